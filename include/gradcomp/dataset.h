@@ -46,6 +46,11 @@
  * has come over a network or from a spill file; one that does not match is loaded
  * again from the source, counted and reported.
  *
+ * Lost ranks. With gradcomp.on_failure=shrink a dataset on the job's world outlives them. Until gradcomp_job_shrink() calls do
+ * not fail: what is not in this node's memory is loaded, and not kept. Then what a lost node kept is
+ * the others', which load it again, next() goes on in its epoch, and length() and order() are of the ranks
+ * that are left (doc/dataset.md). The step that failed may be void: resume().
+ *
  * Threads: all calls but create() and free() may come from any thread, next() from
  * one at a time. Failures: as gradcomp.h says; a rank that dies fails all calls that
  * wait for it, with its name. */
@@ -128,6 +133,11 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *d
  * reached. Local; what was fetched ahead and not asked for is dropped. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                                        gradcomp_error *err);
+/* The same, by how many samples of the epoch are done on all ranks together: the first `reached` places of its order. Every
+ * rank gives the same number, and what is left of the epoch is divided among them; `reached` goes on from there
+ * by what the ranks take together, as many samples on each. For a number of ranks that has changed. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, uint64_t reached,
+                                                        gradcomp_error *err);
 /* The next sample of the order; view->data is NULL at the epoch's end. When it fails
  * it stays where it is: another call tries again, begin() can go past. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view,

@@ -116,7 +116,7 @@ typedef struct gradcomp_survivors {
 } gradcomp_survivors;
 
 /* After GRADCOMP_ERR_PEER_LOST, on every rank that lives: they agree on who is left, are numbered
- * anew in the order they had, and the world and the job's reducers work among them from then on. A
+ * anew in the order they had, and the world, the job's reducers and its datasets work among them from then on. A
  * reducer's error memory is as it was before the failed step when that is void, else as after
  * it; what lost ranks owed is lost. The compressor's own state is that of the new rank 0. A rank that is lost
  * meanwhile is left out too. Other groups, links, coders and the like must have been freed, and no
@@ -127,7 +127,7 @@ typedef struct gradcomp_survivors {
  * not freed. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
  * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
  * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_MISMATCH when ranks do
- * not have the same reducers; GRADCOMP_ERR_TIMEOUT when a rank lives and
+ * not have the same reducers and datasets; GRADCOMP_ERR_TIMEOUT when a rank lives and
  * does not call it within transport.wait_timeout. `survivors` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */

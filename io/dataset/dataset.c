@@ -17,14 +17,6 @@ typedef struct claim {
 
 #define TOPIC "open its dataset"
 
-void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out)
-{
-	uint64_t at = permutation_find(&ds->first, index), n = (uint64_t)ds->nranks;
-
-	out->rank = (int)(at % n);
-	out->slot = at / n * (uint64_t)ds->nlocal + (uint64_t)ds->local_of[out->rank];
-}
-
 void dataset_unuse(gradcomp_dataset *ds)
 {
 	if (atomic_fetch_sub(&ds->users, 1) > 1)
@@ -32,8 +24,10 @@ void dataset_unuse(gradcomp_dataset *ds)
 	shm_share_detach(ds);
 	if (ds->wake_fd >= 0)
 		close(ds->wake_fd);
+	owners_clear(&ds->owners);
 	free(ds->node_of);
 	free(ds->local_of);
+	free(ds->began);
 	free(ds->spill);
 	free(ds);
 }
@@ -49,7 +43,8 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 
 	ds->node_of = calloc((size_t)g->nranks, sizeof *ds->node_of);
 	ds->local_of = calloc((size_t)g->nranks, sizeof *ds->local_of);
-	if (!number || !ranks || !ds->node_of || !ds->local_of) {
+	ds->began = calloc((size_t)g->nranks, sizeof *ds->began);
+	if (!number || !ranks || !ds->node_of || !ds->local_of || !ds->began) {
 		free(number);
 		free(ranks);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset of %d ranks", g->nranks);
@@ -61,10 +56,11 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 			*at = ++nodes;
 		ds->node_of[r] = *at - 1;
 		ds->local_of[r] = ranks[*at - 1]++;
+		ds->began[r] = g->job->view.ranks && ds->endures ? g->job->view.ranks[r] : r;
 	}
 	ds->nnodes = nodes;
 	ds->node = ds->node_of[g->me];
-	ds->local = ds->local_of[g->me];
+	ds->local = ds->place = ds->local_of[g->me];
 	ds->nlocal = ranks[ds->node];
 	free(number);
 	free(ranks);
@@ -73,6 +69,8 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 
 static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_options *o, gradcomp_error *err)
 {
+	gradcomp_status st;
+
 	if (!o || !GRADCOMP_HAS(o, ctx))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "options of a dataset are missing, or shorter than this library knows them");
@@ -92,9 +90,11 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (o->spill && !(ds->spill = strdup(o->spill)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of a directory");
 	ds->o.spill = ds->spill;
-	permutation_init(&ds->first, o->seed, 0, o->count, o->shuffle != 0);
-	ds->nslots = permutation_length(o->count, (uint64_t)ds->nranks, 0) * (uint64_t)ds->nlocal;
-	return GRADCOMP_OK;
+	permutation_init(&ds->owners.first, o->seed, 0, o->count, o->shuffle != 0);
+	st = owners_init(&ds->owners, ds->node_of, ds->local_of, ds->nranks, ds->nnodes, ds->endures, err);
+	if (!st)
+		ds->nslots = owners_slots(&ds->owners, ds->node);
+	return st;
 }
 
 /* "1, 2 and 5": the ranks whose claims differ from rank 0's, a few of them. */
@@ -161,6 +161,8 @@ static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int listene
 	gradcomp_status st = share(ds, all, listener, err);
 
 	if (!st && ds->head)
+		atomic_store(&ds->area->division, division_of(ds->rank, ds->nranks));
+	if (!st && ds->head)
 		st = process_register(ds, err);
 	if (!st && ds->head)
 		st = prefetch_start(ds, err);
@@ -203,6 +205,8 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	ds->group = group;
 	ds->rank = group->me;
 	ds->nranks = group->nranks;
+	ds->endures = group->job->transport_options.outlives && group == group->job->world && ds->nranks > 1;
+	ds->object = (job_object){.detach = dataset_detach, .attach = dataset_attach};
 	atomic_store(&ds->forks, process_forks());
 	st = nodes_of(ds, err);
 	if (!st && ds->nranks > 1)
@@ -236,6 +240,8 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 		return st;
 	}
 	job_count(group->job, 1);
+	if (ds->endures)
+		job_add_object(group->job, &ds->object);
 	*out = ds;
 	return GRADCOMP_OK;
 }
@@ -257,6 +263,7 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	if (!st)
 		st = gradcomp_barrier(ds->group, err);
 	job_count(ds->group->job, -1);
+	job_remove_object(ds->group->job, &ds->object);
 	destroy(ds);
 	return st;
 }

@@ -15,7 +15,8 @@
 #include "base/error.h"
 #include "gradcomp/dataset.h"
 #include "gradcomp/gradcomp.h"
-#include "io/dataset/permutation.h"
+#include "io/dataset/owners.h"
+#include "job/job.h"
 
 /* ---- words ---------------------------------------------------------------- */
 
@@ -50,8 +51,8 @@ typedef struct counters {
 	atomic_uint_fast64_t local, remote, loaded, spilled, remote_bytes, damaged, unkept, wait_ns, load_ns;
 } counters;
 
-/* The first failure of the job that a rank of this node has seen, for forked children, which
- * have no job. */
+/* The first failure of the job that a rank has seen since it is in it, or in what was left of it the last
+ * time: for its threads, and for forked children, which have no job. */
 typedef struct failure {
 	atomic_uint state; /* 0: none, 1: being written, 2: written */
 	gradcomp_error error;
@@ -61,6 +62,8 @@ typedef struct failure {
 typedef struct rank_area {
 	_Alignas(64) atomic_uint rank; /* the word of the rank's own process */
 	counters counts;
+	atomic_uint_fast64_t division; /* division_of() what it is now */
+	failure failed;
 } rank_area;
 
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what all write has lines of its own */
@@ -68,7 +71,7 @@ typedef struct shared_head {
 	uint64_t magic;
 	uint64_t bytes; /* of all of it */
 	uint64_t nslots;
-	uint64_t slots, areas, fetch, tickets, rx_buffer, arena; /* where the parts begin */
+	uint64_t slots, lost, areas, fetch, tickets, rx_buffer, arena; /* where the parts begin */
 	uint64_t memory;       /* of values: the receive buffer's, in equal parts for the ranks, and the arena's */
 	uint64_t rx_buffer_bytes; /* of a rank */
 	uint64_t arena_limit;
@@ -76,7 +79,6 @@ typedef struct shared_head {
 	_Alignas(64) atomic_uint_fast64_t arena_used;
 	_Alignas(64) uint64_t spill_limit;
 	atomic_uint_fast64_t spill_used;
-	failure failed;
 	process processes[PROCESSES];
 } shared_head;
 
@@ -92,10 +94,15 @@ struct gradcomp_dataset {
 	gradcomp_group *group;
 	int rank, nranks, nnodes, node, local, nlocal;
 	int32_t *node_of, *local_of; /* of every rank: its node, its local rank */
+	/* As ranks are lost, the above is of those that are left. Nodes keep their numbers, and a lost one has no rank. */
+	bool endures;      /* it may outlive ranks */
+	int *began;        /* of every rank: what it was when the job began */
+	int place;         /* of this rank's parts in the shared memory: its local rank at first */
+	job_object object;
 	gradcomp_dataset_options o;
 	char *spill;
-	permutation first;     /* that of epoch 0, which decides who owns a sample */
-	uint64_t nslots; /* samples this node owns, or a few more */
+	owners owners;
+	uint64_t nslots; /* samples this node owned at first, or a few more */
 
 	shared_head *head;
 	uint64_t mapped; /* bytes from there on */
@@ -116,14 +123,37 @@ struct gradcomp_dataset {
 	struct ticket *tickets;   /* its table; NULL on one node */
 };
 
-/* Where a sample belongs: the node of the rank that epoch 0 gives it to. */
-typedef struct sample_owner {
-	int rank;
-	uint64_t slot; /* of the owner's node */
-} sample_owner;
+static inline void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out)
+{
+	owners_find(&ds->owners, index, out);
+}
 
-/* dataset.c */
-void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out);
+/* Which positions of an epoch's order are this rank's: p * nranks + rank. A word, since both change together. */
+static inline uint64_t division_of(int rank, int nranks)
+{
+	return (uint64_t)nranks << 32 | (uint32_t)rank;
+}
+static inline uint64_t division_nranks(uint64_t division)
+{
+	return division >> 32;
+}
+static inline uint64_t division_rank(uint64_t division)
+{
+	return division & UINT32_MAX;
+}
+/* The first position of the rank at or behind a place of the order. */
+static inline uint64_t division_position(uint64_t division, uint64_t place)
+{
+	uint64_t rank = division_rank(division), n = division_nranks(division);
+
+	return place <= rank ? 0 : (place - rank + n - 1) / n;
+}
+
+/* ---- without ranks that are lost (survive.c) -------------------------------------- */
+
+/* Of a job_object that is a dataset's. */
+void dataset_detach(job_object *o);
+gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
 
 /* ---- processes (process.c) ------------------------------------------------------ */
 
@@ -131,7 +161,7 @@ void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out);
 gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err);
 void process_unregister(gradcomp_dataset *ds);
 /* Before anything else in a call: a process forked since is registered, and a job that has
- * failed fails the call. */
+ * failed fails the call, unless process_lost(). */
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err);
 /* How many forks this process is away from the first. */
 unsigned process_forks(void);
@@ -144,8 +174,13 @@ bool process_alive(const gradcomp_dataset *ds, uint32_t word);
  * any more: the job has failed, or the rank that this process was forked from has ended. */
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
 void process_wake(atomic_uint *word);
-/* Notes the failure for all processes of the node. */
+/* Notes the failure for the rank and its children; the first one is kept. */
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);
+/* There is no failure any more. */
+void process_mended(gradcomp_dataset *ds);
+/* A rank is lost, and this dataset outlives it: until the job has shrunk nothing comes from other nodes, and
+ * process_wait() returns GRADCOMP_ERR_PEER_LOST. */
+bool process_lost(const gradcomp_dataset *ds);
 
 /* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
 
@@ -234,12 +269,20 @@ void service_halt(gradcomp_dataset *ds);
 /* Ends the thread: nothing is served any more. When all ranks have done so, its connections are
  * closed. */
 void service_stop(gradcomp_dataset *ds);
+/* After a failure: ends the thread, and closes its connections. What was under way has not been. Does not wait for
+ * load(). Then, with a new channel, serves the ranks that are left. */
+void service_detach(gradcomp_dataset *ds);
+gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err);
 void service_free(gradcomp_dataset *ds);
 
 /* ---- prefetching along the order (prefetch.c) -------------------------------------------------------- */
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);
+/* Where next() is: all places before *place of the order of *epoch have been handed out on this rank. Any thread. */
+void prefetch_reached(prefetcher *p, uint64_t *epoch, uint64_t *place);
+/* The rank's division has changed: the next call of next() goes on at `place` of the epoch that it is in. Any thread. */
+void prefetch_divide(prefetcher *p, uint64_t place);
 /* The threads end: none of them is in load() any more. next() may still be at work. */
 void prefetch_halt(prefetcher *p);
 /* Frees it too. NULL is fine. */

@@ -197,7 +197,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
                                     gradcomp_error *err)
 {
 	uint32_t self = atomic_load(&ds->self);
-	bool offer = !(atomic_load(&t->flags) & (TICKET_FINAL | TICKET_ORDERED));
+	bool offer = !(atomic_load(&t->flags) & (TICKET_FINAL | TICKET_ORDERED)) && !process_lost(ds);
 	rx_space room = {t, ds};
 	gradcomp_status st;
 	value v;
@@ -221,6 +221,13 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	atomic_store_explicit(&t->word, TICKET_OFFERED | self, memory_order_release);
 	fetch_notify(ds, t);
 	return GRADCOMP_OK;
+}
+
+/* Whether this node keeps it: since a moment ago, when the node that did is lost. */
+static bool is_here(const gradcomp_dataset *ds, uint64_t index, sample_owner *at)
+{
+	owner_of(ds, index, at);
+	return at->node == ds->node;
 }
 
 static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
@@ -250,6 +257,18 @@ static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value
 	return true;
 }
 
+static bool has_come(uint32_t word)
+{
+	return (word & WORD_STATE) == TICKET_READY || (word & WORD_STATE) == TICKET_ABSENT;
+}
+
+/* Its value is not waited for any more. */
+static void give_up(gradcomp_dataset *ds, ticket *t, uint32_t word)
+{
+	if (!ticket_move(t, TICKET_WANTED | atomic_load(&ds->self), TICKET_FREE) && (word & WORD_STATE) == TICKET_FLYING)
+		atomic_fetch_or(&t->flags, TICKET_URGENT);
+}
+
 gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)
 {
@@ -258,14 +277,22 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 	uint32_t word;
 
 	for (;;) {
+		sample_owner at;
+		bool lost = process_lost(ds);
 		ticket *t = find(ds, index, &word);
 
-		if (!t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
-			/* All tickets it could have are on loan. */
+		if (is_here(ds, index, &at))
+			return slot_obtain(ds, index, at.slot, view, err);
+		if (lost ? !t || !has_come(word) : !t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
+			/* Nothing comes, or all tickets it could have are on loan. */
+			if (t)
+				give_up(ds, t, word);
 			st = load_alone(ds, index, view, err);
 			break;
 		}
 		st = await(ds, t, index, begin, &word, err);
+		if (st && process_lost(ds))
+			continue;
 		if (st)
 			break;
 		if ((word & WORD_STATE) == TICKET_LOADING) {

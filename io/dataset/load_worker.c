@@ -25,6 +25,7 @@ struct load_worker {
 	pthread_cond_t change;
 	want_queue todo, done;
 	bool stop, busy;
+	bool forget; /* the one that is busy */
 	pthread_t thread;
 };
 
@@ -65,6 +66,11 @@ static void *load_worker_main(void *arg)
 			pthread_mutex_lock(&k->lock);
 			k->busy = false;
 			pthread_cond_signal(&k->change);
+		}
+		if (k->forget) {
+			k->forget = false;
+			free(w);
+			continue;
 		}
 		put(&k->done, w);
 		eventfd_write(k->ds->wake_fd, 1);
@@ -110,6 +116,17 @@ void load_worker_stop(load_worker *k)
 	pthread_cond_destroy(&k->change);
 	pthread_mutex_destroy(&k->lock);
 	free(k);
+}
+
+void load_worker_forget(load_worker *k)
+{
+	want *w;
+
+	pthread_mutex_lock(&k->lock);
+	while ((w = get(&k->todo)) || (w = get(&k->done)))
+		free(w);
+	k->forget = k->busy;
+	pthread_mutex_unlock(&k->lock);
 }
 
 void load_worker_halt(load_worker *k)

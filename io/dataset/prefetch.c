@@ -28,9 +28,14 @@ typedef struct job {
 struct prefetcher {
 	gradcomp_dataset *ds;
 	permutation o;
-	uint64_t position, front; /* of next(), and of the end of the window */
-	uint64_t began;           /* position that begin() gave */
+	uint64_t division, epoch;
+	atomic_uint_fast64_t position; /* of next(), */
+	uint64_t front;                /* and of the end of the window */
+	uint64_t began;                /* position that begin() gave */
 	uint64_t length, window;
+	/* When these differ next() is to go on at `place`, by the division that there is then. Under the lock. */
+	atomic_uint_fast64_t divided, applied;
+	uint64_t place;
 	job *jobs; /* that of position p is p % window */
 
 	pthread_mutex_t lock;
@@ -96,7 +101,7 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 	if (!p->nthreads && !ds->tickets)
 		return false;
 	owner_of(ds, index, &at);
-	if (ds->node_of[at.rank] != ds->node) {
+	if (at.node != ds->node) {
 		fetch_expect(ds, index, TICKET_ORDERED);
 		return false;
 	}
@@ -119,7 +124,7 @@ static void fill_window(prefetcher *p)
 		job *j = &p->jobs[p->front % p->window];
 		bool queued;
 
-		j->index = permutation_at(&p->o, p->front * (uint64_t)p->ds->nranks + (uint64_t)p->ds->rank);
+		j->index = permutation_at(&p->o, p->front * division_nranks(p->division) + division_rank(p->division));
 		queued = wants_thread(p, j->index);
 		pthread_mutex_lock(&p->lock);
 		p->front++;
@@ -148,15 +153,52 @@ static void prefetch_clear(prefetcher *p)
 		fetch_drop(p->ds);
 }
 
-static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t position)
+static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t divided, uint64_t division, uint64_t position)
 {
 	const gradcomp_dataset_options *o = &p->ds->o;
 
 	prefetch_clear(p);
 	permutation_init(&p->o, o->seed, epoch, o->count, o->shuffle != 0);
 	pthread_mutex_lock(&p->lock);
+	p->division = division;
+	p->length = permutation_length(o->count, division_nranks(division), division_rank(division));
+	p->epoch = epoch;
 	p->position = p->front = p->taken = p->began = position;
+	p->applied = divided;
 	pthread_mutex_unlock(&p->lock);
+}
+
+void prefetch_reached(prefetcher *p, uint64_t *epoch, uint64_t *place)
+{
+	pthread_mutex_lock(&p->lock);
+	*epoch = p->epoch;
+	*place = p->divided != p->applied  ? p->place
+	         : p->position < p->length ? p->position * division_nranks(p->division)
+	                                   : p->ds->o.count;
+	pthread_mutex_unlock(&p->lock);
+}
+
+void prefetch_divide(prefetcher *p, uint64_t place)
+{
+	pthread_mutex_lock(&p->lock);
+	p->place = place;
+	p->divided++;
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* What next() begins with. */
+static void settle(prefetcher *p)
+{
+	uint64_t divided, division, place;
+
+	while (p->divided != p->applied) {
+		pthread_mutex_lock(&p->lock);
+		divided = p->divided;
+		place = p->place;
+		pthread_mutex_unlock(&p->lock);
+		division = atomic_load(&p->ds->area->division);
+		prefetch_begin(p, p->epoch, divided, division, division_position(division, place));
+	}
 }
 
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
@@ -171,11 +213,10 @@ gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
 	}
 	p->ds = ds;
 	p->window = ds->o.prefetch;
-	p->length = gradcomp_dataset_length(ds);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->work, NULL);
 	pthread_cond_init(&p->done, NULL);
-	prefetch_begin(p, 0, 0);
+	prefetch_begin(p, 0, 0, atomic_load(&ds->area->division), 0);
 	ds->prefetcher = p;
 	for (; p->nthreads < ds->o.workers; p->nthreads++)
 		if (thread_start(&p->threads[p->nthreads], prefetch_main, p))
@@ -220,23 +261,42 @@ static gradcomp_status not_in_child(const gradcomp_dataset *ds, const char *what
 	                 what, ds->rank);
 }
 
-gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)
+/* next() goes on at a position, or at the first one at or behind `place`. */
+static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t epoch, const uint64_t *position, uint64_t place,
+                             gradcomp_error *err)
 {
 	gradcomp_status st;
+	uint64_t divided, division, length;
 
 	if (!ds)
 		return error_set(err, GRADCOMP_ERR_INVALID, "dataset is NULL");
-	st = not_in_child(ds, "begin()", err);
+	st = not_in_child(ds, what, err);
 	if (!st)
 		st = process_enter(ds, err);
 	if (st)
 		return st;
-	if (position > ds->prefetcher->length)
+	divided = ds->prefetcher->divided;
+	division = atomic_load(&ds->area->division);
+	length = permutation_length(ds->o.count, division_nranks(division), division_rank(division));
+	if (position && *position > length)
 		return error_set(err, GRADCOMP_ERR_RANGE, "position %llu: rank %d has %llu samples an epoch",
-		                 (unsigned long long)position, ds->rank, (unsigned long long)ds->prefetcher->length);
-	prefetch_begin(ds->prefetcher, epoch, position);
+		                 (unsigned long long)*position, (int)division_rank(division), (unsigned long long)length);
+	if (place > ds->o.count)
+		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples of an epoch are done: the dataset has %llu",
+		                 (unsigned long long)place, (unsigned long long)ds->o.count);
+	prefetch_begin(ds->prefetcher, epoch, divided, division, position ? *position : division_position(division, place));
 	fill_window(ds->prefetcher); /* while the caller gets ready */
 	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)
+{
+	return begin(ds, "begin()", epoch, &position, 0, err);
+}
+
+gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, uint64_t reached, gradcomp_error *err)
+{
+	return begin(ds, "resume()", epoch, NULL, reached, err);
 }
 
 /* Whether a thread has taken it; else the caller loads it. */
@@ -293,6 +353,7 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 	if (st)
 		return st;
 	p = ds->prefetcher;
+	settle(p);
 	if (p->position == p->length)
 		return GRADCOMP_OK;
 	fill_window(p);
@@ -319,6 +380,7 @@ gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, u
 		return error_set(err, GRADCOMP_ERR_INVALID, "stride %llu: %llu values of %llu bytes", (unsigned long long)stride,
 		                 (unsigned long long)n, (unsigned long long)bytes);
 	p = ds->prefetcher;
+	settle(p);
 	for (*got = 0; *got < n && p->position < p->length; ++*got, p->position++) {
 		job *j;
 

@@ -118,7 +118,7 @@ bool process_is_child(const gradcomp_dataset *ds)
 
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
 {
-	failure *f = &ds->head->failed;
+	failure *f = &ds->area->failed;
 	unsigned none = 0;
 
 	if (!atomic_compare_exchange_strong(&f->state, &none, 1))
@@ -127,9 +127,22 @@ void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
 	atomic_store_explicit(&f->state, 2, memory_order_release);
 }
 
+void process_mended(gradcomp_dataset *ds)
+{
+	atomic_store(&ds->area->failed.state, 0);
+}
+
+bool process_lost(const gradcomp_dataset *ds)
+{
+	const failure *f = &ds->area->failed;
+
+	return ds->endures && atomic_load_explicit(&f->state, memory_order_acquire) == 2 &&
+	       f->error.status == GRADCOMP_ERR_PEER_LOST;
+}
+
 static gradcomp_status known_failure(const gradcomp_dataset *ds, gradcomp_error *err)
 {
-	const failure *f = &ds->head->failed;
+	const failure *f = &ds->area->failed;
 
 	if (atomic_load_explicit(&f->state, memory_order_acquire) != 2)
 		return GRADCOMP_OK;
@@ -142,7 +155,8 @@ static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 	gradcomp_error why;
 	gradcomp_status st = known_failure(ds, err);
 
-	if (st || ds->child)
+	/* The transport of a job that outlives ranks may be replaced meanwhile; the service tells what it finds. */
+	if (st || ds->child || ds->endures)
 		return st;
 	st = transport_failure(ds->group->job->transport, &why);
 	if (st) {
@@ -163,7 +177,7 @@ gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
 	}
 	if (atomic_load_explicit(&ds->stopped, memory_order_relaxed))
 		return error_set(err, GRADCOMP_ERR_STATE, "the dataset was stopped");
-	return job_state(ds, err);
+	return process_lost(ds) ? GRADCOMP_OK : job_state(ds, err);
 }
 
 bool process_alive(const gradcomp_dataset *ds, uint32_t word)

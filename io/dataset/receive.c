@@ -28,7 +28,7 @@ slot *receive_slot(service *s, const peer *p, uint64_t index)
 
 	if (index < ds->o.count) {
 		owner_of(ds, index, &at);
-		if (ds->node_of[at.rank] == ds->node)
+		if (at.node == ds->node)
 			return &ds->slots[at.slot];
 	}
 	service_wrong(s, p, "named a sample that this node does not own");

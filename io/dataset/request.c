@@ -31,7 +31,7 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 			need = longest;
 
 		owner_of(ds, index, &at);
-		if ((word & WORD_STATE) != TICKET_WANTED || s->peer_of[ds->node_of[at.rank]] != p - s->peers) {
+		if ((word & WORD_STATE) != TICKET_WANTED || s->peer_of[at.node] != p - s->peers) {
 			p->first++;
 			continue;
 		}

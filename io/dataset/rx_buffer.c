@@ -7,7 +7,7 @@
 
 static uint64_t rx_buffer_begin(const service *s)
 {
-	return s->ds->head->rx_buffer + (uint64_t)s->ds->local * s->ds->head->rx_buffer_bytes;
+	return s->ds->head->rx_buffer + (uint64_t)s->ds->place * s->ds->head->rx_buffer_bytes;
 }
 
 /* Frees blocks without references. */

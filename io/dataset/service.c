@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -99,11 +100,10 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 	gradcomp_dataset *ds = s->ds;
 	int32_t *here = calloc((size_t)ds->nnodes, sizeof *here);
 
+	s->npeers = 0;
 	s->peer_of = calloc((size_t)ds->nnodes, sizeof *s->peer_of);
 	s->peers = calloc((size_t)ds->nranks, sizeof *s->peers);
-	s->sorted = calloc(BLOCKS, sizeof *s->sorted);
-	s->flights = calloc(ds->head->ntickets, sizeof *s->flights);
-	if (!here || !s->peer_of || !s->peers || !s->sorted || !s->flights) {
+	if (!here || !s->peer_of || !s->peers) {
 		free(here);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset of %d ranks", ds->nranks);
 	}
@@ -118,6 +118,8 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 			s->peer_of[node] = s->npeers;
 		s->peers[s->npeers++].rank = r;
 	}
+	/* A ticket may be of a sample that this node has come to own since it was wanted. */
+	s->peer_of[ds->node] = -1;
 	free(here);
 	return GRADCOMP_OK;
 }
@@ -218,28 +220,33 @@ gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, g
 	ds->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ds->wake_fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "no descriptor to wake the service of a dataset");
-	if (ds->tickets)
+	s->sorted = calloc(BLOCKS, sizeof *s->sorted);
+	s->flights = calloc((size_t)ds->head->ntickets + 1, sizeof *s->flights);
+	if (!s->sorted || !s->flights)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset");
+	if (!st && ds->tickets)
 		st = peers_find(s, err);
 	if (!st && ds->tickets)
 		st = load_worker_start(s, err);
 	return st;
 }
 
+static gradcomp_status start(service *s, gradcomp_error *err)
+{
+	if (thread_start(&s->thread, service_main, s))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start a thread to serve a dataset");
+	s->started = true;
+	return GRADCOMP_OK;
+}
+
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	service *s;
 	gradcomp_status st;
 
 	if (!ds->channel)
 		return GRADCOMP_OK;
 	st = service_new(ds, channel_links(ds->channel), err);
-	if (st)
-		return st;
-	s = ds->service;
-	if (thread_start(&s->thread, service_main, s))
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "cannot start a thread to serve a dataset");
-	s->started = !st;
-	return st;
+	return st ? st : start(ds->service, err);
 }
 
 gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err)
@@ -262,18 +269,118 @@ void service_halt(gradcomp_dataset *ds)
 		load_worker_halt(ds->service->load_worker);
 }
 
+static void thread_stop(service *s)
+{
+	if (!s->started)
+		return;
+	atomic_store(&s->quit, 1);
+	eventfd_write(s->ds->wake_fd, 1);
+	pthread_join(s->thread, NULL);
+	s->started = false;
+}
+
 void service_stop(gradcomp_dataset *ds)
 {
 	service *s = ds->service;
 
-	if (s && s->started) {
-		atomic_store(&s->quit, 1);
-		eventfd_write(ds->wake_fd, 1);
-		pthread_join(s->thread, NULL);
-		load_worker_stop(s->load_worker);
-		s->load_worker = NULL;
-		s->started = false;
+	if (!s)
+		return;
+	thread_stop(s);
+	load_worker_stop(s->load_worker);
+	s->load_worker = NULL;
+}
+
+/* Its connections are closed. What is left of messages, and of what they were about. */
+static void clear(service *s)
+{
+	for (int i = 0; i < s->npeers; i++) {
+		peer *p = &s->peers[i];
+
+		for (out *o = p->outs, *next; o; o = next) {
+			next = o->next;
+			if (o->block >= 0)
+				rx_buffer_unref(s, (uint32_t)o->block);
+			out_free(o);
+		}
+		free(p->items);
+		free(p->values);
+		free(p->pushed.base);
+		free(p->wanted);
 	}
+	for (offer *f = s->offers, *next; f; f = next) {
+		next = f->next;
+		rx_buffer_unref(s, f->block);
+		free(f);
+	}
+	for (take *t = s->takes, *next; t; t = next) {
+		next = t->next;
+		free(t);
+	}
+	for (uint32_t b = 0; b < BLOCKS; b++) {
+		if (s->blocks[b].asked)
+			rx_buffer_unref(s, b);
+		free(s->blocks[b].tickets);
+		s->blocks[b].tickets = NULL;
+		s->blocks[b].asked = NULL;
+	}
+	s->offers = NULL;
+	s->takes = NULL;
+	free(s->peers);
+	free(s->peer_of);
+	s->peers = NULL;
+	s->peer_of = NULL;
+	s->npeers = 0;
+}
+
+/* Slots that were being filled by others' values are to be filled by anybody. */
+static void abandon_pushes(service *s)
+{
+	sample_owner at;
+
+	for (const take *t = s->takes; t; t = t->next) {
+		owner_of(s->ds, t->index, &at);
+		slot_abandon(&s->ds->slots[at.slot]);
+	}
+	for (int i = 0; i < s->npeers; i++)
+		if (s->peers[i].state == IN_PUSH)
+			slot_abandon(&s->ds->slots[s->peers[i].pushed_slot]);
+}
+
+void service_detach(gradcomp_dataset *ds)
+{
+	service *s = ds->service;
+
+	if (!s)
+		return;
+	thread_stop(s);
+	channel_close(ds->channel);
+	ds->channel = NULL;
+	if (s->load_worker)
+		load_worker_forget(s->load_worker);
+	if (ds->tickets) {
+		abandon_pushes(s);
+		tickets_detach(s);
+	}
+	clear(s);
+	memset(s->flights, 0, ds->head->ntickets * sizeof *s->flights);
+	s->status = GRADCOMP_OK;
+	atomic_store(&s->drained, 1);
+}
+
+gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	service *s = ds->service;
+	gradcomp_status st = GRADCOMP_OK;
+
+	atomic_store(&s->quit, 0);
+	atomic_store(&s->drained, 0);
+	s->links = channel_links(ds->channel);
+	s->swept = clock_ns();
+	if (ds->tickets) {
+		st = peers_find(s, err);
+		tickets_attach(s);
+	}
+	return st ? st : start(s, err);
 }
 
 void service_free(gradcomp_dataset *ds)
@@ -286,30 +393,8 @@ void service_free(gradcomp_dataset *ds)
 	if (!s)
 		return;
 	load_worker_stop(s->load_worker);
-	for (int i = 0; i < s->npeers; i++) {
-		peer *p = &s->peers[i];
-
-		for (out *o = p->outs, *next; o; o = next) {
-			next = o->next;
-			out_free(o);
-		}
-		free(p->items);
-		free(p->values);
-		free(p->pushed.base);
-		free(p->wanted);
-	}
-	for (offer *f = s->offers, *next; f; f = next) {
-		next = f->next;
-		free(f);
-	}
-	for (take *t = s->takes, *next; t; t = next) {
-		next = t->next;
-		free(t);
-	}
-	for (uint32_t b = 0; b < BLOCKS; b++)
-		free(s->blocks[b].tickets);
-	free(s->peers);
-	free(s->peer_of);
+	if (ds->fetch)
+		clear(s);
 	free(s->sorted);
 	free(s->flights);
 	free(s);

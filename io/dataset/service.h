@@ -187,6 +187,9 @@ void receive_answer(service *s, peer *p);
 
 /* Handles the tickets that processes have changed. */
 void tickets_attend(service *s);
+/* While the service does not run: what is under way is so no more; and what is wanted is attended to anew. */
+void tickets_detach(service *s);
+void tickets_attach(service *s);
 /* Now and then frees those of processes that have died. */
 void tickets_sweep(service *s);
 /* Its sample is to be requested. */
@@ -199,6 +202,8 @@ gradcomp_status load_worker_start(service *s, gradcomp_error *err);
 void load_worker_stop(load_worker *k);
 /* Waits for a load() that is running; a stopped dataset starts no other. */
 void load_worker_halt(load_worker *k);
+/* Nothing that was added is sent a NOTIFY for any more. Does not wait for a load() that is running. */
+void load_worker_forget(load_worker *k);
 /* A NOTIFY follows when it is there. */
 void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTIFYs that are due. */

@@ -60,11 +60,12 @@ static void shm_share_parts(gradcomp_dataset *ds)
 	shared_head *h = ds->head;
 
 	ds->slots = (slot *)((unsigned char *)h + h->slots);
-	ds->area = (rank_area *)((unsigned char *)h + h->areas) + ds->local;
+	ds->owners.lost = (atomic_uchar *)h + h->lost;
+	ds->area = (rank_area *)((unsigned char *)h + h->areas) + ds->place;
 	if (!h->ntickets)
 		return;
-	ds->fetch = (fetch_area *)((unsigned char *)h + h->fetch) + ds->local;
-	ds->tickets = (ticket *)((unsigned char *)h + h->tickets) + (size_t)ds->local * h->ntickets;
+	ds->fetch = (fetch_area *)((unsigned char *)h + h->fetch) + ds->place;
+	ds->tickets = (ticket *)((unsigned char *)h + h->tickets) + (size_t)ds->place * h->ntickets;
 }
 
 /* Where the parts begin; the bytes of all. */
@@ -77,7 +78,8 @@ static uint64_t shm_share_layout(const gradcomp_dataset *ds, uint64_t memory, sh
 		h->ntickets = fetch_tickets(ds->o.prefetch);
 		h->rx_buffer_bytes = memory / WINDOW_PART / here / PAGE * PAGE;
 	}
-	h->areas = h->slots + paged(ds->nslots * sizeof(slot));
+	h->lost = h->slots + paged(owners_table(&ds->owners, ds->node) * sizeof(slot));
+	h->areas = h->lost + paged((uint64_t)ds->nnodes);
 	h->fetch = h->areas + paged(here * sizeof(rank_area));
 	h->tickets = h->fetch + (h->ntickets ? paged(here * sizeof(fetch_area)) : 0);
 	h->rx_buffer = h->tickets + paged(here * h->ntickets * sizeof(ticket));

@@ -165,8 +165,9 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			st = slot_fill(ds, index, s, &v, err);
 			break;
 		}
-		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)))
+		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)) && !process_lost(ds))
 			break;
+		st = GRADCOMP_OK;
 	}
 	if (begin)
 		count(&ds->area->counts.wait_ns, clock_ns() - begin);

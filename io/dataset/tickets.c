@@ -10,7 +10,7 @@ static peer *peer_for(const service *s, uint64_t index)
 	sample_owner at;
 
 	owner_of(s->ds, index, &at);
-	return &s->peers[s->peer_of[s->ds->node_of[at.rank]]];
+	return &s->peers[s->peer_of[at.node]];
 }
 
 void ticket_want(service *s, uint32_t n)
@@ -58,6 +58,15 @@ static void offer_make(service *s, const ticket *t)
 	           (header){.type = MSG_OFFER, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum});
 }
 
+/* Since the node that owned it is lost. */
+static bool is_here(const service *s, const ticket *t)
+{
+	sample_owner at;
+
+	owner_of(s->ds, atomic_load(&t->index), &at);
+	return at.node == s->ds->node;
+}
+
 static void ticket_free(ticket *t)
 {
 	atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
@@ -72,6 +81,12 @@ static void ticket_serve(service *s, uint32_t n)
 
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
+		if (is_here(s, t)) {
+			/* Whoever waits for it looks again. */
+			if (ticket_move(t, word, TICKET_FREE))
+				process_wake(&t->word);
+			break;
+		}
 		/* If it cannot be requested (any more), the process that wants it loads it. */
 		if (!atomic_load(&s->draining) && s->ds->head->rx_buffer_bytes) {
 			ticket_want(s, n);
@@ -89,24 +104,67 @@ static void ticket_serve(service *s, uint32_t n)
 		process_wake(&t->word);
 		break;
 	case TICKET_OFFERED:
-		atomic_fetch_add(&s->ds->fetch->refs[t->block], 1);
-		offer_make(s, t);
+		if (!is_here(s, t)) {
+			atomic_fetch_add(&s->ds->fetch->refs[t->block], 1);
+			offer_make(s, t);
+		}
 		if (!ticket_move(t, word, TICKET_HELD | whose)) {
 			rx_buffer_unref(s, t->block);
 			ticket_free(t);
 		}
 		break;
 	case TICKET_LEFT:
-		offer_make(s, t);
+		if (is_here(s, t))
+			rx_buffer_unref(s, t->block);
+		else
+			offer_make(s, t);
 		ticket_free(t);
 		break;
 	case TICKET_DAMAGED:
-		out_header(s, peer_for(s, atomic_load(&t->index)),
-		           (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
+		if (!is_here(s, t))
+			out_header(s, peer_for(s, atomic_load(&t->index)),
+			           (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
 		rx_buffer_unref(s, t->block);
 		ticket_free(t);
 		break;
 	}
+}
+
+void tickets_detach(service *s)
+{
+	gradcomp_dataset *ds = s->ds;
+
+	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
+		ticket *t = &ds->tickets[i];
+		uint32_t word = atomic_load(&t->word), whose = word & ~WORD_STATE;
+
+		switch (word & WORD_STATE) {
+		case TICKET_FLYING:
+			/* Nobody else changes it. Who waited for it waits no more, and next() expects anew what it wants. */
+			if (atomic_load(&t->flags) & (TICKET_URGENT | TICKET_ORDERED))
+				ticket_free(t);
+			else
+				atomic_store(&t->word, TICKET_WANTED | whose);
+			break;
+		case TICKET_ALLOC:
+			t->offset = 0;
+			atomic_store_explicit(&t->word, TICKET_LOADING | whose, memory_order_release);
+			break;
+		default:
+			break;
+		}
+		process_wake(&t->word);
+	}
+}
+
+void tickets_attach(service *s)
+{
+	gradcomp_dataset *ds = s->ds;
+
+	/* Its lists of what is wanted are empty. */
+	for (uint32_t i = 0; i < ds->head->ntickets; i++)
+		if ((atomic_load(&ds->tickets[i].word) & WORD_STATE) == TICKET_WANTED)
+			atomic_fetch_or(&ds->fetch->attention[i / 64], (uint64_t)1 << i % 64);
 }
 
 void tickets_sweep(service *s)

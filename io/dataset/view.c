@@ -11,7 +11,7 @@ gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 	sample_owner at;
 
 	owner_of(ds, index, &at);
-	if (ds->node_of[at.rank] != ds->node)
+	if (at.node != ds->node)
 		return fetch_obtain(ds, index, flags, view, err);
 	return slot_obtain(ds, index, at.slot, view, err);
 }
@@ -75,7 +75,7 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 		if (st || !ds->tickets)
 			continue;
 		owner_of(ds, indices[i], &at);
-		if (ds->node_of[at.rank] != ds->node)
+		if (at.node != ds->node)
 			fetch_expect(ds, indices[i], 0);
 	}
 	return st;
@@ -83,23 +83,27 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 
 uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 {
-	return permutation_length(ds->o.count, (uint64_t)ds->nranks, (uint64_t)ds->rank);
+	uint64_t now = atomic_load_explicit(&ds->area->division, memory_order_relaxed);
+
+	return permutation_length(ds->o.count, division_nranks(now), division_rank(now));
 }
 
 gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                        uint64_t *index, gradcomp_error *err)
 {
 	permutation o;
+	uint64_t now, length;
 
 	if (!ds || !index)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "index" : "dataset");
-	if (position >= gradcomp_dataset_length(ds))
+	now = atomic_load_explicit(&ds->area->division, memory_order_relaxed);
+	length = permutation_length(ds->o.count, division_nranks(now), division_rank(now));
+	if (position >= length)
 		return error_set(err, GRADCOMP_ERR_RANGE,
 		                 "there is no position %llu: rank %d has %llu samples an epoch",
-		                 (unsigned long long)position, ds->rank,
-		                 (unsigned long long)gradcomp_dataset_length(ds));
+		                 (unsigned long long)position, (int)division_rank(now), (unsigned long long)length);
 	permutation_init(&o, ds->o.seed, epoch, ds->o.count, ds->o.shuffle != 0);
-	*index = permutation_at(&o, position * (uint64_t)ds->nranks + (uint64_t)ds->rank);
+	*index = permutation_at(&o, position * division_nranks(now) + division_rank(now));
 	return GRADCOMP_OK;
 }
 

@@ -90,9 +90,16 @@ class Core:
                                            spill and os.fsencode(spill), prefetch, int(shuffle), self._load)
         handle = c_void_p()
         lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
-        self._handle, self._lib, self.alone = handle, lib(), group.nranks == 1
-        self.length = self._lib.dataset_length(handle)
+        self._handle, self._lib, self._group = handle, lib(), group
         _open.append(self)
+
+    @property
+    def alone(self):
+        return self._group.nranks == 1
+
+    @property
+    def length(self):
+        return self._lib.dataset_length(self._used())
 
     def _used(self, parents=None):
         """The handle; `parents` names what a forked child must not do."""

@@ -22,6 +22,7 @@ _QUIET = {"require_backward_grad_sync": False, "require_forward_param_sync": Fal
           "static_graph": False, "find_unused_parameters": False}
 
 _in_force = None  # the Shrinking of this process
+_leaves = False  # at exit
 
 
 def check(model: torch.nn.Module, sharded: Any, delay: int, codes: Any) -> None:
@@ -48,6 +49,11 @@ def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named:
            hook: Any) -> "Shrinking":
     """`root` is what is reduced, in a DistributedDataParallel or not; `named` its (name, parameter) in forward order; `hook`
     the communication hook of the former, which is not called meanwhile."""
+    global _leaves
+    if not _leaves:
+        # Before datasets are closed, which is for ranks that have met.
+        _jobs.at_exit(lambda failed: failed is None and leave())
+        _leaves = True
     if _in_force is not None:
         raise _lib.Error(_lib.ERR_STATE, 'a model is attached with on_failure="shrink" already: have both in one module '
                                          "(torch.nn.ModuleList), since a step is void for both or for none")

@@ -71,14 +71,14 @@ class Dataset(_Base):
         self.source, self.transform = source, transform
         self._count, self._seed, self._shuffle = len(source), _number("seed", seed, 64), bool(shuffle)
         group = group or _job_of_ranks(job).world
-        self.rank, self.nranks = group.rank, group.nranks
+        self._group = group
         self.prefetch = _number("prefetch", prefetch, 20) or int(group.job.setting("dataset.prefetch"))
         self._threads = _number("workers", workers, 32)
         self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.prefetch,
                           self._shuffle, self._threads)
         self.sampler = Sampler(self)
         self._epochs = 0
-        self._turn = None  # (thread, epoch, position, sample there): what next() comes to
+        self._turn = None  # (thread, epoch, position, sample there, ranks): what next() comes to
 
     def __len__(self) -> int:
         """Samples of the whole dataset; `length` are this rank's in an epoch."""
@@ -88,13 +88,28 @@ class Dataset(_Base):
     def length(self) -> int:
         return self._core.length
 
+    @property
+    def rank(self) -> int:
+        """Of `nranks`: what this process is now, when the job has gone on without ranks that were lost."""
+        return self._group.rank
+
+    @property
+    def nranks(self) -> int:
+        return self._group.nranks
+
+    def position(self, reached: int) -> int:
+        """This rank's first position of an epoch of which the first `reached` samples of the order are done, on all ranks
+        together: where epoch() and batches() go on when the ranks are others than before."""
+        return max(0, -((self.rank - _number("reached", reached, 64)) // self.nranks))
+
     def __getitem__(self, index: int) -> Any:
         i = operator.index(index)
         if not -self._count <= i < self._count:
             raise IndexError(f"sample {i} of {self._count}")
         i %= self._count
         turn = self._turn
-        if turn is not None and turn[3] == i and turn[0] == threading.get_ident() and self._core.owned():
+        if (turn is not None and turn[3] == i and turn[0] == threading.get_ident() and turn[4] == self.nranks
+                and self._core.owned()):
             return self._changed(self._next(turn))
         return self._changed(self._core.get(i))
 
@@ -111,7 +126,7 @@ class Dataset(_Base):
 
     def _set_turn(self, epoch, position):
         more = position < self.length
-        self._turn = (threading.get_ident(), epoch, position, self.order(epoch, position)) if more else None
+        self._turn = (threading.get_ident(), epoch, position, self.order(epoch, position), self.nranks) if more else None
 
     def _next(self, turn):
         try:
@@ -128,7 +143,7 @@ class Dataset(_Base):
         self._epochs += 1
         own, self._turn = self._epochs, None
         self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
-        return self._iterate(own, number, start)
+        return self._iterate(own, number, start, self.nranks)
 
     def batches(self, number: int, size: int, start: int = 0, drop_last: bool = False) -> Iterator[Any]:
         """As epoch(), `size` values at a time as one: arrays and tensors have a new first axis, numbers are an array
@@ -140,23 +155,29 @@ class Dataset(_Base):
         self._epochs += 1
         own, self._turn = self._epochs, None
         self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
-        return self._batches(own, number, start, size, drop_last)
+        return self._batches(own, number, start, size, drop_last, self.nranks)
 
-    def _batches(self, own, number, position, size, drop_last):
+    def _batches(self, own, number, position, size, drop_last, nranks):
         from ._data_batch import Batcher
 
         batcher = Batcher(self._core, self.transform)
         while position < self.length - (size - 1 if drop_last else 0):
-            if self._epochs != own:
-                raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
+            self._goes_on(own, number, nranks)
             batch = batcher.next(number, position, min(size, self.length - position))
             position += size
             yield batch
 
-    def _iterate(self, own, number, start):
+    def _goes_on(self, own, number, nranks):
+        if self._epochs != own:
+            raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
+        if self.nranks != nranks:
+            raise Error(_lib.ERR_STATE, f"epoch {number} was divided among {nranks} ranks, of which {self.nranks} are left: begin "
+                                        f"the rest anew, at start=position(reached), where `reached` samples of it are done on all "
+                                        "ranks together")
+
+    def _iterate(self, own, number, start, nranks):
         for position in range(start, self.length):
-            if self._epochs != own:
-                raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
+            self._goes_on(own, number, nranks)
             yield self._changed(self._core.next(number, position))
 
     def _changed(self, value):

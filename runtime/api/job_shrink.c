@@ -18,7 +18,7 @@
 
 static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 {
-	int others = job->live - enduring_count(job);
+	int others = job->live - enduring_count(job) - job_count_objects(job);
 	if (!job->transport_options.outlives)
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
 	if (!transport_failure(job->transport, NULL))
@@ -131,6 +131,44 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 	return GRADCOMP_OK;
 }
 
+static void detach(gradcomp_job *job)
+{
+	enduring_detach(job);
+	for (job_object *o = job->objects; o; o = o->next)
+		o->detach(o);
+}
+
+/* A rank may be lost while one is made or freed: then some ranks have it, and others do not. */
+static gradcomp_status same_objects(gradcomp_job *job, gradcomp_error *err)
+{
+	int32_t mine = job_count_objects(job), *all = malloc((size_t)job->nranks * sizeof *all);
+	gradcomp_status st;
+	if (!all) {
+		job_fail(job, GRADCOMP_ERR_NOMEM, "no memory for its datasets");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	}
+	st = group_exchange(job->world, &mine, all, sizeof mine, err);
+	for (int r = 1; !st && r < job->nranks; r++)
+		if (all[r] != all[0]) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d has %d datasets, rank 0 has %d: a rank was lost while they were made or freed, and the job ends", r,
+			               all[r], all[0]);
+			job_fail(job, st, err->text);
+		}
+	free(all);
+	return st;
+}
+
+static gradcomp_status attach(gradcomp_job *job, int *step_done, gradcomp_error *err)
+{
+	gradcomp_status st = enduring_attach(job, step_done, err);
+	if (!st)
+		st = same_objects(job, err);
+	for (job_object *o = job->objects; !st && o; o = o->next)
+		st = o->attach(o, err);
+	return st;
+}
+
 gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
@@ -157,12 +195,12 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	/* A report looks at the transport and the reducers that are being replaced. */
 	job_observe(job, false);
 	do {
-		enduring_detach(job);
+		detach(job);
 		coll_ctx_close(&job->world->blocking);
 		st = next_epoch(job, join, &agreed, err);
 		join = join < JOIN_SECONDS_MAX ? 2 * join : join;
 		if (!st)
-			st = enduring_attach(job, &step_done, err);
+			st = attach(job, &step_done, err);
 		if (!st)
 			st = gradcomp_barrier(job->world, err);
 		/* Somebody was lost meanwhile; what is wrong here alone ends the job here. */

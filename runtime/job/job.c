@@ -12,6 +12,32 @@ void job_count(gradcomp_job *job, int delta)
 	pthread_mutex_unlock(&job->lock);
 }
 
+void job_add_object(gradcomp_job *job, job_object *o)
+{
+	job_object **at = &job->objects;
+	while (*at)
+		at = &(*at)->next;
+	o->next = NULL;
+	*at = o;
+}
+
+void job_remove_object(gradcomp_job *job, job_object *o)
+{
+	job_object **at = &job->objects;
+	while (*at && *at != o)
+		at = &(*at)->next;
+	if (*at)
+		*at = o->next;
+}
+
+int job_count_objects(const gradcomp_job *job)
+{
+	int n = 0;
+	for (const job_object *o = job->objects; o; o = o->next)
+		n++;
+	return n;
+}
+
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text)
 {
 	gradcomp_error named;

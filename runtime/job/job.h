@@ -55,6 +55,16 @@ typedef struct job_part {
 	struct job_part *next;
 } job_part;
 
+/* An object on the world, other than a reducer, that outlives ranks (gradcomp.on_failure=shrink). */
+typedef struct job_object {
+	/* After a failure: from when it returns nothing of the object uses the transport or the world. Also
+	 * of one that is detached, or was attached in part. */
+	void (*detach)(struct job_object *o);
+	/* Collective over the job's world, which is new: it goes on there. */
+	gradcomp_status (*attach)(struct job_object *o, gradcomp_error *err);
+	struct job_object *next;
+} job_object;
+
 struct gradcomp_job {
 	config *config;
 	log_sink log;
@@ -66,6 +76,7 @@ struct gradcomp_job {
 	roster_view view;                    /* who is in the world, by the ranks that the job began with */
 	int32_t *survivors;                  /* what the last shrink told */
 	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
+	job_object *objects;                 /* likewise, what else does */
 	gradcomp_group *world;
 	spec_table specs; /* every SPEC that the job asks for */
 	report *report; /* rank 0, when asked for */
@@ -113,6 +124,10 @@ typedef struct job_rows {
 void job_rows_take(gradcomp_job *job, job_rows *out);
 void job_rows_drop(job_rows *rows);
 void job_count(gradcomp_job *job, int delta);
+/* Collective, as making and freeing the object is: they stand in one order on all ranks. */
+void job_add_object(gradcomp_job *job, job_object *o);
+void job_remove_object(gradcomp_job *job, job_object *o);
+int job_count_objects(const gradcomp_job *job);
 
 /* The group of ranks[0..n-1] (copied). */
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,

@@ -1,6 +1,8 @@
 /* A small training job that may outlive ranks (shrink.t, tests/soak/shrink): least squares by gradient
  * descent on the same samples however many ranks there are, which share them anew when some are lost.
- *   shrink STEPS [RANK:KILL|STOP:FIRST|SHRINK:SECONDS]...
+ *   shrink STEPS [dataset] [RANK:KILL|STOP:FIRST|SHRINK:SECONDS]...
+ * With "dataset" the samples come from one, an epoch of it a step, and each must have come once in every step
+ * that is done.
  * RANK kills or stops itself SECONDS after its first step, or after it has called gradcomp_job_shrink() for the
  * first time, and writes the time to died.RANK just before. A rank that is alone calls that at once. Every rank
  * writes shrunk.RANK when that has succeeded, and end.RANK as it ends:
@@ -16,11 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <gradcomp/dataset.h>
 #include <gradcomp/gradcomp.h>
 
 enum { IN = 64, SAMPLES = 960, MOST = 64, PAUSE = 5000 /* us */ };
 
-static float weight[IN], grad[IN], x[SAMPLES][IN], y[SAMPLES];
+static float weight[IN], grad[IN + 1], x[SAMPLES][IN], y[SAMPLES];
+static gradcomp_dataset *ds;
 static gradcomp_error err;
 static int rank, nranks, origin[MOST], lost[MOST], nlost;
 
@@ -88,15 +92,41 @@ static float off(int s)
 	return d;
 }
 
-/* The mean over ranks is the mean over samples. */
-static void backward(void)
+static gradcomp_status load(void *ctx, uint64_t s, gradcomp_value_buffer *out, gradcomp_error *e)
 {
+	float *v = out->alloc(out, sizeof x[s]);
+	(void)ctx, (void)e;
+	if (!v)
+		return GRADCOMP_ERR_NOMEM;
+	memcpy(v, x[s], sizeof x[s]);
+	return GRADCOMP_OK;
+}
+
+/* The mean over ranks is the mean over samples; the last is how many there were. */
+static void add(int s, const float *v)
+{
+	float d = off(s);
+	for (int i = 0; i < IN; i++)
+		grad[i] += d * v[i] * (float)nranks / SAMPLES;
+	grad[IN] += (float)nranks;
+}
+
+static gradcomp_status backward(int step)
+{
+	gradcomp_value_view v = {.struct_size = sizeof v};
+	gradcomp_status st = ds ? gradcomp_dataset_begin(ds, (uint64_t)step, 0, &err) : GRADCOMP_OK;
 	memset(grad, 0, sizeof grad);
-	for (int s = rank; s < SAMPLES; s += nranks) {
-		float d = off(s);
-		for (int i = 0; i < IN; i++)
-			grad[i] += d * x[s][i] * (float)nranks / SAMPLES;
+	for (int s = rank; !ds && s < SAMPLES; s += nranks)
+		add(s, x[s]);
+	while (ds && !st && !(st = gradcomp_dataset_next(ds, &v, &err)) && v.data) {
+		if (v.index >= SAMPLES || v.bytes != sizeof x[0] || memcmp(v.data, x[v.index], sizeof x[0])) {
+			snprintf(err.text, sizeof err.text, "sample %llu has another value", (unsigned long long)v.index);
+			return GRADCOMP_ERR_MISMATCH;
+		}
+		add((int)v.index, v.data);
+		gradcomp_dataset_release(ds, &v);
 	}
+	return st;
 }
 
 static double loss(void)
@@ -139,9 +169,10 @@ static long resident_kib(void)
 
 int main(int argc, char **argv)
 {
-	const uint64_t dims[1] = {IN};
+	const uint64_t dims[1] = {IN + 1};
+	gradcomp_dataset_options samples = {.struct_size = sizeof samples, .count = SAMPLES, .memory = 4 << 20, .shuffle = 1, .load = load};
 	const gradcomp_tensor_desc tensor = {"weight", dims, 1, GRADCOMP_F32};
-	int wanted = argc > 1 ? atoi(argv[1]) : 200, steps = 0, first;
+	int wanted = argc > 1 ? atoi(argv[1]) : 200, steps = 0, first, with_dataset = 0;
 	double told = 0, agreed = 0, stall = 0, last;
 	long kib = resident_kib();
 	gradcomp_reducer *red = NULL;
@@ -157,6 +188,10 @@ int main(int argc, char **argv)
 		char what[8], when[8];
 		double seconds;
 		int who;
+		if (!strcmp(argv[i], "dataset")) {
+			with_dataset = 1;
+			continue;
+		}
 		if (sscanf(argv[i], "%d:%7[A-Z]:%7[A-Z]:%lf", &who, what, when, &seconds) != 4)
 			return 2;
 		if (who != rank)
@@ -176,6 +211,8 @@ int main(int argc, char **argv)
 		origin[i] = i;
 	make_data();
 	st = gradcomp_reducer_create(gradcomp_job_world(job), &tensor, 1, NULL, &red, &err);
+	if (!st && with_dataset)
+		st = gradcomp_dataset_create(gradcomp_job_world(job), &samples, &ds, &err);
 	if (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &err);
 	if (!st && nranks == 1)
@@ -185,8 +222,9 @@ int main(int argc, char **argv)
 	while (!st && steps < wanted) {
 		int done = 1;
 		usleep(PAUSE);
-		backward();
-		st = gradcomp_reducer_ready(red, 0, grad, &err);
+		st = backward(steps);
+		if (!st)
+			st = gradcomp_reducer_ready(red, 0, grad, &err);
 		if (!st)
 			st = gradcomp_reducer_wait(red, &err);
 		while (st == GRADCOMP_ERR_PEER_LOST) {
@@ -199,6 +237,10 @@ int main(int argc, char **argv)
 		}
 		if (st || !done)
 			continue;
+		if ((int)(grad[IN] + 0.5f) != SAMPLES) {
+			snprintf(err.text, sizeof err.text, "%g samples in step %d, of %d", (double)grad[IN], steps, SAMPLES);
+			st = GRADCOMP_ERR_MISMATCH;
+		}
 		for (int i = 0; i < IN; i++)
 			weight[i] -= 0.5f * grad[i];
 		steps++;
@@ -219,6 +261,7 @@ int main(int argc, char **argv)
 	snprintf(text, sizeof text, "%d steps %d loss %.6g weights %016llx ranks %d lost %s told %.3f agreed %.3f stall %.3f kib %ld: %s", st,
 	         steps, loss(), (unsigned long long)hash, nranks, *names ? names : "-", told, agreed, stall, kib, st ? err.text : "well");
 	tell("end", first, text);
+	gradcomp_dataset_free(ds, NULL);
 	gradcomp_reducer_free(red);
 	return gradcomp_job_free(job, NULL) || st ? 3 : 0;
 }

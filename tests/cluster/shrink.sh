@@ -2,16 +2,18 @@
 # shellcheck disable=SC2034,SC2154 # of common.sh, and for who sources this
 # Runs of tests/cluster/shrink.c on four nodes, two ranks on each, for shrink.t and tests/soak/shrink.
 #
-#   train ARG...   one run; srun's options are in the array options
+#   train ARG...   one run; srun's options are in the array options, with=(dataset) has it read one
 #   draw           random deaths for a run, from RANDOM: the array fates, and what is drawn in words in drawn
 #   judge          of the run of draw: problem, empty when all is as it must be; lost, left, given_up (numbers of
 #                  ranks), stall and agreement (seconds, of the slowest rank; 0: nothing failed)
 steps=120
+limit=100 # seconds
+with=()
 options=(--no-kill --kill-on-bad-exit=0 --gradcomp=none --gradcomp-on-failure=shrink)
 
 train () {
 	rm -f run/end.* run/died.* run/shrunk.*
-	timeout 100 "${bed[@]}" run -u alice srun --mpi=pmix -N4 -n8 --ntasks-per-node=2 -D "$tmp/run" "${options[@]}" "$tmp/shrink" $steps "$@" > out 2>&1
+	timeout "$limit" "${bed[@]}" run -u alice srun --mpi=pmix -N4 -n8 --ntasks-per-node=2 -D "$tmp/run" "${options[@]}" "$tmp/shrink" $steps "${with[@]}" "$@" > out 2>&1
 }
 any () { echo $((RANDOM % $1)); }
 moment () { awk -v n=$RANDOM -v most="$1" 'BEGIN { printf "%.3f", n / 32768 * most }'; }

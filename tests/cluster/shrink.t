@@ -21,6 +21,7 @@ kib () { sed 's/.* kib \([0-9]*\).*/\1/' run/end.* | sort -n | sed -n 4p; }
 enduring=$(kib)
 is 'srun has what it takes, and gives no advice' "$(said_of_kill)" 0
 RANDOM=$seed
+with=(dataset)
 for k in {1..6}; do
 	draw
 	train "${fates[@]}"
@@ -29,13 +30,14 @@ for k in {1..6}; do
 	check "run $k: the loss is that of all ranks: $loss of $whole" awk "BEGIN { exit !($loss < 2 * $whole + 1e-9) }"
 	note "$lost lost, $left left, $given_up given up; $stall s without a step, agreed after $agreement s"
 done
+with=()
 all_idle 'every node is idle'
 
 GRADCOMP_MIN_RANKS=8 train 5:KILL:FIRST:0.2
 is 'fewer than min_ranks are left: all end' "$(grep -h -c '7 ranks are left, gradcomp.min_ranks is 8: the job ends' run/end.* | paste -sd+ | bc)" 7 || note "$(tail -n +1 out run/end.*)"
 
 # Stopped, left out when the limit is reached, and told so when it comes back while the others work.
-steps=3000
+steps=3000 limit=$(scaled 100)
 GRADCOMP_TRANSPORT_TIMEOUT=$(scaled 3) train 6:STOP:FIRST:0.2 &
 run=$!
 wait_for 80 test -e run/shrunk.0

@@ -483,8 +483,9 @@ static void begin(void)
 	ds->fd = ds->spill_fd = ds->wake_fd = -1;
 	ds->o = (gradcomp_dataset_options){
 		.struct_size = sizeof ds->o, .count = SAMPLES, .seed = 3, .memory = MEMORY, .load = load, .prefetch = 64};
-	permutation_init(&ds->first, ds->o.seed, 0, SAMPLES, 1);
-	ds->nslots = permutation_length(SAMPLES, 2, 0);
+	permutation_init(&ds->owners.first, ds->o.seed, 0, SAMPLES, 1);
+	must_be(!owners_init(&ds->owners, ds->node_of, ds->local_of, 2, 2, false, &err), "owners", &err);
+	ds->nslots = owners_slots(&ds->owners, 0);
 	atomic_store(&ds->users, 1);
 	atomic_store(&ds->forks, process_forks());
 	must_be(!shm_share_create(ds, &name, &listener, &err) && !process_register(ds, &err), "a dataset", &err);
@@ -492,7 +493,7 @@ static void begin(void)
 		sample_owner at;
 
 		owner_of(ds, i, &at);
-		if (at.rank)
+		if (at.node)
 			theirs[ntheirs++] = i;
 		else
 			mine[nmine++] = i;

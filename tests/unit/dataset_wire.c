@@ -23,7 +23,7 @@ static uint64_t sample_of(const gradcomp_dataset *ds, uint64_t name)
 	sample_owner at;
 	for (uint64_t i = 0; i < SAMPLES && (name == MINE || name == THEIRS); i++) {
 		owner_of(ds, i, &at);
-		if (at.rank == (name == MINE))
+		if (at.node == (name == MINE))
 			return i;
 	}
 	return name;
@@ -97,9 +97,9 @@ static void reply_large(gradcomp_dataset *ds, header h)
 
 static uint64_t last_sample(const gradcomp_dataset *ds)
 {
-	sample_owner at = {.rank = 1};
+	sample_owner at = {.node = 1};
 	uint64_t i = SAMPLES;
-	while (at.rank)
+	while (at.node)
 		owner_of(ds, --i, &at);
 	return i;
 }
