@@ -144,10 +144,10 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	const gradcomp_operators *ops = eng->job->host.operators;
 	uint32_t first = b->pub.first;
 	gradcomp_status st = task_place(eng, b, err);
+	if (!st && eng->undo)
+		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
-	if (eng->undo)
-		engine_keep(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[first + i];
 		if (!accumulate(ops, b->x[i], eng->grads[first + i], t->dtype, eng->error ? b->error[i] : NULL,

@@ -113,6 +113,8 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	if (!st && b->slot)
 		st = scratch_buf_grow(&b->workspace->kept,
 		                      (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float), err);
+	if (!st && eng->undo)
+		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
 	for (uint32_t i = 0; !why && i < n; i++)
