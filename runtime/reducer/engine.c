@@ -106,10 +106,12 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 {
 	size_t bytes = b->pub.numel * sizeof(float);
 	const char *why = NULL;
-	for (uint32_t s = 0; !why && s < eng->undo->arrays; s++) {
+	const int device = eng->gpu && eng->gpu->mode == GPU_ON_DEVICE;
+	/* On the host BEGIN copies the error memory as it adds it. */
+	for (uint32_t s = !device && eng->error; !why && s < eng->undo->arrays; s++) {
 		float *to = eng->undo->array[s] + b->pub.offset;
 		const float *from = engine_array(eng, s) + b->pub.offset;
-		if (eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
+		if (device)
 			why = bytes ? eng->gpu->d->copy(eng->gpu->compute, to, from, bytes) : NULL;
 		else
 			memcpy(to, from, bytes);
