@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import statistics
 
 from testbed import SOURCE, run
@@ -17,16 +18,19 @@ class Trainer:
         self.cluster, self.folder, self.model = cluster, folder, list(model)
         self.program = os.path.join(folder, "trainer")
         prefix = os.path.dirname(os.path.dirname(run(["sh", "-c", "command -v gradcomp"], cluster.env, 10).strip()))
-        lib = os.path.join(prefix, "lib")
-        run(["cc", "-O2", "-o", self.program, os.path.join(SOURCE, "bench/trainer.c"), "-I" + os.path.join(prefix, "include"),
-             "-L" + lib, "-Wl,-rpath," + lib, "-lgradcomp", "-lm"], cluster.env, 60)
+        self.env = {"GRADCOMP_PLUGIN_PATH": os.path.join(prefix, "lib/gradcomp")}
+        # It reads model files, which the installed library does not export.
+        build = os.environ.get("GRADCOMP_BUILD", os.path.join(SOURCE, "build"))
+        made = os.path.join(build, "bench/trainer")
+        run(["make", "-s", "-C", build, made], dict(os.environ), 600)
+        shutil.copy(made, self.program)
 
     def steps(self, compressor="none", schedule=None, nodes=None, args=(), options=(), timeout=300, env=None):
         """The rows of one run, one for each --repeat."""
         out = os.path.join(self.folder, "trainer.json")
         told = [f"--gradcomp={compressor}"] + ([f"--gradcomp-schedule={schedule}"] if schedule else []) + list(options)
         self.cluster.srun(f"-N{nodes or self.cluster.nodes}", *told, "--mpi=pmix", self.program, *self.model, *args,
-                          "--json", out, timeout=timeout, env=env)
+                          "--json", out, timeout=timeout, env=dict(self.env, **(env or {})))
         with open(out, encoding="utf-8") as f:
             rows = [json.loads(line) for line in f]
         os.unlink(out)

@@ -44,18 +44,34 @@ static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static int place(const roster_view *v, int rank)
+/* A transport of the ranks of *v, at the sockets that this one had. */
+static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, double join, transport **out, gradcomp_error *err)
 {
-	for (int i = 0; i < v->n; i++)
-		if (v->ranks[i] == rank)
-			return i;
-	return -1;
+	transport_options o = job->transport_options;
+	int *peers = malloc((size_t)v->n * sizeof *peers);
+	gradcomp_status st = GRADCOMP_OK;
+	*out = NULL;
+	o.rank = roster_view_find(v, job->view.ranks[job->rank]);
+	o.nranks = v->n;
+	o.join_timeout = join < o.timeout ? join : o.timeout;
+	if (!peers)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", v->n);
+	for (int i = 0; !st && i < v->n; i++) {
+		peers[i] = roster_view_find(&job->view, v->ranks[i]);
+		if (peers[i] < 0)
+			st = error_set(err, GRADCOMP_ERR_INTERNAL, "rank %d of the job's beginning goes on, but had been given up", v->ranks[i]);
+	}
+	if (!st)
+		st = transport_inherit(job->transport, &o, peers, out, err);
+	free(peers);
+	return st;
 }
 
 /* The job's transport becomes `t`, of the ranks of *v, which is taken over. */
-static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v, int me, gradcomp_error *err)
+static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	int me = roster_view_find(v, job->view.ranks[job->rank]);
 	gradcomp_status st;
 	roster_watch(job->roster, NULL);
 	transport_stop(job->transport, NULL);
@@ -64,13 +80,12 @@ static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v
 	job->view = *v;
 	job->rank = job->log.rank = me;
 	job->nranks = v->n;
-	transport_renumber(t, me, v->n);
 	st = group_renew(job->world, id_mix(WORLD_ID, v->epoch), v->n, me, err);
 	roster_secret(job->roster, v, secret);
 	/* Whoever finds first that one of them is missing tells the others. */
 	roster_watch(job->roster, t);
 	if (!st)
-		st = transport_start(t, (const char *const *)v->records, secret, err);
+		st = transport_start(t, NULL, secret, err);
 	secret_wipe(secret, sizeof secret);
 	if (st)
 		transport_fail(t, st, -1, err->text);
@@ -80,28 +95,24 @@ static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v
 /* One epoch. *agreed: this rank is in it, and has moved over to it. */
 static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, gradcomp_error *err)
 {
-	transport_options o = job->transport_options;
-	int was = job->view.ranks[job->rank], least = (int)config_int(job->config, "gradcomp.min_ranks");
+	int least = (int)config_int(job->config, "gradcomp.min_ranks");
 	roster_view v = {0};
-	transport *t;
+	transport *t = NULL;
 	gradcomp_status st;
 	*agreed = 0;
-	o.rank = job->rank;
-	o.nranks = job->nranks;
-	o.join_timeout = join < o.timeout ? join : o.timeout;
-	st = transport_listen(&o, &t, err);
-	if (st)
-		return st;
-	st = roster_agree(job->roster, transport_endpoint(t), o.wait_timeout, &v, err);
+	/* Who has heard of the decision first may connect before this rank has. */
+	transport_suspend(job->transport);
+	st = roster_agree(job->roster, job->transport_options.wait_timeout, &v, err);
 	if (!st && v.n < least)
 		st = error_set(err, GRADCOMP_ERR_PEER, "%d ranks are left, gradcomp.min_ranks is %d: the job ends", v.n, least);
+	if (!st)
+		st = inherit(job, &v, join, &t, err);
 	if (st) {
 		roster_view_clear(&v);
-		transport_stop(t, NULL);
 		return st;
 	}
 	*agreed = 1;
-	return move_over(job, t, &v, place(&v, was), err);
+	return move_over(job, t, &v, err);
 }
 
 static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_rank, int step_done, gradcomp_survivors *out,
@@ -112,7 +123,7 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 	if (!ranks)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old->n);
 	for (int i = 0; i < old->n; i++)
-		if (place(&job->view, old->ranks[i]) >= 0)
+		if (roster_view_find(&job->view, old->ranks[i]) >= 0)
 			ranks[live++] = i;
 		else
 			ranks[lost++] = i;

@@ -32,46 +32,45 @@ static void adopt(roster *m, const roster_blob *bytes)
 	free(m->accepted_value.p);
 	m->accepted_value = (roster_blob){0};
 	m->promised = m->accepted = 0;
-	m->record = NULL;
+	m->calling = false;
 	m->heard = 0;
 	pthread_cond_broadcast(&m->changed);
 }
 
 /* With the lock held, of a question in this rank's epoch. */
-static void answer_in_epoch(roster *m, const roster_message *q, roster_message *a)
+static void answer_in_epoch(roster *m, const roster_message *q, roster_message *tally)
 {
+	roster_message mine = {.type = ROSTER_TALLY};
+	int me = roster_view_find(&m->view, m->rank);
+	roster_blob copy, own = {0}; /* own: this rank, as a bitmap */
+
 	if (q->type == ROSTER_PREPARE && m->transport)
 		transport_fail(m->transport, GRADCOMP_ERR_PEER_LOST, -1,
 		               q->text.bytes ? (const char *)q->text.p : "a rank was lost");
 	m->heard = clock_now();
-	if (!m->record) {
-		a->type = ROSTER_NOT_YET;
+	if (roster_bit_set(&own, m->view.n, me))
+		return;
+	if (!m->calling) {
+		mine.late = own;
 	} else if (q->ballot < m->promised) {
-		a->ballot = m->promised;
+		mine.promised = m->promised;
 	} else if (q->type == ROSTER_PREPARE) {
-		if (roster_blob_copy(&a->text, m->record, strlen(m->record)) ||
-		    (m->accepted && roster_blob_copy(&a->value, m->accepted_value.p, m->accepted_value.bytes)))
-			return;
+		mine.ballot = m->accepted;
+		mine.value = m->accepted_value;
+		mine.set = own;
 		m->promised = q->ballot;
-		a->ballot = m->accepted;
-		a->type = ROSTER_PROMISE;
-	} else {
-		roster_blob copy;
-
-		if (roster_blob_copy(&copy, q->value.p, q->value.bytes))
-			return;
+	} else if (!roster_blob_copy(&copy, q->value.p, q->value.bytes)) {
 		free(m->accepted_value.p);
 		m->accepted_value = copy;
 		m->promised = m->accepted = q->ballot;
-		a->type = ROSTER_ACCEPTED;
+		mine.set = own;
 	}
+	roster_tally_add(tally, &mine, &own);
+	free(own.p);
 }
 
-void roster_answer(roster *m, const roster_message *q, roster_message *a)
+void roster_answer(roster *m, const roster_message *q, roster_message *tally)
 {
-	memset(a, 0, sizeof *a);
-	a->type = ROSTER_REFUSED;
-	a->from = (uint32_t)m->rank;
 	pthread_mutex_lock(&m->lock);
 	if (m->closed)
 		goto out;
@@ -80,18 +79,114 @@ void roster_answer(roster *m, const roster_message *q, roster_message *a)
 		adopt(m, &q->view);
 	if (q->type == ROSTER_COMMIT)
 		adopt(m, &q->value);
-	a->epoch = m->view.epoch;
-	if (q->type == ROSTER_COMMIT) {
-		a->type = ROSTER_ACCEPTED;
-	} else if (q->epoch < m->view.epoch) {
-		if (!roster_blob_copy(&a->view, m->decided.p, m->decided.bytes))
-			a->type = ROSTER_AHEAD;
-	} else if (q->epoch == m->view.epoch && roster_view_has(&m->view, (int)q->from) &&
-	           (q->type == ROSTER_PREPARE || q->type == ROSTER_ACCEPT)) {
-		answer_in_epoch(m, q, a);
-	}
+	else if (q->epoch < m->view.epoch)
+		roster_tally_add(tally, &(roster_message){.view = m->decided}, &(roster_blob){0});
+	else if (q->epoch == m->view.epoch && roster_view_find(&m->view, (int)q->from) >= 0 &&
+	         roster_view_find(&m->view, m->rank) >= 0 && (q->type == ROSTER_PREPARE || q->type == ROSTER_ACCEPT))
+		answer_in_epoch(m, q, tally);
 out:
 	pthread_mutex_unlock(&m->lock);
+}
+
+typedef struct relay {
+	roster *m;
+	int fd;
+	double until;
+	roster_message question;
+	roster_view members; /* of the question's epoch */
+} relay;
+
+/* With the lock held. Members of another epoch are not known here: then the one that asks does it itself. */
+static bool relay_members(relay *r)
+{
+	roster *m = r->m;
+	size_t n;
+
+	if (r->question.epoch > m->view.epoch)
+		adopt(m, &r->question.view);
+	n = (size_t)m->view.n * sizeof(int);
+	if (m->closed || m->relays >= ROSTER_RELAYS || r->question.epoch != m->view.epoch ||
+	    r->question.set.bytes != ((size_t)m->view.n + 7) / 8 || !(r->members.ranks = malloc(n)))
+		return false;
+	r->members.n = m->view.n;
+	r->members.epoch = m->view.epoch;
+	memcpy(r->members.ranks, m->view.ranks, n);
+	m->relays++;
+	return true;
+}
+
+static void reply(int fd, roster_message *tally, double until)
+{
+	roster_blob out = {0};
+
+	if (!roster_message_write(tally, &out))
+		roster_send(fd, &out, until);
+	free(out.p);
+	roster_message_clear(tally);
+}
+
+static void relay_free(relay *r)
+{
+	roster_view_clear(&r->members);
+	roster_message_clear(&r->question);
+	free(r);
+}
+
+static void *relay_main(void *arg)
+{
+	relay *r = arg;
+	roster *m = r->m;
+	roster_message tally = {.type = ROSTER_TALLY, .from = (uint32_t)m->rank, .epoch = r->question.epoch};
+	roster_blob set = r->question.set;
+	int me = roster_view_find(&r->members, m->rank);
+	double left = r->until - clock_now();
+
+	r->question.set = (roster_blob){0};
+	roster_answer(m, &r->question, &tally);
+	r->question.from = (uint32_t)m->rank;
+	if (me >= 0)
+		set.p[me / 8] &= (unsigned char)~(1u << me % 8);
+	/* What is left of the time is for the way back. */
+	roster_ask(m, &r->members, &set, &r->question, 0.9 * left, true, &tally);
+	free(set.p);
+	reply(r->fd, &tally, r->until);
+	close(r->fd);
+	relay_free(r);
+	pthread_mutex_lock(&m->lock);
+	m->relays--;
+	pthread_cond_broadcast(&m->changed);
+	pthread_mutex_unlock(&m->lock);
+	return NULL;
+}
+
+/* Passes the question on, in a thread of its own. False: it does not. Takes over fd and *q, if it does. */
+static bool relay_start(roster *m, int fd, roster_message *q)
+{
+	relay *r = calloc(1, sizeof *r);
+	double budget = q->budget < 1000 * ROSTER_CALL_SECONDS ? q->budget * 1e-3 : ROSTER_CALL_SECONDS;
+	pthread_t thread;
+	bool mine, started;
+
+	if (!r)
+		return false;
+	*r = (relay){.m = m, .fd = fd, .until = clock_now() + budget, .question = *q};
+	pthread_mutex_lock(&m->lock);
+	mine = relay_members(r);
+	pthread_mutex_unlock(&m->lock);
+	started = mine && !thread_start(&thread, relay_main, r);
+	if (started) {
+		pthread_detach(thread);
+		*q = (roster_message){0};
+		return true;
+	}
+	if (mine) {
+		pthread_mutex_lock(&m->lock);
+		m->relays--;
+		pthread_mutex_unlock(&m->lock);
+	}
+	r->question = (roster_message){0};
+	relay_free(r);
+	return false;
 }
 
 static const char *hello_check(void *ctx, const pending_conn *p)
@@ -116,21 +211,23 @@ static const char *serve(void *ctx, pending_conn *p)
 {
 	roster *m = ctx;
 	double until = clock_now() + ROSTER_CALL_SECONDS;
-	roster_message q, a;
-	roster_blob in = {0}, out = {0};
+	roster_message q = {0};
+	roster_blob in = {0};
 
-	if (!pending_welcome(p) && !roster_receive(p->fd, &in, until) && !roster_message_read(&in, &q)) {
-		if (q.from == get32(p->hello + 8)) {
-			roster_answer(m, &q, &a);
-			if (!roster_message_write(&a, &out))
-				roster_send(p->fd, &out, until);
-			roster_message_clear(&a);
-		}
-		roster_message_clear(&q);
+	if (pending_welcome(p) || roster_receive(p->fd, &in, until) || roster_message_read(&in, &q) ||
+	    q.from != get32(p->hello + 8)) {
+		pending_free(p);
+	} else if (q.set.bytes && relay_start(m, p->fd, &q)) {
+		p->fd = -1;
+	} else {
+		roster_message tally = {.type = q.set.bytes ? ROSTER_BUSY : ROSTER_TALLY, .from = (uint32_t)m->rank, .epoch = q.epoch};
+
+		roster_answer(m, &q, &tally);
+		reply(p->fd, &tally, until);
+		pending_free(p);
 	}
+	roster_message_clear(&q);
 	free(in.p);
-	free(out.p);
-	pending_free(p);
 	return NULL;
 }
 
@@ -251,6 +348,12 @@ const char *roster_host(const roster *m, int rank)
 	return m->endpoints[rank].host;
 }
 
+void roster_stats(const roster *m, uint64_t *calls, uint64_t *bytes)
+{
+	*calls = atomic_load(&m->calls);
+	*bytes = atomic_load(&m->bytes);
+}
+
 void roster_close(roster *m)
 {
 	if (!m)
@@ -261,6 +364,10 @@ void roster_close(roster *m)
 		pthread_mutex_unlock(&m->lock);
 		eventfd_write(m->wake_fd, 1);
 		pthread_join(m->thread, NULL);
+		pthread_mutex_lock(&m->lock);
+		while (m->relays)
+			pthread_cond_wait(&m->changed, &m->lock);
+		pthread_mutex_unlock(&m->lock);
 	}
 	listener_close(&m->listener);
 	if (m->wake_fd >= 0)

@@ -11,101 +11,125 @@
 
 #define SILENT_SECONDS 1.3   /* of a leader, before another takes over */
 #define MAJORITY_SECONDS 5.0 /* without one, before this rank gives up */
-#define AGAIN_MS 20
 
-/* What one leader knows. */
+/* What one leader knows. Of bitmaps: over the members of the epoch. */
 typedef struct attempt {
 	roster_message q;
-	roster_view view; /* of the epoch whose members decide; without records */
-	roster_message *answers;
-	int waiting;      /* rank that lives and has not come, or -1 */
+	roster_view view;     /* of the epoch whose members decide */
+	roster_message tally; /* of the latest round */
+	roster_blob gone;     /* who has not answered, in rounds with this ballot */
+	int waiting;          /* rank that lives and has not come, or -1 */
 	int yes;
-	bool lowest, refused;
+	bool refused;
 } attempt;
 
 static bool quorum(const attempt *a)
 {
-	return 2 * a->yes > a->view.n || (2 * a->yes == a->view.n && a->lowest);
+	return 2 * a->yes > a->view.n || (2 * a->yes == a->view.n && roster_bit(&a->tally.set, 0));
 }
 
-/* Asks all members. The answers stay in a->answers. */
-static void ask(roster *m, attempt *a, uint32_t type, uint32_t good, uint64_t *highest)
+/* Asks those members. The answers stay in a->tally. */
+static void ask(roster *m, attempt *a, uint32_t type, const roster_blob *set)
 {
 	a->q.type = type;
-	for (int i = 0; i < a->view.n; i++)
-		roster_message_clear(&a->answers[i]);
-	roster_ask(m, a->view.ranks, a->view.n, &a->q, a->answers);
+	roster_message_clear(&a->tally);
+	a->tally.epoch = a->view.epoch;
+	roster_ask(m, &a->view, set, &a->q, ROSTER_CALL_SECONDS, false, &a->tally);
 	a->yes = 0;
-	a->lowest = a->refused = false;
 	a->waiting = -1;
 	for (int i = 0; i < a->view.n; i++) {
-		const roster_message *r = &a->answers[i];
-
-		a->yes += r->type == good;
-		a->lowest |= !i && r->type == good;
-		a->refused |= r->type == ROSTER_REFUSED;
-		if (r->type == ROSTER_NOT_YET)
+		a->yes += roster_bit(&a->tally.set, i);
+		if (roster_bit(&a->tally.late, i))
 			a->waiting = a->view.ranks[i];
-		if (r->type == ROSTER_REFUSED && r->ballot > *highest)
-			*highest = r->ballot;
-		if (r->type == ROSTER_AHEAD) {
-			roster_message told = {.type = ROSTER_COMMIT, .from = (uint32_t)m->rank}, ignored;
-
-			told.value = r->view;
-			roster_answer(m, &told, &ignored);
-		}
 	}
+	a->refused = a->tally.promised > a->q.ballot;
+	if (a->tally.view.bytes) {
+		roster_message told = {.type = ROSTER_COMMIT, .from = (uint32_t)m->rank, .value = a->tally.view}, ignored = {0};
+
+		roster_answer(m, &told, &ignored);
+	}
+}
+
+/* Asks all for a promise, but those that have not answered before. -1 without memory. */
+static int prepare(roster *m, attempt *a)
+{
+	roster_blob set = {0};
+	int rc = 0;
+
+	for (int i = 0; !rc && i < a->view.n; i++)
+		if (!roster_bit(&a->gone, i))
+			rc = roster_bit_set(&set, a->view.n, i);
+	if (!rc)
+		ask(m, a, ROSTER_PREPARE, &set);
+	for (int i = 0; !rc && !a->refused && i < a->view.n; i++)
+		if (!roster_bit(&a->tally.set, i) && !roster_bit(&a->tally.late, i))
+			rc = roster_bit_set(&a->gone, a->view.n, i);
+	free(set.p);
+	return rc;
 }
 
 /* What somebody may have accepted already, else those that have promised. */
-static int choose(attempt *a)
+static int choose(const roster *m, attempt *a)
 {
-	uint64_t best = 0;
 	roster_view v = {.epoch = a->view.epoch + 1};
 	int rc;
 
-	for (int i = 0; i < a->view.n; i++) {
-		const roster_message *r = &a->answers[i];
-
-		if (r->type != ROSTER_PROMISE || !r->value.p || r->ballot <= best)
-			continue;
-		best = r->ballot;
-		free(a->q.value.p);
-		if (roster_blob_copy(&a->q.value, r->value.p, r->value.bytes))
-			return -1;
-	}
-	if (best)
-		return 0;
-	v.ranks = calloc((size_t)a->view.n, sizeof *v.ranks);
-	v.records = calloc((size_t)a->view.n, sizeof *v.records);
-	rc = !v.ranks || !v.records || secret_random(v.nonce, sizeof v.nonce, NULL) ? -1 : 0;
-	for (int i = 0; !rc && i < a->view.n; i++)
-		if (a->answers[i].type == ROSTER_PROMISE) {
-			v.ranks[v.n] = a->view.ranks[i];
-			v.records[v.n++] = (char *)a->answers[i].text.p;
-		}
 	free(a->q.value.p);
 	a->q.value = (roster_blob){0};
+	if (a->tally.ballot)
+		return roster_blob_copy(&a->q.value, a->tally.value.p, a->tally.value.bytes);
+	v.ranks = calloc((size_t)a->view.n, sizeof *v.ranks);
+	rc = !v.ranks || secret_random(v.nonce, sizeof v.nonce, NULL) ? -1 : 0;
+	for (int i = 0; !rc && i < a->view.n; i++)
+		if (roster_bit(&a->tally.set, i))
+			v.ranks[v.n++] = a->view.ranks[i];
 	if (!rc)
-		rc = roster_view_write(&v, &a->q.value);
+		rc = roster_view_write(&v, m->n, &a->q.value);
 	free(v.ranks);
-	free((void *)v.records);
+	return rc;
+}
+
+/* Tells those that have promised, and those that go on. */
+static int tell(roster *m, attempt *a, roster_blob *set)
+{
+	roster_view v;
+	int rc = roster_view_read(&a->q.value, m->n, &v);
+
+	for (int i = 0; !rc && i < a->view.n; i++)
+		if (roster_view_find(&v, a->view.ranks[i]) >= 0)
+			rc = roster_bit_set(set, a->view.n, i);
+	roster_view_clear(&v);
+	if (!rc)
+		ask(m, a, ROSTER_COMMIT, set);
 	return rc;
 }
 
 /* One ballot. 1 when it is decided. */
 static int lead(roster *m, attempt *a, uint64_t *highest)
 {
-	a->q.ballot = ((*highest >> 32) + 1) << 32 | (uint64_t)(m->rank + 1);
-	*highest = a->q.ballot;
-	ask(m, a, ROSTER_PREPARE, ROSTER_PROMISE, highest);
-	if (a->waiting >= 0 || a->refused || !quorum(a) || choose(a))
-		return 0;
-	ask(m, a, ROSTER_ACCEPT, ROSTER_ACCEPTED, highest);
-	if (!quorum(a))
-		return 0;
-	ask(m, a, ROSTER_COMMIT, ROSTER_ACCEPTED, highest);
-	return 1;
+	roster_blob set = {0};
+	int decided = 0;
+
+	if (!a->q.ballot) {
+		a->q.ballot = ((*highest >> 32) + 1) << 32 | (uint64_t)(m->rank + 1);
+		*highest = a->q.ballot;
+		free(a->gone.p);
+		a->gone = (roster_blob){0};
+	}
+	if (prepare(m, a) || (!a->refused && a->waiting >= 0)) {
+		/* Again, with the same ballot. */
+	} else if (a->refused || !quorum(a) || choose(m, a) || roster_blob_copy(&set, a->tally.set.p, a->tally.set.bytes)) {
+		*highest = a->tally.promised > *highest ? a->tally.promised : *highest;
+		a->q.ballot = 0;
+	} else {
+		ask(m, a, ROSTER_ACCEPT, &set);
+		a->q.ballot = 0;
+		decided = quorum(a);
+		if (decided)
+			tell(m, a, &set);
+	}
+	free(set.p);
+	return decided;
 }
 
 /* With the lock held. */
@@ -114,30 +138,37 @@ static gradcomp_status copy_view(const roster *m, attempt *a, const char *why, g
 	size_t n = (size_t)m->view.n;
 
 	a->view = (roster_view){.epoch = m->view.epoch, .n = m->view.n, .ranks = malloc(n * sizeof(int))};
-	a->answers = calloc(n, sizeof *a->answers);
 	a->q.from = (uint32_t)m->rank;
 	a->q.epoch = m->view.epoch;
-	if (!a->view.ranks || !a->answers || roster_blob_copy(&a->q.text, why, strlen(why)) ||
+	if (!a->view.ranks || roster_blob_copy(&a->q.text, why, strlen(why)) ||
 	    (m->decided.p && roster_blob_copy(&a->q.view, m->decided.p, m->decided.bytes)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to agree with %d ranks", m->view.n);
 	memcpy(a->view.ranks, m->view.ranks, n * sizeof(int));
 	return GRADCOMP_OK;
 }
 
-/* With the lock held: seconds that this rank lets others lead first. */
+/* With the lock held: seconds that this rank lets others lead first. One rank of each node comes before
+ * a second one, since those of a node are lost together. */
 static double turn(const roster *m)
 {
-	int k = 0;
+	int *seen = calloc((size_t)m->n, sizeof *seen); /* by node */
+	int k = 0, mine = 0;
 
-	while (k < m->view.n && m->view.ranks[k] < m->rank)
-		k++;
+	for (int i = 0; i < m->view.n && m->view.ranks[i] < m->rank; i++)
+		mine += m->node[m->view.ranks[i]] == m->node[m->rank];
+	for (int i = 0; seen && i < m->view.n; i++) {
+		int r = m->view.ranks[i], nth = seen[m->node[r]]++;
+
+		k += nth < mine || (nth == mine && r < m->rank);
+	}
+	free(seen);
 	return k < 3 ? 0.2 * k : 0.6 + 0.02 * (k - 3);
 }
 
 /* With the lock held. */
 static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 {
-	if (!roster_view_has(&m->view, m->rank))
+	if (roster_view_find(&m->view, m->rank) < 0)
 		return error_set(err, GRADCOMP_ERR_PEER,
 		                 "rank %d on %s was given up by the others, which go on as %d ranks (epoch %llu): it has no part in the "
 		                 "job any more",
@@ -146,11 +177,20 @@ static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 	                                                : GRADCOMP_OK;
 }
 
-gradcomp_status roster_agree(roster *m, const char *record, double patience, roster_view *out, gradcomp_error *err)
+/* With the lock held: sleeps until `when`, or until something has changed; not for ever, since it may be heard of a
+ * leader, which tells nobody. */
+static void sleep_until(roster *m, double when)
+{
+	double left = when - clock_now();
+
+	thread_wait(&m->changed, &m->lock, left < 0.001 ? 1 : left < 0.2 ? (int)(left * 1e3) + 1 : 200);
+}
+
+gradcomp_status roster_agree(roster *m, double patience, roster_view *out, gradcomp_error *err)
 {
 	attempt a = {.waiting = -1};
 	gradcomp_error why = {.text = "a rank was lost"};
-	double began = clock_now(), begin, alone = began;
+	double began = clock_now(), begin, wait, alone = began;
 	uint64_t highest = 0;
 	gradcomp_status st;
 
@@ -159,24 +199,26 @@ gradcomp_status roster_agree(roster *m, const char *record, double patience, ros
 		transport_failure(m->transport, &why);
 	st = m->closed ? error_set(err, GRADCOMP_ERR_STATE, "this rank has no part in the job any more")
 	               : copy_view(m, &a, why.text, err);
-	if (!roster_view_has(&m->view, m->rank) && !st)
+	if (!st && roster_view_find(&m->view, m->rank) < 0)
 		st = outcome(m, out, err);
-	m->record = record;
-	begin = began + turn(m);
+	m->calling = !st;
+	wait = turn(m);
+	begin = began + wait;
 	while (!st && m->view.epoch == a.view.epoch) {
-		double now = clock_now();
+		double now = clock_now(), silent = m->heard > 0 ? m->heard + SILENT_SECONDS + wait : 0;
 
-		if (now < begin || (m->heard > 0 && now < m->heard + SILENT_SECONDS)) {
-			thread_wait(&m->changed, &m->lock, AGAIN_MS);
+		if (now < begin || now < silent) {
+			sleep_until(m, begin > silent ? begin : silent);
 			continue;
 		}
 		highest = m->promised > highest ? m->promised : highest;
 		pthread_mutex_unlock(&m->lock);
 		int decided = lead(m, &a, &highest);
+		double took = clock_now() - now;
 		pthread_mutex_lock(&m->lock);
 		/* Its own questions do not count. */
 		m->heard = 0;
-		now = clock_now();
+		now += took;
 		if (decided || a.waiting >= 0 || a.refused || quorum(&a))
 			alone = now;
 		if (!decided && a.waiting >= 0 && now - began >= patience)
@@ -188,18 +230,17 @@ gradcomp_status roster_agree(roster *m, const char *record, double patience, ros
 			               "rank %d on %s can reach %d of %d ranks, itself counted, which is no majority: the rest of the job may go "
 			               "on without them, so this rank ends (%s)",
 			               m->rank, roster_host(m, m->rank), a.yes, a.view.n, why.text);
-		/* Two leaders do not meet again and again. */
-		begin = now + (a.refused ? 0.05 + 0.03 * (m->rank % 16) : 0.02);
+		/* Two leaders do not meet again and again; and the answers of many take their time. */
+		begin = now + (a.refused ? 0.05 + 0.03 * (m->rank % 16) : took < 0.1 ? 0.02 + took / 2 : 0.02);
 	}
 	if (!st)
 		st = outcome(m, out, err);
-	m->record = NULL;
+	m->calling = false;
 	m->closed |= st != GRADCOMP_OK;
 	pthread_mutex_unlock(&m->lock);
-	for (int i = 0; a.answers && i < a.view.n; i++)
-		roster_message_clear(&a.answers[i]);
-	free(a.answers);
 	roster_view_clear(&a.view);
 	roster_message_clear(&a.q);
+	roster_message_clear(&a.tally);
+	free(a.gone.p);
 	return st;
 }

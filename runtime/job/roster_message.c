@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD 36 /* type, from, epoch, ballot, three lengths */
+#define HEAD 56 /* type, from, budget, epoch, ballot, promised, five lengths */
+#define PARTS 5
+#define VIEW_HEAD (12 + TRANSPORT_SECRET_BYTES)
 
 int roster_blob_copy(roster_blob *out, const void *p, size_t bytes)
 {
@@ -22,21 +24,26 @@ int roster_blob_copy(roster_blob *out, const void *p, size_t bytes)
 
 int roster_message_write(const roster_message *m, roster_blob *out)
 {
-	const roster_blob *part[] = {&m->view, &m->value, &m->text};
-	size_t bytes = HEAD + m->view.bytes + m->value.bytes + m->text.bytes;
-	unsigned char *p = malloc(bytes);
+	const roster_blob *part[PARTS] = {&m->view, &m->value, &m->text, &m->set, &m->late};
+	size_t bytes = HEAD;
+	unsigned char *p;
 
+	for (int i = 0; i < PARTS; i++)
+		bytes += part[i]->bytes;
+	p = malloc(bytes);
 	*out = (roster_blob){p, bytes};
 	if (!p)
 		return -1;
 	put32(p, m->type);
 	put32(p + 4, m->from);
-	put64(p + 8, m->epoch);
-	put64(p + 16, m->ballot);
-	for (int i = 0; i < 3; i++)
-		put32(p + 24 + 4 * i, (uint32_t)part[i]->bytes);
+	put32(p + 8, m->budget);
+	put64(p + 12, m->epoch);
+	put64(p + 20, m->ballot);
+	put64(p + 28, m->promised);
+	for (int i = 0; i < PARTS; i++)
+		put32(p + 36 + 4 * i, (uint32_t)part[i]->bytes);
 	p += HEAD;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < PARTS; i++) {
 		if (part[i]->bytes)
 			memcpy(p, part[i]->p, part[i]->bytes);
 		p += part[i]->bytes;
@@ -46,7 +53,7 @@ int roster_message_write(const roster_message *m, roster_blob *out)
 
 int roster_message_read(const roster_blob *in, roster_message *m)
 {
-	roster_blob *part[] = {&m->view, &m->value, &m->text};
+	roster_blob *part[PARTS] = {&m->view, &m->value, &m->text, &m->set, &m->late};
 	size_t at = HEAD;
 
 	memset(m, 0, sizeof *m);
@@ -54,10 +61,12 @@ int roster_message_read(const roster_blob *in, roster_message *m)
 		return -1;
 	m->type = get32(in->p);
 	m->from = get32(in->p + 4);
-	m->epoch = get64(in->p + 8);
-	m->ballot = get64(in->p + 16);
-	for (int i = 0; i < 3; i++) {
-		size_t n = get32(in->p + 24 + 4 * i);
+	m->budget = get32(in->p + 8);
+	m->epoch = get64(in->p + 12);
+	m->ballot = get64(in->p + 20);
+	m->promised = get64(in->p + 28);
+	for (int i = 0; i < PARTS; i++) {
+		size_t n = get32(in->p + 36 + 4 * i);
 
 		if (n > in->bytes - at || (n && roster_blob_copy(part[i], in->p + at, n))) {
 			roster_message_clear(m);
@@ -73,90 +82,132 @@ void roster_message_clear(roster_message *m)
 	free(m->view.p);
 	free(m->value.p);
 	free(m->text.p);
+	free(m->set.p);
+	free(m->late.p);
 	memset(m, 0, sizeof *m);
 }
 
-/* epoch, nonce, n; then of each: rank, bytes of its record, the record. */
-int roster_view_write(const roster_view *v, roster_blob *out)
+int roster_bit_set(roster_blob *b, int n, int i)
 {
-	size_t bytes = 12 + sizeof v->nonce;
-	unsigned char *p;
+	if (!b->p) {
+		size_t bytes = ((size_t)n + 7) / 8;
 
-	for (int i = 0; i < v->n; i++)
-		bytes += 8 + strlen(v->records[i]);
-	p = malloc(bytes);
-	*out = (roster_blob){p, bytes};
-	if (!p)
-		return -1;
-	put64(p, v->epoch);
-	memcpy(p + 8, v->nonce, sizeof v->nonce);
-	put32(p + 8 + sizeof v->nonce, (uint32_t)v->n);
-	p += 12 + sizeof v->nonce;
-	for (int i = 0; i < v->n; i++) {
-		size_t n = strlen(v->records[i]);
-
-		put32(p, (uint32_t)v->ranks[i]);
-		put32(p + 4, (uint32_t)n);
-		memcpy(p + 8, v->records[i], n);
-		p += 8 + n;
+		b->p = calloc(1, bytes + 1);
+		if (!b->p)
+			return -1;
+		b->bytes = bytes;
 	}
+	b->p[i / 8] |= (unsigned char)(1u << i % 8);
 	return 0;
+}
+
+bool roster_bit(const roster_blob *b, int i)
+{
+	return (size_t)i / 8 < b->bytes && b->p[i / 8] >> i % 8 & 1;
+}
+
+static int add_bits(roster_blob *to, const roster_blob *from, const roster_blob *asked)
+{
+	if (!from->bytes || from->bytes != asked->bytes)
+		return 0;
+	if (!to->p && !(to->p = calloc(1, from->bytes + 1)))
+		return -1;
+	to->bytes = from->bytes;
+	for (size_t i = 0; i < from->bytes; i++)
+		to->p[i] |= from->p[i] & asked->p[i];
+	return 0;
+}
+
+/* Takes over the blob that is of the higher number. */
+static int add_higher(uint64_t *number, roster_blob *to, uint64_t other, const roster_blob *from)
+{
+	roster_blob copy;
+
+	if (!from->bytes || other <= *number)
+		return 0;
+	if (roster_blob_copy(&copy, from->p, from->bytes))
+		return -1;
+	free(to->p);
+	*to = copy;
+	*number = other;
+	return 0;
+}
+
+int roster_tally_add(roster_message *to, const roster_message *from, const roster_blob *asked)
+{
+	uint64_t epoch = to->view.bytes >= 8 ? get64(to->view.p) : to->epoch;
+
+	if (from->promised > to->promised)
+		to->promised = from->promised;
+	if (add_higher(&epoch, &to->view, from->view.bytes >= 8 ? get64(from->view.p) : 0, &from->view) ||
+	    add_higher(&to->ballot, &to->value, from->ballot, &from->value))
+		return -1;
+	return add_bits(&to->set, &from->set, asked) || add_bits(&to->late, &from->late, asked) ? -1 : 0;
+}
+
+/* Epoch, nonce, number of ranks that the job began with; a bit for each. */
+int roster_view_write(const roster_view *v, int n, roster_blob *out)
+{
+	roster_blob bits = {0};
+
+	*out = (roster_blob){0};
+	for (int i = 0; i < v->n; i++)
+		if (roster_bit_set(&bits, n, v->ranks[i]))
+			return -1;
+	out->bytes = VIEW_HEAD + bits.bytes;
+	out->p = malloc(out->bytes + 1);
+	if (out->p) {
+		put64(out->p, v->epoch);
+		memcpy(out->p + 8, v->nonce, sizeof v->nonce);
+		put32(out->p + 8 + sizeof v->nonce, (uint32_t)n);
+		memcpy(out->p + VIEW_HEAD, bits.p, bits.bytes);
+	}
+	free(bits.p);
+	return out->p ? 0 : -1;
 }
 
 int roster_view_read(const roster_blob *in, int n, roster_view *v)
 {
-	size_t at = 12 + sizeof v->nonce;
-	uint32_t count;
+	roster_blob bits;
 
 	memset(v, 0, sizeof *v);
-	if (in->bytes < at)
+	if (in->bytes != VIEW_HEAD + ((size_t)n + 7) / 8)
 		return -1;
 	v->epoch = get64(in->p);
 	memcpy(v->nonce, in->p + 8, sizeof v->nonce);
-	count = get32(in->p + 8 + sizeof v->nonce);
-	if (!v->epoch || !count || count > (uint32_t)n)
+	bits = (roster_blob){in->p + VIEW_HEAD, in->bytes - VIEW_HEAD};
+	if (!v->epoch || get32(in->p + 8 + sizeof v->nonce) != (uint32_t)n)
 		return -1;
-	v->ranks = calloc(count, sizeof *v->ranks);
-	v->records = calloc(count, sizeof *v->records);
-	v->n = v->ranks && v->records ? (int)count : 0;
-	for (int i = 0; i < v->n; i++) {
-		uint32_t rank, bytes;
-
-		if (in->bytes - at < 8)
-			goto bad;
-		rank = get32(in->p + at);
-		bytes = get32(in->p + at + 4);
-		at += 8;
-		if (rank >= (uint32_t)n || (i && (int)rank <= v->ranks[i - 1]) || bytes > in->bytes - at ||
-		    bytes >= TRANSPORT_ENDPOINT_MAX)
-			goto bad;
-		v->ranks[i] = (int)rank;
-		v->records[i] = memchr(in->p + at, 0, bytes) ? NULL : calloc(1, bytes + 1);
-		if (!v->records[i])
-			goto bad;
-		memcpy(v->records[i], in->p + at, bytes);
-		at += bytes;
-	}
-	if (v->n && at == in->bytes)
+	for (size_t i = (size_t)n; i < 8 * bits.bytes; i++)
+		if (roster_bit(&bits, (int)i))
+			return -1;
+	v->ranks = calloc((size_t)n, sizeof *v->ranks);
+	for (int r = 0; v->ranks && r < n; r++)
+		if (roster_bit(&bits, r))
+			v->ranks[v->n++] = r;
+	if (v->n)
 		return 0;
-bad:
 	roster_view_clear(v);
 	return -1;
 }
 
 void roster_view_clear(roster_view *v)
 {
-	for (int i = 0; v->records && i < v->n; i++)
-		free(v->records[i]);
-	free(v->records);
 	free(v->ranks);
 	memset(v, 0, sizeof *v);
 }
 
-bool roster_view_has(const roster_view *v, int rank)
+int roster_view_find(const roster_view *v, int rank)
 {
-	for (int i = 0; i < v->n; i++)
-		if (v->ranks[i] == rank)
-			return true;
-	return false;
+	int low = 0, high = v->n;
+
+	while (low < high) {
+		int middle = (low + high) / 2;
+
+		if (v->ranks[middle] < rank)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < v->n && v->ranks[low] == rank ? low : -1;
 }

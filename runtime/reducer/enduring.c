@@ -1,7 +1,9 @@
 #include "reducer/enduring.h"
 
 #include "reducer/autotune/tuner.h"
+#include "reducer/gpu/gpu.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +34,6 @@ gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reduc
 	static const char cannot[] = "gradcomp.on_failure=shrink cannot be with";
 	if (o->delay)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s averages that come %u steps late", cannot, o->delay);
-	if (o->device != GRADCOMP_HOST)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s gradients in GPU memory", cannot);
 	if (group != group->job->world)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s a reducer of a part of the ranks", cannot);
 	if (tuner_requested(group->job->config, o->compressor))
@@ -99,6 +99,23 @@ static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, vo
 	return d->inner->base.ops->ready(&d->inner->base, index, gradient, err);
 }
 
+/* Whether the step is done on this rank's device, where what wait() has seen the end of is still to be done. A rank that
+ * leaves the barrier has all averages; so nobody may enter it before. */
+static gradcomp_status on_device(reducer *r, gradcomp_error *err)
+{
+	if (!r->eng.gpu || !r->eng.gpu->enqueues)
+		return GRADCOMP_OK;
+	gradcomp_status st = gpu_join(&r->eng, err);
+	pthread_mutex_lock(&r->lock);
+	/* A collective that is given up ends what is on the device, too: who gives it up has not said so yet. */
+	while (r->running && !r->failed)
+		thread_wait(&r->step_over, &r->lock, 1);
+	if (r->failed)
+		st = error_set(err, r->failed, "%s", r->failure.text);
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
 static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
@@ -107,7 +124,9 @@ static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err
 	gradcomp_status st = d->inner->base.ops->wait(&d->inner->base, err);
 	if (st || reached(d) == d->step)
 		return st;
-	st = barrier(d, err);
+	st = on_device(d->inner, err);
+	if (!st)
+		st = barrier(d, err);
 	if (!st)
 		d->step = reached(d);
 	return st;
@@ -119,6 +138,13 @@ static gradcomp_status enduring_wait_for(gradcomp_reducer *base, uint32_t index,
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                 "gradcomp_reducer_wait_for() with gradcomp.on_failure=shrink: a step is done on all ranks or void on all, which "
 	                 "gradcomp_reducer_wait() tells");
+}
+
+/* Averages that are in place need not be of a step that is done. */
+static gradcomp_status enduring_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	return d->inner ? d->inner->base.ops->follow(&d->inner->base, index, queue, err) : lost(err);
 }
 
 static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
@@ -226,7 +252,7 @@ static void enduring_row(gradcomp_reducer *base, report_reducer *row)
 	}
 }
 
-static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, NULL, enduring_drain,
+static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, enduring_follow, enduring_drain,
                                 enduring_save, enduring_save_shared, enduring_load, enduring_get_stats, enduring_free,
                                 enduring_row};
 
@@ -300,14 +326,19 @@ int enduring_count(const gradcomp_job *job)
 	return n;
 }
 
-/* Waits until the failed reducer's threads touch nothing. */
+/* Waits until the failed reducer's threads touch nothing, and nothing of it is on a device. */
 static void settle(reducer *r)
 {
+	gradcomp_error known;
 	reducer_look(r);
 	pthread_mutex_lock(&r->lock);
 	while (r->running || r->callbacks)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
+	/* The collective gives up what it has there. */
+	if (r->eng.gpu && r->eng.gpu->enqueues)
+		gpu_watch(&r->eng, &known);
+	gpu_flush(r->eng.gpu);
 }
 
 /* What the inner one keeps is taken from it, before it is freed. */
@@ -318,16 +349,8 @@ static void set_aside(enduring *d)
 	gradcomp_error err;
 	drop_kept(d);
 	d->reached = eng->step;
-	d->undo = eng->undo;
-	eng->undo = NULL;
-	d->array = calloc((size_t)d->undo->arrays + 1, sizeof *d->array);
-	d->short_of = !d->array;
-	for (uint32_t s = 0; d->array && s < d->undo->arrays; s++) {
-		d->array[s] = engine_array(eng, s);
-	}
-	eng->error = NULL;
-	for (uint32_t s = 0; s < c->state_arrays; s++)
-		eng->state[s] = NULL;
+	d->array = calloc((size_t)eng->undo->arrays + 1, sizeof *d->array);
+	d->short_of = !d->array || engine_take(eng, d->array, &d->undo, &err);
 	if (c->save && !c->save(eng->instance, NULL, 0, &d->nown, &err) && d->nown) {
 		d->own = malloc(d->nown);
 		if (!d->own || c->save(eng->instance, d->own, d->nown, &d->nown, &err))
@@ -353,21 +376,26 @@ typedef struct standing {
 } standing;
 
 /* The new reducer goes on where the old one was, before step d->step. */
-static void fill(enduring *d)
+static gradcomp_status fill(enduring *d, gradcomp_error *err)
 {
 	engine *eng = &d->inner->eng;
+	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
 		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
-		for (uint32_t s = 0; s < d->undo->arrays; s++) {
-			memcpy(engine_array(eng, s) + t->offset, from[s] + t->offset, t->numel * sizeof(float));
-		}
+		for (uint32_t s = 0; !st && s < d->undo->arrays && t->numel; s++)
+			st = gpu_copy(eng, engine_array(eng, s) + t->offset, from[s] + t->offset, t->numel * sizeof(float), err);
+	}
+	if (st) {
+		job_fail(d->group->job, st, err->text);
+		return st;
 	}
 	pthread_mutex_lock(&d->inner->lock);
 	eng->step = d->step;
 	pthread_mutex_unlock(&d->inner->lock);
 	d->first = d->step;
 	drop_kept(d);
+	return GRADCOMP_OK;
 }
 
 /* The compressor's own state is one on all ranks: that of the first. */
@@ -426,8 +454,7 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 	*step_done |= step > d->step;
 	d->base_steps += step - d->step;
 	d->step = step;
-	fill(d);
-	return GRADCOMP_OK;
+	return fill(d, err);
 }
 
 /* A rank may be lost while reducers are made. */

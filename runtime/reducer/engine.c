@@ -78,17 +78,17 @@ gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err)
 {
 	uint32_t arrays = !!eng->error + eng->compressor->state_arrays;
 	engine_undo *u = eng->undo = calloc(1, sizeof *u);
+	gradcomp_status st = GRADCOMP_OK;
 	if (u) {
 		u->arrays = arrays;
 		u->array = calloc(arrays + 1, sizeof *u->array);
 		u->step = calloc(eng->layout.ntensors + 1, sizeof *u->step);
 	}
-	for (uint32_t s = 0; u && u->array && s < arrays; s++)
-		if (!(u->array[s] = malloc(eng->layout.numel * sizeof(float) + 1)))
-			u->arrays = s;
-	return !u || !u->array || !u->step || u->arrays < arrays
-	               ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory to keep what a step overwrites")
-	               : GRADCOMP_OK;
+	if (!u || !u->array || !u->step)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to keep what a step overwrites");
+	for (uint32_t s = 0; !st && s < arrays; s++)
+		st = array(eng, eng->layout.numel * sizeof(float) + sizeof(float), "a copy of what a step overwrites", &u->array[s], err);
+	return st;
 }
 
 void engine_undo_close(engine_undo *u)
@@ -102,16 +102,65 @@ void engine_undo_close(engine_undo *u)
 	free(u);
 }
 
-void engine_keep(engine *eng, const bucket *b)
+gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 {
-	for (uint32_t s = 0; s < eng->undo->arrays; s++)
-		memcpy(eng->undo->array[s] + b->pub.offset, engine_array(eng, s) + b->pub.offset, b->pub.numel * sizeof(float));
+	size_t bytes = b->pub.numel * sizeof(float);
+	const char *why = NULL;
+	const int device = eng->gpu && eng->gpu->mode == GPU_ON_DEVICE;
+	/* On the host BEGIN copies the error memory as it adds it. */
+	for (uint32_t s = !device && eng->error; !why && s < eng->undo->arrays; s++) {
+		float *to = eng->undo->array[s] + b->pub.offset;
+		const float *from = engine_array(eng, s) + b->pub.offset;
+		if (device)
+			why = bytes ? eng->gpu->d->copy(eng->gpu->compute, to, from, bytes) : NULL;
+		else
+			memcpy(to, from, bytes);
+	}
 	for (uint32_t i = 0; i < b->pub.ntensors; i++)
 		eng->undo->step[b->pub.first + i] = eng->step + 1;
+	return device_check(why, "what a step overwrites could not be kept", err);
+}
+
+/* An array of the engine's becomes one of the host. */
+static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
+{
+	size_t bytes = eng->layout.numel * sizeof(float);
+	gradcomp_status st;
+	float *to;
+	if (!eng->gpu || eng->gpu->mode != GPU_ON_DEVICE)
+		return GRADCOMP_OK;
+	to = malloc(bytes + 1);
+	st = to ? gpu_copy(eng, to, *p, bytes, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of a reducer's state", bytes);
+	array_free(eng, *p);
+	*p = to;
+	return st;
+}
+
+gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err)
+{
+	engine_undo *u = *undo = eng->undo;
+	gradcomp_status st = GRADCOMP_OK;
+	eng->undo = NULL;
+	for (uint32_t s = 0; s < u->arrays; s++) {
+		gradcomp_status one;
+		array[s] = engine_array(eng, s);
+		one = take(eng, &array[s], err);
+		st = st ? st : one;
+		one = take(eng, &u->array[s], err);
+		st = st ? st : one;
+	}
+	eng->error = NULL;
+	for (uint32_t s = 0; s < eng->compressor->state_arrays; s++)
+		eng->state[s] = NULL;
+	return st;
 }
 
 void engine_free(engine *eng)
 {
+	for (uint32_t s = 0; eng->undo && eng->undo->array && s < eng->undo->arrays; s++) {
+		array_free(eng, eng->undo->array[s]);
+		eng->undo->array[s] = NULL;
+	}
 	engine_undo_close(eng->undo);
 	if (eng->instance)
 		eng->compressor->destroy(eng->instance);

@@ -91,9 +91,13 @@ typedef struct engine_undo {
 	uint64_t *step; /* by tensor: the last step that it was kept for, + 1 */
 } engine_undo;
 
-/* Keeps what the bucket's step is about to overwrite. */
-void engine_keep(engine *eng, const bucket *b);
+/* Keeps what the bucket's step is about to overwrite; on a device with work on its compute stream. */
+gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err);
 gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err);
+/* Takes it, and the arrays themselves, out of the engine, into memory of the host: array[s] is an array of the engine's,
+ * undo->array[s] what a step has overwritten of it. When nothing of the engine's runs. */
+gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err);
+/* That has been taken. */
 void engine_undo_close(engine_undo *u);
 /* Array s of those that have the layout's length: error memory, when there is one, comes first. */
 float *engine_array(const engine *eng, uint32_t s);

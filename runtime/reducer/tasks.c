@@ -17,9 +17,10 @@
 #define RUN 4096
 
 /* u = gradient + error memory, into x. Returns whether the gradient was finite. A
- * memory that is not the host's to add still counts in *squares, of u. */
+ * memory that is not the host's to add still counts in *squares, of u. The error memory is
+ * copied to `kept`, where that is not NULL, while it is in the cache. */
 static int accumulate(const gradcomp_operators *ops, float *x, const void *gradient, gradcomp_dtype dtype,
-                      const float *error, const float *memory, uint64_t n, double *squares)
+                      const float *error, float *kept, const float *memory, uint64_t n, double *squares)
 {
 	int bad = 0;
 	*squares = 0;
@@ -33,6 +34,8 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		bad |= run_bad;
 		if (error)
 			ops->add(NULL, x + at, error + at, len);
+		if (kept)
+			memcpy(kept + at, error + at, len * sizeof *kept);
 		if (memory)
 			*squares += residual_norm_run(x, error ? NULL : memory, at, n);
 	}
@@ -144,13 +147,14 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	const gradcomp_operators *ops = eng->job->host.operators;
 	uint32_t first = b->pub.first;
 	gradcomp_status st = task_place(eng, b, err);
+	if (!st && eng->undo)
+		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
-	if (eng->undo)
-		engine_keep(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[first + i];
-		if (!accumulate(ops, b->x[i], eng->grads[first + i], t->dtype, eng->error ? b->error[i] : NULL,
+		float *kept = eng->error && eng->undo ? eng->undo->array[0] + t->offset : NULL;
+		if (!accumulate(ops, b->x[i], eng->grads[first + i], t->dtype, eng->error ? b->error[i] : NULL, kept,
 		                eng->memory ? eng->memory + t->offset : NULL, t->numel, &eng->norms[first + i].u) &&
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;

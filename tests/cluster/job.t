@@ -118,5 +118,13 @@ check 'scancel: srun fails' test $? -gt 0
 check 'scancel: there is a report' "$tmp/bin/gradcomp" report run/end.json
 like 'scancel: it says why the job ended' "$(grep failure run/end.json)" 'ended by signal 15 after step 0'
 
+# A job that outlives a rank; shrink.t has more of it. Here, since this runs with other releases of Slurm, too.
+# shellcheck source=tests/cluster/shrink.sh
+. "$GRADCOMP_SRC/tests/cluster/shrink.sh"
+library_program shrink
+GRADCOMP_LOG=error train 3:KILL:FIRST:0.2
+judge
+is 'a rank is killed: seven train on' "$lost $left$problem" '1 7' || note "$(tail -n +1 out run/end.*)"
+
 all_idle 'every node is idle'
 done_testing

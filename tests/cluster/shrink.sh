@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # of common.sh, and for who sources this
-# Runs of tests/cluster/shrink.c on four nodes, two ranks on each, for shrink.t and tests/soak/shrink.
+# Runs of tests/cluster/shrink.c on four nodes, two ranks on each, for shrink.t, job.t and tests/soak/shrink.
 #
 #   train ARG...   one run; srun's options are in the array options, with=(dataset) has it read one
 #   draw           random deaths for a run, from RANDOM: the array fates, and what is drawn in words in drawn

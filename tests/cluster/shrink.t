@@ -69,5 +69,25 @@ is 'nor without the option' "$(said_of_kill)" 0 || note "$(cat out)"
 judge
 is 'a job that may not shrink trains as well' "$lost $left$problem" '0 8'
 check "to be able to shrink takes less than 1 MiB a rank: $enduring KiB, $(kib) without" test "$enduring" -lt $(($(kib) + 1024))
+
+# PyTorch: six ranks on four nodes, of which one is killed, and later both of a node.
+if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
+	cp -r "$GRADCOMP_SRC/python" "$tmp"
+	cp "$GRADCOMP_SRC/tests/python/shrinking.py" "$tmp/run"
+	export PYTHONPATH=$tmp/python PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 GRADCOMP_LIBRARY=$tmp/lib/libgradcomp.so
+	alone=$(RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29519 GRADCOMP=off timeout 100 /usr/bin/python3 "$tmp/run/shrinking.py" ddp 2> /dev/null | sed -n 's/^loss //p')
+	# shellcheck disable=SC2016 # expanded over there
+	on env MASTER_ADDR=n1 MASTER_PORT=29517 WORLD_SIZE=6 GLOO_SOCKET_IFNAME=eth0 SHRINK_KILL=5:3:backward,2:7:after,3:7:after \
+		srun --mpi=pmix -N4 -n6 -D "$tmp/run" -o 'torch.%t' --no-kill --kill-on-bad-exit=0 --gradcomp=none --gradcomp-on-failure=shrink \
+		sh -c 'RANK=$SLURM_PROCID exec /usr/bin/python3 shrinking.py ddp' > out 2>&1
+	is 'PyTorch: a rank is lost, then a node: three are left, and numbered anew' "$(grep -h '^ranks ' run/torch.* | sort | paste -sd,)" 'ranks 0 3,ranks 1 3,ranks 2 3' ||
+		note "$(tail -n +1 out run/torch.*)"
+	is 'with the same weights' "$(grep -h '^weights ' run/torch.* | sort -u | wc -l)" 1
+	is 'PeersLost is raised in the same steps' "$(grep -h '^raised ' run/torch.* | sort -u)" 'raised 3:5 7:2+3'
+	loss=$(grep -h -m 1 '^loss ' run/torch.0) loss=${loss#loss }
+	check "and the loss is that of one rank alone: $loss of $alone" awk "BEGIN { d = ${loss:-1} - ${alone:-0}; exit !(d < 1e-4 && d > -1e-4) }"
+else
+	skip 'PyTorch: a rank is lost, then a node' 'no PyTorch for /usr/bin/python3'
+fi
 all_idle 'every node is idle in the end'
 done_testing

@@ -151,6 +151,20 @@ for words in ("must be 'abort' or 'shrink'", "module 1 is a SyncBatchNorm", "(de
               "is on meta", "attached with on_failure=\"shrink\" already", "a backward pass outside of step()", "step() within step()"):
     ok(words in got[0][1], f"refused: {words}", errors(got), got[0][1])
 
+SHARDED = """
+import torch, gradcomp.torch
+from torch.distributed.fsdp import fully_shard
+gradcomp.torch.init_process_group()
+model = fully_shard(torch.nn.Linear(2, 2))
+try:
+    gradcomp.torch.attach(model, on_failure="shrink")
+except gradcomp.Error as e:
+    print(e)
+"""
+for python in list(pythons.values())[1:]:
+    got = ranks(1, ["-c", SHARDED], python=python, GRADCOMP="none")
+    ok("a sharded model (FSDP) has parameters that only the lost rank had" in got[0][1], "refused: FSDP", errors(got), got[0][1])
+
 ACCUMULATES = """
 import sys, torch, gradcomp.torch
 from torch import nn

@@ -4,6 +4,7 @@
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"
 
+#include <math.h>
 #include <signal.h>
 
 enum { MOST = 64, TENSORS = 5, STEPS = 40, NUMEL = 977, RUNS = 12 };
@@ -313,6 +314,91 @@ static void refused(void)
 	end_processes(b);
 }
 
+/* Steps in which nobody is lost: the same averages and the same error memory, to the bit, as in a job that may not shrink;
+ * where a gradient is not finite, too. */
+typedef struct twin {
+	uint64_t hash[2]; /* of averages, of arrays by tensor */
+} twin;
+static const char *twin_compressor;
+
+static uint64_t hash_of(uint64_t h, const void *p, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		h = (h ^ ((const unsigned char *)p)[i]) * 1099511628211u;
+	return h;
+}
+
+static void twin_steps(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	static float grad[TENSORS][NUMEL];
+	const uint64_t dims[1] = {NUMEL};
+	gradcomp_tensor_desc desc[TENSORS];
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = twin_compressor, .collective = "ring",
+	                              .bucket_bytes = 2 * NUMEL * sizeof(float)};
+	seen *s = room;
+	twin *t = (twin *)s->w;
+	gradcomp_reducer *r;
+	uint64_t n = 0;
+	(void)board;
+	for (int i = 0; i < TENSORS; i++)
+		desc[i] = (gradcomp_tensor_desc){.dims = dims, .ndim = 1};
+	s->status = gradcomp_reducer_create(gradcomp_job_world(job), desc, TENSORS, &o, &r, &s->err);
+	if (s->status)
+		return;
+	t->hash[0] = t->hash[1] = 1;
+	for (int step = 0; !s->status && step < 7; step++) {
+		for (int i = TENSORS; i-- > 0 && !s->status;) {
+			for (int k = 0; k < NUMEL; k++)
+				grad[i][k] = gradient(rank, step, i * NUMEL + k);
+			/* One bucket's, on one rank; then a sum that is not. */
+			if (step == 3 && i == 2 && rank == 1)
+				grad[i][5] = (float)NAN;
+			if (step == 4 && i == 4)
+				grad[i][7] = 3e38f;
+			s->status = gradcomp_reducer_ready(r, (uint32_t)i, grad[i], &s->err);
+		}
+		if (!s->status)
+			s->status = gradcomp_reducer_wait(r, &s->err);
+		/* A NaN is a NaN. */
+		for (int i = 0; i < TENSORS * NUMEL; i++)
+			if (isnan(grad[i / NUMEL][i % NUMEL]))
+				grad[i / NUMEL][i % NUMEL] = -1e30f;
+		t->hash[0] = hash_of(t->hash[0], grad, sizeof grad);
+		unsigned char *state = s->status ? NULL : arrays(r, &n, s);
+		if (state && n >= sizeof grad)
+			t->hash[1] = hash_of(t->hash[1], state + n - sizeof grad, sizeof grad);
+		free(state);
+	}
+	s->finished = !s->status;
+	gradcomp_reducer_free(r);
+}
+
+static void undisturbed(void)
+{
+	static const char *const compressors[] = {"topk:density=0.1", "block:bits=4", "onebit", "powersgd:rank=2", "dgc:density=0.1"};
+	for (size_t c = 0; c < sizeof compressors / sizeof *compressors; c++) {
+		twin got[2][3];
+		int fine = 1;
+		twin_compressor = compressors[c];
+		for (int how = 0; how < 2; how++) {
+			const char *settings[] = {plugin_path_setting(), how ? "gradcomp.on_failure=shrink" : "gradcomp.on_failure=abort",
+			                          "gradcomp.log=error", NULL};
+			process_board *b = run_processes(3, settings, twin_steps, sizeof(seen));
+			for (int r = 0; r < 3; r++) {
+				const seen *s = process_room(b, r);
+				if (!s->finished)
+					printf("# rank %d: %s%s\n", r, s->err.text, b->slot[r].error.text);
+				fine &= s->finished;
+				memcpy(&got[how][r], s->w, sizeof got[how][r]);
+			}
+			end_processes(b);
+		}
+		for (int r = 0; r < 3; r++)
+			fine &= got[0][r].hash[0] == got[1][r].hash[0] && got[0][r].hash[1] == got[1][r].hash[1];
+		ok(fine, "%s: to be able to shrink changes no bit of averages and error memory", twin_compressor);
+	}
+}
+
 static void alone(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	seen *s = room;
@@ -426,6 +512,7 @@ int main(void)
 		random_trial(k);
 	stopped_trial(4, 2);
 	stopped_trial(3, 0);
+	undisturbed();
 	refused();
 	in_calls();
 	too_few();

@@ -361,6 +361,11 @@ gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, grad
 	return device_check(why, "a stream could not be made to wait for averages", err);
 }
 
+gradcomp_status gpu_join(const engine *eng, gradcomp_error *err)
+{
+	return device_check(eng->gpu->d->wait(eng->gpu->joined), "a step's end", err);
+}
+
 int gpu_idle(const gpu *g)
 {
 	return !g || device_streams_idle(g->d, (void *const[]){g->compute, g->exchange}, 2);

@@ -133,6 +133,8 @@ gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const ch
 /* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
  * the buckets that are done; after those of one, `bucket`, if it is not NULL. */
 gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
+/* After a wait(): returns when all that was before it is done on the device. */
+gradcomp_status gpu_join(const engine *eng, gradcomp_error *err);
 void gpu_close(engine *eng);
 /* The calling thread is one of the reducer's from now on. */
 void gpu_bind_thread(const gpu *g);

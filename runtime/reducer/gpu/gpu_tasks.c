@@ -157,6 +157,8 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		gpu_learn_begin(eng, b);
 	if (!st && b->slot && !eng->hierarchical)
 		st = grow_kept(eng, b, err);
+	if (!st && eng->undo)
+		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
 	for (uint32_t i = 0; !why && i < n; i++)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stddef.h>
 #include <string.h>
@@ -100,6 +101,22 @@ gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], siz
 	}
 	/* Verbs begins over TCP, and is watched over it. */
 	return t->allow_tcp || t->allow_verbs ? accept_open_tcp(t, err) : GRADCOMP_OK;
+}
+
+gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err)
+{
+	for (int i = 0; i < old->listener.n; i++) {
+		int fd = fcntl(old->listener.fd[i], F_DUPFD_CLOEXEC, 0);
+
+		if (fd < 0)
+			return error_errno(err, GRADCOMP_ERR_IO, "cannot take over a listening socket");
+		listener_add(&t->listener, fd, old->listener.local[i]);
+	}
+	/* Connections that were on their way to the other transport are no attack. */
+	t->listener.log = NULL;
+	memcpy(t->own, old->own, sizeof t->own);
+	t->nown = old->nown;
+	return GRADCOMP_OK;
 }
 
 static const char *accept_hello(void *ctx, const pending_conn *p)

@@ -73,7 +73,7 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	double deadline = clock_now() + t->o.join_timeout;
-	gradcomp_status st = peer_table_read(t, endpoints, err);
+	gradcomp_status st = endpoints ? peer_table_read(t, endpoints, err) : GRADCOMP_OK;
 	gradcomp_error why;
 	int rc;
 
@@ -98,6 +98,14 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	/* The ranks that have joined learn why this one gives up. */
 	transport_fail(t, st, -1, why.text);
 	return error_set(err, st, "%s", why.text);
+}
+
+void transport_suspend(transport *t)
+{
+	pthread_mutex_lock(&t->lock);
+	t->suspended = true;
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
 }
 
 /* The leave barrier. */

@@ -6,20 +6,22 @@
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* With more ranks on this node than CPUs they may run on, a rank that spins keeps the
  * one it waits for from running. */
 static void peer_table_oversubscribed(transport *t, const endpoint_node *nodes, const char **lists)
 {
-	int nlocal = 0, cpus;
+	int nlocal = 0;
 
 	for (int r = 0; r < t->nranks; r++)
 		if (t->node[r] == t->node[t->rank])
 			lists[nlocal++] = nodes[r].cpus;
-	cpus = endpoint_count_cpus(lists, nlocal);
+	t->ncpus = endpoint_count_cpus(lists, nlocal);
+	t->ncpus = t->ncpus ? t->ncpus : (int)sysconf(_SC_NPROCESSORS_ONLN);
 	t->nlocal = nlocal;
-	t->oversubscribed = nlocal > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
+	t->oversubscribed = nlocal > t->ncpus;
 }
 
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err)
@@ -62,6 +64,44 @@ out:
 	free(nodes);
 	free(keys);
 	return st;
+}
+
+gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err)
+{
+	size_t n = (size_t)t->nranks;
+	int32_t *renumbered = calloc((size_t)old->nnodes + 1, sizeof *renumbered); /* a node's number + 1 */
+	bool complete = renumbered;
+
+	t->endpoints = calloc(n, sizeof *t->endpoints);
+	t->node = calloc(n, sizeof *t->node);
+	for (size_t r = 0; r < n && complete && t->endpoints && t->node; r++) {
+		const endpoint *from = &old->endpoints[peers[r]];
+		endpoint *c = &t->endpoints[r];
+		int32_t *node = &renumbered[old->node[peers[r]]];
+
+		c->host = strdup(from->host);
+		c->addr = malloc(from->naddr * sizeof *c->addr + 1);
+		complete = c->host && c->addr;
+		if (!complete)
+			break;
+		memcpy(c->addr, from->addr, from->naddr * sizeof *c->addr);
+		c->naddr = from->naddr;
+		atomic_init(&c->good, atomic_load(&from->good));
+		c->aes = from->aes;
+		c->unix_bytes = from->unix_bytes;
+		memcpy(c->unix_name, from->unix_name, sizeof c->unix_name);
+		if (!*node)
+			*node = ++t->nnodes;
+		t->node[r] = *node - 1;
+	}
+	complete = complete && t->endpoints && t->node;
+	for (int r = 0; complete && r < t->nranks; r++)
+		t->nlocal += t->node[r] == t->node[t->rank];
+	t->ncpus = old->ncpus;
+	t->oversubscribed = t->nlocal > t->ncpus;
+	free(renumbered);
+	return complete ? GRADCOMP_OK
+	                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 }
 
 const char *transport_host(const transport *t, int rank)

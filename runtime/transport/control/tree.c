@@ -257,6 +257,7 @@ void *tree_main(void *arg)
 
 	for (;;) {
 		int n, quit, fd[TREE_NEIGHBOURS];
+		bool suspended;
 		double now = clock_now(), due;
 		eventfd_t events;
 
@@ -266,12 +267,13 @@ void *tree_main(void *arg)
 			p[1 + i] = (struct pollfd){fd[i], (short)(POLLIN | (t->tree[i].unsent ? POLLOUT : 0)), 0};
 		}
 		quit = t->quit;
+		suspended = t->suspended;
 		pthread_mutex_unlock(&t->lock);
 		if (quit)
 			return NULL;
 		p[0] = (struct pollfd){t->wake_fd, POLLIN, 0};
-		n = listener_poll(&t->listener, p + 1 + TREE_NEIGHBOURS, now);
-		due = listener_deadline(&t->listener);
+		n = suspended ? 0 : listener_poll(&t->listener, p + 1 + TREE_NEIGHBOURS, now);
+		due = suspended ? beat : listener_deadline(&t->listener);
 		due = due < beat ? due : beat;
 		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + n), due > now ? (int)((due - now) * 1e3) + 1 : 0);
 		if (p[0].revents)
@@ -288,6 +290,7 @@ void *tree_main(void *arg)
 		}
 		tree_tick(t, now, now - due, &beat);
 		pthread_mutex_unlock(&t->lock);
-		listener_serve(&t->listener, p + 1 + TREE_NEIGHBOURS, n);
+		if (!suspended)
+			listener_serve(&t->listener, p + 1 + TREE_NEIGHBOURS, n);
 	}
 }

@@ -88,7 +88,7 @@ static gradcomp_status transport_check(const transport_options *o, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
-void transport_renumber(transport *t, int rank, int nranks)
+static void place_in_tree(transport *t, int rank, int nranks)
 {
 	t->rank = rank;
 	t->nranks = nranks;
@@ -99,14 +99,11 @@ void transport_renumber(transport *t, int rank, int nranks)
 	}
 }
 
-gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err)
+/* All but its sockets and its peers. */
+static gradcomp_status transport_new(const transport_options *o, transport **out, gradcomp_error *err)
 {
 	gradcomp_status st = transport_check(o, err);
-	char unix_name[ENDPOINT_UNIX_MAX];
-	size_t unix_bytes = 0;
-	endpoint_node node;
 	transport *t;
-	gradcomp_error why;
 
 	*out = NULL;
 	if (!st)
@@ -128,7 +125,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	transport_renumber(t, o->rank, o->nranks);
+	place_in_tree(t, o->rank, o->nranks);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		t->tree[i].fd = -1;
 	t->interface = strdup(o->interface ? o->interface : "");
@@ -151,7 +148,28 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 		goto fail;
 	}
 	st = secret_random(t->cookie, sizeof t->cookie, err);
-	if (!st && t->nranks > 1)
+	if (st)
+		goto fail;
+	*out = t;
+	return GRADCOMP_OK;
+fail:
+	transport_release(t);
+	return st;
+}
+
+gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err)
+{
+	char unix_name[ENDPOINT_UNIX_MAX];
+	size_t unix_bytes = 0;
+	endpoint_node node;
+	transport *t;
+	gradcomp_error why;
+	gradcomp_status st = transport_new(o, &t, err);
+
+	*out = NULL;
+	if (st)
+		return st;
+	if (t->nranks > 1)
 		st = accept_open(t, unix_name, &unix_bytes, err);
 	if (!st && verbs_device_open(t, &why) && !t->allow_shm && !t->allow_tcp)
 		st = error_set(err, why.status, "transport.allow=%s, but verbs cannot be used: %s", t->allow, why.text);
@@ -170,6 +188,30 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 fail:
 	transport_release(t);
 	return st;
+}
+
+gradcomp_status transport_inherit(const transport *old, const transport_options *o, const int *peers, transport **out,
+                                  gradcomp_error *err)
+{
+	transport *t;
+	gradcomp_status st = transport_new(o, &t, err);
+
+	*out = NULL;
+	if (st)
+		return st;
+	if (old->verbs)
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a transport over verbs cannot be inherited");
+	if (!st)
+		st = accept_inherit(t, old, err);
+	if (!st)
+		st = peer_table_inherit(t, old, peers, err);
+	if (st) {
+		transport_release(t);
+		return st;
+	}
+	memcpy(t->endpoint, old->endpoint, sizeof t->endpoint);
+	*out = t;
+	return GRADCOMP_OK;
 }
 
 const char *transport_endpoint(const transport *t)

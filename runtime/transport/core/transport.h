@@ -69,14 +69,17 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 const char *transport_endpoint(const transport *t);
 /* Fresh random bytes, for rank 0 to make the job's secret. */
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
-/* Before transport_start(): this rank is another one of another number than transport_listen() was
- * told, at most that many. */
-void transport_renumber(transport *t, int rank, int nranks);
 /* Endpoint records of all ranks (untrusted text), and the secret. Starts the control
  * thread and joins the tree; returns when this rank's parent and children are
  * connected, or fails within `timeout` naming who is missing. */
 gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* Takes no connections any more; those that come wait for the transport that inherits its sockets. */
+void transport_suspend(transport *t);
+/* As transport_listen(), with the sockets and the endpoint record of `old`, which has been suspended, and between the
+ * ranks peers[0..n-1] of it, ascending; o->rank and o->nranks are among those. transport_start() is given no endpoints then. */
+gradcomp_status transport_inherit(const transport *old, const transport_options *o, const int *peers, transport **out,
+                                  gradcomp_error *err);
 /* Waits until every rank has called it (at most `wait_timeout`, and not at all
  * after a failure), then closes everything and frees t. Channels must have been
  * closed. NULL is fine. */

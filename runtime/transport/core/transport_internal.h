@@ -57,13 +57,14 @@ struct transport {
 	int32_t *node;       /* of every rank */
 	int nnodes;
 	int nlocal;         /* ranks on this node */
+	int ncpus;          /* CPUs that they may run on */
 	bool oversubscribed; /* more ranks on this node than CPUs */
 	bool numa;           /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
-	bool running, quit;
+	bool running, quit, suspended;
 	bool leaving, leave_sent, left;
 	bool forked; /* this process is a fork of the rank */
 	int wake_fd;   /* eventfd: wakes the control thread */
@@ -88,10 +89,14 @@ void transport_release(transport *t);
 
 /* peer_table.c: reads the endpoint records of all ranks. */
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err);
+/* Copies those of some ranks of another transport. */
+gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err);
 
 /* accept.c: opens the sockets that other ranks connect to; accept_ops authenticates them. */
 gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
 extern const listener_ops accept_ops;
+/* The sockets of another transport become this one's. */
+gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err);
 
 /* connect.c: the other side, on the caller's thread: blocks until the
  * connection is made, the transport fails or `deadline` has passed. `passed` is
