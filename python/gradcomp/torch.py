@@ -165,9 +165,8 @@ class Attachment:
     def _average(self, tensors):
         """The mean over ranks, in floats, in one all-reduce."""
         together = torch.cat([t.detach().float().reshape(-1) for t in tensors])
-        host = together.cpu()  # itself, if it is there
-        self._group.allreduce(host)
-        together.copy_(host.div_(self._group.nranks))
+        self._group.allreduce(together)
+        together /= self._group.nranks
         for t, mean in zip(tensors, together.split([t.numel() for t in tensors])):
             t.copy_(mean.reshape(t.shape))
 
