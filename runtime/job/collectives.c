@@ -232,7 +232,7 @@ static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queu
 	st = transport_failure(g->job->transport, err);
 	/* What a rank cannot is known on all of them then. */
 	if (!st && !g->device)
-		st = device_coll_open(g, &g->device, err);
+		st = device_coll_open(g, NULL, &g->device, err);
 	if (!st)
 		st = end(g, device_coll_run(g->device, call, err), err);
 	pthread_mutex_unlock(&g->device_lock);

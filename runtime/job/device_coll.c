@@ -34,14 +34,19 @@ typedef struct device_claim {
 } device_claim;
 
 /* The collective of this rank: as of reducers. */
-static gradcomp_status choose(const gradcomp_group *g, const plugin **p, const spec **s, device_claim *claim, gradcomp_error *err)
+static gradcomp_status choose(const gradcomp_group *g, const char *named, const plugin **p, const spec **s, device_claim *claim,
+                              gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
-	const char *named = config_str(job->config, "gradcomp.device_collective"), *why = NULL;
+	const char *usual = config_str(job->config, "gradcomp.device_collective"), *why = NULL;
 	gradcomp_error inner = {0};
 	gradcomp_status st = GRADCOMP_ERR_NOTFOUND;
-	if (config_is_default(job->config, "gradcomp.collective")) {
-		st = spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, named, p, s, &inner);
+	if (named) {
+		st = spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, named, p, s, err);
+		if (st)
+			return st;
+	} else if (config_is_default(job->config, "gradcomp.collective")) {
+		st = spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, usual, p, s, &inner);
 		why = st ? inner.text : (*p)->collective->unusable ? (*p)->collective->unusable() : NULL;
 		snprintf(claim->why, sizeof claim->why, "%.*s", (int)sizeof claim->why - 1, why ? why : "");
 	}
@@ -52,11 +57,12 @@ static gradcomp_status choose(const gradcomp_group *g, const plugin **p, const s
 	return st;
 }
 
-static gradcomp_status prepare(device_coll *c, const plugin **p, const spec **s, device_claim *claim, gradcomp_error *err)
+static gradcomp_status prepare(device_coll *c, const char *named, const plugin **p, const spec **s, device_claim *claim,
+                               gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	int id;
-	gradcomp_status st = choose(c->group, p, s, claim, err);
+	gradcomp_status st = choose(c->group, named, p, s, claim, err);
 	if (st)
 		return st;
 	c->direct = (*p)->collective->traits & GRADCOMP_TRAIT_CUDA;
@@ -94,7 +100,7 @@ static gradcomp_status agree(gradcomp_group *g, gradcomp_status mine, const devi
 	return st;
 }
 
-gradcomp_status device_coll_open(gradcomp_group *g, device_coll **out, gradcomp_error *err)
+gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_coll **out, gradcomp_error *err)
 {
 	const plugin *p = NULL;
 	const spec *s = NULL;
@@ -107,7 +113,7 @@ gradcomp_status device_coll_open(gradcomp_group *g, device_coll **out, gradcomp_
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a collective");
 	}
 	c->group = g;
-	st = prepare(c, &p, &s, &claim, &own);
+	st = prepare(c, named, &p, &s, &claim, &own);
 	st = agree(g, st, &claim, &own);
 	if (!st && !g->job->rank && *claim.why && !g->job->device_told++)
 		log_line(&g->job->log, GRADCOMP_LOG_WARN,

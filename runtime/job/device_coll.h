@@ -9,9 +9,10 @@
 
 typedef struct device_coll device_coll;
 
-/* The next channel of the group, with a collective on it, which is the same on all ranks. Collective: where one
- * rank cannot, or would take another collective, all fail, and the job goes on. */
-gradcomp_status device_coll_open(gradcomp_group *g, device_coll **out, gradcomp_error *err);
+/* The next channel of the group, with a collective on it, which is the same on all ranks: of the SPEC `named`; NULL: as
+ * the settings have it. Collective: where one rank cannot, or would take another collective, all fail, and the job
+ * goes on. */
+gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_coll **out, gradcomp_error *err);
 /* NULL is fine. */
 void device_coll_close(device_coll *c);
 

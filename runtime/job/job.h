@@ -86,7 +86,8 @@ struct gradcomp_job {
 	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
 	job_part *parts;
 	bool watched; /* SIGTERM writes the report */
-	int device_told; /* why collectives on device memory go through host memory */
+	int device_told; /* why collectives on device memory go through host memory; of one thread at a time */
+	int aside_told;  /* likewise, reducers */
 	struct live_server *live_server; /* rank 0, unless the settings say no */
 	int live; /* groups but the world, reducers, coders and the like */
 };

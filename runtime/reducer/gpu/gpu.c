@@ -27,30 +27,47 @@ static int takes_device(const struct gradcomp_collective_v1 *c)
 	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
 }
 
-/* Whether no step needs the host to wait, as far as these two go. */
-static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *collective)
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
+                         gradcomp_error *err)
 {
-	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	const char *why = NULL;
+	gradcomp_error inner;
+	gradcomp_status st = spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
+	*aside = NULL;
+	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
+		return spec_table_both(t, compressor, NULL, p, s, err);
+	if (st)
+		why = inner.text;
+	else if (p[1]->collective->unusable)
+		why = p[1]->collective->unusable();
+	if (!why)
+		return GRADCOMP_OK;
+	*aside = strdup(why);
+	return spec_table_both(t, compressor, NULL, p, s, err);
+}
+
+/* Whether no step needs the host to wait, as far as these two go. */
+static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
+{
 	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
 }
 
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats, and only steps that are enqueued merge there. */
-static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
+gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
+                     const struct gradcomp_collective_v1 *collective)
 {
-	const struct gradcomp_compressor_v1 *c = eng->compressor;
-	uint32_t patterns = patterns_of(eng);
 	int direct = takes_device(collective);
 	/* It is looked at where it is made, on the host. */
-	if (config_int(eng->job->config, "gradcomp.verify"))
+	if (config_int(cf, "gradcomp.verify"))
 		return GPU_WHOLE;
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
 	/* Shards are where both levels are, and steps enqueued. */
-	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(eng, collective)))
+	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(c, collective)))
 		return GPU_WHOLE;
 	/* Merges are inside of the collective, so they are where its payloads are. */
-	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(eng, collective)))
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(c, collective)))
 		return GPU_WHOLE;
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
 		return GPU_WHOLE;
@@ -117,13 +134,13 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	st = streams(g, err);
 	if (st)
 		return st;
-	g->mode = mode_of(eng, collective);
+	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective);
 	if (g->mode == GPU_ON_DEVICE)
 		st = create(eng, values, err);
 	if (st)
 		return st;
 	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);
-	g->enqueues = g->direct && can_enqueue(eng, collective);
+	g->enqueues = g->direct && can_enqueue(eng->compressor, collective);
 	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
