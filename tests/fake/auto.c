@@ -10,7 +10,7 @@
 /* The fake's; on a real device there is none, and what needs a fake is passed over. */
 __attribute__((weak)) extern long fake_cuda_waits(void);
 
-enum { STEPS = 70, SUM = 22549 /* numbers of the model */ };
+enum { STEPS = 44, SUM = 22549 /* numbers of the model */ };
 
 typedef struct story {
 	const char *spec, *collective;
@@ -36,7 +36,7 @@ void __wrap_metrics_fill(tuner *c)
 	if (!told || !told->given)
 		return;
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
-		double took = c->now.candidate && slow ? 1.05 * told->seconds[0] : told->seconds[c->now.candidate];
+		double took = c->now.candidate && slow ? 1.5 * told->seconds[0] : told->seconds[c->now.candidate];
 		f->took[TUNER_WINDOW - k] = took;
 		f->exposed[TUNER_WINDOW - k] = took - 1e-3;
 	}
@@ -110,16 +110,15 @@ static gradcomp_status resume(gpu_model *m, gradcomp_error *err)
 	return st;
 }
 
-enum { LOST, CHANGES, WAITED, TOOK };
+enum { LOST, CHANGES, WAITED, CARRIED };
 
 static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const story *s = told = arg;
-	alarm(6);
 	gradcomp_group *w = gradcomp_job_world(job);
 	gradcomp_error err = {0};
 	gpu_model m;
-	double *in = calloc(SUM, sizeof *in), *averages = calloc(SUM, sizeof *averages), since = process_clock();
+	double *in = calloc(SUM, sizeof *in), *averages = calloc(SUM, sizeof *averages);
 	int carried = 0, poisoned = 0;
 	long waits = 0, most = 0;
 	gradcomp_status st = gpu_model_open(&m, w, GRADCOMP_CUDA, s->dtype, s->spec, s->collective, 5000, &err);
@@ -138,31 +137,28 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 			st = resume(&m, &err);
 		if (step == s->dies && rank == 1)
 			raise(SIGKILL);
-		since = process_clock();
 		waits = fake_cuda_waits ? fake_cuda_waits() : 0;
 		if (!st)
 			st = gpu_step(&m, rank, step, poison, &err);
 		/* One a step is the test's own. */
 		if (fake_cuda_waits && !checks && !owes && !c->measuring)
 			most = fake_cuda_waits() - waits - 1 > most ? fake_cuda_waits() - waits - 1 : most;
-		if (st) {
-			printf("# rank %d step %d: %s\n", rank, step, err.text); fflush(stdout);
+		if (st)
 			break;
-		}
 		rest(c);
 		account(in, averages, &m, rank, step);
 		out->mark = mixed(out->mark ^ gpu_fingerprint(&m)) + c->now.candidate;
 		if (s->dies < 0 && (owes || checks || step + 1 == STEPS))
 			out->number[LOST] = fmax(out->number[LOST], weigh(w, c, in, averages, P, &err));
 	}
-	out->number[TOOK] = process_clock() - since;
 	if (c) {
 		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 		gradcomp_reducer_get_stats(m.red, &stats);
 		out->number[CHANGES] = c->nchanges;
 		out->number[WAITED] = (double)most;
+		out->number[CARRIED] = carried;
 		out->failed |= !st && (stats.steps != STEPS || !(stats.exposed_s > 0));
-		for (int k = 0; !st && k < TUNER_WINDOW; k++)
+		for (int k = 0; !st && k < STEPS - 4; k++)
 			out->failed |= !(c->timer.took[k] > 0 && c->timer.took[k] < 60 && c->timer.exposed[k] >= 0 &&
 			                 c->timer.exposed[k] <= c->timer.took[k] + 1e-6);
 		for (uint32_t i = 0; rank == 0 && i < c->nchanges; i++)
@@ -176,7 +172,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	snprintf(out->text, sizeof out->text, "%s", st ? err.text : "");
 }
 
-static void tell(const char *what, int P, const story *s, int changes, const char *const *settings)
+static void tell(const char *what, int P, const story *s, int carried, const char *const *settings)
 {
 	const outcome *o = run_processes(P, 120, settings, body, (void *)(uintptr_t)s);
 	int failed = 0, differ = 0;
@@ -189,9 +185,10 @@ static void tell(const char *what, int P, const story *s, int changes, const cha
 		if (o[r].status || o[r].failed)
 			printf("# rank %d: failed %d, %s\n", r, o[r].failed, o[r].text);
 	}
-	ok(!failed && !differ && lost <= s->within && o[0].number[CHANGES] >= changes,
-	   "%s, %d ranks: the same bits and decisions on all, %g changes, %.2g lost", what, P, o[0].number[CHANGES], lost);
-	if (fake_cuda_waits && (!s->collective || !strcmp(s->collective, "nccl")))
+	ok(!failed && !differ && lost <= s->within && o[0].number[CARRIED] >= carried,
+	   "%s, %d ranks: the same bits and decisions on all, %g changes, residuals in %g steps, %.2g lost", what, P,
+	   o[0].number[CHANGES], o[0].number[CARRIED], lost);
+	if (fake_cuda_waits && !s->collective)
 		ok(waited == 0, "... no step waits for the device between checks (%g)", waited);
 }
 
@@ -199,9 +196,8 @@ static void tell(const char *what, int P, const story *s, int changes, const cha
 
 int main(void)
 {
-	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", "auto.interval=30", "auto.window=4", NULL};
-	const char *const ring[] = {"transport.timeout=5", "gradcomp.log=error", "auto.interval=30", "auto.window=4", "gradcomp.collective=ring", NULL};
-	const story quick = {.spec = LIST, .given = 1, .seconds = {24e-3, 8e-3, 5e-3, 6e-3}, .turns = 45, .poison = -1, .resumes = -1,
+	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", "auto.interval=20", "auto.window=4", NULL};
+	const story quick = {.spec = LIST, .given = 1, .seconds = {24e-3, 8e-3, 5e-3, 6e-3}, .turns = 18, .poison = -1, .resumes = -1,
 	                     .dies = -1, .within = 2e-3};
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -212,19 +208,26 @@ int main(void)
 	s.spec = "auto";
 	tell("as it is", 2, &s, 0, settings);
 	s = quick;
-	tell("candidates that win and lose", 3, &s, 3, settings);
+	tell("candidates that win and lose", 3, &s, 1, settings);
+	s.poison = 1;
+	tell("and a NaN in the step that carries what is owed", 2, &s, 2, settings);
+	s.poison = -1;
 	s.resumes = 1;
-	tell("and a state that carries something", 2, &s, 3, settings);
+	tell("and a state saved before that step", 2, &s, 1, settings);
 	s = quick;
 	s.dtype = GRADCOMP_BF16;
 	s.within = 2;
-	tell("with bfloat16", 2, &s, 3, settings);
+	tell("with bfloat16", 2, &s, 1, settings);
 	s = quick;
-	tell("through host memory", 2, &s, 3, ring);
-	s.dies = 20;
+	s.collective = "ring";
+	tell("through host memory", 2, &s, 1, settings);
+	s.collective = NULL;
+	s.dies = 8;
+	double since = process_clock();
 	const outcome *o = run_processes(3, 60, settings, body, &s);
+	since = process_clock() - since;
 	ok(o[1].failed == -SIGKILL && o[0].status == GRADCOMP_ERR_PEER && o[2].status == GRADCOMP_ERR_PEER && strstr(o[0].text, "rank 1") &&
-	           o[0].number[TOOK] < 6,
-	   "a rank that dies is named after %.1f s: \"%s\"", o[0].number[TOOK], o[0].text);
+	           since < 20,
+	   "a rank that dies is named, in %.1f s: \"%s\"", since, o[0].text);
 	return done_testing();
 }

@@ -14,6 +14,7 @@
 void tuner_destroy(tuner *c)
 {
 	partition_free(c, c->aside, 0);
+	c->aside = NULL; /* what it counted is with what is gone */
 	partition_free(c, c->partition, c->started);
 	tuner_gpu_close(c);
 	for (uint32_t i = 0; c->carry && i < c->ntensors; i++)
