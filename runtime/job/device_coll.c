@@ -65,7 +65,8 @@ static gradcomp_status prepare(device_coll *c, const char *named, const plugin *
 	gradcomp_status st = choose(c->group, named, p, s, claim, err);
 	if (st)
 		return st;
-	c->direct = (*p)->collective->traits & GRADCOMP_TRAIT_CUDA;
+	const struct gradcomp_collective_v1 *k = (*p)->collective;
+	c->direct = k->traits & GRADCOMP_TRAIT_CUDA && !(k->traits & GRADCOMP_TRAIT_ELSE_HOST && k->unusable());
 	c->d = device_open(c->group->job->config, &inner);
 	c->ops = c->d && c->direct ? operators_cuda(&inner) : NULL;
 	if (!c->d || (c->direct && !c->ops))

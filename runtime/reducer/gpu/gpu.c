@@ -58,13 +58,11 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
                      const struct gradcomp_collective_v1 *collective)
 {
 	int direct = takes_device(collective);
-	/* It is looked at where it is made, on the host. */
-	if (config_int(cf, "gradcomp.verify"))
-		return GPU_WHOLE;
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
-	/* Shards are where both levels are, and steps enqueued. */
-	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(c, collective)))
+	/* Shards are where both levels are, and steps enqueued; what is made of them is verified on the host. */
+	if (hierarchical_possible(c, patterns, collective) &&
+	    !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
 		return GPU_WHOLE;
 	/* Merges are inside of the collective, so they are where its payloads are. */
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(c, collective)))
@@ -159,9 +157,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	}
 	if (g->mode == GPU_WHOLE)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "'%s' over '%s' works on host memory%s: gradients go there and come back as a whole",
-		         eng->compressor->info.name, collective->info.name,
-		         config_int(eng->job->config, "gradcomp.verify") ? " for gradcomp.verify" : "");
+		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
+		         eng->compressor->info.name, collective->info.name);
 	else if (!g->direct)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory",
