@@ -397,6 +397,13 @@ typedef struct gradcomp_parallel gradcomp_parallel;
  * long as it lives. *out is freed by gradcomp_parallel_free(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                                          gradcomp_parallel **out, gradcomp_error *err);
+/* The same with pieces in memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA out[i] are there, and
+ * work(ctx, i) puts the piece's work on the stream where->queue. Calls that are timed wait for the device, and so do
+ * those that share; what is put on the stream after a call comes after the pieces. Pieces travel as by
+ * gradcomp_allgather_on(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                            const uint64_t *bytes, uint32_t n, gradcomp_parallel **out,
+                                                            gradcomp_error *err);
 /* work(ctx, i) does piece i, into out[i]. What it changes and a later call reads must be in
  * out[i] too (an optimizer's state), since another rank may do the piece next time.
  * Collective, blocking, on the calling thread. Returns with out[0..n-1] complete on every

@@ -161,7 +161,7 @@ _PROTOTYPES = {
     "coder_get_stats": (None, [c_void_p, POINTER(CoderStats)]),
     "coder_spec": (c_char_p, [c_void_p]),
     "coder_collective": (c_char_p, [c_void_p]),
-    "parallel_create": (c_int, [c_void_p, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
+    "parallel_create_on": (c_int, [c_void_p, _WHERE, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
     "parallel_apply": (c_int, [c_void_p, POINTER(c_void_p), WORK, c_void_p, _ERR]),
     "parallel_reason": (c_char_p, [c_void_p]),
     "parallel_free": (None, [c_void_p]),

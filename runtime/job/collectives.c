@@ -214,7 +214,7 @@ static bool in_host_memory(const gradcomp_memory_options *where)
 	return !where || where->device == GRADCOMP_HOST;
 }
 
-static gradcomp_status check_where(const gradcomp_memory_options *where, gradcomp_error *err)
+gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
 {
 	if (where->struct_size < sizeof *where)
 		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %zu or more", where->struct_size,
@@ -246,7 +246,7 @@ gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_allreduce(g, buf, count, dtype, op, err);
-	gradcomp_status st = check_where(where, err);
+	gradcomp_status st = memory_options_check(where, err);
 	if (!st)
 		st = check(g, buf, count, dtype, err);
 	if (!st)
@@ -275,7 +275,7 @@ gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_allgather(g, in, out, counts, dtype, err);
-	gradcomp_status st = check_where(where, err);
+	gradcomp_status st = memory_options_check(where, err);
 	if (!st)
 		st = check_blocks(g, out, in, counts, dtype, err);
 	device_coll_call call = {.kind = DEVICE_ALLGATHER, .buf = out, .in = in, .counts = counts, .dtype = dtype};
@@ -289,7 +289,7 @@ gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *g, const gradcomp_mem
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_reduce_scatter(g, in, out, counts, dtype, op, err);
-	gradcomp_status st = check_where(where, err);
+	gradcomp_status st = memory_options_check(where, err);
 	if (!st)
 		st = check_blocks(g, in, out, counts, dtype, err);
 	if (!st)
@@ -305,7 +305,7 @@ gradcomp_status gradcomp_broadcast_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_broadcast(g, buf, count, dtype, root, err);
-	gradcomp_status st = check_where(where, err);
+	gradcomp_status st = memory_options_check(where, err);
 	if (!st)
 		st = check(g, buf, count, dtype, err);
 	if (!st)

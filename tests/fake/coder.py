@@ -102,3 +102,23 @@ refused(group.allgather, torch.zeros(counts[rank]), gathered, counts)
 other = Tensor(counts[rank])
 other.device = torch.device("cuda", 1)
 refused(group.reduce_scatter, parts, other, counts)
+
+pieces, made = [Tensor(N), Tensor(N + 1)], [torch.randn(N + i, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+for piece in pieces:
+    piece.lend(True)
+parallel = gradcomp.Parallel(group, pieces)
+
+
+def work(i):
+    must(fake.cudaMemcpyAsync(ctypes.c_void_p(pieces[i].data_ptr()), ctypes.c_void_p(made[i].data_ptr()),
+                              ctypes.c_size_t(4 * pieces[i].numel()), 4, ctypes.c_void_p(parallel._stream.cuda_stream)))
+
+
+for _ in range(6):
+    for piece in pieces:
+        piece.host.zero_()
+    parallel.apply(work)
+    current.synchronize()  # it comes after the pieces
+    assert all(torch.equal(piece.host, m) for piece, m in zip(pieces, made)), "parallel"
+assert "ms to gather" in parallel.reason, parallel.reason
+parallel.free()

@@ -2,6 +2,7 @@
  * memory, to the bit (sums of whole numbers); odd and no sizes, unequal blocks, pieces, several types, streams that are
  * late; what is refused; ranks that die, launches that fail, ranks without a device or with another
  * collective. */
+#include "job/parallel_internal.h"
 #include "tests/fake/gpu_model.h"
 
 enum { DIES_AFTER_MS = 200 };
@@ -175,6 +176,70 @@ static int refusals(gradcomp_group *g, int rank, int P)
 	return bad;
 }
 
+enum { PIECES = 7 };
+
+typedef struct shared_work {
+	void *out[PIECES];
+	char *made; /* pinned: what a piece makes comes from here */
+	int call, done;
+} shared_work;
+
+static size_t piece_bytes(int i)
+{
+	return i == 2 ? 0 : 1000 + 4001 * (size_t)i;
+}
+
+/* Puts the piece's work on the stream. */
+static void do_piece(void *ctx, uint32_t i)
+{
+	shared_work *s = ctx;
+	s->done++;
+	if (piece_bytes((int)i))
+		cuda_must(cudaMemcpyAsync(s->out[i], s->made + 32 * s->call + i, piece_bytes((int)i), cudaMemcpyDefault, where.queue), "copy");
+}
+
+/* Pieces one after another in memory, or apart; timed, then shared, then everybody all of them. */
+static int parallel(gradcomp_group *w, int rank, int apart)
+{
+	enum { ROOM = 40000 };
+	shared_work s = {.call = 0};
+	gradcomp_parallel *p;
+	gradcomp_error err = {0};
+	uint64_t bytes[PIECES];
+	void *pinned, *memory;
+	int failed, P = gradcomp_group_nranks(w);
+	cuda_must(cudaHostAlloc(&pinned, 2 * ROOM, 0), "memory");
+	cuda_must(cudaMalloc(&memory, PIECES * ROOM), "memory");
+	s.made = pinned;
+	for (int i = 0; i < ROOM; i++)
+		s.made[i] = (char)mixed((uint64_t)i);
+	size_t at = 0;
+	for (int i = 0; i < PIECES; at += apart ? ROOM : piece_bytes(i++), i += apart) {
+		bytes[i] = piece_bytes(i);
+		s.out[i] = (char *)memory + at;
+	}
+	failed = told(rank, gradcomp_parallel_create_on(w, &where, bytes, PIECES, &p, &err), &err);
+	for (s.call = 0; !failed && s.call < PARALLEL_FIRST + 2; s.call++) {
+		if (s.call >= PARALLEL_FIRST)
+			p->shared = s.call == PARALLEL_FIRST;
+		s.done = 0;
+		cuda_must(cudaMemsetAsync(memory, 0x11, PIECES * ROOM, where.queue), "memset");
+		failed = told(rank, gradcomp_parallel_apply(p, s.out, do_piece, &s, &err), &err);
+		failed |= s.call == PARALLEL_FIRST && P > 1 && s.done >= PIECES;
+		for (int i = 0; i < PIECES; i++) {
+			cuda_must(cudaMemcpyAsync(s.made + ROOM, s.out[i], bytes[i], cudaMemcpyDefault, where.queue), "copy");
+			cuda_must(cudaStreamSynchronize(queue), "the stream");
+			failed |= expect(!memcmp(s.made + ROOM, s.made + 32 * s.call + i, bytes[i]), rank, "a piece", (uint64_t)i, GRADCOMP_U8);
+		}
+	}
+	failed |= !failed && P > 1 && !strstr(gradcomp_parallel_reason(p), "ms to gather");
+	if (!failed)
+		gradcomp_parallel_free(p);
+	cuda_must(cudaFree(memory), "cudaFree");
+	cuda_must(cudaFreeHost(pinned), "cudaFreeHost");
+	return failed;
+}
+
 static void stream_open(void)
 {
 	cuda_must(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking), "a stream");
@@ -205,7 +270,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		stream_open();
 	}
 	if (!out->failed)
-		out->failed |= whole(part, gradcomp_group_rank(part), gradcomp_group_nranks(part), 4097, GRADCOMP_F32, &err) || refusals(w, rank, P);
+		out->failed |= whole(part, gradcomp_group_rank(part), gradcomp_group_nranks(part), 4097, GRADCOMP_F32, &err) || refusals(w, rank, P) ||
+		               parallel(w, rank, 0) || parallel(part, rank, 1);
 	gradcomp_group_free(part);
 	out->number[FROM_NCCL] = (double)fake_nccl("fake_nccl_met");
 	cudaStreamDestroy(queue);
