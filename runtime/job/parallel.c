@@ -138,6 +138,7 @@ static gradcomp_status gather(gradcomp_parallel *p, void *const *out, gradcomp_e
 static gradcomp_status do_all_timed(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece), void *ctx, gradcomp_error *err)
 {
 	const device_calls *d = device_coll_device(p->device);
+	double took = 0;
 	const char *why = d->record(p->marks[0], p->queue);
 	for (uint32_t i = 0; !why && i < p->n; i++) {
 		work(ctx, i);
@@ -146,7 +147,6 @@ static gradcomp_status do_all_timed(gradcomp_parallel *p, void (*work)(void *ctx
 	if (!why)
 		why = d->wait(p->marks[p->n]);
 	for (uint32_t i = 0; !why && i < p->n; i++) {
-		double took = 0;
 		why = d->elapsed(p->marks[i], p->marks[i + 1], &took);
 		faster(&p->seconds[i], took);
 	}
