@@ -164,7 +164,7 @@ GRADCOMP_EXPORT int gradcomp_group_nranks(const gradcomp_group *group);
 GRADCOMP_EXPORT int gradcomp_group_world_rank(const gradcomp_group *group, int r);
 
 /* Plain, blocking, uncompressed, through the job's collective plugin. Host
- * memory. Counts are elements. A call with a count of 0 still takes part. */
+ * memory; other memory below. Counts are elements. A call with a count of 0 still takes part. */
 
 /* buf = OP over all ranks, in place. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce(gradcomp_group *group, void *buf, uint64_t count,
@@ -183,6 +183,35 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reduce_scatter(gradcomp_group *group, v
 GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast(gradcomp_group *group, void *buf, uint64_t count,
                                                    gradcomp_dtype dtype, int root, gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_barrier(gradcomp_group *group, gradcomp_error *err);
+
+/* Where the buffers of a call are. */
+typedef struct gradcomp_memory_options {
+	uint32_t struct_size;
+	gradcomp_device device; /* equal on all ranks */
+	/* GRADCOMP_CUDA: the caller's stream (cudaStream_t) on the device that is current; NULL: the default one. */
+	void *queue;
+} gradcomp_memory_options;
+
+/* The same of memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA a call is as if it were put on the
+ * stream: it reads what was put there before it, and what is put there later comes after it. It
+ * returns when that has been done. Over gradcomp.device_collective (nccl) where the settings name no
+ * collective and all ranks can use it, so that nothing goes through host memory; over another one
+ * in pieces through pinned host memory. Pointers to another place than `where` says are not recognised.
+ * Reduce-scatter over nccl: sums, and maxima and minima of integers, else GRADCOMP_ERR_UNSUPPORTED. The first such
+ * call on a group also finds out whether all ranks can: if not, all fail with the reason of one of them, and
+ * the job goes on. A stream that is being captured into a graph is refused. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce_on(gradcomp_group *group, const gradcomp_memory_options *where, void *buf,
+                                                      uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                                      gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_allgather_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                      const void *in, void *out, const uint64_t *counts,
+                                                      gradcomp_dtype dtype, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                           void *in, void *out, const uint64_t *counts,
+                                                           gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                      void *buf, uint64_t count, gradcomp_dtype dtype, int root,
+                                                      gradcomp_error *err);
 
 /* Links on a channel of their own between the ranks of a group, as a collective
  * plugin gets them (collective.h), for a program that runs a plugin or a protocol of
@@ -369,6 +398,13 @@ typedef struct gradcomp_parallel gradcomp_parallel;
  * long as it lives. *out is freed by gradcomp_parallel_free(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                                          gradcomp_parallel **out, gradcomp_error *err);
+/* The same with pieces in memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA out[i] are there, and
+ * work(ctx, i) puts the piece's work on the stream where->queue. Calls that are timed wait for the device, and so do
+ * those that share; what is put on the stream after a call comes after the pieces. Pieces travel as by
+ * gradcomp_allgather_on(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                            const uint64_t *bytes, uint32_t n, gradcomp_parallel **out,
+                                                            gradcomp_error *err);
 /* work(ctx, i) does piece i, into out[i]. What it changes and a later call reads must be in
  * out[i] too (an optimizer's state), since another rank may do the piece next time.
  * Collective, blocking, on the calling thread. Returns with out[0..n-1] complete on every

@@ -79,6 +79,10 @@ class ReducerOptions(Structure):
                 ("device_alloc", DEVICE_ALLOC), ("device_release", DEVICE_RELEASE), ("device_ctx", c_void_p)]
 
 
+class MemoryOptions(Structure):
+    _fields_ = [("struct_size", c_uint32), ("device", c_int), ("queue", c_void_p)]
+
+
 class ReducerStats(Structure):
     _fields_ = [("struct_size", c_uint32), ("buckets", c_uint32), ("steps", c_uint64), ("nonfinite_steps", c_uint64),
                 ("dense_bytes", c_double), ("wire_bytes", c_double), ("encode_s", c_double),
@@ -106,6 +110,7 @@ class Survivors(Structure):
 
 
 _ERR = POINTER(ErrorText)
+_WHERE = POINTER(MemoryOptions)
 _PROTOTYPES = {
     "version": (c_char_p, []),
     "strerror": (c_char_p, [c_int]),
@@ -126,10 +131,10 @@ _PROTOTYPES = {
     "group_rank": (c_int, [c_void_p]),
     "group_nranks": (c_int, [c_void_p]),
     "group_world_rank": (c_int, [c_void_p, c_int]),
-    "allreduce": (c_int, [c_void_p, c_void_p, c_uint64, c_int, c_int, _ERR]),
-    "allgather": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, _ERR]),
-    "reduce_scatter": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, c_int, _ERR]),
-    "broadcast": (c_int, [c_void_p, c_void_p, c_uint64, c_int, c_int, _ERR]),
+    "allreduce_on": (c_int, [c_void_p, _WHERE, c_void_p, c_uint64, c_int, c_int, _ERR]),
+    "allgather_on": (c_int, [c_void_p, _WHERE, c_void_p, c_void_p, POINTER(c_uint64), c_int, _ERR]),
+    "reduce_scatter_on": (c_int, [c_void_p, _WHERE, c_void_p, c_void_p, POINTER(c_uint64), c_int, c_int, _ERR]),
+    "broadcast_on": (c_int, [c_void_p, _WHERE, c_void_p, c_uint64, c_int, c_int, _ERR]),
     "barrier": (c_int, [c_void_p, _ERR]),
     "reducer_create": (c_int, [c_void_p, POINTER(TensorDesc), c_uint32, POINTER(ReducerOptions),
                                POINTER(c_void_p), _ERR]),
@@ -156,7 +161,7 @@ _PROTOTYPES = {
     "coder_get_stats": (None, [c_void_p, POINTER(CoderStats)]),
     "coder_spec": (c_char_p, [c_void_p]),
     "coder_collective": (c_char_p, [c_void_p]),
-    "parallel_create": (c_int, [c_void_p, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
+    "parallel_create_on": (c_int, [c_void_p, _WHERE, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
     "parallel_apply": (c_int, [c_void_p, POINTER(c_void_p), WORK, c_void_p, _ERR]),
     "parallel_reason": (c_char_p, [c_void_p]),
     "parallel_free": (None, [c_void_p]),

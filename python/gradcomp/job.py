@@ -1,12 +1,13 @@
 """Job, Group and Reducer: the library's objects, with gradcomp.Error on failure.
 
-Buffers are torch CPU tensors, numpy arrays or anything with a writable buffer,
+Buffers are torch tensors, numpy arrays or anything with a writable buffer,
 contiguous; their memory is used in place.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import math
 import multiprocessing.util
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from . import _lib
 from ._lib import Error, lib
 
-# A torch CPU tensor, a numpy array, or another writable buffer; contiguous.
+# A torch tensor, a numpy array, or another writable buffer; contiguous.
 Buffer = Any
 
 _DTYPES = {"float32": _lib.F32, "float16": _lib.F16, "bfloat16": _lib.BF16, "float64": _lib.F64,
@@ -60,6 +61,23 @@ def _memory(buf, cuda=False):
     count = view.nbytes // view.itemsize
     address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if count else 0
     return address, count, _DTYPES[_FORMATS[letter]]
+
+
+@contextlib.contextmanager
+def _placed(*buffers):
+    """(options that say where they are, all in one place; then (address, elements, dtype code) of each). On a GPU
+    that is current meanwhile, and the stream is PyTorch's current one."""
+    on = {str(b.device): b.device for b in buffers if hasattr(b, "data_ptr") and b.device.type == "cuda"}
+    if not on:
+        yield (None, *[_memory(b) for b in buffers])
+        return
+    found = [_memory(b, True) for b in buffers]
+    if len(on) > 1:
+        raise Error(_lib.ERR_INVALID, f"tensors are on {' and '.join(sorted(on))}: a call takes those of one device")
+    cuda, (device,) = sys.modules["torch"].cuda, on.values()
+    with cuda.device(device):
+        where = _lib.MemoryOptions(ctypes.sizeof(_lib.MemoryOptions), 1, cuda.current_stream(device).cuda_stream or None)
+        yield (ctypes.byref(where), *found)
 
 
 _current = None  # the Job made last, until it is left
@@ -242,7 +260,9 @@ def _device_memory(options, memory):
 
 
 class Group:
-    """Some ranks of a job, and plain blocking collectives among them."""
+    """Some ranks of a job, and plain blocking collectives among them. Buffers are all in host memory, or all
+    tensors on one GPU, on all ranks: then a call is as if it were put on PyTorch's current stream, and has been
+    done when it returns (gradcomp_allreduce_on() in gradcomp.h)."""
 
     def __init__(self, handle, job):
         self._handle, self.job = handle, job
@@ -265,22 +285,20 @@ class Group:
         return lib().group_world_rank(self._handle, r)
 
     def allreduce(self, buf: Buffer, op: str = "sum") -> None:
-        address, count, dtype = _memory(buf)
-        lib().call("allreduce", self._handle, address, count, dtype, _OPS[op])
+        with _placed(buf) as (where, (address, count, dtype)):
+            lib().call("allreduce_on", self._handle, where, address, count, dtype, _OPS[op])
 
     def allgather(self, part: Buffer, out: Buffer, counts: Sequence[int]) -> None:
         """`out` gets every rank's part; counts[r] elements from rank r."""
-        source, own, dtype = _memory(part)
-        target, total, out_dtype = _memory(out)
-        self._check_counts(counts, own, total, dtype == out_dtype)
-        lib().call("allgather", self._handle, source, target, (c_uint64 * len(counts))(*counts), dtype)
+        with _placed(part, out) as (where, (source, own, dtype), (target, total, out_dtype)):
+            self._check_counts(counts, own, total, dtype == out_dtype)
+            lib().call("allgather_on", self._handle, where, source, target, (c_uint64 * len(counts))(*counts), dtype)
 
     def reduce_scatter(self, parts: Buffer, out: Buffer, counts: Sequence[int], op: str = "sum") -> None:
         """`out` gets this rank's block of the sum; `parts` is used as workspace."""
-        source, total, dtype = _memory(parts)
-        target, own, out_dtype = _memory(out)
-        self._check_counts(counts, own, total, dtype == out_dtype)
-        lib().call("reduce_scatter", self._handle, source, target, (c_uint64 * len(counts))(*counts), dtype, _OPS[op])
+        with _placed(parts, out) as (where, (source, total, dtype), (target, own, out_dtype)):
+            self._check_counts(counts, own, total, dtype == out_dtype)
+            lib().call("reduce_scatter_on", self._handle, where, source, target, (c_uint64 * len(counts))(*counts), dtype, _OPS[op])
 
     def _check_counts(self, counts, own, total, same_type):
         if len(counts) != self.nranks or own < counts[self.rank] or total < sum(counts) or not same_type:
@@ -288,8 +306,8 @@ class Group:
                                           f"{own} and {total} elements, or their types differ")
 
     def broadcast(self, buf: Buffer, root: int = 0) -> None:
-        address, count, dtype = _memory(buf)
-        lib().call("broadcast", self._handle, address, count, dtype, root)
+        with _placed(buf) as (where, (address, count, dtype)):
+            lib().call("broadcast_on", self._handle, where, address, count, dtype, root)
 
     def barrier(self) -> None:
         lib().call("barrier", self._handle)

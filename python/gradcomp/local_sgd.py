@@ -72,7 +72,6 @@ class DiLoCo:
         self._model = model
         self._parameters = [p for layer in layers for _, p in layer]
         self._steps = self._exchanges = 0
-        _broadcast(model, self._process_group)
         options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
                    "schedule": schedule}
         self._wire = _Library(self._process_group, options) if settings["requested"] else _Torch(self._process_group)
@@ -80,6 +79,7 @@ class DiLoCo:
         self._end = weakref.finalize(self, _pytorch.free, self._wire.free, self._pid)
         self._end.atexit = False  # at exit: _leave()
         try:
+            self._send_from_first([*model.parameters(), *model.buffers()])
             self._fragments = [_Fragment(named, self._wire, i * every // fragments)
                                for i, named in enumerate(_deal(layers, fragments))]
         except _lib.Error:
@@ -113,7 +113,7 @@ class DiLoCo:
         apart = [f for f in self._fragments if f.equal != self._steps]
         buffers = [b for _, b in self._model.named_buffers()]
         self._mean([p for f in apart for p in f.parameters] + [b for b in buffers if b.is_floating_point()])
-        _send_from_first([b for b in buffers if not b.is_floating_point()], self._process_group)
+        self._send_from_first([b for b in buffers if not b.is_floating_point()])
         for f in apart:
             f.take(self._steps)
 
@@ -172,10 +172,25 @@ class DiLoCo:
     def _mean(self, tensors):
         """Their mean over ranks, in floats, in one all-reduce."""
         if tensors:
-            flat = torch.cat([t.detach().float().reshape(-1).cpu() for t in tensors])
+            flat = self._together(tensors, [t.detach().float() for t in tensors])
             self._wire.mean(flat)
             for t, mean in zip(tensors, flat.split([t.numel() for t in tensors])):
                 t.copy_(mean.reshape(t.shape))
+
+    @torch.no_grad()
+    def _send_from_first(self, tensors):
+        """Rank 0's, to the bit, in one broadcast, as bytes, whatever their types."""
+        if tensors:
+            flat = self._together(tensors, [t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
+            self._wire.broadcast(flat)
+            for t, part in zip(tensors, flat.split([t.numel() * t.element_size() for t in tensors])):
+                # A copy of its own: its address is right for any type.
+                t.copy_(part.clone().view(t.dtype).reshape(t.shape))
+
+    def _together(self, tensors, values):
+        """All their values, where they are exchanged."""
+        parts = [v.reshape(-1) for v in values]
+        return torch.cat(parts if self._wire.gpu(tensors) else [p.cpu() for p in parts])
 
     def _unfinished(self):
         return any(f.equal != self._steps for f in self._fragments)
@@ -199,7 +214,7 @@ class _Fragment:
     def __init__(self, named, wire, offset):
         self.offset = offset
         self.names, self.parameters = [n for n, _ in named], [p for _, p in named]
-        self.exchange = wire.exchange([(n, tuple(p.shape), "float32") for n, p in named])
+        self.exchange = wire.exchange([(n, tuple(p.shape), "float32") for n, p in named], wire.gpu(self.parameters))
         self.sent = None  # the step in which it was, while its average has not been applied
         self._flight = None  # the difference, then the average: (all numbers, by parameter)
         self.take(0)
@@ -232,7 +247,7 @@ class _Fragment:
         self.sent = self._flight = None
 
     def _room(self):
-        flat = torch.empty(sum(p.numel() for p in self.parameters))
+        flat = self.exchange.room(sum(p.numel() for p in self.parameters))
         return flat, [part.view(p.shape) for part, p in zip(flat.split([p.numel() for p in self.parameters]), self.parameters)]
 
     def state(self, shared):
@@ -261,13 +276,21 @@ class _Library:
 
         self._group, self._options, self._reducers = ours.group(process_group), options, []
 
-    def exchange(self, tensors):
-        self._reducers.append(Reducer(self._group, tensors, **self._options))
-        return _Coded(self._reducers[-1])
+    def gpu(self, tensors):
+        """The GPU on which they are exchanged; None: in host memory."""
+        return _one_gpu(tensors)
+
+    def exchange(self, tensors, gpu):
+        coded = _Coded(self._group, tensors, gpu, self._options)
+        self._reducers.append(coded.reducer)
+        return coded
 
     def mean(self, flat):
         self._group.allreduce(flat)
         flat /= self._group.nranks
+
+    def broadcast(self, flat):
+        self._group.broadcast(flat)
 
     def stats(self):
         every = [r.stats() for r in self._reducers]
@@ -281,27 +304,42 @@ class _Library:
 
 
 class _Coded:
-    """The average of some tensors through a Reducer."""
+    """The average of some tensors through a Reducer. On a GPU the host waits for nothing: what the current stream
+    has comes before an exchange, and what it gets after wait() comes after the average."""
 
-    def __init__(self, reducer):
-        self._reducer, self._under_way = reducer, False
+    def __init__(self, group, tensors, gpu, options):
+        self._under_way, self._gpu = False, gpu
+        if gpu is None:
+            self.reducer = Reducer(group, tensors, **options)
+            return
+        self._stream = torch.cuda.Stream(gpu)
+        with torch.cuda.device(gpu):
+            self.reducer = Reducer(group, tensors, cuda=True, queue=self._stream.cuda_stream,
+                                   memory=_pytorch.device_memory(gpu), **options)
+
+    def room(self, numel):
+        return torch.empty(numel, device=self._gpu)
 
     def start(self, _flat, parts):
+        if self._gpu is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._gpu))
         for i in reversed(range(len(parts))):
-            self._reducer.ready(i, parts[i].data_ptr())
+            self.reducer.ready(i, parts[i].data_ptr())
         self._under_way = True
 
     def wait(self):
         if self._under_way:
-            self._reducer.wait()
+            self.reducer.wait()
             self._under_way = False
+            if self._gpu is not None:
+                torch.cuda.current_stream(self._gpu).wait_stream(self._stream)
 
     def state(self, shared):
-        return _pytorch.as_tensor(self._reducer.save(shared))
+        return _pytorch.as_tensor(self.reducer.save(shared))
 
     def load(self, state):
         if state is not None:
-            self._reducer.load(_pytorch.as_bytes(state))
+            self.reducer.load(_pytorch.as_bytes(state))
 
 
 class _Torch:
@@ -315,13 +353,22 @@ class _Torch:
         _told = True
         self._process_group = process_group
 
-    def exchange(self, _tensors):
-        return _Dense(self._process_group)
+    def gpu(self, tensors):
+        return _one_gpu(tensors) if dist.get_backend(self._process_group) == "nccl" else None
+
+    def exchange(self, _tensors, gpu):
+        return _Dense(self._process_group, gpu)
 
     def mean(self, flat):
-        exchange = _Dense(self._process_group)
+        exchange = _Dense(self._process_group, None)
         exchange.start(flat, None)
         exchange.wait()
+
+    def broadcast(self, flat):
+        there = flat if dist.get_backend(self._process_group) != "nccl" else flat.cuda()
+        dist.broadcast(there, launch.global_ranks(self._process_group)[0], group=self._process_group)
+        if there is not flat:
+            flat.copy_(there)
 
     def stats(self):
         return {}
@@ -331,8 +378,11 @@ class _Torch:
 
 
 class _Dense:
-    def __init__(self, process_group):
-        self._process_group, self._work = process_group, None
+    def __init__(self, process_group, gpu):
+        self._process_group, self._work, self._gpu = process_group, None, gpu
+
+    def room(self, numel):
+        return torch.empty(numel, device=self._gpu)
 
     def start(self, flat, _parts):
         self._flat = flat if dist.get_backend(self._process_group) != "nccl" else flat.cuda()
@@ -365,7 +415,7 @@ def _only(parameters, fragment, averages):
             p.grad = None
         for p, shared, average in zip(fragment.parameters, fragment.shared, averages):
             p.data = shared
-            p.grad = average.to(device=p.device, dtype=p.dtype)
+            p.grad = average.to(shared)
         yield
     finally:
         for p, data in zip(fragment.parameters, own):
@@ -438,8 +488,11 @@ def _described(outer, model):
     described = {f"{k} of the outer optimizer": str(v) for group in reversed(outer.param_groups)
                  for k, v in group.items() if k != "params"}
     described["outer optimizer"] = type(outer).__name__
+    gpus = {}  # as this model has them: numbers are each rank's own
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
         described[name] = f"{str(t.dtype).replace('torch.', '')} {list(t.shape)}{' trained' * t.requires_grad}"
+        if t.device.type == "cuda":
+            described[name] += f" on its GPU {gpus.setdefault(t.device, len(gpus) + 1)}"
     return described
 
 
@@ -477,22 +530,10 @@ def _size(layer):
     return sum(p.numel() for _, p in layer)
 
 
-@torch.no_grad()
-def _broadcast(model, process_group):
-    """Rank 0's parameters and buffers, to the bit."""
-    _send_from_first([*model.parameters(), *model.buffers()], process_group)
-
-
-def _send_from_first(tensors, process_group):
-    """In one broadcast, as bytes, whatever their types."""
-    if not tensors:
-        return
-    where = torch.device("cuda") if dist.get_backend(process_group) == "nccl" else torch.device("cpu")
-    flat = torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8).to(where) for t in tensors])
-    dist.broadcast(flat, launch.global_ranks(process_group)[0], group=process_group)
-    for t, part in zip(tensors, flat.split([t.numel() * t.element_size() for t in tensors])):
-        # A copy of its own: its address is right for any type.
-        t.copy_(part.clone().view(t.dtype).reshape(t.shape))
+def _one_gpu(tensors):
+    """The GPU that all of them are on; None where there is none such."""
+    devices = {t.device for t in tensors}
+    return devices.pop() if len(devices) == 1 and next(iter(devices)).type == "cuda" else None
 
 
 def _leave(failed):

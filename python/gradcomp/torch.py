@@ -8,7 +8,7 @@ attach() registers a DDP communication hook that hands over one parameter at a
 time, so the state of a compressor belongs to parameters and survives DDP's
 rebuilding of its buckets. Works with no_sync(), find_unused_parameters and
 static_graph. Without --gradcomp it does nothing and the model trains over DDP's
-own all-reduce. PyTorch 1.13 and 2.x; gradients in host memory.
+own all-reduce. PyTorch 1.13 and 2.x; gradients in host memory or on a GPU.
 
 With attach(model, delay=D) no step waits for the network unless it is D steps behind:
 a gradient is this rank's own and what the average of D steps ago corrects. Ranks are then a
@@ -165,9 +165,8 @@ class Attachment:
     def _average(self, tensors):
         """The mean over ranks, in floats, in one all-reduce."""
         together = torch.cat([t.detach().float().reshape(-1) for t in tensors])
-        host = together.cpu()  # itself, if it is there
-        self._group.allreduce(host)
-        together.copy_(host.div_(self._group.nranks))
+        self._group.allreduce(together)
+        together /= self._group.nranks
         for t, mean in zip(tensors, together.split([t.numel() for t in tensors])):
             t.copy_(mean.reshape(t.shape))
 

@@ -207,7 +207,7 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	job_observe(job, false);
 	do {
 		detach(job);
-		coll_ctx_close(&job->world->blocking);
+		group_close(job->world);
 		st = next_epoch(job, join, &agreed, err);
 		join = join < JOIN_SECONDS_MAX ? 2 * join : join;
 		if (!st)

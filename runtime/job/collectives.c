@@ -1,5 +1,5 @@
 /* The blocking collectives of a group: uncompressed, one at a time. */
-#include "job/job.h"
+#include "job/device_coll.h"
 
 #include "base/error.h"
 
@@ -58,15 +58,28 @@ static gradcomp_status check(const gradcomp_group *g, const void *buf, uint64_t 
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status check_op(gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+{
+	if ((unsigned)op > GRADCOMP_BOR)
+		return error_set(err, GRADCOMP_ERR_INVALID, "operation %d: must be 0..%d", (int)op, GRADCOMP_BOR);
+	return op == GRADCOMP_BOR && dtype <= GRADCOMP_F64
+	               ? error_set(err, GRADCOMP_ERR_UNSUPPORTED, "bitwise or has no meaning on floating types")
+	               : GRADCOMP_OK;
+}
+
+static gradcomp_status check_root(const gradcomp_group *g, int root, gradcomp_error *err)
+{
+	return root < 0 || root >= g->nranks ? error_set(err, GRADCOMP_ERR_INVALID, "root %d: must be 0..%d", root, g->nranks - 1)
+	                                     : GRADCOMP_OK;
+}
+
 gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype,
                                    gradcomp_op op, gradcomp_error *err)
 {
 	coll_ctx *p;
 	gradcomp_status st = check(g, buf, count, dtype, err);
-	if (!st && (unsigned)op > GRADCOMP_BOR)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "operation %d: must be 0..%d", (int)op, GRADCOMP_BOR);
-	if (!st && op == GRADCOMP_BOR && dtype <= GRADCOMP_F64)
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "bitwise or has no meaning on floating types");
+	if (!st)
+		st = check_op(dtype, op, err);
 	if (!st)
 		st = begin(g, &p, err);
 	if (st)
@@ -77,25 +90,36 @@ gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count,
 	return end(g, st, err);
 }
 
-/* Bytes of every block, and of all; freed by the caller. */
+/* *total: bytes of all blocks. */
+static gradcomp_status check_counts(const gradcomp_group *g, const uint64_t *counts, gradcomp_dtype dtype, uint64_t *total,
+                                    gradcomp_error *err)
+{
+	*total = 0;
+	if (!counts)
+		return error_set(err, GRADCOMP_ERR_INVALID, "counts is NULL");
+	for (int r = 0; r < g->nranks; r++) {
+		if (counts[r] > (INT64_MAX - *total) / gradcomp_dtype_bytes(dtype))
+			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have", r);
+		*total += counts[r] * gradcomp_dtype_bytes(dtype);
+	}
+	return GRADCOMP_OK;
+}
+
+/* Bytes of every block, and of those before this rank's; freed by the caller. */
 static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *counts, gradcomp_dtype dtype,
                                    uint64_t **bytes, uint64_t *before, gradcomp_error *err)
 {
-	uint64_t total = 0;
-	if (!counts)
-		return error_set(err, GRADCOMP_ERR_INVALID, "counts is NULL");
+	uint64_t total;
+	gradcomp_status st = check_counts(g, counts, dtype, &total, err);
+	if (st)
+		return st;
 	*bytes = malloc((size_t)g->nranks * sizeof **bytes);
 	if (!*bytes)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d counts", g->nranks);
+	*before = 0;
 	for (int r = 0; r < g->nranks; r++) {
-		if (r == g->me)
-			*before = total;
-		if (counts[r] > (INT64_MAX - total) / gradcomp_dtype_bytes(dtype)) {
-			free(*bytes);
-			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have", r);
-		}
 		(*bytes)[r] = counts[r] * gradcomp_dtype_bytes(dtype);
-		total += (*bytes)[r];
+		*before += r < g->me ? (*bytes)[r] : 0;
 	}
 	return GRADCOMP_OK;
 }
@@ -156,8 +180,8 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 {
 	coll_ctx *p;
 	gradcomp_status st = check(g, buf, count, dtype, err);
-	if (!st && (root < 0 || root >= g->nranks))
-		st = error_set(err, GRADCOMP_ERR_INVALID, "root %d: must be 0..%d", root, g->nranks - 1);
+	if (!st)
+		st = check_root(g, root, err);
 	if (!st)
 		st = begin(g, &p, err);
 	if (st)
@@ -180,4 +204,112 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 	st = p->collective->barrier ? p->collective->barrier(p->instance, err) : unserved(p, "barrier", err);
 	pthread_mutex_unlock(&g->lock);
 	return end(g, st, err);
+}
+
+/* ---- on device memory ---- */
+
+/* Whether a call is of host memory: then it is the function's above. */
+static bool in_host_memory(const gradcomp_memory_options *where)
+{
+	return !where || where->device == GRADCOMP_HOST;
+}
+
+gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
+{
+	if (where->struct_size < sizeof *where)
+		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %zu or more", where->struct_size,
+		                 sizeof *where);
+	return where->device == GRADCOMP_CUDA ? GRADCOMP_OK
+	                                      : error_set(err, GRADCOMP_ERR_INVALID, "buffers on device %d: must be 0 (host) or 1 (CUDA)",
+	                                                  (int)where->device);
+}
+
+static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queue, gradcomp_error *err)
+{
+	gradcomp_status st;
+	call->queue = queue;
+	pthread_mutex_lock(&g->device_lock);
+	st = transport_failure(g->job->transport, err);
+	/* What a rank cannot is known on all of them then. */
+	if (!st && !g->device)
+		st = device_coll_open(g, NULL, &g->device, err);
+	if (!st)
+		st = end(g, device_coll_run(g->device, call, err), err);
+	pthread_mutex_unlock(&g->device_lock);
+	return st;
+}
+
+gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf, uint64_t count,
+                                      gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	err = err ? err : &own;
+	if (in_host_memory(where))
+		return gradcomp_allreduce(g, buf, count, dtype, op, err);
+	gradcomp_status st = memory_options_check(where, err);
+	if (!st)
+		st = check(g, buf, count, dtype, err);
+	if (!st)
+		st = check_op(dtype, op, err);
+	device_coll_call call = {.kind = DEVICE_ALLREDUCE, .buf = buf, .counts = &count, .dtype = dtype, .op = op};
+	return st ? st : run(g, &call, where->queue, err);
+}
+
+/* Of the buffers of blocks: all of them, and this rank's. */
+static gradcomp_status check_blocks(const gradcomp_group *g, const void *all, const void *own, const uint64_t *counts,
+                                    gradcomp_dtype dtype, gradcomp_error *err)
+{
+	uint64_t total;
+	gradcomp_status st = check(g, NULL, 0, dtype, err);
+	if (!st)
+		st = check_counts(g, counts, dtype, &total, err);
+	if (!st && ((total && !all) || (counts[g->me] && !own)))
+		st = error_set(err, GRADCOMP_ERR_INVALID, "a buffer is NULL for blocks of %llu bytes", (unsigned long long)total);
+	return st;
+}
+
+gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_options *where, const void *in, void *out,
+                                      const uint64_t *counts, gradcomp_dtype dtype, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	err = err ? err : &own;
+	if (in_host_memory(where))
+		return gradcomp_allgather(g, in, out, counts, dtype, err);
+	gradcomp_status st = memory_options_check(where, err);
+	if (!st)
+		st = check_blocks(g, out, in, counts, dtype, err);
+	device_coll_call call = {.kind = DEVICE_ALLGATHER, .buf = out, .in = in, .counts = counts, .dtype = dtype};
+	return st ? st : run(g, &call, where->queue, err);
+}
+
+gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *g, const gradcomp_memory_options *where, void *in, void *out,
+                                           const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	err = err ? err : &own;
+	if (in_host_memory(where))
+		return gradcomp_reduce_scatter(g, in, out, counts, dtype, op, err);
+	gradcomp_status st = memory_options_check(where, err);
+	if (!st)
+		st = check_blocks(g, in, out, counts, dtype, err);
+	if (!st)
+		st = check_op(dtype, op, err);
+	device_coll_call call = {.kind = DEVICE_REDUCE_SCATTER, .buf = in, .out = out, .counts = counts, .dtype = dtype, .op = op};
+	return st ? st : run(g, &call, where->queue, err);
+}
+
+gradcomp_status gradcomp_broadcast_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf, uint64_t count,
+                                      gradcomp_dtype dtype, int root, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	err = err ? err : &own;
+	if (in_host_memory(where))
+		return gradcomp_broadcast(g, buf, count, dtype, root, err);
+	gradcomp_status st = memory_options_check(where, err);
+	if (!st)
+		st = check(g, buf, count, dtype, err);
+	if (!st)
+		st = check_root(g, root, err);
+	device_coll_call call = {.kind = DEVICE_BROADCAST, .buf = buf, .counts = &count, .dtype = dtype, .root = root};
+	return st ? st : run(g, &call, where->queue, err);
 }

@@ -1,5 +1,5 @@
 /* Groups of ranks and their channels. */
-#include "job/job.h"
+#include "job/device_coll.h"
 
 #include "base/error.h"
 
@@ -30,16 +30,25 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
 	g->nranks = n;
 	g->me = me;
 	pthread_mutex_init(&g->lock, NULL);
+	pthread_mutex_init(&g->device_lock, NULL);
 	*out = g;
 	return GRADCOMP_OK;
+}
+
+void group_close(gradcomp_group *g)
+{
+	coll_ctx_close(&g->blocking);
+	device_coll_close(g->device);
+	g->device = NULL;
 }
 
 void group_destroy(gradcomp_group *g)
 {
 	if (!g)
 		return;
-	coll_ctx_close(&g->blocking);
+	group_close(g);
 	pthread_mutex_destroy(&g->lock);
+	pthread_mutex_destroy(&g->device_lock);
 	free(g->lists);
 	free(g->ranks);
 	free(g);

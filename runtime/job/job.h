@@ -42,6 +42,8 @@ struct gradcomp_group {
 	} *lists;
 	uint32_t nlists;
 	coll_ctx blocking; /* of the blocking collectives; opened on first use */
+	pthread_mutex_t device_lock; /* of the blocking collectives on device memory; taken before `lock` */
+	struct device_coll *device;  /* likewise */
 };
 
 /* A reducer or coder that the program still has: the row of a report that is written before it is
@@ -96,6 +98,8 @@ struct gradcomp_job {
 	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
 	job_part *parts;
 	bool watched; /* SIGTERM writes the report */
+	int device_told; /* why collectives on device memory go through host memory; of one thread at a time */
+	int aside_told;  /* likewise, reducers */
 	struct live_server *live_server; /* rank 0, unless the settings say no */
 	int live; /* groups but the world, reducers, coders and the like */
 };
@@ -133,6 +137,8 @@ int job_count_objects(const gradcomp_job *job);
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
+/* What the blocking collectives work with; it is made anew when they are called. Nothing of it is in use. */
+void group_close(gradcomp_group *g);
 /* As if made anew, of all `nranks` ranks of a world; `id` was of no group before. Nothing of it is in use. */
 gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int me, gradcomp_error *err);
 

@@ -83,32 +83,74 @@ static char *contiguous(const gradcomp_parallel *p, void *const *out)
 	return first;
 }
 
-/* Copies between `out` and p->gathered: this rank's pieces into it, or all others out of it. */
-static void move(const gradcomp_parallel *p, void *const *out, int in)
+static const char *copy(const gradcomp_parallel *p, void *to, const void *from, uint64_t bytes)
 {
+	if (p->device)
+		return device_coll_device(p->device)->copy(p->queue, to, from, bytes);
+	memcpy(to, from, bytes);
+	return NULL;
+}
+
+/* Copies between `out` and p->gathered: this rank's pieces into it, or all others out of it. */
+static gradcomp_status move(const gradcomp_parallel *p, void *const *out, int in, gradcomp_error *err)
+{
+	const char *why = NULL;
 	uint32_t from = p->cut[p->group->me], to = p->cut[p->group->me + 1];
 	uint64_t at = 0;
-	for (uint32_t i = 0; i < p->n; at += p->bytes[i++]) {
+	for (uint32_t i = 0; !why && i < p->n; at += p->bytes[i++]) {
 		int mine = i >= from && i < to;
 		if (in && mine && p->bytes[i])
-			memcpy(p->gathered + at, out[i], p->bytes[i]);
+			why = copy(p, p->gathered + at, out[i], p->bytes[i]);
 		else if (!in && !mine && p->bytes[i])
-			memcpy(out[i], p->gathered + at, p->bytes[i]);
+			why = copy(p, out[i], p->gathered + at, p->bytes[i]);
 	}
+	return device_check(why, "a piece could not be copied", err);
+}
+
+/* All ranks' runs, from their places in buf. */
+static gradcomp_status allgather(const gradcomp_parallel *p, char *buf, gradcomp_error *err)
+{
+	const coll_ctx *c = &p->coll_ctx;
+	uint64_t before = 0;
+	if (!p->device)
+		return c->collective->allgather(c->instance, buf, p->blocks, err);
+	for (int r = 0; r < p->group->me; r++)
+		before += p->blocks[r];
+	return device_coll_run(p->device, &(device_coll_call){.kind = DEVICE_ALLGATHER, .buf = buf, .in = buf ? buf + before : NULL,
+	                                                      .counts = p->blocks, .dtype = GRADCOMP_U8, .queue = p->queue}, err);
 }
 
 static gradcomp_status gather(gradcomp_parallel *p, void *const *out, gradcomp_error *err)
 {
 	char *buf = contiguous(p, out);
 	int apart = !buf && p->total;
+	gradcomp_status st = GRADCOMP_OK;
 	if (apart) {
 		buf = p->gathered;
-		move(p, out, 1);
+		st = move(p, out, 1, err);
 	}
-	gradcomp_status st = p->coll_ctx.collective->allgather(p->coll_ctx.instance, buf, p->blocks, err);
-	if (!st && apart)
-		move(p, out, 0);
-	return st;
+	if (!st)
+		st = allgather(p, buf, err);
+	return !st && apart ? move(p, out, 0, err) : st;
+}
+
+/* Pieces are work on the stream, which is timed there. */
+static gradcomp_status do_all_timed(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece), void *ctx, gradcomp_error *err)
+{
+	const device_calls *d = device_coll_device(p->device);
+	double took = 0;
+	const char *why = d->record(p->marks[0], p->queue);
+	for (uint32_t i = 0; !why && i < p->n; i++) {
+		work(ctx, i);
+		why = d->record(p->marks[i + 1], p->queue);
+	}
+	if (!why)
+		why = d->wait(p->marks[p->n]);
+	for (uint32_t i = 0; !why && i < p->n; i++) {
+		why = d->elapsed(p->marks[i], p->marks[i + 1], &took);
+		faster(&p->seconds[i], took);
+	}
+	return device_check(why, "the time of a piece", err);
 }
 
 static void do_all(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece), void *ctx, int timed)
@@ -132,7 +174,12 @@ static gradcomp_status do_share(gradcomp_parallel *p, void *const *out, void (*w
 	double before = 0;
 	for (uint32_t i = p->cut[p->group->me]; i < p->cut[p->group->me + 1]; i++)
 		work(ctx, i);
-	if (timed) {
+	if (timed && p->device) {
+		const device_calls *d = device_coll_device(p->device);
+		const char *why = d->record(p->marks[0], p->queue);
+		st = device_check(why ? why : d->wait(p->marks[0]), "the caller's stream", err);
+	}
+	if (timed && !st) {
 		st = p->coll_ctx.collective->allreduce(p->coll_ctx.instance, &before, 1, GRADCOMP_F64, GRADCOMP_MAX, 1.0, err);
 		before = p->now();
 	}
@@ -175,6 +222,8 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 		p->seconds[i] = -1;
 	if (timed < 0 ? p->shared : timed % 2)
 		st = do_share(p, out, work, ctx, timed > 0, &own);
+	else if (p->device && timed >= 0)
+		st = do_all_timed(p, work, ctx, &own);
 	else
 		do_all(p, work, ctx, timed >= 0);
 	if (!st && timed == 0) {
@@ -191,28 +240,67 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 }
 
 typedef struct pieces {
-	uint64_t n, hash, total;
+	uint64_t n, hash, total, on_device;
 } pieces;
 
 static void differing_pieces(const void *claim, const void *claim0, int first, char *out, size_t capacity)
 {
 	const pieces *a = claim, *b = claim0;
-	snprintf(out, capacity,
+	if (a->on_device != b->on_device)
+		snprintf(out, capacity, "has its pieces in %s memory, rank %d in %s memory", a->on_device ? "CUDA" : "host", first,
+		         b->on_device ? "CUDA" : "host");
+	else
+		snprintf(out, capacity,
 	         "has %llu pieces that make %llu bytes, rank %d has %llu that make %llu; sizes must be equal piece by piece",
 	         (unsigned long long)a->n, (unsigned long long)a->total, first, (unsigned long long)b->n,
 	         (unsigned long long)b->total);
 }
 
 /* That all ranks have the same pieces, before one waits for another. */
-static gradcomp_status same_pieces(gradcomp_parallel *p, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status same_pieces(gradcomp_parallel *p, bool on_device, gradcomp_status mine, gradcomp_error *err)
 {
-	pieces own = {.n = p->n, .total = p->total};
+	pieces own = {.n = p->n, .total = p->total, .on_device = on_device};
 	for (uint32_t i = 0; !mine && i < p->n; i++)
 		own.hash = id_mix(own.hash, p->bytes[i]);
 	return consensus(p->group, &(consensus_topic){"share its work", &own, sizeof own, differing_pieces, false}, mine, err);
 }
 
-static gradcomp_status open_collective(gradcomp_parallel *p, gradcomp_error *err)
+static gradcomp_status open_device(gradcomp_parallel *p, gradcomp_error *err)
+{
+	gradcomp_status st = device_coll_open(p->group, NULL, &p->device, err);
+	const device_calls *d = st ? NULL : device_coll_device(p->device);
+	const char *why = NULL;
+	void *memory = NULL;
+	if (st)
+		return st;
+	p->marks = calloc((size_t)p->n + 1, sizeof *p->marks);
+	for (uint32_t i = 0; p->marks && !why && i <= p->n; i++)
+		why = d->timer(&p->marks[i]);
+	if (p->marks && !why)
+		why = d->alloc(&memory, p->total + 1);
+	p->gathered = memory;
+	if (p->marks && !why)
+		return GRADCOMP_OK;
+	return given_up(p, error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for pieces of %llu bytes: %s", (unsigned long long)p->total,
+	                             why ? why : "no memory of the host"), err);
+}
+
+static void close_device(gradcomp_parallel *p)
+{
+	if (!p->device)
+		return;
+	const device_calls *d = device_coll_device(p->device);
+	for (uint32_t i = 0; p->marks && i <= p->n; i++)
+		if (p->marks[i])
+			d->event_free(p->marks[i]);
+	free(p->marks);
+	if (p->gathered)
+		d->release(p->gathered);
+	p->gathered = NULL;
+	device_coll_close(p->device);
+}
+
+static gradcomp_status open_collective(gradcomp_parallel *p, bool on_device, gradcomp_error *err)
 {
 	const plugin *collective;
 	const spec *values;
@@ -226,7 +314,12 @@ static gradcomp_status open_collective(gradcomp_parallel *p, gradcomp_error *err
 		         collective->info->name);
 	} else {
 		snprintf(p->reason, sizeof p->reason, "being timed both ways");
-		p->gathered = malloc(p->total + 1);
+		if (on_device)
+			st = open_device(p, err);
+		else
+			p->gathered = malloc(p->total + 1);
+		if (st)
+			return st;
 		st = p->gathered ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
 		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes", (unsigned long long)p->total);
 		given_up(p, st, err);
@@ -237,6 +330,13 @@ static gradcomp_status open_collective(gradcomp_parallel *p, gradcomp_error *err
 gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                          gradcomp_parallel **out, gradcomp_error *err)
 {
+	return gradcomp_parallel_create_on(group, NULL, bytes, n, out, err);
+}
+
+gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where, const uint64_t *bytes,
+                                            uint32_t n, gradcomp_parallel **out, gradcomp_error *err)
+{
+	const bool on_device = where && where->device != GRADCOMP_HOST;
 	gradcomp_error own = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_parallel *p;
@@ -261,15 +361,19 @@ gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *
 		st = error_set(&own, GRADCOMP_ERR_NOMEM, "no memory for %u pieces", n);
 	else if (n && !bytes)
 		st = error_set(&own, GRADCOMP_ERR_INVALID, "bytes is NULL for %u pieces", n);
+	else if (on_device)
+		st = memory_options_check(where, &own);
+	if (!st && on_device)
+		p->queue = where->queue;
 	for (uint32_t i = 0; !st && i < n; i++) {
 		if (bytes[i] > INT64_MAX - p->total)
 			st = error_set(&own, GRADCOMP_ERR_RANGE, "the pieces up to %u make more bytes than memory can have", i);
 		else
 			p->total += p->bytes[i] = bytes[i];
 	}
-	st = same_pieces(p, st, &own);
+	st = same_pieces(p, on_device, st, &own);
 	if (!st)
-		st = open_collective(p, &own);
+		st = open_collective(p, on_device, &own);
 	job_count(group->job, 1);
 	if (st) {
 		error_set(err, st, "%s", own.text);
@@ -291,6 +395,7 @@ void gradcomp_parallel_free(gradcomp_parallel *p)
 		return;
 	job_count(p->group->job, -1);
 	coll_ctx_close(&p->coll_ctx);
+	close_device(p);
 	free(p->bytes);
 	free(p->seconds);
 	free(p->cut);

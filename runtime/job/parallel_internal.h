@@ -2,7 +2,7 @@
 #ifndef JOB_PARALLEL_INTERNAL_H
 #define JOB_PARALLEL_INTERNAL_H
 
-#include "job/job.h"
+#include "job/device_coll.h"
 
 struct gradcomp_parallel {
 	gradcomp_group *group;
@@ -17,6 +17,10 @@ struct gradcomp_parallel {
 	uint64_t calls;
 	int shared;
 	double (*now)(void); /* clock_now(), but in tests */
+	/* Of pieces on a device, where there are other ranks; else NULL: */
+	device_coll *device; /* `gathered` is there too */
+	void *queue;
+	void **marks; /* n + 1 timers: of the beginning, and after each piece */
 	char reason[256];
 };
 

@@ -18,31 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of gradients on a GPU, where nobody named a collective: the one that is set for devices. One that
- * takes none of the compressor's payloads from there gains nothing, and then, as where it cannot be
- * used, it is the one for all others. */
+/* Of gradients on a GPU, where nobody named a collective. */
 static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                                         const spec *specs[2], gradcomp_error *err)
 {
-	const config *c = r->eng.job->config;
-	const char *named = config_str(c, "gradcomp.device_collective"), *why = NULL;
-	gradcomp_error inner;
-	gradcomp_status st = spec_table_both(&r->eng.job->specs, o->compressor, named, plugins, specs, &inner);
-	if (!st && !(plugins[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
-		return spec_table_both(&r->eng.job->specs, o->compressor, NULL, plugins, specs, err);
-	if (st)
-		why = inner.text;
-	else if (plugins[1]->collective->unusable)
-		why = plugins[1]->collective->unusable();
-	if (!why)
-		return GRADCOMP_OK;
-	r->aside = strdup(why);
-	st = spec_table_both(&r->eng.job->specs, o->compressor, NULL, plugins, specs, err);
-	if (!st && !r->eng.group->me)
-		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
+	gradcomp_job *job = r->eng.job;
+	gradcomp_status st = gpu_pair(&job->specs, o->compressor, plugins, specs, &r->aside, err);
+	if (!st && r->aside && !r->eng.group->me && !job->aside_told++)
+		log_line(&job->log, GRADCOMP_LOG_WARN,
 		         "gradients on the GPU are sent by '%s', through host memory, since '%s' cannot be used (%s); "
 		         "--gradcomp-collective names another",
-		         plugins[1]->info->name, named, why);
+		         plugins[1]->info->name, config_str(job->config, "gradcomp.device_collective"), r->aside);
 	return st;
 }
 

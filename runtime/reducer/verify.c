@@ -1,5 +1,6 @@
 #include "reducer/verify.h"
 
+#include "reducer/gpu/gpu.h"
 #include "reducer/server_error.h"
 
 #include "base/error.h"
@@ -41,6 +42,10 @@ struct verify {
 	verify_row *rows, *own, *room; /* by tensor of the layout; all ranks' when they have been shared */
 	verify_rank *ranks;
 	bool mass;
+	/* What is on a device is copied here, one array at a time: the compute thread's. */
+	const device_calls *d;
+	void *copy, *came;
+	size_t copy_bytes;
 };
 
 gradcomp_status verify_open(reducer *r, gradcomp_error *err)
@@ -69,6 +74,10 @@ void verify_close(verify *v)
 		return;
 	if (v->channel)
 		channel_close(v->channel);
+	if (v->d) {
+		v->d->unpin(v->copy);
+		v->d->event_free(v->came);
+	}
 	free(v->rows);
 	free(v->own);
 	free(v->room);
@@ -83,10 +92,42 @@ static verify_row *row_of(const engine *eng, uint32_t tensor)
 
 /* ---- what this rank's compute thread sees ---- */
 
+/* Where the compressor works on a device this waits for it: what is looked at must have come. NULL: nothing to see,
+ * since the device has failed. */
+static const void *look_at(const engine *eng, const void *p, size_t bytes)
+{
+	const gpu *g = eng->gpu;
+	verify *v = eng->verify;
+	const char *why = NULL;
+
+	if (!g || g->mode == GPU_WHOLE)
+		return p;
+	v->d = g->d;
+	if (!v->came)
+		why = g->d->event(&v->came);
+	if (!why && bytes > v->copy_bytes) {
+		g->d->unpin(v->copy);
+		v->copy = NULL;
+		v->copy_bytes = 0;
+		why = g->d->pin(&v->copy, bytes);
+		v->copy_bytes = why ? 0 : bytes;
+	}
+	if (!why)
+		why = g->d->copy(g->compute, v->copy, p, bytes);
+	if (!why)
+		why = g->d->record(v->came, g->compute);
+	if (!why)
+		why = g->d->wait(v->came);
+	return why ? NULL : v->copy;
+}
+
 /* sum of s[i] x[i], where s[i] = +-1 is a function of the step and of i, of `at` for the first x. */
 static double signed_sum(const float *x, uint64_t n, uint64_t at, uint64_t step)
 {
 	double sum[8] = {0};
+
+	if (!x)
+		return NAN;
 
 	for (uint64_t i = 0; i < n;) {
 		uint64_t bits = id_mix(step, (at + i) / 64) >> (at + i) % 64;
@@ -102,9 +143,9 @@ static double signed_sum(const float *x, uint64_t n, uint64_t at, uint64_t step)
 static float largest(const float *x, uint64_t n, bool *finite)
 {
 	float most = 0;
-	bool good = true;
+	bool good = x || !n;
 
-	for (uint64_t i = 0; i < n; i++) {
+	for (uint64_t i = 0; x && i < n; i++) {
 		float a = fabsf(x[i]);
 		good &= a <= FLT_MAX;
 		most = a > most ? a : most;
@@ -154,11 +195,12 @@ void verify_input(engine *eng, const bucket *b)
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		verify_row *row = row_of(eng, b->pub.first + i);
 
-		row->size += largest(b->x[i], t->numel, &finite);
+		const float *x = look_at(eng, b->x[i], t->numel * sizeof(float));
+		row->size += largest(x, t->numel, &finite);
 		row->flags |= coarseness(b);
 		whole &= finite;
 		if (accounts(eng, b))
-			row->lost += signed_sum(b->x[i], t->numel, t->offset, eng->step) + of_server(eng, b, t);
+			row->lost += signed_sum(x, t->numel, t->offset, eng->step) + of_server(eng, b, t);
 	}
 	/* One that is not spoils the bucket. */
 	for (uint32_t i = 0; !whole && i < b->pub.ntensors; i++)
@@ -173,17 +215,20 @@ void verify_output(engine *eng, const bucket *b)
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		verify_row *row = row_of(eng, b->pub.first + i);
 
-		largest(b->x[i], t->numel, &finite);
+		const float *x = look_at(eng, b->x[i], t->numel * sizeof(float));
+		largest(x, t->numel, &finite);
 		row->flags |= finite ? 0 : OUTPUT_BAD;
+		if (accounts(eng, b))
+			row->lost -= signed_sum(x, t->numel, t->offset, eng->step);
 		if (eng->memory) {
-			float e = largest(eng->memory + t->offset, t->numel, &kept);
+			float e = largest(look_at(eng, eng->memory + t->offset, t->numel * sizeof(float)), t->numel, &kept);
 			row->flags |= kept ? 0 : MEMORY_BAD;
 			row->size += kept ? e : 0;
 		}
 		if (!accounts(eng, b))
 			continue;
-		row->lost -= signed_sum(b->error[i], t->numel, t->offset, eng->step) + of_server(eng, b, t);
-		row->lost -= signed_sum(b->x[i], t->numel, t->offset, eng->step);
+		row->lost -= signed_sum(look_at(eng, b->error[i], t->numel * sizeof(float)), t->numel, t->offset, eng->step) +
+		             of_server(eng, b, t);
 		/* Given up: there is no average. */
 		if (b->bad)
 			row->lost = NAN;
@@ -194,9 +239,10 @@ void verify_result(engine *eng, const bucket *b)
 {
 	for (uint32_t i = b->pub.first; i < b->pub.first + b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
+		size_t bytes = t->numel * gradcomp_dtype_bytes(t->dtype);
+		const void *result = look_at(eng, eng->grads[i], bytes);
 
-		eng->verify->rows[i].least = eng->verify->rows[i].most =
-			XXH3_64bits(eng->grads[i], t->numel * gradcomp_dtype_bytes(t->dtype));
+		eng->verify->rows[i].least = eng->verify->rows[i].most = result ? XXH3_64bits(result, bytes) : 0;
 	}
 }
 

@@ -1,5 +1,5 @@
-"""One rank of hook.t: gradcomp.Coder with tensors on a GPU, the fake's. They lie in host memory that is lent to
-the device while it works; what a call reads arrives on the caller's stream, late."""
+"""One rank of hook.t: gradcomp.Coder and collectives of a gradcomp.Group with tensors on a GPU, the fake's. They lie in
+host memory that is lent to the device while it works; what a call reads arrives on the caller's stream, late."""
 
 import ctypes
 
@@ -62,3 +62,63 @@ print("blocks", len(taken))
 coder.free()
 print("left", len(taken))
 on_host.free()
+
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except gradcomp.Error as e:
+        print("unlike", e)
+
+
+def on_gpu(values):
+    """A tensor whose numbers come late, on the current stream."""
+    t = Tensor(values.numel())
+    t.host.copy_(values)
+    t.lend(True)
+    fake_torch.comes_late(t.host, current)
+    fake_torch.go_on(current)
+    return t
+
+
+current = fake_torch.Stream(DEVICE)
+fake_torch.stand_in(current)
+counts = [N + r for r in range(nranks)]
+mine, everything = torch.arange(float(counts[rank])), torch.cat([torch.arange(float(n)) + i for i, n in enumerate(counts)])
+summed, part = on_gpu(everything + rank), Tensor(counts[rank])
+part.lend(True)
+group.allreduce(summed)
+assert torch.equal(summed.host, sum(everything + r for r in range(nranks))), "allreduce"
+gathered, own = on_gpu(torch.zeros(sum(counts))), on_gpu(mine + rank)
+group.allgather(own, gathered, counts)
+assert torch.equal(gathered.host, everything), "allgather"
+parts = on_gpu(everything)
+group.reduce_scatter(parts, part, counts)
+assert torch.equal(part.host, nranks * (mine + rank)), "reduce_scatter"
+first = on_gpu(mine[:N] + rank)
+group.broadcast(first, root=1)
+assert torch.equal(first.host, torch.arange(float(N)) + 1), "broadcast"
+refused(group.allgather, torch.zeros(counts[rank]), gathered, counts)
+other = Tensor(counts[rank])
+other.device = torch.device("cuda", 1)
+refused(group.reduce_scatter, parts, other, counts)
+
+pieces, made = [Tensor(N), Tensor(N + 1)], [torch.randn(N + i, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+for piece in pieces:
+    piece.lend(True)
+parallel = gradcomp.Parallel(group, pieces)
+
+
+def work(i):
+    must(fake.cudaMemcpyAsync(ctypes.c_void_p(pieces[i].data_ptr()), ctypes.c_void_p(made[i].data_ptr()),
+                              ctypes.c_size_t(4 * pieces[i].numel()), 4, ctypes.c_void_p(parallel._stream.cuda_stream)))
+
+
+for _ in range(6):
+    for piece in pieces:
+        piece.host.zero_()
+    parallel.apply(work)
+    current.synchronize()  # it comes after the pieces
+    assert all(torch.equal(piece.host, m) for piece, m in zip(pieces, made)), "parallel"
+assert "ms to gather" in parallel.reason, parallel.reason
+parallel.free()

@@ -18,10 +18,12 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 
 build () {
 	"$fake/compile" "$lib" "$sane" || return
-	for program in reducer collective faults delayed coder shrink; do
+	for program in reducer collective faults delayed coder shrink group auto verify; do
+		wraps=
+		[ $program = auto ] && wraps=-Wl,--wrap=metrics_fill
 		echo "$CC -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror $sane -I$fake/include -I$src/include -I$src/runtime -I$src" \
 			"-o $tmp/$program $fake/$program.c $src/tests/support/tap.c $GRADCOMP_BUILD/lib/libgradcomp.a" \
-			"-L$lib -lfakecuda -Wl,-rpath,$lib $(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -lpthread"
+			"-L$lib -lfakecuda -Wl,-rpath,$lib $(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -lpthread $wraps"
 	done >"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands"
 }
@@ -37,7 +39,7 @@ GRADCOMP_PLUGIN_PATH=$lib/gradcomp:$GRADCOMP_BUILD/lib/gradcomp
 UBSAN_OPTIONS=print_stacktrace=1
 export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
 # Each program numbers its own results; here they are one list.
-for program in reducer collective faults delayed coder shrink; do
+for program in reducer collective faults delayed coder shrink group auto verify; do
 	"$tmp/$program" >"$tmp/out" 2>&1
 	status=$?
 	while IFS= read -r line; do

@@ -56,7 +56,7 @@ def lend(tensor, is_lent=True):
 def comes_late(tensor, s):
     """The tensor's numbers are not there yet: they come on the stream, which stands still until hold(False)."""
     made = tensor.clone()
-    tensor.fill_(float("nan"))
+    tensor.fill_(float("nan") if tensor.is_floating_point() else 99)
     s.hold(True)
     must(fake.cudaMemcpyAsync(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_void_p(made.data_ptr()),
                               ctypes.c_size_t(tensor.numel() * tensor.element_size()), DEFAULT_KIND,

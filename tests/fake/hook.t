@@ -46,9 +46,23 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
     got = ranks(2, [HOOK, "dies", "none"], GRADCOMP="none", **more)
     ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "a rank that dies is named by backward()", errors(got))
     got = ranks(2, [os.path.join(SOURCE, "tests/fake/coder.py")], GRADCOMP="none", **more)
-    if ok([s for s, _, _ in got] == [0, 0], "a Coder takes tensors on a GPU and returns before the device has begun", errors(got)):
+    if ok([s for s, _, _ in got] == [0, 0], "a Coder takes tensors on a GPU and returns before the device has begun; so do a group's "
+                                            "collectives, which wait", errors(got)):
         ok(said(got, "alike") == ["3", "3"], "... and gives what one in host memory does, to the bit", said(got, "alike"))
         ok(all(int(n) > 3 for n in said(got, "blocks")) and said(got, "left") == ["0", "0"],
            "... its memory is the program's, and goes back to it", said(got, "blocks"), said(got, "left"))
         ok(said(got, "refused") == ["a", "a"], "... a tensor in host memory is refused", said(got, "refused"))
+        unlike = [line for _, out, _ in got for line in out.splitlines() if line.startswith("unlike")]
+        ok(len(unlike) == 4 and "made by .cuda()" in unlike[0] and "cuda:0 and cuda:1" in unlike[1],
+           "... a call's buffers are in one place", unlike)
+    for spec, *options in ("none",), ("block:bits=8", "fragments=2", "delay=1"):
+        got = ranks(2, [os.path.join(SOURCE, "tests/fake/local_sgd.py"), "same", spec, *options], GRADCOMP="none", **more)
+        name = f"{'DiLoCo' if options else 'LocalSGD'}, {spec}"
+        if ok([s for s, _, _ in got] == [0, 0], f"{name}: two ranks train, and resume, on a GPU", errors(got)):
+            ok(max(map(float, said(got, "off"))) < (1e-4 if options else 1e-6) and len(set(said(got, "digest"))) == 1,
+               "... weights and buffers are those of host memory, the same on both", said(got, "off"), said(got, "digest"))
+            ok(said(got, "calls") == ["allreduce,broadcast,broadcast"] * 2 and all(int(n) > 3 for n in said(got, "blocks")) and said(got, "left") == ["0", "0"],
+               "... nothing goes through host memory, and memory is PyTorch's", got)
+    got = ranks(2, [os.path.join(SOURCE, "tests/fake/local_sgd.py"), "dies", "none"], GRADCOMP="none", **more)
+    ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "LocalSGD on a GPU: a rank that dies is named", errors(got))
 done_testing()

@@ -26,7 +26,7 @@ link () {
 	# shellcheck disable=SC2046,SC2086
 	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$program" "$@" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
 }
-for program in fake/reducer fake/collective fake/faults gpu/steps gpu/device gpu/rates cuda/operators; do
+for program in fake/reducer fake/collective fake/faults fake/group gpu/steps gpu/device gpu/rates cuda/operators; do
 	case $program in gpu/rates|cuda/operators) memory=$src/tests/gpu/memory.c ;; *) memory= ;; esac
 	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c" \
 		${memory:+"$memory"}

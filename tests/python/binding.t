@@ -19,7 +19,7 @@ from gradcomp import _data_lib, _lib  # noqa: E402
 
 STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
               "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
-              "gradcomp_survivors": _lib.Survivors, "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
+              "gradcomp_survivors": _lib.Survivors, "gradcomp_memory_options": _lib.MemoryOptions, "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
               "gradcomp_coder_stats": _lib.CoderStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
               "gradcomp_sample_info": _data_lib.SampleInfo, "gradcomp_value_buffer": _data_lib.ValueBuffer,
               "gradcomp_dataset_options": _data_lib.DatasetOptions, "gradcomp_value_view": _data_lib.ValueView,

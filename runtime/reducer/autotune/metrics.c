@@ -154,23 +154,30 @@ static void smooth(double *value, double latest, int first)
 	*value = first ? latest : *value + LATEST * (latest - *value);
 }
 
+void step_timer_take(tuner *c, const step_times *t)
+{
+	step_timer *p = &c->timer;
+	int first = t->step < 2; /* of the first step there is no beginning, and it connects */
+	p->took[t->step % TUNER_WINDOW] = t->end - (t->connected ? t->since : t->first);
+	p->exposed[t->step % TUNER_WINDOW] = t->end - t->last;
+	p->exposed_s += t->end - t->last;
+	/* Gradients that come out of order take no time but that of the latest. */
+	for (uint32_t i = 0, last = 0; i < c->ntensors; i++) {
+		double took = t->made[i] - t->made[last];
+		smooth(&p->backward[i], took > 0 ? took : 0, first);
+		last = took > 0 ? i : last;
+	}
+	if (t->connected)
+		smooth(&p->forward, t->first - t->since, first);
+}
+
 void step_timer_step(tuner *c)
 {
 	step_timer *p = &c->timer;
 	double now = clock_now();
-	int first = c->steps < 2; /* of the first step there is no beginning, and it connects */
-	p->took[c->steps % TUNER_WINDOW] = now - (c->steps ? p->last_end : p->first_given);
-	p->exposed[c->steps % TUNER_WINDOW] = now - p->last_given;
-	p->exposed_s += now - p->last_given;
-	/* Gradients that come out of order take no time but that of the latest. */
-	for (uint32_t i = 0, last = 0; i < c->ntensors; i++) {
-		double took = p->given[i] - p->given[last];
-		smooth(&p->backward[i], took > 0 ? took : 0, first);
-		last = took > 0 ? i : last;
-	}
-	if (c->steps)
-		smooth(&p->forward, p->first_given - p->last_end, first);
 	gradcomp_reducer_stats s;
+	if (!c->gpu)
+		step_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given, p->last_given, now});
 	if (!c->config.candidate[c->now.candidate].dense && stats_of_worst(c->partition, &s))
 		smooth(&p->error, s.error_last, c->steps == c->changed_at);
 	p->last_end = now;

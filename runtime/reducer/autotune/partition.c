@@ -4,6 +4,7 @@
  * has been left is freed at once, with its error memory. Its residual is a float a number
  * of the tensors it compressed, until the next finite step has carried it. What is compared
  * with dense steps is set aside meanwhile, and goes on as if those had not been when it wins. */
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -184,12 +185,14 @@ gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err)
 /* Gradients are converted in runs that stay in the first-level cache. */
 #define RUN 1024
 
-void residual_carry_add(tuner *c, uint32_t i, void *gradient)
+gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	float run[RUN];
+	if (c->gpu)
+		return c->carry[i] ? tuner_gpu_carry(c, i, gradient, err) : GRADCOMP_OK;
 	for (uint64_t at = 0; c->carry[i] && at < t->numel; at += RUN) {
 		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
 		char *g = (char *)gradient + at * width;
@@ -197,16 +200,18 @@ void residual_carry_add(tuner *c, uint32_t i, void *gradient)
 		ops->add(NULL, run, c->carry[i] + at, len);
 		ops->cast_from_f32(NULL, g, run, len, t->dtype, 0);
 	}
+	return GRADCOMP_OK;
 }
 
-void residual_carry_settle(tuner *c, uint32_t i, const void *average)
+/* From averages in host memory. */
+static void settle(tuner *c, uint32_t i, const void *average)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	int left = 0;
 	float run[RUN];
-	for (uint64_t at = 0; c->carry[i] && at < t->numel; at += RUN) {
+	for (uint64_t at = 0; at < t->numel; at += RUN) {
 		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
 		ops->cast_to_f32(NULL, run, (const char *)average + at * width, len, t->dtype);
 		for (size_t k = 0; k < len; k++) {
@@ -219,4 +224,22 @@ void residual_carry_settle(tuner *c, uint32_t i, const void *average)
 		return;
 	free(c->carry[i]);
 	c->carry[i] = NULL;
+}
+
+gradcomp_status residual_carry_settle(tuner *c, uint32_t i, const void *average, gradcomp_error *err)
+{
+	void *copied;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!c->carry[i])
+		return st;
+	if (!c->gpu) {
+		settle(c, i, average);
+		return st;
+	}
+	st = tuner_gpu_averaged(c, i, average, &copied, err);
+	if (!st) {
+		settle(c, i, copied);
+		tuner_gpu_averaged_end(c, i);
+	}
+	return st;
 }

@@ -308,10 +308,10 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 static void guard(tuner *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
-	uint32_t n = recent(c), k = c->now.candidate;
+	uint32_t n = recent(c), k = c->now.candidate, enough = c->config.window < GUARD_STEPS ? c->config.window : GUARD_STEPS;
 	double took = metrics_median(c->metrics.took, n), gap = took / p->before - 1;
-	if (n < GUARD_STEPS && took < CLEARLY * p->before) {
-		stay(v, TUNER_GUARD, TUNER_GOES_ON, GUARD_STEPS - n);
+	if (n < enough && took < CLEARLY * p->before) {
+		stay(v, TUNER_GUARD, TUNER_GOES_ON, enough - n);
 		return;
 	}
 	p->measured[k] = took;

@@ -1,7 +1,9 @@
 /* The calls of auto: a gradient goes to the reducer that has its tensor, or waits while the
  * ranks are at a check. */
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/arg_errors.h"
+#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -63,12 +65,20 @@ static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_
 
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
 {
-	const subreducer *q = ctx;
+	subreducer *q = ctx;
 	tuner *c = q->of;
 	uint32_t i = q->tensor[tensor];
-	if (!status)
-		residual_carry_settle(c, i, c->given[i]);
+	gradcomp_error own = {0};
+	if (!status) {
+		status = residual_carry_settle(c, i, c->given[i], &own);
+		err = status ? &own : err;
+	}
 	pthread_mutex_lock(&c->lock);
+	q->last = tensor;
+	if (!status && c->ndone + 1 == c->ntensors && !c->failed) {
+		status = tuner_gpu_step(c, &own);
+		err = status ? &own : err;
+	}
 	if (status)
 		set_failure(c, status, err->text);
 	c->state[i] = DONE;
@@ -92,8 +102,9 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 	c->state[i] = FORWARDED;
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
-	residual_carry_add(c, i, c->given[i]);
-	gradcomp_status st = gradcomp_reducer_ready(&p->sub[p->of[i]].r->base, p->as[i], c->given[i], err);
+	gradcomp_status st = residual_carry_add(c, i, c->given[i], err);
+	if (!st)
+		st = gradcomp_reducer_ready(&p->sub[p->of[i]].r->base, p->as[i], c->given[i], err);
 	pthread_mutex_lock(&c->lock);
 	c->inside--;
 	if (st)
@@ -121,6 +132,7 @@ static void forward_all(tuner *c)
 void *tuner_main(void *arg)
 {
 	tuner *c = arg;
+	tuner_gpu_bind(c);
 	/* While the program gets ready: on a slow network the first step decides. */
 	if (c->measure)
 		tuner_measure(c);
@@ -167,8 +179,11 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	gradcomp_error own;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
+	gradcomp_status st = c->gpu ? gpu_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
+	if (st)
+		return st;
 	pthread_mutex_lock(&c->lock);
-	gradcomp_status st = failure_of_all(c, &own);
+	st = failure_of_all(c, &own);
 	if (!st && c->state[i]) {
 		arg_fail_twice(c->job, i, t->name, c->steps);
 		st = failure_of_all(c, &own);
@@ -180,7 +195,8 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 		c->state[i] = WAITS;
 		c->ngiven++;
 		step_timer_given(c, i);
-		if (!c->busy)
+		st = tuner_gpu_given(c, i, err ? err : &own);
+		if (!st && !c->busy)
 			st = forward(c, i, err ? err : &own);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -203,8 +219,17 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 		pthread_cond_wait(&c->changed, &c->lock);
 	if (!st)
 		st = failure(c, err);
+	if (!st)
+		st = tuner_gpu_follow(c, err);
 	pthread_mutex_unlock(&c->lock);
 	return st;
+}
+
+/* With the lock held. Of a tensor whose reducer has gone the average was in place before it went. */
+static gradcomp_status follow_part(const tuner *c, uint32_t i, void *queue, gradcomp_error *err)
+{
+	const partition *p = c->partition;
+	return c->gpu ? gradcomp_reducer_follow(&p->sub[p->of[i]].r->base, p->as[i], queue, err) : GRADCOMP_OK;
 }
 
 static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradcomp_error *err)
@@ -233,6 +258,19 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 		pthread_cond_wait(&c->changed, &c->lock);
 	if (!st)
 		st = failure(c, err);
+	if (!st)
+		st = follow_part(c, i, NULL, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t i, void *queue, gradcomp_error *err)
+{
+	tuner *c = (tuner *)base;
+	if (i >= c->ntensors)
+		return arg_error_index(i, c->ntensors, err);
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = follow_part(c, i, queue, err);
 	pthread_mutex_unlock(&c->lock);
 	return st;
 }
@@ -264,6 +302,7 @@ const reducer_ops tuner_ops = {
 	.ready = tuner_ready,
 	.wait = tuner_wait,
 	.wait_for = tuner_wait_for,
+	.follow = tuner_follow,
 	.drain = tuner_drain,
 	.save = tuner_save,
 	.save_shared = tuner_save_shared,

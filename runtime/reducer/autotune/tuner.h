@@ -21,7 +21,8 @@
  * that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c a check,
  * policy.c what rank 0 decides, candidate_cost.c the candidates' work, exchange_cost.c their
  * exchanges, tensor_assign.c which tensor is best off with which, tuner_predict.c step times,
- * tuner_state.c save, tuner_load.c load, tuner_report.c log lines and the report. */
+ * tuner_state.c save, tuner_load.c load, tuner_report.c log lines and the report, tuner_gpu.c what is different of
+ * gradients in GPU memory. */
 #ifndef REDUCER_AUTOTUNE_TUNER_H
 #define REDUCER_AUTOTUNE_TUNER_H
 
@@ -53,6 +54,7 @@ typedef struct candidate {
 	const spec *specs[2]; /* of the job; NULL: it has not been resolved */
 	int mixed;         /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
+	int on_device;     /* gradients are in GPU memory */
 	int unusable;      /* on some rank */
 	char *why;         /* it is left out, as this rank found; logged once */
 	int costed;        /* what follows is known */
@@ -96,12 +98,14 @@ typedef struct assignment {
 } assignment;
 
 typedef struct tuner tuner;
+typedef struct tuner_gpu tuner_gpu; /* tuner_gpu.h */
 
 typedef struct subreducer {
 	tuner *of;
 	reducer *r;
 	uint32_t candidate, n;
 	uint32_t *tensor; /* of the caller, by the reducer's own */
+	uint32_t last;    /* of its own: done last; under auto's lock */
 } subreducer;
 
 /* Reducers of an assignment, the base's last. */
@@ -237,6 +241,14 @@ typedef struct step_timer {
 	uint64_t bad;
 } step_timer;
 
+/* Of one step, seconds by one clock. */
+typedef struct step_times {
+	uint64_t step;
+	int connected;      /* `since` is the end of the step before it */
+	const double *made; /* when each gradient was, by tensor of the layout */
+	double since, first, last, end;
+} step_times;
+
 struct tuner {
 	gradcomp_reducer base;
 	gradcomp_job *job;
@@ -252,6 +264,7 @@ struct tuner {
 	partition *aside;     /* what is compared with dense steps; NULL: no comparison is under way */
 	float **carry;        /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at; /* step at which `now` began */
+	tuner_gpu *gpu; /* NULL: gradients are in host memory */
 	linear probed; /* an all-reduce of bytes before the first step */
 	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
 	uint32_t fit_bytes;
@@ -303,5 +316,6 @@ gradcomp_status step_timer_make(step_timer *p, uint32_t ntensors, gradcomp_error
 void step_timer_free(step_timer *p);
 void step_timer_given(tuner *c, uint32_t i);
 void step_timer_step(tuner *c);
+void step_timer_take(tuner *c, const step_times *t);
 
 #endif

@@ -1,4 +1,5 @@
 /* A check: metrics, a decision, and what follows from it, between two steps. */
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -137,6 +138,11 @@ gradcomp_status tuner_check(tuner *c, gradcomp_error *err)
 		return fails(c, GRADCOMP_ERR_NOMEM, err);
 	}
 	memcpy(of, c->now.of, c->ntensors);
+	pthread_mutex_lock(&c->lock);
+	st = tuner_gpu_settle(c, err);
+	pthread_mutex_unlock(&c->lock);
+	if (st)
+		fails(c, st, err);
 	/* Candidates may be refused one after another, but not for ever. */
 	for (uint32_t round = 0; !st && !v.next; round++) {
 		st = check_once(c, &v, of, err);

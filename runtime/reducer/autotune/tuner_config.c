@@ -1,5 +1,6 @@
 /* What --gradcomp=auto is asked for: its SPEC, the settings, the list of candidates. */
 #include "reducer/autotune/tuner.h"
+#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 
@@ -242,7 +243,14 @@ gradcomp_status candidate_resolve(spec_table *specs, const char *collective, can
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a list that was read has a candidate */
 	if (k->specs[0] || k->mixed)
 		return GRADCOMP_OK;
-	st = spec_table_both(specs, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
+	collective = k->collective ? k->collective : collective;
+	char *aside = NULL;
+	/* As its reducer will have it. */
+	if (k->on_device && !collective && config_is_default(specs->config, "gradcomp.collective"))
+		st = gpu_pair(specs, k->compressor, k->plugins, k->specs, &aside, err);
+	else
+		st = spec_table_both(specs, k->compressor, collective, k->plugins, k->specs, err);
+	free(aside);
 	if (st)
 		return st;
 	k->dense = registry_dense(k->plugins[0]);

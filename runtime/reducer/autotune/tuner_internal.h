@@ -24,10 +24,10 @@ int partition_aside_is(const tuner *c, const assignment *a);
 /* They do not come back: their residuals are carried over. Between steps; fine when there are none. */
 gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err);
 /* What is carried over of tensor i, added to its gradient, in the gradient's own type. */
-void residual_carry_add(tuner *c, uint32_t i, void *gradient);
+gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcomp_error *err);
 /* The average has come: what is in it is no longer carried over. Numbers that are not finite
  * carried nothing, on any rank. */
-void residual_carry_settle(tuner *c, uint32_t i, const void *average);
+gradcomp_status residual_carry_settle(tuner *c, uint32_t i, const void *average, gradcomp_error *err);
 
 /* tuner.c: the calls, the thread; tuner_open.c: all of it freed, with the report's row when it
  * has run. */

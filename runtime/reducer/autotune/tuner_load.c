@@ -4,6 +4,7 @@
  * which comes soon where a trial was under way. Loading makes the parts anew, so all ranks
  * load together; they compare what they are about to do, and whether all could, so it is for
  * all of them or for none. */
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_state.h"
 
 #include "reducer/shared_state.h"
@@ -191,6 +192,7 @@ static void take_up(tuner *c, loaded *l)
 	c->last.reason = TUNER_LOADED;
 	c->last.candidate = c->now.candidate;
 	c->steps = c->changed_at = h->step;
+	tuner_gpu_restart(c);
 	c->timer.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
 	uint32_t soon = h->settled ? c->config.interval / 10 : c->config.window + 1;
 	if (c->group->nranks > 1)

@@ -1,4 +1,5 @@
 /* auto, made and taken down. */
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/bucketing/replan.h"
 
@@ -13,7 +14,9 @@
 void tuner_destroy(tuner *c)
 {
 	partition_free(c, c->aside, 0);
+	c->aside = NULL; /* what it counted is with what is gone */
 	partition_free(c, c->partition, c->started);
+	tuner_gpu_close(c);
 	for (uint32_t i = 0; c->carry && i < c->ntensors; i++)
 		free(c->carry[i]);
 	for (uint32_t i = 0; i < c->nchanges; i++)
@@ -47,11 +50,12 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 	c->options.schedule = c->schedule;
 	if ((o->collective && !c->collective) || (o->schedule && !c->schedule))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	if (o->device != GRADCOMP_HOST)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "auto reduces gradients in host memory; for those on a GPU name a compressor, or "
-		                 "none");
-	return tuner_config_read(&c->job->specs, o->compressor, &c->config, err);
+	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
+		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)", (int)o->device);
+	gradcomp_status st = tuner_config_read(&c->job->specs, o->compressor, &c->config, err);
+	for (uint32_t k = 0; !st && k < c->config.n; k++)
+		c->config.candidate[k].on_device = o->device == GRADCOMP_CUDA;
+	return st;
 }
 
 /* All that this rank can do without the others. */
@@ -82,7 +86,9 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer of %u tensors", n);
 	for (uint32_t k = 0; k < TUNER_CANDIDATES; k++)
 		memset(c->policy.of + (size_t)k * n, (int)k, n);
-	st = metrics_make(&c->metrics, n, c->config.n, err);
+	st = c->options.device == GRADCOMP_CUDA ? tuner_gpu_open(c, &c->options, err) : GRADCOMP_OK;
+	if (!st)
+		st = metrics_make(&c->metrics, n, c->config.n, err);
 	if (!st)
 		st = step_timer_make(&c->timer, n, err);
 	if (!st)
@@ -97,8 +103,11 @@ enum { SMALL = 1 << 14, LARGE = 1 << 17 }; /* floats */
 enum { FITS = 2 };
 #define LONG_S 0.05 /* of a dense step's exchange */
 
-static gradcomp_status timed(const coll_ctx *p, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
+static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
 {
+	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
+	if (c->gpu)
+		return tuner_gpu_timed(c, count, seconds, err);
 	double start = clock_now();
 	gradcomp_status st =
 		p->collective->allreduce(p->instance, zeroes, count, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
@@ -124,22 +133,23 @@ static gradcomp_status probe(tuner *c, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	if (c->group->nranks == 1 || !(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
 		return GRADCOMP_OK;
-	float *zeroes = calloc(LARGE, sizeof *zeroes);
+	float *zeroes = calloc(c->gpu ? 1 : LARGE, sizeof *zeroes);
 	if (!zeroes) {
 		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory to time the network");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time the network");
 	}
 	/* The first one connects, and the ranks come to the second together. */
 	for (int i = 0; !st && i < 2; i++)
-		st = timed(p, zeroes, SMALL, &small, err);
+		st = timed(c, zeroes, SMALL, &small, err);
 	if (!st)
-		st = timed(p, zeroes, LARGE, &large, err);
+		st = timed(c, zeroes, LARGE, &large, err);
 	free(zeroes);
 	if (st) {
 		job_fail(c->job, st, err->text);
 		return st;
 	}
-	c->gone.wire_bytes -= (double)channel_sent(p->channel);
+	if (!c->gpu)
+		c->gone.wire_bytes -= (double)channel_sent(p->channel);
 	c->probed = line_through(SMALL, small, LARGE, large);
 	c->measure = c->probed.b * (double)c->layout.numel * sizeof(float) > LONG_S;
 	return GRADCOMP_OK;
@@ -153,17 +163,17 @@ gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	if (!(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
 		return GRADCOMP_OK;
-	float *zeroes = calloc(large, sizeof *zeroes);
+	float *zeroes = calloc(c->gpu ? 1 : large, sizeof *zeroes);
 	if (!zeroes)
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time all-reduces of %u bytes", bytes);
 	/* The ranks come to the first one at different times. */
 	if (!st)
-		st = timed(p, zeroes, small, &seconds, err);
+		st = timed(c, zeroes, small, &seconds, err);
 	for (int i = 0; !st && i < FITS; i++) {
-		st = timed(p, zeroes, small, &seconds, err);
+		st = timed(c, zeroes, small, &seconds, err);
 		of_small = !i || seconds < of_small ? seconds : of_small;
 		if (!st)
-			st = timed(p, zeroes, large, &seconds, err);
+			st = timed(c, zeroes, large, &seconds, err);
 		of_large = !i || seconds < of_large ? seconds : of_large;
 	}
 	free(zeroes);
@@ -227,6 +237,8 @@ gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 		st = gradcomp_group_split(group, 0, group->me, &c->group, &why);
 	if (!st)
 		st = partition_make(c, &c->now, &c->partition, &why);
+	if (!st)
+		st = tuner_gpu_network(c, &why);
 	if (!st)
 		st = probe(c, &why);
 	agreed = !st;

@@ -27,30 +27,45 @@ static int takes_device(const struct gradcomp_collective_v1 *c)
 	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
 }
 
-/* Whether no step needs the host to wait, as far as these two go. */
-static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *collective)
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
+                         gradcomp_error *err)
 {
-	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	const char *why = NULL;
+	gradcomp_error inner;
+	gradcomp_status st = spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
+	*aside = NULL;
+	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
+		return spec_table_both(t, compressor, NULL, p, s, err);
+	if (st)
+		why = inner.text;
+	else if (p[1]->collective->unusable)
+		why = p[1]->collective->unusable();
+	if (!why)
+		return GRADCOMP_OK;
+	*aside = strdup(why);
+	return spec_table_both(t, compressor, NULL, p, s, err);
+}
+
+/* Whether no step needs the host to wait, as far as these two go. */
+static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
+{
 	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
 }
 
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats. */
-static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
+gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
+                     const struct gradcomp_collective_v1 *collective)
 {
-	const struct gradcomp_compressor_v1 *c = eng->compressor;
-	uint32_t patterns = patterns_of(eng);
 	int direct = takes_device(collective);
-	/* It is looked at where it is made, on the host. */
-	if (config_int(eng->job->config, "gradcomp.verify"))
-		return GPU_WHOLE;
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
-	/* Shards are where both levels are, and steps enqueued. */
-	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(eng, collective)))
+	/* Shards are where both levels are, and steps enqueued; what is made of them is verified on the host. */
+	if (hierarchical_possible(c, patterns, collective) &&
+	    !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
 		return GPU_WHOLE;
 	/* A collective on the device merges and codes there, too. */
-	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(eng, collective))
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(c, collective))
 		return GPU_WHOLE;
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && direct && !c->code_on)
 		return GPU_WHOLE;
@@ -117,13 +132,13 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	st = streams(g, err);
 	if (st)
 		return st;
-	g->mode = mode_of(eng, collective);
+	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective);
 	if (g->mode == GPU_ON_DEVICE)
 		st = create(eng, values, err);
 	if (st)
 		return st;
 	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);
-	g->enqueues = g->direct && can_enqueue(eng, collective);
+	g->enqueues = g->direct && can_enqueue(eng->compressor, collective);
 	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
@@ -142,9 +157,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	}
 	if (g->mode == GPU_WHOLE)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "'%s' over '%s' works on host memory%s: gradients go there and come back as a whole",
-		         eng->compressor->info.name, collective->info.name,
-		         config_int(eng->job->config, "gradcomp.verify") ? " for gradcomp.verify" : "");
+		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
+		         eng->compressor->info.name, collective->info.name);
 	else if (!g->direct)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory%s",

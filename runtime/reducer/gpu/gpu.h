@@ -105,7 +105,15 @@ struct gpu {
 	uint64_t put; /* pieces of work so far that tasks wait for */
 };
 
-/* gpu.c: opened when the layout is known and before anything of the model's size is
+/* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes
+ * none of the compressor's payloads from there gains nothing, and then, as where it cannot be used, it is the one
+ * for all others; *aside (freed by the caller): why it cannot be used. */
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
+                         gradcomp_error *err);
+/* Where a compressor that may plan these patterns works. */
+gpu_mode gpu_mode_of(const config *c, const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
+                     const struct gradcomp_collective_v1 *collective);
+/* Opened when the layout is known and before anything of the model's size is
  * allocated. The caller's stream and allocator are taken from `o`; the reducer's n
  * workspaces are placed. A compressor that works on the device is
  * created here, since its parameters decide whether it does. */

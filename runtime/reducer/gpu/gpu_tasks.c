@@ -2,6 +2,7 @@
 #include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
+#include "reducer/verify.h"
 
 #include "base/error.h"
 
@@ -170,6 +171,8 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
 	                                 eng->memory ? g->squares + first : NULL, g->chunks))
 		st = unreadable(eng, b, err);
+	if (!st && !why && eng->verify)
+		verify_input(eng, b);
 	if (st || why || !b->slot) {
 		if (!why && !st)
 			why = copy_down(g, at->words + first, g->words + first, n);
@@ -227,6 +230,10 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
 	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, poison,
 	                      eng->memory ? g->squares + n + first : NULL, g->chunks);
+	if (eng->verify) {
+		verify_output(eng, b);
+		verify_result(eng, b);
+	}
 	why = g->averaged ? g->d->record(g->averaged[b->pub.index], g->compute) : NULL;
 	if (!why)
 		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
