@@ -4,8 +4,8 @@
 #include "io/transfer/chunks.h"
 #include "transport/core/wire.h"
 
-#define MAGIC 0x63706367u /* "gcpc" */
-#define MASK 16           /* where the pages of a head begin */
+#define MAGIC 0x64706367u /* "gcpd" */
+#define MASK 24           /* where the pages of a head begin */
 
 size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i)
 {
@@ -47,18 +47,25 @@ bool chunk_next(chunk_cursor *c, stage_chunk *p)
 	return true;
 }
 
-void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags)
+void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end)
 {
 	put32(message, MAGIC);
 	put32(message + 4, flags);
 	put64(message + 8, p->number);
+	put64(message + 16, end);
 	memset(message + MASK, 0, CHUNK_HEAD - MASK);
 }
 
-bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags)
+void chunk_head_end(unsigned char *message, uint64_t end)
+{
+	put64(message + 16, end);
+}
+
+bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags, uint64_t *end)
 {
 	*flags = get32(message + 4);
-	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number;
+	*end = get64(message + 16);
+	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number && *end > p->number;
 }
 
 static uint32_t page_bytes(const stage_chunk *p, uint32_t page)

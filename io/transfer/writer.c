@@ -51,7 +51,7 @@ void transfer_hash(transfer *x, transfer_buffer *b)
 	const stage_chunk *p = &b->chunk;
 	const unsigned char *bytes = chunk_bytes(b->message, p);
 	size_t i = p->first;
-	chunk_head(b->message, p, 0);
+	chunk_head(b->message, p, 0, UINT64_MAX);
 	b->bytes = p->holes ? chunk_pack(b->message, p) : p->bytes;
 	if (p->holes)
 		hash_holes(x, b, chunk_digest(b->message, 0));
@@ -124,16 +124,15 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 /* Names the node that read the chunk and the one that passed it on. */
 static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t entry, gradcomp_error *err)
 {
-	const transfer_ring *ring = x->params->ring;
+	const char *const *hosts = x->params->peers->hosts;
 	char name[TEXT_NAME_MAX];
-	int before = (ring->node + ring->nnodes - 1) % ring->nnodes;
 	gradcomp_printable(x->params->m->entries[entry].path, name, sizeof name);
-	if (before == b->owner)
+	if (b->from == b->owner)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "%s came damaged from node %d (%s): its checksum is another", name,
-		                 before, ring->hosts[before]);
+		                 b->from, hosts[b->from]);
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "%s of node %d (%s) came damaged from node %d (%s): its checksum is another", name, b->owner,
-	                 ring->hosts[b->owner], before, ring->hosts[before]);
+	                 hosts[b->owner], b->from, hosts[b->from]);
 }
 
 /* ---- batches of small files --------------------------------------------------------- */
@@ -278,7 +277,7 @@ void transfer_close_files(transfer *x)
 	}
 }
 
-/* ---- what comes round the ring -------------------------------------------------------- */
+/* ---- what comes from other nodes -------------------------------------------------------- */
 
 void transfer_writer(transfer *x)
 {
@@ -294,7 +293,7 @@ void transfer_writer(transfer *x)
 			break;
 		transfer_buffer *b = transfer_pop(&x->to_write);
 		pthread_mutex_unlock(&x->lock);
-		/* After a failure buffers are only released, so that the ring can finish. */
+		/* After a failure buffers are only released, so that the others can finish. */
 		if (!atomic_load(&x->stopping) && (status = transfer_store(x, &to, b, true, &error)))
 			transfer_fail(x, status, &error);
 		transfer_release(x, b);
