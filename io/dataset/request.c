@@ -10,7 +10,7 @@
 #define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
 /* An answer is there when all of it is: short values do not wait for many others, or for a long one, which is
  * requested alone as soon as its length is known. */
-#define ANSWER_BYTES (1u << 20)
+#define ANSWER_BYTES (2u << 20)
 
 /* The next samples to request of p, in order, as many as there is likely space for. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *items, uint32_t *tickets, uint64_t *budget)

@@ -4,10 +4,11 @@
  *
  * Between nodes a chunk is two messages. The first is its header:
  *
- *     magic "gcpd", flags (little-endian, 32 bits each), number, end (64 bits each),
+ *     magic "gcpd", flags (little-endian, 32 bits each), number, end, sum (64 bits each),
  *     pages (32 bytes: of a chunk with holes, a bit for each 4 KiB that follows)
  *
- * The second is the SHA-256 of each part and the bytes. A part is a file of a batch, or the block
+ * The second is the SHA-256 of each part and the bytes. `sum` is its XXH64: who receives it compares that, and need not hash it
+ * again for the manifest. A part is a file of a batch, or the block
  * of a large file. `end` is the number of the first chunk that is not sent any more. */
 #ifndef IO_TRANSFER_CHUNKS_H
 #define IO_TRANSFER_CHUNKS_H
@@ -16,7 +17,7 @@
 #include "io/cache/cache.h"
 
 #define CHUNK_FILES 256 /* parts of a batch at most */
-#define CHUNK_HEAD 56
+#define CHUNK_HEAD 64
 #define CHUNK_MESSAGE_MAX (CHUNK_HEAD + CHUNK_FILES * SHA256_BYTES + STAGE_BLOCK)
 #define CHUNK_PAGE 4096u
 /* In a header: a node has failed or stops, and there is no second message. */
@@ -58,6 +59,9 @@ size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i
 /* ---- messages ---- */
 
 void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end);
+/* Of the second message, which is complete. */
+void chunk_sum(unsigned char *message, size_t bytes);
+bool chunk_sum_check(const unsigned char *message, size_t bytes);
 /* Changes the header of a chunk that is sent on. */
 void chunk_head_end(unsigned char *message, uint64_t end);
 /* False: not the header of this chunk. */

@@ -215,12 +215,6 @@ static bool begin_turn(struct transfer_relay *r)
 
 /* ---- receiving ------------------------------------------------------------------ */
 
-/* What follows the header. */
-static size_t rest_bytes(const transfer_buffer *b)
-{
-	return (size_t)b->chunk.parts * SHA256_BYTES + b->bytes;
-}
-
 /* Hands the chunk to the writers. It is sent on from its queues. */
 static void arrived(struct transfer_relay *r, struct incoming *in)
 {
@@ -265,7 +259,7 @@ static gradcomp_status take_header(struct transfer_relay *r, struct incoming *in
 		return GRADCOMP_OK;
 	}
 	in->under_way = REST;
-	return l->recv(l->ctx, b->from, b->message + CHUNK_HEAD, rest_bytes(b), &in->request, &r->error);
+	return l->recv(l->ctx, b->from, b->message + CHUNK_HEAD, transfer_rest(b), &in->request, &r->error);
 }
 
 static gradcomp_status receive(struct transfer_relay *r, struct incoming *in, bool *moved)
@@ -354,7 +348,7 @@ static gradcomp_status send_next(struct transfer_relay *r, uint32_t k, bool *mov
 	}
 	gradcomp_status status = l->send(l->ctx, node_at(r, k, false), s->bytes, CHUNK_HEAD, &s->header, &r->error);
 	if (!status && s->both)
-		status = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, rest_bytes(b), &s->rest, &r->error);
+		status = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, transfer_rest(b), &s->rest, &r->error);
 	return status;
 }
 

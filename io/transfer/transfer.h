@@ -143,9 +143,15 @@ unsigned transfer_relay_buffers(const transfer *x);
 
 /* Hashes the parts of a chunk that was just read: its message is whole then. */
 void transfer_hash(transfer *x, transfer_buffer *b);
-/* Writes the parts that this node wants; `check` compares them with the digests that
+/* Writes the parts that this node wants; `check` compares them with the checksum that
  * came along. */
 gradcomp_status transfer_store(transfer *x, dirwalk *to, transfer_buffer *b, bool check, gradcomp_error *err);
+/* What follows the header of a chunk. */
+static inline size_t transfer_rest(const transfer_buffer *b)
+{
+	return (size_t)b->chunk.parts * SHA256_BYTES + b->bytes;
+}
+
 /* Closes what is left open of large files. */
 void transfer_close_files(transfer *x);
 

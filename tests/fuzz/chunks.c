@@ -1,5 +1,5 @@
 /* Chunks of a copy between nodes, of a node that has the secret: the head of a message and the pages it says are
- * there. Four bytes are the chunk's length, the next 56 the head; what follows stands for the pages. */
+ * there. Four bytes are the chunk's length, the next 64 the head; what follows stands for the pages. */
 #include "tests/fuzz/harness.h"
 
 #include "io/transfer/chunks.h"

@@ -145,6 +145,10 @@ static void holes(void)
 		well &= chunk_packed(message, &p) == packed && packed <= kept * CHUNK_PAGE;
 		well &= !chunk_runs(message, &p, rebuild, &sum) && sum == p.bytes && !memcmp(want, rebuilt, p.bytes);
 		chunk_head_end(message, 9);
+		chunk_sum(message, SHA256_BYTES + packed);
+		well &= chunk_sum_check(message, SHA256_BYTES + packed);
+		message[CHUNK_HEAD + SHA256_BYTES + packed / 2] ^= 4;
+		well &= !packed || !chunk_sum_check(message, SHA256_BYTES + packed);
 		well &= chunk_head_check(message, &p, &flags, &end) && !flags && end == 9;
 	}
 	ok(well, "blocks with holes are packed and come out again, with the pages that are not zero");
@@ -157,12 +161,12 @@ static void holes(void)
 	chunk_head_end(message, 0);
 	ok(!chunk_head_check(message, &small, &flags, &end), "an end that is before the piece");
 	chunk_head_end(message, 1);
-	message[24] = 3;
+	message[32] = 3;
 	is_int(chunk_packed(message, &small), 5000, "two pages, of which the last is short");
-	message[24] = 4;
+	message[32] = 4;
 	is_int(chunk_packed(message, &small), -1, "a page behind the end");
-	message[24] = 0;
-	message[55] = 0x80;
+	message[32] = 0;
+	message[63] = 0x80;
 	is_int(chunk_packed(message, &small), -1, "and the very last one");
 	message[5] = 1;
 	ok(!chunk_head_check(message, &small, &flags, &end), "flags that nobody knows");
