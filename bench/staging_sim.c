@@ -215,8 +215,10 @@ int main(int argc, char **argv)
 	double now = 0, longest = 0, half = 0;
 	nodes = calloc(n, sizeof *nodes);
 	read_at = calloc(chunks, sizeof *read_at);
-	if (!owners || !had || !nodes || !read_at)
-		return 1;
+	if (!owners || !had || !nodes || !read_at) {
+		fprintf(stderr, "staging_sim: out of memory\n");
+		exit(1);
+	}
 	bcast_tree_init(&tree, n, radix ? radix : n);
 	for (uint32_t i = 0; i < n; i++)
 		owners[i] = i;
@@ -238,5 +240,9 @@ int main(int argc, char **argv)
 	}
 	printf("%u nodes, %u hops: all has arrived after %.1f; in the second half %.3f a chunk; everywhere %.1f after it was read at most\n",
 	       n, tree.hops, now, (now - half) / ((double)chunks / 2), longest);
+	free(owners);
+	free(had);
+	free(nodes);
+	free(read_at);
 	return 0;
 }
