@@ -83,7 +83,9 @@ typedef struct gradcomp_dataset_options {
 	uint64_t seed;
 	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
 	const char *spill; /* a directory on this node for what does not fit; NULL: none. Its file has no name. */
-	uint32_t prefetch; /* samples loaded or fetched before next() asks; 0: setting dataset.prefetch */
+	/* Samples loaded or fetched before next() asks, and up to 16 times as many short ones fetched from other nodes; 0: setting
+	 * dataset.prefetch. */
+	uint32_t prefetch;
 	uint32_t shuffle;  /* 0: in order: perm is the identity */
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
 	 * at a time, and in forked children; once a sample unless its value was lost. A

@@ -211,6 +211,8 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	st = nodes_of(ds, err);
 	if (!st && ds->nranks > 1)
 		st = group_channel(group, &ds->channel, err);
+	if (ds->channel)
+		channel_on_demand(ds->channel);
 	if (st) {
 		job_fail(group->job, st, err->text);
 		destroy(ds);

@@ -8,13 +8,28 @@
  * the program has on loan may fill it. */
 #define PATIENCE_NS 100000000u
 
+/* Times `prefetch`, at most: values of very different sizes keep links busy only when many are requested. */
+#define FURTHER 16u
+
 uint32_t fetch_tickets(uint32_t prefetch)
 {
 	uint32_t n = TICKETS_LEAST;
 
-	while (n < TICKETS_MOST && n / 4 < prefetch)
+	while (n < TICKETS_MOST && n / 4 < (uint64_t)FURTHER * prefetch)
 		n *= 2;
 	return n;
+}
+
+uint64_t fetch_reach(const gradcomp_dataset *ds, uint32_t prefetch)
+{
+	uint64_t mean = ds->tickets ? atomic_load_explicit(&ds->fetch->mean, memory_order_relaxed) : 0, fit, most;
+
+	if (!mean)
+		return prefetch;
+	fit = ds->head->rx_buffer_bytes / 2 / mean;
+	most = (uint64_t)FURTHER * prefetch < ds->head->ntickets / 4 ? (uint64_t)FURTHER * prefetch : ds->head->ntickets / 4;
+	fit = fit < most ? fit : most;
+	return fit > prefetch ? fit : prefetch;
 }
 
 bool ticket_move(ticket *t, uint32_t word, uint32_t to)

@@ -56,12 +56,16 @@ _Static_assert(sizeof(ticket) == 64, "one line of the cache");
 typedef struct fetch_area {
 	atomic_uint asleep;      /* the service wants to be woken */
 	atomic_uint starved;     /* something waits for space in the receive buffer */
+	atomic_uint_fast64_t mean; /* bytes of the values that have come; 0: none has */
 	atomic_int refs[BLOCKS]; /* of values in a block that a process has on loan or may take */
 	atomic_uint_fast64_t attention[TICKETS_MOST / 64]; /* tickets the service is to look at */
 } fetch_area;
 
 /* How many tickets a rank has. */
 uint32_t fetch_tickets(uint32_t prefetch);
+/* How many positions ahead values are requested: `prefetch`, or more of short ones, which half of
+ * the receive buffer must hold. */
+uint64_t fetch_reach(const gradcomp_dataset *ds, uint32_t prefetch);
 /* Requests a value that will be wanted later. Does not wait. */
 void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags);
 gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,

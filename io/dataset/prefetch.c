@@ -31,6 +31,7 @@ struct prefetcher {
 	uint64_t division, epoch;
 	atomic_uint_fast64_t position; /* of next(), */
 	uint64_t front;                /* and of the end of the window */
+	uint64_t far;                  /* other nodes' values are requested before it */
 	uint64_t began;                /* position that begin() gave */
 	uint64_t length, window;
 	/* When these differ next() is to go on at `place`, by the division that there is then. Under the lock. */
@@ -91,40 +92,67 @@ static void *prefetch_main(void *arg)
 	return NULL;
 }
 
-/* Has a sample of another node fetched; true when it is for the threads to have one ready:
- * of this node, and not in its memory yet. */
+static uint64_t index_at(const prefetcher *p, uint64_t position)
+{
+	return permutation_at(&p->o, position * division_nranks(p->division) + division_rank(p->division));
+}
+
+/* A sample of this node that is not in its memory yet, for the threads to have ready. */
 static bool wants_thread(const prefetcher *p, uint64_t index)
 {
 	gradcomp_dataset *ds = p->ds;
 	sample_owner at;
 
-	if (!p->nthreads && !ds->tickets)
+	if (!p->nthreads)
 		return false;
 	owner_of(ds, index, &at);
-	if (at.node != ds->node) {
-		fetch_expect(ds, index, TICKET_ORDERED);
-		return false;
-	}
-	return p->nthreads &&
+	return at.node == ds->node &&
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
-/* The window moves on in strides, so that several samples can be requested of a node at once. It
- * is short at first: else the first samples would share the links with later ones. */
-static void fill_window(prefetcher *p)
+/* Where a window that begins at next() and has come to `front` is to end: `front` if it is too soon. It moves on in
+ * strides, so that several samples can be requested of a node at once. It is short at first: else the
+ * first samples would share the links with later ones. */
+static uint64_t window_end(const prefetcher *p, uint64_t front, uint64_t most)
 {
 	uint64_t reach = FIRST + GROWTH * (p->position - p->began), end;
 
-	if (reach > p->window)
-		reach = p->window;
+	if (reach > most)
+		reach = most;
 	end = p->length - p->position < reach ? p->length : p->position + reach;
-	if (p->front > p->position && end < p->length && end - p->front < reach / STRIDES)
+	if (end <= front || (front > p->position && end < p->length && end - front < reach / STRIDES))
+		return front;
+	return end;
+}
+
+static void request_far(prefetcher *p)
+{
+	gradcomp_dataset *ds = p->ds;
+	uint64_t end;
+
+	if (!ds->tickets)
 		return;
+	if (p->far < p->position)
+		p->far = p->position;
+	for (end = window_end(p, p->far, fetch_reach(ds, (uint32_t)p->window)); p->far < end; p->far++) {
+		uint64_t index = index_at(p, p->far);
+		sample_owner at;
+
+		owner_of(ds, index, &at);
+		if (at.node != ds->node)
+			fetch_expect(ds, index, TICKET_ORDERED);
+	}
+}
+
+static void fill_window(prefetcher *p)
+{
+	uint64_t end = window_end(p, p->front, p->window);
+
 	while (p->front < end) {
 		job *j = &p->jobs[p->front % p->window];
 		bool queued;
 
-		j->index = permutation_at(&p->o, p->front * division_nranks(p->division) + division_rank(p->division));
+		j->index = index_at(p, p->front);
 		queued = wants_thread(p, j->index);
 		pthread_mutex_lock(&p->lock);
 		p->front++;
@@ -134,6 +162,7 @@ static void fill_window(prefetcher *p)
 		}
 		pthread_mutex_unlock(&p->lock);
 	}
+	request_far(p);
 }
 
 /* Empties the window; threads finish what they are loading first. */
@@ -163,7 +192,7 @@ static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t divided, uint
 	p->division = division;
 	p->length = permutation_length(o->count, division_nranks(division), division_rank(division));
 	p->epoch = epoch;
-	p->position = p->front = p->taken = p->began = position;
+	p->position = p->front = p->far = p->taken = p->began = position;
 	p->applied = divided;
 	pthread_mutex_unlock(&p->lock);
 }

@@ -66,7 +66,7 @@ static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned fla
 	atomic_store_explicit(&t->word, (atomic_load(&t->word) & ~WORD_STATE) | state, memory_order_release);
 	process_wake(&t->word);
 	if (state == TICKET_WANTED)
-		ticket_want(s, number);
+		ticket_want(s, number, true);
 }
 
 /* All that belongs to the answer is there. */
@@ -87,7 +87,9 @@ static void receive_reply(service *s, peer *p)
 			t->block = (uint32_t)p->in.id;
 			t->arrived = ++s->arrivals;
 			at += value_rounded(t->bytes);
-			s->mean = s->mean ? s->mean - s->mean / 16 + t->bytes / 16 : t->bytes;
+			s->bytes += t->bytes;
+			s->mean = s->bytes / s->arrivals + 1;
+			atomic_store_explicit(&s->ds->fetch->mean, s->mean, memory_order_relaxed);
 			atomic_fetch_add(&s->ds->fetch->refs[p->in.id], 1);
 			ticket_end(s, b->tickets[i], TICKET_READY, 0);
 			break;

@@ -36,8 +36,10 @@ void out_free(out *o)
 void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 {
 	gradcomp_error err;
-	gradcomp_status st =
-		s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
+	gradcomp_status st;
+
+	service_open(s, p);
+	st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
 
 	s->posted = true;
 	if (st && !s->status)

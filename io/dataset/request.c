@@ -8,6 +8,9 @@
 #define MEAN_AT_FIRST (64u << 10)
 #define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
 #define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
+/* An answer is there when all of it is: short values do not wait for many others, or for a long one, which is
+ * requested alone as soon as its length is known. */
+#define ANSWER_BYTES (2u << 20)
 
 /* The next samples to request of p, in order, as many as there is likely space for. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *items, uint32_t *tickets, uint64_t *budget)
@@ -19,6 +22,7 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 
 	*budget = 0;
 	most = most < longest ? most : longest;
+	most = most < ANSWER_BYTES ? most : ANSWER_BYTES;
 	while (n < REQUEST_ITEMS_MAX && p->first < p->nwanted) {
 		uint32_t number = p->wanted[p->first];
 		ticket *t = &ds->tickets[number];

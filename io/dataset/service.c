@@ -132,15 +132,41 @@ static bool quiet(const service *s)
 	return !s->offers;
 }
 
+void service_open(service *s, peer *p)
+{
+	if (p->open)
+		return;
+	p->open = true;
+	receive_header(s, p);
+}
+
+/* Ranks that need this one for the first time. */
+static void callers_hear(service *s)
+{
+	for (int rank; !s->status && (rank = channel_caller(s->ds->channel)) >= 0;) {
+		int i = 0;
+
+		while (i < s->npeers && s->peers[i].rank != rank)
+			i++;
+		if (i < s->npeers)
+			service_open(s, &s->peers[i]);
+		else
+			blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH, "connects to the service of a dataset that it has nothing to do with");
+	}
+}
+
 void service_turn(service *s)
 {
 	uint64_t passed;
 
 	s->starved = s->posted = false;
+	if (s->ds->channel)
+		callers_hear(s);
 	tickets_attend(s);
 	load_worker_notify(s);
 	for (int i = 0; i < s->npeers && !s->status; i++) {
-		receive_poll(s, &s->peers[i]);
+		if (s->peers[i].open)
+			receive_poll(s, &s->peers[i]);
 		request_send(s, &s->peers[i]);
 		collect(s, &s->peers[i]);
 	}
@@ -175,18 +201,11 @@ static void serve(service *s)
 	eventfd_read(ds->wake_fd, &events);
 }
 
-void service_listen(service *s)
-{
-	for (int i = 0; i < s->npeers && !s->status; i++)
-		receive_header(s, &s->peers[i]);
-}
-
 static void *service_main(void *arg)
 {
 	service *s = arg;
 	gradcomp_dataset *ds = s->ds;
 
-	service_listen(s);
 	while (!s->status && !atomic_load(&s->quit))
 		if (ds->tickets) {
 			serve(s);

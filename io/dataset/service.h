@@ -72,6 +72,7 @@ typedef struct peer {
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
+	bool open;          /* a header is received from it, over a connection that is there or is made */
 	bool owes, heard;   /* something is to come from it; something came */
 	uint64_t silent;    /* ns in which it owed and nothing came */
 	out *outs;
@@ -126,7 +127,7 @@ struct service {
 	uint32_t nsorted, next_block;
 	block blocks[BLOCKS];
 	flight *flights; /* of every ticket */
-	uint64_t mean; /* bytes of values seen */
+	uint64_t bytes, mean; /* of values that have come: all of them, and on average */
 	uint64_t arrivals;
 	bool posted;  /* a transfer: with it others may have become complete */
 	bool starved; /* something waits for space in the receive buffer */
@@ -192,8 +193,8 @@ void tickets_detach(service *s);
 void tickets_attach(service *s);
 /* Now and then frees those of processes that have died. */
 void tickets_sweep(service *s);
-/* Its sample is to be requested. */
-void ticket_want(service *s, uint32_t n);
+/* Its sample is to be requested: `again`, before all others. */
+void ticket_want(service *s, uint32_t n, bool again);
 
 /* ---- loading for others (load_worker.c) --------------------------------------------------- */
 
@@ -213,8 +214,9 @@ void load_worker_notify(service *s);
 
 /* Makes ds->service, all but its thread. */
 gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err);
-/* Listens to every peer; then one turn: what is written on tickets, what has come, what has gone. */
-void service_listen(service *s);
+/* The first message to a peer, or from it: receives its headers from now on. */
+void service_open(service *s, peer *p);
+/* One turn: what is written on tickets, what has come, what has gone. */
 void service_turn(service *s);
 
 /* Fails the job: a peer sent an invalid message. */

@@ -13,10 +13,14 @@ static peer *peer_for(const service *s, uint64_t index)
 	return &s->peers[s->peer_of[at.node]];
 }
 
-void ticket_want(service *s, uint32_t n)
+void ticket_want(service *s, uint32_t n, bool again)
 {
 	peer *p = peer_for(s, atomic_load(&s->ds->tickets[n].index));
 
+	if (again && p->first) {
+		p->wanted[--p->first] = n;
+		return;
+	}
 	if (p->nwanted == p->room) {
 		size_t left = p->nwanted - p->first, room = left >= p->room / 2 ? 2 * p->room + 64 : p->room;
 		uint32_t *more = malloc(room * sizeof *more);
@@ -89,7 +93,7 @@ static void ticket_serve(service *s, uint32_t n)
 		}
 		/* If it cannot be requested (any more), the process that wants it loads it. */
 		if (!atomic_load(&s->draining) && s->ds->head->rx_buffer_bytes) {
-			ticket_want(s, n);
+			ticket_want(s, n, false);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
 			atomic_store_explicit(&t->word, TICKET_ABSENT | whose, memory_order_release);

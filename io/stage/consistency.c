@@ -22,7 +22,7 @@ static void sum_up(const stage_manifest *m, unsigned char sum[SHA256_BYTES])
  * before and after have different copies, and the first node's is used. */
 static gradcomp_status same_everywhere(staging *s, bool mine, const unsigned char *holders, gradcomp_error *err)
 {
-	size_t n = (size_t)s->group->ring.nnodes, first = 0;
+	size_t n = (size_t)s->group->peers.nnodes, first = 0;
 	unsigned char sum[SHA256_BYTES] = {0}, *all = calloc(n, sizeof sum);
 	gradcomp_status status = GRADCOMP_OK;
 	if (!all)
@@ -104,8 +104,8 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 	gradcomp_error why;
 	unsigned char stale = 0;
 	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
-	for (int i = 0; !shard && i < s->group->ring.nnodes; i++) {
-		c.mine += i < s->group->ring.node && entry_bit(holders, (size_t)i);
+	for (int i = 0; !shard && i < s->group->peers.nnodes; i++) {
+		c.mine += i < s->group->peers.node && entry_bit(holders, (size_t)i);
 		c.holders += entry_bit(holders, (size_t)i);
 	}
 	c.holders += shard;

@@ -84,7 +84,7 @@ struct tally {
 
 static gradcomp_status count(staging *s, staging_state state, struct tally *t, gradcomp_error *err)
 {
-	int n = s->group->ring.nnodes;
+	int n = s->group->peers.nnodes;
 	unsigned char mine = (unsigned char)state;
 	gradcomp_status status = stage_group_allgather(s->group, &mine, t->all, 1, err);
 	/* NOLINTNEXTLINE(clang-analyzer-core*): without memory no node has agreed to begin */
@@ -133,7 +133,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 {
 	const gradcomp_stage_options *o = s->run->options;
-	int n = s->group->ring.nnodes, lock = -1, watch = -2;
+	int n = s->group->peers.nnodes, lock = -1, watch = -2;
 	struct tally t = {.all = malloc((size_t)n), .holders = malloc((size_t)n / 8 + 1)};
 	bool done = false;
 	gradcomp_status status = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area)

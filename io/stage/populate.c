@@ -307,16 +307,16 @@ static gradcomp_status open_copy(struct populate_state *p, gradcomp_error *err)
 /* Nodes with a copy send it to the others; if no node has one, all read the source. */
 static gradcomp_status copy(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
 {
-	static const transfer_ring alone = {.nnodes = 1};
+	static const transfer_peers alone = {.nnodes = 1};
 	staging *s = p->s;
 	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD, some = false;
-	size_t me = (size_t)s->group->ring.node;
+	size_t me = (size_t)s->group->peers.node;
 	transfer_counts counts = {0};
 	transfer *x = NULL;
-	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_ring(s->group, err);
-	for (size_t i = 0; !shard && i < (size_t)s->group->ring.nnodes; i++)
+	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_links(s->group, err);
+	for (size_t i = 0; !shard && i < (size_t)s->group->peers.nnodes; i++)
 		some = some || entry_bit(holders, i);
-	transfer_params params = {.run = s->run, .m = &s->m, .ring = shard ? &alone : &s->group->ring, .server = !some,
+	transfer_params params = {.run = s->run, .m = &s->m, .peers = shard ? &alone : &s->group->peers, .server = !some,
 	                      .owners = some ? holders : NULL, .needed = p->needed,
 	                      .wanted = p->making ? p->partial.wanted : NULL, .temp = p->temp,
 	                      .data = p->partial.data};
@@ -350,7 +350,7 @@ static gradcomp_status complete(struct populate_state *p, const unsigned char *h
 	if (!status && !p->ended && p->making)
 		status = partial_end(s->run, &s->m, &p->partial, err);
 	/* It is enough that one node checks the source. */
-	if (!status && !p->ended && s->from && !s->group->ring.node)
+	if (!status && !p->ended && s->from && !s->group->peers.node)
 		status = source_unchanged(s->run, &s->m, s->from, err);
 	if (!status && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
 		status = cache_verify(s->run, &s->m, p->temp, err);
@@ -379,7 +379,7 @@ static void abandon(struct populate_state *p, gradcomp_status status)
 {
 	staging *s = p->s;
 	char name[STAGE_KEY_BYTES + 8];
-	if (s->group->ring.nnodes > 1 && status != GRADCOMP_ERR_STATE && !atomic_load(&s->run->unwritable))
+	if (s->group->peers.nnodes > 1 && status != GRADCOMP_ERR_STATE && !atomic_load(&s->run->unwritable))
 		return;
 	snprintf(name, sizeof name, "%s.tmp", s->key);
 	if (dirwalk_remove(s->area, name) < 0)

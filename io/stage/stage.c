@@ -106,7 +106,7 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	memcpy(f.options, mine, sizeof mine);
 	if (s->run->options->mode != GRADCOMP_STAGE_LINK)
 		status = open_cache_area(s, err);
-	if (!status && !s->group->ring.node && !(status = list_source(s, err)))
+	if (!status && !s->group->peers.node && !(status = list_source(s, err)))
 		status = pack_finding(s, &f, err);
 	if ((status = stage_group_agree(s->group, status, err)) || (status = stage_group_bcast(s->group, &f, sizeof f, err)))
 		return status;
@@ -120,7 +120,7 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	s->files = get64(f.files);
 	s->bytes = get64(f.bytes);
 	s->run->source = s->source;
-	if (!status && s->area >= 0 && s->mounted && s->group->ring.node)
+	if (!status && s->area >= 0 && s->mounted && s->group->peers.node)
 		status = check_apart(s->run, s->source, err);
 	return stage_group_agree(s->group, status, err);
 }
@@ -167,7 +167,7 @@ static gradcomp_status take_shard(staging *s, gradcomp_error *err)
 {
 	gradcomp_status status = stage_group_manifest(s->group, &s->m, err);
 	if (!status)
-		status = staging_shard(&s->m, s->group->ring.node, s->group->ring.nnodes, err);
+		status = staging_shard(&s->m, s->group->peers.node, s->group->peers.nnodes, err);
 	memcpy(s->key, s->m.key, sizeof s->key);
 	s->files = s->m.files;
 	s->bytes = s->m.bytes;
@@ -199,8 +199,8 @@ static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, g
 	r->resumed = s->resumed;
 	r->read = s->read;
 	r->received = s->received;
-	r->node = (uint32_t)s->group->ring.node;
-	r->nnodes = (uint32_t)s->group->ring.nnodes;
+	r->node = (uint32_t)s->group->peers.node;
+	r->nnodes = (uint32_t)s->group->peers.nnodes;
 	memcpy(r->key, s->key, sizeof r->key);
 	memcpy(r->source, s->source, sizeof r->source);
 	return n < (int)sizeof r->path ? GRADCOMP_OK

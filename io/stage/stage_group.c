@@ -43,19 +43,19 @@ static gradcomp_status split(void *ctx, gradcomp_error *err)
 static gradcomp_status exchange_hosts(stage_group *c, gradcomp_error *err)
 {
 	char mine[STAGE_GROUP_HOST] = "";
-	c->ring.node = c->nodes ? gradcomp_group_rank(c->nodes) : 0;
-	c->ring.nnodes = c->nodes ? gradcomp_group_nranks(c->nodes) : 1;
-	c->host = calloc((size_t)c->ring.nnodes, sizeof *c->host);
-	c->hosts = calloc((size_t)c->ring.nnodes, sizeof *c->hosts);
+	c->peers.node = c->nodes ? gradcomp_group_rank(c->nodes) : 0;
+	c->peers.nnodes = c->nodes ? gradcomp_group_nranks(c->nodes) : 1;
+	c->host = calloc((size_t)c->peers.nnodes, sizeof *c->host);
+	c->hosts = calloc((size_t)c->peers.nnodes, sizeof *c->hosts);
 	if (!c->host || !c->hosts)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the names of %d nodes", c->ring.nnodes);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the names of %d nodes", c->peers.nnodes);
 	gethostname(mine, sizeof mine - 1);
 	gradcomp_status status = stage_group_allgather(c, mine, c->host, sizeof mine, err);
-	for (int i = 0; !status && i < c->ring.nnodes; i++) {
+	for (int i = 0; !status && i < c->peers.nnodes; i++) {
 		c->host[i][STAGE_GROUP_HOST - 1] = 0;
 		c->hosts[i] = c->host[i];
 	}
-	c->ring.hosts = c->hosts;
+	c->peers.hosts = c->hosts;
 	return status;
 }
 
@@ -77,9 +77,7 @@ gradcomp_status stage_group_init(stage_group *c, stage_run *run, gradcomp_group 
 
 void stage_group_free(stage_group *c)
 {
-	for (int i = 0; i < 3; i++)
-		if (c->links[i])
-			gradcomp_links_close(c->nodes, c->links[i]);
+	gradcomp_links_close(c->nodes, c->peers.links);
 	if (c->split) {
 		gradcomp_group_free(c->nodes);
 		gradcomp_group_free(c->local_ranks);
@@ -88,18 +86,10 @@ void stage_group_free(stage_group *c)
 	free(c->hosts);
 }
 
-/* Three channels, so that a node sends over another one than it receives over: each
- * belongs to one thread. */
-gradcomp_status stage_group_ring(stage_group *c, gradcomp_error *err)
+gradcomp_status stage_group_links(stage_group *c, gradcomp_error *err)
 {
-	int n = c->ring.nnodes, me = c->ring.node, before = (me + n - 1) % n;
-	gradcomp_status status = GRADCOMP_OK;
-	for (int i = 0; n > 1 && !status && i < 3; i++)
-		if (!c->links[i])
-			status = gradcomp_links_open(c->nodes, &c->links[i], err);
-	c->ring.out = c->links[n % 2 && me == n - 1 ? 2 : me % 2];
-	c->ring.in = c->links[n % 2 && before == n - 1 ? 2 : before % 2];
-	return status;
+	c->peers.group = c->nodes;
+	return c->peers.nnodes == 1 || c->peers.links ? GRADCOMP_OK : gradcomp_links_open(c->nodes, &c->peers.links, err);
 }
 
 /* ---- the other ranks of a node ------------------------------------------------------------- */
@@ -243,7 +233,7 @@ gradcomp_status stage_group_or(stage_group *c, unsigned char *bytes, size_t n, g
 static gradcomp_status allgather_bytes(void *ctx, gradcomp_error *err)
 {
 	const struct bytes *b = ctx;
-	int n = b->c->ring.nnodes;
+	int n = b->c->peers.nnodes;
 	uint64_t *counts = malloc((size_t)n * sizeof *counts);
 	if (!counts)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
@@ -282,21 +272,21 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 	stage_group *c = a->c;
 	unsigned char failure_msg[FAILURE_MSG_BYTES] = {0};
 	/* The first node that has failed has the largest number. */
-	int32_t culprit = a->status ? c->ring.nnodes - c->ring.node : 0;
+	int32_t culprit = a->status ? c->peers.nnodes - c->peers.node : 0;
 	gradcomp_status status = gradcomp_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
 	if (status || culprit <= 0) {
 		a->status = GRADCOMP_OK;
 		return status;
 	}
-	culprit = c->ring.nnodes - culprit;
-	if (culprit == c->ring.node) {
+	culprit = c->peers.nnodes - culprit;
+	if (culprit == c->peers.node) {
 		put32(failure_msg, (uint32_t)-a->status);
 		put32(failure_msg + 4, a->changed);
 		snprintf((char *)failure_msg + 8, TEXT_BYTES, "%s", a->error.text);
 	}
 	if ((status = gradcomp_broadcast(c->nodes, failure_msg, sizeof failure_msg, GRADCOMP_U8, culprit, err)))
 		return status;
-	if (culprit == c->ring.node)
+	if (culprit == c->peers.node)
 		return GRADCOMP_OK;
 	uint32_t code = get32(failure_msg);
 	failure_msg[FAILURE_MSG_BYTES - 1] = 0;
@@ -341,7 +331,7 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 {
 	const struct listing *l = ctx;
 	gradcomp_group *nodes = l->c->nodes;
-	bool first = !l->c->ring.node;
+	bool first = !l->c->peers.node;
 	gradcomp_error error;
 	gradcomp_status status, failed = GRADCOMP_OK;
 	unsigned char word[8] = {0};
@@ -376,7 +366,7 @@ gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp
 		return GRADCOMP_OK;
 	if (!l.text)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
-	if (c->ring.node)
+	if (c->peers.node)
 		stage_manifest_clear(m);
 	if (!(status = stage_group_agree(c, status, err)))
 		/* All nodes agree on what is wrong with it on one of them. */

@@ -18,8 +18,7 @@ typedef struct stage_group {
 	gradcomp_group *local_ranks; /* ranks of this node; NULL when it has one */
 	bool acting;
 	bool split; /* nodes is a group of this stage group's own */
-	transfer_ring ring;
-	const gradcomp_links *links[3];
+	transfer_peers peers;
 	char (*host)[STAGE_GROUP_HOST]; /* of the nodes */
 	const char **hosts;
 	gradcomp_status stopped; /* the caller wanted to stop while the other nodes waited for this one */
@@ -30,8 +29,8 @@ typedef struct stage_group {
 gradcomp_status stage_group_init(stage_group *c, stage_run *run, gradcomp_group *group, gradcomp_error *err);
 void stage_group_free(stage_group *c);
 
-/* Links for a ring, opened when they are needed. */
-gradcomp_status stage_group_ring(stage_group *c, gradcomp_error *err);
+/* Links for transfers, opened when they are needed. */
+gradcomp_status stage_group_links(stage_group *c, gradcomp_error *err);
 
 /* OK when `status` is OK on all nodes; else, on all of them, the failure of the first node that
  * has one, by its name. run->changed becomes that node's, too. */

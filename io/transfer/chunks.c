@@ -1,11 +1,13 @@
 /* Cutting a dataset into chunks, and what a chunk looks like as a message. */
 #include <string.h>
+#include <xxhash.h>
 
 #include "io/transfer/chunks.h"
 #include "transport/core/wire.h"
 
-#define MAGIC 0x63706367u /* "gcpc" */
-#define MASK 16           /* where the pages of a head begin */
+#define MAGIC 0x64706367u /* "gcpd" */
+#define SUM 24
+#define MASK 32           /* where the pages of a head begin */
 
 size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i)
 {
@@ -47,18 +49,35 @@ bool chunk_next(chunk_cursor *c, stage_chunk *p)
 	return true;
 }
 
-void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags)
+void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end)
 {
 	put32(message, MAGIC);
 	put32(message + 4, flags);
 	put64(message + 8, p->number);
-	memset(message + MASK, 0, CHUNK_HEAD - MASK);
+	put64(message + 16, end);
+	memset(message + SUM, 0, CHUNK_HEAD - SUM);
 }
 
-bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags)
+void chunk_sum(unsigned char *message, size_t bytes)
+{
+	put64(message + SUM, XXH64(message + CHUNK_HEAD, bytes, 0));
+}
+
+bool chunk_sum_check(const unsigned char *message, size_t bytes)
+{
+	return get64(message + SUM) == XXH64(message + CHUNK_HEAD, bytes, 0);
+}
+
+void chunk_head_end(unsigned char *message, uint64_t end)
+{
+	put64(message + 16, end);
+}
+
+bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags, uint64_t *end)
 {
 	*flags = get32(message + 4);
-	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number;
+	*end = get64(message + 16);
+	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number && *end > p->number;
 }
 
 static uint32_t page_bytes(const stage_chunk *p, uint32_t page)

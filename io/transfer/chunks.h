@@ -2,14 +2,14 @@
  * ones cut into blocks, small ones packed together. All nodes have the same manifest
  * and the same set of files that any of them needs, so they have the same stream.
  *
- * As a message a chunk is a header, the SHA-256 of each part and the bytes:
+ * Between nodes a chunk is two messages. The first is its header:
  *
- *     magic "gcpc", flags (little-endian, 32 bits each), number (64 bits),
+ *     magic "gcpd", flags (little-endian, 32 bits each), number, end, sum (64 bits each),
  *     pages (32 bytes: of a chunk with holes, a bit for each 4 KiB that follows)
  *
- * A part is a file of a batch, or the block of a large file. All nodes
- * know the length beforehand, except of a chunk with holes, whose bytes are a message of
- * their own. */
+ * The second is the SHA-256 of each part and the bytes. `sum` is its XXH64: who receives it compares that, and need not hash it
+ * again for the manifest. A part is a file of a batch, or the block
+ * of a large file. `end` is the number of the first chunk that is not sent any more. */
 #ifndef IO_TRANSFER_CHUNKS_H
 #define IO_TRANSFER_CHUNKS_H
 
@@ -17,10 +17,10 @@
 #include "io/cache/cache.h"
 
 #define CHUNK_FILES 256 /* parts of a batch at most */
-#define CHUNK_HEAD 48
+#define CHUNK_HEAD 64
 #define CHUNK_MESSAGE_MAX (CHUNK_HEAD + CHUNK_FILES * SHA256_BYTES + STAGE_BLOCK)
 #define CHUNK_PAGE 4096u
-/* In a header: the node has failed or stops, and the bytes that follow are void. */
+/* In a header: a node has failed or stops, and there is no second message. */
 #define CHUNK_STOP 1u
 
 typedef struct stage_chunk {
@@ -58,9 +58,14 @@ size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i
 
 /* ---- messages ---- */
 
-void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags);
+void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end);
+/* Of the second message, which is complete. */
+void chunk_sum(unsigned char *message, size_t bytes);
+bool chunk_sum_check(const unsigned char *message, size_t bytes);
+/* Changes the header of a chunk that is sent on. */
+void chunk_head_end(unsigned char *message, uint64_t end);
 /* False: not the header of this chunk. */
-bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags);
+bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags, uint64_t *end);
 
 static inline unsigned char *chunk_digest(unsigned char *message, uint32_t part)
 {

@@ -106,35 +106,41 @@ static gradcomp_status read_chunk(struct reader *f, transfer_buffer *b, gradcomp
 	return status;
 }
 
+static bool must_wait(const transfer *x)
+{
+	return !x->free_own.n || (x->relay && x->next * x->owners + (uint64_t)x->own >= x->oldest + TRANSFER_WINDOW);
+}
+
 /* The next own chunk and a buffer for it; NULL when there is nothing more to do. */
 static transfer_buffer *next_chunk(transfer *x, uint64_t *turn)
 {
 	transfer_buffer *b = NULL;
 	pthread_mutex_lock(&x->lock);
-	while (!atomic_load(&x->stopping) && x->next < x->mine && !x->free_own.n)
+	while (!atomic_load(&x->stopping) && x->next < x->mine && must_wait(x))
 		transfer_wait(x);
 	if (!atomic_load(&x->stopping) && x->next < x->mine) {
 		b = transfer_pop(&x->free_own);
 		*turn = x->next++;
 		while (x->cursor.number <= *turn * x->owners + (uint64_t)x->own)
 			chunk_next(&x->cursor, &b->chunk);
-		b->owner = x->params->ring->node;
+		b->owner = x->params->peers->node;
+		b->here = true;
 		b->refs = 1;
 	}
 	pthread_mutex_unlock(&x->lock);
 	return b;
 }
 
-/* To the ring, and to this node's own copy: the bytes go out while they are written. */
+/* To the other nodes, and to this node's own copy: the bytes go out while they are written. */
 static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirwalk *to, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
-	if (x->params->ring->nnodes > 1) {
+	if (x->params->peers->nnodes > 1) {
 		pthread_mutex_lock(&x->lock);
-		b->refs++;
+		b->refs += transfer_relay_first(x);
 		x->ready[turn % TRANSFER_BUFFERS] = b;
-		pthread_cond_broadcast(&x->changed);
 		pthread_mutex_unlock(&x->lock);
+		transfer_wake(x);
 	}
 	if (x->params->wanted)
 		status = transfer_store(x, to, b, false, err);

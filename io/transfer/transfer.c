@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "io/cache/resume_log.h"
@@ -33,6 +34,12 @@ void transfer_wait(transfer *x)
 	thread_wait(&x->changed, &x->lock, 200);
 }
 
+void transfer_wake(transfer *x)
+{
+	if (x->wake_fd >= 0)
+		eventfd_write(x->wake_fd, 1);
+}
+
 void transfer_fail(transfer *x, gradcomp_status status, const gradcomp_error *err)
 {
 	pthread_mutex_lock(&x->lock);
@@ -44,6 +51,7 @@ void transfer_fail(transfer *x, gradcomp_status status, const gradcomp_error *er
 	atomic_store(&x->stopping, true);
 	pthread_cond_broadcast(&x->changed);
 	pthread_mutex_unlock(&x->lock);
+	transfer_wake(x);
 }
 
 void transfer_release(transfer *x, transfer_buffer *b)
@@ -54,14 +62,7 @@ void transfer_release(transfer *x, transfer_buffer *b)
 		pthread_cond_broadcast(&x->changed);
 	}
 	pthread_mutex_unlock(&x->lock);
-}
-
-void transfer_stop_at(transfer *x, uint64_t round)
-{
-	if (round + x->lag + 1 < x->end)
-		x->end = round + x->lag + 1;
-	atomic_store(&x->stopping, true);
-	pthread_cond_broadcast(&x->changed);
+	transfer_wake(x);
 }
 
 /* ---- threads ---------------------------------------------------------------- */
@@ -113,8 +114,8 @@ static gradcomp_status start_all(transfer *x, gradcomp_error *err)
 		status = start(x, transfer_reader, err);
 	for (uint32_t i = 0; !status && i < x->writers; i++)
 		status = start(x, transfer_writer, err);
-	if (!status && x->rounds && x->params->ring->nnodes > 1 && !(status = start(x, transfer_sender, err)))
-		status = start(x, transfer_receiver, err);
+	if (!status && x->total && x->params->peers->nnodes > 1)
+		status = start(x, transfer_relay, err);
 	pthread_mutex_unlock(&x->lock);
 	return status;
 }
@@ -135,55 +136,26 @@ static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_e
 	return GRADCOMP_OK;
 }
 
-static uint32_t common_factor(uint32_t a, uint32_t b)
-{
-	while (b) {
-		uint32_t rest = a % b;
-		a = b;
-		b = rest;
-	}
-	return a;
-}
-
-/* A node sends on what it has received no sooner than `gap` messages later, 2 at least:
- * the smallest number that has no factor in common with the hops. */
-static gradcomp_status init_ring(transfer *x, uint32_t hops, gradcomp_error *err)
-{
-	x->gap = hops > 1 ? 2 : 1;
-	while (common_factor(hops, (uint32_t)x->gap) > 1)
-		x->gap++;
-	for (x->inverse = 1; hops > 1 && x->gap * x->inverse % hops != 1;)
-		x->inverse++;
-	x->lag = (uint32_t)x->gap + 1 + TRANSFER_POSTED / hops;
-	transfer_schedule *of[] = {&x->sends, &x->receives};
-	for (int i = 0; i < 2; i++) {
-		of[i]->kept = x->lag + 2;
-		of[i]->rounds = calloc((size_t)of[i]->kept * x->owners, sizeof *of[i]->rounds);
-	}
-	x->empty.message = calloc(1, CHUNK_MESSAGE_MAX);
-	if (x->sends.rounds && x->receives.rounds && x->empty.message)
-		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the chunks of %u nodes", x->owners);
-}
-
 static gradcomp_status count_chunks(transfer *x, gradcomp_error *err)
 {
 	const transfer_params *p = x->params;
-	int n = p->ring->nnodes;
+	int n = p->peers->nnodes;
 	chunk_cursor c = {.m = p->m, .needed = p->needed};
 	stage_chunk chunk;
-	if (!(x->owner_index = malloc((size_t)n * sizeof *x->owner_index)))
+	if (!(x->owner = malloc((size_t)n * sizeof *x->owner)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for a list of %d nodes", n);
-	for (int i = 0; i < n; i++)
-		x->owner_index[i] = !p->owners || entry_bit(p->owners, (size_t)i) ? (int)x->owners++ : -1;
-	x->own = x->owner_index[p->ring->node];
-	x->sends.cursor = x->receives.cursor = x->cursor = c;
+	for (int i = 0; i < n; i++) {
+		if (p->owners && !entry_bit(p->owners, (size_t)i))
+			continue;
+		x->own = i == p->peers->node ? (int)x->owners : x->own;
+		x->owner[x->owners++] = (uint32_t)i;
+	}
+	x->cursor = c;
 	while (chunk_next(&c, &chunk))
 		x->total++;
-	x->end = x->rounds = (x->total + x->owners - 1) / x->owners;
 	if (x->own >= 0 && x->total > (uint64_t)x->own)
 		x->mine = (x->total - (uint64_t)x->own - 1) / x->owners + 1;
-	return n > 1 ? init_ring(x, (uint32_t)n - 1, err) : GRADCOMP_OK;
+	return n > 1 && x->total ? transfer_relay_new(x, err) : GRADCOMP_OK;
 }
 
 static void finish(transfer *x)
@@ -200,10 +172,8 @@ static void finish(transfer *x)
 		close(x->resume_log);
 	for (unsigned i = 0; i < x->nbuffers; i++)
 		free(x->buffers[i].message);
-	free(x->owner_index);
-	free(x->sends.rounds);
-	free(x->receives.rounds);
-	free(x->empty.message);
+	transfer_relay_free(x);
+	free(x->owner);
 	pthread_cond_destroy(&x->changed);
 	pthread_mutex_destroy(&x->files_lock);
 	pthread_mutex_destroy(&x->lock);
@@ -212,13 +182,13 @@ static void finish(transfer *x)
 
 gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gradcomp_error *err)
 {
-	bool alone = params->ring->nnodes == 1;
+	bool alone = params->peers->nnodes == 1;
 	uint32_t workers = params->run->workers;
 	transfer *x = calloc(1, sizeof *x);
 	if (!x)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	x->params = params;
-	x->resume_log = -1;
+	x->own = x->resume_log = x->wake_fd = -1;
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_mutex_init(&x->files_lock, NULL);
 	thread_condition(&x->changed);
@@ -230,7 +200,7 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
 	if (x->readers > x->mine)
 		x->readers = (uint32_t)x->mine;
-	if (!alone && params->wanted && x->rounds)
+	if (!alone && params->wanted && x->total)
 		x->writers = workers < WRITERS_MAX ? workers : WRITERS_MAX;
 	static const unsigned char none[STAGE_BLOCK];
 	sha256_digest(none, sizeof none, x->zeroes);
@@ -238,8 +208,8 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 		status = cache_write_failed(params->run, "the journal", err);
 	if (!status && x->mine)
 		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
-	if (!status && !alone && x->rounds)
-		status = add_buffers(x, TRANSFER_POSTED + x->writers + (unsigned)x->gap + 8, false, err);
+	if (!status && !alone && x->total)
+		status = add_buffers(x, x->writers + transfer_relay_buffers(x), false, err);
 	if (!status)
 		status = start_all(x, err);
 	if (status) {

@@ -51,7 +51,7 @@ void transfer_hash(transfer *x, transfer_buffer *b)
 	const stage_chunk *p = &b->chunk;
 	const unsigned char *bytes = chunk_bytes(b->message, p);
 	size_t i = p->first;
-	chunk_head(b->message, p, 0);
+	chunk_head(b->message, p, 0, UINT64_MAX);
 	b->bytes = p->holes ? chunk_pack(b->message, p) : p->bytes;
 	if (p->holes)
 		hash_holes(x, b, chunk_digest(b->message, 0));
@@ -61,6 +61,8 @@ void transfer_hash(transfer *x, transfer_buffer *b)
 		bytes += n;
 		i = chunk_file(x->params->m, x->params->needed, i + 1);
 	}
+	if (x->params->peers->nnodes > 1)
+		chunk_sum(b->message, transfer_rest(b));
 }
 
 /* ---- files ---------------------------------------------------------------------- */
@@ -121,19 +123,35 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
+/* The first part whose bytes do not have its digest. */
+static size_t damaged_entry(const transfer *x, transfer_buffer *b)
+{
+	const stage_manifest *m = x->params->m;
+	const unsigned char *data = chunk_bytes(b->message, &b->chunk);
+	unsigned char digest[SHA256_BYTES];
+	size_t i = b->chunk.first;
+	for (uint32_t part = 0; !b->chunk.large && part < b->chunk.parts; part++) {
+		sha256_digest(data, m->entries[i].size, digest);
+		if (memcmp(digest, chunk_digest(b->message, part), sizeof digest))
+			return i;
+		data += m->entries[i].size;
+		i = chunk_file(m, x->params->needed, i + 1);
+	}
+	return b->chunk.first;
+}
+
 /* Names the node that read the chunk and the one that passed it on. */
 static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t entry, gradcomp_error *err)
 {
-	const transfer_ring *ring = x->params->ring;
+	const char *const *hosts = x->params->peers->hosts;
 	char name[TEXT_NAME_MAX];
-	int before = (ring->node + ring->nnodes - 1) % ring->nnodes;
 	gradcomp_printable(x->params->m->entries[entry].path, name, sizeof name);
-	if (before == b->owner)
+	if (b->from == b->owner)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "%s came damaged from node %d (%s): its checksum is another", name,
-		                 before, ring->hosts[before]);
+		                 b->from, hosts[b->from]);
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "%s of node %d (%s) came damaged from node %d (%s): its checksum is another", name, b->owner,
-	                 ring->hosts[b->owner], before, ring->hosts[before]);
+	                 hosts[b->owner], b->from, hosts[b->from]);
 }
 
 /* ---- batches of small files --------------------------------------------------------- */
@@ -159,11 +177,10 @@ static gradcomp_status store_small(transfer *x, dirwalk *to, size_t entry, const
 	return status;
 }
 
-static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b, bool check, gradcomp_error *err)
+static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b, gradcomp_error *err)
 {
 	const stage_manifest *m = x->params->m;
 	const unsigned char *data = chunk_bytes(b->message, &b->chunk);
-	unsigned char digest[SHA256_BYTES];
 	gradcomp_status status = GRADCOMP_OK;
 	size_t i = b->chunk.first;
 	for (uint32_t part = 0; !status && part < b->chunk.parts; part++) {
@@ -172,10 +189,6 @@ static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b,
 		if (atomic_load(&x->stopping))
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (entry_bit(x->params->wanted, i)) {
-			if (check)
-				sha256_digest(data, e->size, digest);
-			if (check && memcmp(digest, sum, sizeof digest))
-				return wrong(x, b, i, err);
 			memcpy(e->sha256, sum, SHA256_BYTES);
 			atomic_fetch_add(&x->params->run->bytes, e->size);
 			status = store_small(x, to, i, data, err);
@@ -227,18 +240,11 @@ static int add_block(transfer *x, transfer_file *f, uint64_t number, const unsig
 	return result;
 }
 
-static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b, bool check, gradcomp_error *err)
+static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b, gradcomp_error *err)
 {
 	const stage_chunk *p = &b->chunk;
 	stage_entry *e = &x->params->m->entries[p->first];
 	const unsigned char *sum = chunk_digest(b->message, 0), *data = chunk_bytes(b->message, p);
-	unsigned char digest[SHA256_BYTES];
-	if (check && p->holes)
-		hash_holes(x, b, digest);
-	else if (check)
-		sha256_digest(data, p->bytes, digest);
-	if (check && memcmp(digest, sum, sizeof digest))
-		return wrong(x, b, p->first, err);
 	transfer_file *f = file_of(x, to, p->first);
 	if (!f)
 		return cache_write_failed(x->params->run, e->path, err);
@@ -262,9 +268,11 @@ static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b,
 
 gradcomp_status transfer_store(transfer *x, dirwalk *to, transfer_buffer *b, bool check, gradcomp_error *err)
 {
+	if (check && !chunk_sum_check(b->message, transfer_rest(b)))
+		return wrong(x, b, damaged_entry(x, b), err);
 	if (!b->chunk.large)
-		return store_batch(x, to, b, check, err);
-	return entry_bit(x->params->wanted, b->chunk.first) ? store_block(x, to, b, check, err) : GRADCOMP_OK;
+		return store_batch(x, to, b, err);
+	return entry_bit(x->params->wanted, b->chunk.first) ? store_block(x, to, b, err) : GRADCOMP_OK;
 }
 
 void transfer_close_files(transfer *x)
@@ -278,7 +286,7 @@ void transfer_close_files(transfer *x)
 	}
 }
 
-/* ---- what comes round the ring -------------------------------------------------------- */
+/* ---- what comes from other nodes -------------------------------------------------------- */
 
 void transfer_writer(transfer *x)
 {
@@ -294,7 +302,7 @@ void transfer_writer(transfer *x)
 			break;
 		transfer_buffer *b = transfer_pop(&x->to_write);
 		pthread_mutex_unlock(&x->lock);
-		/* After a failure buffers are only released, so that the ring can finish. */
+		/* After a failure buffers are only released, so that the others can finish. */
 		if (!atomic_load(&x->stopping) && (status = transfer_store(x, &to, b, true, &error)))
 			transfer_fail(x, status, &error);
 		transfer_release(x, b);

@@ -1,5 +1,5 @@
-/* Chunks of a copy on the ring of nodes, of a node that has the secret: the head of a message and the pages it says are
- * there. Four bytes are the chunk's length, the next 48 the head; what follows stands for the pages. */
+/* Chunks of a copy between nodes, of a node that has the secret: the head of a message and the pages it says are
+ * there. Four bytes are the chunk's length, the next 64 the head; what follows stands for the pages. */
 #include "tests/fuzz/harness.h"
 
 #include "io/transfer/chunks.h"
@@ -35,6 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	stage_chunk p = {.parts = 1, .large = true, .holes = true};
 	unsigned char head[CHUNK_HEAD + SHA256_BYTES] = {0}, *message;
 	uint32_t flags;
+	uint64_t end;
 	int64_t n;
 
 	if (size < 4 + CHUNK_HEAD)
@@ -42,11 +43,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	p.bytes = 1 + get32(data) % STAGE_BLOCK;
 	p.number = 1;
 	memcpy(head, data + 4, CHUNK_HEAD);
-	if (!chunk_head_check(head, &p, &flags) || (n = chunk_packed(head, &p)) < 0) {
+	if (!chunk_head_check(head, &p, &flags, &end) || (n = chunk_packed(head, &p)) < 0) {
 		refused++;
 		return 0;
 	}
-	if ((flags & ~CHUNK_STOP) || n > p.bytes)
+	if ((flags & ~CHUNK_STOP) || end <= p.number || n > p.bytes)
 		abort();
 	/* No longer than what was received. */
 	message = malloc(sizeof head + (size_t)n);

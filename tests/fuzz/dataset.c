@@ -518,7 +518,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(ds->head, fresh, ds->mapped);
 	atomic_store(&job->transport->failed, 0);
 	must_be(!service_new(ds, &links, &err), "a service", &err);
-	service_listen(ds->service);
+	for (int i = 0; i < ds->service->npeers; i++)
+		service_open(ds->service, &ds->service->peers[i]);
 	for (uint8_t i = byte() % 8; i; i--) {
 		sample_owner at;
 

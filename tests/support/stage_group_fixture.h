@@ -7,7 +7,7 @@
 #include "tests/support/thread_ranks.h"
 #include "tests/support/stage_fixture.h"
 
-#define NODES_MAX 6
+#define NODES_MAX 256
 
 typedef struct outcome {
 	gradcomp_status status;
@@ -62,10 +62,12 @@ static void group_body(gradcomp_job *job, int rank, process_board *b, void *room
 /* Stages on P nodes; what came of it is in group_out. False when a rank died. */
 static int group_stage(int P)
 {
-	static const int nodes[NODES_MAX] = {0, 1, 2, 3, 4, 5};
+	static int nodes[NODES_MAX];
 	static const char *settings[] = {NULL, "transport.timeout=10", "gradcomp.log=error", NULL};
 	int well = 1;
 	settings[0] = plugin_path_setting();
+	for (int r = 0; r < NODES_MAX; r++)
+		nodes[r] = r;
 	if (group_own_nodes)
 		processes_on(nodes);
 	process_board *board = run_processes(P, settings, group_body, sizeof(outcome));
@@ -107,7 +109,7 @@ static int group_whole(int P)
 
 static void group_clear(void)
 {
-	must(system("chmod -R u+w cache? 2>/dev/null; rm -rf cache?; mkdir cache0 cache1 cache2 cache3 cache4 cache5"),
+	must(system("chmod -R u+w cache[0-9]* 2>/dev/null; rm -rf cache[0-9]*; mkdir cache0 cache1 cache2 cache3 cache4 cache5"),
 	     "caches");
 }
 

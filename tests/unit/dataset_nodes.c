@@ -3,6 +3,9 @@
  * those that the ranks' endpoint records name. */
 #include "tests/support/dataset_fixture.h"
 
+#include "io/dataset/dataset_internal.h"
+
+#include <dirent.h>
 #include <errno.h>
 
 typedef struct shape {
@@ -199,10 +202,109 @@ static void other_shape(const shape *s, process_body *body, const char *who)
 	end_processes(b);
 }
 
-int main(void)
+/* ---- connections ---- */
+
+typedef struct connections {
+	dataset_result v;
+	int created, one, all; /* descriptors more than before */
+	long kib[3];           /* resident, at these times */
+} connections;
+
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+/* When all ranks have come here, and what closes on its own has. */
+static int more_descriptors(gradcomp_job *job, int before, int want, long *kib)
+{
+	gradcomp_error err;
+	FILE *f;
+	long pages = 0;
+	int n = 0;
+	gradcomp_barrier(gradcomp_job_world(job), &err);
+	for (int tries = 0; (n = descriptors() - before) != want && want >= 0 && tries < 500; tries++)
+		usleep(10000);
+	f = fopen("/proc/self/statm", "r");
+	if (!f || fscanf(f, "%*d %ld", &pages) != 1)
+		pages = 0;
+	if (f)
+		fclose(f);
+	*kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
+	gradcomp_barrier(gradcomp_job_world(job), &err);
+	return n;
+}
+
+/* Each rank wants a sample of the next one, and then of all. */
+static void connect_ranks(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	connections *c = room;
+	gradcomp_error err;
+	gradcomp_barrier(gradcomp_job_world(job), &err);
+	int before = descriptors();
+	gradcomp_dataset *ds = begin(job, &c->v);
+	if (!ds)
+		return;
+	/* The wake-up of the service and of its channel, the memory, and what the consistency checks use. */
+	c->created = more_descriptors(job, before, -1, &c->kib[0]);
+	before += c->created;
+	for (int all = 0; all < 2; all++) {
+		for (int next = 1; next < (all ? b->P : 2); next++)
+			for (uint64_t i = 0; i < samples_count; i++) {
+				sample_owner at;
+				owner_of(ds, i, &at);
+				if (at.rank != (rank + next) % b->P)
+					continue;
+				c->v.wrong |= pick(ds, i, &c->v.error) << 1;
+				break;
+			}
+		*(all ? &c->all : &c->one) = more_descriptors(job, before, all ? b->P - 1 : 2, &c->kib[all + 1]);
+	}
+	end(ds, &c->v);
+}
+
+static void connect_on_need(int P)
+{
+	static int node[256];
+	int most[3] = {0}, well = 1;
+	long kib[3] = {0};
+	for (int r = 0; r < P; r++)
+		node[r] = r;
+	processes_on(node);
+	samples_forget();
+	samples_count = 20 * (uint64_t)P < SAMPLES_MOST ? 20 * (uint64_t)P : SAMPLES_MOST;
+	extra = (gradcomp_dataset_options){0};
+	process_board *b = run_processes(P, settings, connect_ranks, sizeof(connections));
+	ok(all_well(b), "%d nodes of 1: each rank has a sample of the next one, then of all", P);
+	for (int r = 0; r < P; r++) {
+		const connections *c = process_room(b, r);
+		const int n[] = {c->created, c->one, c->all};
+		well &= c->one == 2 && c->all == P - 1;
+		for (int i = 0; i < 3; i++) {
+			most[i] = n[i] > most[i] ? n[i] : most[i];
+			kib[i] = c->kib[i] > kib[i] ? c->kib[i] : kib[i];
+		}
+	}
+	ok(well && most[0] < 12, "descriptors at first %d, with one sample %d more, with one of all %d (%ld, %ld, %ld KiB resident)", most[0],
+	   most[1], most[2], kib[0], kib[1], kib[2]);
+	end_processes(b);
+}
+
+int main(int argc, char **argv)
 {
 	settings[0] = plugin_path_setting();
 	samples_begin();
+	if (argc > 1) { /* nodes: connections and memory of as many */
+		connect_on_need(atoi(argv[1]));
+		return done_testing();
+	}
+	connect_on_need(16);
 	for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
 		order_shape(&shapes[k]);
 		other_shape(&shapes[k], by_others, "ranks");

@@ -192,6 +192,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	if (rank) {
 		const gradcomp_links *links = channel_links(ds->channel);
 		service_stop(ds);
+		service_open(ds->service, &ds->service->peers[0]);
 		atomic_store(&all_samples->step, 1);
 		l.h.index = sample_of(ds, l.h.index);
 		l.items[0].index = sample_of(ds, l.items[0].index);

@@ -131,35 +131,45 @@ static void holes(void)
 		stage_chunk p = {.parts = 1, .large = true, .holes = true, .number = 7,
 		                 .bytes = trial % 3 ? STAGE_BLOCK : 1 + (uint32_t)rand() % STAGE_BLOCK};
 		uint32_t flags, sum = 0, kept = 0;
+		uint64_t end;
 		memset(want, 0, STAGE_BLOCK);
 		for (uint32_t i = 0; i < p.bytes; i += CHUNK_PAGE)
 			if (trial && rand() % trial % 2)
 				want[i + (uint32_t)rand() % (p.bytes - i < CHUNK_PAGE ? p.bytes - i : CHUNK_PAGE)] = 1;
 		for (uint32_t i = 0; i < p.bytes; i += CHUNK_PAGE)
 			kept += memchr(want + i, 1, p.bytes - i < CHUNK_PAGE ? p.bytes - i : CHUNK_PAGE) != NULL;
-		chunk_head(message, &p, 0);
+		chunk_head(message, &p, 0, 8);
 		memcpy(chunk_bytes(message, &p), want, p.bytes);
 		uint32_t packed = chunk_pack(message, &p);
 		memset(rebuilt, 0xff, STAGE_BLOCK);
 		well &= chunk_packed(message, &p) == packed && packed <= kept * CHUNK_PAGE;
 		well &= !chunk_runs(message, &p, rebuild, &sum) && sum == p.bytes && !memcmp(want, rebuilt, p.bytes);
-		well &= chunk_head_check(message, &p, &flags) && !flags;
+		chunk_head_end(message, 9);
+		chunk_sum(message, SHA256_BYTES + packed);
+		well &= chunk_sum_check(message, SHA256_BYTES + packed);
+		message[CHUNK_HEAD + SHA256_BYTES + packed / 2] ^= 4;
+		well &= !packed || !chunk_sum_check(message, SHA256_BYTES + packed);
+		well &= chunk_head_check(message, &p, &flags, &end) && !flags && end == 9;
 	}
 	ok(well, "blocks with holes are packed and come out again, with the pages that are not zero");
 	stage_chunk small = {.parts = 1, .large = true, .holes = true, .bytes = 5000}, other = {.number = 1};
 	uint32_t flags;
-	chunk_head(message, &small, CHUNK_STOP);
-	ok(chunk_head_check(message, &small, &flags) && flags == CHUNK_STOP, "a node that stops");
-	ok(!chunk_head_check(message, &other, &flags), "the head of another piece");
-	message[16] = 3;
+	uint64_t end;
+	chunk_head(message, &small, CHUNK_STOP, 1);
+	ok(chunk_head_check(message, &small, &flags, &end) && flags == CHUNK_STOP, "a node that stops");
+	ok(!chunk_head_check(message, &other, &flags, &end), "the head of another piece");
+	chunk_head_end(message, 0);
+	ok(!chunk_head_check(message, &small, &flags, &end), "an end that is before the piece");
+	chunk_head_end(message, 1);
+	message[32] = 3;
 	is_int(chunk_packed(message, &small), 5000, "two pages, of which the last is short");
-	message[16] = 4;
+	message[32] = 4;
 	is_int(chunk_packed(message, &small), -1, "a page behind the end");
-	message[16] = 0;
-	message[47] = 0x80;
+	message[32] = 0;
+	message[63] = 0x80;
 	is_int(chunk_packed(message, &small), -1, "and the very last one");
 	message[5] = 1;
-	ok(!chunk_head_check(message, &small, &flags), "flags that nobody knows");
+	ok(!chunk_head_check(message, &small, &flags, &end), "flags that nobody knows");
 	free(message);
 	free(want);
 	free(rebuilt);

@@ -129,7 +129,7 @@ static const char *accept_hello(void *ctx, const pending_conn *p)
 		return why;
 	if (h.nranks != (uint32_t)t->nranks || h.to != (uint32_t)t->rank)
 		return "it wants another rank or job";
-	if ((h.kind == HELLO_SHM) != p->local && h.kind != HELLO_CONTROL)
+	if ((h.kind == HELLO_SHM) != p->local && h.kind != HELLO_CONTROL && h.kind != HELLO_CALL)
 		return "its HELLO is malformed";
 	if (!record_crypto_fits(p->local ? FRAMES_NONE : t->o.frames, h.frames))
 		return "it has another security.frames, or a cipher that this CPU does not have";
@@ -155,6 +155,14 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
 	if (pending_welcome(p))
 		return "it does not read";
+	if (h.kind == HELLO_CALL) {
+		if (channel_enqueue(t, &h, -1, -1))
+			return "too many connections wait in the backlog";
+		/* Its connection has no other use. */
+		close(p->fd);
+		p->fd = -1;
+		return NULL;
+	}
 	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_enqueue(t, &h, p->fd, p->passed))
 		return "it is connected already, or too many connections wait in the backlog";
 	p->fd = p->passed = -1;

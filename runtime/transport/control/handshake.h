@@ -21,7 +21,8 @@
 /* The fourth byte of every HELLO. */
 #define HELLO_VERSION '2'
 
-typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3 } hello_kind;
+/* CALL: the higher rank is to connect on this channel. Only this one goes to a higher rank. */
+typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3, HELLO_CALL = 4 } hello_kind;
 
 typedef struct hello {
 	uint64_t channel;

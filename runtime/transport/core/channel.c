@@ -317,6 +317,40 @@ gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradc
 	return st ? st : channel_wait(c, &req, err);
 }
 
+void channel_on_demand(channel *c)
+{
+	c->on_demand = true;
+}
+
+int channel_caller(channel *c)
+{
+	transport *t = c->t;
+	unsigned inbound = atomic_load_explicit(&c->inbound, memory_order_acquire);
+	int peer = -1;
+
+	if (inbound == c->heard)
+		return -1;
+	pthread_mutex_lock(&t->lock);
+	for (backlog_conn **at = &t->backlog, *p; peer < 0 && (p = *at);) {
+		bool call = p->h.kind == HELLO_CALL;
+
+		for (int i = 0; p->h.channel == c->id && peer < 0 && i < c->n; i++)
+			if (c->ranks[i] == (int)p->h.from && (call || !c->links[i]))
+				peer = i;
+		if (peer < 0 || !call) {
+			at = &p->next;
+			continue;
+		}
+		*at = p->next;
+		t->nbacklog--;
+		free(p);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (peer < 0)
+		c->heard = inbound;
+	return peer;
+}
+
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 {
 	const channel *c = ctx;

@@ -85,7 +85,20 @@ static void link_ready(peer_link *l)
 static const char *const link_name[] = {[HELLO_TCP] = "tcp", [HELLO_SHM] = "shm", [HELLO_VERBS] = "verbs"};
 static const hello_kind link_hello[] = {[KIND_SHM] = HELLO_SHM, [KIND_TCP] = HELLO_TCP, [KIND_VERBS] = HELLO_VERBS};
 
-/* The higher rank connects, the lower one accepts. */
+/* The higher rank connects, the lower one accepts; on demand it asks for that. */
+static void link_call(peer_link *l)
+{
+	hello h = {.kind = HELLO_CALL, .to = (uint32_t)l->world, .channel = l->c->id, .streams = 1, .chunk = CHUNK_MIN};
+	gradcomp_error err;
+	int fd = -1;
+
+	l->called = true;
+	if (connect_peer(l->c->t, &h, -1, clock_now() + l->c->t->o.timeout, &fd, &err))
+		link_fail(l, err.status, "%s", err.text);
+	else
+		close(fd);
+}
+
 void link_connect(peer_link *l)
 {
 	transport *t = l->c->t;
@@ -95,6 +108,8 @@ void link_connect(peer_link *l)
 
 	if (t->rank < l->world) {
 		link_adopt(l);
+		if (l->c->on_demand && !l->ops && !l->nfd && !l->called)
+			link_call(l);
 		return;
 	}
 	l->h = (hello){.kind = link_hello[l->kind],
@@ -130,7 +145,7 @@ void link_adopt(peer_link *l)
 
 	pthread_mutex_lock(&t->lock);
 	for (backlog_conn **at = &t->backlog, *p; (p = *at);) {
-		if (p->h.channel != l->c->id || p->h.from != (uint32_t)l->world) {
+		if (p->h.channel != l->c->id || p->h.from != (uint32_t)l->world || p->h.kind == HELLO_CALL) {
 			at = &p->next;
 			continue;
 		}

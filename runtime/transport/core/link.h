@@ -62,6 +62,7 @@ struct peer_link {
 	bool active;
 	bool bulk;       /* amid a long message: spinning does not pay */
 	bool goodbye;    /* the peer has closed in good order */
+	bool called;     /* the peer has been asked to connect */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
@@ -89,6 +90,8 @@ struct channel {
 	double spin, idle;
 	double last_peer_check; /* when the hosts of silent peers were last checked */
 	bool revoked;
+	bool on_demand;
+	unsigned heard; /* of `inbound`: when the callers were last looked for */
 	gradcomp_links api;
 };
 

@@ -123,6 +123,13 @@ uint64_t channel_sent(const channel *c);
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
 bool channel_done(const gradcomp_request *req);
 
+/* For a channel whose ranks post nothing before one needs the other: a lower rank that needs a higher one asks it to
+ * connect. All ranks of the channel say so before they use it. */
+void channel_on_demand(channel *c);
+/* A rank of the channel that has connected to this one, or asks for a connection, and for which nothing may be posted
+ * yet; -1: there is none. To be called again until then, after every pause. The caller posts a receive. */
+int channel_caller(channel *c);
+
 typedef struct transport_counts {
 	const char *transport;
 	uint64_t pairs, sent, received;
