@@ -129,11 +129,11 @@ static const char *usual(const config *c, const char *text, bool device)
 	               : config_str(c, "gradcomp.device_collective");
 }
 
-static gradcomp_status check_on_device(spec_table *t, const plugin *p, gradcomp_error *err)
+static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t needs, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = p->collective;
 	const char *why = c->unusable ? c->unusable() : NULL;
-	search s = {.traits = GRADCOMP_TRAIT_CUDA};
+	search s = {.needs = needs, .traits = GRADCOMP_TRAIT_CUDA};
 
 	if (why)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -181,7 +181,7 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 		return st;
 	out->collective = p->collective;
 	out->collective_plugin = p;
-	return out->device ? check_on_device(t, p, err) : GRADCOMP_OK;
+	return out->device ? check_on_device(t, p, s.needs, err) : GRADCOMP_OK;
 }
 
 gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
