@@ -116,7 +116,7 @@ static gradcomp_status gather(const blocks *b, const gradcomp_codec *codec, uint
 		const hier_part *p = hier_part_at(h, i);
 		char *shard = b->buf + hier_begin(h, b->total, p->shard) * b->size;
 		const uint64_t *counts = by_node(b, p->shard);
-		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec, counter, NULL, err)
+		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec, hier_counter(h, counter, i), NULL, err)
 		           : ring_allgather(p->outer, shard, counts, err);
 	}
 	return st ? st : hier_hand_out(h, b->buf, b->total, b->size, err);
@@ -215,7 +215,7 @@ gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint
 		const hier_part *p = hier_part_at(h, i);
 		uint64_t begin = hier_begin(h, b.total, p->shard);
 		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin, by_node(&b, p->shard), scale, codec,
-		                               counter, residual ? (float *)(void *)lost.buf + begin : NULL, err);
+		                               hier_counter(h, counter, i), residual ? (float *)(void *)lost.buf + begin : NULL, err);
 	}
 	if (!st)
 		st = to_owners(&b, err);
