@@ -40,8 +40,8 @@ static void specs(void)
 	checked("block:start_step=10", NULL, GRADCOMP_ERR_UNSUPPORTED, "leave start_step out");
 	checked("block:bits=3", NULL, GRADCOMP_ERR_INVALID, "bits");
 	checked("nothing_such", NULL, GRADCOMP_ERR_NOTFOUND, "nothing_such");
-	checked("block", "hier", GRADCOMP_ERR_UNSUPPORTED,
-	        "collective 'hier' serves no coded reduce-scatter, which a coder of 'block' needs; collectives "
+	checked("block", "rhd", GRADCOMP_ERR_UNSUPPORTED,
+	        "collective 'rhd' serves no coded reduce-scatter, which a coder of 'block' needs; collectives "
 	        "that do: auto, direct, ");
 	checked("block", "tree", GRADCOMP_ERR_UNSUPPORTED, "collectives that do: ");
 }
