@@ -69,8 +69,8 @@
  * call, comes after the call. Buffers are the coder's until then. A coder keeps about six calls ahead of
  * the device. So a failure of the device, damage that peers sent (the result is NaN) and the
  * failure of a rank in a call that has ended show in a later call, and times, `nonfinite` and lines in
- * the log come some calls late. Collectives that take CUDA memory are served (nccl), and compressors that
- * code there (block) and none. A stream that is being captured into a graph is refused.
+ * the log come some calls late. Collectives that take CUDA memory are served (nccl, hier), and compressors that
+ * code there (block, fp8, natural) and none. A stream that is being captured into a graph is refused.
  *
  * Threads. start, test, wait and the blocking calls may come from any thread; what order calls
  * have is what order they are started in, so that threads that share a coder must settle it
