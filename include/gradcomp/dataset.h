@@ -53,7 +53,7 @@
  *
  * Threads: all calls but create() and free() may come from any thread, next() from
  * one at a time. Failures: as gradcomp.h says; a rank that dies fails all calls that
- * wait for it, with its name. */
+ * wait for it, with its name, but for what is said of lost ranks above. */
 #ifndef GRADCOMP_DATASET_H
 #define GRADCOMP_DATASET_H
 
