@@ -378,7 +378,8 @@ void progress_at(progress_client *c, double at)
 	bool looks = at <= 0, sleeps = false;
 
 	pthread_mutex_lock(&p->lock);
-	c->at = at;
+	if (at <= 0 || c->at <= 0 || at < c->at)
+		c->at = at;
 	for (const thread *t = p->threads; t && !looks; t = t->next) {
 		sleeps |= t->state == SLEEPS;
 		looks = t->state == SLEEPS && t->until <= at;

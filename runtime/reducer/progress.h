@@ -61,8 +61,8 @@ void progress_wake(progress_client *c, progress_kind kind);
 void progress_next(progress_client *c, progress_kind kind);
 /* Another client has such work: a turn that goes on keeps it waiting. */
 bool progress_contended(const progress_client *c, progress_kind kind);
-/* A turn of exchange at time `at`, though nobody wakes it; 0: not. The last call counts, and a turn
- * that time has begun has used it up. */
+/* A turn of exchange at time `at`, though nobody wakes it; 0: not. Of several calls the earliest time counts. The
+ * next turn of exchange uses it up. */
 void progress_at(progress_client *c, double at);
 
 #endif

@@ -259,7 +259,7 @@ static void connect_ranks(gradcomp_job *job, int rank, process_board *b, void *r
 			for (uint64_t i = 0; i < samples_count; i++) {
 				sample_owner at;
 				owner_of(ds, i, &at);
-				if (at.rank != (rank + next) % b->P)
+				if (at.node != (rank + next) % b->P) /* a node has one rank */
 					continue;
 				c->v.wrong |= pick(ds, i, &c->v.error) << 1;
 				break;

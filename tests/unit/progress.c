@@ -175,6 +175,9 @@ static void by_the_clock(gradcomp_job *job)
 	progress_at(&h.client, 0);
 	nap(0.1);
 	ok(atomic_load(&h.turns[PROGRESS_EXCHANGE]) == 1, "not when it was taken back");
+	progress_at(&h.client, clock_now() + 0.05);
+	progress_at(&h.client, clock_now() + 1000);
+	ok(comes_to(&h.turns[PROGRESS_EXCHANGE], 2, 10), "at the earlier of two times");
 	progress_leave(&h.client, job);
 }
 
