@@ -19,7 +19,7 @@ typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
 	const char *name, *value; /* of the environment */
-	enum { DIES, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
+	enum { DIES, DIES_BEHIND, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
 	int status;                                                 /* 0: it works */
 	const char *says;                                           /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
@@ -30,6 +30,28 @@ static void leave(outcome *out, gradcomp_status st, const gradcomp_error *err)
 {
 	out->status = st;
 	snprintf(out->text, sizeof out->text, "%s", st ? err->text : "");
+}
+
+/* All of a step, which the device does not come to the end of, and one gradient of the next. Who waits for the
+ * device now gives no more, so what is there is looked after without it. */
+static gradcomp_status go_ahead(const gradcomp_job *job, gpu_model *m, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (int t = 0; !st && t < N_TENSORS; t++)
+		st = gradcomp_reducer_ready(m->red, (uint32_t)t, m->grad[t], err);
+	if (!st)
+		st = gradcomp_reducer_wait(m->red, err);
+	/* Its threads have come to rest. */
+	usleep(30000);
+	if (!st)
+		st = gradcomp_reducer_ready(m->red, 0, m->grad[0], err);
+	if (st)
+		return st;
+	cudaStreamSynchronize(m->queue);
+	double since = process_clock();
+	while (!gradcomp_job_check(job, NULL) && process_clock() - since < 10)
+		usleep(1000);
+	return gradcomp_reducer_ready(m->red, 1, m->grad[1], err);
 }
 
 static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
@@ -52,7 +74,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		/* What ends the second of two steps' work is the next call's error. */
 		if (s != 3)
 			since = process_clock();
-		if (s == 2 && rank == 1 && f->does == DIES) {
+		if (s == 2 && rank == 1 && (f->does == DIES || f->does == DIES_BEHIND)) {
 			usleep(1000 * DIES_AFTER_MS); /* the others wait for it by now */
 			raise(SIGKILL);
 		}
@@ -68,6 +90,10 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 			gradcomp_reducer_ready(m.red, 0, m.grad[0], &err);
 			gpu_model_close(&m);
 			return;
+		}
+		if (s == 2 && f->does == DIES_BEHIND) {
+			st = go_ahead(job, &m, &err);
+			break;
 		}
 		st = gpu_step(&m, rank, s, 0, &err);
 	}
@@ -464,7 +490,7 @@ static void try(const fault *f, const char *const *settings)
 	if (f->name)
 		unsetenv(f->name);
 	for (int r = 0; r < 3; r++) {
-		if (r == 1 && (f->does == DIES || f->does == DIES_EARLY || f->does == DIES_DIVIDING)) {
+		if (r == 1 && f->does <= DIES_DIVIDING) {
 			wrong |= o[r].failed != -SIGKILL;
 			continue;
 		}
@@ -491,6 +517,8 @@ int main(void)
 		{.what = "and NCCL does not notice", .compressor = "none", .collective = "nccl", .name = "FAKE_NCCL_SILENT",
 		 .value = "1", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to reduce",
 		 .within = 6},
+		{.what = "a rank is killed, and others have begun the step after", .compressor = "none", .collective = "nccl",
+		 .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_BEHIND, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .within = 6},
 		{.what = "a rank is killed while payloads are gathered", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to gather", .within = 6},
 		{.what = "a rank is killed while codes are exchanged", .compressor = "block", .collective = "nccl", .does = DIES,
