@@ -214,12 +214,14 @@ static uint32_t next_on_gpu(reducer *r)
 	return first;
 }
 
-/* With the lock held. Tasks that compute, and replanning rounds, are inside of the compressor. */
-static void enter_compressor(reducer *r)
+/* With the lock held, dropped while it waits. Tasks that compute, and replanning rounds, are inside of the
+ * compressor. Not when the reducer has failed meanwhile: whoever has heard of it counts on nothing running. */
+static bool enter_compressor(reducer *r)
 {
-	while (r->holders)
+	while (r->holders && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
-	r->inside++;
+	r->inside += !r->failed;
+	return !r->failed;
 }
 
 static void leave_compressor(reducer *r)
@@ -260,8 +262,8 @@ static int run_next(reducer *r, bucket *b)
 	const task *t = &b->tasks[b->next++];
 	int computes = !task_exchanges(t->kind);
 	gradcomp_error err = {0};
-	if (computes)
-		enter_compressor(r);
+	if (computes && !enter_compressor(r))
+		return 0;
 	gradcomp_status st = t->kind == TASK_BEGIN && r->eng.gpu ? gpu_learn_place(r, &err) : GRADCOMP_OK;
 	double start = clock_now(), end;
 	uint64_t sent = timeline_sent(r);
@@ -348,7 +350,8 @@ static void replan_sync(reducer *r)
 {
 	gradcomp_error err = {0};
 	double start = clock_now();
-	enter_compressor(r);
+	if (!enter_compressor(r))
+		return;
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = gpu_drain(&r->eng, &err);
