@@ -100,7 +100,7 @@ static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *r
 	if (!eng->verify || (rd->pattern != GRADCOMP_CODED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE)))
 		return GRADCOMP_OK;
 	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
-	b->bad = bad != 0;
+	b->bad = bad == BAD_SUM ? BAD_SUM : bad != 0;
 	return st;
 }
 
