@@ -34,7 +34,8 @@ struct tuner_gpu {
 	void *start, *stop;      /* timers of what is timed here */
 	/* What is carried over. */
 	float **carried; /* by the caller's tensor: on the device, while its step is under way */
-	float *cast;     /* of 16-bit gradients */
+	pthread_mutex_t cast_lock; /* of what follows: the program gives gradients while others that have waited are passed on */
+	float *cast;               /* of 16-bit gradients, one after another on the caller's stream */
 	pthread_mutex_t lock; /* of what follows: several reducers' callbacks */
 	char *pinned;
 	size_t room;
@@ -91,6 +92,7 @@ gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, grad
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	pthread_mutex_init(&g->lock, NULL);
+	pthread_mutex_init(&g->cast_lock, NULL);
 	g->producer = o->queue;
 	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
 	gradcomp_status st = device_memory_check(&g->memory, err);
@@ -170,6 +172,7 @@ void tuner_gpu_close(tuner *c)
 	free(g->made);
 	free(g->carried);
 	pthread_mutex_destroy(&g->lock);
+	pthread_mutex_destroy(&g->cast_lock);
 	free(g);
 	c->gpu = NULL;
 }
@@ -350,6 +353,7 @@ gradcomp_status tuner_gpu_carry(tuner *c, uint32_t i, void *gradient, gradcomp_e
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	const gradcomp_operators *ops = g->bench.ops;
 	const size_t width = gradcomp_dtype_bytes(t->dtype);
+	pthread_mutex_lock(&g->cast_lock);
 	gradcomp_status st = bring(c, i, t->numel, err);
 	if (!st && t->dtype == GRADCOMP_F32)
 		ops->add(g->producer, gradient, g->carried[i], t->numel);
@@ -361,6 +365,7 @@ gradcomp_status tuner_gpu_carry(tuner *c, uint32_t i, void *gradient, gradcomp_e
 		if (!st)
 			st = ops->cast_from_f32(g->producer, numbers, g->cast, len, t->dtype, 0);
 	}
+	pthread_mutex_unlock(&g->cast_lock);
 	return st ? st : launched(g, err);
 }
 
