@@ -21,11 +21,13 @@ static gradcomp_status failure(tuner *c, gradcomp_error *err)
 	                 : transport_failure(c->job->transport, err);
 }
 
+/* With the lock held. What has failed here alone, as memory of a device may, others wait for: they are told. */
 static void set_failure(tuner *c, gradcomp_status status, const char *text)
 {
 	if (!c->failed) {
 		c->failed = status;
 		error_set(&c->failure, status, "%s", text);
+		job_fail(c->job, status, text);
 	}
 	pthread_cond_broadcast(&c->changed);
 }
