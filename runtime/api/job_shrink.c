@@ -23,6 +23,8 @@ static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
 	if (!transport_failure(job->transport, NULL))
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: nothing has failed");
+	if (others < 0) /* of reducers that a shrink has taken down */
+		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: it has failed before, and the job has ended");
 	if (others)
 		return error_set(err, GRADCOMP_ERR_STATE,
 		                 "gradcomp_job_shrink: %d groups, links, coders or the like have not been freed, which are of the ranks "
