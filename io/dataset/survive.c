@@ -96,8 +96,10 @@ gradcomp_status dataset_attach(job_object *o, gradcomp_error *err)
 
 	if (!st)
 		st = group_channel(ds->group, &ds->channel, err);
-	if (!st)
+	if (!st) {
+		channel_on_demand(ds->channel);
 		st = reached(ds, &place, err);
+	}
 	if (!st) {
 		atomic_store(&ds->area->division, division_of(ds->rank, ds->nranks));
 		prefetch_divide(ds->prefetcher, place);

@@ -205,7 +205,9 @@ static void node_lost(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	dataset_result *v = room;
 	gradcomp_dataset *ds = begin(job, v);
+	gradcomp_value_view held = {.struct_size = sizeof held};
 	gradcomp_status st = GRADCOMP_OK;
+	permutation order;
 	if (!ds)
 		return;
 	v->wrong |= samples_epoch(ds, 0, 0, &v->error) << 1;
@@ -217,6 +219,15 @@ static void node_lost(gradcomp_job *job, int rank, process_board *b, void *room)
 	while (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &v->error);
 	v->wrong |= (gradcomp_job_shrink(job, NULL, &v->error) != 0) << 2;
+	/* The lowest rank needs the highest one, which needs nobody. */
+	permutation_init(&order, 11, 0, samples_count, 1);
+	if (rank == 0) {
+		uint64_t theirs = permutation_at(&order, 3);
+		v->wrong |= (gradcomp_dataset_get(ds, theirs, &held, &v->error) || !sample_right(&held, theirs)) << 6;
+		v->wrong |= (held.source != GRADCOMP_VALUE_REMOTE) << 7;
+		gradcomp_dataset_release(ds, &held);
+	}
+	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 8;
 	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 3;
 	v->wrong |= samples_epoch(ds, 2, 0, &v->error) << 4;
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 5;
