@@ -326,6 +326,58 @@ static void told(board *b, transport *t, int rank)
 	channel_close(c);
 }
 
+/* Rank 0 sends to rank 2, of which it has only received for longer than the time limit, and then to rank 1, whose
+ * connection has been idle for that long before rank 0 took it up. Neither has acknowledged what it gets when rank 0 looks. */
+static void seldom(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	double until = board_now() + b->options.timeout + 0.5;
+	gradcomp_status st = GRADCOMP_OK;
+	char x = 0, last = 0;
+
+	if (rank == 1) {
+		st = channel_put(c, 0, &x, 1, &b->error[1]);
+	} else {
+		while (!st && !last) {
+			last = board_now() > until;
+			st = rank ? channel_put(c, 0, &last, 1, &b->error[2]) : channel_get(c, 2, &last, 1, &b->error[0]);
+			usleep(rank ? 20000 : 0);
+		}
+	}
+	for (int r = 2; !rank && r && !st; r--) {
+		gradcomp_request rq;
+
+		usleep(1100000); /* it looks each second */
+		if (r == 1)
+			st = channel_get(c, 1, &x, 1, &b->error[0]);
+		if (!st)
+			st = l->send(l->ctx, r, &x, 1, &rq, &b->error[0]);
+		if (!st)
+			st = channel_get(c, r, &x, 1, &b->error[0]);
+	}
+	if (rank && !st)
+		st = channel_get(c, 0, &x, 1, &b->error[rank]);
+	usleep(rank ? 100000 : 0);
+	if (rank && !st)
+		st = channel_put(c, 0, &x, 1, &b->error[rank]);
+	b->status[rank] = st;
+	channel_close(c);
+}
+
+static void answering(void)
+{
+	board *b = board_new(3);
+
+	b->options.allow = "tcp";
+	b->options.timeout = 3 * pace();
+	b->body = seldom;
+	board_fork(b);
+	board_join(b);
+	ok(board_well(b) && !b->status[0], "hosts that answer are not given up, whatever came from them before: %s", b->error[0].text);
+	board_free(b);
+}
+
 static void nothing(board *b, transport *t, int rank)
 {
 	(void)b;
@@ -378,6 +430,7 @@ int main(void)
 	}
 	suspended();
 	absent();
+	answering();
 
 	b = board_new(2);
 	b->options.wait_timeout = 2;

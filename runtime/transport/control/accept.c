@@ -2,6 +2,7 @@
  * connect.c is the other side. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
+#include "transport/tcp/keepalive.h"
 
 #include "base/error.h"
 
@@ -163,6 +164,9 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 		p->fd = -1;
 		return NULL;
 	}
+	/* It may wait long for its channel. */
+	if (h.kind == HELLO_TCP || h.kind == HELLO_VERBS)
+		keepalive_start(p->fd, t->o.timeout);
 	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_enqueue(t, &h, p->fd, p->passed))
 		return "it is connected already, or too many connections wait in the backlog";
 	p->fd = p->passed = -1;

@@ -50,8 +50,6 @@ static void link_drop_fds(peer_link *l)
 void link_begin(peer_link *l)
 {
 	atomic_fetch_add_explicit(&l->c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
-	for (int i = 0; l->kind == KIND_TCP && i < l->nfd; i++)
-		keepalive_start(l->fd[i], l->c->t->o.timeout);
 	for (request *r = l->send.head; r; r = r->next)
 		l->ops->posted(l, r);
 	for (request *r = l->recv.head; r; r = r->next)
@@ -133,6 +131,8 @@ void link_connect(peer_link *l)
 			return;
 		}
 		l->nfd++;
+		if (l->kind != KIND_SHM)
+			keepalive_start(l->fd[i], t->o.timeout);
 		l->crypto[i] = l->h.frames ? record_crypto_new(t->secret, &l->h, 1) : NULL;
 	}
 	link_ready(l);

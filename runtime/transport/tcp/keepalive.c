@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -25,12 +26,15 @@ bool keepalive_lost(int fd, double timeout)
 {
 	struct tcp_info info;
 	socklen_t bytes = sizeof info;
+	uint32_t heard; /* ms ago */
 
 	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || info.tcpi_state != TCP_ESTABLISHED)
 		return false;
 	/* Bytes are unacknowledged, or probes (of an idle connection or of a closed
-	 * window). Any answer to either shows that the host lives. */
+	 * window). Any answer to either shows that the host lives; so does data, and while that comes
+	 * the kernel does not probe, and need not look at acknowledgements. */
+	heard = info.tcpi_last_ack_recv < info.tcpi_last_data_recv ? info.tcpi_last_ack_recv : info.tcpi_last_data_recv;
 	return (info.tcpi_unacked || info.tcpi_probes >= PROBES_LOST) &&
-	       info.tcpi_last_ack_recv > 1e3 * (timeout > KEEPALIVE_MIN_SECONDS ? timeout : KEEPALIVE_MIN_SECONDS);
+	       heard > 1e3 * (timeout > KEEPALIVE_MIN_SECONDS ? timeout : KEEPALIVE_MIN_SECONDS);
 }

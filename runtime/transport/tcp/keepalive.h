@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* From now on the kernel probes when the connection is idle. */
+/* From now on the kernel probes when the connection is idle. To be called when it has been made, even if it then waits
+ * to be used: else keepalive_lost() may find a long silence in which nothing was asked. */
 void keepalive_start(int fd, double timeout);
 /* True: the other host has not answered for `timeout` seconds (3 at least) though it was
  * probed or sent something. */
