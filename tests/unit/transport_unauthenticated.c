@@ -3,11 +3,13 @@
 #include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
 
-#include "transport/control/handshake.h"
+#include "transport/control/listener.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -343,8 +345,112 @@ static void other_secret(void)
 	board_free(other);
 }
 
+/* ---- ranks that all come at once ---- */
+
+enum { CROWD = 300, CROWD_TURNS = 100 };
+static unsigned char crowd_secret[32];
+
+typedef struct comer {
+	int fd;
+	bool asked, proved, in;
+	unsigned have;
+	unsigned char hello[HELLO_BYTES], got[CHALLENGE_BYTES];
+} comer;
+
+static const char *any_hello(void *ctx, const pending_conn *p)
+{
+	(void)ctx;
+	(void)p;
+	return NULL;
+}
+
+static void crowd_proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
+{
+	(void)ctx;
+	handshake_mac(crowd_secret, role, p->hello, p->nonce, mac);
+}
+
+static const char *welcome(void *ctx, pending_conn *p)
+{
+	(void)ctx;
+	if (pending_welcome(p))
+		return "it does not read";
+	close(p->fd);
+	p->fd = -1;
+	return NULL;
+}
+
+/* What a rank does that gets the processor once a turn; when it is turned away it comes again. */
+static void come(comer *c, int port)
+{
+	unsigned want = c->proved ? WELCOME_BYTES : CHALLENGE_BYTES;
+	unsigned char mac[SHA256_BYTES];
+	ssize_t n;
+
+	if (c->fd < 0) {
+		c->fd = dial(port);
+		c->asked = c->proved = false;
+		c->have = 0;
+	} else if (!c->asked) {
+		send(c->fd, c->hello, HELLO_BYTES, MSG_NOSIGNAL);
+		c->asked = true;
+	} else {
+		n = recv(c->fd, c->got + c->have, want - c->have, MSG_DONTWAIT);
+		if (!n || (n < 0 && errno != EAGAIN)) {
+			close(c->fd);
+			c->fd = -1;
+			return;
+		}
+		c->have += n > 0 ? (unsigned)n : 0;
+		if (c->have < want)
+			return;
+		c->have = 0;
+		c->in = c->proved;
+		handshake_mac(crowd_secret, ROLE_CONNECT, c->hello, c->got, mac);
+		if (!c->proved)
+			send(c->fd, mac, PROOF_BYTES, MSG_NOSIGNAL);
+		c->proved = true;
+	}
+}
+
+static void crowd(void)
+{
+	static const listener_ops ops = {HELLO_BYTES, any_hello, crowd_proof, welcome};
+	static comer all[CROWD];
+	static listener l;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t bytes = sizeof at;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), in = 0, turns = 0;
+	struct pollfd p[LISTENER_POLLS];
+
+	ok(!bind(fd, (struct sockaddr *)&at, bytes) && !listen(fd, 1024) && !getsockname(fd, (struct sockaddr *)&at, &bytes),
+	   "a listening socket");
+	listener_init(&l, &ops, NULL, NULL);
+	listener_add(&l, fd, false);
+	for (int i = 0; i < CROWD; i++) {
+		all[i].fd = -1;
+		all[i].hello[0] = (unsigned char)i;
+	}
+	for (; in < CROWD && turns < CROWD_TURNS; turns++) {
+		int n;
+
+		for (int i = in = 0; i < CROWD; in += all[i++].in)
+			if (!all[i].in)
+				come(&all[i], ntohs(at.sin_port));
+		n = listener_poll(&l, p, 0);
+		poll(p, (nfds_t)n, 0);
+		listener_serve(&l, p, n);
+	}
+	is_int(in, CROWD, "of %d ranks that come at once all get in, in %d turns,", CROWD, turns);
+	for (int i = 0; i < CROWD; i++)
+		if (all[i].fd >= 0)
+			close(all[i].fd);
+	listener_close(&l);
+}
+
 int main(void)
 {
+	crowd();
 	intruders_at_work();
 	flood();
 	other_secret();

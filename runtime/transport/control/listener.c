@@ -12,7 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ACCEPT_BATCH 64
+/* At a time: else a crowd of ranks would push each other out before any of them can answer its CHALLENGE. */
+#define ACCEPT_BATCH (PENDING_MAX / 4)
 #define SEND_TRIES 16
 #define SHUT_SECONDS 0.2
 #define LOG_LINES 5 /* of dropped connections, in LOG_SECONDS */
