@@ -181,6 +181,11 @@ void process_mended(gradcomp_dataset *ds);
 /* A rank is lost, and this dataset outlives it: until the job has shrunk nothing comes from other nodes, and
  * process_wait() returns GRADCOMP_ERR_PEER_LOST. */
 bool process_lost(const gradcomp_dataset *ds);
+/* Whether a status, of process_wait() say, is that of this: process_lost() may have changed since. */
+static inline bool process_outlives(const gradcomp_dataset *ds, gradcomp_status st)
+{
+	return ds->endures && st == GRADCOMP_ERR_PEER_LOST;
+}
 
 /* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
 

@@ -306,7 +306,7 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 			break;
 		}
 		st = await(ds, t, index, begin, &word, err);
-		if (st && process_lost(ds))
+		if (process_outlives(ds, st))
 			continue;
 		if (st)
 			break;

@@ -168,16 +168,18 @@ static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
 {
+	gradcomp_status st;
+
 	if (atomic_load_explicit(&ds->forks, memory_order_relaxed) !=
 	    atomic_load_explicit(&forks, memory_order_relaxed)) {
-		gradcomp_status st = process_register(ds, err);
-
+		st = process_register(ds, err);
 		if (st)
 			return st;
 	}
 	if (atomic_load_explicit(&ds->stopped, memory_order_relaxed))
 		return error_set(err, GRADCOMP_ERR_STATE, "the dataset was stopped");
-	return process_lost(ds) ? GRADCOMP_OK : job_state(ds, err);
+	st = process_lost(ds) ? GRADCOMP_OK : job_state(ds, err);
+	return process_outlives(ds, st) ? GRADCOMP_OK : st;
 }
 
 bool process_alive(const gradcomp_dataset *ds, uint32_t word)

@@ -165,7 +165,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			st = slot_fill(ds, index, s, &v, err);
 			break;
 		}
-		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)) && !process_lost(ds))
+		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)) && !process_outlives(ds, st))
 			break;
 		st = GRADCOMP_OK;
 	}
