@@ -153,17 +153,20 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	memcpy(h.answer, p->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (p->passed >= 0))
 		return "its HELLO is malformed";
-	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
-	if (pending_welcome(p))
-		return "it does not read";
 	if (h.kind == HELLO_CALL) {
+		/* Without a WELCOME the rank calls again; with one it waits for this rank to connect. */
 		if (channel_enqueue(t, &h, -1, -1))
 			return "too many connections wait in the backlog";
+		if (pending_welcome(p))
+			return "it does not read";
 		/* Its connection has no other use. */
 		close(p->fd);
 		p->fd = -1;
 		return NULL;
 	}
+	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
+	if (pending_welcome(p))
+		return "it does not read";
 	/* It may wait long for its channel. */
 	if (h.kind == HELLO_TCP || h.kind == HELLO_VERBS)
 		keepalive_start(p->fd, t->o.timeout);
