@@ -143,8 +143,13 @@ void tickets_detach(service *s)
 		uint32_t word = atomic_load(&t->word), whose = word & ~WORD_STATE;
 
 		switch (word & WORD_STATE) {
+		case TICKET_WANTED:
+			/* next() expects anew what it wants. */
+			if (atomic_load(&t->flags) & TICKET_ORDERED)
+				ticket_move(t, word, TICKET_FREE);
+			break;
 		case TICKET_FLYING:
-			/* Nobody else changes it. Who waited for it waits no more, and next() expects anew what it wants. */
+			/* Nobody else changes it. Who waited for it waits no more, nor does next(). */
 			if (atomic_load(&t->flags) & (TICKET_URGENT | TICKET_ORDERED))
 				ticket_free(t);
 			else
