@@ -160,7 +160,8 @@ int roster_view_write(const roster_view *v, int n, roster_blob *out)
 		put64(out->p, v->epoch);
 		memcpy(out->p + 8, v->nonce, sizeof v->nonce);
 		put32(out->p + 8 + sizeof v->nonce, (uint32_t)n);
-		memcpy(out->p + VIEW_HEAD, bits.p, bits.bytes);
+		if (bits.bytes) /* a view has a rank, but that is the caller's */
+			memcpy(out->p + VIEW_HEAD, bits.p, bits.bytes);
 	}
 	free(bits.p);
 	return out->p ? 0 : -1;
