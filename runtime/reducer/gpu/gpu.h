@@ -111,7 +111,7 @@ struct gpu {
 gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
                          gradcomp_error *err);
 /* Where a compressor that may plan these patterns works. */
-gpu_mode gpu_mode_of(const config *c, const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
+gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
                      const struct gradcomp_collective_v1 *collective);
 /* Opened when the layout is known and before anything of the model's size is
  * allocated. The caller's stream and allocator are taken from `o`; the reducer's n
