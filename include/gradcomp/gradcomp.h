@@ -119,8 +119,10 @@ typedef struct gradcomp_survivors {
  * anew in the order they had, and the world, the job's reducers and its datasets work among them from then on. A
  * reducer's error memory is as it was before the failed step when that is void, else as after
  * it; what lost ranks owed is lost. The compressor's own state is that of the new rank 0. A rank that is lost
- * meanwhile is left out too. Other groups, links, coders and the like must have been freed, and no
- * other call be under way on the job. Returns when all that are left have called it; hosts' names
+ * meanwhile is left out too. Other groups, links, coders and the like must have been freed. On other threads
+ * gradcomp_dataset_get() and _next() go on; calls of a reducer, gradcomp_dataset_begin() and _resume() that are under way
+ * end first, and are GRADCOMP_ERR_STATE while this one is at work, as is a second shrink; no other call may
+ * be under way on the job. Returns when all that are left have called it; hosts' names
  * (gradcomp_job_host) are new.
  *
  * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, or something is

@@ -102,8 +102,11 @@ static ticket *claim(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 {
 	uint32_t word;
+	ticket *t = find(ds, index, &word);
 
-	if (!find(ds, index, &word))
+	if (t)
+		atomic_fetch_and(&t->flags, ~TICKET_DROPPED);
+	else
 		claim(ds, index, flags);
 }
 
@@ -123,6 +126,20 @@ void fetch_release(gradcomp_dataset *ds, ticket *t)
 	put_back(ds, t);
 }
 
+/* Frees a ticket whose value nobody has taken; false when there is none to free. */
+static bool discard(gradcomp_dataset *ds, ticket *t, uint32_t whose)
+{
+	if (!ticket_move(t, TICKET_READY | whose, TICKET_HELD | whose))
+		return ticket_move(t, TICKET_WANTED | whose, TICKET_FREE) || ticket_move(t, TICKET_ABSENT | whose, TICKET_FREE);
+	put_back(ds, t);
+	return true;
+}
+
+bool fetch_dropped(gradcomp_dataset *ds, ticket *t, uint32_t whose)
+{
+	return (atomic_load(&t->flags) & (TICKET_DROPPED | TICKET_URGENT)) == TICKET_DROPPED && discard(ds, t, whose);
+}
+
 void fetch_drop(gradcomp_dataset *ds)
 {
 	uint32_t self = atomic_load(&ds->self);
@@ -130,12 +147,11 @@ void fetch_drop(gradcomp_dataset *ds)
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 
-		if (!(atomic_load(&t->flags) & TICKET_ORDERED))
+		if (!(atomic_load(&t->flags) & TICKET_ORDERED) || discard(ds, t, self) || atomic_load(&t->word) != (TICKET_FLYING | self))
 			continue;
-		if (ticket_move(t, TICKET_READY | self, TICKET_HELD | self))
-			put_back(ds, t);
-		else if (!ticket_move(t, TICKET_WANTED | self, TICKET_FREE))
-			ticket_move(t, TICKET_ABSENT | self, TICKET_FREE);
+		/* The service looks for the mark when it has come, which may have been just now. */
+		atomic_fetch_or(&t->flags, TICKET_DROPPED);
+		fetch_dropped(ds, t, self);
 	}
 }
 

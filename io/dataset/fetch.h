@@ -35,6 +35,7 @@ enum {
 #define TICKET_ORDERED 1u
 #define TICKET_URGENT 2u /* a process waits for it */
 #define TICKET_FINAL 4u  /* ABSENT: the owner has no memory for it, and does not take it from another */
+#define TICKET_DROPPED 8u /* FLYING: next() does not expect it any more; freed when it comes, unless it is URGENT */
 
 typedef struct ticket {
 	_Alignas(64) atomic_uint word;
@@ -71,8 +72,10 @@ void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags);
 gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err);
 void fetch_release(gradcomp_dataset *ds, ticket *t);
-/* Drops what this process expected along the order. */
+/* Drops what this process expected along the order; what is on its way, as soon as it comes. */
 void fetch_drop(gradcomp_dataset *ds);
+/* Of a ticket that has come, of the process of that word: whether it had been dropped, and is free now. */
+bool fetch_dropped(gradcomp_dataset *ds, ticket *t, uint32_t whose);
 /* Whether a view's hold is a ticket. */
 bool fetch_holds(const gradcomp_dataset *ds, const void *hold);
 /* The service is to look at it. */

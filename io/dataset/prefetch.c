@@ -291,19 +291,10 @@ static gradcomp_status not_in_child(const gradcomp_dataset *ds, const char *what
 }
 
 /* next() goes on at a position, or at the first one at or behind `place`. */
-static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t epoch, const uint64_t *position, uint64_t place,
-                             gradcomp_error *err)
+static gradcomp_status begin_at(gradcomp_dataset *ds, uint64_t epoch, const uint64_t *position, uint64_t place, gradcomp_error *err)
 {
-	gradcomp_status st;
 	uint64_t divided, division, length;
 
-	if (!ds)
-		return error_set(err, GRADCOMP_ERR_INVALID, "dataset is NULL");
-	st = not_in_child(ds, what, err);
-	if (!st)
-		st = process_enter(ds, err);
-	if (st)
-		return st;
 	divided = ds->prefetcher->divided;
 	division = atomic_load(&ds->area->division);
 	length = permutation_length(ds->o.count, division_nranks(division), division_rank(division));
@@ -318,14 +309,34 @@ static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t ep
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t epoch, const uint64_t *position, uint64_t place,
+                             gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	if (!ds)
+		return error_set(err, GRADCOMP_ERR_INVALID, "dataset is NULL");
+	st = not_in_child(ds, what, err);
+	if (!st)
+		st = process_enter(ds, err);
+	/* Where the ranks go on follows from where each of them is. */
+	if (!st)
+		st = job_enter(ds->group->job, what, err);
+	if (st)
+		return st;
+	st = begin_at(ds, epoch, position, place, err);
+	job_leave(ds->group->job);
+	return st;
+}
+
 gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)
 {
-	return begin(ds, "begin()", epoch, &position, 0, err);
+	return begin(ds, "gradcomp_dataset_begin()", epoch, &position, 0, err);
 }
 
 gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, uint64_t reached, gradcomp_error *err)
 {
-	return begin(ds, "resume()", epoch, NULL, reached, err);
+	return begin(ds, "gradcomp_dataset_resume()", epoch, NULL, reached, err);
 }
 
 /* Whether a thread has taken it; else the caller loads it. */

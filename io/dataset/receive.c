@@ -60,12 +60,15 @@ static void receive_request(service *s, peer *p)
 static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned flags)
 {
 	ticket *t = &s->ds->tickets[number];
+	uint32_t whose = atomic_load(&t->word) & ~WORD_STATE;
+	bool dropped;
 
 	s->flights[number] = (flight){0};
 	atomic_fetch_or(&t->flags, flags);
-	atomic_store_explicit(&t->word, (atomic_load(&t->word) & ~WORD_STATE) | state, memory_order_release);
+	atomic_store(&t->word, whose | state);
+	dropped = fetch_dropped(s->ds, t, whose);
 	process_wake(&t->word);
-	if (state == TICKET_WANTED)
+	if (state == TICKET_WANTED && !dropped)
 		ticket_want(s, number, true);
 }
 

@@ -34,6 +34,7 @@ static void destroy(gradcomp_job *job)
 	free(job->survivors);
 	spec_table_clear(&job->specs);
 	config_free(job->config);
+	pthread_rwlock_destroy(&job->shrink_lock);
 	pthread_mutex_destroy(&job->parts_lock);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
@@ -180,6 +181,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
 	pthread_mutex_init(&job->lock, NULL);
 	pthread_mutex_init(&job->parts_lock, NULL);
+	pthread_rwlock_init(&job->shrink_lock, NULL);
 	job->started = clock_now();
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;

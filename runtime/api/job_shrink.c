@@ -23,7 +23,7 @@ static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
 	if (!transport_failure(job->transport, NULL))
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: nothing has failed");
-	if (others < 0) /* of reducers that a shrink has taken down */
+	if (job->shrink_failed)
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: it has failed before, and the job has ended");
 	if (others)
 		return error_set(err, GRADCOMP_ERR_STATE,
@@ -182,16 +182,12 @@ static gradcomp_status attach(gradcomp_job *job, int *step_done, gradcomp_error 
 	return st;
 }
 
-gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
+static gradcomp_status shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
 {
-	gradcomp_error own = {0};
 	roster_view old = {0};
 	int old_rank, step_done = 0, agreed = 1;
 	double join = JOIN_SECONDS;
 	gradcomp_status st;
-	err = err ? err : &own;
-	if (!job)
-		return error_set(err, GRADCOMP_ERR_INVALID, "job is NULL");
 	st = check(job, err);
 	if (!st && !job->roster)
 		st = error_set(err, GRADCOMP_ERR_PEER, "the job has one rank, and it has failed");
@@ -222,7 +218,29 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 		st = tell(job, &old, old_rank, step_done, survivors, err);
 	else if (!transport_failure(job->transport, NULL))
 		job_fail(job, st, err->text);
+	job->shrink_failed = st != GRADCOMP_OK;
 	job_observe(job, true);
 	free(old.ranks);
+	return st;
+}
+
+gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	gradcomp_status st;
+	err = err ? err : &own;
+	if (!job)
+		return error_set(err, GRADCOMP_ERR_INVALID, "job is NULL");
+	/* One at a time. Calls that are under way end: the job has failed. */
+	st = job_enter(job, "gradcomp_job_shrink()", err);
+	if (st)
+		return st;
+	st = check(job, err);
+	job_leave(job);
+	if (st)
+		return st;
+	pthread_rwlock_wrlock(&job->shrink_lock);
+	st = shrink(job, survivors, err);
+	pthread_rwlock_unlock(&job->shrink_lock);
 	return st;
 }

@@ -239,7 +239,6 @@ static const char *open_notes(coder_gpu *g)
 
 gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *o, gradcomp_error *err)
 {
-	gradcomp_error inner = {0};
 	coder_gpu *g = c->gpu = calloc(1, sizeof *g);
 	void *p = NULL;
 	if (!g)
@@ -249,13 +248,10 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	g->producer = o->queue;
 	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
-	gradcomp_status st = device_memory_check(&g->memory, err);
+	gradcomp_status st = operators_on_device(c->job->config, "shards", &g->memory, &g->ops, err);
+	g->d = g->memory.d;
 	if (st)
 		return st;
-	g->d = g->memory.d = device_open(c->job->config, &inner);
-	g->ops = g->d ? operators_cuda(&inner) : NULL;
-	if (!g->ops)
-		return error_set(err, inner.status, "shards in CUDA memory are not served here: %s", inner.text);
 	g->host = c->job->host;
 	g->host.alloc = device_host_alloc;
 	g->host.release = device_host_release;

@@ -12,6 +12,19 @@ void job_count(gradcomp_job *job, int delta)
 	pthread_mutex_unlock(&job->lock);
 }
 
+gradcomp_status job_enter(gradcomp_job *job, const char *call, gradcomp_error *err)
+{
+	if (!pthread_rwlock_tryrdlock(&job->shrink_lock))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_STATE, "%s: gradcomp_job_shrink() is at work on another thread: call it when that has returned",
+	                 call);
+}
+
+void job_leave(gradcomp_job *job)
+{
+	pthread_rwlock_unlock(&job->shrink_lock);
+}
+
 void job_add_object(gradcomp_job *job, job_object *o)
 {
 	job_object **at = &job->objects;

@@ -79,6 +79,8 @@ struct gradcomp_job {
 	int32_t *survivors;                  /* what the last shrink told */
 	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
 	job_object *objects;                 /* likewise, what else does */
+	pthread_rwlock_t shrink_lock;        /* shrink writes: calls that must not meet it read */
+	bool shrink_failed;                  /* the last one did, and has taken down what it had to move */
 	gradcomp_group *world;
 	spec_table specs; /* every SPEC that the job asks for */
 	report *report; /* rank 0, when asked for */
@@ -128,6 +130,10 @@ typedef struct job_rows {
 void job_rows_take(gradcomp_job *job, job_rows *out);
 void job_rows_drop(job_rows *rows);
 void job_count(gradcomp_job *job, int delta);
+/* Around a call of this name that gradcomp_job_shrink() may meet on another thread: waits for job_leave(), or, when it is
+ * at work already, has the call refused. */
+gradcomp_status job_enter(gradcomp_job *job, const char *call, gradcomp_error *err);
+void job_leave(gradcomp_job *job);
 /* Collective, as making and freeing the object is: they stand in one order on all ranks. */
 void job_add_object(gradcomp_job *job, job_object *o);
 void job_remove_object(gradcomp_job *job, job_object *o);

@@ -48,3 +48,16 @@ const gradcomp_operators *operators_cuda(gradcomp_error *err)
 	pthread_mutex_unlock(&lock);
 	return found;
 }
+
+gradcomp_status operators_on_device(const config *c, const char *what, device_memory *m, const gradcomp_operators **ops,
+                                    gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	gradcomp_status st = device_memory_check(m, err);
+
+	if (st)
+		return st;
+	m->d = device_open(c, &inner);
+	*ops = m->d ? operators_cuda(&inner) : NULL;
+	return *ops ? GRADCOMP_OK : error_set(err, inner.status, "%s in CUDA memory are not served here: %s", what, inner.text);
+}

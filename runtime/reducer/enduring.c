@@ -21,6 +21,7 @@ struct enduring {
 	uint64_t step;   /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
 	uint64_t first;  /* the inner one's first step */
+	report_reducer gone; /* of those before this inner one: the counters of all, and the last one's row */
 	/* While detached. */
 	float **array; /* error memory, when there is one, and the compressor's arrays; NULL: not detached */
 	engine_undo *undo;
@@ -84,19 +85,37 @@ static gradcomp_status lost(gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_PEER_LOST, "a rank is lost, and the job could not go on");
 }
 
+/* Until leave() the inner one stays: shrink waits, or was here first. */
+static gradcomp_status enter(enduring *d, const char *call, gradcomp_error *err)
+{
+	gradcomp_status st = job_enter(d->group->job, call, err);
+	if (st || d->inner)
+		return st;
+	job_leave(d->group->job);
+	return lost(err);
+}
+
+static gradcomp_status leave(enduring *d, gradcomp_status st)
+{
+	job_leave(d->group->job);
+	return st;
+}
+
 static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	if (!d->inner)
-		return lost(err);
+	gradcomp_status st = enter(d, "gradcomp_reducer_ready()", err);
+	if (st)
+		return st;
 	if (reached(d) != d->step) {
-		gradcomp_status st = transport_failure(d->group->job->transport, err);
-		return st ? st
-		          : error_set(err, GRADCOMP_ERR_STATE,
-		                      "step %llu was not waited for: with gradcomp.on_failure=shrink every step ends with gradcomp_reducer_wait()",
-		                      (unsigned long long)d->step);
+		st = transport_failure(d->group->job->transport, err);
+		if (!st)
+			st = error_set(err, GRADCOMP_ERR_STATE,
+			               "step %llu was not waited for: with gradcomp.on_failure=shrink every step ends with gradcomp_reducer_wait()",
+			               (unsigned long long)d->step);
+		return leave(d, st);
 	}
-	return d->inner->base.ops->ready(&d->inner->base, index, gradient, err);
+	return leave(d, d->inner->base.ops->ready(&d->inner->base, index, gradient, err));
 }
 
 /* Whether the step is done on this rank's device, where what wait() has seen the end of is still to be done. A rank that
@@ -119,17 +138,18 @@ static gradcomp_status on_device(reducer *r, gradcomp_error *err)
 static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	if (!d->inner)
-		return lost(err);
-	gradcomp_status st = d->inner->base.ops->wait(&d->inner->base, err);
-	if (st || reached(d) == d->step)
+	gradcomp_status st = enter(d, "gradcomp_reducer_wait()", err);
+	if (st)
 		return st;
+	st = d->inner->base.ops->wait(&d->inner->base, err);
+	if (st || reached(d) == d->step)
+		return leave(d, st);
 	st = on_device(d->inner, err);
 	if (!st)
 		st = barrier(d, err);
 	if (!st)
 		d->step = reached(d);
-	return st;
+	return leave(d, st);
 }
 
 static gradcomp_status enduring_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
@@ -144,7 +164,8 @@ static gradcomp_status enduring_wait_for(gradcomp_reducer *base, uint32_t index,
 static gradcomp_status enduring_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	return d->inner ? d->inner->base.ops->follow(&d->inner->base, index, queue, err) : lost(err);
+	gradcomp_status st = enter(d, "gradcomp_reducer_follow()", err);
+	return st ? st : leave(d, d->inner->base.ops->follow(&d->inner->base, index, queue, err));
 }
 
 static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
@@ -157,36 +178,75 @@ static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corre
 static gradcomp_status enduring_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	return d->inner ? reducer_save(&d->inner->base, buf, capacity, bytes, err) : lost(err);
+	gradcomp_status st = enter(d, "gradcomp_reducer_save()", err);
+	return st ? st : leave(d, reducer_save(&d->inner->base, buf, capacity, bytes, err));
 }
 
 static gradcomp_status enduring_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                                             gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	return d->inner ? reducer_save_shared(&d->inner->base, buf, capacity, bytes, err) : lost(err);
+	gradcomp_status st = enter(d, "gradcomp_reducer_save_shared()", err);
+	return st ? st : leave(d, reducer_save_shared(&d->inner->base, buf, capacity, bytes, err));
 }
 
 static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
-	if (!d->inner)
-		return lost(err);
-	gradcomp_status st = reducer_load(&d->inner->base, buf, bytes, err);
+	gradcomp_status st = enter(d, "gradcomp_reducer_load()", err);
+	if (st)
+		return st;
+	st = reducer_load(&d->inner->base, buf, bytes, err);
 	if (!st) {
 		d->base_steps += d->step - d->first;
 		d->step = d->first = reached(d);
 	}
-	return st;
+	return leave(d, st);
+}
+
+/* What `s` has counted comes to what `gone` has, which had no later step. */
+static void stats_join(gradcomp_reducer_stats *s, const gradcomp_reducer_stats *gone)
+{
+	uint64_t errors = s->error_steps + gone->error_steps;
+	s->nonfinite_steps += gone->nonfinite_steps;
+	s->dense_bytes += gone->dense_bytes;
+	s->wire_bytes += gone->wire_bytes;
+	s->encode_s += gone->encode_s;
+	s->exchange_s += gone->exchange_s;
+	s->decode_s += gone->decode_s;
+	s->exposed_s += gone->exposed_s;
+	if (!s->error_steps)
+		s->error_last = gone->error_last;
+	if (errors)
+		s->error_mean = (s->error_mean * (double)s->error_steps + gone->error_mean * (double)gone->error_steps) / (double)errors;
+	s->error_steps = errors;
 }
 
 static void enduring_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
-	const enduring *d = (enduring *)base;
-	if (d->inner)
-		d->inner->base.ops->get_stats(&d->inner->base, stats);
-	if (stats->struct_size >= offsetof(gradcomp_reducer_stats, steps) + sizeof stats->steps)
-		stats->steps = d->base_steps + d->step - d->first;
+	enduring *d = (enduring *)base;
+	gradcomp_reducer_stats full = {.struct_size = sizeof full};
+	uint32_t size = stats->struct_size;
+	/* In shrink: what there was before it, so far. */
+	bool in = !enter(d, "", NULL);
+	if (in)
+		d->inner->base.ops->get_stats(&d->inner->base, &full);
+	stats_join(&full, &d->gone.stats);
+	full.steps = d->base_steps + d->step - d->first;
+	if (in)
+		job_leave(d->group->job);
+	full.struct_size = size;
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}
+
+/* Of an inner one that is freed: the report has one row of all there were. */
+static void enduring_kept(void *ctx, report_reducer *row)
+{
+	enduring *d = ctx;
+	stats_join(&row->stats, &d->gone.stats);
+	row->stats.steps = d->base_steps + d->step - d->first;
+	job_drop_reducer(&d->gone);
+	d->gone = *row;
 }
 
 static void drop_kept(enduring *d)
@@ -218,6 +278,8 @@ static void destroy(enduring *d)
 {
 	put_down(d);
 	drop_kept(d);
+	if (d->gone.asked)
+		job_keep_reducer(d->group->job, &d->gone);
 	for (uint32_t i = 0; d->tensors && i < d->ntensors; i++) {
 		free((char *)d->tensors[i].name);
 		free((uint64_t *)d->tensors[i].dims);
@@ -232,10 +294,12 @@ static void destroy(enduring *d)
 static void enduring_free(gradcomp_reducer *base)
 {
 	enduring *d = (enduring *)base, **at = &d->group->job->enduring;
+	pthread_rwlock_rdlock(&d->group->job->shrink_lock);
 	while (*at && *at != d)
 		at = &(*at)->next;
 	if (*at)
 		*at = d->next;
+	job_leave(d->group->job);
 	destroy(d);
 }
 
@@ -250,6 +314,12 @@ static void enduring_row(gradcomp_reducer *base, report_reducer *row)
 		row->collective = strdup("");
 		row->nranks = d->group->nranks;
 	}
+}
+
+static void report_to(enduring *d)
+{
+	d->inner->base.report = enduring_kept;
+	d->inner->base.report_ctx = d;
 }
 
 static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, enduring_follow, enduring_drain,
@@ -300,6 +370,7 @@ gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc 
 	/* First, with the program's own: it checks them. */
 	st = reducer_create(group, tensors, ntensors, options, &d->inner, &own);
 	if (!st) {
+		report_to(d);
 		st = declare(d, tensors, ntensors, options, &own);
 		if (!st)
 			st = group_channel(group, &d->barrier, &own);
@@ -428,6 +499,8 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 {
 	const standing mine = {d->step, d->reached, d->nown, (uint64_t)d->short_of};
 	gradcomp_status st = reducer_create(d->group, d->tensors, d->ntensors, &d->options, &d->inner, err);
+	if (!st)
+		report_to(d);
 	if (!st)
 		st = group_channel(d->group, &d->barrier, err);
 	if (!st)

@@ -3,7 +3,9 @@
  *
  * wait() ends with a barrier: when a rank leaves it, all ranks have all of the step's averages. So
  * of a step that fails, either a rank has left the barrier, and then the step is done
- * on all, or none has, and it is void on all: what it has overwritten of error memory is put back. */
+ * on all, or none has, and it is void on all: what it has overwritten of error memory is put back.
+ *
+ * While gradcomp_job_shrink() is at work every call on another thread is refused; calls that are under way end first. */
 #ifndef REDUCER_ENDURING_H
 #define REDUCER_ENDURING_H
 

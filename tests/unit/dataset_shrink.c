@@ -4,9 +4,11 @@
 #include "tests/support/pace.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 
 #include "io/dataset/owners.h"
+#include "job/job.h"
 
 enum { RUNS = 6, MOST = 8, SUMS = 32, BATCH = 3 };
 
@@ -257,6 +259,104 @@ static void lost(void)
 	end_processes(b);
 }
 
+/* ---- other threads meanwhile, and what is counted ---- */
+
+typedef struct shrinking {
+	gradcomp_job *job;
+	gradcomp_status st;
+	gradcomp_error err;
+} shrinking;
+
+static void *shrink_thread(void *arg)
+{
+	shrinking *s = arg;
+	s->st = gradcomp_job_shrink(s->job, NULL, &s->err);
+	return NULL;
+}
+
+static int is_refused(gradcomp_status st, const gradcomp_error *err)
+{
+	return st == GRADCOMP_ERR_STATE && strstr(err->text, "gradcomp_job_shrink() is at work on another thread");
+}
+
+static gradcomp_status one_step(gradcomp_reducer *r, float *grad, gradcomp_error *err)
+{
+	gradcomp_status st = gradcomp_reducer_ready(r, 0, grad, err);
+	return st ? st : gradcomp_reducer_wait(r, err);
+}
+
+enum { COUNTED = 64, BEFORE = 3 };
+
+/* Steps on three ranks, then on two; rank 1 lets rank 0 wait in shrink. */
+static void aside(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	dataset_result *v = room;
+	gradcomp_dataset *ds = begin(job, v);
+	const uint64_t dims[1] = {COUNTED};
+	const gradcomp_tensor_desc desc = {.name = "w", .dims = dims, .ndim = 1};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "none"};
+	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+	shrinking s = {.job = job};
+	gradcomp_reducer *r;
+	float grad[COUNTED] = {0};
+	gradcomp_error err = {0};
+	pthread_t thread;
+	job_rows rows;
+	if (!ds || gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &v->error))
+		return;
+	for (int i = 0; i < BEFORE; i++)
+		v->wrong |= (one_step(r, grad, &v->error) != 0) << 1;
+	pthread_barrier_wait(&b->barrier);
+	if (rank == 2)
+		raise(SIGKILL);
+	v->wrong |= (one_step(r, grad, &v->error) != GRADCOMP_ERR_PEER_LOST) << 2;
+	while (rank && !atomic_load(&all_samples->go))
+		usleep(500);
+	pthread_create(&thread, NULL, shrink_thread, &s);
+	if (!rank) {
+		double until = process_now() + 20 * pace();
+		gradcomp_status st = GRADCOMP_OK;
+		while (st != GRADCOMP_ERR_STATE && process_now() < until)
+			st = gradcomp_dataset_begin(ds, 1, 0, &err);
+		v->wrong |= !is_refused(st, &err) << 3;
+		v->wrong |= !is_refused(gradcomp_dataset_resume(ds, 1, 0, &err), &err) << 4;
+		v->wrong |= !is_refused(gradcomp_reducer_ready(r, 0, grad, &err), &err) << 5;
+		v->wrong |= !is_refused(gradcomp_reducer_wait(r, &err), &err) << 6;
+		v->wrong |= !is_refused(gradcomp_job_shrink(job, NULL, &err), &err) << 7;
+		printf("# %s\n", err.text);
+		atomic_store(&all_samples->go, 1);
+	}
+	pthread_join(thread, NULL);
+	v->wrong |= (s.st != 0) << 8;
+	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 9;
+	v->wrong |= (one_step(r, grad, &v->error) != 0) << 10;
+	gradcomp_reducer_get_stats(r, &stats);
+	/* What `none` sends in a step: 2 (n - 1) / n times the gradient. */
+	v->wrong |= (stats.steps != BEFORE + 1 || !(fabs(stats.dense_bytes - (BEFORE * 4.0 / 3 + 1) * sizeof grad) < 1)) << 11;
+	if (v->wrong >> 11 & 1)
+		printf("# %llu steps, %g bytes\n", (unsigned long long)stats.steps, stats.dense_bytes);
+	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 12;
+	gradcomp_reducer_free(r);
+	job_rows_take(job, &rows);
+	v->wrong |= (rows.nreducers != 1 || rows.reducers[0].nranks != 2 || rows.reducers[0].stats.steps != BEFORE + 1 ||
+	             !(fabs(rows.reducers[0].stats.dense_bytes - stats.dense_bytes) < 1)) << 13;
+	job_rows_drop(&rows);
+}
+
+static void meanwhile(void)
+{
+	samples_forget();
+	samples_count = 200;
+	processes_on(one_each);
+	process_board *b = run_processes(3, settings, aside, sizeof(dataset_result));
+	for (int r = 0; r < 2; r++) {
+		const dataset_result *v = process_room(b, r);
+		ok(b->slot[r].left && !v->wrong, "rank %d: begin(), a step and another shrink are refused while shrink is at work, and one reducer "
+		   "has all steps: wrong %#x, %s", r, (unsigned)v->wrong, v->error.text);
+	}
+	end_processes(b);
+}
+
 /* ---- training, while ranks are killed ---- */
 
 static struct {
@@ -496,6 +596,7 @@ int main(void)
 	dealing();
 	kept();
 	lost();
+	meanwhile();
 	for (int k = 0; k < (runs ? atoi(runs) : RUNS); k++)
 		random_trial(k);
 	/* Else they are killed too late. */

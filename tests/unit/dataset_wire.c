@@ -3,6 +3,8 @@
 #include "io/dataset/service.h"
 #include "job/job.h"
 
+#include <xxhash.h>
+
 typedef struct lie {
 	const char *name, *answer;
 	header h;
@@ -220,6 +222,156 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset_free(ds, NULL);
 }
 
+/* ---- a peer that is slow: what next() had expected comes when it expects something else ---- */
+
+enum { DROP, MEET, SLOW_REQUESTS = SAMPLES }; /* the steps of all_samples->step */
+
+typedef struct asked {
+	header h;
+	request_item items[REQUEST_ITEMS_MAX];
+} asked;
+
+static void step_await(unsigned step)
+{
+	while (atomic_load(&all_samples->step) < step)
+		usleep(500);
+}
+
+/* Values, absences, and values that come later but do not: of one sample each. */
+static void slow_answer(gradcomp_dataset *ds, const asked *a, bool all)
+{
+	reply_item items[REQUEST_ITEMS_MAX] = {0};
+	unsigned char values[SAMPLES][64] = {{0}};
+	size_t sent = 0;
+	for (uint32_t i = 0; i < a->h.n; i++) {
+		uint64_t index = a->items[i].index;
+		items[i].status = all || index % 3 == 0 ? REPLY_SENT : index % 3 == 1 ? REPLY_ABSENT : REPLY_LATER;
+		if (items[i].status != REPLY_SENT)
+			continue;
+		for (uint64_t k = 0; k < all_samples->bytes; k++)
+			values[sent][k] = sample_byte(index, k);
+		items[i].bytes = all_samples->bytes;
+		items[i].sum = XXH64(values[sent++], all_samples->bytes, index);
+	}
+	post(ds, &(header){.type = MSG_REPLY, .n = a->h.n, .id = a->h.id}, sizeof a->h);
+	post(ds, items, a->h.n * sizeof items[0]);
+	for (uint32_t i = 0, carried, at = 0; i < a->h.n; i += carried) {
+		carried = 1;
+		if (items[i].status != REPLY_SENT)
+			continue;
+		uint64_t run = reply_run(items, a->h.n, i, &carried);
+		post(ds, values[at], run);
+		at += carried;
+	}
+	for (uint32_t i = 0; i < a->h.n; i++)
+		if (items[i].status == REPLY_LATER)
+			post(ds, &(header){.type = MSG_NOTIFY, .n = 1, .id = a->items[i].ticket, .index = a->items[i].index}, sizeof a->h);
+}
+
+static void slow_peer(gradcomp_dataset *ds)
+{
+	static asked all[SLOW_REQUESTS];
+	service_stop(ds);
+	service_open(ds->service, &ds->service->peers[0]);
+	for (int part = DROP; part <= MEET; part++) {
+		unsigned n = 0;
+		step_await(3 * (unsigned)part + 1);
+		for (unsigned items = 0; items < atomic_load(&all_samples->go); items += all[n++].h.n) {
+			all[n].h = await_header(ds);
+			await_bytes(ds, all[n].items, all[n].h.n * sizeof all[n].items[0]);
+			receive_header(ds->service, &ds->service->peers[0]);
+		}
+		atomic_fetch_add(&all_samples->step, 1);
+		step_await(3 * (unsigned)part + 3);
+		for (unsigned i = 0; i < n; i++)
+			slow_answer(ds, &all[i], part == MEET);
+	}
+}
+
+/* Tickets of a state, or of any but FREE, and values that the receive buffer holds. */
+static unsigned tickets_in(const gradcomp_dataset *ds, unsigned state)
+{
+	unsigned n = 0;
+	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
+		unsigned is = atomic_load(&ds->tickets[i].word) & WORD_STATE;
+		n += state ? is == state : is != TICKET_FREE;
+	}
+	return n;
+}
+
+static unsigned blocks_held(const gradcomp_dataset *ds)
+{
+	unsigned n = 0;
+	for (uint32_t b = 0; b < BLOCKS; b++)
+		n += atomic_load(&ds->fetch->refs[b]) > 0;
+	return n;
+}
+
+static int slow_asker(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	uint64_t length = gradcomp_dataset_length(ds), index;
+	gradcomp_value_view v = {.struct_size = sizeof v};
+	sample_owner at;
+	double begin;
+	int wrong = 0;
+	/* In epoch 0 all are this node's. */
+	for (uint64_t p = 0; p < length; p++) {
+		gradcomp_dataset_order(ds, 1, p, &index, err);
+		owner_of(ds, index, &at);
+		atomic_fetch_add(&all_samples->go, (unsigned)at.node);
+	}
+	for (unsigned part = DROP; part <= MEET; part++) {
+		atomic_store(&all_samples->step, 3 * part + 1);
+		wrong |= gradcomp_dataset_begin(ds, 1, 0, err) != 0;
+		step_await(3 * part + 2);
+		/* Nothing, or the same once more. */
+		wrong |= gradcomp_dataset_begin(ds, 1, part == DROP ? length : 0, err) != 0;
+		atomic_store(&all_samples->step, 3 * part + 3);
+		if (part == DROP) {
+			for (begin = process_now(); (tickets_in(ds, 0) || blocks_held(ds)) && process_now() - begin < 10;)
+				usleep(1000);
+			if (tickets_in(ds, 0) || blocks_held(ds)) {
+				printf("# %u tickets and %u blocks are left of what was dropped\n", tickets_in(ds, 0), blocks_held(ds));
+				wrong |= 2;
+			}
+		}
+	}
+	for (begin = process_now(); tickets_in(ds, TICKET_READY) < atomic_load(&all_samples->go) && process_now() - begin < 10;)
+		usleep(1000);
+	for (uint64_t p = 0; !wrong && p < length; p++) {
+		gradcomp_dataset_order(ds, 1, p, &index, err);
+		wrong |= gradcomp_dataset_next(ds, &v, err) != 0 || !v.data || !sample_right(&v, index);
+		gradcomp_dataset_release(ds, &v);
+	}
+	return wrong | !atomic_load(&all_samples->go);
+}
+
+static void slow_body(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(SAMPLES);
+	dataset_result *v = room;
+	gradcomp_dataset *ds;
+	(void)b;
+	v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0;
+	if (v->wrong)
+		return;
+	if (rank)
+		slow_peer(ds);
+	else
+		v->wrong = slow_asker(ds, &v->error);
+	v->wrong |= gradcomp_dataset_free(ds, &v->error) != 0;
+}
+
+static void slow(void)
+{
+	settings[3] = "transport.wait_timeout=60";
+	samples_forget();
+	all_samples->bytes = 60;
+	process_board *b = run_processes(2, settings, slow_body, sizeof(dataset_result));
+	ok(all_well(b), "what next() no longer expects is dropped when it comes, and what it expects again is there");
+	end_processes(b);
+}
+
 int main(void)
 {
 	settings[0] = plugin_path_setting();
@@ -237,5 +389,6 @@ int main(void)
 		like(v->error.text, lying->answer, "and what it was");
 		end_processes(b);
 	}
+	slow();
 	return done_testing();
 }

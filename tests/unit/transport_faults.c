@@ -2,6 +2,9 @@
  * was, soon, and nobody hangs. */
 #include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
+#include "transport/core/transport_internal.h"
+
+#include <fcntl.h>
 
 #define SHIFT_BYTES (4u << 20)
 #define CLOSED_SECONDS 10 /* the limit for a connection that closed */
@@ -181,6 +184,64 @@ static void workers(const char *allow)
 	board_fork(b);
 	board_join(b);
 	ok(board_well(b) && !atomic_load(&b->wrong), "a worker forked off a rank changes nothing when it ends, %s", allow);
+	board_free(b);
+}
+
+/* A connection that rank 0 has accepted and not taken up, when it forks a worker. */
+static void unclaimed(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	gradcomp_request rq;
+	char x = 0;
+
+	if (rank) {
+		b->status[1] = l->send(l->ctx, 0, &x, 1, &rq, &b->error[1]);
+	} else {
+		int fd[8], n = 0, status;
+		pid_t pid;
+
+		while (!n) {
+			usleep(1000);
+			pthread_mutex_lock(&t->lock);
+			for (const backlog_conn *p = t->backlog; p && n < 7; p = p->next) {
+				fd[n++] = p->fd;
+				if (p->passed >= 0)
+					fd[n++] = p->passed;
+			}
+			pthread_mutex_unlock(&t->lock);
+		}
+		pid = fork();
+		if (!pid) {
+			int open = 0;
+
+			for (int i = 0; i < n; i++)
+				open += fcntl(fd[i], F_GETFD) >= 0;
+			channel_close(c);
+			transport_stop(t, NULL);
+			_exit(open);
+		}
+		waitpid(pid, &status, 0);
+		atomic_fetch_add(&b->wrong, status != 0);
+		for (int i = 0; i < n; i++)
+			atomic_fetch_add(&b->wrong, fcntl(fd[i], F_GETFD) < 0);
+		b->status[0] = l->recv(l->ctx, 1, &x, 1, &rq, &b->error[0]);
+	}
+	if (!b->status[rank])
+		b->status[rank] = l->wait(l->ctx, &rq, &b->error[rank]);
+	channel_close(c);
+}
+
+static void backlog(const char *allow)
+{
+	board *b = board_new(2);
+
+	b->options.allow = allow;
+	b->options.streams = 1;
+	b->body = unclaimed;
+	board_fork(b);
+	board_join(b);
+	ok(board_well(b) && !atomic_load(&b->wrong), "a worker does not keep what waits in the backlog open, %s", allow);
 	board_free(b);
 }
 
@@ -421,6 +482,7 @@ int main(void)
 		for (int who = 0; who < 3; who++)
 			stopped(3, who, allow[a]);
 		workers(allow[a]);
+		backlog(allow[a]);
 		leaving(allow[a], 0);
 		leaving(allow[a], 1);
 		mismatch(allow[a], 1, 100, 64);

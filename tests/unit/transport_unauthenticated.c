@@ -3,6 +3,7 @@
 #include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
 
+#include "base/clock.h"
 #include "transport/control/listener.h"
 
 #include <arpa/inet.h>
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 static int port_of(const char *endpoint)
@@ -448,9 +450,191 @@ static void crowd(void)
 	listener_close(&l);
 }
 
+/* ---- ends that get no processor for seconds ---- */
+
+static const listener_ops starved_ops = {HELLO_BYTES, any_hello, crowd_proof, welcome};
+
+/* A turn of a thread that gets the processor `late` seconds after it has looked what there is. */
+static void late_turn(listener *l, int fd, const void *sent, size_t bytes, bool late)
+{
+	struct pollfd p[LISTENER_POLLS];
+	int n = listener_poll(l, p, 0);
+
+	poll(p, (nfds_t)n, 0);
+	if (bytes && send(fd, sent, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+		return;
+	if (late)
+		for (int i = 0; i < PENDING_MAX; i++)
+			l->pending[i].deadline -= 2 * PENDING_SECONDS;
+	listener_serve(l, p, n);
+}
+
+static double pending_deadline(const listener *l)
+{
+	for (int i = 0; i < PENDING_MAX; i++)
+		if (l->pending[i].fd >= 0)
+			return l->pending[i].deadline;
+	return 0;
+}
+
+static bool here(int fd, size_t bytes)
+{
+	unsigned char got[CHALLENGE_BYTES];
+
+	return recv(fd, got, sizeof got, MSG_DONTWAIT | MSG_PEEK) >= (ssize_t)bytes;
+}
+
+static void starved_listener(void)
+{
+	static listener l;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t bytes = sizeof at;
+	unsigned char hello[HELLO_BYTES] = {7}, got[CHALLENGE_BYTES], mac[SHA256_BYTES];
+	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fd;
+	double first;
+
+	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
+	   !getsockname(listening, (struct sockaddr *)&at, &bytes), "a listening socket");
+	listener_init(&l, &starved_ops, NULL, NULL);
+	listener_add(&l, listening, false);
+
+	fd = dial(ntohs(at.sin_port));
+	late_turn(&l, fd, NULL, 0, false);
+	late_turn(&l, fd, hello, sizeof hello, true);
+	ok(here(fd, CHALLENGE_BYTES) && pending_deadline(&l) > clock_now(),
+	   "a HELLO that came while the listener got no processor is answered, and the PROOF has time of its own");
+	all(fd, got, sizeof got);
+	handshake_mac(crowd_secret, ROLE_CONNECT, hello, got, mac);
+	late_turn(&l, fd, mac, sizeof mac, true);
+	ok(here(fd, WELCOME_BYTES), "so is such a PROOF");
+	close(fd);
+
+	fd = dial(ntohs(at.sin_port));
+	send(fd, hello, sizeof hello, MSG_NOSIGNAL);
+	late_turn(&l, fd, NULL, 0, false);
+	ok(here(fd, CHALLENGE_BYTES), "a HELLO that is there already is answered in the turn that accepts its connection");
+	close(fd);
+	late_turn(&l, fd, NULL, 0, true);
+
+	fd = dial(ntohs(at.sin_port));
+	late_turn(&l, fd, NULL, 0, false);
+	first = pending_deadline(&l);
+	late_turn(&l, fd, hello, HELLO_BYTES / 2, false);
+	ok(!(pending_deadline(&l) > first) && first <= clock_now() + PENDING_SECONDS, "half a HELLO earns no time");
+	late_turn(&l, fd, hello + HELLO_BYTES / 2, HELLO_BYTES / 2, false);
+	first = pending_deadline(&l);
+	for (int i = 0; i < 20; i++)
+		late_turn(&l, fd, mac, 1, false);
+	ok(here(fd, CHALLENGE_BYTES) && !(pending_deadline(&l) > first) && first <= clock_now() + PENDING_SECONDS,
+	   "a PROOF that drips earns none either");
+	late_turn(&l, fd, mac, 1, true);
+	all(fd, got, sizeof got);
+	ok(is_closed(fd), "and is dropped, though one more byte has just come");
+	close(fd);
+	listener_close(&l);
+}
+
+/* The thread that connects gets no processor whenever it has looked for something and not found it: by its
+ * clock four seconds pass, in which the other end does its part. */
+static _Thread_local bool starving;
+static _Thread_local long skew;
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, ts);
+
+	ts->tv_sec += skew;
+	return rc;
+}
+
+static void starve(int fd, short events)
+{
+	struct pollfd p = {fd, events, 0};
+
+	skew += 4;
+	poll(&p, 1, 10000);
+}
+
+ssize_t recv(int fd, void *buf, size_t bytes, int flags)
+{
+	ssize_t n = syscall(SYS_recvfrom, fd, buf, bytes, flags, NULL, NULL);
+
+	if (n < 0 && errno == EAGAIN && starving) {
+		starve(fd, POLLIN);
+		errno = EAGAIN;
+	}
+	return n;
+}
+
+int connect(int fd, const struct sockaddr *sa, socklen_t bytes)
+{
+	int rc = (int)syscall(SYS_connect, fd, sa, bytes);
+
+	if (rc && errno == EINPROGRESS && starving) {
+		starve(fd, POLLOUT);
+		errno = EINPROGRESS;
+	}
+	return rc;
+}
+
+typedef struct starved_rank {
+	transport *t;
+	const char *endpoints[2];
+	unsigned char secret[32];
+	gradcomp_status st;
+	gradcomp_error err;
+} starved_rank;
+
+static void *starved_start(void *arg)
+{
+	starved_rank *r = arg;
+
+	starving = true;
+	r->st = transport_start(r->t, r->endpoints, r->secret, &r->err);
+	starving = false;
+	return NULL;
+}
+
+static void *starved_stop(void *arg)
+{
+	starved_rank *r = arg;
+
+	transport_stop(r->t, NULL);
+	return NULL;
+}
+
+static void starved_connector(void)
+{
+	board *b = board_new(2);
+	transport_options o = b->options;
+	starved_rank one = {.secret = {3}};
+	gradcomp_error err;
+	pthread_t thread;
+	transport *t;
+
+	o.allow = "tcp";
+	o.timeout = 60;
+	o.rank = 0;
+	transport_listen(&o, &t, &err);
+	o.rank = 1;
+	transport_listen(&o, &one.t, &err);
+	one.endpoints[0] = transport_endpoint(t);
+	one.endpoints[1] = transport_endpoint(one.t);
+	pthread_create(&thread, NULL, starved_start, &one);
+	is_int(transport_start(t, one.endpoints, one.secret, &err), GRADCOMP_OK, "rank 0 of two has rank 1");
+	pthread_join(thread, NULL);
+	is_int(one.st, GRADCOMP_OK, "which connects, though its thread sleeps through every limit: %s", one.st ? one.err.text : "");
+	pthread_create(&thread, NULL, starved_stop, &one);
+	transport_stop(t, NULL);
+	pthread_join(thread, NULL);
+	board_free(b);
+}
+
 int main(void)
 {
 	crowd();
+	starved_listener();
+	starved_connector();
 	intruders_at_work();
 	flood();
 	other_secret();

@@ -92,6 +92,26 @@ template <class F> INLINE void each_sum(const float (&sum)[ROWS_EACH][COLUMNS_EA
 		}
 }
 
+/* The two products of a chunk's rows with B_columns and of its columns with B_rows, or, back, with their transposes: the
+ * sums of this thread. The chunk, in `tile`, is overwritten; so it may be again after a barrier. */
+template <bool BACK>
+INLINE void transform(float (&sum)[ROWS_EACH][COLUMNS_EACH], float *tile, float *basis, double *cosine, const dct_chunk &c)
+{
+	const uint32_t rows = uint32_t(c.rows), columns = uint32_t(c.columns);
+	const auto basis_at = [=](uint32_t l, uint32_t j) { return BACK ? basis[j * STRIDE + l] : basis[l * STRIDE + j]; };
+	make_basis(basis, cosine, columns);
+	product(sum, rows, columns, [=](uint32_t i, uint32_t l) { return tile[i * STRIDE + l]; }, basis_at);
+	__syncthreads();
+	each_sum(sum, c, [=](uint32_t i, uint32_t j, float v) { tile[i * STRIDE + j] = v; });
+	if (rows != columns)
+		make_basis(basis, cosine, rows);
+	else
+		__syncthreads();
+	product(
+		sum, rows, rows, [=](uint32_t i, uint32_t l) { return basis_at(l, i); },
+		[=](uint32_t l, uint32_t j) { return tile[l * STRIDE + j]; });
+}
+
 struct tie_cut {
 	uint32_t key, ties;
 };
@@ -150,19 +170,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) dct_topk_kernel(cut_mat
 		v = v < DCT_LIMIT ? v : DCT_LIMIT;
 		tile[i * STRIDE + j] = v > -DCT_LIMIT ? v : -DCT_LIMIT;
 	}
-	make_basis(basis, cosine, columns);
-	product(
-		sum, rows, columns, [=](uint32_t i, uint32_t l) { return tile[i * STRIDE + l]; },
-		[=](uint32_t l, uint32_t j) { return basis[l * STRIDE + j]; });
-	__syncthreads();
-	each_sum(sum, p.c, [=](uint32_t i, uint32_t j, float v) { tile[i * STRIDE + j] = v; });
-	if (rows != columns)
-		make_basis(basis, cosine, rows);
-	else
-		__syncthreads();
-	product(
-		sum, rows, rows, [=](uint32_t i, uint32_t l) { return basis[l * STRIDE + i]; },
-		[=](uint32_t l, uint32_t j) { return tile[l * STRIDE + j]; });
+	transform<false>(sum, tile, basis, cosine, p.c);
 	__syncthreads();
 	each_sum(sum, p.c, [=](uint32_t i, uint32_t j, float v) { tile[i * columns + j] = v; });
 	__syncthreads();
@@ -212,19 +220,7 @@ dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags,
 	}
 	if (wrong)
 		*fault = 1;
-	make_basis(basis, cosine, columns);
-	product(
-		sum, rows, columns, [=](uint32_t i, uint32_t l) { return tile[i * STRIDE + l]; },
-		[=](uint32_t l, uint32_t j) { return basis[j * STRIDE + l]; });
-	__syncthreads();
-	each_sum(sum, p.c, [=](uint32_t i, uint32_t j, float v) { tile[i * STRIDE + j] = v; });
-	if (rows != columns)
-		make_basis(basis, cosine, rows);
-	else
-		__syncthreads();
-	product(
-		sum, rows, rows, [=](uint32_t i, uint32_t l) { return basis[i * STRIDE + l]; },
-		[=](uint32_t l, uint32_t j) { return tile[l * STRIDE + j]; });
+	transform<true>(sum, tile, basis, cosine, p.c);
 	each_sum(sum, p.c, [=](uint32_t i, uint32_t j, float s) {
 		float *x = p.x + i * p.m + j;
 		const float v = flags & GRADCOMP_DCT_ADD ? *x + s : s;

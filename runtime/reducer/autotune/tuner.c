@@ -32,15 +32,14 @@ static void set_failure(tuner *c, gradcomp_status status, const char *text)
 	pthread_cond_broadcast(&c->changed);
 }
 
-/* The same, with the lock dropped meanwhile when the job has failed: what the reducers of parts were
- * given is done then. They look for themselves only when they are given more, or have all of a bucket. */
-static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
+/* With the lock held, dropped meanwhile. The job has failed: what the reducers of parts were given is done then.
+ * They look for themselves only when they are given more, or have all of a bucket. In a check they have nothing, and
+ * may be gone. */
+static void look(tuner *c)
 {
 	partition *p = c->partition;
-	gradcomp_status st = failure(c, err);
-	if (!st || c->failed)
-		return st;
-	set_failure(c, st, err->text);
+	if (c->busy)
+		return;
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
 	for (uint32_t k = 0; k < p->n; k++)
@@ -48,7 +47,33 @@ static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 	pthread_mutex_lock(&c->lock);
 	c->inside--;
 	pthread_cond_signal(&c->wake);
+}
+
+/* As failure(), with the lock dropped meanwhile when it is news. */
+static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
+{
+	gradcomp_status st = failure(c, err);
+	if (!st || c->failed)
+		return st;
+	set_failure(c, st, err->text);
+	look(c);
 	return st;
+}
+
+/* With the lock held: a tensor that was given, and whose done() has not been called. */
+static int owes(const tuner *c)
+{
+	return memchr(c->state, WAITS, c->ntensors) || memchr(c->state, FORWARDED, c->ntensors);
+}
+
+/* With the lock held, dropped meanwhile: when all that was given has been told of, and nothing touches it any more.
+ * The program may free it as soon as it knows of the failure. */
+static void settle_failed(tuner *c)
+{
+	if (c->failed)
+		look(c);
+	while (c->failed && (c->busy || owes(c) || c->callbacks))
+		pthread_cond_wait(&c->changed, &c->lock);
 }
 
 /* With the lock held, dropped during the callback. */
@@ -113,6 +138,14 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 		set_failure(c, st, err->text);
 	pthread_cond_signal(&c->wake);
 	return st;
+}
+
+/* With the lock held: ready() says that it has failed, and done() does not. */
+static void refuse(tuner *c, uint32_t i)
+{
+	c->state[i] = MISSING;
+	c->ngiven--;
+	pthread_cond_broadcast(&c->changed);
 }
 
 /* With the lock held, when a check is over. Meanwhile the step may end and another check be
@@ -200,6 +233,8 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 		st = tuner_gpu_given(c, i, err ? err : &own);
 		if (!st && !c->busy)
 			st = forward(c, i, err ? err : &own);
+		if (st)
+			refuse(c, i);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return st;
@@ -219,6 +254,7 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 	uint64_t step = c->steps;
 	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
 		pthread_cond_wait(&c->changed, &c->lock);
+	settle_failed(c);
 	if (!st)
 		st = failure(c, err);
 	if (!st)
@@ -258,6 +294,7 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 	}
 	while (!st && !c->failed && c->steps == step && c->ngiven && c->state[i] != DONE)
 		pthread_cond_wait(&c->changed, &c->lock);
+	settle_failed(c);
 	if (!st)
 		st = failure(c, err);
 	if (!st)

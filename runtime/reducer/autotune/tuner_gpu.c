@@ -86,7 +86,7 @@ static const char *make_slots(tuner_gpu *g, uint32_t n)
 
 gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
-	gradcomp_error inner = {0};
+	const gradcomp_operators *ops;
 	tuner_gpu *g = c->gpu = calloc(1, sizeof *g);
 	void *p = NULL;
 	if (!g)
@@ -95,14 +95,10 @@ gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, grad
 	pthread_mutex_init(&g->cast_lock, NULL);
 	g->producer = o->queue;
 	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
-	gradcomp_status st = device_memory_check(&g->memory, err);
+	gradcomp_status st = operators_on_device(c->job->config, "gradients", &g->memory, &ops, err);
 	if (st)
 		return st;
-	const device_calls *d = device_open(c->job->config, &inner);
-	const gradcomp_operators *ops = d ? operators_cuda(&inner) : NULL;
-	if (!ops)
-		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
-	g->memory.d = d;
+	const device_calls *d = g->memory.d;
 	g->host = c->job->host;
 	g->host.alloc = device_host_alloc;
 	g->host.release = device_host_release;

@@ -44,7 +44,6 @@ static void **at(const delay *d, void **events, uint64_t step, uint32_t i)
 
 gradcomp_status delay_gpu_open(delay *d, const gradcomp_reducer_options *o, void **submit, gradcomp_error *err)
 {
-	gradcomp_error inner = {0};
 	delay_gpu *g;
 	if (o->device != GRADCOMP_CUDA)
 		return GRADCOMP_OK;
@@ -54,13 +53,10 @@ gradcomp_status delay_gpu_open(delay *d, const gradcomp_reducer_options *o, void
 	pthread_mutex_init(&g->lock, NULL);
 	g->producer = o->queue;
 	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
-	gradcomp_status st = device_memory_check(&g->memory, err);
+	gradcomp_status st = operators_on_device(d->group->job->config, "gradients", &g->memory, &d->ops, err);
+	g->d = g->memory.d;
 	if (st)
 		return st;
-	g->d = g->memory.d = device_open(d->group->job->config, &inner);
-	d->ops = g->d ? operators_cuda(&inner) : NULL;
-	if (!d->ops)
-		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
 	void **streams[] = {&g->front, &g->submit, &g->arrive};
 	const char *why = g->d->current(&g->id);
 	for (size_t k = 0; !why && k < sizeof streams / sizeof *streams; k++)

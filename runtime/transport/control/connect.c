@@ -30,23 +30,22 @@ int connect_kind(const transport *t, int rank)
 	return t->allow_tcp && c->naddr ? KIND_TCP : -1;
 }
 
-/* Sleeps until fd has `events`, until `until`, or until the job has failed.
- * 1, 0 or -1. */
+/* Sleeps until fd has `events`, until `until`, or until the job has failed. 1, 0 or -1.
+ * When this thread got no processor for so long that `until` has passed, what has come meanwhile counts. */
 static int connect_wait(transport *t, int fd, short events, double until)
 {
 	struct pollfd p[2] = {{fd, events, 0}, {t->failed_fd, POLLIN, 0}};
 
 	for (;;) {
 		double left = until - clock_now();
+		int n = poll(p, 2, left > 0 ? (int)(left * 1e3) + 1 : 0);
 
+		if (n < 0 && errno != EINTR)
+			return 0;
+		if (n > 0)
+			return p[1].revents ? -1 : 1;
 		if (left <= 0)
 			return 0;
-		if (poll(p, 2, (int)(left * 1e3) + 1) < 0 && errno != EINTR)
-			return 0;
-		if (p[1].revents)
-			return -1;
-		if (p[0].revents)
-			return 1;
 	}
 }
 
@@ -97,9 +96,18 @@ static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF
 	return connect_io(t, fd, proof + n, PROOF_BYTES - (size_t)n, 1, until);
 }
 
-static const char *connect_handshake(transport *t, int fd, hello *h, int passed, double until, double deadline)
+/* Now, and as long as an attempt may take; at most until `deadline`. */
+static double attempt_end(double deadline)
+{
+	double until = clock_now() + ATTEMPT_SECONDS;
+
+	return until < deadline ? until : deadline;
+}
+
+static const char *connect_handshake(transport *t, int fd, hello *h, int passed, double deadline)
 {
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SHA256_BYTES], welcome[WELCOME_BYTES];
+	double until = attempt_end(deadline);
 	const char *why;
 
 	/* A nonce per attempt: no proof is valid twice. */
@@ -116,7 +124,7 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	if (!secret_equal(mac, challenge + NONCE_BYTES, sizeof mac))
 		return "the process that answers does not have the job's secret";
 	handshake_mac(t->secret, ROLE_CONNECT, text, challenge, mac);
-	why = connect_proof(t, fd, mac, passed, until);
+	why = connect_proof(t, fd, mac, passed, attempt_end(deadline));
 	/* After the proof the other side may use the connection at any moment. Closing
 	 * it now would look like a death. */
 	if (!why)
@@ -156,9 +164,7 @@ static const char *connect_once(transport *t, const struct sockaddr *sa, socklen
 		why = "the process that answers belongs to another user";
 		goto fail;
 	}
-	now = clock_now();
-	why = connect_handshake(t, fd, h, passed, now + ATTEMPT_SECONDS < deadline ? now + ATTEMPT_SECONDS : deadline,
-	                        deadline);
+	why = connect_handshake(t, fd, h, passed, deadline);
 	if (!why) {
 		*out = fd;
 		return NULL;

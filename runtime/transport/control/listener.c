@@ -144,6 +144,9 @@ static void listener_accept(listener *l, int listening, bool local)
 			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_bytes) || cred.uid != geteuid())
 			pending_drop(l, p, "it belongs to another user");
+		/* The HELLO has mostly come with it; the next turn may be late. */
+		if (p->fd >= 0)
+			pending_serve(l, p);
 	}
 }
 
@@ -216,6 +219,8 @@ static const char *pending_challenge(listener *l, pending_conn *p)
 		return "it does not read";
 	p->challenged = true;
 	p->have = 0;
+	/* From here on it has time again, once: either end may have got no processor for a while. */
+	p->deadline = clock_now() + PENDING_SECONDS;
 	return NULL;
 }
 
@@ -279,12 +284,13 @@ void listener_serve(listener *l, const struct pollfd *p, int n)
 	for (int i = 0; i < PENDING_MAX; i++) {
 		pending_conn *s = &l->pending[i];
 
-		for (int j = l->n; j < n && s->fd >= 0; j++)
-			if (p[j].fd == s->fd) {
-				if (p[j].revents)
-					pending_serve(l, s);
-				break;
-			}
+		/* This thread may be late itself: what has come since the poll counts, too. */
+		bool due = now >= s->deadline;
+
+		for (int j = l->n; j < n && !due; j++)
+			due = p[j].fd == s->fd && p[j].revents;
+		if (s->fd >= 0 && due)
+			pending_serve(l, s);
 		if (s->fd >= 0 && now >= s->deadline)
 			pending_drop(l, s, "it did not prove the secret in time");
 	}

@@ -2,8 +2,8 @@
  * accepting side of every handshake, for a rank and for the rendezvous server. HELLO
  * and keys are the server's own; the messages are in doc/wire-format.md.
  *
- * At most PENDING_MAX connections are pending, for PENDING_SECONDS each, so a flood
- * costs a bounded amount. One thread. */
+ * At most PENDING_MAX connections are pending, each for PENDING_SECONDS until its HELLO is
+ * there and as long again until its proof is, so a flood costs a bounded amount. One thread. */
 #ifndef LISTENER_H
 #define LISTENER_H
 

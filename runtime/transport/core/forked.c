@@ -24,8 +24,8 @@ static void forked_parent(void)
 	pthread_mutex_unlock(&forked_lock);
 }
 
-/* A death is noticed on the control tree's connections alone, so only they are closed
- * here; the others stay open until the process ends. */
+/* A death is noticed on the control tree's connections, so they are closed here, and what no channel has taken
+ * yet, of which nobody here knows; channels' own stay open until the program closes them or ends. */
 static void forked_child(void)
 {
 	for (transport *t = forked_alive; t; t = t->next_alive) {
@@ -34,6 +34,8 @@ static void forked_child(void)
 				close(t->tree[i].fd);
 			t->tree[i].fd = -1;
 		}
+		while (t->backlog)
+			backlog_drop(t);
 		/* Its control thread is not in this process, and its eventfds are
 		 * shared with the rank, so nobody here writes to them. */
 		t->running = false;

@@ -35,21 +35,27 @@ static bool transport_allows(const char *list, const char *name)
 	return false;
 }
 
+void backlog_drop(transport *t)
+{
+	backlog_conn *p = t->backlog;
+
+	t->backlog = p->next;
+	t->nbacklog--;
+	if (p->fd >= 0)
+		close(p->fd);
+	if (p->passed >= 0)
+		close(p->passed);
+	free(p);
+}
+
 void transport_release(transport *t)
 {
 	listener_close(&t->listener);
 	verbs_device_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
-	while (t->backlog) {
-		backlog_conn *p = t->backlog;
-
-		t->backlog = p->next;
-		close(p->fd);
-		if (p->passed >= 0)
-			close(p->passed);
-		free(p);
-	}
+	while (t->backlog)
+		backlog_drop(t);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
 	if (t->failed_fd >= 0)

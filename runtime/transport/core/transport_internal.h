@@ -136,5 +136,7 @@ void forked_forget(transport *t);
 /* channel.c: queues an authenticated connection for its channel; takes ownership of both
  * descriptors unless it returns -1 (too many wait already). Locks. */
 int channel_enqueue(transport *t, const hello *h, int fd, int passed);
+/* Closes the first connection of the backlog. With the lock held, or alone. */
+void backlog_drop(transport *t);
 
 #endif
