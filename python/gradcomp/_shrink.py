@@ -2,15 +2,19 @@
 
 The process groups of torch.distributed have a fixed set of ranks and cannot be mended, so nothing of them is used once
 a model is attached. A DistributedDataParallel is left as in no_sync(), in which it does not communicate; hooks of the
-parameters hand gradients over, and buffers are broadcast over the job."""
+parameters hand gradients over, and buffers are broadcast over the job.
+
+On a GPU a hook puts the reducer's stream behind that of backward, and the stream of who calls step() behind the averages.
+No future and no communicator of PyTorch's is in use: what a lost rank leaves half done there is gradcomp's to abort."""
 
 import contextlib
 import os
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _lib, _pytorch, launch
@@ -38,11 +42,38 @@ def check(model: torch.nn.Module, sharded: Any, delay: int, codes: Any) -> None:
             raise _unsupported(f"module {name} is a SyncBatchNorm, which communicates over torch.distributed: take BatchNorm")
         if isinstance(m, DistributedDataParallel) and m is not model:
             raise _unsupported(f"module {name} is a DistributedDataParallel within the model: attach that, or its module")
+    gpus: Dict[torch.device, str] = {}
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
-        if t.device.type != "cpu":
-            raise _unsupported(f"{name} is on {t.device}: it must be in host memory")
+        if t.device.type not in ("cpu", "cuda"):
+            raise _unsupported(f"{name} is on {t.device}: it must be in host memory or on a GPU")
+        if t.device.type == "cuda":
+            gpus.setdefault(t.device, name)
+    if len(gpus) > 1:
+        raise _unsupported(", ".join(f"{name} is on {gpu}" for gpu, name in gpus.items()) + ": have all on one GPU")
     if isinstance(model, DistributedDataParallel) and len(launch.global_ranks(model.process_group)) != dist.get_world_size():
         raise _unsupported("the DistributedDataParallel is of a part of the ranks: make it of all")
+    if gpus and dist.is_available() and dist.is_initialized() and _lib.requested():
+        _check_watchdog(model)
+
+
+def _check_watchdog(model):
+    """A communicator that PyTorch's NCCL process group has made has a watchdog, which ends the process when an operation
+    of it fails, as it does on a lost rank. A group makes it with its first operation, or at once for a device_id."""
+    config = getattr(distributed_c10d, "get_backend_config", dist.get_backend)
+    world = dist.group.WORLD
+    groups = {("the DistributedDataParallel's process group",
+               'make it of Gloo, DistributedDataParallel(model, process_group=torch.distributed.new_group(backend="gloo")) '
+               "(gradients do not go over it)"): getattr(model, "process_group", None),
+              ("the default process group, which was given a device_id,",
+               "leave that out, or make the group of Gloo"): getattr(world, "bound_device_id", None) and world}
+    modes = [os.environ[n] for n in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING") if n in os.environ]
+    if modes[:1] == ["0"] and os.environ.get("TORCH_NCCL_ENABLE_MONITORING") == "0":
+        return
+    for (what, remedy), group in groups.items():
+        # "nccl" before PyTorch 2; "cpu:gloo,cuda:nccl" since.
+        if group and config(group).split("cuda:")[-1].split(",")[0] == "nccl":
+            raise _unsupported(f"{what} has communicators of NCCL, whose watchdog ends this process when a rank is lost: {remedy}, "
+                               "or start with TORCH_NCCL_ASYNC_ERROR_HANDLING=0 TORCH_NCCL_ENABLE_MONITORING=0")
 
 
 def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named: Any, options: Dict[str, Any],
@@ -101,16 +132,23 @@ class Shrinking:
         every = ddp is None or ddp.broadcast_buffers
         self._buffers = [b for n, b in root.named_buffers() if n not in ignored and b.numel()]
         self._broadcasts = every and bool(self._buffers)
+        where = self._parameters[0].device if named else torch.device("cpu")
+        # What the reducer waits for; None: all is in host memory.
+        self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self.automatic, self._pid, self.epoch, self._stats = False, os.getpid(), 0, {}
         self._open, self._gives, self._failed = False, True, False
         self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
-        self._before = None  # buffers when the step began, as bytes
+        self._before: Optional[List[torch.Tensor]] = None  # buffers when the step began, as bytes, by device
         for t in [*self._parameters, *self._buffers]:
             self._broadcast([t])
         # A gradient's memory must be its own and dense, which that of autograd may not be.
         self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
         self._given = [False] * len(named)
-        self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, tuple(p.shape), p.dtype) for n, p in named], **options)
+        if self._stream is not None:
+            options = dict(options, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(where))
+        with self._device():
+            self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, tuple(p.shape), p.dtype) for n, p in named],
+                                                                   **options)
         self._hooks = [_after_accumulation(p, lambda i=i: self._came(i)) for i, p in enumerate(self._parameters)]
         self._was = {name: getattr(ddp, name) for name in _QUIET if hasattr(ddp, name)}
         for name in self._was:
@@ -166,10 +204,11 @@ class Shrinking:
         self._failed, self._before = False, None
         self._given = [False] * len(self._given)
         if self._buffers:
-            self._before = _bytes_of(self._buffers)
+            self._before = [_bytes_of(tensors) for tensors in _by_device(self._buffers)]
         if self._broadcasts:
-            self._collective(self.group.broadcast, self._before)
-            _put_bytes(self._buffers, self._before)
+            for together in self._before:
+                self._collective(self.group.broadcast, together)
+            self._put_back()
         self._open = True
 
     def _another_pass(self):
@@ -201,14 +240,29 @@ class Shrinking:
             raise _unsupported(f"parameter {self._names[i]} has a sparse gradient: make it dense (to_dense()) where it is made")
         elif p.grad.data_ptr() != own.data_ptr():
             own.copy_(p.grad)
+            if self._stream is not None:
+                p.grad.record_stream(self._current())  # may have been made on another one
         p.grad = own
         self._given[i] = True
         try:
-            self._present().ready(i, own.data_ptr())
+            self._hand_over(i, own)
         except _lib.Error as e:
             if e.status != _lib.ERR_PEER_LOST:
                 raise
             self._failed = True  # told at the end of the step, when autograd is at rest
+
+    def _hand_over(self, i, own):
+        if self._stream is not None:
+            self._stream.wait_stream(self._current())
+        self._present().ready(i, own.data_ptr())
+
+    def _current(self):
+        """The stream that what is called now is put on. In a hook: that of this part of backward."""
+        return torch.cuda.current_stream(self._stream.device)
+
+    def _device(self):
+        """A reducer works on the device that is current when it is made."""
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.device(self._stream.device)
 
     def _finish_step(self):
         # As they come on the other ranks: from the last layer on.
@@ -217,6 +271,8 @@ class Shrinking:
                 self._give(i)
         if not self._failed:
             self._present().wait()
+            if self._stream is not None:
+                self._current().wait_stream(self._stream)
 
     def _recover(self):
         lost, done = self._shrink()
@@ -227,11 +283,18 @@ class Shrinking:
         for p in self._parameters:
             p.grad = None
         if self._before is not None:
-            _put_bytes(self._buffers, self._before)
+            self._put_back()
         raise lost
 
+    def _put_back(self):
+        for tensors, together in zip(_by_device(self._buffers), self._before):
+            _put_bytes(tensors, together)
+
     def _shrink(self):
-        found = self._job.shrink()
+        if self._stream is not None:
+            self._stream.synchronize()  # what the reducer waits for on the device comes, however long backward takes
+        with self._device():
+            found = self._job.shrink()
         self.epoch = found.epoch
         return PeersLost(found.lost, found.rank, found.nranks, found.epoch), found.step_done
 
@@ -343,6 +406,10 @@ class _NodeHook:
 
     def remove(self):
         self._handle.remove()
+
+
+def _by_device(tensors):
+    return [[t for t in tensors if t.device == where] for where in dict.fromkeys(t.device for t in tensors)]
 
 
 def _bytes_of(tensors):

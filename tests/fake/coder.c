@@ -380,7 +380,10 @@ int main(void)
 		{.compressor = "block:bits=4", .host = "direct", .dtype = GRADCOMP_BF16},
 		{.compressor = "fp8", .host = "direct"},
 		{.compressor = "natural", .host = "direct", .within = 2},
-		{.compressor = "block:bits=8", .host = "direct", .device = "hier"},
+		/* Two nodes of one rank, and of two; all on one node, where nothing is coded; ranks of a node that are no neighbours. */
+		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=1", .device = "hier:ranks_per_node=1"},
+		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=2", .device = "hier:ranks_per_node=2"},
+		{.compressor = "block:bits=4", .host = "hier:ranks_per_node=3", .device = "hier:ranks_per_node=3", .dtype = GRADCOMP_BF16},
 		{.compressor = "none", .host = "ring", .device = "nccl"},
 		{.compressor = "none", .host = "ring", .dtype = GRADCOMP_BF16, .within = 1e-2},
 	};
@@ -400,6 +403,7 @@ int main(void)
 	}
 	const char *const impatient[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
 	check_dies(impatient, (run){.compressor = "block:bits=8"});
+	check_dies(impatient, (run){.compressor = "block:bits=8", .device = "hier:ranks_per_node=2"});
 	check_dies(impatient, (run){.compressor = "none"});
 	if (fake_cuda_waits) {
 		setenv("FAKE_NCCL_SILENT", "1", 1);

@@ -11,6 +11,7 @@
 #include "plugin/registry.h"
 
 static const struct gradcomp_collective_v1 *nccl;
+static int scattered; /* ranks of a node are no neighbours */
 static const gradcomp_operators *ops;
 static gradcomp_host host;
 static uint64_t seed;
@@ -268,6 +269,36 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 }
 
 /* What comes out and all residuals together are what went in. */
+/* What all lost of a rank's block, with what comes out, is the sum. */
+static void try_coded_scatter(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t all, uint64_t from, int dev)
+{
+	buffer x = buffer_new(4 * all, dev), e = buffer_new(4 * all, dev), lost = buffer_new(4 * all, 0);
+	double scale = 1.0 / b->P;
+	int right = 1;
+	for (uint64_t i = 0; i < all; i++)
+		put(&x, i, GRADCOMP_F32, number(b->rank, i));
+	memset(e.copy, 0x7f, e.bytes);
+	buffer_up(&x);
+	buffer_up(&e);
+	gradcomp_status st = nccl->coded_reduce_scatter(b->c, (float *)(void *)x.at, counts, scale, codec, 1, (float *)(void *)e.at,
+	                                                &b->err);
+	buffer_down(&x);
+	memcpy(lost.copy, buffer_down(&e), 4 * all);
+	if (!st)
+		st = nccl->allreduce(b->c, lost.at, all, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &b->err);
+	for (uint64_t i = from; i < from + counts[b->rank] && !st; i++) {
+		double want = 0;
+		for (int r = 0; r < b->P; r++)
+			want += (float)number(r, i);
+		double off = get(&x, i, GRADCOMP_F32) / scale + get(&lost, i, GRADCOMP_F32) - want;
+		right &= fabs(off) < 0.02 && fabs(get(&lost, i, GRADCOMP_F32)) < 100 * b->P;
+	}
+	expect(b, right && !st, "a coded reduce-scatter", all, dev);
+	buffer_free(&x);
+	buffer_free(&e);
+	buffer_free(&lost);
+}
+
 static void try_coded(bench *b, uint64_t n, int dev)
 {
 	code_place place = {.op = dev ? ops : host.operators, .queue = dev ? queue : NULL,
@@ -328,6 +359,8 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	expect(b, right && !st, "a coded all-gather", n, dev);
 	buffer_free(&x);
 	buffer_free(&e);
+	if (nccl->serves & GRADCOMP_CAN_CODED_REDUCE_SCATTER)
+		try_coded_scatter(b, &codec, counts, all, from, dev);
 }
 
 /* Of two payloads the elementwise sum stands for what a compressor makes of them; the host's tree
@@ -423,16 +456,31 @@ static void all_primitives(bench *b, int s, int dev)
 	expect(b, !nccl->barrier(b->c, &b->err), "a barrier", 0, dev);
 }
 
+/* The job's links, or such as say that every other rank is on another node. */
+static const gradcomp_links *divided(const gradcomp_links *links, gradcomp_links *apart)
+{
+	static int32_t node[MAX_RANKS];
+	if (!scattered)
+		return links;
+	for (int r = 0; r < links->nranks; r++)
+		node[r] = r % 2;
+	memcpy(apart, links, links->struct_size < sizeof *apart ? links->struct_size : sizeof *apart);
+	apart->nnodes = 2;
+	apart->node = node;
+	return apart;
+}
+
 /* A second instance, whose calls return when their work is on the stream. */
 static void enqueued(bench *b, gradcomp_group *w, const gradcomp_value *values)
 {
 	static const struct timespec nap = {.tv_nsec = 1000000};
 	const gradcomp_links *links;
+	gradcomp_links apart = {0};
 	void *first = b->c;
 	int busy = 1;
 	gradcomp_status st = gradcomp_links_open(w, &links, &b->err);
 	if (!st)
-		st = nccl->create(&host, values, links, &b->c, &b->err);
+		st = nccl->create(&host, values, divided(links, &apart), &b->c, &b->err);
 	if (!st)
 		st = nccl->set_queue(b->c, queue, &b->err);
 	if (!st)
@@ -457,12 +505,13 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	const gradcomp_value *values = arg;
 	gradcomp_group *w = gradcomp_job_world(job);
 	const gradcomp_links *links;
+	gradcomp_links apart = {0};
 	bench b = {.rank = rank, .P = P};
 	out->failed = 1;
 	registry_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &b.err);
 	if (!ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) || gradcomp_links_open(w, &links, &b.err) ||
-	    nccl->create(&host, values, links, &b.c, &b.err) || nccl->set_queue(b.c, queue, &b.err)) {
+	    nccl->create(&host, values, divided(links, &apart), &b.c, &b.err) || nccl->set_queue(b.c, queue, &b.err)) {
 		printf("# rank %d: %s\n", rank, b.err.text);
 		return;
 	}
@@ -484,9 +533,9 @@ int main(void)
 	gradcomp_error err = {0};
 	static const struct {
 		const char *spec;
-		int from;
-	} all[] = {{"nccl:timeout=30", 1}, {"hier:timeout=30", 3}, {"hier:timeout=30,ranks_per_node=2", 2},
-	           {"hier:timeout=30,ranks_per_node=4", 5}};
+		int from, scattered;
+	} all[] = {{"nccl:timeout=30", 1, 0}, {"hier:timeout=30", 3, 0}, {"hier:timeout=30,ranks_per_node=2", 2, 0},
+	           {"hier:timeout=30,ranks_per_node=4", 5, 0}, {"hier:timeout=30", 4, 1}};
 	clock_gettime(CLOCK_REALTIME, &now);
 	seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 0) : (uint64_t)now.tv_nsec;
 	printf("# seed %llu\n", (unsigned long long)seed);
@@ -502,6 +551,7 @@ int main(void)
 			continue;
 		}
 		nccl = p->collective;
+		scattered = all[k].scattered;
 		for (int P = all[k].from; P <= 5; P++) {
 			const outcome *o = run_processes(P, 60, settings, body, (void *)(uintptr_t)of.values);
 			int failed = 0, differ = 0;
@@ -509,7 +559,8 @@ int main(void)
 				failed |= o[r].failed;
 				differ |= o[r].mark != o[0].mark;
 			}
-			ok(!failed && !differ, "%s: every primitive is right, and the same to the bit on all of %d ranks", all[k].spec, P);
+			ok(!failed && !differ, "%s%s: every primitive is right, and the same to the bit on all of %d ranks", all[k].spec,
+			   scattered ? ", every other rank on another node" : "", P);
 			if (differ)
 				printf("# ranks differ\n");
 		}

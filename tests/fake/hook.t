@@ -65,4 +65,38 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
                "... nothing goes through host memory, and memory is PyTorch's", got)
     got = ranks(2, [os.path.join(SOURCE, "tests/fake/local_sgd.py"), "dies", "none"], GRADCOMP="none", **more)
     ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "LocalSGD on a GPU: a rank that dies is named", errors(got))
+
+    SHRINK = os.path.join(SOURCE, "tests/fake/shrink.py")
+    for what, n, kill, arguments, aborted, live in (
+            ("rank 0, in backward", 3, "0:4:backward", ["ddp", "topk:density=0.25", "nccl", "bn"], 3, 3),
+            ("another as they recover", 4, "3:3:after,1:any:recovery", ["module", "none", "nccl"], 3, 2),
+            ("through host memory", 3, "1:4:after", ["module", "none", "ring"], 2, 0)):
+        got = ranks(n, [SHRINK, *arguments], timeout=90, GRADCOMP="none", SHRINK_KILL=kill, **more)
+        dead = {int(k.split(":")[0]) for k in kill.split(",")}
+        left = [r for r in range(n) if r not in dead]
+        if not ok(all(got[r][0] == (-9 if r in dead else 0) for r in range(n)), f"on_failure=shrink on a GPU, {what}: those that live "
+                  "train to the end", errors(got)):
+            continue
+        have = [dict((line.split(" ", 1) + [""])[:2] for line in got[r][1].splitlines()) for r in left]
+        raised = f"{kill.split(':')[1]}:{'+'.join(map(str, sorted(dead)))}"
+        ok({h["raised"] for h in have} == {raised}, f"... all raise PeersLost once ({raised})", have)
+        ok(len({h["weights"] for h in have}) == 1 and all(float(h.get("off", 0)) < 1e-5 for h in have),
+           "... with equal weights, of a training in which nobody was lost", have)
+        ok({h["touched"] for h in have} == {"0"}, "... and the step that is void leaves error memory, gradients and buffers as they were", have)
+        ok({h["launches"] for h in have} == {"1"} and {h["device"] for h in have} == {"True"},
+           "... every step has as many launches, and the reducer is made anew on the model's device", have)
+        # The base, and what the reducer and the group (for broadcasts) have split off it; anew when they are used.
+        counts = [[int(c) for c in h["communicators"].split()] for h in have]
+        ok(all(c[2] == live and (c[1] == aborted or (c[1] > aborted and len(dead) > 1)) for c in counts),
+           f"... {aborted} communicators are aborted, and {live} live in the end", have)
+        ok({h["left"] for h in have} == {"0"} and all(int(h["blocks"]) > 3 for h in have), "... memory goes back to PyTorch", have)
+    got = ranks(1, [SHRINK, "refused"], GRADCOMP="none", **more)
+    heard = [line for _, out, _ in got for line in out.splitlines()]
+    ok([line.split(" on_failure")[0] for line in heard] == ["refused nccl 0", "refused cpu:gloo,cuda:nccl 0", "refused nccl 1",
+                                                            "taken cpu:nccl,cuda:gloo 0", "taken nccl 1", "taken default",
+                                                            "refused default", "refused two"]
+       and "whose watchdog ends this process" in heard[0] and "TORCH_NCCL_ENABLE_MONITORING=0" in heard[0]
+       and "was given a device_id, has communicators of NCCL" in heard[-2]
+       and "0.weight is on cuda:1, 2.weight is on cuda:0" in heard[-1],
+       "refused: communicators of PyTorch's own, unless their watchdog lets the process live, and two GPUs", heard, errors(got))
 done_testing()

@@ -204,7 +204,7 @@ thread_local int depth;
 thread_local std::vector<call> grouped;
 thread_local ncclResult_t group_failed; /* one of its calls did: then nothing is launched */
 
-std::atomic<long> misaligned, met;
+std::atomic<long> misaligned, met, made, aborted, destroyed;
 
 /* NCCL moves single bytes from and to what does not stand on such a boundary. */
 void aligned(const void *p, size_t bytes)
@@ -303,7 +303,8 @@ ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDa
 
 extern "C" {
 
-/* Buffers off a boundary of 16 bytes, and communicators that were not split off another. */
+/* Buffers off a boundary of 16 bytes; communicators that were not split off another, that were aborted, and that
+ * live, of those split off too. */
 long fake_nccl_misaligned(void)
 {
 	return misaligned;
@@ -312,6 +313,16 @@ long fake_nccl_misaligned(void)
 long fake_nccl_met(void)
 {
 	return met;
+}
+
+long fake_nccl_aborted(void)
+{
+	return aborted;
+}
+
+long fake_nccl_live(void)
+{
+	return made - aborted - destroyed;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -336,14 +347,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->rendezvous = std::thread(accept_ranks, w.get());
 	*comm = new ncclComm{w};
 	met++;
+	made++;
 	return ncclInProgress;
 }
 
-/* Ranks tell each other their colours over the parent, which is busy with it for so long. Keys are as the ranks. */
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
+/* Ranks tell each other their colours and keys over the parent, which is busy with it for so long. */
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
 	std::shared_ptr<world> of = comm->w;
-	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || key != of->rank || of->state != ncclSuccess)
+	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || of->state != ncclSuccess)
 		return ncclInvalidArgument;
 	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
 	if (dies && of->splits == atoi(dies))
@@ -353,15 +365,18 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
 	if (w)
 		w->name = name;
 	of->state = ncclInProgress;
-	*made = w ? new ncclComm{w} : nullptr;
-	std::thread divide([of, w, color] {
-		std::vector<int> colors(size_t(of->nranks), color);
+	*out = w ? new ncclComm{w} : nullptr;
+	made += !!w;
+	std::thread divide([of, w, color, key] {
+		struct place {
+			int color, key;
+		} own = {color, key};
+		std::vector<place> all(size_t(of->nranks), own);
 		std::vector<transfer> moves;
-		int own = color;
 		for (int r = 0; r < of->nranks; r++)
 			if (r != of->rank) {
 				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
-				moves.push_back({r, reinterpret_cast<char *>(&colors[size_t(r)]), sizeof own, false});
+				moves.push_back({r, reinterpret_cast<char *>(&all[size_t(r)]), sizeof own, false});
 			}
 		if (!move(of.get(), moves, w.get())) {
 			if (w)
@@ -369,8 +384,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
 			return;
 		}
 		for (int r = 0; w && r < of->nranks; r++) {
-			w->rank += r < of->rank && colors[size_t(r)] == color;
-			w->nranks += colors[size_t(r)] == color;
+			const place &p = all[size_t(r)];
+			w->rank += p.color == color && (p.key < key || (p.key == key && r < of->rank));
+			w->nranks += p.color == color;
 		}
 		of->state = ncclSuccess;
 		if (w) {
@@ -400,6 +416,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 	if (comm->w->busy)
 		fake_die("a communicator is destroyed with work under way");
 	ncclCommFinalize(comm);
+	destroyed++;
 	delete comm;
 	return ncclSuccess;
 }
@@ -408,6 +425,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	comm->w->aborted = 1;
 	ncclCommFinalize(comm);
+	aborted++;
 	delete comm;
 	return ncclSuccess;
 }

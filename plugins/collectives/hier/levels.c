@@ -1,7 +1,7 @@
 #include "plugins/collectives/hier/levels.h"
 
 #include "plugins/collectives/nccl/comm.h"
-#include "plugins/common/collectives/hier.h"
+#include "plugins/common/collectives/hier_blocks.h"
 
 /* One of this rank's shards. */
 typedef struct level_part {
@@ -326,6 +326,130 @@ static gradcomp_status device_coded_allreduce(levels *l, float *buf, uint64_t co
 	return st ? st : hand_out(l, buf, count, sizeof(float), err);
 }
 
+/* ---- blocks ---- */
+
+/* In the order of nodes, which is the buffer's own or one in scratch memory, of so many `times` as much. */
+static gradcomp_status blocks_of(levels *l, float *buf, const uint64_t *counts, int times, hier_blocks *b, gradcomp_error *err)
+{
+	nccl *n = &l->world;
+	*b = hier_blocks_of(l->hier, n->ops, n->queue, buf, counts, sizeof *buf);
+	if (l->hier->sorted)
+		return GRADCOMP_OK;
+	gradcomp_status st = nccl_reserve(n, (size_t)times * b->total * sizeof *buf + 1, err);
+	b->buf = n->scratch;
+	return st;
+}
+
+/* Parts of the node's ranks, of bytes[], one after another: each has its own in place, and gets all. */
+static gradcomp_status gather_inside(levels *l, char *parts, const uint64_t *bytes, gradcomp_error *err)
+{
+	nccl *n = &l->inside;
+	const hier *h = l->hier;
+	uint64_t most = 0, before = 0;
+	for (int k = 0; k < h->locals; k++)
+		most = bytes[k] > most ? bytes[k] : most;
+	if (!most || h->locals == 1)
+		return GRADCOMP_OK;
+	/* Parts of any lengths stand off NCCL's boundaries. */
+	size_t stride = nccl_rounded(most);
+	gradcomp_status st = nccl_reserve(n, stride * (size_t)h->locals, err);
+	char *own = n->scratch + (size_t)h->local * stride;
+	for (int k = 0; k < h->local; k++)
+		before += bytes[k];
+	if (st)
+		return st;
+	if (bytes[h->local])
+		n->ops->copy(n->queue, own, parts + before, bytes[h->local]);
+	st = nccl_launched(n, n->f.ncclAllGather(own, n->scratch, stride, ncclUint8, n->comm, n->queue), "gather within the node", err);
+	for (int k = 0; !st && k < h->locals; parts += bytes[k++])
+		if (k != h->local && bytes[k])
+			n->ops->copy(n->queue, parts, n->scratch + (size_t)k * stride, bytes[k]);
+	return st;
+}
+
+static float *shard_of(const hier_blocks *b, float *in, const level_part *p)
+{
+	return in + shard_begin(p->of, b->total, p->shard->shard);
+}
+
+static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                              uint64_t counter, float *residual, gradcomp_error *err)
+{
+	const hier *h = l->hier;
+	const gradcomp_operators *ops = l->world.ops;
+	void *queue = l->world.queue;
+	hier_blocks b;
+	gradcomp_status st = blocks_of(l, buf, counts, 1, &b, err);
+	if (st)
+		return st;
+	const float *own = buf + h->offset[h->links->rank];
+	uint64_t n = residual ? counts[h->links->rank] : 0;
+	hier_blocks_copy_own(&b, (char *)buf, 0);
+	if (n)
+		ops->copy(queue, residual, own, n * sizeof *own);
+	st = gather_inside(l, hier_blocks_here(&b), hier_blocks_of_node(&b), err);
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		level_part *p = part_at(l, i);
+		st = nccl_coded_allgather(&p->across, shard_of(&b, (float *)(void *)b.buf, p), hier_blocks_by_node(&b, p->shard->shard), codec,
+		                          hier_counter(h, counter, i), NULL, err);
+	}
+	if (!st)
+		st = hand_out(l, b.buf, b.total, sizeof *buf, err);
+	if (st)
+		return st;
+	hier_blocks_copy(&b, (char *)buf, 1);
+	/* Coded by the holders of its shards, who need not be its owner. */
+	if (n)
+		ops->axpy(queue, residual, -1, own, n);
+	return nccl_done(&l->inside, "gather coded blocks", err);
+}
+
+/* What is summed of this node's blocks goes to their owners. */
+static gradcomp_status to_owners(levels *l, const hier_blocks *b, gradcomp_error *err)
+{
+	const hier *h = l->hier;
+	gradcomp_status st = GRADCOMP_OK;
+	char *at = hier_blocks_here(b);
+	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		const uint64_t *bytes = hier_blocks_by_shard(b, first);
+		st = gather_inside(l, at, bytes, err);
+		for (int k = 0; k < h->locals; k++)
+			at += bytes[k];
+	}
+	return st;
+}
+
+static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const uint64_t *counts, double scale,
+                                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                                   gradcomp_error *err)
+{
+	const hier *h = l->hier;
+	hier_blocks b;
+	gradcomp_status st = blocks_of(l, buf, counts, residual ? 2 : 1, &b, err);
+	if (st)
+		return st;
+	hier_blocks lost = b;
+	lost.buf = h->sorted ? (char *)residual : b.buf + b.total * sizeof *buf;
+	if (residual)
+		b.ops->fill(b.queue, (float *)(void *)lost.buf, 0, b.total);
+	hier_blocks_copy(&b, (char *)buf, 0);
+	st = bring(l, b.buf, b.total, GRADCOMP_F32, GRADCOMP_SUM, h->nodes > 1 ? 1.0 : scale, err);
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		level_part *p = part_at(l, i);
+		st = nccl_coded_reduce_scatter(&p->across, shard_of(&b, (float *)(void *)b.buf, p), hier_blocks_by_node(&b, p->shard->shard), scale,
+		                               codec, hier_counter(h, counter, i),
+		                               residual ? shard_of(&b, (float *)(void *)lost.buf, p) : NULL, err);
+	}
+	if (!st)
+		st = to_owners(l, &b, err);
+	if (st)
+		return st;
+	hier_blocks_copy_own(&b, (char *)buf, 1);
+	if (residual)
+		hier_blocks_copy(&lost, (char *)residual, 1);
+	return nccl_done(&l->inside, "reduce and scatter coded blocks", err);
+}
+
 /* ---- the calls ---- */
 
 /* On device memory, or else over the job's links. */
@@ -383,12 +507,11 @@ gradcomp_status levels_coded_allreduce(void *instance, float *buf, uint64_t coun
 	       hier_coded_allreduce(l->hier, buf, count, scale, codec, counter, residual, err));
 }
 
-/* Blocks of any lengths would lie off NCCL's boundaries within the node: as one level. */
 gradcomp_status levels_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
                                        uint64_t counter, float *residual, gradcomp_error *err)
 {
 	levels *l = instance;
-	EITHER(l, buf, nccl_coded_allgather(&l->world, buf, counts, codec, counter, residual, err),
+	EITHER(l, buf, device_coded_allgather(l, buf, counts, codec, counter, residual, err),
 	       hier_coded_allgather(l->hier, buf, counts, codec, counter, residual, err));
 }
 
@@ -397,7 +520,7 @@ gradcomp_status levels_coded_reduce_scatter(void *instance, float *buf, const ui
                                             gradcomp_error *err)
 {
 	levels *l = instance;
-	EITHER(l, buf, nccl_coded_reduce_scatter(&l->world, buf, counts, scale, codec, counter, residual, err),
+	EITHER(l, buf, device_coded_reduce_scatter(l, buf, counts, scale, codec, counter, residual, err),
 	       hier_coded_reduce_scatter(l->hier, buf, counts, scale, codec, counter, residual, err));
 }
 

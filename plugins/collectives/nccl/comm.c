@@ -288,15 +288,16 @@ static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 	return e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e)) : GRADCOMP_OK;
 }
 
-/* Finished, or aborted where that does not come about. */
+/* Finished, or aborted where that does not come about: not without a rank that is lost, which may be of this node. */
 static void end_comm(nccl *n, ncclComm_t comm)
 {
 	gradcomp_error why;
 	double since = now();
 	ncclResult_t state = ncclInProgress;
 
-	n->f.ncclCommFinalize(comm);
-	while (!n->f.ncclCommGetAsyncError(comm, &state) && state == ncclInProgress && !job_failure(n, &why) &&
+	if (!job_failure(n, &why))
+		n->f.ncclCommFinalize(comm);
+	while (!job_failure(n, &why) && !n->f.ncclCommGetAsyncError(comm, &state) && state == ncclInProgress &&
 	       now() - since < DRAIN_SECONDS)
 		breathe(since);
 	if (state == ncclSuccess)
@@ -458,7 +459,7 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 	config.blocking = 0;
 	config.splitShare = 1;
 	pthread_mutex_lock(&bases_lock);
-	rc = n->f.ncclCommSplit(n->base->comm, out ? colour : NCCL_SPLIT_NOCOLOR, n->links->rank, &made, &config);
+	rc = n->f.ncclCommSplit(n->base->comm, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, &made, &config);
 	if (out) {
 		out->f = n->f;
 		out->ops = n->ops;

@@ -57,7 +57,7 @@ int nccl_on_device(const void *buf);
 /* Before anything is asked of NCCL: the communicator is made the first time, so all
  * ranks come here together. */
 gradcomp_status nccl_ready(nccl *n, gradcomp_error *err);
-/* The communicator of those ranks of n, which is ready, that name the same colour, in their order: n's
+/* The communicator of those ranks of n, which is ready, that name the same colour, in the order of their links: n's
  * ranks all come here. *out is NULL on a rank that is in none; else it has its host, links, timeout and queue. */
 gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err);
 /* Where NCCL sends from and receives to stands on such boundaries: off 16 it moves single bytes. */

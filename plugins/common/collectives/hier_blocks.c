@@ -1,25 +1,13 @@
-/* Two levels, of a block a rank: reduce-scatter and all-gather.
- *
- * Blocks are taken node by node, so that a node's are one run; where ranks of a node are
- * not neighbours they are copied into that order. A shard is cut where nodes meet: what
- * of it belongs to a node is sent to, or from, that node's holder of the shard. */
-#include "plugins/common/collectives/hier.h"
+/* Reduce-scatter and all-gather in two levels, in host memory. */
+#include "plugins/common/collectives/hier_blocks.h"
 
 #include "plugins/common/collectives/blocks.h"
 #include "gradcomp/sdk/growbuf.h"
 
 #include <string.h>
 
-typedef struct blocks {
-	hier *h;
-	const uint64_t *length; /* of each rank's block, in the group's order */
-	size_t size;            /* of what they are lengths of */
-	uint64_t total;
-	char *buf; /* in the order of nodes */
-} blocks;
-
 /* What shard j and the blocks of a node have in common. */
-static uint64_t common(const blocks *b, int j, int node)
+static uint64_t common(const hier_blocks *b, int j, int node)
 {
 	uint64_t from = hier_begin(b->h, b->total, j), to = hier_begin(b->h, b->total, j + 1);
 	uint64_t first = b->h->start[node], last = b->h->start[node + 1];
@@ -28,27 +16,21 @@ static uint64_t common(const blocks *b, int j, int node)
 	return to > from ? to - from : 0;
 }
 
-/* Of a shard, what belongs to each node. */
-static const uint64_t *by_node(const blocks *b, int shard)
+const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard)
 {
 	for (int k = 0; k < b->h->nodes; k++)
 		b->h->counts[k] = common(b, shard, k);
 	return b->h->counts;
 }
 
-/* Of this node's blocks, what is in each shard from `first` on, one a rank: into counts[]; returns how
- * much that is. */
-static uint64_t by_shard(const blocks *b, int first)
+const uint64_t *hier_blocks_by_shard(const hier_blocks *b, int first)
 {
-	uint64_t all = 0;
-	for (int j = 0; j < b->h->locals; j++) {
+	for (int j = 0; j < b->h->locals; j++)
 		b->h->counts[j] = first + j < b->h->shards ? common(b, first + j, b->h->node) * b->size : 0;
-		all += b->h->counts[j];
-	}
-	return all;
+	return b->h->counts;
 }
 
-static const uint64_t *of_node(const blocks *b)
+const uint64_t *hier_blocks_of_node(const hier_blocks *b)
 {
 	const hier *h = b->h;
 	for (int k = 0; k < h->locals; k++)
@@ -56,15 +38,14 @@ static const uint64_t *of_node(const blocks *b)
 	return h->counts;
 }
 
-/* This node's own, in our buffer. */
-static char *of_own(const blocks *b)
+char *hier_blocks_here(const hier_blocks *b)
 {
 	return b->buf + b->h->start[b->h->node] * b->size;
 }
 
 /* Copies the blocks of indices [from, to), the first `before` bytes into our buffer, between
  * it and the caller's. */
-static void copy(const blocks *b, char *user, int from, int to, uint64_t before, int back)
+static void copy(const hier_blocks *b, char *user, int from, int to, uint64_t before, int back)
 {
 	const hier *h = b->h;
 	char *ours = b->buf + before;
@@ -72,13 +53,17 @@ static void copy(const blocks *b, char *user, int from, int to, uint64_t before,
 		char *theirs = user + h->offset[h->order[k]] * b->size;
 		uint64_t bytes = b->length[h->order[k]] * b->size;
 		if (bytes)
-			memcpy(back ? theirs : ours, back ? ours : theirs, bytes);
+			b->ops->copy(b->queue, back ? theirs : ours, back ? ours : theirs, bytes);
 		ours += bytes;
 	}
 }
 
-/* This rank's alone. */
-static void copy_own(const blocks *b, char *user, int back)
+void hier_blocks_copy(const hier_blocks *b, char *user, int back)
+{
+	copy(b, user, 0, b->h->nranks, 0, back);
+}
+
+void hier_blocks_copy_own(const hier_blocks *b, char *user, int back)
 {
 	const hier *h = b->h;
 	uint64_t before = h->start[h->node];
@@ -87,18 +72,24 @@ static void copy_own(const blocks *b, char *user, int back)
 	copy(b, user, h->rank_at, h->rank_at + 1, before * b->size, back);
 }
 
-/* times: for so many buffers in the order of nodes. */
-static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, int times,
-                               gradcomp_error *err)
+hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length, size_t size)
 {
-	*b = (blocks){.h = h, .length = length, .size = size, .buf = buf};
+	hier_blocks b = {.h = h, .ops = ops, .queue = queue, .length = length, .size = size, .buf = buf};
 	blocks_given(h->offset, h->nranks, length, 1);
-	b->total = h->offset[h->nranks];
+	b.total = h->offset[h->nranks];
 	for (int k = 0; k < h->nodes; k++) {
 		h->start[k + 1] = h->start[k];
 		for (int at = h->first[k]; at < h->first[k + 1]; at++)
 			h->start[k + 1] += length[h->order[at]];
 	}
+	return b;
+}
+
+/* times: for so many buffers in the order of nodes. */
+static gradcomp_status prepare(hier_blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, int times,
+                               gradcomp_error *err)
+{
+	*b = hier_blocks_of(h, h->host->operators, NULL, buf, length, size);
 	if (h->sorted)
 		return GRADCOMP_OK;
 	gradcomp_status st =
@@ -108,14 +99,14 @@ static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *le
 }
 
 /* Every rank's own is in place. Among the holders of a shard it goes under `codec`, or NULL: as it is. */
-static gradcomp_status gather(const blocks *b, const gradcomp_codec *codec, uint64_t counter, gradcomp_error *err)
+static gradcomp_status gather(const hier_blocks *b, const gradcomp_codec *codec, uint64_t counter, gradcomp_error *err)
 {
 	hier *h = b->h;
-	gradcomp_status st = ring_allgather(h->inner, of_own(b), of_node(b), err);
+	gradcomp_status st = ring_allgather(h->inner, hier_blocks_here(b), hier_blocks_of_node(b), err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		const hier_part *p = hier_part_at(h, i);
 		char *shard = b->buf + hier_begin(h, b->total, p->shard) * b->size;
-		const uint64_t *counts = by_node(b, p->shard);
+		const uint64_t *counts = hier_blocks_by_node(b, p->shard);
 		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec, hier_counter(h, counter, i), NULL, err)
 		           : ring_allgather(p->outer, shard, counts, err);
 	}
@@ -123,15 +114,16 @@ static gradcomp_status gather(const blocks *b, const gradcomp_codec *codec, uint
 }
 
 /* Everything is in place, and what is summed of this node's blocks goes to their owners. */
-static gradcomp_status to_owners(const blocks *b, gradcomp_error *err)
+static gradcomp_status to_owners(const hier_blocks *b, gradcomp_error *err)
 {
 	hier *h = b->h;
 	gradcomp_status st = GRADCOMP_OK;
-	char *at = of_own(b);
+	char *at = hier_blocks_here(b);
 	for (int first = 0; !st && first < h->shards; first += h->locals) {
-		uint64_t n = by_shard(b, first);
-		st = ring_allgather(h->inner, at, h->counts, err);
-		at += n;
+		const uint64_t *counts = hier_blocks_by_shard(b, first);
+		st = ring_allgather(h->inner, at, counts, err);
+		for (int k = 0; k < h->locals; k++)
+			at += counts[k];
 	}
 	return st;
 }
@@ -139,14 +131,14 @@ static gradcomp_status to_owners(const blocks *b, gradcomp_error *err)
 gradcomp_status hier_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	hier *h = instance;
-	blocks b;
+	hier_blocks b;
 	gradcomp_status st = prepare(&b, h, buf, bytes, 1, 1, err);
 	if (st)
 		return st;
-	copy_own(&b, buf, 0);
+	hier_blocks_copy_own(&b, buf, 0);
 	st = gather(&b, NULL, 0, err);
 	if (!st)
-		copy(&b, buf, 0, h->nranks, 0, 1);
+		hier_blocks_copy(&b, buf, 1);
 	return st;
 }
 
@@ -156,18 +148,18 @@ gradcomp_status hier_coded_allgather(void *instance, float *buf, const uint64_t 
                                      uint64_t counter, float *residual, gradcomp_error *err)
 {
 	hier *h = instance;
-	blocks b;
+	hier_blocks b;
 	gradcomp_status st = prepare(&b, h, buf, counts, sizeof *buf, 1, err);
 	if (st)
 		return st;
 	const float *own = buf + h->offset[h->links->rank];
 	uint64_t n = residual ? counts[h->links->rank] : 0;
-	copy_own(&b, (char *)buf, 0);
+	hier_blocks_copy_own(&b, (char *)buf, 0);
 	if (n)
 		memcpy(residual, own, n * sizeof *own);
 	st = gather(&b, codec, counter, err);
 	if (!st)
-		copy(&b, (char *)buf, 0, h->nranks, 0, 1);
+		hier_blocks_copy(&b, (char *)buf, 1);
 	for (uint64_t i = 0; !st && i < n; i++)
 		residual[i] -= own[i];
 	return st;
@@ -178,21 +170,21 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 {
 	hier *h = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
-	blocks b;
+	hier_blocks b;
 	gradcomp_status st = prepare(&b, h, buf, counts, size, 1, err);
 	if (st)
 		return st;
-	copy(&b, buf, 0, h->nranks, 0, 0);
+	hier_blocks_copy(&b, buf, 0);
 	st = hier_bring(h, b.buf, b.total, dtype, op, 1.0, err);
 	for (int i = 0; !st && i < h->held; i++) {
 		const hier_part *p = hier_part_at(h, i);
-		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size, by_node(&b, p->shard), dtype,
+		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size, hier_blocks_by_node(&b, p->shard), dtype,
 		                         op, scale, err);
 	}
 	if (!st)
 		st = to_owners(&b, err);
 	if (!st)
-		copy_own(&b, buf, 1);
+		hier_blocks_copy_own(&b, buf, 1);
 	return st;
 }
 
@@ -201,28 +193,28 @@ gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint
                                           gradcomp_error *err)
 {
 	hier *h = instance;
-	blocks b;
+	hier_blocks b;
 	gradcomp_status st = prepare(&b, h, buf, counts, sizeof *buf, residual ? 2 : 1, err);
 	if (st)
 		return st;
-	blocks lost = b;
+	hier_blocks lost = b;
 	lost.buf = h->sorted ? (char *)residual : b.buf + b.total * sizeof *buf;
 	if (residual)
 		h->host->operators->fill(NULL, (float *)(void *)lost.buf, 0, b.total);
-	copy(&b, (char *)buf, 0, h->nranks, 0, 0);
+	hier_blocks_copy(&b, (char *)buf, 0);
 	st = hier_bring(h, b.buf, b.total, GRADCOMP_F32, GRADCOMP_SUM, h->nodes > 1 ? 1.0 : scale, err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		const hier_part *p = hier_part_at(h, i);
 		uint64_t begin = hier_begin(h, b.total, p->shard);
-		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin, by_node(&b, p->shard), scale, codec,
+		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin, hier_blocks_by_node(&b, p->shard), scale, codec,
 		                               hier_counter(h, counter, i), residual ? (float *)(void *)lost.buf + begin : NULL, err);
 	}
 	if (!st)
 		st = to_owners(&b, err);
 	if (st)
 		return st;
-	copy_own(&b, (char *)buf, 1);
+	hier_blocks_copy_own(&b, (char *)buf, 1);
 	if (residual)
-		copy(&lost, (char *)residual, 0, h->nranks, 0, 1);
+		hier_blocks_copy(&lost, (char *)residual, 1);
 	return GRADCOMP_OK;
 }
