@@ -5,6 +5,7 @@
 #include "tests/support/dir_entries.h"
 #include "tests/support/tmpdir.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -231,20 +232,23 @@ static bool kernel_has_huge_pages(void)
 {
 	size_t bytes = 4 * HUGE_PAGE;
 	int fd = memfd_create("test", MFD_CLOEXEC);
-	char *space = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	char *at = space + (-(uintptr_t)space & (HUGE_PAGE - 1));
-	bool has = fd >= 0 && space != MAP_FAILED && !ftruncate(fd, (off_t)bytes) &&
-	           mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+	char *space = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;
+	bool has;
+	if (fd < 0 || space == MAP_FAILED || ftruncate(fd, (off_t)bytes)) {
+		printf("Bail out! no memory for huge pages: %s\n", strerror(errno));
+		exit(1);
+	}
+	at = mmap(space + (-(uintptr_t)space & (HUGE_PAGE - 1)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	has = at != MAP_FAILED;
 	for (size_t i = 0; has && i < bytes; i += HUGE_PAGE) {
 		at[i] = 1;
 		has = !madvise(at + i, HUGE_PAGE, 25 /* MADV_COLLAPSE */);
 		at[i + 1] = 1;
 	}
 	has = has && huge_kb(at) >= 4096;
-	if (space != MAP_FAILED)
-		munmap(space, bytes + HUGE_PAGE);
-	if (fd >= 0)
-		close(fd);
+	munmap(at, bytes);
+	munmap(space, bytes + HUGE_PAGE);
+	close(fd);
 	return has;
 }
 
