@@ -1,12 +1,12 @@
 """Samples served from the memory of the nodes: later epochs beside the first, values
-of the own node beside memcpy, of others beside the link, and a step's added time."""
+of the own node beside memcpy, in Python beside numpy, of others beside the link, and a step's added time."""
 
 import json
 import os
 import time
 
 import staging
-from testbed import Cluster, Failed
+from testbed import SOURCE, Cluster, Failed
 
 
 def _bench(cluster, folder, nodes, *options, source=None):
@@ -51,6 +51,13 @@ def _epochs(args, cluster, folder, nodes, total):
             "unit": "s", "peer": "epoch 1 with staging over NFS", "peer_value": early, "ratio": late / early, "limit": 0.1}
 
 
+def _batches(cluster):
+    """{case: row} of values as Python has them; processor time, in one process."""
+    said = cluster.run("srun", "-N1", "--time=10", "--gradcomp=none", "--mpi=pmix", "python3", os.path.join(SOURCE, "bench/batches.py"),
+                       "--json", timeout=600)
+    return {row["case"]: row for row in json.loads(said)}
+
+
 def figures(args, folder):
     data, _, total = staging.dataset(folder, args.quick)
     with Cluster(args.name, args.prefix, share=[folder], nfs=data) as cluster:
@@ -60,6 +67,9 @@ def figures(args, folder):
         alone = [_bench(cluster, folder, 1) for _ in range(args.runs)]
         yield _row("values of the own node, copied out", "100 KiB values, 1 rank", _median(alone, "local values, a rank"),
                    least=0.7)
+        python = [_batches(cluster) for _ in range(args.runs)]
+        for case in python[0]:
+            yield _row("values of the own node, in Python's batches", f"100 KiB values, 1 rank, {case}", _median(python, case), least=0.8)
         four = [_bench(cluster, folder, 4) for _ in range(args.runs)]
         yield _row("values of other nodes", "100 KiB values, 4 nodes, 1 Gbit/s", _median(four, "remote values, a rank"),
                    least=0.85)

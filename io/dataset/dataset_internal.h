@@ -84,6 +84,8 @@ typedef struct shared_head {
 
 /* ---- the dataset -------------------------------------------------------------- */
 
+#define HUGE_PAGE ((uint64_t)2 << 20) /* of the shared memory, where the kernel has them */
+
 typedef struct prefetcher prefetcher;
 typedef struct service service;
 struct ticket;

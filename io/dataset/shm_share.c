@@ -41,10 +41,34 @@ static uint64_t paged(uint64_t bytes)
 	return (bytes + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 }
 
+/* Where the mapping can have huge pages of the file: at a multiple of one. */
+static void *map_aligned(int fd, uint64_t bytes)
+{
+	uint64_t length = paged(bytes), all = length + HUGE_PAGE;
+	unsigned char *space = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t before = -(uintptr_t)space & (HUGE_PAGE - 1);
+	void *at;
+
+	if (space == MAP_FAILED)
+		return MAP_FAILED;
+	at = mmap(space + before, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+	if (at == MAP_FAILED) {
+		int why = errno;
+
+		munmap(space, all);
+		errno = why;
+		return MAP_FAILED;
+	}
+	if (before)
+		munmap(space, before);
+	munmap(space + before + length, HUGE_PAGE - before);
+	return at;
+}
+
 static gradcomp_status shm_share_map(gradcomp_dataset *ds, uint64_t bytes, gradcomp_error *err)
 {
 	char text[32];
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ds->fd, 0);
+	void *at = map_aligned(ds->fd, bytes);
 
 	if (at == MAP_FAILED)
 		return error_errno(err, GRADCOMP_ERR_NOMEM,

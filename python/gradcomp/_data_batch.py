@@ -3,7 +3,8 @@
 The library copies the values one behind the other. When they differ in nothing but what arrays, ints and
 floats hold, their arrays are strided views of that memory; else each value is read and they are stacked."""
 
-import sys
+import collections
+import contextlib
 
 import numpy
 
@@ -39,10 +40,10 @@ class _Description(_data_read.Description):
         strides = tuple(strides) if shape else ()
         if letter == b"t":
             return lambda rows, _: _tensors(rows, shape, ELEMENTS[number], size, at, strides)
-        typestr = _data_read.typestr(number)
+        dtype = numpy.dtype(_data_read.typestr(number))
         if 0 in shape:
-            return lambda rows, _: numpy.empty((len(rows), *shape), typestr)
-        return lambda rows, _: numpy.ndarray((len(rows), *shape), typestr, rows, at, (rows.strides[0], *strides))
+            return lambda rows, _: numpy.empty((len(rows), *shape), dtype)
+        return lambda rows, _: numpy.ndarray((len(rows), *shape), dtype, rows, at, (rows.strides[0], *strides))
 
 
 def _tensors(rows, shape, name, size, at, strides):
@@ -84,87 +85,125 @@ def stacked(values):
     return list(values)
 
 
-class _Blocks:
-    """Memory for batches, used again when no array looks at it any more: fresh memory takes longer to be had from
-    the kernel than values to be copied."""
+class _Rows:
+    """A block of memory while any array, tensor or buffer looks at it: numpy keeps this as the base of all of them."""
 
-    MOST = 4
+    __slots__ = ("__array_interface__", "_block", "_give_back")
+
+    def __init__(self, block, shape, give_back):
+        self.__array_interface__ = {"version": 3, "data": (block[0], False), "shape": shape, "typestr": "|u1"}
+        self._block, self._give_back = block, give_back
+
+    def __del__(self):
+        self._give_back(self._block)
+
+
+class _Blocks:
+    """Memory for batches, used again when nothing looks at it any more: fresh memory takes longer to be had from
+    the kernel than values to be copied. Any thread may be the one that drops a batch."""
+
+    MOST = 4    # unused ones that are kept
+    ROOMY = 8  # a block is not for what is so many times shorter
 
     def __init__(self):
-        self._kept = []
+        # The last one dropped is the one that caches still have; those too many go at the other end.
+        self._unused = collections.deque(maxlen=self.MOST)
 
     def rows(self, count, size):
+        """(an array with a row for each value, its address)"""
         stride = -(-size // ALIGN) * ALIGN
-        for i in range(len(self._kept)):
-            # Referred to by the list and the call's argument.
-            unused = sys.getrefcount(self._kept[i]) == 2
-            if unused and self._kept[i].shape[0] >= count and self._kept[i].shape[1] == stride:
-                self._kept.append(self._kept.pop(i))
-                return self._kept[-1][:count]
-        block = numpy.empty((count, stride), numpy.uint8)
-        self._kept = [*self._kept[1 - self.MOST:], block]
-        return block[:count]
+        block = self._take(count * stride)
+        return numpy.asarray(_Rows(block, (count, stride), self._unused.append)), block[0]
+
+    def _take(self, size):
+        """(address, the array it is in)"""
+        with contextlib.suppress(IndexError):  # another thread was first
+            for _ in range(len(self._unused)):
+                block = self._unused.pop()
+                if size <= block[1].nbytes - ALIGN < self.ROOMY * size:
+                    return block
+                self._unused.appendleft(block)
+        memory = numpy.empty(size + ALIGN, numpy.uint8)
+        address = memory.__array_interface__["data"][0]
+        return address + -address % ALIGN, memory
+
+
+class _Form:
+    """What values have that differ in nothing but the contents of arrays, ints and floats: bytes, description, maker."""
+
+    def __init__(self, row, size):
+        """ValueError and its like: values that read() is for, and says what is wrong with."""
+        magic, meta_size, total = HEAD.unpack_from(row)
+        if magic != MAGIC or total != size or meta_size > total - HEAD.size:
+            raise ValueError("no head of a value")
+        description = _Description(row[HEAD.size:HEAD.size + meta_size].tobytes())
+        self.make = description.maker()
+        if description.at != meta_size or description.buffers != total:
+            raise ValueError("a description of other bytes")
+        self._size, self._reach, self._varying = size, HEAD.size + meta_size, description.varying
+        self._same = self._heads(row[None])
+
+    def _heads(self, rows):
+        heads = rows[:, :self._reach]
+        if self._varying:
+            heads = heads.copy()
+            for part in self._varying:
+                heads[:, part] = 0
+        return heads.tobytes()
+
+    def fits(self, rows, size):
+        return size == self._size and self._heads(rows) == self._same * len(rows)
 
 
 class Batcher:
-    """Makes batches of a dataset's values, in its order."""
+    """Makes batches of a dataset's values, in its order. What it has learnt of them and its memory last from epoch to
+    epoch."""
 
-    def __init__(self, core, transform):
-        self._core, self._transform = core, transform
+    def __init__(self, core):
+        self._core = core
         self._blocks = _Blocks()
         self._bytes = 0  # of a value, as the last ones had
-        self._description = None
-        self._maker = None  # by the description
-        self._template = None  # its bytes, without what varies
+        self._form = None
 
-    def next(self, epoch, position, most):
+    def next(self, epoch, position, most, transform):
         """The next `most` values as one."""
-        rows = self._copies(most) if self._bytes else ()
-        if len(rows) == most and self._transform is None and self._alike(rows):
-            return self._maker(rows, None)
-        values = self._each(rows, position)
+        size = self._bytes
+        rows = self._copies(most, size) if size else ()
+        if len(rows) == most and transform is None:
+            form = self._form_of(rows, size)
+            if form is not None:
+                return form.make(rows, None)
+        values = self._each(rows, size, position)
         while len(values) < most:
-            value, self._bytes = self._core.sized(epoch, position + len(values))
+            value, size = self._core.sized(epoch, position + len(values))
+            self._bytes = size
             values.append(value)
             if len(values) < most:
-                values += self._each(self._copies(most - len(values)), position + len(values))
-        if self._transform is not None:
-            values = [self._transform(value) for value in values]
+                values += self._each(self._copies(most - len(values), size), size, position + len(values))
+        if transform is not None:
+            values = [transform(value) for value in values]
         return stacked(values)
 
-    def _copies(self, most):
-        return self._core.copies(self._blocks.rows(most, self._bytes), self._bytes)
+    def _copies(self, most, size):
+        rows, address = self._blocks.rows(most, size)
+        got = self._core.copies(address, most, size, rows.shape[1])
+        return rows if got == most else rows[:got]
 
-    def _each(self, rows, position):
+    def _each(self, rows, size, position):
         """Their arrays hold the rows."""
         try:
-            return [_data_read.read(row.ctypes.data, self._bytes, rows) for row in rows]
+            return [_data_read.read(row.ctypes.data, size, rows) for row in rows]
         except Error as e:
             raise Error(e.status, f"a value from position {position} on: {e}") from None
 
-    def _alike(self, rows):
-        if self._fits(rows):
-            return True
-        magic, meta_size, total = HEAD.unpack_from(rows[0])
-        if magic != MAGIC or total != self._bytes or meta_size > total - HEAD.size:
-            return False  # read() says what is wrong
+    def _form_of(self, rows, size):
+        """That of all of them, if they have one."""
+        form = self._form
+        if form is not None and form.fits(rows, size):
+            return form
         try:
-            description = _Description(rows[0, HEAD.size:HEAD.size + meta_size].tobytes())
-            self._maker = description.maker()
+            form = _Form(rows[0], size)
         except (ValueError, ImportError, _data_read.struct.error):
-            return False
-        if description.at != meta_size or description.buffers != total:
-            return False
-        self._description = description
-        self._template = self._without_what_varies(rows[:1])[0]
-        return self._fits(rows)
-
-    def _without_what_varies(self, rows):
-        heads = rows[:, :HEAD.size + len(self._description.meta)].copy()
-        for part in self._description.varying:
-            heads[:, part] = 0
-        return heads
-
-    def _fits(self, rows):
-        return (self._description is not None and self._description.buffers == self._bytes
-                and bool((self._without_what_varies(rows) == self._template).all()))
+            return None
+        self._form = form
+        return form if form.fits(rows, size) else None

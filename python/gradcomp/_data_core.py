@@ -154,13 +154,12 @@ class Core:
         size = view.bytes
         return self._value(handle, view), size
 
-    def copies(self, rows, size):
-        """The next values as long as they have `size` bytes, copied to rows of bytes: those that were. What fails and
-        what has another size is left to next()."""
+    def copies(self, address, count, size, stride):
+        """Copies the next values as long as they have `size` bytes, `count` at most: how many those were. What fails
+        and what has another size is left to next()."""
         got = c_uint64()
-        self._lib.dataset_next_copies(self._used("iteration"), len(rows), size, rows.strides[0], rows.ctypes.data,
-                                      ctypes.byref(got), None)
-        return rows[:got.value]
+        self._lib.dataset_next_copies(self._used("iteration"), count, size, stride, address, ctypes.byref(got), None)
+        return got.value
 
     def expect(self, indices):
         self._lib.call("dataset_expect", self._used("expect()"), (c_uint64 * len(indices))(*indices), len(indices))

@@ -78,6 +78,7 @@ class Dataset(_Base):
                           self._shuffle, self._threads)
         self.sampler = Sampler(self)
         self._epochs = 0
+        self._batcher = None  # made by the first batches()
         self._turn = None  # (thread, epoch, position, sample there, ranks): what next() comes to
 
     def __len__(self) -> int:
@@ -158,14 +159,19 @@ class Dataset(_Base):
         return self._batches(own, number, start, size, drop_last, self.nranks)
 
     def _batches(self, own, number, position, size, drop_last, nranks):
-        from ._data_batch import Batcher
+        if self._batcher is None:
+            from ._data_batch import Batcher
 
-        batcher = Batcher(self._core, self.transform)
-        while position < self.length - (size - 1 if drop_last else 0):
+            self._batcher = Batcher(self._core)
+        batcher = self._batcher
+        while True:
+            left = self.length - position
+            if left <= (size - 1 if drop_last else 0):
+                return
             self._goes_on(own, number, nranks)
-            batch = batcher.next(number, position, min(size, self.length - position))
             position += size
-            yield batch
+            # Kept by no name here: its memory is the next batch's as soon as the caller has dropped it.
+            yield batcher.next(number, position - size, min(size, left), self.transform)
 
     def _goes_on(self, own, number, nranks):
         if self._epochs != own:
@@ -207,6 +213,7 @@ class Dataset(_Base):
     def close(self) -> None:
         """Collective, since others may still want values of this node. At exit it is
         done for those still open. Values handed out stay readable."""
+        self._batcher = None
         if self._core is not None:
             self._core.close()
 

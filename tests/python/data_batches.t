@@ -1,9 +1,14 @@
 #!/usr/bin/python3
 """ds.batches(): values of every kind as one, of one size and of many, the end of an epoch, failures,
-transforms, and memory that is used again."""
+transforms, and memory that is used again: never while anything looks at it."""
 
+import gc
 import os
+import queue
+import random
 import sys
+import threading
+import tracemalloc
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -102,6 +107,109 @@ with Dataset(range(COUNT), prepare=lambda i: drawn[i], memory="64M") as ds:
     ok(isinstance(error_of(lambda: ds.batches(0, 0)), ValueError), "size 0 is refused")
     ok("size is -1" in str(error_of(lambda: ds.batches(0, -1))), "a negative size too")
     del other
+
+# Bytes of every value, NaNs of all kinds among the numbers, in sizes that fill no page.
+LARGE, ODD = 48, 25601
+bits = np.random.default_rng().integers(0, 1 << 32, (LARGE, ODD), np.uint32)
+bits[:, ::7] |= 0x7f800000
+numbers = bits.view(np.float32)
+
+
+def looks(batch):
+    """What programs make of a batch and keep: all of it are the batch's own bytes."""
+    made = [lambda b: b, lambda b: b[1:], lambda b: b[::-1, 5::3], lambda b: b.T, lambda b: b.view(np.uint8).reshape(-1)[3:-1],
+            lambda b: memoryview(b[-1]), lambda b: b.view(np.recarray), lambda b: np.frombuffer(b[0], np.uint16),
+            lambda b: np.lib.stride_tricks.as_strided(b, (len(b), 9), (b.strides[0], 8)), lambda b: next(iter(b))]
+    if torch is not None:
+        made += [torch.from_numpy, lambda b: torch.from_numpy(b)[1:, 2:9], lambda b: torch.from_numpy(b).numpy()]
+    return random.choice(made)(batch)
+
+
+def content(look):
+    return (look.numpy() if torch is not None and isinstance(look, torch.Tensor) else np.asarray(look)).tobytes()
+
+
+with Dataset(range(LARGE), prepare=lambda i: numbers[i], memory="64M") as ds:
+    def expected(epoch, size):
+        order = [ds.order(epoch, p) for p in range(LARGE)]
+        return [bits[order[k:k + size]] for k in range(0, LARGE, size)]
+
+    right, kept = True, []
+    for epoch in range(12):
+        size = random.choice((1, 5, 8))
+        for got, want in zip(ds.batches(epoch, size), expected(epoch, size)):
+            right &= got.tobytes() == want.tobytes()
+            if random.random() < 0.4:
+                look = looks(got)
+                kept.append((look, content(look)))
+            while len(kept) > random.randrange(30):
+                kept.pop(random.randrange(len(kept)))
+            del got
+        right &= all(content(look) == was for look, was in kept)
+    ok(right, "every bit of a batch, and of what is kept of one: views, memoryviews, tensors, an iterator's row")
+    kept = [looks(got) for got in ds.batches(1, 8)]
+    were = [content(look) for look in kept]
+
+    # Two threads hold what a third one takes, as those that copy to a device do.
+    waiting, wrong = queue.Queue(3), []
+
+    def hold(seed):
+        chance = random.Random(seed)
+        while True:
+            item = waiting.get()
+            if item is None:
+                return
+            got, want = item
+            del item
+            for _ in range(chance.randrange(3)):
+                threading.Event().wait(0.001)
+                if got.tobytes() != want:
+                    wrong.append(want)
+            got[...] = 1
+
+    holders = [threading.Thread(target=hold, args=(n,)) for n in range(2)]
+    for thread in holders:
+        thread.start()
+    for epoch in range(4):
+        for got, want in zip(ds.batches(epoch, 5), expected(epoch, 5)):
+            waiting.put((got, want.tobytes()))
+            del got
+    for _ in holders:
+        waiting.put(None)
+    for thread in holders:
+        thread.join()
+    ok(not wrong, "batches that other threads hold are not written to", f"{len(wrong)} were")
+
+    for epoch in range(2):
+        tracemalloc.start()
+        for got in ds.batches(epoch, 8):
+            pass
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        del got
+    ok(most < 2 * ODD * 4, "a later epoch takes no memory anew", f"{most} bytes")
+    tracemalloc.start()
+    many = [got for epoch in range(8) for got in ds.batches(epoch, 8)]
+    least = len(many) * 8 * ODD * 4
+    held = tracemalloc.get_traced_memory()[0]
+    del many
+    gc.collect()
+    left = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ok(held > least * 0.9 and left < 5 * 8 * (ODD * 4 + 128), "and what was kept and is dropped goes back to it but for a few",
+       f"{held} bytes, then {left}")
+ok([content(look) for look in kept] == were, "what is kept stays after close()")
+del kept, look
+
+FORMS_OF_NOTHING = {"no bytes": lambda i: b"", "arrays without elements": lambda i: np.zeros((3, 0), np.float32),
+                    "None": lambda i: None, "an odd byte": lambda i: np.full(1, i % 251, np.uint8)}
+for name, stored in FORMS_OF_NOTHING.items():
+    with Dataset(range(21), prepare=stored, memory="8M", shuffle=False) as ds:
+        want = [stored(i) for i in range(21)]
+        for epoch in range(2):
+            got = [value for batch in ds.batches(epoch, 4) for value in batch]
+            right = all(np.array_equal(a, b) for a, b in zip(got, want)) and len(got) == 21
+    ok(right, f"{name}: as many as there are")
 
 broken = set(range(40, 50))
 

@@ -5,6 +5,9 @@
 #include "tests/support/dir_entries.h"
 #include "tests/support/tmpdir.h"
 
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
@@ -205,6 +208,94 @@ static void available(const char *root)
 	is_int(mem_limit_available(root, &what), 1024000, "nor does what is no list of groups");
 }
 
+/* kB of the shared memory at `at` that this process sees by huge pages. */
+static long huge_kb(const void *at)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[512];
+	long kb = -1, found;
+	bool inside = false;
+	while (f && fgets(line, sizeof line, f)) {
+		unsigned long first, last;
+		if (sscanf(line, "%lx-%lx ", &first, &last) == 2)
+			inside = first <= (uintptr_t)at && (uintptr_t)at < last;
+		else if (inside && sscanf(line, "ShmemPmdMapped: %ld", &found) == 1)
+			kb = found;
+	}
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+/* Whether the kernel gives huge pages of shared memory to those who ask. */
+static bool kernel_has_huge_pages(void)
+{
+	size_t bytes = 4 * HUGE_PAGE;
+	int fd = memfd_create("test", MFD_CLOEXEC);
+	char *space = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;
+	bool has;
+	if (fd < 0 || space == MAP_FAILED || ftruncate(fd, (off_t)bytes)) {
+		printf("Bail out! no memory for huge pages: %s\n", strerror(errno));
+		exit(1);
+	}
+	at = mmap(space + (-(uintptr_t)space & (HUGE_PAGE - 1)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	has = at != MAP_FAILED;
+	for (size_t i = 0; has && i < bytes; i += HUGE_PAGE) {
+		at[i] = 1;
+		has = !madvise(at + i, HUGE_PAGE, 25 /* MADV_COLLAPSE */);
+		at[i + 1] = 1;
+	}
+	has = has && huge_kb(at) >= 4096;
+	munmap(at, bytes);
+	munmap(space, bytes + HUGE_PAGE);
+	close(fd);
+	return has;
+}
+
+static bool without_huge_pages;
+
+static void paged_values(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(samples_count);
+	gradcomp_value_view view = {.struct_size = sizeof view};
+	dataset_result *v = room;
+	gradcomp_dataset *ds;
+	(void)rank;
+	(void)b;
+	o.memory = memory;
+	if (without_huge_pages)
+		prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
+		return;
+	for (uint64_t e = 0; e < 2; e++)
+		v->wrong |= samples_epoch(ds, e, 0, &v->error) << e;
+	v->wrong |= (gradcomp_dataset_get(ds, 0, &view, &v->error) != 0) << 2;
+	v->seconds = (double)huge_kb(view.data);
+	gradcomp_dataset_release(ds, &view);
+	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 3;
+}
+
+static void pages(void)
+{
+	bool has = kernel_has_huge_pages();
+	for (int without = 0; without < 2; without++) {
+		samples_forget();
+		all_samples->bytes = 60000 + (uint64_t)getpid() % 4999;
+		samples_count = 120;
+		memory = 8000001;
+		without_huge_pages = without;
+		processes_on(NULL);
+		process_board *b = run_processes(1, settings, paged_values, sizeof(dataset_result));
+		ok(all_well(b) && samples_each(all_samples->made, 120, 1), "every value right %s huge pages", without ? "without" : "with");
+		double kb = ((dataset_result *)process_room(b, 0))->seconds;
+		if (without)
+			ok(kb == 0, "which a process may do without");
+		else
+			ok(!has || kb >= 2048, "the values stand on them where the kernel has them: %.0f kB%s", kb, has ? "" : " # SKIP it has none");
+		end_processes(b);
+	}
+}
+
 int main(void)
 {
 	char directory[100], root[100];
@@ -220,5 +311,6 @@ int main(void)
 	hoard();
 	too_much();
 	available(root);
+	pages();
 	return done_testing();
 }
