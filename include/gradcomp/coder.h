@@ -55,7 +55,7 @@
  * NaN and Inf. A reduce-scatter that any rank gave a NaN or Inf codes nothing: `out` is NaN on
  * all ranks and residuals stay as they were. In an all-gather the block that has one is NaN on
  * all ranks, its owner included; other blocks are as ever. A line in the log names the rank.
- * Finite numbers whose sum is not: the owner's block holds what came of it, and the slot is
+ * Finite numbers whose sum is not: the owner's block has NaN or Inf there, and the slot is
  * cleared on ranks whose residual is not finite. none and lossless pass NaN and Inf on.
  *
  * Agreement. After an all-gather `out` has the same bits on all ranks; its owner, too, has what

@@ -18,7 +18,7 @@
  *     more than a fixed header.
  *  4. Resume: save() and load() in mid-run continue to the bit.
  *  5. State belongs to tensors, never to buckets: buckets are rebuilt.
- *  6. encode() only ever sees finite numbers. When any rank's gradient has a
+ *  6. encode() only ever sees finite numbers. When any rank's gradient, or u, has a
  *     NaN or an Inf the host runs the exchange with marked payloads, calls no
  *     decode() for that bucket, makes the result NaN on all ranks and leaves
  *     error memory and state arrays alone. Therefore: persistent state (error
@@ -272,7 +272,11 @@ struct gradcomp_compressor_v1 {
 	 * of its threads. `counter` names the run, for stochastic rounding; no two
 	 * runs of a rank share one, in whatever step. code returns through *bytes at most
 	 * code_bound(n), which is at most 4 n + n / 64 + 64; decode_add adds to out
-	 * what decode writes. `in` is untrusted, aligned to 8. */
+	 * what decode writes. `in` is untrusted, aligned to 8.
+	 *
+	 * Partial sums of finite numbers are coded too, and may be Inf: code() of a run that has
+	 * an Inf, or what a decoder has made of one, gives what decodes to a NaN or an Inf
+	 * somewhere in the run. So the host finds it in the sum, which it makes NaN on all ranks. */
 	uint64_t (*code_bound)(void *instance, uint64_t n);
 	gradcomp_status (*code)(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
 	                        uint64_t *bytes, gradcomp_error *err);

@@ -43,7 +43,10 @@ extern "C" {
 typedef enum gradcomp_norm {
 	GRADCOMP_NORM_ABSMAX = 0, /* step = largest magnitude of the block / levels */
 	GRADCOMP_NORM_L2 = 1,     /* step = Euclidean norm of the block / levels (QSGD) */
-	GRADCOMP_NORM_GIVEN = 2   /* step = *given for all */
+	GRADCOMP_NORM_GIVEN = 2,  /* step = *given for all */
+	/* ABSMAX, and x may have what is not finite: the step of such a block is the NaN 0x7fc00000
+	 * and its codes are 0, so all of it comes back as NaN; quantised_check() lets that step pass. */
+	GRADCOMP_NORM_ABSMAX_OR_NAN = 3
 } gradcomp_norm;
 typedef enum gradcomp_rounding {
 	GRADCOMP_TO_NEAREST = 0, /* to even */
@@ -286,12 +289,12 @@ typedef struct gradcomp_operators {
 	/* Bytes of n quantised numbers; 0 when a field of q is out of its range. */
 	size_t (*quantised_bytes)(const gradcomp_quantiser *q, size_t n);
 	/* A code is x / step, rounded to float, held within the levels, and rounded as
-	 * asked. REPLICATED, but for NORM_L2. x is finite. A step that would be less
-	 * than 2^-126 is 0, and so are its codes. One found in a block is at most the
-	 * largest whose product with the levels is finite. */
+	 * asked. REPLICATED, but for NORM_L2. x is finite, but for NORM_ABSMAX_OR_NAN. A step
+	 * that would be less than 2^-126 is 0, and so are its codes. One found in a block is at
+	 * most the largest whose product with the levels is finite. */
 	void (*quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q);
-	/* *fault = 1 unless all steps are finite and not negative, and all codes within
-	 * the levels. Dequantising anything else is safe and gives what it gives. */
+	/* *fault = 1 unless all steps are finite and not negative, but for NORM_ABSMAX_OR_NAN, and
+	 * all codes within the levels. Dequantising anything else is safe and gives what it gives. */
 	void (*quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q);
 	/* v[i] = code * step, rounded once. y = v; y += a * v (rounded after each); e =
 	 * x - v (e may be x). REPLICATED. */
@@ -354,8 +357,8 @@ typedef struct gradcomp_operators {
 
 	/* Room for load_tensors() and store_tensors(). */
 	size_t (*tensors_scratch)(const gradcomp_segment *t, size_t count);
-	/* Of every tensor i < count: bad[i] = 0 when all of grad is finite, else 1; x = grad,
-	 * or grad + error; squares[i] (may be NULL) = sampled sum of x^2, or of (x + error)^2
+	/* Of every tensor i < count: x = grad, or grad + error; bad[i] = 0 when all of x is finite,
+	 * else 1; squares[i] (may be NULL) = sampled sum of x^2, or of (x + error)^2
 	 * where there is error that is not added. x is REPLICATED, squares is LOCAL and the
 	 * same in every run. Other types than a segment's: UNSUPPORTED, and nothing is done. */
 	gradcomp_status (*load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad,
@@ -406,26 +409,28 @@ typedef struct gradcomp_operators {
 	/* The same of the x of all tensors. */
 	void (*fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
 
-	/* ---- numbers as small floats; x is finite. All REPLICATED ---- */
+	/* ---- numbers as small floats. All REPLICATED ---- */
 
 	/* Powers of two: n exponents as floats have them, then n signs of a bit each, lowest first,
 	 * 1 for x < 0. The exponent is one more when random_uniform's number first + i is less
-	 * than the fraction of x / 2^exponent, and at most 254. n + ceil(n / 8) bytes. */
+	 * than the fraction of x / 2^exponent, and at most 254; 255 for an x that is not finite.
+	 * n + ceil(n / 8) bytes. */
 	void (*power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
 	                   uint64_t first);
-	/* y = v; y += v. *fault = 1 when an exponent is 255; then the host writes nothing, and a
-	 * device anything. */
+	/* y = v; y += v. An exponent of 255 is an Inf. No bits are wrong: *fault stays as it is. */
 	void (*power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 	void (*power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 	/* F8E4M3 or F8E5M2: a scale for every `block` numbers (a multiple of 32), then n codes. A
 	 * scale is the block's largest magnitude by that of the type as a float, at most the
 	 * largest whose product with that is finite, or 0 below 2^-126, and then codes are 0. With
 	 * powers = 1 it is 2^(byte - 127), the byte the block's exponent less the type's largest, or 0. A
-	 * code is cast_scaled() of x by 1 / scale, held within the type's largest. */
+	 * code is cast_scaled() of x by 1 / scale, held within the type's largest. Where x is not
+	 * finite the block's scale is the NaN 0x7fc00000, or the byte 255, and its codes are 0. */
 	void (*float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type,
 	                    int powers);
-	/* v = code * scale, rounded. y = v; y += v. *fault = 1 when a code is NaN or Inf, or a scale is not
-	 * one that float8_pack() can write; then likewise. */
+	/* v = code * scale, rounded, NaN where the scale is. y = v; y += v. *fault = 1 when a code is NaN or
+	 * Inf, or a scale is not one that float8_pack() can write; then the host writes nothing, and
+	 * a device anything. */
 	void (*float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
 	                    int powers, int *fault);
 	void (*float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,

@@ -6,7 +6,10 @@
  *
  * A run of n numbers: ceil(n / block) steps (F32), then the codes, two's complement,
  * 8 / bits to a byte: 4 ceil(n / block) + ceil(n bits / 8) bytes. What a rank's codes
- * lose stays in that rank's error memory, so that nothing is lost for good. */
+ * lose stays in that rank's error memory, so that nothing is lost for good.
+ *
+ * Sums of finite numbers may be Inf. A block that has one gets the step NaN, and is NaN
+ * wherever it goes from there. */
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/coded.h"
@@ -70,7 +73,7 @@ static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_va
 		.bits = bits,
 		.levels = (1u << (bits - 1)) - 1,
 		.block = (uint32_t)values[BLOCK].i,
-		.norm = GRADCOMP_NORM_ABSMAX,
+		.norm = GRADCOMP_NORM_ABSMAX_OR_NAN,
 		.rounding = values[ROUNDING].i ? GRADCOMP_TO_EITHER : GRADCOMP_TO_NEAREST,
 		.seed = sdk_random_rank_seed(layout),
 	};

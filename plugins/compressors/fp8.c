@@ -9,7 +9,8 @@
  * e4m3 has 3 bits of mantissa and ends at 448, e5m2 has 2 and ends at 57344. Rounding is to nearest
  * even, and what is too large for the type becomes its largest: with e8m0 numbers of up to 1.14
  * times that. What a rank's codes lose stays in that rank's error memory. No number becomes a NaN
- * or an Inf, and a code that is one is refused.
+ * or an Inf, and a code that is one is refused. Sums of finite numbers may be Inf: the scale of a
+ * block that has one is NaN (a byte of 255), and it is NaN wherever it goes from there.
  *
  * A run of n numbers: ceil(n / block) scales, F32 or a byte with a bias of 127, then n codes:
  * (4 or 1) ceil(n / block) + n bytes. */

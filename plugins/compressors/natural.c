@@ -10,8 +10,8 @@
  * alone it is not right on average. There is no error memory: coding is unbiased at every hop,
  * so sums are.
  *
- * A run of n numbers: n exponents (a byte each, as in a float; 0 stands for the number 0), then
- * n signs (a bit each, the first in the lowest, 1 for negative): n + ceil(n / 8) bytes. */
+ * A run of n numbers: n exponents (a byte each, as in a float; 0 stands for the number 0, and 255
+ * for an Inf, which a sum of finite numbers may be), then n signs (a bit each, the first in the lowest, 1 for negative): n + ceil(n / 8) bytes. */
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/coded.h"
@@ -72,15 +72,11 @@ static gradcomp_status natural_code(void *instance, const float *in, uint64_t n,
 static gradcomp_status decode(const natural *p, const void *in, uint64_t bytes, float *out, uint64_t n, int add,
                               gradcomp_error *err)
 {
-	int bad = 0, *fault = p->fault ? p->fault : &bad;
+	int none = 0, *fault = p->fault ? p->fault : &none; /* all bits are right */
 	gradcomp_status st = sdk_coded_length(&p->c, bytes, n + (n + 7) / 8, n, err);
-	if (st)
-		return st;
-	(add ? p->op->power_add : p->op->power_read)(p->queue, out, in, n, fault);
-	return !bad ? GRADCOMP_OK
-	            : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
-	                              "natural: a run of %llu numbers came with an exponent of 255, which is no number's",
-	                              (unsigned long long)n);
+	if (!st)
+		(add ? p->op->power_add : p->op->power_read)(p->queue, out, in, n, fault);
+	return st;
 }
 
 static gradcomp_status natural_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,

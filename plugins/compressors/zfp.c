@@ -12,9 +12,14 @@
  * 2.25. Any bits decode to something, and what would be larger than a float can be
  * becomes the largest, so a run that is as long as it must be cannot do harm.
  *
+ * Sums of finite numbers may be Inf, of which libzfp makes anything. A piece that has one
+ * begins with what libzfp never does, a block that is flagged and has an exponent of 0, and
+ * comes back as NaN.
+ *
  * libzfp's bit streams are made once, one for each direction, on a buffer of the
  * instance through which runs go in pieces. A piece ends where a word of libzfp's
  * does, whether it was built for words of 8 or of 64 bits. */
+#include <math.h>
 #include <string.h>
 #include <zfp.h>
 
@@ -25,6 +30,8 @@
 
 enum { RATE, START_STEP };
 enum { PIECE = 4096, EMPTY_BITS = 9, LEAST_RATE = 5 };
+/* The first bits of a piece that is NaN: the flag is the lowest, the exponent follows. */
+enum { NAN_BITS = 1, NAN_MASK = (1 << EMPTY_BITS) - 1 };
 
 static const gradcomp_param params[] = {
 	[RATE] = {.name = "rate",
@@ -143,6 +150,14 @@ static gradcomp_status zfp_code(void *instance, const float *in, uint64_t n, uin
 	(void)counter, (void)err;
 	for (uint64_t i = 0; i < n; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE, whole = (count + 3) / 4 * 4;
+		int bad = 0;
+		z->c.host->operators->nonfinite(NULL, in + i, count, &bad);
+		if (bad) {
+			memset(to, 0, zfp_bound(z, count));
+			*to = NAN_BITS;
+			to += zfp_bound(z, count);
+			continue;
+		}
 		memcpy(z->out.piece, in + i, count * sizeof(float));
 		/* The last block is filled up with its last number, as smooth as can be. */
 		for (uint64_t j = count; j < whole; j++)
@@ -167,8 +182,12 @@ static gradcomp_status decode(zfp *z, const void *in, uint64_t bytes, float *out
 	for (uint64_t i = 0; i < n && !s; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE;
 		memcpy(z->in.words, from, zfp_bound(z, count));
-		blocks(&z->in, z->in.piece, count, zfp_decode_block_float_1);
-		op->clamp(NULL, z->in.piece, z->in.piece, &most, count);
+		if ((z->in.words[0] & NAN_MASK) == NAN_BITS) {
+			op->fill(NULL, z->in.piece, NAN, count);
+		} else {
+			blocks(&z->in, z->in.piece, count, zfp_decode_block_float_1);
+			op->clamp(NULL, z->in.piece, z->in.piece, &most, count);
+		}
 		if (adding)
 			op->add(NULL, out + i, z->in.piece, count);
 		else

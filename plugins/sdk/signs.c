@@ -228,18 +228,12 @@ gradcomp_status sdk_signs_code_decode_add(void *instance, const void *in, uint64
 	const sdk_signs *s = instance;
 	const gradcomp_operators *op = s->host->operators;
 	const sdk_coded about = {.host = s->host, .name = s->name};
-	const float *values = in;
 	float pair[2];
-	int bad = 0;
 	gradcomp_status st = sdk_coded_length(&about, bytes, sdk_signs_code_bound(instance, n), n, err);
 	if (st || !n)
 		return st;
-	op->nonfinite(NULL, values, values_of(s, n), &bad);
-	if (bad)
-		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                     "%s: a run of %llu numbers came with a magnitude that is not finite", s->name,
-		                     (unsigned long long)n);
-	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), pairs_of(s, op, NULL, values, pair), n,
+	/* A magnitude that is not finite is that of a sum that has overflowed. */
+	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), pairs_of(s, op, NULL, in, pair), n,
 	             column_of(s, n));
 	return GRADCOMP_OK;
 }

@@ -76,20 +76,16 @@ gradcomp_status sdk_sparse_code_decode_add(void *instance, const void *in, uint6
 	const sdk_sparse *s = instance;
 	const gradcomp_operators *op = s->host->operators;
 	const sdk_coded about = {.host = s->host, .name = s->name};
-	const char *wrong;
+	const char *wrong = NULL;
 	uint64_t k = kept(s, n);
 	sdk_sparse_pairs p = pairs_in(sdk_sparse_plain(s->coding) ? (void *)(uintptr_t)in : s->decode_scratch, k);
 	gradcomp_status st = sdk_coded_length(&about, bytes, sdk_sparse_code_bound(instance, n), n, err);
 	if (st)
 		return st;
-	if (all_of(s, n)) {
-		wrong = sdk_sparse_value_check(op, in, n);
-	} else if (sdk_sparse_plain(s->coding)) {
-		wrong = sdk_sparse_index_check(p.idx, n, k);
-		wrong = wrong ? wrong : sdk_sparse_value_check(op, p.val, k);
-	} else {
-		wrong = sdk_sparse_unpack(op, s->coding, in, p, n, k);
-	}
+	/* Values may be those of a sum that has overflowed. */
+	if (!all_of(s, n))
+		wrong = sdk_sparse_plain(s->coding) ? sdk_sparse_index_check(p.idx, n, k)
+		                                    : sdk_sparse_unpack_sums(op, s->coding, in, p, n, k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came as a code that %s", s->name,
 		                     (unsigned long long)n, wrong);

@@ -11,7 +11,7 @@ static gradcomp_quantiser blocks(uint32_t values)
 	                            .bits = bits,
 	                            .levels = (1u << (bits - 1)) - 1,
 	                            .block = 256,
-	                            .norm = GRADCOMP_NORM_ABSMAX,
+	                            .norm = GRADCOMP_NORM_ABSMAX_OR_NAN,
 	                            .rounding = GRADCOMP_TO_NEAREST};
 }
 
@@ -83,16 +83,21 @@ static void unpack_values(const gradcomp_operators *op, void *queue, int *fault,
 	}
 }
 
-const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
-                              uint64_t d, uint64_t k)
+const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
+                                   uint64_t d, uint64_t k)
 {
 	int bad = 0;
 	unpack_values(op, NULL, &bad, c.values, in, p.val, k);
 	if (bad)
 		return "has steps or codes that are none";
-	const char *wrong = sdk_sparse_value_check(op, p.val, k);
-	return wrong ? wrong
-	             : sdk_sparse_index_read(op, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
+	return sdk_sparse_index_read(op, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
+}
+
+const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
+                              uint64_t d, uint64_t k)
+{
+	const char *wrong = sdk_sparse_unpack_sums(op, c, in, p, d, k);
+	return wrong ? wrong : sdk_sparse_value_check(op, p.val, k);
 }
 
 void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c,

@@ -16,7 +16,7 @@
  * finite check, the cast and the addition pass over memory once. */
 #define RUN 4096
 
-/* u = gradient + error memory, into x. Returns whether the gradient was finite. A
+/* u = gradient + error memory, into x. Returns whether that is finite. A
  * memory that is not the host's to add still counts in *squares, of u. The error memory is
  * copied to `kept`, where that is not NULL, while it is in the cache. */
 static int accumulate(const gradcomp_operators *ops, float *x, const void *gradient, gradcomp_dtype dtype,
@@ -26,14 +26,15 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 	*squares = 0;
 	for (uint64_t at = 0; at < n; at += RUN) {
 		size_t len = n - at < RUN ? n - at : RUN;
-		int run_bad;
-		if ((const void *)x != gradient)
-			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * gradcomp_dtype_bytes(dtype),
-			                 len, dtype);
-		ops->nonfinite(NULL, x + at, len, &run_bad);
+		const gradcomp_segment run = {.x = x + at,
+		                              .grad = (char *)(uintptr_t)gradient + at * gradcomp_dtype_bytes(dtype),
+		                              .error = error ? error + at : NULL,
+		                              .n = len,
+		                              .dtype = dtype,
+		                              .add = error != NULL};
+		int run_bad = 0;
+		ops->load_tensors(NULL, &run, 1, &run_bad, NULL, NULL);
 		bad |= run_bad;
-		if (error)
-			ops->add(NULL, x + at, error + at, len);
 		if (kept)
 			memcpy(kept + at, error + at, len * sizeof *kept);
 		if (memory)

@@ -199,7 +199,7 @@ static void block_lies(void)
 	guarded wire;
 	uint64_t bytes;
 	float *x = inputs(GAUSSIAN, 1000), *y = inputs(ZERO, 1000);
-	static const float steps[] = {NAN, INFINITY, -1};
+	const float steps[] = {test_bits(0x7fc00001), INFINITY, -1};
 	if (!codec_open(&c, "block", 0, 2, 1000))
 		return codec_close(&c);
 	for (int k = 0; k < 3; k++) {
@@ -218,6 +218,37 @@ static void block_lies(void)
 	ok(same, "block: what is refused is not written");
 	guard_free(&wire);
 	free(x), free(y);
+	codec_close(&c);
+}
+
+/* ---- sums that have overflowed ---- */
+
+/* Blocks (of zfp pieces) with what is not finite come back as NaN, here and where that is coded anew; the others as
+ * they would. */
+static void overflown(const char *spec, uint64_t block)
+{
+	static const float odd[] = {INFINITY, -INFINITY, NAN};
+	codec c;
+	int right = 1;
+	if (!codec_open(&c, spec, 1, 3, N))
+		return codec_close(&c);
+	for (int k = 0; k < 40; k++) {
+		uint64_t n = 1 + test_random() % 9000, at = test_random() % n, bytes, same;
+		float *x = inputs(k % 3 == 2 ? HUGE_ONES : GAUSSIAN, n), *y = inputs(ZERO, n), *z = inputs(ZERO, n), *sum = inputs(ZERO, n);
+		guarded wire, plain, again;
+		right &= codec_code(&c, x, n, 5, &plain, &same) && !codec_decode(&c, plain.data, same, z, n, 0);
+		x[at] = odd[k % 3];
+		right &= codec_code(&c, x, n, 5, &wire, &bytes) && bytes == same && !codec_decode(&c, wire.data, bytes, y, n, 0);
+		right &= !codec_decode(&c, wire.data, bytes, sum, n, 1);
+		for (uint64_t i = 0; i < n; i++)
+			right &= i / block == at / block ? isnan(y[i]) && isnan(sum[i]) : !memcmp(&y[i], &z[i], 4) && sum[i] == z[i];
+		right &= codec_code(&c, y, n, 6, &again, &bytes) && !codec_decode(&c, again.data, bytes, y, n, 0);
+		for (uint64_t i = at / block * block; i < n && i < (at / block + 1) * block; i++)
+			right &= isnan(y[i]) != 0;
+		guard_free(&wire), guard_free(&plain), guard_free(&again);
+		free(x), free(y), free(z), free(sum);
+	}
+	ok(right, "%s: a block with an Inf or a NaN is NaN, the others are as without", spec);
 	codec_close(&c);
 }
 
@@ -288,6 +319,8 @@ static void zfp_tests(void)
 	ok(falls && last < 1e-6, "zfp: the error falls with the rate, to %.1e at 32 bits", last);
 	free(x);
 	zfp_against_block();
+	overflown("zfp:rate=8", 4096);
+	overflown("zfp:rate=1", 4096);
 }
 #else
 static void zfp_tests(void)
@@ -368,6 +401,9 @@ int main(void)
 			block_draws(blocks[k]);
 	}
 	block_lies();
+	overflown("block", 256);
+	overflown("block:bits=4,block=32,rounding=stochastic", 32);
+	overflown("block:bits=2,block=65536", 65536);
 	refused("block:block=33", GRADCOMP_ERR_INVALID, "block=33");
 	zfp_tests();
 	lossless_tests();

@@ -45,6 +45,8 @@ static void quantiser(size_t n, int kind, gradcomp_quantiser q, float given)
 	gradcomp_quantiser g = q;
 	for (size_t i = 0; i < n; i++)
 		x[i] = magnitude(kind, i);
+	for (size_t k = 0; q.norm == GRADCOMP_NORM_ABSMAX_OR_NAN && n && k < 3; k++)
+		x[test_random() % n] = k == 1 ? NAN : -INFINITY;
 	watched G = watch(&given, 4, 0), X = watch(x, 4 * n, 4), O = watch(NULL, bytes, odd);
 	q.given = &given, g.given = (const float *)G.at;
 	cpu->quantise(NULL, want, x, n, &q), gpu->quantise(NULL, O.at, (float *)X.at, n, &g);
@@ -84,7 +86,7 @@ static void quantisers(void)
 {
 	static const size_t sizes[] = {0, 1, 31, 33, 1025, 4999};
 	for (unsigned bits = 2; bits <= 8; bits *= 2)
-		for (unsigned norm = 0; norm < 3; norm++)
+		for (unsigned norm = 0; norm < 4; norm++)
 			for (unsigned rounding = 0; rounding < 3; rounding++)
 				for (int s = 0; s < 6; s++) {
 					unsigned most = (1u << (bits - 1)) - 1;
@@ -180,6 +182,8 @@ static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradco
 	int fault = 0, found = 0;
 	for (size_t i = 0; i < n; i++)
 		x[i] = magnitude(kind, i), y[i] = test_normal();
+	for (size_t k = 0; kind % 2 && n && k < 3; k++)
+		x[test_random() % n] = k == 1 ? NAN : INFINITY;
 	watched X = watch(x, 4 * n, 4), C = watch(NULL, bytes, 1), F = watch(&found, 4, 0), Y = watch(y, 4 * n, 0);
 	if (block)
 		cpu->float8_pack(NULL, want, x, n, block, type, powers), gpu->float8_pack(NULL, C.at, (float *)X.at, n, block, type, powers);

@@ -29,8 +29,12 @@ static void bucket_make(bucket_of *b, size_t count, int bad)
 		void *grad = malloc(size * n + 1);
 		for (uint64_t k = 0; k < n; k++)
 			g[k] = test_normal(), e[k] = test_normal(), x[k] = test_normal();
-		if (bad && n && (i == 1 || test_random() % 3 == 0))
-			g[test_random() % n] = test_random() % 2 ? NAN : -INFINITY;
+		if (bad && n && (i == 1 || test_random() % 3 == 0)) {
+			const uint64_t at = test_random() % n, how = test_random() % 3;
+			const int overflows = type == GRADCOMP_F32 && mode == 1 && how == 2;
+			g[at] = how == 0 ? NAN : overflows ? 3e38f : -INFINITY;
+			e[at] = overflows ? 3e38f : e[at];
+		}
 		cpu->cast_from_f32(NULL, grad, g, n, type, 0);
 		free(g);
 		*t = (gradcomp_segment){.x = x, .grad = grad, .error = mode ? e : NULL, .n = n, .dtype = type, .add = mode == 1};

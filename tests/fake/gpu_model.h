@@ -140,8 +140,10 @@ static void gpu_put(gpu_model *m, int t, uint64_t i, float v)
 		memcpy(m->host[t] + 2 * i, (char *)&w + 2, 2);
 }
 
-/* One step; nothing is waited for between what makes a gradient and its ready(). With
- * `poison` one number of "w2" is a NaN. */
+/* What may be odd about number 77 of "w2". */
+enum { GPU_NAN = 1, GPU_BIG = 2 /* 3e38 */ };
+
+/* One step; nothing is waited for between what makes a gradient and its ready(). */
 __attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, int step, int poison, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -149,7 +151,7 @@ __attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, 
 		for (uint64_t i = 0; i < tensor_numel(t); i++)
 			gpu_put(m, t, i, step < 0 ? 0 : made(rank, step, t, i));
 	if (poison)
-		gpu_put(m, 4, 77, NAN);
+		gpu_put(m, 4, 77, poison == GPU_BIG ? 3e38f : NAN);
 	for (int k = 0; !st && k < N_TENSORS; k++) {
 		int t = (rank * 3 + step + 1 + k) % N_TENSORS;
 		if (m->device == GRADCOMP_CUDA)

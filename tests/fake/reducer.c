@@ -190,6 +190,59 @@ static void check(int P, const char *const *settings, struct run run)
 		       differ ? "ranks differ" : "");
 }
 
+/* The sum of all ranks' overflows in the second step, where it is coded: that bucket is NaN, the memory of every rank
+ * is finite, and the steps after that are as on the host. */
+static void overflows(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const struct run *run = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	gpu_model host, dev;
+	float *held = calloc(tensor_numel(4), sizeof *held);
+	(void)P;
+	out->failed = 1;
+	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
+	                                    &err)))
+		return free(held);
+	out->failed = told(rank, &err, gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
+	                                              run->bucket_bytes, &err));
+	for (int s = 0; !out->failed && s < 4; s++) {
+		int big = s == 1 ? GPU_BIG : 0;
+		out->failed |= told(rank, &err, gpu_step(&host, rank, s, big, &err));
+		out->failed |= told(rank, &err, gpu_step(&dev, rank, s, big, &err));
+		for (uint64_t i = 0; i < tensor_numel(4); i++)
+			out->failed |= (big != 0) != !!isnan(gpu_value(&dev, 4, i));
+		out->number[WORST] = fmax(out->number[WORST], gpu_distance(&host, &dev));
+		out->mark = mixed(out->mark ^ gpu_fingerprint(&dev));
+		/* Nothing is held of what was lost, and no more than a step's share later. */
+		if (!out->failed && reducer_of(dev.red)->eng.memory && s == 1) {
+			out->failed |= told(rank, &err, reducer_residual_export(reducer_of(dev.red), 4, held, &err));
+			for (uint64_t i = 0; i < tensor_numel(4); i++)
+				out->failed |= !(fabsf(held[i]) < 10);
+		}
+	}
+	free(held);
+	if (dev.red)
+		gpu_model_close(&dev);
+	gpu_model_close(&host);
+}
+
+static void check_overflow(int P, const char *const *settings, struct run run)
+{
+	const outcome *o = run_processes(P, 60, settings, overflows, &run);
+	double worst = 0;
+	int failed = 0, differ = 0;
+	for (int r = 0; r < P; r++) {
+		failed |= o[r].failed;
+		differ |= o[r].mark != o[0].mark;
+		worst = fmax(worst, o[r].number[WORST]);
+	}
+	ok(!failed && !differ && worst <= run.within, "%s over %s, %d ranks, %s: a sum that overflows is NaN, then as on the host (off by %.2g)",
+	   run.compressor, run.collective, P, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
+	if (failed || differ)
+		printf("# %s%s\n", failed ? "a call failed, a result or a memory is wrong; " : "", differ ? "ranks differ" : "");
+}
+
 enum { ADAPTED = 600, ASKED = 20 }; /* at most: on a loaded machine what is measured does not count at once */
 
 /* lags:adaptive=yes sends by turns `density` and a quarter of it until it is told what was measured. */
@@ -352,6 +405,17 @@ int main(int argc, char **argv)
 		                   .bucket_bytes = levels[i].bucket_bytes, .levels = levels[i].levels, .within = levels[i].within,
 		                   .share_within = !strncmp(levels[i].spec, "block", 5) ? 1e-2 : 1e-4});
 	}
+	static const struct {
+		const char *spec;
+		double within;
+	} coded[] = {{"block:bits=8", 5e-2}, {"fp8", 0.3}, {"fp8:type=e5m2,scales=e8m0,block=32", 0.5}, {"natural", 2.5},
+	             {"block:bits=4,block=2048,rounding=stochastic", 0.7}};
+	static const char *const over[] = {"nccl", "ring", "hier:ranks_per_node=2"};
+	for (size_t i = 0; (!only || !strcmp(only, "overflow")) && i < 3 * (sizeof coded / sizeof *coded); i++)
+		if (with_nccl || i % 3 == 1)
+			check_overflow(2 + (int)i % 3, settings,
+			               (struct run){.compressor = coded[i / 3].spec, .collective = over[(i + i / 3) % 3],
+			                            .bucket_bytes = i % 2 ? 5000 : 1 << 20, .within = coded[i / 3].within});
 	if (fake_cuda_allocations && (!only || !strcmp(only, "levels"))) {
 		/* Without NCCL shards are in host memory, and so is all work on them. */
 		setenv("FAKE_NCCL_ABSENT", "1", 1);

@@ -161,10 +161,10 @@ static int right_at(const gradcomp_operators *op, size_t n, const gradcomp_quant
 
 static void definition(const char *name, const gradcomp_operators *op)
 {
-	static const char *const norms[] = {"absmax", "L2", "given"};
+	static const char *const norms[] = {"absmax", "L2", "given", "absmax or NaN"};
 	static const char *const roundings[] = {"nearest", "either", "zero"};
 	static const unsigned blocks[] = {32, 256, 65536};
-	for (unsigned norm = 0; norm < 3; norm++)
+	for (unsigned norm = 0; norm < 4; norm++)
 		for (unsigned rounding = 0; rounding < 3; rounding++) {
 			int right = 1;
 			float given[] = {0.01f, 0, 1e-39f, 0x1p126f};
@@ -184,6 +184,53 @@ static void definition(const char *name, const gradcomp_operators *op)
 			ok(right, "%s: %s, to %s: steps, codes and values as defined", name, norms[norm],
 			   roundings[rounding]);
 		}
+}
+
+/* Blocks with what is not finite, among others. */
+static void or_nan(const char *name, const gradcomp_operators *op)
+{
+	enum { N = 5000 };
+	static const float odd[] = {INFINITY, -INFINITY, NAN, -NAN};
+	float *x = test_alloc(N, 1), *sane = test_alloc(N, 2), *y = test_alloc(N, 3);
+	uint8_t *out = malloc(2 * N), *want = malloc(2 * N);
+	int right = 1;
+	for (int k = 0; k < 60; k++) {
+		unsigned bits = all_bits[k % 3], block = 32 << k % 9;
+		size_t n = 1 + test_random() % N, blocks = (n + block - 1) / block;
+		gradcomp_quantiser q = quantiser(bits, (1u << (bits - 1)) - 1, block, GRADCOMP_NORM_ABSMAX_OR_NAN, (unsigned)k / 3 % 3);
+		size_t bytes = op->quantised_bytes(&q, n);
+		uint64_t odd_blocks = test_random() | 1;
+		int fault = 0;
+		fill_kinds(x, n);
+		memcpy(sane, x, n * sizeof *x);
+		for (size_t b = 0; b < blocks; b++) {
+			size_t from = b * block, count = n - from < block ? n - from : block;
+			if (!(odd_blocks >> b % 64 & 1))
+				continue;
+			x[from + test_random() % count] = odd[test_random() % 4];
+			memset(sane + from, 0, count * sizeof *sane);
+		}
+		op->quantise(NULL, out, x, n, &q);
+		op->quantise(NULL, want, sane, n, &q);
+		for (size_t b = 0; b < blocks; b++) {
+			static const uint32_t nan = 0x7fc00000;
+			if (odd_blocks >> b % 64 & 1)
+				memcpy(want + 4 * b, &nan, 4);
+		}
+		right &= !memcmp(out, want, bytes);
+		op->quantised_check(NULL, &fault, out, n, &q);
+		op->dequantise(NULL, y, out, n, &q);
+		for (size_t i = 0; i < n; i++)
+			right &= (odd_blocks >> i / block % 64 & 1) == !!isnan(y[i]);
+		q.norm = GRADCOMP_NORM_ABSMAX;
+		right &= !fault;
+		op->quantised_check(NULL, &fault, out, n, &q);
+		right &= fault;
+	}
+	ok(right, "%s: a block with an Inf or a NaN has the step NaN and codes of 0, comes back as NaN and is let pass", name);
+	right = test_free(x, N, 1) && test_free(sane, N, 2) && test_free(y, N, 3);
+	ok(right, "%s: and nothing written beside", name);
+	free(out), free(want);
 }
 
 /* As the portable table, in long vectors; everything but the norm is REPLICATED. */
@@ -284,7 +331,8 @@ static void check(const char *name, const gradcomp_operators *op)
 	int found = 1, silent = 1, survived = 1;
 	for (int k = 0; k < 3000; k++) {
 		unsigned bits = all_bits[k % 3], most = (1u << (bits - 1)) - 1;
-		gradcomp_quantiser q = quantiser(bits, 1 + (unsigned)(test_random() % most), 64, k % 2 ? 0 : 2, 0);
+		unsigned norm = k % 4 == 1 ? GRADCOMP_NORM_ABSMAX_OR_NAN : k % 2 ? GRADCOMP_NORM_ABSMAX : GRADCOMP_NORM_GIVEN;
+		gradcomp_quantiser q = quantiser(bits, 1 + (unsigned)(test_random() % most), 64, norm, 0);
 		float given = 1;
 		q.given = &given;
 		size_t n = 1 + test_random() % N, blocks = k % 2 ? (n + 63) / 64 : 0, bytes = op->quantised_bytes(&q, n);
@@ -302,8 +350,9 @@ static void check(const char *name, const gradcomp_operators *op)
 		for (size_t i = 0; i < blocks; i++) {
 			int wild = test_random() % 20 == 0;
 			float step = (float)test_uniform();
-			memcpy(in + 4 * i, wild ? (const void *)&bad_steps[test_random() % 6] : &step, 4);
-			bad |= wild;
+			const uint32_t *bad_step = &bad_steps[test_random() % 6];
+			memcpy(in + 4 * i, wild ? (const void *)bad_step : &step, 4);
+			bad |= wild && !(norm == GRADCOMP_NORM_ABSMAX_OR_NAN && *bad_step == 0x7fc00000);
 		}
 		op->quantised_check(NULL, &fault, in, n, &q);
 		if (fault != bad)
@@ -332,7 +381,7 @@ static void refusals(const char *name, const gradcomp_operators *op)
 	for (int i = 0; i < 12; i++)
 		q[i] = right;
 	q[0].bits = 3, q[1].bits = 16, q[2].levels = 0, q[3].levels = 128, q[4].block = 0, q[5].block = 100;
-	q[6].block = 65536 + 32, q[7].norm = 3, q[8].rounding = 3, q[9].struct_size = 8;
+	q[6].block = 65536 + 32, q[7].norm = 4, q[8].rounding = 3, q[9].struct_size = 8;
 	q[10].bits = 4, q[10].levels = 8, q[11].bits = 2, q[11].levels = 2;
 	for (int i = 0; i < 12; i++) {
 		none &= op->quantised_bytes(&q[i], 8) == 0;
@@ -348,6 +397,7 @@ static void refusals(const char *name, const gradcomp_operators *op)
 static void each(const char *name, const gradcomp_operators *op)
 {
 	definition(name, op);
+	or_nan(name, op);
 	replicated(name, op);
 	bounds(name, op);
 	unbiased(name, op);

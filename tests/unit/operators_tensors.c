@@ -4,7 +4,7 @@
 
 #include "tests/support/magnitudes.h"
 
-enum { N = 20001, TENSORS = 4 };
+enum { N = 20001, TENSORS = 5 };
 
 static float number(uint64_t i)
 {
@@ -22,7 +22,8 @@ static void loads(const char *name, const gradcomp_operators *op)
 	static float x[TENSORS][N], e[N], plain[N];
 	static uint16_t half[N];
 	double want[TENSORS] = {0}, squares[TENSORS];
-	int bad[TENSORS] = {7, 7, 7, 7}, same = 1;
+	const float big = 3e38f;
+	int bad[TENSORS] = {7, 7, 7, 7, 7}, same = 1;
 	for (uint64_t i = 0; i < N; i++) {
 		plain[i] = x[0][i] = number(i);
 		e[i] = number(i + N);
@@ -34,6 +35,7 @@ static void loads(const char *name, const gradcomp_operators *op)
 		{.x = x[1], .grad = plain, .error = e, .n = N, .dtype = GRADCOMP_F32, .add = 1},
 		{.x = x[2], .grad = half, .n = N, .dtype = GRADCOMP_BF16},
 		{.x = x[3], .grad = plain, .n = 0, .dtype = GRADCOMP_F32},
+		{.x = x[4], .grad = (void *)(uintptr_t)&big, .error = &big, .n = 1, .dtype = GRADCOMP_F32, .add = 1},
 	};
 	void *scratch = aligned_alloc(64, op->tensors_scratch(t, TENSORS) + 64);
 	gradcomp_status st = op->load_tensors(NULL, t, TENSORS, bad, squares, scratch);
@@ -49,7 +51,8 @@ static void loads(const char *name, const gradcomp_operators *op)
 	}
 	ok(!st && same, "%s: gradients, with error memory and of 16 bits, are loaded", name);
 	ok(!bad[0] && !bad[1] && bad[2] == 1 && !bad[3], "%s: the one that is not finite is found", name);
-	for (int i = 0; i < TENSORS; i++)
+	ok(bad[4] == 1, "%s: and the one that overflows with the error memory", name);
+	for (int i = 0; i < 4; i++)
 		same &= fabs(squares[i] - want[i]) <= 1e-12 * want[i];
 	ok(same, "%s: and sampled", name);
 	free(scratch);

@@ -94,6 +94,7 @@ void group_memory(kit *k);
 void group_instances(kit *k);
 void group_threads(kit *k);
 void group_nonfinite(kit *k);
+void group_overflow(kit *k);
 void group_device(kit *k);
 void group_noise(kit *k);
 void group_large(kit *k);

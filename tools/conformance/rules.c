@@ -42,7 +42,7 @@ static const struct {
 	[RULE_NONFINITE] = {"nonfinite", "NaN and Inf come out where they went in",
 		"a comparison that is false for NaN; remove the trait, and the host keeps them away"},
 	[RULE_CODE] = {"code", "a code keeps to its bound and to what it promises",
-		"code_bound() forgets a header, or the last incomplete block"},
+		"code_bound() forgets a header, or the last incomplete block; code() holds an Inf within its range"},
 	[RULE_DEVICE] = {"device", "device memory is touched by operators alone",
 		"a plain loop or memcpy() over work->flat, error or a payload"},
 	[RULE_PREDICT] = {"predict", "what it predicts is plausible",

@@ -110,7 +110,7 @@ static const group of_compressors[] = {
 	{group_noise, RULE_NOISE, 1},        {group_resume, RULE_RESUME, 1},           {group_instances, RULE_GLOBALS, 0},
 	{group_threads, RULE_THREADS, 1},    {group_parameters, RULE_PARAMETERS, 1},   {group_saved_state, RULE_SAVED_STATE, 0},
 	{group_peers, RULE_PEERS, 1},        {group_memory, RULE_MEMORY, 1},           {group_device, RULE_DEVICE, 0},
-	{group_large, RULE_BOUNDS, 1},       {NULL, RULE_NONE, 0},
+	{group_large, RULE_BOUNDS, 1},       {group_overflow, RULE_CODE, 1},           {NULL, RULE_NONE, 0},
 };
 
 static const group of_collectives[] = {

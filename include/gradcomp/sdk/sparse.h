@@ -140,6 +140,9 @@ void sdk_sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t c
  * Reads sdk_sparse_bytes() and writes k pairs, whatever `in` holds. */
 const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
                               uint64_t d, uint64_t k);
+/* The same of partial sums: values may be Inf or NaN. */
+const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
+                                   uint64_t d, uint64_t k);
 const char *sdk_sparse_index_read(const gradcomp_operators *op, uint32_t coding, const void *in, uint32_t *idx,
                                   uint64_t d, uint64_t k);
 /* Anywhere: sets *fault for what is wrong. `scratch` is of sdk_sparse_index_scratch() bytes of the same

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "operators/cpu/half.h"
-#include "operators/cpu/kernels.h"
+#include "operators/cpu/lanes.h"
 
 void KERNEL(add)(void *queue, float *y, const float *x, size_t n)
 {
@@ -220,19 +220,16 @@ void KERNEL(nonfinite)(void *queue, const float *x, size_t n, int *bad)
 {
 	(void)queue;
 	enum { BLOCK = 4096 };
-	/* One more in an exponent of all ones runs over into the sign bit. */
-	const v8i exponent = (v8i)SPLAT8(__builtin_inff());
-	const uint32_t one = 0x00800000;
 	size_t i = 0;
 	*bad = 1;
 	while (i + 32 <= n) {
 		size_t end = n - i < BLOCK ? n : i + BLOCK;
 		v8u a = {0}, b = {0};
 		for (; i + 32 <= end; i += 32) {
-			a |= (v8u)((v8i)LOAD8(x + i) & exponent) + one;
-			b |= (v8u)((v8i)LOAD8(x + i + 8) & exponent) + one;
-			a |= (v8u)((v8i)LOAD8(x + i + 16) & exponent) + one;
-			b |= (v8u)((v8i)LOAD8(x + i + 24) & exponent) + one;
+			a |= NONFINITE8(LOAD8(x + i));
+			b |= NONFINITE8(LOAD8(x + i + 8));
+			a |= NONFINITE8(LOAD8(x + i + 16));
+			b |= NONFINITE8(LOAD8(x + i + 24));
 		}
 		a |= b;
 		if ((a[0] | a[1] | a[2] | a[3] | a[4] | a[5] | a[6] | a[7]) >> 31)

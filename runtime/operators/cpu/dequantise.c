@@ -146,9 +146,10 @@ void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, 
 	const uint8_t *steps = in, *codes = steps + quantised_steps(q, n);
 	int bad = 0;
 	unsigned levels = q->levels;
+	const int nan_passes = q->norm == GRADCOMP_NORM_ABSMAX_OR_NAN;
 	for (; steps < codes; steps += sizeof(float)) {
 		float step = load_float(steps);
-		bad |= !(step >= 0 && step <= 0x1.fffffep127f);
+		bad |= !(step >= 0 && step <= 0x1.fffffep127f) && !(nan_passes && float_bits(step) == NAN_SCALE);
 	}
 	if (q->bits == 8)
 		bad |= codes_beyond(codes, n, levels, 8);

@@ -8,6 +8,9 @@
 
 #include "operators/cpu/kernels.h"
 
+/* The scale of a block whose numbers are not all finite, where a format has one for it. */
+#define NAN_SCALE 0x7fc00000u
+
 INLINE uint32_t float_bits(float f)
 {
 	uint32_t b;

@@ -3,6 +3,7 @@
  * codes are made while it is in the first cache. */
 #include "operators/cpu/philox.h"
 #include "operators/cpu/quantise.h"
+#include "operators/cpu/select.h"
 
 /* Random numbers drawn at a time. */
 enum { QUANTISE_PIECE = 512 };
@@ -10,21 +11,22 @@ enum { QUANTISE_PIECE = 512 };
 /* Quotients are rounded by adding this: the last bit of the sum is worth 1. */
 static const float ROUNDER = 0x1.8p23f;
 
-static float absmax_of(const float *x, size_t n)
+/* The key of the largest magnitude: as integers NaNs are above Inf, and that above all numbers. */
+static uint32_t largest_key(const float *x, size_t n)
 {
-	v8f m[4] = {{0}};
+	v8i m[4] = {{0}};
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32) {
 		UNROLL
 		for (size_t j = 0; j < 4; j++)
-			m[j] = MAX8(ABS8(LOAD8(x + i + 8 * j)), m[j]);
+			m[j] = LARGER8((v8i)ABS8(LOAD8(x + i + 8 * j)), m[j]);
 	}
-	m[0] = MAX8(MAX8(m[0], m[1]), MAX8(m[2], m[3]));
-	float most = 0;
+	m[0] = LARGER8(LARGER8(m[0], m[1]), LARGER8(m[2], m[3]));
+	uint32_t most = 0;
 	for (int j = 0; j < 8; j++)
-		most = m[0][j] > most ? m[0][j] : most;
+		most = (uint32_t)m[0][j] > most ? (uint32_t)m[0][j] : most;
 	for (; i < n; i++)
-		most = __builtin_fabsf(x[i]) > most ? __builtin_fabsf(x[i]) : most;
+		most = key_of(x[i]) > most ? key_of(x[i]) : most;
 	return most;
 }
 
@@ -63,8 +65,12 @@ static float step_of(const float *x, size_t n, const gradcomp_quantiser *q)
 		if (q->norm == GRADCOMP_NORM_L2) {
 			double s = norm_of(x, n) / levels;
 			step = s < most ? (float)s : most;
-		} else
-			step = absmax_of(x, n) / levels;
+		} else {
+			uint32_t key = largest_key(x, n);
+			if (q->norm == GRADCOMP_NORM_ABSMAX_OR_NAN && key >= KEY_INF)
+				return bits_float(NAN_SCALE);
+			step = bits_float(key) / levels;
+		}
 		step = step < most ? step : most;
 	}
 	return step >= 0x1p-126f ? step : 0;
@@ -132,7 +138,7 @@ INLINE void quantise_as(const quantise_call *c, size_t from, size_t to, const un
 		uint8_t *codes = c->codes + i / 8 * bits;
 		if (q->norm != GRADCOMP_NORM_GIVEN)
 			memcpy(c->steps + i / q->block * sizeof step, &step, sizeof step);
-		if (step == 0) {
+		if (!(step > 0)) {
 			memset(codes, 0, quantised_codes(count, bits));
 			continue;
 		}

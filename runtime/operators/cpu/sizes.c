@@ -6,7 +6,7 @@ size_t quantised_bytes(const gradcomp_quantiser *q, size_t n)
 	if (q->struct_size < sizeof *q || (q->bits != 2 && q->bits != 4 && q->bits != 8))
 		return 0;
 	if (!q->levels || q->levels > (1u << (q->bits - 1)) - 1 || !q->block || q->block % QUANTISE_GROUP ||
-	    q->block > 65536 || q->norm > GRADCOMP_NORM_GIVEN || q->rounding > GRADCOMP_TO_ZERO)
+	    q->block > 65536 || q->norm > GRADCOMP_NORM_ABSMAX_OR_NAN || q->rounding > GRADCOMP_TO_ZERO)
 		return 0;
 	return quantised_steps(q, n) + quantised_codes(n, q->bits);
 }

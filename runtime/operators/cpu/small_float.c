@@ -12,8 +12,7 @@ INLINE void power_exponents(uint8_t *out, const uint32_t *bits, const float *dra
 	for (int i = 0; i < POWER_LANES; i++) {
 		uint32_t magnitude = bits[i] & 0x7fffffff, e = magnitude >> 23;
 		float fraction = (float)(int32_t)(magnitude & 0x7fffff) * 0x1p-23f;
-		e += draw[i] < fraction;
-		out[i] = (uint8_t)(e > POWER_LARGEST ? POWER_LARGEST : e);
+		out[i] = (uint8_t)(e + ((draw[i] < fraction) & (e < POWER_LARGEST)));
 	}
 }
 
@@ -34,16 +33,9 @@ void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uin
 	}
 }
 
-INLINE void power_decode(float *y, const uint8_t *in, size_t n, const int add, int *fault)
+INLINE void power_decode(float *y, const uint8_t *in, size_t n, const int add)
 {
 	const uint8_t *signs = in + n;
-	unsigned most = 0;
-	for (size_t i = 0; i < n; i++)
-		most = in[i] > most ? in[i] : most;
-	if (most > POWER_LARGEST) {
-		*fault = 1;
-		return;
-	}
 	for (size_t i = 0; i < n; i++) {
 		const float v = bits_float((uint32_t)in[i] << 23 | (uint32_t)(signs[i / 8] >> i % 8 & 1) << 31);
 		y[i] = add ? y[i] + v : v;
@@ -52,14 +44,14 @@ INLINE void power_decode(float *y, const uint8_t *in, size_t n, const int add, i
 
 void KERNEL(power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
 {
-	(void)queue;
-	power_decode(y, in, n, 0, fault);
+	(void)queue, (void)fault;
+	power_decode(y, in, n, 0);
 }
 
 void KERNEL(power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
 {
-	(void)queue;
-	power_decode(y, in, n, 1, fault);
+	(void)queue, (void)fault;
+	power_decode(y, in, n, 1);
 }
 
 void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int powers)
@@ -74,9 +66,9 @@ void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, ui
 			const uint32_t magnitude = float_bits(x[i]) & 0x7fffffff;
 			most = magnitude > most ? magnitude : most;
 		}
-		float scale = float8_scale_of(bits_float(most), e4m3);
+		float scale = float8_scale_of(most, e4m3);
 		if (powers) {
-			out[b] = (uint8_t)float8_power_of(bits_float(most), e4m3);
+			out[b] = (uint8_t)float8_power_of(most, e4m3);
 			scale = float8_power(out[b]);
 		} else {
 			memcpy(out + b * sizeof scale, &scale, sizeof scale);
@@ -103,13 +95,10 @@ INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, g
 	const int e4m3 = type == GRADCOMP_F8E4M3;
 	const size_t blocks = (n + block - 1) / block;
 	const uint8_t *codes = in + blocks * (powers ? 1 : sizeof(float));
-	const float most = float8_most_scale(e4m3);
 	int bad = 0;
 	float read[FLOAT8_TILE];
-	for (size_t b = 0; b < blocks; b++) {
-		const float scale = float8_scale_at(in, b, powers);
-		bad |= !(scale >= 0 && scale <= most);
-	}
+	for (size_t b = 0; b < blocks; b++)
+		bad |= !float8_scale_right(float8_scale_at(in, b, powers), e4m3);
 	for (size_t i = 0; i < n; i++)
 		bad |= (codes[i] & 0x7f) > FLOAT8_LARGEST_CODE(e4m3);
 	if (bad) {

@@ -6,6 +6,7 @@
 #define FLOAT8_LARGEST(e4m3) ((e4m3) ? 448.0f : 57344.0f)
 #define FLOAT8_EXPONENT(e4m3) ((e4m3) ? 8 : 15) /* of the largest */
 #define FLOAT8_LARGEST_CODE(e4m3) ((e4m3) ? 0x7e : 0x7b) /* those above it are NaN and Inf */
+#define FLOAT8_NAN_POWER 255u /* as a scale of a byte; NAN_SCALE: of a float */
 
 /* The largest scale of which the largest code is a finite number. */
 INLINE float float8_most_scale(int e4m3)
@@ -14,24 +15,30 @@ INLINE float float8_most_scale(int e4m3)
 	return s * FLOAT8_LARGEST(e4m3) <= most ? s : bits_float(float_bits(s) - 1);
 }
 
-/* 2^(byte - 127) */
+/* 2^(byte - 127), or NaN */
 INLINE float float8_power(uint32_t byte)
 {
-	return bits_float(byte ? byte << 23 : 0x400000);
+	return bits_float(byte == FLOAT8_NAN_POWER ? NAN_SCALE : byte ? byte << 23 : 0x400000);
 }
 
-/* The power of two of a block whose largest magnitude is this, as a byte. */
-INLINE uint32_t float8_power_of(float largest, int e4m3)
+/* The power of two of a block whose largest magnitude has this key, as a byte. */
+INLINE uint32_t float8_power_of(uint32_t largest, int e4m3)
 {
-	const uint32_t least = (uint32_t)FLOAT8_EXPONENT(e4m3), e = float_bits(largest) >> 23;
-	return e > least ? e - least : 0;
+	const uint32_t least = (uint32_t)FLOAT8_EXPONENT(e4m3), e = largest >> 23;
+	return e == 255 ? FLOAT8_NAN_POWER : e > least ? e - least : 0;
 }
 
 /* Likewise its scale as a float; 0: too small for one. */
-INLINE float float8_scale_of(float largest, int e4m3)
+INLINE float float8_scale_of(uint32_t largest, int e4m3)
 {
-	const float s = largest / FLOAT8_LARGEST(e4m3), most = float8_most_scale(e4m3);
-	return s < 0x1p-126f ? 0 : s > most ? most : s;
+	const float s = bits_float(largest) / FLOAT8_LARGEST(e4m3), most = float8_most_scale(e4m3);
+	return largest >> 23 == 255 ? bits_float(NAN_SCALE) : s < 0x1p-126f ? 0 : s > most ? most : s;
+}
+
+/* Whether a scale is one that a block can have. */
+INLINE int float8_scale_right(float scale, int e4m3)
+{
+	return (scale >= 0 && scale <= float8_most_scale(e4m3)) || float_bits(scale) == NAN_SCALE;
 }
 
 #endif

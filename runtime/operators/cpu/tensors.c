@@ -1,6 +1,6 @@
 /* Whole buckets: what begins and ends the work on many tensors, in runs that stay in the
  * first-level cache. */
-#include "operators/cpu/kernels.h"
+#include "operators/cpu/lanes.h"
 
 #include <math.h>
 
@@ -13,6 +13,30 @@ static int known(const gradcomp_segment *t, size_t count)
 	for (size_t i = 0; i < count; i++)
 		bad |= KERNEL(cast_to_f32)(NULL, NULL, NULL, 0, (gradcomp_dtype)t[i].dtype) != GRADCOMP_OK;
 	return !bad;
+}
+
+/* to = x + e. Returns whether that is not all finite. */
+static int add_found(float *to, const float *x, const float *e, size_t n)
+{
+	v8u a = {0}, b = {0};
+	size_t i = 0;
+	int bad = 0;
+	for (; i + 32 <= n; i += 32) {
+		v8f s = LOAD8(x + i) + LOAD8(e + i), t = LOAD8(x + i + 8) + LOAD8(e + i + 8);
+		v8f u = LOAD8(x + i + 16) + LOAD8(e + i + 16), v = LOAD8(x + i + 24) + LOAD8(e + i + 24);
+		STORE8(to + i, s);
+		STORE8(to + i + 8, t);
+		STORE8(to + i + 16, u);
+		STORE8(to + i + 24, v);
+		a |= NONFINITE8(s) | NONFINITE8(u);
+		b |= NONFINITE8(t) | NONFINITE8(v);
+	}
+	a |= b;
+	for (; i < n; i++) {
+		to[i] = x[i] + e[i];
+		bad |= !isfinite(to[i]);
+	}
+	return bad || (a[0] | a[1] | a[2] | a[3] | a[4] | a[5] | a[6] | a[7]) >> 31;
 }
 
 /* The sampled sum of (x + more)^2; either may be NULL. */
@@ -46,14 +70,16 @@ gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, siz
 		int any = 0;
 		for (uint64_t at = 0; at < t->n; at += TENSOR_RUN) {
 			size_t len = t->n - at < TENSOR_RUN ? t->n - at : TENSOR_RUN;
-			int here;
-			if (t->grad != t->x)
-				KERNEL(cast_to_f32)(NULL, t->x + at, (const char *)t->grad + at * size, len,
-				                    (gradcomp_dtype)t->dtype);
-			KERNEL(nonfinite)(NULL, t->x + at, len, &here);
+			const char *from = (const char *)t->grad + at * size;
+			float *x = t->x + at;
+			int here, adds = t->error && t->add, floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
+			if (t->grad != t->x && !(adds && floats))
+				KERNEL(cast_to_f32)(NULL, x, from, len, (gradcomp_dtype)t->dtype);
+			if (adds)
+				here = add_found(x, floats ? (const float *)(const void *)from : x, t->error + at, len);
+			else
+				KERNEL(nonfinite)(NULL, x, len, &here);
 			any |= here;
-			if (t->error && t->add)
-				KERNEL(add)(NULL, t->x + at, t->error + at, len);
 		}
 		*bad++ = any;
 		if (squares)

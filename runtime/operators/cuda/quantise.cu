@@ -17,11 +17,13 @@ INLINE float largest_step(float levels)
 	return s * levels <= 0x1.fffffep127f ? s : bits_float(float_bits(s) - 1);
 }
 
-/* The step of a block from its largest magnitude, or from its sum of squares. */
-INLINE float step_of(float most, double squares, const quantiser &q)
+/* The step of a block from the key of its largest magnitude, or from its sum of squares. */
+INLINE float step_of(uint32_t most, double squares, const quantiser &q)
 {
 	const float levels = float(q.levels), limit = largest_step(levels);
 	float step;
+	if (q.norm == GRADCOMP_NORM_ABSMAX_OR_NAN && most >= KEY_INF)
+		return bits_float(NAN_SCALE);
 	if (q.norm == GRADCOMP_NORM_GIVEN)
 		step = *q.given;
 	else {
@@ -29,7 +31,7 @@ INLINE float step_of(float most, double squares, const quantiser &q)
 			const double s = sqrt(squares) / levels;
 			step = s < limit ? float(s) : limit;
 		} else
-			step = most / levels;
+			step = bits_float(most) / levels;
 		step = step < limit ? step : limit;
 	}
 	return step >= 0x1p-126f ? step : 0;
@@ -90,7 +92,7 @@ quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantis
 	for (size_t b = thread_id() / WARP; b < blocks; b += thread_count() / WARP) {
 		const size_t from = b * size, to = from + size < n ? from + size : n;
 		four v[FOURS];
-		float most = 0;
+		uint32_t most = 0;
 		double squares = 0;
 #pragma unroll
 		for (int f = 0; f < FOURS; f++)
@@ -102,7 +104,7 @@ quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantis
 				if (q.norm == GRADCOMP_NORM_L2)
 					squares += double(v[f].at[j]) * v[f].at[j];
 				else
-					most = largest_of()(bits_float(key_of(v[f].at[j])), most);
+					most = largest_of()(key_of(v[f].at[j]), most);
 		most = warp_fold(most, largest_of());
 		if (q.norm == GRADCOMP_NORM_L2)
 			squares = warp_fold(squares, sum_of());
@@ -122,19 +124,19 @@ quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantis
 static __global__ void __launch_bounds__(THREADS)
 quantise_long(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
 {
-	SHARED(float, room, WARP);
+	SHARED(uint32_t, room, WARP);
 	SHARED(double, room2, WARP);
 	const size_t size = size_t(q.groups) * 32, blocks = (n + size - 1) / size;
 	for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
 		const size_t from = b * size, to = from + size < n ? from + size : n;
-		float most = 0;
+		uint32_t most = 0;
 		double squares = 0;
 		if (q.norm == GRADCOMP_NORM_L2)
 			for (size_t i = from + threadIdx.x; i < to; i += THREADS)
 				squares += double(x[i]) * x[i];
-		else if (q.norm == GRADCOMP_NORM_ABSMAX)
+		else if (q.norm != GRADCOMP_NORM_GIVEN)
 			for (size_t i = from + threadIdx.x; i < to; i += THREADS)
-				most = largest_of()(bits_float(key_of(x[i])), most);
+				most = largest_of()(key_of(x[i]), most);
 		most = block_fold(most, largest_of(), room);
 		squares = block_fold(squares, sum_of(), room2);
 		__syncthreads();

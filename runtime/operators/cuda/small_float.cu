@@ -24,9 +24,9 @@ static __global__ void __launch_bounds__(THREADS) power_kernel(uint8_t *out, con
 				const unsigned k = half * 4 + j;
 				const float v = k < count ? x[b * 8 + k] : 0;
 				const uint32_t magnitude = key_of(v);
-				uint32_t e = magnitude >> 23;
-				e += u[j] < float(int(magnitude & 0x7fffff)) * 0x1p-23f;
-				word[half] |= (e > LARGEST_POWER ? uint32_t(LARGEST_POWER) : e) << 8 * j;
+				const uint32_t e = magnitude >> 23;
+				const bool up = u[j] < float(int(magnitude & 0x7fffff)) * 0x1p-23f && e < LARGEST_POWER;
+				word[half] |= (e + up) << 8 * j;
 				signs |= uint32_t(v < 0) << k;
 			}
 		}
@@ -47,14 +47,11 @@ extern "C" void power_pack_cuda(void *queue, uint8_t *out, const float *x, size_
 
 template <bool ADD> struct power_value : element_wise {
 	const uint8_t *exponents, *signs;
-	int *fault;
-	power_value(const uint8_t *in, size_t n, int *f) : exponents(in), signs(in + n), fault(f) {}
+	power_value(const uint8_t *in, size_t n) : exponents(in), signs(in + n) {}
 	template <class A, class B> __device__ float operator()(nothing, size_t i, int, A y, B) const
 	{
 		const uint32_t e = exponents[i], sign = signs[i / 8] >> i % 8 & 1;
 		const float v = bits_float(e << 23 | sign << 31);
-		if (e > LARGEST_POWER)
-			*fault = 1;
 		if constexpr (ADD)
 			return y + v;
 		else
@@ -62,14 +59,14 @@ template <bool ADD> struct power_value : element_wise {
 	}
 };
 
-extern "C" void power_read_cuda(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
+extern "C" void power_read_cuda(void *queue, float *y, const uint8_t *in, size_t n, int *)
 {
-	each(queue, power_value<false>(in, n, fault), y, no_operand, no_operand, n);
+	each(queue, power_value<false>(in, n), y, no_operand, no_operand, n);
 }
 
-extern "C" void power_add_cuda(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
+extern "C" void power_add_cuda(void *queue, float *y, const uint8_t *in, size_t n, int *)
 {
-	each(queue, power_value<true>(in, n, fault), y, y, no_operand, n);
+	each(queue, power_value<true>(in, n), y, y, no_operand, n);
 }
 
 /* ---- 8-bit floats ---- */
@@ -79,16 +76,17 @@ template <class KIND, bool BLOCK>
 static __global__ void __launch_bounds__(THREADS)
 float8_kernel(uint8_t *scales, uint8_t *codes, const float *x, size_t n, uint32_t block, int e4m3, int powers)
 {
-	SHARED(float, room, WARP);
+	SHARED(uint32_t, room, WARP);
 	const size_t blocks = (n + block - 1) / block;
 	const unsigned me = BLOCK ? threadIdx.x : lane_id(), lanes = BLOCK ? THREADS : WARP;
 	const size_t step_by = BLOCK ? gridDim.x : size_t(gridDim.x) * (THREADS / WARP);
 	const float limit = FLOAT8_LARGEST(e4m3);
 	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks; b += step_by) {
 		const size_t from = b * block, to = from + block < n ? from + block : n;
-		float most = 0, scale;
+		uint32_t most = 0;
+		float scale;
 		for (size_t i = from + me; i < to; i += lanes)
-			most = largest_of()(bits_float(key_of(x[i])), most);
+			most = largest_of()(key_of(x[i]), most);
 		if (BLOCK) {
 			most = block_fold(most, largest_of(), room);
 			__syncthreads();
@@ -158,7 +156,7 @@ template <class KIND, bool ADD> struct float8_value : element_wise {
 		const size_t b = block_of(i, groups);
 		const float scale = powers ? float8_power(scales[b]) : load_float(scales + b * sizeof(float));
 		const uint8_t c = codes[i];
-		if ((c & 0x7f) > KIND::most || !(scale >= 0 && scale <= float8_most_scale(e4m3)))
+		if ((c & 0x7f) > KIND::most || !float8_scale_right(scale, e4m3))
 			*fault = 1;
 		const float v = KIND::wide(c) * scale;
 		if constexpr (ADD)

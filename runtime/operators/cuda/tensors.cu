@@ -48,7 +48,7 @@ template <class T, int W> INLINE bool on_pack(const T *p)
 	return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * W) == 0;
 }
 
-/* x = grad, or grad + error, in packs of W; the largest key of grad. */
+/* x = grad, or grad + error, in packs of W; the largest key of x. */
 template <class KIND, int W> INLINE uint32_t load_packs(const gradcomp_segment &t, size_t from, size_t to)
 {
 	typedef typename KIND::type T;
@@ -71,9 +71,11 @@ template <class KIND, int W> INLINE uint32_t load_packs(const gradcomp_segment &
 				pack<float, W> x;
 #pragma unroll
 				for (int w = 0; w < W; w++) {
-					const float v = KIND::wide(g[u].at[w]);
+					float v = KIND::wide(g[u].at[w]);
+					if (add)
+						v += e[u].at[w];
 					most = key_of(v) > most ? key_of(v) : most;
-					x.at[w] = add ? v + e[u].at[w] : v;
+					x.at[w] = v;
 				}
 				if (store)
 					*reinterpret_cast<pack<float, W> *>(t.x + i + u * THREADS * W) = x;
@@ -92,7 +94,7 @@ template <class KIND> INLINE uint32_t load_chunk(const gradcomp_segment &t, size
 	return most > rest ? most : rest;
 }
 
-static __global__ void __launch_bounds__(THREADS) load_kernel(tensors all, chunk_part *part, bool squares)
+static __global__ void __launch_bounds__(THREADS, 4) load_kernel(tensors all, chunk_part *part, bool squares)
 {
 	SHARED(double, room, WARP);
 	SHARED(uint32_t, keys, WARP);

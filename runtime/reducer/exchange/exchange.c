@@ -64,11 +64,12 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		named = 1;
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "step %llu: the gradient of '%s' on rank %d is not finite; this bucket's result is NaN on "
+		         "step %llu: the gradient of '%s' on rank %d is not finite%s; this bucket's result is NaN on "
 		         "all ranks and "
 		         "the error memory stays as it was%s",
 		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name,
-		         eng->group->ranks[p], eng->warned == 5 ? " (not told again)" : "");
+		         eng->group->ranks[p], eng->error ? ", or overflows with the error memory" : "",
+		         eng->warned == 5 ? " (not told again)" : "");
 	}
 	if (!st && !named && eng->warned < 5) {
 		eng->warned++;

@@ -121,8 +121,9 @@ static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, 
 		mine = 1;
 		eng->warned++;
 		log_line(&eng->job->log, passes ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
-		         "step %llu: the gradient of '%s' on rank %d is not finite%s%s", (unsigned long long)s->step,
+		         "step %llu: the gradient of '%s' on rank %d is not finite%s%s%s", (unsigned long long)s->step,
 		         eng->layout.tensors[i].name, eng->group->ranks[eng->layout.rank],
+		         eng->error ? ", or overflows with the error memory" : "",
 		         passes ? "" : "; this bucket's result is NaN on all ranks and the error memory stays as it was", again);
 	}
 	if (!mine && !passes && words[WORD_SUM] && !eng->layout.rank && eng->warned < 5) {
