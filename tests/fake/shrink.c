@@ -45,7 +45,7 @@ static int same_end(const unsigned char *a, uint64_t na, const unsigned char *b,
 static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	plan *p = arg;
-	const int keeps = !strncmp(p->compressor, "topk", 4);
+	const int keeps = !strncmp(p->compressor, "topk", 4), doomed = rank == p->victim;
 	gradcomp_error err = {0};
 	gpu_model m;
 	unsigned char *before = NULL;
@@ -58,7 +58,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	/* All have theirs. */
 	if (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &err);
-	if (rank == p->victim)
+	if (doomed)
 		pthread_create(&killer, NULL, die, p);
 	while (!st && step < STEPS) {
 		int apply = 1;
@@ -89,6 +89,11 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 			out->mark = mixed(out->mark ^ gpu_fingerprint(&m));
 			step++;
 		}
+	}
+	/* One that dies when all is done would have the others leave with an error, as they should. */
+	if (doomed) {
+		pthread_cancel(killer);
+		pthread_join(killer, NULL);
 	}
 	while (!st && (st = gradcomp_barrier(gradcomp_job_world(job), &err)) == GRADCOMP_ERR_PEER_LOST)
 		st = gradcomp_job_shrink(job, NULL, &err);
