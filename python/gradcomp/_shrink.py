@@ -9,6 +9,7 @@ No future and no communicator of PyTorch's is in use: what a lost rank leaves ha
 
 import contextlib
 import os
+import re
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -63,17 +64,21 @@ def _check_watchdog(model):
     world = dist.group.WORLD
     groups = {("the DistributedDataParallel's process group",
                'make it of Gloo, DistributedDataParallel(model, process_group=torch.distributed.new_group(backend="gloo")) '
-               "(gradients do not go over it)"): getattr(model, "process_group", None),
+               "(gradients do not go over it)"): model.process_group if isinstance(model, DistributedDataParallel) else None,
               ("the default process group, which was given a device_id,",
                "leave that out, or make the group of Gloo"): getattr(world, "bound_device_id", None) and world}
-    modes = [os.environ[n] for n in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING") if n in os.environ]
-    if modes[:1] == ["0"] and os.environ.get("TORCH_NCCL_ENABLE_MONITORING") == "0":
+    # PyTorch 2.2 has put TORCH_ before the names, of which the first that is there counts, and has begun to monitor watchdogs.
+    renamed = tuple(map(int, re.findall("[0-9]+", torch.__version__)[:2])) >= (2, 2)
+    names = ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] * renamed + ["NCCL_ASYNC_ERROR_HANDLING"]
+    monitor = ["TORCH_NCCL_ENABLE_MONITORING"] * renamed
+    modes = [os.environ[n] for n in names if n in os.environ]
+    if modes[:1] == ["0"] and all(os.environ.get(n) == "0" for n in monitor):
         return
     for (what, remedy), group in groups.items():
         # "nccl" before PyTorch 2; "cpu:gloo,cuda:nccl" since.
         if group and config(group).split("cuda:")[-1].split(",")[0] == "nccl":
             raise _unsupported(f"{what} has communicators of NCCL, whose watchdog ends this process when a rank is lost: {remedy}, "
-                               "or start with TORCH_NCCL_ASYNC_ERROR_HANDLING=0 TORCH_NCCL_ENABLE_MONITORING=0")
+                               f"or start with {' '.join(f'{n}=0' for n in names[:1] + monitor)}")
 
 
 def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named: Any, options: Dict[str, Any],

@@ -26,6 +26,7 @@ typedef struct verify_row {
 	uint64_t least, most; /* hash of the result */
 	double lost;          /* sum of +-(u - e' - a) */
 	double size;          /* sum over ranks of the largest |u| or |e'| */
+	double bucket;        /* ... of the largest |u| of its bucket */
 	uint64_t flags;
 } verify_row;
 
@@ -190,21 +191,27 @@ static uint64_t coarseness(const bucket *b)
 void verify_input(engine *eng, const bucket *b)
 {
 	bool whole = true, finite;
+	float most = 0;
 
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		verify_row *row = row_of(eng, b->pub.first + i);
 
 		const float *x = look_at(eng, b->x[i], t->numel * sizeof(float));
-		row->size += largest(x, t->numel, &finite);
+		float u = largest(x, t->numel, &finite);
+		most = u > most ? u : most;
+		row->size += u;
 		row->flags |= coarseness(b);
 		whole &= finite;
 		if (accounts(eng, b))
 			row->lost += signed_sum(x, t->numel, t->offset, eng->step) + of_server(eng, b, t);
 	}
 	/* One that is not spoils the bucket. */
-	for (uint32_t i = 0; !whole && i < b->pub.ntensors; i++)
-		row_of(eng, b->pub.first + i)->flags |= INPUT_BAD;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		verify_row *row = row_of(eng, b->pub.first + i);
+		row->bucket += most;
+		row->flags |= whole ? 0 : INPUT_BAD;
+	}
 }
 
 void verify_output(engine *eng, const bucket *b)
@@ -258,6 +265,7 @@ static void join_rows(void *to, const void *from, size_t n)
 		a[i].most = b[i].most > a[i].most ? b[i].most : a[i].most;
 		a[i].lost += b[i].lost;
 		a[i].size += b[i].size;
+		a[i].bucket += b[i].bucket;
 		a[i].flags |= b[i].flags;
 	}
 }
@@ -316,8 +324,9 @@ static double rounding(const engine *eng, const gradcomp_tensor *t, const verify
 
 static fault judge(const engine *eng, const gradcomp_tensor *t, const verify_row *row)
 {
-	/* Bits of a NaN are nobody's promise, and sums of gradients may be too large for a float. */
-	if (row->flags & INPUT_BAD || row->size > FLT_MAX)
+	/* Bits of a NaN are nobody's promise, and sums of gradients may be too large for a float; under a code, which may
+	 * double a number, they spoil more of the bucket than their tensor. */
+	if (row->flags & INPUT_BAD || row->size > FLT_MAX || (row->flags & OUTPUT_BAD && row->bucket > FLT_MAX / 2))
 		return FAULT_NONE;
 	if (row->flags & (OUTPUT_BAD | MEMORY_BAD))
 		return FAULT_NONFINITE;

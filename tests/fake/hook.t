@@ -93,10 +93,11 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
     got = ranks(1, [SHRINK, "refused"], GRADCOMP="none", **more)
     heard = [line for _, out, _ in got for line in out.splitlines()]
     ok([line.split(" on_failure")[0] for line in heard] == ["refused nccl 0", "refused cpu:gloo,cuda:nccl 0", "refused nccl 1",
-                                                            "taken cpu:nccl,cuda:gloo 0", "taken nccl 1", "taken default",
+                                                            "taken cpu:nccl,cuda:gloo 0", "taken nccl 1", "refused before 2.2",
+                                                            "taken before 2.2", "taken default",
                                                             "refused default", "refused two"]
        and "whose watchdog ends this process" in heard[0] and "TORCH_NCCL_ENABLE_MONITORING=0" in heard[0]
-       and "was given a device_id, has communicators of NCCL" in heard[-2]
+       and heard[5].endswith("or start with NCCL_ASYNC_ERROR_HANDLING=0") and "was given a device_id, has communicators of NCCL" in heard[-2]
        and "0.weight is on cuda:1, 2.weight is on cuda:0" in heard[-1],
        "refused: communicators of PyTorch's own, unless their watchdog lets the process live, and two GPUs", heard, errors(got))
 done_testing()

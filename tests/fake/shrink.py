@@ -105,6 +105,7 @@ def tell(what, model):
 
 def refused():
     model = network()
+    torch.__version__ = "2.9.1+cpu"
     for group, more in (("nccl", {}), ("cpu:gloo,cuda:nccl", {}), ("nccl", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
                         ("cpu:nccl,cuda:gloo", {}), ("nccl", {"TORCH_NCCL_ENABLE_MONITORING": "0"})):
         ddp = nn.parallel.DistributedDataParallel(model)
@@ -113,6 +114,15 @@ def refused():
         move(model, True)
         tell(f"{group} {len(more)}", ddp)
         move(model, False)
+    # Which knows neither of these names.
+    torch.__version__ = "2.1.2"
+    distributed_c10d.get_backend_config = lambda _: "cuda:nccl"
+    for value in None, "0":
+        os.environ.update({"NCCL_ASYNC_ERROR_HANDLING": value} if value else {})
+        move(model, True)
+        tell("before 2.2", ddp)
+        move(model, False)
+    del os.environ["NCCL_ASYNC_ERROR_HANDLING"]
     for name in "TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING":
         del os.environ[name]
     move(model, True)

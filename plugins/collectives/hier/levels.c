@@ -364,7 +364,14 @@ static gradcomp_status gather_inside(levels *l, char *parts, const uint64_t *byt
 	for (int k = 0; !st && k < h->locals; parts += bytes[k++])
 		if (k != h->local && bytes[k])
 			n->ops->copy(n->queue, parts, n->scratch + (size_t)k * stride, bytes[k]);
-	return st;
+	return st ? st : nccl_done(n, "gather within the node", err);
+}
+
+/* What the stream owes of scratch memory, before that grows: blocks in the order of nodes are in the world's. */
+static gradcomp_status blocks_done(levels *l, const char *what, gradcomp_error *err)
+{
+	gradcomp_status st = l->hier->sorted ? GRADCOMP_OK : nccl_done(&l->world, what, err);
+	return st ? st : nccl_done(&l->inside, what, err);
 }
 
 static float *shard_of(const hier_blocks *b, float *in, const level_part *p)
@@ -401,7 +408,7 @@ static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint6
 	/* Coded by the holders of its shards, who need not be its owner. */
 	if (n)
 		ops->axpy(queue, residual, -1, own, n);
-	return nccl_done(&l->inside, "gather coded blocks", err);
+	return blocks_done(l, "gather coded blocks", err);
 }
 
 /* What is summed of this node's blocks goes to their owners. */
@@ -447,7 +454,7 @@ static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const 
 	hier_blocks_copy_own(&b, (char *)buf, 1);
 	if (residual)
 		hier_blocks_copy(&lost, (char *)residual, 1);
-	return nccl_done(&l->inside, "reduce and scatter coded blocks", err);
+	return blocks_done(l, "reduce and scatter coded blocks", err);
 }
 
 /* ---- the calls ---- */
