@@ -122,11 +122,11 @@ typedef struct gradcomp_survivors {
  * meanwhile is left out too. Other groups, links, coders and the like must have been freed. On other threads
  * gradcomp_dataset_get() and _next() go on; calls of a reducer, gradcomp_dataset_begin() and _resume() that are under way
  * end first, and are GRADCOMP_ERR_STATE while this one is at work, as is a second shrink; no other call may
- * be under way on the job. Returns when all that are left have called it; hosts' names
- * (gradcomp_job_host) are new.
+ * be under way on the job. Not in done(), whose end it waits for. Returns when all that are left have called it;
+ * hosts' names (gradcomp_job_host) are new.
  *
- * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, or something is
- * not freed. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
+ * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, something is
+ * not freed, or this process was forked off a rank. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
  * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
  * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_MISMATCH when ranks do
  * not have the same reducers and datasets; GRADCOMP_ERR_TIMEOUT when a rank lives and

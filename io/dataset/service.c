@@ -201,6 +201,24 @@ static void serve(service *s)
 	eventfd_read(ds->wake_fd, &events);
 }
 
+/* Slots that were being filled by others' values are to be filled by anybody: nothing is received any more. */
+static void abandon_pushes(service *s)
+{
+	sample_owner at;
+
+	for (take *t; (t = s->takes);) {
+		owner_of(s->ds, t->index, &at);
+		slot_abandon(&s->ds->slots[at.slot]);
+		s->takes = t->next;
+		free(t);
+	}
+	for (int i = 0; i < s->npeers; i++)
+		if (s->peers[i].state == IN_PUSH) {
+			slot_abandon(&s->ds->slots[s->peers[i].pushed_slot]);
+			s->peers[i].state = IN_HEAD;
+		}
+}
+
 static void *service_main(void *arg)
 {
 	service *s = arg;
@@ -218,6 +236,10 @@ static void *service_main(void *arg)
 		}
 	if (s->status) {
 		process_failed(ds, &s->error);
+		/* Else who wants them would wait for a shrink that may be its own to call. Over sockets, as these jobs are,
+		 * nothing comes to where it was posted once this thread has ended. */
+		if (ds->endures)
+			abandon_pushes(s);
 		for (uint32_t i = 0; i < ds->head->ntickets; i++)
 			process_wake(&ds->tickets[i].word);
 	}
@@ -349,20 +371,6 @@ static void clear(service *s)
 	s->peers = NULL;
 	s->peer_of = NULL;
 	s->npeers = 0;
-}
-
-/* Slots that were being filled by others' values are to be filled by anybody. */
-static void abandon_pushes(service *s)
-{
-	sample_owner at;
-
-	for (const take *t = s->takes; t; t = t->next) {
-		owner_of(s->ds, t->index, &at);
-		slot_abandon(&s->ds->slots[at.slot]);
-	}
-	for (int i = 0; i < s->npeers; i++)
-		if (s->peers[i].state == IN_PUSH)
-			slot_abandon(&s->ds->slots[s->peers[i].pushed_slot]);
 }
 
 void service_detach(gradcomp_dataset *ds)

@@ -19,6 +19,8 @@
 static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 {
 	int others = job->live - enduring_count(job) - job_count_objects(job);
+	if (transport_forked(job->transport))
+		return transport_failure(job->transport, err);
 	if (!job->transport_options.outlives)
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
 	if (!transport_failure(job->transport, NULL))

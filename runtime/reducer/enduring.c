@@ -208,6 +208,7 @@ static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, ui
 static void stats_join(gradcomp_reducer_stats *s, const gradcomp_reducer_stats *gone)
 {
 	uint64_t errors = s->error_steps + gone->error_steps;
+	s->buckets = s->buckets ? s->buckets : gone->buckets;
 	s->nonfinite_steps += gone->nonfinite_steps;
 	s->dense_bytes += gone->dense_bytes;
 	s->wire_bytes += gone->wire_bytes;
@@ -306,8 +307,9 @@ static void enduring_free(gradcomp_reducer *base)
 static void enduring_row(gradcomp_reducer *base, report_reducer *row)
 {
 	enduring *d = (enduring *)base;
-	if (d->inner) {
+	if (!enter(d, "", NULL)) {
 		d->inner->base.ops->row(&d->inner->base, row);
+		job_leave(d->group->job);
 	} else {
 		row->asked = strdup("");
 		row->compressor = strdup("");
@@ -464,7 +466,6 @@ static gradcomp_status fill(enduring *d, gradcomp_error *err)
 	pthread_mutex_lock(&d->inner->lock);
 	eng->step = d->step;
 	pthread_mutex_unlock(&d->inner->lock);
-	d->first = d->step;
 	drop_kept(d);
 	return GRADCOMP_OK;
 }
@@ -526,7 +527,7 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 		return st;
 	*step_done |= step > d->step;
 	d->base_steps += step - d->step;
-	d->step = step;
+	d->step = d->first = step;
 	return fill(d, err);
 }
 

@@ -132,6 +132,7 @@ static void keeping(gradcomp_job *job, int rank, process_board *b, void *room)
 	old = fork();
 	if (!old) {
 		char c;
+		gradcomp_error err;
 		gradcomp_value_view w = {.struct_size = sizeof w};
 		uint64_t mine = gradcomp_dataset_length(ds);
 		int bad = read(fd[0], &c, 1) != 1;
@@ -139,7 +140,8 @@ static void keeping(gradcomp_job *job, int rank, process_board *b, void *room)
 			bad = gradcomp_dataset_get(ds, i, &w, NULL) != 0 || !sample_right(&w, i);
 			gradcomp_dataset_release(ds, &w);
 		}
-		_exit(bad || gradcomp_dataset_length(ds) <= mine);
+		bad |= gradcomp_dataset_length(ds) <= mine || gradcomp_job_shrink(job, NULL, &err) != GRADCOMP_ERR_STATE;
+		_exit(bad || !strstr(err.text, "was forked off rank"));
 	}
 	pthread_barrier_wait(&b->barrier);
 	if (rank == 0 || rank == 4) {

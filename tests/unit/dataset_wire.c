@@ -1,8 +1,10 @@
 /* A rank that says to another's service what it must not: the job ends, naming it. */
 #include "tests/support/dataset_fixture.h"
+#include "tests/support/pace.h"
 #include "io/dataset/service.h"
 #include "job/job.h"
 
+#include <signal.h>
 #include <xxhash.h>
 
 typedef struct lie {
@@ -16,7 +18,7 @@ typedef struct lie {
 
 enum { SAMPLES = 40, MINE, THEIRS };
 
-static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL, NULL};
+static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL, NULL, NULL};
 static const int two_nodes[] = {0, 1};
 static const lie *lying;
 
@@ -372,6 +374,68 @@ static void slow(void)
 	end_processes(b);
 }
 
+/* ---- a peer that is lost between its offer and the value: nothing but shrink ends what that was to fill ---- */
+
+static void lost_offerer(gradcomp_dataset *ds, bool pushes)
+{
+	const header offer = {.type = MSG_OFFER, .id = 1, .index = last_sample(ds), .bytes = 1 << 16, .sum = 7};
+	service_stop(ds);
+	service_open(ds->service, &ds->service->peers[0]);
+	post(ds, &offer, sizeof offer);
+	if (await_header(ds).type != MSG_TAKE)
+		return;
+	if (pushes) {
+		header push = offer;
+		push.type = MSG_PUSH;
+		post(ds, &push, sizeof push);
+	}
+	atomic_store(&all_samples->step, 1);
+	step_await(2);
+	raise(SIGKILL);
+}
+
+static void lost_body(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(SAMPLES);
+	gradcomp_value_view view = {.struct_size = sizeof view};
+	dataset_result *v = room;
+	gradcomp_dataset *ds;
+	uint64_t index;
+	(void)b;
+	v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0;
+	if (v->wrong)
+		return;
+	if (rank)
+		lost_offerer(ds, atomic_load(&all_samples->go));
+	index = last_sample(ds);
+	step_await(1);
+	while (atomic_load(&all_samples->go) && ds->service->peers[0].state != IN_PUSH)
+		usleep(500);
+	alarm((unsigned)(20 * pace()));
+	atomic_store(&all_samples->step, 2);
+	v->wrong |= (gradcomp_dataset_get(ds, index, &view, &v->error) != 0 || !sample_right(&view, index)) << 1;
+	v->wrong |= (view.source != GRADCOMP_VALUE_LOADED) << 2;
+	gradcomp_dataset_release(ds, &view);
+	/* And what has been filled since stays. */
+	v->wrong |= (gradcomp_job_shrink(job, NULL, &v->error) != 0) << 3;
+	v->wrong |= (gradcomp_dataset_get(ds, index, &view, &v->error) != 0 || view.source != GRADCOMP_VALUE_LOCAL ||
+	             !sample_right(&view, index)) << 4;
+	gradcomp_dataset_release(ds, &view);
+	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 5;
+}
+
+static void lost(bool pushes)
+{
+	settings[4] = "gradcomp.on_failure=shrink";
+	samples_forget();
+	atomic_store(&all_samples->go, pushes);
+	process_board *b = run_processes(2, settings, lost_body, sizeof(dataset_result));
+	const dataset_result *v = process_room(b, 0);
+	ok(b->slot[0].left && !v->wrong, "a rank is lost %s of a value that it has offered: who wants that loads it, before shrink: wrong %#x, %s",
+	   pushes ? "after the header" : "before the header", (unsigned)v->wrong, v->error.text);
+	end_processes(b);
+}
+
 int main(void)
 {
 	settings[0] = plugin_path_setting();
@@ -390,5 +454,7 @@ int main(void)
 		end_processes(b);
 	}
 	slow();
+	lost(false);
+	lost(true);
 	return done_testing();
 }

@@ -61,6 +61,11 @@ void forked_watch(transport *t)
 	pthread_mutex_unlock(&forked_lock);
 }
 
+bool transport_forked(const transport *t)
+{
+	return t->forked;
+}
+
 void forked_forget(transport *t)
 {
 	pthread_mutex_lock(&forked_lock);

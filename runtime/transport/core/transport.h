@@ -85,6 +85,9 @@ gradcomp_status transport_inherit(const transport *old, const transport_options 
  * closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
+/* Whether this process was forked off the rank, which alone can use it. */
+bool transport_forked(const transport *t);
+
 /* A key that ranks of this job have and nobody else: one for each label and `info`. For what they prove to each other
  * beside the transport's own connections. Not in a forked process. */
 void transport_key(const transport *t, const char *label, const void *info, size_t bytes,
