@@ -7,6 +7,11 @@ import threading
 
 import torch
 
+from . import job
+
+_freeing = []  # threads
+_freeing_lock = threading.RLock()  # a thread that holds it may collect garbage
+
 
 def as_tensor(state):
     """A state's bytes, as what checkpoints are made of."""
@@ -52,9 +57,32 @@ def free(function, pid):
         return
     # The garbage collector may run on any thread, those that a reducer's free() waits for too.
     if isinstance(threading.current_thread(), threading._DummyThread):
-        threading.Thread(target=function).start()
+        with _freeing_lock:
+            thread = threading.Thread(target=function)
+            thread.start()
+            _freeing[:] = [t for t in _freeing if t.is_alive()] + [thread]
     else:
         function()
+
+
+def _freed(failed):
+    """The interpreter no longer waits for threads that are started when it ends; a job is left when all of it is free."""
+    if failed is None:
+        with _freeing_lock:
+            threads = list(_freeing)
+        for thread in threads:
+            thread.join()
+
+
+def _forked():
+    """Threads of the parent's are not there, nor is who may have held the lock."""
+    global _freeing_lock
+    _freeing_lock = threading.RLock()
+    _freeing.clear()
+
+
+job.at_exit(_freed)
+os.register_at_fork(after_in_child=_forked)
 
 
 def end(finalizer):

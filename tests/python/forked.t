@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Ranks that were forked end as others do: the report and the last line are written, and a rank
-that an exception ends is not waited for."""
+that an exception ends is not waited for; nor does a rank leave what is still being freed."""
 
 import json
 import os
@@ -18,6 +18,24 @@ need_library()
 PROGRAM = os.path.join(SOURCE, "tests/python/forked.py")
 
 
+# A reducer that goes on a thread of C++, while the interpreter ends.
+LATE = """
+import _thread, atexit, os, threading, time
+freed = []
+atexit.register(lambda: print(freed))  # the last
+from gradcomp import _pytorch
+def free():
+    time.sleep(0.3)
+    freed.append(threading.current_thread() is not threading.main_thread())
+@atexit.register  # the first
+def drop():
+    dropped = _thread.allocate_lock()
+    dropped.acquire()
+    _thread.start_new_thread(lambda: (_pytorch.free(free, os.getpid()), dropped.release()), ())
+    dropped.acquire()
+"""
+
+
 def launch(*argv, **more):
     env = environment(GRADCOMP="none", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), **more)
     return subprocess.run([sys.executable, PROGRAM, *argv], env=env, capture_output=True, text=True, timeout=120 * pace(), check=False)
@@ -33,6 +51,9 @@ with tempfile.TemporaryDirectory() as folder:
         with open(path, encoding="utf-8") as f:
             report = json.load(f)
     ok([r["steps"] for r in report.get("reducers", [])] == [3], "and the report", report)
+
+late = subprocess.run([sys.executable, "-c", LATE], env=environment(), capture_output=True, text=True, timeout=60 * pace(), check=False)
+ok(late.stdout == "[True]\n", "what is freed while a program ends is free before the job is left", late)
 
 start = time.monotonic()
 got = launch("fail")
