@@ -10,6 +10,7 @@ import torch
 from . import job
 
 _freeing = []  # threads
+_left = []  # functions for which there could be none
 _freeing_lock = threading.RLock()  # a thread that holds it may collect garbage
 
 
@@ -59,8 +60,12 @@ def free(function, pid):
     if isinstance(threading.current_thread(), threading._DummyThread):
         with _freeing_lock:
             thread = threading.Thread(target=function)
-            thread.start()
-            _freeing[:] = [t for t in _freeing if t.is_alive()] + [thread]
+            try:
+                thread.start()
+            except RuntimeError:  # Python 3.12 starts none when it ends
+                _left.append(function)
+            else:
+                _freeing[:] = [t for t in _freeing if t.is_alive()] + [thread]
     else:
         function()
 
@@ -69,9 +74,12 @@ def _freed(failed):
     """The interpreter no longer waits for threads that are started when it ends; a job is left when all of it is free."""
     if failed is None:
         with _freeing_lock:
-            threads = list(_freeing)
+            threads, functions = list(_freeing), list(_left)
+            _left.clear()
         for thread in threads:
             thread.join()
+        for function in functions:
+            function()
 
 
 def _forked():
@@ -79,6 +87,7 @@ def _forked():
     global _freeing_lock
     _freeing_lock = threading.RLock()
     _freeing.clear()
+    _left.clear()
 
 
 job.at_exit(_freed)
