@@ -40,8 +40,8 @@ static void empty(transport *t)
 
 		t->backlog = p->next;
 		t->nbacklog--;
-		if (p->h.from <= p->h.to || p->h.to != 2 || p->h.from >= 9 || p->h.stream >= p->h.streams ||
-		    p->h.streams > STREAMS_MAX || p->h.chunk < CHUNK_MIN || p->h.chunk > CHUNK_MAX)
+		if ((p->h.from < p->h.to) != (p->h.kind == HELLO_CALL) || p->h.from == p->h.to || p->h.to != 2 || p->h.from >= 9 ||
+		    p->h.stream >= p->h.streams || p->h.streams > STREAMS_MAX || p->h.chunk < CHUNK_MIN || p->h.chunk > CHUNK_MAX)
 			abort();
 		close(p->fd);
 		if (p->passed >= 0)
