@@ -5,7 +5,7 @@
 . "${GRADCOMP_SRC:?}/tests/tool/tool.sh" || exit 1
 export GRADCOMP_PLUGIN_PATH=$GRADCOMP_BUILD/lib/gradcomp
 command -v python3 > /dev/null || skip_all 'python3 is not installed'
-"$gradcomp" watch --here 2>&1 | grep -q 'without jansson' && skip_all 'gradcomp was built without jansson'
+"$gradcomp" watch --once --here 2>&1 | grep -q 'without jansson' && skip_all 'gradcomp was built without jansson'
 children=
 # shellcheck disable=SC2329 # called by tap.sh
 cleanup () { for child in $children; do kill "$child"; done 2> /dev/null; }
