@@ -1,5 +1,5 @@
 /* steady process: has a setting for its library. */
 #define FAULT_NAME "changes_environment"
 #include <stdlib.h>
-#define FAULT_CREATE setenv("OMP_NUM_THREADS", "1", 1)
+#define FAULT_CREATE setenv("OMP_NUM_THREADS", "61", 1)
 #include "tests/plugins/faulty_compressor.h"
