@@ -341,9 +341,11 @@ static gradcomp_status blocks_of(levels *l, float *buf, const uint64_t *counts, 
 }
 
 /* Parts of the node's ranks, of bytes[], one after another: each has its own in place, and gets all. */
-static gradcomp_status gather_inside(levels *l, char *parts, const uint64_t *bytes, gradcomp_error *err)
+static gradcomp_status gather_inside(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
+	levels *l = instance;
 	nccl *n = &l->inside;
+	char *parts = buf;
 	const hier *h = l->hier;
 	uint64_t most = 0, before = 0;
 	for (int k = 0; k < h->locals; k++)
@@ -411,21 +413,6 @@ static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint6
 	return blocks_done(l, "gather coded blocks", err);
 }
 
-/* What is summed of this node's blocks goes to their owners. */
-static gradcomp_status to_owners(levels *l, const hier_blocks *b, gradcomp_error *err)
-{
-	const hier *h = l->hier;
-	gradcomp_status st = GRADCOMP_OK;
-	char *at = hier_blocks_here(b);
-	for (int first = 0; !st && first < h->shards; first += h->locals) {
-		const uint64_t *bytes = hier_blocks_by_shard(b, first);
-		st = gather_inside(l, at, bytes, err);
-		for (int k = 0; k < h->locals; k++)
-			at += bytes[k];
-	}
-	return st;
-}
-
 static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const uint64_t *counts, double scale,
                                                    const gradcomp_codec *codec, uint64_t counter, float *residual,
                                                    gradcomp_error *err)
@@ -448,7 +435,7 @@ static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const 
 		                               residual ? shard_of(&b, (float *)(void *)lost.buf, p) : NULL, err);
 	}
 	if (!st)
-		st = to_owners(l, &b, err);
+		st = hier_blocks_to_owners(&b, gather_inside, l, err);
 	if (st)
 		return st;
 	hier_blocks_copy_own(&b, (char *)buf, 1);

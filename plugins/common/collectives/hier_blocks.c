@@ -23,7 +23,8 @@ const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard)
 	return b->h->counts;
 }
 
-const uint64_t *hier_blocks_by_shard(const hier_blocks *b, int first)
+/* Of this node's blocks, what is in each shard from `first` on, one a rank, in bytes. */
+static const uint64_t *by_shard(const hier_blocks *b, int first)
 {
 	for (int j = 0; j < b->h->locals; j++)
 		b->h->counts[j] = first + j < b->h->shards ? common(b, first + j, b->h->node) * b->size : 0;
@@ -113,15 +114,15 @@ static gradcomp_status gather(const hier_blocks *b, const gradcomp_codec *codec,
 	return st ? st : hier_hand_out(h, b->buf, b->total, b->size, err);
 }
 
-/* Everything is in place, and what is summed of this node's blocks goes to their owners. */
-static gradcomp_status to_owners(const hier_blocks *b, gradcomp_error *err)
+gradcomp_status hier_blocks_to_owners(const hier_blocks *b, gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
+                                      void *inside, gradcomp_error *err)
 {
-	hier *h = b->h;
+	const hier *h = b->h;
 	gradcomp_status st = GRADCOMP_OK;
 	char *at = hier_blocks_here(b);
 	for (int first = 0; !st && first < h->shards; first += h->locals) {
-		const uint64_t *counts = hier_blocks_by_shard(b, first);
-		st = ring_allgather(h->inner, at, counts, err);
+		const uint64_t *counts = by_shard(b, first);
+		st = gather(inside, at, counts, err);
 		for (int k = 0; k < h->locals; k++)
 			at += counts[k];
 	}
@@ -182,7 +183,7 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 		                         op, scale, err);
 	}
 	if (!st)
-		st = to_owners(&b, err);
+		st = hier_blocks_to_owners(&b, ring_allgather, h->inner, err);
 	if (!st)
 		hier_blocks_copy_own(&b, buf, 1);
 	return st;
@@ -210,7 +211,7 @@ gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint
 		                               hier_counter(h, counter, i), residual ? (float *)(void *)lost.buf + begin : NULL, err);
 	}
 	if (!st)
-		st = to_owners(&b, err);
+		st = hier_blocks_to_owners(&b, ring_allgather, h->inner, err);
 	if (st)
 		return st;
 	hier_blocks_copy_own(&b, (char *)buf, 1);
