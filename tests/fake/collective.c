@@ -268,44 +268,12 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 	return GRADCOMP_OK;
 }
 
-/* What all lost of a rank's block, with what comes out, is the sum. */
-static void try_coded_scatter(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t all, uint64_t from, int dev)
+/* What comes out and all residuals together are what went in: of all n numbers, or with counts[] of those from `from` to
+ * `to`, which are this rank's block. */
+static void try_coded_sum(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t n, uint64_t from, uint64_t to, int dev)
 {
-	buffer x = buffer_new(4 * all, dev), e = buffer_new(4 * all, dev), lost = buffer_new(4 * all, 0);
-	double scale = 1.0 / b->P;
-	int right = 1;
-	for (uint64_t i = 0; i < all; i++)
-		put(&x, i, GRADCOMP_F32, number(b->rank, i));
-	memset(e.copy, 0x7f, e.bytes);
-	buffer_up(&x);
-	buffer_up(&e);
-	gradcomp_status st = nccl->coded_reduce_scatter(b->c, (float *)(void *)x.at, counts, scale, codec, 1, (float *)(void *)e.at,
-	                                                &b->err);
-	buffer_down(&x);
-	memcpy(lost.copy, buffer_down(&e), 4 * all);
-	if (!st)
-		st = nccl->allreduce(b->c, lost.at, all, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &b->err);
-	for (uint64_t i = from; i < from + counts[b->rank] && !st; i++) {
-		double want = 0;
-		for (int r = 0; r < b->P; r++)
-			want += (float)number(r, i);
-		double off = get(&x, i, GRADCOMP_F32) / scale + get(&lost, i, GRADCOMP_F32) - want;
-		right &= fabs(off) < 0.02 && fabs(get(&lost, i, GRADCOMP_F32)) < 100 * b->P;
-	}
-	expect(b, right && !st, "a coded reduce-scatter", all, dev);
-	buffer_free(&x);
-	buffer_free(&e);
-	buffer_free(&lost);
-}
-
-/* What comes out and all residuals together are what went in. */
-static void try_coded(bench *b, uint64_t n, int dev)
-{
-	code_place place = {.op = dev ? ops : host.operators, .queue = dev ? queue : NULL,
-	                    .q = {.struct_size = sizeof place.q, .bits = 8, .levels = 127, .block = 256}};
-	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = &place, .bound = code_bound, .code = code,
-	                              .decode = decode, .decode_add = decode_add};
 	buffer x = buffer_new(4 * n, dev), e = buffer_new(4 * n, dev), lost = buffer_new(4 * n, 0);
+	float *at, *residual;
 	double scale = 1.0 / b->P;
 	int right = 1;
 	for (uint64_t i = 0; i < n; i++)
@@ -313,24 +281,35 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	memset(e.copy, 0x7f, e.bytes);
 	buffer_up(&x);
 	buffer_up(&e);
-	gradcomp_status st = nccl->coded_allreduce(b->c, (float *)(void *)x.at, n, scale, &codec, 1, (float *)(void *)e.at,
-	                                           &b->err);
+	at = (float *)(void *)x.at, residual = (float *)(void *)e.at;
+	gradcomp_status st = counts ? nccl->coded_reduce_scatter(b->c, at, counts, scale, codec, 1, residual, &b->err)
+	                            : nccl->coded_allreduce(b->c, at, n, scale, codec, 1, residual, &b->err);
 	buffer_down(&x);
 	memcpy(lost.copy, buffer_down(&e), 4 * n);
 	if (!st)
 		st = nccl->allreduce(b->c, lost.at, n, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &b->err);
-	for (uint64_t i = 0; i < n && !st; i++) {
+	for (uint64_t i = from; i < to && !st; i++) {
 		double want = 0;
 		for (int r = 0; r < b->P; r++)
 			want += (float)number(r, i);
 		double off = get(&x, i, GRADCOMP_F32) / scale + get(&lost, i, GRADCOMP_F32) - want;
 		right &= fabs(off) < 0.02 && fabs(get(&lost, i, GRADCOMP_F32)) < 100 * b->P;
 	}
-	mark(b, x.copy, 4 * n);
-	expect(b, right && !st, "a coded all-reduce", n, dev);
+	if (!counts)
+		mark(b, x.copy, 4 * n);
+	expect(b, right && !st, counts ? "a coded reduce-scatter" : "a coded all-reduce", n, dev);
 	buffer_free(&x);
 	buffer_free(&e);
 	buffer_free(&lost);
+}
+
+static void try_coded(bench *b, uint64_t n, int dev)
+{
+	code_place place = {.op = dev ? ops : host.operators, .queue = dev ? queue : NULL,
+	                    .q = {.struct_size = sizeof place.q, .bits = 8, .levels = 127, .block = 256}};
+	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = &place, .bound = code_bound, .code = code,
+	                              .decode = decode, .decode_add = decode_add};
+	try_coded_sum(b, &codec, NULL, n, 0, n, dev);
 
 	uint64_t counts[MAX_RANKS], all = 0, from = 0;
 	if (!(nccl->serves & GRADCOMP_CAN_CODED_ALLGATHER))
@@ -340,15 +319,14 @@ static void try_coded(bench *b, uint64_t n, int dev)
 		from += r < b->rank ? counts[r] : 0;
 		all += counts[r];
 	}
-	x = buffer_new(4 * all, dev);
-	e = buffer_new(4 * counts[b->rank], dev);
+	buffer x = buffer_new(4 * all, dev), e = buffer_new(4 * counts[b->rank], dev);
 	for (uint64_t i = 0; i < counts[b->rank]; i++)
 		put(&x, from + i, GRADCOMP_F32, number(b->rank, i));
 	buffer_up(&x);
-	st = nccl->coded_allgather(b->c, (float *)(void *)x.at, counts, &codec, 1, (float *)(void *)e.at, &b->err);
+	gradcomp_status st = nccl->coded_allgather(b->c, (float *)(void *)x.at, counts, &codec, 1, (float *)(void *)e.at, &b->err);
 	buffer_down(&x);
 	buffer_down(&e);
-	right = 1;
+	int right = 1;
 	for (uint64_t r = 0, at = 0; (int)r < b->P; at += counts[r++])
 		for (uint64_t i = 0; i < counts[r]; i++) {
 			double off = get(&x, at + i, GRADCOMP_F32) - (float)number((int)r, i);
@@ -360,7 +338,7 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	buffer_free(&x);
 	buffer_free(&e);
 	if (nccl->serves & GRADCOMP_CAN_CODED_REDUCE_SCATTER)
-		try_coded_scatter(b, &codec, counts, all, from, dev);
+		try_coded_sum(b, &codec, counts, all, from, from + counts[b->rank], dev);
 }
 
 /* Of two payloads the elementwise sum stands for what a compressor makes of them; the host's tree
