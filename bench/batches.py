@@ -29,22 +29,10 @@ def parse():
     return p.parse_args()
 
 
-def ours(ds, args, epoch):
-    for batch in ds.batches(epoch, args.batch):
-        yield batch
-
-
-def into_new(values, order, args):
+def copies(values, order, args, memory):
+    """Into arrays of memory(number of the batch, its length)."""
     for k in range(0, args.values, args.batch):
-        batch = numpy.empty((min(args.batch, args.values - k), args.numbers), numpy.float32)
-        for row, i in zip(batch, order[k:k + args.batch]):
-            numpy.copyto(row, values[i])
-        yield batch
-
-
-def into_two(values, order, args, two):
-    for k in range(0, args.values, args.batch):
-        batch = two[k // args.batch % 2][:args.values - k]
+        batch = memory(k // args.batch, min(args.batch, args.values - k))
         for row, i in zip(batch, order[k:k + args.batch]):
             numpy.copyto(row, values[i])
         yield batch
@@ -69,12 +57,19 @@ def main():
             row[...] = i
         values = list(table)
         two = numpy.zeros((2, args.batch, args.numbers), numpy.float32)
+
+        def new(_, count):
+            return numpy.empty((count, args.numbers), numpy.float32)
+
+        def in_turn(batch, count):
+            return two[batch % 2][:count]
+
         took = {"ours": [], "new": [], "two": []}
         for turn in range(args.passes):
             order = [ds.order(turn + 1, p) for p in range(args.values)]
-            took["ours"].append(seconds(ours(ds, args, turn + 1), args.values))
-            took["new"].append(seconds(into_new(values, order, args), args.values))
-            took["two"].append(seconds(into_two(values, order, args, two), args.values))
+            took["ours"].append(seconds(ds.batches(turn + 1, args.batch), args.values))
+            took["new"].append(seconds(copies(values, order, args, new), args.values))
+            took["two"].append(seconds(copies(values, order, args, in_turn), args.values))
     rate = {name: args.numbers * 4 / statistics.median(t) / 1e6 for name, t in took.items()}
     rows = [{"case": f"batches of {args.batch}, beside numpy {where}", "value": rate["ours"], "unit": "MB/s",
              "peer": f"numpy, {where}", "peer_value": rate[name]}
