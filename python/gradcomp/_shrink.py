@@ -135,8 +135,9 @@ class Shrinking:
         self._names, self._parameters = [n for n, _ in named], [p for _, p in named]
         ignored = getattr(ddp, "parameters_to_ignore", ())
         every = ddp is None or ddp.broadcast_buffers
-        self._buffers = [b for n, b in root.named_buffers() if n not in ignored and b.numel()]
-        self._broadcasts = every and bool(self._buffers)
+        buffers = [b for n, b in root.named_buffers() if n not in ignored and b.numel()]
+        self._buffers = _by_device(buffers)
+        self._broadcasts = every and bool(buffers)
         where = self._parameters[0].device if named else torch.device("cpu")
         # What the reducer waits for; None: all is in host memory.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
@@ -144,7 +145,7 @@ class Shrinking:
         self._open, self._gives, self._failed = False, True, False
         self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
         self._before: Optional[List[torch.Tensor]] = None  # buffers when the step began, as bytes, by device
-        for t in [*self._parameters, *self._buffers]:
+        for t in [*self._parameters, *buffers]:
             self._broadcast([t])
         # A gradient's memory must be its own and dense, which that of autograd may not be.
         self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
@@ -209,7 +210,7 @@ class Shrinking:
         self._failed, self._before = False, None
         self._given = [False] * len(self._given)
         if self._buffers:
-            self._before = [_bytes_of(tensors) for tensors in _by_device(self._buffers)]
+            self._before = [_bytes_of(tensors) for tensors in self._buffers]
         if self._broadcasts:
             for together in self._before:
                 self._collective(self.group.broadcast, together)
@@ -292,7 +293,7 @@ class Shrinking:
         raise lost
 
     def _put_back(self):
-        for tensors, together in zip(_by_device(self._buffers), self._before):
+        for tensors, together in zip(self._buffers, self._before):
             _put_bytes(tensors, together)
 
     def _shrink(self):
