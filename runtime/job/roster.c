@@ -268,6 +268,7 @@ gradcomp_status roster_listen(int *port, roster **out, gradcomp_error *err)
 	pthread_mutex_init(&m->lock, NULL);
 	thread_condition(&m->changed);
 	listener_init(&m->listener, &ops, m, NULL);
+	listener_close_in_forks(&m->listener);
 	m->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	fd = address_listen("", &at);
 	if (m->wake_fd < 0 || fd < 0) {

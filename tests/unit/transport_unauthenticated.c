@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 static int port_of(const char *endpoint)
 {
@@ -534,6 +535,53 @@ static void starved_listener(void)
 	listener_close(&l);
 }
 
+/* ---- a process that is forked off ---- */
+
+/* It lives on when its parent has ended: nobody may wait for it. */
+static void forked(void)
+{
+	static listener l;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t bytes = sizeof at;
+	unsigned char hello[HELLO_BYTES] = {7}, got[CHALLENGE_BYTES], mac[SHA256_BYTES];
+	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), silent, challenged, ended[2] = {-1, -1}, status;
+	pid_t pid;
+
+	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
+	   !getsockname(listening, (struct sockaddr *)&at, &bytes) && !pipe(ended), "a listening socket");
+	listener_init(&l, &starved_ops, NULL, NULL);
+	listener_close_in_forks(&l);
+	listener_add(&l, listening, false);
+	silent = dial(ntohs(at.sin_port));
+	late_turn(&l, silent, NULL, 0, false);
+	challenged = dial(ntohs(at.sin_port));
+	late_turn(&l, challenged, NULL, 0, false);
+	late_turn(&l, challenged, hello, sizeof hello, false);
+	pid = fork();
+	if (!pid) {
+		char byte;
+
+		close(ended[1]);
+		while (read(ended[0], &byte, 1) > 0)
+			;
+		listener_close(&l);
+		_exit(0);
+	}
+	close(ended[0]);
+	all(challenged, got, sizeof got);
+	handshake_mac(crowd_secret, ROLE_CONNECT, hello, got, mac);
+	late_turn(&l, challenged, mac, sizeof mac, false);
+	ok(here(challenged, WELCOME_BYTES), "who was connected when a process was forked off goes on");
+	close(challenged);
+	listener_close(&l);
+	ok(is_closed(silent), "when the listener is closed the other end sees it, though the process lives");
+	close(silent);
+	silent = dial(ntohs(at.sin_port));
+	ok(silent < 0, "and nobody is connected to what does not answer any more");
+	close(ended[1]);
+	ok(waitpid(pid, &status, 0) == pid && !status, "the process may close its copy");
+}
+
 /* The thread that connects gets no processor whenever it has looked for something and not found it: by its
  * clock four seconds pass, in which the other end does its part. */
 static _Thread_local bool starving;
@@ -634,6 +682,7 @@ int main(void)
 {
 	crowd();
 	starved_listener();
+	forked();
 	starved_connector();
 	intruders_at_work();
 	flood();

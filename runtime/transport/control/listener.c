@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,52 @@
 #define SHUT_SECONDS 0.2
 #define LOG_LINES 5 /* of dropped connections, in LOG_SECONDS */
 #define LOG_SECONDS 10.0
+
+/* Of the list, for the fork handlers, and of listeners' descriptors. Held for moments: nothing that sleeps or logs. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+static listener *open_listeners; /* that children have nothing of */
+
+static void fork_prepare(void)
+{
+	pthread_mutex_lock(&open_lock);
+}
+
+static void fork_parent(void)
+{
+	pthread_mutex_unlock(&open_lock);
+}
+
+static void pending_close(pending_conn *p)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	if (p->passed >= 0)
+		close(p->passed);
+	p->fd = p->passed = -1;
+}
+
+static void close_all(listener *l)
+{
+	for (int i = 0; i < l->n; i++)
+		close(l->fd[i]);
+	l->n = 0;
+	for (int i = 0; i < PENDING_MAX; i++)
+		pending_close(&l->pending[i]);
+}
+
+/* A data loader's worker may outlive its rank: then whoever calls the rank is to be refused, not to wait. */
+static void fork_child(void)
+{
+	for (listener *l = open_listeners; l; l = l->next)
+		close_all(l);
+	pthread_mutex_unlock(&open_lock);
+}
+
+static void fork_watch(void)
+{
+	pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
 
 void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_sink *log)
 {
@@ -29,10 +76,21 @@ void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_si
 		l->pending[i].fd = l->pending[i].passed = -1;
 }
 
+void listener_close_in_forks(listener *l)
+{
+	pthread_once(&open_once, fork_watch);
+	pthread_mutex_lock(&open_lock);
+	l->next = open_listeners;
+	open_listeners = l;
+	pthread_mutex_unlock(&open_lock);
+}
+
 void listener_add(listener *l, int fd, bool local)
 {
+	pthread_mutex_lock(&open_lock);
 	l->local[l->n] = local;
 	l->fd[l->n++] = fd;
+	pthread_mutex_unlock(&open_lock);
 }
 
 /* Says how many dropped connections were not logged so far. */
@@ -46,20 +104,21 @@ static void log_hidden(listener *l)
 void listener_close(listener *l)
 {
 	log_hidden(l);
-	for (int i = 0; i < l->n; i++)
-		close(l->fd[i]);
-	l->n = 0;
-	for (int i = 0; i < PENDING_MAX; i++)
-		pending_free(&l->pending[i]);
+	pthread_mutex_lock(&open_lock);
+	for (listener **at = &open_listeners; *at; at = &(*at)->next)
+		if (*at == l) {
+			*at = l->next;
+			break;
+		}
+	close_all(l);
+	pthread_mutex_unlock(&open_lock);
 }
 
 void pending_free(pending_conn *p)
 {
-	if (p->fd >= 0)
-		close(p->fd);
-	if (p->passed >= 0)
-		close(p->passed);
-	p->fd = p->passed = -1;
+	pthread_mutex_lock(&open_lock);
+	pending_close(p);
+	pthread_mutex_unlock(&open_lock);
 }
 
 /* Logs why, unless that is NULL, but not so often that a flood fills the log. */
@@ -95,8 +154,8 @@ static bool same_machine(const struct sockaddr_storage *a, const struct sockaddr
 	return true;
 }
 
-/* A free slot. When there is none, the machine with the most connections loses its
- * oldest, so that one that floods only pushes itself out. */
+/* A free slot. When there is none, that of the oldest connection of the machine with the most, so that
+ * one that floods only pushes itself out. */
 static pending_conn *pending_slot(listener *l)
 {
 	pending_conn *all = l->pending;
@@ -114,7 +173,6 @@ static pending_conn *pending_slot(listener *l)
 			worst = i;
 		}
 	}
-	pending_drop(l, &all[worst], "too many connections are unauthenticated");
 	return &all[worst];
 }
 
@@ -125,21 +183,30 @@ static void listener_accept(listener *l, int listening, bool local)
 		socklen_t bytes = sizeof from;
 		struct ucred cred;
 		socklen_t cred_bytes = sizeof cred;
-		int on = 1, fd = accept4(listening, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		pending_conn *p;
+		pending_conn *p = NULL, pushed_out = {.fd = -1, .passed = -1};
+		int on = 1, fd, error;
 
-		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+		pthread_mutex_lock(&open_lock);
+		fd = accept4(listening, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		error = errno;
+		if (fd >= 0) {
+			p = pending_slot(l);
+			pushed_out = *p;
+			*p = (pending_conn){.fd = fd, .passed = -1, .local = local, .from = from, .arrival = l->arrivals++,
+			                    .deadline = clock_now() + PENDING_SECONDS};
+		}
+		pthread_mutex_unlock(&open_lock);
+		if (fd < 0 && (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS)) {
 			if (l->log)
 				log_line(l->log, GRADCOMP_LOG_WARN,
 				         "cannot accept connections of other ranks (%s); raise the limit of open files",
-				         strerror(errno));
+				         strerror(error));
 			l->shut_until = clock_now() + SHUT_SECONDS;
 		}
 		if (fd < 0)
 			return;
-		p = pending_slot(l);
-		*p = (pending_conn){.fd = fd, .passed = -1, .local = local, .from = from, .arrival = l->arrivals++,
-		                    .deadline = clock_now() + PENDING_SECONDS};
+		if (pushed_out.fd >= 0)
+			pending_drop(l, &pushed_out, "too many connections are unauthenticated");
 		if (!local)
 			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_bytes) || cred.uid != geteuid())
@@ -162,15 +229,16 @@ static int pending_read(pending_conn *p, unsigned want)
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
 	struct cmsghdr *c;
 	ssize_t n;
+	int error;
 
 	if (p->local && p->challenged) {
 		m.msg_control = control.buf;
 		m.msg_controllen = sizeof control.buf;
 	}
+	pthread_mutex_lock(&open_lock);
 	n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	c = m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
+	error = errno;
+	c = n >= 0 && m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
 	/* By alignment there may be more than one; only the last is kept. */
 	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
 	                    c->cmsg_len >= CMSG_LEN(at + sizeof(int)); at += sizeof(int)) {
@@ -178,6 +246,9 @@ static int pending_read(pending_conn *p, unsigned want)
 			close(p->passed);
 		memcpy(&p->passed, CMSG_DATA(c) + at, sizeof(int));
 	}
+	pthread_mutex_unlock(&open_lock);
+	if (n < 0)
+		return error == EAGAIN || error == EINTR ? 0 : -1;
 	if (!n)
 		return -1;
 	p->have += (unsigned)n;
@@ -224,14 +295,24 @@ static const char *pending_challenge(listener *l, pending_conn *p)
 	return NULL;
 }
 
-static const char *pending_proof(listener *l, pending_conn *p)
+/* Once it has proved the secret it is not pending any more, whatever becomes of it. */
+static void pending_proof(listener *l, pending_conn *p)
 {
 	unsigned char mac[SHA256_BYTES];
+	pending_conn proved = *p;
+	const char *why;
 
 	l->ops->proof(l->ctx, ROLE_CONNECT, p, mac);
-	if (!secret_equal(mac, p->in, sizeof mac))
-		return "it does not have the job's secret";
-	return l->ops->accept(l->ctx, p);
+	if (!secret_equal(mac, p->in, sizeof mac)) {
+		pending_drop(l, p, "it does not have the job's secret");
+		return;
+	}
+	pthread_mutex_lock(&open_lock);
+	p->fd = p->passed = -1;
+	pthread_mutex_unlock(&open_lock);
+	why = l->ops->accept(l->ctx, &proved);
+	if (why)
+		pending_drop(l, &proved, why);
 }
 
 void pending_serve(listener *l, pending_conn *p)
@@ -247,7 +328,11 @@ void pending_serve(listener *l, pending_conn *p)
 	}
 	if (!got)
 		return;
-	why = p->challenged ? pending_proof(l, p) : pending_challenge(l, p);
+	if (p->challenged) {
+		pending_proof(l, p);
+		return;
+	}
+	why = pending_challenge(l, p);
 	if (why)
 		pending_drop(l, p, why);
 }

@@ -125,6 +125,7 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	t->o.join_timeout = o->join_timeout > 0 ? o->join_timeout : o->timeout;
 	t->wake_fd = t->failed_fd = -1;
 	listener_init(&t->listener, &accept_ops, t, o->log);
+	listener_close_in_forks(&t->listener);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
