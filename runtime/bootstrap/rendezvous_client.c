@@ -58,11 +58,20 @@ const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size
 	return NULL;
 }
 
-static const char *greet(rendezvous_client *cl, int fd, double until, bool *unproved)
+/* As long as an attempt may take from now on; at most until `deadline`. */
+static double attempt_end(double deadline)
+{
+	double until = clock_now() + CLIENT_ATTEMPT;
+
+	return until < deadline ? until : deadline;
+}
+
+static const char *greet(rendezvous_client *cl, int fd, double deadline, bool *unproved)
 {
 	unsigned char text[RENDEZVOUS_HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SECRET_BYTES],
 		welcome[WELCOME_BYTES];
 	rendezvous_hello h = {(uint32_t)cl->o.rank, (uint32_t)cl->o.nranks, {0}};
+	double until = attempt_end(deadline);
 	const char *why;
 
 	if (secret_random(h.nonce, sizeof h.nonce, NULL))
@@ -78,8 +87,9 @@ static const char *greet(rendezvous_client *cl, int fd, double until, bool *unpr
 	if (*unproved)
 		return "what answers there does not have the step's token";
 	rendezvous_proof(&cl->keys, ROLE_CONNECT, text, challenge, mac);
-	why = client_transfer(cl, fd, mac, sizeof mac, true, until);
-	return why ? why : client_transfer(cl, fd, welcome, sizeof welcome, false, until);
+	why = client_transfer(cl, fd, mac, sizeof mac, true, attempt_end(deadline));
+	/* After the proof this rank may have its slot: to close the connection now would be its death. */
+	return why ? why : client_transfer(cl, fd, welcome, sizeof welcome, false, deadline);
 }
 
 /* A connection to one address; NULL and cl->fd, or what went wrong. */
@@ -87,12 +97,10 @@ static const char *attempt(rendezvous_client *cl, const address *a, double deadl
 {
 	struct sockaddr_storage sa;
 	socklen_t bytes = address_sockaddr(a, &sa);
-	double until = clock_now() + CLIENT_ATTEMPT;
 	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, code = 0;
 	socklen_t code_bytes = sizeof code;
 	const char *why = NULL;
 
-	until = until < deadline ? until : deadline;
 	address_text(&sa, cl->server);
 	if (fd < 0)
 		return strerror(errno);
@@ -100,12 +108,12 @@ static const char *attempt(rendezvous_client *cl, const address *a, double deadl
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS)
 		why = strerror(errno);
-	else if (client_wait(cl, fd, POLLOUT, until) <= 0)
+	else if (client_wait(cl, fd, POLLOUT, attempt_end(deadline)) <= 0)
 		why = "it does not answer";
 	else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
 		why = strerror(code ? code : errno);
 	if (!why)
-		why = greet(cl, fd, until, unproved);
+		why = greet(cl, fd, deadline, unproved);
 	if (why)
 		close(fd);
 	else

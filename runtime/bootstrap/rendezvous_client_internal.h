@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 
-#define CLIENT_ATTEMPT 3.0 /* s: for a connection and the greeting, or for the server to read */
+#define CLIENT_ATTEMPT 3.0 /* s: for a connection, for the CHALLENGE, or for the server to read */
 #define CLIENT_INPUT (8 * RENDEZVOUS_ENTRY_MAX)
 
 typedef struct relay relay;
