@@ -57,6 +57,7 @@ static gradcomp_dataset_stats run(const int *node, uint64_t n, uint64_t bytes, u
 		sum.spilled += s->spilled;
 		sum.unkept += s->unkept;
 		sum.damaged += s->damaged;
+		sum.wait_s += s->wait_s;
 	}
 	end_processes(b);
 	return sum;
@@ -89,11 +90,22 @@ static void small(const char *directory)
 	workers = 0;
 }
 
+/* Whoever has waited for 0.1 s while the window is full makes the value itself: on a machine that has other things
+ * to do that may be so, but not more often. */
+static void made_once(uint64_t n, const gradcomp_dataset_stats *s)
+{
+	uint64_t made = 0;
+	for (uint64_t i = 0; i < n; i++)
+		made += atomic_load(&all_samples->made[i]);
+	ok(made >= n && (double)(made - n) <= s->wait_s / 0.1 && s->remote, "each made once, %d more after %.3f s of waiting, %d fetched",
+	   (int)(made - n), s->wait_s, (int)s->remote);
+}
+
 static void long_values(void)
 {
 	/* A window is an eighth of the memory. */
 	gradcomp_dataset_stats s = run(two_nodes, 12, 900000, 8 << 20, "a value that nearly fills the window");
-	ok(samples_each(all_samples->made, 12, 1) && s.remote, "each made once, %d fetched", (int)s.remote);
+	made_once(12, &s);
 	s = run(two_nodes, 12, 1200000, 8 << 20, "values longer than the window");
 	ok(!s.remote && s.loaded > 12, "are made by who wants them (%d made)", (int)s.loaded);
 	s = run(two_nodes, 100, 3000, 20000, "memory that leaves no window");
