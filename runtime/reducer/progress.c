@@ -240,9 +240,10 @@ static void *thread_main(void *arg)
 		if (c->leaving)
 			pthread_cond_broadcast(&p->left);
 	}
-	t->state = ENDED;
 	p->nthreads--;
 	cover(p);
+	/* Only now: to start another joins those that have ended. */
+	t->state = ENDED;
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }

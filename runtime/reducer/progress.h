@@ -13,8 +13,8 @@
  * callback may wait for another reducer. So the limit of one turn a kind is a preference and no rule:
  *
  *   (1) while work is due that nobody runs, a thread of the job is idle, or one is being started;
- *   (2) an idle thread takes work that is due when no turn of its kind was begun for STALL_EXCHANGE
- *       or STALL_COMPUTE, however many are under way.
+ *   (2) an idle thread takes work that is due when no turn of its kind was begun for 5 ms (exchanges) or
+ *       50 ms (computing), however many are under way.
  *
  * So every piece of work that is due begins after a bounded time, whatever the others wait for, as
  * if each reducer had threads of its own; and within a reducer the order is one, the same on

@@ -9,7 +9,10 @@
 #include "reducer/progress.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
 enum { MANY = 20 };
 
@@ -310,6 +313,93 @@ static void orders(int P)
 	   MANY);
 }
 
+/* ---- a thread that ends just when work comes ---- */
+
+/* The spare thread waits in its pthread_cond_timedwait() for `spare_goes`, and then has been idle for long. */
+static _Thread_local bool spare, idle_for_long;
+static atomic_int spare_waits, spare_goes, joined_itself;
+
+int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *until)
+{
+	static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+	if (!spare)
+		return real(cond, lock, until);
+	pthread_mutex_unlock(lock);
+	atomic_store(&spare_waits, 1);
+	while (!atomic_load(&spare_goes))
+		nap(0.0005);
+	pthread_mutex_lock(lock);
+	spare = false;
+	idle_for_long = true;
+	return ETIMEDOUT;
+}
+
+int clock_gettime(clockid_t id, struct timespec *ts)
+{
+	int rc = (int)syscall(SYS_clock_gettime, id, ts);
+
+	ts->tv_sec += idle_for_long ? 60 : 0;
+	idle_for_long = false;
+	return rc;
+}
+
+int pthread_join(pthread_t thread, void **out)
+{
+	static int (*real)(pthread_t, void **);
+
+	if (pthread_equal(thread, pthread_self())) {
+		atomic_fetch_add(&joined_itself, 1);
+		return EDEADLK;
+	}
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "pthread_join");
+	return real(thread, out);
+}
+
+static void becomes_spare(void *ctx)
+{
+	spare = true;
+	computes(ctx);
+}
+
+static void ends_at_work(gradcomp_job *job)
+{
+	static held h[2];
+	atomic_int inside = 0, open = 0;
+	held *other = &h[1];
+
+	memset(h, 0, sizeof h);
+	h[0].inside = &inside;
+	h[0].open = &open;
+	join(&h[0], job);
+	join(other, job);
+	other->client.turn[PROGRESS_COMPUTE] = becomes_spare;
+	progress_wake(&h[0].client, PROGRESS_COMPUTE);
+	progress_wake(&h[0].client, PROGRESS_EXCHANGE);
+	int held_up = comes_to(&inside, 2, 20);
+	progress_wake(&other->client, PROGRESS_COMPUTE);
+	ok(held_up && comes_to(&spare_waits, 1, 20), "two threads are held up, and a third has nothing more to do");
+	other->client.turn[PROGRESS_COMPUTE] = computes;
+	atomic_store(&open, 1);
+	ok(comes_to(&h[0].at_once, 0, 20), "the two go on");
+	atomic_store(&open, 0);
+	progress_wake(&h[0].client, PROGRESS_EXCHANGE);
+	held_up = comes_to(&inside, 3, 20);
+	progress_wake(&h[0].client, PROGRESS_COMPUTE);
+	held_up = held_up && comes_to(&inside, 4, 20);
+	/* It is to begin when the turn under way has been so for a while. */
+	progress_wake(&other->client, PROGRESS_COMPUTE);
+	atomic_store(&spare_goes, 1);
+	ok(held_up && comes_to(&other->turns[PROGRESS_COMPUTE], 2, 20), "what comes when the third ends is done");
+	is_int(atomic_load(&joined_itself), 0, "and no thread joins itself");
+	atomic_store(&open, 1);
+	progress_leave(&h[0].client, job);
+	progress_leave(&other->client, job);
+}
+
 int main(void)
 {
 	gradcomp_job job = {0};
@@ -320,6 +410,7 @@ int main(void)
 	all_blocked(&job, PROGRESS_EXCHANGE);
 	all_blocked(&job, PROGRESS_COMPUTE);
 	spares_end(&job);
+	ends_at_work(&job);
 	pthread_mutex_destroy(&job.lock);
 	orders(2);
 	orders(4);
