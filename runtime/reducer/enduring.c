@@ -18,6 +18,7 @@ struct enduring {
 	gradcomp_reducer_options options;
 	reducer *inner;  /* NULL: detached */
 	channel *barrier;
+	pthread_mutex_t counts; /* of what follows, which get_stats() reads on any thread, even beside shrink; one changes it */
 	uint64_t step;   /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
 	uint64_t first;  /* the inner one's first step */
@@ -147,8 +148,12 @@ static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err
 	st = on_device(d->inner, err);
 	if (!st)
 		st = barrier(d, err);
-	if (!st)
-		d->step = reached(d);
+	if (!st) {
+		uint64_t step = reached(d);
+		pthread_mutex_lock(&d->counts);
+		d->step = step;
+		pthread_mutex_unlock(&d->counts);
+	}
 	return leave(d, st);
 }
 
@@ -190,6 +195,15 @@ static gradcomp_status enduring_save_shared(gradcomp_reducer *base, void *buf, u
 	return st ? st : leave(d, reducer_save_shared(&d->inner->base, buf, capacity, bytes, err));
 }
 
+/* Steps before `done` are done. The inner one goes on at `step`. */
+static void begin_at(enduring *d, uint64_t done, uint64_t step)
+{
+	pthread_mutex_lock(&d->counts);
+	d->base_steps += done - d->first;
+	d->step = d->first = step;
+	pthread_mutex_unlock(&d->counts);
+}
+
 static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
@@ -197,10 +211,8 @@ static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, ui
 	if (st)
 		return st;
 	st = reducer_load(&d->inner->base, buf, bytes, err);
-	if (!st) {
-		d->base_steps += d->step - d->first;
-		d->step = d->first = reached(d);
-	}
+	if (!st)
+		begin_at(d, d->step, reached(d));
 	return leave(d, st);
 }
 
@@ -232,8 +244,10 @@ static void enduring_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *s
 	bool in = !enter(d, "", NULL);
 	if (in)
 		d->inner->base.ops->get_stats(&d->inner->base, &full);
+	pthread_mutex_lock(&d->counts);
 	stats_join(&full, &d->gone.stats);
 	full.steps = d->base_steps + d->step - d->first;
+	pthread_mutex_unlock(&d->counts);
 	if (in)
 		job_leave(d->group->job);
 	full.struct_size = size;
@@ -244,10 +258,13 @@ static void enduring_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *s
 static void enduring_kept(void *ctx, report_reducer *row)
 {
 	enduring *d = ctx;
-	stats_join(&row->stats, &d->gone.stats);
+	report_reducer before = d->gone;
+	stats_join(&row->stats, &before.stats);
 	row->stats.steps = d->base_steps + d->step - d->first;
-	job_drop_reducer(&d->gone);
+	pthread_mutex_lock(&d->counts);
 	d->gone = *row;
+	pthread_mutex_unlock(&d->counts);
+	job_drop_reducer(&before);
 }
 
 static void drop_kept(enduring *d)
@@ -289,6 +306,7 @@ static void destroy(enduring *d)
 	free((char *)d->options.compressor);
 	free((char *)d->options.collective);
 	free((char *)d->options.schedule);
+	pthread_mutex_destroy(&d->counts);
 	free(d);
 }
 
@@ -368,6 +386,7 @@ gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc 
 		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	}
+	pthread_mutex_init(&d->counts, NULL);
 	d->group = group;
 	/* First, with the program's own: it checks them. */
 	st = reducer_create(group, tensors, ntensors, options, &d->inner, &own);
@@ -436,8 +455,7 @@ void enduring_detach(gradcomp_job *job)
 	for (enduring *d = job->enduring; d; d = d->next) {
 		if (d->inner) {
 			settle(d->inner);
-			d->base_steps += d->step - d->first;
-			d->first = d->step;
+			begin_at(d, d->step, d->step);
 			set_aside(d);
 		}
 		put_down(d);
@@ -526,8 +544,7 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 	if (st)
 		return st;
 	*step_done |= step > d->step;
-	d->base_steps += step - d->step;
-	d->step = d->first = step;
+	begin_at(d, step, step);
 	return fill(d, err);
 }
 

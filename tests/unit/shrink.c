@@ -22,6 +22,7 @@ static struct {
 	double at[3];      /* seconds after the first step */
 	int in_shrink[3];  /* counted from when it calls shrink instead */
 	int stop; /* who[0] is stopped, not killed, and comes back */
+	int watched; /* another thread asks for the counters all the time */
 	const char *compressor, *collective;
 	int steps;
 } plan;
@@ -87,6 +88,27 @@ static void wake(process_board *board)
 	}
 }
 
+typedef struct watcher {
+	gradcomp_reducer *r;
+	atomic_bool stop;
+	int back; /* how often the counter of steps went back */
+	pthread_t thread;
+} watcher;
+
+static void *watch(void *arg)
+{
+	watcher *w = arg;
+	uint64_t steps = 0;
+	while (!atomic_load(&w->stop)) {
+		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+		gradcomp_reducer_get_stats(w->r, &stats);
+		w->back += stats.steps < steps;
+		steps = stats.steps;
+		usleep(200);
+	}
+	return NULL;
+}
+
 static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	static float grad[TENSORS][NUMEL];
@@ -100,6 +122,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	int v = victim(rank), feedback = !strncmp(plan.compressor, "topk", 4);
 	death d = {v < 0 ? 0 : plan.at[v], s};
 	pthread_t killer;
+	watcher w = {0};
 	unsigned char *before = NULL;
 	uint64_t nbefore = 0;
 	for (int i = 0; i < TENSORS; i++)
@@ -109,6 +132,9 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		return;
 	/* All have made theirs. */
 	pthread_barrier_wait(&board->barrier);
+	w.r = r;
+	if (plan.watched && pthread_create(&w.thread, NULL, watch, &w))
+		w.r = NULL;
 	if (v >= 0 && !plan.in_shrink[v])
 		pthread_create(&killer, NULL, die, &d);
 	while (s->steps < plan.steps) {
@@ -171,6 +197,10 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->nranks = gradcomp_job_nranks(job);
 	s->rank = gradcomp_job_rank(job);
 	free(before);
+	atomic_store(&w.stop, true);
+	if (plan.watched && w.r)
+		pthread_join(w.thread, NULL);
+	s->wrong += w.back;
 	gradcomp_reducer_free(r);
 }
 
@@ -263,6 +293,7 @@ static void random_trial(int k)
 	plan.at[0] = chance(60) * 1e-3;
 	plan.in_shrink[1] = chance(3) > 0;
 	plan.at[1] = plan.in_shrink[1] ? chance(40) * 1e-3 : chance(60) * 1e-3;
+	plan.watched = k % 4 == 0;
 	snprintf(name, sizeof name, "run %d: %d of %d ranks killed at random", k, plan.victims, P);
 	trial(P, name);
 }
