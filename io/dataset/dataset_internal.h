@@ -241,8 +241,6 @@ void slot_abandon(slot *s);
 void slot_refuse(slot *s);
 /* Another node received a value that does not match its checksum: checks it here too. */
 void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
-/* The value that was there under this word did not match its checksum. */
-void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
 /* Space in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 

@@ -9,6 +9,71 @@
 #include "base/thread.h"
 #include "transport/core/wire.h"
 
+/* ---- a call that waits for others, while progress is reported --------------- */
+
+struct async_call {
+	gradcomp_status (*call)(void *ctx, gradcomp_error *err);
+	void *ctx;
+	gradcomp_status status;
+	gradcomp_error error;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+};
+
+static void *async_main(void *arg)
+{
+	struct async_call *a = arg;
+	a->status = a->call(a->ctx, &a->error);
+	pthread_mutex_lock(&a->lock);
+	a->done = true;
+	pthread_cond_signal(&a->ended);
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+/* That the caller wants to stop is noted here, and takes effect at the next agreement: the other
+ * nodes are in this call, too. */
+static void listen_to_caller(stage_group *c)
+{
+	gradcomp_error error;
+	gradcomp_status status = stage_run_tick(c->run, &error);
+	if (!status || c->stopped)
+		return;
+	c->stopped = status;
+	c->stop = error;
+}
+
+/* Makes the call on a thread of its own, while this one reports progress. */
+static gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
+                                        gradcomp_error *err)
+{
+	struct async_call a = {.call = call, .ctx = ctx};
+	pthread_t thread;
+	pthread_mutex_init(&a.lock, NULL);
+	thread_condition(&a.ended);
+	if (thread_start(&thread, async_main, &a)) { /* then without progress reports: the other nodes wait for this one */
+		async_main(&a);
+	} else {
+		pthread_mutex_lock(&a.lock);
+		while (!a.done) {
+			thread_wait(&a.ended, &a.lock, 100);
+			if (a.done)
+				break;
+			pthread_mutex_unlock(&a.lock);
+			listen_to_caller(c);
+			pthread_mutex_lock(&a.lock);
+		}
+		pthread_mutex_unlock(&a.lock);
+		pthread_join(thread, NULL);
+	}
+	pthread_cond_destroy(&a.ended);
+	pthread_mutex_destroy(&a.lock);
+	if (a.status && err)
+		*err = a.error;
+	return a.status;
+}
+
 /* ---- the acting ranks ---------------------------------------------------------------------------- */
 
 struct opening {
@@ -132,70 +197,6 @@ gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result
 
 /* ---- messages between the nodes ------------------------------------------------------------- */
 
-
-/* ---- a call that waits for others, while progress is reported --------------- */
-
-struct async_call {
-	gradcomp_status (*call)(void *ctx, gradcomp_error *err);
-	void *ctx;
-	gradcomp_status status;
-	gradcomp_error error;
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	bool done;
-};
-
-static void *async_main(void *arg)
-{
-	struct async_call *a = arg;
-	a->status = a->call(a->ctx, &a->error);
-	pthread_mutex_lock(&a->lock);
-	a->done = true;
-	pthread_cond_signal(&a->ended);
-	pthread_mutex_unlock(&a->lock);
-	return NULL;
-}
-
-/* That the caller wants to stop is noted here, and takes effect at the next agreement: the other
- * nodes are in this call, too. */
-static void listen_to_caller(stage_group *c)
-{
-	gradcomp_error error;
-	gradcomp_status status = stage_run_tick(c->run, &error);
-	if (!status || c->stopped)
-		return;
-	c->stopped = status;
-	c->stop = error;
-}
-
-gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
-                           gradcomp_error *err)
-{
-	struct async_call a = {.call = call, .ctx = ctx};
-	pthread_t thread;
-	pthread_mutex_init(&a.lock, NULL);
-	thread_condition(&a.ended);
-	if (thread_start(&thread, async_main, &a)) { /* then without progress reports: the other nodes wait for this one */
-		async_main(&a);
-	} else {
-		pthread_mutex_lock(&a.lock);
-		while (!a.done) {
-			thread_wait(&a.ended, &a.lock, 100);
-			if (a.done)
-				break;
-			pthread_mutex_unlock(&a.lock);
-			listen_to_caller(c);
-			pthread_mutex_lock(&a.lock);
-		}
-		pthread_mutex_unlock(&a.lock);
-		pthread_join(thread, NULL);
-	}
-	pthread_cond_destroy(&a.ended);
-	pthread_mutex_destroy(&a.lock);
-	if (a.status && err)
-		*err = a.error;
-	return a.status;
-}
 
 /* ---- collectives ----------------------------------------------------------------- */
 

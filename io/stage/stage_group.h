@@ -46,10 +46,4 @@ gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp
 /* The result of the acting rank, for the other ranks of its node. */
 gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err);
 
-/* ---- inside --------------------------------------------------------------- */
-
-/* Makes the call on a thread of its own, while this one reports progress. */
-gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
-                           gradcomp_error *err);
-
 #endif

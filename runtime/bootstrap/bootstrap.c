@@ -34,8 +34,8 @@ static void single_close(void *ctx)
 	(void)ctx;
 }
 
-const bootstrap_method bootstrap_single = {.struct_size = sizeof bootstrap_single, .version = BOOTSTRAP_VERSION, .name = "single",
-                                  .open = single_open, .exchange = single_exchange, .close = single_close};
+static const bootstrap_method bootstrap_single = {.struct_size = sizeof bootstrap_single, .version = BOOTSTRAP_VERSION, .name = "single",
+                                                  .open = single_open, .exchange = single_exchange, .close = single_close};
 
 /* Without --mpi=pmix srun starts tasks that have no PMIx. Each would be a job of its own, and
  * the ranks would train apart without a word. */

@@ -50,6 +50,6 @@ gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeou
 void bootstrap_heard(bootstrap *w, double limit);
 void bootstrap_close(bootstrap *w);
 
-extern const bootstrap_method bootstrap_store, bootstrap_single;
+extern const bootstrap_method bootstrap_store;
 
 #endif

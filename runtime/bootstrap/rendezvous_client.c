@@ -19,7 +19,8 @@ static bool stopped(const rendezvous_client *cl)
 	return cl->o.stop && cl->o.stop(cl->o.ctx);
 }
 
-int client_wait(const rendezvous_client *cl, int fd, short events, double until)
+/* 1: ready; 0: time is up; -1: the caller wants to stop. */
+static int client_wait(const rendezvous_client *cl, int fd, short events, double until)
 {
 	struct pollfd p = {fd, events, 0};
 
@@ -36,7 +37,8 @@ int client_wait(const rendezvous_client *cl, int fd, short events, double until)
 	}
 }
 
-const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until)
+/* Reads or writes all of it; NULL, or what went wrong. */
+static const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until)
 {
 	unsigned char *p = buf;
 
@@ -154,7 +156,8 @@ const char *client_try(rendezvous_client *cl, double deadline, bool *unproved)
 	return why;
 }
 
-gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err)
+/* Connects and proves the token, again and again until the deadline. */
+static gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err)
 {
 	const char *why;
 	bool unproved = false;

@@ -39,18 +39,12 @@ struct rendezvous_client {
 	unsigned char in[CLIENT_INPUT];
 };
 
-/* 1: ready; 0: time is up; -1: the caller wants to stop. */
-int client_wait(const rendezvous_client *cl, int fd, short events, double until);
-/* Reads or writes all of it; NULL, or what went wrong. */
-const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until);
 /* Parses the server's addresses, those most likely to reach it first. */
 gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err);
 /* Tries each address once; NULL, or what went wrong with the last. */
 const char *client_try(rendezvous_client *cl, double deadline, bool *unproved);
 /* Sends an entry to the server. Any thread. */
 bool client_send(rendezvous_client *cl, const char *key, const void *value, size_t bytes);
-/* Connects and proves the token, again and again until the deadline. */
-gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err);
 
 /* Begins to read the log, to hand it to the client at cl->log_fd, and to other clients. */
 gradcomp_status relay_start(rendezvous_client *cl, gradcomp_error *err);

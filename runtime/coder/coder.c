@@ -142,8 +142,10 @@ void coder_slots_free(coder_slot **slots, uint32_t n)
 	free(slots);
 }
 
-gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
-                               coder_slot **out, gradcomp_error *err)
+/* With the lock held. The slot of this number, made when there is none: zeroes. MISMATCH when it has other
+ * counts. */
+static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
+                                      coder_slot **out, gradcomp_error *err)
 {
 	uint32_t low = 0, high = c->nslots;
 	while (low < high) {

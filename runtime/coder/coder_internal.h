@@ -86,10 +86,6 @@ gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, u
 const char *coder_kind_name(coder_kind kind);
 const char *coder_dtype_name(gradcomp_dtype dtype);
 
-/* With the lock held. The slot of this number, made when there is none: zeroes. MISMATCH when it has other
- * counts. */
-gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
-                               coder_slot **out, gradcomp_error *err);
 /* With a device's `memory` it has no numbers yet. */
 coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
                             const device_memory *memory);

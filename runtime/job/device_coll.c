@@ -153,17 +153,13 @@ bool device_coll_direct(const device_coll *c)
 	return c->direct;
 }
 
-const char *device_coll_name(const device_coll *c)
-{
-	return c->coll_ctx.collective->info.name;
-}
-
 const device_calls *device_coll_device(const device_coll *c)
 {
 	return c->d;
 }
 
-gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error *err)
+/* GRADCOMP_OK, or the failure of what the calling thread has put on streams. */
+static gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error *err)
 {
 	const char *why = c->ops ? c->ops->failed() : NULL;
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;

@@ -21,10 +21,7 @@ void device_coll_close(device_coll *c);
 
 /* The collective takes device memory as it is: calls are work on the stream. */
 bool device_coll_direct(const device_coll *c);
-const char *device_coll_name(const device_coll *c);
 const device_calls *device_coll_device(const device_coll *c);
-/* GRADCOMP_OK, or the failure of what the calling thread has put on streams. */
-gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error *err);
 
 typedef enum device_coll_kind {
 	DEVICE_ALLREDUCE,

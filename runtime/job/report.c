@@ -28,12 +28,15 @@ gradcomp_status report_close(report *r, const report_job *job, gradcomp_error *e
 
 #define REPORT_SCHEMA 1
 
-double report_ratio(const gradcomp_reducer_stats *s)
+/* dense / wire bytes; 0 when nothing was sent. */
+static double report_ratio(const gradcomp_reducer_stats *s)
 {
 	return s->wire_bytes > 0 ? s->dense_bytes / s->wire_bytes : 0;
 }
 
-double report_hidden(const gradcomp_reducer_stats *s)
+/* The share, 0..1, of encode, exchange and decode that the application did not
+ * wait for; negative when there was nothing to hide. */
+static double report_hidden(const gradcomp_reducer_stats *s)
 {
 	double work = s->encode_s + s->exchange_s + s->decode_s;
 	double hidden = work > 0 ? 1 - s->exposed_s / work : -1;

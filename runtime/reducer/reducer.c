@@ -227,7 +227,8 @@ static void reducer_free(gradcomp_reducer *base)
 	destroy(r);
 }
 
-int reducer_was_given(const reducer *r, uint32_t i)
+/* With the lock held: tensor i of the layout was given in this step. */
+static int reducer_was_given(const reducer *r, uint32_t i)
 {
 	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
 }

@@ -81,8 +81,6 @@ gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t 
                                     gradcomp_error *err);
 gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 
-/* With the lock held: tensor i of the layout was given in this step. */
-int reducer_was_given(const reducer *r, uint32_t i);
 /* When the job has failed, all tensors that were given are done now, with its error. Without the lock. */
 void reducer_look(reducer *r);
 /* The first that was not; there is one. */

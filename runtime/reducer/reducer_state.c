@@ -57,7 +57,8 @@ static uint64_t kept(const reducer *r, const bucketing *d)
 	return n;
 }
 
-uint64_t state_array_bytes(const reducer *r, const bucketing *d)
+/* Bytes of the arrays and the collective's memory. */
+static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
 	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * kept(r, d) + d->nserver_error) *
@@ -78,7 +79,8 @@ static uint64_t held_hash(const bucketing *d)
 	return h;
 }
 
-void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
+/* All but the checksum. */
+static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
 {
 	memset(h, 0, sizeof *h);
 	memcpy(h->magic, magic, sizeof magic);
@@ -140,8 +142,10 @@ gradcomp_status state_check_bytes(const reducer *r, const char *what, const void
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
-                            gradcomp_error *err)
+/* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
+ * the plan begins. */
+static gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
+                                   gradcomp_error *err)
 {
 	const bucketing now = bucketing_current(r);
 	state_head want;
@@ -177,8 +181,10 @@ gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes,
 	return state_check_bytes(r, "state", state, bytes, h->checksum, h->plugin_bytes, err);
 }
 
-gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
-                           gradcomp_error *err)
+/* Whether it is one of the bucketing *d, which was made from its plan; `body` is where its
+ * arrays begin. */
+static gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
+                                  gradcomp_error *err)
 {
 	const uint64_t arrays = state_array_bytes(r, d);
 	state_head want;

@@ -27,24 +27,12 @@ typedef struct state_head {
 
 /* Whose the arrays and the plugin are with bucketing *d: with two levels those of the shards. */
 const engine *state_owner(const reducer *r, const bucketing *d);
-/* Bytes of the arrays and the collective's memory. */
-uint64_t state_array_bytes(const reducer *r, const bucketing *d);
-/* All but the checksum. */
-void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h);
 uint64_t state_checksum(const void *state, uint64_t bytes);
-/* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
- * the plan begins. */
-gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
-                            gradcomp_error *err);
-/* Parts of that for a state of either kind: `what` is "state" or "shared state". Whether it is of this
+/* Of a state of either kind: `what` is "state" or "shared state". Whether it is of this
  * compressor and model; whether it is undamaged, and its plugin's bytes have somebody to take them. */
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err);
 gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes,
                                   uint64_t sum, uint64_t plugin_bytes, gradcomp_error *err);
-/* Whether it is one of the bucketing *d, which was made from its plan; `body` is where its
- * arrays begin. */
-gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
-                           gradcomp_error *err);
 
 #endif

@@ -175,7 +175,6 @@ void nfs_prefetch_free(struct nfs_reader *r);
 /* The parent directory of `path` if the reader has its handle; else NULL. */
 const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 
-gradcomp_status nfs_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
 extern const source_ops nfs_ops;
 
 #endif

@@ -155,7 +155,7 @@ gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call
 	return call->error ? nfs_failed(source_of(r), call->error, "look at", path, err) : GRADCOMP_OK;
 }
 
-gradcomp_status nfs_reader_open(source *base, source_wait wait, source_reader **out, gradcomp_error *err)
+static gradcomp_status nfs_reader_open(source *base, source_wait wait, source_reader **out, gradcomp_error *err)
 {
 	struct nfs_source *s = (struct nfs_source *)base;
 	struct nfs_reader *r = calloc(1, sizeof *r);

@@ -17,10 +17,6 @@ typedef struct exchange_cost {
 
 /* Of the base, or of messages such as candidate k sends, where those have been timed. */
 exchange_cost exchange_cost_of(const tuner *c, uint32_t k);
-/* Messages and bytes on the critical path of one call; as a ring's, where the plugin does
- * not say. */
-void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes, double *messages,
-                        double *moved);
 /* Seconds of the exchanges of a bucket of so many numbers: of all its bytes, and of
  * l->exchanges messages' ways. A code's bytes are fewer than the floats' that the primitive
  * is asked about, and coding is part of it. */

@@ -40,8 +40,6 @@ enum { TUNER_CANDIDATES = 16, TUNER_PARTS = 4, TUNER_WINDOW = 64, TUNER_TRIALS =
 
 /* ---- what is asked for (tuner_config.c) ---- */
 
-/* Of auto itself; the table of its parameters. Not a plugin. */
-extern const gradcomp_plugin_info tuner_info;
 /* Whether a compressor's SPEC (NULL: the configured one) asks for it. */
 int tuner_requested(const config *c, const char *compressor);
 

@@ -32,7 +32,8 @@ static const gradcomp_param params[] = {
                                 "auto.candidates"},
 };
 
-const gradcomp_plugin_info tuner_info = {
+/* Of auto itself; the table of its parameters. Not a plugin. */
+static const gradcomp_plugin_info tuner_info = {
 	.abi_version = GRADCOMP_ABI_VERSION,
 	.struct_size = sizeof tuner_info,
 	.name = "auto",

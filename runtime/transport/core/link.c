@@ -206,6 +206,27 @@ void link_post(peer_link *l, request *r)
 		l->ops->progress(l);
 }
 
+/* Takes it off the list of active links if nothing is left to do. */
+static void link_deactivate(peer_link *l)
+{
+	if (l->send.head || l->recv.head)
+		return;
+	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
+	if (l->next)
+		l->next->prev = l->prev;
+	l->active = l->bulk = false;
+}
+
+static void link_count(peer_link *l, int sent, uint64_t bytes)
+{
+	transport *t = l->c->t;
+
+	if (sent)
+		atomic_fetch_add_explicit(&l->c->sent, bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(sent ? &t->counts[l->kind].sent : &t->counts[l->kind].received, bytes,
+	                          memory_order_relaxed);
+}
+
 void link_done(request *r)
 {
 	peer_link *l = r->link;
@@ -214,16 +235,6 @@ void link_done(request *r)
 	link_count(l, r->sending, r->bytes);
 	r->done = 1;
 	link_deactivate(l);
-}
-
-void link_deactivate(peer_link *l)
-{
-	if (l->send.head || l->recv.head)
-		return;
-	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
-	if (l->next)
-		l->next->prev = l->prev;
-	l->active = l->bulk = false;
 }
 
 void link_free(peer_link *l)
@@ -304,16 +315,6 @@ int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes)
 		          l->world, transport_host(t, l->world), (unsigned long long)bytes, t->rank,
 		          transport_host(t, t->rank), r->bytes);
 	return -1;
-}
-
-void link_count(peer_link *l, int sent, uint64_t bytes)
-{
-	transport *t = l->c->t;
-
-	if (sent)
-		atomic_fetch_add_explicit(&l->c->sent, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(sent ? &t->counts[l->kind].sent : &t->counts[l->kind].received, bytes,
-	                          memory_order_relaxed);
 }
 
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes)

@@ -104,8 +104,6 @@ void link_adopt(peer_link *l);
 void link_begin(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
-/* Takes it off the list of active links if nothing is left to do. */
-void link_deactivate(peer_link *l);
 void link_free(peer_link *l);
 /* The connection is closed. The tree gets a moment to report why. */
 void link_eof(peer_link *l);
@@ -119,7 +117,6 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADC
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* Checks a message's header against what was posted. 0 when it fits. */
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
-void link_count(peer_link *l, int sent, uint64_t bytes);
 /* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
 

@@ -96,7 +96,8 @@ static int verbs_event(peer_link *l, verbs *v, const fabric_event *e)
 	return verbs_repost(l, v, i) ? -1 : verbs_piece_arrived(l, v, e);
 }
 
-int verbs_events(peer_link *l, verbs *v)
+/* Handles all completions; returns how many, or -1 with the job failed. */
+static int verbs_events(peer_link *l, verbs *v)
 {
 	fabric_event e[EVENTS];
 	int n, all = 0;

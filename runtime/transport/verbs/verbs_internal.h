@@ -130,8 +130,6 @@ static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i
 
 /* verbs.c: takes over the link after its setup. */
 void verbs_begin(peer_link *l, verbs *v);
-/* Handles all completions; returns how many, or -1 with the job failed. */
-int verbs_events(peer_link *l, verbs *v);
 /* The queue takes no more, or the peer sent what is not valid. -1 with the job failed. */
 int verbs_refused(peer_link *l, int error);
 int verbs_corrupt(peer_link *l);
