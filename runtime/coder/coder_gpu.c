@@ -402,6 +402,40 @@ static double code_bytes(const gradcomp_coder *c, uint64_t n)
 	return n ? (double)c->parts.compressor->code_bound(c->instance, n) : 0;
 }
 
+/* Bytes that this rank sends for a coded call, at least: NCCL counts none. In two levels numbers go as they are within
+ * the node, and between nodes a code of each shard that this rank holds. */
+static double coded_bytes(const gradcomp_coder *c, const gradcomp_coder_request *q)
+{
+	const struct gradcomp_collective_v1 *k = c->parts.collective;
+	bool scatters = q->kind == CODER_REDUCE_SCATTER;
+	int P = c->layout.nranks, me = c->layout.rank;
+	double own = (double)q->counts[me], total = (double)q->total, held = 0, nodes = P, sent = 0, locals;
+	for (uint32_t i = 0; k->serves & GRADCOMP_CAN_SHARD; i++) {
+		gradcomp_shard s = {.struct_size = sizeof s, .rank = -1, .nranks = P};
+		gradcomp_error unused;
+		void *holders;
+		gradcomp_status st = k->shard_at ? k->shard_at(c->coll_ctx.instance, i, q->total, &s, &holders, &unused)
+		                     : i         ? GRADCOMP_ERR_RANGE
+		                                 : k->shard(c->coll_ctx.instance, q->total, &s, &unused);
+		if (st)
+			break;
+		nodes = s.nranks;
+		if (s.rank < 0)
+			break;
+		held += (double)s.numel;
+		sent += (nodes - 1) / nodes * code_bytes(c, s.numel);
+	}
+	if (nodes < P) {
+		/* To the holders of shards and back; and sums to the owners of blocks, or blocks to the holders of shards. */
+		locals = held > 0 ? total / held : P / nodes;
+		return sent + sizeof(float) * (total - held + (locals - 1) * (scatters ? held / nodes : own));
+	}
+	sent = 0;
+	for (int r = 0; scatters && r < P; r++)
+		sent += r != me ? code_bytes(c, q->counts[r]) : 0;
+	return scatters ? sent : code_bytes(c, q->counts[me]) * (P - 1);
+}
+
 static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, float *x, note *n,
                                      gradcomp_error *err)
 {
@@ -427,8 +461,7 @@ static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_req
 		st = ops->scale_as(g->stream, x, q->scale, q->total, GRADCOMP_F32);
 	else if (!st)
 		st = k->coded_reduce_scatter(c->coll_ctx.instance, x, q->counts, q->scale, &codec, call << RUN_BITS, e, err);
-	for (int r = 0; r < c->layout.nranks; r++)
-		n->bytes += r != c->layout.rank ? code_bytes(c, q->counts[r]) : 0;
+	n->bytes = coded_bytes(c, q);
 	ops->any_set(g->stream, w + WORD_VOID, w, sizeof *w, sizeof *w, WORD_VOID);
 	if (e) {
 		ops->nonfinite(g->stream, e, q->total, w + WORD_LOST);
@@ -462,7 +495,7 @@ static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_requ
 	gradcomp_status st = k->allgather(c->coll_ctx.instance, flags, g->lengths, err);
 	if (!st && P > 1)
 		st = k->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec, call << RUN_BITS, NULL, err);
-	n->bytes = code_bytes(c, own) * (P - 1);
+	n->bytes = coded_bytes(c, q);
 	ops->any_set(g->stream, w + WORD_BAD, flags, sizeof *flags, lengths, (size_t)P);
 	for (int r = 0; r < P; begin += q->counts[r++])
 		if (q->counts[r])

@@ -6,7 +6,7 @@
 
 #include "gradcomp/coder.h"
 
-enum { WORST, WAITED, ALLOCATED };
+enum { WORST, WAITED, ALLOCATED, HOST_BYTES, DEVICE_BYTES };
 enum { TOOK = 1, BLOCKS_TAKEN = 1, LEFT };
 enum { DIES_AFTER_MS = 200 };
 enum { STEPS = 6, POISONED = 2, STEADY = 3 };
@@ -161,6 +161,13 @@ static void resume(side *dev, side *again, int rank, outcome *out, gradcomp_erro
 	out->failed |= told(rank, st, err);
 }
 
+static double bytes_sent(const side *s)
+{
+	gradcomp_coder_stats stats = {.struct_size = sizeof stats};
+	gradcomp_coder_get_stats(s->coder, &stats);
+	return stats.wire_bytes;
+}
+
 static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const run *run = arg;
@@ -169,6 +176,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	side host, dev, again;
 	gradcomp_coder_stats stats = {.struct_size = sizeof stats};
 	long waits = 0, allocations = 0;
+	double sent[2] = {0};
 	gradcomp_status st = side_open(&host, w, rank, P, run, 0, &err);
 	if (!st)
 		st = side_open(&dev, w, rank, P, run, 1, &err);
@@ -180,6 +188,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		if (s == STEADY) {
 			allocations = fake_cuda_allocations ? fake_cuda_allocations() : 0;
 			waits = fake_cuda_waits ? fake_cuda_waits() : 0;
+			sent[0] = bytes_sent(&host);
+			sent[1] = bytes_sent(&dev);
 		}
 		out->failed |= told(rank, step(&host, rank, s, poison, &err), &err);
 		out->failed |= told(rank, step(&dev, rank, s, poison, &err), &err);
@@ -187,6 +197,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		for (size_t i = 0; i < bytes_of(&dev, dev.total); i++)
 			out->mark = mixed(out->mark ^ (unsigned char)dev.full[i]) + 1;
 	}
+	out->number[HOST_BYTES] = bytes_sent(&host) - sent[0];
+	out->number[DEVICE_BYTES] = bytes_sent(&dev) - sent[1];
 	/* One a step is the test's own. */
 	if (fake_cuda_waits) {
 		out->number[WAITED] = (double)(fake_cuda_waits() - waits - (STEPS - STEADY));
@@ -208,7 +220,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 static void check(int P, const char *const *settings, run run)
 {
 	int failed = 0, differ = 0;
-	double worst = 0, waited = 0, allocated = 0;
+	double worst = 0, waited = 0, allocated = 0, sent[2] = {0};
 	const outcome *o = run_processes(P, 60, settings, alike, &run);
 	for (int r = 0; r < P; r++) {
 		failed |= o[r].failed;
@@ -216,6 +228,8 @@ static void check(int P, const char *const *settings, run run)
 		worst = fmax(worst, o[r].number[WORST]);
 		waited = fmax(waited, o[r].number[WAITED]);
 		allocated = fmax(allocated, o[r].number[ALLOCATED]);
+		for (int d = 0; d < 2; d++)
+			sent[d] += o[r].number[HOST_BYTES + d];
 	}
 	ok(!failed && !differ && worst <= run.within, "%s, %d ranks, %s: as on the host (off by %.2g)", run.compressor, P,
 	   run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
@@ -224,6 +238,8 @@ static void check(int P, const char *const *settings, run run)
 		       differ ? "ranks differ" : "");
 	if (fake_cuda_waits)
 		ok(waited == 0 && allocated == 0, "... %g host waits and %g allocations when every call was made once", waited, allocated);
+	if (run.device && !strcmp(run.host, run.device))
+		ok(fabs(sent[1] - sent[0]) <= 0.05 * sent[0], "... %.0f bytes counted on the host, %.0f computed on the device", sent[0], sent[1]);
 }
 
 /* Rank 1's fails; the other learns of it in that call or a later one. */

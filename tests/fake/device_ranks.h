@@ -26,7 +26,7 @@
 /* What a rank leaves behind. */
 typedef struct outcome {
 	int failed, status; /* of the test's own; the last status of a call */
-	double number[4];
+	double number[5];
 	uint64_t mark;
 	char text[600];
 } outcome;
