@@ -197,14 +197,14 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		for (size_t i = 0; i < bytes_of(&dev, dev.total); i++)
 			out->mark = mixed(out->mark ^ (unsigned char)dev.full[i]) + 1;
 	}
-	out->number[HOST_BYTES] = bytes_sent(&host) - sent[0];
-	out->number[DEVICE_BYTES] = bytes_sent(&dev) - sent[1];
 	/* One a step is the test's own. */
 	if (fake_cuda_waits) {
 		out->number[WAITED] = (double)(fake_cuda_waits() - waits - (STEPS - STEADY));
 		out->number[ALLOCATED] = (double)(fake_cuda_allocations() - allocations);
 	}
 	if (!out->failed) {
+		out->number[HOST_BYTES] = bytes_sent(&host) - sent[0];
+		out->number[DEVICE_BYTES] = bytes_sent(&dev) - sent[1];
 		resume(&dev, &again, rank, out, &err);
 		out->failed |= told(rank, step(&dev, rank, STEPS, 0, &err), &err);
 		out->failed |= told(rank, step(&again, rank, STEPS, 0, &err), &err);
