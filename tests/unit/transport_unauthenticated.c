@@ -1,6 +1,7 @@
 /* Who does not have the job's secret gets nowhere, and nobody who has it is kept
  * out by those who have not. */
 #include "tests/support/pace.h"
+#include "tests/support/starved_thread.h"
 #include "tests/support/transport_ranks.h"
 
 #include "base/clock.h"
@@ -8,12 +9,12 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -582,49 +583,7 @@ static void forked(void)
 	ok(waitpid(pid, &status, 0) == pid && !status, "the process may close its copy");
 }
 
-/* The thread that connects gets no processor whenever it has looked for something and not found it: by its
- * clock four seconds pass, in which the other end does its part. */
-static _Thread_local bool starving;
-static _Thread_local long skew;
-
-int clock_gettime(clockid_t id, struct timespec *ts)
-{
-	int rc = (int)syscall(SYS_clock_gettime, id, ts);
-
-	ts->tv_sec += skew;
-	return rc;
-}
-
-static void starve(int fd, short events)
-{
-	struct pollfd p = {fd, events, 0};
-
-	skew += 4;
-	poll(&p, 1, 10000);
-}
-
-ssize_t recv(int fd, void *buf, size_t bytes, int flags)
-{
-	ssize_t n = syscall(SYS_recvfrom, fd, buf, bytes, flags, NULL, NULL);
-
-	if (n < 0 && errno == EAGAIN && starving) {
-		starve(fd, POLLIN);
-		errno = EAGAIN;
-	}
-	return n;
-}
-
-int connect(int fd, const struct sockaddr *sa, socklen_t bytes)
-{
-	int rc = (int)syscall(SYS_connect, fd, sa, bytes);
-
-	if (rc && errno == EINPROGRESS && starving) {
-		starve(fd, POLLOUT);
-		errno = EINPROGRESS;
-	}
-	return rc;
-}
-
+/* The thread that connects gets no processor whenever it has looked for something and not found it. */
 typedef struct starved_rank {
 	transport *t;
 	const char *endpoints[2];
@@ -637,9 +596,9 @@ static void *starved_start(void *arg)
 {
 	starved_rank *r = arg;
 
-	starving = true;
+	starving = INT_MAX;
 	r->st = transport_start(r->t, r->endpoints, r->secret, &r->err);
-	starving = false;
+	starving = 0;
 	return NULL;
 }
 
