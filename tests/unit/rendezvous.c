@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -309,6 +310,28 @@ static void unauthenticated(void)
 	end(&s, 0);
 }
 
+/* As gradcomp rendezvous --detach: what a process opened another one runs. */
+static void detached(void)
+{
+	server s = {.until = {-1, -1}};
+	rendezvous_client *g = NULL;
+	gradcomp_error err = {0};
+	int status = -1;
+
+	ok(!rendezvous_server_open(NULL, 1, &s.server, &err) && !pipe(s.until), "a server: %s", err.text);
+	pid_t pid = fork();
+	if (!pid) {
+		close(s.until[1]);
+		_exit(rendezvous_server_run(s.server, s.until[0], NULL) != GRADCOMP_OK);
+	}
+	ok(!join(&s, 0, 1, 60, &g, &err), "runs in a process forked off: %s", err.text);
+	rendezvous_disconnect(g);
+	close(s.until[0]);
+	close(s.until[1]);
+	ok(waitpid(pid, &status, 0) == pid && !status, "which ends");
+	rendezvous_server_close(s.server);
+}
+
 static void flooded(void)
 {
 	server s;
@@ -490,6 +513,7 @@ int main(void)
 	many();
 	relays_fail();
 	unauthenticated();
+	detached();
 	flooded();
 	starved();
 	missing();
