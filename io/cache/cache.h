@@ -84,7 +84,7 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 /* If the node has a whole copy in the shared area: leases it, replaces *area and run->where by
  * that area, and returns true. Logs what is wrong with a copy that cannot be used. */
 bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area);
-/* Before publishing in the shared area: everybody may read the copy and lease it. */
+/* Before publishing in the shared area: everybody may read the copy and lease it, and nobody but its owner write to it. */
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
                                   gradcomp_error *err);
 

@@ -124,7 +124,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	gradcomp_status status = GRADCOMP_OK;
 	dirwalk w;
 	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (data < 0 || fchmod(temp, 0755) < 0 || make_lease_dir(area, key) < 0) {
+	if (data < 0 || make_lease_dir(area, key) < 0) {
 		status = cache_write_failed(run, key, err);
 		if (data >= 0)
 			close(data);
@@ -134,7 +134,8 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	/* From the leaves up: a directory of mode 0500 is entered all the same. */
 	for (size_t i = m->n; !status && i-- > 0;) {
 		const stage_entry *e = &m->entries[i];
-		mode_t mode = e->mode | (e->type == STAGE_DIR ? 0555 : 0444);
+		/* Who may write at the source may not write what all others use. */
+		mode_t mode = (e->mode & ~022u) | (e->type == STAGE_DIR ? 0555 : 0444);
 		const char *base;
 		if ((e->type != STAGE_DIR && e->type != STAGE_FILE) || mode == e->mode)
 			continue;
@@ -144,6 +145,9 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 		else
 			status = stage_run_tick(run, err);
 	}
+	/* Nobody could enter before. */
+	if (!status && fchmod(temp, 0755) < 0)
+		status = cache_write_failed(run, key, err);
 	dirwalk_end(&w);
 	close(data);
 	return status;

@@ -66,6 +66,12 @@ static void staging(void)
 	like(got.path, "/cache/shared/", "it is there");
 	struct stat st = copied_stat("d/b");
 	is_int(st.st_mode & 07777, 0644, "a file that only its owner could read can be read by all");
+	st = copied_stat("a");
+	is_int(st.st_mode & 07777, 0755, "one that all could write is its owner's to write");
+	st = copied_stat("d");
+	is_int(st.st_mode & 07777, 0755, "and so is a directory");
+	st = copied_stat("");
+	is_int(st.st_mode & 07777, 0755, "the topmost one too");
 	is_int(what_user_gets(USER, 0), 's', "now a user gets it");
 	is_int(what_user_gets(OTHER, 0), 's', "and another");
 	is_int(what_user_gets(0, 0), 's', "and root himself");
@@ -260,7 +266,7 @@ int main(void)
 	must(chmod(bench_dir, 0755), "chmod");
 	must(chmod("cache", 01777), "chmod");
 	must(system("mkdir -p src/d src2/d && echo one >src/a && echo two >src/d/b && cp -r src/. src2 && "
-	            "chmod 600 src/d/b")
+	            "chmod 600 src/d/b && chmod 777 src/a src/d && chmod 2775 src")
 	             ? -1
 	             : 0,
 	     "source");
