@@ -14,15 +14,13 @@
 #include "io/source/nfs_url.h"
 #include "config/config.h"
 
-/* `origin` is FILE:LINE, or a word: then the value is the default. The file and all
- * directories above it must be root's; config.c has seen that nobody else can write. */
+/* `origin` is FILE:LINE. The file and all directories above it must be root's; config.c has seen that
+ * nobody else can write. */
 static gradcomp_status check_origin(const char *name, const char *origin, gradcomp_error *err)
 {
 	char path[PATH_MAX], real[PATH_MAX];
 	const char *colon = strrchr(origin, ':');
 	struct stat st;
-	if (origin[0] != '/' || !colon)
-		return GRADCOMP_OK;
 	snprintf(path, sizeof path, "%.*s", (int)(colon - origin), origin);
 	if (!realpath(path, real))
 		return error_cannot(err, "find", path);
@@ -44,14 +42,15 @@ static gradcomp_status check_origin(const char *name, const char *origin, gradco
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err)
 {
 	static const char *const names[] = {"stage.shared", "stage.shared_user"};
-	const char *name = config_str(c, "stage.shared_user");
+	const char *name = config_str(c, "stage.shared_user"), *place;
 	struct passwd pw, *found = NULL;
 	char buf[16384];
-	for (int i = 0; i < 2; i++) {
-		gradcomp_status status = check_origin(names[i], config_origin(c, names[i]), err);
-		if (status)
-			return status;
-	}
+	for (int i = 0; i < 2; i++)
+		for (size_t line = 0; (place = config_place(c, names[i], line)); line++) {
+			gradcomp_status status = check_origin(names[i], place, err);
+			if (status)
+				return status;
+		}
 	*out = 0;
 	if (!strcmp(name, "root"))
 		return GRADCOMP_OK;

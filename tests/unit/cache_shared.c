@@ -52,7 +52,7 @@ static void forget_users(void)
 static void declare(const char *user)
 {
 	char text[400];
-	snprintf(text, sizeof text, "[stage]\nshared = /nothing,%s/\nshared_user = %s\n", from, user);
+	snprintf(text, sizeof text, "[stage]\nshared = /nothing\nshared = %s/\nshared_user = %s\n", from, user);
 	put("conf", text);
 	must(chmod("conf", 0644), "conf");
 }
@@ -235,6 +235,7 @@ static void poisoned(void)
 		{"mv cache/shared away && ln -s ../away cache/shared", "rm cache/shared && mv away cache/shared"},
 		{"chown 61235 conf", "chown 0 conf"},
 	};
+	char conf[200];
 	for (size_t i = 0; i < sizeof how / sizeof how[0]; i++) {
 		must(system(how[i][0]) ? -1 : 0, how[i][0]);
 		int gets = what_user_gets(USER, 0);
@@ -247,6 +248,14 @@ static void poisoned(void)
 	is_int(what_user_gets(USER, 0), 'o', "a damaged one is not");
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "until it is staged again");
 	is_int(what_user_gets(USER, 0), 's', "then it is used");
+	snprintf(conf, sizeof conf, "%s", getenv("GRADCOMP_CONF"));
+	setenv("GRADCOMP_CONF", "conf", 1);
+	is_int(what_user_gets(USER, 0), 's', "a file by its relative name");
+	must(chown("conf", USER, USER), "chown");
+	is_int(what_user_gets(USER, 0), 'o', "counts no more than by its whole one");
+	must(chown("conf", 0, 0), "chown");
+	setenv("GRADCOMP_CONF", conf, 1);
+	forget_users();
 	setenv("GRADCOMP_STAGE_SHARED", "/", 1);
 	is_int(stage_as(0, 0), GRADCOMP_ERR_INVALID, "nobody declares anything shared in his environment");
 	unsetenv("GRADCOMP_STAGE_SHARED");
