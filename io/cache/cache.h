@@ -123,6 +123,7 @@ typedef struct cache_lease_info {
 	uint64_t start, space;
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;
+	int64_t written_ns; /* since 1970 */
 	uid_t uid;    /* who wrote it */
 	bool foreign; /* who is neither root nor the owner of the copy */
 } cache_lease_info;

@@ -188,8 +188,11 @@ static void hostile(void)
 	is_int(what_user_gets(OTHER, 0), 's', "another gets the copy");
 	ok(clock_now() - begin < 5 * pace(), "without waiting");
 	end_process(pid);
+	is_int(gradcomp_cache_lease_job(&shared, got.key, 12, NULL, &why), 0, "a job has a lease");
 	pid = hold_locks(USER, F_RDLCK, &written);
 	ok(!written, "with the other kind of lock");
+	is_int(gradcomp_cache_gc(&shared, 12, NULL, NULL, &why), 0, "the job's epilog");
+	is_int(system("test -z \"$(ls cache/shared/*.lease/job-12 2>/dev/null)\""), 0, "removes it in spite of the lock: nothing else would");
 	is_int(what_user_gets(OTHER, 0), 's', "he does neither");
 	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "it keeps the copy as a lease would");
 	end_process(pid);
