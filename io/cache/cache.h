@@ -235,6 +235,11 @@ int cache_lease_each(int area, const char *key,
 
 /* 1: the entry was removed; 0: it is in use, *why says by what; -1: errno. */
 int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES]);
+/* Renames a directory to a name that is not there, which the caller's lock keeps free. 0, or -1 and errno: EEXIST when
+ * it is. */
+int cache_rename_new(int area, const char *from, const char *to);
+/* To one under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
+int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16]);
 
 /* ---- budget (quota.c) ---------------------------------------------------------- */
 
