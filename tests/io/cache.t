@@ -266,4 +266,15 @@ user "$gradcomp" stage "$tmp/one" >"$tmp/out" 2>"$tmp/log"
 like 'users get it' "$(cat "$tmp/out")" "$tmp/cache/shared/"
 cache clear --shared
 is 'and root clears it as that account' "$status $(ls -A "$tmp/cache/shared")" '0 '
+# An account may read a source as a member of a group, here with a list of groups of this test's own.
+{ cat /etc/group; echo 'datasets:x:61300:nobody'; } >"$tmp/group"
+chgrp 61300 "$tmp/one" && chmod 750 "$tmp/one"
+# shellcheck disable=SC2016 # expanded by that shell
+in_group () { unshare --mount --propagation=private sh -c 'mount --bind "$1" /etc/group && shift && exec "$@"' - "$tmp/group" "$@"; }
+if in_group true 2>/dev/null; then
+	check 'what only a group can read' in_group "$gradcomp" stage --shared "$tmp/one"
+	cache clear --shared
+else
+	skip 'what only a group can read' 'no mount namespaces'
+fi
 done_testing
