@@ -137,7 +137,7 @@ like 'which is the right one' "$out" 'removed lease of job 13'
 cache gc --live-jobs ''
 like 'without a job none stays' "$out" 'removed lease of job 12'
 # shellcheck disable=SC2016 # expanded by that shell
-later=$(sh -c '"$1" cache lease --job 16 "$2" >/dev/null && exec "$1" cache gc --live-jobs ""' - "$GRADCOMP_BUILD/bin/gradcomp" "$tmp/one")
+later=$(sh -c 'sleep 0.2; "$1" cache lease --job 16 "$2" >/dev/null && exec "$1" cache gc --live-jobs ""' - "$GRADCOMP_BUILD/bin/gradcomp" "$tmp/one")
 is 'what a job has leased since the list was asked for stays' "$later" ''
 cache gc --live-jobs ''
 like 'until the next list' "$out" 'removed lease of job 16'
