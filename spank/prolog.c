@@ -1,5 +1,6 @@
 #include "spank/prolog.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,6 +24,7 @@
 #endif
 #define NOBODY 65534
 #define CONF GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf"
+#define DROP_INS GRADCOMP_SYSCONFDIR "/gradcomp/conf.d"
 
 static void log_line(void *ctx, const char *line, bool passing)
 {
@@ -90,7 +92,7 @@ static bool unseen(const arguments *args)
 
 static void record(const arguments *args, const char *name, const char *text)
 {
-	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0 || (*text && write(fd, text, strlen(text)) < 0))
 		log_info("cannot write %s/%s, and the epilog will not clean up: %s", args->records, name, strerror(errno));
@@ -103,8 +105,7 @@ static void record(const arguments *args, const char *name, const char *text)
 /* Reads and removes a record; false when there is none. */
 static bool take_record(const arguments *args, const char *name, char *text, size_t size)
 {
-	int dir = open(args->records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
 
 	if (n >= 0) {
@@ -179,18 +180,37 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 
 /* ---- prolog and epilog ---------------------------------------------------------------- */
 
-/* Whether the file has a line "prolog...". Most sites have none, and their jobs should not
- * wait for the command to find that out. */
-static bool has_prolog_line(const char *path)
+/* Whether the file in `dir` has a line "prolog...". Nothing but a file is read, and nothing waited for. */
+static bool has_prolog_line(int dir, const char *name)
 {
 	char line[256];
+	struct stat st;
 	bool found = false;
-	FILE *f = fopen(path, "re");
+	int fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
 
 	while (f && !found && fgets(line, sizeof line, f))
 		found = !strncmp(line + strspn(line, " \t"), "prolog", 6);
 	if (f)
 		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	return found;
+}
+
+/* Most sites have no such line, and their jobs should not wait for the command to find that out.
+ * `drop_ins`: NULL, or the folder whose files belong to it. */
+static bool may_stage(const char *conf, const char *drop_ins)
+{
+	bool found = has_prolog_line(AT_FDCWD, conf);
+	DIR *d = found || !drop_ins ? NULL : opendir(drop_ins);
+
+	for (struct dirent *de; d && !found && (de = readdir(d));) {
+		size_t n = strlen(de->d_name);
+		found = n > 5 && !strcmp(de->d_name + n - 5, ".conf") && has_prolog_line(dirfd(d), de->d_name);
+	}
+	if (d)
+		closedir(d);
 	return found;
 }
 
@@ -208,7 +228,7 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 		return 0;
 	seen(&args);
 	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
-	    !has_prolog_line(args.conf[0] ? args.conf : CONF))
+	    !may_stage(args.conf[0] ? args.conf : CONF, args.conf[0] && strcmp(args.conf, CONF) != 0 ? NULL : DROP_INS))
 		return 0;
 	if (args.plan_user[0] && account(args.plan_user, &planner) < 0) {
 		log_info("plugstack.conf: plan_user=%s: there is no such account", args.plan_user);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "tools/drop_privs.h"
 #include "tools/cmd_cache.h"
 #include "tools/commands.h"
@@ -27,11 +28,11 @@
 static int end_of_child(pid_t pid, uid_t uid)
 {
 	const struct timespec pause = {.tv_nsec = 20000000};
-	time_t begin = time(NULL);
+	double begin = clock_now(); /* which a clock that is set does not change */
 	int status = 0;
 	pid_t got;
 	while ((got = waitpid(pid, &status, WNOHANG | WUNTRACED)) == 0 || (got < 0 && errno == EINTR)) {
-		if (time(NULL) - begin > AREA_LIMIT)
+		if (clock_now() - begin > AREA_LIMIT)
 			break;
 		nanosleep(&pause, NULL);
 	}

@@ -2,12 +2,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/cmd_cache.h"
 #include "tools/commands.h"
 #include "gradcomp/stage.h"
 #include "base/number.h"
+#include "io/cache/cache.h"
 
 static const char usage[] =
 	"usage: gradcomp cache {list|du|verify|gc|pin|unpin|evict|clear|lease} [OPTION]... [NAME]...\n"
@@ -58,6 +60,17 @@ static const struct verb *find_verb(const char *name)
 	return NULL;
 }
 
+/* When this process began, ns since 1970. A shell that has asked Slurm for the list, and has then become this command,
+ * began before it asked. */
+static int64_t began(void)
+{
+	int64_t tick = 1000000000 / sysconf(_SC_CLK_TCK), start = (int64_t)cache_process_start(getpid());
+	struct timespec now, up;
+	clock_gettime(CLOCK_REALTIME, &now);
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	return (now.tv_sec - up.tv_sec) * 1000000000LL + now.tv_nsec - up.tv_nsec + (start + 1) * tick;
+}
+
 /* Numbers between blanks, newlines or commas; none is no job. malloc'ed. 0, or the exit status. */
 static int take_jobs(char *list, cache_request *r)
 {
@@ -75,6 +88,7 @@ static int take_jobs(char *list, cache_request *r)
 			return usage_error(usage, "--live-jobs has '%s'; it is a list of the numbers of jobs",
 			                   gradcomp_printable(word, name, sizeof name));
 	r->options.nlive_jobs = n;
+	r->options.live_ns = began();
 	return 0;
 }
 

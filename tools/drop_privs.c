@@ -24,19 +24,24 @@ void account_name(uid_t uid, char out[ACCOUNT_NAME])
 		snprintf(out, ACCOUNT_NAME, "%s", pw.pw_name);
 }
 
-int drop_privs_to_user(uid_t uid)
+static int become(uid_t uid, gid_t gid)
 {
-	struct passwd pw, *found = NULL;
-	char buf[ACCOUNT_BYTES];
-	gid_t gid = getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found ? NOGROUP : pw.pw_gid;
-
-	if (setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+	if (setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
 		return -1;
 	if (uid && setuid(0) == 0) {
 		errno = EPERM;
 		return -1;
 	}
 	return 0;
+}
+
+int drop_privs_to_user(uid_t uid)
+{
+	struct passwd pw, *found = NULL;
+	char buf[ACCOUNT_BYTES];
+	gid_t gid = getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found ? NOGROUP : pw.pw_gid;
+
+	return setgroups(1, &gid) < 0 ? -1 : become(uid, gid);
 }
 
 struct wanted {
@@ -79,7 +84,7 @@ int drop_privs_to_shared_user(void)
 		return 1;
 	if (getpwnam_r(name, &pw, buf, sizeof buf, &found) || !found)
 		fprintf(stderr, "gradcomp: stage.shared_user is '%s'; there is no such account\n", name);
-	else if (pw.pw_uid && drop_privs_to_user(pw.pw_uid) < 0)
+	else if (pw.pw_uid && (initgroups(name, pw.pw_gid) < 0 || become(pw.pw_uid, pw.pw_gid) < 0))
 		fprintf(stderr, "gradcomp: cannot become %s: %s\n", name, strerror(errno));
 	else
 		return 0;

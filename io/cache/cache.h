@@ -84,7 +84,7 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 /* If the node has a whole copy in the shared area: leases it, replaces *area and run->where by
  * that area, and returns true. Logs what is wrong with a copy that cannot be used. */
 bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area);
-/* Before publishing in the shared area: everybody may read the copy and lease it. */
+/* Before publishing in the shared area: everybody may read the copy and lease it, and nobody but its owner write to it. */
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
                                   gradcomp_error *err);
 
@@ -123,6 +123,7 @@ typedef struct cache_lease_info {
 	uint64_t start, space;
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;
+	int64_t written_ns; /* since 1970 */
 	uid_t uid;    /* who wrote it */
 	bool foreign; /* who is neither root nor the owner of the copy */
 } cache_lease_info;
@@ -234,6 +235,11 @@ int cache_lease_each(int area, const char *key,
 
 /* 1: the entry was removed; 0: it is in use, *why says by what; -1: errno. */
 int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES]);
+/* Renames a directory to a name that is not there, which the caller's lock keeps free. 0, or -1 and errno: EEXIST when
+ * it is. */
+int cache_rename_new(int area, const char *from, const char *to);
+/* To one under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
+int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16]);
 
 /* ---- budget (quota.c) ---------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/cache/cache.h"
@@ -33,15 +34,31 @@ static void look_at(void *ctx, int dir, const char *name, const cache_lease_info
 	}
 }
 
-/* Renames the entry to a name under which no copy is looked for. 0, or -1 and errno. */
-static int rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16])
+/* Not all filesystems know flags of a rename (Lustre and ZFS before 2.2 do not). A directory is then renamed onto
+ * an empty one at most. */
+int cache_rename_new(int area, const char *from, const char *to)
+{
+	struct stat st;
+	if (renameat2(area, from, area, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -1;
+	bool there = fstatat(area, to, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	if (!there && renameat(area, from, area, to) == 0)
+		return 0;
+	if (there || errno == ENOTEMPTY || errno == ENOTDIR)
+		errno = EEXIST;
+	return -1;
+}
+
+int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16])
 {
 	uint32_t random;
 	for (int i = 0; i < 100; i++) {
 		if (getrandom(&random, sizeof random, 0) != sizeof random)
 			return -1;
 		snprintf(gone, STAGE_KEY_BYTES + 16, "%s.gone-%08x", key, random);
-		if (renameat2(area, name, area, gone, RENAME_NOREPLACE) == 0)
+		if (cache_rename_new(area, name, gone) == 0)
 			return 0;
 		if (errno != EEXIST)
 			return -1;
@@ -55,7 +72,7 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 {
 	struct look look = {.flags = flags, .why = why};
 	if (entry->kind != CACHE_PUBLISHED) /* leases are on published copies */
-		return rename_away(area, entry->name, entry->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
+		return cache_rename_away(area, entry->name, entry->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
 	cache_lease_lock lock;
 	int got = cache_lease_take(area, entry->key, true, &lock), result;
 	if (got < 0 && errno == EWOULDBLOCK) {
@@ -73,7 +90,7 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 	else if (look.leased)
 		result = 0;
 	else
-		result = rename_away(area, entry->name, entry->key, gone) == 0 || errno == ENOENT ? 1 : -1;
+		result = cache_rename_away(area, entry->name, entry->key, gone) == 0 || errno == ENOENT ? 1 : -1;
 	int e = errno;
 	cache_lease_release(area, entry->key, &lock, true);
 	errno = e;

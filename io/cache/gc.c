@@ -30,14 +30,14 @@ static void report_removed(const struct gc *g, const char *what, const char *nam
 
 /* ---- leases ------------------------------------------------------------------------ */
 
-/* Its epilog did not run. */
-static bool ended(const struct gc *g, int64_t job)
+/* The job's epilog did not run. */
+static bool ended(const struct gc *g, const cache_lease_info *l)
 {
 	const gradcomp_cache_options *o = &g->area->options;
 	for (size_t i = 0; o->live_jobs && i < o->nlive_jobs; i++)
-		if (o->live_jobs[i] == job)
+		if (o->live_jobs[i] == l->job)
 			return false;
-	return o->live_jobs;
+	return o->live_jobs && (!o->live_ns || l->written_ns < o->live_ns);
 }
 
 static void take_lease(void *ctx, int dir, const char *name, const cache_lease_info *l)
@@ -45,7 +45,7 @@ static void take_lease(void *ctx, int dir, const char *name, const cache_lease_i
 	const struct gc *g = ctx;
 	char what[CACHE_HOLDER_BYTES + 32];
 	bool lease = l->pid || l->job;
-	bool goes = g->job ? l->job == g->job : !cache_lease_alive(l) || (l->job && ended(g, l->job));
+	bool goes = g->job ? l->job == g->job : !cache_lease_alive(l) || (l->job && ended(g, l));
 	if (!goes || (!cache_area_dry(g->area) && unlinkat(dir, name, 0) < 0))
 		return;
 	snprintf(what, sizeof what, "%s%s", lease ? "lease of " : "unfinished lease", lease ? l->holder : "");
@@ -57,16 +57,20 @@ static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *
 {
 	bool dry = cache_area_dry(g->area);
 	cache_lease_lock lock;
-	if (!dry && cache_lease_take(g->area->fd, key, true, &lock) < 0) {
-		/* Leased just now, or not ours to remove. */
+	bool locked = !dry && cache_lease_take(g->area->fd, key, true, &lock) == 0;
+	if (!dry && !locked) {
+		/* Leased just now, or not ours to remove. Those of a job are whole, and nobody comes again for them. */
 		bool leave = errno == EWOULDBLOCK || errno == ENOTDIR || errno == ELOOP;
-		return leave ? GRADCOMP_OK : error_cannot(err, "open the leases of", key);
+		if (!leave)
+			return error_cannot(err, "open the leases of", key);
+		if (!g->job || errno != EWOULDBLOCK)
+			return GRADCOMP_OK;
 	}
 	g->key = key;
 	gradcomp_status status = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
 		status = error_cannot(err, "list the leases of", key);
-	if (!dry)
+	if (locked)
 		cache_lease_release(g->area->fd, key, &lock, true);
 	return status;
 }

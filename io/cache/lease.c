@@ -231,6 +231,7 @@ bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
 		return false;
 	text[n] = 0;
 	out->uid = st.st_uid;
+	out->written_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
 	out->foreign = st.st_uid != 0 && st.st_uid != owner.st_uid;
 	/* In the shared area everybody can write leases: pins and the leases of jobs, which need no
 	 * process, count from root and the copy's owner only. */

@@ -43,6 +43,7 @@ typedef struct gradcomp_cache_options {
 	/* gc: the leases of all other jobs go too. NULL: it is not known which jobs there are. */
 	const int64_t *live_jobs;
 	size_t nlive_jobs;
+	int64_t live_ns; /* when they were listed, ns since 1970: a lease that a job has taken since stays. 0: none has */
 } gradcomp_cache_options;
 
 typedef enum gradcomp_cache_kind {

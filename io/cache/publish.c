@@ -147,6 +147,22 @@ void cache_touch(int area, const char *key)
 		close(dir);
 }
 
+/* In the place of a damaged copy, whose rest a failure leaves to cache_sweep(). At every moment there is one, where the
+ * filesystem can exchange names. */
+static int replace(int area, const char *name, const char *key)
+{
+	char gone[STAGE_KEY_BYTES + 16];
+	if (renameat2(area, name, area, key, RENAME_EXCHANGE) == 0) {
+		(void)!dirwalk_remove(area, name);
+		return 0;
+	}
+	if ((errno != EINVAL && errno != ENOSYS) || cache_rename_away(area, key, key, gone) < 0 ||
+	    cache_rename_new(area, name, key) < 0)
+		return -1;
+	(void)!dirwalk_remove(area, gone);
+	return 0;
+}
+
 /* The order: the data and its directories, the manifest, the temporary
  * directory's own names, the new name, the directory that has it. A machine
  * that dies at any point comes back with no copy or a whole one. */
@@ -157,11 +173,7 @@ gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area,
 	snprintf(name, sizeof name, "%s.tmp", key);
 	if (syncfs(temp) < 0 || stage_manifest_write(m, temp, "manifest") < 0 || fsync(temp) < 0)
 		return cache_write_failed(run, "the manifest", err);
-	if (renameat2(area, name, area, key, RENAME_NOREPLACE) == 0)
-		;
-	else if (errno == EEXIST && renameat2(area, name, area, key, RENAME_EXCHANGE) == 0)
-		(void)!dirwalk_remove(area, name); /* the damaged one; a failure leaves it to cache_sweep() */
-	else
+	if (cache_rename_new(area, name, key) < 0 && (errno != EEXIST || replace(area, name, key) < 0))
 		return cache_write_failed(run, key, err);
 	if (fsync(area) < 0)
 		return cache_write_failed(run, key, err);

@@ -14,15 +14,13 @@
 #include "io/source/nfs_url.h"
 #include "config/config.h"
 
-/* `origin` is FILE:LINE, or a word: then the value is the default. The file and all
- * directories above it must be root's; config.c has seen that nobody else can write. */
+/* `origin` is FILE:LINE. The file and all directories above it must be root's; config.c has seen that
+ * nobody else can write. */
 static gradcomp_status check_origin(const char *name, const char *origin, gradcomp_error *err)
 {
 	char path[PATH_MAX], real[PATH_MAX];
 	const char *colon = strrchr(origin, ':');
 	struct stat st;
-	if (origin[0] != '/' || !colon)
-		return GRADCOMP_OK;
 	snprintf(path, sizeof path, "%.*s", (int)(colon - origin), origin);
 	if (!realpath(path, real))
 		return error_cannot(err, "find", path);
@@ -44,14 +42,15 @@ static gradcomp_status check_origin(const char *name, const char *origin, gradco
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err)
 {
 	static const char *const names[] = {"stage.shared", "stage.shared_user"};
-	const char *name = config_str(c, "stage.shared_user");
+	const char *name = config_str(c, "stage.shared_user"), *place;
 	struct passwd pw, *found = NULL;
 	char buf[16384];
-	for (int i = 0; i < 2; i++) {
-		gradcomp_status status = check_origin(names[i], config_origin(c, names[i]), err);
-		if (status)
-			return status;
-	}
+	for (int i = 0; i < 2; i++)
+		for (size_t line = 0; (place = config_place(c, names[i], line)); line++) {
+			gradcomp_status status = check_origin(names[i], place, err);
+			if (status)
+				return status;
+		}
 	*out = 0;
 	if (!strcmp(name, "root"))
 		return GRADCOMP_OK;
@@ -124,7 +123,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	gradcomp_status status = GRADCOMP_OK;
 	dirwalk w;
 	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (data < 0 || fchmod(temp, 0755) < 0 || make_lease_dir(area, key) < 0) {
+	if (data < 0 || make_lease_dir(area, key) < 0) {
 		status = cache_write_failed(run, key, err);
 		if (data >= 0)
 			close(data);
@@ -134,7 +133,8 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	/* From the leaves up: a directory of mode 0500 is entered all the same. */
 	for (size_t i = m->n; !status && i-- > 0;) {
 		const stage_entry *e = &m->entries[i];
-		mode_t mode = e->mode | (e->type == STAGE_DIR ? 0555 : 0444);
+		/* Who may write at the source may not write what all others use. */
+		mode_t mode = (e->mode & ~022u) | (e->type == STAGE_DIR ? 0555 : 0444);
 		const char *base;
 		if ((e->type != STAGE_DIR && e->type != STAGE_FILE) || mode == e->mode)
 			continue;
@@ -144,6 +144,9 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 		else
 			status = stage_run_tick(run, err);
 	}
+	/* Nobody could enter before. */
+	if (!status && fchmod(temp, 0755) < 0)
+		status = cache_write_failed(run, key, err);
 	dirwalk_end(&w);
 	close(data);
 	return status;

@@ -30,6 +30,24 @@ static int look(staging *s, char damage[508], gradcomp_error *err)
 	return cache_published(s->run, &s->m, s->area, s->key, deep, damage, err);
 }
 
+/* What is wrong with a shared copy its owner mends; until then this user has his own. */
+static gradcomp_status leave_shared(staging *s, const char *damage, gradcomp_error *err)
+{
+	const gradcomp_stage_options *o = s->run->options;
+	int own = -1;
+	gradcomp_status status = cache_open_area(s->run, true, &own, err);
+	if (!status && (status = cache_lease(own, s->key, o->hold_pid, o->holder, err)))
+		close(own);
+	if (status)
+		return status;
+	stage_run_notice(s->run, "the shared copy is not used: %s", *damage ? damage : "it is gone");
+	close(s->area);
+	s->area = own;
+	s->shared = s->verified = false;
+	s->stale[0] = 0;
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock, gradcomp_error *err)
 {
 	char damage[508];
@@ -45,6 +63,13 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 				cache_lock_release(s->area, s->key, *lock);
 			*lock = -1;
 			return GRADCOMP_OK;
+		}
+		if (s->shared) {
+			gradcomp_status status = leave_shared(s, damage, err);
+			if (status)
+				return status;
+			again = -1;
+			continue;
 		}
 		if (again)
 			break;
@@ -136,9 +161,8 @@ gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 	int n = s->group->peers.nnodes, lock = -1, watch = -2;
 	struct tally t = {.all = malloc((size_t)n), .holders = malloc((size_t)n / 8 + 1)};
 	bool done = false;
-	gradcomp_status status = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area)
-	                                 ? GRADCOMP_OK
-	                                 : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
+	s->shared = s->verified = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area);
+	gradcomp_status status = s->shared ? GRADCOMP_OK : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
 	if (!t.all || !t.holders)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
 	status = stage_group_agree(s->group, status, err);

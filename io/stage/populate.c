@@ -271,7 +271,7 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 	snprintf(name, sizeof name, "%s.tmp", s->key);
 	s->run->bytes_total = s->m.bytes;
 	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) ||
-	    (p->temp = openat(s->area, name, OPEN_DIR)) < 0)
+	    (p->temp = openat(s->area, name, OPEN_DIR)) < 0 || fchmod(p->temp, 0700) < 0)
 		return cache_write_failed(s->run, name, err);
 	resume_log_read(&s->m, p->temp);
 	if (!(status = ensure_space(s, err)))

@@ -18,6 +18,7 @@ typedef struct staging {
 	stage_manifest m; /* empty where there is neither a listing nor a copy */
 	source *from;     /* opened where it is needed */
 	int area;
+	bool shared; /* the area is that of all users, which this one cannot write to */
 	bool cached;
 	bool verified;   /* the copy, where that is asked for */
 	bool compared;   /* the copies were compared with the source, likewise */

@@ -4,6 +4,7 @@
 #include "bootstrap/bootstrap.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pmix.h>
@@ -83,7 +84,7 @@ static call *call_new(void)
 	if (!f)
 		return NULL;
 	pthread_mutex_init(&f->lock, NULL);
-	pthread_cond_init(&f->done_cond, NULL);
+	thread_condition(&f->done_cond);
 	return f;
 }
 
@@ -118,7 +119,7 @@ static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 	call_done(status, f);
 }
 
-/* True: it has ended, and is the caller's to free. */
+/* `until` on the clock that nobody sets. True: it has ended, and is the caller's to free. */
 static bool call_wait(call *f, const struct timespec *until)
 {
 	int waited = 0;
@@ -231,7 +232,7 @@ static gradcomp_status name_missing(client *c, double timeout, char **all, gradc
 	int missing = 0;
 	pmix_status_t rc;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += MISSING_SECONDS;
 	for (int r = 0; f && r < c->nranks; r++)
 		f[r] = ask_record(c, r, &rc);
@@ -260,7 +261,7 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	pmix_value_t value;
 	struct timespec until;
 	gradcomp_status st;
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)timeout + 1;
 	PMIX_VALUE_CONSTRUCT(&value);
 	value.type = PMIX_STRING;

@@ -16,7 +16,8 @@ typedef struct config_entry {
 	char *text; /* as it was written */
 	char *origin;
 	char *lock; /* FILE:LINE of what forbids to change it, NULL: nothing */
-	bool from_file;
+	char **places; /* FILE:LINE of each line that gave it; more than one of a list */
+	size_t nplaces;
 	gradcomp_value value;
 } config_entry;
 
@@ -60,6 +61,26 @@ fail:
 	return status;
 }
 
+static void config_places_clear(config_entry *e)
+{
+	while (e->nplaces)
+		free(e->places[--e->nplaces]);
+	free(e->places);
+	e->places = NULL;
+}
+
+static gradcomp_status config_places_add(config_entry *e, const char *origin, gradcomp_error *err)
+{
+	char **more = realloc(e->places, (e->nplaces + 1) * sizeof *more);
+
+	if (more)
+		e->places = more;
+	if (!more || !(more[e->nplaces] = strdup(origin)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+	e->nplaces++;
+	return GRADCOMP_OK;
+}
+
 /* Of what nothing has locked. */
 static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
@@ -70,7 +91,7 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 
 		if (c->entries[i].lock)
 			continue;
-		c->entries[i].from_file = false;
+		config_places_clear(&c->entries[i]);
 		def = install_path(settings_table[i].row.def);
 
 		status = def ? config_set(c, (int)i, def, "default", err)
@@ -89,9 +110,12 @@ static gradcomp_status config_from_file(void *ctx, int index, const char *value,
 	char *all = NULL, *origins = NULL;
 	gradcomp_status status;
 
-	if (!settings_table[index].separator || !e->from_file || e->lock) {
+	if (e->lock)
+		return config_set(c, index, value, origin, err);
+	if (!settings_table[index].separator || !e->nplaces) {
+		config_places_clear(e);
 		status = config_set(c, index, value, origin, err);
-	} else if (asprintf(&all, "%s%c%s", e->text, settings_table[index].separator, value) < 0 ||
+	} else if (asprintf(&all, "%s%.*s%s", e->text, *e->text && *value, &settings_table[index].separator, value) < 0 ||
 	           asprintf(&origins, "%s, %s", e->origin, origin) < 0) {
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	} else {
@@ -99,9 +123,7 @@ static gradcomp_status config_from_file(void *ctx, int index, const char *value,
 	}
 	free(all);
 	free(origins);
-	if (!status)
-		e->from_file = true;
-	return status;
+	return status ? status : config_places_add(e, origin, err);
 }
 
 /* What a file has fixed or locked stays from now on as it is. */
@@ -113,7 +135,7 @@ static gradcomp_status config_lock(config *c, gradcomp_error *err)
 		config_entry *e = &c->entries[i];
 		bool listed = settings_locked(lock->text, settings_table[i].row.name);
 
-		if (e->lock || !(listed || (settings_table[i].fixed && e->from_file)))
+		if (e->lock || !(listed || (settings_table[i].fixed && e->nplaces)))
 			continue;
 		e->lock = strdup(listed ? lock->origin : e->origin);
 		if (!e->lock)
@@ -324,6 +346,7 @@ void config_free(config *c)
 		free(c->entries[i].text);
 		free(c->entries[i].origin);
 		free(c->entries[i].lock);
+		config_places_clear(&c->entries[i]);
 	}
 	free(c);
 }
@@ -346,6 +369,13 @@ double config_float(const config *c, const char *name)
 const char *config_origin(const config *c, const char *name)
 {
 	return config_entry_of(c, name)->origin;
+}
+
+const char *config_place(const config *c, const char *name, size_t i)
+{
+	const config_entry *e = config_entry_of(c, name);
+
+	return i < e->nplaces ? e->places[i] : NULL;
 }
 
 int config_is_default(const config *c, const char *name)

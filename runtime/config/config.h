@@ -48,6 +48,8 @@ int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOO
 double config_float(const config *c, const char *name);
 /* Where the value came from, as gradcomp_setting_each() gives it. */
 const char *config_origin(const config *c, const char *name);
+/* "FILE:LINE" of the lines that gave a setting which only files may give: of a list there can be several. NULL after the last. */
+const char *config_place(const config *c, const char *name, size_t i);
 /* Whether nobody has given one. */
 int config_is_default(const config *c, const char *name);
 /* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */

@@ -108,6 +108,11 @@ is "... is the same" "$(list "$tmp/stage")" "$(cat "$tmp/first")"
 check "uninstall" make uninstall DESTDIR="$tmp/stage"
 is "... leaves nothing" "$(find "$tmp/stage" -mindepth 1)" ""
 
+check "install below a folder with a blank in its name" make install DESTDIR="$tmp/st age"
+is "... is the same" "$(list "$tmp/st age")" "$(cat "$tmp/first")"
+check "uninstall there" make uninstall DESTDIR="$tmp/st age"
+is "... leaves nothing" "$(find "$tmp/st age" -mindepth 1)" ""
+
 # Users can read everything, and nobody else can write it, whatever the umask.
 install_under () (umask "$1" && make install DESTDIR="$tmp/stage")
 for mask in 077 002 027; do

@@ -116,6 +116,9 @@ if [ -e "$units" ]; then
 	is 'the jobs of the node are spared' "$(PATH=$tmp/slurm:$PATH sh -c "$command" | tr '\n' ' ')" 'ran cache gc --all-users --live-jobs 7 9 '
 	printf '#!/bin/sh\nexit 1\n' > "$tmp/slurm/squeue"
 	is 'without an answer of Slurm nothing is removed' "$(PATH=$tmp/slurm:$PATH sh -c "$command")" ''
+	printf '#!/bin/sh\n' > "$tmp/slurm/squeue"
+	install -m 755 "$tmp/slurm/squeue" "$tmp/slurm/hostname"
+	is 'nor on a node that has no name: squeue -w "" prints nothing and is content' "$(PATH=$tmp/slurm:$PATH sh -c "$command" 2> /dev/null)" ''
 fi
 
 if command -v zsh > /dev/null; then

@@ -28,8 +28,22 @@ go_on () {
 	check "$1: the job fails" test $? -gt 0
 }
 
+# As to a rank whose clock is set back by an hour while it waits.
+cc -shared -fPIC -x c -o set-back.so - <<-END
+	#include <sys/syscall.h>
+	#include <time.h>
+	#include <unistd.h>
+	int clock_gettime(clockid_t id, struct timespec *t)
+	{
+		int failed = (int)syscall(SYS_clock_gettime, id, t);
+		t->tv_sec += id == CLOCK_REALTIME ? 3600 : 0;
+		return failed;
+	}
+END
+
 timeout=$(scaled 4)
-begin "$stop" "$timeout"
+# shellcheck disable=SC2016
+begin "$stop; "'[ $SLURM_PROCID != 1 ] || export LD_PRELOAD='"$tmp/set-back.so" "$timeout"
 all_say $((timeout + 20)) 3 'a rank that is stopped before it joins is named with its host' \
 	"^rank . join: pmix: rank 3 on n4 did not join within $timeout s"
 go_on 'stopped'

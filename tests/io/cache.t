@@ -136,6 +136,11 @@ is 'the lease of a job that is gone goes, that of one that lives stays' "$status
 like 'which is the right one' "$out" 'removed lease of job 13'
 cache gc --live-jobs ''
 like 'without a job none stays' "$out" 'removed lease of job 12'
+# shellcheck disable=SC2016 # expanded by that shell
+later=$(sh -c 'sleep 0.2; "$1" cache lease --job 16 "$2" >/dev/null && exec "$1" cache gc --live-jobs ""' - "$GRADCOMP_BUILD/bin/gradcomp" "$tmp/one")
+is 'what a job has leased since the list was asked for stays' "$later" ''
+cache gc --live-jobs ''
+like 'until the next list' "$out" 'removed lease of job 16'
 cache gc --json
 is 'in JSON' "$(member 'j["removed"], j["error"]')" '([], None)'
 
@@ -261,4 +266,15 @@ user "$gradcomp" stage "$tmp/one" >"$tmp/out" 2>"$tmp/log"
 like 'users get it' "$(cat "$tmp/out")" "$tmp/cache/shared/"
 cache clear --shared
 is 'and root clears it as that account' "$status $(ls -A "$tmp/cache/shared")" '0 '
+# An account may read a source as a member of a group, here with a list of groups of this test's own.
+{ cat /etc/group; echo 'datasets:x:61300:nobody'; } >"$tmp/group"
+chgrp 61300 "$tmp/one" && chmod 750 "$tmp/one"
+# shellcheck disable=SC2016 # expanded by that shell
+in_group () { unshare --mount --propagation=private sh -c 'mount --bind "$1" /etc/group && shift && exec "$@"' - "$tmp/group" "$@"; }
+if in_group true 2>/dev/null; then
+	check 'what only a group can read' in_group "$gradcomp" stage --shared "$tmp/one"
+	cache clear --shared
+else
+	skip 'what only a group can read' 'no mount namespaces'
+fi
 done_testing

@@ -81,7 +81,7 @@ static int group_stage(int P)
 }
 
 /* The first failure, or 0; its text is in `why`. */
-static gradcomp_status group_failed(int P)
+__attribute__((unused)) static gradcomp_status group_failed(int P)
 {
 	for (int r = 0; r < P; r++)
 		if (group_out[r].status) {
@@ -92,7 +92,7 @@ static gradcomp_status group_failed(int P)
 }
 
 /* Whether each node has all of src, with modes and times. */
-static int group_whole(int P)
+__attribute__((unused)) static int group_whole(int P)
 {
 	static const char script[] =
 		"list () { (cd \"$1\" && find . \\( -type d -printf '%p %m\\n' -o -type l -printf '%p %l\\n' -o -printf '%p %y %m %s %T@\\n' \\) | sort); }\n"
@@ -113,7 +113,7 @@ static void group_clear(void)
 	     "caches");
 }
 
-static uint64_t group_sum(int P, size_t field)
+__attribute__((unused)) static uint64_t group_sum(int P, size_t field)
 {
 	uint64_t sum = 0;
 	for (int r = 0; r < P; r++)
@@ -122,7 +122,7 @@ static uint64_t group_sum(int P, size_t field)
 }
 #define GROUP_SUM(P, field) group_sum(P, offsetof(gradcomp_stage_result, field))
 
-static void put_random(const char *path, size_t n)
+__attribute__((unused)) static void put_random(const char *path, size_t n)
 {
 	static unsigned char block[1 << 16];
 	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);

@@ -52,7 +52,7 @@ static void forget_users(void)
 static void declare(const char *user)
 {
 	char text[400];
-	snprintf(text, sizeof text, "[stage]\nshared = /nothing,%s/\nshared_user = %s\n", from, user);
+	snprintf(text, sizeof text, "[stage]\nshared = /nothing\nshared = %s/\nshared_user = %s\n", from, user);
 	put("conf", text);
 	must(chmod("conf", 0644), "conf");
 }
@@ -66,6 +66,12 @@ static void staging(void)
 	like(got.path, "/cache/shared/", "it is there");
 	struct stat st = copied_stat("d/b");
 	is_int(st.st_mode & 07777, 0644, "a file that only its owner could read can be read by all");
+	st = copied_stat("a");
+	is_int(st.st_mode & 07777, 0755, "one that all could write is its owner's to write");
+	st = copied_stat("d");
+	is_int(st.st_mode & 07777, 0755, "and so is a directory");
+	st = copied_stat("");
+	is_int(st.st_mode & 07777, 0755, "the topmost one too");
 	is_int(what_user_gets(USER, 0), 's', "now a user gets it");
 	is_int(what_user_gets(OTHER, 0), 's', "and another");
 	is_int(what_user_gets(0, 0), 's', "and root himself");
@@ -182,8 +188,11 @@ static void hostile(void)
 	is_int(what_user_gets(OTHER, 0), 's', "another gets the copy");
 	ok(clock_now() - begin < 5 * pace(), "without waiting");
 	end_process(pid);
+	is_int(gradcomp_cache_lease_job(&shared, got.key, 12, NULL, &why), 0, "a job has a lease");
 	pid = hold_locks(USER, F_RDLCK, &written);
 	ok(!written, "with the other kind of lock");
+	is_int(gradcomp_cache_gc(&shared, 12, NULL, NULL, &why), 0, "the job's epilog");
+	is_int(system("test -z \"$(ls cache/shared/*.lease/job-12 2>/dev/null)\""), 0, "removes it in spite of the lock: nothing else would");
 	is_int(what_user_gets(OTHER, 0), 's', "he does neither");
 	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "it keeps the copy as a lease would");
 	end_process(pid);
@@ -229,6 +238,7 @@ static void poisoned(void)
 		{"mv cache/shared away && ln -s ../away cache/shared", "rm cache/shared && mv away cache/shared"},
 		{"chown 61235 conf", "chown 0 conf"},
 	};
+	char conf[200];
 	for (size_t i = 0; i < sizeof how / sizeof how[0]; i++) {
 		must(system(how[i][0]) ? -1 : 0, how[i][0]);
 		int gets = what_user_gets(USER, 0);
@@ -241,6 +251,14 @@ static void poisoned(void)
 	is_int(what_user_gets(USER, 0), 'o', "a damaged one is not");
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "until it is staged again");
 	is_int(what_user_gets(USER, 0), 's', "then it is used");
+	snprintf(conf, sizeof conf, "%s", getenv("GRADCOMP_CONF"));
+	setenv("GRADCOMP_CONF", "conf", 1);
+	is_int(what_user_gets(USER, 0), 's', "a file by its relative name");
+	must(chown("conf", USER, USER), "chown");
+	is_int(what_user_gets(USER, 0), 'o', "counts no more than by its whole one");
+	must(chown("conf", 0, 0), "chown");
+	setenv("GRADCOMP_CONF", conf, 1);
+	forget_users();
 	setenv("GRADCOMP_STAGE_SHARED", "/", 1);
 	is_int(stage_as(0, 0), GRADCOMP_ERR_INVALID, "nobody declares anything shared in his environment");
 	unsetenv("GRADCOMP_STAGE_SHARED");
@@ -260,7 +278,7 @@ int main(void)
 	must(chmod(bench_dir, 0755), "chmod");
 	must(chmod("cache", 01777), "chmod");
 	must(system("mkdir -p src/d src2/d && echo one >src/a && echo two >src/d/b && cp -r src/. src2 && "
-	            "chmod 600 src/d/b")
+	            "chmod 600 src/d/b && chmod 777 src/a src/d && chmod 2775 src")
 	             ? -1
 	             : 0,
 	     "source");

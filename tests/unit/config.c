@@ -129,7 +129,8 @@ static void lists(void)
 	like(loaded("[stage]\nshared = /a\nshared = b\n", "stage.shared"), ":3: stage.shared: 'b' is neither",
 	     "the line that is wrong");
 	like(loaded("[gradcomp]\nlock = stage.workers\nlock = stage.max_bytes\nlock =\n", "gradcomp.lock"),
-	     "stage.workers,stage.max_bytes, (", "locks");
+	     "stage.workers,stage.max_bytes (", "locks, and a line that names none");
+	like(loaded("[stage]\nshared =\nshared = /a\n", "stage.shared"), "/a (", "the first line names none");
 }
 
 static void bad_files(void)

@@ -1,12 +1,13 @@
 /* The child that an epilog runs as a user, and other processes of that user: they cannot keep
- * root busy, put words into the child's mouth, or outlast it. */
+ * root busy, put words into the child's mouth, or outlast it. Nor do files that are not root's. */
 #include "tests/support/tap.h"
 
 #ifdef HAVE_SLURM
 
+#include "spank/arguments.c"
 #include "spank/exec_helper.c"
+#include "spank/prolog.c"
 
-#include <dirent.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -194,6 +195,88 @@ static void limits(void)
 	like(why, "killed by signal", "is ended by the kernel");
 }
 
+/* Slurm's, which is not linked here. */
+spank_err_t spank_get_item(spank_t sp, spank_item_t item, ...)
+{
+	(void)sp, (void)item;
+	return ESPANK_ERROR;
+}
+
+void slurm_spank_log(const char *fmt, ...)
+{
+	(void)fmt;
+}
+
+void slurm_error(const char *fmt, ...)
+{
+	(void)fmt;
+}
+
+static void file(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		exit(2);
+}
+
+/* What epilogs find in the directory of records. */
+static void records_of(void)
+{
+	arguments args = {.records = "/tmp/hostile-XXXXXX"};
+	char text[64] = "", path[PATH_MAX + 16];
+
+	if (!mkdtemp(args.records))
+		exit(2);
+	record(&args, "7.shared", "somebody");
+	record(&args, "7.shared", "bob");
+	ok(take_record(&args, "7.shared", text, sizeof text), "a record");
+	is_str(text, "bob", "says what was written last, under a number that a job had before");
+	ok(!take_record(&args, "7.shared", text, sizeof text), "it is taken once");
+	snprintf(path, sizeof path, "%s/8.shared", args.records);
+	file(path, "root");
+	if (chown(args.records, SOMEBODY, SOMEBODY))
+		exit(2);
+	ok(!take_record(&args, "8.shared", text, sizeof text), "in a directory of somebody else's there are none");
+	ok(!access(path, F_OK), "and nothing is removed there");
+	if (unlink(path) || mkfifo(path, 0666))
+		exit(2);
+	ok(!take_record(&args, "8.shared", text, sizeof text), "nor is a FIFO waited for");
+	unlink(path);
+	rmdir(args.records);
+}
+
+/* Whether a prolog has to start the command. */
+static void drop_ins(void)
+{
+	char dir[] = "/tmp/hostile-XXXXXX", conf[60], folder[60], name[80];
+
+	if (!mkdtemp(dir))
+		exit(2);
+	snprintf(conf, sizeof conf, "%s/gradcomp.conf", dir);
+	snprintf(folder, sizeof folder, "%s/conf.d", dir);
+	ok(!may_stage(conf, folder), "no file: nothing is staged");
+	file(conf, "[stage]\n#prolog = yes\n");
+	if (mkdir(folder, 0755))
+		exit(2);
+	snprintf(name, sizeof name, "%s/a.conf", folder);
+	if (mkfifo(name, 0666))
+		exit(2);
+	ok(!may_stage(conf, folder), "a comment, and a FIFO that is not waited for: neither");
+	snprintf(name, sizeof name, "%s/b.txt", folder);
+	file(name, "[stage]\nprolog = yes\n");
+	ok(!may_stage(conf, folder), "what has another suffix does not count");
+	snprintf(name, sizeof name, "%s/b.conf", folder);
+	file(name, "[stage]\nprolog = yes\n");
+	ok(may_stage(conf, folder), "a file beside gradcomp.conf says prolog");
+	ok(!may_stage(conf, NULL), "beside another file than the site's nothing counts");
+	file(conf, "[stage]\nprolog = yes\n");
+	ok(may_stage(conf, NULL), "the file itself says prolog");
+	snprintf(name, sizeof name, "rm -r %s", dir);
+	if (system(name))
+		exit(2);
+}
+
 int main(void)
 {
 	if (getuid() != 0) {
@@ -201,6 +284,8 @@ int main(void)
 		return 0;
 	}
 	alarm((unsigned)(60 * pace()) + 60); /* what it tests did not end once */
+	records_of();
+	drop_ins();
 	limits();
 	session();
 	race();
