@@ -107,7 +107,8 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d",
 		                 name, plan->nrounds, GRADCOMP_MAX_ROUNDS);
 	if (plan->scratch_bytes > NUMEL_MAX)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %llu bytes of scratch for %llu numbers", name,
+		return error_set(err, GRADCOMP_ERR_INTERNAL,
+		                 "compressor '%s' planned %llu bytes of scratch for %llu numbers", name,
 		                 (unsigned long long)plan->scratch_bytes, (unsigned long long)numel);
 	for (uint32_t k = 0; k < plan->nrounds; k++) {
 		const gradcomp_round *rd = &plan->rounds[k];
@@ -122,11 +123,13 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 			                 "the whole bucket",
 			                 name);
 		if (rd->flags & ~ROUND_FLAGS)
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned flags 0x%x, which has others than 0x%x",
-			                 name, rd->flags, ROUND_FLAGS);
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned flags 0x%x, which has others than 0x%x", name, rd->flags,
+			                 ROUND_FLAGS);
 		if (rd->pattern == GRADCOMP_SUMMED && !can_be_summed(rd->dtype, rd->flags & GRADCOMP_ROUND_MEAN))
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned the %s of elements of type %d, which have none",
-			                 name, rd->flags & GRADCOMP_ROUND_MEAN ? "mean" : "sum", (int)rd->dtype);
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned the %s of elements of type %d, which have none", name,
+			                 rd->flags & GRADCOMP_ROUND_MEAN ? "mean" : "sum", (int)rd->dtype);
 		if (rd->count > NUMEL_MAX || rd->bound > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned a payload of more than 2^48", name);

@@ -278,6 +278,8 @@ int main(void)
 	breaks("summer:fault=typeless", GRADCOMP_ERR_INTERNAL, "'summer' planned the mean of elements of type 99", settings);
 	breaks("merger:fault=mute", GRADCOMP_ERR_IO,
 	       "compressor 'merger': encode() failed in round 0 of step 0, for the bucket of 'w2', and gave no reason", settings);
+	breaks("merger:fault=cheers", GRADCOMP_ERR_INTERNAL,
+	       "compressor 'merger': encode() returned 1 in round 0 of step 0, for the bucket of 'w2': 0 or a negative", settings);
 	/* The others fail with what they are told. */
 	breaks("merger:fault=stillborn", 0, "compressor 'merger': create() failed and gave no reason", settings);
 	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);
