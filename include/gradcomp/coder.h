@@ -16,7 +16,7 @@
  *     }
  *
  * Which compressors: those that give a code (pattern CODED) and keep no state: block (8, 4 or 2 bits
- * a number), zfp, lossless. none sends the numbers as they are, in their own type; sums of 16-bit
+ * a number), fp8, natural, zfp, lossless. none sends the numbers as they are, in their own type; sums of 16-bit
  * numbers are then rounded to it at every hop. Others work on matrices or select numbers (powersgd,
  * topk and so on), which a flat shard does not allow: GRADCOMP_ERR_UNSUPPORTED, with what to take
  * instead.
@@ -38,7 +38,8 @@
  *
  * Error. x is what was given, D a code and its decoding, |D(x) - x| <= b for a block of numbers
  * of magnitude up to m; block: b = m / (2^bits - 2) with rounding to nearest, twice that when
- * stochastic; zfp: see doc/compressors.md; lossless and none: 0. An all-gather codes each
+ * stochastic; fp8 and natural: a share of the number itself, see doc/coder.md; zfp: see
+ * doc/compressors.md; lossless and none: 0. An all-gather codes each
  * number once: an error up to b. A reduce-scatter over a ring codes partial sums P - 1 times, over
  * `direct` each rank's part once: errors of P - 1 codes add up. Rounding in F32, and in a
  * 16-bit type at the end, is beside that.
@@ -149,7 +150,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder,
                                                           gradcomp_error *err);
 
 /* The same, but they return at once. Buffers are the coder's until the request has been waited
- * for. *out: to be waited for once. On failure *out is NULL and nothing was started. */
+ * for. *request: to be waited for once. On failure it is NULL and nothing was started. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out,
                                                                     const uint64_t *counts, gradcomp_dtype dtype,
                                                                     double scale, uint32_t slot,

@@ -13,7 +13,8 @@
  * Thread rule. An instance belongs to one channel of one group; the host runs
  * one function of it at a time, on a thread that may sleep. All ranks of the
  * group call the same functions in the same order with matching arguments.
- * Nothing but the wait functions of the links blocks.
+ * Nothing but the wait functions of the links blocks. A primitive may allocate; what a call needs
+ * every time is better kept from one call to the next.
  *
  * Agreement. Every primitive that leaves a result on all ranks leaves the same
  * bits on all ranks, and the same from run to run; a plugin that chooses its way by
@@ -38,7 +39,8 @@ typedef struct gradcomp_request {
 
 /* The links of one channel of a group. Transfers between two ranks match in
  * the order they were posted, and must have equal lengths on both sides: a
- * difference fails with GRADCOMP_ERR_MISMATCH on the receiver. Posting never
+ * difference fails with GRADCOMP_ERR_MISMATCH on the receiver. A rank is no peer of itself:
+ * GRADCOMP_ERR_INVALID. Posting never
  * blocks and moves what it can; progress of all posted transfers is made inside
  * wait. A posted buffer is the link's until its request has been waited for.
  * After a failure every further call on the links fails with the same error:
@@ -56,7 +58,7 @@ typedef struct gradcomp_links {
 	                        gradcomp_error *err);
 	/* Returns when the transfer is complete. Waiting again is fine. */
 	gradcomp_status (*wait)(void *ctx, gradcomp_request *req, gradcomp_error *err);
-	/* *done = 1 when complete. Makes progress, never sleeps. */
+	/* *done = 1 when complete: as good as waited for. Makes progress, never sleeps. */
 	gradcomp_status (*test)(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
 
 	/* The piece size at which a pipeline over these links runs best, in bytes. */
@@ -94,7 +96,7 @@ typedef struct gradcomp_merger {
 	                         gradcomp_payload *out, gradcomp_error *err);
 } gradcomp_merger;
 
-/* A CODED sum by a collective with a error memory of its own, server_error: what is lost
+/* A CODED sum by a collective with an error memory of its own, server_error: what is lost
  * where the complete sum is coded waits there for the next step, instead of going
  * into the error memory of the rank that coded it. With m that memory before, m'
  * after, in units of the sum:

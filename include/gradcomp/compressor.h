@@ -45,8 +45,9 @@
  * encode(b0, 0) may come encode(b1, 0) before decode(b0, 0), but decode(b, r)
  * comes before encode(b, r+1). What an encode leaves for its decode goes into
  * `scratch`, which lives from the first encode to the last decode of the bucket
- * in a step. No function blocks, allocates (but for create), sleeps, forks,
- * changes signal handlers or writes to stdout.
+ * in a step. What a function is given is good until it returns, but for host and
+ * layout, which outlive the instance. No function blocks, allocates (but for create),
+ * sleeps, forks, changes signal handlers or writes to stdout.
  */
 #ifndef GRADCOMP_COMPRESSOR_H
 #define GRADCOMP_COMPRESSOR_H
@@ -128,7 +129,7 @@ typedef struct gradcomp_bucket {
 /* One exchange of a bucket's plan. */
 typedef struct gradcomp_round {
 	gradcomp_pattern pattern;
-	gradcomp_dtype dtype; /* SUMMED: of the payload's elements */
+	gradcomp_dtype dtype; /* SUMMED: of the payload's elements; no F8 type */
 	uint32_t flags;       /* GRADCOMP_ROUND_* */
 	uint32_t reserved0;
 	uint64_t count; /* SUMMED: elements, equal on all ranks. CODED: floats */
@@ -136,7 +137,7 @@ typedef struct gradcomp_round {
 	uint64_t reserved[2];
 } gradcomp_round;
 
-/* SUMMED: the host delivers the mean instead of the sum (the division is done
+/* SUMMED, of floats: the host delivers the mean instead of the sum (the division is done
  * once, in the exchange). */
 #define GRADCOMP_ROUND_MEAN (1u << 0)
 /* SUMMED in F32: the payload is `flat` itself, reduced in place; encode() is
@@ -199,7 +200,8 @@ typedef struct gradcomp_work {
 	const int *hold;
 } gradcomp_work;
 
-/* Ranges an auto-tuner or a planner may assume; see cost(). */
+/* What a planner and the auto-tuner reckon with; see cost(). The host zeroes it and sets struct_size
+ * first. */
 typedef struct gradcomp_cost {
 	uint32_t struct_size;
 	uint32_t rounds;

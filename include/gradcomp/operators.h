@@ -148,7 +148,9 @@ typedef struct gradcomp_operators {
 	void (*scale)(void *queue, float *x, float a, size_t n);
 	/* acc[i] = acc[i] OP in[i], rounded once per element to `dtype`. REPLICATED.
 	 * Returns GRADCOMP_ERR_UNSUPPORTED for a pair without meaning (BOR on
-	 * floats). MAX and MIN pass a NaN on. Sums of integers wrap around. */
+	 * floats). MAX and MIN pass a NaN on, acc's if both are; of 0 and -0
+	 * they leave acc's. So the order counts where two ranks reduce the same pair: let acc be the
+	 * lower rank's on both. Sums of integers wrap around. */
 	gradcomp_status (*reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype,
 	                          gradcomp_op op);
 	/* x[i] = x[i] * a in `dtype` (floating types only; others: UNSUPPORTED).
@@ -417,7 +419,8 @@ typedef struct gradcomp_operators {
 	 * n + ceil(n / 8) bytes. */
 	void (*power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
 	                   uint64_t first);
-	/* y = v; y += v. An exponent of 255 is an Inf. No bits are wrong: *fault stays as it is. */
+	/* y = v; y += v. An exponent of 255 is an Inf. No bits are wrong: `fault` is not used, and may be
+	 * NULL. */
 	void (*power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 	void (*power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 	/* F8E4M3 or F8E5M2: a scale for every `block` numbers (a multiple of 32), then n codes. A

@@ -189,12 +189,11 @@ static void add_momentum(const dion *p, const gradcomp_work *work)
 	}
 }
 
-/* M := momentum x, of tensors that were averaged uncompressed. */
+/* M := momentum x, of tensors that were averaged uncompressed: x is packed. */
 static void keep_momentum(const dion *p, const gradcomp_work *work, float *packed)
 {
 	uint64_t count = sdk_lowrank_sizes(&p->l, work->bucket).uncompressed;
 	gradcomp_work momentum = beside(p, work, 1);
-	sdk_lowrank_pack(&p->l, work, packed);
 	work->operators->scale(work->queue, packed, p->momentum, count);
 	sdk_lowrank_unpack(&p->l, &momentum, packed);
 }
@@ -209,9 +208,12 @@ static void keep_all(const dion *p, const gradcomp_work *work)
 static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
 {
 	sdk_lowrank *l = &p->l;
-	uint64_t count = sdk_lowrank_sizes(l, work->bucket).Q;
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
+	uint64_t count = size.Q;
 	parts s = parts_of(p, work);
-	if (sdk_lowrank_overflown(l, work, mean, count))
+	sdk_lowrank_pack(l, work, s.uncompressed);
+	if (sdk_lowrank_overflown(l, work, mean, count) ||
+	    sdk_lowrank_overflown(l, work, s.uncompressed, size.uncompressed))
 		return;
 	gradcomp_work with_rest = beside(p, work, 0);
 	work->operators->copy(work->queue, s.Q, mean, count * sizeof *s.Q);
@@ -235,7 +237,8 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
 	(void)n;
 	if (sdk_lowrank_is_passthrough(l, work->bucket, work->step)) {
 		add_momentum(p, work);
-		keep_all(p, work);
+		if (!sdk_lowrank_overflown(l, work, work->flat, work->bucket->numel))
+			keep_all(p, work);
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st =

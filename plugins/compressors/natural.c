@@ -30,7 +30,6 @@ typedef struct natural {
 	/* Where runs are coded: see code_on(). */
 	const gradcomp_operators *op;
 	void *queue;
-	int *fault;
 } natural;
 
 static gradcomp_status natural_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -72,10 +71,9 @@ static gradcomp_status natural_code(void *instance, const float *in, uint64_t n,
 static gradcomp_status decode(const natural *p, const void *in, uint64_t bytes, float *out, uint64_t n, int add,
                               gradcomp_error *err)
 {
-	int none = 0, *fault = p->fault ? p->fault : &none; /* all bits are right */
 	gradcomp_status st = sdk_coded_length(&p->c, bytes, n + (n + 7) / 8, n, err);
 	if (!st)
-		(add ? p->op->power_add : p->op->power_read)(p->queue, out, in, n, fault);
+		(add ? p->op->power_add : p->op->power_read)(p->queue, out, in, n, NULL); /* all bits are right */
 	return st;
 }
 
@@ -95,10 +93,9 @@ static gradcomp_status natural_code_on(void *instance, const gradcomp_operators 
                                        gradcomp_error *err)
 {
 	natural *p = instance;
-	(void)err;
+	(void)fault, (void)err;
 	p->op = operators;
 	p->queue = queue;
-	p->fault = fault;
 	return GRADCOMP_OK;
 }
 

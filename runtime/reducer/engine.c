@@ -14,6 +14,10 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 	gradcomp_status st = eng->compressor->create(host, values, &eng->layout, &eng->instance, &own);
 	if (!st)
 		return GRADCOMP_OK;
+	if (st > 0)
+		return error_set(err, GRADCOMP_ERR_INTERNAL,
+		                 "compressor '%s': create() returned %d: 0 or a negative status is right",
+		                 eng->compressor->info.name, (int)st);
 	return *own.text ? error_set(err, st, "%s", own.text)
 	                 : error_set(err, st, "compressor '%s': create() failed and gave no reason (%s)",
 	                             eng->compressor->info.name, gradcomp_strerror(st));

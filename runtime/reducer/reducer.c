@@ -155,7 +155,7 @@ static report_tensor *report_tensors(reducer *r)
 		                                                : &r->eng.norms[n - 1 - i];
 		t[i] = (report_tensor){.name = strdup(from->name),
 		                       .numel = from->numel,
-		                       .choice = strdup(choice),
+		                       .choice = strdup(choice ? choice : ""),
 		                       .error = norm->steps ? norm->shares / (double)norm->steps : -1};
 	}
 	return t;

@@ -270,7 +270,7 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* What a plugin that gives no reason has failed in. */
+/* What a plugin has failed in that gives no reason, or a status above 0, which peers would not take for one. */
 static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st, gradcomp_error *err)
 {
 	int exchanges = task_exchanges(t->kind);
@@ -278,16 +278,21 @@ static gradcomp_status wordless(const engine *eng, const bucket *b, const task *
 	                    : t->kind == TASK_BEGIN    ? "plan()"
 	                    : t->kind == TASK_ENCODE   ? "encode()"
 	                                               : "decode()";
+	const char *kind = exchanges ? "collective" : "compressor";
+	const char *name = exchanges ? eng->coll_ctx.collective->info.name : eng->compressor->info.name;
+	const char *tensor = eng->layout.tensors[b->pub.first].name;
+	if (st > 0)
+		return error_set(err, GRADCOMP_ERR_INTERNAL,
+		                 "%s '%s': %s returned %d in round %u of step %llu, for the bucket of '%s': 0 or a negative status is right",
+		                 kind, name, calls, (int)st, t->round, (unsigned long long)eng->step, tensor);
 	return error_set(err, st, "%s '%s': %s failed in round %u of step %llu, for the bucket of '%s', and gave no reason (%s)",
-	                 exchanges ? "collective" : "compressor",
-	                 exchanges ? eng->coll_ctx.collective->info.name : eng->compressor->info.name, calls, t->round,
-	                 (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name, gradcomp_strerror(st));
+	                 kind, name, calls, t->round, (unsigned long long)eng->step, tensor, gradcomp_strerror(st));
 }
 
 gradcomp_status task_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	gradcomp_status st = eng->gpu ? gpu_task(eng, b, t, err) : task_host(eng, b, t, err);
-	return st && !*err->text ? wordless(eng, b, t, st, err) : st;
+	return st > 0 || (st && !*err->text) ? wordless(eng, b, t, st, err) : st;
 }
 
 gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error *err)

@@ -79,6 +79,26 @@ uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves)
 	}
 }
 
+#define ROUND_FLAGS (GRADCOMP_ROUND_MEAN | GRADCOMP_ROUND_IN_PLACE | GRADCOMP_ROUND_FIXED)
+
+/* F8 types are for storage alone; integers are not divided. */
+static int can_be_summed(gradcomp_dtype dtype, int mean)
+{
+	switch (dtype) {
+	case GRADCOMP_F32:
+	case GRADCOMP_F16:
+	case GRADCOMP_BF16:
+	case GRADCOMP_F64:
+		return 1;
+	case GRADCOMP_I32:
+	case GRADCOMP_I64:
+	case GRADCOMP_U8:
+		return !mean;
+	default:
+		return 0;
+	}
+}
+
 gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
                                      const gradcomp_plan *plan, gradcomp_error *err)
 {
@@ -86,6 +106,10 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 	if (!plan->nrounds || plan->nrounds > GRADCOMP_MAX_ROUNDS)
 		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d",
 		                 name, plan->nrounds, GRADCOMP_MAX_ROUNDS);
+	if (plan->scratch_bytes > NUMEL_MAX)
+		return error_set(err, GRADCOMP_ERR_INTERNAL,
+		                 "compressor '%s' planned %llu bytes of scratch for %llu numbers", name,
+		                 (unsigned long long)plan->scratch_bytes, (unsigned long long)numel);
 	for (uint32_t k = 0; k < plan->nrounds; k++) {
 		const gradcomp_round *rd = &plan->rounds[k];
 		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
@@ -98,6 +122,14 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 			                 "compressor '%s' planned a coded round that is not the only one or not of "
 			                 "the whole bucket",
 			                 name);
+		if (rd->flags & ~ROUND_FLAGS)
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned flags 0x%x, which has others than 0x%x", name, rd->flags,
+			                 ROUND_FLAGS);
+		if (rd->pattern == GRADCOMP_SUMMED && !can_be_summed(rd->dtype, rd->flags & GRADCOMP_ROUND_MEAN))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned the %s of elements of type %d, which have none", name,
+			                 rd->flags & GRADCOMP_ROUND_MEAN ? "mean" : "sum", (int)rd->dtype);
 		if (rd->count > NUMEL_MAX || rd->bound > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned a payload of more than 2^48", name);

@@ -41,6 +41,10 @@ __attribute__((unused)) static gradcomp_status give(const star *s, int peer, con
 {
 	gradcomp_request req;
 	gradcomp_status st = s->links->send(s->links->ctx, peer, buf, bytes, &req, err);
+#ifdef FAULT_MOVES
+	gradcomp_request copy = req;
+	return st ? st : s->links->wait(s->links->ctx, &copy, err);
+#endif
 #ifndef FAULT_UNWAITED
 	st = st ? st : s->links->wait(s->links->ctx, &req, err);
 #endif

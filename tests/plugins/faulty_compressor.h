@@ -63,6 +63,9 @@ static gradcomp_status runs_create(const gradcomp_host *host, const gradcomp_val
 		runs_destroy(r);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "runs: no memory");
 	}
+#ifdef FAULT_KEEP
+	FAULT_KEEP(r, values);
+#endif
 	*instance = r;
 	return GRADCOMP_OK;
 }
@@ -196,6 +199,14 @@ static gradcomp_status runs_cost(void *instance, const gradcomp_bucket *bucket, 
 	return GRADCOMP_OK;
 }
 
+#ifdef FAULT_CHOICE
+static const char *runs_choice(void *instance, uint32_t tensor)
+{
+	(void)instance;
+	return tensor % 2 ? NULL : "runs";
+}
+#endif
+
 #ifndef FAULT_PARAMS
 #define FAULT_PARAMS NULL
 #define FAULT_NPARAMS 0
@@ -231,4 +242,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.save = runs_save,
 	.load = runs_load,
 	.cost = runs_cost,
+#ifdef FAULT_CHOICE
+	.choice = runs_choice,
+#endif
 };

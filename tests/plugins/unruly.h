@@ -6,10 +6,13 @@
 #include <string.h>
 
 enum { FAULT };
-enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE };
+enum {
+	SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE, GREEDY, FLAGGED, TYPELESS, CHEERS
+};
 
 static const char *const faults[] = {"none",      "cut",    "beyond", "broad", "mark", "other", "mute",
-                                     "stillborn", "poison", "noise",  "melt",  "lose", NULL};
+                                     "stillborn", "poison", "noise",  "melt",  "lose", "greedy", "flagged",
+                                     "typeless", "cheers", NULL};
 static const gradcomp_param params[] = {
 	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
 };
@@ -56,6 +59,12 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	                                            : pattern == GRADCOMP_GATHERED ? GRADCOMP_ROUND_FIXED
 	                                                                           : 0,
 	                                   .count = bucket->numel, .bound = 4 * bucket->numel};
+	if (u->fault == GREEDY)
+		plan->scratch_bytes = UINT64_MAX;
+	if (u->fault == FLAGGED)
+		plan->rounds[0].flags |= 1u << 9;
+	if (u->fault == TYPELESS)
+		plan->rounds[0].dtype = (gradcomp_dtype)99;
 	return GRADCOMP_OK;
 }
 
@@ -74,6 +83,8 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	(void)round, (void)err;
 	if (((const unruly *)instance)->fault == MUTE)
 		return GRADCOMP_ERR_IO;
+	if (((const unruly *)instance)->fault == CHEERS)
+		return (gradcomp_status)1;
 	memcpy(out->data, work->flat, 4 * work->bucket->numel);
 	if (work->bucket->numel)
 		memset(work->scratch, 0, 4 * work->bucket->numel);

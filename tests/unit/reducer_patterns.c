@@ -273,8 +273,13 @@ int main(void)
 	breaks("merger:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'merger' merged to 1 bytes where it planned", settings);
 	breaks("merger:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
 	breaks("merger:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
+	breaks("summer:fault=greedy", GRADCOMP_ERR_INTERNAL, "'summer' planned 18446744073709551615 bytes of scratch for", settings);
+	breaks("summer:fault=flagged", GRADCOMP_ERR_INTERNAL, "'summer' planned flags 0x201, which has others than 0x7", settings);
+	breaks("summer:fault=typeless", GRADCOMP_ERR_INTERNAL, "'summer' planned the mean of elements of type 99", settings);
 	breaks("merger:fault=mute", GRADCOMP_ERR_IO,
 	       "compressor 'merger': encode() failed in round 0 of step 0, for the bucket of 'w2', and gave no reason", settings);
+	breaks("merger:fault=cheers", GRADCOMP_ERR_INTERNAL,
+	       "compressor 'merger': encode() returned 1 in round 0 of step 0, for the bucket of 'w2': 0 or a negative", settings);
 	/* The others fail with what they are told. */
 	breaks("merger:fault=stillborn", 0, "compressor 'merger': create() failed and gave no reason", settings);
 	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);

@@ -106,7 +106,10 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	gradcomp_status st =
 		ranks_call(s, &(call){.which = CALL_ENCODE, .rank = w, .round = round, .work = &f->work, .out = &f->out});
 	bucket_run_lock(f, 0);
-	if (!st && (f->out.data != f->payload.data || f->out.bytes > capacity || (exact && f->out.bytes != capacity)))
+	if (!st && f->out.data != f->payload.data)
+		st = ranks_broke(s, RULE_BYTES,
+		                 "encode() of round %u has put another address into out->data, which is the host's", round);
+	if (!st && (f->out.bytes > capacity || (exact && f->out.bytes != capacity)))
 		st = ranks_broke(s, RULE_BYTES,
 		               "a payload of %llu bytes in round %u, %s%zu were planned",
 		               (unsigned long long)f->out.bytes, round, exact ? "" : "at most ", capacity);

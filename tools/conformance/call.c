@@ -29,7 +29,7 @@ const char *call_name(call_which which)
 {
 	static const char *const names[CALL_PRIMITIVE] = {
 		"no function", "create", "destroy", "plan", "encode", "decode", "merge", "code",
-		"code_decode", "code_decode_add", "save", "load", "cost", "code() beside code_decode", "predict"};
+		"code_decode", "code_decode_add", "save", "load", "cost", "code() beside code_decode", "predict", "choice"};
 
 	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
 }
@@ -136,6 +136,9 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	if (s->device)
 		guard_fence(0);
 	call_end();
+	if (e.st > 0)
+		e.st = ranks_broke(s, RULE_DESCRIPTOR, "%s() returns %d: 0 or a negative status is right",
+		                   call_name(c->which), (int)e.st);
 	if (e.st)
 		hooks_forget(noted);
 	if (shared)

@@ -24,6 +24,7 @@ typedef enum call_which {
 	CALL_COST,
 	CALL_CODES, /* code() beside a decoder */
 	CALL_PREDICT,
+	CALL_CHOICE,
 	CALL_PRIMITIVE /* the first of them, in the order of GRADCOMP_CAN_* */
 } call_which;
 enum { PRIMITIVES = 12 };

@@ -25,6 +25,8 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 		                 (unsigned long long)bound);
 	}
 	*wire = guard("a coded run", bound, 8);
+	if (s->stale)
+		memset(wire->data, s->stale, bound);
 	memcpy(in.data, x, n * sizeof(float));
 	guard_lock(&in, 1);
 	*bytes = 0;

@@ -52,6 +52,7 @@ typedef struct trial {
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	double scale;
+	bool forgets; /* what codes lose is not asked for: no residual, no memory */
 	int failures; /* that were reported: no more of the same */
 } trial;
 
@@ -261,7 +262,7 @@ static gradcomp_status dispatch(rank_call *c)
 	const trial *t = c->t;
 	const struct gradcomp_collective_v1 *p = t->c;
 	void *instance = t->instance[c->rank], *buf = c->buf.data;
-	float *residual = (float *)(void *)c->residual.data;
+	float *residual = t->forgets ? NULL : (float *)(void *)c->residual.data;
 	gradcomp_merger merger = {.struct_size = sizeof merger, .merge = add_payloads};
 	gradcomp_payload payload = {buf, c->buf.bytes, c->buf.bytes};
 	gradcomp_status st;
@@ -299,7 +300,7 @@ static gradcomp_status dispatch(rank_call *c)
 		                                        .codec = &c->codec,
 		                                        .counter = 1000,
 		                                        .residual = residual,
-		                                        .server_error = (float *)(void *)c->memory.data},
+		                                        .server_error = t->forgets ? NULL : (float *)(void *)c->memory.data},
 		                   &c->err);
 	default:
 		return two_levels(c);
@@ -628,6 +629,37 @@ static void coded(trial *t)
 	end(t);
 }
 
+/* The same for a compressor without error memory. */
+static void coded_without(trial *t)
+{
+	t->forgets = true;
+	begin(t);
+	fill_random(t);
+	if (call_all(t))
+		alike(t);
+	end(t);
+	t->forgets = false;
+}
+
+/* Zeroes of both signs: of the larger or smaller of them all ranks have the same. */
+static void signed_zeroes(trial *t)
+{
+	bool fine;
+
+	begin(t);
+	for (int r = 0; r < t->P; r++)
+		for (uint64_t i = 0; i < t->count; i++)
+			put(t, t->calls[r].buf.data, i, (i + (uint64_t)r) % 2 ? -0.0 : 0.0);
+	fine = call_all(t);
+	for (int r = 1; fine && r < t->P; r++)
+		if (memcmp(t->calls[r].buf.data, t->calls[0].buf.data, t->calls[0].buf.bytes) != 0) {
+			broken(t, RULE_AGREEMENT,
+			       "of 0 and -0 ranks 0 and %d have different ones: in reduce() let acc be the lower rank's", r);
+			fine = false;
+		}
+	end(t);
+}
+
 /* On random floats, twice: the same bits on all ranks, and again. */
 static void repeated(trial *t)
 {
@@ -670,6 +702,9 @@ static void every_type(trial *t)
 			t->scale = is_float(t->dtype) && t->op == GRADCOMP_SUM ? 0.5 : 1.0;
 			if (t->op != GRADCOMP_BOR || !is_float(t->dtype))
 				exact(t);
+			if (is_float(t->dtype) && (t->op == GRADCOMP_MAX || t->op == GRADCOMP_MIN) &&
+			    is(t, GRADCOMP_CAN_ALLREDUCE))
+				signed_zeroes(t);
 		}
 	t->dtype = GRADCOMP_F32;
 	t->op = GRADCOMP_SUM;
@@ -685,8 +720,10 @@ static void primitive(trial *t)
 		t->scale = is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_EXCHANGE) ? 0.25 : 1.0;
 		if (t->count == LARGE && t->P != 3)
 			continue;
-		if (is(t, CODED))
+		if (is(t, CODED)) {
 			coded(t);
+			coded_without(t);
+		}
 		for (t->root = 0; !is(t, CODED) && t->root < (is(t, GRADCOMP_CAN_BROADCAST) ? t->P : 1); t->root++)
 			exact(t);
 		t->root = 0;
@@ -708,9 +745,12 @@ static bool open_trial(trial *t, kit *k, int P, int per_node)
 	host_services(&t->host, gradcomp_host_operators());
 	fabric_open(&t->f, P, per_node);
 	for (int r = 0; t->calls && !st && r < P; r++) {
+		host_values lent;
+		const gradcomp_value *values = host_lend(&lent, &t->c->info, k->values);
 		call_begin(CALL_CREATE, r, P, 0);
-		st = t->c->create(&t->host, k->values, &t->f.ends[r].api, &t->instance[r], &err);
+		st = t->c->create(&t->host, values, &t->f.ends[r].api, &t->instance[r], &err);
 		call_end();
+		host_take_back(&lent);
 	}
 	if (st == GRADCOMP_ERR_UNSUPPORTED && err.text[0])
 		kit_skip(k, RULE_PRIMITIVES, "create() refuses: %s", err.text);

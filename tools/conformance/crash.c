@@ -20,12 +20,13 @@ static void report(int number, const void *address)
 		return;
 	}
 	if (number != SIGSEGV && number != SIGBUS) {
-		kit_fail(watched, r, "signal %d in %s() of round %u, rank %d of %d: %s", number, function,
+		kit_fail(watched, r, "signal %d%s in %s() of round %u, rank %d of %d: %s", number,
+		         number == SIGABRT ? " (an assertion, or an exception that nobody caught)" : "", function,
 		         call_now->round, call_now->rank, call_now->nranks, rule_text(r));
 		return;
 	}
 	if (!guard_find(address, &hit)) {
-		kit_fail(watched, r, "%s() of round %u, rank %d of %d, touches address %p, which is no buffer: %s",
+		kit_fail(watched, r, "%s() of round %u, rank %d of %d, touches address %p, which is no buffer, or one that was given back: %s",
 		         function, call_now->round, call_now->rank, call_now->nranks, address, rule_text(r));
 		return;
 	}

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Beside a buffer. */
 #define POISON 0xa5
 #define SLOTS_MAX 16384
 
@@ -35,6 +36,16 @@ static void protect(const struct slot *s)
 	}
 }
 
+/* What is in a buffer that nobody has written to yet, another byte in each: as floats NaN, large and small,
+ * so that a result which hangs on it is wrong, or differs from rank to rank. */
+static int stale(void)
+{
+	static const unsigned char bytes[] = {0xff, 0x7e, POISON};
+	static unsigned turn;
+
+	return bytes[__atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) % sizeof bytes];
+}
+
 guarded guard(const char *what, size_t bytes, size_t align)
 {
 	size_t page = page_bytes();
@@ -48,6 +59,7 @@ guarded guard(const char *what, size_t bytes, size_t align)
 	}
 	memset(g.map, POISON, g.span);
 	g.data = g.map + g.span - (bytes + align - 1) / align * align;
+	memset(g.data, stale(), bytes);
 	g.slot = nfree ? free_slots[--nfree] : slots_used++;
 	slots[g.slot] = (struct slot){.g = g, .what = what};
 	return g;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,6 +180,7 @@ STEP(ssize_t, write, (int fd, const void *in, size_t n), (fd, in, n))
 STEP(ssize_t, getrandom, (void *out, size_t n, unsigned flags), (out, n, flags))
 STEP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t from), (at, n, prot, flags, fd, from))
 STEP(void *, dlopen, (const char *path, int mode), (path, mode))
+STEP(int, socket, (int family, int type, int protocol), (family, type, protocol))
 STEP(int, rand, (void), ())
 STEP(long, random, (void), ())
 STEP(double, drand48, (void), ())
@@ -197,6 +199,19 @@ NOWHERE(char *, setlocale, (int what, const char *name), (what, name))
 NOWHERE(int, setenv, (const char *name, const char *value, int replace), (name, value, replace))
 NOWHERE(int, putenv, (char *assignment), (assignment))
 NOWHERE(mode_t, umask, (mode_t mask), (mask))
+
+/* The numbers that follow are the application's. */
+static void hook_srand(unsigned seed)
+{
+	note_anywhere("srand");
+	srand(seed);
+}
+
+static void hook_srandom(unsigned seed)
+{
+	note_anywhere("srandom");
+	srandom(seed);
+}
 
 static int hook_sigaction(int n, const struct sigaction *act, struct sigaction *old)
 {
@@ -220,7 +235,8 @@ static const struct {
 	HOOK(malloc), HOOK(calloc), HOOK(realloc), HOOK(aligned_alloc), HOOK(memalign), HOOK(posix_memalign), HOOK(free),
 	HOOK(strdup), HOOK(pthread_mutex_lock), HOOK(pthread_rwlock_rdlock), HOOK(pthread_rwlock_wrlock),
 	HOOK(pthread_cond_wait), HOOK(pthread_join), HOOK(sem_wait), HOOK(sched_yield), HOOK(poll), HOOK(open), HOOK(fopen),
-	HOOK(read), HOOK(write), HOOK(getrandom), HOOK(mmap), HOOK(dlopen), HOOK(rand), HOOK(random), HOOK(drand48),
+	HOOK(read), HOOK(write), HOOK(getrandom), HOOK(mmap), HOOK(dlopen), HOOK(socket), HOOK(rand), HOOK(random),
+	HOOK(drand48), HOOK(srand), HOOK(srandom),
 	HOOK(pthread_create), HOOK(nanosleep), HOOK(clock_nanosleep), HOOK(usleep), HOOK(sleep), HOOK(fork), HOOK(system),
 	HOOK(popen), HOOK(chdir), HOOK(setlocale), HOOK(setenv), HOOK(putenv), HOOK(umask), HOOK(sigaction), HOOK(signal),
 };

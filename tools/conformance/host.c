@@ -1,10 +1,10 @@
 #include "tools/conformance/host.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/conformance/guard.h"
 #include "tools/conformance/fenced_device.h"
 #include "tools/conformance/hooks.h"
 #include "gradcomp/plugin.h"
@@ -73,6 +73,39 @@ void host_lock(int read_only)
 {
 	for (int i = 0; i < most; i++)
 		guard_lock(&allocations[i], read_only);
+}
+
+static bool is_string(const gradcomp_plugin_info *info, const gradcomp_value *values, uint32_t i)
+{
+	return info->params[i].type == GRADCOMP_PARAM_STRING && values[i].s;
+}
+
+const gradcomp_value *host_lend(host_values *v, const gradcomp_plugin_info *info, const gradcomp_value *values)
+{
+	size_t bytes = 0, at = 0;
+
+	for (uint32_t i = 0; i < info->nparams; i++)
+		bytes += is_string(info, values, i) ? strlen(values[i].s) + 1 : 0;
+	v->array = guard("the values of parameters", info->nparams * sizeof *values, 8);
+	v->strings = guard("the value of a parameter", bytes, 1);
+	gradcomp_value *array = (gradcomp_value *)(void *)v->array.data;
+	for (uint32_t i = 0; i < info->nparams; i++) {
+		array[i] = values[i];
+		if (!is_string(info, values, i))
+			continue;
+		array[i].s = v->strings.data + at;
+		memcpy(v->strings.data + at, values[i].s, strlen(values[i].s) + 1);
+		at += strlen(values[i].s) + 1;
+	}
+	guard_lock(&v->array, 1);
+	guard_lock(&v->strings, 1);
+	return array;
+}
+
+void host_take_back(host_values *v)
+{
+	guard_free(&v->array);
+	guard_free(&v->strings);
 }
 
 gradcomp_status host_fail(gradcomp_error *err, gradcomp_status s, const char *fmt, ...)

@@ -87,8 +87,7 @@ void fixture_rounding(fixture *t)
 				continue;
 			for (s.step = 0; s.step < 4; s.step++) {
 				gradcomp_plan plan = {.struct_size = sizeof plan};
-				gradcomp_error err;
-				if (t->plugin->plan(s.instance[0], &s.buckets[0], s.step, &plan, &err))
+				if (ranks_call(&s, &(call){.which = CALL_PLAN, .bucket = &s.buckets[0], .plan = &plan}))
 					continue;
 				for (uint32_t r = 0; r < plan.nrounds && r < GRADCOMP_MAX_ROUNDS; r++) {
 					int summed = plan.rounds[r].pattern == GRADCOMP_SUMMED;

@@ -12,6 +12,7 @@ struct transfer {
 	bool sends, done, waited;
 	unsigned char *buf;
 	size_t bytes;
+	const gradcomp_request *req; /* where it was posted, and stays */
 	uint64_t turn; /* of those between the same two ranks in this direction */
 };
 
@@ -62,7 +63,7 @@ static gradcomp_status post(link_end *e, bool sends, int peer, void *buf, size_t
 		turn += t->peer == peer && t->sends == sends;
 	t = f->failure.status ? NULL : calloc(1, sizeof *t);
 	if (t) {
-		*t = (transfer){e->posted, peer, sends, false, false, buf, bytes, turn};
+		*t = (transfer){e->posted, peer, sends, false, false, buf, bytes, req, turn};
 		e->posted = t;
 		memset(req, 0x5a, sizeof *req);
 		memcpy(req->opaque, &t, sizeof t);
@@ -123,12 +124,22 @@ static bool all_wait(const fabric *f)
 	return true;
 }
 
-static transfer *transfer_of(const gradcomp_request *req)
+/* The lock is held. NULL: the failure is the fabric's. */
+static transfer *transfer_of(link_end *e, const gradcomp_request *req)
 {
-	transfer *t;
+	transfer *t = NULL;
 
-	memcpy(&t, req->opaque, sizeof t);
-	return t;
+	if (e->fabric->failure.status)
+		return NULL;
+	for (transfer *p = e->posted; p && !t; p = p->next)
+		if (!memcmp(req->opaque, &p, sizeof p))
+			t = p;
+	if (!t)
+		fail(e->fabric, GRADCOMP_ERR_INVALID, "rank %d waits for a request that it has not posted", e->api.rank);
+	else if (t->req != req)
+		fail(e->fabric, GRADCOMP_ERR_INVALID,
+		     "rank %d waits for a copy of a request: it stays where it was posted until it has been waited for", e->api.rank);
+	return e->fabric->failure.status ? NULL : t;
 }
 
 static void stuck(link_end *e, const transfer *t)
@@ -147,10 +158,11 @@ static gradcomp_status wait(void *ctx, gradcomp_request *req, gradcomp_error *er
 {
 	link_end *e = ctx;
 	fabric *f = e->fabric;
-	transfer *t = transfer_of(req);
 	gradcomp_status st = GRADCOMP_OK;
+	transfer *t;
 
 	pthread_mutex_lock(&f->lock);
+	t = transfer_of(e, req);
 	while (!f->failure.status && (move_all(e), !t->done) && !f->failure.status) {
 		e->awaits = t;
 		if (all_wait(f))
@@ -171,10 +183,11 @@ static gradcomp_status test(void *ctx, gradcomp_request *req, int *done, gradcom
 {
 	link_end *e = ctx;
 	fabric *f = e->fabric;
-	transfer *t = transfer_of(req);
 	gradcomp_status st = GRADCOMP_OK;
+	transfer *t;
 
 	pthread_mutex_lock(&f->lock);
+	t = transfer_of(e, req);
 	move_all(e);
 	if (f->failure.status)
 		st = failed(e, err);

@@ -100,10 +100,42 @@ static bool overflows(kit *k, int P)
 	return right;
 }
 
+/* Payloads whose sum, or what they were rounded to, is not finite: decode() ends all the same, and nothing of it
+ * waits in error memory for the next step. */
+static void forgets(kit *k, int P, float largest)
+{
+	static model vector = {"600 numbers", 1, {{OVERFLOWING, 0}}};
+	float *g[RANKS_MAX];
+	ranks s;
+	bool right;
+
+	if (!kit_open(k, &s, P, &vector))
+		return;
+	fixture_gradients_new(&s, g);
+	for (int w = 0; w < P; w++)
+		for (int i = 0; i < OVERFLOWING; i++)
+			g[w][i] = i % 7 == 3 ? 0.5f : largest;
+	right = kit_step(k, &s, g, 0);
+	for (int w = 0; right && kit_memory(&k->fixture, &s, w) && w < P; w++)
+		for (int i = 0; right && i < OVERFLOWING; i++) {
+			right = isfinite(kit_memory(&k->fixture, &s, w)[i]);
+			if (!right)
+				kit_fail(k, RULE_CONSERVATION,
+				         "finite gradients of %g, whose sum may overflow: rank %d of %d has %g in its error memory, at %d",
+				         (double)largest, w, P, (double)kit_memory(&k->fixture, &s, w)[i], i);
+		}
+	fixture_gradients_free(&s, g);
+	ranks_close(&s);
+}
+
 void group_overflow(kit *k)
 {
-	bool going = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+	bool coded = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), going = coded;
 
 	for (int P = 2; going && P <= 3; P++)
 		going = overflows(k, P);
+	for (int P = 2; !coded && P <= 3 && !(k->fixture.plugin->traits & GRADCOMP_TRAIT_PASSES_NONFINITE); P++) {
+		forgets(k, P, 3e38f);
+		forgets(k, P, 6e4f);
+	}
 }

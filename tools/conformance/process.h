@@ -9,12 +9,14 @@
 #include <stdint.h>
 
 typedef struct process_state {
-	int floats, descriptors, threads;
-	uint64_t directory, locale, environment, mask;
+	int floats, descriptors, threads, priority;
+	uint64_t directory, locale, environment, mask, limits, cpus, standard; /* standard: descriptors 0 to 2 */
+	unsigned creation; /* the mask of new files' modes */
+	bool timer;
 	struct sigaction handlers[32];
 } process_state;
 
-/* Rounding to nearest, denormals kept: 0, of this thread. */
+/* Rounding to nearest, denormals kept, no exception interrupts: 0, of this thread. */
 int process_floats(void);
 /* In words; `mode` is not 0. */
 const char *process_floats_text(int mode);

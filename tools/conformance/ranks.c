@@ -98,10 +98,13 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
 		s->error[w] = calloc(numel + 1, sizeof(float));
 		s->state[w] = calloc(numel * plugin->state_arrays + 1, sizeof(float));
 		gradcomp_status st = GRADCOMP_ERR_NOMEM;
+		host_values lent;
+		const gradcomp_value *own = host_lend(&lent, &plugin->info, values);
 		call_begin(CALL_CREATE, w, P, 0);
 		if (s->error[w] && s->state[w])
-			st = plugin->create(&s->host, values, &s->layout[w], &s->instance[w], &s->err);
+			st = plugin->create(&s->host, own, &s->layout[w], &s->instance[w], &s->err);
 		call_end();
+		host_take_back(&lent);
 		if (st) {
 			s->P = w + 1;
 			ranks_close(s);

@@ -32,7 +32,7 @@ typedef struct ranks {
 	uint64_t sent;          /* payload bytes of a rank in the last step */
 	uint64_t sent_of[RANKS_MAX];
 	int abandon;            /* encode round 0 and stop, as when a gradient is not finite */
-	unsigned char stale;    /* what every byte of a payload is before encode(); 0: that of guard.h */
+	unsigned char stale;    /* what every byte of a payload or code is before it is made; 0: that of guard.h */
 	int hop;                /* call the plugin's functions on one thread after another */
 	gradcomp_device device; /* CUDA: of the fenced device, see device.h */
 	const gradcomp_operators *device_operators;

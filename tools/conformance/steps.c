@@ -8,6 +8,8 @@
 
 #include "tools/conformance/kit.h"
 
+#define CHOICE_MOST 60 /* characters */
+
 typedef struct tally {
 	double worst; /* relative to the largest sum of |u| of a bucket so far */
 	long steps, agreed;
@@ -59,7 +61,7 @@ static bool agreed(kit *k, const ranks *s, float **g, const char *where)
 
 /* The figures of cost() for the buckets of this step, with a header per round. *fixed: every
  * payload has a length that was planned. */
-static double said(const ranks *s, double *headers, int *fixed)
+static double said(ranks *s, double *headers, int *fixed)
 {
 	double bytes = 0;
 
@@ -68,10 +70,8 @@ static double said(const ranks *s, double *headers, int *fixed)
 	for (uint32_t b = 0; b < s->nbuckets; b++) {
 		gradcomp_plan plan = {.struct_size = sizeof plan};
 		gradcomp_cost cost = {.struct_size = sizeof cost};
-		gradcomp_error err;
-		if (s->plugin->plan(s->instance[0], &s->buckets[b], s->step, &plan, &err))
-			return -1;
-		if (s->plugin->cost && s->plugin->cost(s->instance[0], &s->buckets[b], s->step, &cost, &err))
+		if (ranks_call(s, &(call){.which = CALL_PLAN, .bucket = &s->buckets[b], .plan = &plan}) ||
+		    (s->plugin->cost && ranks_call(s, &(call){.which = CALL_COST, .bucket = &s->buckets[b], .cost = &cost})))
 			return -1;
 		for (uint32_t r = 0; r < plan.nrounds; r++)
 			*fixed &= plan.rounds[r].pattern != GRADCOMP_CODED &&
@@ -121,6 +121,21 @@ static bool keeps_nothing(const fixture *t, const ranks *s)
 	return true;
 }
 
+/* What the report is to print. */
+static void choices(kit *k, const ranks *s)
+{
+	for (uint32_t i = 0; s->plugin->choice && i < s->layout[0].ntensors; i++) {
+		const char *text;
+
+		call_begin(CALL_CHOICE, 0, s->P, 0);
+		text = s->plugin->choice(s->instance[0], i);
+		call_end();
+		if (!text || !*text || strlen(text) > CHOICE_MOST || text[strcspn(text, "\n\t\r\033")])
+			kit_fail(k, RULE_DESCRIPTOR, "choice() of tensor %u gives %s: a word or two are right", i,
+			         !text ? "NULL" : !*text ? "no text" : "a text that is long, or not one line");
+	}
+}
+
 /* Some steps with fresh gradients. Returns whether all was well. */
 static int steps_of(kit *k, int P, model *m, int kind, int steps, tally *n)
 {
@@ -131,6 +146,7 @@ static int steps_of(kit *k, int P, model *m, int kind, int steps, tally *n)
 
 	if (!kit_open(k, &s, P, m))
 		return 0;
+	choices(k, &s);
 	uint64_t d = s.layout[0].numel;
 	double *sum = calloc(2 * d + 1, sizeof *sum), *mag = sum + d;
 	fixture_gradients_new(&s, g);
@@ -169,6 +185,59 @@ static int steps_of(kit *k, int P, model *m, int kind, int steps, tally *n)
 	return whole;
 }
 
+/* ---- what is left in payloads of the memory that they are made in ---- */
+
+enum { BEFORE = 0x5a, BEFORE_TOO = 0xc3 };
+static unsigned char first_made[1 << 18];
+static uint64_t made_bytes, unwritten;
+static uint32_t unwritten_round;
+
+static void look_at_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *p)
+{
+	const unsigned char *now = p->data;
+
+	(void)bucket, (void)rank;
+	for (uint64_t i = 0; i < p->bytes && made_bytes < sizeof first_made; i++, made_bytes++)
+		if (s->stale == BEFORE) {
+			first_made[made_bytes] = now[i];
+		} else if (first_made[made_bytes] == BEFORE && now[i] == BEFORE_TOO) {
+			unwritten++;
+			unwritten_round = round;
+		}
+}
+
+/* Two runs of the same, in memory that holds other bytes before. */
+static void written(kit *k)
+{
+	const fixture *t = &k->fixture;
+	const uint64_t seed = check_random();
+	float *g[RANKS_MAX];
+	ranks s;
+
+	unwritten = 0;
+	for (int run = 0; run < 2; run++) {
+		if (ranks_open(&s, t->plugin, t->op, t->values, 2, fixture_models[6].n, fixture_models[6].dims, seed))
+			return;
+		s.stale = run ? BEFORE_TOO : BEFORE;
+		s.made = look_at_payload;
+		made_bytes = 0;
+		fixture_gradients_new(&s, g);
+		for (int step = 0; step < 2; step++) {
+			for (int w = 0; w < s.P; w++)
+				for (uint64_t i = 0; i < s.layout[0].numel; i++)
+					g[w][i] = (float)((i * 7919 + (uint64_t)(w + step) * 31) % 1009) * 0.001f - 0.5f;
+			if (ranks_step(&s, g, 0))
+				break;
+		}
+		fixture_gradients_free(&s, g);
+		ranks_close(&s);
+	}
+	if (unwritten)
+		kit_fail(k, RULE_BYTES,
+		         "%llu bytes of payloads of round %u hold what was in memory before: encode() has not written them",
+		         (unsigned long long)unwritten, unwritten_round);
+}
+
 void group_steps(kit *k)
 {
 	const kit_options *o = k->options;
@@ -185,6 +254,7 @@ void group_steps(kit *k)
 				steps_of(k, P, &fixture_models[m], kind, 4, &n);
 		}
 	k->fixture.values = values;
+	written(k);
 	if (n.conserved || !n.steps)
 		kit_ok(k, RULE_CONSERVATION, "off by at most %.1e of the sum of |u|, in %ld steps%s", n.worst, n.conserved,
 		       k->fixture.plain ? ", without momentum and clipping" : "");

@@ -9,12 +9,12 @@
 typedef struct table {
 	const ElfW(Sym) *symbols;
 	const char *strings;
-	const uint32_t *hash; /* of the GNU kind: it has what is defined, and nothing else */
+	const uint32_t *gnu_hash, *hash; /* at least one of them is there, and tells how many symbols there are */
 } table;
 
 static table find_table(const struct link_map *m)
 {
-	table t = {NULL, NULL, NULL};
+	table t = {NULL, NULL, NULL, NULL};
 
 	for (const ElfW(Dyn) *d = m->l_ld; d->d_tag != DT_NULL; d++) {
 		/* glibc has made addresses of the offsets in this table on most machines. */
@@ -25,6 +25,8 @@ static table find_table(const struct link_map *m)
 		if (d->d_tag == DT_STRTAB)
 			t.strings = p;
 		if (d->d_tag == DT_GNU_HASH)
+			t.gnu_hash = p;
+		if (d->d_tag == DT_HASH)
 			t.hash = p;
 	}
 	return t;
@@ -38,12 +40,29 @@ static bool taken(const ElfW(Sym) *symbol, const char *name, const struct link_m
 	Dl_info info;
 	void *other;
 
-	if (ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL || (type != STT_FUNC && type != STT_OBJECT))
+	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL ||
+	    (type != STT_FUNC && type != STT_OBJECT))
 		return false;
 	if (!strncmp(name, "gradcomp_", 9))
 		return strcmp(name, "gradcomp_compressor_v1") != 0 && strcmp(name, "gradcomp_collective_v1") != 0;
 	other = dlsym(RTLD_DEFAULT, name);
 	return other && dladdr1(other, &info, (void **)&of, RTLD_DL_LINKMAP) && of && of != m;
+}
+
+/* The chain of the last bucket ends with the last symbol. */
+static uint32_t count(const table *t)
+{
+	if (t->hash)
+		return t->hash[1];
+	const uint32_t nbuckets = t->gnu_hash[0], first = t->gnu_hash[1];
+	const uint32_t *buckets = t->gnu_hash + 4 + t->gnu_hash[2] * (sizeof(ElfW(Addr)) / 4), *chain = buckets + nbuckets;
+	uint32_t last = 0;
+
+	for (uint32_t b = 0; b < nbuckets; b++)
+		last = buckets[b] > last ? buckets[b] : last;
+	while (last >= first && last && !(chain[last - first] & 1))
+		last++;
+	return last ? last + 1 : 0;
 }
 
 const char *symbols_taken(const void *address)
@@ -55,17 +74,10 @@ const char *symbols_taken(const void *address)
 	if (!dladdr1(address, &info, (void **)(void *)&m, RTLD_DL_LINKMAP) || !m)
 		return NULL;
 	t = find_table(m);
-	if (!t.symbols || !t.strings || !t.hash)
+	if (!t.symbols || !t.strings || (!t.gnu_hash && !t.hash))
 		return NULL;
-	uint32_t nbuckets = t.hash[0], first = t.hash[1];
-	const uint32_t *buckets = t.hash + 4 + t.hash[2] * (sizeof(ElfW(Addr)) / 4), *chain = buckets + nbuckets;
-
-	for (uint32_t b = 0; b < nbuckets; b++)
-		for (uint32_t i = buckets[b]; i >= first && i; i++) {
-			if (taken(&t.symbols[i], t.strings + t.symbols[i].st_name, m))
-				return t.strings + t.symbols[i].st_name;
-			if (chain[i - first] & 1)
-				break;
-		}
+	for (uint32_t i = 1, n = count(&t); i < n; i++)
+		if (taken(&t.symbols[i], t.strings + t.symbols[i].st_name, m))
+			return t.strings + t.symbols[i].st_name;
 	return NULL;
 }

@@ -153,6 +153,9 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 
 void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
+	/* Neighbours take no other for one. */
+	if (status >= 0)
+		status = GRADCOMP_ERR_INTERNAL;
 	pthread_mutex_lock(&t->lock);
 	tree_fail(t, status, culprit, text);
 	pthread_mutex_unlock(&t->lock);
