@@ -326,8 +326,8 @@ class Shrinking:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind, on all ranks together."""
-        if state:
-            self._collective(self._present().load, _pytorch.as_bytes(state["gradcomp"]))
+        if not _pytorch.is_empty(state):
+            _pytorch.load(state, lambda saved: self._collective(self._present().load, saved))
 
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing is late."""

@@ -68,6 +68,27 @@ def compiled(model):
     return torch.compile(DDP(model), backend="eager")
 
 
+def states():
+    """What load_state_dict() says of what is no state; the attachment goes on."""
+    model = DDP(nn.Linear(4, 4))
+    attachment = gradcomp.torch.attach(model)
+    state = attachment.state_dict()
+    for name, wrong in (("number", 5), ("bytes", {"gradcomp": b"abc"}), ("model", model.state_dict()),
+                        ("whole", {"model": model.state_dict(), "gradcomp": state}), ("none", None), ("empty", {}),
+                        ("right", state)):
+        try:
+            attachment.load_state_dict(wrong)
+            print(f"state_{name} taken")
+        except gradcomp.Error as e:
+            print(f"state_{name} refused: {e}")
+    for wrong in (None, model):
+        try:
+            gradcomp.torch.attach(DDP(nn.Linear(4, 4)), delay=1).drain(wrong)
+        except TypeError as e:
+            print(f"drain_{type(wrong).__name__} {e}")
+    attachment.detach()
+
+
 tried("early", lambda: nn.Linear(4, 4))
 gradcomp.torch.init_process_group()
 tried("plain", lambda: DDP(module(torch.float16)))
@@ -79,6 +100,7 @@ tried("complex", lambda: DDP(module(torch.complex64)))
 tried("sparse", lambda: DDP(module(torch.float32, nn.Embedding(5, 3, sparse=True))))
 tried("ignored", ignored)
 tried("hooked", hooked)
+states()
 if hasattr(torch, "compile"):
     try:
         print("compiled", same_gradients(compiled))
