@@ -15,12 +15,22 @@ _left = []  # functions for which there could be none
 _freeing_lock = threading.RLock()  # a thread that holds it may collect garbage
 
 
+class NotSaved:
+    """What has threads and connections, and a state_dict() for checkpoints."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"{type(self).__name__} cannot be copied or saved: save what its state_dict() returns")
+
+
 def as_tensor(state):
     """A state's bytes, as what checkpoints are made of."""
     return torch.frombuffer(bytearray(state), dtype=torch.uint8)
 
 
 def as_bytes(tensor):
+    if not torch.is_tensor(tensor):
+        raise _lib.Error(_lib.ERR_INVALID, f"{described(tensor)} stands where a state has a tensor: give load_state_dict() what "
+                                           "state_dict() returned")
     kept = tensor.contiguous()
     return ctypes.string_at(kept.data_ptr(), kept.numel())
 
@@ -40,11 +50,11 @@ def load(state, take):
     except _lib.Error as e:
         if usable or isinstance(e, _lib.PeersLost):
             raise
-        raise _lib.Error(e.status, f"{_described(state)} is no state of a model that DistributedDataParallel wraps: give "
+        raise _lib.Error(e.status, f"{described(state)} is no state of a model that DistributedDataParallel wraps: give "
                                    "load_state_dict() what state_dict() returned") from None
 
 
-def _described(state):
+def described(state):
     if not isinstance(state, Mapping):
         name = type(state).__name__
         return f"a{'n' * (name[0] in 'aeiou')} {name}"

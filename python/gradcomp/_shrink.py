@@ -113,7 +113,7 @@ def _join():
     return job
 
 
-class Shrinking:
+class Shrinking(_pytorch.NotSaved):
     """What attach(model, on_failure="shrink") returns. `rank` of `nranks` is what this process is now, `epoch` how
     often ranks have been lost.
 

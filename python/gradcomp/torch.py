@@ -40,7 +40,7 @@ _hooks = weakref.WeakKeyDictionary()  # by DDP model
 _told = False
 
 
-class Attachment:
+class Attachment(_pytorch.NotSaved):
     """What attach() returns: the state to put in a checkpoint, and counters.
     Every rank has a state of its own, and there is one that all share.
 
@@ -102,8 +102,11 @@ class Attachment:
         self._stats = self._reducer.stats()
         self._end()
 
+    def _late(self):
+        return "step" if self._delay == 1 else f"{self._delay} steps"
+
     def _undrained(self, otherwise):
-        return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
+        return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._late()} are not in the weights yet: call "
                                           f"drain(optimizer) first; {otherwise}")
 
     def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
@@ -531,7 +534,7 @@ def _leave(failed):
     for attachment in list(_attached):
         if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
             print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
-                  f"{attachment._delay} steps", file=sys.stderr)
+                  f"{attachment._late()}", file=sys.stderr)
         _pytorch.end(attachment._end)
 
 

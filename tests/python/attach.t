@@ -36,6 +36,7 @@ for name, text in (("number", "an int is no state"), ("bytes", "a dict with grad
     ok(line.startswith("refused: ") and text in line and "state_dict()" in line, f"a state that is a {name}: refused, with what to give", line)
 for name in ("none", "empty", "right"):
     ok(said.get("state_" + name) == "taken", f"a state that is {name} is taken", said)
+ok("state_dict()" in said.get("saved_whole", ""), "what attach() returned in a checkpoint: refused, with what to save", said)
 for name in ("NoneType", "DistributedDataParallel"):
     ok(name in said.get("drain_" + name, ""), f"drain() of a {name}: refused, and named", said)
 for name in ("plain", "ignored"):

@@ -1,6 +1,8 @@
 """One rank of attach.t: what attach() takes, and what it refuses before the first backward pass.
 Prints a line for each, and the same lines on all ranks."""
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -86,6 +88,10 @@ def states():
             gradcomp.torch.attach(DDP(nn.Linear(4, 4)), delay=1).drain(wrong)
         except TypeError as e:
             print(f"drain_{type(wrong).__name__} {e}")
+    try:
+        torch.save({"gradcomp": attachment}, os.devnull)
+    except TypeError as e:
+        print(f"saved_whole {e}")
     attachment.detach()
 
 
