@@ -39,6 +39,7 @@ for name in ("none", "empty", "right"):
 ok("state_dict()" in said.get("saved_whole", ""), "what attach() returned in a checkpoint: refused, with what to save", said)
 for name in ("NoneType", "DistributedDataParallel"):
     ok(name in said.get("drain_" + name, ""), f"drain() of a {name}: refused, and named", said)
+ok(said.get("joined") == "equal", "ranks with fewer batches, in join(): weights are DDP's own", said.get("joined"))
 for name in ("plain", "ignored"):
     ok(said.get(name) == "attached", f"{name}: attached", said)
 for name in ("compiled", "replicated"):

@@ -66,6 +66,26 @@ def same_gradients(wrap):
     return f"{'equal' if worst < 1e-6 else worst} after {steps} steps"
 
 
+def uneven():
+    """Ranks with fewer batches, in join(): whether weights are those of DDP alone."""
+    ended = []
+    for attached in (True, False):
+        torch.manual_seed(1)
+        model = DDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+        if attached:
+            gradcomp.torch.attach(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with model.join():
+            for step in range(2 + 3 * dist.get_rank()):
+                torch.manual_seed(10 * dist.get_rank() + step)
+                optimizer.zero_grad()
+                model(torch.randn(8, 4)).square().mean().backward()
+                optimizer.step()
+        ended.append([p.detach().clone() for p in model.parameters()])
+    worst = max((a - b).abs().max().item() for a, b in zip(*ended))
+    return "equal" if worst < 1e-6 else worst
+
+
 def compiled(model):
     return torch.compile(DDP(model), backend="eager")
 
@@ -107,6 +127,7 @@ tried("sparse", lambda: DDP(module(torch.float32, nn.Embedding(5, 3, sparse=True
 tried("ignored", ignored)
 tried("hooked", hooked)
 states()
+print("joined", uneven())
 if hasattr(torch, "compile"):
     try:
         print("compiled", same_gradients(compiled))
