@@ -5,6 +5,7 @@
 
 #include "tools/commands.h"
 #include "base/json.h"
+#include "base/suggest.h"
 
 static const char usage[] = "usage: gradcomp list [--json] [NAME]\n"
 			    "       gradcomp list --pairs\n"
@@ -136,6 +137,25 @@ static gradcomp_status list_json(writer *w, gradcomp_error *err)
 	return status;
 }
 
+static int try_name(void *near, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	(void)path, (void)info, (void)reason;
+	suggest_try(near, name);
+	return 0;
+}
+
+static int no_such(const char *name)
+{
+	suggest near;
+
+	suggest_start(&near, name);
+	for (int kind = GRADCOMP_KIND_COMPRESSOR; kind <= GRADCOMP_KIND_COLLECTIVE; kind++)
+		gradcomp_plugin_each((gradcomp_plugin_kind)kind, try_name, &near, NULL);
+	suggest_try(&near, gradcomp_auto_info()->name);
+	fprintf(stderr, "gradcomp: no plugin is called '%s'%s; gradcomp list prints all\n", name, suggest_text(&near));
+	return 1;
+}
+
 int cmd_list(int argc, char **argv)
 {
 	const char *words[1] = {NULL};
@@ -156,9 +176,5 @@ int cmd_list(int argc, char **argv)
 		return failed(&err);
 	if (!w.only)
 		return 0;
-	if (!w.found) {
-		fprintf(stderr, "gradcomp: no plugin is called '%s'; gradcomp list prints all\n", w.only);
-		return 1;
-	}
-	return w.unusable ? 1 : 0;
+	return w.found ? w.unusable > 0 : no_such(w.only);
 }

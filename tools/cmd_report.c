@@ -60,13 +60,14 @@ static void print_job(const json_t *root)
 	printf("ended       %s after %.1f s\n", text_of(root, "ended", a), number_of(root, "wall_s"));
 	if (json_is_string(json_object_get(root, "failure")))
 		printf("failed      %s\n", text_of(root, "failure", a));
-	printf("ranks       %lld on %lld nodes, rank 0 on %s\n", count_of(root, "ranks"), count_of(root, "nodes"),
+	printf("ranks       %lld on %lld node%s, rank 0 on %s\n", count_of(root, "ranks"), count_of(root, "nodes"),
+	       count_of(root, "nodes") == 1 ? "" : "s",
 	       json_is_string(json_array_get(hosts, 0))
 	               ? gradcomp_printable(json_string_value(json_array_get(hosts, 0)), b, sizeof b)
 	               : "?");
 	printf("gradcomp    %s\n", text_of(root, "gradcomp", a));
 	json_array_foreach(links, i, link)
-		printf("link        %-4s to %lld rank%s: %.2f MB sent, %.2f MB received\n", text_of(link, "transport", a),
+		printf("link        %-4s by %lld connection%s: %.2f MB sent, %.2f MB received\n", text_of(link, "transport", a),
 		       count_of(link, "connections"), count_of(link, "connections") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
 		       number_of(link, "received_bytes") / 1e6);
 	print_link_map(root);

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/query.h"
 #include "base/number.h"
 #include "base/thread.h"
 #include "bootstrap/rendezvous.h"
@@ -26,13 +27,13 @@ static const char usage[] =
 	"\n"
 	"Starts N ranks of COMMAND without Slurm, as one job. When one fails the others are ended and it\n"
 	"is named. The exit status is that rank's; 128 and the signal's number where a signal ended it.\n"
-	"With GRADCOMP_ON_FAILURE=shrink the others go on, and the exit status is 0 when one ends with 0.\n"
+	"With --gradcomp-on-failure=shrink the others go on, and the exit status is 0 when one ends with 0.\n"
 	"\n"
 	"  -n N                  ranks; without it 1, or as many as --hosts says\n"
 	"  --hosts LIST          where: a:2,b:2 has ranks 0 and 1 on a; without it all are here\n"
 	"  --ssh COMMAND         what reaches a host, called as COMMAND HOST TEXT; without it ssh\n"
 	"  --gradcomp=SPEC       the compressor, as of srun\n"
-	"  --gradcomp-OPTION=V   collective, report, schedule, trace, record: likewise\n";
+	"  --gradcomp-OPTION=V   collective, report, schedule, trace, record, auto-attach, on-failure: likewise\n";
 
 typedef struct host {
 	const char *name; /* NULL: here, without ssh */
@@ -252,7 +253,7 @@ static bool take_hosts(job *j, char *list)
 /* --gradcomp=SPEC is GRADCOMP=SPEC, --gradcomp-report=FILE GRADCOMP_REPORT=FILE. */
 static bool take_setting(const char *option)
 {
-	static const char *const names[] = {"collective", "report", "schedule", "trace", "record"};
+	static const char *const names[] = {"collective", "report", "schedule", "trace", "record", "auto-attach", "on-failure"};
 	const char *equals = strchr(option, '='), *name = option + strlen("--gradcomp");
 	char variable[40] = "GRADCOMP";
 
@@ -262,7 +263,7 @@ static bool take_setting(const char *option)
 		if (*name == '-' && (size_t)(equals - name - 1) == strlen(names[i]) && !strncmp(name + 1, names[i], strlen(names[i]))) {
 			snprintf(variable, sizeof variable, "GRADCOMP_%s", names[i]);
 			for (char *c = variable; *c; c++)
-				*c -= *c >= 'a' && *c <= 'z' ? 'a' - 'A' : 0;
+				*c = *c == '-' ? '_' : (char)(*c - (*c >= 'a' && *c <= 'z' ? 'a' - 'A' : 0));
 			return !setenv(variable, equals + 1, 1);
 		}
 	return false;
@@ -285,7 +286,10 @@ static const char *value_of(const char *name, int argc, char **argv, int *i)
 /* Options up to the command. -1 to go on, or the exit status. */
 static int take_line(job *j, int argc, char **argv, char **hosts)
 {
+	static const config_option nothing[] = {{NULL, NULL}};
+	gradcomp_error err;
 	int64_t n = 0;
+	bool asked = false;
 	int i = 1;
 
 	for (; i < argc && argv[i][0] == '-'; i++) {
@@ -297,8 +301,10 @@ static int take_line(job *j, int argc, char **argv, char **hosts)
 		}
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
 			return usage_help(usage);
-		if (!strncmp(argv[i], "--gradcomp", 10) && take_setting(argv[i]))
+		if (!strncmp(argv[i], "--gradcomp", 10) && take_setting(argv[i])) {
+			asked = true;
 			continue;
+		}
 		if ((v = value_of("--hosts", argc, argv, &i))) {
 			free(*hosts);
 			if (!(*hosts = strdup(v)))
@@ -314,6 +320,8 @@ static int take_line(job *j, int argc, char **argv, char **hosts)
 	}
 	if (i == argc)
 		return usage_error(usage, "run needs a command");
+	if (asked && query_check_options(nothing, NULL, NULL, &err)) /* the options are in the environment */
+		return failed(&err);
 	j->argv = argv + i;
 	if (*hosts && !take_hosts(j, *hosts))
 		return 2;

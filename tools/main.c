@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tools/commands.h"
+#include "base/suggest.h"
 
 static const struct {
 	const char *name;
@@ -43,6 +44,19 @@ static int print_usage(void)
 	return 0;
 }
 
+static int wrong_command(const char *name)
+{
+	suggest near;
+
+	suggest_start(&near, name);
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+		suggest_try(&near, commands[i].name);
+	if (*name)
+		fprintf(stderr, "gradcomp: unknown command '%s'%s\n", name, suggest_text(&near));
+	fputs("usage: gradcomp COMMAND [ARGUMENTS]; gradcomp help lists the commands\n", stderr);
+	return 2;
+}
+
 static int run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
@@ -60,10 +74,7 @@ static int run(int argc, char **argv)
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		if (!strcmp(name, commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
-	if (*name)
-		fprintf(stderr, "gradcomp: unknown command '%s'\n", name);
-	fputs("usage: gradcomp COMMAND [ARGUMENTS]; gradcomp help lists the commands\n", stderr);
-	return 2;
+	return wrong_command(name);
 }
 
 /* A file opened by us must not become stdout because that was closed: its place is

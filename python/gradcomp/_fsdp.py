@@ -21,6 +21,7 @@ import dataclasses
 import os
 import sys
 import weakref
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
@@ -56,7 +57,7 @@ def _refuse(text, status=_lib.ERR_UNSUPPORTED):
     return _lib.Error(status, text)
 
 
-class Sharded:
+class Sharded(_pytorch.NotSaved):
     """What attach() returns for a sharded model. state_dict() is this rank's own: every rank saves and
     loads its own. Ends with detach(), with the model, or with the program."""
 
@@ -100,11 +101,11 @@ class Sharded:
 
     def load_state_dict(self, state):
         self._alive()
-        if not state:  # of a run without gradcomp
+        if _pytorch.is_empty(state):
             return
         known = {name for name, part in self._parts.items() if hasattr(part, "save")}
-        if set(state) != known:
-            raise _refuse(f"a state of {_list(state)} for a model with {_list(known)}: the state of an attachment is "
+        if not isinstance(state, Mapping) or set(state) != known:
+            raise _refuse(f"{_pytorch.described(state)} for a model with {_list(known)}: the state of an attachment is "
                           "for one made the same way", _lib.ERR_MISMATCH)
         for name, saved in state.items():
             self._parts[name].load(_pytorch.as_bytes(saved))

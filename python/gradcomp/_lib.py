@@ -3,6 +3,7 @@
 import ctypes
 import ctypes.util
 import glob
+import operator
 import os
 from typing import List, Optional
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
@@ -166,6 +167,24 @@ _PROTOTYPES = {
     "parallel_reason": (c_char_p, [c_void_p]),
     "parallel_free": (None, [c_void_p]),
 }
+
+def text(name: str, value: Optional[str]) -> Optional[bytes]:
+    """A text for the library, which would take what stands before a NUL for all of it."""
+    if value is not None and (not isinstance(value, str) or "\0" in value):
+        raise TypeError(f"{name}={value!r}: must be a text without NUL, or None")
+    return None if value is None else value.encode()
+
+
+def whole(name: str, value: int, least: int = 0, above: int = 1 << 64) -> int:
+    """A number that the library's type has; ctypes would cut any other off."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be a whole number (int)") from None
+    if not least <= number < above:
+        raise Error(ERR_INVALID, f"{name}={number}: must be {least}..{above - 1}")
+    return number
+
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -4,14 +4,22 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Mapping
 
 import torch
 
-from . import job
+from . import _lib, job
 
 _freeing = []  # threads
 _left = []  # functions for which there could be none
 _freeing_lock = threading.RLock()  # a thread that holds it may collect garbage
+
+
+class NotSaved:
+    """What has threads and connections, and a state_dict() for checkpoints."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError(f"{type(self).__name__} cannot be copied or saved: save what its state_dict() returns")
 
 
 def as_tensor(state):
@@ -20,8 +28,38 @@ def as_tensor(state):
 
 
 def as_bytes(tensor):
+    if not torch.is_tensor(tensor):
+        raise _lib.Error(_lib.ERR_INVALID, f"{described(tensor)} stands where a state has a tensor: give load_state_dict() what "
+                                           "state_dict() returned")
     kept = tensor.contiguous()
     return ctypes.string_at(kept.data_ptr(), kept.numel())
+
+
+def is_empty(state):
+    """Whether it is that of a run without gradcomp."""
+    return state is None or isinstance(state, Mapping) and not state
+
+
+def load(state, take):
+    """take(bytes) of what state_dict() of an attachment has given. All ranks are in take() together, so one that was given
+    something else has it refuse nothing, which tells the others."""
+    saved = state.get("gradcomp") if isinstance(state, Mapping) else None
+    usable = torch.is_tensor(saved)
+    try:
+        take(as_bytes(saved) if usable else b"")
+    except _lib.Error as e:
+        if usable or isinstance(e, _lib.PeersLost):
+            raise
+        raise _lib.Error(e.status, f"{described(state)} is no state of a model that DistributedDataParallel wraps: give "
+                                   "load_state_dict() what state_dict() returned") from None
+
+
+def described(state):
+    if not isinstance(state, Mapping):
+        name = type(state).__name__
+        return f"a{'n' * (name[0] in 'aeiou')} {name}"
+    names = sorted(map(str, state))
+    return f"a dict with {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
 
 
 def without_compile(model):

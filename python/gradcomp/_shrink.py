@@ -113,7 +113,7 @@ def _join():
     return job
 
 
-class Shrinking:
+class Shrinking(_pytorch.NotSaved):
     """What attach(model, on_failure="shrink") returns. `rank` of `nranks` is what this process is now, `epoch` how
     often ranks have been lost.
 
@@ -326,8 +326,8 @@ class Shrinking:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind, on all ranks together."""
-        if state:
-            self._collective(self._present().load, _pytorch.as_bytes(state["gradcomp"]))
+        if not _pytorch.is_empty(state):
+            _pytorch.load(state, lambda saved: self._collective(self._present().load, saved))
 
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing is late."""

@@ -57,20 +57,20 @@ class Coder:
     def __init__(self, group: Group, spec: str | None = None, collective: str | None = None, seed: int = 0,
                  name: str | None = None, cuda: bool = False, queue: int = 0,
                  memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
-        options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name), int(cuda), 0,
-                                    queue or None)
+        options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _lib.text("collective", collective),
+                                    _lib.whole("seed", seed), _lib.text("name", name), int(cuda), 0, queue or None)
         self._memory = _device_memory(options, memory)
         self._cuda = cuda
         self.nranks, self.rank = group.nranks, group.rank
         self._flight = set()
         handle = c_void_p()
-        lib().call("coder_create", group._handle, _text(spec), ctypes.byref(options), ctypes.byref(handle))
+        lib().call("coder_create", group._handle, _lib.text("spec", spec), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle
 
     @staticmethod
     def check(spec: str | None = None, collective: str | None = None) -> None:
         """Error when no coder can be made of these; it says what to take instead. Needs no job."""
-        lib().call("coder_check", _text(spec), _text(collective))
+        lib().call("coder_check", _lib.text("spec", spec), _lib.text("collective", collective))
 
     @property
     def spec(self) -> str:
@@ -140,8 +140,3 @@ class Coder:
             request._handle = None
         lib().coder_free(handle)
         self._flight.clear()
-
-
-def _text(spec):
-    return None if spec is None else spec.encode()
-

@@ -69,11 +69,11 @@ class Dataset(_Base):
             if function is not None and not callable(function):
                 raise Error(_lib.ERR_INVALID, f"{name} is a {type(function).__name__}, which cannot be called")
         self.source, self.transform = source, transform
-        self._count, self._seed, self._shuffle = len(source), _number("seed", seed, 64), bool(shuffle)
+        self._count, self._seed, self._shuffle = len(source), _lib.whole("seed", seed), bool(shuffle)
         group = group or _job_of_ranks(job).world
         self._group = group
-        self.prefetch = _number("prefetch", prefetch, 20) or int(group.job.setting("dataset.prefetch"))
-        self._threads = _number("workers", workers, 32)
+        self.prefetch = _lib.whole("prefetch", prefetch, above=1 << 20) or int(group.job.setting("dataset.prefetch"))
+        self._threads = _lib.whole("workers", workers, above=1 << 32)
         self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.prefetch,
                           self._shuffle, self._threads)
         self.sampler = Sampler(self)
@@ -101,7 +101,7 @@ class Dataset(_Base):
     def position(self, reached: int) -> int:
         """This rank's first position of an epoch of which the first `reached` samples of the order are done, on all ranks
         together: where epoch() and batches() go on when the ranks are others than before."""
-        return max(0, -((self.rank - _number("reached", reached, 64)) // self.nranks))
+        return max(0, -((self.rank - _lib.whole("reached", reached)) // self.nranks))
 
     def __getitem__(self, index: int) -> Any:
         i = operator.index(index)
@@ -143,19 +143,19 @@ class Dataset(_Base):
         ds.sampler. One at a time: beginning another ends this one."""
         self._epochs += 1
         own, self._turn = self._epochs, None
-        self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
+        self._core.begin(_lib.whole("epoch", number), _lib.whole("start", start))
         return self._iterate(own, number, start, self.nranks)
 
     def batches(self, number: int, size: int, start: int = 0, drop_last: bool = False) -> Iterator[Any]:
         """As epoch(), `size` values at a time as one: arrays and tensors have a new first axis, numbers are an array
         along it, tuples, lists and dicts are kept, and what cannot be stacked is a list. The arrays are the
         caller's. Values of one size and form are copied in one call; a `transform` is called for each."""
-        size = _number("size", size, 32)
+        size = _lib.whole("size", size, above=1 << 32)
         if not size:
             raise ValueError("size is 0")
         self._epochs += 1
         own, self._turn = self._epochs, None
-        self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
+        self._core.begin(_lib.whole("epoch", number), _lib.whole("start", start))
         return self._batches(own, number, start, size, drop_last, self.nranks)
 
     def _batches(self, own, number, position, size, drop_last, nranks):
@@ -242,13 +242,6 @@ class Dataset(_Base):
                                           "DataLoader(..., multiprocessing_context='fork')")
 
 
-def _number(name, value, bits):
-    n = operator.index(value)
-    if not 0 <= n < 1 << bits:
-        raise Error(_lib.ERR_INVALID, f"{name} is {n}; it is 0 or more, and has at most {bits} bits")
-    return n
-
-
 def _bytes(size):
     """Bytes, or "500M", "8G" (powers of 1024, as in settings); None: 0."""
     if size is None:
@@ -258,7 +251,7 @@ def _bytes(size):
         if parts is None:
             raise Error(_lib.ERR_INVALID, f"memory={size!r}: bytes, or a number with K, M, G or T")
         size = int(parts[1]) << (10 * " KMGT".index(parts[2] or " "))
-    return _number("memory", size, 64)
+    return _lib.whole("memory", size)
 
 
 def _job_of_ranks(job):

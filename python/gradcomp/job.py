@@ -38,6 +38,12 @@ def dtype_code(name):
     return code
 
 
+def _op(name):
+    if name not in _OPS:
+        raise Error(_lib.ERR_INVALID, f"op={name!r} is not one of {', '.join(_OPS)}; a mean is the sum over the number of ranks")
+    return _OPS[name]
+
+
 def _name(code):
     return next(name for name, c in _DTYPES.items() if c == code)
 
@@ -176,7 +182,10 @@ class Job:
     def __init__(self, settings: Iterable[str] | None = None, store: Store | None = None):
         options = _lib.JobOptions(struct_size=ctypes.sizeof(_lib.JobOptions))
         if settings:
-            options.settings = (c_char_p * (len(settings) + 1))(*[s.encode() for s in settings], None)
+            if isinstance(settings, str):
+                raise TypeError(f"settings={settings!r}: must be a list of such texts")
+            given = [_lib.text("a setting", s) for s in settings]
+            options.settings = (c_char_p * (len(given) + 1))(*given, None)
         if store is not None:
             c_store = _c_store(store)
             options.store = ctypes.pointer(c_store)
@@ -286,7 +295,7 @@ class Group:
 
     def allreduce(self, buf: Buffer, op: str = "sum") -> None:
         with _placed(buf) as (where, (address, count, dtype)):
-            lib().call("allreduce_on", self._handle, where, address, count, dtype, _OPS[op])
+            lib().call("allreduce_on", self._handle, where, address, count, dtype, _op(op))
 
     def allgather(self, part: Buffer, out: Buffer, counts: Sequence[int]) -> None:
         """`out` gets every rank's part; counts[r] elements from rank r."""
@@ -298,7 +307,7 @@ class Group:
         """`out` gets this rank's block of the sum; `parts` is used as workspace."""
         with _placed(parts, out) as (where, (source, total, dtype), (target, own, out_dtype)):
             self._check_counts(counts, own, total, dtype == out_dtype)
-            lib().call("reduce_scatter_on", self._handle, where, source, target, (c_uint64 * len(counts))(*counts), dtype, _OPS[op])
+            lib().call("reduce_scatter_on", self._handle, where, source, target, (c_uint64 * len(counts))(*counts), dtype, _op(op))
 
     def _check_counts(self, counts, own, total, same_type):
         if len(counts) != self.nranks or own < counts[self.rank] or total < sum(counts) or not same_type:
@@ -336,7 +345,7 @@ class Reducer:
                  collective: str | None = None, bucket_bytes: int = 0, seed: int = 0, cuda: bool = False, queue: int = 0,
                  schedule: str | None = None, delay: int = 0,
                  memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
-        if not 0 <= delay < 1 << 32:
+        if not 0 <= _lib.whole("delay", delay, least=-1 << 64) < 1 << 32:
             raise Error(_lib.ERR_INVALID, f"a delay of {delay} steps: must be 0 or more")
         self._sizes = [(name, math.prod(shape), dtype_code(dtype)) for name, shape, dtype in tensors]
         described = (_lib.TensorDesc * len(tensors))()
@@ -349,11 +358,12 @@ class Reducer:
 
         # Held for as long as the library may call it.
         self._done = _lib.DONE(call_done) if done else _lib.DONE()
-        options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, compressor and compressor.encode(),
-                                      collective and collective.encode(), bucket_bytes, seed, self._done)
+        options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, _lib.text("compressor", compressor),
+                                      _lib.text("collective", collective), _lib.whole("bucket_bytes", bucket_bytes),
+                                      _lib.whole("seed", seed), self._done)
         self._cuda = cuda
         options.device, options.queue = int(cuda), queue or None
-        options.schedule, options.delay = schedule and schedule.encode(), delay
+        options.schedule, options.delay = _lib.text("schedule", schedule), delay
         self._memory = _device_memory(options, memory)
         self._handle = c_void_p()
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),

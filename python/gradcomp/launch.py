@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 def init_process_group(backend: str = "gloo", **options: Any) -> None:
     """torch.distributed.init_process_group() with what it needs from the launcher:
-    torchrun's variables as they are, else Slurm's step, else one process alone."""
+    torchrun's variables as they are, else Slurm's step, else what `options` say (rank=, world_size=, store=,
+    init_method=, as after multiprocessing.spawn()), else one process alone."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         pass
     elif "SLURM_STEP_ID" in os.environ and "SLURM_PROCID" in os.environ:
@@ -28,13 +29,20 @@ def init_process_group(backend: str = "gloo", **options: Any) -> None:
         step = int(os.environ["SLURM_JOB_ID"]) * 61 + int(os.environ["SLURM_STEP_ID"])
         os.environ.setdefault("MASTER_PORT", str(12000 + step % 16000))
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
+        if not any(options.get(name) not in (None, -1) for name in ("rank", "world_size", "store", "init_method")):
+            options.update(store=dist.HashStore(), rank=0, world_size=1)
+        _init(backend, options)
         return
-    if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
+    if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ and int(os.environ["WORLD_SIZE"]) > 1 \
+            and "MASTER_ADDR" in os.environ:  # else PyTorch says that it is missing
         # Left alone, Gloo listens where the host's name resolves to: often 127.0.1.1.
         name = _interface_to(os.environ["MASTER_ADDR"])
         if name is not None:
             os.environ["GLOO_SOCKET_IFNAME"] = name
+    _init(backend, options)
+
+
+def _init(backend, options):
     if not _has_libuv():
         os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(backend, **options)

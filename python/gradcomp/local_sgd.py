@@ -40,7 +40,7 @@ _synced = weakref.WeakSet()
 _told = False
 
 
-class DiLoCo:
+class DiLoCo(_pytorch.NotSaved):
     """Synchronises the parameters of `model` that are trained, every so many steps.
 
     Collective over `process_group` (None: all ranks), which gets rank 0's parameters and buffers.
@@ -132,12 +132,17 @@ class DiLoCo:
     def load_state_dict(self, state):
         """Takes up a state of either kind, on all ranks together. The model's own weights are loaded by the caller."""
         self._in_force()
-        saved, problem = state["settings"], None
-        for name, value in self._settings().items():
+        saved, problem, steps = {}, None, None
+        try:
+            saved, steps = state["settings"], state["steps"]
+        except (KeyError, TypeError, IndexError):
+            problem = _lib.Error(_lib.ERR_INVALID, f"{_pytorch.described(state)} is no state of {type(self).__name__}: give "
+                                                   "load_state_dict() what its state_dict() returned")
+        for name, value in self._settings().items() if problem is None else ():
             if saved.get(name) != value:
                 problem = _lib.Error(_lib.ERR_MISMATCH, f"the state is of another run: {name} is {saved.get(name)} in it "
                                                         f"and {value} here")
-        _consensus(self._process_group, {"the state's number of steps": state["steps"]}, problem)
+        _consensus(self._process_group, {"the state's number of steps": steps}, problem)
         for f, part in zip(self._fragments, state["fragments"]):
             f.load(part)
         self._outer.load_state_dict(state["outer"])

@@ -40,7 +40,7 @@ _hooks = weakref.WeakKeyDictionary()  # by DDP model
 _told = False
 
 
-class Attachment:
+class Attachment(_pytorch.NotSaved):
     """What attach() returns: the state to put in a checkpoint, and counters.
     Every rank has a state of its own, and there is one that all share.
 
@@ -102,8 +102,11 @@ class Attachment:
         self._stats = self._reducer.stats()
         self._end()
 
+    def _late(self):
+        return "step" if self._delay == 1 else f"{self._delay} steps"
+
     def _undrained(self, otherwise):
-        return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
+        return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._late()} are not in the weights yet: call "
                                           f"drain(optimizer) first; {otherwise}")
 
     def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
@@ -120,16 +123,9 @@ class Attachment:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
-        if not state:  # of a run without gradcomp
+        if _pytorch.is_empty(state):
             return
-        saved = state.get("gradcomp")
-        try:
-            self._in_force().load(b"" if saved is None else _pytorch.as_bytes(saved))  # the other ranks are told, too
-        except _lib.Error as e:
-            if saved is not None:
-                raise
-            raise _lib.Error(e.status, f"a state of {', '.join(sorted(state))}: it is not of a model that "
-                                       "DistributedDataParallel wraps") from None
+        _pytorch.load(state, self._in_force().load)
         self._owes = state.get("owes", False)
 
     @property
@@ -148,9 +144,11 @@ class Attachment:
         steps, which are small beside their own."""
         if not self._delay:
             return
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(f"drain() takes the optimizer that steps the model, not a {type(optimizer).__name__}")
         rates = {p: group["lr"] * (-1 if group.get("maximize") else 1)
                  for group in optimizer.param_groups for p in group["params"]}
-        owed = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self._parameters]
+        owed = [torch.zeros(p.numel(), dtype=p.dtype, device=p.device) for p in self._parameters]
         reducer = self._in_force()
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
@@ -158,7 +156,7 @@ class Attachment:
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         for p, correction in zip(self._parameters, owed):
-            p.sub_(correction * rates.get(p, 0))
+            p.sub_(_as_in_bucket(correction, p) * rates.get(p, 0))
         self._average([t for p in self._parameters for t in [p, *_moments(optimizer.state.get(p, {}), p)]])
         self._owes = False
 
@@ -247,6 +245,13 @@ class _Flight:
         if self.error is not None:
             raise self.error
         return raw.value()
+
+
+def _as_in_bucket(flat, parameter):
+    """Numbers in the order in which a bucket of DDP has a gradient: that of the parameter's memory (channels_last), where it has
+    no gaps, else that of its indices."""
+    strides = torch.empty_like(parameter).stride()
+    return flat.as_strided(parameter.shape, strides) if strides == parameter.stride() else flat.view(parameter.shape)
 
 
 def _moments(state, parameter):
@@ -529,7 +534,7 @@ def _leave(failed):
     for attachment in list(_attached):
         if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
             print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
-                  f"{attachment._delay} steps", file=sys.stderr)
+                  f"{attachment._late()}", file=sys.stderr)
         _pytorch.end(attachment._end)
 
 

@@ -47,6 +47,14 @@ for document in doc/*.md; do
 		grep -qF -e "(${document#doc/}" -e "($document" README.md doc/*.md
 done
 
+# The README's figures are those of doc/performance.md: both of a row stand in one line there.
+other=
+while IFS='|' read -r _ what own peer _; do
+	own=$(grep -oE '[0-9.]+ (ms|s|%)' <<< "$own" | head -n 1) peer=$(grep -oE '[0-9.]+ (ms|s|%)' <<< "$peer" | head -n 1)
+	grep -F -e "$own" doc/performance.md | grep -qF -e "$peer" || other="$other;$what"
+done < <(sed -n '/^## Measured/,/^\[/p' README.md | grep '^| [^f]')
+is "README.md: measured is what doc/performance.md says" "$other" ''
+
 # The block of C in the README, compiled as it stands there.
 awk '/^    #include </ { c = 1 } c && /^[^ ]/ { exit } c { print substr($0, 5) }' README.md > "$tmp/readme.c"
 if command -v cc > /dev/null; then

@@ -30,6 +30,16 @@ for name, kind, *texts in (
         print(f"# {name}: not with this PyTorch")
         continue
     ok(line.startswith(kind + " ") and all(t in line for t in texts), f"{name}: refused, with what to do", line)
+for name, text in (("number", "an int is no state"), ("bytes", "a dict with gradcomp is no state"),
+                   ("model", "a dict with module.bias, module.weight is no state"), ("whole", "a dict with gradcomp, model is no state")):
+    line = said.get("state_" + name, "")
+    ok(line.startswith("refused: ") and text in line and "state_dict()" in line, f"a state that is a {name}: refused, with what to give", line)
+for name in ("none", "empty", "right"):
+    ok(said.get("state_" + name) == "taken", f"a state that is {name} is taken", said)
+ok("state_dict()" in said.get("saved_whole", ""), "what attach() returned in a checkpoint: refused, with what to save", said)
+for name in ("NoneType", "DistributedDataParallel"):
+    ok(name in said.get("drain_" + name, ""), f"drain() of a {name}: refused, and named", said)
+ok(said.get("joined") == "equal", "ranks with fewer batches, in join(): weights are DDP's own", said.get("joined"))
 for name in ("plain", "ignored"):
     ok(said.get(name) == "attached", f"{name}: attached", said)
 for name in ("compiled", "replicated"):

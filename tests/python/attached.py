@@ -1,6 +1,8 @@
 """One rank of attach.t: what attach() takes, and what it refuses before the first backward pass.
 Prints a line for each, and the same lines on all ranks."""
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -64,8 +66,53 @@ def same_gradients(wrap):
     return f"{'equal' if worst < 1e-6 else worst} after {steps} steps"
 
 
+def uneven():
+    """Ranks with fewer batches, in join(): whether weights are those of DDP alone."""
+    ended = []
+    for attached in (True, False):
+        torch.manual_seed(1)
+        model = DDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+        if attached:
+            gradcomp.torch.attach(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with model.join():
+            for step in range(2 + 3 * dist.get_rank()):
+                torch.manual_seed(10 * dist.get_rank() + step)
+                optimizer.zero_grad()
+                model(torch.randn(8, 4)).square().mean().backward()
+                optimizer.step()
+        ended.append([p.detach().clone() for p in model.parameters()])
+    worst = max((a - b).abs().max().item() for a, b in zip(*ended))
+    return "equal" if worst < 1e-6 else worst
+
+
 def compiled(model):
     return torch.compile(DDP(model), backend="eager")
+
+
+def states():
+    """What load_state_dict() says of what is no state; the attachment goes on."""
+    model = DDP(nn.Linear(4, 4))
+    attachment = gradcomp.torch.attach(model)
+    state = attachment.state_dict()
+    for name, wrong in (("number", 5), ("bytes", {"gradcomp": b"abc"}), ("model", model.state_dict()),
+                        ("whole", {"model": model.state_dict(), "gradcomp": state}), ("none", None), ("empty", {}),
+                        ("right", state)):
+        try:
+            attachment.load_state_dict(wrong)
+            print(f"state_{name} taken")
+        except gradcomp.Error as e:
+            print(f"state_{name} refused: {e}")
+    for wrong in (None, model):
+        try:
+            gradcomp.torch.attach(DDP(nn.Linear(4, 4)), delay=1).drain(wrong)
+        except TypeError as e:
+            print(f"drain_{type(wrong).__name__} {e}")
+    try:
+        torch.save({"gradcomp": attachment}, os.devnull)
+    except TypeError as e:
+        print(f"saved_whole {e}")
+    attachment.detach()
 
 
 tried("early", lambda: nn.Linear(4, 4))
@@ -79,6 +126,8 @@ tried("complex", lambda: DDP(module(torch.complex64)))
 tried("sparse", lambda: DDP(module(torch.float32, nn.Embedding(5, 3, sparse=True))))
 tried("ignored", ignored)
 tried("hooked", hooked)
+states()
+print("joined", uneven())
 if hasattr(torch, "compile"):
     try:
         print("compiled", same_gradients(compiled))

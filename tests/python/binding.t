@@ -114,7 +114,19 @@ e = error_of(reducer.load, b"nonsense")
 ok(e is not None and e.status < 0, "a state that is none is refused", e)
 e = error_of(gradcomp.Reducer, part, [("n", (3,), "int32")])
 ok(e is not None and e.status < 0, "a tensor of integers is refused", e)
+for said, given in (("compressor=4: must be a text", {"compressor": 4}), ("collective=['ring']", {"collective": ["ring"]}),
+                    ("'topk\\x00x'", {"compressor": "topk\0x"}), ("''", {"compressor": ""}), ("schedule=1", {"schedule": 1}),
+                    ("bucket_bytes=2.5: must be a whole number", {"bucket_bytes": 2.5}), ("bucket_bytes=-1: must be 0..", {"bucket_bytes": -1}),
+                    ("seed=-1: must be 0..", {"seed": -1}), ("delay='2'", {"delay": "2"}), ("delay=None", {"delay": None})):
+    e = error_of(gradcomp.Reducer, part, [("w", (3,), "float32")], **given)
+    ok(isinstance(e, (gradcomp.Error, TypeError)) and said in str(e), f"{given}: refused, and named", repr(e))
+e = error_of(job.world.allreduce, buf, "avg")
+ok(isinstance(e, gradcomp.Error) and "op='avg'" in str(e) and "sum, max, min, bor" in str(e), "an operation that is none is named", repr(e))
+e = error_of(gradcomp.Job, settings="gradcomp.log=error")
+ok(isinstance(e, TypeError) and "must be a list" in str(e), "a text is no list of settings", repr(e))
 reducer.free()
 part.free()
 job.free()
+gradcomp.Job(settings=(s for s in ["gradcomp.log=error"])).free()
+ok(True, "settings may come from a generator")
 done_testing()

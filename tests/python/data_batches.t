@@ -105,7 +105,7 @@ with Dataset(range(COUNT), prepare=lambda i: drawn[i], memory="64M") as ds:
     other = ds.batches(5, SIZE)
     ok("was ended by the beginning of another" in str(error_of(lambda: next(one))), "a second epoch ends the first")
     ok(isinstance(error_of(lambda: ds.batches(0, 0)), ValueError), "size 0 is refused")
-    ok("size is -1" in str(error_of(lambda: ds.batches(0, -1))), "a negative size too")
+    ok("size=-1" in str(error_of(lambda: ds.batches(0, -1))), "a negative size too")
     del other
 
 # Bytes of every value, NaNs of all kinds among the numbers, in sizes that fill no page.

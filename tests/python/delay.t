@@ -29,7 +29,7 @@ def same(got, word):
     return len({r[word] for r in got}) == 1
 
 
-parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "parallel", "errors")
+parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "layout:2", "parallel", "errors")
 for part, got in parts.items():
     if got is None:
         continue
@@ -46,6 +46,10 @@ for part, got in parts.items():
         ok(all("call drain(optimizer) first" in r["refused"] for r in got), f"{part}: state_dict() says what to do", got)
         ok(same(got, "digest") and same(got, "moments"), f"{part}: drained, weights and momentum are the same bits", got)
         ok(all(r["resumed"] == "True" for r in got), f"{part}: what is in flight is saved, and continues to the bit", got)
+
+got = parts["layout:2"]
+if got is not None:
+    ok(max(float(r["worst"]) for r in got) < 1e-6, "channels_last: the weights are those of the usual order", got)
 
 got = parts["parallel"]
 if got is not None:

@@ -139,6 +139,27 @@ def trained(delay, momentum):
     say("steps", attachment.stats()["steps"] > 0)
 
 
+def layout(delay):
+    """A model in channels_last is the same model: so are its weights after drain(), with what compression held back."""
+    ended = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(80, 2)).to(memory_format=memory_format)
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        attachment = gradcomp.torch.attach(model, compressor="topk:density=0.3", delay=delay)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(5):
+            generator = torch.Generator().manual_seed(1000 * rank + number)
+            x, y = torch.randn(8, 3, 6, 6, generator=generator), torch.randint(0, 2, (8,), generator=generator)
+            model.zero_grad()
+            nn.functional.cross_entropy(model(x.contiguous(memory_format=memory_format)), y).backward()
+            optimizer.step()
+        attachment.drain(optimizer)
+        ended.append([p.detach().clone() for p in model.parameters()])
+        attachment.detach()
+    say("worst", max((a - b).abs().max().item() for a, b in zip(*ended)))
+
+
 def subgroups(delay):
     """DDP on process groups: pairs of ranks train models of their own."""
     pairs = [dist.new_group([2 * k, 2 * k + 1]) for k in range(nranks // 2)]
@@ -190,5 +211,5 @@ def errors():
 
 for part in sys.argv[1:]:
     name, *numbers = part.split(":")
-    parts = {"simulated": simulated, "trained": trained, "subgroups": subgroups, "parallel": parallel, "errors": errors}
+    parts = {"simulated": simulated, "trained": trained, "layout": layout, "subgroups": subgroups, "parallel": parallel, "errors": errors}
     parts[name](*[float(n) if "." in n else int(n) for n in numbers])

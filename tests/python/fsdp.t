@@ -66,7 +66,7 @@ for name, kind, *texts in (
         ("unknown", "Error", "blok"),
         ("one_rank", "Error", "compressor 'blok'"),
         ("different", "Error", "rank 1 on", "makes a coder of 'block:bits=4", "rank 0 of 'none"),
-        ("of_shards", "Error", "a state of all_gather, reduce_scatter", "DistributedDataParallel"),
+        ("of_shards", "Error", "a dict with all_gather, reduce_scatter is no state", "DistributedDataParallel"),
         ("no_shard", "TypeError", "NO_SHARD", "DistributedDataParallel"),
         ("fsdp1_gather", "Error", "fully_shard()"),
         ("fsdp1_inner", "TypeError", "attach(model.0)"),

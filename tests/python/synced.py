@@ -215,6 +215,10 @@ def resumed(spec, fragments, delay):
         second[1].load_state_dict({**kept[1], "settings": {**kept[1]["settings"], "every": 7}})
     except gradcomp.Error as e:
         say("other", e)
+    try:
+        second[1].load_state_dict(second[0].state_dict() if rank else 5)
+    except gradcomp.Error as e:
+        say("none", e)
     for run in (first, second):
         run[1].detach()
 

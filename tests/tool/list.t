@@ -24,6 +24,8 @@ check "list NAME" "$gradcomp" list gatherer
 is "prints one" "$(printf '%s\n' "$said" | wc -l)" 2
 refuse "list of a name that is not there" "$gradcomp" list nowhere
 like "says so" "$said" "gradcomp: no plugin is called 'nowhere'"
+refuse "list of a name with a slip" "$gradcomp" list gahterer
+like "says what is near" "$said" "'gahterer' (did you mean 'gatherer'?)"
 refuse "list of a plugin that cannot be used" "$gradcomp" list twin
 like "says why" "$said" "parameter 'rank' stands in the table twice"
 

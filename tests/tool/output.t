@@ -14,7 +14,7 @@ is "no command: status" $? 2
 is "no command: nothing on stdout" "$(cat "$tmp/out")" ""
 "$gradcomp" lsit >"$tmp/out" 2>"$tmp/err"
 is "unknown command: status" $? 2
-like "unknown command: named" "$(cat "$tmp/err")" "gradcomp: unknown command 'lsit'"
+like "unknown command: named" "$(cat "$tmp/err")" "gradcomp: unknown command 'lsit' (did you mean 'list'?)"
 
 commands=$("$gradcomp" help | sed -n 's/^  \([a-z-]*\) .*/\1/p')
 for command in $commands; do

@@ -31,7 +31,7 @@ case $(cat "$tmp/out") in *"built without jansson"*) skip_all "built without jan
 check "report" "$gradcomp" report "$tmp/r.json"
 like "job" "$said" "job         77, step 0"
 like "ranks" "$said" "ranks       4 on 2 nodes, rank 0 on n1"
-like "link" "$said" "link        tcp  to 1 rank: 3.00 MB sent, 2.00 MB received"
+like "link" "$said" "link        tcp  by 1 connection: 3.00 MB sent, 2.00 MB received"
 like "kinds of link" "$said" "links       tcp   between 1 pair of ranks"
 like "a kind that leads nowhere" "$said" "no links    shm   not allowed by transport.allow"
 like "from whom to whom" "$said" "from 0      self  tcp"

@@ -38,6 +38,13 @@ ends 0 "on_failure=shrink" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 3 s
 	while pgrep -f "^sleep 98765.'$$'" > /dev/null; do sleep 0.1; done; echo "end $RANK"'
 like "on_failure=shrink: is named" "$said" "rank 1 on this host was ended by signal 9 (Killed); the others go on"
 is "on_failure=shrink: the others go on, and what the rank has started is ended" "$(grep -c '^end [02]' <<< "$said")" 2
+# shellcheck disable=SC2016 # as above
+ends 0 "--gradcomp-on-failure=shrink" "$gradcomp" run -n 2 --gradcomp-on-failure=shrink sh -c 'exit $RANK'
+ends 1 "--gradcomp-on-failure of something else" "$gradcomp" run -n 2 --gradcomp-on-failure=shrnk echo started
+like "--gradcomp-on-failure of something else: is named" "$said" "'shrnk' is not a choice"
+ends 1 "a SPEC with a slip" "$gradcomp" run -n 2 --gradcomp=nnoe echo started
+like "a SPEC with a slip: says what was meant" "$said" "did you mean 'none'?"
+is "a SPEC with a slip: no rank is started" "$(grep -c started <<< "$said")" 0
 ends 3 "on_failure=shrink: none ends well" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 2 sh -c 'exit 3'
 ends 127 "no such command" "$gradcomp" run -n 2 no-such-command
 like "no such command: is named" "$said" "no-such-command on this host cannot be run: No such file"
