@@ -36,8 +36,11 @@ static int channel_progress(channel *c)
 		return 0;
 	for (peer_link *l = c->active; l; l = next) {
 		next = l->next;
-		if (!l->ops && inbound != c->adopted)
+		if (!l->ops && inbound != c->adopted) {
 			link_adopt(l);
+			/* What was posted may have moved. */
+			moved |= l->ops != NULL;
+		}
 		if (l->ops)
 			moved |= l->ops->progress(l);
 	}
