@@ -424,6 +424,8 @@ const setting settings_table[] = {
 	{TEXT("dataset.memory", "50%", "bytes that a node keeps of a dataset's values, or a share of its free memory, 50%"),
 	 .check = check_part},
 	{NUMBER(INT, "dataset.prefetch", "256", 1, 1 << 20, "samples of a dataset that a rank loads or fetches before they are asked for")},
+	{NUMBER(INT, "dataset.connections", "256", 1, 1 << 20,
+	        "connections that a rank keeps to other nodes for the values of a dataset; above that the least recently used is closed")},
 };
 const size_t settings_count = sizeof settings_table / sizeof settings_table[0];
 

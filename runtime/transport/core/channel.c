@@ -354,6 +354,33 @@ int channel_caller(channel *c)
 	return peer;
 }
 
+void channel_hang_up(channel *c, int peer)
+{
+	peer_link *l = c->links[peer];
+
+	if (!l)
+		return;
+	c->links[peer] = NULL;
+	c->npoll -= l->polls;
+	if (l->ops)
+		atomic_fetch_sub_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+	link_forget(l);
+	link_free(l);
+	/* The peer may have connected anew, which channel_caller() has passed over. */
+	c->heard = atomic_load(&c->inbound) - 1;
+}
+
+void channel_may_end(channel *c, int peer)
+{
+	if (c->links[peer])
+		c->links[peer]->may_end = true;
+}
+
+bool channel_ended(const channel *c, int peer)
+{
+	return c->links[peer] && c->links[peer]->eof > 0 && c->links[peer]->goodbye;
+}
+
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 {
 	const channel *c = ctx;

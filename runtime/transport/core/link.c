@@ -61,15 +61,16 @@ void link_begin(peer_link *l)
 static void link_ready(peer_link *l)
 {
 	channel *c = l->c;
-	size_t need = c->npoll + (l->kind == KIND_VERBS ? 2 : l->h.streams);
-	struct pollfd *p = realloc(c->poll, need * sizeof *p);
+	size_t polls = l->kind == KIND_VERBS ? 2 : l->h.streams;
+	struct pollfd *p = realloc(c->poll, (c->npoll + polls) * sizeof *p);
 
 	if (!p) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return;
 	}
 	c->poll = p;
-	c->npoll = need;
+	c->npoll += polls;
+	l->polls += polls;
 	if (l->kind == KIND_VERBS) {
 		if (!verbs_open(l))
 			l->ops->progress(l);
@@ -218,7 +219,13 @@ void link_done(request *r)
 
 void link_deactivate(peer_link *l)
 {
-	if (l->send.head || l->recv.head)
+	if (!l->send.head && !l->recv.head)
+		link_forget(l);
+}
+
+void link_forget(peer_link *l)
+{
+	if (!l->active)
 		return;
 	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
 	if (l->next)
@@ -246,7 +253,7 @@ void link_check_eof(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
 
-	if (!l->eof || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
+	if (!l->eof || (l->goodbye && l->may_end) || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (l->goodbye)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);
