@@ -117,6 +117,7 @@ static int open_dataset(bench_dataset *b, const char *source, uint64_t memory, g
 		return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for a value of %llu bytes", (unsigned long long)b->bytes);
 	o.count = b->count;
 	o.memory = memory;
+	o.reload = b->samples != NULL; /* a file of a staged dataset is the same on every node */
 	return gradcomp_dataset_create(b->world, &o, &b->ds, err) ? -1 : 0;
 }
 

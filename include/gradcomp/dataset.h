@@ -31,7 +31,7 @@
  * A value that another node owns and has not loaded yet is loaded by that node for next().
  * For get() the calling process loads it, and the owner then keeps it. Either way it is loaded
  * once in the job, unless two nodes get() it at the same time. No process that loads a value
- * waits for another node.
+ * waits for another node. With `reload` a value may be loaded on other nodes too, which do not keep it.
  *
  * Memory. A node keeps at most `memory` bytes of values, an eighth of it for values of
  * other nodes while they are wanted. What does not fit goes to a file below `spill` if
@@ -92,6 +92,11 @@ typedef struct gradcomp_dataset_options {
 	 * failure fails the call that wanted the sample, not the job. */
 	gradcomp_status (*load)(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err);
 	void *ctx;
+	/* 1: load() reads what every node has, as staged files, and gives the same bytes each time. next() then calls it for
+	 * another node's value where that is faster than fetching it. Setting dataset.reload may say so for all datasets, or for
+	 * none. */
+	uint32_t reload;
+	uint32_t reserved0;
 } gradcomp_dataset_options;
 
 /* A value on loan. */

@@ -69,6 +69,7 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 
 static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_options *o, gradcomp_error *err)
 {
+	reload_mode reload;
 	gradcomp_status st;
 
 	if (!o || !GRADCOMP_HAS(o, ctx))
@@ -84,7 +85,9 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
 	if (o->prefetch > 1u << 20)
 		return error_set(err, GRADCOMP_ERR_INVALID, "prefetch of %u samples: at most %u", o->prefetch, 1u << 20);
-	ds->o = *o;
+	memcpy(&ds->o, o, o->struct_size < sizeof ds->o ? o->struct_size : sizeof ds->o);
+	reload = (reload_mode)config_int(ds->group->job->config, "dataset.reload");
+	ds->o.reload = reload == RELOAD_AUTO ? ds->o.reload != 0 : reload == RELOAD_YES;
 	if (!ds->o.prefetch)
 		ds->o.prefetch = (uint32_t)config_int(ds->group->job->config, "dataset.prefetch");
 	if (o->spill && !(ds->spill = strdup(o->spill)))

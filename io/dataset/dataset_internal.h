@@ -26,7 +26,7 @@
 #define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
 #define WORD_GENERATION(w) ((w) >> 16)
 #define PROCESSES 4096u  /* of a node that use one dataset at a time */
-#define WAIT_SECONDS 0.1 /* after which a waiting process checks whether to go on */
+#define WAIT_NS 100000000u /* after which a waiting process checks whether to go on */
 
 typedef struct process {
 	atomic_uint_fast64_t token; /* of the process that has the entry */
@@ -58,10 +58,16 @@ typedef struct failure {
 	gradcomp_error error;
 } failure;
 
+/* What a call of load() takes: a mean of which late ones are the most. Wrong by some when processes note at once. */
+typedef struct load_cost {
+	atomic_uint_fast64_t ns, bytes; /* 0: none has been noted */
+} load_cost;
+
 /* A rank of this node. */
 typedef struct rank_area {
 	_Alignas(64) atomic_uint rank; /* the word of the rank's own process */
 	counters counts;
+	load_cost first, again; /* into this node's memory, and beside it: memory that is new takes a while */
 	atomic_uint_fast64_t division; /* division_of() what it is now */
 	failure failed;
 } rank_area;
@@ -86,6 +92,9 @@ typedef struct shared_head {
 
 #define HUGE_PAGE ((uint64_t)2 << 20) /* of the shared memory, where the kernel has them */
 
+/* In the order of the choices of the setting dataset.reload. */
+typedef enum reload_mode { RELOAD_AUTO = 0, RELOAD_YES = 1, RELOAD_NO = 2 } reload_mode;
+
 typedef struct prefetcher prefetcher;
 typedef struct service service;
 struct ticket;
@@ -101,7 +110,7 @@ struct gradcomp_dataset {
 	int *began;        /* of every rank: what it was when the job began */
 	int place;         /* of this rank's parts in the shared memory: its local rank at first */
 	job_object object;
-	gradcomp_dataset_options o;
+	gradcomp_dataset_options o; /* `reload`: what the setting makes of it */
 	char *spill;
 	owners owners;
 	uint64_t nslots; /* samples this node owned at first, or a few more */
@@ -172,9 +181,11 @@ bool process_is_child(const gradcomp_dataset *ds);
 /* Whether the process that left this word is still there. */
 bool process_alive(const gradcomp_dataset *ds, uint32_t word);
 
-/* Sleeps while *word is `seen`, at most WAIT_SECONDS. Fails when there is nothing to wait for
+/* Sleeps while *word is `seen`, at most WAIT_NS. Fails when there is nothing to wait for
  * any more: the job has failed, or the rank that this process was forked from has ended. */
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
+/* The same, for a shorter time. */
+gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns, gradcomp_error *err);
 void process_wake(atomic_uint *word);
 /* Notes the failure for the rank and its children; the first one is kept. */
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);
@@ -247,6 +258,8 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 /* Calls load(). `alloc` may give space in the shared memory, or NULL; it may be NULL itself. */
 gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err);
+/* How long load() is likely to take for a value; bytes is 0: not known. */
+uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes);
 #define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
 /* What a value takes: the next one is aligned too. */
 static inline uint64_t value_rounded(uint64_t bytes)

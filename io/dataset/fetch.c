@@ -155,15 +155,26 @@ void fetch_drop(gradcomp_dataset *ds)
 	}
 }
 
-/* Waits on a ticket until there is something to take on it: its word then, this process's
- * own, or TICKET_FREE when it has become another's or time has run out. */
-static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, uint64_t begin, uint32_t *taken,
+/* next() waits for a value no longer than load() would take, if it may load it as well: so it takes at most twice as long as
+ * with the faster of the two, whichever that is. */
+static uint64_t patience(const gradcomp_dataset *ds, const ticket *t, unsigned flags)
+{
+	if (flags & FETCH_RELOAD)
+		return 0;
+	return ds->o.reload && (flags & (TICKET_ORDERED | FETCH_PATIENT)) == TICKET_ORDERED ? load_ns_expected(ds, t->bytes) : UINT64_MAX;
+}
+
+/* Waits on a ticket until there is something to take on it: its word then, this process's own; TICKET_FREE when it has
+ * become another's or the receive buffer has had no space for too long; or as it is, WANTED or FLYING, when patience() has
+ * run out. */
+static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, unsigned flags, uint64_t begin, uint32_t *taken,
                              gradcomp_error *err)
 {
 	uint32_t self = atomic_load(&ds->self);
 
 	for (;;) {
 		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;
+		uint64_t most = patience(ds, t, flags), waited;
 		gradcomp_status st;
 
 		*taken = TICKET_FREE;
@@ -185,15 +196,20 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 		}
 		if (state != TICKET_WANTED && state != TICKET_FLYING && state != TICKET_SETUP)
 			return GRADCOMP_OK;
+		waited = clock_ns() - begin;
+		if (waited >= most && state != TICKET_SETUP) {
+			*taken = word;
+			return GRADCOMP_OK;
+		}
 		if (!(atomic_fetch_or(&t->flags, TICKET_URGENT) & TICKET_URGENT))
 			fetch_notify(ds, t);
 		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) &&
-		    clock_ns() - begin > PATIENCE_NS && ticket_move(t, word, TICKET_LOADING | self)) {
+		    waited > PATIENCE_NS && ticket_move(t, word, TICKET_LOADING | self)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
 			*taken = TICKET_LOADING | self;
 			return GRADCOMP_OK;
 		}
-		st = process_wait(ds, &t->word, word, err);
+		st = process_wait_ns(ds, &t->word, word, most > waited ? most - waited : most, err);
 		if (st)
 			return st;
 	}
@@ -300,6 +316,18 @@ static void give_up(gradcomp_dataset *ds, ticket *t, uint32_t word)
 		atomic_fetch_or(&t->flags, TICKET_URGENT);
 }
 
+/* next() has loaded it meanwhile. Others that wait for this ticket look again when it comes. */
+static void overtake(gradcomp_dataset *ds, ticket *t)
+{
+	uint32_t self = atomic_load(&ds->self);
+
+	if (discard(ds, t, self) || atomic_load(&t->word) != (TICKET_FLYING | self))
+		return;
+	atomic_fetch_and(&t->flags, ~TICKET_URGENT);
+	atomic_fetch_or(&t->flags, TICKET_DROPPED);
+	fetch_dropped(ds, t, self);
+}
+
 gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)
 {
@@ -314,18 +342,33 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 
 		if (is_here(ds, index, &at))
 			return slot_obtain(ds, index, at.slot, view, err);
-		if (lost ? !t || !has_come(word) : !t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
+		if (!t && !lost && flags & FETCH_RELOAD) {
+			st = load_alone(ds, index, view, err);
+			if (!st)
+				break;
+			flags ^= FETCH_RELOAD | FETCH_PATIENT;
+		}
+		if (lost ? !t || !has_come(word) : !t && !(t = claim(ds, index, (flags & TICKET_ORDERED) | TICKET_URGENT))) {
 			/* Nothing comes, or all tickets it could have are on loan. */
 			if (t)
 				give_up(ds, t, word);
 			st = load_alone(ds, index, view, err);
 			break;
 		}
-		st = await(ds, t, index, begin, &word, err);
+		st = await(ds, t, index, flags, begin, &word, err);
 		if (process_outlives(ds, st))
 			continue;
 		if (st)
 			break;
+		if ((word & WORD_STATE) == TICKET_WANTED || (word & WORD_STATE) == TICKET_FLYING) {
+			st = load_alone(ds, index, view, err);
+			if (!st) {
+				overtake(ds, t);
+				break;
+			}
+			flags = (flags & ~FETCH_RELOAD) | FETCH_PATIENT;
+			continue;
+		}
 		if ((word & WORD_STATE) == TICKET_LOADING) {
 			st = load_instead(ds, t, index, view, err);
 			break;

@@ -36,6 +36,9 @@ enum {
 #define TICKET_URGENT 2u /* a process waits for it */
 #define TICKET_FINAL 4u  /* ABSENT: the owner has no memory for it, and does not take it from another */
 #define TICKET_DROPPED 8u /* FLYING: next() does not expect it any more; freed when it comes, unless it is URGENT */
+/* Of a call of fetch_obtain() alone: what has not come is not waited for but loaded; or waited for, since that has failed. */
+#define FETCH_RELOAD 16u
+#define FETCH_PATIENT 32u
 
 typedef struct ticket {
 	_Alignas(64) atomic_uint word;

@@ -67,6 +67,25 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 	return h->arena + used;
 }
 
+#define COST_WEIGHT 16 /* a call is one part in so many of the mean */
+
+static void cost_note(atomic_uint_fast64_t *mean, uint64_t one)
+{
+	uint64_t was = atomic_load_explicit(mean, memory_order_relaxed);
+
+	atomic_store_explicit(mean, (was ? was - was / COST_WEIGHT + one / COST_WEIGHT : one) + !one, memory_order_relaxed);
+}
+
+uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes)
+{
+	const rank_area *a = ds->area;
+	const load_cost *c = atomic_load_explicit(&a->again.ns, memory_order_relaxed) ? &a->again : &a->first;
+	uint64_t ns = atomic_load_explicit(&c->ns, memory_order_relaxed),
+		 mean = atomic_load_explicit(&c->bytes, memory_order_relaxed);
+
+	return bytes > mean && mean ? (uint64_t)((double)ns * (double)bytes / (double)mean) : ns;
+}
+
 static void *buffer_alloc(gradcomp_value_buffer *buffer, uint64_t bytes)
 {
 	loading *m = buffer->ctx;
@@ -87,13 +106,18 @@ gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 	loading m = {
 		.buffer = {.struct_size = sizeof m.buffer, .alloc = buffer_alloc}, .ds = ds, .alloc = alloc, .ctx = ctx};
 	gradcomp_error why = {0};
-	uint64_t begin = clock_ns();
+	uint64_t begin = clock_ns(), took;
 	gradcomp_status st;
 
 	m.buffer.ctx = &m;
 	st = ds->o.load(ds->o.ctx, index, &m.buffer, &why);
-	count(&ds->area->counts.load_ns, clock_ns() - begin);
+	took = clock_ns() - begin;
+	count(&ds->area->counts.load_ns, took);
 	if (!st && m.calls == 1 && m.v.data) {
+		load_cost *cost = alloc ? &ds->area->first : &ds->area->again;
+
+		cost_note(&cost->ns, took);
+		cost_note(&cost->bytes, m.v.bytes);
 		*out = m.v;
 		return GRADCOMP_OK;
 	}

@@ -3,7 +3,10 @@
  *
  * A window of positions is ahead of next(). A position whose sample is to be loaded is queued,
  * taken by a thread, and done; next() itself loads a sample that no thread has taken yet. The
- * lock is that of the threads: forked children never take it. */
+ * lock is that of the threads: forked children never take it.
+ *
+ * Values of other nodes are requested further ahead. Where load() gives them as well (`reload`), and more come later than
+ * it takes, none is requested for a while: next() loads them. Then it is tried again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +17,7 @@
 #define STRIDES 4 /* of the window */
 #define FIRST 32  /* positions of the window at first, */
 #define GROWTH 4  /* and more for each position that next() has taken */
+#define LATE 8    /* values that have come too late, more than in time: others are not requested for a while */
 
 typedef enum job_state { JOB_NONE, JOB_QUEUED, JOB_BUSY, JOB_DONE } job_state;
 
@@ -31,7 +35,10 @@ struct prefetcher {
 	uint64_t division, epoch;
 	atomic_uint_fast64_t position; /* of next(), */
 	uint64_t front;                /* and of the end of the window */
-	uint64_t far;                  /* other nodes' values are requested before it */
+	uint64_t far;                  /* other nodes' values are requested before it, */
+	uint64_t resumed;              /* but not before this one: next() loads those */
+	uint64_t paused;               /* positions that this was the last time; 0: requests have come in time since */
+	unsigned late;                 /* values that came too late, less those in time; at most LATE */
 	uint64_t began;                /* position that begin() gave */
 	uint64_t length, window;
 	/* When these differ next() is to go on at `place`, by the division that there is then. Under the lock. */
@@ -110,17 +117,17 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
-/* Where a window that begins at next() and has come to `front` is to end: `front` if it is too soon. It moves on in
- * strides, so that several samples can be requested of a node at once. It is short at first: else the
+/* Where a window that begins at `from`, once at `began`, and has come to `front` is to end: `front` if it is too soon. It moves
+ * on in strides, so that several samples can be requested of a node at once. It is short at first: else the
  * first samples would share the links with later ones. */
-static uint64_t window_end(const prefetcher *p, uint64_t front, uint64_t most)
+static uint64_t window_end(const prefetcher *p, uint64_t began, uint64_t from, uint64_t front, uint64_t most)
 {
-	uint64_t reach = FIRST + GROWTH * (p->position - p->began), end;
+	uint64_t reach = FIRST + GROWTH * (from - began), end;
 
 	if (reach > most)
 		reach = most;
-	end = p->length - p->position < reach ? p->length : p->position + reach;
-	if (end <= front || (front > p->position && end < p->length && end - front < reach / STRIDES))
+	end = p->length - from < reach ? p->length : from + reach;
+	if (end <= front || (front > from && end < p->length && end - front < reach / STRIDES))
 		return front;
 	return end;
 }
@@ -128,13 +135,14 @@ static uint64_t window_end(const prefetcher *p, uint64_t front, uint64_t most)
 static void request_far(prefetcher *p)
 {
 	gradcomp_dataset *ds = p->ds;
-	uint64_t end;
+	uint64_t from = p->position > p->resumed ? p->position : p->resumed, end;
 
-	if (!ds->tickets)
+	/* Requested when next() comes to them, the first would be late again. */
+	if (!ds->tickets || from - p->position > p->window / STRIDES)
 		return;
-	if (p->far < p->position)
-		p->far = p->position;
-	for (end = window_end(p, p->far, fetch_reach(ds, (uint32_t)p->window)); p->far < end; p->far++) {
+	if (p->far < from)
+		p->far = from;
+	for (end = window_end(p, p->resumed, from, p->far, fetch_reach(ds, (uint32_t)p->window)); p->far < end; p->far++) {
 		uint64_t index = index_at(p, p->far);
 		sample_owner at;
 
@@ -146,7 +154,7 @@ static void request_far(prefetcher *p)
 
 static void fill_window(prefetcher *p)
 {
-	uint64_t end = window_end(p, p->front, p->window);
+	uint64_t end = window_end(p, p->began, p->position, p->front, p->window);
 
 	while (p->front < end) {
 		job *j = &p->jobs[p->front % p->window];
@@ -192,7 +200,8 @@ static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t divided, uint
 	p->division = division;
 	p->length = permutation_length(o->count, division_nranks(division), division_rank(division));
 	p->epoch = epoch;
-	p->position = p->front = p->far = p->taken = p->began = position;
+	p->position = p->front = p->far = p->taken = p->began = p->resumed = position;
+	p->paused = p->late = 0;
 	p->applied = divided;
 	pthread_mutex_unlock(&p->lock);
 }
@@ -355,13 +364,48 @@ static bool take_done(prefetcher *p, job *j)
 	return done;
 }
 
+/* Twice as long each time that requests do not help. */
+static void requests_pause(prefetcher *p)
+{
+	uint64_t left = p->length - p->position;
+
+	p->paused = p->paused ? 2 * p->paused : fetch_reach(p->ds, (uint32_t)p->window);
+	p->paused = p->paused < left ? p->paused : left;
+	p->resumed = p->far = p->position + p->paused;
+	p->late = LATE / 2;
+	fetch_drop(p->ds);
+}
+
+/* The value at p->position, wherever it is. */
+static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
+{
+	gradcomp_dataset *ds = p->ds;
+	bool requested = p->position >= p->resumed;
+	sample_owner at;
+	gradcomp_status st;
+
+	owner_of(ds, index, &at);
+	if (!ds->tickets || !ds->o.reload || at.node == ds->node)
+		return value_obtain(ds, index, TICKET_ORDERED, view, err);
+	st = value_obtain(ds, index, TICKET_ORDERED | (requested ? 0 : FETCH_RELOAD), view, err);
+	if (st || !requested)
+		return st;
+	if (view->source != GRADCOMP_VALUE_REMOTE) {
+		if (++p->late == LATE)
+			requests_pause(p);
+	} else if (!p->late || !--p->late) {
+		p->paused = 0;
+	}
+	return st;
+}
+
 /* The sample at p->position. */
 static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
 {
 	uint64_t begin = clock_ns();
 
 	if (!take_done(p, j))
-		return value_obtain(p->ds, j->index, TICKET_ORDERED, view, err);
+		return obtain(p, j->index, view, err);
 	count(&p->ds->area->counts.wait_ns, clock_ns() - begin);
 	if (j->status)
 		return error_set(err, j->status, "%s", j->error.text);

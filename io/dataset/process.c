@@ -210,7 +210,12 @@ static gradcomp_status go_on(gradcomp_dataset *ds, gradcomp_error *err)
 
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err)
 {
-	struct timespec ts = {0, (long)(WAIT_SECONDS * 1e9)};
+	return process_wait_ns(ds, word, seen, WAIT_NS, err);
+}
+
+gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns, gradcomp_error *err)
+{
+	struct timespec ts = {0, (long)(ns < WAIT_NS ? ns : WAIT_NS)};
 
 	if (!syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0) || errno != ETIMEDOUT)
 		return known_failure(ds, err);

@@ -31,6 +31,7 @@ void receive_offer(service *s, peer *p)
 		            .offset = arena_alloc(ds, at, p->in.bytes)};
 		if (t->offset || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST)) {
 			answer = MSG_TAKE;
+			p->ntakes++;
 			s->takes = t;
 			t = NULL;
 		} else {
@@ -64,6 +65,7 @@ void receive_push(service *s, peer *p)
 	p->pushed = (value){.bytes = t->bytes, .offset = t->offset};
 	*link = t->next;
 	free(t);
+	p->ntakes--;
 	if (p->pushed.offset) {
 		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
 	} else if (!value_alloc(&p->pushed, p->in.bytes)) {
@@ -103,6 +105,7 @@ void receive_answer(service *s, peer *p)
 		return;
 	}
 	*at = f->next;
+	p->noffers--;
 	if (p->in.type == MSG_TAKE && (o = out_new(s, 2))) {
 		o->h = (header){.type = MSG_PUSH, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum};
 		o->block = (int)f->block;

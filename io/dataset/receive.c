@@ -98,6 +98,7 @@ static void receive_reply(service *s, peer *p)
 			break;
 		case REPLY_LATER: /* a NOTIFY follows */
 			s->flights[b->tickets[i]].block = BLOCKS;
+			p->nlater++;
 			break;
 		case REPLY_LARGE:
 			t->bytes = items[i].bytes;
@@ -183,6 +184,7 @@ static void receive_notify(service *s, peer *p)
 		service_wrong(s, p, "notified of a value that no reply left for later");
 		return;
 	}
+	p->nlater--;
 	ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
 	receive_header(s, p);
 }
@@ -213,6 +215,11 @@ static void receive_message(service *s, peer *p)
 {
 	const header *h = &p->in;
 
+	p->used = ++s->uses;
+	if (p->link == LINK_LEFT) {
+		service_wrong(s, p, "sent a message over a connection that it was to close");
+		return;
+	}
 	if (p->nouts >= OUTS_MAX) {
 		service_wrong(s, p, "receives nothing of what it requested");
 		return;
@@ -246,13 +253,18 @@ static void receive_message(service *s, peer *p)
 	case MSG_DAMAGED:
 		receive_damaged(s, p);
 		return;
+	case MSG_BYE:
+	case MSG_BYE_OK:
+	case MSG_STAY:
+		receive_ending(s, p);
+		return;
 	}
 	service_wrong(s, p, "sent a message of an unknown type");
 }
 
 void receive_poll(service *s, peer *p)
 {
-	while (!s->status) {
+	while (!s->status && p->link != LINK_CLOSING) {
 		if (p->state == IN_VALUES) {
 			for (unsigned i = 0; i < p->nvalues; i++)
 				if (!channel_done(&p->values[i]))

@@ -39,6 +39,7 @@ void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 	gradcomp_status st;
 
 	service_open(s, p);
+	p->used = ++s->uses;
 	st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
 
 	s->posted = true;

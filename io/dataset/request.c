@@ -122,6 +122,8 @@ drop:
 
 void request_send(service *s, peer *p)
 {
+	if (p->first == p->nwanted || p->drains || !links_ready(s, p))
+		return;
 	while (p->first < p->nwanted && p->nrequests < REQUESTS_MAX && !s->status) {
 		size_t before = p->nwanted - p->first;
 

@@ -49,11 +49,11 @@ void service_wrong(service *s, const peer *p, const char *what)
 static void peers_watch(service *s, uint64_t passed)
 {
 	double limit = config_float(s->ds->group->job->config, "transport.wait_timeout");
-	char what[96];
+	char what[128];
 
 	passed = passed < 2 * SWEEP_NS ? passed : SWEEP_NS;
 	for (int i = 0; i < s->npeers; i++)
-		s->peers[i].owes = false;
+		s->peers[i].owes = s->peers[i].link == LINK_LEAVING || s->peers[i].link == LINK_LEFT;
 	for (uint32_t i = 0; i < s->ds->head->ntickets; i++)
 		if (s->flights[i].asked)
 			s->flights[i].asked->owes = true;
@@ -68,7 +68,8 @@ static void peers_watch(service *s, uint64_t passed)
 		p->heard = false;
 		if ((double)p->silent < limit * 1e9)
 			continue;
-		snprintf(what, sizeof what, "has been silent for %.3g s (transport.wait_timeout) and owes values of a dataset", limit);
+		snprintf(what, sizeof what, "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
+		         p->link == LINK_LEAVING || p->link == LINK_LEFT ? "the end of a connection" : "values");
 		blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
 	}
 }
@@ -127,17 +128,9 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 static bool quiet(const service *s)
 {
 	for (int i = 0; i < s->npeers; i++)
-		if (s->peers[i].nrequests || s->peers[i].outs)
+		if (s->peers[i].nrequests || s->peers[i].outs || s->peers[i].nheld)
 			return false;
 	return !s->offers;
-}
-
-void service_open(service *s, peer *p)
-{
-	if (p->open)
-		return;
-	p->open = true;
-	receive_header(s, p);
 }
 
 /* Ranks that need this one for the first time. */
@@ -149,7 +142,7 @@ static void callers_hear(service *s)
 		while (i < s->npeers && s->peers[i].rank != rank)
 			i++;
 		if (i < s->npeers)
-			service_open(s, &s->peers[i]);
+			links_called(s, &s->peers[i]);
 		else
 			blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH, "connects to the service of a dataset that it has nothing to do with");
 	}
@@ -160,16 +153,20 @@ void service_turn(service *s)
 	uint64_t passed;
 
 	s->starved = s->posted = false;
+	s->nwaiting = 0;
 	if (s->ds->channel)
 		callers_hear(s);
 	tickets_attend(s);
 	load_worker_notify(s);
 	for (int i = 0; i < s->npeers && !s->status; i++) {
-		if (s->peers[i].open)
+		if (s->peers[i].link != LINK_CLOSED)
 			receive_poll(s, &s->peers[i]);
+		links_flush(s, &s->peers[i]);
 		request_send(s, &s->peers[i]);
 		collect(s, &s->peers[i]);
 	}
+	if (!s->status)
+		links_turn(s);
 	passed = clock_ns() - s->swept;
 	if (passed < SWEEP_NS)
 		return;
@@ -257,6 +254,7 @@ gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, g
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset");
 	s->ds = ds;
 	s->links = links;
+	s->nlinks_limit = (unsigned)config_int(ds->group->job->config, "dataset.connections");
 	ds->service = s;
 	ds->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ds->wake_fd < 0)
@@ -347,6 +345,7 @@ static void clear(service *s)
 		free(p->values);
 		free(p->pushed.base);
 		free(p->wanted);
+		free(p->held);
 	}
 	for (offer *f = s->offers, *next; f; f = next) {
 		next = f->next;
@@ -371,6 +370,7 @@ static void clear(service *s)
 	s->peers = NULL;
 	s->peer_of = NULL;
 	s->npeers = 0;
+	s->nlinks = 0;
 }
 
 void service_detach(gradcomp_dataset *ds)

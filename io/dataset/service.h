@@ -19,7 +19,7 @@
 #define REPLIES_MAX (8 * REQUESTS_MAX)
 #define OUTS_MAX (2 * TICKETS_MOST)
 
-enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED };
+enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED, MSG_BYE, MSG_BYE_OK, MSG_STAY };
 
 /* Begins every message. */
 typedef struct header {
@@ -57,8 +57,12 @@ typedef struct out {
 
 typedef enum peer_state { IN_HEAD, IN_REQUEST, IN_REPLY, IN_VALUES, IN_PUSH } peer_state;
 
+/* LEAVING: it has been asked to close, and has not answered. LEFT: it has asked, and closes. CLOSING: both have agreed. */
+typedef enum link_state { LINK_CLOSED, LINK_OPEN, LINK_LEAVING, LINK_LEFT, LINK_CLOSING } link_state;
+
 typedef struct peer {
 	int rank;
+	link_state link; /* but when it is CLOSED a header is received, over a connection that is there or is made */
 	peer_state state;
 	header in;
 	gradcomp_request req;
@@ -68,11 +72,18 @@ typedef struct peer {
 	value pushed;         /* of a PUSH, */
 	uint64_t pushed_slot; /* and where it belongs */
 	uint32_t nouts, nreplies, nloads; /* messages on their way to it, answers among them; values loaded for it */
+	uint32_t nlater, noffers, ntakes; /* values it loads for this rank, is offered, and is to push */
 	uint64_t spilled;                 /* bytes read for it from the spill file */
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
-	bool open;          /* a header is received from it, over a connection that is there or is made */
+	header *held; /* what is sent when it has a connection again */
+	uint32_t nheld;
+	uint64_t used;   /* when, by service.uses */
+	uint64_t stays;  /* ns: until then it is not asked to close */
+	bool drains;     /* it is requested nothing, so that its connection may be closed */
+	bool crossed;    /* its BYE crossed this rank's, which counts */
+	bool called;     /* it needs a connection, and the one it had is not closed yet */
 	bool owes, heard;   /* something is to come from it; something came */
 	uint64_t silent;    /* ns in which it owed and nothing came */
 	out *outs;
@@ -135,6 +146,11 @@ struct service {
 	offer *offers;
 	uint64_t offered;
 	take *takes;
+	atomic_uint nlinks, nlinks_most; /* connections: now, and at most so far; written here alone */
+	unsigned nlinks_limit;           /* as dataset.connections has it */
+	uint64_t uses;                              /* of a connection */
+	uint32_t nwaiting; /* nodes that are wanted and have none, in this turn */
+	uint32_t spare;    /* connections beside the limit that may be made in the next turn */
 	uint64_t swept; /* ns: when tickets of dead processes and silent peers were last looked for */
 	load_worker *load_worker;
 };
@@ -210,12 +226,26 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTIFYs that are due. */
 void load_worker_notify(service *s);
 
+/* ---- connections (links.c) ------------------------------------------------------------ */
+
+/* The first message to a peer, or from it: receives its headers from now on. */
+void service_open(service *s, peer *p);
+/* The peer needs a connection. */
+void links_called(service *s, peer *p);
+/* Whether what begins an exchange may be sent to it now. If not, it is to be asked again in every turn. */
+bool links_ready(service *s, const peer *p);
+/* Sends an OFFER or DAMAGED as soon as it is ready; and those that were not. */
+void links_say(service *s, peer *p, header h);
+void links_flush(service *s, peer *p);
+/* BYE, BYE_OK and STAY. */
+void receive_ending(service *s, peer *p);
+/* The last of a turn: closes connections. */
+void links_turn(service *s);
+
 /* ---- the thread's parts (service.c) --------------------------------------------------- */
 
 /* Makes ds->service, all but its thread. */
 gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err);
-/* The first message to a peer, or from it: receives its headers from now on. */
-void service_open(service *s, peer *p);
 /* One turn: what is written on tickets, what has come, what has gone. */
 void service_turn(service *s);
 

@@ -58,8 +58,9 @@ static void offer_make(service *s, const ticket *t)
 	             .block = t->block};
 	f->to = peer_for(s, f->index);
 	s->offers = f;
-	out_header(s, f->to,
-	           (header){.type = MSG_OFFER, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum});
+	f->to->noffers++;
+	links_say(s, f->to,
+	          (header){.type = MSG_OFFER, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum});
 }
 
 /* Since the node that owned it is lost. */
@@ -126,8 +127,8 @@ static void ticket_serve(service *s, uint32_t n)
 		break;
 	case TICKET_DAMAGED:
 		if (!is_here(s, t))
-			out_header(s, peer_for(s, atomic_load(&t->index)),
-			           (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
+			links_say(s, peer_for(s, atomic_load(&t->index)),
+			          (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
 		rx_buffer_unref(s, t->block);
 		ticket_free(t);
 		break;

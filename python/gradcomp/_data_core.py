@@ -83,11 +83,11 @@ class _Loan:
 class Core:
     """gradcomp_dataset_*; collective to create and to close."""
 
-    def __init__(self, group, source, prepare, count, seed, memory, spill, prefetch, shuffle, workers):
+    def __init__(self, group, source, prepare, count, seed, memory, spill, prefetch, shuffle, workers, reload):
         self._failures, self._pid, self._handle = {}, os.getpid(), None
         self._load = _loader(source, prepare, self._failures)  # held for as long as the library may call it
         options = _data_lib.DatasetOptions(ctypes.sizeof(_data_lib.DatasetOptions), workers, count, seed, memory,
-                                           spill and os.fsencode(spill), prefetch, int(shuffle), self._load)
+                                           spill and os.fsencode(spill), prefetch, int(shuffle), self._load, None, int(reload))
         handle = c_void_p()
         lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
         self._handle, self._lib, self._group = handle, lib(), group

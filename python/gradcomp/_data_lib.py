@@ -31,7 +31,7 @@ ValueBuffer._fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("al
 class DatasetOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("workers", c_uint32), ("count", c_uint64), ("seed", c_uint64),
                 ("memory", c_uint64), ("spill", c_char_p), ("prefetch", c_uint32), ("shuffle", c_uint32),
-                ("load", LOAD), ("ctx", c_void_p)]
+                ("load", LOAD), ("ctx", c_void_p), ("reload", c_uint32), ("reserved0", c_uint32)]
 
 
 class ValueView(Structure):

@@ -53,13 +53,17 @@ class Dataset(_Base):
     loop, or in the thread that asks. transform(value) is called at every access: what
     is random. `memory` is what a node may keep ("8G" or bytes), `spill` a directory on
     the node for the rest, `prefetch` how many samples are made ready before they are
-    asked for; 0 and None: the job's settings."""
+    asked for; 0 and None: the job's settings. With `reload` the loop may prepare a value
+    that another node has, where that is faster than fetching it: source and prepare() give
+    the same on every node each time. None: only what is read, without prepare(), from the staged copy."""
 
     def __init__(self, source: Any, prepare: Callable[[Any], Any] | None = None,
                  transform: Callable[[Any], Any] | None = None, *, group: _job.Group | None = None,
                  job: _job.Job | None = None, memory: int | str | None = None, spill: str | None = None, seed: int = 0,
-                 shuffle: bool = True, prefetch: int = 0, workers: int = 0):
+                 shuffle: bool = True, prefetch: int = 0, workers: int = 0, reload: bool | None = None):
         self._core = None
+        if reload is None:
+            reload = prepare is None and _staged(source)
         if isinstance(source, (str, bytes, os.PathLike)):
             source = Samples(source)
         if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
@@ -75,7 +79,7 @@ class Dataset(_Base):
         self.prefetch = _lib.whole("prefetch", prefetch, above=1 << 20) or int(group.job.setting("dataset.prefetch"))
         self._threads = _lib.whole("workers", workers, above=1 << 32)
         self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.prefetch,
-                          self._shuffle, self._threads)
+                          self._shuffle, self._threads, bool(reload))
         self.sampler = Sampler(self)
         self._epochs = 0
         self._batcher = None  # made by the first batches()
@@ -240,6 +244,15 @@ class Dataset(_Base):
         raise Error(_lib.ERR_UNSUPPORTED, "a gradcomp dataset cannot be sent to another process: it is this process's "
                                           "memory. DataLoader's workers must be forked: "
                                           "DataLoader(..., multiprocessing_context='fork')")
+
+
+def _staged(source):
+    """Whether it is a path of what was staged on this node."""
+    data = os.environ.get("GRADCOMP_DATA")
+    if not data or not isinstance(source, (str, bytes, os.PathLike)):
+        return False
+    data, path = os.path.realpath(data), os.path.realpath(os.fsdecode(source))
+    return os.path.commonpath([data, path]) == data
 
 
 def _bytes(size):

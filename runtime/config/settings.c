@@ -263,6 +263,8 @@ static gradcomp_status check_lock(const char *value, gradcomp_error *err)
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 /* In the order of failure_mode in job/job.h. */
 static const char *const failure_modes[] = {"abort", "shrink", NULL};
+/* In the order of reload_mode in io/dataset/dataset_internal.h. */
+static const char *const reloads[] = {"auto", "yes", "no", NULL};
 /* In the order of zerocopy_mode in transport/transport.h. */
 static const char *const zerocopy_modes[] = {"auto", "yes", "no", NULL};
 /* In the order of frames_mode in transport/transport.h. */
@@ -424,6 +426,13 @@ const setting settings_table[] = {
 	{TEXT("dataset.memory", "50%", "bytes that a node keeps of a dataset's values, or a share of its free memory, 50%"),
 	 .check = check_part},
 	{NUMBER(INT, "dataset.prefetch", "256", 1, 1 << 20, "samples of a dataset that a rank loads or fetches before they are asked for")},
+	{NUMBER(INT, "dataset.connections", "256", 1, 1 << 20,
+	        "connections that a rank keeps to other nodes for the values of a dataset; above that the least recently used is closed")},
+	{.row = {.name = "dataset.reload",
+	         .type = GRADCOMP_PARAM_CHOICE,
+	         .def = "auto",
+	         .choices = reloads,
+	         .help = "values of other nodes are loaded anew where that is faster than fetching them; auto: if the program says that they can be"}},
 };
 const size_t settings_count = sizeof settings_table / sizeof settings_table[0];
 

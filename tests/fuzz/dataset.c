@@ -79,6 +79,7 @@ typedef struct pending {
 static pending wants[PENDING]; /* receives, in order */
 static unsigned nwants;
 static bool stalled; /* the liar takes nothing */
+static bool closing; /* the victim has said BYE */
 static request *unsent[4096];
 static unsigned nunsent;
 
@@ -114,6 +115,12 @@ static gradcomp_status wire_recv(void *ctx, int peer, void *buf, size_t bytes, g
 	(void)ctx;
 	(void)peer;
 	(void)err;
+	/* A connection was closed, and there is another. */
+	for (unsigned i = 0; i < nwants; i++)
+		if (wants[i].r == r) {
+			memmove(wants + i, wants + i + 1, (--nwants - i) * sizeof *wants);
+			break;
+		}
 	if (nwants == PENDING)
 		abort();
 	check_place(buf, bytes);
@@ -162,6 +169,9 @@ static gradcomp_status wire_send(void *ctx, int peer, const void *buf, size_t by
 	case MSG_PUSH:
 		raw = true;
 		break;
+	case MSG_BYE:
+		closing = true;
+		break;
 	}
 	return GRADCOMP_OK;
 }
@@ -203,7 +213,7 @@ static void tell(header h)
 
 		switch (how % 6) {
 		case 0:
-			h.type = (uint32_t)v % 10;
+			h.type = (uint32_t)v % 13;
 			break;
 		case 1:
 			h.n = (uint32_t)v % 300;
@@ -277,9 +287,10 @@ static uint64_t sum_of_push(void)
 static void liar(uint8_t op)
 {
 	unsigned char some[64];
+	peer *p;
 	unsigned k;
 
-	switch (op % 9) {
+	switch (op % 11) {
 	case 0:
 	case 1:
 		reply();
@@ -321,6 +332,17 @@ static void liar(uint8_t op)
 		break;
 	case 7:
 		tell((header){.type = MSG_DAMAGED, .index = my_sample()});
+		break;
+	case 8: /* what the victim's last message is to be answered by, or now and then anything */
+		k = byte();
+		tell((header){.type = k < 60 || !closing ? MSG_BYE : k < 200 ? MSG_BYE_OK : MSG_STAY});
+		closing = false;
+		break;
+	case 9: /* it has closed after that, and needs a connection again; the victim wants to have none, or one */
+		p = &ds->service->peers[0];
+		ds->service->nlinks_limit = byte() & 1;
+		if (p->link == LINK_CLOSED || p->link == LINK_LEFT)
+			links_called(ds->service, p);
 		break;
 	default:
 		k = byte() % sizeof some;
@@ -512,7 +534,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	in = data;
 	left = size;
 	nwants = nasked = noffered = ntakes = nloans = nunsent = 0;
-	stalled = raw = false;
+	stalled = raw = closing = false;
 	table_of = -1;
 	memset(items, 0, sizeof items);
 	memcpy(ds->head, fresh, ds->mapped);
@@ -520,6 +542,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must_be(!service_new(ds, &links, &err), "a service", &err);
 	for (int i = 0; i < ds->service->npeers; i++)
 		service_open(ds->service, &ds->service->peers[i]);
+	ds->service->nlinks_limit = byte() % 4 != 0;
 	for (uint8_t i = byte() % 8; i; i--) {
 		sample_owner at;
 

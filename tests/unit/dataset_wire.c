@@ -142,6 +142,38 @@ static void never_push(gradcomp_dataset *ds, header h)
 	await_header(ds);
 }
 
+/* Both have nothing under way: the other agrees, and waits for the end of the connection. */
+static void bye_then(gradcomp_dataset *ds, header h)
+{
+	post(ds, &(header){.type = MSG_BYE}, sizeof h);
+	if (await_header(ds).type == MSG_BYE_OK)
+		post(ds, &h, sizeof h);
+}
+
+static void bye_then_silence(gradcomp_dataset *ds, header h)
+{
+	h.type = MSG_BYE;
+	post(ds, &h, sizeof h);
+	await_header(ds);
+}
+
+/* The other's sample is to be loaded for this rank, which cannot leave before it is told. */
+static void bye_amid_load(gradcomp_dataset *ds, header h)
+{
+	request_item item = {.index = last_sample(ds), .flags = TICKET_ORDERED};
+	atomic_store(&all_samples->slow_ms, 500);
+	post(ds, &(header){.type = MSG_REQUEST, .n = 1, .id = 1, .bytes = 4096}, sizeof h);
+	post(ds, &item, sizeof item);
+	post(ds, &h, sizeof h);
+}
+
+static void bye_amid_offer(gradcomp_dataset *ds, header h)
+{
+	post(ds, &(header){.type = MSG_OFFER, .id = 1, .index = last_sample(ds), .bytes = 64, .sum = 7}, sizeof h);
+	if (await_header(ds).type == MSG_TAKE)
+		post(ds, &h, sizeof h);
+}
+
 static const char silence[] = "has been silent for ";
 
 /* MINE and THEIRS stand for samples that the liar's node owns, and the other. */
@@ -177,6 +209,14 @@ static const lie lies[] = {
 	{"silence after LATER", silence, {0}, {{0}}, 0, never_notify},
 	{"silence after an offer that was taken", silence,
 	 {.type = MSG_OFFER, .id = 1, .bytes = 64, .sum = 7}, {{0}}, 0, never_push},
+	{"a message after both agreed to close", "was to close", {.type = MSG_DAMAGED, .index = THEIRS}, {{0}}, 0, bye_then},
+	{"a second BYE after the answer", "was to close", {.type = MSG_BYE}, {{0}}, 0, bye_then},
+	{"a BYE while a value is loaded for it", "something of it is due", {.type = MSG_BYE}, {{0}}, 0, bye_amid_load},
+	{"a BYE instead of a value that was taken", "something of it is due", {.type = MSG_BYE}, {{0}}, 0, bye_amid_offer},
+	{"a BYE with a number", "invalid end", {.type = MSG_BYE, .id = 1}, {{0}}, 0, NULL},
+	{"BYE_OK unasked", "not made", {.type = MSG_BYE_OK}, {{0}}, 0, NULL},
+	{"STAY unasked", "not made", {.type = MSG_STAY}, {{0}}, 0, NULL},
+	{"silence after both agreed to close", silence, {.type = MSG_BYE}, {{0}}, 0, bye_then_silence},
 	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0, NULL},
 };
 
@@ -211,7 +251,9 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->status = v->error.status;
 	} else {
 		/* Values of its own, which it has without asking anybody; or the liar's. */
-		uint64_t index = sample_of(ds, lying->h.type == MSG_PUSH || lying->h.type == MSG_OFFER || !lying->play ? THEIRS : MINE);
+		uint32_t type = lying->h.type;
+		bool own = type == MSG_PUSH || type == MSG_OFFER || type == MSG_DAMAGED || type >= MSG_BYE || !lying->play;
+		uint64_t index = sample_of(ds, own ? THEIRS : MINE);
 		double begin = process_now();
 		while (!atomic_load(&all_samples->step))
 			usleep(500);

@@ -36,8 +36,11 @@ static int channel_progress(channel *c)
 		return 0;
 	for (peer_link *l = c->active; l; l = next) {
 		next = l->next;
-		if (!l->ops && inbound != c->adopted)
+		if (!l->ops && inbound != c->adopted) {
 			link_adopt(l);
+			/* What was posted may have moved. */
+			moved |= l->ops != NULL;
+		}
 		if (l->ops)
 			moved |= l->ops->progress(l);
 	}
@@ -349,6 +352,33 @@ int channel_caller(channel *c)
 	if (peer < 0)
 		c->heard = inbound;
 	return peer;
+}
+
+void channel_hang_up(channel *c, int peer)
+{
+	peer_link *l = c->links[peer];
+
+	if (!l)
+		return;
+	c->links[peer] = NULL;
+	c->npoll -= l->polls;
+	if (l->ops)
+		atomic_fetch_sub_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+	link_forget(l);
+	link_free(l);
+	/* The peer may have connected anew, which channel_caller() has passed over. */
+	c->heard = atomic_load(&c->inbound) - 1;
+}
+
+void channel_may_end(channel *c, int peer)
+{
+	if (c->links[peer])
+		c->links[peer]->may_end = true;
+}
+
+bool channel_ended(const channel *c, int peer)
+{
+	return c->links[peer] && c->links[peer]->eof > 0 && c->links[peer]->goodbye;
 }
 
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)

@@ -61,15 +61,16 @@ void link_begin(peer_link *l)
 static void link_ready(peer_link *l)
 {
 	channel *c = l->c;
-	size_t need = c->npoll + (l->kind == KIND_VERBS ? 2 : l->h.streams);
-	struct pollfd *p = realloc(c->poll, need * sizeof *p);
+	size_t polls = l->kind == KIND_VERBS ? 2 : l->h.streams;
+	struct pollfd *p = realloc(c->poll, (c->npoll + polls) * sizeof *p);
 
 	if (!p) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return;
 	}
 	c->poll = p;
-	c->npoll = need;
+	c->npoll += polls;
+	l->polls += polls;
 	if (l->kind == KIND_VERBS) {
 		if (!verbs_open(l))
 			l->ops->progress(l);
@@ -206,15 +207,21 @@ void link_post(peer_link *l, request *r)
 		l->ops->progress(l);
 }
 
-/* Takes it off the list of active links if nothing is left to do. */
-static void link_deactivate(peer_link *l)
+void link_forget(peer_link *l)
 {
-	if (l->send.head || l->recv.head)
+	if (!l->active)
 		return;
 	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
 	if (l->next)
 		l->next->prev = l->prev;
 	l->active = l->bulk = false;
+}
+
+/* Takes it off the list of active links if nothing is left to do. */
+static void link_deactivate(peer_link *l)
+{
+	if (!l->send.head && !l->recv.head)
+		link_forget(l);
 }
 
 static void link_count(peer_link *l, int sent, uint64_t bytes)
@@ -257,7 +264,7 @@ void link_check_eof(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
 
-	if (!l->eof || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
+	if (!l->eof || (l->goodbye && l->may_end) || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (l->goodbye)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);

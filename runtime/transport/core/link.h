@@ -63,6 +63,8 @@ struct peer_link {
 	bool bulk;       /* amid a long message: spinning does not pay */
 	bool goodbye;    /* the peer has closed in good order */
 	bool called;     /* the peer has been asked to connect */
+	bool may_end;    /* a goodbye is no failure, though a receive is posted */
+	size_t polls;    /* of c->npoll, for it */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
@@ -105,6 +107,8 @@ void link_begin(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
 void link_free(peer_link *l);
+/* Takes it off the list of active links, whatever was posted. */
+void link_forget(peer_link *l);
 /* The connection is closed. The tree gets a moment to report why. */
 void link_eof(peer_link *l);
 /* Fails the job when that moment is over, or the peer has left in good order. */

@@ -133,6 +133,13 @@ void channel_on_demand(channel *c);
  * yet; -1: there is none. To be called again until then, after every pause. The caller posts a receive. */
 int channel_caller(channel *c);
 
+/* For a peer and this rank that have agreed to have no connection until one of them needs the other again, with nothing on
+ * its way between them. One hangs up: what it waits to receive is forgotten. The other says before that it may, and hangs up
+ * too when it has. The next message goes over another connection. */
+void channel_hang_up(channel *c, int peer);
+void channel_may_end(channel *c, int peer);
+bool channel_ended(const channel *c, int peer);
+
 typedef struct transport_counts {
 	const char *transport;
 	uint64_t pairs, sent, received;

@@ -1,0 +1,169 @@
+/* A dataset whose ranks keep fewer connections than there are nodes: values come from everywhere, in any order, and no
+ * rank has more connections than it may. Nodes are those that the ranks' endpoint records name. */
+#include "tests/support/dataset_fixture.h"
+#include "tests/support/pace.h"
+#include "tests/support/test_random.h"
+#include "io/dataset/service.h"
+
+#include <signal.h>
+#include <time.h>
+
+enum { P = 5, COUNT = 400, ALONE = 100, TOGETHER = 150, DIES = 2 };
+
+static const int nodes[P] = {0, 1, 2, 3, 4};
+static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL, NULL, NULL};
+static unsigned limit;
+static uint64_t seed;
+
+typedef struct counted {
+	dataset_result v;
+	unsigned alone, most, rest;
+} counted;
+
+static gradcomp_dataset *begin(gradcomp_job *job, dataset_result *v)
+{
+	gradcomp_dataset_options o = samples_options(COUNT);
+	gradcomp_dataset *ds = NULL;
+	o.seed = seed;
+	v->wrong |= gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0;
+	return ds;
+}
+
+/* Any samples, some of them announced. */
+static int pick(gradcomp_dataset *ds, int n, gradcomp_error *err)
+{
+	int wrong = 0;
+	while (n > 0 && !wrong) {
+		uint64_t soon[8];
+		uint64_t many = draw_up_to(8), told = draw() < 0.5 ? many : 0;
+		for (uint64_t i = 0; i < many; i++)
+			soon[i] = draw_up_to(COUNT) - 1;
+		wrong |= gradcomp_dataset_expect(ds, soon, told, err) != 0;
+		for (uint64_t i = 0; i < many && !wrong; i++, n--) {
+			gradcomp_value_view v = {.struct_size = sizeof v};
+			wrong |= gradcomp_dataset_get(ds, soon[i], &v, err) != 0 || !sample_right(&v, soon[i]);
+			gradcomp_dataset_release(ds, &v);
+		}
+	}
+	return wrong;
+}
+
+/* How many there are when nothing goes on. */
+static unsigned at_rest(gradcomp_dataset *ds)
+{
+	double until = process_now() + 5 * pace();
+	while (atomic_load(&ds->service->nlinks) > limit && process_now() < until)
+		usleep(2000);
+	return atomic_load(&ds->service->nlinks);
+}
+
+static void body(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	counted *c = room;
+	dataset_result *v = &c->v;
+	gradcomp_dataset *ds = begin(job, v);
+	(void)b;
+	if (!ds)
+		return;
+	draw_state = seed * P + (uint64_t)rank;
+	/* One after another: nobody else has a use for the connections. */
+	for (int turn = 0; turn < P && !v->wrong; turn++) {
+		v->wrong |= gradcomp_barrier(world, &v->error) != 0;
+		if (turn == rank) {
+			/* What the one before offered has come. */
+			usleep((useconds_t)(30000 * pace()));
+			at_rest(ds);
+			atomic_store(&ds->service->nlinks_most, 0);
+			v->wrong |= pick(ds, ALONE, &v->error) << 1;
+			c->alone = atomic_load(&ds->service->nlinks_most);
+		}
+	}
+	v->wrong |= (!v->wrong && gradcomp_barrier(world, &v->error)) << 2;
+	v->wrong |= (!v->wrong && pick(ds, TOGETHER, &v->error)) << 3;
+	for (uint64_t e = 0; e < 2 && !v->wrong; e++)
+		v->wrong |= samples_epoch(ds, e, 0, &v->error) << 4;
+	v->wrong |= (!v->wrong && gradcomp_barrier(world, &v->error)) << 5;
+	c->rest = at_rest(ds);
+	c->most = atomic_load(&ds->service->nlinks_most);
+	v->wrong |= (!v->wrong && gradcomp_barrier(world, &v->error)) << 6;
+	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 7;
+}
+
+static void keep(unsigned n, const char *more)
+{
+	static char setting[64];
+	unsigned alone = 0, rest = 0, most = 0;
+	snprintf(setting, sizeof setting, "dataset.connections=%u", limit = n);
+	settings[3] = setting;
+	settings[4] = more;
+	samples_forget();
+	process_board *b = run_processes(P, settings, body, sizeof(counted));
+	for (int r = 0; b && r < P; r++) {
+		const counted *c = process_room(b, r);
+		alone = c->alone > alone ? c->alone : alone;
+		rest = c->rest > rest ? c->rest : rest;
+		most = c->most > most ? c->most : most;
+	}
+	ok(all_well(b), "%u connections, %s: right in any order, one rank after another and all together", n, more ? more : "one stream");
+	ok(alone > 0 && alone <= n && rest <= n, "it had %u when it asked alone, %u in the end, and up to %u with those that asked it", alone,
+	   rest, most);
+	end_processes(b);
+}
+
+/* ---- a rank that dies among them ---- */
+
+static void lose(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	counted *c = room;
+	gradcomp_dataset *ds = begin(job, &c->v);
+	double until = process_now() + 30 * pace();
+	(void)b;
+	if (!ds)
+		return;
+	draw_state = seed * P + (uint64_t)rank + 1000;
+	if (rank == DIES) {
+		c->v.wrong |= pick(ds, TOGETHER, &c->v.error);
+		raise(SIGKILL);
+	}
+	while (!pick(ds, 10, &c->v.error) && process_now() < until)
+		;
+	c->v.status = c->v.error.status;
+	gradcomp_dataset_free(ds, NULL);
+}
+
+static void die(void)
+{
+	static char named[32];
+	int well = 1;
+	snprintf(named, sizeof named, "rank %d on ", DIES);
+	settings[3] = "dataset.connections=1";
+	settings[4] = NULL;
+	samples_forget();
+	process_board *b = run_processes(P, settings, lose, sizeof(counted));
+	for (int r = 0; b && r < P; r++) {
+		const counted *c = process_room(b, r);
+		if (r != DIES && (c->v.wrong || c->v.status != GRADCOMP_ERR_PEER || !strstr(c->v.error.text, named))) {
+			printf("# rank %d: wrong %d, %s\n", r, c->v.wrong, c->v.error.text);
+			well = 0;
+		}
+	}
+	ok(well, "a rank that dies amid connections that come and go is named by all others");
+	end_processes(b);
+}
+
+int main(void)
+{
+	settings[0] = plugin_path_setting();
+	samples_begin();
+	processes_on(nodes);
+	seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 10) : (uint64_t)time(NULL);
+	printf("# TEST_SEED=%llu\n", (unsigned long long)seed);
+
+	keep(1, NULL);
+	keep(2, NULL);
+	keep(1, "transport.streams=3");
+	keep(1, "security.frames=encrypt");
+	die();
+	return done_testing();
+}
