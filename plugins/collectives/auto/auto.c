@@ -1,7 +1,7 @@
 /* auto: every call goes the way that is fastest for its size over this group's links, as
  * they were measured when the group first used them: between all peers at once, by
- * recursive doubling or halving, down a tree, in two levels, or around the ring. Coded
- * sums go around the ring, merges down the tree. */
+ * recursive doubling or halving, down a tree, in two levels, or around the ring; long
+ * all-gathers within a node straight from each rank to all others. Coded sums go around the ring, merges down the tree. */
 #include "plugins/collectives/auto/auto_internal.h"
 
 enum { PARAM_CHUNK, PARAM_FIT };
@@ -33,6 +33,7 @@ static void destroy(void *instance)
 	ring_destroy(a->ring);
 	rhd_destroy(a->rhd);
 	hier_destroy(a->levels);
+	direct_destroy(a->straight);
 	host->release(a);
 }
 
@@ -54,11 +55,15 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->shape.fit);
 	a->shape.nranks = links->nranks;
 	ring_scan(&a->shape.ring, links, 0, chunk, count);
+	a->shape.straight = auto_straight(links);
+	a->shape.to_all = call_scan_to_all(links, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
 	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)
 		st = hier_create(host, links, chunk, 0, &a->levels, err);
+	if (!st && a->shape.straight)
+		st = direct_create(host, links, chunk, &a->straight, err);
 	if (st)
 		goto done;
 	a->shape.rhd = &a->rhd->shape;
@@ -118,8 +123,14 @@ static gradcomp_status allgather(void *instance, void *buf, const uint64_t *byte
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	return auto_choose(a, CALL_ALLGATHER, total(a, bytes)) == RING ? ring_allgather(a->ring, buf, bytes, err)
-	                                                               : rhd_allgather(a->rhd, buf, bytes, err);
+	switch (auto_choose(a, CALL_ALLGATHER, total(a, bytes))) {
+	case RING:
+		return ring_allgather(a->ring, buf, bytes, err);
+	case STRAIGHT:
+		return direct_allgather(a->straight, buf, bytes, err);
+	default:
+		return rhd_allgather(a->rhd, buf, bytes, err);
+	}
 }
 
 static gradcomp_status broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
@@ -214,7 +225,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "auto", .version = "1.0", .licence = "MIT",
-	         .summary = "ring, rhd, tree or hier, call by call, by size and what the links were measured to cost",
+	         .summary = "ring, rhd, tree, direct or hier, call by call, by size and what the links were measured to cost",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |

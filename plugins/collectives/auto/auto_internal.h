@@ -2,11 +2,12 @@
 #ifndef PLUGINS_COLLECTIVES_AUTO_AUTO_INTERNAL_H
 #define PLUGINS_COLLECTIVES_AUTO_AUTO_INTERNAL_H
 
+#include "plugins/common/collectives/direct.h"
 #include "plugins/common/collectives/hier.h"
 #include "plugins/common/collectives/rhd.h"
 #include "plugins/common/collectives/ring.h"
 
-typedef enum way { DOUBLED, PEERS, TREE, HALVED, LEVELS, RING, WAYS } way;
+typedef enum way { DOUBLED, PEERS, TREE, HALVED, LEVELS, RING, STRAIGHT, WAYS } way;
 
 /* Seconds of a message of sizes[k] bytes, by CALL_WITHIN and CALL_BETWEEN. In between
  * it is a line: short and long messages begin in different ways. */
@@ -20,8 +21,10 @@ typedef struct link_fit {
 typedef struct auto_shape {
 	int nranks;
 	ring_shape ring;
+	call_senders to_all; /* of STRAIGHT */
 	rhd_shape *rhd;
 	const hier_shape *levels; /* NULL: there are none */
+	int straight; /* all-gathers can go straight from each rank to all others */
 	link_fit fit;             /* equal on all ranks, to the bit */
 } auto_shape;
 
@@ -31,6 +34,7 @@ typedef struct automatic {
 	ring *ring;
 	rhd *rhd;     /* its tree is the tree */
 	hier *levels; /* NULL: there are none */
+	direct *straight; /* NULL: several nodes, or many ranks */
 	int measured;
 	auto_shape shape;
 	struct {
@@ -39,6 +43,8 @@ typedef struct automatic {
 	} last[CALL_BROADCAST + 1]; /* chosen since it was measured, by call */
 } automatic;
 
+/* Whether ranks are few enough, and on one node, for all-gathers straight from each to all others. */
+int auto_straight(const gradcomp_links *links);
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* The same; sets the parts up for it. */

@@ -7,8 +7,12 @@
 /* Beyond this a buffer that is not cut into blocks is added from memory, not from the cache, while
  * nothing is on its way: what messages cost does not tell that. */
 #define UNCUT_MOST (64u << 10)
+/* Longer blocks of an all-gather within a node leave the caches when they are received
+ * (transport/shm), and who passes them on reads them from memory again: straight from their
+ * ranks they are faster, which what messages cost does not tell either. */
+#define PASSED_ON_MOST (1u << 20)
 
-static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring"};
+static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};
 
 static void set(way w, uint64_t *small, uint64_t *brief)
 {
@@ -30,6 +34,8 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 		return call == CALL_ALLREDUCE && s->levels;
 	case RING: /* a short broadcast is a tree there too */
 		return call != CALL_BROADCAST || bytes > s->ring.piece;
+	case STRAIGHT:
+		return call == CALL_ALLGATHER && s->straight && bytes / (uint64_t)s->nranks >= PASSED_ON_MOST;
 	default:
 		return 1;
 	}
@@ -44,6 +50,12 @@ static double message(const double *t, double bytes)
 	return bytes <= fit_sizes[0] ? t[0] : t[k - 1] + (t[k] - t[k - 1]) * (bytes - from) / (to - from);
 }
 
+static void straight_cost(const auto_shape *s, uint64_t bytes, call_cost *l)
+{
+	*l = (call_cost){0};
+	call_cost_add_to_all(l, &s->to_all, s->nranks, (double)bytes / s->nranks);
+}
+
 static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call_cost *l)
 {
 	double sum = 0;
@@ -52,6 +64,8 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 		ring_call_cost(&s->ring, call, bytes, l);
 	else if (w == LEVELS)
 		hier_call_cost(s->levels, bytes, l);
+	else if (w == STRAIGHT)
+		straight_cost(s, bytes, l);
 	else if (w == TREE)
 		tree_call_cost(&s->rhd->tree, call, bytes, l);
 	else
@@ -59,6 +73,11 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	for (int k = 0; k < l->n; k++)
 		sum += l->round[k].times * message(s->fit.seconds[l->round[k].level], l->round[k].bytes);
 	return sum;
+}
+
+int auto_straight(const gradcomp_links *links)
+{
+	return links->nnodes == 1 && links->nranks <= DIRECT_AHEAD + 1;
 }
 
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
@@ -74,7 +93,7 @@ way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
 		 * does not tell that either. */
 		if (w == RING)
 			t *= 0.9;
-		if (best == WAYS || t < least) {
+		if (best == WAYS || t < least || w == STRAIGHT) {
 			best = w;
 			least = t;
 			if (out)
@@ -160,6 +179,8 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	if (st)
 		return st;
 	ring_scan(&s.ring, &g.links, 0, chunk, g.count);
+	s.straight = auto_straight(&g.links);
+	s.to_all = call_scan_to_all(&g.links, g.count);
 	call_group_close(&g);
 	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);
 	if (!st && nnodes > 1 && nnodes < nranks) {

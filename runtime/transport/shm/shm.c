@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "transport/shm/shm.h"
 
+#include "base/copy.h"
 #include "base/error.h"
 #include "transport/shm/shm_ring.h"
 
@@ -35,7 +36,10 @@
 #define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
 #define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
 #define HEAD_BYTES 16
-#define COPY_BLOCK (32u << 10)   /* copied before the peer is notified */
+#define COPY_BLOCK (64u << 10)   /* copied before the peer is notified */
+/* What is received past the caches: messages of some length, and pieces of them. */
+#define STREAM_BYTES (1u << 20)
+#define STREAM_PIECE (256u << 10)
 
 typedef struct head {
 	uint32_t magic, seq;
@@ -53,6 +57,7 @@ typedef struct shm {
 	uint64_t taken;            /* messages read */
 	request *cur;              /* the first send not wholly in the ring */
 	size_t put, got;           /* payload bytes of the current send and receive */
+	const unsigned char *end;  /* of the last message's buffer */
 	uint64_t from;             /* address of the message being read; 0: none */
 	unsigned char *staging;
 	pid_t pid;
@@ -261,10 +266,19 @@ static int64_t shm_data(peer_link *l, shm *m, uint64_t need)
 	return (int64_t)(m->seen_head - m->tail);
 }
 
+/* Whether a message is part of more than stays in the caches until it is read: a long
+ * one, or a piece that continues the last. */
+static bool shm_streams(const shm *m, const request *r)
+{
+	return r->bytes >= STREAM_BYTES || (r->bytes >= STREAM_PIECE && r->buf == m->end);
+}
+
 static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, size_t n)
 {
 	if (r->reduce)
 		link_reduce(l, r, at, src, n);
+	else if (shm_streams(l->impl, r))
+		copy_nontemporal(r->buf + at, src, n);
 	else
 		memcpy(r->buf + at, src, n);
 }
@@ -375,6 +389,7 @@ static int shm_pull(peer_link *l, shm *m)
 			shm_notify(l, m, WANT_SPACE);
 			m->from = 0;
 		}
+		m->end = r->buf + r->bytes;
 		link_done(r);
 	}
 	return moved;
