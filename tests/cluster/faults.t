@@ -10,7 +10,8 @@ line=$state/etc/plugstack.conf.d/gradcomp.conf
 fate () {
 	rm -f ran
 	timeout 60 "${bed[@]}" run srun -n1 -wn1 touch "$tmp/ran" > /dev/null 2>&1
-	echo "srun $?, task $([ -e ran ] && echo ran || echo did not run)"
+	# Where it fails its status is 1, or what slurmctld said when it gave up first.
+	echo "srun $(($? != 0)), task $([ -e ran ] && echo ran || echo did not run)"
 	rm -f ran
 	batch=$(as root sbatch --parsable -wn2 -o /dev/null --wrap "touch $tmp/ran")
 	# Its end: it ran, it failed, or it waits for a node that was drained.
