@@ -268,7 +268,13 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 
 /* ---- a peer that is slow: what next() had expected comes when it expects something else ---- */
 
-enum { DROP, MEET, SLOW_REQUESTS = SAMPLES }; /* the steps of all_samples->step */
+enum { DROP, MEET, SLOW_REQUESTS = SAMPLES };
+
+/* Of all_samples->step: 1 when the peer answers itself, then three for each part. */
+static unsigned slow_step(unsigned part, unsigned k)
+{
+	return 1 + 3 * part + k;
+}
 
 typedef struct asked {
 	header h;
@@ -317,16 +323,17 @@ static void slow_peer(gradcomp_dataset *ds)
 	static asked all[SLOW_REQUESTS];
 	service_stop(ds);
 	service_open(ds->service, &ds->service->peers[0]);
-	for (int part = DROP; part <= MEET; part++) {
+	atomic_store(&all_samples->step, 1);
+	for (unsigned part = DROP; part <= MEET; part++) {
 		unsigned n = 0;
-		step_await(3 * (unsigned)part + 1);
+		step_await(slow_step(part, 1));
 		for (unsigned items = 0; items < atomic_load(&all_samples->go); items += all[n++].h.n) {
 			all[n].h = await_header(ds);
 			await_bytes(ds, all[n].items, all[n].h.n * sizeof all[n].items[0]);
 			receive_header(ds->service, &ds->service->peers[0]);
 		}
 		atomic_fetch_add(&all_samples->step, 1);
-		step_await(3 * (unsigned)part + 3);
+		step_await(slow_step(part, 3));
 		for (unsigned i = 0; i < n; i++)
 			slow_answer(ds, &all[i], part == MEET);
 	}
@@ -353,24 +360,25 @@ static unsigned blocks_held(const gradcomp_dataset *ds)
 
 static int slow_asker(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	uint64_t length = gradcomp_dataset_length(ds), index;
+	uint64_t length = gradcomp_dataset_length(ds), first = length, index;
 	gradcomp_value_view v = {.struct_size = sizeof v};
 	sample_owner at;
 	double begin;
 	int wrong = 0;
-	/* In epoch 0 all are this node's. */
-	for (uint64_t p = 0; p < length; p++) {
-		gradcomp_dataset_order(ds, 1, p, &index, err);
+	/* In epoch 0 all are this node's. Of each of the other's there may be a request of its own. */
+	while (first && atomic_load(&all_samples->go) < REQUESTS_MAX) {
+		gradcomp_dataset_order(ds, 1, --first, &index, err);
 		owner_of(ds, index, &at);
 		atomic_fetch_add(&all_samples->go, (unsigned)at.node);
 	}
+	step_await(1);
 	for (unsigned part = DROP; part <= MEET; part++) {
-		atomic_store(&all_samples->step, 3 * part + 1);
-		wrong |= gradcomp_dataset_begin(ds, 1, 0, err) != 0;
-		step_await(3 * part + 2);
+		atomic_store(&all_samples->step, slow_step(part, 1));
+		wrong |= gradcomp_dataset_begin(ds, 1, first, err) != 0;
+		step_await(slow_step(part, 2));
 		/* Nothing, or the same once more. */
-		wrong |= gradcomp_dataset_begin(ds, 1, part == DROP ? length : 0, err) != 0;
-		atomic_store(&all_samples->step, 3 * part + 3);
+		wrong |= gradcomp_dataset_begin(ds, 1, part == DROP ? length : first, err) != 0;
+		atomic_store(&all_samples->step, slow_step(part, 3));
 		if (part == DROP) {
 			for (begin = process_now(); (tickets_in(ds, 0) || blocks_held(ds)) && process_now() - begin < 10;)
 				usleep(1000);
@@ -382,7 +390,7 @@ static int slow_asker(gradcomp_dataset *ds, gradcomp_error *err)
 	}
 	for (begin = process_now(); tickets_in(ds, TICKET_READY) < atomic_load(&all_samples->go) && process_now() - begin < 10;)
 		usleep(1000);
-	for (uint64_t p = 0; !wrong && p < length; p++) {
+	for (uint64_t p = first; !wrong && p < length; p++) {
 		gradcomp_dataset_order(ds, 1, p, &index, err);
 		wrong |= gradcomp_dataset_next(ds, &v, err) != 0 || !v.data || !sample_right(&v, index);
 		gradcomp_dataset_release(ds, &v);
