@@ -1,6 +1,7 @@
 #include "plugin/code_view.h"
 
 #include "base/error.h"
+#include "plugin/descriptor.h"
 
 static uint64_t code_bound(void *ctx, uint64_t n)
 {
@@ -13,7 +14,8 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 {
 	const code_source *s = ctx;
 	uint64_t bound = code_bound(ctx, n);
-	gradcomp_status st = s->compressor->code(s->instance, in, n, counter, out, bytes, err);
+	gradcomp_status st =
+		compressor_status(s->compressor, "code", s->compressor->code(s->instance, in, n, counter, out, bytes, err), err);
 	if (!st && *bytes > bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
@@ -27,14 +29,16 @@ static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *
                               gradcomp_error *err)
 {
 	const code_source *s = ctx;
-	return s->compressor->code_decode(s->instance, in, bytes, out, n, err);
+	return compressor_status(s->compressor, "code_decode", s->compressor->code_decode(s->instance, in, bytes, out, n, err),
+	                         err);
 }
 
 static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
                                   gradcomp_error *err)
 {
 	const code_source *s = ctx;
-	return s->compressor->code_decode_add(s->instance, in, bytes, out, n, err);
+	return compressor_status(s->compressor, "code_decode_add",
+	                         s->compressor->code_decode_add(s->instance, in, bytes, out, n, err), err);
 }
 
 gradcomp_codec code_view(code_source *source)

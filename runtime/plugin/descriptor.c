@@ -199,3 +199,11 @@ gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, co
 	               ? check_compressor(&s, (const struct gradcomp_compressor_v1 *)(const void *)info)
 	               : check_collective(&s, (const struct gradcomp_collective_v1 *)(const void *)info);
 }
+
+gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
+                                  gradcomp_error *err)
+{
+	return st <= 0 ? st
+	               : error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s': %s() returned %d: 0 or a negative status is right",
+	                           c->info.name, function, (int)st);
+}

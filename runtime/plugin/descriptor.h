@@ -11,4 +11,8 @@
 gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
                                  const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err);
 
+/* What `function` of a compressor has returned; a status above 0, which peers would not take for one, is an error. */
+gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
+                                  gradcomp_error *err);
+
 #endif

@@ -1,6 +1,7 @@
 #include "reducer/engine.h"
 
 #include "base/error.h"
+#include "plugin/descriptor.h"
 #include "reducer/gpu/gpu.h"
 #include "reducer/layout.h"
 
@@ -15,9 +16,7 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 	if (!st)
 		return GRADCOMP_OK;
 	if (st > 0)
-		return error_set(err, GRADCOMP_ERR_INTERNAL,
-		                 "compressor '%s': create() returned %d: 0 or a negative status is right",
-		                 eng->compressor->info.name, (int)st);
+		return compressor_status(eng->compressor, "create", st, err);
 	return *own.text ? error_set(err, st, "%s", own.text)
 	                 : error_set(err, st, "compressor '%s': create() failed and gave no reason (%s)",
 	                             eng->compressor->info.name, gradcomp_strerror(st));

@@ -7,12 +7,12 @@
 
 enum { FAULT };
 enum {
-	SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE, GREEDY, FLAGGED, TYPELESS, CHEERS
+	SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE, GREEDY, FLAGGED, TYPELESS, CHEERS, APPLAUDS
 };
 
 static const char *const faults[] = {"none",      "cut",    "beyond", "broad", "mark", "other", "mute",
                                      "stillborn", "poison", "noise",  "melt",  "lose", "greedy", "flagged",
-                                     "typeless", "cheers", NULL};
+                                     "typeless", "cheers", "applauds", NULL};
 static const gradcomp_param params[] = {
 	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
 };
@@ -103,6 +103,8 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	const float *x = a->data, *y = b->data;
 	float *dropped = work->scratch, *sum = out->data;
 	(void)round, (void)err;
+	if (u->fault == APPLAUDS)
+		return (gradcomp_status)1;
 	for (uint64_t i = 0; i < work->bucket->numel; i++)
 		sum[i] = drop_small(x[i] + y[i], &dropped[i]);
 	out->bytes = u->fault == CUT ? 1 : 4 * work->bucket->numel;
@@ -148,6 +150,8 @@ static gradcomp_status code(void *instance, const float *in, uint64_t n, uint64_
 	uint16_t *to = out;
 	uint64_t last = 0;
 	(void)counter, (void)err;
+	if (u->fault == CHEERS)
+		return (gradcomp_status)1;
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t w;
 		memcpy(&w, &in[i], 4);

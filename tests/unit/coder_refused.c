@@ -229,6 +229,26 @@ static void alike(void)
 	}
 }
 
+/* ---- a compressor that takes a status for an answer ---- */
+
+static void cheering(gradcomp_job *job, int rank, int P, void *arg)
+{
+	atomic_int *right = arg;
+	gradcomp_error err = {0};
+	gradcomp_coder *k;
+	const uint64_t counts[] = {40, 40, 40};
+	float in[120] = {0}, out[40];
+	(void)P;
+	gradcomp_status st = gradcomp_coder_create(gradcomp_job_world(job), "coder:fault=cheers", NULL, &k, &err);
+	if (!st)
+		st = gradcomp_coder_reduce_scatter(k, in, out, counts, GRADCOMP_F32, 1, GRADCOMP_CODER_NO_SLOT, &err);
+	if (st == GRADCOMP_ERR_INTERNAL && strstr(err.text, "compressor 'coder': code() returned 1: 0 or a negative"))
+		atomic_fetch_add(right, 1);
+	else
+		printf("# rank %d: %d '%s'\n", rank, (int)st, err.text);
+	gradcomp_coder_free(k);
+}
+
 int main(void)
 {
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
@@ -238,5 +258,12 @@ int main(void)
 	run_ranks(3, settings, arguments, &t);
 	is_int(atomic_load(&t.wrong), 0, "arguments that are wrong are named, and the job goes on");
 	alike();
+	atomic_int right = 0;
+	char path[9000];
+	const char *const quiet[] = {path, "gradcomp.log=error", NULL}, *const *each[3] = {quiet, NULL, NULL};
+	snprintf(path, sizeof path, "%s:%s/../../tests/plugins", plugin_path_setting(), strchr(plugin_path_setting(), '=') + 1);
+	rank_arg results[3] = {0};
+	run_ranks_with(3, each, results, cheering, &right);
+	is_int(atomic_load(&right), 3, "a status above 0 ends the job with the compressor's name");
 	return done_testing();
 }

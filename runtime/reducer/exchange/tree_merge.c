@@ -5,6 +5,7 @@
 #include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
+#include "plugin/descriptor.h"
 
 #include <string.h>
 
@@ -64,6 +65,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	st = m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE
 	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
 	             : c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, err);
+	st = compressor_status(c, "merge", st, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' merged to %llu bytes where it planned %llu", c->info.name,

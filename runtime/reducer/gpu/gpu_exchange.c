@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "plugin/code_view.h"
+#include "plugin/descriptor.h"
 
 #include <string.h>
 #include <time.h>
@@ -254,6 +255,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		st = memops_zero(m->eng, (char *)sum.data + bound, padding, err);
 	if (!st)
 		st = m->eng->compressor->merge(m->eng->instance, &m->work, m->round, &x, &y, &sum, err);
+	st = compressor_status(m->eng->compressor, "merge", st, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
 		               m->eng->compressor->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
