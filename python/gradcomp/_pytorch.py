@@ -31,7 +31,7 @@ def as_bytes(tensor):
     if not torch.is_tensor(tensor):
         raise _lib.Error(_lib.ERR_INVALID, f"{described(tensor)} stands where a state has a tensor: give load_state_dict() what "
                                            "state_dict() returned")
-    kept = tensor.contiguous()
+    kept = tensor.cpu().contiguous()
     return ctypes.string_at(kept.data_ptr(), kept.numel())
 
 

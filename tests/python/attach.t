@@ -34,7 +34,7 @@ for name, text in (("number", "an int is no state"), ("bytes", "a dict with grad
                    ("model", "a dict with module.bias, module.weight is no state"), ("whole", "a dict with gradcomp, model is no state")):
     line = said.get("state_" + name, "")
     ok(line.startswith("refused: ") and text in line and "state_dict()" in line, f"a state that is a {name}: refused, with what to give", line)
-for name in ("none", "empty", "right"):
+for name in ("none", "empty", "right", "on_device"):
     ok(said.get("state_" + name) == "taken", f"a state that is {name} is taken", said)
 ok("state_dict()" in said.get("saved_whole", ""), "what attach() returned in a checkpoint: refused, with what to save", said)
 for name in ("NoneType", "DistributedDataParallel"):

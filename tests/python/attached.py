@@ -90,6 +90,16 @@ def compiled(model):
     return torch.compile(DDP(model), backend="eager")
 
 
+class OnDevice(torch.Tensor):
+    """A tensor as torch.load(map_location="cuda") makes it of one that was saved in host memory."""
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+    def data_ptr(self):
+        raise AssertionError("the address of a device is read in host memory")
+
+
 def states():
     """What load_state_dict() says of what is no state; the attachment goes on."""
     model = DDP(nn.Linear(4, 4))
@@ -97,7 +107,7 @@ def states():
     state = attachment.state_dict()
     for name, wrong in (("number", 5), ("bytes", {"gradcomp": b"abc"}), ("model", model.state_dict()),
                         ("whole", {"model": model.state_dict(), "gradcomp": state}), ("none", None), ("empty", {}),
-                        ("right", state)):
+                        ("right", state), ("on_device", {**state, "gradcomp": state["gradcomp"].as_subclass(OnDevice)})):
         try:
             attachment.load_state_dict(wrong)
             print(f"state_{name} taken")
