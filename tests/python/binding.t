@@ -42,7 +42,7 @@ def header_says(folder):
                 '#include "gradcomp/coder.h"\n#include "gradcomp/dataset.h"\n#include "gradcomp/samples.h"\nint main(void)\n{\n')
         f.writelines(f'\tprintf("{e} %ld\\n", (long)({e}));\n' for e in expressions)
         f.write("\treturn 0;\n}\n")
-    subprocess.run([os.environ.get("CC", "cc"), "-I", os.path.join(SOURCE, "include"), "-o", program, source], check=True)
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-I", os.path.join(SOURCE, "include"), "-o", program, source], check=True)
     out = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     return {line.split()[0]: int(line.split()[1]) for line in out.splitlines()}
 
