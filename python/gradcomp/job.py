@@ -185,6 +185,8 @@ class Job:
             if isinstance(settings, str):
                 raise TypeError(f"settings={settings!r}: must be a list of such texts")
             given = [_lib.text("a setting", s) for s in settings]
+            if None in given:
+                raise TypeError(f"settings={settings!r}: must be a list of texts, without None")
             options.settings = (c_char_p * (len(given) + 1))(*given, None)
         if store is not None:
             c_store = _c_store(store)
