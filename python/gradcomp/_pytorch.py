@@ -58,6 +58,8 @@ def described(state):
     if not isinstance(state, Mapping):
         name = type(state).__name__
         return f"a{'n' * (name[0] in 'aeiou')} {name}"
+    if not state:
+        return "an empty dict"
     names = sorted(map(str, state))
     return f"a dict with {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
 

@@ -60,6 +60,7 @@ for part, got in said.items():
         ok(all(int(r["in_flight"]) == (2 if "/4" in part else 0) for r in got), f"{part}: with what was in flight", got)
         ok(all("every is 7 in it and 6 here" in r["other"] for r in got), f"{part}: a state of another run", got)
         ok(all("is no state of" in r["none"] and "state_dict()" in r["none"] for r in got), f"{part}: what is no state, with what to give", got)
+        ok(all("an empty dict is no state" in r["empty"] for r in got), f"{part}: nor is an empty dict", got)
     if part.startswith("learnt"):
         before, after = map(float, got[0]["loss"].split())
         ok(after < before / 2, f"{part}: the loss falls", got)

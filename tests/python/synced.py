@@ -219,6 +219,10 @@ def resumed(spec, fragments, delay):
         second[1].load_state_dict(second[0].state_dict() if rank else 5)
     except gradcomp.Error as e:
         say("none", e)
+    try:
+        second[1].load_state_dict({})
+    except gradcomp.Error as e:
+        say("empty", e)
     for run in (first, second):
         run[1].detach()
 
