@@ -14,8 +14,9 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 {
 	const code_source *s = ctx;
 	uint64_t bound = code_bound(ctx, n);
-	gradcomp_status st =
-		compressor_status(s->compressor, "code", s->compressor->code(s->instance, in, n, counter, out, bytes, err), err);
+	gradcomp_error own = {0};
+	gradcomp_status st = s->compressor->code(s->instance, in, n, counter, out, bytes, &own);
+	st = compressor_status(s->compressor, "code", st, &own, err);
 	if (!st && *bytes > bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
@@ -29,16 +30,18 @@ static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *
                               gradcomp_error *err)
 {
 	const code_source *s = ctx;
-	return compressor_status(s->compressor, "code_decode", s->compressor->code_decode(s->instance, in, bytes, out, n, err),
-	                         err);
+	gradcomp_error own = {0};
+	gradcomp_status st = s->compressor->code_decode(s->instance, in, bytes, out, n, &own);
+	return compressor_status(s->compressor, "code_decode", st, &own, err);
 }
 
 static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
                                   gradcomp_error *err)
 {
 	const code_source *s = ctx;
-	return compressor_status(s->compressor, "code_decode_add",
-	                         s->compressor->code_decode_add(s->instance, in, bytes, out, n, err), err);
+	gradcomp_error own = {0};
+	gradcomp_status st = s->compressor->code_decode_add(s->instance, in, bytes, out, n, &own);
+	return compressor_status(s->compressor, "code_decode_add", st, &own, err);
 }
 
 gradcomp_codec code_view(code_source *source)

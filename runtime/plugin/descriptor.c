@@ -201,9 +201,14 @@ gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, co
 }
 
 gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
-                                  gradcomp_error *err)
+                                  const gradcomp_error *own, gradcomp_error *err)
 {
-	return st <= 0 ? st
-	               : error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s': %s() returned %d: 0 or a negative status is right",
-	                           c->info.name, function, (int)st);
+	if (!st)
+		return GRADCOMP_OK;
+	if (st > 0)
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s': %s() returned %d: 0 or a negative status is right",
+		                 c->info.name, function, (int)st);
+	return *own->text ? error_set(err, st, "%s", own->text)
+	                  : error_set(err, st, "compressor '%s': %s() failed and gave no reason (%s)", c->info.name, function,
+	                              gradcomp_strerror(st));
 }

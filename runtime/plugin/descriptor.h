@@ -11,8 +11,9 @@
 gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
                                  const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err);
 
-/* What `function` of a compressor has returned; a status above 0, which peers would not take for one, is an error. */
+/* What `function` of a compressor has returned, with what it said in *own, zeroed before. A failure without a text is given
+ * one; a status above 0, which peers would not take for one, is a failure. */
 gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
-                                  gradcomp_error *err);
+                                  const gradcomp_error *own, gradcomp_error *err);
 
 #endif

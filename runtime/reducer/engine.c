@@ -13,13 +13,7 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 {
 	gradcomp_error own = {0};
 	gradcomp_status st = eng->compressor->create(host, values, &eng->layout, &eng->instance, &own);
-	if (!st)
-		return GRADCOMP_OK;
-	if (st > 0)
-		return compressor_status(eng->compressor, "create", st, err);
-	return *own.text ? error_set(err, st, "%s", own.text)
-	                 : error_set(err, st, "compressor '%s': create() failed and gave no reason (%s)",
-	                             eng->compressor->info.name, gradcomp_strerror(st));
+	return compressor_status(eng->compressor, "create", st, &own, err);
 }
 
 /* Zeroed, where the compressor works. */

@@ -150,8 +150,8 @@ static gradcomp_status code(void *instance, const float *in, uint64_t n, uint64_
 	uint16_t *to = out;
 	uint64_t last = 0;
 	(void)counter, (void)err;
-	if (u->fault == CHEERS)
-		return (gradcomp_status)1;
+	if (u->fault == CHEERS || u->fault == MUTE)
+		return u->fault == MUTE ? GRADCOMP_ERR_IO : (gradcomp_status)1;
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t w;
 		memcpy(&w, &in[i], 4);

@@ -282,6 +282,7 @@ int main(void)
 	       "compressor 'merger': encode() returned 1 in round 0 of step 0, for the bucket of 'w2': 0 or a negative", settings);
 	breaks("merger:fault=applauds", GRADCOMP_ERR_INTERNAL, "compressor 'merger': merge() returned 1: 0 or a negative status is right", settings);
 	breaks("coder:fault=cheers", GRADCOMP_ERR_INTERNAL, "compressor 'coder': code() returned 1: 0 or a negative status is right", settings);
+	breaks("coder:fault=mute", GRADCOMP_ERR_IO, "compressor 'coder': code() failed and gave no reason", settings);
 	/* The others fail with what they are told. */
 	breaks("merger:fault=stillborn", 0, "compressor 'merger': create() failed and gave no reason", settings);
 	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);

@@ -62,10 +62,13 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		return GRADCOMP_OK;
 	}
 	gradcomp_payload x = bare(a, bound), y = bare(b, bound), sum = bare(out, bound);
-	st = m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE
-	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
-	             : c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, err);
-	st = compressor_status(c, "merge", st, err);
+	if (m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE) {
+		st = gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
+	} else {
+		gradcomp_error own = {0};
+		st = c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, &own);
+		st = compressor_status(c, "merge", st, &own, err);
+	}
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' merged to %llu bytes where it planned %llu", c->info.name,
