@@ -45,6 +45,7 @@ like "--gradcomp-on-failure of something else: is named" "$said" "'shrnk' is not
 ends 1 "a SPEC with a slip" "$gradcomp" run -n 2 --gradcomp=nnoe echo started
 like "a SPEC with a slip: says what was meant" "$said" "did you mean 'none'?"
 is "a SPEC with a slip: no rank is started" "$(grep -c started <<< "$said")" 0
+ends 0 "--gradcomp=off, where nothing is installed" env GRADCOMP_PLUGIN_PATH="$tmp" "$gradcomp" run --gradcomp=off --gradcomp-report=r true
 ends 3 "on_failure=shrink: none ends well" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 2 sh -c 'exit 3'
 ends 127 "no such command" "$gradcomp" run -n 2 no-such-command
 like "no such command: is named" "$said" "no-such-command on this host cannot be run: No such file"
