@@ -134,6 +134,8 @@ void group_overflow(kit *k)
 
 	for (int P = 2; going && P <= 3; P++)
 		going = overflows(k, P);
+	if (!coded)
+		k->crash = RULE_CONSERVATION;
 	for (int P = 2; !coded && P <= 3 && !(k->fixture.plugin->traits & GRADCOMP_TRAIT_PASSES_NONFINITE); P++) {
 		forgets(k, P, 3e38f);
 		forgets(k, P, 6e4f);

@@ -6,7 +6,7 @@ static const struct {
 	[RULE_NONE] = {"none", "nothing",
 		"nothing"},
 	[RULE_CONSERVATION] = {"conservation", "what goes in comes out or stays in the error memory",
-		"error is computed from something else than what was sent, after rounding; or an index is too narrow for the bucket"},
+		"error is computed from something else than what was sent, after rounding; an index is too narrow for the bucket; or decode() refuses an average that overflows, or keeps of it"},
 	[RULE_AGREEMENT] = {"agreement", "all ranks end with the same bits",
 		"payloads are not added in rank order, or the result hangs on the rank, the time or uninitialised memory"},
 	[RULE_BYTES] = {"bytes", "a payload has the bytes that plan() and encode() report",
