@@ -259,6 +259,17 @@ static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
 	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
 }
 
+/* What others could enter is not filled again: they may have its directories open, and a file has the modes of the source
+ * until all are there. */
+static int open_temp(int area, const char *name)
+{
+	struct stat st;
+	bool entered = fstatat(area, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && st.st_mode & 077;
+	if ((entered && dirwalk_remove(area, name) < 0) || (mkdirat(area, name, 0700) < 0 && errno != EEXIST))
+		return -1;
+	return openat(area, name, OPEN_DIR);
+}
+
 /* Resumes what a producer that died has left. */
 static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 {
@@ -270,8 +281,7 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 	cache_sweep(s->area, s->key);
 	snprintf(name, sizeof name, "%s.tmp", s->key);
 	s->run->bytes_total = s->m.bytes;
-	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) ||
-	    (p->temp = openat(s->area, name, OPEN_DIR)) < 0 || fchmod(p->temp, 0700) < 0)
+	if ((p->temp = open_temp(s->area, name)) < 0)
 		return cache_write_failed(s->run, name, err);
 	resume_log_read(&s->m, p->temp);
 	if (!(status = ensure_space(s, err)))
