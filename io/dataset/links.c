@@ -78,14 +78,13 @@ bool links_ready(service *s, const peer *p)
 		return true;
 	if (p->link != LINK_CLOSED)
 		return false;
-	if (s->nlinks < s->nlinks_limit)
-		return true;
-	if (s->spare) {
-		s->spare--;
-		return true;
+	if (s->nlinks >= s->nlinks_limit && !s->spare) {
+		s->nwaiting++;
+		return false;
 	}
-	s->nwaiting++;
-	return false;
+	s->spare -= s->nlinks >= s->nlinks_limit;
+	s->turn = (int)(p - s->peers) + 1;
+	return true;
 }
 
 void links_say(service *s, peer *p, header h)

@@ -158,12 +158,14 @@ void service_turn(service *s)
 		callers_hear(s);
 	tickets_attend(s);
 	load_worker_notify(s);
-	for (int i = 0; i < s->npeers && !s->status; i++) {
-		if (s->peers[i].link != LINK_CLOSED)
-			receive_poll(s, &s->peers[i]);
-		links_flush(s, &s->peers[i]);
-		request_send(s, &s->peers[i]);
-		collect(s, &s->peers[i]);
+	for (int i = 0, first = s->turn; i < s->npeers && !s->status; i++) {
+		peer *p = &s->peers[(first + i) % s->npeers];
+
+		if (p->link != LINK_CLOSED)
+			receive_poll(s, p);
+		links_flush(s, p);
+		request_send(s, p);
+		collect(s, p);
 	}
 	if (!s->status)
 		links_turn(s);

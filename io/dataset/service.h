@@ -151,6 +151,7 @@ struct service {
 	uint64_t uses;                              /* of a connection */
 	uint32_t nwaiting; /* nodes that are wanted and have none, in this turn */
 	uint32_t spare;    /* connections beside the limit that may be made in the next turn */
+	int turn;          /* the peer behind the last that was given one: is first, so that all have their turn */
 	uint64_t swept; /* ns: when tickets of dead processes and silent peers were last looked for */
 	load_worker *load_worker;
 };

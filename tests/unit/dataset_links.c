@@ -5,6 +5,7 @@
 #include "tests/support/test_random.h"
 #include "io/dataset/service.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 
@@ -152,6 +153,90 @@ static void die(void)
 	end_processes(b);
 }
 
+/* ---- one node that is wanted now and then, beside one that is wanted all the time ---- */
+
+typedef struct crowd {
+	gradcomp_dataset *ds;
+	int node;
+	atomic_bool stop;
+	atomic_int wrong;
+} crowd;
+
+/* A sample of a node, at random. */
+static uint64_t sample_of(const gradcomp_dataset *ds, int node, uint64_t *state)
+{
+	sample_owner at;
+	uint64_t index;
+	do {
+		*state = *state * 6364136223846793005u + 1442695040888963407u;
+		index = (*state >> 33) % COUNT;
+		owner_of(ds, index, &at);
+	} while (at.node != node);
+	return index;
+}
+
+static int get_one(gradcomp_dataset *ds, uint64_t index, gradcomp_error *err)
+{
+	gradcomp_value_view v = {.struct_size = sizeof v};
+	int wrong = gradcomp_dataset_get(ds, index, &v, err) != 0 || !sample_right(&v, index);
+	gradcomp_dataset_release(ds, &v);
+	return wrong;
+}
+
+static void *press(void *arg)
+{
+	crowd *c = arg;
+	uint64_t state = (uint64_t)(uintptr_t)&state;
+	while (!atomic_load(&c->stop) && !atomic_load(&c->wrong))
+		if (get_one(c->ds, sample_of(c->ds, c->node, &state), NULL))
+			atomic_store(&c->wrong, 1);
+	return NULL;
+}
+
+enum { CROWD = 3, SELDOM = 30 };
+#define SELDOM_SECONDS 1.0 /* for all of them: each takes a millisecond */
+
+static void beside(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	counted *c = room;
+	gradcomp_dataset *ds = begin(job, &c->v);
+	crowd many = {.ds = ds, .node = 1};
+	pthread_t threads[CROWD];
+	uint64_t state = seed;
+	double until;
+	(void)b;
+	if (!ds)
+		return;
+	/* All is loaded. */
+	c->v.wrong |= samples_epoch(ds, 0, 0, &c->v.error);
+	c->v.wrong |= (gradcomp_barrier(world, &c->v.error) != 0) << 1;
+	for (int i = 0; !rank && i < CROWD; i++)
+		c->v.wrong |= pthread_create(&threads[i], NULL, press, &many) << 2;
+	usleep(rank ? 0 : 50000);
+	until = process_now() + SELDOM_SECONDS * pace();
+	for (; !rank && !c->v.wrong && c->alone < SELDOM && process_now() < until; c->alone++)
+		c->v.wrong |= get_one(ds, sample_of(ds, P - 1, &state), &c->v.error) << 3;
+	atomic_store(&many.stop, true);
+	for (int i = 0; !rank && i < CROWD; i++)
+		pthread_join(threads[i], NULL);
+	c->v.wrong |= atomic_load(&many.wrong) << 4;
+	c->v.wrong |= (gradcomp_barrier(world, &c->v.error) != 0) << 5;
+	c->v.wrong |= (gradcomp_dataset_free(ds, c->v.wrong ? NULL : &c->v.error) != 0) << 6;
+}
+
+static void take_turns(void)
+{
+	settings[3] = "dataset.connections=1";
+	settings[4] = NULL;
+	samples_forget();
+	process_board *b = run_processes(P, settings, beside, sizeof(counted));
+	unsigned got = b ? ((const counted *)process_room(b, 0))->alone : 0;
+	ok(all_well(b) && got == SELDOM, "a node that is wanted seldom has its turn beside one that is wanted all the time: %u of %d values came",
+	   got, SELDOM);
+	end_processes(b);
+}
+
 int main(void)
 {
 	settings[0] = plugin_path_setting();
@@ -164,6 +249,7 @@ int main(void)
 	keep(2, NULL);
 	keep(1, "transport.streams=3");
 	keep(1, "security.frames=encrypt");
+	take_turns();
 	die();
 	return done_testing();
 }
