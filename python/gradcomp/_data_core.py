@@ -4,6 +4,7 @@ loan, and its end."""
 import ctypes
 import os
 import sys
+import threading
 import traceback
 from ctypes import c_uint64, c_void_p
 
@@ -45,7 +46,7 @@ def _loader(source, prepare, failures):
             return 0
         except BaseException as e:  # all of it: the caller in C could not do anything with it
             if len(failures) < _FAILURES:
-                failures[index] = e
+                failures[index] = e, threading.get_ident()
             status = e.status if isinstance(e, Error) else _lib.ERR_IO if isinstance(e, OSError) else _lib.ERR_INVALID
             if err:
                 err.contents.status = status
@@ -111,10 +112,18 @@ class Core:
         return self._handle
 
     def _fail(self, status, err, index):
-        failure = self._failures.pop(index, None)
+        failure, _thread = self._failures.pop(index, (None, None))
         if failure is not None and not isinstance(failure, Exception):
             raise failure  # KeyboardInterrupt and its like mean the program, not the sample
         raise Error(status, err.message() or self._lib.strerror(status).decode()) from failure
+
+    def _got(self):
+        """After a call that has given values: the library got along where load() failed in it. KeyboardInterrupt and its like
+        are raised all the same."""
+        mine = [i for i, (_, thread) in list(self._failures.items()) if thread == threading.get_ident()]
+        for failure, _thread in [self._failures.pop(i) for i in mine]:
+            if not isinstance(failure, Exception):
+                raise failure
 
     def _value(self, handle, view):
         try:
@@ -152,13 +161,16 @@ class Core:
         if not view.data:
             raise Error(_lib.ERR_INTERNAL, f"epoch {epoch} ended at position {position} of {self.length}: report it")
         size = view.bytes
-        return self._value(handle, view), size
+        value = self._value(handle, view)
+        self._got()
+        return value, size
 
     def copies(self, address, count, size, stride):
         """Copies the next values as long as they have `size` bytes, `count` at most: how many those were. What fails
         and what has another size is left to next()."""
         got = c_uint64()
         self._lib.dataset_next_copies(self._used("iteration"), count, size, stride, address, ctypes.byref(got), None)
+        self._got()
         return got.value
 
     def expect(self, indices):

@@ -242,6 +242,19 @@ def interrupted(_sample):
 
 with Dataset([1], interrupted) as ds:
     ok(isinstance(error_of(lambda: ds[0]), KeyboardInterrupt), "Ctrl-C in prepare() is Ctrl-C")
+pressed = []
+
+
+def interrupted_once(sample):
+    if sample == 2 and not pressed:
+        pressed.append(sample)
+        raise KeyboardInterrupt
+    return sample
+
+
+with Dataset(range(8), interrupted_once, shuffle=False) as ds:
+    e = error_of(lambda: list(ds.batches(0, 4)))
+    ok(isinstance(e, KeyboardInterrupt), "in batches() too, where the next call would meet it no more", e)
 for options, named in (({"memory": "much"}, "much"), ({"workers": -1}, "workers"), ({"prepare": 3}, "prepare is a int"),
                        ({"seed": 1 << 64}, "seed")):
     e = error_of(Dataset, [1, 2], **options)

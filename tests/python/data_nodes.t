@@ -8,7 +8,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, need_gloo, need_library, ok, skip_all  # noqa: E402
+from tap import BUILD, SOURCE, done_testing, errors, need_gloo, need_library, ok, skip_all  # noqa: E402
 
 need_gloo()
 need_library()
@@ -17,7 +17,7 @@ if os.geteuid() != 0:
 for path in (os.path.join(SOURCE, "python/gradcomp/data.py"), os.path.join(BUILD, "lib/libgradcomp.so")):
     if subprocess.run(["cat", path], user=65534, capture_output=True).returncode:
         skip_all(f"{path} is not for everybody to read")
-from loading import end_of_a_rank, shards, three_epochs, tree  # noqa: E402
+from loading import end_of_a_rank, run, shards, three_epochs, tree  # noqa: E402
 
 for mode, path, users in (("plain:0", tree, (0, 0, 65534, 65534)), ("plain:2", shards, (0, 65534, 65533)),
                           ("loader:1", tree, (0, 65534, 0, 65534)), ("distributed:follow", tree, (0, 65534))):
@@ -26,5 +26,9 @@ for mode, path, users in (("plain:0", tree, (0, 0, 65534, 65534)), ("plain:2", s
         stats = [line["stats"] for line in lines]
         ok(all(s["remote"] > 0 and s["remote_bytes"] > 0 for s in stats),
            f"{mode}: later epochs had values of other nodes", stats)
+lines, result, _ = run(2, "interrupted", tree, users=(0, 65534))
+if ok([s for s, _, _ in result] == [0, 0], "Ctrl-C while values are loaded again does not end the job", errors(result)):
+    said = [line["interrupted"] for line in lines]
+    ok(all(d["caught"] == d["raised"] > 0 for d in said), "and is the program's, though the value could be fetched", said)
 end_of_a_rank("killed", users=(0, 65534, 65534))
 done_testing()

@@ -150,6 +150,32 @@ def worker(how):
             pass
 
 
+def interrupted():
+    """Ctrl-C while next() loads what another node has, and could give."""
+    raised = []
+
+    def quick(_sample):
+        if kept:
+            raised.append(1)
+            raise KeyboardInterrupt
+        return 0
+
+    kept, caught = False, 0
+    with Dataset(samples, quick, reload=True, prefetch=8) as ds:
+        for i in range(len(ds)):
+            ds[i]
+        dist.barrier()
+        kept = True
+        for epoch in range(20):
+            try:
+                for _ in ds.batches(epoch, 16) if epoch % 2 else ds.epoch(epoch):
+                    pass
+            except KeyboardInterrupt:
+                caught += 1
+        dist.barrier()
+    print(json.dumps({"word": "interrupted", "caught": caught, "raised": len(raised)}), flush=True)
+
+
 def dropped():
     """Datasets that nobody closes, and one beside them."""
     ds = Dataset(samples, prepare)
@@ -167,4 +193,5 @@ def mismatch():
 words = mode.split(":")
 {"plain": lambda: plain(int(words[1])), "loader": lambda: loader(int(words[1])),
  "distributed": lambda: distributed(words[1] == "follow"), "die": lambda: die(words[1]), "fail": fail,
- "worker": lambda: worker(words[1]), "mismatch": mismatch, "dropped": dropped}[words[0]]()
+ "worker": lambda: worker(words[1]), "mismatch": mismatch, "dropped": dropped,
+ "interrupted": interrupted}[words[0]]()
