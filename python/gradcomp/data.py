@@ -247,9 +247,9 @@ class Dataset(_Base):
 
 
 def _staged(source):
-    """Whether it is a path of what was staged on this node."""
+    """Whether it is a path of what was staged on this node as on all others."""
     data = os.environ.get("GRADCOMP_DATA")
-    if not data or not isinstance(source, (str, bytes, os.PathLike)):
+    if not data or "GRADCOMP_DATA_SHARD" in os.environ or not isinstance(source, (str, bytes, os.PathLike)):
         return False
     data, path = os.path.realpath(data), os.path.realpath(os.fsdecode(source))
     return os.path.commonpath([data, path]) == data

@@ -242,6 +242,11 @@ def interrupted(_sample):
 
 with Dataset([1], interrupted) as ds:
     ok(isinstance(error_of(lambda: ds[0]), KeyboardInterrupt), "Ctrl-C in prepare() is Ctrl-C")
+with tempfile.TemporaryDirectory() as part:
+    for shard, staged in ((None, True), ("0/2", False)):
+        os.environ.update({"GRADCOMP_DATA": part, **({"GRADCOMP_DATA_SHARD": shard} if shard else {})})
+        ok(gradcomp.data._staged(part) is staged, f"staged files are on every node, but not with mode=shard ({shard})")
+    del os.environ["GRADCOMP_DATA"], os.environ["GRADCOMP_DATA_SHARD"]
 pressed = []
 
 
