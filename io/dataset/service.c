@@ -57,8 +57,9 @@ static void peers_watch(service *s, uint64_t passed)
 	for (uint32_t i = 0; i < s->ds->head->ntickets; i++)
 		if (s->flights[i].asked)
 			s->flights[i].asked->owes = true;
+	/* While offers are held it has not been told of them. */
 	for (const offer *f = s->offers; f; f = f->next)
-		f->to->owes = true;
+		f->to->owes |= !f->to->nheld;
 	for (const take *t = s->takes; t; t = t->next)
 		t->from->owes = true;
 	for (int i = 0; i < s->npeers && !s->status; i++) {

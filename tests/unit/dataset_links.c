@@ -112,6 +112,77 @@ static void keep(unsigned n, const char *more)
 	end_processes(b);
 }
 
+/* ---- an offer that waits for a connection ---- */
+
+static uint64_t first_of(const gradcomp_dataset *ds, int node)
+{
+	sample_owner at = {.node = -1};
+	uint64_t index = 0;
+	for (; owner_of(ds, index, &at), at.node != node; index++)
+		;
+	return index;
+}
+
+typedef struct getting {
+	gradcomp_dataset *ds;
+	uint64_t index;
+	int wrong;
+} getting;
+
+static void *get_thread(void *arg)
+{
+	getting *g = arg;
+	gradcomp_value_view v = {.struct_size = sizeof v};
+	g->wrong = gradcomp_dataset_get(g->ds, g->index, &v, NULL) != 0;
+	gradcomp_dataset_release(g->ds, &v);
+	return NULL;
+}
+
+/* Rank 0 loads a value of the last node itself. Before it can offer it, its one connection is that to node 1, which takes
+ * long to load another value, and asks for something all the while. */
+static void late_offer(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	counted *c = room;
+	gradcomp_dataset *ds = begin(job, &c->v);
+	gradcomp_value_view v = {.struct_size = sizeof v};
+	pthread_t thread;
+	(void)b;
+	if (!ds)
+		return;
+	getting own = {.ds = ds, .index = first_of(ds, 0)}, offered = {.ds = ds, .index = first_of(ds, P - 1)};
+	if (!rank)
+		get_thread(&own);
+	c->v.wrong |= (own.wrong || gradcomp_barrier(world, &c->v.error) != 0) << 1;
+	if (!rank) {
+		atomic_store(&all_samples->slow_ms, 400);
+		c->v.wrong |= pthread_create(&thread, NULL, get_thread, &offered) << 2;
+		usleep(200000);
+		atomic_store(&all_samples->slow_ms, 3000);
+		c->v.wrong |= (value_obtain(ds, first_of(ds, 1), TICKET_ORDERED, &v, &c->v.error) != 0) << 3;
+		gradcomp_dataset_release(ds, &v);
+		atomic_store(&all_samples->go, 1);
+		pthread_join(thread, NULL);
+	}
+	/* Not in a barrier: that has the same time limit. */
+	for (; rank && !own.wrong && !atomic_load(&all_samples->go); usleep(10000))
+		if (rank == 1)
+			get_thread(&own);
+	c->v.wrong |= (own.wrong || offered.wrong) << 4;
+	c->v.wrong |= (gradcomp_barrier(world, &c->v.error) != 0) << 5;
+	c->v.wrong |= (gradcomp_dataset_free(ds, c->v.wrong ? NULL : &c->v.error) != 0) << 6;
+}
+
+static void offer_late(void)
+{
+	settings[3] = "dataset.connections=1";
+	settings[4] = "transport.wait_timeout=1";
+	samples_forget();
+	process_board *b = run_processes(P, settings, late_offer, sizeof(counted));
+	ok(all_well(b), "a node that is to be offered a value, but has no connection, owes nothing");
+	end_processes(b);
+}
+
 /* ---- a rank that dies among them ---- */
 
 static void lose(gradcomp_job *job, int rank, process_board *b, void *room)
@@ -250,6 +321,7 @@ int main(void)
 	keep(1, "transport.streams=3");
 	keep(1, "security.frames=encrypt");
 	take_turns();
+	offer_late();
 	die();
 	return done_testing();
 }
