@@ -117,17 +117,30 @@ static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t 
 	               : rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
 }
 
+/* Whether no rank has much more than the others: straight it would send all of that P - 1 times
+ * alone, where a ring has the others pass it on meanwhile. */
+static int even(const automatic *a, const uint64_t *bytes, uint64_t sum)
+{
+	for (int r = 0; r < a->links->nranks; r++)
+		if (bytes[r] / 2 > sum / (uint64_t)a->links->nranks)
+			return 0;
+	return 1;
+}
+
 static gradcomp_status allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	automatic *a = instance;
+	uint64_t sum = total(a, bytes);
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	switch (auto_choose(a, CALL_ALLGATHER, total(a, bytes))) {
+	switch (auto_choose(a, CALL_ALLGATHER, sum)) {
+	case STRAIGHT:
+		if (even(a, bytes, sum))
+			return direct_allgather(a->straight, buf, bytes, err);
+		return ring_allgather(a->ring, buf, bytes, err);
 	case RING:
 		return ring_allgather(a->ring, buf, bytes, err);
-	case STRAIGHT:
-		return direct_allgather(a->straight, buf, bytes, err);
 	default:
 		return rhd_allgather(a->rhd, buf, bytes, err);
 	}
