@@ -44,6 +44,17 @@ void service_wrong(service *s, const peer *p, const char *what)
 	blame(s, p, GRADCOMP_ERR_MISMATCH, what);
 }
 
+static bool ends(const peer *p)
+{
+	return p->link == LINK_LEAVING || p->link == LINK_LEFT;
+}
+
+/* Something is to come from it. While offers are held it has not been told of them. */
+static bool is_due(const peer *p)
+{
+	return ends(p) || p->nrequests || p->nlater || p->ntakes || (p->noffers && !p->nheld);
+}
+
 /* A peer that owes answers or values and sends nothing at all would keep processes waiting for ever.
  * Time in which this process was stopped does not count. */
 static void peers_watch(service *s, uint64_t passed)
@@ -52,25 +63,15 @@ static void peers_watch(service *s, uint64_t passed)
 	char what[128];
 
 	passed = passed < 2 * SWEEP_NS ? passed : SWEEP_NS;
-	for (int i = 0; i < s->npeers; i++)
-		s->peers[i].owes = s->peers[i].link == LINK_LEAVING || s->peers[i].link == LINK_LEFT;
-	for (uint32_t i = 0; i < s->ds->head->ntickets; i++)
-		if (s->flights[i].asked)
-			s->flights[i].asked->owes = true;
-	/* While offers are held it has not been told of them. */
-	for (const offer *f = s->offers; f; f = f->next)
-		f->to->owes |= !f->to->nheld;
-	for (const take *t = s->takes; t; t = t->next)
-		t->from->owes = true;
 	for (int i = 0; i < s->npeers && !s->status; i++) {
 		peer *p = &s->peers[i];
 
-		p->silent = p->owes && !p->heard ? p->silent + passed : 0;
+		p->silent = is_due(p) && !p->heard ? p->silent + passed : 0;
 		p->heard = false;
 		if ((double)p->silent < limit * 1e9)
 			continue;
 		snprintf(what, sizeof what, "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
-		         p->link == LINK_LEAVING || p->link == LINK_LEFT ? "the end of a connection" : "values");
+		         ends(p) ? "the end of a connection" : "values");
 		blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
 	}
 }
@@ -210,6 +211,7 @@ static void abandon_pushes(service *s)
 		owner_of(s->ds, t->index, &at);
 		slot_abandon(&s->ds->slots[at.slot]);
 		s->takes = t->next;
+		t->from->ntakes--;
 		free(t);
 	}
 	for (int i = 0; i < s->npeers; i++)

@@ -84,8 +84,8 @@ typedef struct peer {
 	bool drains;     /* it is requested nothing, so that its connection may be closed */
 	bool crossed;    /* its BYE crossed this rank's, which counts */
 	bool called;     /* it needs a connection, and the one it had is not closed yet */
-	bool owes, heard;   /* something is to come from it; something came */
-	uint64_t silent;    /* ns in which it owed and nothing came */
+	bool heard;         /* something came */
+	uint64_t silent;    /* ns in which something was to come and nothing came */
 	out *outs;
 } peer;
 
