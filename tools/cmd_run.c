@@ -320,8 +320,7 @@ static int take_line(job *j, int argc, char **argv, char **hosts)
 	}
 	if (i == argc)
 		return usage_error(usage, "run needs a command");
-	const char *compressor = getenv("GRADCOMP");
-	bool off = compressor && (!*compressor || !strcmp(compressor, "off"));
+	bool off = getenv("GRADCOMP") && !gradcomp_requested();
 	if (asked && !off && query_check_options(nothing, NULL, NULL, &err)) /* the options are in the environment */
 		return failed(&err);
 	j->argv = argv + i;

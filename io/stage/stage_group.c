@@ -195,9 +195,6 @@ gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result
 	return o.status ? error_set(err, (gradcomp_status)o.status, "%s", o.text) : GRADCOMP_OK;
 }
 
-/* ---- messages between the nodes ------------------------------------------------------------- */
-
-
 /* ---- collectives ----------------------------------------------------------------- */
 
 struct bytes {

@@ -16,6 +16,14 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 	return compressor_status(eng->compressor, "create", st, &own, err);
 }
 
+gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                             const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	gradcomp_status st = eng->compressor->merge(eng->instance, work, round, a, b, out, &own);
+	return compressor_status(eng->compressor, "merge", st, &own, err);
+}
+
 /* Zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {

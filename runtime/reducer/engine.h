@@ -105,6 +105,9 @@ float *engine_array(const engine *eng, uint32_t s);
 /* The compressor's instance for the layout. */
 gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,
                                        gradcomp_error *err);
+/* The compressor's merge(), and what it said. */
+gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                             const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
 /* The arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if
  * there is one, has been opened. `grads` is the caller's. */
 gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);

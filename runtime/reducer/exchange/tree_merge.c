@@ -5,7 +5,6 @@
 #include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
-#include "plugin/descriptor.h"
 
 #include <string.h>
 
@@ -62,13 +61,9 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		return GRADCOMP_OK;
 	}
 	gradcomp_payload x = bare(a, bound), y = bare(b, bound), sum = bare(out, bound);
-	if (m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE) {
-		st = gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
-	} else {
-		gradcomp_error own = {0};
-		st = c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, &own);
-		st = compressor_status(c, "merge", st, &own, err);
-	}
+	st = m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE
+	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
+	             : engine_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' merged to %llu bytes where it planned %llu", c->info.name,

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "plugin/code_view.h"
-#include "plugin/descriptor.h"
 
 #include <string.h>
 #include <time.h>
@@ -68,11 +67,8 @@ gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round
 	memcpy(here, a->data, bytes);
 	memcpy(here + stride, b->data, bytes);
 	st = device_check(g->d->copy(g->exchange, there, here, stride + bytes), what, err);
-	if (!st) {
-		gradcomp_error own = {0};
-		st = eng->compressor->merge(eng->instance, &on, round, &x, &y, &sum, &own);
-		st = compressor_status(eng->compressor, "merge", st, &own, err);
-	}
+	if (!st)
+		st = engine_merge(eng, &on, round, &x, &y, &sum, err);
 	if (!st)
 		st = gpu_failed(g, err);
 	if (!st)
@@ -256,11 +252,8 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	st = op->reduce(queue, out->data, b->data, 1, GRADCOMP_I64, GRADCOMP_MAX);
 	if (!st && padding)
 		st = memops_zero(m->eng, (char *)sum.data + bound, padding, err);
-	if (!st) {
-		gradcomp_error own = {0};
-		st = m->eng->compressor->merge(m->eng->instance, &m->work, m->round, &x, &y, &sum, &own);
-		st = compressor_status(m->eng->compressor, "merge", st, &own, err);
-	}
+	if (!st)
+		st = engine_merge(m->eng, &m->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
 		               m->eng->compressor->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
