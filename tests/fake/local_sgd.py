@@ -131,7 +131,9 @@ def train(on_gpu):
 
 
 def through_host(self):
-    if sys._getframe(1).f_globals["__name__"].startswith("gradcomp"):
+    caller = sys._getframe(1)
+    # A saved state is in host memory as a rule, wherever its model is.
+    if caller.f_globals["__name__"].startswith("gradcomp") and caller.f_code.co_name != "as_bytes":
         raise AssertionError("numbers of a GPU go through host memory")
     return to_host(self)
 
