@@ -158,3 +158,5 @@ def main():
 
 if __name__ == "__main__":
     main()
+    # With its models gone the group can end, and Gloo's threads with it: they may abort a process that ends before.
+    dist.destroy_process_group()

@@ -1,6 +1,7 @@
 """Finding the other ranks: torch.distributed from Slurm or torchrun, and the
 store that torch.distributed already has as a way to wire a job up."""
 
+import atexit
 import datetime
 import fcntl
 import os
@@ -8,6 +9,7 @@ import re
 import socket
 import struct
 import subprocess
+import time
 from typing import Any
 
 import torch.distributed as dist
@@ -46,6 +48,15 @@ def _init(backend, options):
     if not _has_libuv():
         os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(backend, **options)
+    atexit.unregister(_rest)
+    atexit.register(_rest)
+
+
+def _rest():
+    """Lets Gloo's threads have the interpreter, which they free the last step's tensors with: one that still
+    waits for it when Python ends aborts the process."""
+    if dist.is_initialized():
+        time.sleep(0.02)
 
 
 def _has_libuv():
