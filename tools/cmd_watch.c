@@ -544,8 +544,11 @@ static int find_job(const char *job, char id[JOB_TEXT], bool seen)
 
 	if (status && strstr(said, "Invalid job id"))
 		return seen ? -1 : complain(job, "is not known to Slurm, or has ended a while ago", "");
-	if (status)
-		return complain(job, "cannot be asked for: ", *said ? said : "squeue does not say why");
+	if (status) {
+		const char *last = strrchr(said, '\n'); /* what ended it; before it stands what it tried */
+		last = last ? last + 1 : said;
+		return complain(job, "cannot be asked for: ", *last ? last : "squeue does not say why");
+	}
 	if (!*said)
 		return seen ? -1 : complain(job, "is not there, or has ended a while ago", "");
 	if (strchr(said, '\n'))

@@ -169,7 +169,7 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 	if (h->rank != want.rank || h->nranks != want.nranks)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
-		                 "(gradcomp_reducer_save_shared)",
+		                 "(gradcomp_reducer_save_shared(); in Python state_dict(shared=True))",
 		                 h->rank, h->nranks, want.rank, want.nranks);
 	if (h->magic[VERSION_AT] > OLDEST) {
 		if (bytes < sizeof *h)

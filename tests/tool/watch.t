@@ -172,4 +172,7 @@ like 'is told so' "$said" 'job 7 is several jobs: name one of them'
 stub squeue 'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
 refuse 'no controller' slurm 7
 like 'is told so' "$said" 'job 7 cannot be asked for: slurm_load_jobs error: Unable to contact'
+stub squeue 'printf "squeue: error: DNS SRV lookup failed\\nsqueue: fatal: Could not establish a configuration source\\n" >&2; exit 1'
+refuse 'no configuration of Slurm' slurm 7
+is 'the last line is quoted' "$said" 'gradcomp: job 7 cannot be asked for: squeue: fatal: Could not establish a configuration source'
 done_testing
