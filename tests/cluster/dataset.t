@@ -56,7 +56,7 @@ is 'have one copy' "$(cat together.? | grep '^n2 alice ' | sort -u | wc -l)" 1
 
 # Cancelled while it copies: the next job makes it whole.
 mkdir large
-for i in {1..12}; do head -c 100M /dev/zero > large/$i; done # more than is copied between two signals of a busy slurmd
+for ((i = 1; i <= 12; i++)); do head -c 100M /dev/zero > "large/$i"; done # more than is copied between two signals of a busy slurmd
 on srun -wn3 -n1 --gradcomp-stage="$tmp/large" echo it ran > cancelled 2>&1 &
 # Stopped meanwhile, or it might end before scancel is heard. That lets it go on, as it does whatever it ends.
 copies () { "${bed[@]}" node 3 sh -c 'test -s /var/tmp/gradcomp-*/*.tmp/journal && pkill -STOP -x gradcomp' 2> /dev/null; }
