@@ -1,5 +1,7 @@
+#define _GNU_SOURCE
 #include "base/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 
@@ -37,4 +39,17 @@ void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms)
 		t.tv_nsec -= 1000000000;
 	}
 	pthread_cond_timedwait(c, lock, &t);
+}
+
+int thread_leave_cpu(int cpu)
+{
+	cpu_set_t all, others;
+
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof all, &all) || !CPU_ISSET(cpu, &all))
+		return -1;
+	others = all;
+	CPU_CLR(cpu, &others);
+	if (!CPU_COUNT(&others) || sched_setaffinity(0, sizeof others, &others))
+		return -1;
+	return sched_setaffinity(0, sizeof all, &all) ? -1 : 0;
 }

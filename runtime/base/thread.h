@@ -12,4 +12,8 @@ void thread_condition(pthread_cond_t *c);
 /* As pthread_cond_wait(), at most about `ms` milliseconds. */
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms);
 
+/* Moves this thread from the CPU to another of those it may run on, and takes none from it for later.
+ * 0, or -1 where there is no other or the kernel refuses. */
+int thread_leave_cpu(int cpu);
+
 #endif

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/support/transport_ranks.h"
 
+#include "base/thread.h"
 #include "transport/shm/shm.h"
 
 #include <dirent.h>
@@ -190,10 +191,98 @@ static void all_killed(int cma)
 	board_free(b);
 }
 
+/* On one CPU, and free to leave it. */
+static void begin_on(int cpu, const cpu_set_t *all)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	sched_setaffinity(0, sizeof one, &one);
+	sched_setaffinity(0, sizeof *all, all);
+}
+
+static void leaves_its_cpu(void)
+{
+	cpu_set_t all, now, one;
+	int left = 0, kept = 0, n = 0;
+
+	sched_getaffinity(0, sizeof all, &all);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		n++;
+		begin_on(cpu, &all);
+		left += !thread_leave_cpu(cpu) && sched_getcpu() != cpu;
+		sched_getaffinity(0, sizeof now, &now);
+		kept += CPU_EQUAL(&all, &now);
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		sched_setaffinity(0, sizeof one, &one);
+		kept += thread_leave_cpu(cpu) < 0 && !sched_getaffinity(0, sizeof now, &now) && CPU_EQUAL(&one, &now);
+		sched_setaffinity(0, sizeof all, &all);
+	}
+	if (n > 1)
+		is_int(left, n, "a thread leaves any of %d CPUs", n);
+	else
+		skip("there is one CPU", "a thread leaves its CPU");
+	is_int(kept, 2 * n, "and may run where it could before; one with a single CPU stays");
+	ok(thread_leave_cpu(-1) < 0 && thread_leave_cpu(CPU_SETSIZE) < 0, "what is no CPU is not left");
+}
+
+/* Both ranks know all of a round, and so end with the same one: when they have been apart for a while. Left to
+ * the kernel that took up to 17,000 rounds. */
+#define ROUNDS 3000
+#define APART 200
+
+static void parting(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	cpu_set_t all;
+	int first = 0, apart = 0, k;
+	gradcomp_request s, r;
+
+	sched_getaffinity(0, sizeof all, &all);
+	while (!CPU_ISSET(first, &all))
+		first++;
+	begin_on(first, &all);
+	for (k = 0; k < ROUNDS && apart < APART; k++) {
+		int32_t mine = sched_getcpu(), other = -1;
+
+		if (l->recv(l->ctx, !rank, &other, sizeof other, &r, NULL) || l->send(l->ctx, !rank, &mine, sizeof mine, &s, NULL) ||
+		    l->wait(l->ctx, &r, NULL) || l->wait(l->ctx, &s, NULL))
+			break;
+		apart = mine != other ? apart + 1 : 0;
+	}
+	atomic_fetch_add(&b->ready, apart >= APART);
+	channel_close(c);
+}
+
+static void on_one_cpu(void)
+{
+	board *b = board_new(2);
+	cpu_set_t all;
+
+	sched_getaffinity(0, sizeof all, &all);
+	if (CPU_COUNT(&all) < 2) {
+		skip("there is one CPU", "two ranks on one CPU part");
+		board_free(b);
+		return;
+	}
+	b->body = parting;
+	board_fork(b);
+	board_join(b);
+	is_int(atomic_load(&b->ready), 2, "two ranks that wait for each other on one CPU part");
+	board_free(b);
+}
+
 int main(void)
 {
 	ring_sizes();
 	near_the_reader();
+	leaves_its_cpu();
+	on_one_cpu();
 	all_killed(0);
 	all_killed(1);
 	return done_testing();

@@ -4,6 +4,7 @@
 #include "transport/core/link.h"
 
 #include "base/error.h"
+#include "transport/shm/shm.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -151,13 +152,18 @@ static bool channel_spins(const channel *c, const request *r)
 }
 
 /* The rank that is waited for may need this CPU. With more ranks than CPUs that is
- * assumed each time, else now and then, since the scheduler may keep both on one CPU for
- * a while. Over a network a look takes a system call anyway; one more yields to whatever
+ * assumed each time, else now and then, since both may be on one CPU, which one of them leaves
+ * then. Over a network a look takes a system call anyway; one more yields to whatever
  * has work, which may be the peer's host when machines are virtual. */
 static inline void channel_relax(const channel *c, const request *r, unsigned looks)
 {
-	if (c->t->oversubscribed || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0)
+	bool shm = r->link->kind == KIND_SHM;
+
+	if (c->t->oversubscribed || !shm || looks % YIELD_LOOKS == 0) {
 		sched_yield();
+		if (shm && !c->t->oversubscribed && r->link->ops)
+			shm_yielded(r->link);
+	}
 #if defined(__x86_64__) || defined(__i386__)
 	else
 		__builtin_ia32_pause();

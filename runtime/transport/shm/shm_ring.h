@@ -27,7 +27,8 @@ typedef struct ring_side {
 	_Atomic uint32_t revoked; /* its buffers are not to be read any more */
 	uint64_t cookie_at;
 	unsigned char cookie[16];
-	uint64_t spare[2];
+	_Atomic uint32_t cpu; /* plus 1: that it last waited on; 0: not known */
+	uint32_t spare[3];
 } ring_side;
 
 typedef struct ring_page {
