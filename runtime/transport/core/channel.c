@@ -4,6 +4,7 @@
 #include "transport/core/link.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "transport/shm/shm.h"
 
 #include <poll.h>
@@ -21,6 +22,11 @@
 #define OVERSUBSCRIBED_SPIN_BYTES 4096u
 #define NETWORK_SPIN_BYTES (16u << 10)
 #define YIELD_LOOKS 16
+#define SPREAD_YIELDS 8
+/* Looks that find another rank on this CPU before one leaves it, at first; twice as many each time, since it
+ * does not help where all CPUs are busy. */
+#define SHARED_LEAST 2u
+#define SHARED_MOST 1024u
 
 /* Waiting: the thread spins for a while, then sleeps, and moves what can be moved. It
  * ends when the request is done, when its peer has taken no part for too long, or when
@@ -151,18 +157,36 @@ static bool channel_spins(const channel *c, const request *r)
 	return true;
 }
 
-/* The rank that is waited for may need this CPU. With more ranks than CPUs that is
- * assumed each time, else now and then, since both may be on one CPU, which one of them leaves
- * then. Over a network a look takes a system call anyway; one more yields to whatever
- * has work, which may be the peer's host when machines are virtual. */
-static inline void channel_relax(const channel *c, const request *r, unsigned looks)
+/* Ranks on one CPU that yield it to each other look busy to the kernel, which then moves none of them to a CPU
+ * that has nothing to do; messages take three times as long meanwhile. All but the lowest of them leave. */
+static void channel_spread(channel *c)
 {
-	bool shm = r->link->kind == KIND_SHM;
+	int cpu = sched_getcpu();
+	bool shared = false;
+	uint32_t here = (uint32_t)cpu + 1;
 
-	if (c->t->oversubscribed || !shm || looks % YIELD_LOOKS == 0) {
+	if (cpu < 0)
+		return;
+	for (peer_link *l = c->local; l; l = l->next_local)
+		shared |= shm_waits_on(l, here) == here && l->world < c->t->rank;
+	if (!shared || !c->leave_after) {
+		c->shared = 0;
+	} else if (++c->shared >= c->leave_after) {
+		c->shared = 0;
+		c->leave_after = thread_leave_cpu(cpu) ? 0 : c->leave_after < SHARED_MOST ? 2 * c->leave_after : SHARED_MOST;
+	}
+}
+
+/* The rank that is waited for may need this CPU. With more ranks than CPUs that is
+ * assumed each time, else now and then, since both may be on one CPU. Over a network a
+ * look takes a system call anyway; one more yields to whatever has work, which may be
+ * the peer's host when machines are virtual. */
+static inline void channel_relax(channel *c, const request *r, unsigned looks)
+{
+	if (c->t->oversubscribed || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0) {
 		sched_yield();
-		if (shm && !c->t->oversubscribed && r->link->ops)
-			shm_yielded(r->link);
+		if (c->local && !c->t->oversubscribed && ++c->yields % SPREAD_YIELDS == 0)
+			channel_spread(c);
 	}
 #if defined(__x86_64__) || defined(__i386__)
 	else
@@ -367,6 +391,11 @@ void channel_hang_up(channel *c, int peer)
 	if (!l)
 		return;
 	c->links[peer] = NULL;
+	for (peer_link **at = &c->local; *at; at = &(*at)->next_local)
+		if (*at == l) {
+			*at = l->next_local;
+			break;
+		}
 	c->npoll -= l->polls;
 	if (l->ops)
 		atomic_fetch_sub_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
@@ -448,6 +477,7 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	c->n = n;
 	c->me = me;
 	c->npoll = CHANNEL_POLLS;
+	c->leave_after = SHARED_LEAST;
 	c->spin = 1e-6 * t->o.spin_us;
 	c->ranks = malloc((size_t)n * sizeof *c->ranks);
 	c->node = malloc((size_t)n * sizeof *c->node);

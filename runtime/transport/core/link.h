@@ -58,6 +58,7 @@ struct peer_link {
 	queue send, recv;
 	peer_link *next, *prev; /* active links */
 	peer_link *sleeper;     /* the links armed for this sleep */
+	peer_link *next_local;  /* those over shared memory */
 	int slot, nslots;  /* its entries in c->poll */
 	bool active;
 	bool bulk;       /* amid a long message: spinning does not pay */
@@ -82,7 +83,9 @@ struct channel {
 	int *ranks;
 	int32_t *node;
 	peer_link **links; /* made on first use */
-	peer_link *active;
+	peer_link *active, *local;
+	unsigned yields, shared;  /* while waiting, and looks in a row that found a lower rank on this CPU */
+	unsigned leave_after;     /* so many of the latter; 0: never */
 	int inbound_fd; /* eventfd: the backlog has a connection for this channel */
 	atomic_uint inbound;
 	unsigned adopted;

@@ -7,7 +7,6 @@
 
 #include "base/copy.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "transport/shm/shm_ring.h"
 
 #include <errno.h>
@@ -41,10 +40,6 @@
 /* What is received past the caches: messages of some length, and pieces of them. */
 #define STREAM_BYTES (1u << 20)
 #define STREAM_PIECE (256u << 10)
-/* How often both sides are seen on one CPU before one leaves it, at first; twice as often each time,
- * since where all CPUs are busy it helps nobody. */
-#define SHARED_LEAST 8u
-#define SHARED_MOST 4096u
 
 typedef struct head {
 	uint32_t magic, seq;
@@ -67,7 +62,6 @@ typedef struct shm {
 	unsigned char *staging;
 	pid_t pid;
 	uint32_t cpu; /* as published */
-	unsigned shared, leave_after; /* how often the sides were on one CPU; 0: this side stays */
 	int reading; /* this side can read the peer's memory */
 	int probed;
 } shm;
@@ -452,28 +446,16 @@ static int shm_progress(peer_link *l)
 	return 0;
 }
 
-/* Two ranks on one CPU that yield it to each other look busy to the kernel, which then moves neither to a
- * CPU that has nothing to do: messages take three times as long until it does. The side that connected goes. */
-void shm_yielded(peer_link *l)
+uint32_t shm_waits_on(peer_link *l, uint32_t cpu)
 {
 	shm *m = l->impl;
-	int cpu = sched_getcpu();
-	uint32_t number = (uint32_t)cpu + 1;
 
-	if (number != m->cpu) {
-		m->cpu = number;
-		atomic_store_explicit(&m->mine->cpu, number, memory_order_relaxed);
+	/* The peer reads this line in every look: it is written only when it changes. */
+	if (cpu != m->cpu) {
+		m->cpu = cpu;
+		atomic_store_explicit(&m->mine->cpu, cpu, memory_order_relaxed);
 	}
-	if (!m->leave_after || cpu < 0 || number != atomic_load_explicit(&m->theirs->cpu, memory_order_relaxed)) {
-		m->shared = 0;
-		return;
-	}
-	if (++m->shared < m->leave_after)
-		return;
-	m->shared = 0;
-	m->leave_after = m->leave_after < SHARED_MOST ? 2 * m->leave_after : SHARED_MOST;
-	if (thread_leave_cpu(cpu))
-		m->leave_after = 0;
+	return atomic_load_explicit(&m->theirs->cpu, memory_order_relaxed);
 }
 
 static int shm_sleep(peer_link *l, struct pollfd *p)
@@ -569,7 +551,6 @@ int shm_link_open(peer_link *l)
 	l->passed = -1;
 	m->page = map;
 	m->ring = l->h.chunk;
-	m->leave_after = side ? 0 : SHARED_LEAST;
 	m->mine = &m->page->side[side];
 	m->theirs = &m->page->side[!side];
 	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
@@ -582,5 +563,7 @@ int shm_link_open(peer_link *l)
 	atomic_store_explicit(&m->mine->cookie_set, 1, memory_order_release);
 	l->impl = m;
 	l->ops = &shm_ops;
+	l->next_local = l->c->local;
+	l->c->local = l;
 	return 0;
 }

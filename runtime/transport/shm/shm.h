@@ -10,8 +10,9 @@ uint32_t shm_ring_bytes(const transport *t);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
 
-/* This thread has waited for the peer for a while, and given its CPU to others that wanted it. */
-void shm_yielded(peer_link *l);
+/* Tells the peer on which CPU this side waits (its number plus 1); the same of the peer, 0 where it is not
+ * known. The peer may lie. */
+uint32_t shm_waits_on(peer_link *l, uint32_t cpu);
 
 /* How many memory nodes are online; 1 where that is not known. */
 int shm_numa_nodes(void);
