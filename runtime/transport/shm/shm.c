@@ -61,7 +61,6 @@ typedef struct shm {
 	uint64_t from;             /* address of the message being read; 0: none */
 	unsigned char *staging;
 	pid_t pid;
-	uint32_t cpu; /* as published */
 	int reading; /* this side can read the peer's memory */
 	int probed;
 } shm;
@@ -451,10 +450,8 @@ uint32_t shm_waits_on(peer_link *l, uint32_t cpu)
 	shm *m = l->impl;
 
 	/* The peer reads this line in every look: it is written only when it changes. */
-	if (cpu != m->cpu) {
-		m->cpu = cpu;
+	if (cpu != atomic_load_explicit(&m->mine->cpu, memory_order_relaxed))
 		atomic_store_explicit(&m->mine->cpu, cpu, memory_order_relaxed);
-	}
 	return atomic_load_explicit(&m->theirs->cpu, memory_order_relaxed);
 }
 
