@@ -113,6 +113,8 @@ static void stopped(int n, int who, const char *allow)
 
 	b->options.allow = allow;
 	b->options.timeout = SILENT_SECONDS * pace();
+	/* Not what ends it, however slow the machine is. */
+	b->options.wait_timeout = 10 * b->options.timeout;
 	b->body = shifting;
 	culprit = who;
 	snprintf(silent, sizeof silent, "has not answered for %.3g s", b->options.timeout);
@@ -251,6 +253,8 @@ static void suspended(void)
 	board *b = board_new(3);
 
 	b->options.timeout = SILENT_SECONDS * pace();
+	/* Not what ends it, however slow the machine is. */
+	b->options.wait_timeout = 10 * b->options.timeout;
 	b->body = quiet;
 	board_fork(b);
 	wait_ready(b);
@@ -452,6 +456,8 @@ static void absent(void)
 	double begin = board_now();
 
 	b->options.timeout = SILENT_SECONDS * pace();
+	/* Not what ends it, however slow the machine is. */
+	b->options.wait_timeout = 10 * b->options.timeout;
 	b->late_rank = 3;
 	b->body = nothing;
 	board_fork(b);
