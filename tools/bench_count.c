@@ -35,13 +35,23 @@ static gradcomp_status pass_recv_reduce(void *ctx, int peer, void *acc, size_t c
 	return l->recv_reduce(l->ctx, peer, acc, count, dtype, op, req, err);
 }
 
+static gradcomp_status count_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                       gradcomp_request *reqs, gradcomp_error *err)
+{
+	counted_links *c = ctx;
+	c->bytes += bytes * (uint64_t)n;
+	c->messages += (uint64_t)n;
+	return c->inner->multicast(c->inner->ctx, peers, n, buf, bytes, reqs, err);
+}
+
 void count_links(counted_links *c, const gradcomp_links *inner)
 {
 	*c = (counted_links){.inner = inner,
 	                     .api = {.struct_size = sizeof c->api, .rank = inner->rank, .nranks = inner->nranks,
 	                             .nnodes = inner->nnodes, .node = inner->node, .ctx = c, .send = count_send,
 	                             .recv = pass_recv, .wait = pass_wait, .test = pass_test, .chunk = inner->chunk,
-	                             .recv_reduce = inner->recv_reduce ? pass_recv_reduce : NULL}};
+	                             .recv_reduce = inner->recv_reduce ? pass_recv_reduce : NULL,
+	                             .multicast = inner->multicast ? count_multicast : NULL}};
 }
 
 static uint64_t code_bound(void *ctx, uint64_t n)

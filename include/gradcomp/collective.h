@@ -71,6 +71,11 @@ typedef struct gradcomp_links {
 	/* GRADCOMP_OK, or the failure of the job, even if no link has reported it yet: for
 	 * collectives that wait for something else than links. Never sleeps. */
 	gradcomp_status (*failure)(void *ctx, gradcomp_error *err);
+	/* The same bytes to n different peers: as one send to each, into reqs[0..n-1]. Links that share memory
+	 * keep one copy for all of them, a part at a time: so a peer may get its bytes only when the
+	 * others have posted their receives. NULL: not to be had. */
+	gradcomp_status (*multicast)(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+	                             gradcomp_request *reqs, gradcomp_error *err);
 } gradcomp_links;
 
 /* The code a CODED exchange runs under; a view of the compressor's functions. */

@@ -49,6 +49,15 @@ static gradcomp_status clocked_send(void *ctx, int peer, const void *buf, size_t
 }
 
 /* Receives match in the order of posting; so does what is noted of them. */
+static gradcomp_status clocked_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                         gradcomp_request *reqs, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (int i = 0; !st && i < n; i++)
+		st = clocked_send(ctx, peers[i], buf, bytes, &reqs[i], err);
+	return st;
+}
+
 static gradcomp_status clocked_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
                                     gradcomp_error *err)
 {
@@ -224,6 +233,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		c->links.wait = clocked_wait;
 		c->links.test = clocked_test;
 		c->links.recv_reduce = NULL;
+		c->links.multicast = clocked_multicast;
 		p.c = plugin->collective;
 		st = p.c->create(&job->host, s.values, &c->links, &p.instance, &err);
 	}

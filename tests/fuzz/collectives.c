@@ -132,6 +132,16 @@ static gradcomp_status lie_recv_reduce(void *ctx, int peer, void *acc, size_t co
 	return real->recv_reduce(real->ctx, peer, acc, count, dtype, op, req, err);
 }
 
+static gradcomp_status lie_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                     gradcomp_request *reqs, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (int i = 0; !st && i < n; i++)
+		st = lie_send(ctx, peers[i], buf, bytes, &reqs[i], err);
+	return st;
+}
+
 static gradcomp_status lie_failure(void *ctx, gradcomp_error *err)
 {
 	const gradcomp_links *real = ((lying_links *)ctx)->real;
@@ -159,6 +169,7 @@ const gradcomp_links *channel_links(const channel *c)
 		l->api.test = lie_test;
 		l->api.recv_reduce = real->recv_reduce ? lie_recv_reduce : NULL;
 		l->api.failure = real->failure ? lie_failure : NULL;
+		l->api.multicast = real->multicast ? lie_multicast : NULL;
 		out = &l->api;
 	}
 	pthread_mutex_unlock(&lock);

@@ -14,6 +14,7 @@ struct transfer {
 	size_t bytes;
 	const gradcomp_request *req; /* where it was posted, and stays */
 	uint64_t turn; /* of those between the same two ranks in this direction */
+	int multicast; /* its number among this rank's; 0: it is part of none */
 };
 
 static gradcomp_status failed(link_end *e, gradcomp_error *err)
@@ -46,8 +47,8 @@ static transfer *of_turn(const link_end *e, int peer, bool sends, uint64_t turn)
 	return NULL;
 }
 
-static gradcomp_status post(link_end *e, bool sends, int peer, void *buf, size_t bytes, gradcomp_request *req,
-                            gradcomp_error *err)
+static gradcomp_status post(link_end *e, bool sends, int multicast, int peer, void *buf, size_t bytes,
+                            gradcomp_request *req, gradcomp_error *err)
 {
 	fabric *f = e->fabric;
 	gradcomp_status st = GRADCOMP_OK;
@@ -63,7 +64,7 @@ static gradcomp_status post(link_end *e, bool sends, int peer, void *buf, size_t
 		turn += t->peer == peer && t->sends == sends;
 	t = f->failure.status ? NULL : calloc(1, sizeof *t);
 	if (t) {
-		*t = (transfer){e->posted, peer, sends, false, false, buf, bytes, req, turn};
+		*t = (transfer){e->posted, peer, sends, false, false, buf, bytes, req, turn, multicast};
 		e->posted = t;
 		memset(req, 0x5a, sizeof *req);
 		memcpy(req->opaque, &t, sizeof t);
@@ -80,12 +81,38 @@ static gradcomp_status post(link_end *e, bool sends, int peer, void *buf, size_t
 static gradcomp_status post_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
                                  gradcomp_error *err)
 {
-	return post(ctx, true, peer, (void *)(uintptr_t)buf, bytes, req, err);
+	return post(ctx, true, 0, peer, (void *)(uintptr_t)buf, bytes, req, err);
 }
 
 static gradcomp_status post_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req, gradcomp_error *err)
 {
-	return post(ctx, false, peer, buf, bytes, req, err);
+	return post(ctx, false, 0, peer, buf, bytes, req, err);
+}
+
+static gradcomp_status post_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                      gradcomp_request *reqs, gradcomp_error *err)
+{
+	link_end *e = ctx;
+	gradcomp_status st = GRADCOMP_OK;
+
+	e->multicasts++;
+	for (int i = 0; !st && i < n; i++)
+		st = post(e, true, e->multicasts, peers[i], (void *)(uintptr_t)buf, bytes, &reqs[i], err);
+	return st;
+}
+
+/* The peer's side of a transfer, when it may move: a multicast moves when all its receivers are there. */
+static transfer *meets(const link_end *e, const transfer *t)
+{
+	const fabric *f = e->fabric;
+	transfer *other = of_turn(&f->ends[t->peer], e->api.rank, !t->sends, t->turn);
+	const link_end *from = t->sends ? e : &f->ends[t->peer];
+	int multicast = t->sends ? t->multicast : other ? other->multicast : 0;
+
+	for (const transfer *m = from->posted; other && multicast && m; m = m->next)
+		if (m->multicast == multicast && !of_turn(&f->ends[m->peer], from->api.rank, false, m->turn))
+			return NULL;
+	return other;
 }
 
 /* What both sides of this rank's transfers have posted moves. */
@@ -94,7 +121,7 @@ static void move_all(link_end *e)
 	fabric *f = e->fabric;
 
 	for (transfer *t = e->posted; t && !f->failure.status; t = t->next) {
-		transfer *other = t->done ? NULL : of_turn(&f->ends[t->peer], e->api.rank, !t->sends, t->turn);
+		transfer *other = t->done ? NULL : meets(e, t);
 		const transfer *from = t->sends ? t : other;
 		transfer *to = t->sends ? other : t;
 
@@ -118,7 +145,7 @@ static bool all_wait(const fabric *f)
 	for (int r = 0; r < f->P; r++) {
 		const transfer *t = f->ends[r].awaits;
 
-		if (f->ends[r].running && (!t || t->done || of_turn(&f->ends[t->peer], r, !t->sends, t->turn)))
+		if (f->ends[r].running && (!t || t->done || meets(&f->ends[r], t)))
 			return false;
 	}
 	return true;
@@ -227,7 +254,8 @@ void fabric_open(fabric *f, int P, int per_node)
 		                                .wait = wait,
 		                                .test = test,
 		                                .chunk = 4096,
-		                                .failure = failure}};
+		                                .failure = failure,
+		                                .multicast = post_multicast}};
 }
 
 void fabric_forget(fabric *f)
@@ -238,6 +266,7 @@ void fabric_forget(fabric *f)
 			free(t);
 		}
 		f->ends[r].posted = NULL;
+		f->ends[r].multicasts = 0;
 	}
 }
 

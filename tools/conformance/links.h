@@ -1,6 +1,6 @@
 /* Links between ranks that are threads of this process, as strict as gradcomp/collective.h
- * allows: a send is complete when its receiver has taken it, nothing moves before somebody waits,
- * and what nobody waits for is noticed. When all ranks wait for each other they are told so. */
+ * allows: a send is complete when its receiver has taken it, nothing moves before somebody waits, a
+ * multicast not before all its receivers are there, and what nobody waits for is noticed. When all ranks wait for each other they are told so. */
 #ifndef TOOLS_CONFORMANCE_LINKS_H
 #define TOOLS_CONFORMANCE_LINKS_H
 
@@ -19,7 +19,8 @@ typedef struct link_end {
 	transfer *posted;      /* of this call, newest first */
 	const transfer *awaits; /* NULL: it runs */
 	bool running;          /* inside a call */
-	int calls;             /* of send and recv so far */
+	int calls;             /* of send and recv so far, and peers of multicasts */
+	int multicasts;        /* of this call */
 	int fail_at;           /* the number of the one that fails; 0: none */
 	bool met_failure;      /* an error was returned to this rank */
 } link_end;

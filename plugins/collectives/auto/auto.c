@@ -34,6 +34,7 @@ static void destroy(void *instance)
 	rhd_destroy(a->rhd);
 	hier_destroy(a->levels);
 	direct_destroy(a->straight);
+	host->release(a->counts);
 	host->release(a);
 }
 
@@ -55,15 +56,19 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->shape.fit);
 	a->shape.nranks = links->nranks;
 	ring_scan(&a->shape.ring, links, 0, chunk, count);
-	a->shape.straight = auto_straight(links);
+	a->shape.straight =
+		auto_straight(links->nranks, links->nnodes, GRADCOMP_HAS(links, multicast) && links->multicast != NULL);
 	a->shape.to_all = call_scan_to_all(links, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
 	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)
 		st = hier_create(host, links, chunk, 0, &a->levels, err);
-	if (!st && a->shape.straight)
-		st = direct_create(host, links, chunk, &a->straight, err);
+	if (!st && a->shape.straight) {
+		a->counts = host->alloc((size_t)links->nranks * sizeof *a->counts);
+		st = a->counts ? direct_create(host, links, chunk, &a->straight, err)
+		               : host->fail(err, GRADCOMP_ERR_NOMEM, "auto: no memory for %d ranks", links->nranks);
+	}
 	if (st)
 		goto done;
 	a->shape.rhd = &a->rhd->shape;
@@ -75,6 +80,19 @@ done:
 	else
 		*instance = a;
 	return st;
+}
+
+/* Blocks are summed around the ring, and go from their ranks to all others. */
+static gradcomp_status allreduce_straight(automatic *a, void *buf, uint64_t count, gradcomp_dtype dtype,
+                                          gradcomp_op op, double scale, gradcomp_error *err)
+{
+	uint64_t P = (uint64_t)a->links->nranks;
+	for (uint64_t r = 0; r < P; r++)
+		a->counts[r] = count / P + (r < count % P);
+	gradcomp_status st = ring_reduce_scatter(a->ring, buf, a->counts, dtype, op, scale, err);
+	for (uint64_t r = 0; r < P; r++)
+		a->counts[r] *= gradcomp_dtype_bytes(dtype);
+	return st ? st : direct_allgather(a->straight, buf, a->counts, err);
 }
 
 static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
@@ -92,6 +110,8 @@ static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, grad
 		return tree_allreduce(a->rhd->tree, buf, count, dtype, op, scale, err);
 	case LEVELS:
 		return hier_allreduce(a->levels, buf, count, dtype, op, scale, err);
+	case STRAIGHT:
+		return allreduce_straight(a, buf, count, dtype, op, scale, err);
 	default:
 		return rhd_allreduce(a->rhd, buf, count, dtype, op, scale, err);
 	}
@@ -204,6 +224,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	switch (a->measured ? auto_choose(a, CALL_ALLREDUCE, bytes) : HALVED) {
 	case PEERS:
 	case RING:
+	case STRAIGHT: /* as many of both */
 		ring_cost(a->ring, bytes, sent, messages);
 		break;
 	case TREE:

@@ -24,7 +24,7 @@ typedef struct auto_shape {
 	call_senders to_all; /* of STRAIGHT */
 	rhd_shape *rhd;
 	const hier_shape *levels; /* NULL: there are none */
-	int straight; /* all-gathers can go straight from each rank to all others */
+	uint64_t straight; /* the least bytes of a block that goes straight from its rank to all others; 0: none does */
 	link_fit fit;             /* equal on all ranks, to the bit */
 } auto_shape;
 
@@ -34,7 +34,8 @@ typedef struct automatic {
 	ring *ring;
 	rhd *rhd;     /* its tree is the tree */
 	hier *levels; /* NULL: there are none */
-	direct *straight; /* NULL: several nodes, or many ranks */
+	direct *straight; /* NULL: no block goes so */
+	uint64_t *counts; /* of the blocks of an all-reduce that ends so: nranks */
 	int measured;
 	auto_shape shape;
 	struct {
@@ -43,8 +44,8 @@ typedef struct automatic {
 	} last[CALL_BROADCAST + 1]; /* chosen since it was measured, by call */
 } automatic;
 
-/* Whether ranks are few enough, and on one node, for all-gathers straight from each to all others. */
-int auto_straight(const gradcomp_links *links);
+/* That least block: ranks must be on one node. */
+uint64_t auto_straight(int nranks, int nnodes, int multicast);
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* The same; sets the parts up for it. */

@@ -7,9 +7,11 @@
 /* Beyond this a buffer that is not cut into blocks is added from memory, not from the cache, while
  * nothing is on its way: what messages cost does not tell that. */
 #define UNCUT_MOST (64u << 10)
-/* Longer blocks of an all-gather within a node leave the caches when they are received
- * (transport/shm), and who passes them on reads them from memory again: straight from their
- * ranks they are faster, which what messages cost does not tell either. */
+/* From there on all ranks of a node read one copy of a block that goes to all of them (multicast() of
+ * links; it copies shorter ones for each). Around a ring it would be copied in and out at every rank. */
+#define ONE_COPY_LEAST (32u << 10)
+/* Without that: longer blocks leave the caches when they are received (transport/shm), and who passes
+ * them on reads them from memory again. What messages cost tells neither. */
 #define PASSED_ON_MOST (1u << 20)
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};
@@ -35,7 +37,9 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 	case RING: /* a short broadcast is a tree there too */
 		return call != CALL_BROADCAST || bytes > s->ring.piece;
 	case STRAIGHT:
-		return call == CALL_ALLGATHER && s->straight && bytes / (uint64_t)s->nranks >= PASSED_ON_MOST;
+		if (call != CALL_ALLGATHER && (call != CALL_ALLREDUCE || s->straight != ONE_COPY_LEAST))
+			return 0;
+		return s->straight && bytes / (uint64_t)s->nranks >= s->straight;
 	default:
 		return 1;
 	}
@@ -50,9 +54,12 @@ static double message(const double *t, double bytes)
 	return bytes <= fit_sizes[0] ? t[0] : t[k - 1] + (t[k] - t[k - 1]) * (bytes - from) / (to - from);
 }
 
-static void straight_cost(const auto_shape *s, uint64_t bytes, call_cost *l)
+/* An all-reduce is a reduce-scatter around the ring first. */
+static void straight_cost(const auto_shape *s, call_kind call, uint64_t bytes, call_cost *l)
 {
 	*l = (call_cost){0};
+	if (call == CALL_ALLREDUCE)
+		ring_call_cost(&s->ring, CALL_REDUCE_SCATTER, bytes, l);
 	call_cost_add_to_all(l, &s->to_all, s->nranks, (double)bytes / s->nranks);
 }
 
@@ -65,7 +72,7 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	else if (w == LEVELS)
 		hier_call_cost(s->levels, bytes, l);
 	else if (w == STRAIGHT)
-		straight_cost(s, bytes, l);
+		straight_cost(s, call, bytes, l);
 	else if (w == TREE)
 		tree_call_cost(&s->rhd->tree, call, bytes, l);
 	else
@@ -75,9 +82,17 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	return sum;
 }
 
-int auto_straight(const gradcomp_links *links)
+uint64_t auto_straight(int nranks, int nnodes, int multicast)
 {
-	return links->nnodes == 1 && links->nranks <= DIRECT_AHEAD + 1;
+	if (nnodes > 1 || nranks > DIRECT_AHEAD + 1)
+		return 0;
+	return multicast && nranks > 2 ? ONE_COPY_LEAST : PASSED_ON_MOST;
+}
+
+/* Whether blocks go straight to all others in place of how they would go by the best of the other ways. */
+static int saves_copies(call_kind call, way best)
+{
+	return call == CALL_ALLGATHER || best == RING || best == HALVED;
 }
 
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
@@ -93,7 +108,7 @@ way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
 		 * does not tell that either. */
 		if (w == RING)
 			t *= 0.9;
-		if (best == WAYS || t < least || w == STRAIGHT) {
+		if (best == WAYS || t < least || (w == STRAIGHT && saves_copies(call, best))) {
 			best = w;
 			least = t;
 			if (out)
@@ -179,7 +194,7 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	if (st)
 		return st;
 	ring_scan(&s.ring, &g.links, 0, chunk, g.count);
-	s.straight = auto_straight(&g.links);
+	s.straight = auto_straight(nranks, nnodes, 1);
 	s.to_all = call_scan_to_all(&g.links, g.count);
 	call_group_close(&g);
 	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);

@@ -8,6 +8,25 @@ gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 	return sdk_growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
+/* What all-gathers by multicast take, where the ranks have one. */
+static gradcomp_status make_gathers(direct *d, gradcomp_error *err)
+{
+	size_t n = (size_t)d->nranks - 1;
+	gradcomp_request *r;
+	if (!GRADCOMP_HAS(d->links, multicast) || !d->links->multicast || d->links->nnodes > 1 || n < 2)
+		return GRADCOMP_OK;
+	r = d->host->alloc(2 * DIRECT_GATHERS * n * sizeof *r + n * sizeof *d->others);
+	if (!r)
+		return d->host->fail(err, GRADCOMP_ERR_NOMEM, "direct: no memory for requests of %d ranks", d->nranks);
+	d->requests = r;
+	for (int k = 0; k < DIRECT_GATHERS; k++, r += 2 * n)
+		d->gather[k] = (direct_gather){r, r + n};
+	d->others = (int *)(void *)r;
+	for (size_t i = 0; i < n; i++)
+		d->others[i] = (int)(((size_t)d->rank + 1 + i) % (n + 1));
+	return GRADCOMP_OK;
+}
+
 gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, direct **out,
                               gradcomp_error *err)
 {
@@ -21,8 +40,10 @@ gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *l
 	d->nranks = links->nranks;
 	d->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
 	gradcomp_status st = tree_create(host, links, chunk, &d->tree, err);
+	if (!st)
+		st = make_gathers(d, err);
 	if (st)
-		host->release(d);
+		direct_destroy(d);
 	else
 		*out = d;
 	return st;
@@ -35,6 +56,7 @@ void direct_destroy(void *instance)
 		return;
 	const gradcomp_host *host = d->host;
 	tree_destroy(d->tree);
+	host->release(d->requests);
 	host->release(d->scratch);
 	host->release(d);
 }

@@ -11,6 +11,13 @@
 #include "plugins/common/collectives/tree.h"
 
 #define DIRECT_AHEAD 8
+/* Pieces of an all-gather by multicast in flight. */
+#define DIRECT_GATHERS 2
+
+/* A piece of every rank's stripe, to and from d->others. */
+typedef struct direct_gather {
+	gradcomp_request *recv, *send;
+} direct_gather;
 
 typedef struct direct {
 	const gradcomp_host *host;
@@ -22,6 +29,9 @@ typedef struct direct {
 	size_t scratch_bytes;
 	gradcomp_request recv[DIRECT_AHEAD];
 	gradcomp_request send[2 * DIRECT_AHEAD]; /* a coded run may take two */
+	int *others; /* where a multicast reaches all other ranks: these; else NULL */
+	gradcomp_request *requests;
+	direct_gather gather[DIRECT_GATHERS];
 	uint64_t offset[]; /* of the blocks of the call in progress: nranks + 1, twice */
 } direct;
 

@@ -156,6 +156,57 @@ gradcomp_status direct_reduce_scatter(void *instance, void *buf, const uint64_t 
 	return run(&t, 1, 0, err);
 }
 
+static gradcomp_status post_gather(const uncompressed *t, uint64_t piece, gradcomp_error *err)
+{
+	const direct *d = t->d;
+	const gradcomp_links *l = d->links;
+	const direct_gather *h = &d->gather[piece % DIRECT_GATHERS];
+	gradcomp_status st = GRADCOMP_OK;
+	size_t len;
+	for (int i = 0; !st && i < d->nranks - 1; i++) {
+		char *p = locate(t, d->others[i], piece, &len);
+		if (len)
+			st = l->recv(l->ctx, d->others[i], p, len, &h->recv[i], err);
+	}
+	const char *own = locate(t, d->rank, piece, &len);
+	return st || !len ? st : l->multicast(l->ctx, d->others, d->nranks - 1, own, len, h->send, err);
+}
+
+static gradcomp_status finish_gather(const uncompressed *t, uint64_t piece, gradcomp_error *err)
+{
+	const direct *d = t->d;
+	const gradcomp_links *l = d->links;
+	const direct_gather *h = &d->gather[piece % DIRECT_GATHERS];
+	gradcomp_status st = GRADCOMP_OK;
+	size_t len;
+	for (int i = 0; !st && i < d->nranks - 1; i++) {
+		locate(t, d->others[i], piece, &len);
+		if (len)
+			st = l->wait(l->ctx, &h->recv[i], err);
+	}
+	locate(t, d->rank, piece, &len);
+	for (int i = 0; !st && len && i < d->nranks - 1; i++)
+		st = l->wait(l->ctx, &h->send[i], err);
+	return st;
+}
+
+/* Each rank's stripe to all others at once. All post what they receive of a piece before they
+ * wait for any of it, so none keeps its piece from the others. */
+static gradcomp_status gather_all(uncompressed *t, gradcomp_error *err)
+{
+	const direct *d = t->d;
+	uint64_t pieces = (direct_longest(d) + d->piece - 1) / d->piece, posted = 0;
+	gradcomp_status st = GRADCOMP_OK;
+	t->piece = d->piece;
+	for (uint64_t i = 0; !st && i < pieces; i++) {
+		for (; !st && posted < pieces && posted < i + DIRECT_GATHERS; posted++)
+			st = post_gather(t, posted, err);
+		if (!st)
+			st = finish_gather(t, i, err);
+	}
+	return st;
+}
+
 gradcomp_status direct_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	direct *d = instance;
@@ -163,7 +214,7 @@ gradcomp_status direct_allgather(void *instance, void *buf, const uint64_t *byte
 	if (d->nranks == 1)
 		return GRADCOMP_OK;
 	blocks_given(d->offset, d->nranks, bytes, 1);
-	return run(&t, 0, 1, err);
+	return d->others ? gather_all(&t, err) : run(&t, 0, 1, err);
 }
 
 gradcomp_status direct_alltoall(void *instance, const void *in, const uint64_t *in_bytes, void *out,

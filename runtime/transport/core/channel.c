@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "transport/shm/multicast.h"
 #include "transport/shm/shm.h"
 
 #include <poll.h>
@@ -300,7 +301,56 @@ static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t
 	r->bytes = bytes;
 	r->sending = 1;
 	r->reduce = 0;
+	r->receivers = 0;
 	return channel_post(ctx, peer, r, err);
+}
+
+/* Whether all are different peers, and how many of them share this rank's memory. */
+static gradcomp_status channel_receivers(channel *c, const int *peers, int n, int *receivers, gradcomp_error *err)
+{
+	*receivers = 0;
+	c->multicasts++;
+	for (int i = 0; i < n; i++) {
+		bool valid = peers[i] >= 0 && peers[i] < c->n && peers[i] != c->me;
+		peer_link *l = valid ? link_get(c, peers[i]) : NULL;
+
+		if (valid && !l)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peers[i]]);
+		if (!l)
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peers[i], c->me,
+			                 c->n);
+		if (l->multicasts == c->multicasts)
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is named twice as a peer of rank %d", peers[i], c->me);
+		l->multicasts = c->multicasts;
+		*receivers += l->kind == KIND_SHM;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status channel_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                         gradcomp_request *reqs, gradcomp_error *err)
+{
+	channel *c = ctx;
+	int receivers;
+	uint64_t first = 0;
+	gradcomp_status st = channel_receivers(c, peers, n, &receivers, err);
+
+	if (st)
+		return st;
+	if (receivers < 2 || bytes < MULTICAST_LEAST || c->t->o.cma)
+		receivers = 0;
+	if (receivers && !c->multicast && !(c->multicast = multicast_create()))
+		receivers = 0;
+	if (receivers)
+		first = multicast_reserve(c->multicast, bytes);
+	for (int i = 0; !st && i < n; i++) {
+		request *r = (request *)(void *)&reqs[i];
+
+		*r = (request){.buf = (unsigned char *)(uintptr_t)buf, .bytes = bytes, .sending = 1, .first = first,
+		               .receivers = c->links[peers[i]]->kind == KIND_SHM ? receivers : 0};
+		st = channel_post(c, peers[i], r, err);
+	}
+	return st;
 }
 
 static gradcomp_status channel_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
@@ -453,7 +503,8 @@ static int channel_describe(channel *c)
 	                          .test = channel_test,
 	                          .chunk = network ? t->o.chunk : SHM_CHUNK_BYTES,
 	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL,
-	                          .failure = channel_job_failure};
+	                          .failure = channel_job_failure,
+	                          .multicast = channel_multicast};
 	return 0;
 }
 
@@ -524,6 +575,7 @@ void channel_close(channel *c)
 	pthread_mutex_unlock(&t->lock);
 	for (int i = 0; i < c->n; i++)
 		link_free(c->links[i]);
+	multicast_free(c->multicast);
 	if (c->inbound_fd >= 0)
 		close(c->inbound_fd);
 	free(c->ranks);

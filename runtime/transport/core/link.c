@@ -217,10 +217,9 @@ void link_forget(peer_link *l)
 	l->active = l->bulk = false;
 }
 
-/* Takes it off the list of active links if nothing is left to do. */
-static void link_deactivate(peer_link *l)
+void link_settle(peer_link *l)
 {
-	if (!l->send.head && !l->recv.head)
+	if (!l->send.head && !l->recv.head && !l->unread)
 		link_forget(l);
 }
 
@@ -241,7 +240,7 @@ void link_done(request *r)
 	queue_remove(r->sending ? &l->send : &l->recv, r);
 	link_count(l, r->sending, r->bytes);
 	r->done = 1;
-	link_deactivate(l);
+	link_settle(l);
 }
 
 void link_free(peer_link *l)

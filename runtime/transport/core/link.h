@@ -18,7 +18,8 @@ typedef struct request {
 	unsigned char *buf; /* a send only reads it */
 	size_t bytes;
 	size_t left;     /* bytes not moved yet; tcp counts the header */
-	uint64_t first;  /* tcp: number of its first chunk; shm: its ticket; verbs: bytes with a CTS */
+	/* tcp: number of its first chunk; shm: its ticket, or of a multicast its first piece; verbs: bytes with a CTS */
+	uint64_t first;
 	uint64_t nchunks;  /* tcp; 0: not posted to the transport yet */
 	uint32_t seq;
 	uint8_t sending, done, checked, reduce;
@@ -26,6 +27,7 @@ typedef struct request {
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	uint32_t in_kernel; /* tcp: zero-copy calls for it that the kernel has not finished */
+	int receivers;      /* shm: of the multicast that this send is part of; 0: it is part of none */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
 
@@ -61,11 +63,13 @@ struct peer_link {
 	peer_link *next_local;  /* those over shared memory */
 	int slot, nslots;  /* its entries in c->poll */
 	bool active;
+	bool unread;     /* the peer has not read all of what this rank keeps for several */
 	bool bulk;       /* amid a long message: spinning does not pay */
 	bool goodbye;    /* the peer has closed in good order */
 	bool called;     /* the peer has been asked to connect */
 	bool may_end;    /* a goodbye is no failure, though a receive is posted */
 	size_t polls;    /* of c->npoll, for it */
+	unsigned multicasts; /* of c->multicasts, the last one it was part of */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
@@ -84,6 +88,8 @@ struct channel {
 	int32_t *node;
 	peer_link **links; /* made on first use */
 	peer_link *active, *local;
+	struct multicast *multicast; /* made on first use */
+	unsigned multicasts;         /* calls */
 	unsigned yields, shared;  /* while waiting, and looks in a row that found a lower rank on this CPU */
 	unsigned leave_after;     /* so many of the latter; 0: never */
 	int inbound_fd; /* eventfd: the backlog has a connection for this channel */
@@ -110,6 +116,8 @@ void link_begin(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
 void link_free(peer_link *l);
+/* Takes it off the list of active links if nothing is left to do. */
+void link_settle(peer_link *l);
 /* Takes it off the list of active links, whatever was posted. */
 void link_forget(peer_link *l);
 /* The connection is closed. The tree gets a moment to report why. */

@@ -7,6 +7,7 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "transport/shm/multicast.h"
 #include "transport/shm/shm_ring.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@
 
 #define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
 #define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
+#define MESSAGE_MULTICAST 0x4d434731u /* "1GCM": slots of the sender's multicast buffer follow */
 #define HEAD_BYTES 16
 #define COPY_BLOCK (64u << 10)   /* copied before the peer is notified */
 /* What is received past the caches: messages of some length, and pieces of them. */
@@ -59,6 +61,10 @@ typedef struct shm {
 	size_t put, got;           /* payload bytes of the current send and receive */
 	const unsigned char *end;  /* of the last message's buffer */
 	uint64_t from;             /* address of the message being read; 0: none */
+	bool passed;               /* the peer has been given the channel's multicast buffer */
+	bool slots;                /* the message being received is in the peer's */
+	const unsigned char *buffer; /* that buffer; NULL: not here yet */
+	uint64_t told[MULTICAST_SLOTS]; /* `head` behind the last piece in a slot that the peer was told of */
 	unsigned char *staging;
 	pid_t pid;
 	int reading; /* this side can read the peer's memory */
@@ -77,17 +83,33 @@ uint32_t shm_ring_bytes(const transport *t)
 	return ring;
 }
 
-int shm_create(uint32_t ring, gradcomp_error *err)
+int shm_memory(size_t bytes)
 {
-	size_t bytes = RING_PAGE + 2 * (size_t)ring;
 	int fd = memfd_create("gradcomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd >= 0 && !ftruncate(fd, (off_t)bytes) && !fcntl(fd, F_ADD_SEALS, SEALS))
 		return fd;
-	error_errno(err, GRADCOMP_ERR_IO, "cannot make %zu bytes of shared memory", bytes);
 	if (fd >= 0)
 		close(fd);
 	return -1;
+}
+
+bool shm_valid(int fd, size_t bytes)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)bytes &&
+	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
+}
+
+int shm_create(uint32_t ring, gradcomp_error *err)
+{
+	size_t bytes = RING_PAGE + 2 * (size_t)ring;
+	int fd = shm_memory(bytes);
+
+	if (fd < 0)
+		error_errno(err, GRADCOMP_ERR_IO, "cannot make %zu bytes of shared memory", bytes);
+	return fd;
 }
 
 /* A list as 0-1,4. */
@@ -190,6 +212,70 @@ static int shm_acks(peer_link *l, shm *m)
 	return moved;
 }
 
+/* Whether all who were told of what is in a slot have read it; -1: the job has failed. */
+static int shm_slot_read(channel *c, unsigned slot)
+{
+	for (peer_link *l = c->local; l; l = l->next_local) {
+		shm *m = l->impl;
+
+		if (m->told[slot] > m->seen_tail && shm_space(l, m, m->ring) < 0)
+			return -1;
+		if (m->told[slot] > m->seen_tail)
+			return 0;
+	}
+	return 1;
+}
+
+/* Pieces of a multicast are copied by the link that comes to them first, in their order. */
+static int shm_push_multicast(peer_link *l, shm *m, request *r)
+{
+	multicast *s = l->c->multicast;
+	uint64_t p = r->first + m->put / MULTICAST_SLOT;
+	unsigned slot = p % MULTICAST_SLOTS;
+	size_t n = r->bytes - m->put < MULTICAST_SLOT ? r->bytes - m->put : MULTICAST_SLOT;
+	uint32_t piece[4] = {slot, (uint32_t)n};
+	int64_t room;
+
+	if (p > s->copied || (p == s->copied && s->unannounced[slot]))
+		return 0;
+	if (p == s->copied) {
+		int read = shm_slot_read(l->c, slot);
+
+		if (read <= 0)
+			return read;
+	}
+	if (!m->passed && multicast_pass(s, l->fd[0]))
+		return 0;
+	m->passed = true;
+	room = shm_space(l, m, 2 * HEAD_BYTES);
+	if (room < 2 * HEAD_BYTES)
+		return room < 0 ? -1 : 0;
+	if (p == s->copied) {
+		memcpy(s->mem + (size_t)slot * MULTICAST_SLOT, r->buf + m->put, n);
+		s->unannounced[slot] = r->receivers;
+		s->copied++;
+	}
+	if (!r->checked) {
+		head h = {MESSAGE_MULTICAST, r->seq, r->bytes};
+
+		shm_copy_in(m, &h, sizeof h);
+		m->head += HEAD_BYTES;
+		r->checked = 1;
+	}
+	shm_copy_in(m, piece, sizeof piece);
+	s->unannounced[slot]--;
+	m->told[slot] = m->head + sizeof piece;
+	m->put += n;
+	shm_publish(l, m, sizeof piece);
+	l->unread = true;
+	if (m->put == r->bytes) {
+		m->cur = r->next;
+		m->put = 0;
+		link_done(r);
+	}
+	return 1;
+}
+
 static int shm_push(peer_link *l, shm *m)
 {
 	int moved = l->send.head != m->cur ? shm_acks(l, m) : 0;
@@ -201,6 +287,14 @@ static int shm_push(peer_link *l, shm *m)
 		int64_t room;
 		size_t n;
 
+		if (r->receivers) {
+			int put = shm_push_multicast(l, m, r);
+
+			if (put <= 0)
+				return put < 0 ? -1 : moved;
+			moved = 1;
+			continue;
+		}
 		if (!m->put && !r->checked) {
 			room = shm_space(l, m, 2 * HEAD_BYTES);
 			if (room < 2 * HEAD_BYTES)
@@ -293,11 +387,12 @@ static int shm_open_message(peer_link *l, shm *m, request *r)
 	if (data < HEAD_BYTES)
 		return data < 0 ? -1 : 0;
 	memcpy(&h, m->in + (m->tail & mask), sizeof h);
-	if (h.magic != MESSAGE_INLINE && h.magic != MESSAGE_READ)
+	if (h.magic != MESSAGE_INLINE && h.magic != MESSAGE_READ && h.magic != MESSAGE_MULTICAST)
 		return shm_corrupt(l);
 	if (link_check(l, r, h.seq, h.bytes))
 		return -1;
 	m->from = 0;
+	m->slots = h.magic == MESSAGE_MULTICAST;
 	m->got = 0;
 	if (h.magic == MESSAGE_READ) {
 		data = shm_data(l, m, 2 * HEAD_BYTES);
@@ -333,6 +428,54 @@ static int shm_pull_inline(peer_link *l, shm *m, request *r)
 		shm_deliver(l, r, m->got + first, m->in, n - first);
 	m->got += n;
 	shm_consume(l, m, n);
+	return 1;
+}
+
+/* Reads the socket. 1, 0 (nothing there), or -1 when the peer is gone or the job has failed. */
+static int shm_hear(peer_link *l, shm *m)
+{
+	int fd;
+	ssize_t got = multicast_hear(l->fd[0], &fd);
+
+	if (got < 0 && errno == EMFILE) {
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "too many open files for the memory that rank %d shares", l->world);
+		return -1;
+	}
+	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+		link_eof(l);
+		return -1;
+	}
+	if (fd < 0)
+		return got > 0;
+	if (m->buffer) {
+		close(fd);
+		return shm_corrupt(l);
+	}
+	m->buffer = multicast_map(fd);
+	return m->buffer ? 1 : shm_corrupt(l);
+}
+
+/* A piece in a slot of the peer's multicast buffer. */
+static int shm_pull_slot(peer_link *l, shm *m, request *r)
+{
+	size_t left = r->bytes - m->got;
+	int64_t data = shm_data(l, m, HEAD_BYTES);
+	uint32_t piece[4];
+	int heard = 1;
+
+	if (data < HEAD_BYTES)
+		return data < 0 ? -1 : 0;
+	memcpy(piece, m->in + (m->tail & (m->ring - 1)), sizeof piece);
+	if (piece[0] >= MULTICAST_SLOTS || piece[1] != (left < MULTICAST_SLOT ? left : MULTICAST_SLOT))
+		return shm_corrupt(l);
+	/* Its descriptor was sent before. */
+	while (!m->buffer && heard > 0)
+		heard = shm_hear(l, m);
+	if (!m->buffer)
+		return heard;
+	shm_deliver(l, r, m->got, m->buffer + (size_t)piece[0] * MULTICAST_SLOT, piece[1]);
+	m->got += piece[1];
+	shm_consume(l, m, HEAD_BYTES);
 	return 1;
 }
 
@@ -378,7 +521,7 @@ static int shm_pull(peer_link *l, shm *m)
 		} else {
 			size_t before = m->got;
 
-			got = m->from ? shm_pull_read(l, m, r) : shm_pull_inline(l, m, r);
+			got = m->from ? shm_pull_read(l, m, r) : m->slots ? shm_pull_slot(l, m, r) : shm_pull_inline(l, m, r);
 			turn += m->got - before;
 		}
 		moved |= got > 0;
@@ -427,13 +570,23 @@ static int shm_move(peer_link *l, shm *m)
 	return moved > 0;
 }
 
+/* Whether the peer has read all pieces of multicasts since the last look. */
+static int shm_read(peer_link *l, shm *m)
+{
+	if (shm_space(l, m, m->ring) < (int64_t)m->ring)
+		return 0;
+	l->unread = false;
+	link_settle(l);
+	return 1;
+}
+
 static int shm_progress(peer_link *l)
 {
 	shm *m = l->impl;
 
 	if (!m->probed)
 		shm_probe(l, m);
-	if (shm_move(l, m))
+	if (shm_move(l, m) || (l->unread && shm_read(l, m)))
 		return 1;
 	if (l->goodbye || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
 		return 0;
@@ -459,7 +612,7 @@ static int shm_sleep(peer_link *l, struct pollfd *p)
 {
 	shm *m = l->impl;
 
-	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head ? WANT_SPACE : 0),
+	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head || l->unread ? WANT_SPACE : 0),
 	                      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	*p = (struct pollfd){l->fd[0], POLLIN, 0};
@@ -469,16 +622,11 @@ static int shm_sleep(peer_link *l, struct pollfd *p)
 static void shm_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	shm *m = l->impl;
-	char bytes[64];
-	ssize_t got;
 
 	(void)n;
 	atomic_store_explicit(&m->mine->want, 0, memory_order_relaxed);
-	if (!p->revents)
-		return;
-	got = recv(l->fd[0], bytes, sizeof bytes, MSG_DONTWAIT);
-	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR))
-		link_eof(l);
+	if (p->revents)
+		shm_hear(l, m);
 }
 
 static void shm_revoke(peer_link *l)
@@ -499,6 +647,7 @@ static void shm_close(peer_link *l, int goodbye)
 	if (goodbye)
 		atomic_store_explicit(&m->mine->goodbye, 1, memory_order_release);
 	munmap(m->page, RING_PAGE + 2 * m->ring);
+	multicast_unmap(m->buffer);
 	free(m->staging);
 	free(m);
 }
@@ -513,16 +662,6 @@ static void shm_posted(peer_link *l, request *r)
 
 static const link_ops shm_ops = {shm_posted, shm_progress, shm_sleep, shm_wake, shm_revoke, shm_close};
 
-/* The peer made the memory, so it is checked: it has the right size and can never
- * shrink. */
-static bool shm_valid(int fd, size_t bytes)
-{
-	struct stat st;
-
-	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)bytes &&
-	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
-}
-
 int shm_link_open(peer_link *l)
 {
 	transport *t = l->c->t;
@@ -531,6 +670,7 @@ int shm_link_open(peer_link *l)
 	void *map = MAP_FAILED;
 	shm *m;
 
+	/* The peer made it. */
 	if (!shm_valid(l->passed, bytes)) {
 		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers shared memory that is not valid", l->world,
 		          transport_host(t, l->world));

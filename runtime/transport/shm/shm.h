@@ -9,6 +9,10 @@
 uint32_t shm_ring_bytes(const transport *t);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
+/* A memfd that can neither shrink nor grow; -1: no memory. */
+int shm_memory(size_t bytes);
+/* Whether a descriptor that a peer passed is one of these. */
+bool shm_valid(int fd, size_t bytes);
 
 /* Tells the peer on which CPU this side waits (its number plus 1); the same of the peer, 0 where it is not
  * known. The peer may lie. */
