@@ -13,6 +13,8 @@
 /* Without that: longer blocks leave the caches when they are received (transport/shm), and who passes
  * them on reads them from memory again. What messages cost tells neither. */
 #define PASSED_ON_MOST (1u << 20)
+/* A rank then has a connection to every other one. */
+#define STRAIGHT_RANKS 64
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};
 
@@ -84,9 +86,11 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 
 uint64_t auto_straight(int nranks, int nnodes, int multicast)
 {
-	if (nnodes > 1 || nranks > DIRECT_AHEAD + 1)
+	if (nnodes > 1)
 		return 0;
-	return multicast && nranks > 2 ? ONE_COPY_LEAST : PASSED_ON_MOST;
+	if (multicast && nranks > 2 && nranks <= STRAIGHT_RANKS)
+		return ONE_COPY_LEAST;
+	return nranks <= DIRECT_AHEAD + 1 ? PASSED_ON_MOST : 0;
 }
 
 /* Whether blocks go straight to all others in place of how they would go by the best of the other ways. */
