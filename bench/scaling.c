@@ -16,11 +16,11 @@
 #include "tests/support/process_ranks.h"
 
 #include "tests/support/every_collective.h"
+#include "tests/support/killed_rank.h"
 
 #include "job/job.h"
 
 #include <dirent.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 enum { MOST = 16 };
@@ -141,38 +141,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	spec_clear(&s);
 }
 
-/* ---- a rank that is killed ---- */
-
-typedef struct mourner {
-	double at; /* when it was killed, or when this rank knew */
-	int named;
-} mourner;
-
-static void mortal_body(gradcomp_job *job, int rank, process_board *board, void *room)
-{
-	mourner *at = room;
-	int victim = board->P / 2;
-	char name[32];
-	gradcomp_error err = {0};
-	snprintf(name, sizeof name, "rank %d on ", victim);
-	for (int k = 0; !err.status; k++) {
-		float x = 1;
-		if (gradcomp_allreduce(gradcomp_job_world(job), &x, 1, GRADCOMP_F32, GRADCOMP_SUM, &err))
-			break;
-		if (k)
-			continue;
-		pthread_barrier_wait(&board->barrier);
-		if (rank == victim) {
-			at->at = process_now();
-			kill(getpid(), SIGKILL);
-		}
-	}
-	at->at = process_now();
-	at->named = strstr(err.text, name) != NULL;
-	if (!at->named)
-		fprintf(stderr, "scaling: rank %d does not name rank %d: %s\n", rank, victim, err.text);
-}
-
 /* ---- reducers ---- */
 
 enum { REDUCERS = 20, NUMBERS = 1024 };
@@ -257,39 +225,20 @@ static int measure_reducers(int P, const char *const *settings, FILE *json, int 
 	return 0;
 }
 
-static int rising(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return x < y ? -1 : x > y;
-}
-
 static int measure_kill(int P, const char *const *settings, FILE *json, int *rows)
 {
-	process_board *b = P > 1 ? run_processes(P, settings, mortal_body, sizeof(mourner)) : NULL;
-	double *took = calloc((size_t)P, sizeof *took);
-	int n = 0, named = 0, victim = P / 2;
-	if (!b || !took) {
+	killed_rank k;
+	if (kill_a_rank(P, settings, &k)) {
 		fprintf(stderr, "scaling: %d processes cannot be started, or are too few\n", P);
-		free(took);
 		return 1;
 	}
-	for (int r = 0; r < P; r++) {
-		const mourner *m = process_room(b, r), *dead = process_room(b, victim);
-		if (r == victim)
-			continue;
-		took[n++] = m->at - dead->at;
-		named += m->named;
-	}
-	qsort(took, (size_t)n, sizeof *took, rising);
-	printf("%6d killed: %d of %d name it, half of them after %.4f s, the last after %.4f s\n", P, named, n, took[n / 2],
-	       took[n - 1]);
+	printf("%6d killed: %d of %d name it, half of them after %.4f s, the last after %.4f s\n", P, k.named, k.others, k.half,
+	       k.last);
 	fflush(stdout);
 	if (json)
 		fprintf(json, "%s {\"ranks\": %d, \"what\": \"killed\", \"named\": %d, \"half_s\": %.6f, \"last_s\": %.6f}",
-		        (*rows)++ ? ",\n" : "", P, named, took[n / 2], took[n - 1]);
-	free(took);
-	end_processes(b);
-	return named != n;
+		        (*rows)++ ? ",\n" : "", P, k.named, k.half, k.last);
+	return k.named != k.others;
 }
 
 static void row(FILE *json, int *rows, int P, const char *what, double first, double again, const usage *all)
