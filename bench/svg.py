@@ -43,10 +43,30 @@ def text(x, y, words, size=11, anchor="middle", more=""):
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{more}>{escape(words)}</text>'
 
 
+def _own_legend(panel, colours, x, y):
+    """The names of a panel's lines in its corner, on top of its grid."""
+    names = [n for n, _ in panel["lines"]]
+    out = [f'<rect x="{x + 4:.1f}" y="{y + 3:.1f}" width="{max(map(len, names)) * 5.1 + 34:.0f}" height="{14 * len(names) + 4}" '
+           'fill="white" fill-opacity="0.85"/>']
+    for i, name in enumerate(names):
+        at = y + 12 + 14 * i
+        if name in panel.get("marks", ()):
+            out.append(_mark(x + 18, at, colours[name]))
+        else:
+            dashed = ' stroke-dasharray="5 4"' if name in panel.get("dashed", ()) else ""
+            out.append(f'<path d="M{x + 8:.1f} {at:.1f}h20" stroke="{colours[name]}" stroke-width="1.8"{dashed}/>')
+        out.append(text(x + 33, at + 3.5, name, 10, "start"))
+    return out
+
+
+def _mark(x, y, colour):
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2" fill="{colour}" stroke="white" stroke-width="0.8"/>'
+
+
 def _panel(panel, colours, x0, y0):
     points = [p for _, line in panel["lines"] for p in line]
     x = Axis([p[0] for p in points], x0 + LEFT, x0 + WIDTH - RIGHT)
-    y = Axis([p[1] for p in points], y0 + HEIGHT - BOTTOM, y0 + TOP)
+    y = Axis([p[1] for p in points] + [max(p[1] for p in points) * panel.get("room", 1)], y0 + HEIGHT - BOTTOM, y0 + TOP)
     out = [text((x.begin + x.end) / 2, y0 + 20, panel["title"], 13),
            text((x.begin + x.end) / 2, y0 + HEIGHT - 10, panel["x"]),
            text(x0 + 14, (y.begin + y.end) / 2, panel["y"],
@@ -60,11 +80,15 @@ def _panel(panel, colours, x0, y0):
     out.append(f'<path d="M{x.begin} {y.end}V{y.begin}H{x.end}" fill="none" stroke="#333"/>')
     for name, line in panel["lines"]:
         at = [(x.place(p), y.place(q)) for p, q in sorted(line)]
+        if name in panel.get("marks", ()):
+            out += [_mark(p, q, colours[name]) for p, q in at]
+            continue
         path = "M" + "L".join(f"{p:.1f} {q:.1f}" for p, q in at)
         dashed = ' stroke-dasharray="5 4"' if name in panel.get("dashed", ()) else ""
         out.append(f'<path d="{path}" fill="none" stroke="{colours[name]}" stroke-width="1.8"{dashed}/>')
-        out += [f'<circle cx="{p:.1f}" cy="{q:.1f}" r="2.6" fill="{colours[name]}"/>' for p, q in at]
-    return out
+        if not panel.get("legend"):
+            out += [f'<circle cx="{p:.1f}" cy="{q:.1f}" r="2.6" fill="{colours[name]}"/>' for p, q in at]
+    return out + (_own_legend(panel, colours, x.begin, y.end) if panel.get("legend") else [])
 
 
 def write(path, width, height, elements):
@@ -74,21 +98,30 @@ def write(path, width, height, elements):
         f.write("\n".join(head + elements + ["</svg>", ""]))
 
 
+def _colours(names, like=()):
+    own = [n for n in names if n not in like]
+    colours = {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(own)}
+    return colours | {n: colours[like[n]] for n in names if n in like}
+
+
 def plot(path, title, panels, columns=3):
     """panels: dicts of title, x, y (captions), lines [(name, [(x, y)...])...], and
-    perhaps `at` (where x is marked, in powers of two) and `dashed` (names of lines)."""
+    perhaps `at` (where x is marked, in powers of two) and `dashed` (names of lines). A panel with `legend` has one
+    of its own and lines without points, but for those that `marks` names, which are points alone; `like` says
+    which line of the panel gives one its colour, and `room` by how much more y reaches up, for the legend."""
     panels = [dict(p, lines=[(n, line) for n, line in p["lines"] if line]) for p in panels]
     panels = [p for p in panels if p["lines"]]
-    names = list(dict.fromkeys(n for p in panels for n, _ in p["lines"]))
-    colours = {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
+    names = list(dict.fromkeys(n for p in panels if not p.get("legend") for n, _ in p["lines"]))
+    colours = _colours(names)
     columns = max(1, min(columns, len(panels)))
     width, rows = columns * WIDTH, (len(panels) + columns - 1) // columns
-    height = rows * HEIGHT + 60
+    top = 60 if names else 30
+    height = rows * HEIGHT + top
     out = [text(width / 2, 20, title, 15)]
     step = width / max(len(names), 1)
     for i, name in enumerate(names):
         out.append(f'<path d="M{i * step + 12:.1f} 42h22" stroke="{colours[name]}" stroke-width="3"/>')
         out.append(text(i * step + 40, 46, name, 12, "start"))
     for i, panel in enumerate(panels):
-        out += _panel(panel, colours, i % columns * WIDTH, 60 + i // columns * HEIGHT)
+        out += _panel(panel, _colours([n for n, _ in panel["lines"]], panel.get("like", {})) if panel.get("legend") else colours, i % columns * WIDTH, top + i // columns * HEIGHT)
     write(path, width, height, out)

@@ -59,12 +59,13 @@ def draw(plan, path):
     axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="milliseconds a step",
              title=f"{plan['model']['name']} on {plan['machine']['name']}, "
                    f"{plan['tables'][0]['ranks_per_node']} ranks a node")
-    axes.set_xticks(nodes, [str(n) for n in nodes])
+    turned = len(nodes) > 10
+    axes.set_xticks(nodes, [f"{n:,}" for n in nodes], rotation=45 if turned else 0)
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter(ticker.LogFormatter())
     axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     axes.grid(color="#ddd")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24 if turned else -0.12), ncols=2, frameon=False)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as e:
