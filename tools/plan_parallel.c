@@ -52,6 +52,22 @@ static const char *compressor_text(const plan *p, const hybrid_stage *s)
 	return "-";
 }
 
+/* Layers that could be divided, and are not. */
+static void print_held(const plan *p, const hybrid_stage *s, uint32_t at)
+{
+	const char *between = "";
+
+	for (uint32_t i = s->first; i < s->first + s->nlayers; i++)
+		if (hybrid_stage_holds(p->model, s, i)) {
+			if (!*between)
+				printf("stage %u holds whole on every rank: ", at);
+			printf("%s%s", between, p->model->layers[i].name);
+			between = ", ";
+		}
+	if (*between)
+		putchar('\n');
+}
+
 static void print_plan(const plan *p, const hybrid_plan *h)
 {
 	int width = 6;
@@ -73,6 +89,8 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 		       s->ranks_per_node, s->data, s->tensor, s->seconds * 1e3, s->gradient_s * 1e3,
 		       s->memory / 1e9, compressor_text(p, s));
 	}
+	for (uint32_t i = 0; i < h->nstages; i++)
+		print_held(p, &h->stages[i], i);
 	printf("a step of %llu samples takes %.3f ms", (unsigned long long)h->batch, h->step_s * 1e3);
 	if (h->step_s > 0)
 		printf(": %.4g samples a second", (double)h->batch / h->step_s);
@@ -96,6 +114,11 @@ static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan
 		jsonw_uint(j, "ranks_per_node", s->ranks_per_node);
 		jsonw_uint(j, "data", s->data);
 		jsonw_uint(j, "tensor", s->tensor);
+		jsonw_array(j, "held");
+		for (uint32_t k = s->first; k < s->first + s->nlayers; k++)
+			if (hybrid_stage_holds(p->model, s, k))
+				jsonw_string(j, NULL, p->model->layers[k].name);
+		jsonw_end(j);
 		jsonw_string(j, "compressor", s->compressor);
 		jsonw_float(j, "seconds", s->seconds);
 		jsonw_float(j, "gradient_s", s->gradient_s);

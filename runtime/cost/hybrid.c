@@ -204,6 +204,7 @@ static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *
 			.ranks_per_node = c->ranks_per_node,
 			.data = c->data,
 			.tensor = c->tensor,
+			.held = c->held,
 			.compressor = c->compressor,
 			.seconds = cost->seconds,
 			.gradient_s = cost->once,
@@ -243,6 +244,14 @@ gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *ma
 	free(k.takes);
 	free(k.costs);
 	return st;
+}
+
+int hybrid_stage_holds(const model_file *model, const hybrid_stage *s, uint32_t layer)
+{
+	uint32_t first[HYBRID_KINDS], n = s->held ? hybrid_kinds(model, first) : 0,
+	         kind = hybrid_kind_of(model, first, n, &model->layers[layer]);
+
+	return kind < HYBRID_KINDS && s->held >> kind & 1;
 }
 
 void hybrid_plan_free(hybrid_plan *plan)

@@ -15,6 +15,7 @@ typedef struct making {
 	const machine_file *machine;
 	const hybrid_question *q;
 	uint64_t samples;
+	uint32_t kinds[HYBRID_KINDS], nkinds;
 	config *settings;
 	spec_table specs;
 	rank_choice *choices;
@@ -36,9 +37,10 @@ static void part_close(part *p)
 	free(p->dims);
 }
 
-static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors, uint32_t tensor,
+static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, const rank_choice *c,
                                  gradcomp_error *err)
 {
+	const model_file *m = k->model;
 	size_t ndims = 1, at = 0;
 	const model_layer *l = m->layers;
 
@@ -58,7 +60,9 @@ static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors
 
 		while (i >= l->first + l->ntensors)
 			l++;
-		uint32_t among = hybrid_divides(l, &m->tensors[i]) ? tensor : 1;
+		uint32_t kind = hybrid_kind_of(m, k->kinds, k->nkinds, l);
+		int held = kind < HYBRID_KINDS && c->held >> kind & 1;
+		uint32_t among = hybrid_divides(l, &m->tensors[i]) && !held ? c->tensor : 1;
 		*t = m->tensors[i];
 		t->forward = t->backward = 0;
 		t->dims = p->dims + at;
@@ -92,7 +96,7 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 		machine.level[1].b *= inside ? c->tensor : c->ranks_per_node;
 		machine.ncalls = 0; /* they were measured with the interface to themselves */
 	}
-	st = part_open(&p, k->model, ntensors, c->tensor, err);
+	st = part_open(&p, k, ntensors, c, err);
 	if (st)
 		return st;
 	st = cost_predict(&p.model, &machine, &q, &out, err);
@@ -194,6 +198,32 @@ static gradcomp_status add_degree(making *k, rank_choice c, gradcomp_error *err)
 	return st;
 }
 
+/* Layers of these kinds may be better whole on each rank of a group. */
+static uint32_t kinds_to_hold(const making *k, const rank_choice *c)
+{
+	uint32_t kinds = 0;
+
+	for (uint32_t i = 0; c->tensor > 1 && multiple(k->samples, c->data) && i < k->model->nlayers; i++) {
+		const model_layer *l = &k->model->layers[i];
+		uint32_t kind = hybrid_kind_of(k->model, k->kinds, k->nkinds, l);
+
+		if (kind < HYBRID_KINDS && hybrid_hold_pays(k->model, k->machine, k->samples, c, l))
+			kinds |= 1u << kind;
+	}
+	return kinds;
+}
+
+/* Every set of those is a choice, as long as there is room for other degrees. */
+static gradcomp_status add_held(making *k, rank_choice c, gradcomp_error *err)
+{
+	uint32_t kinds = kinds_to_hold(k, &c);
+	gradcomp_status st = add_degree(k, c, err);
+
+	for (c.held = kinds; c.held && !st && k->n < HYBRID_CHOICES_MAX / 2; c.held = (c.held - 1) & kinds)
+		st = add_degree(k, c, err);
+	return st;
+}
+
 /* 1, 2, 4 ... ranks of a node divide the matrices, or all ranks of 2, 4 ... nodes. */
 static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gradcomp_error *err)
 {
@@ -202,12 +232,12 @@ static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gr
 
 	for (c.tensor = 1; ranks % c.tensor == 0 && !st; c.tensor *= 2) {
 		c.data = nodes * (ranks / c.tensor);
-		st = add_degree(k, c, err);
+		st = add_held(k, c, err);
 	}
 	for (uint32_t over = 2; over <= nodes && nodes % over == 0 && !st; over *= 2) {
 		c.tensor = over * ranks;
 		c.data = nodes / over;
-		st = add_degree(k, c, err);
+		st = add_held(k, c, err);
 	}
 	return st;
 }
@@ -222,6 +252,7 @@ gradcomp_status hybrid_choices(const model_file *model, const machine_file *mach
 
 	if (st)
 		return st;
+	k.nkinds = hybrid_kinds(model, k.kinds);
 	spec_table_init(&k.specs, k.settings);
 	/* Each size divides the next one, so that stages of any sizes fit on the nodes. */
 	for (uint32_t ranks = 1; ranks < q->ranks_per_node && !st; ranks *= 2)

@@ -23,27 +23,64 @@ int hybrid_divides(const model_layer *l, const model_tensor *t)
 	return l->reduces > 0;
 }
 
-static layer_group group_of(const model_file *m, uint32_t i)
+static int same_kind(const model_file *m, const model_layer *a, const model_layer *b)
 {
-	const model_layer *l = &m->layers[i];
-	layer_group g = {.first = i,
-	                 .nlayers = 1,
-	                 .output = l->output,
-	                 .reduced = l->reduces * l->output,
-	                 .reduces = l->reduces,
-	                 .kept = {l->kept[0], l->kept[1]}};
+	if (a->ntensors != b->ntensors)
+		return 0;
+	for (uint32_t i = 0; i < a->ntensors; i++) {
+		const model_tensor *s = &m->tensors[a->first + i], *t = &m->tensors[b->first + i];
 
+		if (s->ndim != t->ndim || memcmp(s->dims, t->dims, s->ndim * sizeof *s->dims))
+			return 0;
+	}
+	return 1;
+}
+
+uint32_t hybrid_kind_of(const model_file *m, const uint32_t *first, uint32_t n, const model_layer *l)
+{
+	for (uint32_t k = 0; l->reduces && k < n; k++)
+		if (same_kind(m, &m->layers[first[k]], l))
+			return k;
+	return HYBRID_KINDS;
+}
+
+uint32_t hybrid_kinds(const model_file *m, uint32_t first[HYBRID_KINDS])
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < m->nlayers && n < HYBRID_KINDS; i++)
+		if (m->layers[i].reduces && hybrid_kind_of(m, first, n, &m->layers[i]) == HYBRID_KINDS)
+			first[n++] = i;
+	return n;
+}
+
+static double layer_seconds(const model_file *m, const model_layer *l)
+{
+	double sum = 0;
+
+	for (uint32_t i = l->first; i < l->first + l->ntensors; i++)
+		sum += (m->tensors[i].forward + m->tensors[i].backward) / (double)m->batch;
+	return sum;
+}
+
+static layer_group group_of(const model_file *m, uint32_t at, const uint32_t *kinds, uint32_t nkinds)
+{
+	const model_layer *l = &m->layers[at];
+	layer_group g = {.first = at, .nlayers = 1, .output = l->output, .kept = l->kept[0]};
+	layer_part *part = &g.part[hybrid_kind_of(m, kinds, nkinds, l)];
+
+	*part = (layer_part){.kept = l->kept[1], .reduced = l->reduces * l->output, .reduces = l->reduces};
 	for (uint32_t i = l->first; i < l->first + l->ntensors; i++) {
 		const model_tensor *t = &m->tensors[i];
 		double numel = 1;
 
 		for (uint32_t d = 0; d < t->ndim; d++)
 			numel *= (double)t->dims[d];
-		*(hybrid_divides(l, t) ? &g.divided : &g.whole) += numel;
-		/* What is whole is vectors, whose seconds are nothing; a head's, which has its matrix from the
-		 * embeddings, are that matrix's. */
-		*(l->reduces ? &g.divided_s : &g.whole_s) += (t->forward + t->backward) / (double)m->batch;
+		*(hybrid_divides(l, t) ? &part->parameters : &g.parameters) += numel;
 	}
+	/* What is whole is vectors, whose seconds are nothing; a head's, which has its matrix from the
+	 * embeddings, are that matrix's. */
+	*(l->reduces ? &part->seconds : &g.seconds) = layer_seconds(m, l);
 	return g;
 }
 
@@ -51,36 +88,30 @@ static layer_group group_of(const model_file *m, uint32_t i)
 static void join(layer_group *to, const layer_group *g)
 {
 	to->nlayers += g->nlayers;
-	to->divided_s += g->divided_s;
-	to->whole_s += g->whole_s;
-	to->divided += g->divided;
-	to->whole += g->whole;
 	to->output = g->output;
-	to->reduced += g->reduced;
-	to->reduces += g->reduces;
-	to->kept[0] += g->kept[0];
-	to->kept[1] += g->kept[1];
-}
-
-static double seconds_of(const layer_group *g)
-{
-	return g->divided_s + g->whole_s;
+	to->seconds += g->seconds;
+	to->parameters += g->parameters;
+	to->kept += g->kept;
+	for (uint32_t k = 0; k <= HYBRID_KINDS; k++) {
+		to->part[k].seconds += g->part[k].seconds;
+		to->part[k].parameters += g->part[k].parameters;
+		to->part[k].kept += g->part[k].kept;
+		to->part[k].reduced += g->part[k].reduced;
+		to->part[k].reduces += g->part[k].reduces;
+	}
 }
 
 uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 {
+	uint32_t kinds[HYBRID_KINDS], nkinds = hybrid_kinds(m, kinds), n = 0;
 	double all = 0, so_far = 0;
-	uint32_t n = 0;
 
 	if (most > m->nlayers)
 		most = m->nlayers;
+	for (uint32_t i = 0; i < m->nlayers; i++)
+		all += layer_seconds(m, &m->layers[i]);
 	for (uint32_t i = 0; i < m->nlayers; i++) {
-		layer_group g = group_of(m, i);
-
-		all += seconds_of(&g);
-	}
-	for (uint32_t i = 0; i < m->nlayers; i++) {
-		layer_group g = group_of(m, i);
+		layer_group g = group_of(m, i, kinds, nkinds);
 		/* The group is over when its share of the seconds is; every one gets a layer. */
 		int next = !i || so_far >= all * n / most || m->nlayers - i == most - n;
 
@@ -88,7 +119,7 @@ uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 			groups[n++] = g;
 		else
 			join(&groups[n - 1], &g);
-		so_far += seconds_of(&g);
+		so_far += layer_seconds(m, &m->layers[i]);
 	}
 	return n;
 }
@@ -101,15 +132,35 @@ static double ring(const machine_file *m, int level, double bytes, uint32_t n, u
 	return (n - 1.0) * (2 * (m->level[level].a + part * beside * m->level[level].b) + part * m->reduce);
 }
 
-/* Of a tensor-parallel group: inside a node, or over all ranks of several, by one ring or in two levels. */
-static double allreduce(const machine_file *m, double bytes, const rank_choice *c)
+/* Of a tensor-parallel group: inside a node, or over all ranks of several, by one ring, or */
+static double one_ring(const machine_file *m, double bytes, const rank_choice *c)
+{
+	return ring(m, c->tensor > c->ranks_per_node, bytes, c->tensor, 1);
+}
+
+/* in two levels. */
+static double two_levels(const machine_file *m, double bytes, const rank_choice *c)
 {
 	uint32_t ranks = c->ranks_per_node, nodes = c->tensor / ranks;
 
 	if (c->tensor <= ranks)
-		return ring(m, 0, bytes, c->tensor, 1);
-	return fmin(ring(m, 1, bytes, c->tensor, 1),
-	            ring(m, 0, bytes, ranks, 1) + ring(m, 1, bytes / ranks, nodes, ranks));
+		return one_ring(m, bytes, c);
+	return ring(m, 0, bytes, ranks, 1) + ring(m, 1, bytes / ranks, nodes, ranks);
+}
+
+static double allreduce(const machine_file *m, double bytes, const rank_choice *c)
+{
+	return fmin(one_ring(m, bytes, c), two_levels(m, bytes, c));
+}
+
+int hybrid_hold_pays(const model_file *model, const machine_file *m, uint64_t samples, const rank_choice *c,
+                     const model_layer *l)
+{
+	double x = (double)samples / c->data, bytes = l->output * x;
+	/* Of both ways the longer: without this layer the other may be the one that its stage takes. */
+	double saved = 2 * l->reduces * fmax(one_ring(m, bytes, c), two_levels(m, bytes, c));
+
+	return saved > layer_seconds(model, l) * x * (1 - 1.0 / c->tensor);
 }
 
 pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *groups,
@@ -117,22 +168,36 @@ pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const
 {
 	layer_group g = groups[first];
 	pipeline_cost cost = {.seconds = -1};
-	double x = (double)samples / c->data, parameters;
+	double x = (double)samples / c->data, parameters, seconds, kept, reduced = 0;
+	uint32_t reduces = 0;
 	/* The next stage may well be on another node where there is one. */
 	int outside = q->nodes > 1;
 
 	for (uint32_t i = first + 1; i <= last; i++)
 		join(&g, &groups[i]);
-	parameters = g.divided / c->tensor + g.whole;
-	cost.seconds = (g.divided_s / c->tensor + g.whole_s) * x;
+	parameters = g.parameters;
+	seconds = g.seconds;
+	kept = g.kept;
+	for (uint32_t k = 0; k <= HYBRID_KINDS; k++) {
+		const layer_part *part = &g.part[k];
+		int held = k < HYBRID_KINDS && c->held >> k & 1;
+		uint32_t among = held ? 1 : c->tensor;
+
+		parameters += part->parameters / among;
+		seconds += part->seconds / among;
+		kept += part->kept / among;
+		reduced += held ? 0 : part->reduced;
+		reduces += held ? 0 : part->reduces;
+	}
+	cost.seconds = seconds * x;
 	/* Rings of as many messages as there are reductions, of their mean length. */
-	if (c->tensor > 1 && g.reduces)
-		cost.seconds += 2 * g.reduces * allreduce(m, g.reduced / g.reduces * x, c);
+	if (c->tensor > 1 && reduces)
+		cost.seconds += 2 * reduces * allreduce(m, reduced / reduces * x, c);
 	if (!ends)
 		cost.seconds += 2 * (m->level[outside].a +
 		                     m->level[outside].b * g.output * (outside ? (double)samples / c->nodes : x));
 	cost.once = c->data > 1 ? c->a + c->b * parameters : 0;
 	cost.fixed = parameters * (8 + q->state + c->residual);
-	cost.kept = x * (g.kept[0] + g.kept[1] / c->tensor);
+	cost.kept = x * kept;
 	return cost;
 }

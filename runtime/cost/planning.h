@@ -183,6 +183,7 @@ typedef struct hybrid_stage {
 	uint32_t first, nlayers;        /* of the model's */
 	uint32_t nodes, ranks_per_node; /* that it is on */
 	uint32_t data, tensor;          /* degrees; their product is its ranks */
+	uint32_t held;                  /* kinds of layers that it does not divide: hybrid_stage_holds() */
 	const char *compressor;         /* one of the question's; NULL: uncompressed, or data is 1 */
 	double seconds;                 /* of a micro-batch, both passes */
 	double gradient_s;              /* reducing gradients, a step */
@@ -204,5 +205,7 @@ gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *ma
                                  const hybrid_question *question,
                                  hybrid_plan **out, gradcomp_error *err);
 void hybrid_plan_free(hybrid_plan *plan);
+/* Whether each rank of a tensor-parallel group has the whole of a layer of the stage that could be divided. */
+int hybrid_stage_holds(const model_file *model, const hybrid_stage *stage, uint32_t layer);
 
 #endif

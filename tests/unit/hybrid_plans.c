@@ -4,41 +4,107 @@
 
 #define CASES 250
 
-/* The problem that hybrid_plan_make() solves, solved by looking at everything. */
+/* Layers are of up to so many kinds: i is of kind i % nkinds, with dimensions that no other kind has. */
+#define KINDS 3
+static uint32_t nkinds;
+
+static void make_kinds(void)
+{
+	nkinds = draw_up_to(KINDS);
+	for (uint32_t i = 0; i < model.nlayers; i++) {
+		if (i < nkinds)
+			dims[i][0] = 64 * (5 * i + draw_up_to(5));
+		else
+			memcpy(dims[i], dims[i % nkinds], sizeof dims[i]);
+		/* Some take less than what they send. */
+		if (draw() < 0.4) {
+			tensors[i].forward *= 0.02;
+			tensors[i].backward *= 0.02;
+		}
+	}
+}
+
+/* The model in which layers of these kinds cannot be divided. */
+static void hold(uint32_t held, const model_layer *whole)
+{
+	for (uint32_t i = 0; i < model.nlayers; i++) {
+		layers[i] = whole[i];
+		if (!(held >> i % nkinds & 1) || !layers[i].reduces)
+			continue;
+		layers[i].reduces = 0;
+		layers[i].kept[0] += layers[i].kept[1];
+		layers[i].kept[1] = 0;
+	}
+}
+
+/* Whether a stage would rather have the other cost, or as soon. */
+static int no_better(const pipeline_cost *a, const pipeline_cost *b)
+{
+	return a->seconds >= b->seconds && a->once >= b->once && a->fixed >= b->fixed && a->kept >= b->kept;
+}
+
+/* The problem that hybrid_plan_make() solves, solved by looking at everything: stages, ranks, and which kinds of layers
+ * a stage divides. The latter as models of which they cannot be divided, choice by choice of the first. */
 static void every(const hybrid_question *q, every_plan *e)
 {
 	static layer_group groups[LAYERS];
 	static rank_choice choices[HYBRID_CHOICES_MAX];
 	static uint32_t takes[HYBRID_CHOICES_MAX];
+	model_layer whole[LAYERS];
 	uint64_t samples = q->batch / q->microbatches;
+	uint32_t sets = 1u << nkinds, ndegrees = 0;
 	pipeline_problem p = {.units = q->nodes * q->ranks_per_node,
 	                      .takes = takes,
+	                      .nlayers = model.nlayers,
 	                      .microbatches = q->microbatches,
 	                      .memory = q->memory,
 	                      .only = -1};
-	pipeline_cost *costs;
+	pipeline_cost *costs = NULL;
 	gradcomp_error err;
 
-	p.nlayers = hybrid_group(&model, LAYERS, groups);
-	if (hybrid_choices(&model, &machine, q, samples, choices, &p.nchoices, &err)) {
-		printf("# %s\n", err.text);
-		exit(1);
+	memcpy(whole, layers, sizeof whole);
+	for (uint32_t held = 0; held < sets; held++) {
+		uint32_t n, degree = 0;
+
+		hold(held, whole);
+		(void)hybrid_group(&model, LAYERS, groups);
+		if (hybrid_choices(&model, &machine, q, samples, choices, &n, &err)) {
+			printf("# %s\n", err.text);
+			exit(1);
+		}
+		for (uint32_t c = 0; !held && c < n; c++)
+			ndegrees += !choices[c].held;
+		p.nchoices = sets * ndegrees;
+		if (!held)
+			costs = malloc((size_t)p.nlayers * p.nlayers * (p.nchoices + 1) * sizeof *costs);
+		for (uint32_t c = 0; costs && c < n; c++) {
+			if (choices[c].held)
+				continue; /* this is what the test does itself */
+			uint32_t at = held * ndegrees + degree++;
+			takes[at] = choices[c].nodes * choices[c].ranks_per_node;
+			for (uint32_t i = 0; i < p.nlayers; i++)
+				for (uint32_t j = i; j < p.nlayers; j++) {
+					pipeline_cost *of = &costs[(size_t)(i * p.nlayers + j) * p.nchoices];
+
+					of[at] = hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples, &choices[c]);
+					/* No plan needs it: there is one that is as good. */
+					for (uint32_t set = 0; set < held; set++)
+						if (of[set * ndegrees + degree - 1].seconds >= 0 &&
+						    no_better(&of[at], &of[set * ndegrees + degree - 1])) {
+							of[at].seconds = -1;
+							break;
+						}
+				}
+		}
 	}
-	p.costs = costs = malloc((size_t)p.nlayers * p.nlayers * p.nchoices * sizeof *costs);
-	for (uint32_t c = 0; c < p.nchoices; c++) {
-		takes[c] = choices[c].nodes * choices[c].ranks_per_node;
-		for (uint32_t i = 0; i < p.nlayers; i++)
-			for (uint32_t j = i; j < p.nlayers; j++)
-				costs[(i * p.nlayers + j) * p.nchoices + c] =
-					hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples,
-				                    &choices[c]);
-	}
+	memcpy(layers, whole, sizeof whole);
+	p.costs = costs;
 	every_plan_of(e, &p);
 	free(costs);
 }
 
 typedef struct tally {
-	int found, short_of_memory, wrong, unsound, worse;
+	int found, short_of_memory, wrong, unsound, worse, held;
 } tally;
 
 /* How much the text says would do, in GB. */
@@ -61,6 +127,7 @@ static void one_case(tally *t)
 
 	make_machine();
 	make_model(draw_up_to(ranks > 4 ? 5 : LAYERS));
+	make_kinds();
 	q.memory = draw() < 0.4 ? 1e12 : 4e7 * draw();
 	every(&q, &e);
 	st = hybrid_plan_make(&model, &machine, &q, &plan, &err);
@@ -79,6 +146,8 @@ static void one_case(tally *t)
 		return;
 	}
 	t->unsound += !sound(&q, plan);
+	for (uint32_t i = 0; i < plan->nstages; i++)
+		t->held += plan->stages[i].held != 0;
 	/* The solver may stop within a thousandth of the best. */
 	t->wrong += plan->step_s < e.best.seconds * (1 - 1e-9) || plan->step_s > e.best.seconds * 1.0011;
 	q.uniform = 1;
@@ -172,6 +241,7 @@ int main(void)
 		one_case(&t);
 	printf("# %d plans, %d that lack memory or cannot be\n", t.found, t.short_of_memory);
 	ok(t.found > CASES / 3 && t.short_of_memory > CASES / 20, "instances are of both kinds");
+	ok(t.held > CASES / 20, "%d stages are better off with layers whole that could be divided", t.held);
 	is_int(t.wrong, 0, "plans are the best there are, or what is said to be needed is");
 	is_int(t.unsound, 0, "they have all layers and all ranks, and keep to the memory");
 	is_int(t.worse, 0, "the same degrees everywhere are never quicker");
