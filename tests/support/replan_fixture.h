@@ -21,6 +21,7 @@ typedef struct times {
 	double slow[MAX_RANKS]; /* 0: as the others */
 	uint32_t favours;  /* other numbers of messages than this make a step 5 ms longer; 0: none */
 	int wild;          /* exchanges are on no line */
+	double knee, steep; /* a byte beyond so many of an exchange takes so much longer */
 } times;
 
 typedef struct job_run {
@@ -80,7 +81,8 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 			/* Whoever is early waits: each exchange is short on one rank alone. */
 			double wait = (at + b) % (uint64_t)reducer_of(r)->eng.layout.nranks == (uint64_t)rank ? 0 : 3e-3;
 			double longer = t->wild ? pow(10, (double)((at + b) % 3)) : 1;
-			in->exchange = (t->a * in->rounds + t->b * in->bytes) * longer + wait;
+			double beyond = fmax(0, in->bytes - t->knee) * t->steep;
+			in->exchange = (t->a * in->rounds + t->b * in->bytes + beyond) * longer + wait;
 			in->reduce = in->reduce > 0 ? 1e-6 : 0;
 			in->spread = in->spread > 0 ? 1e-6 : 0;
 			for (int k = 0; k < COMPUTE_KINDS; k++)
