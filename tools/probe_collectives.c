@@ -23,6 +23,9 @@ typedef struct calls {
 	void *instance;
 	char *room;
 	uint64_t *counts;
+	const gradcomp_value *values;
+	double *host; /* of each call that was measured: seconds beside its messages */
+	size_t nhost;
 } calls;
 
 /* Whole numbers of 0 to begin with: sums stay finite. */
@@ -41,6 +44,20 @@ static gradcomp_status call(calls *c, uint32_t primitive, uint64_t bytes, gradco
 		st = c->plugin->local_reduce_scatter(c->instance, (float *)(void *)c->room, n, 1.0, err);
 		return st ? st : c->plugin->local_allgather(c->instance, (float *)(void *)c->room, n, err);
 	}
+}
+
+/* What the shortest call took and messages do not explain, where predict() tells of them. */
+static void note_host(calls *c, uint32_t primitive, const fit_point *shortest)
+{
+	const linear *level = c->p->m->level;
+	gradcomp_call_load l = {.struct_size = sizeof l};
+	double took = shortest->y;
+	if (!c->plugin->predict ||
+	    c->plugin->predict(c->values, c->p->nranks, c->p->nodes, primitive, (uint64_t)shortest->x, &l, NULL))
+		return;
+	for (int k = 0; k < 2; k++)
+		took -= l.messages[k] * level[k].a + l.bytes[k] * level[k].b;
+	c->host[c->nhost++] = took;
 }
 
 /* Long ones are left out where they would take longer than there is time, and timed as they
@@ -78,6 +95,7 @@ static gradcomp_status line(calls *c, uint32_t primitive, double seconds, gradco
 	}
 	if (st)
 		return st;
+	note_host(c, primitive, &point[0]);
 	machine_file *m = p->m;
 	m->calls[m->ncalls] = (collective_cost){.collective = strdup(c->spec), .primitive = primitive,
 	                                           .cost = probe_ends(point, n)};
@@ -134,6 +152,7 @@ static gradcomp_status one(calls *c, const bench_spec *s, double seconds, gradco
 		st = c->plugin->create(&host, values->values, links, &c->instance, err);
 	if (!st) {
 		c->spec = values->text;
+		c->values = values->values;
 		st = each_primitive(c, seconds, err);
 	}
 	if (c->instance)
@@ -146,15 +165,19 @@ static gradcomp_status one(calls *c, const bench_spec *s, double seconds, gradco
 gradcomp_status probe_collectives(probe *p, double seconds, gradcomp_error *err)
 {
 	calls c = {.p = p, .room = calloc(1, sizes[SIZES - 1] + 4 * (size_t)p->nranks),
-	           .counts = calloc((size_t)p->nranks, sizeof *c.counts)};
+	           .counts = calloc((size_t)p->nranks, sizeof *c.counts),
+	           .host = calloc((size_t)p->ncollectives * PRIMITIVES + 1, sizeof *c.host)};
 	gradcomp_status st = GRADCOMP_OK;
 	p->m->calls = calloc((size_t)p->ncollectives * PRIMITIVES + 1, sizeof *p->m->calls);
-	if (!c.room || !c.counts || !p->m->calls) {
+	if (!c.room || !c.counts || !c.host || !p->m->calls) {
 		probe_nomem(err, "buffers to measure with");
 		st = GRADCOMP_ERR_NOMEM;
 	}
 	for (int k = 0; !st && p->nranks > 1 && k < p->ncollectives; k++)
 		st = one(&c, &p->collectives[k], seconds / p->ncollectives, err);
+	if (!st && c.nhost)
+		p->m->call = fmax(0, fit_median(c.host, c.nhost));
+	free(c.host);
 	free(c.counts);
 	free(c.room);
 	return st;

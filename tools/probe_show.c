@@ -19,6 +19,8 @@ void probe_show(const machine_file *m)
 	printf("%s: %u nodes of %u ranks\n", m->name, m->nodes, m->ranks_per_node);
 	show_level("within a node", &m->level[0]);
 	show_level("between nodes", &m->level[1]);
+	if (m->ncalls)
+		printf("%-22s %9.1f us beside its messages\n", "a call", 1e6 * m->call);
 	printf("%-22s %8.3f GB/s, copying %.3f GB/s\n", "adding", rate(m->reduce), rate(m->memory));
 	printf("%-22s %8.0f %% of its speed beside the program, %.0f %% beside an exchange\n", "compressing",
 	       100 * m->beside_application, 100 * m->beside_exchange);

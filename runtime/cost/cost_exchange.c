@@ -90,6 +90,8 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 			                 c->plugins[1]->info->name, c->nodes, c->ranks_per_node);
 		*seconds += l.messages[level] * m->level[level].a + bytes * m->level[level].b;
 	}
+	if (l.messages[0] > 0 || l.messages[1] > 0)
+		*seconds += m->call;
 	*seconds += l.reduced * m->reduce;
 	if (l.coded > 0 && c->curve)
 		*seconds += linear_at(&c->curve->code, l.coded);

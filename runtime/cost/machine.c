@@ -28,6 +28,7 @@ static const field machine_rows[] = {
 	{"machine", "beside_exchange", FIELD_NUMBER, 0, AT(beside_exchange), 0.01, 1, 0, "a share of the speed"},
 	{"machine", "slowed_by_exchange", FIELD_NUMBER, 0, AT(slowed_by_exchange), 0, 99, 0, "a share of the time"},
 	{"machine", "slowed_by_compute", FIELD_NUMBER, 0, AT(slowed_by_compute), 0, 99, 0, "a share of the time"},
+	{"machine", "call", FIELD_NUMBER, 0, AT(call), 0, MESSAGE_MOST, 0, "seconds"},
 	{"machine", "spread", FIELD_NUMBER, 0, AT(spread), 0, 0.99, 0, "a share of the time"},
 	{"node", "message", FIELD_NUMBER, 1, AT(level[0].a), 0, MESSAGE_MOST, 0, "seconds"},
 	{"node", "byte", FIELD_NUMBER, 1, AT(level[0].b), BYTE_LEAST, BYTE_MOST, 0, "seconds for a byte"},

@@ -50,6 +50,9 @@ typedef struct machine_file {
 	linear level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
 	double reduce;          /* seconds to add a byte that came to what is there */
 	double memory;          /* seconds to copy a byte */
+	/* Seconds that an exchange takes in the host, whatever it sends: waking threads, agreeing on what comes next,
+	 * launching. Not of calls that were measured, whose lines have it. */
+	double call;
 	/* As in the simulator: what is left of a rank's speed of compressing while its program
 	 * computes, and while bytes move. */
 	double beside_application, beside_exchange;

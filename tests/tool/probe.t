@@ -18,6 +18,13 @@ check 'all compressors, in half a second or not much more' quick --compressors a
 is 'what slows passes down' "$(grep -c '^slowed_by_[a-z]* = ' "$tmp/m.ini")" 2
 like 'and how far what was measured is off' "$(cat "$tmp/m.ini")" 'spread = 0.'
 is 'a program on a GPU leaves the cores alone' "$(sed -n 's/^beside_application = //p' "$tmp/m.ini")" 1
+is 'and loses nothing to compressing or exchanging there' "$(sed -n 's/^slowed_by_[a-z]* = //p' "$tmp/m.ini" | tr '\n' ' ')" '0 0 '
+# A program that shares one CPU with a thread that compresses: twice as long, give or take what else runs there.
+one_cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
+check 'ranks on one CPU' taskset -c "$one_cpu" env GRADCOMP_PLUGIN_PATH="$real" "$gradcomp" probe --seconds 2 --compressors none \
+	--output "$tmp/shared.ini"
+slowed=$(sed -n 's/^slowed_by_compute = //p' "$tmp/shared.ini")
+check "compressing there makes a program take 1.2 to 10 times as long ($slowed)" python3 -c "assert 0.2 <= $slowed <= 9"
 
 before=$(cat "$tmp/m.ini")
 refuse 'a compressor that is not there' quick --compressors none,nope

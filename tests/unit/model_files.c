@@ -24,7 +24,7 @@ static void round_trips(void)
 	machine_file m = {.nodes = 4, .ranks_per_node = 1, .ncurves = 2, .ncalls = 3,
 	                      .name = "a machine", .level = {{0, 0}, {3e-5, 8e-9}}, .reduce = 1e-10, .memory = 2e-10,
 	                      .beside_application = 0.5, .beside_exchange = 1, .slowed_by_exchange = 0.2,
-	                      .slowed_by_compute = 1.5, .spread = 0.03, .curves = curves, .calls = calls}, *back;
+	                      .slowed_by_compute = 1.5, .call = 2e-5, .spread = 0.03, .curves = curves, .calls = calls}, *back;
 	uint64_t dims[] = {3, 4};
 	model_tensor tensors[] = {{.name = (char[]){"#first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
 	                                   {.name = long_spec}};
@@ -43,8 +43,9 @@ static void round_trips(void)
 	ok(back->nodes == 4 && back->level[1].b == 8e-9 && back->level[0].b == 0 && back->beside_application == 0.5 &&
 	           !strcmp(back->name, m.name) && back->ncurves == 2 && back->ncalls == 3,
 	   "as it was");
-	ok(back->slowed_by_exchange == 0.2 && back->slowed_by_compute == 1.5 && back->spread == 0.03,
-	   "with what slows passes down, and how far it is off");
+	ok(back->slowed_by_exchange == 0.2 && back->slowed_by_compute == 1.5 && back->spread == 0.03 &&
+	           back->call == 2e-5,
+	   "with what slows passes down, what a call costs, and how far it is off");
 	ok(back->curves[0].encode.b == 1.0 / 3e9 && back->curves[0].code.a == 1e-7 && back->curves[0].gathered == 1e-9,
 	   "to the bit");
 	is_str(back->curves[1].compressor, long_spec, "with SPECs that are longer than a line");

@@ -73,6 +73,12 @@ static void dense(void)
 	ok(about(p.step_s, passes + 2 * look + ring(8e6) + 0.005), "dense, one bucket: the sum of all");
 	ok(about(p.compute_s, passes + 0.005), "of that the program's own");
 	ok(about(p.exposed_s, 2 * look + ring(8e6)), "and the rest is exposed");
+	/* What an exchange costs in the host: each, but not where its call was measured, and not alone. */
+	machine.call = 0.125;
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, p.exchange_s + 0.125), "an exchange costs the host a call");
+	ok(about(ask(4, 1, NULL, "ring", "wfbp").exchange_s, 2 * (ring(4e6) + 0.125)), "and two of them two");
+	q = ask(1, 1, NULL, "ring", "wfbp");
+	ok(about(q.step_s, (machine.call = 0, ask(1, 1, NULL, "ring", "wfbp").step_s)), "but none where there is nobody else");
 	ok(about(p.exchange_s, ring(8e6)) && about(p.encode_s, 2 * look) && p.decode_s == 0, "in tasks");
 	ok(about(p.sent_bytes, 12e6) && about(p.node_bytes, 12e6), "a rank sends 6 quarters");
 	is_int(p.buckets, 1, "one bucket");
@@ -86,7 +92,10 @@ static void dense(void)
 
 	machine.calls = &call;
 	machine.ncalls = 1;
-	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, 0.25 + 8e6 * 1e-9), "what was measured wins over the levels");
+	machine.call = 1;
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, 0.25 + 8e6 * 1e-9),
+	   "what was measured wins over the levels, and has the host's part in it");
+	machine.call = 0;
 	ok(about(ask(2, 1, NULL, "ring", "single").exchange_s, 2 * (1e-3 + 4e6 * 1e-8) + 4e6 * 1e-9),
 	   "but not for other numbers of nodes");
 	call.collective = (char[]){"ring"};
