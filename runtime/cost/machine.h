@@ -10,6 +10,10 @@
 
 gradcomp_status machine_check(const machine_file *m, gradcomp_error *err);
 gradcomp_status model_check(const model_file *m, gradcomp_error *err);
+/* What the passes lose beside exchanges, and beside compressing, as a share: as the model's job has found out, else as
+ * the machine says. */
+double model_slowed_by_exchange(const model_file *m, const machine_file *machine);
+double model_slowed_by_compute(const model_file *m, const machine_file *machine);
 /* What a recorded job's backward pass takes by itself, as a share of what was recorded, when the job ran
  * on such a machine. */
 double model_backward_alone(const model_file *m, const machine_file *machine);

@@ -2,6 +2,7 @@
 #include "cost/machine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@ static const field model_rows[] = {
 	{"model", "io", FIELD_NUMBER, 0, AT(io), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "copy", FIELD_NUMBER, 0, AT(copy), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "update", FIELD_NUMBER, 0, AT(update), 0, SECONDS_MOST, 0, "seconds"},
+	{"model", "slower_beside_exchange", FIELD_NUMBER, 0, AT(slower_beside_exchange), 0, 100, 0, "times as long as by itself"},
+	{"model", "slower_beside_compute", FIELD_NUMBER, 0, AT(slower_beside_compute), 0, 100, 0, "times as long as by itself"},
 	{"model", "exchanging", FIELD_NUMBER, 0, AT(exchanging), 0, 1, 0, "a share of the backward pass"},
 	{"model", "compressing", FIELD_NUMBER, 0, AT(compressing), 0, 1, 0, "a share of the backward pass"},
 };
@@ -77,9 +80,25 @@ static double alone(double share, double slowed)
 	return 1 - share * slowed / (1 + slowed);
 }
 
+static double slowed(double times, double machine)
+{
+	return times > 0 ? fmax(0, times - 1) : machine;
+}
+
+double model_slowed_by_exchange(const model_file *m, const machine_file *machine)
+{
+	return slowed(m->slower_beside_exchange, machine->slowed_by_exchange);
+}
+
+double model_slowed_by_compute(const model_file *m, const machine_file *machine)
+{
+	return slowed(m->slower_beside_compute, machine->slowed_by_compute);
+}
+
 double model_backward_alone(const model_file *m, const machine_file *machine)
 {
-	return alone(m->exchanging, machine->slowed_by_exchange) * alone(m->compressing, machine->slowed_by_compute);
+	return alone(m->exchanging, model_slowed_by_exchange(m, machine)) *
+	       alone(m->compressing, model_slowed_by_compute(m, machine));
 }
 
 gradcomp_status model_check(const model_file *m, gradcomp_error *err)

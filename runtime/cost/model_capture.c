@@ -100,7 +100,7 @@ static void name_it(model_file *m)
 
 /* Forward order. What passes between two steps, less the waiting, is the forward pass; a
  * tensor's share of it is that of its numbers. */
-static model_file *model_of(const reducer *r, const profile_summary *s, const double *beside)
+static model_file *model_of(const reducer *r, const profile_summary *s, const double *beside, const double *slower)
 {
 	uint32_t n = r->eng.layout.ntensors;
 	model_file *m = calloc(1, sizeof *m);
@@ -111,6 +111,8 @@ static model_file *model_of(const reducer *r, const profile_summary *s, const do
 	m->ntensors = n;
 	m->exchanging = beside[PROFILE_EXCHANGING];
 	m->compressing = beside[PROFILE_COMPRESSING];
+	m->slower_beside_exchange = slower[PROFILE_EXCHANGING];
+	m->slower_beside_compute = slower[PROFILE_COMPRESSING];
 	name_it(m);
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
@@ -135,16 +137,17 @@ static model_file *model_of(const reducer *r, const profile_summary *s, const do
 void model_capture_reducer(model_capture *rec, reducer *r)
 {
 	const profile_summary *s;
-	double beside[PROFILE_BESIDE];
+	double beside[PROFILE_BESIDE], slower[PROFILE_BESIDE];
 	model_file *m;
 	if (!rec)
 		return;
 	s = profile_get(r);
 	profile_beside(r, beside);
+	profile_slower(r, slower);
 	pthread_mutex_lock(&rec->lock);
 	rec->parts |= r->base.report != NULL;
 	if (!r->base.report && (!rec->model || r->eng.layout.numel > rec->numel ||
-	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s, beside))) {
+	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s, beside, slower))) {
 		model_file_free(rec->model);
 		rec->model = m;
 		rec->numel = r->eng.layout.numel;

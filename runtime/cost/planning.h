@@ -104,6 +104,9 @@ typedef struct model_file {
 	/* Of a recorded job: shares of the backward pass in which bytes moved, and in which it compressed. What
 	 * that slowed is in `backward`. 0: it is the pass by itself. */
 	double exchanging, compressing;
+	/* Times as long as by itself the pass takes beside either, as that job has found out; 0: not known, the machine
+	 * says (1 + slowed_by_...). */
+	double slower_beside_exchange, slower_beside_compute;
 	model_tensor *tensors; /* in forward order */
 	/* Section [layers], for hybrid_plan_make(): all tensors, in order. 0: the file has none. */
 	uint32_t nlayers;

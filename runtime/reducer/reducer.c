@@ -344,6 +344,7 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 	uint64_t step = r->eng.stats.steps;
 	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
 		st = arg_error_not_given(index, r->eng.layout.tensors[i].name, r->eng.step, err);
+	workers_let_go(r);
 	double began = clock_now();
 	while (!st && !r->failed && (in_flight(r, i, step) || i - r->callback_first < r->callback_count))
 		pthread_cond_wait(&r->step_over, &r->lock);
@@ -429,6 +430,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		st = error_set(&own, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", ntensors);
 	if (!st)
 		st = profile_open(r, replan_rows(r), &own);
+	if (!st && *config_str(group->job->config, "gradcomp.record") && !o.delay && o.device != GRADCOMP_CUDA)
+		profile_try(r);
 	if (!st)
 		st = replan_file(r, &own);
 	if (!st)

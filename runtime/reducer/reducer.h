@@ -93,6 +93,8 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err);
 void workers_stop(reducer *r);
 /* With the lock held: a gradient has been given. */
 void workers_given(reducer *r, uint32_t bucket);
+/* With the lock held: what a step keeps back until its last gradient (profile_try()) is due now. */
+void workers_let_go(reducer *r);
 /* Seconds that a task took go to the counters. */
 void workers_count_time(reducer *r, task_kind kind, double seconds);
 /* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing

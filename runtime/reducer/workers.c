@@ -21,6 +21,8 @@
 
 /* How long a dead peer may hold up a device before this rank looks. */
 #define WATCH_S 0.005
+/* How long a step that keeps things back waits for its next gradient. */
+#define HELD_MOST_S 2
 
 /* The tasks of a bucket's step, when its rounds are known. */
 static void set_tasks(bucket *b)
@@ -66,8 +68,35 @@ void workers_given(reducer *r, uint32_t bucket)
 	schedule_given(&r->schedule, bucket);
 	if (r->ngiven == 1)
 		progress_at(&r->progress, r->last_given + r->patience);
-	if (admit(r))
+	if (r->ngiven == 1 && profile_holds(r, PROFILE_EXCHANGING))
+		progress_at(&r->progress, r->last_given + HELD_MOST_S);
+	if (admit(r) || profile_held(r))
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
+	if (profile_held(r))
+		progress_wake(&r->progress, PROGRESS_EXCHANGE);
+}
+
+void workers_let_go(reducer *r)
+{
+	if (!profile_let_go(r))
+		return;
+	progress_wake(&r->progress, PROGRESS_COMPUTE);
+	progress_wake(&r->progress, PROGRESS_EXCHANGE);
+}
+
+/* With the lock held: whether exchanges are kept back. Gradients of a step may wait for others of it, in done(): then
+ * none comes, and nothing is kept back any more in this job. */
+static bool held(reducer *r)
+{
+	if (!profile_holds(r, PROFILE_EXCHANGING))
+		return false;
+	if (clock_now() - r->last_given < HELD_MOST_S) {
+		progress_at(&r->progress, r->last_given + HELD_MOST_S);
+		return true;
+	}
+	profile_try_no_more(r);
+	progress_wake(&r->progress, PROGRESS_COMPUTE);
+	return false;
 }
 
 /* With the lock held: nothing is on the device, and the exchange thread looks after nothing there, so
@@ -329,6 +358,8 @@ static void compute_turn(void *arg)
 			progress_wake(&r->progress, PROGRESS_EXCHANGE);
 			due = false;
 		}
+		if (profile_holds(r, PROFILE_COMPRESSING))
+			break;
 		uint32_t i = r->eng.gpu ? next_on_gpu(r) : schedule_compute(&r->schedule);
 		if (i == SCHEDULE_NONE || r->failed)
 			break;
@@ -477,7 +508,7 @@ static void exchange_turn(void *arg)
 			progress_next(&r->progress, PROGRESS_EXCHANGE);
 			break;
 		}
-		uint32_t i = schedule_exchange(&r->schedule);
+		uint32_t i = held(r) ? SCHEDULE_NONE : schedule_exchange(&r->schedule);
 		if (i == SCHEDULE_NONE) {
 			exchange_rest(r);
 			break;

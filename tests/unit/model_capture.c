@@ -48,12 +48,72 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		ok(0, "rank %d: %s", rank, err.text);
 }
 
-static char setting[200];
+/* Gradients that take a while to exchange, and programs that wait for one before they give the next. */
+enum { LONG_TENSORS = 4, LONG_NUMBERS = 1 << 18, LONG_STEPS = 64 };
+typedef enum waits { WAITS_FOR_STEPS, WAITS_FOR_TENSORS, WAITS_FOR_DONE } waits;
+static _Atomic int n_done[MAX_RANKS];
+
+static void count_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
+{
+	(void)tensor, (void)status, (void)err;
+	n_done[*(const int *)ctx]++;
+}
+
+static void long_body(gradcomp_job *job, int rank, int nranks, void *arg)
+{
+	const waits how = *(const waits *)arg;
+	const uint64_t numel = LONG_NUMBERS;
+	gradcomp_tensor_desc t[LONG_TENSORS];
+	float *grad[LONG_TENSORS];
+	gradcomp_reducer_options o = {.struct_size = sizeof o};
+	gradcomp_reducer *red = NULL;
+	gradcomp_error err;
+	gradcomp_status st;
+	(void)nranks;
+	n_done[rank] = 0;
+	if (how == WAITS_FOR_DONE) {
+		o.done = count_done;
+		o.ctx = &rank;
+	}
+	for (uint32_t i = 0; i < LONG_TENSORS; i++) {
+		t[i] = (gradcomp_tensor_desc){.name = "long", .dims = &numel, .ndim = 1, .dtype = GRADCOMP_F32};
+		grad[i] = calloc(numel, sizeof *grad[i]);
+	}
+	st = gradcomp_reducer_create(gradcomp_job_world(job), t, LONG_TENSORS, &o, &red, &err);
+	for (int s = 0; !st && s < LONG_STEPS; s++) {
+		for (uint32_t i = LONG_TENSORS; i-- > 0 && !st;) {
+			int before = n_done[rank];
+			usleep(1000);
+			st = gradcomp_reducer_ready(red, i, grad[i], &err);
+			if (!st && how == WAITS_FOR_TENSORS)
+				st = gradcomp_reducer_wait_for(red, i, &err);
+			while (!st && how == WAITS_FOR_DONE && i && n_done[rank] == before)
+				usleep(100);
+		}
+		if (!st)
+			st = gradcomp_reducer_wait(red, &err);
+	}
+	gradcomp_reducer_free(red);
+	for (uint32_t i = 0; i < LONG_TENSORS; i++)
+		free(grad[i]);
+	ok(!st, "rank %d: steps end %s", rank, st ? err.text : "");
+}
+
+static char setting[220];
 static const char *const *settings_for(const char *path)
 {
 	static const char *settings[] = {NULL, setting, "gradcomp.log=error", "transport.timeout=20", NULL};
 	settings[0] = plugin_path_setting();
 	snprintf(setting, sizeof setting, "gradcomp.record=%s", path);
+	return settings;
+}
+
+/* Each tensor in a bucket of its own. */
+static const char *const *long_settings_for(const char *path)
+{
+	static const char *settings[6];
+	memcpy(settings, settings_for(path), 4 * sizeof *settings);
+	settings[4] = "gradcomp.schedule=wfbp";
 	return settings;
 }
 
@@ -95,6 +155,21 @@ int main(void)
 	steps = 2;
 	run_ranks(2, settings_for(path), body, &steps);
 	ok(stat(path, &s) != 0, "too few steps leave no file");
+
+	static const char *const names_of[] = {"for steps", "for tensors", "in done()"};
+	for (waits how = WAITS_FOR_STEPS; how <= WAITS_FOR_DONE; how++) {
+		model_file *m = NULL;
+		snprintf(path, sizeof path, "%s/long%d.ini", tmpdir, (int)how);
+		run_ranks(2, long_settings_for(path), long_body, &how);
+		is_int(model_file_read(path, &m, &err), GRADCOMP_OK, "a program that waits %s", names_of[how]);
+		/* Passes that sleep lose nothing: what is found is the noise of the machine. */
+		if (m && how == WAITS_FOR_STEPS)
+			ok(m->slower_beside_exchange >= 1 && m->slower_beside_exchange < 5 && m->exchanging > 0.05,
+			   "exchanges beside %.2f of it, %.2f times as long there", m->exchanging, m->slower_beside_exchange);
+		else if (m)
+			ok(m->slower_beside_exchange == 0, "whose steps cannot keep exchanges back: nothing is known");
+		model_file_free(m);
+	}
 
 	snprintf(path, sizeof path, "%s/none/m.ini", tmpdir);
 	is_int(model_capture_open(path, &rec, &err), GRADCOMP_ERR_IO, "a directory that is not there");

@@ -30,6 +30,7 @@ static void round_trips(void)
 	                                   {.name = long_spec}};
 	model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
 	model_file model = {.ntensors = 2, .batch = 7, .name = "a model", .io = 0.25, .exchanging = 0.375, .compressing = 1,
+	                        .slower_beside_exchange = 1.25, .slower_beside_compute = 1,
 	                        .tensors = tensors, .nlayers = 1, .layers = layers}, *again;
 	uint32_t end[] = {1, 2}, position[] = {1, 0};
 	plan_file plan = {.model = "a model", .hash = plan_hash(0, 2, dims), .tensors = 2, .parameters = 13,
@@ -58,7 +59,8 @@ static void round_trips(void)
 	is_int(model_file_read(path, &again, &e), 0, "and read");
 	ok(again->ntensors == 2 && again->tensors[0].backward == 1.0 / 3 && again->tensors[0].dims[1] == 4 &&
 	           again->tensors[1].ndim == 0 && again->batch == 7 && again->io == 0.25 &&
-	           again->exchanging == 0.375 && again->compressing == 1,
+	           again->exchanging == 0.375 && again->compressing == 1 && again->slower_beside_exchange == 1.25 &&
+	           again->slower_beside_compute == 1,
 	   "as it was");
 	is_str(again->tensors[0].name, "_first_weight_", "names without blanks, and none is a comment");
 	is_int(strlen(again->tensors[1].name), 80, "and not without end");

@@ -217,11 +217,23 @@ static void uncertain(void)
 	for (int i = 0; i < 2; i++)
 		tensors[i].backward = recorded[i] * 1.25;
 	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005), "and of a pass that was beside compressing all the time");
-	machine.slowed_by_compute = model.compressing = 0;
+	/* What the job has found out itself goes before what the machine says. */
+	machine.slowed_by_compute = 7;
+	model.slower_beside_compute = 1.25;
+	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005), "as that job has found out, whatever the machine says");
+	machine.slowed_by_compute = model.compressing = model.slower_beside_compute = 0;
 	for (int i = 0; i < 2; i++)
 		tensors[i].backward = recorded[i];
 	machine.slowed_by_exchange = 0.5;
 	ok(ask(4, 1, NULL, "ring", "wfbp").step_s > p.step_s, "slower where passes lose speed beside an exchange");
+	q = ask(4, 1, NULL, "ring", "wfbp");
+	machine.slowed_by_exchange = 9;
+	model.slower_beside_exchange = 1.5;
+	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, q.step_s), "and so beside exchanges");
+	model.slower_beside_exchange = 1;
+	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, p.step_s), "where it has found that nothing is lost, too");
+	model.slower_beside_exchange = 0;
+	machine.slowed_by_exchange = 0.5;
 	ok(about(ask(4, 1, NULL, "ring", "single").step_s, (machine.slowed_by_exchange = 0, ask(4, 1, NULL, "ring", "single").step_s)),
 	   "but not where nothing is beside them");
 	machine = was;

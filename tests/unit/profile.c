@@ -132,6 +132,49 @@ static void beside_the_pass(void)
 	fake_close(&f);
 }
 
+/* Passes of 8 s by themselves, of which 4 s of work are beside exchanges that make them twice as long and, of the
+ * others, 2 s beside computing that makes them half as long again. */
+static void kept_back(int steps, double want_exchange, double want_compute)
+{
+	const task exchange = {TASK_EXCHANGE, 0}, encode = {TASK_ENCODE, 0};
+	double times[PROFILE_BESIDE];
+	int holds[4] = {0};
+	fake f;
+	fake_open(&f, 8);
+	profile_try(&f.r);
+	for (int step = 0; step < steps; step++) {
+		double now = 100.0 * step, pass;
+		profile_ready(&f.r, 0, now);
+		int exchanges = !profile_holds(&f.r, PROFILE_EXCHANGING), computes = !profile_holds(&f.r, PROFILE_COMPRESSING);
+		holds[2 * exchanges + computes]++;
+		pass = 8 + (exchanges ? 4 : 0) + (computes ? 1 : 0) + 1e-3 * uniform();
+		if (exchanges)
+			profile_task(&f.r, &f.buckets[0], &exchange, now, now + 8);
+		if (computes)
+			profile_task(&f.r, &f.buckets[0], &encode, now + pass - 3, now + pass);
+		for (uint32_t i = 1; i < N; i++)
+			profile_ready(&f.r, i, now + pass * i / (N - 1));
+		if (step % 8 == 7)
+			ok(!profile_holds(&f.r, PROFILE_EXCHANGING) && profile_held(&f.r) && !exchanges,
+		   "nothing is kept back behind the last gradient");
+		profile_step(&f.r, now + pass);
+	}
+	ok(!holds[2] && holds[0] == steps / 16 && holds[1] == (steps + 8) / 16, "of %d steps %d keep all back, %d exchanges", steps,
+	   holds[0], holds[1]);
+	profile_slower(&f.r, times);
+	ok(fabs(times[PROFILE_EXCHANGING] - want_exchange) < 0.1 * want_exchange + 1e-9 &&
+	           fabs(times[PROFILE_COMPRESSING] - want_compute) < 0.02 * want_compute + 1e-9,
+	   "after %d steps: %.3f times as long beside exchanges, %.3f beside computing", steps, times[PROFILE_EXCHANGING],
+	   times[PROFILE_COMPRESSING]);
+	profile_ready(&f.r, 0, 1e6);
+	ok(profile_let_go(&f.r) == (steps % 16 == 7 || steps % 16 == 15) && !profile_holds(&f.r, PROFILE_EXCHANGING),
+	   "a program that waits for a tensor ends it");
+	profile_try_no_more(&f.r);
+	profile_slower(&f.r, times);
+	ok(times[PROFILE_EXCHANGING] == 0 && times[PROFILE_COMPRESSING] == 0, "given up, nothing is known");
+	fake_close(&f);
+}
+
 /* A step that begins at `now`: gradients a millisecond apart, two at a time; returns its end. */
 static double fake_step(fake *f, double now, double gap, double blocked, double slower)
 {
@@ -312,6 +355,9 @@ int main(void)
 	lines();
 	edges();
 	beside_the_pass();
+	kept_back(40, 0, 0);
+	kept_back(63, 2, 1.5);
+	kept_back(160, 2, 1.5);
 	steps();
 	bad_buckets();
 	messages();

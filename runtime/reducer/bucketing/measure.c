@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/fit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,45 @@ void profile_beside(reducer *r, double share[PROFILE_BESIDE])
 	}
 	pthread_mutex_unlock(&r->lock);
 	free(v);
+}
+
+static double latest(const profile_trials *t, const double *column)
+{
+	double v[TRIALS_KEPT];
+	size_t n = t->n < TRIALS_KEPT ? t->n : TRIALS_KEPT;
+	memcpy(v, column, n * sizeof *v);
+	return fit_median(v, n);
+}
+
+/* Of a pass that is `alone` by itself and was beside something for that share of `pass`: times as long there;
+ * 0: not known. */
+static double times_as_long(double alone, double pass, double share)
+{
+	double lost = share > 0 ? (1 - alone / pass) / share : 0;
+	if (share < 0.05)
+		return 0;
+	return lost > 0 ? 1 / (1 - (lost < 0.99 ? lost : 0.99)) : 1;
+}
+
+void profile_slower(reducer *r, double times[PROFILE_BESIDE])
+{
+	const profile_trials *t = r->profile->trials;
+	double alone, pass, share;
+	times[PROFILE_EXCHANGING] = times[PROFILE_COMPRESSING] = 0;
+	pthread_mutex_lock(&r->lock);
+	if (t && t[TRIAL_NOTHING].n >= TRIALS_LEAST && t[TRIAL_EXCHANGES].n >= TRIALS_LEAST && t[TRIAL_ALL].n >= TRIALS_LEAST) {
+		alone = latest(&t[TRIAL_ALL], t[TRIAL_ALL].pass);
+		times[PROFILE_COMPRESSING] = times_as_long(alone, latest(&t[TRIAL_EXCHANGES], t[TRIAL_EXCHANGES].pass),
+		                                           latest(&t[TRIAL_EXCHANGES], t[TRIAL_EXCHANGES].share[PROFILE_COMPRESSING]));
+		/* Without what compressing costs, exchanges explain the rest. */
+		pass = latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].pass);
+		share = latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].share[PROFILE_COMPRESSING]);
+		if (times[PROFILE_COMPRESSING] > 1)
+			pass *= 1 - fmin(share, 1) * (1 - 1 / times[PROFILE_COMPRESSING]);
+		times[PROFILE_EXCHANGING] =
+			times_as_long(alone, pass, latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].share[PROFILE_EXCHANGING]));
+	}
+	pthread_mutex_unlock(&r->lock);
 }
 
 static void put_head(const reducer *r, measure *m, double *v)

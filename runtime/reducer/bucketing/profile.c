@@ -41,6 +41,7 @@ void profile_close(reducer *r)
 		free(p->rows[k].buckets);
 	free(p->rows);
 	free(p->backward);
+	free(p->trials);
 	free(p);
 	r->profile = NULL;
 }
@@ -194,10 +195,74 @@ void profile_step_of(reducer *r, uint64_t k, double first, double last, double o
 	p->over = over;
 }
 
+/* ---- steps that keep things back ---- */
+
+void profile_try(reducer *r)
+{
+	/* Without memory it is not known, as in a job that is too short. */
+	r->profile->trials = calloc(TRIALS, sizeof *r->profile->trials);
+}
+
+static int trial_of(const profile *p)
+{
+	switch (p->at % TRIAL_PERIOD) {
+	case TRIAL_PERIOD / 2 - 1:
+		return TRIAL_EXCHANGES;
+	case TRIAL_PERIOD - 1:
+		return TRIAL_ALL;
+	default:
+		return TRIAL_NOTHING;
+	}
+}
+
+int profile_holds(const reducer *r, int which)
+{
+	const profile *p = r->profile;
+	uint32_t given = current(p)->given;
+	int trial;
+	if (!p->trials || p->let_go || !given || given == p->ntensors)
+		return 0;
+	trial = trial_of(p);
+	return trial == TRIAL_ALL || (trial == TRIAL_EXCHANGES && which == PROFILE_EXCHANGING);
+}
+
+int profile_held(const reducer *r)
+{
+	const profile *p = r->profile;
+	return p->trials && !p->let_go && current(p)->given == p->ntensors && trial_of(p) != TRIAL_NOTHING;
+}
+
+void profile_try_no_more(reducer *r)
+{
+	free(r->profile->trials);
+	r->profile->trials = NULL;
+}
+
+int profile_let_go(reducer *r)
+{
+	int held = profile_holds(r, PROFILE_EXCHANGING);
+	r->profile->let_go |= held;
+	return held;
+}
+
+static void note_trial(profile *p, const profile_row *row)
+{
+	profile_trials *t = p->trials ? &p->trials[trial_of(p)] : NULL;
+	double pass = row->last - row->first;
+	if (!t || p->let_go || row->dropped || row->given != p->ntensors || !(pass > 0))
+		return;
+	t->pass[t->n % TRIALS_KEPT] = pass;
+	for (int k = 0; k < PROFILE_BESIDE; k++)
+		t->share[k][t->n % TRIALS_KEPT] = row->beside[k] / pass;
+	t->n++;
+}
+
 void profile_step(reducer *r, double now)
 {
 	profile *p = r->profile;
 	profile_row *row = current(p);
+	note_trial(p, row);
+	p->let_go = 0;
 	row->ended = now;
 	row->step = p->at ? now - p->ended : 0;
 	p->ended = now;

@@ -64,6 +64,22 @@ void profile_waited(reducer *r, double seconds, int layer);
 enum { PROFILE_EXCHANGING, PROFILE_COMPRESSING, PROFILE_BESIDE };
 void profile_beside(reducer *r, double share[PROFILE_BESIDE]);
 
+/* What its own exchanges and its own compressing cost the backward pass, tried out while the job runs: of
+ * every 16 steps one keeps its exchanges back until its last gradient is there, and another all of its
+ * tasks. For jobs that are recorded; the lock is held. */
+void profile_try(reducer *r);
+/* Whether exchanges, or all tasks, are kept back just now. */
+int profile_holds(const reducer *r, int which);
+/* Whether this step has kept something back until its last gradient, which is there. */
+int profile_held(const reducer *r);
+/* Nothing is, in the rest of this step: the program waits for a tensor. Returns whether something was. */
+int profile_let_go(reducer *r);
+/* Nor later; what was found stays unknown. */
+void profile_try_no_more(reducer *r);
+/* Times as long as by itself the pass takes beside each; 0: not known, as too few steps were tried or nothing
+ * was beside it for a twentieth of the pass. Takes the lock. */
+void profile_slower(reducer *r, double times[PROFILE_BESIDE]);
+
 /* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
 const profile_summary *profile_get(reducer *r);
 

@@ -53,6 +53,15 @@ typedef struct profile_row {
 	profile_bucket *buckets;
 } profile_row;
 
+/* What a step that is tried keeps back. */
+enum { TRIAL_NOTHING, TRIAL_EXCHANGES, TRIAL_ALL, TRIALS };
+enum { TRIAL_PERIOD = 16, TRIALS_LEAST = 3, TRIALS_KEPT = 64 };
+typedef struct profile_trials {
+	uint64_t n;                         /* so far; the latest are kept */
+	double pass[TRIALS_KEPT];           /* seconds from the first gradient to the last */
+	double share[PROFILE_BESIDE][TRIALS_KEPT];
+} profile_trials;
+
 struct profile {
 	uint32_t ntensors;
 	uint32_t kept;      /* rows that are complete; one more is being filled */
@@ -62,6 +71,8 @@ struct profile {
 	double over;        /* the latest step that a device has told of ended; 0: none */
 	double blocked;     /* since its last gradient was given */
 	int waited, each_layer;
+	profile_trials *trials; /* TRIALS; NULL: nothing is tried */
+	int let_go;             /* this step keeps nothing back */
 	uint64_t made;      /* `summary` is of at == made */
 	double *backward;
 	profile_summary summary;
