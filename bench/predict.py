@@ -3,7 +3,10 @@ nodes the machine is probed, then a handful of compressors predicted and run.
 
 The trainer sleeps through its passes, as a program whose GPU computes: four nodes share the
 bed's cores, and passes that computed would take as long as they happened to. So the probe is
-told that compressing has the cores for itself (--sleeping)."""
+told that compressing has the cores for itself (--sleeping).
+
+Then with passes that compute, on as many nodes as there are cores: the probe measures what
+passes lose beside compressing and beside exchanges, and so does a job that is recorded."""
 
 import json
 import os
@@ -28,7 +31,7 @@ def write_model(path):
 
 
 def predicted(cluster, model, machine, nodes):
-    """{compressor as it was written: row} by gradcomp plan, and its winner of all."""
+    """{compressor as it was written: row} by gradcomp plan."""
     text = cluster.run("gradcomp", "plan", "--model", model, "--machine", machine, "--nodes", str(nodes), "--json",
                        "--all", "--compressors", ",".join(COMPRESSORS), "--collectives", "ring", "--schedules", SCHEDULE)
     plans = json.loads(text)["tables"][0]["plans"]
@@ -82,3 +85,48 @@ def compared(cluster, trainer, model, machine, nodes, link, runs):
     yield {"bench": "the plan's winner", "case": f"{advised}: {link}, {nodes} nodes", "value": measured[advised] * 1e3,
            "unit": "ms", "peer": f"the fastest ({best})", "peer_value": measured[best] * 1e3,
            "ratio": measured[advised] / measured[best], "limit": 1.05}
+
+
+def without_losses(machine):
+    """The machine as it was known before what passes lose was measured."""
+    path = machine + ".without"
+    with open(machine, encoding="utf-8") as old, open(path, "w", encoding="utf-8") as new:
+        new.writelines(line for line in old if not line.startswith("slowed_by_"))
+    return path
+
+
+def computing(cluster, folder, args):
+    """Passes that compute: predicted with what they lose, from a recorded job, and as if they lost nothing."""
+    model, machine, recorded = (os.path.join(folder, name) for name in ("even.model", "computing.ini", "recorded.model"))
+    write_model(model)
+    trainer, off, nodes = Trainer(cluster, folder, ["--model", model, "--work"]), {}, min(2, os.cpu_count() or 1)
+    for rate, link in LINKS[1:2] if args.quick else LINKS[1:]:
+        cluster.rate(rate)
+        try:
+            cluster.srun(f"-N{nodes}", "--mpi=pmix", "gradcomp", "probe", "--output", machine, "--compressors",
+                         ",".join(COMPRESSORS), "--collectives", "ring", "--seconds", "12")
+            taken = {c: [] for c in COMPRESSORS}
+            for _ in range(args.runs):
+                for spec, got in taken.items():
+                    got += trainer.steps(spec, schedule=SCHEDULE, nodes=nodes, args=STEPS)
+            trainer.steps("none", schedule=SCHEDULE, nodes=nodes, args=["--warm", "5", "--steps", "80"],
+                          options=[f"--gradcomp-record={recorded}"])
+            ways = {"what passes lose, by probe": predicted(cluster, model, machine, nodes),
+                    "what they lose, by a recorded job": predicted(cluster, recorded, machine, nodes),
+                    "as if they lost nothing": predicted(cluster, model, without_losses(machine), nodes)}
+        finally:
+            cluster.rate("off")
+        with open(machine, encoding="utf-8") as m, open(recorded, encoding="utf-8") as r:
+            say("predict: " + ", ".join(x.strip() for x in [*m, *r] if x.startswith(("slow", "beside", "exchanging", "compressing"))))
+        for spec, got in taken.items():
+            measured = middle(got, "step_s")
+            say(f"predict: {link}, {spec}: passes alone {middle(got, 'compute_s') * 1e3:.1f} ms")
+            for way, rows in ways.items():
+                off.setdefault(way, []).append(rows[spec]["step_s"] / measured - 1)
+                yield {"bench": "computing passes", "case": f"{spec}: {link}, {nodes} nodes, {way}",
+                       "value": rows[spec]["step_s"] * 1e3, "unit": "ms", "peer": "measured", "peer_value": measured * 1e3,
+                       "ratio": rows[spec]["step_s"] / measured, "limit": None}
+    for way, some in off.items():
+        yield {"bench": "computing passes", "case": f"median error of {len(some)}, {way}",
+               "value": 100 * statistics.median(abs(x) for x in some), "unit": "%", "peer": "mean of (predicted / measured - 1)",
+               "peer_value": 100 * statistics.mean(some), "ratio": statistics.median(abs(x) for x in some) / 0.1, "limit": None}

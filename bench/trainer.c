@@ -9,14 +9,16 @@
  *                         N tensors of N numbers each; seconds of a whole pass (24, 262144, 0.02, 0.04)
  *     --scale X           all times of the passes X times as long
  *     --steps N --warm N  measured steps (30), and those before them (40)
- *     --spin              compute instead of sleeping: it takes a core
+ *     --spin              compute until then instead of sleeping: it takes a core
+ *     --work              compute as much as takes so long when all ranks do nothing else: beside the
+ *                         reducer's threads passes are then longer, as those of a program are
  *     --each-layer        the next forward pass waits for layers, not for the step
  *     --delay D           averages may be applied up to D steps late
  *     --repeat N          measure so often, one line each
  *     --json FILE         rank 0 writes its lines there
  *
  * Compressor, collective and schedule are what srun was told. Rank 0 prints a line of JSON:
- * step_s (median of the slowest rank's steps), mean_s, compute_s (the passes alone),
+ * step_s (median of the slowest rank's steps), mean_s, compute_s (the passes alone; of --work measured),
  * exposed_s, sent_bytes a step, buckets, ranks. */
 #include <errno.h>
 #include <math.h>
@@ -42,7 +44,9 @@ typedef struct trainer {
 	double compute; /* seconds of both passes */
 	uint64_t most;
 	float *noise; /* gradients are copies of it */
-	int spin, each_layer;
+	int spin, work, each_layer;
+	double pace; /* of --work: pieces a second */
+	double copy; /* and seconds to copy a number */
 	gradcomp_group *world;
 	gradcomp_reducer *reducer;
 } trainer;
@@ -77,6 +81,31 @@ static void until(const trainer *t, double when)
 	else
 		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
 			;
+}
+
+static void piece(void)
+{
+	volatile double x = 1;
+	for (int i = 0; i < 1000; i++)
+		x = x * 1.0000001 + 1e-9;
+}
+
+/* A pass goes on for `seconds`, which began at *at. */
+static void pass(const trainer *t, double *at, double seconds)
+{
+	*at += seconds;
+	if (t->work)
+		for (long k = (long)(seconds * t->pace); k > 0; k--)
+			piece();
+	else
+		until(t, *at);
+}
+
+/* A gradient appears; what copying it takes is in the layer's seconds. */
+static double appear(const trainer *t, const layer *l, uint64_t number)
+{
+	memcpy(l->gradient, t->noise + number * 61 % 4096, l->numel * sizeof(float));
+	return t->work ? fmax(0, l->backward - t->copy * (double)l->numel) : l->backward;
 }
 
 /* Sums of twelve uniform numbers, near enough to a gradient's. */
@@ -143,8 +172,7 @@ static void step(trainer *t, uint64_t number)
 			double here = now();
 			at = here > at ? here : at;
 		}
-		at += t->layer[i].forward;
-		until(t, at);
+		pass(t, &at, t->layer[i].forward);
 	}
 	if (t->each_layer) {
 		must(gradcomp_reducer_wait(t->reducer, &err), "wait");
@@ -152,9 +180,7 @@ static void step(trainer *t, uint64_t number)
 	}
 	for (uint32_t i = t->n; i-- > 0;) {
 		layer *l = &t->layer[i];
-		memcpy(l->gradient, t->noise + number * 61 % 4096, l->numel * sizeof(float));
-		at += l->backward;
-		until(t, at);
+		pass(t, &at, appear(t, l, number));
 		must(gradcomp_reducer_ready(t->reducer, i, l->gradient, &err), "ready");
 	}
 	if (!t->each_layer)
@@ -165,6 +191,39 @@ static int by_size(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 	return (x > y) - (x < y);
+}
+
+/* How fast ranks compute and copy while all of them do, and what the passes take then. */
+static void calibrate(trainer *t)
+{
+	enum { PASSES = 9 };
+	double took[PASSES], start, now_, at = 0, bytes = 0;
+	long pieces = 0;
+	must(gradcomp_barrier(t->world, &err), "barrier");
+	for (start = now(); (now_ = now()) - start < 0.5; pieces++)
+		piece();
+	t->pace = (double)pieces / (now_ - start);
+	must(gradcomp_barrier(t->world, &err), "barrier");
+	for (int k = 0; k < PASSES; k++) {
+		start = now();
+		for (uint32_t i = 0; i < t->n; i++)
+			appear(t, &t->layer[i], (uint64_t)k), bytes += (double)t->layer[i].numel;
+		took[k] = now() - start;
+	}
+	qsort(took, PASSES, sizeof *took, by_size);
+	t->copy = bytes > 0 ? took[PASSES / 2] * PASSES / bytes : 0;
+	must(gradcomp_barrier(t->world, &err), "barrier");
+	for (int k = 0; k < PASSES; k++) {
+		start = now();
+		for (uint32_t i = 0; i < t->n; i++) {
+			pass(t, &at, t->layer[i].forward);
+			pass(t, &at, appear(t, &t->layer[i], (uint64_t)k));
+		}
+		took[k] = now() - start;
+	}
+	must(gradcomp_allreduce(t->world, took, PASSES, GRADCOMP_F64, GRADCOMP_MAX, &err), "all-reduce");
+	qsort(took, PASSES, sizeof *took, by_size);
+	t->compute = took[PASSES / 2];
 }
 
 /* One line of figures; what rank 0 has to say of them. */
@@ -235,6 +294,8 @@ int main(int argc, char **argv)
 			*options[k].value = number(argv[i + 1], argv[i]), i++;
 		else if (!strcmp(argv[i], "--spin"))
 			t.spin = 1;
+		else if (!strcmp(argv[i], "--work"))
+			t.work = 1;
 		else if (!strcmp(argv[i], "--each-layer"))
 			t.each_layer = 1;
 		else
@@ -257,6 +318,8 @@ int main(int argc, char **argv)
 	o.delay = (uint32_t)delay;
 	must(gradcomp_reducer_create(t.world, t.tensors, t.n, &o, &t.reducer, &err), "reducer");
 	make_noise(&t, gradcomp_job_rank(job));
+	if (t.work)
+		calibrate(&t);
 	if (gradcomp_job_rank(job) == 0) {
 		out = json ? fopen(json, "w") : stdout;
 		if (!out)

@@ -5,7 +5,7 @@
 
 #include "tools/plan.h"
 
-enum { TEXT = 32, NODES_FARTHEST = 16384 };
+enum { TEXT = 32, NODES_FARTHEST = 16384, NAMED = 3 };
 
 static const char *seconds(double s, char out[TEXT])
 {
@@ -84,6 +84,14 @@ static bool as_quick(const plan_row *row, const plan_row *best)
 	return row->p.step_s <= best->p.step_s * (1 + PLAN_MARGIN);
 }
 
+/* Within 2 %, or else by intervals that meet. */
+static bool near(const plan_row *row, const plan_row *best, bool by_interval)
+{
+	if (as_quick(row, best))
+		return !by_interval;
+	return by_interval && row->p.least_s <= best->p.most_s;
+}
+
 /* Other compressors that are as quick as what is advised; or those whose interval meets its. */
 static void say_others(const plan_table *t, bool by_interval, const char *before, const char *after, FILE *out)
 {
@@ -91,13 +99,35 @@ static void say_others(const plan_table *t, bool by_interval, const char *before
 		const plan_row *row = &t->rows[i];
 
 		if (plan_same(row->compressor, t->best->compressor) || plan_best_of(t, row->compressor) != row ||
-		    as_quick(row, t->best) == by_interval || (by_interval && row->p.least_s > t->best->p.most_s))
+		    !near(row, t->best, by_interval))
 			continue;
 		fprintf(out, "%s%s", before, row->compressor->shown);
 		before = ", ";
 	}
 	if (*before == ',')
 		fprintf(out, "; %s\n", after);
+}
+
+/* The same of other collectives and schedules of the compressor that is advised. */
+static void say_ways(const plan_table *t, bool by_interval, const char *what, FILE *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < t->n; i++) {
+		const plan_row *row = &t->rows[i];
+
+		if (row == t->best || !plan_same(row->compressor, t->best->compressor) || !near(row, t->best, by_interval))
+			continue;
+		if (n++ >= NAMED)
+			continue;
+		if (n == 1)
+			fprintf(out, "of %s as quick %s: ", row->compressor->shown, what);
+		fprintf(out, "%s%s with %s", n > 1 ? ", " : "", row->collective->shown, row->schedule->shown);
+	}
+	if (n > NAMED)
+		fprintf(out, " and %d more", n - NAMED);
+	if (n)
+		fputc('\n', out);
 }
 
 static void say_near(const plan_table *t, FILE *out)
@@ -109,6 +139,8 @@ static void say_near(const plan_table *t, FILE *out)
 	if (strcmp(seconds(best->p.least_s, a), seconds(best->p.most_s, b)))
 		fprintf(out, "as exactly as the machine was measured %s takes %s to %s a step\n", best->compressor->shown, a, b);
 	say_others(t, true, "as quick within what was measured: ", "a run decides", out);
+	say_ways(t, false, "within 2 %", out);
+	say_ways(t, true, "within what was measured", out);
 }
 
 static void say_dense_wins(const plan_table *t, FILE *out)

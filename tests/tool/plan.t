@@ -101,6 +101,21 @@ plan --compute 100 --compressors topk,none >"$tmp/table"
 is 'and where what it could save does not count' "$(grep -c '^dense wins: none over ' "$tmp/table")" 1
 like 'and what is as quick is named' "$(cat "$tmp/table")" 'as quick within 2 %: topk, cast:type=fp16;'
 like 'whose seconds are those that were given' "$(cat "$tmp/table")" '33333.333 ms forward, 66666.667 ms backward'
+# How sure a plan is: measured so and so exactly, other compressors may be as quick, and other ways of the same one.
+for exact in 0.01 0.5; do
+	sed "s/^reduce = .*/&\nspread = $exact/" "$lab" >"$tmp/spread-$exact.machine"
+	"$gradcomp" plan --model "$tmp/small.model" --machine "$tmp/spread-$exact.machine" --compressors none,cast:type=fp16 \
+		--collectives ring,tree --schedules single,wfbp >"$tmp/sure-$exact"
+done
+like 'how exactly a plan is known' "$(cat "$tmp/sure-0.5")" 'as exactly as the machine was measured cast:type=fp16 takes '
+is 'what is as quick within that, when little is known' "$(grep '^as quick within what was measured' "$tmp/sure-0.5")" \
+	'as quick within what was measured: none; a run decides'
+is 'and when more is' "$(grep -c '^as quick within what was measured' "$tmp/sure-0.01")" 0
+like 'other ways of the compressor, when little is known' "$(cat "$tmp/sure-0.5")" \
+	'of cast:type=fp16 as quick within what was measured: ring with single, tree with wfbp, tree with single'
+is 'none when more is' "$(grep -c '^of cast' "$tmp/sure-0.01")" 0
+"$gradcomp" plan --model "$tmp/small.model" --machine "$lab" --compressors none --half none --collectives ring,rhd,hier >"$tmp/table"
+like 'the rest is counted' "$(grep '^of none as quick within 2 %' "$tmp/table")" ' more'
 plan --collectives ring,tree --schedules single,wfbp --compressors none --half none --all >"$tmp/table"
 is 'combinations that are asked for' "$(grep -c '^none ' "$tmp/table")" 4
 
