@@ -22,8 +22,8 @@ static const field model_rows[] = {
 	{"model", "io", FIELD_NUMBER, 0, AT(io), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "copy", FIELD_NUMBER, 0, AT(copy), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "update", FIELD_NUMBER, 0, AT(update), 0, SECONDS_MOST, 0, "seconds"},
-	{"model", "slower_beside_exchange", FIELD_NUMBER, 0, AT(slower_beside_exchange), 0, 100, 0, "times as long as by itself"},
-	{"model", "slower_beside_compute", FIELD_NUMBER, 0, AT(slower_beside_compute), 0, 100, 0, "times as long as by itself"},
+	{"model", "slower_beside_exchange", FIELD_NUMBER, 0, AT(slower_beside_exchange), 0, 100, 0, "times as long"},
+	{"model", "slower_beside_compute", FIELD_NUMBER, 0, AT(slower_beside_compute), 0, 100, 0, "times as long"},
 	{"model", "exchanging", FIELD_NUMBER, 0, AT(exchanging), 0, 1, 0, "a share of the backward pass"},
 	{"model", "compressing", FIELD_NUMBER, 0, AT(compressing), 0, 1, 0, "a share of the backward pass"},
 };

@@ -147,7 +147,8 @@ void model_capture_reducer(model_capture *rec, reducer *r)
 	pthread_mutex_lock(&rec->lock);
 	rec->parts |= r->base.report != NULL;
 	if (!r->base.report && (!rec->model || r->eng.layout.numel > rec->numel ||
-	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s, beside, slower))) {
+	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) &&
+	    (m = model_of(r, s, beside, slower))) {
 		model_file_free(rec->model);
 		rec->model = m;
 		rec->numel = r->eng.layout.numel;

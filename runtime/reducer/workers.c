@@ -84,8 +84,8 @@ void workers_let_go(reducer *r)
 	progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
 
-/* With the lock held: whether exchanges are kept back. Gradients of a step may wait for others of it, in done(): then
- * none comes, and nothing is kept back any more in this job. */
+/* With the lock held: whether exchanges are kept back. Gradients of a step may wait for others of it, in
+ * done(): then none comes, and nothing is kept back any more by this reducer. */
 static bool held(reducer *r)
 {
 	if (!profile_holds(r, PROFILE_EXCHANGING))

@@ -111,21 +111,22 @@ static double times_as_long(double alone, double pass, double share)
 
 void profile_slower(reducer *r, double times[PROFILE_BESIDE])
 {
-	const profile_trials *t = r->profile->trials;
+	const profile_trials *all, *exchanges, *nothing, *t;
 	double alone, pass, share;
 	times[PROFILE_EXCHANGING] = times[PROFILE_COMPRESSING] = 0;
 	pthread_mutex_lock(&r->lock);
-	if (t && t[TRIAL_NOTHING].n >= TRIALS_LEAST && t[TRIAL_EXCHANGES].n >= TRIALS_LEAST && t[TRIAL_ALL].n >= TRIALS_LEAST) {
-		alone = latest(&t[TRIAL_ALL], t[TRIAL_ALL].pass);
-		times[PROFILE_COMPRESSING] = times_as_long(alone, latest(&t[TRIAL_EXCHANGES], t[TRIAL_EXCHANGES].pass),
-		                                           latest(&t[TRIAL_EXCHANGES], t[TRIAL_EXCHANGES].share[PROFILE_COMPRESSING]));
+	t = r->profile->trials;
+	all = t ? &t[TRIAL_ALL] : NULL, exchanges = t ? &t[TRIAL_EXCHANGES] : NULL, nothing = t;
+	if (t && all->n >= TRIALS_LEAST && exchanges->n >= TRIALS_LEAST && nothing->n >= TRIALS_LEAST) {
+		alone = latest(all, all->pass);
+		times[PROFILE_COMPRESSING] = times_as_long(alone, latest(exchanges, exchanges->pass),
+		                                           latest(exchanges, exchanges->share[PROFILE_COMPRESSING]));
 		/* Without what compressing costs, exchanges explain the rest. */
-		pass = latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].pass);
-		share = latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].share[PROFILE_COMPRESSING]);
+		pass = latest(nothing, nothing->pass);
+		share = latest(nothing, nothing->share[PROFILE_COMPRESSING]);
 		if (times[PROFILE_COMPRESSING] > 1)
 			pass *= 1 - fmin(share, 1) * (1 - 1 / times[PROFILE_COMPRESSING]);
-		times[PROFILE_EXCHANGING] =
-			times_as_long(alone, pass, latest(&t[TRIAL_NOTHING], t[TRIAL_NOTHING].share[PROFILE_EXCHANGING]));
+		times[PROFILE_EXCHANGING] = times_as_long(alone, pass, latest(nothing, nothing->share[PROFILE_EXCHANGING]));
 	}
 	pthread_mutex_unlock(&r->lock);
 }
