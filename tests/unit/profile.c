@@ -134,7 +134,7 @@ static void beside_the_pass(void)
 
 /* Passes of 8 s by themselves, of which 4 s of work are beside exchanges that make them twice as long and, of the
  * others, 2 s beside computing that makes them half as long again. */
-static void kept_back(int steps, double want_exchange, double want_compute)
+static void kept_back(int steps, double noise, double want_exchange, double want_compute)
 {
 	const task exchange = {TASK_EXCHANGE, 0}, encode = {TASK_ENCODE, 0};
 	double times[PROFILE_BESIDE];
@@ -147,7 +147,7 @@ static void kept_back(int steps, double want_exchange, double want_compute)
 		profile_ready(&f.r, 0, now);
 		int exchanges = !profile_holds(&f.r, PROFILE_EXCHANGING), computes = !profile_holds(&f.r, PROFILE_COMPRESSING);
 		holds[2 * exchanges + computes]++;
-		pass = 8 + (exchanges ? 4 : 0) + (computes ? 1 : 0) + 1e-3 * uniform();
+		pass = 8 + (exchanges ? 4 : 0) + (computes ? 1 : 0) + noise * uniform();
 		if (exchanges)
 			profile_task(&f.r, &f.buckets[0], &exchange, now, now + 8);
 		if (computes)
@@ -355,9 +355,12 @@ int main(void)
 	lines();
 	edges();
 	beside_the_pass();
-	kept_back(40, 0, 0);
-	kept_back(63, 2, 1.5);
-	kept_back(160, 2, 1.5);
+	kept_back(40, 1e-3, 0, 0);
+	kept_back(63, 1e-3, 2, 1.5);
+	kept_back(160, 1e-3, 2, 1.5);
+	/* So that lengths vary by half of the pass: what is beside half of it can still be told, what is beside a
+	 * quarter cannot. */
+	kept_back(63, 8, 2.5, 0);
 	steps();
 	bad_buckets();
 	messages();

@@ -91,42 +91,47 @@ void profile_beside(reducer *r, double share[PROFILE_BESIDE])
 	free(v);
 }
 
-static double latest(const profile_trials *t, const double *column)
+/* The median of the latest, and how far it may be off: what lies between the quartiles, over the root of their number. */
+static double latest(const profile_trials *t, const double *column, double *off)
 {
-	double v[TRIALS_KEPT];
+	double v[TRIALS_KEPT], middle;
 	size_t n = t->n < TRIALS_KEPT ? t->n : TRIALS_KEPT;
 	memcpy(v, column, n * sizeof *v);
-	return fit_median(v, n);
+	middle = fit_median(v, n);
+	*off = fit_spread(v, n) / sqrt((double)n);
+	return middle;
 }
 
 /* Of a pass that is `alone` by itself and was beside something for that share of `pass`: times as long there;
- * 0: not known. */
-static double times_as_long(double alone, double pass, double share)
+ * 0: not known, where the lengths are so far `off` that it cannot be told from a quarter more or less. */
+static double times_as_long(double alone, double pass, double share, double off)
 {
 	double lost = share > 0 ? (1 - alone / pass) / share : 0;
-	if (share < 0.05)
+	if (share < 0.05 || off / pass > 0.25 * share)
 		return 0;
-	return lost > 0 ? 1 / (1 - (lost < 0.99 ? lost : 0.99)) : 1;
+	return lost > 0 ? 1 / (1 - (lost < 0.9 ? lost : 0.9)) : 1;
 }
 
 void profile_slower(reducer *r, double times[PROFILE_BESIDE])
 {
 	const profile_trials *all, *exchanges, *nothing, *t;
-	double alone, pass, share;
+	double alone, pass, share, off[3], ignored;
 	times[PROFILE_EXCHANGING] = times[PROFILE_COMPRESSING] = 0;
 	pthread_mutex_lock(&r->lock);
 	t = r->profile->trials;
 	all = t ? &t[TRIAL_ALL] : NULL, exchanges = t ? &t[TRIAL_EXCHANGES] : NULL, nothing = t;
 	if (t && all->n >= TRIALS_LEAST && exchanges->n >= TRIALS_LEAST && nothing->n >= TRIALS_LEAST) {
-		alone = latest(all, all->pass);
-		times[PROFILE_COMPRESSING] = times_as_long(alone, latest(exchanges, exchanges->pass),
-		                                           latest(exchanges, exchanges->share[PROFILE_COMPRESSING]));
-		/* Without what compressing costs, exchanges explain the rest. */
-		pass = latest(nothing, nothing->pass);
-		share = latest(nothing, nothing->share[PROFILE_COMPRESSING]);
+		alone = latest(all, all->pass, &off[0]);
+		pass = latest(exchanges, exchanges->pass, &off[1]);
+		share = latest(exchanges, exchanges->share[PROFILE_COMPRESSING], &ignored);
+		times[PROFILE_COMPRESSING] = times_as_long(alone, pass, share, off[0] + off[1]);
+		/* Without what compressing costs, where that is known, exchanges explain the rest. */
+		pass = latest(nothing, nothing->pass, &off[2]);
+		share = latest(nothing, nothing->share[PROFILE_COMPRESSING], &ignored);
 		if (times[PROFILE_COMPRESSING] > 1)
 			pass *= 1 - fmin(share, 1) * (1 - 1 / times[PROFILE_COMPRESSING]);
-		times[PROFILE_EXCHANGING] = times_as_long(alone, pass, latest(nothing, nothing->share[PROFILE_EXCHANGING]));
+		share = latest(nothing, nothing->share[PROFILE_EXCHANGING], &ignored);
+		times[PROFILE_EXCHANGING] = times_as_long(alone, pass, share, off[0] + off[2]);
 	}
 	pthread_mutex_unlock(&r->lock);
 }

@@ -76,8 +76,8 @@ int profile_held(const reducer *r);
 int profile_let_go(reducer *r);
 /* Nor later; what was found stays unknown. */
 void profile_try_no_more(reducer *r);
-/* Times as long as by itself the pass takes beside each; 0: not known, as too few steps were tried or nothing
- * was beside it for a twentieth of the pass. Takes the lock. */
+/* Times as long as by itself the pass takes beside each; 0: not known, as too few steps were tried, their
+ * lengths vary too much, or nothing was beside it for a twentieth of the pass. Takes the lock. */
 void profile_slower(reducer *r, double times[PROFILE_BESIDE]);
 
 /* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
