@@ -15,7 +15,7 @@ static void make_kinds(void)
 		if (i < nkinds)
 			dims[i][0] = 64 * (5 * i + draw_up_to(5));
 		else
-			memcpy(dims[i], dims[i % nkinds], sizeof dims[i]);
+			memcpy(dims[i], dims[i - nkinds], sizeof dims[i]);
 		/* Some take less than what they send. */
 		if (draw() < 0.4) {
 			tensors[i].forward *= 0.02;
