@@ -156,6 +156,18 @@ print("smaller_parts", " ".join(sorted(stats)))
 print("smaller_calls", stats["all_gather"]["all_gathers"], stats["all_gather_of_2"]["all_gathers"])
 print("smaller_bytes", stats["all_gather_of_2"]["wire_bytes"] / stats["all_gather_of_2"]["dense_bytes"])
 
+# ZeRO++: codes in two levels, two nodes of two ranks each.
+for name, codes in (("none", ("none", "none")), ("coded", ("block:bits=4", "block:bits=8"))):
+    model = sharded()
+    hook = gradcomp.torch.attach(model, reduce_scatter=codes[0], all_gather=codes[1], collective="hier:ranks_per_node=2")
+    print(f"loss_hier_{name}", train(model, 40))
+    weights = unsharded(model)
+    print(f"hier_{name}_unsharded", digest(weights))
+    print(f"hier_{name}_rounded", worst(weights, whole(model)))
+    stats = hook.stats()
+    print(f"hier_{name}_shares", *(stats[of]["wire_bytes"] / stats[of]["dense_bytes"] for of in ("reduce_scatter", "all_gather")))
+    hook.detach()
+
 # HSDP: none between nodes is FSDP's own average, others train.
 model = sharded(nodes)
 hook = gradcomp.torch.attach(model, compressor="none")

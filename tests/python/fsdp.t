@@ -49,6 +49,15 @@ ok(without == smaller, "what backward gathers in a smaller group has the bits of
 # Five steps of three layers, whose parameters forward and backward gather.
 ok(said["smaller_parts"] == "all_gather all_gather_of_2 reduce_scatter" and said["smaller_calls"] == "15 15", "... by a coder of its own", said)
 ok(1 <= number("smaller_bytes") < 1.03, "... as they are", said)
+ok(abs(number("loss_hier_none") - dense) < 1e-4, "two levels: none is FSDP's own training", said)
+near("loss_hier_coded", dense)
+ok(len({e["hier_coded_unsharded"] for e in each}) == 1, "... weights are the same bits on all ranks", each)
+ok(float(said["hier_coded_rounded"]) > 0 and float(said["hier_none_rounded"]) == 0, "... and rounded", said)
+for i, (name, least) in enumerate((("reduce-scatter", 0.125), ("all-gather", 0.25))):
+    # Shares are of 3/4 of all numbers, what a rank of a ring sends. Between two nodes each number goes once; within them nothing is coded.
+    none, coded = (sum(float(e[f"hier_{how}_shares"].split()[i]) for e in each) for how in ("none", "coded"))
+    between = 1 - 0.75 * (none - coded)
+    ok(least < between < 1.1 * least, f"... {name}: {between:.4f} of the bytes between nodes", each)
 ok(number("hsdp_none") < 1e-6, "replicas: none is FSDP's own average", said)
 ok(said["hsdp_placements"] == "2", "parameters stay on the mesh of two dimensions", said)
 near("loss_hsdp", dense, 0.3)  # two columns of each matrix, forty steps
