@@ -3,8 +3,9 @@ compressor it is told, as a user would: DDP and gradcomp.torch.attach().
 
 Its arguments, or without any the lines on standard input, are JSON objects; rank 0 answers each with one line:
 
-{task, spec, momentum, seed, delay}   {loss, accuracy, relative_error, wire_ratio}; with `every`, also
-                                      {curve: [[steps done, test loss], ...]} after every so many
+{task, spec, momentum, seed, delay}   {loss, accuracy, relative_error, wire_ratio, wire_bytes (rank 0's, a step)};
+                                      with `every`, also {curve: [[steps done, test loss], ...]} after every so many.
+                                      `rate` and `collective` in place of the usual ones
 {task, ways: [[spec, momentum], ...], steps}
                                       {step_ms: [...]}: the median of each way, which take a step in turn
 
@@ -77,21 +78,25 @@ class Text:
         return self.windows(self.data, torch.randint(CONTEXT, len(self.data), (count,), generator=generator))
 
 
+def usual_rate(task, spec, momentum):
+    # demo gives each gradient once; a sign, or a direction of dion, is as long as the rate itself.
+    if spec.startswith("demo"):
+        return 0.001 if "sign=yes" in spec else task.rate * 10
+    if spec.startswith("dion"):
+        return 0.02
+    # A step without momentum is as long as one with it is in the end.
+    return task.rate * (10 if momentum == 0 else 1)
+
+
 class Training:
     """A model, what averages its gradients, and how it is trained."""
 
-    def __init__(self, task, spec, momentum, seed, delay=0):
+    def __init__(self, task, spec, momentum, seed, delay=0, rate=None, collective=None):
         torch.manual_seed(seed)
         self.task = task
         self.model = DistributedDataParallel(task.network(), gradient_as_bucket_view=True)
-        self.attached = gradcomp.torch.attach(self.model, compressor=spec, seed=seed, delay=delay)
-        # A step without momentum is as long as one with it is in the end.
-        rate = task.rate * (10 if momentum == 0 else 1)
-        # demo gives each gradient once; a sign, or a direction of dion, is as long as the rate itself.
-        if spec.startswith("demo"):
-            rate = 0.001 if "sign=yes" in spec else task.rate * 10
-        if spec.startswith("dion"):
-            rate = 0.02
+        self.attached = gradcomp.torch.attach(self.model, compressor=spec, collective=collective, seed=seed, delay=delay)
+        rate = rate or usual_rate(task, spec, momentum)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=momentum or 0)
         # The last third goes down to nothing, so that the end is not a matter of luck.
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: min(1, 3 * (1 - s / task.steps)))
@@ -110,9 +115,9 @@ class Training:
         return cross_entropy(out, y).item(), (out.argmax(1) == y).float().mean().item()
 
 
-def learn(task, spec, momentum, seed, delay, every=0):
+def learn(task, spec, momentum, seed, delay, every=0, rate=None, collective=None):
     """The test loss, its accuracy, and what the compressor says of itself."""
-    training = Training(task, spec, momentum, seed, delay)
+    training = Training(task, spec, momentum, seed, delay, rate, collective)
     generator = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
     curve = []
     for step in range(1, task.steps + 1):
@@ -124,6 +129,7 @@ def learn(task, spec, momentum, seed, delay, every=0):
     loss, accuracy = training.test()
     return {"loss": loss, "accuracy": accuracy, **({"curve": curve} if every else {}),
             "relative_error": stats["error_mean"] if stats["error_steps"] else None,
+            "wire_bytes": stats["wire_bytes"] / task.steps,
             "wire_ratio": stats["dense_bytes"] / stats["wire_bytes"] if stats["wire_bytes"] else None}
 
 
