@@ -43,11 +43,8 @@ static double last_bucket(const solver *s, const double *before, uint32_t least,
 
 	for (uint32_t j = i; j-- > least && fits(s, j, i);) {
 		double start = before[j] > ready ? before[j] : ready;
-		double took = s->p->b * (double)(s->before[i] - s->before[j]), end = start + s->p->a + took;
+		double end = start + s->p->a + s->p->b * (double)(s->before[i] - s->before[j]);
 
-		/* None that is longer ends earlier. */
-		if (ready + s->p->a + took > best)
-			break;
 		if (end <= best) {
 			best = end;
 			*from = j;
