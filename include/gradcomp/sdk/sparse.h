@@ -51,10 +51,12 @@ enum { SDK_SPARSE_F32, SDK_SPARSE_BF16, SDK_SPARSE_FP16, SDK_SPARSE_BLOCK8, SDK_
 extern const char *const sdk_sparse_index_codings[];
 extern const char *const sdk_sparse_value_codings[];
 
-#define SDK_SPARSE_SCHEDULE_ROWS \
+#define SDK_SPARSE_SCHEDULE_ROWS SDK_SPARSE_SCHEDULE_ROWS_OF("0.01")
+/* With this text for the default density. */
+#define SDK_SPARSE_SCHEDULE_ROWS_OF(density) \
 	[SDK_SPARSE_DENSITY] = {.name = "density", \
 	                        .type = GRADCOMP_PARAM_FLOAT, \
-	                        .def = "0.01", \
+	                        .def = density, \
 	                        .min = 1e-9, \
 	                        .max = 1, \
 	                        .help = "the share of numbers that is sent"}, \

@@ -47,9 +47,14 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 	}
 }
 
+/* Longer ones than were measured are on the line from the shortest to the longest: between the last two, noise
+ * decides how steep it is. */
 static double message(const double *t, double bytes)
 {
+	double longest = fit_sizes[FIT_SIZES - 1];
 	int k = 1;
+	if (bytes > longest)
+		return t[0] + (t[FIT_SIZES - 1] - t[0]) * bytes / longest;
 	while (k < FIT_SIZES - 1 && bytes > fit_sizes[k])
 		k++;
 	double from = fit_sizes[k - 1], to = fit_sizes[k];
@@ -112,6 +117,9 @@ way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
 		 * does not tell that either. */
 		if (w == RING)
 			t *= 0.9;
+		/* Nor that a block is copied once for all. */
+		if (w == STRAIGHT)
+			t *= 0.6;
 		if (best == WAYS || t < least || (w == STRAIGHT && saves_copies(call, best))) {
 			best = w;
 			least = t;

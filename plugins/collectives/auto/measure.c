@@ -15,6 +15,7 @@
 const uint32_t fit_sizes[FIT_SIZES] = {8, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20};
 #define LONGEST fit_sizes[FIT_SIZES - 1]
 #define LONG_ENOUGH 3e-3 /* s */
+#define QUICK 5e-4       /* s; what is longer than such a message is sampled as often as short ones */
 enum { SAMPLES = 7, SAMPLES_LONG = 2, SHORT_SIZES = 4 };
 
 static double now(void)
@@ -96,12 +97,13 @@ static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, doubl
 			t[k] = t[k - 1] * fit_sizes[k] / fit_sizes[k - 1];
 			continue;
 		}
-		st = sample(a, peer, scratch, fit_sizes[k], k < SHORT_SIZES ? SAMPLES : SAMPLES_LONG, &t[k], err);
+		st = sample(a, peer, scratch, fit_sizes[k], k < SHORT_SIZES || t[k - 1] < QUICK ? SAMPLES : SAMPLES_LONG, &t[k], err);
 		if (k == 0)
 			word = t[0] / 2;
 		t[k] -= word;
-		if (k && t[k] < t[k - 1])
-			t[k] = t[k - 1];
+		/* What disturbs a shorter one makes it longer. */
+		for (int j = k; j-- > 0 && t[j] > t[k];)
+			t[j] = t[k];
 	}
 	return st ? st : lead(a, peer, scratch, 0, &word, err);
 }
