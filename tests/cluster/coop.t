@@ -50,6 +50,7 @@ is 'together they have all files' \
 chmod 600 data/large
 refuse 'a file that the user cannot read' together -n4 gradcomp stage --pmix "$tmp/data"
 is 'fails on all nodes' "$(grep -c 'cannot read large: Permission denied' <<< "$said")" 4 || note "$said"
-is 'and three of them know which node it was' "$(grep -c 'node [0-3] (n[1-4]): cannot read' <<< "$said")" 3
+# A node that cannot read it either may have heard of another before.
+check 'and three of them know which node it was' test "$(grep -c 'node [0-3] (n[1-4]): cannot read' <<< "$said")" -ge 3
 all_idle 'every node is idle'
 done_testing

@@ -83,7 +83,10 @@ if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
 	is 'PyTorch: a rank is lost, then a node: three are left, and numbered anew' "$(grep -h '^ranks ' run/torch.* | sort | paste -sd,)" 'ranks 0 3,ranks 1 3,ranks 2 3' ||
 		note "$(tail -n +1 out run/torch.*)"
 	is 'with the same weights' "$(grep -h '^weights ' run/torch.* | sort -u | wc -l)" 1
-	is 'PeersLost is raised in the same steps' "$(grep -h '^raised ' run/torch.* | sort -u)" 'raised 3:5 7:2+3'
+	# The two of the node are killed one by one, in step 7, and may be a step ahead of the others.
+	raised=$(grep -h '^raised ' run/torch.* | sort -u)
+	check "PeersLost is raised in the same steps: $raised" grep -qxE 'raised 3:5 ([67]:2\+3|[67]:[23] 7:2)' <<< "$raised"
+	is '... of all that are left' "$(wc -l <<< "$raised")" 1
 	loss=$(grep -h -m 1 '^loss ' run/torch.0) loss=${loss#loss }
 	check "and the loss is that of one rank alone: $loss of $alone" awk "BEGIN { d = ${loss:-1} - ${alone:-0}; exit !(d < 1e-4 && d > -1e-4) }"
 else
