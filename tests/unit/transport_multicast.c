@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/support/transport_ranks.h"
 
+#include "base/fd_pass.h"
 #include "transport/shm/multicast.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_ring.h"
@@ -264,16 +265,19 @@ static const struct {
 
 static void pass(int socket, lie what)
 {
-	multicast m = {.fd = what == NOT_SEALED ? memfd_create("unsealed", MFD_CLOEXEC) : -1};
+	int fd = -1;
 
-	if (what == NOT_SEALED && ftruncate(m.fd, MULTICAST_BYTES))
-		perror("ftruncate");
-	if (what != NOT_SEALED)
-		m.fd = shm_memory(what == TOO_SMALL ? MULTICAST_BYTES / 2 : MULTICAST_BYTES);
-	multicast_pass(&m, socket);
+	if (what == NOT_SEALED) {
+		fd = memfd_create("unsealed", MFD_CLOEXEC);
+		if (ftruncate(fd, MULTICAST_BYTES))
+			perror("ftruncate");
+	} else {
+		fd = shm_memory(what == TOO_SMALL ? MULTICAST_BYTES / 2 : MULTICAST_BYTES);
+	}
+	fd_pass(socket, "", 1, fd);
 	if (what == TWICE)
-		multicast_pass(&m, socket);
-	close(m.fd);
+		fd_pass(socket, "", 1, fd);
+	close(fd);
 }
 
 /* Rank 0 writes a message into the ring by hand. */

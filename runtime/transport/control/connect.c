@@ -2,6 +2,7 @@
 #include "transport/core/transport_internal.h"
 
 #include "base/error.h"
+#include "base/fd_pass.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -73,24 +74,12 @@ static const char *connect_io(transport *t, int fd, unsigned char *buf, size_t b
 
 static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF_BYTES], int passed, double until)
 {
-	union {
-		char buf[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control = {{0}};
-	struct iovec iov = {proof, PROOF_BYTES};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
-	                   .msg_controllen = sizeof control.buf};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	ssize_t n;
 
 	if (passed < 0)
 		return connect_io(t, fd, proof, PROOF_BYTES, 1, until);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &passed, sizeof(int));
 	/* The descriptor goes with the first byte, even if the others are sent later. */
-	while ((n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0)
+	while ((n = fd_pass(fd, proof, PROOF_BYTES, passed)) < 0)
 		if (errno != EINTR && (errno != EAGAIN || connect_wait(t, fd, POLLOUT, until) <= 0))
 			return "cannot pass the shared memory";
 	return connect_io(t, fd, proof + n, PROOF_BYTES - (size_t)n, 1, until);

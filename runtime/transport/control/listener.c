@@ -2,6 +2,7 @@
 #include "transport/control/listener.h"
 
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "security/secret.h"
 #include "transport/core/address.h"
 
@@ -221,30 +222,17 @@ static void listener_accept(listener *l, int listening, bool local)
  * kept. 1 when `want` bytes are there, 0 when not yet, -1 when it has closed. */
 static int pending_read(pending_conn *p, unsigned want)
 {
-	union {
-		char buf[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
-	struct iovec iov = {p->in + p->have, want - p->have};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
-	struct cmsghdr *c;
+	unsigned char *at = p->in + p->have;
+	int error, fd = FD_NONE;
 	ssize_t n;
-	int error;
 
-	if (p->local && p->challenged) {
-		m.msg_control = control.buf;
-		m.msg_controllen = sizeof control.buf;
-	}
 	pthread_mutex_lock(&open_lock);
-	n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	n = p->local && p->challenged ? fd_take(p->fd, at, want - p->have, &fd) : recv(p->fd, at, want - p->have, MSG_DONTWAIT);
 	error = errno;
-	c = n >= 0 && m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
-	/* By alignment there may be more than one; only the last is kept. */
-	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	                    c->cmsg_len >= CMSG_LEN(at + sizeof(int)); at += sizeof(int)) {
+	if (fd >= 0) {
 		if (p->passed >= 0)
 			close(p->passed);
-		memcpy(&p->passed, CMSG_DATA(c) + at, sizeof(int));
+		p->passed = fd;
 	}
 	pthread_mutex_unlock(&open_lock);
 	if (n < 0)

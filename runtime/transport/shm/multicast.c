@@ -3,11 +3,8 @@
 
 #include "transport/shm/shm.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 multicast *multicast_create(void)
@@ -45,49 +42,12 @@ uint64_t multicast_reserve(multicast *s, size_t bytes)
 	return first;
 }
 
-typedef union descriptor {
-	struct cmsghdr head;
-	char space[CMSG_SPACE(sizeof(int))];
-} descriptor;
-
-int multicast_pass(const multicast *s, int socket)
-{
-	char byte = 0;
-	descriptor d = {.space = {0}};
-	struct iovec v = {&byte, 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &d, .msg_controllen = sizeof d.space};
-
-	d.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(&d.head), &s->fd, sizeof(int));
-	return sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
-}
-
-ssize_t multicast_hear(int socket, int *fd)
-{
-	char bytes[64];
-	descriptor d;
-	struct iovec v = {bytes, sizeof bytes};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &d, .msg_controllen = sizeof d.space};
-	ssize_t got = recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-
-	*fd = -1;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(fd, CMSG_DATA(c), sizeof(int));
-	if (got <= 0 || !(m.msg_flags & MSG_CTRUNC))
-		return got;
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-	errno = EMFILE;
-	return -1;
-}
-
 const unsigned char *multicast_map(int fd)
 {
-	void *mem = shm_valid(fd, MULTICAST_BYTES) ? mmap(NULL, MULTICAST_BYTES, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0)
-	                                     : MAP_FAILED;
+	void *mem = MAP_FAILED;
 
+	if (shm_valid(fd, MULTICAST_BYTES))
+		mem = mmap(NULL, MULTICAST_BYTES, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
 	close(fd);
 	return mem == MAP_FAILED ? NULL : mem;
 }

@@ -28,12 +28,6 @@ void multicast_free(multicast *s);
 
 /* The number of the first piece of a message. */
 uint64_t multicast_reserve(multicast *s, size_t bytes);
-/* Gives a peer the buffer's descriptor. 0; -1: not now. */
-int multicast_pass(const multicast *s, int socket);
-
-/* Reads what the peer sent through the socket: wake-ups, and perhaps the descriptor of its
- * buffer, in *fd (-1: none). As recv(); EMFILE: there was one, and this process can have no more. */
-ssize_t multicast_hear(int socket, int *fd);
 /* Maps a peer's buffer, to be read; closes the descriptor. NULL: it is none, or there is no memory. */
 const unsigned char *multicast_map(int fd);
 void multicast_unmap(const unsigned char *mem);

@@ -7,6 +7,7 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/fd_pass.h"
 #include "transport/shm/multicast.h"
 #include "transport/shm/shm_ring.h"
 
@@ -244,7 +245,7 @@ static int shm_push_multicast(peer_link *l, shm *m, request *r)
 		if (read <= 0)
 			return read;
 	}
-	if (!m->passed && multicast_pass(s, l->fd[0]))
+	if (!m->passed && fd_pass(l->fd[0], "", 1, s->fd) != 1)
 		return 0;
 	m->passed = true;
 	room = shm_space(l, m, 2 * HEAD_BYTES);
@@ -431,21 +432,23 @@ static int shm_pull_inline(peer_link *l, shm *m, request *r)
 	return 1;
 }
 
-/* Reads the socket. 1, 0 (nothing there), or -1 when the peer is gone or the job has failed. */
+/* Reads the socket: wake-ups, and perhaps the descriptor of the peer's multicast buffer. 1, 0 (nothing
+ * there), or -1 when the peer is gone or the job has failed. */
 static int shm_hear(peer_link *l, shm *m)
 {
+	char bytes[64];
 	int fd;
-	ssize_t got = multicast_hear(l->fd[0], &fd);
+	ssize_t got = fd_take(l->fd[0], bytes, sizeof bytes, &fd);
 
-	if (got < 0 && errno == EMFILE) {
-		link_fail_local(l, GRADCOMP_ERR_NOMEM, "too many open files for the memory that rank %d shares", l->world);
-		return -1;
-	}
 	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR)) {
 		link_eof(l);
 		return -1;
 	}
-	if (fd < 0)
+	if (fd == FD_LOST) {
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "too many open files for the memory that rank %d shares", l->world);
+		return -1;
+	}
+	if (fd == FD_NONE)
 		return got > 0;
 	if (m->buffer) {
 		close(fd);
