@@ -63,6 +63,12 @@ static bool admit(reducer *r)
 	return any;
 }
 
+static void wake_both(reducer *r)
+{
+	progress_wake(&r->progress, PROGRESS_COMPUTE);
+	progress_wake(&r->progress, PROGRESS_EXCHANGE);
+}
+
 void workers_given(reducer *r, uint32_t bucket)
 {
 	schedule_given(&r->schedule, bucket);
@@ -70,18 +76,16 @@ void workers_given(reducer *r, uint32_t bucket)
 		progress_at(&r->progress, r->last_given + r->patience);
 	if (r->ngiven == 1 && profile_holds(r, PROFILE_EXCHANGING))
 		progress_at(&r->progress, r->last_given + HELD_MOST_S);
-	if (admit(r) || profile_held(r))
+	if (admit(r))
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 	if (profile_held(r))
-		progress_wake(&r->progress, PROGRESS_EXCHANGE);
+		wake_both(r);
 }
 
 void workers_let_go(reducer *r)
 {
-	if (!profile_let_go(r))
-		return;
-	progress_wake(&r->progress, PROGRESS_COMPUTE);
-	progress_wake(&r->progress, PROGRESS_EXCHANGE);
+	if (profile_let_go(r))
+		wake_both(r);
 }
 
 /* With the lock held: whether exchanges are kept back. Gradients of a step may wait for others of it, in

@@ -4,25 +4,19 @@
 
 #include "tests/support/pace.h"
 #include "tests/support/tap.h"
+#include "tests/support/thread_ranks.h"
 
 enum { RANKS = 128 };
 static const double LIMIT = 1; /* seconds */
 
 int main(int argc, char **argv)
 {
-	char path[4200], exe[4096];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
 	int ranks = argc > 1 ? atoi(argv[1]) : RANKS;
 	/* Only the control tree can tell in time: no limit of another kind ends an all-reduce. */
-	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", "transport.allow=tcp",
-	                          NULL};
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error",
+	                          "transport.allow=tcp", NULL};
 	killed_rank k;
 
-	exe[n > 0 ? n : 0] = 0;
-	for (int up = 0; n > 0 && up < 3; up++)
-		*strrchr(exe, '/') = 0;
-	snprintf(path, sizeof path, "%s/lib/gradcomp", exe);
-	setenv("GRADCOMP_PLUGIN_PATH", path, 1);
 	if (kill_a_rank(ranks, settings, &k)) {
 		ok(0, "%d processes are started", ranks);
 		return done_testing();

@@ -1,6 +1,7 @@
 /* Links between ranks that are threads of this process, as strict as gradcomp/collective.h
  * allows: a send is complete when its receiver has taken it, nothing moves before somebody waits, a
- * multicast not before all its receivers are there, and what nobody waits for is noticed. When all ranks wait for each other they are told so. */
+ * multicast not before all its receivers are there, and what nobody waits for is noticed. When all
+ * ranks wait for each other they are told so. */
 #ifndef TOOLS_CONFORMANCE_LINKS_H
 #define TOOLS_CONFORMANCE_LINKS_H
 

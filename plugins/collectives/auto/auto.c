@@ -4,6 +4,8 @@
  * all-gathers within a node straight from each rank to all others. Coded sums go around the ring, merges down the tree. */
 #include "plugins/collectives/auto/auto_internal.h"
 
+#include "plugins/common/collectives/blocks.h"
+
 enum { PARAM_CHUNK, PARAM_FIT };
 
 static const gradcomp_param params[] = {
@@ -86,11 +88,11 @@ done:
 static gradcomp_status allreduce_straight(automatic *a, void *buf, uint64_t count, gradcomp_dtype dtype,
                                           gradcomp_op op, double scale, gradcomp_error *err)
 {
-	uint64_t P = (uint64_t)a->links->nranks;
-	for (uint64_t r = 0; r < P; r++)
-		a->counts[r] = count / P + (r < count % P);
+	int P = a->links->nranks;
+	for (int r = 0; r < P; r++)
+		a->counts[r] = blocks_count(count, P, r);
 	gradcomp_status st = ring_reduce_scatter(a->ring, buf, a->counts, dtype, op, scale, err);
-	for (uint64_t r = 0; r < P; r++)
+	for (int r = 0; r < P; r++)
 		a->counts[r] *= gradcomp_dtype_bytes(dtype);
 	return st ? st : direct_allgather(a->straight, buf, a->counts, err);
 }

@@ -6,12 +6,24 @@
 #include <stdint.h>
 #include <stddef.h>
 
-/* Blocks of about the same length, `count` numbers of `size` in all. */
+/* Where block b begins of `count` numbers in blocks of about the same length. */
+static inline uint64_t blocks_begin(uint64_t count, int nranks, int b)
+{
+	uint64_t P = (uint64_t)nranks, at = (uint64_t)b;
+	return count / P * at + (at < count % P ? at : count % P);
+}
+
+/* How many are in it. */
+static inline uint64_t blocks_count(uint64_t count, int nranks, int b)
+{
+	return blocks_begin(count, nranks, b + 1) - blocks_begin(count, nranks, b);
+}
+
+/* Such blocks, of numbers of `size`. */
 static inline void blocks_split(uint64_t *offset, int nranks, uint64_t count, size_t size)
 {
-	uint64_t P = (uint64_t)nranks;
-	for (uint64_t b = 0; b <= P; b++)
-		offset[b] = (count / P * b + (b < count % P ? b : count % P)) * size;
+	for (int b = 0; b <= nranks; b++)
+		offset[b] = blocks_begin(count, nranks, b) * size;
 }
 
 /* Blocks of counts[b] things of `size`. */

@@ -1,6 +1,8 @@
 /* The direct collective's instance, and the order of its transfers. */
 #include "plugins/common/collectives/direct.h"
 
+#include "plugins/common/collectives/blocks.h"
+
 #include "gradcomp/sdk/growbuf.h"
 
 gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
@@ -177,15 +179,13 @@ gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint
 uint64_t direct_server_error(void *instance, uint64_t count)
 {
 	const direct *d = instance;
-	uint64_t P = (uint64_t)d->nranks;
-	return P == 1 ? 0 : count / P + ((uint64_t)d->rank < count % P);
+	return d->nranks == 1 ? 0 : blocks_count(count, d->nranks, d->rank);
 }
 
 uint64_t direct_server_error_begin(void *instance, uint64_t count)
 {
 	const direct *d = instance;
-	uint64_t P = (uint64_t)d->nranks, r = (uint64_t)d->rank;
-	return count / P * r + (r < count % P ? r : count % P);
+	return blocks_begin(count, d->nranks, d->rank);
 }
 
 /* What direct's calls cost. */

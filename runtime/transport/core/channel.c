@@ -270,20 +270,28 @@ bool channel_done(const gradcomp_request *req)
 	return r->done;
 }
 
-static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_error *err)
+static gradcomp_status channel_link(channel *c, int peer, peer_link **l, gradcomp_error *err)
 {
-	peer_link *l;
-
-	r->done = 0;
-	r->link = NULL;
 	if (peer < 0 || peer >= c->n || peer == c->me)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peer, c->me,
 		                 c->n);
+	*l = link_get(c, peer);
+	return *l ? GRADCOMP_OK
+	          : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
+}
+
+static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_error *err)
+{
+	peer_link *l;
+	gradcomp_status st;
+
+	r->done = 0;
+	r->link = NULL;
+	st = channel_link(c, peer, &l, err);
+	if (st)
+		return st;
 	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
-		return channel_failure(c, r, c->ranks[peer], err);
-	l = link_get(c, peer);
-	if (!l)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
+		return channel_failure(c, r, l->world, err);
 	link_post(l, r);
 	if (!l->ops)
 		link_connect(l);
@@ -311,14 +319,11 @@ static gradcomp_status channel_receivers(channel *c, const int *peers, int n, in
 	*receivers = 0;
 	c->multicasts++;
 	for (int i = 0; i < n; i++) {
-		bool valid = peers[i] >= 0 && peers[i] < c->n && peers[i] != c->me;
-		peer_link *l = valid ? link_get(c, peers[i]) : NULL;
+		peer_link *l;
+		gradcomp_status st = channel_link(c, peers[i], &l, err);
 
-		if (valid && !l)
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peers[i]]);
-		if (!l)
-			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peers[i], c->me,
-			                 c->n);
+		if (st)
+			return st;
 		if (l->multicasts == c->multicasts)
 			return error_set(err, GRADCOMP_ERR_INVALID, "%d is named twice as a peer of rank %d", peers[i], c->me);
 		l->multicasts = c->multicasts;
