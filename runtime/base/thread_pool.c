@@ -131,9 +131,24 @@ typedef struct each_run {
 	uint64_t n;
 	atomic_uint_fast64_t next;
 	atomic_bool stop;
-	gradcomp_status status; /* of the first failure */
+	pthread_mutex_t lock; /* of what is behind it */
+	uint64_t failed;      /* the least i that did */
+	gradcomp_status status;
 	gradcomp_error error;
 } each_run;
+
+/* All that are less than `i` have been begun: the least that fails is the same however many threads there are. */
+static void each_failed(each_run *r, uint64_t i, gradcomp_status st, const gradcomp_error *error)
+{
+	pthread_mutex_lock(&r->lock);
+	if (!r->status || i < r->failed) {
+		r->failed = i;
+		r->status = st;
+		r->error = *error;
+	}
+	pthread_mutex_unlock(&r->lock);
+	atomic_store(&r->stop, true);
+}
 
 static void each_worker(void *arg, size_t worker)
 {
@@ -141,10 +156,8 @@ static void each_worker(void *arg, size_t worker)
 	gradcomp_error error = {0};
 	for (uint64_t i; !atomic_load(&r->stop) && (i = atomic_fetch_add(&r->next, 1)) < r->n;) {
 		gradcomp_status st = r->each(r->ctx, (uint32_t)worker, i, &error);
-		if (st && !atomic_exchange(&r->stop, true)) {
-			r->status = st;
-			r->error = error;
-		}
+		if (st)
+			each_failed(r, i, st, &error);
 	}
 }
 
@@ -153,7 +166,7 @@ gradcomp_status thread_pool_each(int threads, uint64_t n,
                                                          gradcomp_error *err),
                                  void *ctx, gradcomp_error *err)
 {
-	each_run r = {.each = each, .ctx = ctx, .n = n};
+	each_run r = {.each = each, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER};
 	thread_pool *p = NULL;
 	if ((uint64_t)threads > n)
 		threads = (int)n;
@@ -169,17 +182,22 @@ gradcomp_status thread_pool_each(int threads, uint64_t n,
 	return r.status;
 }
 
+int thread_pool_cpus(void)
+{
+	cpu_set_t set;
+	int cpus = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+	return cpus > THREAD_POOL_MAX ? THREAD_POOL_MAX : cpus;
+}
+
 int thread_pool_parse(const char *text)
 {
 	char *end;
 	long n;
 	if (!strcmp(text, "auto")) {
 		const char *given = getenv("SLURM_CPUS_PER_TASK");
-		cpu_set_t set;
-		int cpus = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+		int cpus = thread_pool_cpus();
 		n = given ? strtol(given, &end, 10) : 1;
-		n = n > cpus ? cpus : n;
-		return n < 1 ? 1 : n > THREAD_POOL_MAX ? THREAD_POOL_MAX : (int)n;
+		return n < 1 ? 1 : n > cpus ? cpus : (int)n;
 	}
 	if (*text < '0' || *text > '9')
 		return 0;

@@ -26,13 +26,16 @@ void thread_pool_close(thread_pool *p);
 void thread_pool_abandon(thread_pool *p);
 
 /* Calls each(ctx, worker, i) for i = 0..n - 1 on at most `threads` threads, the caller's among
- * them; `worker` says which, from 0. After a failure no other i is begun; the first one is
- * returned. A thread that cannot be started is not missed. */
+ * them; `worker` says which, from 0. They are begun in that order, and after a failure no other is;
+ * that of the least i is returned, as one thread alone would have it. A thread that cannot be
+ * started is not missed. */
 gradcomp_status thread_pool_each(int threads, uint64_t n,
                                  gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i,
                                                          gradcomp_error *err),
                                  void *ctx, gradcomp_error *err);
 
+/* The CPUs that this process may run on, at most THREAD_POOL_MAX. */
+int thread_pool_cpus(void);
 /* How many threads `text` asks for, a number or "auto": what Slurm gives this task, but no more
  * than the CPUs it may run on. 0 when it is neither. */
 int thread_pool_parse(const char *text);
