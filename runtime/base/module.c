@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,14 +56,18 @@ char *module_find(const char *directories, const char *relative)
 		size_t n = strcspn(p, ":");
 		char *path;
 
-		if (asprintf(&path, "%.*s/%s", (int)n, p, relative) < 0)
+		if (asprintf(&path, "%.*s/%s", (int)n, p, relative) < 0) {
+			errno = ENOMEM;
 			return NULL;
+		}
 		if (!access(path, F_OK))
 			return path;
 		free(path);
 		p += n;
-		if (!*p)
+		if (!*p) {
+			errno = ENOENT;
 			return NULL;
+		}
 	}
 }
 

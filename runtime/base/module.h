@@ -9,7 +9,7 @@
  * and ERR_ABI with the reason. Any thread. */
 gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err);
 /* The first DIRECTORY/relative of a list separated by ':' that exists, malloc'ed;
- * NULL when there is none. */
+ * NULL and errno ENOENT when there is none, ENOMEM without memory. */
 char *module_find(const char *directories, const char *relative);
 /* A symbol of one of the library's own modules, by its path relative to a list of directories
  * (gradcomp.plugin_path) or, where it is in none of them, to the installation. */

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,14 +160,17 @@ gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_err
 	                    name, path, out, err);
 }
 
+/* NULL and errno: ENOENT, ENOMEM. */
 static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
 	char *relative, *path;
 
-	if (asprintf(&relative, "%s/%s.so", kind_folder[kind], name) < 0)
+	if (asprintf(&relative, "%s/%s.so", kind_folder[kind], name) < 0) {
+		errno = ENOMEM;
 		return NULL;
+	}
 	path = module_find(config_str(c, "gradcomp.plugin_path"), relative);
-	free(relative);
+	free(relative); /* which leaves errno alone */
 	return path;
 }
 
@@ -230,6 +234,8 @@ gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const 
 	if (status)
 		return status;
 	path = registry_find(c, kind, checked);
+	if (!path && errno == ENOMEM)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to look for %s '%s'", kind_word[kind], checked);
 	if (!path)
 		return registry_missing(c, kind, checked, err);
 	status = registry_get(kind, checked, path, out, err);
