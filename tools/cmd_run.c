@@ -250,21 +250,40 @@ static bool take_hosts(job *j, char *list)
 	return j->nhosts > 0;
 }
 
+/* Names a setting as one that an option has given, beside those of srun's: what is said of it names the option. */
+static bool note_option(const char *word)
+{
+	const char *before = getenv("GRADCOMP_OPTIONS");
+	char *all;
+	bool noted;
+
+	if (asprintf(&all, "%s%s%s", before ? before : "", before && *before ? " " : "", word) < 0)
+		return false;
+	noted = !setenv("GRADCOMP_OPTIONS", all, 1);
+	free(all);
+	return noted;
+}
+
 /* --gradcomp=SPEC is GRADCOMP=SPEC, --gradcomp-report=FILE GRADCOMP_REPORT=FILE. */
 static bool take_setting(const char *option)
 {
-	static const char *const names[] = {"collective", "report", "schedule", "trace", "record", "auto-attach", "on-failure"};
+	static const char *const names[] = {"collective", "report", "schedule", "trace", "record", "auto_attach", "on_failure"};
 	const char *equals = strchr(option, '='), *name = option + strlen("--gradcomp");
-	char variable[40] = "GRADCOMP";
+	char word[20], variable[40];
+	size_t n = equals && *name == '-' ? (size_t)(equals - name) - 1 : 0;
 
 	if (equals == name)
-		return !setenv(variable, equals + 1, 1);
-	for (size_t i = 0; equals && i < sizeof names / sizeof *names; i++)
-		if (*name == '-' && (size_t)(equals - name - 1) == strlen(names[i]) && !strncmp(name + 1, names[i], strlen(names[i]))) {
-			snprintf(variable, sizeof variable, "GRADCOMP_%s", names[i]);
+		return !setenv("GRADCOMP", equals + 1, 1) && note_option("compressor");
+	if (!n || n >= sizeof word)
+		return false;
+	for (size_t i = 0; i <= n; i++)
+		word[i] = i == n ? 0 : name[1 + i] == '-' ? '_' : name[1 + i];
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strcmp(word, names[i]) && !memchr(name + 1, '_', n)) {
+			snprintf(variable, sizeof variable, "GRADCOMP_%s", word);
 			for (char *c = variable; *c; c++)
-				*c = *c == '-' ? '_' : (char)(*c - (*c >= 'a' && *c <= 'z' ? 'a' - 'A' : 0));
-			return !setenv(variable, equals + 1, 1);
+				*c = (char)(*c - (*c >= 'a' && *c <= 'z' ? 'a' - 'A' : 0));
+			return !setenv(variable, equals + 1, 1) && note_option(word);
 		}
 	return false;
 }
@@ -286,7 +305,6 @@ static const char *value_of(const char *name, int argc, char **argv, int *i)
 /* Options up to the command. -1 to go on, or the exit status. */
 static int take_line(job *j, int argc, char **argv, char **hosts)
 {
-	static const config_option nothing[] = {{NULL, NULL}};
 	gradcomp_error err;
 	int64_t n = 0;
 	bool asked = false;
@@ -321,7 +339,7 @@ static int take_line(job *j, int argc, char **argv, char **hosts)
 	if (i == argc)
 		return usage_error(usage, "run needs a command");
 	bool off = getenv("GRADCOMP") && !gradcomp_requested();
-	if (asked && !off && query_check_options(nothing, NULL, NULL, &err)) /* the options are in the environment */
+	if (asked && !off && query_check_options(NULL, NULL, NULL, &err)) /* the options are in the environment */
 		return failed(&err);
 	j->argv = argv + i;
 	if (*hosts && !take_hosts(j, *hosts))

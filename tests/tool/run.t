@@ -45,6 +45,26 @@ like "--gradcomp-on-failure of something else: is named" "$said" "'shrnk' is not
 ends 1 "a SPEC with a slip" "$gradcomp" run -n 2 --gradcomp=nnoe echo started
 like "a SPEC with a slip: says what was meant" "$said" "did you mean 'none'?"
 is "a SPEC with a slip: no rank is started" "$(grep -c started <<< "$said")" 0
+# slip OPTION VALUE: what is said of a value that is none begins with the option, as it was typed
+slip () {
+	ends 1 "$1 with a slip" "$gradcomp" run -n 2 "$1=$2" echo started
+	like "$1 with a slip: is named" "$said" "option $1"
+	is "$1 with a slip: not a variable that nobody has set" "$(grep -c 'environment\|started' <<< "$said")" 0
+}
+slip --gradcomp nnoe
+slip --gradcomp-collective rnig
+slip --gradcomp-schedule typo
+slip --gradcomp-auto-attach maybe
+slip --gradcomp-on-failure shrnk
+slip --gradcomp-report "$tmp/%q.json"
+slip --gradcomp-record "$tmp/%q.model"
+slip --gradcomp-trace "$tmp/%q.trace"
+ends 1 "a variable with a slip, beside an option" env GRADCOMP_SCHEDULE=typo "$gradcomp" run -n 2 --gradcomp=none echo started
+like "a variable with a slip, beside an option: is named" "$said" "environment GRADCOMP_SCHEDULE"
+# shellcheck disable=SC2016 # for the ranks
+ends 0 "options of srun's and of this command" env GRADCOMP_OPTIONS=report "$gradcomp" run --gradcomp=none --gradcomp-auto-attach=no \
+	sh -c 'echo "$GRADCOMP $GRADCOMP_AUTO_ATTACH, $GRADCOMP_OPTIONS"'
+is "options of srun's and of this command: all are known as such" "$said" "none no, report compressor auto_attach"
 ends 0 "--gradcomp=off, where nothing is installed" env GRADCOMP_PLUGIN_PATH="$tmp" "$gradcomp" run --gradcomp=off --gradcomp-report=r true
 ends 3 "on_failure=shrink: none ends well" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 2 sh -c 'exit 3'
 ends 127 "no such command" "$gradcomp" run -n 2 no-such-command
