@@ -5,6 +5,7 @@
 
 #include "tools/commands.h"
 #include "base/number.h"
+#include "base/thread_pool.h"
 #include "tools/plan.h"
 
 static int scale_compute(plan *p, const char *seconds)
@@ -114,9 +115,9 @@ static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradc
 static int predict(plan *p, const plan_arguments *a)
 {
 	gradcomp_error err;
-	int any = 0;
+	int any = 0, cpus = thread_pool_cpus();
 
-	if (plan_sweep(p, &err))
+	if (plan_sweep(p, cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST, &err))
 		return failed(&err);
 	for (int n = 0; n < p->nnodes; n++)
 		any |= p->tables[n].best != NULL;

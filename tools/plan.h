@@ -10,6 +10,9 @@
 
 enum { PLAN_SPEC = 256, PLAN_SPECS = 64, PLAN_NODES = 32, PLAN_NODES_MOST = 1 << 20, PLAN_RANKS_MOST = 1024 };
 
+/* A plan is often asked for where users share a machine. */
+enum { PLAN_THREADS_MOST = 16 };
+
 /* A compressor that is predicted to win by less than that share of a step does not. */
 #define PLAN_MARGIN 0.02
 
@@ -72,13 +75,14 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 /* The SPECs of the machine's curves, and as skips what is installed and has none. */
 gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);
-bool plan_same(const plan_spec *a, const plan_spec *b);
 
 /* ---- plan_sweep.c */
 
+bool plan_same(const plan_spec *a, const plan_spec *b);
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
-/* Every combination on every number of nodes. */
-gradcomp_status plan_sweep(plan *p, gradcomp_error *err);
+/* Every combination on every number of nodes, on at most so many threads, the caller's among them.
+ * The tables, what is left out and the error do not depend on how many there are. */
+gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err);
 gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,
                              gradcomp_error *err);
 cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);

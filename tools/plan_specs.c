@@ -67,11 +67,6 @@ static gradcomp_status set_plugin(const bench_spec *found, plan_spec *out, gradc
 	return st;
 }
 
-bool plan_same(const plan_spec *a, const plan_spec *b)
-{
-	return !strcmp(a->text, b->text);
-}
-
 static gradcomp_status add(plan_specs *to, const plan_spec *spec, gradcomp_error *err)
 {
 	for (int i = 0; i < to->n; i++)

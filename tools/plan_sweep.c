@@ -1,9 +1,26 @@
-/* Every compressor over every collective under every schedule. */
+/* Every compressor over every collective under every schedule, on every number of nodes.
+ *
+ * Threads share the pairs of compressor and collective. Each has a place of its own for what it
+ * comes to; tables and what is left out are made of these when all are there, in the order of
+ * what was asked, so that they are the same however many threads there were. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread_pool.h"
 #include "tools/plan.h"
+
+/* A pair on so many nodes. */
+typedef struct attempt {
+	int rows;        /* that were predicted, in its place of the table */
+	bool refused;    /* the collective cannot carry the compressor */
+	plan_skip *skip; /* owned: why, or why a schedule and those behind it are left out; NULL: none is */
+} attempt;
+
+typedef struct sweep {
+	plan *p;
+	attempt *attempts; /* collectives of compressors of numbers of nodes */
+} sweep;
 
 static gradcomp_status no_memory(gradcomp_error *err)
 {
@@ -28,6 +45,11 @@ gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradc
 	return GRADCOMP_OK;
 }
 
+bool plan_same(const plan_spec *a, const plan_spec *b)
+{
+	return !strcmp(a->text, b->text);
+}
+
 cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
 {
 	return (cost_question){.nodes = nodes,
@@ -47,49 +69,85 @@ gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes,
 	return cost_predict(p->model, p->machine, &q, out, err);
 }
 
+static gradcomp_status leave_out(attempt *a, const char *what, const gradcomp_error *why, gradcomp_error *err)
+{
+	a->skip = malloc(sizeof *a->skip);
+	if (!a->skip)
+		return no_memory(err);
+	snprintf(a->skip->what, sizeof a->skip->what, "%s", what);
+	snprintf(a->skip->why, sizeof a->skip->why, "%s", *why->text ? why->text : gradcomp_strerror(why->status));
+	return GRADCOMP_OK;
+}
+
 /* One compressor and collective, under every schedule. What cannot be predicted, or not of tensors
  * as large as the model's, says so once; a schedule of a file is of one model, and refused where it
  * is of another. */
-static gradcomp_status try_pair(plan *p, plan_table *t, const plan_spec *compressor, const plan_spec *collective,
-                                gradcomp_error *err)
+static gradcomp_status try_pair(const plan *p, uint32_t nodes, const plan_spec *compressor, const plan_spec *collective,
+                                plan_row *rows, attempt *a, gradcomp_error *err)
 {
+	gradcomp_error why = {.text = ""};
 	char what[PLAN_SPEC];
 
-	for (int i = 0; i < p->schedules.n; i++) {
-		plan_row *row = &t->rows[t->n];
-		gradcomp_status st;
+	why.status = gradcomp_spec_check(compressor->text, collective->text, &why);
+	if (why.status == GRADCOMP_ERR_NOMEM) {
+		*err = why;
+		return why.status;
+	}
+	if (why.status) {
+		a->refused = true;
+		return leave_out(a, compressor->shown, &why, err);
+	}
+	for (; a->rows < p->schedules.n; a->rows++) {
+		plan_row *row = &rows[a->rows];
 
 		*row = (plan_row){
-			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[i]};
-		st = plan_predict(p, row, t->nodes, &row->p, err);
-		if (st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE || st == GRADCOMP_ERR_INTERNAL) {
+			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[a->rows]};
+		why.status = plan_predict(p, row, nodes, &row->p, &why);
+		if (why.status == GRADCOMP_ERR_UNSUPPORTED || why.status == GRADCOMP_ERR_RANGE ||
+		    why.status == GRADCOMP_ERR_INTERNAL) {
 			snprintf(what, sizeof what, "%.120s over %.120s", compressor->shown, collective->shown);
-			return plan_skip_note(p, what, err->text, err);
+			return leave_out(a, what, &why, err);
 		}
-		if (st)
-			return st;
-		t->n++;
+		if (why.status) {
+			*err = why;
+			return why.status;
+		}
 	}
 	return GRADCOMP_OK;
 }
 
-/* Over some collective; else the reason is noted. */
-static gradcomp_status try_compressor(plan *p, plan_table *t, const plan_spec *compressor, gradcomp_error *err)
+/* Attempt i, on one of the threads. */
+static gradcomp_status try_one(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
 {
-	gradcomp_error why = {.text = ""};
+	const sweep *s = ctx;
+	const plan *p = s->p;
+	const uint64_t collectives = (uint64_t)p->collectives.n, pairs = (uint64_t)p->compressors.n * collectives;
+	const plan_table *t = &p->tables[i / pairs];
+	uint64_t pair = i % pairs;
+
+	(void)worker;
+	return try_pair(p, t->nodes, &p->compressors.spec[pair / collectives], &p->collectives.spec[pair % collectives],
+	                &t->rows[pair * (uint64_t)p->schedules.n], &s->attempts[i], err);
+}
+
+/* The table's rows without gaps between them, and what is left out. Of a compressor that no collective
+ * carries only that is said. */
+static gradcomp_status gather(plan *p, plan_table *t, const attempt *a, gradcomp_error *err)
+{
+	const plan_row *from = t->rows;
 	gradcomp_status st = GRADCOMP_OK;
-	int pairs = 0;
 
-	for (int i = 0; i < p->collectives.n && !st; i++) {
-		const plan_spec *collective = &p->collectives.spec[i];
+	for (int i = 0; i < p->compressors.n && !st; i++) {
+		bool carried = false;
 
-		if (gradcomp_spec_check(compressor->text, collective->text, &why))
-			continue;
-		pairs++;
-		st = try_pair(p, t, compressor, collective, err);
+		for (int k = 0; k < p->collectives.n && !st; k++, a++, from += p->schedules.n) {
+			memmove(&t->rows[t->n], from, (size_t)a->rows * sizeof *from);
+			t->n += a->rows;
+			carried |= !a->refused;
+			if (a->refused ? !carried && k + 1 == p->collectives.n : a->skip != NULL)
+				st = plan_skip_note(p, a->skip->what, a->skip->why, err);
+		}
 	}
-	if (!st && !pairs && p->collectives.n)
-		st = plan_skip_note(p, compressor->shown, why.text, err);
 	return st;
 }
 
@@ -127,27 +185,38 @@ const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor)
 	return NULL;
 }
 
-gradcomp_status plan_sweep(plan *p, gradcomp_error *err)
+static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempts, gradcomp_error *err)
 {
-	size_t most = (size_t)p->compressors.n * (size_t)p->collectives.n * (size_t)p->schedules.n;
-	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_status st = gather(p, t, attempts, err);
+
+	if (st)
+		return st;
+	qsort(t->rows, (size_t)t->n, sizeof *t->rows, quicker);
+	t->dense = plan_best_of(t, &p->dense);
+	t->half = plan_best_of(t, &p->half);
+	t->best = advised(t);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
+{
+	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->nnodes;
+	sweep s = {.p = p, .attempts = calloc(all + 1, sizeof *s.attempts)};
+	gradcomp_status st = s.attempts ? GRADCOMP_OK : no_memory(err);
 
 	for (int n = 0; n < p->nnodes && !st; n++) {
-		plan_table *t = &p->tables[n];
-
-		t->nodes = p->nodes[n];
-		t->rows = calloc(most + 1, sizeof *t->rows);
-		if (!t->rows)
-			return no_memory(err);
-		for (int i = 0; i < p->compressors.n && !st; i++)
-			st = try_compressor(p, t, &p->compressors.spec[i], err);
-		if (st)
-			return st;
-		qsort(t->rows, (size_t)t->n, sizeof *t->rows, quicker);
-		t->dense = plan_best_of(t, &p->dense);
-		t->half = plan_best_of(t, &p->half);
-		t->best = advised(t);
+		p->tables[n].nodes = p->nodes[n];
+		p->tables[n].rows = calloc(pairs * (size_t)p->schedules.n + 1, sizeof *p->tables[n].rows);
+		if (!p->tables[n].rows)
+			st = no_memory(err);
 	}
+	if (!st)
+		st = thread_pool_each(threads, all, try_one, &s, err);
+	for (int n = 0; n < p->nnodes && !st; n++)
+		st = make_table(p, &p->tables[n], &s.attempts[(size_t)n * pairs], err);
+	for (size_t i = 0; s.attempts && i < all; i++)
+		free(s.attempts[i].skip);
+	free(s.attempts);
 	return st;
 }
 

@@ -40,8 +40,8 @@
  * time, but for merge() and the code functions, which it may run on one bucket
  * while others run on other buckets: they write to nothing of the instance that
  * others touch. Of the code functions it runs at most one code() and one decoder of
- * an instance at a time, so that each may have a workspace of its own there. It
- * may run functions on different threads. Buckets interleave: after
+ * an instance at a time, so that each may have a workspace of its own there. It may run functions on different
+ * threads, and those of different instances at the same time, create() and check() too. Buckets interleave: after
  * encode(b0, 0) may come encode(b1, 0) before decode(b0, 0), but decode(b, r)
  * comes before encode(b, r+1). What an encode leaves for its decode goes into
  * `scratch`, which lives from the first encode to the last decode of the bucket

@@ -14,7 +14,8 @@
  * with the messages and bytes that the collective plugin tells (predict() in collective.h),
  * and encoding and decoding cost what was measured, by a line.
  *
- * Threads: any; objects are not shared between threads without a lock of the caller's. */
+ * Threads: any. Questions only read models and machines, which several threads may ask about at the
+ * same time; nothing else of an object may go on meanwhile. */
 #ifndef COST_PLANNING_H
 #define COST_PLANNING_H
 
