@@ -211,7 +211,7 @@ is 'a plan of another model' "$?" 1
 like 'is refused by name' "$(cat "$tmp/err")" 'best.plan'
 
 "$gradcomp" plan --list >"$tmp/list"
-is 'models by name' "$? $(wc -l <"$tmp/list")" '0 13'
+is 'models by name' "$? $(wc -l <"$tmp/list")" '0 16'
 like 'with their parameters' "$(cat "$tmp/list")" 'resnet50            25557032      161'
 "$gradcomp" plan --model resnet50 --machine "$lab" --compressors none --half none --schedules wfbp --collectives ring >"$tmp/table"
 is 'one of them' "$?" 0

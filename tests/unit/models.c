@@ -15,10 +15,12 @@ typedef struct published {
 } published;
 
 /* Parameters: torchvision's and Hugging Face's model cards; 0.27 M of ResNet-20 (He et al., table 6), 14.7 M and
- * 66 M of the small VGG-16 and the LSTM (gTop-k's table of models), counted. Operations: 4.09, 15.47 and 0.71 G
+ * 66 M of the small VGG-16 and the LSTM (gTop-k's table of models), counted. Operations: 4.09, 11.51, 7.73, 4.29, 15.47 and 0.71 G
  * multiplications and additions (torchvision), 40.8 M of ResNet-20. For transformers 2 N s and attention. */
 static const published all[] = {
-	{"resnet50", 25557032, 161, 0, 2 * 4.09}, {"vgg16", 138357544, 32, 0, 2 * 15.47},
+	{"resnet152", 60192808, 467, 0, 2 * 11.51},  {"densenet161", 28681000, 484, 0, 2 * 7.73},
+	{"densenet201", 20013928, 604, 0, 2 * 4.29}, {"resnet50", 25557032, 161, 0, 2 * 4.09},
+	{"vgg16", 138357544, 32, 0, 2 * 15.47},
 	{"alexnet", 61100840, 16, 0, 2 * 0.71},   {"resnet20", 269722, 59, 0, 2 * 0.0408},
 	{"vgg16-cifar", 14728266, 54, 0, 0},      {"lstm-ptb", 66034000, 11, 0, 0},
 	{"bert-base", 109482240, 199, 14, 0},     {"bert-large", 335141888, 391, 26, 0},
