@@ -167,9 +167,14 @@ static double worked(void)
 /* Seconds of a sample of `calls`, of this rank; negative with an error. */
 static double sample(bench *b, primitive what, int calls, gradcomp_error *err)
 {
-	/* Plain calls leave the zeros that they are given. */
+	/* As in training, what a rank gives (of an all-gather its part) has been written since the last call, so that no
+	 * other rank has it in its caches. */
 	if (what >= CODED_ALLREDUCE)
 		memcpy(b->x, b->in, b->n * sizeof(float));
+	else if (what == ALLGATHER)
+		memset(b->x + b->begin, 0, b->counts[b->rank] * sizeof(float));
+	else
+		memset(b->x, 0, b->n * sizeof(float));
 	if (gradcomp_barrier(b->world, err) < 0)
 		return -1;
 	double start = clock_now(), before = worked();
@@ -212,8 +217,6 @@ static int measure(bench *b, primitive what, gradcomp_error *err)
 	long samples;
 	if (checked(b, what, err))
 		return -1;
-	if (what < CODED_ALLREDUCE)
-		memset(b->in, 0, b->n * sizeof(float));
 	b->cpu = 0;
 	b->links.bytes = b->links.messages = b->codec.calls = b->codec.numbers = 0;
 	once = sample(b, what, 1, err);

@@ -5,7 +5,8 @@
  * PRIMITIVE is all-reduce, reduce-scatter, reduce-scatter-block or all-gather; BYTES
  * those of the whole vector. For every case the result is checked first; then, for
  * about SECONDS but at least three times, a sample after a barrier of the slowest
- * rank; rank 0 prints a JSON line with the median. Vectors below 64 KiB are sent up to
+ * rank; rank 0 prints a JSON line with the median. What a rank gives is written before every
+ * sample, as it is in training. Vectors below 64 KiB are sent up to
  * 100 times a sample, back to back. */
 #include <mpi.h>
 #include <stdio.h>
@@ -66,6 +67,8 @@ static int wrong(void)
 
 static double sample(int calls)
 {
+	int from = what == ALLGATHER ? begin[rank] : 0, n = what == ALLGATHER ? counts[rank] : count;
+	memset(x + from, 0, (size_t)n * sizeof *x);
 	MPI_Barrier(MPI_COMM_WORLD);
 	double start = MPI_Wtime();
 	for (int c = 0; c < calls; c++)
