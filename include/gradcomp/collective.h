@@ -293,7 +293,7 @@ struct gradcomp_collective_v1 {
 	 * ALLTOALL: from one rank to another; MERGE: of one payload; CODED_*, EXCHANGE: of the floats,
 	 * of one rank's block for a gather, as if a code were as long as they are. SHARD: the two
 	 * levels of a bucket of so many bytes, without what goes among the holders. A function of its arguments
-	 * alone; needs no instance. UNSUPPORTED for a primitive it does not serve. */
+	 * alone; needs no instance; any thread, several at a time. UNSUPPORTED for a primitive it does not serve. */
 	gradcomp_status (*predict)(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
 	                           uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
 
