@@ -3,7 +3,7 @@
 # shellcheck source=tests/support/tap.sh disable=SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
-mkdir -p "$tmp/src/tests/unit" "$tmp/src/tests/cluster"
+mkdir -p "$tmp/src/tests/unit" "$tmp/src/tests/cluster" "$tmp/src/tests/distro"
 script () {
 	{
 		echo '#!/bin/sh'
@@ -136,15 +136,24 @@ is "the ten slowest are shown" "$(printf '%s\n' "$slowest" | wc -l)" 10
 like "... the slowest first" "$(printf '%s\n' "$slowest" | head -n 1)" tests/unit/slow.t
 like "... and what all of them took" "$said" "
 12 tests took "
+like "... how idle the machine was" "$said" " % of it"
+durations=$tmp/build/tests/log/durations
+is "each test's time is kept" "$(awk '{ print $4 }' "$durations" | sort)" "$(cd "$tmp/src" && printf '%s\n' tests/unit/quick*.t tests/unit/slow.t | sort)"
+# shellcheck disable=SC2016 # awk's fields
+check "... with when it began, and what the processors did" awk '$4 ~ /slow/ { exit !($1 > 0 && $2 >= 1 && $3 > 0) }' "$durations"
 
 # ---- what runs beside what
 
 mkdir "$tmp/at"
-for name in cluster/a cluster/b unit/c unit/d; do
+for name in cluster/a cluster/b distro/e distro/f unit/c unit/d; do
 	script "$name.t" <<'END'
-# Who else runs is in a folder, for a second at least.
+# Who else runs is in a folder, for a second at least, or until as many as are expected have come.
 me=$(basename "$0" .t)
-cd "$GRADCOMP_BUILD/../at" && touch "$me" && sleep 1
+cd "$GRADCOMP_BUILD/../at" && touch "$me" && i=0
+until [ "$(echo * | wc -w)" = "${EXPECTED-}" ] || [ $i -ge ${EXPECTED:+20}10 ]; do
+	sleep 0.1
+	i=$((i + 1))
+done
 echo "# beside $me:" *
 sleep 0.5
 rm "$me"
@@ -157,6 +166,13 @@ beside=$(cat "$tmp/build/tests/log/"cluster-[ab].t.tap "$tmp/build/tests/log/"un
 like "one of each runs at a time" "$beside" "beside a: a c"
 unlike "no two clusters" "$beside" " a b"
 unlike "no two others" "$beside" " c d"
+EXPECTED=4 check "two at a time" run -j 2 tests/cluster/a.t tests/cluster/b.t tests/unit/c.t tests/unit/d.t
+like "clusters run beside each other where there is room" "$(grep -h beside "$tmp/build/tests/log/"cluster-a.t.tap)" "beside a: a b c d"
+EXPECTED=4 check "with those that install another system" run -j 2 tests/cluster/a.t tests/cluster/b.t tests/distro/e.t tests/distro/f.t \
+	tests/unit/c.t tests/unit/d.t
+is "they come first, one other computes beside them, and one waits" \
+	"$(grep -h beside "$tmp/build/tests/log/"distro-[ef].t.tap)" "# beside e: a c e f
+# beside f: a c e f"
 
 umask 077
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
