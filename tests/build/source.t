@@ -68,4 +68,5 @@ is "... leaves the source folder as it was" "$(find . | sort | comm -3 "$tmp/bef
 cd "$tmp/out" || exit 1
 refuse "CHECK_TESTS that matches nothing" make check CHECK_TESTS='tests/unit/no-such-*'
 like "... says so" "$said" "no test matches"
+is "... before anything is built" "$(find "$tmp/out" -name '*.o')" ""
 done_testing
