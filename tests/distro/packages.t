@@ -35,13 +35,14 @@ archive=$GRADCOMP_BUILD/gradcomp-$(cat "$GRADCOMP_SRC/VERSION").tar.gz
 [ $# -gt 0 ] || set -- bookworm trixie
 for suite; do
 	build=$GRADCOMP_BUILD/distro/$suite-build site=$GRADCOMP_BUILD/distro/$suite-site
-	root make "$build" "$suite" || {
-		[ $? != 3 ] || skip_all "$(cat "$tmp/said")"
-		note "$(cat "$tmp/said")"
-		echo 'Bail out! no root could be made'
-		exit 1
-	}
-	[ -e "$site/made" ] || { rm -rf --one-file-system "$site" && cp -a "$build" "$site"; }
+	for dir in "$build" "$site"; do
+		root make "$dir" "$suite" || {
+			[ $? != 3 ] || skip_all "$(cat "$tmp/said")"
+			note "$(cat "$tmp/said")"
+			echo 'Bail out! no root could be made'
+			exit 1
+		}
+	done
 
 	rm -rf --one-file-system "$build/root/usr/src/packages"
 	mkdir -p "$build/root/usr/src/packages/gradcomp"
