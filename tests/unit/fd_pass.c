@@ -8,6 +8,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -44,6 +46,17 @@ static void send_several(int socket, const int *fds, size_t n)
 	is_int((int)sendmsg(socket, &m, 0), 2, "%zu descriptors are sent", n);
 }
 
+/* Whether the kernel has the limit of no descriptor: valgrind keeps one of its own. `limits` is /proc/self/limits,
+ * opened before. */
+static bool none_allowed(int limits)
+{
+	char text[4096] = "";
+	const char *line = read(limits, text, sizeof text - 1) > 0 ? strstr(text, "Max open files") : NULL;
+	unsigned long most = 1;
+
+	return line && sscanf(line, "Max open files %lu", &most) == 1 && !most;
+}
+
 int main(void)
 {
 	int s[2], p[2], fds[MOST], fd, before;
@@ -77,13 +90,19 @@ int main(void)
 	}
 
 	fd_pass(s[0], "x", 1, p[0]);
+	int limits = open("/proc/self/limits", O_RDONLY | O_CLOEXEC);
 	getrlimit(RLIMIT_NOFILE, &was);
 	now = was;
 	now.rlim_cur = 0;
 	setrlimit(RLIMIT_NOFILE, &now);
+	bool limited = none_allowed(limits);
+	close(limits);
 	is_int((int)fd_take(s[1], bytes, sizeof bytes, &fd), 1, "where this process can have no more, the byte arrives");
 	setrlimit(RLIMIT_NOFILE, &was);
-	is_int(fd, FD_LOST, "and that a descriptor is lost is told");
+	if (limited)
+		is_int(fd, FD_LOST, "and that a descriptor is lost is told");
+	else
+		skip("the kernel has another limit", "and that a descriptor is lost is told");
 
 	close(s[1]);
 	is_int((int)fd_pass(s[0], "x", 1, p[0]), -1, "to a socket that is closed nothing goes");
