@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-enum { MOST = 9, NUMBERS = 4099, PAYLOAD = 240, SPLITS = 4 };
+/* With LONG numbers all ranks of a node of three or more read one copy of what goes to all of them. */
+enum { MOST = 9, NUMBERS = 4099, LONG = 80021, ROOM = LONG + MOST * MOST, PAYLOAD = 240, SPLITS = 4 };
 
 typedef struct nodes {
 	const char *name;
@@ -43,12 +44,14 @@ typedef struct counting {
 	gradcomp_links links;
 	const gradcomp_links *real;
 	uint64_t between; /* bytes this rank sent to other nodes */
+	int multicasts;
 } counting;
 
 typedef struct trial {
 	const nodes *of;
 	int failed[MOST], holders[MOST]; /* how many shards a rank holds */
-	float x[MOST][NUMBERS];
+	int multicasts[MOST];
+	float x[MOST][ROOM];
 	uint64_t sharded[MOST], flat[MOST];
 } trial;
 
@@ -60,6 +63,16 @@ static gradcomp_status count_send(void *ctx, int peer, const void *buf, size_t b
 	counting *c = ctx;
 	c->between += c->links.node[peer] != c->links.node[c->links.rank] ? bytes : 0;
 	return c->real->send(c->real->ctx, peer, buf, bytes, req, err);
+}
+
+static gradcomp_status count_multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                       gradcomp_request *reqs, gradcomp_error *err)
+{
+	counting *c = ctx;
+	c->multicasts++;
+	for (int i = 0; i < n; i++)
+		c->between += c->links.node[peers[i]] != c->links.node[c->links.rank] ? bytes : 0;
+	return c->real->multicast(c->real->ctx, peers, n, buf, bytes, reqs, err);
 }
 
 static gradcomp_status count_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
@@ -102,7 +115,7 @@ static int wrong(double have, double want, int P)
 /* Blocks that differ, some empty. */
 static uint64_t block(int r, uint64_t n)
 {
-	return r % 3 == 2 ? 0 : n / 3 + (uint64_t)r;
+	return r % 3 == 2 ? 0 : n + (uint64_t)r;
 }
 
 static int blocks_right(const struct gradcomp_collective_v1 *c, void *h, float *x, int rank, int P, uint64_t n)
@@ -185,7 +198,7 @@ static int shards_tile(const struct gradcomp_collective_v1 *c, void *h, float *x
 
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
-	static const uint64_t sizes[] = {0, 1, 2, 7, NUMBERS};
+	static const uint64_t sizes[] = {0, 1, 2, 7, NUMBERS, LONG};
 	trial *t = arg;
 	counting links = {.links.rank = rank};
 	gradcomp_error err = {0};
@@ -201,7 +214,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	links.real = channel_links(channel);
 	links.links = (gradcomp_links){.struct_size = sizeof links.links, .rank = rank, .nranks = P, .nnodes = t->of->m,
 	                               .node = t->of->node, .ctx = &links, .send = count_send, .recv = count_recv,
-	                               .wait = count_wait, .test = count_test, .chunk = 4096};
+	                               .wait = count_wait, .test = count_test, .multicast = count_multicast, .chunk = 4096};
 	const struct gradcomp_collective_v1 *c = make(job, "hier", &links.links, &h);
 	const struct gradcomp_collective_v1 *flat = make(job, "ring", &links.links, &ring);
 	if (!c || !flat) {
@@ -234,6 +247,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			t->failed[rank] |= wrong(x[i], want, 2 * P) << 4;
 		}
 	}
+	t->multicasts[rank] = links.multicasts;
 	if (t->of->even)
 		bytes_between(c, h, flat, ring, &links, t, rank);
 	c->destroy(h);
@@ -255,9 +269,15 @@ static void check(const nodes *of, const char *const *settings)
 	}
 	ok(!failed, "hier, %s: all-reduce, reduce-scatter, all-gather, broadcast, barrier, shards (%#x)", of->name,
 	   (unsigned)failed);
-	int held[MOST] = {0}, differ = 0;
-	for (int r = 0; r < of->P; r++)
+	int held[MOST] = {0}, ranks[MOST] = {0}, multicasts[MOST] = {0}, differ = 0, once = 1;
+	for (int r = 0; r < of->P; r++) {
 		held[of->node[r]] += t->holders[r];
+		multicasts[of->node[r]] += t->multicasts[r];
+		ranks[of->node[r]]++;
+	}
+	for (int k = 0; k < of->m; k++)
+		once &= (multicasts[k] > 0) == (ranks[k] > 2);
+	ok(once, "hier, %s: what is long is copied once for all ranks of a node, where they are three or more", of->name);
 	for (int k = 0; k < of->m; k++)
 		differ |= held[k] != (of->shards ? of->shards : held[0]);
 	ok(!differ, "hier, %s: %d shards", of->name, held[0]);
@@ -328,8 +348,8 @@ int main(void)
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	test_seed();
 	for (int r = 0; r < MOST; r++) {
-		input[r] = malloc(NUMBERS * sizeof(float));
-		for (int i = 0; i < NUMBERS; i++)
+		input[r] = malloc(ROOM * sizeof(float));
+		for (int i = 0; i < ROOM; i++)
 			input[r][i] = (float)(test_uniform() - 0.5);
 	}
 	for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)

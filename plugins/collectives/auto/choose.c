@@ -7,14 +7,9 @@
 /* Beyond this a buffer that is not cut into blocks is added from memory, not from the cache, while
  * nothing is on its way: what messages cost does not tell that. */
 #define UNCUT_MOST (64u << 10)
-/* From there on all ranks of a node read one copy of a block that goes to all of them (multicast() of
- * links; it copies shorter ones for each). Around a ring it would be copied in and out at every rank. */
-#define ONE_COPY_LEAST (32u << 10)
-/* Without that: longer blocks leave the caches when they are received (transport/shm), and who passes
+/* Without one copy for all of them: longer blocks leave the caches when they are received (transport/shm), and who passes
  * them on reads them from memory again. What messages cost tells neither. */
 #define PASSED_ON_MOST (1u << 20)
-/* A rank then has a connection to every other one. */
-#define STRAIGHT_RANKS 64
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};
 
@@ -39,7 +34,7 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 	case RING: /* a short broadcast is a tree there too */
 		return call != CALL_BROADCAST || bytes > s->ring.piece;
 	case STRAIGHT:
-		if (call != CALL_ALLGATHER && (call != CALL_ALLREDUCE || s->straight != ONE_COPY_LEAST))
+		if (call != CALL_ALLGATHER && (call != CALL_ALLREDUCE || s->straight != DIRECT_ONE_COPY_LEAST))
 			return 0;
 		return s->straight && bytes / (uint64_t)s->nranks >= s->straight;
 	default:
@@ -93,8 +88,8 @@ uint64_t auto_straight(int nranks, int nnodes, int multicast)
 {
 	if (nnodes > 1)
 		return 0;
-	if (multicast && nranks > 2 && nranks <= STRAIGHT_RANKS)
-		return ONE_COPY_LEAST;
+	if (multicast && nranks > 2 && nranks <= DIRECT_ONE_COPY_RANKS)
+		return DIRECT_ONE_COPY_LEAST;
 	return nranks <= DIRECT_AHEAD + 1 ? PASSED_ON_MOST : 0;
 }
 

@@ -10,6 +10,12 @@ gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 	return sdk_growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
+int direct_has_one_copy(const gradcomp_links *links)
+{
+	return GRADCOMP_HAS(links, multicast) && links->multicast && links->nnodes == 1 && links->nranks > 2 &&
+	       links->nranks <= DIRECT_ONE_COPY_RANKS;
+}
+
 /* What all-gathers by multicast take, where the ranks have one. */
 static gradcomp_status make_gathers(direct *d, gradcomp_error *err)
 {

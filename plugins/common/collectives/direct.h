@@ -13,6 +13,11 @@
 #define DIRECT_AHEAD 8
 /* Pieces of an all-gather by multicast in flight. */
 #define DIRECT_GATHERS 2
+/* From there on all ranks of a node read one copy of a block that goes to all of them (multicast() of
+ * links; it copies shorter ones for each). Around a ring it would be copied in and out at every rank. */
+#define DIRECT_ONE_COPY_LEAST (32u << 10)
+/* A rank then has a connection to every other one. */
+#define DIRECT_ONE_COPY_RANKS 64
 
 /* A piece of every rank's stripe, to and from d->others. */
 typedef struct direct_gather {
@@ -64,6 +69,9 @@ uint64_t direct_server_error_begin(void *instance, uint64_t count);
 void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                                gradcomp_call_load *out, gradcomp_error *err);
+
+/* Whether blocks of DIRECT_ONE_COPY_LEAST bytes do: these are some ranks of one node, more than two. */
+int direct_has_one_copy(const gradcomp_links *links);
 
 /* All-reduces that go along a tree. */
 static inline int direct_is_short(int nranks, uint64_t bytes)

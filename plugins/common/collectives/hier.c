@@ -84,6 +84,8 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	hier_scan(&h->shape, links, h->order, h->first, nodes, h->shards, chunk, count);
 	host->release(count);
 	st = open_level(h, h->order + h->first[h->node], h->locals, h->local, chunk, &h->inside, &h->inner, err);
+	if (!st && direct_has_one_copy(&h->inside->links))
+		st = direct_create(host, &h->inside->links, chunk, &h->straight, err);
 	if (!st)
 		st = open_parts(h, chunk, err);
 	if (st)
@@ -99,6 +101,7 @@ void hier_destroy(void *instance)
 	if (!h)
 		return;
 	const gradcomp_host *host = h->host;
+	direct_destroy(h->straight);
 	ring_destroy(h->inner);
 	sublinks_destroy(h->inside);
 	for (int i = 0; i < h->held && (!i || h->more); i++) {
@@ -135,13 +138,22 @@ gradcomp_status hier_bring(hier *h, void *buf, uint64_t count, gradcomp_dtype dt
 	return st;
 }
 
+gradcomp_status hier_gather(hier *h, void *buf, const uint64_t *bytes, gradcomp_error *err)
+{
+	uint64_t all = 0;
+	for (int j = 0; j < h->locals; j++)
+		all += bytes[j];
+	return hier_one_copy(h, all) ? direct_allgather(h->straight, buf, bytes, err)
+	                             : ring_allgather(h->inner, buf, bytes, err);
+}
+
 gradcomp_status hier_hand_out(hier *h, void *buf, uint64_t count, size_t size, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	char *at = buf;
 	for (int first = 0; !st && first < h->shards; first += h->locals) {
 		uint64_t bytes = shard_counts(h, first, count, size);
-		st = ring_allgather(h->inner, at, h->counts, err);
+		st = hier_gather(h, at, h->counts, err);
 		at += bytes;
 	}
 	return st;

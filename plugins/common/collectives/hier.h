@@ -11,6 +11,7 @@
 #ifndef PLUGINS_COMMON_COLLECTIVES_HIER_H
 #define PLUGINS_COMMON_COLLECTIVES_HIER_H
 
+#include "plugins/common/collectives/direct.h"
 #include "plugins/common/collectives/ring.h"
 #include "plugins/common/collectives/sublinks.h"
 
@@ -19,6 +20,7 @@ typedef struct hier_shape {
 	int nranks, nodes, shards, largest; /* ranks of the largest node */
 	int turns;           /* shards of a rank, at most: they are one after another */
 	int steps;           /* shards that follow one another around a node, at most */
+	double steps_out;    /* the same where all ranks of a node read one copy of each */
 	call_senders within; /* of a shard, to the next rank of the node */
 	call_senders own;    /* of the blocks of the node's ranks, all the way around it; of one rank's block */
 	ring_shape across;   /* among the holders of a shard, all shards at once */
@@ -50,6 +52,7 @@ typedef struct hier {
 	hier_shape shape;
 	sublinks *inside;
 	ring *inner;
+	direct *straight;       /* hands out what is long within the node; NULL: the ring does */
 	char *scratch;          /* for blocks in the order of nodes */
 	size_t scratch_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
@@ -124,9 +127,17 @@ static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
 	return k >= n ? total : total / n * k + (k < total % n ? k : total % n);
 }
 
+/* Whether all ranks of the node read one copy of what goes to all of them, so many bytes in all. */
+static inline int hier_one_copy(const hier *h, uint64_t bytes)
+{
+	return h->straight && bytes / (uint64_t)h->locals >= DIRECT_ONE_COPY_LEAST;
+}
+
 /* Within the node: sums go to the holders of their shards, shards to everybody. */
 gradcomp_status hier_bring(hier *h, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                            gradcomp_error *err);
 gradcomp_status hier_hand_out(hier *h, void *buf, uint64_t count, size_t size, gradcomp_error *err);
+/* An all-gather of the ranks of the node, `bytes` from each. */
+gradcomp_status hier_gather(hier *h, void *buf, const uint64_t *bytes, gradcomp_error *err);
 
 #endif

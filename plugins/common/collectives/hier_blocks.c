@@ -103,7 +103,7 @@ static gradcomp_status prepare(hier_blocks *b, hier *h, void *buf, const uint64_
 static gradcomp_status gather(const hier_blocks *b, const gradcomp_codec *codec, uint64_t counter, gradcomp_error *err)
 {
 	hier *h = b->h;
-	gradcomp_status st = ring_allgather(h->inner, hier_blocks_here(b), hier_blocks_of_node(b), err);
+	gradcomp_status st = hier_gather(h, hier_blocks_here(b), hier_blocks_of_node(b), err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		const hier_part *p = hier_part_at(h, i);
 		char *shard = b->buf + hier_begin(h, b->total, p->shard) * b->size;

@@ -75,6 +75,12 @@ static int holder(const int *order, const int *first, int node, int shard)
 	return order[first[node] + shard % (first[node + 1] - first[node])];
 }
 
+/* Posting a further message takes about half as long as a round (call_cost_add_to_all()). */
+static double steps_of_gather(int n)
+{
+	return n > 2 && n <= DIRECT_ONE_COPY_RANKS ? n / 2.0 : n - 1;
+}
+
 void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const int *first, int nodes, int shards,
                size_t chunk, int32_t *count)
 {
@@ -87,6 +93,8 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 		s->largest = n > s->largest ? n : s->largest;
 		s->turns = around > s->turns ? around : s->turns;
 		s->steps = around * (n - 1) > s->steps ? around * (n - 1) : s->steps;
+		double out = around * steps_of_gather(n);
+		s->steps_out = out > s->steps_out ? out : s->steps_out;
 	}
 	/* Of n ranks each sends all shards but its own, at times it has nothing to send. */
 	clear(l, count);
@@ -121,10 +129,23 @@ static void add_within(const hier_shape *s, double times, double bytes, call_cos
 		call_cost_add(out, &s->within, times * s->steps, bytes / s->shards);
 }
 
-/* Around each node in so many rounds the blocks of its own ranks, of which all together have `bytes`. */
-static void add_own(const hier_shape *s, int rounds, double bytes, call_cost *out)
+/* Shards to all ranks of their node, see hier_gather(). A node that is not one has links that leave it. */
+static double steps_out(const hier_shape *s, double bytes)
 {
-	if (!rounds)
+	return !s->within.most && bytes / s->largest >= DIRECT_ONE_COPY_LEAST ? s->steps_out : s->steps;
+}
+
+static void add_out(const hier_shape *s, double bytes, call_cost *out)
+{
+	double steps = steps_out(s, bytes);
+	if (s->steps)
+		call_cost_add(out, &s->within, steps, bytes / s->shards * s->steps / steps);
+}
+
+/* Around each node in so many rounds the blocks of its own ranks, of which all together have `bytes`. */
+static void add_own(const hier_shape *s, double rounds, double bytes, call_cost *out)
+{
+	if (!(rounds > 0))
 		return;
 	const call_senders each = {.most = s->own.most, .left = s->own.left / rounds, .sent = s->own.sent / rounds};
 	call_cost_add(out, &each, rounds, bytes / s->nranks);
@@ -146,7 +167,8 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, CALL_ALLREDUCE, bytes / (uint64_t)s->shards, out);
 	take_turns(s, out);
-	add_within(s, 2, (double)bytes, out);
+	add_within(s, 1, (double)bytes, out);
+	add_out(s, (double)bytes, out);
 	out->reduced += s->steps * (double)bytes / s->shards;
 }
 
@@ -175,7 +197,8 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
 	take_turns(s, out);
-	add_within(s, 2, (double)bytes, out);
+	add_within(s, 1, (double)bytes, out);
+	add_out(s, (double)bytes, out);
 	out->reduced = s->steps * shard;
 	out->coded = coded_of_shards(s, GRADCOMP_CAN_CODED_ALLREDUCE, shard);
 	leave_uncoded(&within, out);
@@ -187,8 +210,14 @@ static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, cal
 {
 	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);
 	take_turns(s, out);
-	add_within(s, 1, (double)bytes, out);
-	add_own(s, reduces ? s->steps : s->largest - 1, (double)bytes, out);
+	if (reduces) {
+		add_within(s, 1, (double)bytes, out);
+		add_own(s, s->steps, (double)bytes, out);
+	} else {
+		int once = !s->within.most && bytes / (uint64_t)s->nranks >= DIRECT_ONE_COPY_LEAST;
+		add_out(s, (double)bytes, out);
+		add_own(s, once ? steps_of_gather(s->largest) : s->largest - 1, (double)bytes, out);
+	}
 	if (reduces)
 		out->reduced += s->steps * (double)bytes / s->shards;
 }
@@ -232,7 +261,7 @@ static void cost_of_broadcast(const hier_shape *s, uint64_t bytes, call_cost *ou
 		call_cost_add(out, &(call_senders){.most = s->across.right.most}, s->turns - 1,
 		              s->across.right.most ? 0 : shard);
 	if (s->nodes > 1)
-		add_within(s, 1, (double)bytes, out);
+		add_out(s, (double)bytes, out);
 	/* Everybody but the root gets each byte once. */
 	out->sent = (double)bytes * (s->nranks - 1) / s->nranks;
 	out->left = s->across.right.left * shard * (s->nodes - 1) / s->nodes;
@@ -299,7 +328,8 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 		cost_of_barrier(&s, &l);
 		break;
 	case GRADCOMP_CAN_SHARD:
-		add_within(&s, 2, (double)bytes, &l);
+		add_within(&s, 1, (double)bytes, &l);
+		add_out(&s, (double)bytes, &l);
 		l.reduced = s.steps * (double)bytes / s.shards;
 		break;
 	default:
@@ -319,6 +349,7 @@ void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &rounds);
 	*sent = h->held * across;
 	if (h->locals > 1)
-		*sent += 2 * (double)bytes - shard * (h->held + of_next);
-	*messages = 2.0 * h->shape.steps + rounds * h->shape.turns;
+		*sent += (double)bytes - shard * h->held +
+		         (hier_one_copy(h, bytes) ? (h->locals - 1) * shard * h->held : (double)bytes - shard * of_next);
+	*messages = h->shape.steps + steps_out(&h->shape, (double)bytes) + rounds * h->shape.turns;
 }

@@ -32,6 +32,17 @@ static gradcomp_status recv_reduce(void *ctx, int peer, void *acc, size_t count,
 	return s->parent->recv_reduce(s->parent->ctx, s->ranks[peer], acc, count, dtype, op, req, err);
 }
 
+static gradcomp_status multicast(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
+                                 gradcomp_request *reqs, gradcomp_error *err)
+{
+	const sublinks *s = ctx;
+	if (n > s->links.nranks)
+		return s->host->fail(err, GRADCOMP_ERR_INVALID, "a multicast to %d of %d ranks", n, s->links.nranks);
+	for (int i = 0; i < n; i++)
+		s->peers[i] = s->ranks[peers[i]];
+	return s->parent->multicast(s->parent->ctx, s->peers, n, buf, bytes, reqs, err);
+}
+
 static gradcomp_status failure(void *ctx, gradcomp_error *err)
 {
 	const sublinks *s = ctx;
@@ -54,18 +65,21 @@ static int number_nodes(const gradcomp_links *parent, const int *ranks, int n, i
 gradcomp_status sublinks_create(const gradcomp_host *host, const gradcomp_links *parent, const int *ranks, int n, int me,
                                 sublinks **out, gradcomp_error *err)
 {
-	sublinks *s = host->alloc(sizeof *s + (size_t)n * sizeof(int32_t));
+	sublinks *s = host->alloc(sizeof *s + (size_t)n * (sizeof(int32_t) + sizeof(int)));
 	if (!s)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "no memory for links to %d ranks", n);
 	int32_t *node = (int32_t *)(s + 1);
 	s->host = host;
 	s->parent = parent;
 	s->ranks = ranks;
+	s->peers = (int *)(void *)(node + n);
 	s->links = (gradcomp_links){.struct_size = sizeof s->links, .rank = me, .nranks = n,
 	                            .nnodes = number_nodes(parent, ranks, n, node), .node = node, .ctx = s, .send = send,
 	                            .recv = recv, .wait = wait, .test = test, .chunk = parent->chunk};
 	if (GRADCOMP_HAS(parent, recv_reduce) && parent->recv_reduce)
 		s->links.recv_reduce = recv_reduce;
+	if (GRADCOMP_HAS(parent, multicast) && parent->multicast)
+		s->links.multicast = multicast;
 	if (GRADCOMP_HAS(parent, failure) && parent->failure)
 		s->links.failure = failure;
 	*out = s;

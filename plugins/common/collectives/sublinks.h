@@ -10,6 +10,7 @@ typedef struct sublinks {
 	const gradcomp_host *host;
 	const gradcomp_links *parent;
 	const int *ranks; /* in the parent */
+	int *peers;       /* of a multicast, likewise */
 } sublinks;
 
 /* Of ranks[0..n-1] of `parent`, `me` of which is this rank. ranks stays the caller's, and
