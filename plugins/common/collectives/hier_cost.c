@@ -1,6 +1,7 @@
 /* What calls of two levels cost. */
 #include "plugins/common/collectives/hier.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
@@ -142,13 +143,13 @@ static void add_out(const hier_shape *s, double bytes, call_cost *out)
 		call_cost_add(out, &s->within, steps, bytes / s->shards * s->steps / steps);
 }
 
-/* Around each node in so many rounds the blocks of its own ranks, of which all together have `bytes`. */
-static void add_own(const hier_shape *s, double rounds, double bytes, call_cost *out)
+/* Around each node in so many hops the blocks of its own ranks, of which all together have `bytes`, in so many rounds. */
+static void add_own(const hier_shape *s, int hops, double rounds, double bytes, call_cost *out)
 {
-	if (!(rounds > 0))
+	if (!hops)
 		return;
-	const call_senders each = {.most = s->own.most, .left = s->own.left / rounds, .sent = s->own.sent / rounds};
-	call_cost_add(out, &each, rounds, bytes / s->nranks);
+	const call_senders each = {.most = s->own.most, .left = s->own.left / hops, .sent = s->own.sent / hops};
+	call_cost_add(out, &each, rounds, bytes / s->nranks * hops / rounds);
 }
 
 /* *out is that of a shard. A rank that holds several takes them in turn; what goes through the
@@ -175,10 +176,12 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 /* What goes within the nodes is not coded. */
 static void leave_uncoded(const call_cost *within, call_cost *out)
 {
-	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
+	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded}, all = {.struct_size = sizeof all};
 	call_cost_export(within, &uncoded);
-	out->uncoded[0] = uncoded.bytes[0];
-	out->uncoded[1] = uncoded.bytes[1];
+	call_cost_export(out, &all);
+	/* Where nothing else is, the sums of both may differ by a rounding. */
+	out->uncoded[0] = fmin(uncoded.bytes[0], all.bytes[0]);
+	out->uncoded[1] = fmin(uncoded.bytes[1], all.bytes[1]);
 	out->uncoded_sent = uncoded.sent;
 }
 
@@ -212,11 +215,11 @@ static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, cal
 	take_turns(s, out);
 	if (reduces) {
 		add_within(s, 1, (double)bytes, out);
-		add_own(s, s->steps, (double)bytes, out);
+		add_own(s, s->steps, s->steps, (double)bytes, out);
 	} else {
 		int once = !s->within.most && bytes / (uint64_t)s->nranks >= DIRECT_ONE_COPY_LEAST;
 		add_out(s, (double)bytes, out);
-		add_own(s, once ? steps_of_gather(s->largest) : s->largest - 1, (double)bytes, out);
+		add_own(s, s->largest - 1, once ? steps_of_gather(s->largest) : s->largest - 1, (double)bytes, out);
 	}
 	if (reduces)
 		out->reduced += s->steps * (double)bytes / s->shards;
