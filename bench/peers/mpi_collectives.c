@@ -95,7 +95,6 @@ static int measure(long bytes, double budget)
 	if (what >= REDUCE_SCATTER_BLOCK)
 		count = counts[0] * nranks;
 	bad = wrong();
-	memset(x, 0, (size_t)count * sizeof *x);
 	double once = sample(1);
 	if (once * calls * FEWEST > budget)
 		calls = budget / FEWEST / once > 1 ? (int)(budget / FEWEST / once) : 1;

@@ -58,8 +58,7 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->shape.fit);
 	a->shape.nranks = links->nranks;
 	ring_scan(&a->shape.ring, links, 0, chunk, count);
-	a->shape.straight =
-		auto_straight(links->nranks, links->nnodes, GRADCOMP_HAS(links, multicast) && links->multicast != NULL);
+	a->shape.straight = auto_straight(links->nranks, links->nnodes, direct_has_one_copy(links));
 	a->shape.to_all = call_scan_to_all(links, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)

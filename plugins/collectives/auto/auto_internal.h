@@ -45,7 +45,7 @@ typedef struct automatic {
 } automatic;
 
 /* That least block: ranks must be on one node. */
-uint64_t auto_straight(int nranks, int nnodes, int multicast);
+uint64_t auto_straight(int nranks, int nnodes, int one_copy);
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* The same; sets the parts up for it. */

@@ -84,11 +84,11 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	return sum;
 }
 
-uint64_t auto_straight(int nranks, int nnodes, int multicast)
+uint64_t auto_straight(int nranks, int nnodes, int one_copy)
 {
 	if (nnodes > 1)
 		return 0;
-	if (multicast && nranks > 2 && nranks <= DIRECT_ONE_COPY_RANKS)
+	if (one_copy)
 		return DIRECT_ONE_COPY_LEAST;
 	return nranks <= DIRECT_AHEAD + 1 ? PASSED_ON_MOST : 0;
 }
@@ -201,7 +201,7 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	if (st)
 		return st;
 	ring_scan(&s.ring, &g.links, 0, chunk, g.count);
-	s.straight = auto_straight(nranks, nnodes, 1);
+	s.straight = auto_straight(nranks, nnodes, direct_copies_once(nranks));
 	s.to_all = call_scan_to_all(&g.links, g.count);
 	call_group_close(&g);
 	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);

@@ -10,10 +10,14 @@ gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 	return sdk_growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
+static int can_multicast(const gradcomp_links *links)
+{
+	return GRADCOMP_HAS(links, multicast) && links->multicast && links->nnodes == 1;
+}
+
 int direct_has_one_copy(const gradcomp_links *links)
 {
-	return GRADCOMP_HAS(links, multicast) && links->multicast && links->nnodes == 1 && links->nranks > 2 &&
-	       links->nranks <= DIRECT_ONE_COPY_RANKS;
+	return can_multicast(links) && direct_copies_once(links->nranks);
 }
 
 /* What all-gathers by multicast take, where the ranks have one. */
@@ -21,7 +25,7 @@ static gradcomp_status make_gathers(direct *d, gradcomp_error *err)
 {
 	size_t n = (size_t)d->nranks - 1;
 	gradcomp_request *r;
-	if (!GRADCOMP_HAS(d->links, multicast) || !d->links->multicast || d->links->nnodes > 1 || n < 2)
+	if (!can_multicast(d->links) || n < 2)
 		return GRADCOMP_OK;
 	r = d->host->alloc(2 * DIRECT_GATHERS * n * sizeof *r + n * sizeof *d->others);
 	if (!r)

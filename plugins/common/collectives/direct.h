@@ -70,7 +70,13 @@ void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                                gradcomp_call_load *out, gradcomp_error *err);
 
-/* Whether blocks of DIRECT_ONE_COPY_LEAST bytes do: these are some ranks of one node, more than two. */
+/* Whether so many ranks of a node, which have multicast(), copy such blocks once: to one other it saves nothing. */
+static inline int direct_copies_once(int nranks)
+{
+	return nranks > 2 && nranks <= DIRECT_ONE_COPY_RANKS;
+}
+
+/* Whether these ranks do. */
 int direct_has_one_copy(const gradcomp_links *links);
 
 /* All-reduces that go along a tree. */

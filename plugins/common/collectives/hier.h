@@ -11,6 +11,7 @@
 #ifndef PLUGINS_COMMON_COLLECTIVES_HIER_H
 #define PLUGINS_COMMON_COLLECTIVES_HIER_H
 
+#include "plugins/common/collectives/blocks.h"
 #include "plugins/common/collectives/direct.h"
 #include "plugins/common/collectives/ring.h"
 #include "plugins/common/collectives/sublinks.h"
@@ -123,8 +124,7 @@ static inline uint64_t hier_counter(const hier *h, uint64_t counter, int index)
 /* Where shard j of `total` things begins. */
 static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
 {
-	uint64_t n = (uint64_t)h->shards, k = (uint64_t)j;
-	return k >= n ? total : total / n * k + (k < total % n ? k : total % n);
+	return blocks_begin(total, h->shards, j < h->shards ? j : h->shards);
 }
 
 /* Whether all ranks of the node read one copy of what goes to all of them, so many bytes in all. */

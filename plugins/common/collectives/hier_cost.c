@@ -1,7 +1,6 @@
 /* What calls of two levels cost. */
 #include "plugins/common/collectives/hier.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
@@ -79,7 +78,7 @@ static int holder(const int *order, const int *first, int node, int shard)
 /* Posting a further message takes about half as long as a round (call_cost_add_to_all()). */
 static double steps_of_gather(int n)
 {
-	return n > 2 && n <= DIRECT_ONE_COPY_RANKS ? n / 2.0 : n - 1;
+	return direct_copies_once(n) ? n / 2.0 : n - 1;
 }
 
 void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const int *first, int nodes, int shards,
@@ -130,10 +129,17 @@ static void add_within(const hier_shape *s, double times, double bytes, call_cos
 		call_cost_add(out, &s->within, times * s->steps, bytes / s->shards);
 }
 
-/* Shards to all ranks of their node, see hier_gather(). A node that is not one has links that leave it. */
+/* Whether blocks that go to all ranks of a node do so by one copy, see hier_gather(). A node that is not one has
+ * links that leave it. */
+static int copied_once(const hier_shape *s, double block)
+{
+	return !s->within.most && block >= DIRECT_ONE_COPY_LEAST;
+}
+
+/* Shards to all ranks of their node. */
 static double steps_out(const hier_shape *s, double bytes)
 {
-	return !s->within.most && bytes / s->largest >= DIRECT_ONE_COPY_LEAST ? s->steps_out : s->steps;
+	return copied_once(s, bytes / s->largest) ? s->steps_out : s->steps;
 }
 
 static void add_out(const hier_shape *s, double bytes, call_cost *out)
@@ -176,12 +182,10 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 /* What goes within the nodes is not coded. */
 static void leave_uncoded(const call_cost *within, call_cost *out)
 {
-	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded}, all = {.struct_size = sizeof all};
+	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
 	call_cost_export(within, &uncoded);
-	call_cost_export(out, &all);
-	/* Where nothing else is, the sums of both may differ by a rounding. */
-	out->uncoded[0] = fmin(uncoded.bytes[0], all.bytes[0]);
-	out->uncoded[1] = fmin(uncoded.bytes[1], all.bytes[1]);
+	out->uncoded[0] = uncoded.bytes[0];
+	out->uncoded[1] = uncoded.bytes[1];
 	out->uncoded_sent = uncoded.sent;
 }
 
@@ -196,7 +200,8 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	call_cost within = {0};
 	ring_shape across = s->across;
 	double shard = (double)bytes / s->shards;
-	add_within(s, 2, (double)bytes, &within);
+	add_within(s, 1, (double)bytes, &within);
+	add_out(s, (double)bytes, &within);
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
 	take_turns(s, out);
@@ -207,20 +212,26 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	leave_uncoded(&within, out);
 }
 
+/* Of cost_of_blocks() what goes within the nodes. */
+static void add_blocks_within(const hier_shape *s, int reduces, double bytes, call_cost *out)
+{
+	if (reduces) {
+		add_within(s, 1, bytes, out);
+		add_own(s, s->steps, s->steps, bytes, out);
+	} else {
+		int once = copied_once(s, bytes / s->nranks);
+		add_out(s, bytes, out);
+		add_own(s, s->largest - 1, once ? steps_of_gather(s->largest) : s->largest - 1, bytes, out);
+	}
+}
+
 /* Of `bytes` in all: to the holders, among them to the nodes, there to the owners; or the
  * other way. */
 static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);
 	take_turns(s, out);
-	if (reduces) {
-		add_within(s, 1, (double)bytes, out);
-		add_own(s, s->steps, s->steps, (double)bytes, out);
-	} else {
-		int once = !s->within.most && bytes / (uint64_t)s->nranks >= DIRECT_ONE_COPY_LEAST;
-		add_out(s, (double)bytes, out);
-		add_own(s, s->largest - 1, once ? steps_of_gather(s->largest) : s->largest - 1, (double)bytes, out);
-	}
+	add_blocks_within(s, reduces, (double)bytes, out);
 	if (reduces)
 		out->reduced += s->steps * (double)bytes / s->shards;
 }
@@ -230,8 +241,7 @@ static void cost_of_coded_blocks(const hier_shape *s, uint32_t primitive, uint64
 	call_cost within = {0};
 	int reduces = primitive == GRADCOMP_CAN_CODED_REDUCE_SCATTER;
 	double shard = (double)bytes / s->shards;
-	add_within(s, 1, (double)bytes, &within);
-	add_within(s, 1, (double)bytes / s->nodes, &within);
+	add_blocks_within(s, reduces, (double)bytes, &within);
 	cost_of_blocks(s, reduces, bytes, out);
 	out->reduced = reduces * s->steps * shard;
 	out->coded = coded_of_shards(s, primitive, shard);
