@@ -1,10 +1,9 @@
 /* Copies made, used and looked after with every allocation failing in turn: memory, a
  * mapping, a descriptor, a thread. The call fails in words or needs it not, nothing is kept,
  * and what is in the cache is whole or not there. */
-#include "tests/support/inject/inject.h"
+#include "tests/support/inject/each_allocation.h"
 
 #include "io/cache/manage.h"
-#include "tests/support/dir_entries.h"
 #include "tests/support/stage_fixture.h"
 
 static char key[65];
@@ -123,8 +122,9 @@ static gradcomp_status make_again(gradcomp_error *err)
 }
 
 /* With room for everything: a copy is whole, and nothing that failed stands in its way. */
-static const char *recovers(void)
+static const char *recovers(gradcomp_status status)
 {
+	(void)status;
 	if (gradcomp_cache_each(NULL, each_entry, NULL, &why))
 		return why.text;
 	if (stage_with(GRADCOMP_STAGE_VERIFY, NULL, NULL))
@@ -134,32 +134,7 @@ static const char *recovers(void)
 
 static void each(const char *what, void (*prepare)(void), gradcomp_status (*body)(gradcomp_error *err), int least)
 {
-	int bad = 0, failed = 0;
-	unsigned long n = 1;
-	for (;; n++) {
-		gradcomp_error err = {0};
-		char fault[40];
-		prepare();
-		int fds = entries("/proc/self/fd");
-		snprintf(fault, sizeof fault, "alloc=%lu", n);
-		must(inject_set(fault), fault);
-		inject_on();
-		gradcomp_status status = body(&err);
-		inject_off();
-		inject_counts seen = inject_seen();
-		const char *wrong = status && (status != err.status || !err.text[0]) ? "it fails without words" : NULL;
-		if (!wrong && (seen.live || entries("/proc/self/fd") != fds))
-			wrong = "something is kept";
-		if (!wrong)
-			wrong = recovers();
-		if (wrong && bad++ < 10)
-			printf("# allocation %lu: status %d, '%s', %lu kept: %s\n", n, status, err.text, seen.live, wrong);
-		failed += status != 0;
-		if (!seen.faults)
-			break;
-	}
-	tap_tried(n - 1, "injected faults");
-	ok(!bad && failed > least, "%s: of %lu allocations %d are needed, none is lost", what, n - 1, failed);
+	each_allocation_fails(&(each_allocation){what, body, least, prepare, recovers});
 }
 
 int main(void)

@@ -1,8 +1,7 @@
 /* gradcomp plan with every allocation failing in turn, threads among them: it ends in words or needs it not,
  * and nothing is kept. */
-#include "tests/support/inject/inject.h"
+#include "tests/support/inject/each_allocation.h"
 
-#include "tests/support/dir_entries.h"
 #include "tests/support/thread_ranks.h"
 #include "tools/plan_sweep.c"
 
@@ -17,7 +16,9 @@ static machine_file machine = {.nodes = 4, .ranks_per_node = 1, .name = "m", .le
                                .reduce = 3e-10, .memory = 2e-10, .beside_application = 1, .beside_exchange = 1,
                                .curves = curves, .ncurves = 1};
 
-static gradcomp_status sweep_once(int threads, int *rows, gradcomp_error *err)
+static int threads, rows;
+
+static gradcomp_status sweep_once(gradcomp_error *err)
 {
 	static plan p;
 	gradcomp_status st;
@@ -26,54 +27,34 @@ static gradcomp_status sweep_once(int threads, int *rows, gradcomp_error *err)
 	           .compressors = {.spec = {{"powersgd", "powersgd"}, {"signsgd", "signsgd"}}, .n = 2},
 	           .collectives = {.spec = {{"ring", "ring"}}, .n = 1}, .schedules = {.spec = {{"auto", "auto"}}, .n = 1}};
 	st = plan_sweep(&p, threads, err);
-	*rows = p.tables[0].n + p.tables[1].n;
+	rows = p.tables[0].n + p.tables[1].n;
 	p.model = NULL;
 	p.machine = NULL;
 	plan_free(&p);
 	return st;
 }
 
-static void each(int threads)
+static const char *not_planned(gradcomp_status status)
 {
-	int bad = 0, failed = 0, rows, fds = entries("/proc/self/fd");
-	unsigned long n = 1;
+	return (status ? status == GRADCOMP_ERR_NOMEM : rows == 2) ? NULL : "another failure, or not all rows";
+}
 
-	for (;; n++) {
-		gradcomp_error err = {.text = ""};
-		gradcomp_status st;
-		inject_counts seen;
-		char fault[40];
-
-		snprintf(fault, sizeof fault, "alloc=%lu", n);
-		if (inject_set(fault))
-			abort();
-		inject_on();
-		st = sweep_once(threads, &rows, &err);
-		inject_off();
-		seen = inject_seen();
-		if ((st ? st != GRADCOMP_ERR_NOMEM || st != err.status || !*err.text : rows != 2) || seen.live ||
-		    entries("/proc/self/fd") != fds) {
-			printf("# allocation %lu: status %d, '%s', %d rows, %lu kept\n", n, st, err.text, rows, seen.live);
-			bad++;
-		}
-		failed += st != 0;
-		if (!seen.faults)
-			break;
-	}
-	tap_tried(n - 1, "injected faults");
-	ok(!bad && failed > 100, "%d threads: of %lu allocations %d are needed, none is lost", threads, n - 1, failed);
+static void each(int n, const char *what)
+{
+	threads = n;
+	each_allocation_fails(&(each_allocation){what, sweep_once, 100, .wrong = not_planned});
 }
 
 int main(void)
 {
 	gradcomp_error err = {.text = ""};
-	int rows;
 
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
+	threads = 1;
 	/* Plugins stay. */
-	is_int(sweep_once(1, &rows, &err), GRADCOMP_OK, "a plan: %s", err.text);
+	is_int(sweep_once(&err), GRADCOMP_OK, "a plan: %s", err.text);
 	is_int(rows, 2, "of what the machine says something of");
-	each(1);
-	each(3);
+	each(1, "1 threads");
+	each(3, "3 threads");
 	return done_testing();
 }
