@@ -122,11 +122,11 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 				     count);
 }
 
-/* Around the nodes, so many times, blocks of which the shards together have `bytes`. */
-static void add_within(const hier_shape *s, double times, double bytes, call_cost *out)
+/* Around the nodes to the holders, shards that together have `bytes`. */
+static void add_in(const hier_shape *s, double bytes, call_cost *out)
 {
 	if (s->steps)
-		call_cost_add(out, &s->within, times * s->steps, bytes / s->shards);
+		call_cost_add(out, &s->within, s->steps, bytes / s->shards);
 }
 
 /* Whether blocks that go to all ranks of a node do so by one copy, see hier_gather(). A node that is not one has
@@ -147,6 +147,12 @@ static void add_out(const hier_shape *s, double bytes, call_cost *out)
 	double steps = steps_out(s, bytes);
 	if (s->steps)
 		call_cost_add(out, &s->within, steps, bytes / s->shards * s->steps / steps);
+}
+
+static void add_in_and_out(const hier_shape *s, double bytes, call_cost *out)
+{
+	add_in(s, bytes, out);
+	add_out(s, bytes, out);
 }
 
 /* Around each node in so many hops the blocks of its own ranks, of which all together have `bytes`, in so many rounds. */
@@ -174,8 +180,7 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, CALL_ALLREDUCE, bytes / (uint64_t)s->shards, out);
 	take_turns(s, out);
-	add_within(s, 1, (double)bytes, out);
-	add_out(s, (double)bytes, out);
+	add_in_and_out(s, (double)bytes, out);
 	out->reduced += s->steps * (double)bytes / s->shards;
 }
 
@@ -200,13 +205,11 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	call_cost within = {0};
 	ring_shape across = s->across;
 	double shard = (double)bytes / s->shards;
-	add_within(s, 1, (double)bytes, &within);
-	add_out(s, (double)bytes, &within);
+	add_in_and_out(s, (double)bytes, &within);
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
 	take_turns(s, out);
-	add_within(s, 1, (double)bytes, out);
-	add_out(s, (double)bytes, out);
+	add_in_and_out(s, (double)bytes, out);
 	out->reduced = s->steps * shard;
 	out->coded = coded_of_shards(s, GRADCOMP_CAN_CODED_ALLREDUCE, shard);
 	leave_uncoded(&within, out);
@@ -216,7 +219,7 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 static void add_blocks_within(const hier_shape *s, int reduces, double bytes, call_cost *out)
 {
 	if (reduces) {
-		add_within(s, 1, bytes, out);
+		add_in(s, bytes, out);
 		add_own(s, s->steps, s->steps, bytes, out);
 	} else {
 		int once = copied_once(s, bytes / s->nranks);
@@ -341,8 +344,7 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 		cost_of_barrier(&s, &l);
 		break;
 	case GRADCOMP_CAN_SHARD:
-		add_within(&s, 1, (double)bytes, &l);
-		add_out(&s, (double)bytes, &l);
+		add_in_and_out(&s, (double)bytes, &l);
 		l.reduced = s.steps * (double)bytes / s.shards;
 		break;
 	default:
