@@ -3,7 +3,7 @@
  * other rank gets an error that says so, soon; nothing hangs. */
 #include "tests/fake/arena.h"
 
-enum { TOOK };
+enum { TOOK, OPEN /* communicators, when all is closed */ };
 enum { DIES_AFTER_MS = 300 };
 
 /* The fake's; on a real device there is none, and what needs a fake is passed over. */
@@ -21,6 +21,7 @@ typedef struct fault {
 	const char *name, *value; /* of the environment */
 	enum { DIES, DIES_BEHIND, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
 	int status;                                                 /* 0: it works */
+	const char *split; /* DIES_DIVIDING: when this split of the base is made */
 	const char *says;                                           /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
 	double within;                                              /* seconds */
@@ -67,7 +68,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 			raise(SIGKILL);
 	}
 	if (f->does == DIES_DIVIDING && rank == 1)
-		setenv("FAKE_NCCL_DIES_AT_SPLIT", "2", 1);
+		setenv("FAKE_NCCL_DIES_AT_SPLIT", f->split, 1);
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
 	                                    f->collective, 5000, &err);
 	for (int s = 0; !st && s < 6; s++) {
@@ -100,6 +101,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	out->number[TOOK] = process_clock() - since;
 	if (m.red)
 		gpu_model_close(&m);
+	out->number[OPEN] = (double)fake_nccl("fake_nccl_live");
 	leave(out, st, &err);
 }
 
@@ -498,6 +500,7 @@ static void try(const fault *f, const char *const *settings)
 			continue;
 		wrong |= o[r].status != f->status || (!f->status && o[r].failed) || !strstr(o[r].text, f->says);
 		waited |= !f->waits || strstr(o[r].text, f->waits);
+		wrong |= o[r].number[OPEN] > 0;
 		took = fmax(took, o[r].number[TOOK]);
 	}
 	wrong |= !waited;
@@ -505,7 +508,8 @@ static void try(const fault *f, const char *const *settings)
 	if (!wrong && f->does == DIES && !fake_cuda_allocations)
 		printf("figure: until the others know, when %s = %.0f ms\n", f->what, 1e3 * took - DIES_AFTER_MS);
 	for (int r = 0; wrong && r < 3; r++)
-		printf("# rank %d: failed %d, status %d \"%s\"\n", r, o[r].failed, o[r].status, o[r].text);
+		printf("# rank %d: failed %d, status %d, %.0f communicators left, \"%s\"\n", r, o[r].failed, o[r].status,
+		       o[r].number[OPEN], o[r].text);
 }
 
 int main(void)
@@ -550,8 +554,14 @@ int main(void)
 		 .waits = "was waiting for NCCL to reduce", .within = 6},
 		{.what = "a rank is killed in sums of two levels", .compressor = "none", .collective = "hier:ranks_per_node=2",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
+		{.what = "a rank is killed when communicators are first made", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "0",
+		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to bring all ranks together", .within = 6},
+		{.what = "a rank is killed while nodes are divided", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "1",
+		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
 		{.what = "a rank is killed while ranks are divided", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING,
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "2",
 		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
 		{.what = "a rank does not come to two levels", .compressor = "topk:density=0.1",
 		 .collective = "hier:ranks_per_node=2,timeout=1", .does = STAYS_AWAY, .status = GRADCOMP_ERR_TIMEOUT,

@@ -2,9 +2,10 @@
  * data goes over sockets between them, on the stream's thread. Sums are added in the
  * order of ranks.
  *
- * What matters for who uses it is as with the real one: a communicator that does not
- * block says ncclInProgress for a while, also after every call; a peer that is gone
- * is an asynchronous error, and work that cannot be done keeps its stream until the
+ * What matters for who uses it is as with the real one, whose functions in src/init.cc of 2.18 to 2.30 are named
+ * below: a communicator that does not block says ncclInProgress for a while, also after every call, and may be
+ * asked for nothing more until then (ncclCommEnsureReady); what is split off is NULL until a thread of NCCL's has
+ * made it; a peer that is gone is an asynchronous error, and work that cannot be done keeps its stream until the
  * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
  * FAKE_NCCL_DIES_AT_SPLIT=K: this rank is gone when it should take part in a communicator's K-th split, from 0.
  * FAKE_NCCL_DAMAGE=1: what is gathered, received or broadcast has ones for its last bytes. */
@@ -56,8 +57,7 @@ struct world {
 	std::vector<int> fd;
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
 	int splits = 0;
-	std::thread rendezvous;
-	std::vector<std::thread> dividing; /* splits of it */
+	std::vector<std::thread> threads; /* its rendezvous, splits of it, its end */
 
 	~world()
 	{
@@ -76,8 +76,8 @@ sockaddr_un address(const std::string &name, int rank, socklen_t *length)
 	return a;
 }
 
-/* Connects to all lower ranks, accepts all higher ones. */
-void accept_ranks(world *w)
+/* Connects to all lower ranks, accepts all higher ones; until `aborted`. */
+void accept_ranks(world *w, const std::atomic<int> &aborted)
 {
 	socklen_t length;
 	sockaddr_un mine = address(w->name, w->rank, &length);
@@ -90,7 +90,7 @@ void accept_ranks(world *w)
 		sockaddr_un other = address(w->name, r, &length);
 		int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		while (connect(s, reinterpret_cast<sockaddr *>(&other), length)) {
-			if (w->aborted)
+			if (aborted)
 				return;
 			usleep(1000);
 		}
@@ -101,7 +101,7 @@ void accept_ranks(world *w)
 	for (int left = w->nranks - 1 - w->rank; left;) {
 		int who, s = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
 		if (s < 0) {
-			if (w->aborted)
+			if (aborted)
 				break;
 			usleep(1000);
 			continue;
@@ -118,16 +118,16 @@ void accept_ranks(world *w)
 }
 
 /* The work cannot go on: as a kernel would, it stays until it is aborted. */
-void lost(world *w, const world *made)
+void lost(world *w)
 {
 	if (!getenv("FAKE_NCCL_SILENT"))
 		w->state = ncclRemoteError;
-	while (!w->aborted && !(made && made->aborted))
+	while (!w->aborted)
 		usleep(1000);
 }
 
-/* All of it at once, in order between any two ranks. False: given up, or what it is to make, `made`, is. */
-bool move(world *w, std::vector<transfer> &all, const world *made = nullptr)
+/* All of it at once, in order between any two ranks. False: given up. */
+bool move(world *w, std::vector<transfer> &all)
 {
 	size_t left = 0;
 	for (auto &t : all)
@@ -148,11 +148,11 @@ bool move(world *w, std::vector<transfer> &all, const world *made = nullptr)
 				t.bytes -= size_t(n);
 				left -= !t.bytes;
 			} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-				lost(w, made);
+				lost(w);
 				return false;
 			}
 		}
-		if (w->aborted || (made && made->aborted))
+		if (w->aborted)
 			return false;
 		if (!moved)
 			usleep(20);
@@ -199,6 +199,22 @@ struct call {
 	cudaStream_t stream;
 	std::function<part(world *)> plan;
 };
+
+/* ncclCommEnsureReady: the real one says ncclInvalidArgument and goes on with what it was at. */
+void ready(ncclComm_t comm, const char *call)
+{
+	if (comm->w->state == ncclInProgress && !comm->w->aborted)
+		fake_die((std::string(call) + ": NCCL is asked for more while it says ncclInProgress").c_str());
+}
+
+/* commReclaim */
+ncclResult_t reclaim(ncclComm_t comm)
+{
+	for (auto &t : comm->w->threads)
+		t.join();
+	delete comm;
+	return ncclSuccess;
+}
 
 thread_local int depth;
 thread_local std::vector<call> grouped;
@@ -253,8 +269,7 @@ ncclResult_t launch()
 
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, std::function<part(world *)> plan)
 {
-	if (comm->w->state == ncclInProgress && !depth)
-		fake_die("NCCL is asked for more while it says ncclInProgress");
+	ready(comm, "a collective");
 	grouped.push_back({comm, stream, std::move(plan)});
 	return !depth ? launch() : grouped.size() % 2 ? ncclInProgress : ncclSuccess;
 }
@@ -344,30 +359,31 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->nranks = nranks;
 	w->name = id.internal;
 	w->fd.assign(size_t(nranks), -1);
-	w->rendezvous = std::thread(accept_ranks, w.get());
+	w->threads.emplace_back([w] { accept_ranks(w.get(), w->aborted); });
 	*comm = new ncclComm{w};
 	met++;
 	made++;
 	return ncclInProgress;
 }
 
-/* Ranks tell each other their colours and keys over the parent, which is busy with it for so long. */
+/* ncclCommInitChildComm, "*newcomm should be NCCL_COMM_NULL until comm split fully complete": ranks tell each other
+ * their colours and keys over the parent, which is busy with all of it. ncclCommInitRankFunc stores *out last, also
+ * of a split that has failed. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
-	std::shared_ptr<world> of = comm->w;
-	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || of->state != ncclSuccess)
+	if (!comm || config->blocking || color < NCCL_SPLIT_NOCOLOR)
 		return ncclInvalidArgument;
+	ready(comm, "ncclCommSplit");
+	std::shared_ptr<world> of = comm->w;
+	if (of->state != ncclSuccess)
+		return ncclResult_t(of->state.load());
 	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
 	if (dies && of->splits == atoi(dies))
 		raise(SIGKILL);
-	std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
 	std::string name = of->name + "-" + std::to_string(of->splits++) + "-" + std::to_string(color);
-	if (w)
-		w->name = name;
 	of->state = ncclInProgress;
-	*out = w ? new ncclComm{w} : nullptr;
-	made += !!w;
-	std::thread divide([of, w, color, key] {
+	*out = nullptr;
+	of->threads.emplace_back([of, name, color, key, out] {
 		struct place {
 			int color, key;
 		} own = {color, key};
@@ -378,60 +394,67 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
 				moves.push_back({r, reinterpret_cast<char *>(&all[size_t(r)]), sizeof own, false});
 			}
-		if (!move(of.get(), moves, w.get())) {
-			if (w)
-				w->state = ncclRemoteError;
-			return;
-		}
-		for (int r = 0; w && r < of->nranks; r++) {
-			const place &p = all[size_t(r)];
-			w->rank += p.color == color && (p.key < key || (p.key == key && r < of->rank));
-			w->nranks += p.color == color;
-		}
-		of->state = ncclSuccess;
-		if (w) {
+		bool told = move(of.get(), moves);
+		std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
+		if (w && told) {
+			for (int r = 0; r < of->nranks; r++) {
+				const place &p = all[size_t(r)];
+				w->rank += p.color == color && (p.key < key || (p.key == key && r < of->rank));
+				w->nranks += p.color == color;
+			}
+			w->name = name;
 			w->fd.assign(size_t(w->nranks), -1);
-			accept_ranks(w.get());
+			accept_ranks(w.get(), of->aborted);
+		} else if (w) {
+			w->state = ncclRemoteError;
 		}
+		usleep(200); /* whoever looks at *out at once finds nothing */
+		*out = w ? new ncclComm{w} : nullptr;
+		made += !!w;
+		int was = ncclInProgress;
+		of->state.compare_exchange_strong(was, told && (!w || w->state == ncclSuccess) ? ncclSuccess : ncclRemoteError);
 	});
-	if (w)
-		w->rendezvous = std::move(divide);
-	else
-		of->dividing.push_back(std::move(divide));
 	return ncclInProgress;
 }
 
+/* commDestroySync, in a thread: what was launched ends first. */
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-	if (comm->w->rendezvous.joinable())
-		comm->w->rendezvous.join();
-	for (auto &t : comm->w->dividing)
-		if (t.joinable())
-			t.join();
-	return ncclSuccess;
+	ready(comm, "ncclCommFinalize");
+	std::shared_ptr<world> w = comm->w;
+	if (w->state != ncclSuccess)
+		return ncclResult_t(w->state.load());
+	w->state = ncclInProgress;
+	w->threads.emplace_back([w] {
+		while (w->busy && !w->aborted)
+			usleep(20);
+		usleep(200);
+		int was = ncclInProgress;
+		w->state.compare_exchange_strong(was, ncclSuccess);
+	});
+	return ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+	ready(comm, "ncclCommDestroy");
 	if (comm->w->busy)
 		fake_die("a communicator is destroyed with work under way");
-	ncclCommFinalize(comm);
 	destroyed++;
-	delete comm;
-	return ncclSuccess;
+	return reclaim(comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	comm->w->aborted = 1;
-	ncclCommFinalize(comm);
 	aborted++;
-	delete comm;
-	return ncclSuccess;
+	return reclaim(comm);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
+	if (!comm)
+		return ncclInvalidArgument;
 	*state = ncclResult_t(comm->w->state.load());
 	return ncclSuccess;
 }

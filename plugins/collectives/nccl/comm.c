@@ -2,7 +2,8 @@
  *
  * Ranks meet once, by the job's own links: all say whether they can, and rank 0's unique
  * id makes a base, which carries nothing itself. The communicator of each instance is split
- * off the base of its ranks, which needs no new meeting and shares what the base holds.
+ * off the base of its ranks, which needs no new meeting. They share no resources with it:
+ * whoever is aborted would end the kernels of all others, and their results would look whole.
  *
  * A communicator never blocks; everything asked of it is waited for in one place
  * that also looks at the time and at the job: when a rank has died, which the job's
@@ -30,7 +31,7 @@
 struct nccl_base {
 	nccl_base *next;
 	ncclUniqueId id;
-	ncclComm_t comm;
+	ncclComm_t comm; /* NULL after it was aborted */
 	int rank, nranks, users;
 	atomic_int broken; /* no more is split off it */
 };
@@ -78,6 +79,12 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 	double since = now();
 	nccl *m = n;
 
+	/* First the base: until that is over, NCCL's thread may still write what it splits off. */
+	if (n->meeting) {
+		if (n->base->comm)
+			n->f.ncclCommAbort(n->base->comm);
+		n->base->comm = NULL;
+	}
 	/* Whatever else is on the stream would not end either. */
 	do {
 		if (m->comm)
@@ -111,7 +118,8 @@ static gradcomp_status broken(nccl *n, const char *who, const char *said, const 
 
 static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
 {
-	const char *last = n->comm ? n->f.ncclGetLastError(n->comm) : "";
+	ncclComm_t asked = n->meeting ? n->base->comm : n->comm;
+	const char *last = asked ? n->f.ncclGetLastError(asked) : "";
 	char said[256];
 
 	snprintf(said, sizeof said, "%s%s%s", n->f.ncclGetErrorString(rc), last && *last ? ": " : "",
@@ -343,6 +351,18 @@ static void base_leave(nccl *n)
 	pthread_mutex_unlock(&bases_lock);
 }
 
+/* With the lock held, after the base was asked for something: waits until that is done. What was split off is
+ * written by a thread of NCCL's, and is there when the base has nothing more to do. */
+static gradcomp_status base_asked(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	n->meeting = 1;
+	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+	n->meeting = 0;
+	return st;
+}
+
 /* With the lock held: a new one, for which every rank of the group comes here. */
 static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
 {
@@ -372,8 +392,7 @@ static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
 	b->next = bases;
 	bases = n->base = b;
 	config.blocking = 0;
-	rc = n->f.ncclCommInitRankConfig(&b->comm, b->nranks, id, b->rank, &config);
-	return nccl_going(rc) ? await(n, b->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+	return base_asked(n, n->f.ncclCommInitRankConfig(&b->comm, b->nranks, id, b->rank, &config), what, err);
 }
 
 /* All ranks can, or all fail: those that can by the number of one that cannot. *lacks: some
@@ -420,12 +439,21 @@ static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* With the lock held. *made is written by NCCL, before this returns. */
+static gradcomp_status base_split(nccl *n, int colour, int key, ncclComm_t *made, const char *what, gradcomp_error *err)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+	if (n->base->broken)
+		return broken(n, "NCCL", "what this rank shares with another collective was aborted", what, err);
+	config.blocking = 0;
+	return base_asked(n, n->f.ncclCommSplit(n->base->comm, colour, key, made, &config), what, err);
+}
+
 gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 {
 	static const char what[] = "bring all ranks together";
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	gradcomp_status st;
-	ncclResult_t rc;
 
 	if (n->failed.status)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
@@ -433,12 +461,8 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 		return GRADCOMP_OK;
 	pthread_mutex_lock(&bases_lock);
 	st = base_join(n, what, err);
-	if (!st) {
-		config.blocking = 0;
-		config.splitShare = 1;
-		rc = n->f.ncclCommSplit(n->base->comm, 0, n->links->rank, &n->comm, &config);
-		st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
-	}
+	if (!st)
+		st = base_split(n, 0, n->links->rank, &n->comm, what, err);
 	pthread_mutex_unlock(&bases_lock);
 	if (!st)
 		st = await(n, n->comm, 0, what, err);
@@ -450,23 +474,17 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 {
 	static const char what[] = "divide the ranks";
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	ncclComm_t made = NULL;
+	ncclComm_t none;
 	cudaError_t e = cudaSuccess;
 	gradcomp_status st;
-	ncclResult_t rc;
 
-	config.blocking = 0;
-	config.splitShare = 1;
-	pthread_mutex_lock(&bases_lock);
-	rc = n->f.ncclCommSplit(n->base->comm, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, &made, &config);
 	if (out) {
 		out->f = n->f;
 		out->ops = n->ops;
-		out->comm = made;
 		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
 	}
-	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+	pthread_mutex_lock(&bases_lock);
+	st = base_split(n, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, out ? &out->comm : &none, what, err);
 	pthread_mutex_unlock(&bases_lock);
 	if (!st && out)
 		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))

@@ -35,7 +35,8 @@ typedef struct nccl {
 	nccl_functions f;
 	const gradcomp_operators *ops; /* of the device */
 	nccl_base *base;
-	ncclComm_t comm; /* split off it */
+	ncclComm_t comm; /* split off it, by a thread of NCCL's: it is written there */
+	int meeting;     /* the base is being asked for something */
 	cudaStream_t queue;
 	cudaEvent_t event;
 	int enqueues;   /* calls return when their work is on the stream */

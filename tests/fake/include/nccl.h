@@ -33,9 +33,8 @@ typedef enum ncclDataType_t {
 typedef struct ncclConfig {
 	size_t size;
 	int blocking;
-	int splitShare;
 } ncclConfig_t;
-#define NCCL_CONFIG_INITIALIZER {sizeof(ncclConfig_t), 1, 0}
+#define NCCL_CONFIG_INITIALIZER {sizeof(ncclConfig_t), 1}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config);
