@@ -27,7 +27,7 @@ static const char usage[] =
 
 static void print_text(const kit_options *o, const kit_result *r, double seconds)
 {
-	static const char *const words[] = {"ok  ", "FAIL", "skip", "miss"};
+	static const char *const words[] = {"ok  ", "FAIL", "skip", "miss", "warn"};
 
 	printf("%s", o->path);
 	if (r->name[0])
@@ -43,15 +43,20 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 		if (r->result[i] == RESULT_FAIL)
 			printf("\n                      rule: %s\n                      often: %s", rule_text((rule)i),
 			       rule_cause((rule)i));
+		if (r->result[i] == RESULT_WARN)
+			printf("\n                      rule: %s\n                      ABI %u, for which it was built, did not ask for this; a plugin "
+			       "built today fails", rule_text((rule)i), r->abi);
 		putchar('\n');
 	}
-	printf("\n%d rules kept, %d broken, %d not reached, %d do not apply; %.1f s\n", r->rules_kept, r->rules_broken,
-	       r->rules_missed, r->rules_skipped, seconds);
+	printf("\n%d rules kept, %d broken, ", r->rules_kept, r->rules_broken);
+	if (r->rules_warned)
+		printf("%d of a later ABI, ", r->rules_warned);
+	printf("%d not reached, %d do not apply; %.1f s\n", r->rules_missed, r->rules_skipped, seconds);
 }
 
 static void print_json(const kit_options *o, const kit_result *r, double seconds)
 {
-	static const char *const words[] = {"ok", "fail", "skip", "missed"};
+	static const char *const words[] = {"ok", "fail", "skip", "missed", "warn"};
 	jsonw j;
 
 	jsonw_start(&j, stdout);

@@ -6,10 +6,16 @@
  * How structures grow. A structure that crosses a shared-object boundary
  * starts with `struct_size`, set by its maker to sizeof. Fields are only
  * appended. A reader touches a field only when GRADCOMP_HAS() says the maker
- * knew it; a newer runtime therefore loads every older plugin. An older runtime
+ * knew it; a newer runtime therefore loads every older plugin: it copies the
+ * descriptor, and what the plugin does not have is zero there. An older runtime
  * refuses a plugin whose `abi_version` is larger than its own and prints both
- * numbers. Elements of arrays (gradcomp_param, gradcomp_value) never change
- * size; they carry reserved words instead, which must be zero.
+ * numbers, unless the plugin lists what it `needs` and the runtime has that.
+ * Elements of arrays never change size. Most carry reserved words, which must be
+ * zero; gradcomp_payload and gradcomp_tensor_desc do not, and what else belongs
+ * to one of those goes into an array of its own, in the structure that comes with
+ * the array (gradcomp_work, gradcomp_reducer_options).
+ * The suffix of what a plugin exports, _v1, names the layout. A layout that does
+ * not continue this one gets another suffix, and a runtime serves both.
  */
 #ifndef GRADCOMP_ABI_H
 #define GRADCOMP_ABI_H
@@ -22,7 +28,9 @@
 extern "C" {
 #endif
 
-#define GRADCOMP_ABI_VERSION 1
+/* Grows with each release that appends something or asks more of plugins.
+ * 1: the first. 2: gradcomp_plugin_info.needs. */
+#define GRADCOMP_ABI_VERSION 2
 
 #if defined(__GNUC__)
 #define GRADCOMP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
@@ -158,6 +166,19 @@ typedef struct gradcomp_value {
 	uint64_t reserved;
 } gradcomp_value;
 
+/* A field that a plugin uses without asking for it. */
+typedef struct gradcomp_need {
+	const char *name; /* "operators.copy_if" */
+	uint64_t end;     /* where the field ends in its structure */
+	uint64_t reserved[2];
+} gradcomp_need;
+
+/* The row of `field` in a plugin's `needs`, where `structure` is one of those that the host makes and hands
+ * out: host, operators, links, layout, bucket, work, measured, codec, merger or exchange. */
+#define GRADCOMP_NEED(structure, field) \
+	{#structure "." #field, \
+	 offsetof(struct gradcomp_##structure, field) + sizeof(((struct gradcomp_##structure *)0)->field), {0, 0}}
+
 /* The head of every plugin's descriptor: readable without creating anything,
  * without a job, CUDA or a network. */
 typedef struct gradcomp_plugin_info {
@@ -169,8 +190,13 @@ typedef struct gradcomp_plugin_info {
 	const char *licence;  /* SPDX identifier */
 	const gradcomp_param *params;
 	uint32_t nparams;
-	uint32_t reserved0;
-	uint64_t reserved[2];
+	uint32_t nneeds;
+	/* Optional, since ABI 2: fields that ABI 1 does not have and that the plugin uses without GRADCOMP_HAS().
+	 * NULL: the plugin needs all of its own abi_version. With a list, an older host takes the plugin
+	 * if it has these. A plugin that asks for everything it uses lists what every host has, as
+	 * GRADCOMP_NEED(host, fail). */
+	const gradcomp_need *needs;
+	uint64_t reserved[1];
 } gradcomp_plugin_info;
 
 /* ---- what the host gives a plugin -------------------------------------- */

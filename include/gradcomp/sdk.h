@@ -33,6 +33,7 @@
 #include "gradcomp/sdk/hash.h"
 #include "gradcomp/sdk/log_levels.h"
 #include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/needs.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/planes.h"

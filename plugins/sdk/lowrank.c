@@ -1,4 +1,5 @@
 #include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/needs.h"
 #include "gradcomp/sdk/scratch.h"
 #include "gradcomp/sdk/state.h"
 
@@ -68,9 +69,13 @@ gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, cons
                                  const gradcomp_layout *layout, const char *name, int keep, const char *suffix,
                                  gradcomp_error *err)
 {
+	static const gradcomp_need needs[] = {SDK_LOWRANK_NEEDS};
 	uint32_t n = layout->ntensors;
 	*l = (sdk_lowrank){
 		.host = host, .layout = layout, .name = name, .start_step = (uint64_t)values[SDK_LOWRANK_START_STEP].i};
+	gradcomp_status st = sdk_needs(host, name, needs, sizeof needs / sizeof *needs, err);
+	if (st)
+		return st;
 	l->tensors = host->alloc((n + 1) * sizeof *l->tensors);
 	if (!l->tensors)
 		goto fail;
@@ -333,7 +338,7 @@ int sdk_lowrank_overflown(const sdk_lowrank *l, const gradcomp_work *work, const
 
 void sdk_lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats)
 {
-	if (work->hold)
+	if (GRADCOMP_HAS(work, hold) && work->hold)
 		work->operators->copy_if(work->queue, to, from, floats, work->hold, 0);
 	else
 		work->operators->copy(work->queue, to, from, floats * sizeof *to);

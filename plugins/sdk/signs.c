@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/needs.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/scratch.h"
@@ -164,6 +165,10 @@ gradcomp_status sdk_signs_cost(void *instance, const gradcomp_bucket *bucket, ui
 gradcomp_status sdk_signs_create(const gradcomp_host *host, const sdk_signs *from, void **instance,
                                  gradcomp_error *err)
 {
+	static const gradcomp_need needs[] = {SDK_SIGNS_NEEDS};
+	gradcomp_status st = sdk_needs(host, from->name, needs, sizeof needs / sizeof *needs, err);
+	if (st)
+		return st;
 	sdk_signs *s = host->alloc(sizeof *s);
 	if (!s)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);

@@ -5,6 +5,7 @@
 #include "gradcomp/sdk/sparse.h"
 
 #include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/needs.h"
 #include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/residual.h"
 #include "gradcomp/sdk/scratch.h"
@@ -27,6 +28,7 @@ enum { SUMS = 32 };
 gradcomp_status sdk_sparse_open(sdk_sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                                 const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
 {
+	static const gradcomp_need needs[] = {SDK_SPARSE_NEEDS};
 	s->host = host;
 	s->layout = layout;
 	s->name = name;
@@ -37,6 +39,9 @@ gradcomp_status sdk_sparse_open(sdk_sparse *s, const gradcomp_host *host, const 
 	if (rows > SDK_SPARSE_VALUES)
 		s->coding.values = (uint32_t)values[SDK_SPARSE_VALUES].i;
 	s->layerwise = rows > SDK_SPARSE_LAYERWISE && values[SDK_SPARSE_LAYERWISE].i;
+	gradcomp_status st = sdk_needs(host, name, needs, sizeof needs / sizeof *needs, err);
+	if (st)
+		return st;
 	if (layout->device != GRADCOMP_HOST) {
 		s->pairs = host->alloc(SUMS * (size_t)layout->nranks * sizeof *s->pairs);
 		if (!s->pairs)

@@ -2,6 +2,7 @@
 #include "job/device_coll.h"
 
 #include "base/error.h"
+#include "base/first_sizes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -216,9 +217,9 @@ static bool in_host_memory(const gradcomp_memory_options *where)
 
 gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
 {
-	if (where->struct_size < sizeof *where)
-		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %zu or more", where->struct_size,
-		                 sizeof *where);
+	if (where->struct_size < FIRST_SIZE(gradcomp_memory_options))
+		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %d or more", where->struct_size,
+		                 FIRST_SIZE(gradcomp_memory_options));
 	return where->device == GRADCOMP_CUDA ? GRADCOMP_OK
 	                                      : error_set(err, GRADCOMP_ERR_INVALID, "buffers on device %d: must be 0 (host) or 1 (CUDA)",
 	                                                  (int)where->device);

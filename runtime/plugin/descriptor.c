@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/first_sizes.h"
 #include "config/spec.h"
 
 #define DESCRIPTOR_PARAMS_MAX 256
+#define DESCRIPTOR_NEEDS_MAX 256
 #define COMPRESSOR_TRAITS ((GRADCOMP_TRAIT_HOLDS << 1) - 1)
 #define COMPRESSOR_PATTERNS ((GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) << 1) - 1)
 #define COLLECTIVE_SERVES ((GRADCOMP_CAN_CODED_REDUCE_SCATTER << 1) - 1)
@@ -70,20 +72,51 @@ static gradcomp_status check_param(const checked_file *s, const gradcomp_param *
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check_info(const checked_file *s, const char *name, const gradcomp_plugin_info *info,
-                                  size_t v1_size, size_t exported)
-{
-	gradcomp_status status = GRADCOMP_OK;
+/* Of the structures that the host hands out: how long they are here. */
+static const struct {
+	const char *name;
+	size_t bytes;
+} given[] = {
+	{"host.", sizeof(gradcomp_host)},         {"operators.", sizeof(gradcomp_operators)},
+	{"links.", sizeof(gradcomp_links)},       {"layout.", sizeof(gradcomp_layout)},
+	{"bucket.", sizeof(gradcomp_bucket)},     {"work.", sizeof(gradcomp_work)},
+	{"measured.", sizeof(gradcomp_measured)}, {"codec.", sizeof(gradcomp_codec)},
+	{"merger.", sizeof(gradcomp_merger)},     {"exchange.", sizeof(gradcomp_exchange)},
+};
 
-	if (info->abi_version > GRADCOMP_ABI_VERSION)
+static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_info *info)
+{
+	if (info->abi_version > GRADCOMP_ABI_VERSION && !info->needs)
 		return refuse(s, "field abi_version: found %u, expected at most %u; the plugin was built for a newer "
-		              "gradcomp than this %s",
+		              "gradcomp than this %s, and does not list what it needs of it (field needs)",
 		              info->abi_version, GRADCOMP_ABI_VERSION, GRADCOMP_VERSION_STRING);
-	if (!info->abi_version)
-		return refuse(s, "field abi_version: found 0, expected 1 to %u", GRADCOMP_ABI_VERSION);
-	if (info->struct_size < v1_size || info->struct_size > exported)
-		return refuse(s, "field struct_size: found %u, expected %zu to the %zu bytes that are exported",
-		              info->struct_size, v1_size, exported);
+	if (info->abi_version < 2 && (info->nneeds || info->needs))
+		return refuse(s, "field needs: found in a plugin of ABI %u, which has no such field", info->abi_version);
+	if (info->nneeds > DESCRIPTOR_NEEDS_MAX || !info->nneeds != !info->needs)
+		return refuse(s, "field nneeds: found %u%s, expected 1 to %d with a table, or 0 without one", info->nneeds,
+		              info->needs ? "" : " without a table", DESCRIPTOR_NEEDS_MAX);
+	for (uint32_t i = 0; i < info->nneeds; i++) {
+		const gradcomp_need *need = &info->needs[i];
+		size_t k = 0, n = sizeof given / sizeof *given;
+
+		if (!need->name)
+			return refuse(s, "field needs: row %u has no name", i);
+		while (k < n && strncmp(need->name, given[k].name, strlen(given[k].name)))
+			k++;
+		if (k == n || need->end > given[k].bytes)
+			return refuse(s, "the plugin needs %s, which this gradcomp %s does not have: it is of ABI %d, the plugin of ABI "
+			              "%u; install gradcomp as new as the plugin, or the plugin's release for this one",
+			              need->name, GRADCOMP_VERSION_STRING, GRADCOMP_ABI_VERSION, info->abi_version);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_info(const checked_file *s, const char *name, const gradcomp_plugin_info *info)
+{
+	gradcomp_status status = check_needs(s, info);
+
+	if (status)
+		return status;
 	if (!info->name || strcmp(info->name, name))
 		return refuse(s, "field name: found '%s', expected '%s' as the file is called",
 		              info->name ? info->name : "(null)", name);
@@ -93,7 +126,7 @@ static gradcomp_status check_info(const checked_file *s, const char *name, const
 	if (info->nparams > DESCRIPTOR_PARAMS_MAX || (info->nparams && !info->params))
 		return refuse(s, "field nparams: found %u%s, expected 0 to %d", info->nparams,
 		              info->params ? "" : " without a table", DESCRIPTOR_PARAMS_MAX);
-	if (info->reserved0 || info->reserved[0] || info->reserved[1])
+	if (info->reserved[0])
 		return refuse(s, "a reserved word of the descriptor is not zero");
 	for (uint32_t i = 0; !status && i < info->nparams; i++)
 		status = check_param(s, info->params, i);
@@ -179,25 +212,43 @@ static gradcomp_status check_collective(const checked_file *s, const struct grad
 	return GRADCOMP_OK;
 }
 
-gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
-                                 const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err)
+/* What is read before the rest is copied. */
+static gradcomp_status check_size(const checked_file *s, gradcomp_plugin_kind kind, const gradcomp_plugin_info *info,
+                                  size_t exported)
 {
-	/* What ABI 1 ends with. When a field is appended this stays: its offset. */
-	size_t v1_size = kind == GRADCOMP_KIND_COMPRESSOR ? sizeof(struct gradcomp_compressor_v1)
-	                                                  : sizeof(struct gradcomp_collective_v1);
+	static const size_t first[] = {[GRADCOMP_KIND_COMPRESSOR] = FIRST_SIZE(gradcomp_compressor_v1),
+	                               [GRADCOMP_KIND_COLLECTIVE] = FIRST_SIZE(gradcomp_collective_v1)};
+
+	if (!info->abi_version)
+		return refuse(s, "field abi_version: found 0, expected 1 to %d", GRADCOMP_ABI_VERSION);
+	if (info->struct_size < first[kind] || info->struct_size > exported)
+		return refuse(s, "field struct_size: found %u, expected %zu to the %zu bytes that are exported",
+		              info->struct_size, first[kind], exported);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, const char *path, const void *from,
+                                size_t exported, descriptor *out, gradcomp_error *err)
+{
+	static const size_t today[] = {[GRADCOMP_KIND_COMPRESSOR] = sizeof(struct gradcomp_compressor_v1),
+	                               [GRADCOMP_KIND_COLLECTIVE] = sizeof(struct gradcomp_collective_v1)};
+	const gradcomp_plugin_info *info = from;
 	checked_file s = {path, err};
 	gradcomp_status status;
 
 	if (exported < sizeof *info)
 		return refuse(&s, "the exported descriptor has %zu bytes, expected at least %zu", exported,
 		              sizeof *info);
-	status = check_info(&s, name, info, v1_size, exported);
+	status = check_size(&s, kind, info, exported);
 	if (status)
 		return status;
-	/* `info` is the first member of both. */
-	return kind == GRADCOMP_KIND_COMPRESSOR
-	               ? check_compressor(&s, (const struct gradcomp_compressor_v1 *)(const void *)info)
-	               : check_collective(&s, (const struct gradcomp_collective_v1 *)(const void *)info);
+	memset(out, 0, sizeof *out);
+	memcpy(out, from, info->struct_size < today[kind] ? info->struct_size : today[kind]);
+	out->info.struct_size = info->struct_size < today[kind] ? info->struct_size : (uint32_t)today[kind];
+	status = check_info(&s, name, &out->info);
+	if (status)
+		return status;
+	return kind == GRADCOMP_KIND_COMPRESSOR ? check_compressor(&s, &out->compressor) : check_collective(&s, &out->collective);
 }
 
 gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,

@@ -5,11 +5,17 @@
 
 #include "gradcomp/gradcomp.h"
 
-/* `exported` bytes of the symbol at `info` are there to be read. `name` is the
- * file's, without ".so". ERR_ABI names the field, what it holds and what it
- * should. */
-gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
-                                 const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err);
+/* A descriptor of whatever release, in today's length: what the plugin does not have is zero. */
+typedef union descriptor {
+	gradcomp_plugin_info info; /* the first member of both */
+	struct gradcomp_compressor_v1 compressor;
+	struct gradcomp_collective_v1 collective;
+} descriptor;
+
+/* Copies and checks it. `exported` bytes of the symbol at `from` are there to be read. `name` is the
+ * file's, without ".so". ERR_ABI names the field, what it holds and what it should. */
+gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, const char *path, const void *from,
+                                size_t exported, descriptor *out, gradcomp_error *err);
 
 /* What `function` of a compressor has returned, with what it said in *own, zeroed before. A failure without a text is given
  * one; a status above 0, which peers would not take for one, is a failure. */

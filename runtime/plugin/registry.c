@@ -26,6 +26,7 @@ static const char *const kind_symbol[] = {"gradcomp_compressor_v1", "gradcomp_co
 /* What has been loaded, for ever. */
 typedef struct loaded {
 	plugin plugin;
+	descriptor descriptor;
 	struct loaded *next;
 } loaded;
 
@@ -90,36 +91,40 @@ void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT]
 static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
                                      const plugin **out, gradcomp_error *err)
 {
-	const void *descriptor = NULL;
+	const void *exported = NULL;
 	gradcomp_status status;
 	void *handle;
 	size_t bytes = 0;
 	loaded *l;
 
 	if ((status = module_open(path, &handle, err)) ||
-	    (status = registry_symbol(handle, kind, path, &descriptor, &bytes, err)) ||
-	    (status = descriptor_check(kind, name, path, descriptor, bytes, err)))
+	    (status = registry_symbol(handle, kind, path, &exported, &bytes, err)))
 		return status;
 	l = calloc(1, sizeof *l);
 	if (!l || !(l->plugin.path = strdup(path))) {
-		free(l);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+		goto fail;
 	}
+	status = descriptor_read(kind, name, path, exported, bytes, &l->descriptor, err);
+	if (status)
+		goto fail;
 	l->plugin.kind = kind;
-	l->plugin.info = descriptor;
+	l->plugin.info = &l->descriptor.info;
 	if (kind == GRADCOMP_KIND_COMPRESSOR)
-		l->plugin.compressor = descriptor;
+		l->plugin.compressor = &l->descriptor.compressor;
 	else
-		l->plugin.collective = descriptor;
-	if ((status = registry_identify(&l->plugin, err))) {
-		free((void *)l->plugin.path);
-		free(l);
-		return status;
-	}
+		l->plugin.collective = &l->descriptor.collective;
+	if ((status = registry_identify(&l->plugin, err)))
+		goto fail;
 	l->next = registry_loaded;
 	registry_loaded = l;
 	*out = &l->plugin;
 	return GRADCOMP_OK;
+fail:
+	if (l)
+		free((void *)l->plugin.path);
+	free(l);
+	return status;
 }
 
 static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path,

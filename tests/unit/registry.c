@@ -88,8 +88,8 @@ static void descriptors(const config *c)
 	static const struct {
 		const char *name, *says;
 	} cases[] = {
-		{"newer_abi", "field abi_version: found 2, expected at most 1"},
-		{"no_abi", "field abi_version: found 0, expected 1 to 1"},
+		{"newer_abi", "field abi_version: found 3, expected at most 2"},
+		{"no_abi", "field abi_version: found 0, expected 1 to 2"},
 		{"short_struct", "field struct_size: found "},
 		{"long_struct", "field struct_size: found "},
 		{"wrong_name", "field name: found 'right_name', expected 'wrong_name'"},

@@ -30,9 +30,10 @@ typedef struct kit_result {
 	char text[RULES][400];           /* of the first failure, or the last success */
 	char spec[300];
 	char name[64], version[64], licence[64];
-	uint32_t abi;
+	uint32_t abi;   /* that the plugin was built for; 0: not known, taken for today's */
+	uint32_t since; /* the ABI that brought what is checked just now; 0: the first */
 	gradcomp_plugin_kind kind;
-	int rules_kept, rules_broken, rules_skipped, rules_missed;
+	int rules_kept, rules_broken, rules_skipped, rules_missed, rules_warned;
 	int crash_signal; /* of the crash that has been told */
 	call_which crash_in;
 } kit_result;
@@ -59,6 +60,7 @@ typedef struct kit {
 	const gradcomp_value *values;
 	int crash_signal; /* not 0: what is reported is a crash */
 	rule crash; /* the rule that a crash would break just now */
+	uint32_t since; /* the ABI that brought the checks to come; set anew for each group. 0: the first */
 	int out;    /* where results go */
 } kit;
 

@@ -34,9 +34,16 @@ static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *i
 /* The status of a process that has come to its end: not one that a plugin would think of. */
 enum { LOADED = 76, REPORT_MAX = 400 };
 
+/* What the process that tries says. */
+typedef struct report {
+	uint32_t abi;
+	char text[REPORT_MAX];
+} report;
+
 /* Loads it, as the host would, and says what else has happened. */
-static void load(const kit_options *o, char *text)
+static void load(const kit_options *o, report *said)
 {
+	char *text = said->text;
 	const gradcomp_plugin_info *info;
 	gradcomp_plugin_kind kind;
 	gradcomp_spec *spec;
@@ -47,7 +54,8 @@ static void load(const kit_options *o, char *text)
 	process_look(&before);
 	if (gradcomp_plugin_open(o->path, &kind, &info, &err))
 		return;
-	name = symbols_taken(info);
+	said->abi = info->abi_version;
+	name = symbols_taken(info->name); /* the host has a copy of info */
 	if (name)
 		snprintf(text, REPORT_MAX, "%s is defined for other objects, too: make it static, or compile with -fvisibility=hidden",
 		         name);
@@ -62,21 +70,23 @@ static void load(const kit_options *o, char *text)
 static bool survives(const kit_options *o, kit_result *out)
 {
 	int printed = memfd_create("output", MFD_CLOEXEC), status = 0;
-	char *text = mmap(NULL, REPORT_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	report *said = mmap(NULL, sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct stat st = {0};
+	char *text;
 	pid_t child;
 
-	if (text == MAP_FAILED || printed < 0) {
+	if (said == MAP_FAILED || printed < 0) {
 		kit_note(out, RULE_PROCESS, RESULT_FAIL, "no memory");
 		return false;
 	}
+	text = said->text;
 	fflush(NULL);
 	child = fork();
 	if (child == 0) {
 		dup2(printed, STDOUT_FILENO);
 		dup2(printed, STDERR_FILENO);
 		alarm((unsigned)o->seconds + 1);
-		load(o, text);
+		load(o, said);
 		exit(LOADED); /* not _exit(): destructors run, too */
 	}
 	if (child < 0 || waitpid(child, &status, 0) < 0)
@@ -91,9 +101,10 @@ static bool survives(const kit_options *o, kit_result *out)
 	else if (!*text && !fstat(printed, &st) && st.st_size > 0)
 		snprintf(text, REPORT_MAX, "%lld bytes are written when the plugin is loaded, by a constructor or check()",
 		         (long long)st.st_size);
+	out->abi = said->abi;
 	if (*text)
 		kit_note(out, RULE_PROCESS, RESULT_FAIL, "%s", text);
-	munmap(text, REPORT_MAX);
+	munmap(said, sizeof *said);
 	close(printed);
 	return !out->broken[RULE_PROCESS] && !out->broken[RULE_TIME] && !out->broken[RULE_DESCRIPTOR];
 }

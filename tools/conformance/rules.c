@@ -2,6 +2,7 @@
 
 static const struct {
 	const char *name, *text, *cause;
+	uint32_t since; /* 0: the first ABI */
 } rules[RULES] = {
 	[RULE_NONE] = {"none", "nothing",
 		"nothing"},
@@ -48,13 +49,13 @@ static const struct {
 	[RULE_PREDICT] = {"predict", "what it predicts is plausible",
 		"a formula for another number of ranks, or for one node only"},
 	[RULE_PROCESS] = {"process", "nothing of the process changes: rounding, descriptors, threads, directory, locale, symbols",
-		"-ffast-math when linking, a missing close() or pthread_join(), a library that is initialised"},
+		"-ffast-math when linking, a missing close() or pthread_join(), a library that is initialised", 2},
 	[RULE_NOISE] = {"noise", "ranks draw different random numbers",
-		"the seed lacks the rank: layout->seed is equal on all ranks"},
+		"the seed lacks the rank: layout->seed is equal on all ranks", 2},
 	[RULE_PRIMITIVES] = {"primitives", "every primitive does what the header says",
-		"a block of no elements, a number of ranks that is no power of two, scale applied twice, or one element type taken for another"},
+		"a block of no elements, a number of ranks that is no power of two, scale applied twice, or one element type taken for another", 2},
 	[RULE_LINKS] = {"links", "every transfer is waited for, and a failure of links is returned",
-		"a request that is not waited for, a buffer used before wait(), a status that is dropped"},
+		"a request that is not waited for, a buffer used before wait(), a status that is dropped", 2},
 };
 
 const char *rule_name(rule r)
@@ -65,6 +66,11 @@ const char *rule_name(rule r)
 const char *rule_text(rule r)
 {
 	return rules[r].text;
+}
+
+uint32_t rule_since(rule r)
+{
+	return rules[r].since;
 }
 
 const char *rule_cause(rule r)

@@ -3,6 +3,8 @@
 #ifndef TOOLS_CONFORMANCE_RULES_H
 #define TOOLS_CONFORMANCE_RULES_H
 
+#include <stdint.h>
+
 typedef enum rule {
 	RULE_NONE = 0,
 	RULE_CONSERVATION,
@@ -33,13 +35,16 @@ typedef enum rule {
 	RULES
 } rule;
 
-/* MISSED: a check that applies and was not come to, since the run ended before. */
-typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP, RESULT_MISSED } rule_result;
+/* MISSED: a check that applies and was not come to, since the run ended before. WARN: a failure of a check that
+ * came with a later ABI than the plugin was built for. */
+typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP, RESULT_MISSED, RESULT_WARN } rule_result;
 
 /* One word, as it is printed and searched for. */
 const char *rule_name(rule r);
 /* What is asked of a plugin, in one line. */
 const char *rule_text(rule r);
+/* The ABI that brought it: plugins built for an older one are only warned. */
+uint32_t rule_since(rule r);
 /* What most often breaks it, or what to look at. */
 const char *rule_cause(rule r);
 

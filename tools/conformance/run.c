@@ -21,6 +21,7 @@
 typedef struct message {
 	rule rule;
 	rule_result result;
+	uint32_t since;   /* the ABI that brought what is checked */
 	int crash_signal; /* not 0: of a crash */
 	char text[400];
 } message;
@@ -35,7 +36,7 @@ static double now(void)
 
 static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
 {
-	message m = {.rule = r, .result = v, .crash_signal = k->crash_signal};
+	message m = {.rule = r, .result = v, .since = k->since, .crash_signal = k->crash_signal};
 
 	vsnprintf(m.text, sizeof m.text, fmt, ap);
 	if (write(k->out, &m, sizeof m) != sizeof m)
@@ -69,9 +70,15 @@ void kit_skip(kit *k, rule r, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* A plugin is held to the rules of the ABI that it was built for. */
+static bool lenient(const kit_result *out, const message *m)
+{
+	return out->abi && (out->abi < m->since || out->abi < out->since || out->abi < rule_since(m->rule));
+}
+
 static void take(kit_result *out, const message *m)
 {
-	rule_result *v = &out->result[m->rule];
+	rule_result *v = &out->result[m->rule], is = m->result == RESULT_FAIL && lenient(out, m) ? RESULT_WARN : m->result;
 
 	/* Many groups meet the same crash: it is told once. */
 	if (m->crash_signal && m->crash_signal == out->crash_signal && call_now->which == out->crash_in)
@@ -80,11 +87,11 @@ static void take(kit_result *out, const message *m)
 		out->crash_signal = m->crash_signal;
 		out->crash_in = call_now->which;
 	}
-	out->asked[m->rule] += m->result != RESULT_SKIP;
-	out->broken[m->rule] += m->result == RESULT_FAIL;
-	if (*v == RESULT_FAIL || (*v == RESULT_OK && m->result == RESULT_SKIP))
+	out->asked[m->rule] += is != RESULT_SKIP;
+	out->broken[m->rule] += is == RESULT_FAIL;
+	if (*v == RESULT_FAIL || (*v == RESULT_WARN && is != RESULT_FAIL) || (*v == RESULT_OK && is == RESULT_SKIP))
 		return;
-	*v = m->result;
+	*v = is;
 	memcpy(out->text[m->rule], m->text, sizeof m->text);
 }
 
@@ -103,21 +110,32 @@ typedef struct group {
 	void (*run)(kit *k);
 	rule crash;
 	int instead; /* asked again of what the plugin can do instead */
+	uint32_t since; /* the ABI that brought it; 0: the first */
 } group;
 
 static const group of_compressors[] = {
-	{group_steps, RULE_BOUNDS, 1},       {group_nonfinite, RULE_NONFINITE, 0},     {group_unbiased, RULE_UNBIASED, 1},
-	{group_noise, RULE_NOISE, 1},        {group_resume, RULE_RESUME, 1},           {group_instances, RULE_GLOBALS, 0},
-	{group_threads, RULE_THREADS, 1},    {group_parameters, RULE_PARAMETERS, 1},   {group_saved_state, RULE_SAVED_STATE, 0},
-	{group_peers, RULE_PEERS, 1},        {group_memory, RULE_MEMORY, 1},           {group_device, RULE_DEVICE, 0},
-	{group_large, RULE_BOUNDS, 1},       {group_overflow, RULE_CODE, 1},           {NULL, RULE_NONE, 0},
+	{group_steps, RULE_BOUNDS, 1, 0},
+	{group_nonfinite, RULE_NONFINITE, 0, 0},
+	{group_unbiased, RULE_UNBIASED, 1, 0},
+	{group_noise, RULE_NOISE, 1, 0},
+	{group_resume, RULE_RESUME, 1, 0},
+	{group_instances, RULE_GLOBALS, 0, 0},
+	{group_threads, RULE_THREADS, 1, 0},
+	{group_parameters, RULE_PARAMETERS, 1, 0},
+	{group_saved_state, RULE_SAVED_STATE, 0, 0},
+	{group_peers, RULE_PEERS, 1, 0},
+	{group_memory, RULE_MEMORY, 1, 0},
+	{group_device, RULE_DEVICE, 0, 0},
+	{group_large, RULE_BOUNDS, 1, 0},
+	{group_overflow, RULE_CODE, 1, 2},
+	{NULL, RULE_NONE, 0, 0},
 };
 
 static const group of_collectives[] = {
-	{group_predict, RULE_PREDICT, 0},
-	{group_primitives, RULE_PRIMITIVES, 0},
-	{group_collective_memory, RULE_MEMORY, 0},
-	{NULL, RULE_NONE, 0},
+	{group_predict, RULE_PREDICT, 0, 0},
+	{group_primitives, RULE_PRIMITIVES, 0, 0},
+	{group_collective_memory, RULE_MEMORY, 0, 0},
+	{NULL, RULE_NONE, 0, 0},
 };
 
 static void after_group(kit *k, const process_state *before, int printed)
@@ -171,8 +189,9 @@ static void group_process(kit *k, const group *g, int number)
 	if (printed >= 0)
 		dup2(printed, STDOUT_FILENO);
 	check_seed(k->options->seed * 64 + (uint64_t)number);
-	hooks_install(k->collective ? (const void *)k->collective : k->fixture.plugin);
+	hooks_install((k->collective ? &k->collective->info : &k->fixture.plugin->info)->name);
 	k->crash = g->crash;
+	k->since = g->since;
 	crash_watch(k);
 	process_look(&before);
 	if (ranks_patterns && !suits(k))
@@ -238,6 +257,7 @@ static int run_group(kit *k, const group *g, int number, kit_result *out)
 		group_process(k, g, number);
 	}
 	close(ends[1]);
+	out->since = g->since;
 	finished = listen_to(ends[0], child, k->options, out);
 	close(ends[0]);
 	waitpid(child, &status, 0);
@@ -281,6 +301,7 @@ static int sum_up(kit_result *out)
 		out->rules_broken += out->result[r] == RESULT_FAIL;
 		out->rules_skipped += out->result[r] == RESULT_SKIP;
 		out->rules_missed += out->result[r] == RESULT_MISSED;
+		out->rules_warned += out->result[r] == RESULT_WARN;
 	}
 	return out->rules_broken || out->rules_missed;
 }
@@ -291,7 +312,9 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 	bool going;
 
 	for (int r = 0; r < RULES; r++)
-		out->result[r] = RESULT_SKIP;
+		if (out->result[r] != RESULT_WARN) /* of loading it */
+			out->result[r] = RESULT_SKIP;
+	out->abi = t->plugin->info.abi_version;
 	if (!shared_calls())
 		return 1;
 	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields, functions and %u parameters are what they should be",
@@ -316,6 +339,7 @@ int kit_run_collective(const kit_options *options, const struct gradcomp_collect
 	                             RULE_TIME, RULE_PREDICT, RULE_PROCESS, RULE_PRIMITIVES, RULE_LINKS};
 	kit k = {.options = options, .collective = plugin, .values = values};
 
+	out->abi = plugin->info.abi_version;
 	if (!shared_calls())
 		return 1;
 	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields and functions are what they should be");
