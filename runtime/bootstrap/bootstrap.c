@@ -3,7 +3,6 @@
 #include "bootstrap/bootstrap.h"
 
 #include "base/error.h"
-#include "base/module.h"
 #include "base/number.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/run_env.h"
@@ -11,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gradcomp_status single_open(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
+static gradcomp_status single_open(void **ctx, const config *c, const gradcomp_store *store, int *rank, int *nranks,
                                    gradcomp_error *err)
 {
-	(void)store, (void)err;
+	(void)c, (void)store, (void)err;
 	*ctx = NULL;
 	*rank = 0;
 	*nranks = 1;
@@ -34,8 +33,7 @@ static void single_close(void *ctx)
 	(void)ctx;
 }
 
-static const bootstrap_method bootstrap_single = {.struct_size = sizeof bootstrap_single, .version = BOOTSTRAP_VERSION, .name = "single",
-                                                  .open = single_open, .exchange = single_exchange, .close = single_close};
+static const bootstrap_method bootstrap_single = {.name = "single", .open = single_open, .exchange = single_exchange, .close = single_close};
 
 /* Without --mpi=pmix srun starts tasks that have no PMIx. Each would be a job of its own, and
  * the ranks would train apart without a word. */
@@ -112,22 +110,14 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 	if (store) {
 		w->method = &bootstrap_store;
 	} else if (getenv("PMIX_NAMESPACE")) {
-		const void *symbol;
-		st = module_symbol(config_str(c, "gradcomp.plugin_path"), "bootstrap/pmix.so", BOOTSTRAP_PMIX_SYMBOL, &symbol, err);
-		if (st)
-			return st;
-		w->method = symbol;
-		if (w->method->version != BOOTSTRAP_VERSION || w->method->struct_size != sizeof *w->method)
-			return error_set(err, GRADCOMP_ERR_ABI,
-			                 "bootstrap: the PMIx module is version %u, this library wants %u: install both from one build",
-			                 w->method->version, BOOTSTRAP_VERSION);
+		w->method = &bootstrap_step;
 	} else {
 		st = refuse_task_without_pmix(err);
 		st = st ? st : refuse_lonely_rank(err);
 		w->method = &bootstrap_single;
 	}
 	if (!st)
-		st = w->method->open(&w->ctx, store, &w->rank, &w->nranks, err);
+		st = w->method->open(&w->ctx, c, store, &w->rank, &w->nranks, err);
 	if (!st && !store && w->method != &bootstrap_single) {
 		st = refuse_other_world(w, err);
 		if (st)

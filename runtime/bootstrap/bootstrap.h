@@ -1,9 +1,8 @@
 /* How the ranks of a job find each other: each gives a short text, its endpoint record, and
  * gets those of all.
  *
- * Three methods behind one table: PMIx (a module of its own, so that the library
- * needs no libpmix where there is none), the key-value store of a framework, and
- * a job of one rank. */
+ * Three methods behind one table: the step of a PMIx server (step.c), the key-value store of a
+ * framework, and a job of one rank. */
 #ifndef BOOTSTRAP_BOOTSTRAP_H
 #define BOOTSTRAP_BOOTSTRAP_H
 
@@ -14,11 +13,10 @@
 #define BOOTSTRAP_MAX 4096
 
 typedef struct bootstrap_method {
-	uint32_t struct_size;
-	uint32_t version; /* BOOTSTRAP_VERSION; the module and the library are one build */
 	const char *name;
-	/* On failure nothing is left and *ctx is untouched. */
-	gradcomp_status (*open)(void **ctx, const gradcomp_store *store, int *rank, int *nranks, gradcomp_error *err);
+	/* On failure nothing is left and *ctx is untouched. `c` outlives it. */
+	gradcomp_status (*open)(void **ctx, const config *c, const gradcomp_store *store, int *rank, int *nranks,
+	                        gradcomp_error *err);
 	/* Collective, once. `mine` may be a refusal; then, or when another rank's is one, only that
 	 * rank's text need be there. all[r] (nranks of them, each to be freed, the array is
 	 * the caller's) becomes rank r's text. */
@@ -29,11 +27,8 @@ typedef struct bootstrap_method {
 	void (*close)(void *ctx);
 } bootstrap_method;
 
-#define BOOTSTRAP_VERSION 2
 /* A text "E<rank> <reason>": the rank cannot join, and so no other can. */
 #define BOOTSTRAP_REFUSAL 'E'
-/* The symbol of the PMIx module. */
-#define BOOTSTRAP_PMIX_SYMBOL "gradcomp_bootstrap_pmix"
 
 struct rendezvous_client;
 
@@ -50,6 +45,6 @@ gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeou
 void bootstrap_heard(bootstrap *w, double limit);
 void bootstrap_close(bootstrap *w);
 
-extern const bootstrap_method bootstrap_store;
+extern const bootstrap_method bootstrap_store, bootstrap_step;
 
 #endif

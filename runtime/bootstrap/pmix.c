@@ -1,14 +1,12 @@
-/* Bootstrap through PMIx: a module of its own, opened when the process has a PMIx
- * server. Slurm's server knows Put, Commit, Fence with data and Get; nothing more
- * is used. */
-#include "bootstrap/bootstrap.h"
+/* A module of its own, opened when the process has a PMIx server, so that the library needs no libpmix.
+ * Slurm's server knows Put, Commit, Fence and Get; the fence is not used. */
+#include "bootstrap/pmix_module.h"
 
 #include "base/error.h"
 #include "base/thread.h"
 
 #include <errno.h>
 #include <pmix.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,93 +14,59 @@
 #include <string.h>
 #include <time.h>
 
-#define RECORD_KEY "gradcomp.endpoint"
-#define RANK_NAME 100
-#define HEARD_SECONDS 2.0 /* of the process, when its job cannot begin */
-#define MISSING_NAMED 4   /* in a message */
-#define MISSING_SECONDS 1 /* to answer which records are there */
+#define RECORD_KEY "gradcomp.step"
+#define RECORD_MOST 65536
+#define BLAMED 160 /* bytes of settings that are named */
 
-typedef struct client {
-	pmix_proc_t self;
-	int nranks;
-} client;
+extern char **environ;
 
-/* A call with a time limit: without one, a task that never joins or has died would hang
- * the job. */
+static pmix_proc_t self;
+static char blamed[BLAMED]; /* settings of PMIx that the environment had before PMIx added its own */
+
+/* One call with a time limit. It runs on a thread of its own, or PMIx answers it on its own; the waiter may give up,
+ * and then the last one frees it. */
 typedef struct call {
+	void (*run)(struct call *f);
 	pthread_mutex_t lock;
 	pthread_cond_t done_cond;
 	bool done, abandoned;
 	pmix_status_t status;
-	char *record; /* what a Get brought, NULL when it is no text */
+	pmix_rank_t rank;
+	uint32_t nranks;
+	char *text; /* what is put, or what came; NULL: no text came */
 } call;
-
-static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
-                                 gradcomp_error *err)
-{
-	(void)store;
-	client *c = calloc(1, sizeof *c);
-	pmix_value_t *value = NULL;
-	pmix_proc_t job;
-	pmix_status_t rc;
-	if (!c)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
-	rc = PMIx_Init(&c->self, NULL, 0);
-	if (rc != PMIX_SUCCESS) {
-		free(c);
-		return error_set(err, GRADCOMP_ERR_STATE,
-		                 "pmix: no answer from the PMIx server (%s): start tasks with srun --mpi=pmix",
-		                 PMIx_Error_string(rc));
-	}
-	PMIX_PROC_LOAD(&job, c->self.nspace, PMIX_RANK_WILDCARD);
-	rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
-	if (rc != PMIX_SUCCESS || value->type != PMIX_UINT32) {
-		PMIx_Finalize(NULL, 0);
-		free(c);
-		return error_set(err, GRADCOMP_ERR_STATE, "pmix: the server does not tell the size of the job (%s)",
-		                 PMIx_Error_string(rc));
-	}
-	c->nranks = (int)value->data.uint32;
-	PMIX_VALUE_RELEASE(value);
-	*rank = (int)c->self.rank;
-	*nranks = c->nranks;
-	*ctx = c;
-	return GRADCOMP_OK;
-}
-
-static void record_free(char *record)
-{
-	/* Rank 0's has the job's secret in it. */
-	if (record)
-		explicit_bzero(record, strlen(record));
-	free(record);
-}
-
-static call *call_new(void)
-{
-	call *f = calloc(1, sizeof *f);
-	if (!f)
-		return NULL;
-	pthread_mutex_init(&f->lock, NULL);
-	thread_condition(&f->done_cond);
-	return f;
-}
 
 static void call_free(call *f)
 {
-	record_free(f->record);
+	/* It has the step's token in it. */
+	if (f->text)
+		explicit_bzero(f->text, strlen(f->text));
+	free(f->text);
 	pthread_cond_destroy(&f->done_cond);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
 }
 
-/* On PMIx's thread. The waiter may have given up; the last one frees. */
-static void call_done(pmix_status_t status, void *cbdata)
+static call *call_new(void (*run)(call *f), int rank, const char *text)
 {
-	call *f = cbdata;
+	call *f = calloc(1, sizeof *f);
+	if (!f)
+		return NULL;
+	f->run = run;
+	f->rank = (pmix_rank_t)rank;
+	f->text = text ? strdup(text) : NULL;
+	pthread_mutex_init(&f->lock, NULL);
+	thread_condition(&f->done_cond);
+	if (!text || f->text)
+		return f;
+	call_free(f);
+	return NULL;
+}
+
+static void call_done(call *f)
+{
 	pthread_mutex_lock(&f->lock);
 	bool abandoned = f->abandoned;
-	f->status = status;
 	f->done = true;
 	pthread_cond_signal(&f->done_cond);
 	pthread_mutex_unlock(&f->lock);
@@ -110,198 +74,218 @@ static void call_done(pmix_status_t status, void *cbdata)
 		call_free(f);
 }
 
-static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
+static void *call_main(void *arg)
 {
-	call *f = cbdata;
-	if (status == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string &&
-	    strlen(value->data.string) < BOOTSTRAP_MAX)
-		f->record = strdup(value->data.string);
-	call_done(status, f);
+	call *f = arg;
+	f->run(f);
+	call_done(f);
+	return NULL;
 }
 
-/* `until` on the clock that nobody sets. True: it has ended, and is the caller's to free. */
-static bool call_wait(call *f, const struct timespec *until)
+/* True: it has ended, and is the caller's to free. */
+static bool call_wait(call *f, double limit)
 {
+	struct timespec until;
 	int waited = 0;
 	bool done;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	double end = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + limit;
+	until.tv_sec = (time_t)end;
+	until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
 	pthread_mutex_lock(&f->lock);
 	while (!f->done && waited != ETIMEDOUT)
-		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, until);
+		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, &until);
 	done = f->done;
 	f->abandoned = !done;
 	pthread_mutex_unlock(&f->lock);
 	return done;
 }
 
-static gradcomp_status timed_fence(client *c, double timeout, const struct timespec *until, gradcomp_error *err)
+/* NULL and TIMEOUT, or NOMEM; else the call, which has ended and is the caller's to free. */
+static call *call_run(call *f, double limit, gradcomp_status *st)
 {
-	call *f = call_new();
-	pmix_info_t collect;
-	bool yes = true;
-	pmix_status_t rc;
+	pthread_t thread;
+	*st = GRADCOMP_ERR_NOMEM;
 	if (!f)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
-	PMIX_INFO_CONSTRUCT(&collect);
-	PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-	rc = PMIx_Fence_nb(NULL, 0, &collect, 1, call_done, f);
-	if (rc != PMIX_SUCCESS) {
+		return NULL;
+	if (thread_start(&thread, call_main, f)) {
 		call_free(f);
-		return error_set(err, GRADCOMP_ERR_IO, "pmix: fence refused (%s)", PMIx_Error_string(rc));
+		return NULL;
 	}
-	if (!call_wait(f, until))
-		return error_set(err, GRADCOMP_ERR_TIMEOUT,
-		                 "pmix: not all %d ranks joined within %.0f s; every task of the step must join the job",
-		                 c->nranks, timeout);
-	rc = f->status;
-	call_free(f);
-	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: fence failed (%s)", PMIx_Error_string(rc));
-	return GRADCOMP_OK;
+	pthread_detach(thread);
+	*st = call_wait(f, limit) ? GRADCOMP_OK : GRADCOMP_ERR_TIMEOUT;
+	return *st ? NULL : f;
 }
 
-/* "rank 3 on n4"; the host as far as this node's server knows it. */
-static void rank_name(client *c, int r, char out[RANK_NAME])
+/* Each of them can keep a client from its server. */
+static void find_settings(void)
+{
+	size_t n = 0;
+	*blamed = 0;
+	for (char **e = environ; *e; e++)
+		if (!strncmp(*e, "PMIX_MCA_", 9) && n < BLAMED - 80)
+			n += (size_t)snprintf(blamed + n, BLAMED - n, "%s%.60s", n ? " " : "", *e);
+}
+
+static gradcomp_status refuse(gradcomp_status st, const char *what, const char *why, gradcomp_error *err)
+{
+	if (*blamed)
+		return error_set(err, st,
+		                 "pmix: %s (%s): the environment has %s, which can keep a task from its PMIx "
+		                 "server; unset it",
+		                 what, why, blamed);
+	return error_set(err, st,
+	                 "pmix: %s (%s): the server that PMIX_NAMESPACE=%.60s names may have ended with its step; "
+	                 "start tasks with srun "
+	                 "--mpi=pmix",
+	                 what, why, getenv("PMIX_NAMESPACE") ? getenv("PMIX_NAMESPACE") : "");
+}
+
+/* On its own thread, as what follows. */
+static void run_open(call *f)
+{
+	pmix_value_t *value = NULL;
+	pmix_proc_t job;
+	f->status = PMIx_Init(&self, NULL, 0);
+	f->rank = PMIX_RANK_UNDEF;
+	if (f->status != PMIX_SUCCESS)
+		return;
+	f->rank = self.rank;
+	PMIX_PROC_LOAD(&job, self.nspace, PMIX_RANK_WILDCARD);
+	f->status = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
+	if (f->status == PMIX_SUCCESS && value->type == PMIX_UINT32)
+		f->nranks = value->data.uint32;
+	if (f->status == PMIX_SUCCESS)
+		PMIX_VALUE_RELEASE(value);
+	if (!f->nranks)
+		PMIx_Finalize(NULL, 0);
+}
+
+static void run_close(call *f)
+{
+	f->status = PMIx_Finalize(NULL, 0);
+}
+
+static void run_publish(call *f)
+{
+	pmix_value_t value;
+	PMIX_VALUE_CONSTRUCT(&value);
+	value.type = PMIX_STRING;
+	value.data.string = f->text;
+	f->status = PMIx_Put(PMIX_GLOBAL, RECORD_KEY, &value);
+	if (f->status == PMIX_SUCCESS)
+		f->status = PMIx_Commit();
+}
+
+static void run_host(call *f)
 {
 	pmix_value_t *value = NULL;
 	pmix_info_t local;
 	pmix_proc_t peer;
 	bool yes = true;
 
-	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
+	PMIX_PROC_LOAD(&peer, self.nspace, f->rank);
 	PMIX_INFO_CONSTRUCT(&local);
 	PMIX_INFO_LOAD(&local, PMIX_OPTIONAL, &yes, PMIX_BOOL);
 	if (PMIx_Get(&peer, PMIX_HOSTNAME, &local, 1, &value) != PMIX_SUCCESS)
-		value = NULL;
-	if (value && value->type == PMIX_STRING && value->data.string)
-		snprintf(out, RANK_NAME, "rank %d on %.64s", r, value->data.string);
-	else
-		snprintf(out, RANK_NAME, "rank %d", r);
-	if (value)
-		PMIX_VALUE_RELEASE(value);
+		return;
+	if (value->type == PMIX_STRING && value->data.string)
+		f->text = strdup(value->data.string);
+	PMIX_VALUE_RELEASE(value);
 }
 
-static call *ask_record(client *c, int r, pmix_status_t *rc)
+static gradcomp_status open_pmix(double limit, int *rank, int *nranks, gradcomp_error *err)
 {
-	call *f = call_new();
-	pmix_proc_t peer;
-
-	*rc = PMIX_ERR_NOMEM;
-	if (!f)
-		return NULL;
-	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
-	*rc = PMIx_Get_nb(&peer, RECORD_KEY, NULL, 0, record_done, f);
-	if (*rc == PMIX_SUCCESS)
-		return f;
-	call_free(f);
-	return NULL;
-}
-
-/* A fence may end without a task that has died; nobody has its endpoint record then. */
-static gradcomp_status get_record(client *c, int r, double timeout, const struct timespec *until, char **record,
-                                gradcomp_error *err)
-{
-	char name[RANK_NAME];
-	pmix_status_t rc;
-	call *f = ask_record(c, r, &rc);
-	bool came = f && call_wait(f, until);
-	if (came) {
-		rc = f->status;
-		*record = f->record;
-		f->record = NULL;
-		call_free(f);
-		if (rc == PMIX_SUCCESS && *record)
-			return GRADCOMP_OK;
-	}
-	rank_name(c, r, name);
-	if (f && !came)
-		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: %s did not join within %.0f s: it published no endpoint record",
-		                 name, timeout);
-	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of %s (%s)", name, PMIx_Error_string(rc));
-	return error_set(err, GRADCOMP_ERR_INVALID, "pmix: the endpoint record of %s is no text", name);
-}
-
-/* Not all are at the fence in time: whose records are there, and who is missing. The servers of
- * other nodes answer when they have the record; where none comes there is none. */
-static gradcomp_status name_missing(client *c, double timeout, char **all, gradcomp_error *err)
-{
-	call **f = calloc((size_t)c->nranks, sizeof *f);
-	struct timespec until;
-	char list[MISSING_NAMED * RANK_NAME] = "", name[RANK_NAME];
-	size_t used = 0;
-	int missing = 0;
-	pmix_status_t rc;
-
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += MISSING_SECONDS;
-	for (int r = 0; f && r < c->nranks; r++)
-		f[r] = ask_record(c, r, &rc);
-	for (int r = 0; f && r < c->nranks; r++) {
-		if (f[r] && call_wait(f[r], &until)) {
-			all[r] = f[r]->record;
-			f[r]->record = NULL;
-			call_free(f[r]);
-		}
-		if (!all[r] && missing++ < MISSING_NAMED) {
-			rank_name(c, r, name);
-			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", name);
-		}
-	}
-	free(f);
-	if (missing)
-		error_set(err, GRADCOMP_ERR_TIMEOUT,
-		          "pmix: %s%s did not join within %.0f s (of %d ranks); every task of the step must join the job", list,
-		          missing > MISSING_NAMED ? ", ..." : "", timeout, c->nranks);
-	return GRADCOMP_ERR_TIMEOUT;
-}
-
-static gradcomp_status exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
-{
-	client *c = ctx;
-	pmix_value_t value;
-	struct timespec until;
+	char text[48];
 	gradcomp_status st;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += (time_t)timeout + 1;
-	PMIX_VALUE_CONSTRUCT(&value);
-	value.type = PMIX_STRING;
-	value.data.string = (char *)mine;
-	pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, RECORD_KEY, &value);
-	if (rc == PMIX_SUCCESS)
-		rc = PMIx_Commit();
-	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's endpoint record (%s)", PMIx_Error_string(rc));
-	st = timed_fence(c, timeout, &until, err);
-	if (st == GRADCOMP_ERR_TIMEOUT) {
-		st = name_missing(c, timeout, all, err);
-	} else if (!st) {
-		/* The reason of one that refuses counts more than that another has died. */
-		gradcomp_error none;
-		for (int r = 0; r < c->nranks; r++) {
-			gradcomp_status got = get_record(c, r, timeout, &until, &all[r], st ? &none : err);
-			st = st ? st : got;
-		}
+	find_settings();
+	call *f = call_run(call_new(run_open, 0, NULL), limit, &st);
+	if (st == GRADCOMP_ERR_NOMEM)
+		return error_set(err, st, "pmix: no memory");
+	if (st) {
+		snprintf(text, sizeof text, "nothing in %.3g s", limit);
+		return refuse(st, "no answer from the PMIx server", text, err);
 	}
-	for (int r = 0; r < c->nranks; r++)
-		if (all[r] && all[r][0] == BOOTSTRAP_REFUSAL)
-			return GRADCOMP_OK;
+	if (f->rank == PMIX_RANK_UNDEF)
+		st = refuse(GRADCOMP_ERR_STATE, "no answer from the PMIx server", PMIx_Error_string(f->status),
+		            err);
+	else if (!f->nranks)
+		st = refuse(GRADCOMP_ERR_STATE, "the server does not tell the size of the job",
+		            PMIx_Error_string(f->status), err);
+	*rank = (int)f->rank;
+	*nranks = (int)f->nranks;
+	call_free(f);
 	return st;
 }
 
-/* Slurm's servers may still have to pass on a part of the fence, or to answer for a record, and
- * end with their last task; they do not say when they are done. */
-static void heard(void *ctx, double limit)
+static gradcomp_status publish(const char *text, double limit, gradcomp_error *err)
 {
-	(void)ctx;
-	(void)poll(NULL, 0, (int)((limit < HEARD_SECONDS ? limit : HEARD_SECONDS) * 1e3));
+	gradcomp_status st;
+	call *f = call_run(call_new(run_publish, 0, text), limit, &st);
+	pmix_status_t rc = f ? f->status : st == GRADCOMP_ERR_NOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_TIMEOUT;
+	if (f)
+		call_free(f);
+	return rc == PMIX_SUCCESS ? GRADCOMP_OK
+	                          : refuse(st ? st : GRADCOMP_ERR_IO, "could not publish where the ranks meet",
+	                                   PMIx_Error_string(rc), err);
 }
 
-static void close_pmix(void *ctx)
+/* On PMIx's thread. */
+static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
-	PMIx_Finalize(NULL, 0);
-	free(ctx);
+	call *f = cbdata;
+	if (status == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string &&
+	    strlen(value->data.string) < RECORD_MOST)
+		f->text = strdup(value->data.string);
+	f->status = status;
+	call_done(f);
 }
 
-GRADCOMP_EXPORT const bootstrap_method gradcomp_bootstrap_pmix = {
-	.struct_size = sizeof gradcomp_bootstrap_pmix, .version = BOOTSTRAP_VERSION, .name = "pmix",
-	.open = open_pmix, .exchange = exchange, .heard = heard, .close = close_pmix};
+static gradcomp_status lookup(int rank, bool wait, double limit, char **text)
+{
+	call *f = call_new(NULL, rank, NULL);
+	pmix_proc_t peer;
+	static pmix_info_t at_once; /* PMIx reads it later */
+	pmix_status_t rc;
+	bool yes = true;
+	*text = NULL;
+	if (!f)
+		return GRADCOMP_ERR_NOMEM;
+	PMIX_PROC_LOAD(&peer, self.nspace, (pmix_rank_t)rank);
+	PMIX_INFO_CONSTRUCT(&at_once);
+	PMIX_INFO_LOAD(&at_once, PMIX_IMMEDIATE, &yes, PMIX_BOOL);
+	rc = PMIx_Get_nb(&peer, RECORD_KEY, &at_once, wait ? 0 : 1, record_done, f);
+	if (rc != PMIX_SUCCESS) {
+		call_free(f);
+	} else if (call_wait(f, limit)) {
+		*text = f->text;
+		f->text = NULL;
+		call_free(f);
+	}
+	return *text ? GRADCOMP_OK : GRADCOMP_ERR_NOTFOUND;
+}
+
+static void host(int rank, double limit, char out[PMIX_HOST_MAX])
+{
+	gradcomp_status st;
+	call *f = call_run(call_new(run_host, rank, NULL), limit, &st);
+	snprintf(out, PMIX_HOST_MAX, "%s", f && f->text ? f->text : "");
+	if (f)
+		call_free(f);
+}
+
+static void close_pmix(double limit)
+{
+	gradcomp_status st;
+	call *f = call_run(call_new(run_close, 0, NULL), limit, &st);
+	if (f)
+		call_free(f);
+}
+
+GRADCOMP_EXPORT const pmix_module gradcomp_bootstrap_pmix = {.struct_size = sizeof gradcomp_bootstrap_pmix,
+                                                             .version = PMIX_MODULE_VERSION,
+                                                             .open = open_pmix,
+                                                             .publish = publish,
+                                                             .lookup = lookup,
+                                                             .host = host,
+                                                             .close = close_pmix};

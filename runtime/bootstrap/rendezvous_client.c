@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define TICK_MS 100
+#define HEAD_START 0.25 /* s of an address before the next one is tried beside it */
 #define NAMED 8 /* missing ranks in a message */
 
 static bool stopped(const rendezvous_client *cl)
@@ -94,23 +95,39 @@ static const char *greet(rendezvous_client *cl, int fd, double deadline, bool *u
 	return why ? why : client_transfer(cl, fd, welcome, sizeof welcome, false, deadline);
 }
 
-/* A connection to one address; NULL and cl->fd, or what went wrong. */
-static const char *attempt(rendezvous_client *cl, const address *a, double deadline, bool *unproved)
+/* Begins to connect to one address; -1 with errno. */
+static int begin_attempt(rendezvous_client *cl, const address *a)
 {
 	struct sockaddr_storage sa;
 	socklen_t bytes = address_sockaddr(a, &sa);
-	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, code = 0;
-	socklen_t code_bytes = sizeof code;
-	const char *why = NULL;
+	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
 
 	address_text(&sa, cl->server);
 	if (fd < 0)
-		return strerror(errno);
+		return -1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS)
-		why = strerror(errno);
-	else if (client_wait(cl, fd, POLLOUT, attempt_end(deadline)) <= 0)
+	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS) {
+		int code = errno;
+
+		close(fd);
+		errno = code;
+		return -1;
+	}
+	return fd;
+}
+
+/* The connection is made, or refused, or time is up; NULL and cl->fd, or what went wrong. */
+static const char *end_attempt(rendezvous_client *cl, int fd, const address *a, int ready, double deadline, bool *unproved)
+{
+	struct sockaddr_storage sa;
+	int code = 0;
+	socklen_t code_bytes = sizeof code;
+	const char *why = NULL;
+
+	(void)address_sockaddr(a, &sa);
+	address_text(&sa, cl->server);
+	if (!ready)
 		why = "it does not answer";
 	else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
 		why = strerror(code ? code : errno);
@@ -144,15 +161,51 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 	return GRADCOMP_OK;
 }
 
+/* At `port`, or 0: as they are written. An address that leads nowhere holds up the next one for HEAD_START only. */
+static const char *try_addresses(rendezvous_client *cl, uint16_t port, double deadline, bool *unproved)
+{
+	struct pollfd p[ADDRESS_MAX];
+	const char *why = "";
+	double until = 0, next = 0;
+	int begun = 0, flying = 0;
+
+	while (cl->fd < 0 && (begun < cl->nat || flying) && !stopped(cl)) {
+		double now = clock_now(), end;
+
+		if (begun < cl->nat && (!flying || now >= next)) {
+			cl->at[begun].port = port ? port : cl->at[begun].port;
+			p[begun] = (struct pollfd){begin_attempt(cl, &cl->at[begun]), POLLOUT, 0};
+			if (p[begun].fd < 0)
+				why = strerror(errno);
+			flying += p[begun++].fd >= 0;
+			next = now + HEAD_START;
+			until = attempt_end(deadline);
+			continue;
+		}
+		end = begun < cl->nat && next < until ? next : until;
+		(void)poll(p, (nfds_t)begun, end <= now ? 0 : end < now + TICK_MS * 1e-3 ? (int)((end - now) * 1e3) + 1 : TICK_MS);
+		now = clock_now();
+		for (int i = 0; i < begun && cl->fd < 0; i++) {
+			if (p[i].fd < 0 || (!p[i].revents && now < until))
+				continue;
+			why = end_attempt(cl, p[i].fd, &cl->at[i], p[i].revents, deadline, unproved);
+			p[i].fd = -1;
+			flying--;
+		}
+	}
+	for (int i = 0; i < begun; i++)
+		if (p[i].fd >= 0)
+			close(p[i].fd);
+	return cl->fd < 0 ? why : NULL;
+}
+
 const char *client_try(rendezvous_client *cl, double deadline, bool *unproved)
 {
-	const char *why = "";
+	const uint16_t *port = cl->o.ports;
+	const char *why = try_addresses(cl, port ? *port++ : 0, deadline, unproved);
 
-	for (int i = 0; i < cl->nat; i++) {
-		why = attempt(cl, &cl->at[i], deadline, unproved);
-		if (!why || stopped(cl))
-			break;
-	}
+	while (why && port && *port && !stopped(cl))
+		why = try_addresses(cl, *port++, deadline, unproved);
 	return why;
 }
 
@@ -173,10 +226,11 @@ static gradcomp_status client_connect(rendezvous_client *cl, double deadline, gr
 		if (clock_now() + pause > deadline)
 			break;
 		(void)poll(NULL, 0, (int)(pause * 1e3));
-		pause = pause < 1 ? 2 * pause : pause;
+		pause = pause < (client_of_ranks(cl) ? 0.2 : 1) ? 2 * pause : pause;
 	}
 	return error_set(err, unproved ? GRADCOMP_ERR_AUTH : GRADCOMP_ERR_IO,
-	                 "cannot reach the rendezvous server of the step at %s, beside srun: %s", cl->server, why);
+	                 "cannot reach the rendezvous server of the step at %s, %s: %s", cl->server,
+	                 client_of_ranks(cl) ? "of rank 0" : "beside srun", why);
 }
 
 /* ---- the log: read as it grows, its entries kept ------------------------------ */
@@ -244,15 +298,18 @@ static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned cha
 	memcpy(f->value, value, bytes);
 	f->value[bytes] = 0;
 	cl->index[index_of(cl, key)] = (uint32_t)++cl->npairs;
+	bool died = !strncmp(key, RENDEZVOUS_DIED, sizeof RENDEZVOUS_DIED - 1);
 	cl->njoined += !strncmp(key, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1);
-	if (!strncmp(key, RENDEZVOUS_DIED, sizeof RENDEZVOUS_DIED - 1) && !cl->why[0])
-		snprintf(cl->why, sizeof cl->why, "%.64s (node %.10s of the step) died before all nodes had connected", f->value,
-		         key + sizeof RENDEZVOUS_DIED - 1);
+	cl->nleft += died || !strncmp(key, RENDEZVOUS_LEFT, sizeof RENDEZVOUS_LEFT - 1);
+	const char *what = client_of_ranks(cl) ? "rank" : "node";
+	if (died && !cl->why[0])
+		snprintf(cl->why, sizeof cl->why, "%.64s (%s %.10s of the step) died before all %ss had connected", f->value, what,
+		         key + sizeof RENDEZVOUS_DIED - 1, what);
 	return true;
 }
 
-/* Reads what the relay has handed on. */
-static void receive_log(rendezvous_client *cl)
+/* Reads what the relay has handed on. False: no more comes, and cl->why says so. */
+static bool receive_log(rendezvous_client *cl)
 {
 	ssize_t n = recv(cl->log_fd, cl->in + cl->have, sizeof cl->in - cl->have, MSG_DONTWAIT);
 	size_t at = 0, bytes;
@@ -260,10 +317,10 @@ static void receive_log(rendezvous_client *cl)
 	long entry = 0;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
+		return true;
 	if (n <= 0) {
 		memcpy(cl->why, cl->ended, sizeof cl->why);
-		return;
+		return false;
 	}
 	cl->have += (size_t)n;
 	while ((entry = rendezvous_entry_check(&cl->keys, cl->in + at, cl->have - at, &rank)) > 0) {
@@ -278,6 +335,7 @@ static void receive_log(rendezvous_client *cl)
 		snprintf(cl->why, sizeof cl->why, "what the rendezvous server at %s sent is damaged", cl->server);
 	cl->have -= at;
 	memmove(cl->in, cl->in + at, cl->have);
+	return entry >= 0;
 }
 
 bool client_send(rendezvous_client *cl, const char *key, const void *value, size_t bytes)
@@ -318,7 +376,7 @@ static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double 
 			missing(cl, timeout, err);
 			return GRADCOMP_ERR_TIMEOUT;
 		}
-		receive_log(cl);
+		(void)receive_log(cl);
 	}
 	return cl->why[0] ? error_set(err, GRADCOMP_ERR_PEER, "%s", cl->why) : GRADCOMP_OK;
 }
@@ -337,7 +395,7 @@ static long store_get(void *ctx, const char *key, void *value, size_t capacity, 
 	while (!(f = find(cl, key))) {
 		if (cl->why[0] || client_wait(cl, cl->log_fd, POLLIN, until) <= 0)
 			return -1;
-		receive_log(cl);
+		(void)receive_log(cl);
 	}
 	memcpy(value, f->value, f->bytes < capacity ? f->bytes : capacity);
 	return (long)f->bytes;
@@ -362,12 +420,15 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	                            .set = store_set, .get = store_get};
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
 	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank, o->nranks)
-	             : config_load(NULL, &c, err);
-	if (!st) {
-		timeout = timeout > 0 ? timeout : config_float(c, "stage.rendezvous_timeout");
-		deadline = clock_now() + timeout;
+	     : o->secret ? GRADCOMP_OK
+	                 : config_load(NULL, &c, err);
+	if (!st && c && timeout <= 0)
+		timeout = config_float(c, "stage.rendezvous_timeout");
+	deadline = clock_now() + timeout;
+	if (!st && o->secret)
+		memcpy(token, o->secret, sizeof token);
+	else if (!st)
 		st = rendezvous_token_read(c, o->token, timeout / 2, token, err);
-	}
 	if (!st)
 		st = client_addresses(cl, o->where, err);
 	if (!st) {
@@ -382,7 +443,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		if (!client_send(cl, key, host, strlen(host)))
 			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read", cl->server);
 	}
-	if (!st)
+	if (!st && !o->secret)
 		st = all_joined(cl, timeout, deadline, err);
 	secret_wipe(token, sizeof token);
 	config_free(c);
@@ -404,16 +465,36 @@ const gradcomp_store *rendezvous_store(const rendezvous_client *cl)
 	return &cl->store;
 }
 
-void rendezvous_disconnect(rendezvous_client *cl)
+const char *rendezvous_why(const rendezvous_client *cl)
+{
+	return cl->why;
+}
+
+static void say_goodbye(rendezvous_client *cl)
 {
 	char key[RENDEZVOUS_KEY_MAX];
 
+	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", cl->o.rank);
+	if (cl->fd >= 0 && !cl->goodbye)
+		(void)client_send(cl, key, "", 0);
+	cl->goodbye = true;
+}
+
+void rendezvous_leave(rendezvous_client *cl, double limit)
+{
+	double until = clock_now() + limit;
+
+	say_goodbye(cl);
+	while (cl->nleft < cl->o.nranks && client_wait(cl, cl->log_fd, POLLIN, until) > 0 && receive_log(cl))
+		;
+}
+
+void rendezvous_disconnect(rendezvous_client *cl)
+{
 	if (!cl)
 		return;
 	relay_stop(cl, true);
-	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", cl->o.rank);
-	if (cl->fd >= 0)
-		(void)client_send(cl, key, "", 0);
+	say_goodbye(cl);
 	if (cl->fd >= 0)
 		close(cl->fd);
 	for (size_t i = 0; i < cl->npairs; i++) {

@@ -34,13 +34,20 @@ struct rendezvous_client {
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
 	uint32_t *index; /* 2 * capacity: by hash of the key, 1 + a pair's number; 0: free */
-	int njoined; /* clients, this one too */
+	int njoined, nleft; /* clients, this one too */
+	bool goodbye;       /* has been said */
 	char why[200]; /* the server is lost or a client died; "" */
 	unsigned char in[CLIENT_INPUT];
 };
 
 /* Parses the server's addresses, those most likely to reach it first. */
 gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err);
+/* Of ranks, who know rank 0's server; not of stagers, whose server is srun's. */
+static inline bool client_of_ranks(const rendezvous_client *cl)
+{
+	return cl->o.secret != NULL;
+}
+
 /* Tries each address once; NULL, or what went wrong with the last. */
 const char *client_try(rendezvous_client *cl, double deadline, bool *unproved);
 /* Sends an entry to the server. Any thread. */

@@ -301,7 +301,8 @@ static void *relay_main(void *arg)
 	while (!why);
 	/* The client reads this after the end of what it reads. */
 	if (!strcmp(why, "gone"))
-		snprintf(l->cl->ended, sizeof l->cl->ended, "the rendezvous server of the step at %s is gone: srun has ended", l->cl->server);
+		snprintf(l->cl->ended, sizeof l->cl->ended, "the rendezvous server of the step at %s is gone: %s has ended", l->cl->server,
+		         client_of_ranks(l->cl) ? "rank 0" : "srun");
 	else
 		snprintf(l->cl->ended, sizeof l->cl->ended, "what the rendezvous server at %s sent is %s", l->cl->server, why);
 	for (int i = 0; i <= RENDEZVOUS_FANOUT; i++)

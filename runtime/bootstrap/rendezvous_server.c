@@ -18,6 +18,7 @@
 
 #define WHERE_TEXT (ADDRESS_MAX * ADDRESS_TEXT)
 #define IDLE_SECONDS 60.0
+#define FILES_BESIDE 256 /* descriptors that the process may need beside those of clients */
 
 typedef struct slot { /* of a rank */
 	int fd;           /* -1: not there */
@@ -35,7 +36,7 @@ typedef struct slot { /* of a rank */
 } slot;
 
 struct rendezvous_server {
-	int nranks, nleft;
+	int nranks, njoined, nleft;
 	char where[WHERE_TEXT], token[RENDEZVOUS_TOKEN_TEXT];
 	rendezvous_keys keys;
 	listener listener;
@@ -136,6 +137,7 @@ static const char *take_slot(void *ctx, pending_conn *p)
 	*to = (slot){.fd = p->fd, .in = to->in};
 	p->fd = -1;
 	setsockopt(to->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	srv->njoined++;
 	(void)tell_way(srv, (int)get32(p->hello + 4));
 	return NULL;
 }
@@ -314,6 +316,9 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 				drop(srv, r);
 		}
 		listener_serve(&srv->listener, srv->polls + 1 + srv->nranks, n);
+		/* Who comes now comes to the next server at this place, and is to knock again. */
+		if (srv->njoined == srv->nranks)
+			listener_close(&srv->listener);
 	}
 	return GRADCOMP_OK;
 }
@@ -331,14 +336,10 @@ static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *rang
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out, gradcomp_error *err)
+static gradcomp_status server_new(int nranks, rendezvous_server **out, gradcomp_error *err)
 {
 	rendezvous_server *srv = NULL;
-	unsigned char token[SECRET_BYTES];
 	struct rlimit files;
-	config *c = NULL;
-	uint16_t port = 0;
-	gradcomp_status st;
 
 	*out = NULL;
 	if (nranks < 1 || nranks > RENDEZVOUS_RANKS_MAX)
@@ -356,10 +357,38 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 		rendezvous_server_close(srv);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous of %d nodes", nranks);
 	}
-	if (!getrlimit(RLIMIT_NOFILE, &files)) {
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < (rlim_t)nranks + FILES_BESIDE) {
 		files.rlim_cur = files.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &files);
 	}
+	*out = srv;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, int nranks, rendezvous_server **out, gradcomp_error *err)
+{
+	gradcomp_status st = server_new(nranks, out, err);
+
+	if (st) {
+		close(fd);
+		return st;
+	}
+	listener_add(&(*out)->listener, fd, false);
+	rendezvous_keys_make(&(*out)->keys, token);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out, gradcomp_error *err)
+{
+	rendezvous_server *srv;
+	unsigned char token[SECRET_BYTES];
+	config *c = NULL;
+	uint16_t port = 0;
+	gradcomp_status st = server_new(nranks, &srv, err);
+
+	*out = NULL;
+	if (st)
+		return st;
 	st = config_load(settings, &c, err);
 	if (!st)
 		st = listen_for_nodes(srv, config_str(c, "stage.rendezvous_ports"), &port, err);

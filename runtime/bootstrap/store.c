@@ -23,11 +23,12 @@ typedef struct store_client {
 	bool late;
 } store_client;
 
-static gradcomp_status open_store(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
+static gradcomp_status open_store(void **ctx, const config *cfg, const gradcomp_store *store, int *rank, int *nranks,
                                   gradcomp_error *err)
 {
 	store_client *c;
 
+	(void)cfg;
 	if (!GRADCOMP_HAS(store, get) || !store->set || !store->get)
 		return error_set(err, GRADCOMP_ERR_INVALID, "store: set and get must both be given");
 	if (store->nranks < 1 || store->rank < 0 || store->rank >= store->nranks)
@@ -147,5 +148,4 @@ static void close_store(void *ctx)
 	free(ctx);
 }
 
-const bootstrap_method bootstrap_store = {.struct_size = sizeof bootstrap_store, .version = BOOTSTRAP_VERSION, .name = "store",
-                                 .open = open_store, .exchange = exchange, .heard = heard, .close = close_store};
+const bootstrap_method bootstrap_store = {.name = "store", .open = open_store, .exchange = exchange, .heard = heard, .close = close_store};

@@ -1,5 +1,6 @@
 /* One rank of a test job (job.t).
  *   job sums            an all-reduce, checked
+ *   job joins N         the same in N jobs, one after another
  *   job steps [SPEC]    reducer steps, checked on every rank; SPEC on rank 1 only
  *   job until-failure   all-reduces until one fails; writes its pid to pid.RANK
  *   job until-told      all-reduces of the job and of new groups, checked, until there
@@ -125,21 +126,19 @@ static int until_told(gradcomp_group *world)
 	return 0;
 }
 
-int main(int argc, char **argv)
+static int one_job(const char *mode, const char *spec)
 {
-	const char *mode = argc > 1 ? argv[1] : "";
 	gradcomp_job *job;
 	int status = 2;
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (gradcomp_job_create(NULL, &job, &err))
 		return failed("join");
 	rank = gradcomp_job_rank(job);
 	nranks = gradcomp_job_nranks(job);
-	if (!strcmp(mode, "sums"))
+	if (!strcmp(mode, "sums") || !strcmp(mode, "joins"))
 		status = sums(gradcomp_job_world(job));
 	else if (!strcmp(mode, "steps"))
-		status = steps(gradcomp_job_world(job), argc > 2 ? argv[2] : NULL);
+		status = steps(gradcomp_job_world(job), spec);
 	else if (!strcmp(mode, "until-failure"))
 		status = until_failure(gradcomp_job_world(job));
 	else if (!strcmp(mode, "until-told"))
@@ -147,4 +146,15 @@ int main(int argc, char **argv)
 	if (status)
 		return status; /* a job that has failed has nothing to leave in order */
 	return gradcomp_job_free(job, &err) ? failed("leave") : 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *mode = argc > 1 ? argv[1] : "", *more = argc > 2 ? argv[2] : NULL;
+	int status = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (int left = more && !strcmp(mode, "joins") ? atoi(more) : 1; left && !status; left--)
+		status = one_job(mode, more);
+	return status;
 }

@@ -1,7 +1,7 @@
-/* Another user asks the PMIx server of a node for rank 0's endpoint record (attack.t), with the
+/* Another user asks the PMIx server of a node where the ranks meet (attack.t), with the
  * job's name, a rank and the server's address, which can be guessed or seen. Who he is
  * PMIx takes from what he says: made with -DCLAIM, a library to preload that says
- * he is CLAIM_UID. Prints the record. */
+ * he is CLAIM_UID. Prints what it says. */
 #include <stdlib.h>
 #include <sys/types.h>
 
@@ -34,11 +34,11 @@ int main(void)
 		return 1;
 	}
 	PMIX_PROC_LOAD(&rank0, me.nspace, 0);
-	rc = PMIx_Get(&rank0, "gradcomp.endpoint", NULL, 0, &v);
+	rc = PMIx_Get(&rank0, "gradcomp.step", NULL, 0, &v);
 	if (rc == PMIX_SUCCESS && v->type == PMIX_STRING)
-		printf("endpoint: %s\n", v->data.string);
+		printf("step: %s\n", v->data.string);
 	else
-		printf("no endpoint: %s\n", PMIx_Error_string(rc));
+		printf("no step: %s\n", PMIx_Error_string(rc));
 	fflush(stdout);
 	/* Leaving in order would be noticed. */
 	_exit(0);
