@@ -14,6 +14,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_data(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);

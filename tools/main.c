@@ -23,6 +23,7 @@ static const struct {
 	{"watch", cmd_watch, "a job while it runs: steps, times, bytes"},
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
+	{"data", cmd_data, "what a loader would see of a dataset"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
 	{"prolog", cmd_prolog, "what the prolog of every job stages"},
 	{"rendezvous", cmd_rendezvous, "where the nodes of a step find each other to stage"},

@@ -17,7 +17,19 @@
  * shards by path and of members in a shard (tar): the same numbers on every node that
  * sees the same files.
  *
- * A folder. Names that begin with a dot are passed over, files and folders. The classes
+ * `path` is a directory, a shard, or a list of shards. A name that does not exist is a list when it has
+ * one of `{*?[` or "::" in it: "train-{000..099}.tar" (a range, or words with commas), "train-*.tar",
+ * "a.tar::b.tar". A backslash takes the meaning of what follows it. Shards are in the order of the list, those of a
+ * glob in that of bytes; every one must be there, and none be there twice.
+ *
+ * Nothing is guessed. With AUTO these are INVALID, and the error names what to say instead: shards beside
+ * folders; a folder with archives somewhere below it; files at its top beside folders, unless `suffixes` leaves only
+ * one of the two; folders that are splits (train, val, test) where classes should be; one folder of folders.
+ * FOLDER and TAR say what is meant. A directory of shards has all of them at its top, and of one split: INVALID
+ * otherwise, also with TAR.
+ *
+ * A folder. Names that begin with a dot are passed over, files and folders, and so are lost+found, __MACOSX,
+ * @eaDir, $RECYCLE.BIN, System Volume Information, Thumbs.db and desktop.ini. The classes
  * are the names of all first folders, sorted as bytes, also of those without a sample:
  * the labels of a part of the data set are those of the whole. Files at the top have
  * no label. Symbolic links are followed as long as they stay in the folder; one that
@@ -25,10 +37,11 @@
  * link, and what is no file are UNSUPPORTED, by name. Sizes are not asked for until
  * they are wanted.
  *
- * Tar: ustar, pax, GNU and the old form, not compressed; all *.tar below the directory.
+ * Tar: ustar, pax, GNU and the old form, not compressed; all *.tar at the top of the directory.
  * Parts are called what follows the dot, in small letters. Members that follow each
- * other with one key are a sample; a key that comes again later is another one, and a
- * part that comes twice in a sample is INVALID. Passed over: directories, devices,
+ * other with one key are a sample. A key that comes again later in the archive is INVALID: it was made
+ * unsorted (tar --sort=name), and parts of a sample would be taken for samples. So is a
+ * part that comes twice in a sample. Passed over: directories, devices,
  * names without a dot or beginning with it, and what is below a folder __NAME__.
  * Refused by name: sparse members, and links that would be parts. The label is the
  * number in a part "cls", if there is one. An archive without its end was cut off and
@@ -36,7 +49,8 @@
  *
  * Threads. After open() every call but close() may be made on any thread at the
  * same time, and in a forked child. What a file says is checked before it is
- * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. A file of
+ * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. What is empty, compressed, a
+ * pointer of Git LFS or a web page is called that. A file of
  * a folder is read as it is by then; a shard that is not any more what it was when it
  * was opened is GRADCOMP_ERR_STATE. */
 #ifndef GRADCOMP_SAMPLES_H
@@ -51,8 +65,8 @@ extern "C" {
 typedef struct gradcomp_samples gradcomp_samples;
 
 typedef enum gradcomp_sample_format {
-	GRADCOMP_SAMPLES_AUTO = 0, /* *.tar in a directory or as a file, else a folder; a directory with
-	                              compressed shards at its top is UNSUPPORTED */
+	GRADCOMP_SAMPLES_AUTO = 0, /* *.tar in a directory, as a file or in a list, else a folder, if it can be nothing
+	                              else; a directory with compressed shards at its top is UNSUPPORTED */
 	GRADCOMP_SAMPLES_FOLDER = 1,
 	GRADCOMP_SAMPLES_TAR = 2
 } gradcomp_sample_format;

@@ -81,6 +81,8 @@ static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, ui
 		else if (!whole)
 			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
 			                   gradcomp_printable(path, name, sizeof name));
+		else
+			status = layout_check_data(path, buf, *bytes, err);
 	}
 	close(fd);
 	return status;
@@ -95,12 +97,14 @@ static const sample_ops folder_ops = {
 	.read = folder_read,
 };
 
-gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
-                          gradcomp_error *err)
+gradcomp_status folder_open(int fd, char *path, const char *suffixes, bool guessed, uint32_t workers,
+                            gradcomp_samples **out, gradcomp_error *err)
 {
 	struct folder *t = calloc(1, sizeof *t);
 	gradcomp_status status =
 		t ? list_files(fd, path, suffixes, workers, &t->files, err) : error_cannot(err, "open", path);
+	if (!status && guessed && (status = layout_check_folder(&t->files, path, !suffixes, err)))
+		list_clear(&t->files);
 	if (status) {
 		close(fd);
 		free(path);

@@ -225,6 +225,19 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 	                                                                          : GRADCOMP_OK;
 }
 
+/* What systems and programs leave in folders and nobody means as a sample or a class. */
+bool list_passed_over(const char *name)
+{
+	static const char *const names[] = {"lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN",
+	                                    "System Volume Information", "Thumbs.db", "desktop.ini"};
+	if (name[0] == '.')
+		return true;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return false;
+}
+
 static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool linked, const struct dirent *de,
                                  gradcomp_error *err)
 {
@@ -260,7 +273,7 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 		return status;
 	}
 	while (!status && (errno = 0, de = readdir(d)))
-		if (de->d_name[0] != '.')
+		if (!list_passed_over(de->d_name))
 			status = add_entry(w, fd, dir, linked, de, err);
 	if (!status && errno)
 		status = error_cannot(err, "list", *dir ? dir : w->l->name);

@@ -9,13 +9,25 @@
 
 #include "base/text.h"
 #include "io/format/samples_internal.h"
+#include "io/format/shard_names.h"
 #include "io/format/tar_format.h"
 
+/* Whether an entry at the top of the directory is a folder, or a link to one. */
+static bool is_folder(int fd, const struct dirent *de)
+{
+	struct stat st;
+	if (de->d_type != DT_LNK && de->d_type != DT_UNKNOWN)
+		return de->d_type == DT_DIR;
+	return fstatat(fd, de->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* Whether there is a shard at the top of the directory. One with compressed
- * shards is not taken for a folder of samples: those may be what is meant. */
+ * shards is not taken for a folder of samples: those may be what is meant. Nor is one with
+ * shards and folders taken for either. */
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
-	char name[TEXT_NAME_MAX], packed[TEXT_NAME_MAX] = "";
+	char name[TEXT_NAME_MAX / 4], packed[TEXT_NAME_MAX / 4] = "", shard[TEXT_NAME_MAX / 4] = "",
+	                              folder[TEXT_NAME_MAX / 4] = "";
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	struct dirent *de;
@@ -24,12 +36,13 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 			close(list);
 		return error_cannot(err, "list", path);
 	}
-	*format = GRADCOMP_SAMPLES_FOLDER;
 	while ((errno = 0, de = readdir(d))) {
-		if (de->d_name[0] == '.' || de->d_type == DT_DIR)
+		if (list_passed_over(de->d_name))
 			continue;
-		if (list_suffix(de->d_name, "tar"))
-			*format = GRADCOMP_SAMPLES_TAR;
+		if (is_folder(fd, de))
+			gradcomp_printable(de->d_name, folder, sizeof folder);
+		else if (list_suffix(de->d_name, "tar"))
+			gradcomp_printable(de->d_name, shard, sizeof shard);
 		else if (list_suffix(de->d_name, TAR_COMPRESSED))
 			gradcomp_printable(de->d_name, packed, sizeof packed);
 	}
@@ -38,11 +51,18 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 	errno = e;
 	if (e)
 		return error_cannot(err, "list", path);
-	if (*packed && *format == GRADCOMP_SAMPLES_FOLDER)
+	*format = *shard ? GRADCOMP_SAMPLES_TAR : GRADCOMP_SAMPLES_FOLDER;
+	gradcomp_printable(path, name, sizeof name);
+	if (*shard && *folder)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s holds the shard %s beside the folder %s: name the shards that are meant (%s/*.tar), or the "
+		                 "folder (%s/%s), or say format folder if all files are samples",
+		                 name, shard, folder, name, name, folder);
+	if (*packed && !*shard)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
 		                 "ask for the format folder if the files themselves are the samples",
-		                 gradcomp_printable(path, name, sizeof name), packed);
+		                 name, packed);
 	return GRADCOMP_OK;
 }
 
@@ -55,8 +75,9 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 		;
 	if (n < 0)
 		return error_cannot(err, "read", path);
-	if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) ||
-	         (n == sizeof head && tar_looks_like(head)))
+	/* What is known and is no archive is named by who indexes it. */
+	if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) || tar_other_content(head, (size_t)n) ||
+	    (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;
 	else
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -65,7 +86,7 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status open_as(int fd, char *path, bool directory, gradcomp_sample_format format,
+static gradcomp_status open_as(int fd, char *path, bool directory, bool guessed, gradcomp_sample_format format,
                                const char *suffixes, uint32_t workers, gradcomp_samples **out, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
@@ -76,7 +97,7 @@ static gradcomp_status open_as(int fd, char *path, bool directory, gradcomp_samp
 		return GRADCOMP_ERR_INVALID;
 	}
 	if (format == GRADCOMP_SAMPLES_FOLDER)
-		return folder_open(fd, path, suffixes, workers, out, err);
+		return folder_open(fd, path, suffixes, guessed, workers, out, err);
 	return tar_open(fd, path, directory, workers, out, err);
 }
 
@@ -93,6 +114,26 @@ static gradcomp_status check_options(const char *path, const gradcomp_samples_op
 	return GRADCOMP_OK;
 }
 
+/* The shards that a pattern names. */
+static gradcomp_status open_list(const char *pattern, gradcomp_sample_format format, uint32_t workers,
+                                 gradcomp_samples **out, gradcomp_error *err)
+{
+	char name[TEXT_NAME_MAX];
+	shard_names names;
+	if (format == GRADCOMP_SAMPLES_FOLDER)
+		return error_set(err, GRADCOMP_ERR_INVALID, "there is no folder %s; a pattern names tar shards",
+		                 gradcomp_printable(pattern, name, sizeof name));
+	gradcomp_status status = shard_names_expand(pattern, &names, err);
+	if (status)
+		return status;
+	char *copy = strdup(pattern);
+	if (copy)
+		return tar_open_list(&names, copy, workers, out, err);
+	status = error_cannot(err, "open", pattern);
+	shard_names_clear(&names);
+	return status;
+}
+
 gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_options *o, gradcomp_samples **out,
                                       gradcomp_error *err)
 {
@@ -107,6 +148,9 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 	uint32_t workers = o && GRADCOMP_HAS(o, workers) && o->workers ? o->workers : SAMPLES_WORKERS;
 	/* Non-blocking, should it be a FIFO. */
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	/* A file that is there is meant, whatever its name looks like. */
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) && shard_names_pattern(path))
+		return open_list(path, format, workers, out, err);
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
 		                 gradcomp_printable(path, name, sizeof name));
@@ -119,14 +163,14 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 		                   gradcomp_printable(path, name, sizeof name));
 		goto fail;
 	}
-	bool directory = S_ISDIR(st.st_mode);
-	if (format == GRADCOMP_SAMPLES_AUTO)
+	bool directory = S_ISDIR(st.st_mode), guessed = format == GRADCOMP_SAMPLES_AUTO;
+	if (guessed)
 		status = directory ? look_into(fd, path, &format, err) : look_at(fd, path, &format, err);
 	if (status)
 		goto fail;
 	char *copy = strdup(path);
 	if (copy)
-		return open_as(fd, copy, directory, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
+		return open_as(fd, copy, directory, guessed, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
 		               err);
 	status = error_cannot(err, "open", path);
 fail:

@@ -39,11 +39,16 @@ struct gradcomp_samples {
 
 /* ---- a layout each; they take over `fd` and `path` (malloc) also when they fail ---- */
 
-gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
-                          gradcomp_error *err);
+/* `guessed`: nobody has said that it is one, so it must look like one in every way. */
+gradcomp_status folder_open(int fd, char *path, const char *suffixes, bool guessed, uint32_t workers,
+                            gradcomp_samples **out, gradcomp_error *err);
 /* `fd` is a directory with shards, or a shard. */
 gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, gradcomp_samples **out,
                          gradcomp_error *err);
+/* The shards of a list; `path` is what it was made of. */
+struct shard_names;
+gradcomp_status tar_open_list(struct shard_names *names, char *path, uint32_t workers, gradcomp_samples **out,
+                              gradcomp_error *err);
 
 /* ---- files (openat_beneath.c) ---- */
 
@@ -72,10 +77,25 @@ typedef struct file_list {
 	uint32_t ntext;
 } file_list;
 
-/* Regular files below `root` but hidden ones. `suffixes`: "jpg/png" or NULL. */
+/* Hidden, or one of the names that systems leave in folders: lost+found, __MACOSX ... */
+bool list_passed_over(const char *name);
+/* Regular files below `root` but those that are passed over. `suffixes`: "jpg/png" or NULL. */
 gradcomp_status list_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
                            gradcomp_error *err);
 void list_clear(file_list *l);
+/* ---- layouts that mean something else (layout.c) ---- */
+
+/* A folder that nobody has called one: refused when it has shards or archives in it, the folders of
+ * a split, files beside folders, or all in one folder. */
+gradcomp_status layout_check_folder(const file_list *files, const char *path, bool all, gradcomp_error *err);
+/* The shards of a directory: refused when some lie in folders of it, or belong to several splits. */
+gradcomp_status layout_check_shards(const file_list *files, const char *path, gradcomp_error *err);
+/* Which split a name is of: 1 training, 2 validation, 4 test; 0 none. With `anywhere` each of its
+ * words counts, else the first. */
+unsigned layout_split(const char *name, bool anywhere);
+/* INVALID for data that is a pointer of Git LFS. */
+gradcomp_status layout_check_data(const char *name, const void *data, uint64_t bytes, gradcomp_error *err);
+
 /* Whether the name ends in a dot and one of the suffixes, capitals or not. */
 bool list_suffix(const char *name, const char *suffixes);
 

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "io/format/samples_internal.h"
+#include "io/format/shard_names.h"
 #include "io/format/tar_format.h"
 #include "io/format/tar_index.h"
 
@@ -20,7 +21,7 @@
 #define OPEN_FEWEST 16u
 
 struct shard {
-	const char *path; /* below the root; the path that was given when it is alone */
+	const char *path; /* below the root; absolute in a list; as it was given when it is alone */
 	atomic_int fd;    /* -1: not open */
 	uint64_t first;   /* number of its first sample */
 	dev_t dev;
@@ -32,8 +33,9 @@ struct shard {
 
 struct tar {
 	gradcomp_samples base;
-	int root; /* -1: there is one shard, open */
+	int root; /* -1: there is one shard, open, or a list */
 	file_list files;
+	shard_names list;
 	struct shard *shards;
 	uint64_t nshards;
 	atomic_uint open;
@@ -51,6 +53,7 @@ static void tar_free(gradcomp_samples *s)
 	}
 	free(t->shards);
 	list_clear(&t->files);
+	shard_names_clear(&t->list);
 	if (t->root >= 0)
 		close(t->root);
 	free(t->base.path);
@@ -73,6 +76,28 @@ static bool as_indexed(const struct shard *sh, const struct stat *st)
 	       st->st_mtim.tv_sec == sh->mtime.tv_sec && st->st_mtim.tv_nsec == sh->mtime.tv_nsec;
 }
 
+/* Opens a shard below the root, or of a list. */
+static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd, struct stat *st, gradcomp_error *err)
+{
+	char name[TEXT_NAME_MAX];
+	if (t->root >= 0)
+		return openat_sample(t->root, path, O_RDONLY, fd, st, err);
+	/* Non-blocking, should it be a FIFO. */
+	*fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s", gradcomp_printable(path, name, sizeof name));
+	if (*fd < 0)
+		return error_cannot(err, "read", path);
+	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
+		return GRADCOMP_OK;
+	bool directory = S_ISDIR(st->st_mode);
+	close(*fd);
+	gradcomp_printable(path, name, sizeof name);
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 directory ? "%s is a folder, in a list of shards: name its shards, as %.300s/*.tar" : "%s is no file",
+	                 name, name);
+}
+
 /* A descriptor of the shard; *own: the caller closes it. */
 static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *own, gradcomp_error *err)
 {
@@ -81,7 +106,7 @@ static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *
 	*own = false;
 	if ((*fd = atomic_load(&sh->fd)) >= 0)
 		return GRADCOMP_OK;
-	gradcomp_status status = openat_sample(t->root, sh->path, O_RDONLY, fd, &st, err);
+	gradcomp_status status = open_shard(t, sh->path, fd, &st, err);
 	if (status)
 		return status;
 	if (!as_indexed(sh, &st)) {
@@ -170,6 +195,8 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 		status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter than byte %llu, where a part ends",
 		                   gradcomp_printable(sh->path, name, sizeof name),
 		                   (unsigned long long)(p->at + p->bytes));
+	else
+		status = layout_check_data(sh->index.text + sample->key, buf, p->bytes, err);
 	if (own)
 		close(fd);
 	return status;
@@ -204,7 +231,7 @@ static gradcomp_status index_shard(void *ctx, uint32_t worker, uint64_t i, gradc
 	struct stat st;
 	int fd;
 	(void)worker;
-	gradcomp_status status = openat_sample(t->root, sh->path, O_RDONLY, &fd, &st, err);
+	gradcomp_status status = open_shard(t, sh->path, &fd, &st, err);
 	if (status)
 		return status;
 	status = index_fd(sh, fd, &st, err);
@@ -245,47 +272,115 @@ static gradcomp_status list_shards(struct tar *t, gradcomp_error *err)
 	if (!t->files.n)
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "%s holds no shard, no file whose name ends in .tar",
 		                 gradcomp_printable(t->base.path, name, sizeof name));
-	return GRADCOMP_OK;
+	return layout_check_shards(&t->files, t->base.path, err);
+}
+
+static int by_inode(const void *a, const void *b)
+{
+	const struct shard *x = *(struct shard *const *)a, *y = *(struct shard *const *)b;
+	int order = (x->dev > y->dev) - (x->dev < y->dev);
+	return order ? order : (x->ino > y->ino) - (x->ino < y->ino);
+}
+
+/* A shard under two names would give each of its samples twice. */
+static gradcomp_status refuse_twice(const struct tar *t, gradcomp_error *err)
+{
+	char one[TEXT_NAME_MAX / 2], two[TEXT_NAME_MAX / 2];
+	const struct shard **order = t->nshards > 1 ? reallocarray(NULL, t->nshards, sizeof(struct shard *)) : NULL;
+	gradcomp_status status = GRADCOMP_OK;
+	if (t->nshards < 2)
+		return status;
+	if (!order)
+		return error_cannot(err, "open", t->base.path);
+	for (uint64_t i = 0; i < t->nshards; i++)
+		order[i] = &t->shards[i];
+	qsort(order, t->nshards, sizeof(struct shard *), by_inode);
+	for (uint64_t i = 1; !status && i < t->nshards; i++)
+		if (!by_inode(&order[i - 1], &order[i]))
+			status = error_set(err, GRADCOMP_ERR_INVALID,
+			                   "%s and %s are one file: each of its samples would come twice",
+			                   gradcomp_printable(order[i - 1]->path, one, sizeof one),
+			                   gradcomp_printable(order[i]->path, two, sizeof two));
+	free(order);
+	return status;
+}
+
+/* `n` shards called names[]; `fd`: the only one, open already, or -1. */
+static gradcomp_status index_shards(struct tar *t, char *const *names, uint64_t n, int fd, uint32_t workers,
+                                    gradcomp_error *err)
+{
+	if (!(t->shards = calloc(n, sizeof *t->shards))) {
+		gradcomp_status status = error_cannot(err, "open", t->base.path);
+		if (fd >= 0)
+			close(fd);
+		return status;
+	}
+	t->nshards = n;
+	for (uint64_t i = 0; i < n; i++) {
+		t->shards[i].path = names[i];
+		atomic_init(&t->shards[i].fd, fd);
+	}
+	gradcomp_status status = fd < 0 ? thread_pool_each((int)workers, n, index_shard, t, err)
+	                                : index_alone(&t->shards[0], fd, err);
+	if (!status)
+		status = refuse_twice(t, err);
+	for (uint64_t i = 0; !status && i < n; i++) {
+		t->shards[i].first = t->base.count;
+		t->base.count += t->shards[i].index.nsamples;
+	}
+	return status;
+}
+
+/* NULL without memory. */
+static struct tar *tar_new(char *path, int root)
+{
+	struct tar *t = calloc(1, sizeof *t);
+	if (!t)
+		return NULL;
+	t->base = (gradcomp_samples){.ops = &tar_ops, .format = GRADCOMP_SAMPLES_TAR, .path = path};
+	t->root = root;
+	t->open_max = open_limit();
+	return t;
+}
+
+static gradcomp_status tar_made(struct tar *t, gradcomp_status status, gradcomp_samples **out)
+{
+	if (status)
+		tar_free(&t->base);
+	else
+		*out = &t->base;
+	return status;
 }
 
 gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, gradcomp_samples **out,
                          gradcomp_error *err)
 {
-	struct tar *t = calloc(1, sizeof *t);
-	gradcomp_status status = GRADCOMP_OK;
+	struct tar *t = tar_new(path, directory ? fd : -1);
+	gradcomp_status status;
 	if (!t) {
 		status = error_cannot(err, "open", path);
 		close(fd);
 		free(path);
 		return status;
 	}
-	t->base = (gradcomp_samples){.ops = &tar_ops, .format = GRADCOMP_SAMPLES_TAR, .path = path};
-	t->root = directory ? fd : -1;
-	t->open_max = open_limit();
-	if (directory)
-		status = list_shards(t, err);
-	if (!status) {
-		t->nshards = directory ? t->files.n : 1;
-		if (!(t->shards = calloc(t->nshards, sizeof *t->shards)))
-			status = error_cannot(err, "open", path);
-	}
-	for (uint64_t i = 0; t->shards && i < t->nshards; i++) {
-		t->shards[i].path = directory ? t->files.paths[i] : path;
-		atomic_init(&t->shards[i].fd, directory ? -1 : fd);
-	}
-	if (!directory && !t->shards)
-		close(fd);
+	status = directory ? list_shards(t, err) : GRADCOMP_OK;
 	if (!status)
-		status = directory ? thread_pool_each((int)workers, t->nshards, index_shard, t, err)
-		                   : index_alone(&t->shards[0], fd, err);
-	for (uint64_t i = 0; !status && i < t->nshards; i++) {
-		t->shards[i].first = t->base.count;
-		t->base.count += t->shards[i].index.nsamples;
-	}
-	if (status) {
-		tar_free(&t->base);
+		status = directory ? index_shards(t, t->files.paths, t->files.n, -1, workers, err)
+		                   : index_shards(t, &t->base.path, 1, fd, workers, err);
+	return tar_made(t, status, out);
+}
+
+gradcomp_status tar_open_list(shard_names *names, char *path, uint32_t workers, gradcomp_samples **out,
+                              gradcomp_error *err)
+{
+	struct tar *t = tar_new(path, -1);
+	if (!t) {
+		gradcomp_status status = error_cannot(err, "open", path);
+		shard_names_clear(names);
+		free(path);
 		return status;
 	}
-	*out = &t->base;
-	return GRADCOMP_OK;
+	t->list = *names;
+	*names = (shard_names){0};
+	return tar_made(t, index_shards(t, t->list.at, t->list.n, -1, workers, err), out);
 }

@@ -1,6 +1,7 @@
 #include "io/format/tar_format.h"
 
 #include <string.h>
+#include <strings.h>
 
 /* Offsets and lengths in a header block. */
 enum {
@@ -109,22 +110,47 @@ bool tar_looks_like(const unsigned char block[TAR_BLOCK])
 	return !memcmp(block + MAGIC, "ustar", 5) && sum_is_right(block);
 }
 
-const char *tar_compression(const unsigned char *data, size_t n)
+#define UNPACK "unpack the shard, it is read in parts"
+#define FETCH "fetch the file itself"
+
+/* Bytes at the beginning, letters small or capital. A text may have white space before it. */
+static const struct {
+	const char *magic;
+	unsigned char bytes;
+	bool text;
+	tar_other other;
+} others[] = {
+	{"\x1f\x8b", 2, false, {"is compressed (gzip)", UNPACK, true}},
+	{"BZh", 3, false, {"is compressed (bzip2)", UNPACK, true}},
+	{"\xfd" "7zXZ", 6, false, {"is compressed (xz)", UNPACK, true}},
+	{"\x28\xb5\x2f\xfd", 4, false, {"is compressed (zstd)", UNPACK, true}},
+	{"\x04\x22\x4d\x18", 4, false, {"is compressed (lz4)", UNPACK, true}},
+	{"\x1f\x9d", 2, false, {"is compressed (compress)", UNPACK, true}},
+	{"PK\3\4", 4, false, {"is a zip archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
+	{"7z\xbc\xaf\x27\x1c", 6, false, {"is a 7z archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
+	{"PAR1", 4, false, {"is a Parquet table", "samples are read from folders and tar shards only", true}},
+	{"\x89HDF\r\n\x1a\n", 8, false, {"is an HDF5 file", "samples are read from folders and tar shards only", true}},
+	{"version https://git-lfs.github.com/", 35, false,
+	 {"is a Git LFS pointer, not what it points to", "run git lfs pull where it was cloned", false}},
+	{"<!doctype html", 14, true, {"is a web page (HTML)", FETCH ", the server answered with a page", false}},
+	{"<html", 5, true, {"is a web page (HTML)", FETCH ", the server answered with a page", false}},
+	{"<?xml", 5, true, {"is an XML text", FETCH ", the server may have answered with an error", false}},
+	{"{\"", 2, true, {"is a JSON text", FETCH ", the server may have answered with an error", false}},
+};
+
+const tar_other *tar_other_content(const unsigned char *data, size_t n)
 {
-	static const struct {
-		const char *name;
-		unsigned char magic[6], bytes;
-	} known[] = {
-		{"gzip", {0x1f, 0x8b}, 2},
-		{"bzip2", {'B', 'Z', 'h'}, 3},
-		{"xz", {0xfd, '7', 'z', 'X', 'Z', 0}, 6},
-		{"zstd", {0x28, 0xb5, 0x2f, 0xfd}, 4},
-		{"lz4", {0x04, 0x22, 0x4d, 0x18}, 4},
-		{"compress", {0x1f, 0x9d}, 2},
-	};
-	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-		if (n >= known[i].bytes && !memcmp(data, known[i].magic, known[i].bytes))
-			return known[i].name;
+	size_t blank = 0;
+	/* A text of Windows begins with a mark of its encoding. */
+	if (n >= 3 && !memcmp(data, "\xef\xbb\xbf", 3))
+		blank = 3;
+	while (blank < n && strchr(" \t\r\n", data[blank]) && data[blank])
+		blank++;
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+		size_t at = others[i].text ? blank : 0;
+		if (n - at >= others[i].bytes && !strncasecmp((const char *)data + at, others[i].magic, others[i].bytes))
+			return &others[i].other;
+	}
 	return NULL;
 }
 

@@ -23,8 +23,14 @@ const char *tar_parse_header(const unsigned char block[TAR_BLOCK], tar_header *h
 bool tar_is_zero(const unsigned char block[TAR_BLOCK]);
 /* A header with the magic of ustar or GNU and the right sum. */
 bool tar_looks_like(const unsigned char block[TAR_BLOCK]);
-/* The name of a compression whose magic number this is, or NULL. */
-const char *tar_compression(const unsigned char *data, size_t n);
+/* What a file begins with that is no archive of tar, and what to do about it. */
+typedef struct tar_other {
+	const char *is, *remedy;
+	bool archive; /* its samples are there, but not as tar */
+} tar_other;
+
+/* NULL: it may be an archive, or is nothing known. */
+const tar_other *tar_other_content(const unsigned char *data, size_t n);
 
 /* The fields of a pax header for the next member. */
 typedef struct tar_pax {

@@ -56,6 +56,7 @@ struct indexing {
 	uint64_t bytes;
 	tar_index *x;
 	uint64_t samples_room, parts_room, text_room;
+	uint64_t first; /* sample of this archive; there may be several in a file */
 	/* what extended headers say of the next member */
 	tar_pax pax;
 	char *pax_data, *long_name;
@@ -143,7 +144,7 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
                                 uint64_t bytes, gradcomp_error *err)
 {
 	tar_index *x = s->x;
-	tar_sample *last = x->nsamples ? &x->samples[x->nsamples - 1] : NULL;
+	tar_sample *last = x->nsamples > s->first ? &x->samples[x->nsamples - 1] : NULL;
 	tar_part part = {.at = at, .bytes = bytes};
 	char shown[TEXT_NAME_MAX / 2];
 	/* The same key once more after another one is a new sample. */
@@ -284,24 +285,66 @@ static uint64_t behind_hole(const struct indexing *s, uint64_t at)
 	return (uint64_t)data > at ? (uint64_t)data - (uint64_t)data % TAR_BLOCK : at;
 }
 
-static gradcomp_status refuse_compressed(struct indexing *s, gradcomp_error *err)
+static gradcomp_status refuse_other(struct indexing *s, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
 	gradcomp_status status = GRADCOMP_OK;
+	tar_header h;
 	uint64_t n = s->bytes < TAR_BLOCK ? s->bytes : TAR_BLOCK;
+	gradcomp_printable(s->shard, name, sizeof name);
+	if (!n)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s is empty, 0 bytes: it was cut off or never written; fetch or make it again", name);
 	const unsigned char *head = look(s, 0, n, &status, err);
-	const char *how = head ? tar_compression(head, n) : NULL;
-	if (how)
-		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                   "%s is compressed (%s): unpack the shard, it is read in parts",
-		                   gradcomp_printable(s->shard, name, sizeof name), how);
+	/* What has a header of tar is tar, whatever its first member is called. */
+	const tar_other *other = head && (n < TAR_BLOCK || tar_parse_header(head, &h)) ? tar_other_content(head, n) : NULL;
+	if (other)
+		status = error_set(err, other->archive ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_ERR_INVALID, "%s %s: %s", name,
+		                   other->is, other->remedy);
 	return status;
+}
+
+static int by_key(const void *a, const void *b, void *ctx)
+{
+	const tar_index *x = ctx;
+	uint64_t i = *(const uint64_t *)a, j = *(const uint64_t *)b;
+	int order = strcmp(x->text + x->samples[i].key, x->text + x->samples[j].key);
+	return order ? order : i < j ? -1 : 1;
+}
+
+/* The parts of a sample stand together. If its key comes again in an archive, that was made of a
+ * folder in the order of its directory: each part would be taken for a sample of its own. */
+static gradcomp_status refuse_apart(const struct indexing *s, gradcomp_error *err)
+{
+	const tar_index *x = s->x;
+	uint64_t n = x->nsamples - s->first, *order = n > 1 ? reallocarray(NULL, n, sizeof *order) : NULL, again = 0;
+	char key[TEXT_NAME_MAX / 4], part[TEXT_NAME_MAX / 4];
+	if (n < 2)
+		return GRADCOMP_OK;
+	if (!order)
+		return no_memory(s, err);
+	for (uint64_t i = 0; i < n; i++)
+		order[i] = s->first + i;
+	qsort_r(order, n, sizeof *order, by_key, (void *)x);
+	for (uint64_t i = 1; i < n; i++)
+		if (!strcmp(x->text + x->samples[order[i - 1]].key, x->text + x->samples[order[i]].key) &&
+		    (!again || order[i] < again))
+			again = order[i];
+	free(order);
+	if (!again)
+		return GRADCOMP_OK;
+	const tar_part *p = &x->parts[x->samples[again].first];
+	return bad(s, p->at - TAR_BLOCK, err,
+	           "is %s.%s, and other parts of the sample %s stand before it, apart: each would be a sample of its "
+	           "own; make the archive anew with tar --sort=name",
+	           gradcomp_printable(x->text + x->samples[again].key, key, sizeof key),
+	           gradcomp_printable(x->text + p->name, part, sizeof part), key);
 }
 
 static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 {
 	bool ended = false; /* the last block was of zeros */
-	gradcomp_status status = refuse_compressed(s, err);
+	gradcomp_status status = refuse_other(s, err);
 	uint64_t at = 0, size;
 	tar_header h;
 	while (!status && s->bytes - at >= TAR_BLOCK) {
@@ -311,6 +354,9 @@ static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 		if (tar_is_zero(block)) {
 			if (s->pax_data || s->long_name)
 				return bad(s, at, err, "is the end of the archive, where a member was announced");
+			if (!ended && (status = refuse_apart(s, err)))
+				return status;
+			s->first = s->x->nsamples;
 			/* Archives may follow each other in a file. Holes are looked for now and then. */
 			if (!ended || at % WINDOW == 0)
 				at = behind_hole(s, at + TAR_BLOCK);

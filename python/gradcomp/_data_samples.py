@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
+import re
 from collections.abc import Iterable
 from ctypes import c_char_p, c_uint64, c_void_p
 
@@ -15,14 +16,15 @@ from ._lib import Error
 
 
 class Samples:
-    """The samples below `path`: a folder, or tar shards as WebDataset writes them.
+    """The samples below `path`: a folder, or tar shards as WebDataset writes them. Shards may be a
+    pattern, "train-{000..099}.tar" or "train-*.tar", or a list of names and patterns.
     `format` is "auto", "folder" or "tar"; `suffixes`, for a folder, the endings of the
     files that count: "jpg/png" or ["jpg", "png"].
 
     len(), and [i] -> Sample. Forked workers may use what their parent opened; a
     spawned one opens `path` again."""
 
-    def __init__(self, path: str | bytes | os.PathLike, format: str = "auto",
+    def __init__(self, path: str | bytes | os.PathLike | Iterable[str | bytes | os.PathLike], format: str = "auto",
                  suffixes: str | Iterable[str] | None = None):
         if format not in _data_lib.FORMATS:
             raise Error(_lib.ERR_INVALID, f"format {format!r} is not one of {', '.join(_data_lib.FORMATS)}")
@@ -33,7 +35,7 @@ class Samples:
         options = _data_lib.SamplesOptions(ctypes.sizeof(_data_lib.SamplesOptions), _data_lib.FORMATS[format],
                                            suffixes and os.fsencode(suffixes))
         handle = c_void_p()
-        lib().call("samples_open", os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
+        lib().call("samples_open", _pattern(path), ctypes.byref(options), ctypes.byref(handle))
         self._handle, self._close = handle, lib().samples_close
         self._count = lib().samples_count(handle)
         found = lib().samples_format(handle)
@@ -86,6 +88,26 @@ class Samples:
         info = _data_lib.SampleInfo(struct_size=ctypes.sizeof(_data_lib.SampleInfo))
         lib().call("samples_info", self._handle, index, ctypes.byref(info))
         return info
+
+
+def names_shards(source) -> bool:
+    """Whether it is a list of shards by name, not a sequence of samples."""
+    return (isinstance(source, (list, tuple)) and bool(source) and
+            all(isinstance(name, (str, bytes, os.PathLike)) and os.fsencode(name).lower().endswith(b".tar")
+                for name in source))
+
+
+def _pattern(path):
+    """What samples_open() takes: a list becomes one pattern, in which a name that exists stands for itself."""
+    if isinstance(path, (str, bytes, os.PathLike)):
+        return os.fsencode(path)
+    names = [os.fsencode(name) for name in path]
+    if not names:
+        raise Error(_lib.ERR_INVALID, "the list of shards is empty")
+    if len(names) == 1:
+        return names[0]
+    return b"::".join(re.sub(rb"([\\{}*?\[\]:,])", rb"\\\1", name) if os.path.lexists(name) else name
+                      for name in names)
 
 
 def _label(number):

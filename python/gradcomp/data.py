@@ -29,7 +29,7 @@ from typing import Any
 from . import _lib
 from . import job as _job
 from ._data_core import Core
-from ._data_samples import Samples
+from ._data_samples import Samples, names_shards
 from ._data_sampler import Following, Sampler
 from ._data_value import Sample
 from ._lib import Error
@@ -43,7 +43,7 @@ __all__ = ["Dataset", "Sample", "Sampler", "Samples"]
 
 
 class Dataset(_Base):
-    """Samples of `source` (a path, Samples, or anything with len() and [i]), each
+    """Samples of `source` (a path, a list of shards, Samples, or anything with len() and [i]), each
     prepared once by the job and kept in its nodes' memory. Collective over the ranks
     of `group` or of `job`; without either over the job that gradcomp.torch or
     gradcomp.Job has made, else one of its own.
@@ -64,7 +64,7 @@ class Dataset(_Base):
         self._core = None
         if reload is None:
             reload = prepare is None and _staged(source)
-        if isinstance(source, (str, bytes, os.PathLike)):
+        if isinstance(source, (str, bytes, os.PathLike)) or names_shards(source):
             source = Samples(source)
         if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
             raise Error(_lib.ERR_INVALID, f"a source is a path, Samples, or an object with len() and [i], not a "

@@ -27,6 +27,11 @@ class Info(ctypes.Structure):
                 ("reserved0", ctypes.c_uint32), ("bytes", ctypes.c_uint64), ("key", ctypes.c_char_p)]
 
 
+class Options(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("format", ctypes.c_int), ("suffixes", ctypes.c_char_p),
+                ("workers", ctypes.c_uint32), ("reserved0", ctypes.c_uint32)]
+
+
 lib.gradcomp_samples_count.restype = ctypes.c_uint64
 lib.gradcomp_samples_class.restype = ctypes.c_char_p
 
@@ -37,10 +42,11 @@ def call(name, *arguments):
         raise RuntimeError(err.text.decode(errors="replace"))
 
 
-def samples(path):
+def samples(path, format=0):
     """[(key, label, [(name, data), ...]), ...] and the classes, as the library reads them."""
     s, found, classes = ctypes.c_void_p(), [], []
-    call("open", os.fsencode(path), None, ctypes.byref(s))
+    options = Options(ctypes.sizeof(Options), format)
+    call("open", os.fsencode(path), ctypes.byref(options), ctypes.byref(s))
     for i in range(lib.gradcomp_samples_count(s)):
         info, parts = Info(ctypes.sizeof(Info)), []
         index = ctypes.c_uint64(i)
@@ -83,6 +89,23 @@ def expected(archives):
                 found.append((key, []))
             found[-1][1].append((match[2].lower(), member))
     return found
+
+
+def fault(groups):
+    """What is wrong with the samples [(key, parts)] of an archive; "" nothing. WebDataset stops at a part that comes
+    twice; parts that stand apart it takes for samples, which nobody means."""
+    if any(len({n for n, _ in parts}) != len(parts) for _, parts in groups):
+        return "which the sample has already"
+    return "tar --sort=name" if len({key for key, _ in groups}) != len(groups) else ""
+
+
+def refused(path, words):
+    try:
+        samples(path, 2)
+    except RuntimeError as e:
+        assert words in str(e), (seed, path, str(e), words)
+        return
+    raise AssertionError("taken, and should not be (%s): seed %d, %s" % (words, seed, path))
 
 
 def random_name(longest, dots=True):
@@ -132,14 +155,15 @@ def try_tar(number):
     want = []
     for archive in archives:
         got = expected([archive])
+        if fault(got):
+            refused(os.path.join(where, "%d.tar" % archives.index(archive)), fault(got))
+            return "fault", where
         tar = tarfile.open(fileobj=io.BytesIO(archive))
         by_offset = {m.offset: tar.extractfile(m).read() for m in tar if m.isreg()}
         for key, parts in got:
             parts = [(name, by_offset[m.offset]) for name, m in parts]
-            if len({n for n, _ in parts}) != len(parts):
-                return "twice", where
             want.append((key, label_of(parts), parts))
-    found, classes = samples(where)
+    found, classes = samples(where, 2)
     assert found == want and classes == [], (seed, number, found[:3], want[:3])
     return len(want), where
 
@@ -171,7 +195,7 @@ def try_tree(number):
         first = path.split(b"/")[0]
         with open(os.path.join(where, path), "rb") as f:
             want.append((path, names.index(first) if b"/" in path else -1, [(b"", f.read())]))
-    assert samples(where) == (want, names), (seed, number)
+    assert samples(where, 1) == (want, names), (seed, number)
     return len(want)
 
 
@@ -189,29 +213,83 @@ def by_program(number):
             tar = tarfile.open(fileobj=io.BytesIO(data))
             by_offset = {m.offset: tar.extractfile(m).read() for m in tar if m.isreg()}
             got = [(key, [(n, by_offset[m.offset]) for n, m in parts]) for key, parts in expected([data])]
-            if any(len({n for n, _ in parts}) != len(parts) for _, parts in got):
+            if fault(got):
+                refused(archive, fault(got).split(" ")[0])
                 continue
             assert samples(archive)[0] == [(k, label_of(p), p) for k, p in got], (seed, number, program, form)
             count += 1
     return count
 
 
+def by_real_tar(number):
+    """A dataset as people make it, pairs of files in one folder or in one a class, packed by tar in the order of the
+    directory, in any other and sorted: what WebDataset would take for the samples, or a refusal."""
+    where = os.path.join(folder, "real%d" % number)
+    names = []
+    for i in range(draw.randint(2, 12)):
+        at = draw.choice(["", "%d/" % draw.randint(0, 2)])
+        for suffix, data in (("jpg", random_data()), ("cls", b"%d" % i)):
+            names.append("%s%04d.%s" % (at, i, suffix))
+            os.makedirs(os.path.dirname(os.path.join(where, names[-1])), exist_ok=True)
+            with open(os.path.join(where, names[-1]), "wb") as f:
+                f.write(data)
+    pairs = len(names) // 2
+    shuffled = draw.sample(names, len(names))
+    archive, halves = os.path.join(folder, "real.tar"), 0
+    for arguments in (["."], ["--sort=name", "."], ["--sort=inode", "."], shuffled):
+        subprocess.run(["tar", "-cf", archive, "-C", where, *arguments], check=True)
+        with open(archive, "rb") as f:
+            got = expected([f.read()])
+        if fault(got):
+            halves += 1
+            refused(archive, fault(got))
+        else:
+            found = samples(archive)[0]
+            assert [k for k, _, _ in found] == [k for k, _ in got], (seed, number, arguments)
+            assert len(found) == pairs and all(label >= 0 and len(parts) == 2 for _, label, parts in found)
+        assert arguments[0] != "--sort=name" or not fault(got)
+    return halves
+
+
+def braces(number):
+    """A random pattern, against what bash makes of it."""
+    def piece(depth):
+        kind = draw.random()
+        if kind < 0.25 and depth < 3:
+            return "{" + ",".join(piece(depth + 1) for _ in range(draw.randint(2, 3))) + "}"
+        if kind < 0.5:
+            a, width = draw.randint(0, 11), draw.choice(["%d", "%02d", "%03d"])
+            return "{" + width % a + ".." + draw.choice(["%d", width]) % (a + draw.randint(0, 3)) + "}"
+        return draw.choice(["a", "b", "tr", "-", "_", "0", "x.y"]) + draw.choice(["", piece(depth)])
+
+    where = os.path.join(folder, "braces%d" % number)
+    os.mkdir(where)
+    pattern = piece(0) + piece(1)
+    words = subprocess.run(["bash", "-c", "printf '%s\\n' " + pattern], capture_output=True, text=True, check=True).stdout.split()
+    if len(words) > 200 or len(set(words)) != len(words) or "{" not in pattern:
+        return 0
+    for word in words:
+        with tarfile.open(os.path.join(where, word), "w") as tar:
+            tar.addfile(tarfile.TarInfo(word.replace(".", "") + ".x"))
+    found = [k.decode() for k, _, _ in samples(os.path.join(where, pattern))[0]]
+    assert found == [word.replace(".", "") for word in words], (seed, number, pattern, found)
+    return 1
+
+
 def main():
+    real, patterns = sum(by_real_tar(i) for i in range(rounds // 3)), sum(braces(i) for i in range(rounds))
     tars, trees, programs, twice = 0, 0, 0, 0
     for i in range(rounds):
         n, where = try_tar(i)
-        if n == "twice":
+        if n == "fault":
             twice += 1
-            try:
-                samples(where)
-                raise AssertionError("a part that comes twice was taken: seed %d, round %d" % (seed, i))
-            except RuntimeError as e:
-                assert "which the sample has already" in str(e), e
         else:
             tars += n
         trees += try_tree(i)
         programs += by_program(i) if i % 4 == 0 else 0
-    print("%d samples of tar, %d of trees, %d archives of programs, %d refused" % (tars, trees, programs, twice))
+    print("%d samples of tar, %d of trees, %d archives of programs, %d and %d refused, %d patterns" %
+          (tars, trees, programs, twice, real, patterns))
+    assert real > rounds / 8 and patterns > rounds / 4, (real, patterns)
     assert tars > rounds and trees > rounds and programs > rounds / 4
 
 

@@ -61,6 +61,21 @@ ok(len(Samples(tree, suffixes=["txt", "md"])) == 0 and len(Samples(tree, suffixe
 s = Samples(shards, format="tar")
 ok(len(s) == 30 and s[12] == Sample(s[12].key, s[12].label, {"bin": bytes([1, 2]) * 50, "cls": b"2"}), "tar shards",
    s[12])
+parts = [os.path.join(shards, f"part-{s}.tar") for s in range(3)]
+ok(len(Samples(os.path.join(shards, "part-{0..2}.tar"))) == 30 and len(Samples(parts[::-1])) == 30 and
+   Samples(parts[::-1])[0] == s[20], "shards by a pattern and by a list, in its order")
+with Dataset(parts[:2], shuffle=False) as ds:
+    ok(len(ds) == 20, "a list of shards is no list of samples", len(ds))
+with Dataset(["a", "b.tar"], shuffle=False) as ds:
+    ok(len(ds) == 2, "other texts are samples", len(ds))
+odd = os.path.join(folder.name, "odd{1}*,x::y.tar")
+with open(parts[0], "rb") as f, open(odd, "wb") as g:
+    g.write(f.read())
+ok(len(Samples([odd, parts[1]])) == 20 and len(Samples([odd])) == 10, "a name that is there stands for itself")
+e = error_of(Samples, parts + [os.path.join(shards, "part-3.tar")])
+ok(isinstance(e, gradcomp.Error) and "part-3.tar" in str(e), "a shard of a list that is not there is named", e)
+e = error_of(Samples, folder.name)
+ok(isinstance(e, gradcomp.Error) and "name the" in str(e), "a root above shards and folders is no dataset", e)
 e = error_of(Samples, os.path.join(folder.name, "none"))
 ok(isinstance(e, gradcomp.Error) and "none" in str(e), "a path that is not there is named", e)
 e = error_of(Samples, tree, format="zip")

@@ -2,6 +2,7 @@
  * files that change. */
 #include "io/format/samples_internal.h"
 #include "tests/support/samples_fixture.h"
+#include "tests/support/tar_writer.h"
 
 #include <sys/wait.h>
 
@@ -22,15 +23,19 @@ static void order(void)
 	put("t/b/deep/\xff\n.jpg", "odd");
 	put("t/b/empty.jpg", "");
 	put("t/b/.DS_Store", "hidden");
+	put("t/b/Thumbs.db", "passed over");
+	must(mkdir("t/lost+found", 0), "mkdir");
+	must(mkdir("t/__MACOSX", 0755), "mkdir");
+	put("t/__MACOSX/1.jpg", "passed over");
 	put("t/.git/x.jpg", "hidden");
 	put("t/a.jpg", "top");
 	put("t/xjpg", "no dot");
-	shows("t", 0, NULL,
+	shows("t", GRADCOMP_SAMPLES_FOLDER, NULL,
 	      "a-b/x.png:1[=x] a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] "
 	      "b/empty.jpg:2[=] "
 	      "xjpg:-1[=no dot]",
 	      "files in the order of bytes; labels in the order of names");
-	shows("t", 0, "jpg",
+	shows("t", GRADCOMP_SAMPLES_FOLDER, "jpg",
 	      "a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] b/empty.jpg:2[=]",
 	      "a suffix, in capitals too; labels stay");
 	shows("t", 0, ".png/x", "a-b/x.png:1[=x]", "two suffixes, a dot before one");
@@ -213,6 +218,146 @@ static void races(void)
 	ok(inside && refusals, "... but what is inside (%d times), or nothing (%d)", inside, refusals);
 }
 
+/* An archive with one sample. */
+static const void *tar_of_one(void)
+{
+	tar_at = 0;
+	tar_file("a.jpg", "x");
+	memset(tar_out + tar_at, 0, 1024);
+	tar_at = 0;
+	return tar_out;
+}
+
+/* A tree that is a list of files with a space between them; "NAME/" is a folder. */
+static void tree(const char *top, const char *files)
+{
+	char list[400], command[600], *rest = list;
+	snprintf(list, sizeof list, "%s", files);
+	snprintf(command, sizeof command, "rm -rf %s; mkdir %s", top, top);
+	must(system(command) ? -1 : 0, command); // NOLINT(cert-env33-c)
+	for (const char *f; (f = strsep(&rest, " "));) {
+		char path[200];
+		snprintf(path, sizeof path, "%s/%s", top, f);
+		for (char *p = path; (p = strchr(p + 1, '/'));) {
+			*p = 0;
+			if (mkdir(path, 0755) && errno != EEXIST)
+				must(-1, path);
+			*p = '/';
+		}
+		if (path[strlen(path) - 1] != '/')
+			put_bytes(path, list_suffix(path, "tar") ? tar_of_one() : "x", list_suffix(path, "tar") ? 2048 : 1);
+	}
+}
+
+/* What is not said is not guessed. */
+static void layouts(void)
+{
+	static const struct {
+		const char *files, *words; /* NULL: it is read */
+		int folder, tar;           /* samples when that is said; -1: refused too */
+	} cases[] = {
+		{"cat/1.jpg dog/2.jpg", NULL, 2, -1},
+		{"1.jpg 2.jpg", NULL, 2, -1},
+		{"1.tar 2.tar index.json", NULL, 3, 2},
+		{"1.tar val/2.tar", "x holds the shard 1.tar beside the folder val: name the shards that are meant (x/*.tar), "
+	                            "or the folder (x/val)", 2, -1},
+		{"1.tar cat/1.jpg", "beside the folder cat", 2, 1},
+		{"train/1.tar val/2.tar", "x holds the shard train/1.tar in a folder of it: name the folder whose shards are "
+	                                  "meant (x/train)", 2, -1},
+		{"a/b/1.tar", "name the folder whose shards are meant (x/a/b)", 1, -1},
+		{"train-0.tar train-1.tar val-0.tar",
+	         "x holds shards of several splits (train-0.tar, val-0.tar): name those that are meant, as x/train-*.tar", 3, -1},
+		{"imagenet-Train-0.tar imagenet-test-0.tar", "several splits", 2, -1},
+		{"train-0.tar trainer-0.tar contest-0.tar", NULL, 3, 3},
+		{"train/cat/1.jpg val/cat/2.jpg", "x holds the folders train and val, which are splits and not classes: name the "
+	                                          "one that is meant (x/train)", 2, -1},
+		{"train2017/1.jpg annotations/1.json test2017/1.jpg", "are splits and not classes", 3, -1},
+		{"train/1.jpg bus/1.jpg testament/1.jpg", NULL, 3, -1},
+		{"imagenet/cat/1.jpg imagenet/dog/2.jpg", "x holds nothing but the folder imagenet, which holds folders: name it "
+	                                                  "(x/imagenet)", 2, -1},
+		{"cat/1.jpg __MACOSX/2.jpg lost+found/", NULL, 1, -1},
+		{"cat/1.jpg README.md", "x holds the file README.md beside the folder cat: say which files are samples", 2, -1},
+		{"cat/1.zip", "x holds cat/1.zip, which holds samples of its own: unpack it", 1, -1},
+		{"a.parquet b.parquet", "which holds samples of its own", 2, -1},
+		{"cat/1.tar.gz", "x holds cat/1.tar.gz, which holds", 1, -1},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		int got[3];
+		tree("x", cases[i].files);
+		for (int format = 0; format < 3; format++) {
+			gradcomp_samples *s = open_as("x", (gradcomp_sample_format)format, NULL);
+			got[format] = s ? (int)gradcomp_samples_count(s) : -1;
+			if (!format && cases[i].words)
+				ok(!s && strstr(why.text, cases[i].words), "%s: %s", cases[i].files, why.text);
+			gradcomp_samples_close(s);
+		}
+		ok(got[1] == cases[i].folder && got[2] == cases[i].tar && (cases[i].words || got[0] > 0),
+		   "%s: %d samples unsaid, %d as a folder, %d as shards", cases[i].files, got[0], got[1], got[2]);
+	}
+	tree("x", "cat/1.jpg README.md");
+	shows("x", 0, "jpg", "cat/1.jpg:0[=x]", "files beside folders that are not asked for");
+	tree("x", "cat/1.jpg");
+	put("x/cat/2.jpg", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+	gradcomp_samples *s = open_as("x", 0, NULL);
+	char buf[200];
+	uint64_t n;
+	is_int(s ? gradcomp_samples_read(s, 1, 0, buf, sizeof buf, &n, &why) : 0, GRADCOMP_ERR_INVALID, "a pointer of Git LFS");
+	like(why.text, "cat/2.jpg is a Git LFS pointer, not what it points to: run git lfs pull", "... is called that");
+	gradcomp_samples_close(s);
+}
+
+/* Lists of shards. */
+static void lists(void)
+{
+	static const struct {
+		const char *pattern, *words;
+		int samples;
+	} cases[] = {
+		{"x/train-{0..1}.tar", NULL, 2},
+		{"x/train-{1,0}.tar", NULL, 2},
+		{"x/train-*.tar", NULL, 2},
+		{"x/train-[0-9].tar::x/val-?.tar", NULL, 3},
+		{"x/{train-{0..1},val-0}.tar", NULL, 3},
+		{"x/odd\\{1\\}.tar", NULL, 1},
+		{"x/odd{1}.tar", NULL, 1},
+		{"x/train-{0..2}.tar", "there is no ", -1},
+		{"x/none-*.tar", "x/none-*.tar: nothing has such a name", -1},
+		{"x/train-{0..1.tar", "a brace has no other one", -1},
+		{"x/train-*}.tar", "a brace has no other one", -1},
+		{"x/train-{0}.tar", "a range that ascends, as {000..099}, or a list", -1},
+		{"x/train-{1..0}.tar", "a range that ascends", -1},
+		{"x/{0..999999999}.tar", "more than 1048576 shards", -1},
+		{"x/{0..9999}{0..9999}.tar", "more than 1048576 shards", -1},
+		{"x/train-{0,0}.tar", "are one file: each of its samples would come twice", -1},
+		{"x/{train,val}-*.tar::x/twin.tar", "are one file", -1},
+		{"x/t*::x/sub*", "x/sub is a folder, in a list of shards: name its shards, as", -1},
+		{"x/train-0.tar::", "a name in it is empty", -1},
+		{"x/page*", "is a web page", -1},
+		{"x/pip*", "is no file", -1},
+	};
+	tree("x", "train-0.tar train-1.tar val-0.tar odd{1}.tar sub/1.tar");
+	put("x/page.tar", "<html>");
+	must(mkfifo("x/pipe", 0600), "mkfifo");
+	must(link("x/val-0.tar", "x/twin.tar"), "link");
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		gradcomp_samples *s = open_as(cases[i].pattern, 0, NULL);
+		int n = s ? (int)gradcomp_samples_count(s) : -1;
+		ok(n == cases[i].samples && (s || strstr(why.text, cases[i].words)), "%s: %d samples, %s", cases[i].pattern, n,
+		   s ? "" : why.text);
+		gradcomp_samples_close(s);
+	}
+	refused("x/*.tar", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "there is no folder x/*.tar", "a list as a folder");
+	must(unlink("x/twin.tar"), "unlink");
+	gradcomp_samples *s = open_as("x/{train,val}-*.tar", 0, NULL);
+	must(chdir("x"), "chdir");
+	few_files(16);
+	char buf[8];
+	uint64_t n;
+	is_int(s ? gradcomp_samples_read(s, 2, 0, buf, sizeof buf, &n, &why) : -1, 0, "from another directory");
+	must(chdir(".."), "chdir");
+	gradcomp_samples_close(s);
+}
+
 static void wrong(void)
 {
 	gradcomp_samples_options o = {.struct_size = sizeof o, .format = (gradcomp_sample_format)9};
@@ -230,6 +375,7 @@ static void wrong(void)
 	o = (gradcomp_samples_options){.struct_size = sizeof o, .workers = 65};
 	is_int(gradcomp_samples_open("t", &o, &s, &why), GRADCOMP_ERR_INVALID, "too many workers");
 	o.struct_size = offsetof(gradcomp_samples_options, workers);
+	o.format = GRADCOMP_SAMPLES_FOLDER;
 	is_int(gradcomp_samples_open("t", &o, &s, &why), 0, "options of an older caller");
 	gradcomp_samples_close(s);
 }
@@ -280,5 +426,7 @@ int main(void)
 	races();
 	wrong();
 	many();
+	layouts();
+	lists();
 	return done_testing();
 }
