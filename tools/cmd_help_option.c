@@ -43,9 +43,13 @@ static const char stage_text[] =
 	"  verify=mtime a copy is good when names, sizes and times agree (default)\n"
 	"  verify=sha   when the source's contents agree too: it is read again\n"
 	"  verify=copy  when the copy's checksums agree: the copy is read again\n"
+	"  exclude=GLOB what has such a name (or path, with a '/') is left out; any number\n"
+	"  links=follow symbolic links are copied as what they lead to\n"
+	"  links=rewrite absolute links into the tree become relative\n"
+	"  unreadable=skip what you may not read is left out\n"
 	"\n"
 	"A relative SOURCE is in the working directory of the tasks. A comma, a backslash and\n"
-	"a colon in it may be written behind a backslash.\n"
+	"a colon in it may be written behind a backslash: '/a\\,b' is one path.\n"
 	"\n";
 
 int cmd_help_option(int argc, char **argv)

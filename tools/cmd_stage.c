@@ -29,7 +29,12 @@ static const char usage[] =
 	"behind a '\\'. Keys:\n"
 	"  mode=full|shard|link     all of it, this node's part, or nothing but a check\n"
 	"  verify=mtime|sha|copy    what tells that a copy is good: names, sizes and times;\n"
-	"                           the source's contents; the copy's checksums\n\n"
+	"                           the source's contents; the copy's checksums\n"
+	"  exclude=GLOB             leave out what has such a name, or with a '/' such a path;\n"
+	"                           any number of these\n"
+	"  links=refuse|follow|rewrite  symbolic links that leave the tree are refused, or copied\n"
+	"                           as what they lead to; absolute ones into it made relative\n"
+	"  unreadable=refuse|skip   leave out what you may not read\n\n"
 	"  --cache-dir DIR    the cache (setting stage.cache_dir)\n"
 	"  --check            say what the SPECs mean; look at nothing\n"
 	"  --content          verify=sha for all that say nothing else\n"
@@ -169,13 +174,24 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 	return status;
 }
 
-static int explain(const stage_spec *spec)
+/* Takes the globs apart. */
+static int explain(stage_spec *spec)
 {
 	char name[STAGE_SPEC_BYTES];
 
-	for (int i = 0; i < spec->n; i++)
-		printf("%s mode=%s verify=%s\n", gradcomp_printable(spec->source[i].path, name, sizeof name),
-		       stage_spec_mode_name(spec->source[i].mode), stage_spec_verify_name(spec->source[i].verify));
+	for (int i = 0; i < spec->n; i++) {
+		stage_source *s = &spec->source[i];
+
+		printf("%s mode=%s verify=%s", gradcomp_printable(s->path, name, sizeof name), stage_spec_mode_name(s->mode),
+		       stage_spec_verify_name(s->verify));
+		if (s->links > 0)
+			printf(" links=%s", stage_spec_links_name(s->links));
+		if (s->unreadable > 0)
+			fputs(" unreadable=skip", stdout);
+		for (char *p = s->exclude, *glob; (glob = strsep(&p, "\n"));)
+			printf(" exclude=%s", gradcomp_printable(glob, name, sizeof name));
+		putchar('\n');
+	}
 	return 0;
 }
 
@@ -212,6 +228,19 @@ static void leave_usage(const site_usage *u, const stage_show *s)
 		fprintf(stderr, "%s%s\n", s->prefix, err.text);
 }
 
+/* A path that is not there may be the half of one with a comma in it. */
+static void explain_commas(const struct arguments *a, gradcomp_error *err)
+{
+	size_t n = strlen(err->text);
+
+	for (int i = 0; i < STAGE_SOURCES && a->specs[i]; i++)
+		if (strpbrk(a->specs[i], ",\\")) {
+			snprintf(err->text + n, sizeof err->text - n,
+			         "; a comma separates sources, one in a path is written '\\,', and a backslash '\\\\'");
+			return;
+		}
+}
+
 static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show *s, gradcomp_error *err)
 {
 	static gradcomp_stage_result r;
@@ -231,12 +260,16 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 		r.struct_size = sizeof r;
 		o->source = s->source = src->path;
 		o->mode = (gradcomp_stage_mode)src->mode;
-		o->flags = flags | (uint32_t)src->verify;
+		o->flags = flags | (uint32_t)src->verify | (src->links > 0 ? (uint32_t)src->links : 0) |
+		           (src->unreadable > 0 ? (uint32_t)src->unreadable : 0);
+		o->exclude = src->exclude;
 		s->phase = GRADCOMP_STAGE_NOTICE;
 		gradcomp_status st = gradcomp_stage(o, &r, err);
 		stage_show_clear(s);
 		if (!st && !a->json && strchr(r.path, '\n'))
 			st = path_has_newline(r.path, err);
+		if (st == GRADCOMP_ERR_NOTFOUND && (a->spec.n > 1 || strchr(src->path, '\\')))
+			explain_commas(a, err);
 		if (st)
 			return (int)st;
 		u.stages += src->mode != GRADCOMP_STAGE_LINK;

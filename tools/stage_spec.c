@@ -5,38 +5,72 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
+typedef struct choice {
 	const char *name;
 	int value;
-} modes[] = {{"full", GRADCOMP_STAGE_FULL}, {"shard", GRADCOMP_STAGE_SHARD}, {"link", GRADCOMP_STAGE_LINK}},
-  verifies[] = {{"mtime", 0}, {"sha", GRADCOMP_STAGE_CONTENT}, {"copy", GRADCOMP_STAGE_VERIFY}};
+} choice;
+
+static const choice modes[] = {
+	{"full", GRADCOMP_STAGE_FULL}, {"shard", GRADCOMP_STAGE_SHARD}, {"link", GRADCOMP_STAGE_LINK}, {0}};
+static const choice verifies[] = {
+	{"mtime", 0}, {"sha", GRADCOMP_STAGE_CONTENT}, {"copy", GRADCOMP_STAGE_VERIFY}, {0}};
+static const choice links[] = {
+	{"refuse", 0}, {"follow", GRADCOMP_STAGE_FOLLOW}, {"rewrite", GRADCOMP_STAGE_REWRITE}, {0}};
+static const choice unreadables[] = {{"refuse", 0}, {"skip", GRADCOMP_STAGE_SKIP_UNREADABLE}, {0}};
+
+/* The options of a source that have choices; exclude is the other one. */
+static const struct {
+	const char *name, *can_be;
+	const choice *choices;
+	size_t at;
+} options[] = {
+	{"mode", "full, shard or link", modes, offsetof(stage_source, mode)},
+	{"verify", "mtime, sha or copy", verifies, offsetof(stage_source, verify)},
+	{"links", "refuse, follow or rewrite", links, offsetof(stage_source, links)},
+	{"unreadable", "refuse or skip", unreadables, offsetof(stage_source, unreadable)},
+};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
+static int value_of(const choice *c, const char *word)
+{
+	for (; c->name; c++)
+		if (!strcmp(c->name, word))
+			return c->value;
+	return -1;
+}
+
+static const char *name_of(const choice *c, int value)
+{
+	for (const choice *p = c; p->name; p++)
+		if (p->value == value)
+			return p->name;
+	return c->name;
+}
+
 int stage_spec_mode(const char *word)
 {
-	for (size_t i = 0; i < COUNT(modes); i++)
-		if (!strcmp(modes[i].name, word))
-			return modes[i].value;
-	return -1;
+	return value_of(modes, word);
 }
 
 int stage_spec_verify(const char *word)
 {
-	for (size_t i = 0; i < COUNT(verifies); i++)
-		if (!strcmp(verifies[i].name, word))
-			return verifies[i].value;
-	return -1;
+	return value_of(verifies, word);
 }
 
 const char *stage_spec_mode_name(int mode)
 {
-	return modes[mode < 0 ? 0 : mode].name;
+	return name_of(modes, mode);
 }
 
 const char *stage_spec_verify_name(int verify)
 {
-	return verifies[verify == GRADCOMP_STAGE_CONTENT ? 1 : verify == GRADCOMP_STAGE_VERIFY ? 2 : 0].name;
+	return name_of(verifies, verify);
+}
+
+const char *stage_spec_links_name(int value)
+{
+	return name_of(links, value);
 }
 
 static int wrong(char *why, size_t size, const char *before, const char *found, const char *after)
@@ -64,7 +98,8 @@ static int unescape(const char *in, text *t, char *why, size_t size)
 		}
 		t->plain[t->n] = *p != '\\';
 		if (*p == '\\' && (!*++p || !strchr(",\\:", *p)))
-			return wrong(why, size, "'", in, "': a backslash stands before ',' ':' or another one only");
+			return wrong(why, size, "'", in, "': a backslash stands before ',' ':' or another one only; "
+			                                   "one that is part of a path is written \\\\");
 		t->byte[t->n] = *p;
 	}
 	t->byte[t->n] = 0;
@@ -78,30 +113,48 @@ static bool option_like(const text *t, size_t from, size_t to)
 
 	while (i < to && t->plain[i] && ((t->byte[i] >= 'a' && t->byte[i] <= 'z') || t->byte[i] == '_'))
 		i++;
-	return i > from && i < to && t->byte[i] == '=' && !memchr(t->byte + i, '/', to - i);
+	return i > from && i < to && t->byte[i] == '=' &&
+	       (!memchr(t->byte + i, '/', to - i) || (i - from == 7 && !memcmp(t->byte + from, "exclude", 7)));
+}
+
+static int add_exclude(stage_source *s, const char *glob, char *why, size_t size)
+{
+	char *all;
+
+	if (!*glob || strchr(glob, '\n'))
+		return wrong(why, size, "exclude=", glob, ": give a glob, such as *.log or cache/, without a newline (? stands for it)");
+	if (asprintf(&all, "%s%s%s", s->exclude ? s->exclude : "", s->exclude ? "\n" : "", glob) < 0)
+		return wrong(why, size, "no memory", "", "");
+	free(s->exclude);
+	s->exclude = all;
+	return 0;
 }
 
 static int take_option(const text *t, size_t from, size_t to, stage_source *s, char *why, size_t size)
 {
 	char word[STAGE_SPEC_BYTES], name[100];
 	char *value;
+	size_t i = 0;
 	int *out, got;
 
 	memcpy(word, t->byte + from, to - from);
 	word[to - from] = 0;
 	value = strchr(word, '=');
 	*value++ = 0;
-	out = !strcmp(word, "mode") ? &s->mode : !strcmp(word, "verify") ? &s->verify : NULL;
-	if (!out)
+	if (!strcmp(word, "exclude"))
+		return add_exclude(s, value, why, size);
+	while (i < COUNT(options) && strcmp(word, options[i].name) != 0)
+		i++;
+	if (i == COUNT(options))
 		return wrong(why, size, "'", word,
-		             "' is no option of a source (there are: mode, verify); as part of a path it is "
+		             "' is no option of a source (there are: mode, verify, exclude, links, unreadable); as part of a path it is "
 		             "written behind ./ or \\:");
+	out = (int *)((char *)s + options[i].at);
 	if (*out >= 0)
 		return wrong(why, size, "'", word, "' is given twice for one source");
-	got = out == &s->mode ? stage_spec_mode(value) : stage_spec_verify(value);
+	got = value_of(options[i].choices, value);
 	if (got < 0) {
-		snprintf(why, size, "%s=%s: it can be %s", word, gradcomp_printable(value, name, sizeof name),
-		         out == &s->mode ? "full, shard or link" : "mtime, sha or copy");
+		snprintf(why, size, "%s=%s: it can be %s", word, gradcomp_printable(value, name, sizeof name), options[i].can_be);
 		return -1;
 	}
 	*out = got;
@@ -131,7 +184,7 @@ static int take_source(const text *t, size_t from, size_t to, stage_spec *spec, 
 	if (end - from == 4 && (!memcmp(t->byte + from, "none", 4) || !memcmp(t->byte + from, "help", 4)))
 		return wrong(why, size, "'", t->byte, "': none and help stand alone; a source of that name is written ./none");
 	s->path = strndup(t->byte + from, end - from);
-	s->mode = s->verify = -1;
+	s->mode = s->verify = s->links = s->unreadable = -1;
 	if (!s->path)
 		return wrong(why, size, "no memory", "", "");
 	spec->n++;
@@ -162,6 +215,6 @@ int stage_spec_parse(const char *in, stage_spec *spec, char *why, size_t size)
 void stage_spec_clear(stage_spec *spec)
 {
 	for (int i = 0; i < spec->n; i++)
-		free(spec->source[i].path);
+		free(spec->source[i].path), free(spec->source[i].exclude);
 	memset(spec, 0, sizeof *spec);
 }

@@ -15,7 +15,8 @@
  * Kept: empty directories, names with any byte, holes of sparse files, hard
  * links, symbolic links that stay inside the tree, permission bits (the owner
  * may always read; set-id and sticky bits are dropped), times of files.
- * Refused, by name: devices, sockets, FIFOs, symbolic links that leave the tree.
+ * Refused, by name and with the option that would do: devices, sockets, FIFOs, symbolic links that leave the
+ * tree, what may not be read.
  *
  * Threads. gradcomp_stage() may be called on any thread, and on several at a
  * time, also for one source: one of them copies and the others wait for it, as
@@ -48,6 +49,13 @@ extern "C" {
  * the copy, whatever the modes of the source; when others stage the source they get
  * it. */
 #define GRADCOMP_STAGE_SHARED (1u << 3)
+/* Symbolic links are what they lead to, wherever that is: a file, or a directory with what is in it, but not
+ * below another such link. With the rights of whoever calls, so not with SHARED; not from nfs://. */
+#define GRADCOMP_STAGE_FOLLOW (1u << 4)
+/* Absolute symbolic links that lead into the tree become relative ones. */
+#define GRADCOMP_STAGE_REWRITE (1u << 5)
+/* What may not be read is left out, a directory with all below it. */
+#define GRADCOMP_STAGE_SKIP_UNREADABLE (1u << 6)
 
 typedef enum gradcomp_stage_mode {
 	GRADCOMP_STAGE_FULL = 0,  /* every node has all of it */
@@ -101,6 +109,10 @@ typedef struct gradcomp_stage_options {
 	 * `holder` is what `gradcomp cache list` shows for it ("job 12.0"); may be NULL. */
 	int64_t hold_pid;
 	const char *holder;
+	/* What is left out: globs, one a line, of at most 4095 bytes together; NULL: nothing. One without '/'
+	 * is compared with names at any depth, one with it with paths in the source, in which '*' does not match
+	 * '/'. A directory is left out with all below it; a '/' at the end means directories alone. */
+	const char *exclude;
 } gradcomp_stage_options;
 
 typedef struct gradcomp_stage_result {
@@ -116,6 +128,8 @@ typedef struct gradcomp_stage_result {
 	uint64_t read;     /* bytes of file data this node read from the source */
 	uint64_t received; /* and got from other nodes */
 	uint32_t node, nnodes; /* this node's place in the group; 0 of 1 alone */
+	uint64_t left_out; /* entries that `exclude` and SKIP_UNREADABLE have left out; a new copy has their names
+	                      beside its data, in `left-out` */
 } gradcomp_stage_result;
 
 /* Returns when *result names a complete copy. Failures, all of which leave the

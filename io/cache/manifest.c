@@ -28,6 +28,7 @@ void stage_manifest_clear(stage_manifest *m)
 	free(m->inodes);
 	free(m->entries);
 	free(m->source);
+	free(m->left_out);
 	*m = (stage_manifest){0};
 }
 
@@ -122,11 +123,13 @@ static void find_hard_links(stage_manifest *m)
 	const struct stage_inode *first = NULL;
 	for (size_t i = 0; i < m->ninodes; i++) {
 		const struct stage_inode *x = &m->inodes[i];
+		stage_entry *e = (stage_entry *)stage_manifest_find(m, x->path, strlen(x->path));
+		if (!e) /* it was left out after all */
+			continue;
 		if (!first || x->dev != first->dev || x->ino != first->ino) {
 			first = x;
 			continue;
 		}
-		stage_entry *e = (stage_entry *)stage_manifest_find(m, x->path, strlen(x->path));
 		e->type = STAGE_HARDLINK;
 		e->target = (char *)first->path;
 		e->size = e->stored = 0;

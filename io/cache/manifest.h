@@ -14,6 +14,8 @@
 /* Holds any line with its newline. */
 #define STAGE_LINE_MAX 40960
 
+#define STAGE_LEFT_OUT_BYTES 32768u
+
 #define STAGE_FILE 'f'
 #define STAGE_DIR 'd'
 #define STAGE_SYMLINK 'l'
@@ -39,6 +41,10 @@ typedef struct stage_manifest {
 	struct stage_inode *inodes; /* of files with several links, while scanning */
 	size_t ninodes, inode_capacity;
 	uint64_t files, bytes;
+	/* Of the node that lists: what was left out and why, a line each, up to STAGE_LEFT_OUT_BYTES; and how much. */
+	char *left_out;
+	size_t left_out_bytes;
+	uint64_t nleft_out;
 	struct {
 		uint64_t lines, entries, files, bytes; /* what its head says, while it is taken from text */
 	} promised;

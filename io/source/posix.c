@@ -47,8 +47,18 @@ static struct posix_reader *posix_reader(source_reader *r)
 static gradcomp_status failed(source_reader *r, const char *what, const char *path, gradcomp_error *err)
 {
 	bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+	r->denied = errno == EACCES || errno == EPERM;
 	gradcomp_status status = error_cannot(err, what, *path ? path : r->from->name);
 	return missing ? GRADCOMP_ERR_NOTFOUND : status;
+}
+
+/* The directory that holds `path`, or where links are followed the root, below which the kernel finds it. */
+static int parent(struct posix_reader *r, const char *path, const char **name)
+{
+	if (!r->base.from->follow)
+		return dirwalk_parent(&r->walk, path, name);
+	*name = path;
+	return ((struct local *)r->base.from)->root;
 }
 
 static void posix_close(source *s)
@@ -87,8 +97,8 @@ static gradcomp_status posix_list(source_reader *base, const char *dir, source_e
                                   gradcomp_error *err)
 {
 	struct posix_reader *r = posix_reader(base);
-	int fd = dirwalk_to(&r->walk, dir, strlen(dir));
-	int list = fd < 0 ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = base->from->follow ? ((struct local *)base->from)->root : dirwalk_to(&r->walk, dir, strlen(dir));
+	int list = fd < 0 ? -1 : openat(fd, base->from->follow && *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	if (!d) {
 		gradcomp_status status = failed(base, "list", dir, err);
@@ -111,7 +121,9 @@ static gradcomp_status posix_list(source_reader *base, const char *dir, source_e
 			status = error_cannot(err, "look at", path);
 			break;
 		}
+		bool linked = base->from->follow && S_ISLNK(st.st_mode) && fstatat(list, de->d_name, &st, 0) == 0;
 		take_stat(&out, &st);
+		out.linked = linked;
 		status = each(ctx, de->d_name, &out, err);
 		errno = 0;
 	}
@@ -126,8 +138,8 @@ static gradcomp_status posix_lookup(source_reader *base, const char *path, sourc
 	struct posix_reader *r = posix_reader(base);
 	const char *name;
 	struct stat st;
-	int dir = dirwalk_parent(&r->walk, path, &name);
-	if (dir >= 0 && (*path ? fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) == 0) {
+	int dir = parent(r, path, &name);
+	if (dir >= 0 && (*path ? fstatat(dir, name, &st, base->from->follow ? 0 : AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) == 0) {
 		take_stat(out, &st);
 		return GRADCOMP_OK;
 	}
@@ -139,7 +151,7 @@ static gradcomp_status posix_readlink(source_reader *base, const char *path, cha
 {
 	struct posix_reader *r = posix_reader(base);
 	const char *name;
-	int dir = dirwalk_parent(&r->walk, path, &name);
+	int dir = parent(r, path, &name);
 	ssize_t n = dir < 0 ? -1 : readlinkat(dir, name, target, 4096);
 	if (n < 0)
 		return failed(base, "read the symbolic link", path, err);
@@ -158,12 +170,12 @@ static gradcomp_status posix_file(source_reader *base, const char *path, uint64_
 	const char *last;
 	struct stat st;
 	posix_file_close(r);
-	int dir = dirwalk_parent(&r->walk, path, &last);
+	int dir = parent(r, path, &last);
 	/* Non-blocking, in case a FIFO has replaced the file. */
 	if (dir >= 0)
-		r->file = openat(dir, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+		r->file = openat(dir, last, O_RDONLY | (base->from->follow ? 0 : O_NOFOLLOW) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (r->file < 0 && errno != ENOENT && errno != ELOOP && errno != ENOTDIR && errno != ENXIO)
-		return error_cannot(err, "read", path);
+		return failed(base, "read", path, err);
 	if (r->file >= 0 && fstat(r->file, &st) < 0)
 		return error_cannot(err, "look at", path);
 	if (r->file < 0 || !S_ISREG(st.st_mode))
@@ -180,7 +192,7 @@ static gradcomp_status posix_read(source_reader *base, void *buf, uint64_t n, ui
 	struct posix_reader *r = posix_reader(base);
 	int64_t have = fileio_read(r->file, buf, n, at);
 	*got = have < 0 ? 0 : (uint64_t)have;
-	return have < 0 ? error_cannot(err, "read", base->path) : GRADCOMP_OK;
+	return have < 0 ? failed(base, "read", base->path, err) : GRADCOMP_OK;
 }
 
 static void posix_run(source_reader *base, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole)
@@ -247,7 +259,7 @@ gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error
 	struct local *l = calloc(1, sizeof *l);
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	*l = (struct local){.base = {.ops = &local_ops, .mounted = true}, .root = -1};
+	*l = (struct local){.base = {.ops = &local_ops, .mounted = true, .can_follow = true}, .root = -1};
 	gradcomp_status status;
 	if ((l->base.name = realpath(path, NULL)))
 		status = open_root(l, err);

@@ -36,6 +36,44 @@ bool source_is_mounted(const source *s)
 	return s->mounted;
 }
 
+gradcomp_status source_follow(source *s, gradcomp_error *err)
+{
+	char name[TEXT_NAME_MAX];
+	s->follow = s->can_follow;
+	return s->follow ? GRADCOMP_OK
+	                 : error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                             "%s is not mounted: links=follow needs a source that is, since a server does not say "
+	                             "what lies outside of its export",
+	                             gradcomp_printable(s->name, name, sizeof name));
+}
+
+bool source_denied(const source_reader *r)
+{
+	return r->denied;
+}
+
+const char *source_glob_of(const char *path, char *out, size_t size)
+{
+	size_t n = 0;
+	for (; path[n] && n + 1 < size; n++)
+		out[n] = strchr(",:\\*?[]'\"$`!", path[n]) || (unsigned char)path[n] <= ' ' || (unsigned char)path[n] >= 0x7f
+		                 ? '?'
+		                 : path[n];
+	out[n] = 0;
+	return out;
+}
+
+/* A failure for want of rights also says what would do. */
+static gradcomp_status with_advice(const source_reader *r, const char *path, gradcomp_status status,
+                                   gradcomp_error *err)
+{
+	char glob[TEXT_NAME_MAX / 2];
+	if (status && r->denied && *path && err)
+		return error_set(err, status, "%s; unreadable=skip or exclude=%s leaves it out", err->text,
+		                 source_glob_of(path, glob, sizeof glob));
+	return status;
+}
+
 unsigned source_silent(const source *s)
 {
 	return atomic_load(&s->silent_ms);
@@ -75,8 +113,9 @@ gradcomp_status source_list(source_reader *r, const char *dir, source_each *each
 {
 	const char *only = r->from->only;
 	source_stat st;
+	r->denied = false;
 	if (!only)
-		return r->from->ops->list(r, dir, each, ctx, err);
+		return with_advice(r, dir, r->from->ops->list(r, dir, each, ctx, err), err);
 	if (*dir)
 		return missing(dir, err);
 	gradcomp_status status = r->from->ops->lookup(r, only, &st, err);
@@ -107,7 +146,8 @@ gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, 
 	free(r->path);
 	if (!(r->path = strdup(path)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	return r->from->ops->file(r, path, ahead, st, err);
+	r->denied = false;
+	return with_advice(r, path, r->from->ops->file(r, path, ahead, st, err), err);
 }
 
 bool source_prefetch(source_reader *r, const char *path, uint64_t size)
@@ -118,6 +158,7 @@ bool source_prefetch(source_reader *r, const char *path, uint64_t size)
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
                             gradcomp_error *err)
 {
+	r->denied = false;
 	return r->from->ops->read(r, buf, n, at, got, err);
 }
 

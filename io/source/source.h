@@ -24,6 +24,7 @@ typedef struct source_stat {
 	uint64_t dev, ino, size;
 	uint64_t stored; /* bytes it takes there; less than size: it may have holes */
 	int64_t mtime_ns;
+	bool linked; /* a symbolic link was followed to it */
 } source_stat;
 
 /* Called about ten times a second while a call waits for a server; non-zero ends
@@ -48,6 +49,14 @@ const char *source_name(const source *s);
 const char *source_is_file(const source *s);
 /* A mounted filesystem: entries can be reached by source_name() as a path. */
 bool source_is_mounted(const source *s);
+
+/* From now on symbolic links are what they lead to. UNSUPPORTED where that cannot be had. */
+gradcomp_status source_follow(source *s, gradcomp_error *err);
+/* Whether the last call of the reader failed because it may not. Its text names the options of staging
+ * that would do. */
+bool source_denied(const source_reader *r);
+/* A path as the value of exclude=: what a SPEC or a glob would take for something else is '?'. */
+const char *source_glob_of(const char *path, char *out, size_t size);
 
 /* Milliseconds for which its server has not answered a reader; 0: it answers. Any thread. */
 unsigned source_silent(const source *s);

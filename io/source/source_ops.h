@@ -13,7 +13,7 @@ struct source {
 	const source_ops *ops;
 	char *name; /* the back end's, allocated */
 	char *only; /* the source is this file of the back end's root; allocated */
-	bool mounted;
+	bool mounted, can_follow, follow;
 	atomic_uint silent_ms;
 };
 
@@ -21,6 +21,7 @@ struct source_reader {
 	source *from;
 	source_wait wait;
 	char *path; /* of the open file, for messages; allocated */
+	bool denied;
 };
 
 struct source_ops {

@@ -16,6 +16,8 @@ gradcomp_status staging_open(staging *s, gradcomp_error *err)
 	gradcomp_status status =
 		source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
 	s->run->reads = s->from;
+	if (!status && s->run->options->flags & GRADCOMP_STAGE_FOLLOW)
+		status = source_follow(s->from, err);
 	return status;
 }
 

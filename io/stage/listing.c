@@ -1,6 +1,7 @@
 /* Listing a source tree; what cannot be staged is refused here, by name. Threads take
  * directories from a list and add what they find in batches. */
 #include <errno.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,12 +15,20 @@
 
 #define BATCH 256
 
+#define EXCLUDE_MAX 4096u
+
+struct todo {
+	size_t entry; /* of the manifest, which moves */
+	bool linked;  /* a symbolic link was followed on the way to it */
+};
+
 struct listing {
 	stage_run *run;
 	stage_manifest *m;
+	const source *from;
 	pthread_mutex_t lock; /* of all below, and of the manifest */
 	pthread_cond_t more;
-	char **todo; /* directories not listed yet; strings of the manifest */
+	struct todo *todo; /* directories not listed yet */
 	size_t ntodo, capacity;
 	unsigned nlisting; /* threads that may find more */
 };
@@ -30,6 +39,7 @@ struct batch {
 	source_reader *from;
 	const atomic_bool *stop;
 	const char *dir;
+	struct todo todo;
 	unsigned n;
 	struct found {
 		source_stat st;
@@ -39,35 +49,124 @@ struct batch {
 	char text[2 * PATH_MAX + BATCH * (NAME_MAX + 1)];
 };
 
-static int push(struct listing *s, char *path)
+static int push(struct listing *s, size_t entry, bool linked)
 {
 	if (s->ntodo == s->capacity) {
 		size_t more = s->capacity ? 2 * s->capacity : 64;
-		char **p = reallocarray(s->todo, more, sizeof *p);
+		struct todo *p = reallocarray(s->todo, more, sizeof *p);
 		if (!p)
 			return -1;
 		s->todo = p;
 		s->capacity = more;
 	}
-	s->todo[s->ntodo++] = path;
+	s->todo[s->ntodo++] = (struct todo){entry, linked};
 	return 0;
+}
+
+/* Nothing is copied, so nothing can be in the way of it. */
+static bool only_linked(const struct listing *s)
+{
+	return s->run->options->mode == GRADCOMP_STAGE_LINK;
+}
+
+/* One line more of what was left out, as far as there is room. With the lock held. */
+static int leave_out(struct listing *s, const char *why, const char *path)
+{
+	stage_manifest *m = s->m;
+	char name[TEXT_NAME_MAX];
+	if (!m->left_out && !(m->left_out = calloc(1, STAGE_LEFT_OUT_BYTES)))
+		return -1;
+	m->nleft_out++;
+	gradcomp_printable(path, name, sizeof name);
+	int n = snprintf(NULL, 0, "%s %s\n", why, name);
+	if (m->left_out_bytes + (size_t)n >= STAGE_LEFT_OUT_BYTES)
+		return 0;
+	snprintf(m->left_out + m->left_out_bytes, (size_t)n + 1, "%s %s\n", why, name);
+	m->left_out_bytes += (size_t)n;
+	return 0;
+}
+
+static gradcomp_status leave_out_locked(struct listing *s, const char *why, const char *path, gradcomp_error *err)
+{
+	pthread_mutex_lock(&s->lock);
+	int rc = leave_out(s, why, path);
+	pthread_mutex_unlock(&s->lock);
+	return rc < 0 ? error_cannot(err, "list", path) : GRADCOMP_OK;
+}
+
+/* Whether one of the globs means an entry; its name is the end of its path. */
+static bool excluded(const struct listing *s, const char *path, const char *name, bool directory)
+{
+	char glob[EXCLUDE_MAX];
+	const char *list = s->run->options->exclude;
+	for (const char *p = list; p && *p;) {
+		size_t n = strcspn(p, "\n"), bytes = n;
+		const char *from = p;
+		p += n + (p[n] == '\n');
+		bool directories = bytes && from[bytes - 1] == '/';
+		if (directories && (bytes--, !directory))
+			continue;
+		bool deep = memchr(from, '/', bytes);
+		if (bytes && *from == '/')
+			from++, bytes--;
+		if (!bytes)
+			continue;
+		memcpy(glob, from, bytes);
+		glob[bytes] = 0;
+		if (!fnmatch(glob, deep ? path : name, deep ? FNM_PATHNAME : 0))
+			return true;
+	}
+	return false;
 }
 
 static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode)
 {
-	char text[TEXT_NAME_MAX];
+	char text[TEXT_NAME_MAX / 3], glob[TEXT_NAME_MAX / 3];
 	const char *what = S_ISFIFO(mode)   ? "a FIFO"
 	                   : S_ISSOCK(mode) ? "a socket"
 	                   : S_ISBLK(mode)  ? "a block device"
 	                   : S_ISCHR(mode)  ? "a character device"
 	                                    : "of an unknown type";
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "%s is %s; only files, directories and symbolic links inside the tree can be staged",
-	                 gradcomp_printable(path, text, sizeof text), what);
+	                 "%s is %s; only files, directories and symbolic links inside the tree can be staged; exclude=%s "
+	                 "leaves it out",
+	                 gradcomp_printable(path, text, sizeof text), what, source_glob_of(path, glob, sizeof glob));
+}
+
+static gradcomp_status refuse_link(gradcomp_error *err, const char *path, const char *how)
+{
+	char text[TEXT_NAME_MAX / 3], glob[TEXT_NAME_MAX / 3];
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s %s; exclude=%s leaves it out",
+	                 gradcomp_printable(path, text, sizeof text), how, source_glob_of(path, glob, sizeof glob));
+}
+
+/* An absolute target in the tree as one that begins where the link is. False: it is none. Where it leads by other
+ * links, and is there, they are followed first. */
+static bool rewrite(const struct listing *s, const char *path, char target[PATH_MAX])
+{
+	const char *root = s->m->source;
+	char real[PATH_MAX], out[PATH_MAX], *rest = NULL;
+	size_t n = strlen(root), at = 0;
+	n -= n == 1; /* "/" */
+	if (!strncmp(target, root, n) && (target[n] == '/' || !target[n]))
+		rest = target + n;
+	else if (realpath(target, real) && !strncmp(real, root, n) && (real[n] == '/' || !real[n]))
+		rest = real + n;
+	if (!rest)
+		return false;
+	rest += strspn(rest, "/");
+	for (const char *p = path; (p = strchr(p, '/')) && at + 4 < sizeof out; p++)
+		at += (size_t)snprintf(out + at, sizeof out - at, "../");
+	int more = snprintf(out + at, sizeof out - at, "%s", *rest || at ? rest : ".");
+	if (more < 0 || at + (size_t)more >= sizeof out)
+		return false;
+	strcpy(target, out);
+	return true;
 }
 
 /* With the lock held. */
-static int add(struct listing *s, const char *dir, const char *name, const char *target, const source_stat *st)
+static int add(struct listing *s, const char *dir, const char *name, const char *target, const source_stat *st,
+               bool linked)
 {
 	char *path = stage_manifest_join(s->m, dir, name);
 	stage_entry *e = path ? stage_manifest_add(s->m) : NULL;
@@ -83,7 +182,7 @@ static int add(struct listing *s, const char *dir, const char *name, const char 
 	if (S_ISDIR(st->mode)) {
 		e->type = STAGE_DIR;
 		e->mode = (st->mode & 0777) | 0500;
-		return push(s, path);
+		return push(s, s->m->n - 1, linked || st->linked);
 	}
 	e->type = STAGE_FILE;
 	e->mode = (st->mode & 0777) | 0400;
@@ -101,7 +200,7 @@ static gradcomp_status flush(struct batch *b, gradcomp_error *err)
 	pthread_mutex_lock(&s->lock);
 	for (unsigned i = 0; i < b->n && rc == 0; i++) {
 		const struct found *f = &b->found[i];
-		rc = add(s, b->dir, b->text + f->name, f->target ? b->text + f->target : NULL, &f->st);
+		rc = add(s, b->dir, b->text + f->name, f->target ? b->text + f->target : NULL, &f->st, b->todo.linked);
 	}
 	if (s->ntodo)
 		pthread_cond_broadcast(&s->more);
@@ -143,21 +242,31 @@ static gradcomp_status check(const struct batch *b, const char *name, const sour
 static gradcomp_status find(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
 {
 	struct batch *b = ctx;
-	char path[PATH_MAX], text[TEXT_NAME_MAX], target[PATH_MAX];
+	char path[2 * PATH_MAX], target[PATH_MAX];
 	gradcomp_status status = check(b, name, st, err);
 	if (status)
 		return status;
 	if (atomic_load(b->stop))
 		return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+	snprintf(path, sizeof path, "%s%s%s", b->dir, *b->dir ? "/" : "", name);
+	if (excluded(b->listing, path, name, S_ISDIR(st->mode)))
+		return leave_out_locked(b->listing, "excluded", path, err);
+	if (S_ISDIR(st->mode) && st->linked && b->todo.linked)
+		return refuse_link(err, path, "leads to a directory, below another such link, so there may be no end of it");
 	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode)) {
-		snprintf(path, sizeof path, "%s%s%s", b->dir, *b->dir ? "/" : "", name);
+		const gradcomp_stage_options *o = b->listing->run->options;
+		if (only_linked(b->listing))
+			return GRADCOMP_OK;
 		if (!S_ISLNK(st->mode))
 			return refuse(err, path, st->mode);
+		if (o->flags & GRADCOMP_STAGE_FOLLOW)
+			return refuse_link(err, path, "leads to nothing that can be reached");
 		if ((status = source_readlink(b->from, path, target, err)))
 			return status;
 		if (!*target)
-			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s is empty",
-			                 gradcomp_printable(path, text, sizeof text));
+			return refuse_link(err, path, "is empty");
+		if (*target == '/' && o->flags & GRADCOMP_STAGE_REWRITE && source_is_mounted(b->listing->from))
+			rewrite(b->listing, path, target);
 	}
 	if ((b->n == BATCH || sizeof b->text - b->used < 2 * PATH_MAX) && (status = flush(b, err)))
 		return status;
@@ -170,14 +279,15 @@ static gradcomp_status find(void *ctx, const char *name, const source_stat *st, 
 }
 
 /* The next directory, or NULL when there are none and nobody can find one. */
-static char *next(struct listing *s, const atomic_bool *stop)
+static const char *next(struct listing *s, const atomic_bool *stop, struct todo *todo)
 {
 	char *dir = NULL;
 	pthread_mutex_lock(&s->lock);
 	while (!s->ntodo && s->nlisting && !atomic_load(stop))
 		thread_wait(&s->more, &s->lock, 1000);
 	if (s->ntodo) {
-		dir = s->todo[--s->ntodo];
+		*todo = s->todo[--s->ntodo];
+		dir = s->m->entries[todo->entry].path;
 		s->nlisting++;
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -192,6 +302,66 @@ static void finished(struct listing *s)
 	pthread_mutex_unlock(&s->lock);
 }
 
+static bool skips_unreadable(const struct listing *s)
+{
+	return s->run->options->flags & GRADCOMP_STAGE_SKIP_UNREADABLE;
+}
+
+/* An entry that may not be read goes from the list: it has no type from then on. */
+static gradcomp_status drop(struct listing *s, size_t entry, gradcomp_error *err)
+{
+	pthread_mutex_lock(&s->lock);
+	stage_entry *e = &s->m->entries[entry];
+	int rc = leave_out(s, "unreadable", e->path);
+	e->type = 0;
+	pthread_mutex_unlock(&s->lock);
+	return rc < 0 ? error_cannot(err, "list", s->m->source) : GRADCOMP_OK;
+}
+
+/* Whether the file can be opened and read tells better than its mode. */
+static gradcomp_status try_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
+{
+	struct listing *s = ctx;
+	const stage_entry *e = &s->m->entries[i];
+	source_stat st;
+	uint64_t got;
+	char byte;
+	if (e->type != STAGE_FILE)
+		return GRADCOMP_OK;
+	gradcomp_status status = source_file(w->from, e->path, 0, &st, err);
+	if (!status && st.size)
+		status = source_read(w->from, &byte, 1, 0, &got, err);
+	if (status == GRADCOMP_ERR_NOTFOUND)
+		atomic_store(&s->run->changed, true);
+	return status && source_denied(w->from) ? drop(s, i, err) : status;
+}
+
+static void sweep(stage_manifest *m)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < m->n; i++)
+		if (m->entries[i].type)
+			m->entries[n++] = m->entries[i];
+	m->n = n;
+}
+
+/* Says what was left out: the first names, and how much it is. */
+static void tell_left_out(const struct listing *s)
+{
+	char names[300] = "";
+	const char *p = s->m->left_out;
+	size_t n = 0;
+	for (int i = 0; i < 3 && p && *p && n < sizeof names - 1; i++) {
+		size_t why = strcspn(p, " "), line = strcspn(p, "\n");
+		int name = (int)(line - why - 1) < 80 ? (int)(line - why - 1) : 80;
+		n += (size_t)snprintf(names + n, sizeof names - n, "%s%.*s (%.*s)", i ? ", " : "", name, p + why + 1, (int)why,
+		                      p);
+		p += line + 1;
+	}
+	stage_run_notice(s->run, "%llu %s left out: %s%s", (unsigned long long)s->m->nleft_out,
+	                 s->m->nleft_out == 1 ? "entry was" : "entries were", names, p && *p ? " ..." : "");
+}
+
 /* One thread, whatever its number. */
 static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
@@ -202,8 +372,13 @@ static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error
 	if (!b)
 		return error_cannot(err, "list", s->m->source);
 	*b = (struct batch){.listing = s, .from = w->from, .stop = w->stop};
-	while (!status && (b->dir = next(s, w->stop))) {
+	while (!status && (b->dir = next(s, w->stop, &b->todo))) {
 		status = source_list(w->from, b->dir, find, b, err);
+		if (status && *b->dir && source_denied(w->from) && skips_unreadable(s)) {
+			b->n = 0;
+			b->used = 0;
+			status = drop(s, b->todo.entry, err);
+		}
 		if (!status)
 			status = flush(b, err);
 		/* A directory or link that went while it was listed: everything starts again. */
@@ -224,28 +399,34 @@ static gradcomp_status add_root(struct listing *s, source *from, gradcomp_error 
 		return status;
 	status = source_lookup(r, "", &st, err);
 	source_reader_close(r);
-	if (!status && add(s, "", "", NULL, &st) < 0)
+	if (!status && add(s, "", "", NULL, &st, false) < 0)
 		status = error_cannot(err, "list", s->m->source);
 	return status;
 }
 
 gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
-	struct listing s = {.run = run, .m = m};
-	char name[TEXT_NAME_MAX];
+	struct listing s = {.run = run, .m = m, .from = from};
 	pthread_mutex_init(&s.lock, NULL);
 	thread_condition(&s.more);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
 	gradcomp_status status = add_root(&s, from, err);
 	if (!status)
 		status = stage_run_each(run, run->workers, from, -1, list, &s, err);
+	if (!status && skips_unreadable(&s) && !only_linked(&s))
+		status = stage_run_each(run, m->n, from, -1, try_file, &s, err);
+	sweep(m);
 	if (!status)
 		status = stage_manifest_finish(m, err);
-	const stage_entry *outside = status ? NULL : stage_symlink_outside(m);
+	const stage_entry *outside = status || only_linked(&s) ? NULL : stage_symlink_outside(m);
 	if (outside)
-		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                   "the symbolic link %s leads out of the tree; it would not work in a copy",
-		                   gradcomp_printable(outside->path, name, sizeof name));
+		status = refuse_link(err, outside->path,
+		                     *outside->target == '/'
+		                             ? "leads out of the tree, being absolute; it would not work in a copy; links=rewrite makes "
+		                               "one that leads into the tree relative, links=follow copies what it leads to"
+		                             : "leads out of the tree; it would not work in a copy; links=follow copies what it leads to");
+	if (!status && m->nleft_out)
+		tell_left_out(&s);
 	free(s.todo);
 	pthread_cond_destroy(&s.more);
 	pthread_mutex_destroy(&s.lock);

@@ -369,11 +369,29 @@ static gradcomp_status complete(struct populate_state *p, const unsigned char *h
 	return error_set(err, GRADCOMP_ERR_INTERNAL, "a transfer ended and no node has reported why");
 }
 
+/* The list of what was left out, beside the data. */
+static gradcomp_status write_left_out(const staging *s, int temp, gradcomp_error *err)
+{
+	const char *text = s->left_out_text;
+	size_t n = text ? strlen(text) : 0;
+	if ((unlinkat(temp, "left-out", 0) < 0 && errno != ENOENT))
+		return cache_write_failed(s->run, "left-out", err);
+	if (!text)
+		return GRADCOMP_OK;
+	int fd = openat(temp, "left-out", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	bool written = fd >= 0 && write(fd, text, n) == (ssize_t)n;
+	if ((fd >= 0 && close(fd) < 0) || !written)
+		return cache_write_failed(s->run, "left-out", err);
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)
 {
 	staging *s = p->s;
 	stage_run_phase(s->run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
 	gradcomp_status status = stage_run_tick(s->run, err);
+	if (!status)
+		status = write_left_out(s, p->temp, err);
 	if (!status && s->run->options->flags & GRADCOMP_STAGE_SHARED)
 		status = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
 	if (!status && !(status = cache_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {

@@ -15,7 +15,10 @@
 #include "transport/core/wire.h"
 
 #define ATTEMPTS 3
-#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED)
+#define FLAGS                                                                                                        \
+	(GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED |           \
+	 GRADCOMP_STAGE_FOLLOW | GRADCOMP_STAGE_REWRITE | GRADCOMP_STAGE_SKIP_UNREADABLE)
+#define EXCLUDE_MAX 4095u
 
 /* ---- what node 0 finds --------------------------------------------------------- */
 
@@ -23,7 +26,7 @@
 struct finding {
 	unsigned char options[SHA256_BYTES];
 	char key[STAGE_KEY_BYTES], source[4096], file[256];
-	unsigned char mounted, files[8], bytes[8];
+	unsigned char mounted, files[8], bytes[8], left_out[8];
 };
 
 /* All nodes must have the same options. */
@@ -35,7 +38,9 @@ static void digest_options(const gradcomp_stage_options *o, unsigned char digest
 	put32(numbers + 4, (uint32_t)o->mode);
 	sha256_init(&hash);
 	sha256_update(&hash, numbers, sizeof numbers);
-	sha256_update(&hash, o->source, strlen(o->source));
+	sha256_update(&hash, o->source, strlen(o->source) + 1);
+	if (o->exclude)
+		sha256_update(&hash, o->exclude, strlen(o->exclude));
 	sha256_final(&hash, digest);
 }
 
@@ -90,6 +95,7 @@ static gradcomp_status pack_finding(const staging *s, struct finding *f, gradcom
 	f->mounted = source_is_mounted(s->from);
 	put64(f->files, s->m.files);
 	put64(f->bytes, s->m.bytes);
+	put64(f->left_out, s->m.nleft_out);
 	if (snprintf(f->source, sizeof f->source, "%s", s->m.source) < (int)sizeof f->source &&
 	    snprintf(f->file, sizeof f->file, "%s", file ? file : "") < (int)sizeof f->file)
 		return GRADCOMP_OK;
@@ -119,10 +125,19 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	s->mounted = f.mounted;
 	s->files = get64(f.files);
 	s->bytes = get64(f.bytes);
+	s->left_out = get64(f.left_out);
 	s->run->source = s->source;
+	if (s->left_out && !(s->left_out_text = calloc(1, STAGE_LEFT_OUT_BYTES)))
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	if (!status && s->area >= 0 && s->mounted && s->group->peers.node)
 		status = check_apart(s->run, s->source, err);
-	return stage_group_agree(s->group, status, err);
+	if ((status = stage_group_agree(s->group, status, err)) || !s->left_out_text)
+		return status;
+	if (s->m.left_out)
+		memcpy(s->left_out_text, s->m.left_out, STAGE_LEFT_OUT_BYTES);
+	status = stage_group_bcast(s->group, s->left_out_text, STAGE_LEFT_OUT_BYTES, err);
+	s->left_out_text[STAGE_LEFT_OUT_BYTES - 1] = 0;
+	return status;
 }
 
 /* The free space of the area, or of the directory where it would be. */
@@ -196,6 +211,7 @@ static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, g
 	r->cached = s->cached;
 	r->files = s->files;
 	r->bytes = s->bytes;
+	r->left_out = s->left_out;
 	r->resumed = s->resumed;
 	r->read = s->read;
 	r->received = s->received;
@@ -222,6 +238,7 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 	if (s.area >= 0)
 		close(s.area);
 	stage_manifest_clear(&s.m);
+	free(s.left_out_text);
 	run->source = NULL;
 	return status;
 }
@@ -238,6 +255,15 @@ static gradcomp_status take_options(const gradcomp_stage_options *given, gradcom
 	if (o->flags & ~FLAGS)
 		return error_set(err, GRADCOMP_ERR_INVALID, "stage flags are 0x%x; 0x%x are known", o->flags,
 		                 FLAGS);
+	if (o->flags & GRADCOMP_STAGE_FOLLOW && o->flags & (GRADCOMP_STAGE_REWRITE | GRADCOMP_STAGE_SHARED))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 o->flags & GRADCOMP_STAGE_SHARED
+		                         ? "links=follow is not for a copy that all users share: it would show them what lies outside "
+		                           "of the source and its account may read"
+		                         : "links can be followed or rewritten, not both");
+	if (o->exclude && strlen(o->exclude) > EXCLUDE_MAX)
+		return error_set(err, GRADCOMP_ERR_INVALID, "exclude has %zu bytes; it may have %u", strlen(o->exclude),
+		                 EXCLUDE_MAX);
 	if ((unsigned)o->mode > GRADCOMP_STAGE_LINK)
 		return error_set(err, GRADCOMP_ERR_INVALID, "stage mode is %d; 0 (full) to 2 (link) are known", (int)o->mode);
 	if (o->workers > 64)

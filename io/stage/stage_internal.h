@@ -23,7 +23,8 @@ typedef struct staging {
 	bool verified;   /* the copy, where that is asked for */
 	bool compared;   /* the copies were compared with the source, likewise */
 	char stale[508]; /* why the copy on this node is not used */
-	uint64_t resumed, read, received;
+	uint64_t resumed, read, received, left_out;
+	char *left_out_text; /* as the manifest of node 0 has it; NULL: nothing was */
 } staging;
 
 /* Opens the source on this node. */

@@ -74,7 +74,8 @@ static void changes(void)
 	fresh();
 	struct script once = {.phase = GRADCOMP_STAGE_COPY, .times = 1, .act = append};
 	is_int(staged(0, &once), 0, "a file written to once");
-	like(once.notice, "the source changed while it was staged: b was written to; starting again", "is said");
+	like(once.notice, "the source changed while it was staged: b was written to; if it is none of the data, exclude=b leaves it "
+	                  "out; starting again", "is said");
 	is_str(copied("b"), "b\n+", "and the copy is the new one");
 	is_int(in_cache(".tmp"), 0, "nothing stays of the first try");
 

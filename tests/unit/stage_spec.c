@@ -4,6 +4,34 @@
 
 static char why[400];
 
+/* With what is left out and how. */
+static void means_all(const char *text, const char *want)
+{
+	stage_spec spec = {0};
+	char got[4000] = "";
+
+	if (stage_spec_parse(text, &spec, why, sizeof why))
+		snprintf(got, sizeof got, "refused: %s", why);
+	for (int i = 0; i < spec.n; i++) {
+		const stage_source *s = &spec.source[i];
+		size_t n = strlen(got);
+
+		n += (size_t)snprintf(got + n, sizeof got - n, "%s[%s %s %s", i ? " " : "", s->path, s->mode < 0 ? "-" : "?",
+		                      s->verify < 0 ? "-" : "?");
+		if (s->exclude)
+			n += (size_t)snprintf(got + n, sizeof got - n, " %s", s->exclude);
+		for (char *p; (p = strchr(got, '\n'));)
+			*p = '|';
+		if (s->links >= 0)
+			n += (size_t)snprintf(got + n, sizeof got - n, " %s", stage_spec_links_name(s->links));
+		if (s->unreadable >= 0)
+			n += (size_t)snprintf(got + n, sizeof got - n, " %s", s->unreadable ? "skip" : "refuse");
+		snprintf(got + n, sizeof got - n, "]");
+	}
+	is_str(got, want, text);
+	stage_spec_clear(&spec);
+}
+
 static void means(const char *text, const char *want)
 {
 	stage_spec spec = {0};
@@ -56,6 +84,16 @@ int main(void)
 	means("/a/none,/b/help", "[/a/none - -] [/b/help - -]");
 	means("/with space\t\x01", "[/with space\t\x01 - -]");
 
+	means_all("/a:exclude=*.log,exclude=logs/x,/b", "[/a - - *.log|logs/x] [/b - -]");
+	means_all("/a:exclude=/a/b,links=follow,unreadable=skip", "[/a - - /a/b follow skip]");
+	means_all("/a:links=rewrite,exclude=x\\,y", "[/a - - x,y rewrite]");
+	means_all("/a\\:exclude=b", "[/a:exclude=b - -]");
+	means_all("/a:unreadable=refuse,links=refuse", "[/a - - refuse refuse]");
+	refused("/a:exclude=", "exclude=: give a glob");
+	refused("/a:exclude=a\nb", "exclude=a\\x0ab: give a glob");
+	refused("/a:links=copy", "links=copy: it can be refuse, follow or rewrite");
+	refused("/a:unreadable=ignore", "unreadable=ignore: it can be refuse or skip");
+
 	refused("", "a source is empty");
 	refused(",", "a source is empty");
 	refused("/a,", "a source is empty");
@@ -64,7 +102,7 @@ int main(void)
 	refused("/a:mode=half", "mode=half: it can be full, shard or link");
 	refused("/a:mode=", "mode=: it can be");
 	refused("/a:verify=md5", "verify=md5: it can be mtime, sha or copy");
-	refused("/a:moed=full", "'moed' is no option of a source (there are: mode, verify)");
+	refused("/a:moed=full", "'moed' is no option of a source (there are: mode, verify, exclude, links, unreadable)");
 	refused("/a:mode=full,verfy=sha", "'verfy' is no option");
 	refused("/a:mode=full,mode=link", "'mode' is given twice");
 	refused("/a,none", "none and help stand alone");

@@ -76,7 +76,7 @@ gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ah
 	if (!S_ISREG(call.st.mode))
 		return nfs_failed(s, ENOENT, "read", path, err);
 	if (call.read_error)
-		return nfs_failed(s, call.read_error, "read", path, err);
+		return nfs_reader_failed(r, call.read_error, "read", path, err);
 	f->fh = call.found;
 	*st = f->st = call.st;
 	f->ahead = ahead < f->st.size ? ahead : f->st.size;
@@ -123,14 +123,13 @@ static void request(struct nfs_reader *r, uint64_t at, uint64_t end)
 static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at, uint64_t n, uint64_t *got,
                                    gradcomp_error *err)
 {
-	struct nfs_source *s = (struct nfs_source *)r->base.from;
 	struct nfs_file *f = r->file;
 	struct nfs_call *call = call_at(f, 0);
 	gradcomp_status status = nfs_request(r, call, err);
 	if (status)
 		return status;
 	if (call->error)
-		return nfs_failed(s, call->error, "read", r->base.path, err);
+		return nfs_reader_failed(r, call->error, "read", r->base.path, err);
 	uint64_t skip = at - call->at, have = call->got > skip ? call->got - skip : 0;
 	*got = n < have ? n : have;
 	memcpy(buf, call->buf + skip, *got);

@@ -148,6 +148,9 @@ int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t coo
  * when it is not there or something else is. */
 gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *what, const char *path,
                            gradcomp_error *err);
+/* The same, noting for source_denied() whether it was for want of rights. */
+gradcomp_status nfs_reader_failed(struct nfs_reader *r, int error, const char *what, const char *path,
+                                  gradcomp_error *err);
 /* One call over the reader's connection. */
 gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err);
 /* The handle of a directory, good until the next call. */

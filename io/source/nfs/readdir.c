@@ -42,7 +42,6 @@ static gradcomp_status entries(struct nfs_reader *r, const char *dir, const stru
 gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
-	struct nfs_source *s = (struct nfs_source *)base->from;
 	const struct nfs_handle *fh;
 	gradcomp_status status = nfs_dir(r, dir, strlen(dir), &fh, err);
 	if (status)
@@ -58,7 +57,7 @@ gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_eac
 		if (!call.error && !page.eof && (!page.n || page.cookie == call.at))
 			call.error = EBADMSG;
 		if (call.error)
-			status = nfs_failed(s, call.error, "list", dir, err);
+			status = nfs_reader_failed(r, call.error, "list", dir, err);
 		else
 			status = entries(r, dir, &page, each, ctx, err);
 		call.at = page.cookie;

@@ -42,6 +42,13 @@ gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *wh
 	}
 }
 
+gradcomp_status nfs_reader_failed(struct nfs_reader *r, int error, const char *what, const char *path,
+                                  gradcomp_error *err)
+{
+	r->base.denied = error == EACCES || error == EPERM;
+	return nfs_failed(source_of(r), error, what, path, err);
+}
+
 gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err)
 {
 	return nfs_wait(source_of(r), r->conn, r->base.wait, true, call, 1, err);
@@ -152,7 +159,7 @@ gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call
 	if ((status = nfs_request(r, call, err)))
 		return status;
 	call->found = *fh;
-	return call->error ? nfs_failed(source_of(r), call->error, "look at", path, err) : GRADCOMP_OK;
+	return call->error ? nfs_reader_failed(r, call->error, "look at", path, err) : GRADCOMP_OK;
 }
 
 static gradcomp_status nfs_reader_open(source *base, source_wait wait, source_reader **out, gradcomp_error *err)
