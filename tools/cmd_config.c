@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "tools/commands.h"
+#include "tools/config_check.h"
 #include "base/json.h"
 #include "config/conffile.h"
 #include "config/config.h"
@@ -13,8 +14,10 @@
 static const char usage[] = "usage: gradcomp config [--json | --check]\n"
 			    "\n"
 			    "Prints every setting, its value, and where the value comes from. With --check:\n"
-			    "only whether gradcomp.conf, conf.d and the environment can be used; 1 when they cannot,\n"
-			    "or name a variable that means nothing.\n";
+			    "only whether gradcomp.conf, conf.d and the environment can be used, and whether a job\n"
+			    "could start with them: SPECs and lists of compressors are resolved, accounts and files\n"
+			    "looked for. 1 when not, or when a variable means nothing. What may be right on other\n"
+			    "nodes is a note.\n";
 
 static void print_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
@@ -85,6 +88,7 @@ int cmd_config(int argc, char **argv)
 
 		if (config_load(NULL, &c, &err))
 			return failed(&err);
+		unknown += config_check(c);
 		config_free(c);
 		return unknown != 0;
 	}

@@ -128,3 +128,42 @@ bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES])
 	}
 	return true;
 }
+
+int text_hidden(const char *text, const char **what)
+{
+	static const struct {
+		const char *bytes, *what;
+	} hidden[] = {
+		{"\r", "a carriage return (\\r)"},
+		{"\n", "a newline (\\n)"},
+		{"\x7f", "a delete (0x7f)"},
+		{"\xc2\xa0", "a no-break space (U+00A0)"},
+		{"\xc2\xad", "a soft hyphen (U+00AD)"},
+		{"\xe2\x80\x8b", "a zero-width space (U+200B)"},
+		{"\xe2\x80\x8c", "a zero-width non-joiner (U+200C)"},
+		{"\xe2\x80\x8d", "a zero-width joiner (U+200D)"},
+		{"\xe2\x80\x8e", "a mark of direction (U+200E)"},
+		{"\xe2\x80\x8f", "a mark of direction (U+200F)"},
+		{"\xe2\x80\xaf", "a narrow no-break space (U+202F)"},
+		{"\xe2\x81\xa0", "a word joiner (U+2060)"},
+		{"\xe3\x80\x80", "an ideographic space (U+3000)"},
+		{"\xef\xbb\xbf", "a byte order mark (U+FEFF)"},
+	};
+	for (int at = 0; text[at]; at++) {
+		for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+			if (!strncmp(text + at, hidden[i].bytes, strlen(hidden[i].bytes))) {
+				*what = hidden[i].what;
+				return at;
+			}
+		/* Blanks of other widths, and marks and embeddings of direction. */
+		if (!strncmp(text + at, "\xe2\x80", 2) && ((unsigned char)text[at + 2] < 0x8b || ((unsigned char)text[at + 2] >= 0xa8 && (unsigned char)text[at + 2] <= 0xae))) {
+			*what = "a blank or a mark that is none of ASCII (U+2000 to U+202E)";
+			return at;
+		}
+		if ((unsigned char)text[at] < ' ' && text[at] != '\t') {
+			*what = "a control character";
+			return at;
+		}
+	}
+	return -1;
+}

@@ -13,6 +13,7 @@
 #include "base/secure.h"
 #include "config/settings.h"
 #include "base/suggest.h"
+#include "base/text.h"
 
 typedef struct conffile {
 	conffile_take *take;
@@ -46,11 +47,26 @@ static const char *section_list(char *out, size_t capacity)
 	return out;
 }
 
+/* A name that is unknown for what cannot be seen in it. */
+static bool hidden_in(inifile *f, const char *kind, const char *name, size_t n)
+{
+	char text[128];
+	const char *what;
+	int at;
+
+	snprintf(text, sizeof text, "%.*s", (int)n, name);
+	at = text_hidden(text, &what);
+	if (at >= 0)
+		inifile_fail(f, "there is %s in the %s '%.*s', %s, which cannot be seen: write the line anew", what, kind, at ? at : 80,
+		             at ? text : text + strcspn(text, "abcdefghijklmnopqrstuvwxyz"), at ? "behind what is shown" : "before it");
+	return at >= 0;
+}
+
 static void conffile_section(inifile *f, const char *name, size_t n)
 {
 	char list[200];
 
-	if (!known_section(name, n))
+	if (!known_section(name, n) && !hidden_in(f, "section", name, n))
 		inifile_fail(f, "unknown section [%.*s]; there are %s", (int)n, name, section_list(list, sizeof list));
 }
 
@@ -58,6 +74,8 @@ static void unknown_key(inifile *f, const char *section, const char *name, const
 {
 	suggest near;
 
+	if (hidden_in(f, "key", key, strlen(key)))
+		return;
 	suggest_start(&near, name);
 	for (size_t i = 0; i < settings_count; i++)
 		suggest_try(&near, settings_table[i].row.name);

@@ -11,6 +11,7 @@
 #include "base/job_path.h"
 #include "base/number.h"
 #include "base/suggest.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
@@ -89,6 +90,14 @@ static gradcomp_status check_directory(const char *value, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* Copies are removed from it, so it is no directory that holds anything else. */
+static gradcomp_status check_cache(const char *value, gradcomp_error *err)
+{
+	if (*value == '/' && strspn(value, "/.") == strlen(value))
+		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no directory for a cache: name one below /", value);
+	return check_directory(value, err);
+}
+
 static gradcomp_status check_metrics(const char *value, gradcomp_error *err)
 {
 	return *value ? check_directory(value, err) : GRADCOMP_OK;
@@ -116,6 +125,9 @@ static gradcomp_status check_interface(const char *value, gradcomp_error *err)
 	unsigned char ip[16];
 	int bytes, prefix;
 
+	if (strpbrk(value, ", \t;"))
+		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is several; name one interface, or one address block that has all of them",
+		                 value);
 	if (strchr(value, '/') ? number_block(value, ip, &bytes, &prefix) == NUMBER_OK : strlen(value) < IFNAMSIZ)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither an address block such as 10.0.0.0/8 nor an interface such as eth0",
@@ -396,7 +408,7 @@ const setting settings_table[] = {
 	 .check = check_threads},
 
 	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
-	 .check = check_directory},
+	 .check = check_cache},
 	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit"), .fixed = 1},
 	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
 	{NUMBER(FLOAT, "stage.source_timeout", "60", 1, 86400, "seconds an NFS server may be away while it is staged from")},
@@ -459,11 +471,30 @@ void settings_env(const setting *s, char out[SETTINGS_ENV_MAX])
 		*p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
 }
 
+/* What nobody has meant to write: characters that cannot be seen, and quotes, which would be part of the value. */
+static gradcomp_status check_typed(const char *name, const char *text, gradcomp_error *err)
+{
+	static const char *const quotes[] = {"\"", "'", "`", "\xe2\x80\x98", "\xe2\x80\x99", "\xe2\x80\x9c", "\xe2\x80\x9d", "\xc2\xab"};
+	const char *what;
+	int at = text_hidden(text, &what);
+
+	if (at >= 0)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s: there is %s %s '%.*s', which cannot be seen: write the value anew", name,
+		                 what, at ? "behind" : "before", at ? at : 80, at ? text : text + strcspn(text, "abcdefghijklmnopqrstuvwxyz0123456789/"));
+	for (size_t i = 0; i < sizeof quotes / sizeof quotes[0]; i++)
+		if (!strncmp(text, quotes[i], strlen(quotes[i])))
+			return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s is a quote, which would be part of the value: write it without", name,
+			                 text);
+	return GRADCOMP_OK;
+}
+
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err)
 {
-	gradcomp_status status = spec_value(&s->row, text, out, err);
+	gradcomp_status status = check_typed(s->row.name, text, err);
 	gradcomp_error inner;
 
+	if (!status)
+		status = spec_value(&s->row, text, out, err);
 	if (status || !s->check)
 		return status;
 	status = s->check(text, &inner);

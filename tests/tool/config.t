@@ -32,7 +32,7 @@ else
 fi
 
 printf '[stage]\nlow_mark = 60 # ours\n' >"$tmp/conf"
-check "config --check" env -u GRADCOMP_PLUGIN_PATH "$gradcomp" config --check
+check "config --check" env GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp" "$gradcomp" config --check
 is "says nothing when all is well" "$said" ""
 refuse "config --check: a variable that means nothing" env GRADCOMP_TRANSPORT_STRAEMS=2 "$gradcomp" config --check
 like "is named" "$said" "environment GRADCOMP_TRANSPORT_STRAEMS: gradcomp knows no such variable (did you mean 'GRADCOMP_TRANSPORT_STREAMS'?)"

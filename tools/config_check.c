@@ -1,0 +1,228 @@
+#include "tools/config_check.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/suggest.h"
+#include "config/config.h"
+#include "config/spec.h"
+#include "gradcomp/gradcomp.h"
+#include "gradcomp/stage.h"
+#include "security/munge_seal.h"
+#include "tools/commands.h"
+
+typedef struct checking {
+	const config *c;
+	int wrong;
+} checking;
+
+/* "gradcomp: SETTING = VALUE (ORIGIN): ..." */
+GRADCOMP_PRINTF(4, 5)
+static void say(checking *k, bool note, const char *name, const char *fmt, ...)
+{
+	char value[200];
+	va_list ap;
+
+	k->wrong += !note;
+	fprintf(stderr, "gradcomp: %s%s = %s (%s): ", note ? "note: " : "", name,
+	        gradcomp_printable(config_str(k->c, name), value, sizeof value), config_origin(k->c, name));
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+#define wrong(k, name, ...) say(k, false, name, __VA_ARGS__)
+#define remark(k, name, ...) say(k, true, name, __VA_ARGS__)
+
+static bool given(const checking *k, const char *name)
+{
+	return !config_is_default(k->c, name) && *config_str(k->c, name);
+}
+
+/* ---- SPECs -------------------------------------------------------------------- */
+
+/* The text names setting and origin. */
+static void say_error(checking *k, const gradcomp_error *err)
+{
+	k->wrong++;
+	failed(err);
+}
+
+static void check_specs(checking *k)
+{
+	gradcomp_error err = {0};
+
+	if (gradcomp_spec_check(NULL, NULL, &err))
+		say_error(k, &err);
+	if (gradcomp_schedule_check(NULL, &err))
+		wrong(k, "gradcomp.schedule", "%s", err.text);
+	if (given(k, "gradcomp.device_collective") &&
+	    gradcomp_spec_check("none", config_str(k->c, "gradcomp.device_collective"), &err))
+		wrong(k, "gradcomp.device_collective", "%s", err.text);
+}
+
+/* The candidates of auto, SPEC or SPEC@COLLECTIVE, whether a job asks for auto now or not. */
+static void check_candidates(checking *k)
+{
+	const char *list = config_str(k->c, "auto.candidates"), *item;
+	gradcomp_error err;
+	size_t n;
+
+	if (config_is_default(k->c, "auto.candidates"))
+		return;
+	while ((item = spec_list_next(&list, &n))) {
+		char *one = strndup(item, n), *at = one ? strchr(one, '@') : NULL;
+
+		if (at)
+			*at++ = 0;
+		if (one && gradcomp_spec_check(one, at, &err))
+			wrong(k, "auto.candidates", "%s", err.text);
+		free(one);
+	}
+}
+
+struct compressors {
+	const char *word;
+	suggest near;
+	bool found;
+};
+
+static int match(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	struct compressors *x = ctx;
+
+	(void)path, (void)info, (void)reason;
+	x->found |= !strcmp(name, x->word);
+	suggest_try(&x->near, name);
+	return 0;
+}
+
+/* The next word of a list with commas, into out; NULL at the end. */
+static const char *next_word(const char *p, char out[64])
+{
+	p += strspn(p, ", \t");
+	size_t n = strcspn(p, ", \t");
+	snprintf(out, 64, "%.*s", (int)n, p);
+	return n ? p + n : NULL;
+}
+
+static void check_names(checking *k, const char *setting)
+{
+	char word[64];
+	gradcomp_error err;
+
+	for (const char *p = config_str(k->c, setting); (p = next_word(p, word));) {
+		struct compressors x = {.word = word};
+
+		suggest_start(&x.near, word);
+		if (!gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, match, &x, &err) && !x.found)
+			wrong(k, setting, "there is no compressor '%s'%s; give names without parameters", word, suggest_text(&x.near));
+	}
+}
+
+static void check_auto(checking *k)
+{
+	char a[64], d[64];
+
+	check_candidates(k);
+	check_names(k, "auto.allow");
+	check_names(k, "auto.deny");
+	for (const char *p = config_str(k->c, "auto.allow"); (p = next_word(p, a));)
+		for (const char *q = config_str(k->c, "auto.deny"); (q = next_word(q, d));)
+			if (!strcmp(a, d))
+				wrong(k, "auto.allow", "%s is allowed here and denied by auto.deny (%s)", a,
+				      config_origin(k->c, "auto.deny"));
+}
+
+/* ---- this node ---------------------------------------------------------------- */
+
+static void check_files(checking *k)
+{
+	static const char *const files[] = {"gradcomp.report", "gradcomp.record", "gradcomp.trace"};
+	const char *secret = config_str(k->c, "security.secret"), *cache = config_str(k->c, "stage.cache_dir");
+	const char *metrics = config_str(k->c, "report.metrics");
+	struct stat st;
+
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		const char *path = config_str(k->c, files[i]), *slash = strrchr(path, '/');
+		char *dir = slash && slash > path ? strndup(path, (size_t)(slash - path)) : NULL;
+
+		/* A % may stand for the job. */
+		if (dir && !strchr(dir, '%') && (stat(dir, &st) || !S_ISDIR(st.st_mode)))
+			remark(k, files[i], "there is no directory %s here", dir);
+		free(dir);
+	}
+	if (!strncmp(secret, "file:", 5) && access(secret + 5, R_OK))
+		wrong(k, "security.secret", "cannot read %s: %s", secret + 5, strerror(errno));
+	if (!strncmp(secret, "munge", 5) && !munge_built())
+		wrong(k, "security.secret", "this gradcomp was built without munge");
+	if (!stat(cache, &st) && !S_ISDIR(st.st_mode))
+		wrong(k, "stage.cache_dir", "%s is no directory", cache);
+	if (*metrics && (stat(metrics, &st) || !S_ISDIR(st.st_mode)))
+		remark(k, "report.metrics", "there is no directory %s here", metrics);
+	for (const char *p = config_str(k->c, "gradcomp.plugin_path"); !config_is_default(k->c, "gradcomp.plugin_path") && *p;) {
+		char *dir = strndup(p, strcspn(p, ":"));
+
+		if (dir && stat(dir, &st))
+			remark(k, "gradcomp.plugin_path", "there is no directory %s here", dir);
+		p += strcspn(p, ":");
+		p += *p == ':';
+		free(dir);
+	}
+}
+
+static void check_site(checking *k)
+{
+	const char *interface = config_str(k->c, "transport.interface");
+	struct stat st;
+
+	if (*interface && !strchr(interface, '/') && !if_nametoindex(interface))
+		remark(k, "transport.interface", "this node has no interface of that name");
+	if (given(k, "transport.verbs_device") && strcmp(config_str(k->c, "transport.verbs_device"), "auto") != 0 &&
+	    !strstr(config_str(k->c, "transport.allow"), "verbs"))
+		wrong(k, "transport.verbs_device", "transport.allow (%s) has no verbs", config_origin(k->c, "transport.allow"));
+	if (given(k, "stage.shared_user") && !getpwnam(config_str(k->c, "stage.shared_user")))
+		wrong(k, "stage.shared_user", "there is no such account");
+	for (const char *p = config_str(k->c, "stage.shared"); *p; p += strcspn(p, ","), p += *p == ',') {
+		char *path = strndup(p, strcspn(p, ","));
+
+		if (path && *path == '/' && stat(path, &st))
+			remark(k, "stage.shared", "there is no %s here: %s", path, strerror(errno));
+		free(path);
+	}
+}
+
+/* ---- settings that do not go together ----------------------------------------- */
+
+static void check_together(checking *k)
+{
+	const config *c = k->c;
+
+	if (config_float(c, "transport.wait_timeout") < config_float(c, "transport.timeout"))
+		wrong(k, "transport.wait_timeout", "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",
+		      config_str(c, "transport.timeout"));
+	if (config_int(c, "reducer.first_bucket_bytes") > config_int(c, "reducer.bucket_bytes"))
+		wrong(k, "reducer.first_bucket_bytes", "it is more than reducer.bucket_bytes, %s; the first bucket is the small one",
+		      config_str(c, "reducer.bucket_bytes"));
+	if (given(k, "gradcomp.min_ranks") && strcmp(config_str(c, "gradcomp.on_failure"), "shrink") != 0)
+		remark(k, "gradcomp.min_ranks", "it means something with gradcomp.on_failure=shrink only");
+	if (config_int(c, "stage.prolog") && !*config_str(c, "stage.shared"))
+		wrong(k, "stage.prolog", "stage.shared names nothing that the prolog could stage");
+}
+
+int config_check(const config *c)
+{
+	static void (*const checks[])(checking *) = {check_specs, check_auto, check_files, check_site, check_together};
+	checking k = {.c = c};
+
+	for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)
+		checks[i](&k);
+	return k.wrong;
+}
