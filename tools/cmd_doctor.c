@@ -19,24 +19,29 @@
 #include "base/sha256.h"
 #include "base/strset.h"
 #include "config/config.h"
+#include "job/job.h"
 #include "tools/commands.h"
 #include "transport/core/address.h"
 
 static const char usage[] =
 	"usage: gradcomp doctor [--nodes N] [--records DIR]\n"
-	"       gradcomp doctor --facts | --join [--records DIR]\n"
+	"       gradcomp doctor --facts | --join | --pairs [--records DIR]\n"
 	"\n"
 	"Compares the nodes of an allocation: command, library, plugins, settings, MTU, clocks, caches,\n"
-	"epilogs. Then a job joins over all of them, and over all but the first. Says what is wrong and\n"
-	"what to do; 1 when something is.\n"
+	"epilogs. Then a job joins over all of them, and over all but the first, and packets of full size\n"
+	"are sent between all pairs. Says what is wrong and what to do; 1 when something is.\n"
 	"\n"
 	"  --nodes N      on N nodes; outside of an allocation on N that Slurm chooses\n"
 	"  --records DIR  where the SPANK plugin keeps its records, if plugstack.conf says records=\n"
 	"  --facts        print what this node has, as doctor reads it\n"
-	"  --join         join a job with the other tasks of this step\n";
+	"  --join         join a job with the other tasks of this step\n"
+	"  --pairs        the same, and print how fast each of them is reached from here\n";
 
 #define FACT_FIELDS 5 /* node, kind, name, value, detail: separated by tabs, a fact a line */
 #define LINE_BYTES 70000
+#define PAIR_SECONDS 0.1
+#define PAIR_AGAIN_SECONDS 1
+#define PAIR_SLOWER 4 /* times than the others, to be worth a line */
 
 static double wall_clock(void)
 {
@@ -164,7 +169,63 @@ static int facts(const char *records)
 	return 0;
 }
 
-static int join(void)
+/* Which network the job takes, from rank 0. */
+static void network_facts(const gradcomp_job *job)
+{
+	network_row rows[NETWORKS_MAX];
+	int n = job->rank ? 0 : transport_networks(job->transport, rows);
+
+	for (int i = 0; i < n; i++) {
+		uint32_t rate = rows[i].measured ? rows[i].rate : rows[i].claimed;
+		char value[60] = "", name[80];
+
+		if (rate)
+			snprintf(value, sizeof value, "%u Mbit/s%s", rate, rows[i].measured ? "" : " by its driver");
+		else if (rows[i].measured)
+			snprintf(value, sizeof value, "carries nothing");
+		snprintf(name, sizeof name, "%s%s%s", rows[i].name, *rows[i].interface ? " on " : "", rows[i].interface);
+		fact(rows[i].chosen ? "network" : "other", name, value, "");
+	}
+}
+
+/* Mbit/s to a rank as a fact; 0 when it cannot be reached. */
+static double pair_fact(gradcomp_job *job, int rank, double seconds)
+{
+	double mbit = 0;
+	char value[40];
+	gradcomp_error err = {0};
+
+	(void)transport_rate(job->transport, rank, seconds, &mbit, &err);
+	snprintf(value, sizeof value, "%.3f", mbit);
+	fact("pair", transport_host(job->transport, rank), value, err.text);
+	return mbit;
+}
+
+/* Each rank sends to each other one, and in a round no two to the same. A rate that is much lower than others is taken again:
+ * the machine may have been busy. */
+static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err)
+{
+	double *mbit = calloc((size_t)job->nranks, sizeof *mbit), best = 0;
+	gradcomp_status st = mbit ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d rates", job->nranks);
+
+	network_facts(job);
+	for (int k = 1; !st && k < job->nranks; k++) {
+		int to = (job->rank + k) % job->nranks;
+
+		mbit[to] = pair_fact(job, to, PAIR_SECONDS);
+		best = mbit[to] > best ? mbit[to] : best;
+		st = gradcomp_barrier(gradcomp_job_world(job), err);
+	}
+	for (int r = 0; !st && r < job->nranks; r++)
+		if (r != job->rank && mbit[r] < best / PAIR_SLOWER)
+			pair_fact(job, r, PAIR_AGAIN_SECONDS);
+	if (!st)
+		st = gradcomp_barrier(gradcomp_job_world(job), err);
+	free(mbit);
+	return st;
+}
+
+static int join(bool pairs)
 {
 	gradcomp_job *job = NULL;
 	gradcomp_error err = {0};
@@ -172,6 +233,8 @@ static int join(void)
 
 	if (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &err);
+	if (!st && pairs)
+		st = send_between_pairs(job, &err);
 	if (job && st)
 		gradcomp_job_free(job, NULL);
 	else if (job)
@@ -245,7 +308,7 @@ static int step(doctor *d, const char *what, int nodes, bool relative, const cha
 	snprintf(count, sizeof count, "%d", nodes);
 	if (relative)
 		argv[n++] = "--relative=1";
-	argv[n++] = strcmp(what, "--join") ? "--mpi=none" : "--mpi=pmix";
+	argv[n++] = strcmp(what, "--facts") ? "--mpi=pmix" : "--mpi=none";
 	argv[n++] = own;
 	argv[n++] = "doctor";
 	argv[n++] = what;
@@ -361,12 +424,62 @@ static void compare_all(doctor *d)
 	}
 }
 
-static void try_join(doctor *d, const char *which, int nodes, bool relative, const char *records)
+static bool try_join(doctor *d, const char *what, const char *which, int nodes, bool relative, const char *records)
 {
-	if (step(d, "--join", nodes, relative, records) == 0)
-		return;
+	if (step(d, what, nodes, relative, records) == 0)
+		return true;
 	printf("%s: ranks cannot form a job: %s\n", which, d->last[0] ? d->last : "srun does not say why");
 	d->wrong++;
+	return false;
+}
+
+static int by_rate(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* What was sent between pairs, facts from `from` on. Of a pair that was tried twice the better one counts. */
+static void compare_pairs(doctor *d, size_t from)
+{
+	double *rate = calloc(d->n - from + 1, sizeof *rate), middle;
+	size_t n = 0;
+
+	for (size_t i = from; rate && i < d->n; i++) {
+		told *f = &d->facts[i];
+
+		if (!strcmp(f->field[KIND], "network"))
+			printf("ranks use the network %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "", f->field[VALUE]);
+		if (!strcmp(f->field[KIND], "other"))
+			printf("they could use %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "", f->field[VALUE]);
+		for (size_t k = i + 1; k < d->n && !strcmp(f->field[KIND], "pair"); k++)
+			if (same_thing(f, &d->facts[k]) && !strcmp(f->field[HOST], d->facts[k].field[HOST]) &&
+			    strtod(d->facts[k].field[VALUE], NULL) >= strtod(f->field[VALUE], NULL))
+				f->field[KIND] = "";
+		if (!strcmp(f->field[KIND], "pair"))
+			rate[n++] = strtod(f->field[VALUE], NULL);
+	}
+	if (rate)
+		qsort(rate, n, sizeof *rate, by_rate);
+	middle = n ? rate[n / 2] : 0;
+	for (size_t i = from; rate && i < d->n; i++) {
+		const told *f = &d->facts[i];
+		double mbit = strcmp(f->field[KIND], "pair") ? middle : strtod(f->field[VALUE], NULL);
+
+		if (strcmp(f->field[KIND], "pair") || (mbit > 0 && mbit >= middle / PAIR_SLOWER))
+			continue;
+		if (*f->field[DETAIL])
+			printf("%s: %s is not reached: %s\n", f->field[HOST], f->field[NAME], f->field[DETAIL]);
+		else if (mbit > 0)
+			printf("%s: %s is reached at %.1f Mbit/s, most others at %.0f: look at the cable and the switch between them\n",
+			       f->field[HOST], f->field[NAME], mbit, middle);
+		else
+			printf("%s: packets of full size do not reach %s: an MTU on the way is smaller than that of the nodes; ping -M do -s SIZE %s "
+			       "finds which fit, and ip link set dev INTERFACE mtu N sets it\n", f->field[HOST], f->field[NAME], f->field[NAME]);
+		d->wrong++;
+	}
+	free(rate);
 }
 
 static int examine(int nodes, bool allocated, const char *records)
@@ -380,9 +493,12 @@ static int examine(int nodes, bool allocated, const char *records)
 	}
 	compare_all(&d);
 	if (!status) {
-		try_join(&d, "over all nodes", nodes, false, records);
+		size_t from = d.n;
+
+		if (try_join(&d, "--pairs", "over all nodes", nodes, false, records))
+			compare_pairs(&d, from);
 		if (allocated && nodes > 2)
-			try_join(&d, "over all nodes but the first", nodes - 1, true, records);
+			try_join(&d, "--join", "over all nodes but the first", nodes - 1, true, records);
 	}
 	if (!d.wrong)
 		printf("%d nodes are alike, and ranks on them form a job\n", nodes);
@@ -396,9 +512,9 @@ static int examine(int nodes, bool allocated, const char *records)
 int cmd_doctor(int argc, char **argv)
 {
 	const char *nodes = NULL, *records = NULL, *allocated = getenv("SLURM_JOB_ID") ? getenv("SLURM_NNODES") : NULL;
-	int only_facts = 0, only_join = 0, status;
+	int only_facts = 0, only_join = 0, pairs = 0, status;
 	const command_option options[] = {{"--nodes", &nodes, NULL}, {"--records", &records, NULL}, {"--facts", NULL, &only_facts},
-	                                  {"--join", NULL, &only_join}, {NULL, NULL, NULL}};
+	                                  {"--join", NULL, &only_join}, {"--pairs", NULL, &pairs}, {NULL, NULL, NULL}};
 	int64_t n = 0, most = 65536;
 
 	status = take_options(argc, argv, usage, options, NULL, 0);
@@ -407,8 +523,8 @@ int cmd_doctor(int argc, char **argv)
 	records = records ? records : PROLOG_RECORDS;
 	if (only_facts)
 		return facts(records);
-	if (only_join)
-		return join();
+	if (only_join || pairs)
+		return join(pairs);
 	if (allocated && number_int(allocated, &most) != NUMBER_OK)
 		return usage_value(usage, "SLURM_NNODES", allocated, "Slurm sets it to a number of nodes");
 	if (!nodes && !allocated)

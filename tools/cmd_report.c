@@ -49,6 +49,27 @@ static void print_link_map(const json_t *root)
 	}
 }
 
+/* "network     10.2.0.0/24 on eth1 is used: 943 Mbit/s", and those that are not. */
+static void print_networks(const json_t *root)
+{
+	const json_t *row;
+	char a[256], b[256];
+	size_t i;
+
+	json_array_foreach(json_object_get(root, "networks"), i, row) {
+		const json_t *rate = json_object_get(row, "measured_mbit");
+
+		rate = json_is_number(rate) ? rate : json_object_get(row, "driver_mbit");
+		printf("network     %s", text_of(row, "network", a));
+		if (json_is_string(json_object_get(row, "interface")))
+			printf(" on %s", text_of(row, "interface", b));
+		printf("%s", json_is_true(json_object_get(row, "used")) ? " is used" : "");
+		if (json_is_number(rate))
+			printf(": %.0f Mbit/s", json_number_value(rate));
+		puts(json_is_number(rate) && json_number_value(rate) <= 0 ? ", it carries nothing" : "");
+	}
+}
+
 static void print_job(const json_t *root)
 {
 	const json_t *hosts = json_object_get(root, "hosts"), *links = json_object_get(root, "links"), *link;
@@ -71,6 +92,7 @@ static void print_job(const json_t *root)
 		       count_of(link, "connections"), count_of(link, "connections") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
 		       number_of(link, "received_bytes") / 1e6);
 	print_link_map(root);
+	print_networks(root);
 }
 
 /* How many tensors and elements went each way. */

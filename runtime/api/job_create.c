@@ -71,6 +71,7 @@ typedef struct picture {
 	report_job job;
 	report_link links[4];
 	report_link_kind kinds[4];
+	network_row networks[NETWORKS_MAX];
 	job_rows rows;
 	const char **hosts;
 } picture;
@@ -106,6 +107,8 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, bool links, g
 	                      .reducers = p->rows.reducers, .nreducers = p->rows.nreducers,
 	                      .coders = p->rows.coders, .ncoders = p->rows.ncoders, .links = p->links,
 	                      .nlinks = (uint32_t)n};
+	p->job.networks = p->networks;
+	p->job.nnetworks = (uint32_t)transport_networks(job->transport, p->networks);
 	if (links)
 		fill_links(job->transport, rows, p->kinds, &p->job);
 	return GRADCOMP_OK;

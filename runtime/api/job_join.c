@@ -25,6 +25,8 @@
 /* A record: "V<version>, about the secret, SPECs, their plugins, timeline, what a lost rank means, the
  * transport's endpoint" separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
+_Static_assert(RECORD_TEXT >= JOB_SECRET_TEXT + 1024 /* SPECs */ + PLUGIN_PAIR_TEXT + TRACE_OPTIONS_TEXT + 32 + TRANSPORT_ENDPOINT_MAX,
+               "the longest parts fit");
 
 enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMELINE, RECORD_FAILURE, RECORD_PARTS };
 

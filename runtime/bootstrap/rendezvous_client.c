@@ -1,6 +1,7 @@
 /* Connecting to the rendezvous server: connection, greeting, and what reads and writes. */
 #include "bootstrap/rendezvous_client_internal.h"
 #include "config/config.h"
+#include "transport/core/network.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -155,7 +156,7 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 		return error_set(err, GRADCOMP_ERR_INVALID, "the rendezvous server has no address");
 	(void)address_own("", own, &nown, NULL);
 	/* On the node of srun itself every address is an own one: they come last, not never. */
-	address_order(own, nown, 0, peer, cl->nat, order);
+	address_order(NULL, own, nown, 0, peer, cl->nat, order);
 	for (int i = 0; i < cl->nat; i++)
 		cl->at[i] = peer[order[i]];
 	return GRADCOMP_OK;

@@ -316,7 +316,7 @@ static void *relay_main(void *arg)
 /* Listens for the clients it is a relay for, and says where. */
 static gradcomp_status offer(relay *l, gradcomp_error *err)
 {
-	char where[ADDRESS_MAX * ADDRESS_TEXT];
+	char where[ADDRESS_LIST_TEXT];
 	uint16_t port = 0;
 	int fd = address_listen("", &port);
 	gradcomp_status st;

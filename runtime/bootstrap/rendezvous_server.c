@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define WHERE_TEXT (ADDRESS_MAX * ADDRESS_TEXT)
+#define WHERE_TEXT ADDRESS_LIST_TEXT
 #define IDLE_SECONDS 60.0
 #define FILES_BESIDE 256 /* descriptors that the process may need beside those of clients */
 

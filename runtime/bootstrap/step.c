@@ -41,7 +41,7 @@
 #define UNHEARD_SECONDS 0.5 /* for others to read why a join failed */
 #define CLOSE_SECONDS 2.0   /* for PMIx to let go */
 #define RANK_NAME 100
-#define PLACE_MOST (128 + ADDRESS_MAX * ADDRESS_TEXT)
+#define PLACE_MOST (128 + ADDRESS_LIST_TEXT)
 
 #define REFUSED "gradcomp/refused" /* the text of the first rank that refuses */
 #define FAILED "gradcomp/failed"   /* why the first rank gave up */
@@ -132,7 +132,7 @@ static gradcomp_status place_read(const char *text, place *p, gradcomp_error *er
 static gradcomp_status place_write(char text[PLACE_MOST], gradcomp_error *err)
 {
 	unsigned char token[SECRET_BYTES];
-	char hex[2 * SECRET_BYTES + 1], where[ADDRESS_MAX * ADDRESS_TEXT];
+	char hex[2 * SECRET_BYTES + 1], where[ADDRESS_LIST_TEXT];
 	uint16_t port[PORTS] = {0};
 	int fd[PORTS];
 	gradcomp_status st = secret_random(token, sizeof token, err);

@@ -309,6 +309,23 @@ static void write_link_map(jsonw *j, const report_job *job)
 	jsonw_end(j);
 }
 
+static void write_networks(jsonw *j, const report_job *job)
+{
+	jsonw_array(j, "networks");
+	for (uint32_t i = 0; i < job->nnetworks; i++) {
+		const network_row *n = &job->networks[i];
+
+		jsonw_object(j, NULL);
+		jsonw_string(j, "network", n->name);
+		jsonw_string(j, "interface", *n->interface ? n->interface : NULL);
+		write_share(j, "driver_mbit", n->claimed, n->claimed > 0);
+		write_share(j, "measured_mbit", n->rate, n->measured);
+		jsonw_bool(j, "used", n->chosen);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+}
+
 void report_write(FILE *out, const report_job *job)
 {
 	char when[32] = "";
@@ -344,6 +361,7 @@ void report_write(FILE *out, const report_job *job)
 	}
 	jsonw_end(&j);
 	write_link_map(&j, job);
+	write_networks(&j, job);
 	jsonw_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);

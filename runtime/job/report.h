@@ -6,6 +6,7 @@
 #define JOB_REPORT_H
 
 #include "gradcomp/coder.h"
+#include "transport/core/transport.h"
 
 typedef struct outfile report;
 
@@ -104,6 +105,8 @@ typedef struct report_job {
 	const report_link_kind *link_kinds;
 	uint32_t nlink_kinds;        /* 0: the job is too large to count its pairs of ranks */
 	const char *const *link_map; /* nranks rows of nranks: the kind of link; NULL: too many to show */
+	const network_row *networks; /* best first */
+	uint32_t nnetworks;
 	const char *failure; /* NULL: ended well */
 } report_job;
 

@@ -17,9 +17,11 @@ over () {
 }
 
 check 'nodes that are alike' doctor salloc -Q -N3
-is 'are said to be' "$said" '3 nodes are alike, and ranks on them form a job'
+like 'are said to be' "$said" '3 nodes are alike, and ranks on them form a job'
+like 'and which network ranks use' "$said" 'ranks use the network 10.77.0.0/'
+is 'and nothing else' "$(wc -l <<< "$said")" 2
 check 'without an allocation' on "$tmp/bin/gradcomp" doctor --nodes 2 --records /var/tmp/gradcomp-records
-is 'some nodes' "$said" '2 nodes are alike, and ranks on them form a job'
+like 'some nodes' "$said" '2 nodes are alike, and ranks on them form a job'
 refuse 'without either' on "$tmp/bin/gradcomp" doctor
 like 'says what it needs' "$said" 'doctor needs an allocation, as in salloc -N2 gradcomp doctor, or --nodes N'
 
@@ -58,4 +60,12 @@ like '... nor in a part of the nodes' "$said" 'over all nodes but the first: ran
 "${bed[@]}" node 2 umount "$GRADCOMP_CONF"
 printf '%s\n' '[transport]' 'interfaces = x' | over 2 "$GRADCOMP_CONF"
 like 'a file that cannot be read' "$(doctor salloc -Q -N3)" "n2: $GRADCOMP_CONF:2: unknown key 'interfaces'"
+"${bed[@]}" node 2 umount "$GRADCOMP_CONF"
+
+# Packets of full size between n2 and n3 are lost in the switch, whose ports have an MTU of 1500.
+for i in 2 3; do "${bed[@]}" node $i ip link set dev "$device" mtu 9000 gso_max_segs 1; done
+refuse 'a path that loses packets of full size' doctor salloc -Q -N3
+like 'is named' "$said" 'n2: packets of full size do not reach n3: an MTU on the way is smaller than that of the nodes; ping -M do -s SIZE n3 finds'
+like 'in both directions' "$said" 'n3: packets of full size do not reach n2: '
+unlike 'and no other' "$said" 'do not reach n1'
 done_testing

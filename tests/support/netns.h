@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MACHINES_MAX 3
+#define MACHINES_MAX 4
 
 static int machine[MACHINES_MAX];
 

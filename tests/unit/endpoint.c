@@ -64,7 +64,7 @@ static void written_and_read(void)
 	endpoint_this_node(&here);
 	ok(!address_parse("10.0.0.1/24@41257", 17, &own[0]) && !address_parse("fd00::1/64@65535", 16, &own[1]),
 	   "addresses of both families are read");
-	is_int(endpoint_write(&here, name, sizeof name, own, 2, text, sizeof text, &err), 0,
+	is_int(endpoint_write(&here, name, sizeof name, own, &(int){2}, text, sizeof text, &err), 0,
 	       "this node's record is written");
 	is_int(endpoint_read(text, &c, &there, &err), 0, "and read");
 	is_str(c.host, here.host, "its host");
@@ -76,20 +76,65 @@ static void written_and_read(void)
 	endpoint_clear(&c);
 	ok(!here.verbs[0] && !c.verbs, "without an RDMA device");
 	strcpy(here.verbs, "ib-fe80000000000000");
-	ok(!endpoint_write(&here, name, 0, own, 1, text, sizeof text, &err) && !endpoint_read(text, &c, &there, &err),
+	ok(!endpoint_write(&here, name, 0, own, &(int){1}, text, sizeof text, &err) && !endpoint_read(text, &c, &there, &err),
 	   "a record with one is written and read");
 	is_str(there.verbs, here.verbs, "what network it is on");
 	ok(c.verbs, "which can be compared");
 	endpoint_clear(&c);
 	here.verbs[0] = 0;
-	is_int(endpoint_write(&here, name, 0, NULL, 0, text, sizeof text, &err), 0, "a record without a local socket is written");
+	is_int(endpoint_write(&here, name, 0, NULL, &(int){0}, text, sizeof text, &err), 0, "a record without a local socket is written");
 	ok(!endpoint_read(text, &c, &there, &err) && !c.naddr && !c.addr && !c.unix_bytes, "and read");
 	endpoint_clear(&c);
 	memset(small, 'x', sizeof small);
-	is_int(endpoint_write(&here, name, sizeof name, own, 2, small, 40, &err), GRADCOMP_ERR_RANGE,
+	is_int(endpoint_write(&here, name, sizeof name, own, &(int){2}, small, 40, &err), GRADCOMP_ERR_RANGE,
 	       "a record that does not fit is an error");
 	ok(small[40] == 'x' && memchr(small, '\0', 40), "which stays within its room");
 }
+
+/* However many addresses there are, the record stays within its room, and has those that come first. */
+static void bounded(void)
+{
+	address own[ADDRESS_MAX];
+	char text[TRANSPORT_ENDPOINT_MAX];
+	endpoint_node here, there;
+	gradcomp_error err;
+	endpoint c;
+	int written = 0, n = ADDRESS_MAX;
+
+	endpoint_this_node(&here);
+	memset(here.host, 'h', sizeof here.host - 1);
+	memset(here.key, 'k', sizeof here.key - 1);
+	memset(here.cpus, '1', sizeof here.cpus - 1);
+	for (int i = 0; i < ADDRESS_MAX; i++) {
+		if (address_parse("fd00:1111:2222:3333:4444:5555:6666:7777/64@65535:64:2147483647", 62, &own[i]))
+			printf("Bail out! no address\n");
+		own[i].ip[15] = (unsigned char)i;
+	}
+	is_int(endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err), 0, "a record of 64 long addresses is written");
+	ok(n > 16 && n < ADDRESS_MAX && strlen(text) < sizeof text, "with %d of them, in %zu bytes", n, strlen(text));
+	ok(!endpoint_read(text, &c, &there, &err) && c.naddr == n && same_address(&c.addr[n - 1], &own[n - 1]), "those that come first");
+	endpoint_clear(&c);
+	for (n = ADDRESS_MAX; n > 0; n = written) {
+		size_t room = strlen(text);
+
+		written = n;
+		if (endpoint_write(&here, "0123456789abcdef", 16, own, &written, text, room, &err))
+			break;
+		if (written >= n || strlen(text) >= room || endpoint_read(text, &c, &there, &err))
+			ok(0, "%d of %d addresses in %zu bytes", written, n, room);
+		else
+			endpoint_clear(&c);
+	}
+	ok(n > 0, "with less room there are fewer, and with none for one it is an error");
+	here.frames = FRAMES_ENCRYPT;
+	here.aes = 1;
+	n = ADDRESS_MAX;
+	ok(!endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err) && strstr(text, " frames=encrypt aes=1"),
+	   "what comes after the addresses is not cut");
+}
+
+#define FOUR "1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,"
+#define SIXTEEN FOUR FOUR FOUR FOUR
 
 static void refused(void)
 {
@@ -127,15 +172,15 @@ static void refused(void)
 		{"a name for an address", "gc1 host=a node=b cpus= unix= tcp=localhost/8@80", "tcp"},
 		{"a network of 32 bytes", "gc1 host=a node=b cpus= unix= tcp= verbs=0123456789abcdef0123456789abcdef", "verbs"},
 		{"an empty address", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80,,10.0.0.2/24@80", "tcp"},
-		{"an address of 64 bytes",
+		{"an address of 72 bytes",
 	         "gc1 host=a node=b cpus= unix= "
-	         "tcp=10.0.0.1/24@0000000000000000000000000000000000000000000000000080",
+	         "tcp=10.0.0.1/24@000000000000000000000000000000000000000000000000000000000080",
 	         "tcp"},
-		{"13 addresses",
-	         "gc1 host=a node=b cpus= unix= "
-	         "tcp=1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,"
-	         "1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1,1.1.1.1/8@1",
+		{"65 addresses",
+	         "gc1 host=a node=b cpus= unix= tcp=" SIXTEEN SIXTEEN SIXTEEN SIXTEEN "1.1.1.1/8@1",
 	         "tcp"},
+		{"an interface without a number", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80:", "tcp"},
+		{"a speed of 0", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80:1:0", "tcp"},
 		{"a new line", "gc1 host=a\nb node=b cpus= unix= tcp=", "text"},
 		{"a byte over 126", "gc1 host=a\xc3\xa4 node=b cpus= unix= tcp=", "text"},
 	};
@@ -235,7 +280,7 @@ static int sound(const endpoint *c, const endpoint_node *node)
 		if ((c->addr[i].bytes != 4 && c->addr[i].bytes != 16) || c->addr[i].prefix > 8 * c->addr[i].bytes ||
 		    !c->addr[i].port)
 			return 0;
-	if (endpoint_write(node, c->unix_name, c->unix_bytes, c->addr, c->naddr, text, sizeof text, NULL) ||
+	if (endpoint_write(node, c->unix_name, c->unix_bytes, c->addr, &(int){c->naddr}, text, sizeof text, NULL) ||
 	    endpoint_read(text, &c2, &node2, NULL))
 		return 0;
 	same = same_record(c, node, &c2, &node2);
@@ -282,6 +327,7 @@ static void mutated(void)
 int main(void)
 {
 	written_and_read();
+	bounded();
 	refused();
 	truncated();
 	mutated();

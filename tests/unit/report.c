@@ -56,6 +56,10 @@ static report_reducer reducer(void)
 	};
 }
 
+static const network_row networks[] = {{.name = "10.2.0.0/24", .interface = "eth1", .claimed = 10000, .rate = 9400, .measured = true,
+                                        .chosen = true},
+                                       {.name = "10.1.0.0/24"}};
+
 static report_job job_of(const report_reducer *r, uint32_t n)
 {
 	return (report_job){.job_id = "77",
@@ -70,7 +74,9 @@ static report_job job_of(const report_reducer *r, uint32_t n)
 	                    .nlinks = 2,
 	                    .link_kinds = kinds,
 	                    .nlink_kinds = 3,
-	                    .link_map = map};
+	                    .link_map = map,
+	                    .networks = networks,
+	                    .nnetworks = 2};
 }
 
 static const char *expanded(const char *path)
@@ -115,7 +121,7 @@ static void whole(void)
 	report_reducer red = reducer();
 	report_job job = job_of(&red, 1);
 	red.schedule = &schedule;
-	char path[100], command[2000];
+	char path[100], command[2400];
 	struct stat st;
 	report *r;
 
@@ -125,7 +131,7 @@ static void whole(void)
 	is_int(report_close(r, &job, &e), 0, "close");
 	is_int(stat(path, &st), 0, "the file is there");
 	is_int(st.st_mode & 07777, 0644, "as the umask says");
-	ok(st.st_size > 500 && st.st_size < 4000, "cut to its length (%ld bytes)", (long)st.st_size);
+	ok(st.st_size > 500 && st.st_size < 4400, "cut to its length (%ld bytes)", (long)st.st_size);
 	is_int(entries(tmpdir), 1, "and nothing else");
 
 	snprintf(command, sizeof command,
@@ -136,6 +142,8 @@ static void whole(void)
 	         "assert d['links'][1] == dict(transport='tcp', connections=2, sent_bytes=3000000000, received_bytes=4)\n"
 	         "assert d['link_kinds'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
 	         "assert d['link_kinds'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
+	         "assert d['networks'] == [dict(network='10.2.0.0/24', interface='eth1', driver_mbit=10000, measured_mbit=9400, used=True),\n"
+	         "  dict(network='10.1.0.0/24', interface=None, driver_mbit=None, measured_mbit=None, used=False)]\n"
 	         "assert len(d['link_map']) == 4 and d['link_map'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
 	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
 	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"

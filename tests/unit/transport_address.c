@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "tests/support/tap.h"
 
-#include "transport/core/address.h"
+#include "transport/core/network.h"
 #include "transport/control/handshake.h"
 
 #include <ifaddrs.h>
@@ -34,7 +34,7 @@ static const char *order_of(const char *const *own, int nown, int same_node, con
 		mine[i] = from_text(own[i]);
 	for (int i = 0; i < n; i++)
 		theirs[i] = from_text(peer[i]);
-	address_order(mine, nown, same_node, theirs, n, order);
+	address_order(NULL, mine, nown, same_node, theirs, n, order);
 	for (int i = 0; i < n; i++)
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? " " : "", order[i]);
 	return text;
@@ -65,6 +65,69 @@ static void ordered(void)
 	is_str(order_of(NULL, 0, 0, both, 4), "1 3 0 2", "without an address of our own: IPv4, then IPv6");
 }
 
+/* Networks from the records of four nodes, and what a rank makes of them. */
+static void networks(void)
+{
+	static const char *const of[4][5] = {
+		{"10.0.0.1/24@1:1:1000", "10.1.0.1/24@1:2", "fd00::1/64@1:1:1000", "172.17.0.1/16@1:3", "192.168.9.1/24@1:4"},
+		{"10.1.0.2/24@1:1", "10.0.0.2/24@1:2:25000", "fd00::2/64@1:2:25000", "172.17.0.1/16@1:3", NULL},
+		{"10.0.0.3/24@1:1:1000", "172.17.0.1/16@1:2", "10.1.0.3/24@1:3", NULL, NULL},
+		{"10.0.0.4/24@1:1:100", "fd00::4/64@1:1:100", NULL, NULL, NULL},
+	};
+	static const char *const rates[] = {"10.1.0.2/24@1:1", "10.0.0.2/24@1:2:25000", "fd00::2/64@1:2:25000", "172.17.0.1/16@1:3"};
+	address list[4][5], own[5], peer[4];
+	endpoint e[4] = {{0}};
+	const int32_t node[] = {0, 1, 2, 3};
+	network_list l;
+	char name[ADDRESS_TEXT];
+	int order[ADDRESS_MAX];
+
+	for (int r = 0; r < 4; r++) {
+		e[r].addr = list[r];
+		for (int i = 0; i < 5 && of[r][i]; i++, e[r].naddr++)
+			list[r][i] = from_text(of[r][i]);
+	}
+	networks_find(&l, e, node, 4, 4);
+	is_int(l.n, 2, "two subnets are networks: one bridge everywhere is none, nor is what one node has, or what an interface has besides");
+	network_name(&l.of[0], name);
+	is_str(name, "10.0.0.0/24", "in the order of the first node");
+	is_int(l.of[0].nodes, 4, "all four nodes are in it");
+	is_int(l.of[0].claimed, 100, "its speed is that of the slowest");
+	is_int(l.of[1].claimed, 0, "that of the other is not known");
+	ok(networks_unclear(&l), "so there is something to measure");
+	is_int(network_of(&l, list[1], 3, 2), 0, "an interface's other address belongs to its network");
+	for (int i = 0; i < 5; i++)
+		own[i] = list[0][i];
+	for (int i = 0; i < 4; i++)
+		peer[i] = from_text(rates[i]);
+	address_order(&l, own, 5, 0, peer, 4, order);
+	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3, "before: what drivers say, IPv4 first");
+	l.measured = true;
+	l.of[0].rate = 90;
+	l.of[1].rate = 900;
+	address_order(&l, own, 5, 0, peer, 4, order);
+	ok(order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3, "then: what was measured");
+	l.of[1].rate = 0;
+	address_order(&l, own, 5, 0, peer, 4, order);
+	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3, "what carries nothing comes late, not never");
+	list[0][1].speed = list[1][0].speed = list[2][2].speed = 10000;
+	networks_find(&l, e, node, 4, 4);
+	ok(!networks_unclear(&l), "where all drivers know, nothing is measured");
+	networks_find(&l, e, node, 1, 1);
+	is_int(l.n, 0, "on one node there is no network");
+}
+
+static void refused_text(void)
+{
+	static const char *const bad[] = {"10.0.0.2/24@1:", "10.0.0.2/24@1:0", "10.0.0.2/24@1:256", "10.0.0.2/24@1:1:", "10.0.0.2/24@1:1:0",
+	                                  "10.0.0.2/24@1:1:x", "10.0.0.2/24@1:1:4294967296", "10.0.0.2/24@1:1:1:1"};
+	address a = from_text("10.0.0.2/24@7:3:25000");
+
+	ok(a.port == 7 && a.card == 3 && a.speed == 25000, "interface and speed are read");
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		is_int(address_parse(bad[i], strlen(bad[i]), &a), -1, "'%s' is no address", bad[i]);
+}
+
 /* Whatever the addresses: each is tried once, an own one never before another. */
 static void shuffled(void)
 {
@@ -77,7 +140,7 @@ static void shuffled(void)
 	for (int k = 0; k < SHUFFLES; k++) {
 		address own[ADDRESS_MAX] = {0}, peer[ADDRESS_MAX] = {0};
 		int order[ADDRESS_MAX], nown = rand() % (ADDRESS_MAX + 1), n = 1 + rand() % ADDRESS_MAX, shared = 0;
-		unsigned seen = 0;
+		uint64_t seen = 0;
 
 		for (int i = 0; i < nown + n; i++) {
 			address *a = i < nown ? &own[i] : &peer[i - nown];
@@ -87,7 +150,7 @@ static void shuffled(void)
 			a->ip[0] = (unsigned char)(rand() % 3);
 			a->ip[a->bytes - 1] = (unsigned char)(rand() % 3);
 		}
-		address_order(own, nown, 0, peer, n, order);
+		address_order(NULL, own, nown, 0, peer, n, order);
 		for (int i = 0; i < n; i++) {
 			int ours = 0;
 
@@ -95,14 +158,14 @@ static void shuffled(void)
 				bad++;
 				break;
 			}
-			seen |= 1u << order[i];
+			seen |= UINT64_C(1) << order[i];
 			for (int j = 0; j < nown; j++)
 				ours |= own[j].bytes == peer[order[i]].bytes &&
 				        !memcmp(own[j].ip, peer[order[i]].ip, 16);
 			bad += shared && !ours;
 			shared |= ours;
 		}
-		bad += seen != (1u << n) - 1;
+		bad += seen != (n < 64 ? (UINT64_C(1) << n) - 1 : UINT64_MAX);
 	}
 	is_int(bad, 0, "%d random lists are tried whole, own addresses last", SHUFFLES);
 }
@@ -127,6 +190,15 @@ static const char *offered(const char *filter, gradcomp_status want, gradcomp_er
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s ", one);
 	}
 	return text;
+}
+
+static bool all_ipv4(const char *text)
+{
+	bool good = *text;
+
+	for (; *text; text += strcspn(text, " ") + 1)
+		good &= memchr(text, ':', strcspn(text, "@")) == NULL;
+	return good;
 }
 
 /* Is an interface up that is not loopback, with an address that may be offered? */
@@ -163,9 +235,9 @@ static void chosen(void)
 	                                       "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000/64"};
 	gradcomp_error err;
 
-	like(offered("lo", 0, &err), "127.0.0.1/8@0", "an interface by name");
-	ok(!strstr(offered("0.0.0.0/0", 0, &err), ":"), "by an IPv4 block, which holds no IPv6 address");
-	is_str(offered("127.0.0.1/32", 0, &err), "127.0.0.1/8@0 ", "by one address; its subnet is the interface's");
+	like(offered("lo", 0, &err), "127.0.0.1/8@0:1", "an interface by name");
+	ok(all_ipv4(offered("0.0.0.0/0", 0, &err)), "by an IPv4 block, which holds no IPv6 address");
+	is_str(offered("127.0.0.1/32", 0, &err), "127.0.0.1/8@0:1 ", "by one address; its subnet is the interface's");
 	offered("203.0.113.0/24", GRADCOMP_ERR_NOTFOUND, &err);
 	like(err.text, "matches no address of this machine; it has ", "a block of others is an error");
 	like(err.text, "lo 127.0.0.1/8", "which lists what there is");
@@ -207,6 +279,8 @@ static void in_words(void)
 int main(void)
 {
 	ordered();
+	networks();
+	refused_text();
 	shuffled();
 	chosen();
 	in_words();

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 1024
+#define PROBE_BUFFER (4 << 20)
 
 static gradcomp_status accept_listen(listener *l, const struct sockaddr *sa, socklen_t bytes, gradcomp_error *err)
 {
@@ -161,6 +162,21 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 			return "it does not read";
 		/* Its connection has no other use. */
 		close(p->fd);
+		p->fd = -1;
+		return NULL;
+	}
+	if (h.kind == HELLO_PROBE) {
+		int *place = t->probe;
+
+		while (place < t->probe + PROBES_MAX && *place >= 0)
+			place++;
+		if (place == t->probe + PROBES_MAX)
+			return "too many connections measure the network";
+		if (pending_welcome(p))
+			return "it does not read";
+		/* As far as the system lets it: this thread may not get to read for a while. */
+		setsockopt(p->fd, SOL_SOCKET, SO_RCVBUF, &(int){PROBE_BUFFER}, sizeof(int));
+		*place = p->fd;
 		p->fd = -1;
 		return NULL;
 	}

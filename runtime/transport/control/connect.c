@@ -16,6 +16,9 @@
 #include <unistd.h>
 
 #define ATTEMPT_SECONDS 3.0
+/* From one address to the next, while none has answered: those that lead nowhere mostly say nothing. */
+#define RACE_SECONDS 0.03
+#define RACE_MAX (2 * ADDRESS_MAX)
 
 static const char no_descriptor[] = "no descriptor is left";
 
@@ -123,62 +126,146 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	return why;
 }
 
-static const char *connect_once(transport *t, const struct sockaddr *sa, socklen_t bytes, hello *h, int passed,
-                                double limit, double deadline, int *out)
+int connect_begin(const address *a)
 {
+	struct sockaddr_storage sa;
+	socklen_t bytes = address_sockaddr(a, &sa);
+	int error, fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0 || !connect(fd, (struct sockaddr *)&sa, bytes) || errno == EINPROGRESS || errno == EINTR)
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+const char *connect_finish(transport *t, int fd, hello *h, double deadline)
+{
+	int on = 1, error = 0;
+	socklen_t bytes = sizeof error;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) || error)
+		return strerror(error ? error : errno);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	return connect_handshake(t, fd, h, -1, deadline);
+}
+
+/* The peer's socket on this machine. */
+static const char *connect_local(transport *t, const endpoint *c, hello *h, int passed, double deadline, int *out)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	const char *why = NULL;
-	double now = clock_now();
 	struct ucred cred;
 	socklen_t len = sizeof cred;
-	int on = 1, error = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	socklen_t error_len = sizeof error;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	if (fd < 0)
 		return errno == EMFILE ? no_descriptor : strerror(errno);
-	if (connect(fd, sa, bytes) && errno != EINPROGRESS && errno != EINTR) {
+	memcpy(un.sun_path + 1, c->unix_name, c->unix_bytes);
+	if (connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + c->unix_bytes)) &&
+	    errno != EINPROGRESS && errno != EINTR)
 		why = strerror(errno);
-		goto fail;
-	}
-	if (sa->sa_family != AF_UNIX) {
-		if (connect_wait(t, fd, POLLOUT, now + limit < deadline ? now + limit : deadline) <= 0) {
-			why = "it does not answer";
-			goto fail;
-		}
-		if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_len) || error) {
-			why = strerror(error);
-			goto fail;
-		}
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.uid != geteuid()) {
+	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.uid != geteuid())
 		why = "the process that answers belongs to another user";
-		goto fail;
-	}
-	why = connect_handshake(t, fd, h, passed, deadline);
-	if (!why) {
+	else
+		why = connect_handshake(t, fd, h, passed, deadline);
+	if (why)
+		close(fd);
+	else
 		*out = fd;
-		return NULL;
-	}
-fail:
-	close(fd);
 	return why;
 }
 
-/* One address of the peer. A link-local one may be reached over any of this rank's
- * interfaces. */
-static const char *connect_address(transport *t, address a, hello *h, int passed, double limit, double deadline, int *fd,
-                                   char where[ADDRESS_TEXT])
-{
-	const char *why = "this rank has no link-local address";
-	struct sockaddr_storage sa;
-	socklen_t bytes;
+/* An address of the peer that is tried. */
+typedef struct racer {
+	address a;
+	int index; /* among the peer's */
+	int fd;    /* -1: not begun, or lost */
+} racer;
 
-	for (int i = 0; i < (address_link_local(&a) ? t->nown : 1) && why && !atomic_load(&t->failed); i++) {
-		if (address_link_local(&a) && !(a.scope = t->own[i].scope))
-			continue;
-		bytes = address_sockaddr(&a, &sa);
-		address_text(&sa, where);
-		why = connect_once(t, (struct sockaddr *)&sa, bytes, h, passed, limit, deadline, fd);
+/* What worked before goes first. A link-local address may be reached over any of this rank's interfaces. */
+static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line[RACE_MAX])
+{
+	int order[ADDRESS_MAX], good = atomic_load_explicit(&c->good, memory_order_relaxed), n = 0;
+
+	address_order(&t->networks, t->own, t->nown, t->node[to] == t->node[t->rank], c->addr, c->naddr, order);
+	for (int i = good < 0 ? 0 : -1; i < c->naddr; i++) {
+		int at = i < 0 ? good : order[i];
+		bool cable = address_link_local(&c->addr[at]);
+
+		for (int k = 0; k < (cable ? t->nown : 1) && n < RACE_MAX && (i < 0 || at != good); k++)
+			if (!cable || address_link_local(&t->own[k])) {
+				line[n] = (racer){c->addr[at], at, -1};
+				line[n++].a.interface = cable ? t->own[k].interface : 0;
+			}
 	}
+	return n;
+}
+
+static void race_lost(racer *r, char where[ADDRESS_TEXT])
+{
+	struct sockaddr_storage sa;
+
+	address_sockaddr(&r->a, &sa);
+	address_text(&sa, where);
+	if (r->fd >= 0)
+		close(r->fd);
+	r->fd = -1;
+}
+
+/* Begins with one address after the other, until one of them has let this rank prove the secret. NULL, or what went wrong
+ * with the one at `where`. */
+static const char *connect_race(transport *t, racer *line, int n, hello *h, double limit, double deadline, racer **won,
+                                char where[ADDRESS_TEXT])
+{
+	const char *why = "it has no address that this rank can use";
+	double now = clock_now(), next = now, end = now;
+	int begun = 0, left = 0;
+
+	while (begun < n || left) {
+		struct pollfd p[RACE_MAX + 1];
+		int got;
+
+		now = clock_now();
+		while (begun < n && (now >= next || !left) && now < deadline) {
+			racer *r = &line[begun++];
+
+			r->fd = connect_begin(&r->a);
+			if (r->fd < 0) {
+				why = errno == EMFILE ? no_descriptor : strerror(errno);
+				race_lost(r, where);
+				continue;
+			}
+			left++;
+			next = now + RACE_SECONDS;
+			end = now + limit < deadline ? now + limit : deadline;
+		}
+		if (!left)
+			break;
+		for (int i = 0; i < begun; i++)
+			p[i] = (struct pollfd){line[i].fd, POLLOUT, 0};
+		p[begun] = (struct pollfd){t->failed_fd, POLLIN, 0};
+		double until = begun < n && next < end ? next : end;
+		got = poll(p, (nfds_t)begun + 1, until > now ? (int)((until - now) * 1e3) + 1 : 0);
+		now = clock_now();
+		for (int i = 0; i < begun; i++) {
+			if (line[i].fd < 0 || (!p[i].revents && (begun < n || now < end || got > 0)))
+				continue;
+			why = p[i].revents ? connect_finish(t, line[i].fd, h, deadline) : "it does not answer";
+			if (!why) {
+				*won = &line[i];
+				break;
+			}
+			race_lost(&line[i], where);
+			left--;
+		}
+		if (!why || p[begun].revents || now >= deadline)
+			break;
+	}
+	for (int i = 0; i < n; i++)
+		if (line[i].fd >= 0 && (why || &line[i] != *won))
+			close(line[i].fd);
 	return why;
 }
 
@@ -186,30 +273,17 @@ static const char *connect_address(transport *t, address a, hello *h, int passed
 static const char *connect_round(transport *t, endpoint *c, int local, hello *h, int passed, double limit,
                                  double deadline, int *fd, char where[ADDRESS_TEXT])
 {
-	int order[ADDRESS_MAX];
-	const char *why = "it has no address";
+	racer line[RACE_MAX], *won = NULL;
+	const char *why;
 
 	if (local) {
-		struct sockaddr_un un = {.sun_family = AF_UNIX};
-
-		memcpy(un.sun_path + 1, c->unix_name, c->unix_bytes);
 		snprintf(where, ADDRESS_TEXT, "its local socket");
-		return connect_once(t, (struct sockaddr *)&un,
-		                    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + c->unix_bytes), h, passed,
-		                    limit, deadline, fd);
+		return connect_local(t, c, h, passed, deadline, fd);
 	}
-	address_order(t->own, t->nown, t->node[h->to] == t->node[t->rank], c->addr, c->naddr, order);
-	for (int i = -1; i < c->naddr && clock_now() < deadline && !atomic_load(&t->failed); i++) {
-		/* What worked before is tried first. */
-		int a = i < 0 ? atomic_load_explicit(&c->good, memory_order_relaxed) : order[i];
-
-		if (a < 0)
-			continue;
-		why = connect_address(t, c->addr[a], h, passed, limit, deadline, fd, where);
-		if (!why) {
-			atomic_store_explicit(&c->good, (signed char)a, memory_order_relaxed);
-			break;
-		}
+	why = connect_race(t, line, race_line_up(t, c, h->to, line), h, limit, deadline, &won, where);
+	if (!why) {
+		*fd = won->fd;
+		atomic_store_explicit(&c->good, (signed char)won->index, memory_order_relaxed);
 	}
 	return why;
 }
@@ -229,7 +303,7 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 {
 	endpoint *c = &t->endpoints[h->to];
 	int kind = connect_kind(t, (int)h->to);
-	double limit = 0.5, pause = 0.005, begin = clock_now();
+	double limit = 0.25, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";
 	const char *why = "the time limit passed before the first attempt";
 

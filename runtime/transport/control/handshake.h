@@ -21,8 +21,16 @@
 /* The fourth byte of every HELLO. */
 #define HELLO_VERSION '2'
 
-/* CALL: the higher rank is to connect on this channel. Only this one goes to a higher rank. */
-typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3, HELLO_CALL = 4 } hello_kind;
+/* CALL: the higher rank is to connect on this channel. PROBE: what comes is thrown away, it measures the network. Only
+ * these two go to a higher rank. */
+typedef enum hello_kind {
+	HELLO_CONTROL = 0,
+	HELLO_TCP = 1,
+	HELLO_SHM = 2,
+	HELLO_VERBS = 3,
+	HELLO_CALL = 4,
+	HELLO_PROBE = 5
+} hello_kind;
 
 typedef struct hello {
 	uint64_t channel;

@@ -9,11 +9,12 @@
 
 #include "base/log.h"
 #include "transport/control/handshake.h"
+#include "transport/core/address.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#define LISTENER_SOCKETS 5 /* of a rank: one local, four for TCP */
+#define LISTENER_SOCKETS (1 + ADDRESS_MAX) /* of a rank: one local, and where it may not use all networks one an address */
 #define PENDING_MAX 64
 #define PENDING_SECONDS 3.0
 #define LISTENER_POLLS (LISTENER_SOCKETS + PENDING_MAX)

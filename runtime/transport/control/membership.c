@@ -69,6 +69,29 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 	return st;
 }
 
+/* The lowest rank of each node measures the networks to the next node, and all hear what came of it. */
+static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_error *err)
+{
+	uint32_t rate[NETWORKS_MAX];
+	gradcomp_status st;
+
+	if (t->networks.measured || !networks_unclear(&t->networks))
+		return GRADCOMP_OK;
+	survey_measure(t, rate, deadline);
+	pthread_mutex_lock(&t->lock);
+	tree_rates(t, rate);
+	while (!t->networks.measured && !atomic_load(&t->failed) && transport_sleep(t, deadline))
+		;
+	st = transport_failure(t, err);
+	if (!st && !t->networks.measured)
+		st = error_set(err, GRADCOMP_ERR_TIMEOUT, "not all ranks said within %.3g s how fast their networks are", t->o.join_timeout);
+	pthread_mutex_unlock(&t->lock);
+	/* What the control tree has reached is not what messages shall take. */
+	for (int r = 0; !st && r < t->nranks; r++)
+		atomic_store_explicit(&t->endpoints[r].good, -1, memory_order_relaxed);
+	return st;
+}
+
 gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
@@ -94,7 +117,11 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	forked_watch(t);
 	st = transport_join(t, deadline, &why);
 	if (!st)
+		st = transport_survey(t, deadline, &why);
+	if (!st) {
+		survey_log(t);
 		return GRADCOMP_OK;
+	}
 	/* The ranks that have joined learn why this one gives up. */
 	transport_fail(t, st, -1, why.text);
 	return error_set(err, st, "%s", why.text);

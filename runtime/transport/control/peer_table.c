@@ -58,6 +58,7 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 		goto out;
 	}
+	networks_find(&t->networks, t->endpoints, t->node, t->nranks, t->nnodes);
 	peer_table_oversubscribed(t, nodes, keys);
 	verbs_log_unreachable(t);
 out:
@@ -97,6 +98,7 @@ gradcomp_status peer_table_inherit(transport *t, const transport *old, const int
 	complete = complete && t->endpoints && t->node;
 	for (int r = 0; complete && r < t->nranks; r++)
 		t->nlocal += t->node[r] == t->node[t->rank];
+	t->networks = old->networks;
 	t->ncpus = old->ncpus;
 	t->oversubscribed = t->nlocal > t->ncpus;
 	free(renumbered);

@@ -3,6 +3,7 @@
 #include "transport/core/transport_internal.h"
 
 #include "base/error.h"
+#include "transport/core/wire.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -31,14 +32,17 @@ static void neighbour_flush(neighbour *n)
 
 /* A message to one neighbour. The queue is bounded: heartbeats that do not fit are
  * left out, and FAIL is the last message that matters. */
+static void neighbour_send_msg(neighbour *n, const ctrl_msg *f)
+{
+	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (f->type == CTRL_HEARTBEAT && n->unsent))
+		return;
+	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, f, n->crypto);
+	neighbour_flush(n);
+}
+
 static void neighbour_send(neighbour *n, int type, int a, int b, const char *text)
 {
-	ctrl_msg f = {type, a, b, text, text ? strnlen(text, CTRL_MSG_TEXT) : 0};
-
-	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (type == CTRL_HEARTBEAT && n->unsent))
-		return;
-	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, &f, n->crypto);
-	neighbour_flush(n);
+	neighbour_send_msg(n, &(ctrl_msg){type, a, b, text, text ? strnlen(text, CTRL_MSG_TEXT) : 0});
 }
 
 /* FAIL is sent to every neighbour before anybody here can act on the failure, so a
@@ -107,6 +111,45 @@ void tree_leave(transport *t)
 	pthread_cond_broadcast(&t->changed);
 }
 
+/* The message that says t->rates. */
+static void neighbour_send_rates(const transport *t, neighbour *n, int type)
+{
+	unsigned char text[4 * NETWORKS_MAX];
+	ctrl_msg f = {type, t->rank, 0, (const char *)text, 4 * (size_t)t->networks.n};
+
+	for (int k = 0; k < t->networks.n; k++)
+		put32(text + 4 * (size_t)k, t->rates[k]);
+	neighbour_send_msg(n, &f);
+}
+
+/* All ranks have said theirs. */
+static void tree_rated(transport *t)
+{
+	for (int k = 0; k < t->networks.n; k++)
+		t->networks.of[k].rate = t->rates[k] == SURVEY_UNKNOWN ? 0 : t->rates[k];
+	t->networks.measured = true;
+	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
+		neighbour_send_rates(t, &t->tree[i], CTRL_RATED);
+	pthread_cond_broadcast(&t->changed);
+}
+
+void tree_rates(transport *t, const uint32_t *rate)
+{
+	for (int k = 0; rate && k < t->networks.n; k++)
+		t->rates[k] = rate[k] < t->rates[k] ? rate[k] : t->rates[k];
+	t->rates_own |= rate != NULL;
+	if (!t->rates_own || t->rates_sent || atomic_load(&t->failed))
+		return;
+	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
+		if (t->tree[i].rank >= 0 && !t->tree[i].rated)
+			return;
+	t->rates_sent = true;
+	if (t->tree[TREE_PARENT].rank >= 0)
+		neighbour_send_rates(t, &t->tree[TREE_PARENT], CTRL_RATES);
+	else
+		tree_rated(t);
+}
+
 void tree_flush(transport *t, double seconds)
 {
 	double until = clock_now() + seconds;
@@ -131,7 +174,12 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 {
 	neighbour *n = &t->tree[i];
 	char text[CULPRIT_TEXT + 1];
+	uint32_t rate[NETWORKS_MAX];
 
+	if (f->type >= CTRL_RATES && (t->networks.measured || f->bytes != 4 * (size_t)t->networks.n))
+		return -1;
+	for (size_t k = 0; f->type >= CTRL_RATES && k < f->bytes / 4; k++)
+		rate[k] = get32((const unsigned char *)f->text + 4 * k);
 	switch (f->type) {
 	case CTRL_HEARTBEAT:
 		return 0;
@@ -157,6 +205,20 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
 			neighbour_send(&t->tree[c], CTRL_LEFT, 0, 0, NULL);
 		pthread_cond_broadcast(&t->changed);
+		return 0;
+	case CTRL_RATES:
+		if (i == TREE_PARENT || n->rated)
+			return -1;
+		n->rated = true;
+		for (int k = 0; k < t->networks.n; k++)
+			t->rates[k] = rate[k] < t->rates[k] ? rate[k] : t->rates[k];
+		tree_rates(t, NULL);
+		return 0;
+	case CTRL_RATED:
+		if (i != TREE_PARENT || !t->rates_sent)
+			return -1;
+		memcpy(t->rates, rate, sizeof rate);
+		tree_rated(t);
 		return 0;
 	default:
 		return -1;
@@ -252,11 +314,12 @@ static void tree_tick(transport *t, double now, double slept, double *beat)
 void *tree_main(void *arg)
 {
 	transport *t = arg;
-	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENER_POLLS];
+	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENER_POLLS + PROBES_MAX];
 	double beat = 0;
 
 	for (;;) {
 		int n, quit, fd[TREE_NEIGHBOURS];
+		struct pollfd *probes;
 		bool suspended;
 		double now = clock_now(), due;
 		eventfd_t events;
@@ -275,7 +338,10 @@ void *tree_main(void *arg)
 		n = suspended ? 0 : listener_poll(&t->listener, p + 1 + TREE_NEIGHBOURS, now);
 		due = suspended ? beat : listener_deadline(&t->listener);
 		due = due < beat ? due : beat;
-		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + n), due > now ? (int)((due - now) * 1e3) + 1 : 0);
+		probes = p + 1 + TREE_NEIGHBOURS + n;
+		for (int i = 0; i < PROBES_MAX; i++)
+			probes[i] = (struct pollfd){t->probe[i], POLLIN, 0};
+		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + n + PROBES_MAX), due > now ? (int)((due - now) * 1e3) + 1 : 0);
 		if (p[0].revents)
 			eventfd_read(t->wake_fd, &events);
 		now = clock_now();
@@ -290,6 +356,11 @@ void *tree_main(void *arg)
 		}
 		tree_tick(t, now, now - due, &beat);
 		pthread_mutex_unlock(&t->lock);
+		for (int i = 0; i < PROBES_MAX; i++)
+			if (probes[i].revents && !survey_swallow(t->probe[i])) {
+				close(t->probe[i]);
+				t->probe[i] = -1;
+			}
 		if (!suspended)
 			listener_serve(&t->listener, p + 1 + TREE_NEIGHBOURS, n);
 	}

@@ -3,16 +3,20 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "base/strset.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define LISTEN_BACKLOG 1024
@@ -32,8 +36,6 @@ static int address_from(const struct sockaddr *sa, address *out)
 			return -1;
 		out->bytes = 16;
 		memcpy(out->ip, ip, 16);
-		if (address_link_local(out))
-			out->scope = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_scope_id;
 		return 0;
 	}
 	return -1;
@@ -65,7 +67,7 @@ static uint8_t address_prefix(const struct sockaddr *mask, int bytes)
 	return (uint8_t)bits;
 }
 
-static bool address_in(const address *a, const address *net, int prefix)
+bool address_in(const address *a, const address *net, int prefix)
 {
 	int whole = prefix / 8, rest = prefix % 8;
 
@@ -97,6 +99,108 @@ static void address_note(char *seen, size_t room, const char *name, const addres
 	snprintf(seen + used, room - used, "%s%s %s/%u", used ? ", " : "", name, ip, a->prefix);
 }
 
+/* ---- what there is to choose from ----------------------------------------------------- */
+
+/* An own address, and what makes it better than another. */
+typedef struct candidate {
+	address a;
+	bool carrier, routed, bridge;
+	size_t place; /* in the kernel's list */
+} candidate;
+
+/* Drivers that state a constant, whatever their cable is. */
+static const char *const unmeasured_drivers[] = {"bridge", "veth", "tun", "vmxnet3"};
+
+/* What the driver of an interface says. /sys may be another network namespace's, as in a container: so it is asked. */
+static void interface_ask(int fd, const char *name, candidate *c)
+{
+	struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+	struct ethtool_cmd speed = {.cmd = ETHTOOL_GSET};
+	struct ifreq r = {.ifr_data = (char *)&driver};
+	bool constant = false;
+
+	snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
+	if (!ioctl(fd, SIOCETHTOOL, &r)) {
+		c->bridge = !strcmp(driver.driver, "bridge");
+		for (size_t i = 0; i < sizeof unmeasured_drivers / sizeof *unmeasured_drivers; i++)
+			constant |= !strcmp(driver.driver, unmeasured_drivers[i]);
+	}
+	r.ifr_data = (char *)&speed;
+	if (constant || ioctl(fd, SIOCETHTOOL, &r))
+		return;
+	c->a.speed = ethtool_cmd_speed(&speed);
+	if (c->a.speed == (uint32_t)SPEED_UNKNOWN || c->a.speed == UINT16_MAX)
+		c->a.speed = 0;
+}
+
+/* Interfaces through which the routing tables lead to other networks. */
+static strset interfaces_routed(void)
+{
+	static const struct {
+		const char *file, *form;
+	} table[] = {{"/proc/net/route", "%*s %*s %*s %x"}, {"/proc/net/ipv6_route", "%*s %*s %*s %*s %*s %*s %*s %*s %x"}};
+	strset through = {0};
+	char line[300], name[IFNAMSIZ];
+
+	for (int i = 0; i < 2; i++) {
+		FILE *f = fopen(table[i].file, "re");
+
+		while (f && fgets(line, sizeof line, f)) {
+			unsigned flags;
+			const char *last = strrchr(line, ' ');
+
+			/* The name is first in one table, and last in the other. */
+			if (sscanf(line, table[i].form, &flags) == 1 && flags & 2 /* RTF_GATEWAY */ &&
+			    sscanf(i && last ? last : line, "%15s", name) == 1)
+				strset_add(&through, name, strlen(name));
+		}
+		if (f)
+			fclose(f);
+	}
+	return through;
+}
+
+static bool strset_has(const strset *s, const char *name)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (!strcmp(s->name[i], name))
+			return true;
+	return false;
+}
+
+static int candidate_compare(const void *x, const void *y)
+{
+	const candidate *a = x, *b = y;
+
+	if (a->carrier != b->carrier)
+		return a->carrier ? -1 : 1;
+	if (a->routed != b->routed)
+		return a->routed ? -1 : 1;
+	if (a->bridge != b->bridge)
+		return b->bridge ? -1 : 1;
+	if (a->a.speed != b->a.speed)
+		return a->a.speed > b->a.speed ? -1 : 1;
+	return a->place < b->place ? -1 : 1;
+}
+
+/* The best of them, numbered by interface. */
+static int candidates_choose(candidate *c, size_t n, address out[ADDRESS_MAX])
+{
+	int kept = n < ADDRESS_MAX ? (int)n : ADDRESS_MAX;
+	uint8_t cards = 0;
+
+	qsort(c, n, sizeof *c, candidate_compare);
+	for (int i = 0; i < kept; i++) {
+		out[i] = c[i].a;
+		for (int k = 0; k < i && !out[i].card; k++)
+			if (out[k].interface == out[i].interface)
+				out[i].card = out[k].card;
+		if (!out[i].card)
+			out[i].card = ++cards;
+	}
+	return kept;
+}
+
 /* The round in which an address is taken if the rounds before found none; -1: never. */
 static int address_round(const address *a, int loopback, int filtered)
 {
@@ -108,9 +212,12 @@ static int address_round(const address *a, int loopback, int filtered)
 gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n, gradcomp_error *err)
 {
 	struct ifaddrs *list = NULL, *i;
+	candidate *found = NULL;
+	strset routed = {0};
 	address net;
 	char seen[300] = "";
-	int block = strchr(filter, '/') != NULL;
+	int block = strchr(filter, '/') != NULL, fd;
+	size_t nfound = 0, all = 0;
 
 	*n = 0;
 	if (block && address_block(filter, &net))
@@ -118,21 +225,40 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 		                 "transport.interface=%s is not an address block; write for instance 10.0.0.0/8 or eth0", filter);
 	if (getifaddrs(&list))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot list the network interfaces");
-	for (int round = 0; round < 2 && !*n; round++) {
-		for (i = list; i && *n < ADDRESS_MAX; i = i->ifa_next) {
-			address a;
+	for (i = list; i; i = i->ifa_next)
+		all++;
+	found = calloc(all + 1, sizeof *found);
+	if (!found) {
+		freeifaddrs(list);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu network addresses", all);
+	}
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	routed = interfaces_routed();
+	for (int round = 0; round < 2 && !nfound; round++) {
+		for (i = list; i; i = i->ifa_next) {
+			candidate c = {.place = nfound};
 
-			if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || address_from(i->ifa_addr, &a))
+			if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || address_from(i->ifa_addr, &c.a))
 				continue;
-			a.prefix = address_prefix(i->ifa_netmask, a.bytes);
+			c.a.prefix = address_prefix(i->ifa_netmask, c.a.bytes);
 			if (!round)
-				address_note(seen, sizeof seen, i->ifa_name, &a);
-			if (*filter && (block ? !address_in(&a, &net, net.prefix) : strcmp(filter, i->ifa_name) != 0))
+				address_note(seen, sizeof seen, i->ifa_name, &c.a);
+			if (*filter && (block ? !address_in(&c.a, &net, net.prefix) : strcmp(filter, i->ifa_name) != 0))
 				continue;
-			if (address_round(&a, (i->ifa_flags & IFF_LOOPBACK) != 0, *filter != 0) == round)
-				out[(*n)++] = a;
+			if (address_round(&c.a, (i->ifa_flags & IFF_LOOPBACK) != 0, *filter != 0) != round)
+				continue;
+			c.a.interface = if_nametoindex(i->ifa_name);
+			c.carrier = (i->ifa_flags & IFF_RUNNING) != 0;
+			c.routed = strset_has(&routed, i->ifa_name);
+			interface_ask(fd, i->ifa_name, &c);
+			found[nfound++] = c;
 		}
 	}
+	*n = candidates_choose(found, nfound, out);
+	if (fd >= 0)
+		close(fd);
+	strset_clear(&routed);
+	free(found);
 	freeifaddrs(list);
 	if (*n)
 		return GRADCOMP_OK;
@@ -143,29 +269,7 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 	return error_set(err, GRADCOMP_ERR_NOTFOUND, "this machine has no network address (no interface is up)");
 }
 
-void address_order(const address *own, int nown, int same_node, const address *peer, int n,
-                   int order[ADDRESS_MAX])
-{
-	int score[ADDRESS_MAX], i, j;
-
-	for (i = 0; i < n; i++) {
-		score[i] = peer[i].bytes == 4 ? 1 : 0;
-		for (j = 0; j < nown; j++) {
-			if (!same_node && own[j].bytes == peer[i].bytes &&
-			    !memcmp(own[j].ip, peer[i].ip, own[j].bytes)) {
-				score[i] = -1;
-				break;
-			}
-			if (address_in(&peer[i], &own[j], own[j].prefix) && score[i] < 4)
-				score[i] += 4;
-		}
-	}
-	for (i = 0; i < n; i++) {
-		for (j = i; j > 0 && score[order[j - 1]] < score[i]; j--)
-			order[j] = order[j - 1];
-		order[j] = i;
-	}
-}
+/* ---- as sockets and as text ------------------------------------------------------------- */
 
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 {
@@ -182,7 +286,7 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 
 	in6->sin6_family = AF_INET6;
 	in6->sin6_port = htons(a->port);
-	in6->sin6_scope_id = a->scope;
+	in6->sin6_scope_id = address_link_local(a) ? a->interface : 0;
 	memcpy(&in6->sin6_addr, a->ip, 16);
 	return sizeof *in6;
 }
@@ -213,13 +317,17 @@ void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 
 int address_format(const address *a, char out[ADDRESS_TEXT])
 {
-	char ip[INET6_ADDRSTRLEN];
+	char ip[INET6_ADDRSTRLEN], speed[16] = "", card[8] = "";
 
 	inet_ntop(a->bytes == 16 ? AF_INET6 : AF_INET, a->ip, ip, sizeof ip);
-	return snprintf(out, ADDRESS_TEXT, "%s/%u@%u", ip, a->prefix, a->port);
+	if (a->card)
+		snprintf(card, sizeof card, ":%u", a->card);
+	if (a->card && a->speed)
+		snprintf(speed, sizeof speed, ":%u", a->speed);
+	return snprintf(out, ADDRESS_TEXT, "%s/%u@%u%s%s", ip, a->prefix, a->port, card, speed);
 }
 
-gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_TEXT], gradcomp_error *err)
+gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_LIST_TEXT], gradcomp_error *err)
 {
 	address own[ADDRESS_MAX];
 	int n = 0;
@@ -228,6 +336,8 @@ gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_T
 	out[0] = 0;
 	for (int i = 0; !st && i < n; i++) {
 		size_t used = strlen(out);
+		if (used + 1 + ADDRESS_TEXT > ADDRESS_LIST_TEXT)
+			break;
 		own[i].port = port;
 		out[used] = ',';
 		address_format(&own[i], out + used + !!used);
@@ -237,8 +347,8 @@ gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_T
 
 int address_parse(const char *text, size_t bytes, address *out)
 {
-	char copy[ADDRESS_TEXT], *at;
-	long port;
+	char copy[ADDRESS_TEXT], *at, *card, *speed = NULL;
+	long port, number;
 
 	if (bytes >= sizeof copy)
 		return -1;
@@ -250,10 +360,23 @@ int address_parse(const char *text, size_t bytes, address *out)
 	*at++ = '\0';
 	if (address_block(copy, out))
 		return -1;
+	card = strchr(at, ':');
+	if (card) {
+		*card++ = '\0';
+		speed = strchr(card, ':');
+	}
+	if (speed)
+		*speed++ = '\0';
 	port = address_number(at, 65535);
-	if (port <= 0)
+	number = card ? address_number(card, UINT8_MAX) : 0;
+	if (port <= 0 || (card && number <= 0))
 		return -1;
 	out->port = (uint16_t)port;
+	out->card = (uint8_t)number;
+	number = speed ? address_number(speed, INT32_MAX) : 0;
+	if (speed && number <= 0)
+		return -1;
+	out->speed = (uint32_t)number;
 	return 0;
 }
 

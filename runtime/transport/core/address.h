@@ -7,29 +7,31 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#define ADDRESS_MAX 12   /* of a rank */
-#define ADDRESS_TEXT 64  /* one as text */
+#define ADDRESS_MAX 64   /* of a rank */
+#define ADDRESS_TEXT 72  /* one as text */
+#define ADDRESS_LIST_TEXT 1400 /* as many as fit, where a list is handed on as text */
 
 typedef struct address {
 	unsigned char ip[16]; /* 4 or 16 bytes, network order */
 	uint16_t port;
 	uint8_t bytes;  /* 4 or 16 */
 	uint8_t prefix; /* of its subnet */
-	uint32_t scope; /* interface of an own link-local address; 0 in an endpoint record */
+	uint8_t card;   /* equal for addresses of one interface of the machine, from 1; 0: not said */
+	uint32_t speed; /* Mbit/s that the interface's driver states; 0: it does not know */
+	uint32_t interface; /* index of an own address's; 0 in an endpoint record */
 } address;
 
-/* Addresses of this machine's interfaces that are up, at most ADDRESS_MAX.
+/* Addresses of this machine's interfaces that are up: the ADDRESS_MAX that most likely reach others, best first.
+ * What has a carrier comes before what has none, what routes lead through before what they do not, bridges after other
+ * interfaces, and then the faster before the slower one.
  * `filter` is an interface's name, an address block (10.0.0.0/8) or "" (all;
  * loopback only when there is nothing else). Link-local IPv6 addresses only where a
  * filter leaves nothing else, because they are valid on one cable alone. *n > 0 on
  * success; NOTFOUND says what there is. */
 gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n, gradcomp_error *err);
 
-/* Orders the n addresses of a peer by how likely they reach it: those in a
- * subnet of ours first; last those that are also ours (a bridge that every machine
- * has), unless the peer is on this node. */
-void address_order(const address *own, int nown, int same_node, const address *peer, int n,
-                   int order[ADDRESS_MAX]);
+/* Whether the first `prefix` bits are those of `net`. */
+bool address_in(const address *a, const address *net, int prefix);
 
 /* Usable only together with an interface of this machine. */
 bool address_link_local(const address *a);
@@ -39,10 +41,10 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);
 /* The peer of a connected or accepted socket as text: "10.0.0.2:4711". */
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 
-/* The form in an endpoint record: 10.0.0.2/24@45678. */
+/* The form in an endpoint record: 10.0.0.2/24@45678, then what is said of :CARD and :SPEED. */
 int address_format(const address *a, char out[ADDRESS_TEXT]);
-/* All own addresses in that form, at `port`, with commas between. */
-gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_TEXT], gradcomp_error *err);
+/* Own addresses in that form, at `port`, with commas between: as many as there is room for, best first. */
+gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_LIST_TEXT], gradcomp_error *err);
 /* 0, or -1 when the text is not such an address. */
 int address_parse(const char *text, size_t bytes, address *out);
 

@@ -63,28 +63,39 @@ void endpoint_this_node(endpoint_node *out)
 }
 
 gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name, size_t unix_bytes, const address *addr,
-                           int naddr, char *out, size_t capacity, gradcomp_error *err)
+                               int *naddr, char *out, size_t capacity, gradcomp_error *err)
 {
-	size_t used = (size_t)snprintf(out, capacity, "gc1 host=%s node=%s cpus=%s unix=", node->host, node->key,
-	                               node->cpus);
+	char text[ADDRESS_TEXT + 1], rest[80] = "";
+	int n = 0, offered = *naddr;
+	size_t tail, used = (size_t)snprintf(out, capacity, "gc1 host=%s node=%s cpus=%s unix=", node->host, node->key, node->cpus);
 
+	*naddr = 0;
+	if (node->frames)
+		snprintf(rest, sizeof rest, " frames=%s%s", record_crypto_mode_name((frames_mode)node->frames), node->aes ? " aes=1" : "");
+	tail = strlen(rest);
+	if (node->verbs[0])
+		snprintf(rest + tail, sizeof rest - tail, " verbs=%s", node->verbs);
+	tail = strlen(rest);
 	for (size_t i = 0; i < unix_bytes && used < capacity; i++)
 		used += (size_t)snprintf(out + used, capacity - used, "%02x", (unsigned char)unix_name[i]);
 	if (used < capacity)
 		used += (size_t)snprintf(out + used, capacity - used, " tcp=");
-	for (int i = 0; i < naddr && used < capacity; i++) {
-		char text[ADDRESS_TEXT];
-
-		address_format(&addr[i], text);
-		used += (size_t)snprintf(out + used, capacity - used, "%s%s", i ? "," : "", text);
-	}
-	if (used < capacity && node->frames)
-		used += (size_t)snprintf(out + used, capacity - used, " frames=%s%s",
-		                         record_crypto_mode_name((frames_mode)node->frames), node->aes ? " aes=1" : "");
-	if (used < capacity && node->verbs[0])
-		used += (size_t)snprintf(out + used, capacity - used, " verbs=%s", node->verbs);
-	if (used >= capacity)
+	if (used + tail >= capacity)
 		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes", capacity);
+	for (; n < offered; n++) {
+		size_t bytes;
+
+		text[0] = ',';
+		bytes = (size_t)address_format(&addr[n], text + 1) + 1;
+		if (used + bytes + tail >= capacity)
+			break;
+		memcpy(out + used, text + !n, bytes - !n);
+		used += bytes - !n;
+	}
+	if (offered && !n)
+		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes", capacity);
+	memcpy(out + used, rest, tail + 1);
+	*naddr = n;
 	return GRADCOMP_OK;
 }
 

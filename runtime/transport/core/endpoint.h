@@ -38,9 +38,10 @@ typedef struct endpoint_node {
 } endpoint_node;
 
 void endpoint_this_node(endpoint_node *out);
-/* Writes this rank's record to out[capacity]; RANGE when it does not fit. */
+/* Writes this rank's record to out[capacity], with as many of the *naddr addresses as there is room for; sets *naddr to
+ * that. RANGE when the rest does not fit. */
 gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name, size_t unix_bytes, const address *addr,
-                           int naddr, char *out, size_t capacity, gradcomp_error *err);
+                               int *naddr, char *out, size_t capacity, gradcomp_error *err);
 /* Reads one. The node's key and CPUs are copied to *node. On failure nothing is
  * kept, and *err says what is wrong. Free with endpoint_clear(). */
 gradcomp_status endpoint_read(const char *text, endpoint *out, endpoint_node *node, gradcomp_error *err);

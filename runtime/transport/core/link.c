@@ -11,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EOF_GRACE_SECONDS 1.0
+/* A rank that dies is told of along the tree at once; one that closes because of a failure has told of that before. So
+ * another cause is given this time to come. */
+#define EOF_GRACE_SECONDS 3.0
+#define ANSWER_SECONDS 1.0 /* for a host to answer */
 
 peer_link *link_get(channel *c, int peer)
 {
@@ -273,13 +276,23 @@ void link_check_eof(peer_link *l, double now)
 
 void link_check_peer(peer_link *l)
 {
-	for (int i = 0; l->kind == KIND_TCP && !l->eof && i < l->nfd; i++)
-		if (keepalive_lost(l->fd[i], l->c->t->o.timeout)) {
+	transport *t = l->c->t;
+
+	for (int i = 0; l->kind == KIND_TCP && !l->eof && i < l->nfd; i++) {
+		unsigned bytes;
+
+		if (!keepalive_lost(l->fd[i], t->o.timeout))
+			continue;
+		bytes = keepalive_too_large(l->fd[i], ANSWER_SECONDS);
+		if (bytes)
+			link_fail(l, GRADCOMP_ERR_TIMEOUT, "packets of %u bytes do not get from rank %d on %s to rank %d on %s, small ones do: an MTU on the "
+			          "way is smaller than that of the nodes (gradcomp doctor tries all pairs)",
+			          bytes, t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world));
+		else
 			link_fail(l, GRADCOMP_ERR_TIMEOUT, "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
-			          l->world, transport_host(l->c->t, l->world), l->c->t->rank,
-			          transport_host(l->c->t, l->c->t->rank), l->c->t->o.timeout);
-			return;
-		}
+			          l->world, transport_host(t, l->world), t->rank, transport_host(t, t->rank), t->o.timeout);
+		return;
+	}
 }
 
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)

@@ -56,6 +56,9 @@ void transport_release(transport *t)
 		tree_drop(&t->tree[i]);
 	while (t->backlog)
 		backlog_drop(t);
+	for (int i = 0; i < PROBES_MAX; i++)
+		if (t->probe[i] >= 0)
+			close(t->probe[i]);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
 	if (t->failed_fd >= 0)
@@ -135,6 +138,9 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	place_in_tree(t, o->rank, o->nranks);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		t->tree[i].fd = -1;
+	for (int i = 0; i < PROBES_MAX; i++)
+		t->probe[i] = -1;
+	memset(t->rates, 0xff, sizeof t->rates); /* SURVEY_UNKNOWN */
 	t->interface = strdup(o->interface ? o->interface : "");
 	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -170,6 +176,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	size_t unix_bytes = 0;
 	endpoint_node node;
 	transport *t;
+	int offered;
 	gradcomp_error why;
 	gradcomp_status st = transport_new(o, &t, err);
 
@@ -185,11 +192,14 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	node.aes = record_crypto_has_aes();
 	if (t->verbs)
 		memcpy(node.verbs, t->verbs->info.key, sizeof node.verbs);
+	offered = t->nranks > 1 ? t->nown : 0;
 	if (!st)
-		st = endpoint_write(&node, unix_name, unix_bytes, t->own, t->nranks > 1 ? t->nown : 0, t->endpoint,
-		                sizeof t->endpoint, err);
+		st = endpoint_write(&node, unix_name, unix_bytes, t->own, &offered, t->endpoint, sizeof t->endpoint, err);
 	if (st)
 		goto fail;
+	if (t->nranks > 1 && offered < t->nown && o->log)
+		log_line(o->log, GRADCOMP_LOG_INFO, "offers %d of this machine's %d addresses, those that routes and speed speak for; "
+		         "transport.interface chooses others", offered, t->nown);
 	*out = t;
 	return GRADCOMP_OK;
 fail:

@@ -27,7 +27,7 @@
 #include <stdbool.h>
 
 #define TRANSPORT_SECRET_BYTES 32
-#define TRANSPORT_ENDPOINT_MAX 1024
+#define TRANSPORT_ENDPOINT_MAX 1792
 
 typedef struct transport transport;
 typedef struct channel channel;
@@ -155,6 +155,22 @@ typedef struct link_map_row {
 	uint64_t pairs;      /* of ranks that use it between them */
 	const char *why_not; /* if there are none */
 } link_map_row;
+/* A subnet in which several nodes of the job have an address. */
+typedef struct network_row {
+	char name[64];          /* 10.1.0.0/24 */
+	char interface[16];     /* of this machine; "": it has none there */
+	uint32_t claimed, rate; /* Mbit/s: what drivers state, and what was measured; 0: not known */
+	bool measured;          /* all were: then a rate of 0 is a network that carries nothing */
+	bool chosen;            /* the first that this rank tries */
+} network_row;
+#define NETWORKS_MAX 64
+/* Best first; returns how many. */
+int transport_networks(const transport *t, network_row out[NETWORKS_MAX]);
+
+/* Mbit/s to a rank of another node, with packets of full size, over the network that messages to it take; 0: they do not get
+ * through. Sends for so many seconds. */
+gradcomp_status transport_rate(transport *t, int rank, double seconds, double *mbit, gradcomp_error *err);
+
 /* Counting pairs takes a while: with more ranks there are no rows. */
 #define LINK_MAP_RANKS_MAX 4096
 /* One row per kind of link there is; returns how many (at most 4). */

@@ -11,6 +11,7 @@
 #include "transport/control/ctrl_msg.h"
 #include "transport/control/listener.h"
 #include "transport/core/endpoint.h"
+#include "transport/core/network.h"
 #include "transport/core/transport.h"
 
 #include <pthread.h>
@@ -18,6 +19,7 @@
 
 #define CULPRIT_TEXT CTRL_MSG_TEXT
 #define TREE_OUT 1024
+#define PROBES_MAX 8 /* of the ranks that measure a network to this one, at a time */
 
 /* An authenticated data connection that its channel has not taken yet. */
 typedef struct backlog_conn {
@@ -31,6 +33,7 @@ typedef struct neighbour {
 	int rank; /* -1: there is none */
 	int fd;   /* -1: not connected */
 	bool left; /* child: its subtree has entered the leave barrier */
+	bool rated; /* child: its subtree has measured the networks */
 	double last_recv;
 	record_crypto *crypto; /* NULL: messages go in the clear */
 	unsigned have, unsent;
@@ -56,6 +59,7 @@ struct transport {
 	endpoint *endpoints; /* of every rank */
 	int32_t *node;       /* of every rank */
 	int nnodes;
+	network_list networks;
 	int nlocal;         /* ranks on this node */
 	int ncpus;          /* CPUs that they may run on */
 	bool oversubscribed; /* more ranks on this node than CPUs */
@@ -66,6 +70,8 @@ struct transport {
 	pthread_t thread;
 	bool running, quit, suspended;
 	bool leaving, leave_sent, left;
+	bool rates_own, rates_sent; /* this rank has measured the networks; so have all below it, and the parent knows */
+	uint32_t rates[NETWORKS_MAX]; /* Mbit/s, the least of this rank and those below it that have said */
 	bool forked; /* this process is a fork of the rank */
 	int wake_fd;   /* eventfd: wakes the control thread */
 	int failed_fd; /* eventfd: readable for ever once the job has failed */
@@ -73,6 +79,7 @@ struct transport {
 	gradcomp_error failure;
 
 	listener listener;
+	int probe[PROBES_MAX]; /* connections that measure a network; of the control thread */
 	neighbour tree[TREE_NEIGHBOURS];
 	backlog_conn *backlog;
 	int nbacklog;
@@ -104,6 +111,18 @@ gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_erro
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
                              gradcomp_error *err);
 int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
+/* Begins a connection; its descriptor, or -1 with errno. connect_finish() ends it when the socket can be written to: NULL
+ * when the other end has proved the secret, or why it is of no use. The caller closes it. */
+int connect_begin(const address *a);
+const char *connect_finish(transport *t, int fd, hello *h, double deadline);
+
+/* survey.c: Mbit/s to the next node over each network, on the lowest rank of a node; SURVEY_UNKNOWN for what this rank
+ * cannot tell. Takes some 0.1 s, and 0.5 s where networks do not answer. */
+#define SURVEY_UNKNOWN UINT32_MAX
+void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline);
+void survey_log(const transport *t);
+/* Reads and forgets what has come over the connection; false at its end. */
+bool survey_swallow(int fd);
 
 /* verbs_device.c: opens the device for verbs, where it is allowed; err says why
  * there is none, and the log too. */
@@ -123,6 +142,9 @@ void tree_drop(neighbour *n);
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
 /* With the lock held: enters or moves on the leave barrier. */
 void tree_leave(transport *t);
+/* The same for what was measured: `rate` is this rank's, NULL to move on. When all ranks have said theirs the least of each
+ * network is in t->networks, which is measured then. */
+void tree_rates(transport *t, const uint32_t *rate);
 /* With the lock held: writes what is still unsent, waiting at most `seconds`. */
 void tree_flush(transport *t, double seconds);
 void tree_wake(transport *t);

@@ -1,11 +1,14 @@
 #include "transport/tcp/keepalive.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define KEEPALIVE_MIN_SECONDS 3.0 /* the kernel counts in seconds, and probes three times */
 #define PROBES_LOST 2     /* one probe may be under way */
@@ -37,4 +40,27 @@ bool keepalive_lost(int fd, double timeout)
 	heard = info.tcpi_last_ack_recv < info.tcpi_last_data_recv ? info.tcpi_last_ack_recv : info.tcpi_last_data_recv;
 	return (info.tcpi_unacked || info.tcpi_probes >= PROBES_LOST) &&
 	       heard > 1e3 * (timeout > KEEPALIVE_MIN_SECONDS ? timeout : KEEPALIVE_MIN_SECONDS);
+}
+
+unsigned keepalive_too_large(int fd, double seconds)
+{
+	struct tcp_info info;
+	struct sockaddr_storage peer;
+	socklen_t bytes = sizeof info, peer_bytes = sizeof peer, error_bytes = sizeof(int);
+	int other, error = 0;
+	bool answers;
+
+	memset(&info, 0, sizeof info);
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || !info.tcpi_unacked || !info.tcpi_backoff ||
+	    getpeername(fd, (struct sockaddr *)&peer, &peer_bytes))
+		return 0;
+	other = socket(peer.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (other < 0)
+		return 0;
+	/* A refusal is an answer, too. */
+	answers = !connect(other, (struct sockaddr *)&peer, peer_bytes) || errno == ECONNREFUSED ||
+	          (errno == EINPROGRESS && poll(&(struct pollfd){other, POLLOUT, 0}, 1, (int)(seconds * 1e3)) == 1 &&
+	           !getsockopt(other, SOL_SOCKET, SO_ERROR, &error, &error_bytes) && (!error || error == ECONNREFUSED));
+	close(other);
+	return answers ? info.tcpi_pmtu : 0;
 }
