@@ -205,9 +205,15 @@ static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, con
 		if (!a.sums)
 			continue;
 		work->operators->topk(work->queue, r.chosen, r.largest, sums, a.blocks, a.k, r.operator_scratch);
+		/* Blocks are moved to where these say. */
+		work->operators->sparse_check(work->queue, sdk_gathered_fault(work, &bad), r.chosen, NULL, a.k, a.blocks);
 		r.chosen += a.k;
 		sums += a.sums;
 	}
+	if (bad)
+		return p->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                       "blocktopk: what was chosen of the blocks of bucket %u are no places that ascend below their "
+		                       "number", work->bucket->index);
 	return GRADCOMP_OK;
 }
 

@@ -119,8 +119,12 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	const gradcomp_operators *op = work->operators;
 	notes n = notes_of(s, work);
 	float *val = out->data;
-	(void)round, (void)err;
+	(void)round;
 	op->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
+	const char *wrong = work->device == GRADCOMP_HOST ? sdk_sparse_index_check(n.sent, n.d, n.k) : NULL;
+	if (wrong)
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "gtopk: what was chosen for bucket %u %s (%llu of %llu numbers)",
+		                     work->bucket->index, wrong, (unsigned long long)n.k, (unsigned long long)n.d);
 	sdk_sparse_index_pack(op, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
 	if (on_device(s)) {
 		op->copy(work->queue, n.rest, work->flat, n.d * sizeof(float));

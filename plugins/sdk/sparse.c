@@ -162,13 +162,18 @@ gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work 
                                        gradcomp_payload *out, gradcomp_error *err)
 {
 	int plain = sdk_sparse_plain(s->coding);
-	(void)err;
 	EACH_PART(s, work->bucket, work->step, w) {
 		char *at = (char *)out->data + w.from;
 		if (!w.p.k)
 			continue;
 		sdk_sparse_pairs p = pairs_in(plain ? (void *)at : work->scratch, w.p.k);
 		s->select(s, work, &w.p, from + w.p.at, p, (char *)work->scratch + pairs_bytes(s, w.p.k));
+		/* Coding relies on it, and a peer would blame this rank's link. */
+		const char *wrong = work->device == GRADCOMP_HOST ? sdk_sparse_index_check(p.idx, w.p.d, w.p.k) : NULL;
+		if (wrong)
+			return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "%s: what was chosen for bucket %u %s (%llu of %llu numbers from '%s' on)",
+			                     s->name, work->bucket->index, wrong, (unsigned long long)w.p.k, (unsigned long long)w.p.d,
+			                     s->layout->tensors[w.p.tensor].name);
 		if (!plain)
 			sdk_sparse_pack(work->operators, work->queue, s->coding, at, p, w.p.d, w.p.k);
 	}

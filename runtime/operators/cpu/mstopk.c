@@ -62,6 +62,11 @@ void KERNEL(mstopk)(void *queue, uint32_t *idx, float *val, const float *x, size
 		return;
 	}
 	double mean = KERNEL(exact_sum)(&top, x, n) / (double)n;
+	/* No threshold lies among numbers that are none, and more than k may reach any. */
+	if (key_of(top) >= KEY_INF) {
+		KERNEL(topk)(queue, idx, val, x, n, k, scratch);
+		return;
+	}
 	uint32_t guess, taken = KEY_INF, open = 0;
 	int some = KERNEL(select_pick)(&p, &guess, x, n, k + 1, scratch);
 	double v = bits_float(KERNEL(select_cut)(p.val, p.n, k + 1, some ? NULL : scratch).key);

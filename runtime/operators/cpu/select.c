@@ -5,8 +5,8 @@
  * search runs among them. Otherwise only those between two keys are, while the ones
  * above are counted; where copies of few values crowd that interval (zeroes, ties)
  * they are counted first. The exact search takes the key digit by digit, with
- * histograms of 11, 10 and 10 bits. Where a guess was wrong it runs over x itself,
- * so the result is always the same. */
+ * histograms of 11, 10 and 10 bits. A guess is checked before anything stands on it; where
+ * it was wrong the search runs over x itself, so the result is always the same. */
 #include "operators/cpu/select.h"
 
 enum { BINS = 2048, SAMPLES = 16384, SAMPLED = 65536 };
@@ -23,18 +23,18 @@ const uint32_t KERNEL(select_lanes)[256] = {LANES64(0u), LANES64(64u), LANES64(1
 
 size_t KERNEL(select_count)(const float *x, size_t n, uint32_t key)
 {
-	const int32_t below = (int32_t)key - 1;
-	size_t total = 0, i = 0;
+	const int32_t below = (int32_t)(key - 1);
+	size_t total = 0, i;
 	v8i a = {0}, b = {0};
 	/* At most 2^28 a lane. */
-	for (; i + 16 <= n; i += 16) {
+	for (i = 0; i + 16 <= n; i += 16) {
 		a += ((v8i)LOAD8(x + i) & 0x7fffffff) > below;
 		b += ((v8i)LOAD8(x + i + 8) & 0x7fffffff) > below;
 	}
 	a += b;
 	for (int j = 0; j < 8; j++)
 		total -= (size_t)a[j]; /* -1 each */
-	for (; i < n; i++)
+	for (i = n / 16 * 16; i < n; i++)
 		total += key_of(x[i]) >= key;
 	return total;
 }
@@ -64,7 +64,8 @@ static void count_digit(uint32_t *count, const float *x, size_t n, uint32_t pref
 		count[key_of(x[i]) >> shift & 1023] += key_of(x[i]) >> (shift + 10) == prefix;
 }
 
-static cut search(const float *x, size_t n, size_t k)
+/* The counts of the first digit, which searches for several k can share. */
+static void count_first(uint32_t *total, const float *x, size_t n)
 {
 	/* Four counters a bin: neighbours often share one, and the next increment
 	 * need not wait for the last. */
@@ -77,44 +78,68 @@ static cut search(const float *x, size_t n, size_t k)
 	for (; i < n; i++)
 		count[0][key_of(x[i]) >> 20]++;
 	for (i = 0; i < BINS; i++)
-		count[0][i] += count[1][i] + count[2][i] + count[3][i];
-	uint32_t key = find_bin(count[0], BINS, &k);
+		total[i] = count[0][i] + count[1][i] + count[2][i] + count[3][i];
+}
+
+static cut search_from(const uint32_t *first, const float *x, size_t n, size_t k)
+{
+	uint32_t count[1024], key = find_bin(first, BINS, &k);
 	for (int shift = 10; shift >= 0; shift -= 10) {
-		count_digit(count[1], x, n, key, shift);
-		key = key << 10 | find_bin(count[1], 1024, &k);
+		count_digit(count, x, n, key, shift);
+		key = key << 10 | find_bin(count, 1024, &k);
 	}
 	return (cut){key, k};
 }
 
-/* What a sample of x says of the k-th key: with near certainty it is at least
- * `low`, and less than `high`. */
-typedef struct guess {
-	const float *sample;
-	size_t count;
-	uint32_t low, high;
-} guess;
-
-/* Four standard deviations and a bit further on either side of the sample's
- * quantile. The sample is spread with jitter, so that a period in x does not
- * matter. */
-static guess look(float *sample, const float *x, size_t n, size_t k)
+static cut search(const float *x, size_t n, size_t k)
 {
-	size_t stride = n / SAMPLES, count = SAMPLES;
+	uint32_t first[BINS];
+	count_first(first, x, n);
+	return search_from(first, x, n, k);
+}
+
+/* It holds numbers of x, and counts of their first digits. */
+typedef struct sample {
+	uint32_t first[BINS];
+	float *x;
+} sample;
+
+/* Each of SAMPLES equal parts of x gives a number, from a place that jitters so that a period in x
+ * does not matter. Nothing of x is left out: where n is no multiple, neighbours share a number. */
+static void sample_take(sample *s, void *room, const float *x, size_t n)
+{
+	const uint64_t width = (n + SAMPLES - 1) / SAMPLES;
 	uint32_t h = 1;
-	for (size_t i = 0; i < count; i++) {
+	s->x = room;
+	for (uint64_t i = 0; i < SAMPLES; i++) {
 		h = h * 1664525 + 1013904223;
-		sample[i] = x[i * stride + (size_t)((uint64_t)h * stride >> 32)];
+		s->x[i] = x[i * n / SAMPLES + (h * width >> 32)];
 	}
-	double part = (double)k / (double)n, want = (double)count * part, variance = want * (1 - part), spread = 1;
-	while (spread * spread < variance)
-		spread++;
-	size_t at = (size_t)want + 1, off = (size_t)(4 * spread + 8);
-	guess g = {sample, count, 0, KEY_INF};
-	if (at + off <= count)
-		g.low = search(sample, count, at + off).key;
-	if (at > off)
-		g.high = search(sample, count, at - off).key + 1;
-	return g;
+	count_first(s->first, s->x, SAMPLES);
+}
+
+/* The k-th of n is there in a sorted sample, give or take *off: four standard deviations and a bit. */
+static size_t quantile(size_t *off, size_t n, size_t k)
+{
+	double part = (double)k / (double)n, want = SAMPLES * part, variance = want * (1 - part), deviation = 1;
+	while (deviation * deviation < variance)
+		deviation++;
+	*off = (size_t)(4 * deviation + 8);
+	return (size_t)want + 1;
+}
+
+/* The k-th key of n is at least that, with near certainty. */
+static uint32_t guess_low(const sample *s, size_t n, size_t k)
+{
+	size_t off, at = quantile(&off, n, k);
+	return at + off <= SAMPLES ? search_from(s->first, s->x, SAMPLES, at + off).key : 0;
+}
+
+/* It is less than that, likewise. */
+static uint32_t guess_high(const sample *s, size_t n, size_t k)
+{
+	size_t off, at = quantile(&off, n, k);
+	return at > off ? search_from(s->first, s->x, SAMPLES, at - off).key + 1 : KEY_INF;
 }
 
 /* Counts the elements whose keys are at least `high`, and appends those from `low`
@@ -152,27 +177,28 @@ cut KERNEL(select_cut)(const float *x, size_t n, size_t k, void *scratch)
 {
 	if (!scratch || n < SAMPLED)
 		return search(x, n, k);
-	float *sample = scratch;
-	sink s = {NULL, sample + SAMPLES, 0, 0};
+	sample some;
+	sample_take(&some, scratch, x, n);
+	sink s = {NULL, some.x + SAMPLES, 0, 0};
 	size_t above, inside;
-	guess g = look(sample, x, n, k);
+	uint32_t low = guess_low(&some, n, k), high = guess_high(&some, n, k);
 	/* A crowd is copies of few values; the one in its middle is looked at first. */
 	for (int tries = 0; tries < 3; tries++) {
-		size_t higher = KERNEL(select_count)(sample, g.count, g.high);
-		size_t crowd = KERNEL(select_count)(sample, g.count, g.low) - higher;
-		if (crowd <= g.count / 20)
+		size_t higher = KERNEL(select_count)(some.x, SAMPLES, high);
+		size_t crowd = KERNEL(select_count)(some.x, SAMPLES, low) - higher;
+		if (crowd <= SAMPLES / 20)
 			break;
-		uint32_t key = search(sample, g.count, higher + crowd / 2).key;
+		uint32_t key = search_from(some.first, some.x, SAMPLES, higher + crowd / 2).key;
 		above = divide(&s, &inside, x, n, key, key + 1);
 		if (above < k && k <= above + inside)
 			return (cut){key, k - above};
 		if (k <= above)
-			g.low = key + 1;
+			low = key + 1;
 		else
-			g.high = key;
+			high = key;
 	}
 	s.room = n / 16;
-	above = divide(&s, &inside, x, n, g.low, g.high);
+	above = divide(&s, &inside, x, n, low, high);
 	if (above < k && k <= above + inside && inside == s.n)
 		return search(s.val, s.n, k - above);
 	return search(x, n, k);
@@ -196,16 +222,20 @@ int KERNEL(select_pick)(picked *p, uint32_t *key, const float *x, size_t n, size
 	size_t most = picks(n, k);
 	if (!most)
 		return 0;
-	float *sample = scratch;
-	sink s = {(uint32_t *)(void *)(sample + SAMPLES + most), sample + SAMPLES, 0, most};
+	sample some;
+	sample_take(&some, scratch, x, n);
+	sink s = {(uint32_t *)(void *)(some.x + SAMPLES + most), some.x + SAMPLES, 0, most};
 	const picked all = {x, NULL, n};
-	*key = look(sample, x, n, k).low;
+	const uint32_t low = guess_low(&some, n, k);
 	for (size_t i = 0; i < n; i += 32) {
-		uint32_t hit = reach32(x, i, n, *key);
+		uint32_t hit = reach32(x, i, n, low);
 		if (s.n + (unsigned)__builtin_popcount(hit) > most)
 			return 0;
 		emit32(&s, &all, i, hit);
 	}
+	if (s.n < k)
+		return 0;
 	*p = (picked){s.val, s.idx, s.n};
-	return s.n >= k;
+	*key = low;
+	return 1;
 }

@@ -71,14 +71,14 @@ INLINE unsigned negative8(const v8i *v)
 #endif
 }
 
-/* Bit i: the key of x[i] is at least `key`, which is below 2^31. */
+/* Bit i: the key of x[i] is at least `key`, which is at most 2^31. */
 INLINE uint32_t reach16(const float *x, uint32_t key)
 {
 #ifdef __AVX512F__
 	__m512i v = _mm512_and_epi32(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
-	return _mm512_cmpgt_epi32_mask(v, _mm512_set1_epi32((int32_t)key - 1));
+	return _mm512_cmpgt_epi32_mask(v, _mm512_set1_epi32((int32_t)(key - 1)));
 #else
-	const int32_t below = (int32_t)key - 1;
+	const int32_t below = (int32_t)(key - 1);
 	const v8i a = below - ((v8i)LOAD8(x) & 0x7fffffff), b = below - ((v8i)LOAD8(x + 8) & 0x7fffffff);
 	return negative8(&a) | negative8(&b) << 8;
 #endif
@@ -165,15 +165,16 @@ INLINE void emit32(sink *s, const picked *p, size_t i, uint32_t hit)
 
 /* The sum of n magnitudes as if it were exact, rounded once, and the largest. */
 double KERNEL(exact_sum)(float *top, const float *x, size_t n);
-/* How many of n reach a key below 2^31. */
+/* How many of n reach a key of up to 2^31. */
 size_t KERNEL(select_count)(const float *x, size_t n, uint32_t key);
 /* The k-th largest of n, 1 <= k <= n. With scratch of select_scratch() bytes the
  * search is quick for large n; NULL: n is small. */
 cut KERNEL(select_cut)(const float *x, size_t n, size_t k, void *scratch);
 /* Appends the elements above the cut and the first ties at it. */
 void KERNEL(select_take)(sink *s, const picked *p, cut c);
-/* Picks all elements that reach *key, which k of them do, into scratch of
- * select_scratch() bytes. 0: it was not worth it, or they did not fit. */
+/* Picks all elements that reach *key, which at least k of them do, into scratch of
+ * select_scratch() bytes. 0: it was not worth it, fewer do, or they did not fit; *p and *key
+ * are as they were. */
 size_t KERNEL(select_scratch)(size_t n, size_t k);
 int KERNEL(select_pick)(picked *p, uint32_t *key, const float *x, size_t n, size_t k, void *scratch);
 
