@@ -425,7 +425,7 @@ typedef struct gradcomp_operators {
 	void (*power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 	/* F8E4M3 or F8E5M2: a scale for every `block` numbers (a multiple of 32), then n codes. A
 	 * scale is the block's largest magnitude by that of the type as a float, at most the
-	 * largest whose product with that is finite, or 0 below 2^-126, and then codes are 0. With
+	 * largest whose product with that is finite and at least 2^-126, or 0 when all are 0. With
 	 * powers = 1 it is 2^(byte - 127), the byte the block's exponent less the type's largest, or 0. A
 	 * code is cast_scaled() of x by 1 / scale, held within the type's largest. Where x is not
 	 * finite the block's scale is the NaN 0x7fc00000, or the byte 255, and its codes are 0. */

@@ -6,6 +6,9 @@
  *     value = scale * code        scale f32: the block's largest magnitude is the type's largest
  *                                 scale e8m0: 2^(exponent of the largest magnitude - that of the type's)
  *
+ * No scale is below 2^-126, or 2^-127 of e8m0: blocks of still smaller numbers (e4m3: 5.3e-36, e5m2: 6.7e-34)
+ * have fewer bits of them.
+ *
  * e4m3 has 3 bits of mantissa and ends at 448, e5m2 has 2 and ends at 57344. Rounding is to nearest
  * even, and what is too large for the type becomes its largest: with e8m0 numbers of up to 1.14
  * times that. What a rank's codes lose stays in that rank's error memory. No number becomes a NaN

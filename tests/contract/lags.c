@@ -144,6 +144,26 @@ static void resumes(void)
 	job_close(&a), job_close(&b);
 }
 
+/* However long the backward pass is, a gather takes no more bytes than the ring of a dense sum. */
+static void affords(const char *text, int P, double least)
+{
+	const double backward[4] = {1e3, 1e3, 1e3, 1e3};
+	const gradcomp_measured m = {.struct_size = sizeof m, .ntensors = 4, .backward = backward, .exchange_a = 1e-6,
+	                             .exchange_b = 1e-9, .encode_b = 1e-9};
+	job j;
+	if (!job_open(&j, text, P, 4, dims))
+		return;
+	ranks_plan(&j.s, 1);
+	step_randomly(&j);
+	for (int w = 0; w < P; w++)
+		j.s.plugin->measured(j.s.instance[w], &m, 1, &j.s.err);
+	step_randomly(&j);
+	const double gathered = (double)j.s.sent * (P - 1), ring = 2.0 * (P - 1) / P * 4 * D;
+	/* Little is missing: the layer behind which nothing is computed sends one number in max_ratio. */
+	ok(gathered <= ring && gathered >= least * ring, "%s, %d ranks: %.0f bytes a rank, a dense ring takes %.0f", text, P, gathered, ring);
+	job_close(&j);
+}
+
 int main(void)
 {
 	test_seed();
@@ -156,5 +176,10 @@ int main(void)
 	adapts("lags:adaptive=yes,measure_steps=6,density=0.1", 1);
 	adapts("lags:adaptive=yes,measure_steps=6,density=0.1,indices=auto,max_ratio=50", 2000);
 	resumes();
+	for (int P = 2; P <= 16; P += 7) {
+		affords("lags:adaptive=yes,density=0.1", P, 0.6);
+		affords("lags:adaptive=yes,density=0.1,indices=auto", P, 0.6);
+		affords("lags:adaptive=yes,density=0.1,values=block4", P, 0);
+	}
 	return done_testing();
 }

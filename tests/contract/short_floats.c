@@ -89,17 +89,14 @@ static double off(const format *f, const float *x, const float *y, int n, int e8
 	for (int i = 0; i < n; i++)
 		top = fmax(top, fabs((double)x[i]));
 	int e = (top > 0 ? ilogb(top) : -1000) - ilogb(f->largest);
-	double scale = e8m0 ? ldexp(1, e < -127 ? -127 : e) : top / f->largest;
+	double scale = e8m0 ? ldexp(1, e < -127 ? -127 : e) : fmax(top / f->largest, FLT_MIN);
 	for (int i = 0; i < n; i++) {
 		double a = fabs((double)x[i]), b = fabs((double)y[i]);
-		if (!e8m0 && top / f->largest < FLT_MIN * (1 + 1e-6)) {
-			worst = fmax(worst, b > 0 && top / f->largest < FLT_MIN * (1 - 1e-6) ? INFINITY : 0);
-			continue;
-		}
 		int code = nearest(f, a / scale);
 		double want = f->values[code] * scale;
 		double gap = (code + 1 < f->codes ? f->values[code + 1] - f->values[code] : f->values[code] - f->values[code - 1]) * scale;
-		if (signbit(x[i]) != signbit(y[i]))
+		/* A block of zeroes has no signs. */
+		if (signbit(x[i]) != signbit(y[i]) && (e8m0 || top > 0))
 			return INFINITY;
 		worst = e8m0 ? fmax(worst, b == (double)(float)want ? 0 : INFINITY) : fmax(worst, fabs(a - b) / (gap / 2));
 	}

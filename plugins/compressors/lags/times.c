@@ -10,6 +10,7 @@
  * takes the place of all this. An older one does not. */
 #include "plugins/compressors/lags/lags_internal.h"
 
+#include <math.h>
 #include <time.h>
 
 enum { TIMES = 3, EACH = 2 }; /* floats of a bucket, and of each of its tensors */
@@ -39,6 +40,17 @@ uint64_t lags_floats(const gradcomp_bucket *bucket)
 	return TIMES + (uint64_t)EACH * bucket->ntensors;
 }
 
+/* No more than what the ring of a dense sum sends: 2 (P-1)/P of 4 d bytes, where a gather sends P - 1 payloads. */
+static double affordable(const lags *l, uint64_t d, double density)
+{
+	const double ranks = (double)l->s.layout->nranks, most = 4 * (double)d * (ranks > 2 ? 2 / ranks : 1);
+	uint64_t k = sdk_sparse_share(density, d);
+	/* Fewer numbers take no fewer bytes each. */
+	for (double bytes; k > 1 && (bytes = (double)sdk_sparse_bytes(l->s.host->operators, l->s.coding, d, k)) > most;)
+		k = (uint64_t)((double)k * most / bytes) < k - 1 ? (uint64_t)((double)k * most / bytes) : k - 1;
+	return k ? fmin(density, (double)k / (double)d) : density;
+}
+
 double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double otherwise)
 {
 	uint32_t n = l->s.layout->ntensors, next = tensor + 1;
@@ -54,7 +66,8 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 	lags_times t = {(double)a->latency, (double)a->per_byte, (double)a->per_number};
 	double k = (double)sdk_sparse_share(otherwise, d);
 	double pair = k > 0 ? (double)sdk_sparse_bytes(l->s.host->operators, l->s.coding, d, (uint64_t)k) / k : 0;
-	return lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
+	const double hidden = lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
+	return affordable(l, d, hidden);
 }
 
 uint64_t lags_line(const lags *l)

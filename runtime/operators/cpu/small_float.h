@@ -28,11 +28,11 @@ INLINE uint32_t float8_power_of(uint32_t largest, int e4m3)
 	return e == 255 ? FLOAT8_NAN_POWER : e > least ? e - least : 0;
 }
 
-/* Likewise its scale as a float; 0: too small for one. */
+/* Likewise its scale as a float. The least has an inverse that is finite. */
 INLINE float float8_scale_of(uint32_t largest, int e4m3)
 {
-	const float s = bits_float(largest) / FLOAT8_LARGEST(e4m3), most = float8_most_scale(e4m3);
-	return largest >> 23 == 255 ? bits_float(NAN_SCALE) : s < 0x1p-126f ? 0 : s > most ? most : s;
+	const float s = bits_float(largest) / FLOAT8_LARGEST(e4m3), most = float8_most_scale(e4m3), least = 0x1p-126f;
+	return largest >> 23 == 255 ? bits_float(NAN_SCALE) : !largest ? 0 : s < least ? least : s > most ? most : s;
 }
 
 /* Whether a scale is one that a block can have. */
