@@ -133,6 +133,7 @@ void stage_show_json(jsonw *j, const gradcomp_stage_result *r, int mode, int dry
 	jsonw_bool(j, "dry_run", dry);
 	jsonw_uint(j, "files", r->files);
 	jsonw_uint(j, "bytes", r->bytes);
+	jsonw_uint(j, "left_out", r->left_out);
 	jsonw_uint(j, "resumed_bytes", r->resumed);
 	jsonw_uint(j, "read_bytes", r->read);
 	jsonw_uint(j, "received_bytes", r->received);

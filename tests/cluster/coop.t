@@ -52,5 +52,15 @@ refuse 'a file that the user cannot read' together -n4 gradcomp stage --pmix "$t
 is 'fails on all nodes' "$(grep -c 'cannot read large: Permission denied' <<< "$said")" 4 || note "$said"
 # A node that cannot read it either may have heard of another before.
 check 'and three of them know which node it was' test "$(grep -c 'node [0-3] (n[1-4]): cannot read' <<< "$said")" -ge 3
+mkdir beside
+echo followed > beside/file
+ln -s ../beside/file data/out
+mkfifo data/pipe
+chmod -R a+rX beside
+check 'unless it is left out, as a FIFO is, and a link followed' together -n4 gradcomp stage --pmix "$tmp/data:unreadable=skip,exclude=pipe,links=follow"
+for ((k = 1; k <= nodes; k++)); do
+	"${bed[@]}" node $k sh -c "cd $area && cat */left-out */data/out */data/short/abi.h | grep -xE 'excluded pipe|unreadable large|followed|#define GRADCOMP_ABI_H' | sort -u | tr '\\n' ' '"
+done > left 2>&1
+is 'each node has the copy, and the list of what is not in it' "$(cat left)" "$(for ((k = 1; k <= nodes; k++)); do printf '#define GRADCOMP_ABI_H excluded pipe followed unreadable large '; done)"
 all_idle 'every node is idle'
 done_testing

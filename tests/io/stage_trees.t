@@ -80,6 +80,8 @@ is 'files of others' "$(tap_files "$copy")" './a ./sub '
 is '... are all listed' "$(LC_ALL=C sort "$copy/../left-out")" 'unreadable b
 unreadable odd,name\x5chere
 unreadable sub/b2'
+stage --json private:unreadable=skip
+like '... and counted' "$copy" '"left_out": 3'
 stage 'private:exclude=b*,exclude=odd*,unreadable=refuse'
 is '... or leave them out by a list' "$status: $(tap_files "$copy")" '0: ./a ./sub '
 
