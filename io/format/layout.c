@@ -78,13 +78,13 @@ gradcomp_status layout_check_shards(const file_list *files, const char *path, gr
 	return GRADCOMP_OK;
 }
 
-/* The first of the files that hold many samples, or NULL. */
-static const char *first_container(const file_list *files)
+/* The number of the first of the files that hold many samples, or how many files there are. */
+static uint64_t first_container(const file_list *files)
 {
-	for (uint64_t i = 0; i < files->n; i++)
-		if (list_suffix(files->paths[i], CONTAINERS))
-			return files->paths[i];
-	return NULL;
+	uint64_t i = 0;
+	while (i < files->n && !list_suffix(files->paths[i], CONTAINERS))
+		i++;
+	return i;
 }
 
 /* Whether all files lie in folders of the only folder. */
@@ -99,16 +99,16 @@ static bool nested(const file_list *files)
 gradcomp_status layout_check_folder(const file_list *files, const char *path, bool all, gradcomp_error *err)
 {
 	char top[TEXT_NAME_MAX / 4], one[TEXT_NAME_MAX / 4], other[TEXT_NAME_MAX / 4];
-	const char *name = all ? first_container(files) : NULL;
+	uint64_t container = all ? first_container(files) : files->n;
 	unsigned splits = 0;
 	gradcomp_printable(path, top, sizeof top);
-	if (name && list_suffix(name, "tar"))
-		return shard_below(top, name, err);
-	if (name)
+	if (container < files->n && list_suffix(files->paths[container], "tar"))
+		return shard_below(top, files->paths[container], err);
+	if (container < files->n)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s holds %s, which holds samples of its own: unpack it, or say format folder if each file is a "
 		                 "sample",
-		                 top, gradcomp_printable(name, one, sizeof one));
+		                 top, gradcomp_printable(files->paths[container], one, sizeof one));
 	for (uint32_t i = 0, first = 0; i < files->nfolders; i++) {
 		unsigned split = layout_split(files->folders[i], false);
 		if (split && splits && several(splits | split))
