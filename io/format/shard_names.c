@@ -189,10 +189,11 @@ static gradcomp_status expand(const struct expansion *x, const char *text, unsig
 	}
 	for (const char *p = open + 1, *q = p; !status && q <= end; q++) {
 		unsigned ignored;
+		const char *inner;
 		if (*q == '\\' && q[1])
 			q++;
-		else if (*q == '{')
-			q = closing(q, &ignored);
+		else if (*q == '{') /* its other one is there, since the outer one has one */
+			q = (inner = closing(q, &ignored)) ? inner : end;
 		else if (q == end || *q == ',') {
 			status = expand_with(x, text, before, p, (size_t)(q - p), end + 1, depth);
 			p = q + 1;
