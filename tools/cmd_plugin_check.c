@@ -25,6 +25,8 @@ static const char usage[] =
 	"  --limit SECONDS    a call that takes longer hangs (10)\n"
 	"  --json             the result as JSON\n";
 
+enum { RANKS_ASKED_MAX = 16 };
+
 static void print_text(const kit_options *o, const kit_result *r, double seconds)
 {
 	static const char *const words[] = {"ok  ", "FAIL", "skip", "miss", "warn"};
@@ -37,12 +39,14 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 	for (int i = RULE_NONE + 1; i < RULES; i++) {
 		if (!r->text[i][0])
 			continue;
-		printf("%s %2d %-13s %s", words[r->result[i]], i, rule_name((rule)i), r->text[i]);
+		size_t seen = strcspn(r->text[i], "\n");
+		printf("%s %2d %-13s %.*s", words[r->result[i]], i, rule_name((rule)i), (int)seen, r->text[i]);
 		if (r->broken[i] > 1)
 			printf(" (and %d times more)", r->broken[i] - 1);
 		if (r->result[i] == RESULT_FAIL)
-			printf("\n                      rule: %s\n                      often: %s", rule_text((rule)i),
-			       rule_cause((rule)i));
+			printf("\n                      rule: %s", rule_text((rule)i));
+		if (r->text[i][seen])
+			printf("\n                      look at: %s", r->text[i] + seen + 1);
 		if (r->result[i] == RESULT_WARN)
 			printf("\n                      rule: %s\n                      ABI %u, for which it was built, did not ask for this; a plugin "
 			       "built today fails", rule_text((rule)i), r->abi);
@@ -57,6 +61,7 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 static void print_json(const kit_options *o, const kit_result *r, double seconds)
 {
 	static const char *const words[] = {"ok", "fail", "skip", "missed", "warn"};
+	char seen[KIT_TEXT];
 	jsonw j;
 
 	jsonw_start(&j, stdout);
@@ -79,8 +84,9 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 		jsonw_string(&j, "name", rule_name((rule)i));
 		jsonw_string(&j, "result", words[r->result[i]]);
 		jsonw_string(&j, "rule", rule_text((rule)i));
-		jsonw_string(&j, "seen", r->text[i]);
-		jsonw_string(&j, "cause", r->result[i] == RESULT_FAIL ? rule_cause((rule)i) : NULL);
+		snprintf(seen, sizeof seen, "%.*s", (int)strcspn(r->text[i], "\n"), r->text[i]);
+		jsonw_string(&j, "seen", seen);
+		jsonw_string(&j, "cause", strchr(r->text[i], '\n') ? strchr(r->text[i], '\n') + 1 : NULL);
 		jsonw_int(&j, "failures", r->broken[i]);
 		jsonw_end(&j);
 	}
@@ -99,7 +105,8 @@ static bool take_ranks(const char *text, kit_options *o)
 		text = end + 2;
 		o->ranks_max = (int)strtol(text, &end, 10);
 	}
-	return end != text && !*end && o->ranks_min >= 1 && o->ranks_max >= o->ranks_min && o->ranks_max <= RANKS_MAX;
+	return end != text && !*end && o->ranks_min >= 1 && o->ranks_max >= o->ranks_min &&
+	       o->ranks_max <= RANKS_ASKED_MAX;
 }
 
 /* --param can stand several times, which take_options() does not know: those are
@@ -161,7 +168,8 @@ int cmd_plugin_check(int argc, char **argv)
 	if (!words[0])
 		return usage_error(usage, "%s: which file?", argv[0]);
 	if (!take_ranks(ranks, &o))
-		return usage_error(usage, "%s: --ranks %s is not N or N..M within 1..%d", argv[0], ranks, RANKS_MAX);
+		return usage_error(usage, "%s: --ranks %s is not N or N..M within 1..%d", argv[0], ranks,
+		                   RANKS_ASKED_MAX);
 	o.seed = check_fresh_seed();
 	if (seed && !take_number(seed, &o.seed))
 		return usage_error(usage, "%s: --seed %s is no number", argv[0], seed);

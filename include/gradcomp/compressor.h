@@ -11,7 +11,9 @@
  * with. The contract:
  *
  *  1. Conservation: sum_w u_w = P a + sum_w e'_w, to rounding. A plugin with
- *     GRADCOMP_TRAIT_ERROR_FEEDBACK writes e'; an unbiased one need not.
+ *     GRADCOMP_TRAIT_ERROR_FEEDBACK writes e'; an unbiased one need not. Where a
+ *     parameter makes the method forget on purpose, `neutral` names the values with
+ *     which it does not.
  *  2. Agreement: `a` is bit-identical on all ranks, for every P and every size
  *     including 0 and 1. Given equal payloads, decode() must produce equal bits.
  *  3. Honest bytes: a payload holds the bytes of the method's formula and no
@@ -328,7 +330,12 @@ struct gradcomp_compressor_v1 {
 	 * one, else it warns. NULL function: any. */
 	const char *(*schedule)(const gradcomp_value *values);
 
-	uint64_t reserved[4];
+	/* Optional: parameters as in a SPEC, "momentum=0,clip=0", with which nothing is forgotten, cut off or made
+	 * equal on purpose. With them rule 1 holds and, under GRADCOMP_TRAIT_UNBIASED, E[a] = mean u; with other
+	 * values they need not. No name of a parameter says so by itself. NULL: they hold with all values. */
+	const char *neutral;
+
+	uint64_t reserved[3];
 };
 
 /* Whether the host keeps an error memory for instances with these values. */

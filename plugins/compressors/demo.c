@@ -267,4 +267,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.encode = demo_encode,
 	.decode = demo_decode,
 	.cost = demo_cost,
+	.neutral = "decay=1,sign=no",
 };

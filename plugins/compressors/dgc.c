@@ -331,4 +331,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.decode = dgc_decode,
 	.cost = dgc_cost,
 	.choice = dgc_choice,
+	.neutral = "momentum=0,clip=0",
 };

@@ -295,4 +295,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.load = sdk_lowrank_load,
 	.cost = dion_cost,
 	.choice = sdk_lowrank_choice,
+	.neutral = "momentum=0,orthogonal=no",
 };

@@ -272,4 +272,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.encode = terngrad_encode,
 	.decode = terngrad_decode,
 	.cost = terngrad_cost,
+	.neutral = "clip=0",
 };

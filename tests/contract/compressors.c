@@ -99,8 +99,8 @@ static void one(void *so, fixture t, void (*values)(const fixture *), int ranks_
 		return;
 	}
 	const char *parameters = strchr(t.spec, ':');
-	plain = kit_plain(&t.plugin->info, parameters ? parameters + 1 : "");
-	t.plain = plain ? plain->values : NULL;
+	if (kit_neutral(&t, parameters ? parameters + 1 : "", &plain, &err))
+		ok(0, "%s: neutral values are refused: %s", t.spec, err.text);
 	t.values = parsed->values;
 	t.op = operators_cpu();
 	check_contract(&t, ranks_max);

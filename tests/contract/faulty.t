@@ -19,7 +19,7 @@ for file in "$GRADCOMP_SRC"/tests/plugins/faulty/*.c; do
 		is "$name: fails" "$status" 1
 		like "$name: for breaking '$rule'" "$(sed -n 's/^FAIL *[0-9]* \([a-z-]*\) .*/(\1)/p' "$tmp/said" | tr '\n' ' ')" \
 			"($rule)"
-		is "$name: and each rule has its likely cause" "$(grep -c '^ *often: ' "$tmp/said")" "$(grep -c '^FAIL' "$tmp/said")"
+		is "$name: and each says what the rule is" "$(grep -c "^ *rule: " "$tmp/said")" "$(grep -c "^FAIL" "$tmp/said")"
 		grep '^FAIL' "$tmp/said" | sed 's/^/# /'
 	fi
 done

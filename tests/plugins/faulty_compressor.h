@@ -245,4 +245,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 #ifdef FAULT_CHOICE
 	.choice = runs_choice,
 #endif
+#ifdef FAULT_NEUTRAL
+	.neutral = FAULT_NEUTRAL,
+#endif
 };

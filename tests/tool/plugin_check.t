@@ -36,7 +36,7 @@ like "says where" "$said" "the process ended with status 0 in decode()"
 like "what was not checked" "$said" "miss  1 conservation  not reached"
 refuse "a plugin that crashes everywhere" "$gradcomp" plugin-check --ranks 2 "$fixtures/faulty/crashes.so"
 is "hears of it once" "$(printf '%s\n' "$said" | grep -c "which is no buffer")" 1
-like "with a likely cause" "$said" "often: a bound or scratch_bytes is too small"
+like "and where to look" "$said" "look at: "
 refuse "a collective whose costs are no numbers" "$gradcomp" plugin-check "$fixtures/faulty/nocost.so"
 like "names the field and what it holds" "$said" "predict() of primitive 0x1, 4 bytes, 1 ranks on 1 nodes: bytes[1] is nan; it must be a number from 0 on"
 refuse "a collective whose calls take no message" "$gradcomp" plugin-check "$fixtures/faulty/silent.so"

@@ -1,6 +1,7 @@
 #include "tools/conformance/bucket_run.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A SHAPED plugin must accept tensors that are not contiguous: in every other step they are not. */
@@ -26,11 +27,11 @@ static guarded alloc(const ranks *s, const char *what, size_t bytes, size_t alig
 static void take_arrays(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b)
 {
 	f->memory = alloc(s, "the error memory of the bucket", b->numel * sizeof(float), 8);
-	memcpy(f->memory.data, s->error[w] + b->offset, b->numel * sizeof(float));
+	memcpy(f->memory.data, s->error[w] + b->offset - s->base, b->numel * sizeof(float));
 	for (uint32_t k = 0; k < s->plugin->state_arrays; k++) {
 		f->states[k] = alloc(s, "a state array of the bucket", b->numel * sizeof(float), 8);
 		f->state[k] = (float *)(void *)f->states[k].data;
-		memcpy(f->state[k], s->state[w] + k * s->layout[w].numel + b->offset, b->numel * sizeof(float));
+		memcpy(f->state[k], s->state[w] + k * s->numel + b->offset - s->base, b->numel * sizeof(float));
 	}
 }
 
@@ -39,6 +40,11 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 	int remembers = gradcomp_keeps_error(s->plugin, s->values), apart = lies_apart(s, plan);
 
 	memset(f, 0, sizeof *f);
+	f->x = calloc(b->ntensors + 1, sizeof *f->x);
+	f->error = calloc(b->ntensors + 1, sizeof *f->error);
+	f->apart = calloc(b->ntensors + 1, sizeof *f->apart);
+	if (!f->x || !f->error || !f->apart)
+		exit(1);
 	take_arrays(s, f, w, b);
 	if (!apart)
 		f->flat = alloc(s, "x of the bucket", b->numel * sizeof(float), 8);
@@ -54,7 +60,8 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 		f->x[i] = apart ? (float *)(void *)f->apart[i].data : (float *)(void *)f->flat.data + at;
 		f->error[i] = e + at;
 		for (uint64_t j = 0; j < t->numel; j++)
-			f->x[i][j] = remembers ? g[t->offset + j] + e[at + j] : g[t->offset + j];
+			f->x[i][j] =
+				remembers ? g[t->offset - s->base + j] + e[at + j] : g[t->offset - s->base + j];
 	}
 	f->work = (gradcomp_work){
 		.struct_size = sizeof f->work,
@@ -77,7 +84,7 @@ void bucket_run_lock(bucket_run *f, int read_only)
 {
 	guard_lock(&f->flat, read_only);
 	guard_lock(&f->memory, read_only);
-	for (int i = 0; i < TENSORS_MAX; i++)
+	for (uint32_t i = 0; i < f->work.bucket->ntensors; i++)
 		guard_lock(&f->apart[i], read_only);
 	for (int k = 0; k < STATES_MAX; k++)
 		guard_lock(&f->states[k], read_only);
@@ -111,8 +118,9 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 		                 "encode() of round %u has put another address into out->data, which is the host's", round);
 	if (!st && (f->out.bytes > capacity || (exact && f->out.bytes != capacity)))
 		st = ranks_broke(s, RULE_BYTES,
-		               "a payload of %llu bytes in round %u, %s%zu were planned",
-		               (unsigned long long)f->out.bytes, round, exact ? "" : "at most ", capacity);
+		                 "a payload of %llu bytes in round %u, %s%zu were planned; out->bytes is what was "
+		                 "written",
+		                 (unsigned long long)f->out.bytes, round, exact ? "" : "at most ", capacity);
 	if (!st && s->made)
 		s->made(s, f->work.bucket, round, w, &f->out);
 	return st;
@@ -128,18 +136,22 @@ void bucket_run_end(ranks *s, bucket_run *f, int w, float *g)
 {
 	const gradcomp_bucket *b = f->work.bucket;
 
-	memcpy(s->error[w] + b->offset, f->memory.data, b->numel * sizeof(float));
+	memcpy(s->error[w] + b->offset - s->base, f->memory.data, b->numel * sizeof(float));
 	for (uint32_t k = 0; k < s->plugin->state_arrays; k++)
-		memcpy(s->state[w] + k * s->layout[w].numel + b->offset, f->state[k], b->numel * sizeof(float));
+		memcpy(s->state[w] + k * s->numel + b->offset - s->base, f->state[k], b->numel * sizeof(float));
 	for (uint32_t i = 0; g && i < b->ntensors; i++)
-		memcpy(g + s->tensors[b->first + i].offset, f->x[i], s->tensors[b->first + i].numel * sizeof(float));
+		memcpy(g + s->tensors[b->first + i].offset - s->base, f->x[i],
+		       s->tensors[b->first + i].numel * sizeof(float));
 	release(s, &f->flat);
 	release(s, &f->memory);
 	release(s, &f->scratch);
 	release(s, &f->fault);
-	for (int i = 0; i < TENSORS_MAX; i++)
+	for (uint32_t i = 0; i < b->ntensors; i++)
 		release(s, &f->apart[i]);
 	for (int k = 0; k < STATES_MAX; k++)
 		release(s, &f->states[k]);
 	release(s, &f->payload);
+	free(f->x);
+	free(f->error);
+	free(f->apart);
 }

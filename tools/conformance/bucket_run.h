@@ -6,8 +6,8 @@
 
 typedef struct bucket_run {
 	gradcomp_work work;
-	float *x[TENSORS_MAX], *error[TENSORS_MAX], *state[STATES_MAX];
-	guarded flat, apart[TENSORS_MAX], memory, states[STATES_MAX], scratch, fault, payload;
+	float **x, **error, *state[STATES_MAX]; /* x, error, apart: for each tensor */
+	guarded flat, *apart, memory, states[STATES_MAX], scratch, fault, payload;
 	gradcomp_payload out;
 } bucket_run;
 

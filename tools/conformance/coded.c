@@ -6,7 +6,19 @@
 
 #include <string.h>
 
-#define PIECE 1009
+/* Of an exchange; another in each, so that codes meet runs of many lengths. */
+static uint64_t piece_of(const ranks *s, uint64_t index)
+{
+	static const uint64_t lengths[] = {1009, UINT64_MAX, 65536, 4099};
+
+	return lengths[(s->step + index) % (sizeof lengths / sizeof lengths[0])];
+}
+
+/* No two runs have one, in whatever step. */
+static uint64_t counter_of(const ranks *s, uint64_t index, uint64_t c, uint64_t k)
+{
+	return s->step << 60 ^ (s->step >> 4) * 0x9e3779b97f4a7c15u ^ index << 48 ^ c << 40 ^ k;
+}
 
 /* A run of floats of one rank, coded; *wire is the caller's to free. The loss goes to
  * `lost`. */
@@ -122,7 +134,7 @@ static gradcomp_status piece(ranks *s, bucket_run *f, float *const *lost, int c,
 
 gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcomp_round *rd)
 {
-	uint64_t P = (uint64_t)s->P, index = f->work.bucket->index;
+	uint64_t P = (uint64_t)s->P, index = f->work.bucket->index, most = piece_of(s, index);
 	int remembers = gradcomp_keeps_error(s->plugin, s->values);
 	gradcomp_status st = GRADCOMP_OK;
 	float *lost[RANKS_MAX];
@@ -135,9 +147,10 @@ gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcom
 	}
 	for (uint64_t c = 0; s->P > 1 && c < P; c++) {
 		uint64_t end = rd->count * (c + 1) / P;
-		for (uint64_t at = rd->count * c / P, k = 0; !st && at < end; at += PIECE, k++)
-			st = piece(s, f, lost, (int)c, at, end - at < PIECE ? end - at : PIECE,
-			           s->step << 44 | index << 36 | c << 24 | k);
+		for (uint64_t at = rd->count * c / P, k = 0, n; !st && at < end; at += n, k++) {
+			n = end - at < most ? end - at : most;
+			st = piece(s, f, lost, (int)c, at, n, counter_of(s, index, c, k));
+		}
 	}
 	for (int w = 0; w < s->P; w++) {
 		if (remembers && !st)

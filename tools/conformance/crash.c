@@ -7,6 +7,18 @@
 
 static kit *watched;
 
+/* What decides how long it is. */
+static const char *length_of(const char *what)
+{
+	return strstr(what, "payload") || strstr(what, "coded run")
+	               ? "the bound of plan() or code_bound() is too small, or a loop runs too far"
+	       : strstr(what, "scratch")  ? "scratch_bytes of plan() is too small"
+	       : strstr(what, "instance") ? "create() allocates too little, or an index belongs to another bucket"
+	       : strstr(what, "peer") || strstr(what, "state that is")
+	               ? "a length, count or index is used before it is compared"
+	               : "a loop runs over the layout, or one number too far; buckets of 0 and 1 numbers occur";
+}
+
 /* Where, in words: vsnprintf is not on the list of what a handler may call, but this
  * process ends here whatever comes. */
 static void report(int number, const void *address)
@@ -26,17 +38,29 @@ static void report(int number, const void *address)
 		return;
 	}
 	if (!guard_find(address, &hit)) {
-		kit_fail(watched, r, "%s() of round %u, rank %d of %d, touches address %p, which is no buffer, or one that was given back: %s",
-		         function, call_now->round, call_now->rank, call_now->nranks, address, rule_text(r));
+		kit_fail(watched, r,
+		         "%s() of round %u, rank %d of %d, touches address %p, which is no buffer, or one that was "
+		         "given back: %s\n"
+		         "%s",
+		         function, call_now->round, call_now->rank, call_now->nranks, address, rule_text(r),
+		         (uintptr_t)address < 4096
+		                 ? "a pointer that is NULL: memory that was not there, or `flat` of a SHAPED plugin"
+		                 : "an index far out of its array, or a pointer that was kept after the call");
 		return;
 	}
 	if (call_now->which == CALL_ENCODE || call_now->which == CALL_CODE)
 		r = RULE_BOUNDS; /* of what peers send these know nothing */
 	if (hit.offset >= 0 && (size_t)hit.offset >= hit.bytes) {
 		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS,
-		         "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)", function,
-		         call_now->round, call_now->rank, call_now->nranks, hit.offset - (ptrdiff_t)hit.bytes, hit.what,
-		         hit.bytes);
+		         "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)\n%s",
+		         function, call_now->round, call_now->rank, call_now->nranks,
+		         hit.offset - (ptrdiff_t)hit.bytes, hit.what, hit.bytes, length_of(hit.what));
+		return;
+	}
+	if (hit.before) {
+		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS,
+		         "%s() of round %u, rank %d of %d, reaches %td bytes before %s (%zu bytes)", function,
+		         call_now->round, call_now->rank, call_now->nranks, -hit.offset, hit.what, hit.bytes);
 		return;
 	}
 	if (hit.access == GUARD_SHUT) {

@@ -14,10 +14,30 @@ model fixture_models[MODELS] = {
 	{"tall and wide", 4, {{300, 12}, {12, 301}, {2, 2}, {50, 50}}},
 };
 
-model fixture_large_models[LARGE_MODELS] = {
-	{"2^17 numbers", 1, {{1 << 17, 0}}},
-	{"2^20 numbers", 3, {{1000, 1000}, {1, 0}, {48575, 0}}},
-};
+model fixture_few = {"64 numbers", 3, {{6, 8}, {15, 0}, {1, 0}}};
+
+model *fixture_many(void)
+{
+	static model m = {"300 tensors", TENSORS_MAX - 1, {{0}}};
+
+	for (uint32_t i = 0; i < m.n; i++) {
+		m.dims[i][0] = check_random() % 12;
+		m.dims[i][1] = check_random() % 3 ? 0 : 1 + check_random() % 6;
+	}
+	return &m;
+}
+
+model *fixture_large(int which)
+{
+	static model models[LARGE_MODELS] = {
+		{"2^17 numbers and more", 1, {{0}}},
+		{"2^20 numbers and more", 3, {{1000, 1000}, {1, 0}, {0}}},
+	};
+	model *m = &models[which];
+
+	m->dims[m->n - 1][0] = which ? 48575 + check_random() % (1 << 19) : (1 << 17) + check_random() % (1 << 15);
+	return m;
+}
 
 const char *const fixture_kind_names[KINDS_ALL] = {"normal", "zero", "constant", "tied", "denormal", "widely scaled", "huge"};
 
@@ -47,14 +67,14 @@ float gradient(int kind, uint64_t i, double largest)
 void fixture_fill(const fixture *t, ranks *s, float **g, int kind)
 {
 	for (int w = 0; w < s->P; w++)
-		for (uint64_t i = 0; i < s->layout[w].numel; i++)
+		for (uint64_t i = 0; i < s->numel; i++)
 			g[w][i] = gradient(kind, i, t->largest);
 }
 
 void fixture_gradients_new(const ranks *s, float **g)
 {
 	for (int w = 0; w < s->P; w++) {
-		g[w] = calloc(s->layout[w].numel + 1, sizeof(float));
+		g[w] = calloc(s->numel + 1, sizeof(float));
 		if (!g[w])
 			exit(1);
 	}

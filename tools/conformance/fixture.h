@@ -12,9 +12,10 @@ typedef struct fixture {
 	const char *spec;
 	const struct gradcomp_compressor_v1 *plugin;
 	const gradcomp_value *values;
-	/* The same without momentum and clipping, under which nothing is lost; NULL:
-	 * `values` are such. */
+	/* The same with the plugin's neutral values, under which nothing is lost; NULL:
+	 * `values` are such. See kit_neutral(). */
 	const gradcomp_value *plain;
+	char neutral[200];
 	const gradcomp_operators *op;
 	double relative, absolute;
 	double largest; /* gradients above this are not tried; 0: all floats */
@@ -25,14 +26,18 @@ typedef struct fixture {
 typedef struct model {
 	const char *name;
 	uint32_t n;
-	uint64_t dims[TENSORS_MAX][2];
+	uint64_t dims[TENSORS_MAX - 1][2];
 } model;
 
 enum { MODELS = 8 };
 extern model fixture_models[MODELS];
-/* With more numbers than 16 bits count, and with many. */
+/* So few that many steps and ranks of them take no time. */
+extern model fixture_few;
+/* As many tensors as there can be, with shapes that are drawn. */
+model *fixture_many(void);
+/* Of more numbers than 16 bits count, and of more than 2^20; how many more is drawn. */
 enum { LARGE_MODELS = 2 };
-extern model fixture_large_models[LARGE_MODELS];
+model *fixture_large(int which);
 
 enum { KIND_NORMAL, KIND_ZERO, KIND_CONSTANT, KIND_TIES, KIND_DENORMAL, KIND_SCALES, KIND_HUGE, KINDS_ALL };
 extern const char *const fixture_kind_names[KINDS_ALL];

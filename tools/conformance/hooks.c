@@ -18,6 +18,8 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,14 +103,24 @@ static void given(void *p)
 	pthread_mutex_unlock(&lock);
 }
 
+size_t hooks_most = SIZE_MAX / 4, hooks_refused;
+
+static bool too_much(size_t n, size_t size)
+{
+	if (!size || n <= hooks_most / size)
+		return false;
+	hooks_refused = n;
+	return true;
+}
+
 static void *hook_malloc(size_t n)
 {
-	return taken(malloc(n), "malloc");
+	return taken(too_much(n, 1) ? NULL : malloc(n), "malloc");
 }
 
 static void *hook_calloc(size_t n, size_t size)
 {
-	return taken(calloc(n, size), "calloc");
+	return taken(too_much(n, size) ? NULL : calloc(n, size), "calloc");
 }
 
 static void *hook_realloc(void *p, size_t n)
@@ -226,19 +238,203 @@ static void (*hook_signal(int n, void (*handler)(int)))(int)
 	return signal(n, handler);
 }
 
+/* ---- what another process is told otherwise ---- */
+
+bool hooks_elsewhere;
+static const char *asked_name;
+static call_which asked_in;
+
+/* Its answer belongs to the process, the machine or the moment. */
+static bool ask(const char *name)
+{
+	if (call_now->which != CALL_NONE && !asked_name) {
+		asked_name = name;
+		asked_in = call_now->which;
+	}
+	return hooks_elsewhere;
+}
+
+const char *hooks_asked(const char **function)
+{
+	*function = call_name(asked_in);
+	return asked_name;
+}
+
+enum { LATER_S = 86400 * 40 + 17, LATER_NS = 123456789 };
+
+static int hook_clock_gettime(clockid_t c, struct timespec *t)
+{
+	int status = clock_gettime(c, t);
+
+	if (ask("clock_gettime")) {
+		t->tv_sec += LATER_S;
+		t->tv_nsec = (t->tv_nsec + LATER_NS) % 1000000000;
+	}
+	return status;
+}
+
+static int hook_gettimeofday(struct timeval *t, void *zone)
+{
+	int status = gettimeofday(t, zone);
+
+	if (ask("gettimeofday")) {
+		t->tv_sec += LATER_S;
+		t->tv_usec = (t->tv_usec + LATER_NS / 1000) % 1000000;
+	}
+	return status;
+}
+
+static int hook_timespec_get(struct timespec *t, int base)
+{
+	int status = timespec_get(t, base);
+
+	if (ask("timespec_get"))
+		t->tv_sec += LATER_S;
+	return status;
+}
+
+static time_t hook_time(time_t *out)
+{
+	time_t t = time(NULL);
+
+	if (ask("time"))
+		t += LATER_S;
+	if (out)
+		*out = t;
+	return t;
+}
+
+static clock_t hook_clock(void)
+{
+	return clock() + (ask("clock") ? LATER_S : 0);
+}
+
+static int hook_gethostname(char *name, size_t n)
+{
+	int status = gethostname(name, n);
+
+	if (ask("gethostname") && n)
+		snprintf(name, n, "elsewhere");
+	return status;
+}
+
+static int hook_uname(struct utsname *u)
+{
+	int status = uname(u);
+
+	if (ask("uname"))
+		snprintf(u->nodename, sizeof u->nodename, "elsewhere");
+	return status;
+}
+
+/* Processes differ in these by themselves, but by little. */
+#define OTHER(type, name) \
+	static type hook_##name(void) \
+	{ \
+		return name() + (ask(#name) ? (type)1021 : (type)0); \
+	}
+OTHER(pid_t, getpid)
+OTHER(pid_t, getppid)
+OTHER(pid_t, gettid)
+OTHER(long, gethostid)
+OTHER(uid_t, getuid)
+OTHER(uid_t, geteuid)
+
+/* One that there is. */
+static int hook_sched_getcpu(void)
+{
+	int cpu = sched_getcpu();
+
+	return ask("sched_getcpu") ? (cpu + 1) % (int)sysconf(_SC_NPROCESSORS_CONF) : cpu;
+}
+
+static call_which environment_in;
+
+const char *hooks_environment(void)
+{
+	return environment_in == CALL_NONE ? NULL : call_name(environment_in);
+}
+
+static char *hook_getenv(const char *name)
+{
+	if (environment_in == CALL_NONE)
+		environment_in = call_now->which;
+	return getenv(name);
+}
+
+static char *hook_secure_getenv(const char *name)
+{
+	if (environment_in == CALL_NONE)
+		environment_in = call_now->which;
+	return secure_getenv(name);
+}
+
 typedef void (*function)(void);
 #define HOOK(name) {#name, (function)hook_##name}
 static const struct {
 	const char *name;
 	function hook;
 } hooks[] = {
-	HOOK(malloc), HOOK(calloc), HOOK(realloc), HOOK(aligned_alloc), HOOK(memalign), HOOK(posix_memalign), HOOK(free),
-	HOOK(strdup), HOOK(pthread_mutex_lock), HOOK(pthread_rwlock_rdlock), HOOK(pthread_rwlock_wrlock),
-	HOOK(pthread_cond_wait), HOOK(pthread_join), HOOK(sem_wait), HOOK(sched_yield), HOOK(poll), HOOK(open), HOOK(fopen),
-	HOOK(read), HOOK(write), HOOK(getrandom), HOOK(mmap), HOOK(dlopen), HOOK(socket), HOOK(rand), HOOK(random),
-	HOOK(drand48), HOOK(srand), HOOK(srandom),
-	HOOK(pthread_create), HOOK(nanosleep), HOOK(clock_nanosleep), HOOK(usleep), HOOK(sleep), HOOK(fork), HOOK(system),
-	HOOK(popen), HOOK(chdir), HOOK(setlocale), HOOK(setenv), HOOK(putenv), HOOK(umask), HOOK(sigaction), HOOK(signal),
+	HOOK(malloc),
+	HOOK(calloc),
+	HOOK(realloc),
+	HOOK(aligned_alloc),
+	HOOK(memalign),
+	HOOK(posix_memalign),
+	HOOK(free),
+	HOOK(strdup),
+	HOOK(pthread_mutex_lock),
+	HOOK(pthread_rwlock_rdlock),
+	HOOK(pthread_rwlock_wrlock),
+	HOOK(pthread_cond_wait),
+	HOOK(pthread_join),
+	HOOK(sem_wait),
+	HOOK(sched_yield),
+	HOOK(poll),
+	HOOK(open),
+	HOOK(fopen),
+	HOOK(read),
+	HOOK(write),
+	HOOK(getrandom),
+	HOOK(mmap),
+	HOOK(dlopen),
+	HOOK(socket),
+	HOOK(rand),
+	HOOK(random),
+	HOOK(drand48),
+	HOOK(srand),
+	HOOK(srandom),
+	HOOK(pthread_create),
+	HOOK(nanosleep),
+	HOOK(clock_nanosleep),
+	HOOK(usleep),
+	HOOK(sleep),
+	HOOK(fork),
+	HOOK(system),
+	HOOK(clock_gettime),
+	HOOK(gettimeofday),
+	HOOK(timespec_get),
+	HOOK(time),
+	HOOK(clock),
+	HOOK(gethostname),
+	HOOK(uname),
+	HOOK(getpid),
+	HOOK(getppid),
+	HOOK(gettid),
+	HOOK(gethostid),
+	HOOK(sched_getcpu),
+	HOOK(getuid),
+	HOOK(geteuid),
+	HOOK(getenv),
+	HOOK(secure_getenv),
+	HOOK(popen),
+	HOOK(chdir),
+	HOOK(setlocale),
+	HOOK(setenv),
+	HOOK(putenv),
+	HOOK(umask),
+	HOOK(sigaction),
+	HOOK(signal),
 };
 
 /* One word of a table of addresses, which may be read-only by now. */

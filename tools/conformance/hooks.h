@@ -4,6 +4,9 @@
 #ifndef TOOLS_CONFORMANCE_HOOKS_H
 #define TOOLS_CONFORMANCE_HOOKS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 /* The object that holds `address`, and all others but the system's own. Once a
  * process. Returns how many calls were redirected. */
 int hooks_install(const void *address);
@@ -16,6 +19,16 @@ int hooks_count(void);
 void hooks_forget(int before);
 /* For services of the host that are forbidden in a step too. */
 void hooks_note(const char *name);
+/* The function of the plugin that has looked for a variable of the environment; NULL: none. */
+const char *hooks_environment(void);
+/* What the plugin asked first of the process, the clock or the machine, and in which function; NULL: nothing. */
+const char *hooks_asked(const char **function);
+/* Answers such questions as another process on another machine would, at another time. */
+extern bool hooks_elsewhere;
+/* malloc() gives no more than this at once. */
+extern size_t hooks_most;
+/* What was asked for beyond. */
+extern size_t hooks_refused;
 /* Blocks the plugin took with malloc() and the like, and has not freed. */
 int hooks_outstanding(void);
 

@@ -9,9 +9,10 @@
 #include "tools/conformance/hooks.h"
 #include "gradcomp/plugin.h"
 
-#define ALLOCATIONS_MAX 4096
+#define ALLOCATIONS_MAX 16384
 
 int host_allocated, host_fail_at = -1;
+size_t host_most = SIZE_MAX / 4, host_refused, host_spoiled;
 
 static guarded allocations[ALLOCATIONS_MAX];
 static int most; /* of them in use so far */
@@ -27,7 +28,9 @@ static void *take(size_t bytes)
 	host_fail_at -= host_fail_at > 0;
 	while (i < ALLOCATIONS_MAX && allocations[i].map)
 		i++;
-	if (i == ALLOCATIONS_MAX || bytes > SIZE_MAX / 4)
+	if (bytes > host_most)
+		host_refused = bytes;
+	if (i == ALLOCATIONS_MAX || bytes > host_most)
 		return NULL;
 	allocations[i] = guard("memory of the instance", bytes, 64);
 	memset(allocations[i].data, 0, bytes);
@@ -51,6 +54,8 @@ static void give_back(const void *p)
 {
 	for (int i = 0; i < ALLOCATIONS_MAX; i++)
 		if (allocations[i].map && allocations[i].data == p) {
+			if (!guard_intact(&allocations[i]))
+				host_spoiled = allocations[i].bytes + 1;
 			guard_free(&allocations[i]);
 			host_allocated--;
 			return;

@@ -12,7 +12,7 @@ extern void __gcov_exit(void) __attribute__((weak));
 extern void __asan_init(void) __attribute__((weak));
 
 typedef struct statics {
-	const void *address; /* in the object */
+	const void *address; /* in the object: not of the descriptor, of which the host has a copy */
 	char *from;
 	size_t bytes;
 	char *copy;
@@ -49,7 +49,9 @@ static void changed_statics(kit *k, const statics *s)
 	for (size_t i = 0; s->copy && i < s->bytes; i++)
 		if (s->copy[i] != s->from[i]) {
 			kit_fail(k, RULE_GLOBALS,
-			         "static data of the plugin changes in a step (byte %zu of %zu that are writable)", i, s->bytes);
+			         "static data of the plugin changes in a step (byte %zu of %zu that are "
+			         "writable)\na static variable",
+			         i, s->bytes);
 			return;
 		}
 }
@@ -77,15 +79,20 @@ static const gradcomp_value *other_values(const fixture *t, gradcomp_value *room
 	return t->plugin->check && t->plugin->check(&host, room, &err) ? t->values : room;
 }
 
-static void beside(kit *k, model *ma, model *mb, const gradcomp_value *vb)
+static void beside(kit *k, const kit_place *p, model *mb, const gradcomp_value *vb, int steps)
 {
 	const fixture *t = &k->fixture;
 	float *g[RANKS_MAX], *h[RANKS_MAX], *o[RANKS_MAX];
+	const uint64_t seed = check_random();
+	gradcomp_status st;
 	ranks a, b, other;
 
-	if (!kit_open(k, &a, 2, ma))
+	st = kit_open_at(k, &a, p, seed);
+	if (st && !kit_declined(&a, st))
+		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", p->P, p->m->name, a.err.text);
+	if (st)
 		return;
-	if (ranks_open(&b, t->plugin, t->op, t->values, 2, ma->n, ma->dims, a.layout[0].seed)) {
+	if (kit_open_at(k, &b, p, seed)) {
 		ranks_close(&a);
 		return;
 	}
@@ -93,11 +100,12 @@ static void beside(kit *k, model *ma, model *mb, const gradcomp_value *vb)
 		ranks_close(&a), ranks_close(&b);
 		return;
 	}
+	a.light = b.light = other.light = steps >= 100;
 	fixture_gradients_new(&a, g), fixture_gradients_new(&b, h), fixture_gradients_new(&other, o);
-	for (int step = 0, alike = 1; alike && step < 4; step++) {
+	for (int step = 0, alike = 1; alike && step < steps; step++) {
 		fixture_fill(t, &a, g, KIND_NORMAL);
-		for (int w = 0; w < 2; w++)
-			memcpy(h[w], g[w], a.layout[0].numel * sizeof(float));
+		for (int w = 0; w < a.P; w++)
+			memcpy(h[w], g[w], a.numel * sizeof(float));
 		alike = kit_step(k, &a, g, 0); /* alone */
 		fixture_fill(t, &other, o, KIND_SCALES);
 		alike = alike && kit_step(k, &other, o, 0) && kit_step(k, &b, h, 0) &&
@@ -109,7 +117,8 @@ static void beside(kit *k, model *ma, model *mb, const gradcomp_value *vb)
 
 void group_instances(kit *k)
 {
-	statics s = {.address = k->fixture.plugin};
+	statics s = {.address = k->fixture.plugin->info.name};
+	const uint32_t since = k->since;
 	gradcomp_value *room = calloc(k->fixture.plugin->info.nparams + 1, sizeof *room);
 
 	if (!room)
@@ -118,9 +127,19 @@ void group_instances(kit *k)
 	s.copy = s.bytes && !__gcov_exit && !__asan_init ? malloc(s.bytes) : NULL;
 	if (s.copy)
 		memcpy(s.copy, s.from, s.bytes);
-	beside(k, &fixture_models[6], &fixture_models[7], k->fixture.values);
+	beside(k, &(kit_place){2, &fixture_models[6], UINT64_MAX, 0, false}, &fixture_models[7], k->fixture.values,
+	       4);
+	k->since = KIT_FURTHER;
+	for (int n = 0; n < KIT_PLACES; n++) {
+		kit_place p = kit_reach(k, n);
+		beside(k, &p, &fixture_few, k->fixture.values, 2);
+	}
+	beside(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, &fixture_few, k->fixture.values,
+	       REACH_STEPS / 2);
+	k->since = since;
 	changed_statics(k, &s);
-	beside(k, &fixture_models[7], &fixture_models[6], other_values(&k->fixture, room));
+	beside(k, &(kit_place){2, &fixture_models[7], UINT64_MAX, 0, false}, &fixture_models[6],
+	       other_values(&k->fixture, room), 4);
 	kit_ok(k, RULE_GLOBALS, "two instances in turn, each as if alone; %zu bytes of static data stay as they are",
 	       s.copy ? s.bytes : 0);
 	free(s.copy);

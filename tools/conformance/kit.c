@@ -1,4 +1,5 @@
 /* What the groups share. */
+#include "tools/conformance/hooks.h"
 #include "tools/conformance/kit.h"
 
 #include <stdbool.h>
@@ -30,8 +31,28 @@ bool kit_step(kit *k, ranks *s, float **g, int interleave)
 const float *kit_memory(const fixture *t, const ranks *s, int w)
 {
 	if ((t->plugin->traits & GRADCOMP_TRAIT_OWN_MOMENTUM) && t->plugin->state_arrays)
-		return s->state[w] + (t->plugin->state_arrays - 1) * s->layout[w].numel;
+		return s->state[w] + (t->plugin->state_arrays - 1) * s->numel;
 	return gradcomp_keeps_error(t->plugin, s->values) ? s->error[w] : NULL;
+}
+
+/* What such a difference comes from. */
+static const char *source_of(rule r)
+{
+	switch (r) {
+	case RULE_RESUME:
+		return "something that a later step depends on is not in save(): a counter, a position, a previous "
+		       "factor";
+	case RULE_DECODE_ONLY:
+		return "encode() counts, or keeps something outside of scratch";
+	case RULE_GLOBALS:
+		return "a static variable";
+	case RULE_THREADS:
+		return "a _Thread_local variable, or a workspace that two functions or two buckets share";
+	case RULE_DEVICE:
+		return "a loop in place of an operator, or one that is not the same for host and device";
+	default:
+		return "it hangs on the rank, the time or memory that was not set";
+	}
 }
 
 static bool same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,
@@ -39,8 +60,8 @@ static bool same(kit *k, rule r, const char *when, const char *what, int P, int 
 {
 	for (uint64_t i = 0; i < n; i++)
 		if (memcmp(&a[i], &b[i], sizeof *a)) {
-			kit_fail(k, r, "%s: %s of rank %d of %d is %.9g at number %llu, and %.9g without", when, what, w, P,
-			         (double)b[i], (unsigned long long)i, (double)a[i]);
+			kit_fail(k, r, "%s: %s of rank %d of %d is %.9g at number %llu, and %.9g without\n%s", when,
+			         what, w, P, (double)b[i], (unsigned long long)i, (double)a[i], source_of(r));
 			return false;
 		}
 	return true;
@@ -48,7 +69,7 @@ static bool same(kit *k, rule r, const char *when, const char *what, int P, int 
 
 bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h)
 {
-	uint64_t d = a->layout[0].numel, arrays = a->plugin->state_arrays;
+	uint64_t d = a->numel, arrays = a->plugin->state_arrays;
 
 	for (int w = 0; w < a->P; w++)
 		if (!same(k, r, when, "the average", a->P, w, g[w], h[w], d) ||
@@ -68,12 +89,53 @@ int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int step
 	for (int n = 0; alike && n < steps; n++) {
 		fixture_fill(&k->fixture, a, g, KIND_NORMAL);
 		for (int w = 0; w < a->P; w++)
-			memcpy(h[w], g[w], a->layout[0].numel * sizeof(float));
+			memcpy(h[w], g[w], a->numel * sizeof(float));
 		alike = kit_step(k, a, g, 0) && kit_step(k, b, h, 1) && kit_alike(k, r, when, a, g, b, h);
 	}
 	fixture_gradients_free(a, g);
 	fixture_gradients_free(b, h);
 	return alike;
+}
+
+kit_place kit_reach(const kit *k, int which)
+{
+	const int P = k->options->ranks_max < 2 ? 1 : 2;
+
+	switch (which) {
+	case 0:
+		return (kit_place){P, fixture_many(), 1 + check_random() % 60, kit_some_step(), false};
+	case 1:
+		return (kit_place){P, fixture_many(), UINT64_MAX, kit_some_step(), false};
+	case 2:
+		return (kit_place){P == 1 ? 1 : 17, &fixture_few, 40, kit_some_step(), false};
+	case 3:
+		return (kit_place){P, &fixture_models[6], 3000, REACH_STEP, true};
+	default:
+		return (kit_place){P, fixture_large(0), UINT64_MAX, kit_some_step(), false};
+	}
+}
+
+bool kit_declined(const ranks *s, gradcomp_status st)
+{
+	return s->err.text[0] && (st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE ||
+	                          (st == GRADCOMP_ERR_NOMEM && (host_refused || hooks_refused)));
+}
+
+gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t seed)
+{
+	const fixture *t = &k->fixture;
+	gradcomp_status st;
+
+	ranks_far = p->far;
+	host_most = hooks_most = p->far ? REACH_MEMORY : SIZE_MAX / 4;
+	st = ranks_open(s, t->plugin, t->op, t->values, p->P, p->m->n, p->m->dims, seed);
+	ranks_far = false;
+	host_most = hooks_most = SIZE_MAX / 4;
+	if (st)
+		return st;
+	ranks_plan(s, p->most);
+	s->step = p->from;
+	return st;
 }
 
 void fixture_rounding(fixture *t)

@@ -23,11 +23,12 @@ typedef struct kit_options {
 	double seconds; /* the limit of a group */
 } kit_options;
 
+enum { KIT_TEXT = 800 };
 /* What came out, for each rule. */
 typedef struct kit_result {
 	rule_result result[RULES];
 	int asked[RULES], broken[RULES]; /* how often */
-	char text[RULES][400];           /* of the first failure, or the last success */
+	char text[RULES][KIT_TEXT]; /* of the first failure, or the last success; behind a newline: where to look */
 	char spec[300];
 	char name[64], version[64], licence[64];
 	uint32_t abi;   /* that the plugin was built for; 0: not known, taken for today's */
@@ -46,12 +47,16 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 /* The same of a collective. */
 int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
                        const gradcomp_value *values, kit_result *out);
-/* The parameters with momentum, clipping, signs and orthogonal factors off and nothing forgotten
- * (decay), of a plugin that has them, for
- * subject.plain; NULL when there is nothing to switch off, or it cannot be. */
-gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters);
+/* Sets `plain` and `neutral` of a fixture: the parameters with those that its plugin calls neutral in place of
+ * the user's. *out has the values and is to be freed; NULL: there are none. */
+gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **out, gradcomp_error *err);
 
 /* ---- for the groups ---- */
+
+/* What the same runs have made in another process, in memory that both see; NULL: it cannot be had. */
+typedef struct kit_trace kit_trace;
+kit_trace *kit_trace_new(void);
+void kit_trace_free(kit_trace *t);
 
 typedef struct kit {
 	const kit_options *options;
@@ -59,12 +64,15 @@ typedef struct kit {
 	const struct gradcomp_collective_v1 *collective; /* or this, with its values */
 	const gradcomp_value *values;
 	int crash_signal; /* not 0: what is reported is a crash */
+	kit_trace *trace;
+	bool failed; /* the group */
 	rule crash; /* the rule that a crash would break just now */
 	uint32_t since; /* the ABI that brought the checks to come; set anew for each group. 0: the first */
 	int out;    /* where results go */
 } kit;
 
-/* One result of the group. */
+/* One result of the group. What stands behind a newline in the text of a failure says where to look: what it is
+ * about this failure that points there. */
 void kit_ok(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_fail(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
@@ -75,6 +83,8 @@ bool kit_step(kit *k, ranks *s, float **g, int interleave);
 /* The error memory of rank w: the host's or the plugin's. NULL: none. */
 const float *kit_memory(const fixture *t, const ranks *s, int w);
 
+/* The number of a step to begin with: half of all are 0, the others of any length up to 38 bits. */
+uint64_t kit_some_step(void);
 /* Whether two sets of ranks hold the same gradients and memory; reports a difference. */
 bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
 /* Runs both on equal, fresh gradients: a bucket after bucket, b interleaved or on other
@@ -100,6 +110,32 @@ void group_overflow(kit *k);
 void group_device(kit *k);
 void group_noise(kit *k);
 void group_large(kit *k);
+void group_reach(kit *k);
+void group_trace(kit *k);
+void group_elsewhere(kit *k);
+
+/* Where there is much of something: buckets, tensors, ranks, numbers, or of what stands before (`far`, see ranks_far). */
+typedef struct kit_place {
+	int P;
+	model *m;
+	uint64_t most; /* numbers of a bucket */
+	uint64_t from; /* the first step */
+	bool far;
+} kit_place;
+enum { KIT_PLACES = 5 };
+kit_place kit_reach(const kit *k, int which);
+/* A set of ranks in such a place. */
+gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t seed);
+/* Whether it says that it does not work there, which is no fault where so much is asked. */
+bool kit_declined(const ranks *s, gradcomp_status st);
+
+/* How far checks go: steps in a run, the step that some begin at, and memory that create() may ask for when
+ * the layout has 2^32 numbers that are not reduced. */
+enum { REACH_STEPS = 500 };
+/* The ABI since which they go that far. */
+enum { KIT_FURTHER = 2 };
+#define REACH_STEP ((uint64_t)1 << 33)
+#define REACH_MEMORY ((size_t)1 << 28)
 
 void group_predict(kit *k);
 void group_primitives(kit *k);

@@ -15,7 +15,7 @@ static void nonfinite_of(kit *k, int P)
 	uint64_t nan_at = check_random() % 4000, inf_at = nan_at + 1 + check_random() % 90;
 	g[check_random() % (uint64_t)P][nan_at] = NAN;
 	g[check_random() % (uint64_t)P][inf_at] = -INFINITY;
-	uint64_t d = kit_step(k, &s, g, 0) ? s.layout[0].numel : 0;
+	uint64_t d = kit_step(k, &s, g, 0) ? s.numel : 0;
 	for (uint64_t i = 0; i < d; i++)
 		for (int w = 0; w < P; w++) {
 			float a = g[w][i];
@@ -121,7 +121,9 @@ static void forgets(kit *k, int P, float largest)
 			right = isfinite(kit_memory(&k->fixture, &s, w)[i]);
 			if (!right)
 				kit_fail(k, RULE_CONSERVATION,
-				         "finite gradients of %g, whose sum may overflow: rank %d of %d has %g in its error memory, at %d",
+				         "finite gradients of %g, whose sum may overflow: rank %d of %d has %g in "
+				         "its error memory, at %d\n"
+				         "decode() keeps of an average that is not finite",
 				         (double)largest, w, P, (double)kit_memory(&k->fixture, &s, w)[i], i);
 		}
 	fixture_gradients_free(&s, g);

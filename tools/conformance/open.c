@@ -55,10 +55,13 @@ static void load(const kit_options *o, report *said)
 	if (gradcomp_plugin_open(o->path, &kind, &info, &err))
 		return;
 	said->abi = info->abi_version;
-	name = symbols_taken(info->name); /* the host has a copy of info */
+	name = symbols_exported(info->name); /* the host has a copy of info */
 	if (name)
-		snprintf(text, REPORT_MAX, "%s is defined for other objects, too: make it static, or compile with -fvisibility=hidden",
-		         name);
+		snprintf(text, REPORT_MAX,
+		         "%s is exported beside the descriptor, so a program's own %s would be called in its "
+		         "place\n"
+		         "make it static, or compile with -fvisibility=hidden",
+		         name, name);
 	else if (process_changed(&before, text, REPORT_MAX))
 		snprintf(text + strlen(text), REPORT_MAX - strlen(text), ", when the plugin is loaded");
 	else if (kind == GRADCOMP_KIND_COMPRESSOR && !parse(o, info, &spec, &err))
@@ -117,35 +120,58 @@ static bool has_row(const gradcomp_plugin_info *info, const char *name)
 	return false;
 }
 
-gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters)
+/* What a plugin that was built before `neutral` was there can only say by the names of its parameters. */
+static const char *old_neutral(const gradcomp_plugin_info *info, char *room, size_t capacity)
 {
-	static const struct {
-		const char *name, *value;
-	} off[] = {{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}, {"orthogonal", "no"}};
-	enum { OFF = sizeof off / sizeof off[0] };
-	gradcomp_spec *spec = NULL;
-	gradcomp_error err;
-	char text[1000];
-	int n = snprintf(text, sizeof text, "%s:", info->name), found = 0;
+	static const char *const off[][2] = {
+		{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}, {"orthogonal", "no"}};
+	size_t n = 0;
 
-	for (const char *p = parameters; *p;) {
-		size_t length = strcspn(p, ",");
-		int drop = 0;
-		for (int i = 0; i < OFF; i++)
-			drop |= !strncmp(p, off[i].name, strlen(off[i].name)) && p[strlen(off[i].name)] == '=';
-		if (!drop && n >= 0 && (size_t)n < sizeof text)
-			n += snprintf(text + n, sizeof text - (size_t)n, "%.*s,", (int)length, p);
-		p += length + (p[length] == ',');
-	}
-	for (int i = 0; i < OFF; i++)
-		if (has_row(info, off[i].name) && n >= 0 && (size_t)n < sizeof text) {
-			n += snprintf(text + n, sizeof text - (size_t)n, "%s=%s,", off[i].name, off[i].value);
-			found++;
-		}
-	if (!found || n < 1 || (size_t)n >= sizeof text)
-		return NULL;
-	text[n - 1] = '\0';
-	return gradcomp_spec_parse(info, text, &spec, &err) ? NULL : spec;
+	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
+		if (has_row(info, off[i][0]) && n < capacity)
+			n += (size_t)snprintf(room + n, capacity - n, "%s%s=%s", n ? "," : "", off[i][0],
+			                      off[i][1]);
+	return n ? room : NULL;
+}
+
+/* Whether a list of parameters has the one that p begins with. */
+static bool in_list(const char *list, const char *p)
+{
+	size_t n = strcspn(p, "=");
+
+	for (; *list; list += strcspn(list, ","), list += *list == ',')
+		if (!strncmp(list, p, n) && list[n] == '=')
+			return true;
+	return false;
+}
+
+gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **out, gradcomp_error *err)
+{
+	const gradcomp_plugin_info *info = &t->plugin->info;
+	const char *neutral =
+		t->plugin->neutral ? t->plugin->neutral : old_neutral(info, t->neutral, sizeof t->neutral);
+	char text[1200];
+	size_t n;
+	gradcomp_status st;
+
+	*out = NULL;
+	t->plain = NULL;
+	if (!neutral)
+		return GRADCOMP_OK;
+	if (neutral != t->neutral)
+		snprintf(t->neutral, sizeof t->neutral, "%s", neutral);
+	n = (size_t)snprintf(text, sizeof text, "%s:%s", info->name, neutral);
+	for (const char *p = parameters; *p; p += strcspn(p, ","), p += *p == ',')
+		if (!in_list(neutral, p) && n < sizeof text)
+			n += (size_t)snprintf(text + n, sizeof text - n, ",%.*s", (int)strcspn(p, ","), p);
+	if (n >= sizeof text || strlen(neutral) >= sizeof t->neutral)
+		return host_fail(err, GRADCOMP_ERR_RANGE, "it is longer than %zu characters",
+		                 sizeof t->neutral - 1);
+	st = gradcomp_spec_parse(info, text, out, err);
+	if (!st)
+		t->plain = (*out)->values;
+	/* A guess by names is none of the plugin's words. */
+	return t->plugin->neutral ? st : GRADCOMP_OK;
 }
 
 static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info, kit_result *out)
@@ -161,10 +187,15 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 		return 1;
 	}
 	snprintf(out->spec, sizeof out->spec, "%s", spec->text);
-	plain = kit_plain(info, o->parameters);
 	t.spec = spec->text;
 	t.values = spec->values;
-	t.plain = plain ? plain->values : NULL;
+	if (kit_neutral(&t, o->parameters, &plain, &err)) {
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "neutral is '%s', which is refused: %s",
+		         t.plugin->neutral, err.text);
+		gradcomp_spec_free(spec);
+		out->rules_broken = 1;
+		return 1;
+	}
 	status = kit_run_fixture(o, &t, out);
 	gradcomp_spec_free(plain);
 	gradcomp_spec_free(spec);

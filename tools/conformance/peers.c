@@ -57,7 +57,7 @@ void group_peers(kit *k)
 			return;
 		fixture_gradients_new(&s, g);
 		fixture_fill(&k->fixture, &s, g, KIND_NORMAL);
-		numel = s.layout[0].numel;
+		numel = s.numel;
 		lies_left = 2;
 		s.tamper = tamper;
 		gradcomp_status st = ranks_step(&s, g, 0);

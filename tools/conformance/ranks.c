@@ -22,7 +22,7 @@ gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
 void ranks_plan(ranks *s, uint64_t most)
 {
 	s->nbuckets = 0;
-	for (uint32_t i = 0; i < s->layout[0].ntensors; i++) {
+	for (uint32_t i = s->first; i < s->layout[0].ntensors; i++) {
 		gradcomp_bucket *b = s->nbuckets ? &s->buckets[s->nbuckets - 1] : NULL;
 		if (!b || b->numel + s->tensors[i].numel > most) {
 			b = &s->buckets[s->nbuckets];
@@ -47,18 +47,25 @@ void ranks_close(ranks *s)
 	}
 }
 
+bool ranks_far;
+
 static void describe_tensors(ranks *s, uint32_t ntensors, uint64_t (*dims)[2])
 {
+	static uint64_t far[2] = {(uint64_t)1 << 32, 0};
 	uint64_t numel = 0;
 
-	for (uint32_t i = 0; i < ntensors; i++) {
+	s->first = ranks_far;
+	for (uint32_t i = 0; i < s->first + ntensors; i++) {
+		uint64_t *of = i < s->first ? far : dims[i - s->first];
 		s->tensors[i] = (gradcomp_tensor){.name = "tensor",
 		                                  .offset = numel,
-		                                  .dims = dims[i],
-		                                  .ndim = dims[i][1] ? 2 : 1,
-		                                  .numel = dims[i][0] * (dims[i][1] ? dims[i][1] : 1)};
+		                                  .dims = of,
+		                                  .ndim = of[1] ? 2 : 1,
+		                                  .numel = of[0] * (of[1] ? of[1] : 1)};
 		numel += s->tensors[i].numel;
 	}
+	s->base = s->first ? far[0] : 0;
+	s->numel = numel - s->base;
 }
 
 uint32_t ranks_patterns;
@@ -84,19 +91,18 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
 		                 plugin->state_arrays, STATES_MAX);
 	}
 	describe_tensors(s, ntensors, dims);
-	uint64_t numel = ntensors ? s->tensors[ntensors - 1].offset + s->tensors[ntensors - 1].numel : 0;
 	for (int w = 0; w < P; w++) {
 		s->layout[w] = (gradcomp_layout){.struct_size = sizeof s->layout[w],
-		                                 .ntensors = ntensors,
+		                                 .ntensors = s->first + ntensors,
 		                                 .tensors = s->tensors,
-		                                 .numel = numel,
+		                                 .numel = s->base + s->numel,
 		                                 .rank = w,
 		                                 .nranks = P,
 		                                 .seed = seed,
 		                                 .patterns = s->patterns,
 		                                 .device = s->device};
-		s->error[w] = calloc(numel + 1, sizeof(float));
-		s->state[w] = calloc(numel * plugin->state_arrays + 1, sizeof(float));
+		s->error[w] = calloc(s->numel + 1, sizeof(float));
+		s->state[w] = calloc(s->numel * plugin->state_arrays + 1, sizeof(float));
 		gradcomp_status st = GRADCOMP_ERR_NOMEM;
 		host_values lent;
 		const gradcomp_value *own = host_lend(&lent, &plugin->info, values);
@@ -120,8 +126,8 @@ gradcomp_status ranks_carry(ranks *from, ranks *to, int w)
 	uint64_t bytes = 0;
 	gradcomp_status st;
 
-	memcpy(to->error[w], from->error[w], from->layout[w].numel * sizeof(float));
-	memcpy(to->state[w], from->state[w], from->plugin->state_arrays * from->layout[w].numel * sizeof(float));
+	memcpy(to->error[w], from->error[w], from->numel * sizeof(float));
+	memcpy(to->state[w], from->state[w], from->plugin->state_arrays * from->numel * sizeof(float));
 	to->step = from->step;
 	if (!from->plugin->save)
 		return GRADCOMP_OK;

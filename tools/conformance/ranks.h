@@ -14,7 +14,10 @@
 #include "tools/conformance/rules.h"
 #include "gradcomp/compressor.h"
 
-enum { RANKS_MAX = 16, TENSORS_MAX = 32, STATES_MAX = 8 };
+#include <stdbool.h>
+
+/* One tensor is there beside those that are reduced: see ranks_far. */
+enum { RANKS_MAX = 33, TENSORS_MAX = 301, STATES_MAX = 8 };
 
 typedef struct ranks {
 	const struct gradcomp_compressor_v1 *plugin;
@@ -26,11 +29,14 @@ typedef struct ranks {
 	gradcomp_layout layout[RANKS_MAX];
 	gradcomp_bucket buckets[TENSORS_MAX];
 	uint32_t nbuckets;
+	uint32_t first;       /* tensor that is reduced; those before only take up room in the layout */
+	uint64_t base, numel; /* where it starts in the layout, and the numbers from there on */
 	void *instance[RANKS_MAX];
-	float *error[RANKS_MAX], *state[RANKS_MAX]; /* layout.numel, and state_arrays times that */
+	float *error[RANKS_MAX], *state[RANKS_MAX]; /* numel, and state_arrays times that */
 	uint64_t step;
 	uint64_t sent;          /* payload bytes of a rank in the last step */
 	uint64_t sent_of[RANKS_MAX];
+	bool light;             /* guards are light but for every eighth step, see guard.h */
 	int abandon;            /* encode round 0 and stop, as when a gradient is not finite */
 	unsigned char stale;    /* what every byte of a payload or code is before it is made; 0: that of guard.h */
 	int hop;                /* call the plugin's functions on one thread after another */
@@ -55,6 +61,8 @@ typedef struct ranks {
 extern uint32_t ranks_patterns;
 /* Where their work will be: CUDA is the fenced device. */
 extern gradcomp_device ranks_device;
+/* Before the tensors there is one of 2^32 numbers, which is never reduced. */
+extern bool ranks_far;
 uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 
 /* dims: two numbers a tensor; 0 as the second: a vector of the first. They

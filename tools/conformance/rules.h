@@ -45,7 +45,5 @@ const char *rule_name(rule r);
 const char *rule_text(rule r);
 /* The ABI that brought it: plugins built for an older one are only warned. */
 uint32_t rule_since(rule r);
-/* What most often breaks it, or what to look at. */
-const char *rule_cause(rule r);
 
 #endif

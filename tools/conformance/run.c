@@ -23,7 +23,7 @@ typedef struct message {
 	rule_result result;
 	uint32_t since;   /* the ABI that brought what is checked */
 	int crash_signal; /* not 0: of a crash */
-	char text[400];
+	char text[KIT_TEXT];
 } message;
 
 static double now(void)
@@ -56,6 +56,7 @@ void kit_fail(kit *k, rule r, const char *fmt, ...)
 {
 	va_list ap;
 
+	k->failed = true;
 	va_start(ap, fmt);
 	send(k, r, RESULT_FAIL, fmt, ap);
 	va_end(ap);
@@ -128,6 +129,9 @@ static const group of_compressors[] = {
 	{group_device, RULE_DEVICE, 0, 0},
 	{group_large, RULE_BOUNDS, 1, 0},
 	{group_overflow, RULE_CODE, 1, 2},
+	{group_reach, RULE_BOUNDS, 1, 2},
+	{group_trace, RULE_BOUNDS, 1, 2},
+	{group_elsewhere, RULE_BOUNDS, 1, 2},
 	{NULL, RULE_NONE, 0, 0},
 };
 
@@ -138,21 +142,64 @@ static const group of_collectives[] = {
 	{NULL, RULE_NONE, 0, 0},
 };
 
+/* Where such a call of a step belongs. */
+static const char *instead_of(const char *name)
+{
+	static const struct {
+		const char *names, *instead;
+	} list[] = {
+		{"malloc calloc realloc free aligned_alloc memalign posix_memalign strdup host->alloc "
+	         "host->release mmap",
+	         "what a step needs is scratch of its plan, or was allocated in create()"},
+		{"rand random drand48 srand srandom getrandom",
+	         "random numbers are random_uniform() of layout->seed, the step and the rank"},
+		{"pthread_mutex_lock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_cond_wait sem_wait "
+	         "sched_yield",
+	         "the host runs no two functions of one instance at a time, so a step needs no lock"},
+	};
+
+	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+		const char *p = strstr(list[i].names, name);
+		if (p && (p == list[i].names || p[-1] == ' '))
+			return list[i].instead;
+	}
+	return "no function blocks, starts anything, opens anything or prints: that is the host's";
+}
+
 static void after_group(kit *k, const process_state *before, int printed)
 {
 	struct stat st = {0};
+	const uint32_t since = k->since;
 	const char *function, *name;
 	char changed[200];
 	int count;
 
 	name = hooks_forbidden(&function, &count);
 	if (name)
-		kit_fail(k, RULE_STEADY, "%s() is called in %s(), %d times in all", name, function, count);
+		kit_fail(k, RULE_STEADY, "%s() is called in %s(), %d times in all\n%s", name, function, count,
+		         instead_of(name));
 	fstat(printed, &st);
 	if (st.st_size)
-		kit_fail(k, RULE_STEADY, "%lld bytes were written to stdout", (long long)st.st_size);
+		kit_fail(k, RULE_STEADY, "%lld bytes were written to stdout\nwhat is to be said goes to host->log",
+		         (long long)st.st_size);
 	if (!name && !st.st_size)
 		kit_ok(k, RULE_STEADY, k->collective ? "no sleep, process or output" : "no allocation, lock, sleep, file or output");
+	k->since = KIT_FURTHER;
+	if (host_spoiled)
+		kit_fail(k, RULE_BOUNDS, "bytes beside memory of the instance, a block of %zu bytes, were written",
+		         host_spoiled - 1);
+	if (!k->collective && !k->failed && (host_allocated || hooks_outstanding()))
+		kit_fail(k, RULE_MEMORY,
+		         "%d blocks of host->alloc and %d of malloc are left when all instances are "
+		         "destroyed\ndestroy() forgets "
+		         "a member",
+		         host_allocated, hooks_outstanding());
+	if (hooks_environment())
+		kit_fail(k, RULE_PROCESS,
+		         "the environment is read in %s()\nranks have different ones: a setting is a parameter, "
+		         "which all ranks compare",
+		         hooks_environment());
+	k->since = since;
 	if (call_now->floats)
 		kit_fail(k, RULE_PROCESS, "%s in %s()", process_floats_text(call_now->floats), call_name(call_now->floats_by));
 	else if (process_changed(before, changed, sizeof changed))
@@ -320,10 +367,12 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields, functions and %u parameters are what they should be",
 	         t->plugin->info.nparams);
 	descriptor_notes(t->plugin, out);
+	k.trace = kit_trace_new();
 	going = run_groups(&k, of_compressors, false, out);
 	ranks_patterns = t->plugin->instead;
 	going = going && (!ranks_patterns || run_groups(&k, of_compressors, true, out));
 	ranks_patterns = 0;
+	kit_trace_free(k.trace);
 	if (going)
 		kit_note(out, RULE_TIME, RESULT_OK, "every call returned");
 	for (rule r = RULE_PREDICT; r < RULES; r++)

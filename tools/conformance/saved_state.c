@@ -39,7 +39,7 @@ static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guard
 	guard_free(&in);
 	if (st >= 0) {
 		if (must_refuse)
-			kit_fail(k, RULE_SAVED_STATE, "%s is taken", what);
+			kit_fail(k, RULE_SAVED_STATE, "%s is taken\nload() compares neither length nor mark", what);
 		return !must_refuse;
 	}
 	if (!s->err.text[0])
@@ -47,7 +47,9 @@ static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guard
 	if (!saved(k, s, &after))
 		return 0;
 	if (after.bytes != good->bytes || memcmp(after.data, good->data, good->bytes)) {
-		kit_fail(k, RULE_SAVED_STATE, "%s is refused, but the instance has changed", what);
+		kit_fail(k, RULE_SAVED_STATE,
+		         "%s is refused, but the instance has changed\nload() copies before it has checked all",
+		         what);
 		fine = 0;
 	}
 	guard_free(&after);

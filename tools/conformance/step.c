@@ -93,6 +93,7 @@ gradcomp_status ranks_step(ranks *s, float **grad, int interleave)
 	gradcomp_plan *plan = calloc(s->nbuckets + 1, sizeof *plan);
 	gradcomp_status st = f && plan ? GRADCOMP_OK : GRADCOMP_ERR_NOMEM;
 
+	guard_light = s->light && s->step % 8 && !s->device;
 	memset(s->sent_of, 0, sizeof s->sent_of);
 	for (uint32_t first = 0; !st && first < s->nbuckets; first += together) {
 		for (uint32_t b = first; !st && b < first + together; b++)
@@ -104,6 +105,7 @@ gradcomp_status ranks_step(ranks *s, float **grad, int interleave)
 	for (uint32_t i = 0; f && i < s->nbuckets * P; i++)
 		if (f[i].work.bucket)
 			bucket_run_end(s, &f[i], (int)(i % P), st || s->abandon ? NULL : grad[i % P]);
+	guard_light = false;
 	free(f);
 	free(plan);
 	s->step += !st;

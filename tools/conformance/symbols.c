@@ -32,21 +32,21 @@ static table find_table(const struct link_map *m)
 	return t;
 }
 
-/* Templates of C++ are there more than once by nature: they are weak. */
-static bool taken(const ElfW(Sym) *symbol, const char *name, const struct link_map *m)
+/* Templates of C++ are there more than once by nature: they are weak. Two underscores: of the compiler, as a
+ * sanitizer's. */
+static bool exported(const ElfW(Sym) * symbol, const char *name)
 {
+	static const char *const fine[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1", "_init", "_fini"};
 	int type = ELF64_ST_TYPE(symbol->st_info);
-	struct link_map *of = NULL;
-	Dl_info info;
-	void *other;
 
 	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL ||
-	    (type != STT_FUNC && type != STT_OBJECT))
+	    !strncmp(name, "__", 2) ||
+	    (type != STT_FUNC && type != STT_OBJECT && type != STT_TLS && type != STT_GNU_IFUNC))
 		return false;
-	if (!strncmp(name, "gradcomp_", 9))
-		return strcmp(name, "gradcomp_compressor_v1") != 0 && strcmp(name, "gradcomp_collective_v1") != 0;
-	other = dlsym(RTLD_DEFAULT, name);
-	return other && dladdr1(other, &info, (void **)&of, RTLD_DL_LINKMAP) && of && of != m;
+	for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++)
+		if (!strcmp(name, fine[i]))
+			return false;
+	return true;
 }
 
 /* The chain of the last bucket ends with the last symbol. */
@@ -65,7 +65,7 @@ static uint32_t count(const table *t)
 	return last ? last + 1 : 0;
 }
 
-const char *symbols_taken(const void *address)
+const char *symbols_exported(const void *address)
 {
 	const struct link_map *m = NULL;
 	Dl_info info;
@@ -77,7 +77,7 @@ const char *symbols_taken(const void *address)
 	if (!t.symbols || !t.strings || (!t.gnu_hash && !t.hash))
 		return NULL;
 	for (uint32_t i = 1, n = count(&t); i < n; i++)
-		if (taken(&t.symbols[i], t.strings + t.symbols[i].st_name, m))
+		if (exported(&t.symbols[i], t.strings + t.symbols[i].st_name))
 			return t.strings + t.symbols[i].st_name;
 	return NULL;
 }

@@ -2,10 +2,9 @@
 #ifndef TOOLS_CONFORMANCE_SYMBOLS_H
 #define TOOLS_CONFORMANCE_SYMBOLS_H
 
-#include <stddef.h>
-
-/* The first name that the object which holds `address` defines for others and must not: one that
- * the process has already, such as the C library's, or that begins with gradcomp_. NULL: none. */
-const char *symbols_taken(const void *address);
+/* The first name, beside that of a descriptor, that the object which holds `address` defines for others. Whatever
+ * has the same name in the process that loads it, a program or a library, would be called in its place.
+ * NULL: none. */
+const char *symbols_exported(const void *address);
 
 #endif

@@ -89,27 +89,41 @@ static void codes_together(kit *k)
 	call_end();
 	pthread_barrier_destroy(&start);
 	if (a.differs || b.differs)
-		kit_fail(k, RULE_THREADS, "code() and code_decode() at the same time disturb each other");
+		kit_fail(k, RULE_THREADS,
+		         "code() and code_decode() at the same time disturb each other\na workspace that both use");
 	ranks_close(&s);
+}
+
+static void hopping(kit *k, const kit_place *p, int steps)
+{
+	const uint64_t seed = check_random();
+	ranks a, b;
+
+	if (kit_open_at(k, &a, p, seed))
+		return;
+	if (!kit_open_at(k, &b, p, seed)) {
+		b.hop = 1;
+		a.light = b.light = steps >= 100;
+		kit_run_alike(k, RULE_THREADS, "with every call on another thread", &a, &b, steps);
+		ranks_close(&b);
+	}
+	ranks_close(&a);
 }
 
 void group_threads(kit *k)
 {
 	const fixture *t = &k->fixture;
-	ranks a, b;
+	const uint32_t since = k->since;
 
-	for (int P = 1; P <= 3; P++) {
-		if (!kit_open(k, &a, P, &fixture_models[6]))
-			return;
-		if (!ranks_open(&b, t->plugin, t->op, t->values, P, fixture_models[6].n, fixture_models[6].dims, a.layout[0].seed)) {
-			ranks_plan(&a, 3000);
-			ranks_plan(&b, 3000);
-			b.hop = 1;
-			kit_run_alike(k, RULE_THREADS, "with every call on another thread", &a, &b, 4);
-			ranks_close(&b);
-		}
-		ranks_close(&a);
+	for (int P = 1; P <= 3; P++)
+		hopping(k, &(kit_place){P, &fixture_models[6], 3000, 0, false}, 4);
+	k->since = KIT_FURTHER;
+	for (int n = 0; n < KIT_PLACES; n++) {
+		kit_place p = kit_reach(k, n);
+		hopping(k, &p, 2);
 	}
+	hopping(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, REACH_STEPS / 2);
+	k->since = since;
 	if (ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		codes_together(k);
 	kit_ok(k, RULE_THREADS, "buckets in turn or interleaved, every call on another thread%s: the same bits",

@@ -28,6 +28,7 @@ static bool averages_more(kit *k, averages *d, int times)
 		ranks s;
 		if (!kit_open(k, &s, RANKS, &vector))
 			return false;
+		s.step = n % 2 ? kit_some_step() : 0;
 		fixture_gradients_new(&s, g);
 		for (int w = 0; w < RANKS; w++)
 			memcpy(g[w], d->u[w], sizeof d->u[w]);
@@ -99,8 +100,14 @@ void group_unbiased(kit *k)
 		if (seen)
 			worst = fmax(worst, z);
 		if (z > 6 && seen) {
-			kit_fail(k, RULE_UNBIASED, "number %d: %.6g on average of %d runs, %.6g is right, %.1f standard errors away",
-			         i, mean, d.times, d.want[i], z);
+			kit_fail(k, RULE_UNBIASED,
+			         "number %d: %.6g on average of %d runs, %.6g is right, %.1f standard errors "
+			         "away\n%s",
+			         i, mean, d.times, d.want[i], z,
+			         fabs(mean) < fabs(d.want[i])
+			                 ? "too small: it is clipped, or rounded towards 0"
+			                 : "too large, or of the other sign: rounded to nearest, or scaled by "
+			                   "something that is not the number's chance to be sent");
 			return;
 		}
 	}
@@ -110,46 +117,59 @@ void group_unbiased(kit *k)
 
 enum { NOISE_NUMBERS = 999 };
 
-/* What ranks 0 and 1 make of the same numbers: payloads of a gathered round, or a code. */
+/* What ranks 0 and 1 make of the same numbers in two steps: payloads of a round, or codes of two runs. */
 typedef struct drawn {
 	uint64_t bytes[2];
 	unsigned char made[2][4 * NOISE_NUMBERS + NOISE_NUMBERS / 64 + 64];
 } drawn;
-static drawn draws[2], *drawing;
+static drawn draws[2][2], *drawing; /* by seed and step */
 
 static void keep_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *p)
 {
 	uint64_t room = sizeof drawing->made[0];
 
 	(void)s, (void)bucket;
-	if (round)
+	if (round && drawing->bytes[rank])
 		return;
 	drawing->bytes[rank] = p->bytes < room ? p->bytes : room;
 	memcpy(drawing->made[rank], p->data, drawing->bytes[rank]);
 }
 
-static bool draw(kit *k, model *m, uint64_t seed, drawn *d)
+static bool draw_step(kit *k, ranks *s, uint64_t step, drawn *d)
 {
 	const fixture *t = &k->fixture;
 	float *g[RANKS_MAX];
 	gradcomp_error err;
-	ranks s;
-	bool well = false;
+	bool well = true;
 
 	drawing = d;
-	if (ranks_open(&s, t->plugin, t->op, t->values, 2, m->n, m->dims, seed))
-		return false;
-	fixture_gradients_new(&s, g);
-	for (int w = 0; w < 2; w++)
+	fixture_gradients_new(s, g);
+	for (int w = 0; w < 2; w++) {
+		memset(s->error[w], 0, s->numel * sizeof(float));
+		memset(s->state[w], 0, s->numel * t->plugin->state_arrays * sizeof(float));
 		for (int i = 0; i < NOISE_NUMBERS; i++)
 			g[w][i] = (float)((i * 7919) % 1009) * 0.001f;
+	}
+	if (!(s->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)))
+		well = !ranks_step(s, g, 0) && d->bytes[0] > 0;
+	else if (t->plugin->code_bound(s->instance[0], NOISE_NUMBERS) <= sizeof d->made[0])
+		for (int w = 0; w < 2; w++)
+			well &= !t->plugin->code(s->instance[w], g[w], NOISE_NUMBERS, 1 + step, d->made[w],
+			                         &d->bytes[w], &err);
+	fixture_gradients_free(s, g);
+	return well;
+}
+
+static bool draw(kit *k, model *m, uint64_t seed, drawn d[2])
+{
+	const fixture *t = &k->fixture;
+	bool well;
+	ranks s;
+
+	if (ranks_open(&s, t->plugin, t->op, t->values, 2, m->n, m->dims, seed))
+		return false;
 	s.made = keep_payload;
-	if (s.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED))
-		well = !ranks_step(&s, g, 0) && d->bytes[0] > 0;
-	else if (t->plugin->code_bound(s.instance[0], NOISE_NUMBERS) <= sizeof d->made[0])
-		well = !t->plugin->code(s.instance[0], g[0], NOISE_NUMBERS, 1, d->made[0], &d->bytes[0], &err) &&
-		       !t->plugin->code(s.instance[1], g[1], NOISE_NUMBERS, 1, d->made[1], &d->bytes[1], &err);
-	fixture_gradients_free(&s, g);
+	well = draw_step(k, &s, 0, &d[0]) && draw_step(k, &s, 1, &d[1]);
 	ranks_close(&s);
 	return well;
 }
@@ -162,16 +182,28 @@ static bool equal(const drawn *a, int w, const drawn *b, int v)
 void group_noise(kit *k)
 {
 	static model vector = {"999 numbers", 1, {{NOISE_NUMBERS, 0}}};
-	uint32_t patterns = ranks_planned(k->fixture.plugin);
-	bool codes = patterns == GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+	const uint32_t patterns = ranks_planned(k->fixture.plugin), traits = k->fixture.plugin->traits;
+	const bool codes = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+	const bool own =
+		codes || (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && traits & GRADCOMP_TRAIT_UNBIASED);
 
-	if (!codes && !(patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && k->fixture.plugin->traits & GRADCOMP_TRAIT_UNBIASED))
-		kit_skip(k, RULE_NOISE, "of what is gathered without bias, and of codes");
-	else if (!draw(k, &vector, 1, &draws[0]) || !draw(k, &vector, 2, &draws[1]) || equal(&draws[0], 0, &draws[1], 0))
+	if (!own && !(traits & GRADCOMP_TRAIT_STOCHASTIC))
+		kit_skip(k, RULE_NOISE, "of what is gathered without bias, of codes, and of trait STOCHASTIC");
+	else if (!draw(k, &vector, 1, draws[0]) || !draw(k, &vector, 2, draws[1]) ||
+	         equal(&draws[0][0], 0, &draws[1][0], 0))
 		kit_skip(k, RULE_NOISE, "another seed makes no difference");
-	else if (equal(&draws[0], 0, &draws[0], 1))
-		kit_fail(k, RULE_NOISE, "ranks 0 and 1 make the same %llu bytes of the same numbers, another seed makes others",
-		         (unsigned long long)draws[0].bytes[0]);
+	else if (equal(&draws[0][0], 0, &draws[0][1], 0))
+		kit_fail(k, RULE_NOISE,
+		         "rank 0 makes the same %llu bytes of the same numbers in two %s, another seed makes "
+		         "others\n"
+		         "the seed lacks %s: errors add up where they should cancel",
+		         (unsigned long long)draws[0][0].bytes[0], codes ? "runs" : "steps",
+		         codes ? "the counter" : "the step");
+	else if (own && equal(&draws[0][0], 0, &draws[0][0], 1))
+		kit_fail(k, RULE_NOISE,
+		         "ranks 0 and 1 make the same %llu bytes of the same numbers, another seed makes others\n"
+		         "the seed lacks the rank: layout->seed is equal on all ranks",
+		         (unsigned long long)draws[0][0].bytes[0]);
 	else
-		kit_ok(k, RULE_NOISE, "two ranks draw differently");
+		kit_ok(k, RULE_NOISE, "%s draw differently", own ? "two ranks, and two steps," : "two steps");
 }

@@ -1,0 +1,15 @@
+/* descriptor: neutral names a parameter that is not there. */
+#include "gradcomp/compressor.h"
+
+static const gradcomp_param params[] = {
+	{.name = "beta", .type = GRADCOMP_PARAM_FLOAT, .def = "0.1", .max = 1, .help = "what is forgotten of error memory in a step"},
+};
+#define FAULT_PARAMS params
+#define FAULT_MEMBERS float share;
+#define FAULT_KEEP(r, values) (r)->share = (float)(values)[0].f
+#define FAULT_AFTER \
+	for (uint64_t i = 0; work->error_flat && i < work->bucket->numel; i++) \
+	work->error_flat[i] *= 1 - r->share
+#define FAULT_NEUTRAL "momentum=0"
+#define FAULT_NAME "neutral_unknown"
+#include "tests/plugins/faulty_compressor.h"
