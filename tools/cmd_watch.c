@@ -17,6 +17,7 @@ static const char usage[] =
 	"                process id\n";
 
 #ifdef HAVE_JANSSON
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -28,6 +29,7 @@ static const char usage[] =
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -44,8 +46,9 @@ static const char usage[] =
 #define JOB_TEXT 64
 #define TEXT_SHOWN 110   /* of a SPEC: a row is to be less than the 1024 bytes that Slurm keeps together */
 #define ROW_TEXT 2048
-#define ANSWER_SECONDS 3 /* for a job to answer */
-#define ROUND_SECONDS 10 /* for all of them */
+#define ANSWER_SECONDS 3 /* for jobs to answer */
+#define AGAIN_SECONDS 0.01 /* from one try to the next, where too many others want an answer */
+#define ROUND_SECONDS 10 /* that a job is shown which has not answered */
 #define NOTHING "nothing here uses gradcomp"
 
 typedef struct request {
@@ -286,37 +289,83 @@ static void show(const request *q, table *t, const row *r)
 
 /* ---- on the node of rank 0 -------------------------------------------------------------- */
 
-/* The answer of the socket, to be freed; NULL when it is not our user's, says nothing, or too much. */
-static char *ask(const char *name, pid_t *pid)
+static void rest(double seconds)
+{
+	struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+
+	nanosleep(&t, NULL);
+}
+
+/* A socket of a job's name, and what is read from it. */
+typedef struct asked {
+	char job[JOB_TEXT];
+	char name[sizeof((struct sockaddr_un){0}.sun_path)]; /* behind the leading 0 */
+	unsigned long inode;
+	bool own, full, answered; /* own: seen to be; full: too many wait at it already */
+	int fd;
+	pid_t pid;
+	size_t got;
+	char *text; /* LIVE_BYTES_MAX, once a process of our user has answered */
+} asked;
+
+/* Never waits: a queue that is full is somebody else's, or of a job that answers nobody. */
+static void begin_asking(asked *a)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
-	struct timeval limit = {.tv_sec = ANSWER_SECONDS};
-	double until = clock_now() + ANSWER_SECONDS;
 	struct ucred peer;
 	socklen_t bytes = sizeof peer;
-	size_t n = strlen(name), got = 0;
-	ssize_t more = 0;
-	char *text = NULL;
-	int fd = n < sizeof sa.sun_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+	size_t n = strlen(a->name);
 
-	if (fd < 0)
-		return NULL;
-	memcpy(sa.sun_path + 1, name, n);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* connect() too */
-	if (!connect(fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) &&
-	    !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid())
-		text = malloc(LIVE_BYTES_MAX + 1);
-	while (text && got < LIVE_BYTES_MAX && clock_now() < until && (more = recv(fd, text + got, LIVE_BYTES_MAX - got, 0)) > 0)
-		got += (size_t)more;
-	close(fd);
-	if (!text || more || !got) {
-		free(text);
-		return NULL;
+	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (a->fd < 0)
+		return;
+	memcpy(sa.sun_path + 1, a->name, n);
+	if (connect(a->fd, (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)))
+		a->full = errno == EAGAIN;
+	else if (!getsockopt(a->fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid() &&
+	         (a->text = malloc(LIVE_BYTES_MAX + 1))) {
+		a->pid = peer.pid;
+		return;
 	}
-	text[got] = '\0';
-	*pid = peer.pid;
-	return text;
+	close(a->fd);
+	a->fd = -1;
+}
+
+/* Reads on; closes it at the end, or when it says too much. */
+static void read_answer(asked *a)
+{
+	ssize_t n;
+
+	while (a->got < LIVE_BYTES_MAX && (n = recv(a->fd, a->text + a->got, LIVE_BYTES_MAX - a->got, 0)) > 0)
+		a->got += (size_t)n;
+	if (a->got < LIVE_BYTES_MAX && n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	a->answered = a->got && a->got < LIVE_BYTES_MAX && !n;
+	a->text[a->got] = '\0';
+	close(a->fd);
+	a->fd = -1;
+}
+
+/* All of them at once, at most ANSWER_SECONDS. */
+static void hear_all(asked *a, size_t n)
+{
+	struct pollfd *p = calloc(n + 1, sizeof *p);
+	double until = clock_now() + ANSWER_SECONDS, now;
+
+	while (p && (now = clock_now()) < until) {
+		size_t waiting = 0;
+
+		for (size_t i = 0; i < n; i++) {
+			p[i] = (struct pollfd){a[i].fd, POLLIN, 0};
+			waiting += a[i].fd >= 0;
+		}
+		if (!waiting || poll(p, n, (int)((until - now) * 1e3) + 1) <= 0)
+			break;
+		for (size_t i = 0; i < n; i++)
+			if (a[i].fd >= 0 && p[i].revents)
+				read_answer(&a[i]);
+	}
+	free(p);
 }
 
 /* Rows of a report, with the number of the part; hostile. */
@@ -383,37 +432,128 @@ static bool is_wanted(const char *name, const char *only, char job[JOB_TEXT])
 	return !only || (strlen(only) == id && !strncmp(only, name, id));
 }
 
-/* Asks every job there is; how many have answered. */
-static int look(const request *q, const request *shown, table *t)
+/* The sockets of a job's name that is asked for. */
+static size_t list_sockets(const char *only, asked **out)
 {
 	FILE *f = fopen("/proc/net/unix", "re");
-	double until = clock_now() + ROUND_SECONDS;
-	char *line = NULL, *name, *text, job[JOB_TEXT];
-	size_t room = 0;
-	int answers = 0;
-	pid_t pid;
+	char *line = NULL;
+	size_t room = 0, n = 0, capacity = 0;
 
-	while (f && clock_now() < until && getline(&line, &room, f) > 0) {
+	*out = NULL;
+	while (f && getline(&line, &room, f) > 0) {
+		asked a = {.fd = -1};
+		const char *name = strchr(line, '@');
+
 		line[strcspn(line, "\n")] = '\0';
-		name = strchr(line, '@');
 		/* Connections have the name, too: a listener has the flag __SO_ACCEPTCON. */
-		if (!name || !strstr(line, " 00010000 ") || !is_wanted(name + 1, q->job, job) ||
-		    !(text = ask(name + 1, &pid)))
+		if (!name || !strstr(line, " 00010000 ") || !is_wanted(name + 1, only, a.job) || strlen(name + 1) >= sizeof a.name)
 			continue;
-		answers += take_answer(shown, t, job, pid, text);
-		free(text);
+		sscanf(line, "%*s %*s %*s %*s %*s %*s %lu", &a.inode);
+		memcpy(a.name, name + 1, strlen(name));
+		if (n == capacity) {
+			asked *more = realloc(*out, (capacity = capacity ? 2 * capacity : 64) * sizeof *more);
+
+			if (!more)
+				break;
+			*out = more;
+		}
+		(*out)[n++] = a;
 	}
 	free(line);
 	if (f)
 		fclose(f);
-	return answers;
+	return n;
 }
 
-static void rest(double seconds)
+/* Those that a process of this user has open. */
+static void mark_own(asked *a, size_t n)
 {
-	struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+	DIR *all = opendir("/proc"), *d;
+	struct dirent *e;
+	char path[PATH_MAX], target[64];
+	unsigned long inode;
+	struct stat st;
 
-	nanosleep(&t, NULL);
+	while (all && (e = readdir(all))) {
+		snprintf(path, sizeof path, "/proc/%s/fd", e->d_name);
+		if (*e->d_name < '1' || *e->d_name > '9' || stat(path, &st) || st.st_uid != geteuid() || !(d = opendir(path)))
+			continue;
+		while ((e = readdir(d))) {
+			ssize_t bytes = readlinkat(dirfd(d), e->d_name, target, sizeof target - 1);
+
+			target[bytes > 0 ? bytes : 0] = '\0';
+			for (size_t i = 0; sscanf(target, "socket:[%lu]", &inode) == 1 && i < n; i++)
+				a[i].own |= a[i].inode == inode;
+		}
+		closedir(d);
+	}
+	if (all)
+		closedir(all);
+}
+
+/* Whom others keep from being asked: jobs of this user are tried again for a while. */
+static void ask_again(asked *a, size_t n)
+{
+	double until = clock_now() + ANSWER_SECONDS;
+	size_t full = 0;
+
+	for (size_t i = 0; i < n; i++)
+		full += a[i].full;
+	if (full)
+		mark_own(a, n);
+	while (full && clock_now() < until) {
+		full = 0;
+		for (size_t i = 0; i < n; i++)
+			if (a[i].full && a[i].own) {
+				a[i].full = false;
+				begin_asking(&a[i]);
+				full += a[i].full;
+			}
+		if (full)
+			rest(AGAIN_SECONDS);
+	}
+	hear_all(a, n);
+}
+
+/* Whom it has not asked, once. */
+static void tell_unasked(const asked *a, size_t n)
+{
+	static bool told;
+	size_t others = 0;
+
+	for (size_t i = 0; i < n && !told; i++) {
+		if (a[i].full && a[i].own)
+			fprintf(stderr, "gradcomp: job %s of yours runs, and cannot be asked: too many others wait to ask it\n", a[i].job);
+		others += a[i].full && !a[i].own;
+	}
+	if (others)
+		fprintf(stderr, "gradcomp: %zu sockets that are named as a job's are of others, or cannot be asked: their queues are full\n", others);
+	for (size_t i = 0; i < n; i++)
+		told |= a[i].full;
+}
+
+/* Asks every job there is, all at once; how many of this user there are. */
+static int look(const request *q, const request *shown, table *t)
+{
+	asked *a;
+	size_t n = list_sockets(q->job, &a);
+	int answers = 0;
+
+	for (size_t i = 0; i < n; i++)
+		begin_asking(&a[i]);
+	hear_all(a, n);
+	ask_again(a, n);
+	for (size_t i = 0; i < n; i++) {
+		if (a[i].answered)
+			answers += take_answer(shown, t, a[i].job, a[i].pid, a[i].text);
+		answers += a[i].full && a[i].own;
+		if (a[i].fd >= 0)
+			close(a[i].fd);
+		free(a[i].text);
+	}
+	tell_unasked(a, n);
+	free(a);
+	return answers;
 }
 
 static int watch_here(const request *q)

@@ -11,9 +11,14 @@ static inline double number_of(const json_t *object, const char *key)
 	return json_number_value(json_object_get(object, key));
 }
 
+/* Counts of a file from anywhere: from 0 to 2^53, so that a thousand of them can be added. */
+#define COUNT_MOST (1LL << 53)
+
 static inline long long count_of(const json_t *object, const char *key)
 {
-	return (long long)json_integer_value(json_object_get(object, key));
+	json_int_t n = json_integer_value(json_object_get(object, key));
+
+	return n < 0 ? 0 : n > COUNT_MOST ? COUNT_MOST : n;
 }
 
 /* `trace` may be NULL. Both may come from anywhere; the page runs no script and loads nothing. */

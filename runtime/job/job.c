@@ -101,9 +101,71 @@ gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, con
 	                      collective, values, err);
 }
 
+static bool same_specs(const char *const a[3], const char *const b[3])
+{
+	for (int i = 0; i < 3; i++)
+		if (!a[i] || !b[i] || strcmp(a[i], b[i]))
+			return false;
+	return true;
+}
+
+/* Adds what a reducer has done to the row of another. */
+static void reducer_join(gradcomp_reducer_stats *to, const gradcomp_reducer_stats *from)
+{
+	uint64_t steps = to->error_steps + from->error_steps;
+	if (from->error_steps) {
+		to->error_mean = (to->error_mean * (double)to->error_steps + from->error_mean * (double)from->error_steps) / (double)steps;
+		to->error_last = from->error_last;
+	}
+	to->error_steps = steps;
+	to->steps += from->steps;
+	to->nonfinite_steps += from->nonfinite_steps;
+	to->dense_bytes += from->dense_bytes;
+	to->wire_bytes += from->wire_bytes;
+	to->encode_s += from->encode_s;
+	to->exchange_s += from->exchange_s;
+	to->decode_s += from->decode_s;
+	to->exposed_s += from->exposed_s;
+}
+
+static void coder_join(gradcomp_coder_stats *to, const gradcomp_coder_stats *from)
+{
+	to->reduce_scatters += from->reduce_scatters;
+	to->all_gathers += from->all_gathers;
+	to->nonfinite += from->nonfinite;
+	to->dense_bytes += from->dense_bytes;
+	to->wire_bytes += from->wire_bytes;
+	to->convert_s += from->convert_s;
+	to->exchange_s += from->exchange_s;
+	to->exposed_s += from->exposed_s;
+	to->slots = from->slots > to->slots ? from->slots : to->slots;
+	to->residual_bytes = from->residual_bytes > to->residual_bytes ? from->residual_bytes : to->residual_bytes;
+}
+
+/* Rank 0 writes the report; another one may become rank 0 when ranks are lost. */
+static bool reports(const gradcomp_job *job)
+{
+	return !job->rank || job->transport_options.outlives;
+}
+
 void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 {
+	if (!reports(job)) {
+		job_drop_reducer(r);
+		return;
+	}
 	pthread_mutex_lock(&job->lock);
+	if (job->nreducers == JOB_ROWS_KEPT) {
+		uint32_t at = 0;
+		while (at < job->nreducers - 1 &&
+		       !same_specs((const char *[]){job->reducers[at].asked, job->reducers[at].compressor, job->reducers[at].collective},
+		                   (const char *[]){r->asked, r->compressor, r->collective}))
+			at++;
+		reducer_join(&job->reducers[at].stats, &r->stats);
+		job_drop_reducer(r);
+		pthread_mutex_unlock(&job->lock);
+		return;
+	}
 	report_reducer *more = realloc(job->reducers, (job->nreducers + 1) * sizeof *more);
 	if (more) {
 		job->reducers = more;
@@ -125,7 +187,22 @@ void job_drop_coder(report_coder *c)
 
 void job_keep_coder(gradcomp_job *job, report_coder *c)
 {
+	if (!reports(job)) {
+		job_drop_coder(c);
+		return;
+	}
 	pthread_mutex_lock(&job->lock);
+	if (job->ncoders == JOB_ROWS_KEPT) {
+		uint32_t at = 0;
+		while (at < job->ncoders - 1 &&
+		       !same_specs((const char *[]){job->coders[at].asked, job->coders[at].compressor, job->coders[at].collective},
+		                   (const char *[]){c->asked, c->compressor, c->collective}))
+			at++;
+		coder_join(&job->coders[at].stats, &c->stats);
+		job_drop_coder(c);
+		pthread_mutex_unlock(&job->lock);
+		return;
+	}
 	report_coder *more = realloc(job->coders, (job->ncoders + 1) * sizeof *more);
 	if (more) {
 		job->coders = more;

@@ -111,6 +111,9 @@ gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, con
 /* Fails the job because this rank cannot go on with what the others have begun. All ranks
  * report which rank it was and why. */
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
+/* The report has a row for each reducer and coder that has been freed, at most so many: what ends later is added to the first
+ * row of the same SPECs, or to the last one. */
+#define JOB_ROWS_KEPT 64
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
 void job_drop_reducer(report_reducer *r);

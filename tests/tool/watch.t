@@ -67,6 +67,47 @@ kill "$quiet"
 wait "$quiet" 2> /dev/null
 : > "$tmp/conf"
 
+# 400 sockets named as a job's, of another user where this is root, whose queues are full.
+cat > "$tmp/crowd.py" <<'PY'
+import os, resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+kept = []
+for i in range(400):
+    name = "\0gradcomp-live/%d.0/%016x" % (880000 + i, i)
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.bind(name)
+    s.listen(0)
+    kept.append(s)
+    while True:
+        c = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        c.setblocking(False)
+        try:
+            c.connect(name)
+        except BlockingIOError:
+            break
+        kept.append(c)
+print("ready", flush=True)
+time.sleep(600)
+PY
+begin topk:density=0.2
+check 'a job again' wait_for 30 seen
+python3 "$tmp/crowd.py" > "$tmp/crowd" &
+crowd=$!
+children="$children $crowd"
+crowded () { grep -q ready "$tmp/crowd"; }
+check 'and a crowd' wait_for 30 crowded
+from=$(date +%s)
+said=$(timeout 60 "$gradcomp" watch --here --once --interval 0.1 2> "$tmp/err")
+like 'the job is shown beside it' "$said" "$pid.0 on $(uname -n): topk:density=0.2 over ring"
+check 'soon' [ $(($(date +%s) - from)) -le "$(scaled 10)" ]
+like 'and what could not be asked' "$(cat "$tmp/err")" 'cannot be asked'
+kill "$pid" "$crowd"
+wait "$pid" "$crowd" 2> /dev/null
+
 # Sockets of the right name: what they answer, or not, after "ready".
 cat > "$tmp/liar.py" <<'PY'
 import socket, sys, time
