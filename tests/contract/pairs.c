@@ -1,8 +1,23 @@
 /* The table of compressors and collectives, cell by cell: what is said to go together is
- * run, on 1 to 4 ranks and on two nodes; what is not is refused, with what would do. */
+ * run, on 1 to 4 ranks and on two nodes, whose processors differ; what is not is refused, with what would do. */
 #include "tests/support/plugin_pairs.h"
 
 #include "tests/support/conservation.h"
+
+#include "operators/operator_tables.h"
+
+#include <stdatomic.h>
+
+/* Each rank asks once: those of a job have the operators of different processors, as far as this one has them. */
+const gradcomp_operators *operators_cpu(void)
+{
+	static const char *const names[] = {"portable", "avx2", "avx512"};
+	static atomic_uint asked;
+	const gradcomp_operators *op = NULL;
+	while (!op)
+		op = operators_cpu_variant(names[atomic_fetch_add(&asked, 1) % 3]);
+	return op;
+}
 
 static const struct {
 	const char *name;
