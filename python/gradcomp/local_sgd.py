@@ -25,6 +25,7 @@ import contextlib
 import math
 import numbers
 import os
+import re
 import sys
 import weakref
 
@@ -69,7 +70,7 @@ class DiLoCo(_pytorch.NotSaved):
             problem = e
         _consensus(self._process_group, settings, problem)
 
-        self._model = model
+        self._model, self._alike = model, _alike(self._process_group, model)
         self._parameters = [p for layer in layers for _, p in layer]
         self._steps = self._exchanges = 0
         options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
@@ -172,6 +173,8 @@ class DiLoCo(_pytorch.NotSaved):
         averages = fragment.receive()
         with _only(self._parameters, fragment, averages):
             self._outer.step()
+        if not self._alike:
+            self._send_from_first(fragment.shared)
         fragment.adopt(self._mix, self._steps)
 
     def _mean(self, tensors):
@@ -519,6 +522,16 @@ def _consensus(process_group, settings, problem):
                 what = "gradcomp being asked for (--gradcomp, GRADCOMP)" if name == "requested" else name
                 raise _lib.Error(_lib.ERR_MISMATCH, f"{what} is {a} on rank {ranks[0]} and {b} on rank {rank}: must be "
                                                     "equal on all ranks")
+
+
+def _alike(process_group, model):
+    """Whether PyTorch computes the same bits on all ranks: an optimizer's step rounds otherwise on another processor, or in
+    another release."""
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    said = [None] * dist.get_world_size(process_group)
+    dist.all_gather_object(said, (torch.__version__, re.findall("CPU capability usage: (.*)", torch.__config__.show()),
+                                  sorted(map(torch.cuda.get_device_name, devices))), group=process_group)
+    return said.count(said[0]) == len(said)
 
 
 def _deal(layers, fragments):
