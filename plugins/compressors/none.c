@@ -1,10 +1,10 @@
-/* none: no compression. A bucket of floats is reduced where it lies. One of 16-bit gradients,
- * all of one type, is sent in that type, as DDP does: each rank divides by P, in float, before
- * it rounds, so that a sum of F16 does not overflow where its mean would not. The collectives
- * add in float and round at each hop. */
+/* none: no compression. A bucket of floats is reduced where it lies. 16-bit gradients are sent in
+ * their type, as DDP does, and a bucket of several types in a round for each: each rank divides
+ * by P, in float, before it rounds, so that a sum of F16 does not overflow where its mean would
+ * not. The collectives add in float and round at each hop. */
 #include "gradcomp/compressor.h"
 
-enum { TILE = 4096 }; /* floats divided at a time: small enough for the cache */
+enum { TYPES = 3 };
 
 typedef struct none {
 	const gradcomp_host *host;
@@ -30,89 +30,113 @@ static void none_destroy(void *instance)
 		c->host->release(c);
 }
 
-/* The type that a bucket is sent in. */
-static gradcomp_dtype none_type(const none *c, const gradcomp_bucket *bucket)
-{
-	gradcomp_dtype type = GRADCOMP_F32;
-	for (uint32_t i = 0; i < bucket->ntensors; i++) {
-		gradcomp_dtype t = c->layout->tensors[bucket->first + i].dtype;
-		if (t == GRADCOMP_F32 || (i && t != type))
-			return GRADCOMP_F32;
-		type = t;
-	}
-	return type;
-}
+/* What a bucket has of one type. */
+typedef struct share {
+	gradcomp_dtype type;
+	uint64_t count;
+} share;
 
-/* On a device a call for every tile would cost more than the memory. */
-static uint64_t none_tile(const none *c, const gradcomp_bucket *bucket)
+/* A round for each type that a bucket has numbers of; one of no floats where it has none. */
+static uint32_t none_shares(const none *c, const gradcomp_bucket *bucket, share out[TYPES])
 {
-	return c->layout->device == GRADCOMP_HOST && bucket->numel > TILE ? TILE : bucket->numel;
+	static const gradcomp_dtype types[TYPES] = {GRADCOMP_F16, GRADCOMP_BF16, GRADCOMP_F32};
+	uint32_t n = 0;
+	for (int k = 0; k < TYPES; k++) {
+		out[n] = (share){types[k], 0};
+		for (uint32_t i = 0; i < bucket->ntensors; i++) {
+			const gradcomp_tensor *t = &c->layout->tensors[bucket->first + i];
+			out[n].count += t->dtype == types[k] ? t->numel : 0;
+		}
+		n += out[n].count > 0 || (k == TYPES - 1 && !n);
+	}
+	return n;
 }
 
 static gradcomp_status none_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                  gradcomp_error *err)
 {
-	const none *c = instance;
-	gradcomp_dtype type = none_type(c, bucket);
+	share s[TYPES];
 	(void)step, (void)err;
-	plan->nrounds = 1;
-	if (type != GRADCOMP_F32) {
-		plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = type, .count = bucket->numel};
-		plan->scratch_bytes = none_tile(c, bucket) * sizeof(float);
-		return GRADCOMP_OK;
-	}
-	plan->rounds[0] = (gradcomp_round){
-		.pattern = GRADCOMP_SUMMED,
-		.dtype = GRADCOMP_F32,
-		.flags = GRADCOMP_ROUND_MEAN | GRADCOMP_ROUND_IN_PLACE,
-		.count = bucket->numel,
-	};
+	plan->nrounds = none_shares(instance, bucket, s);
+	for (uint32_t k = 0; k < plan->nrounds; k++)
+		plan->rounds[k] = (gradcomp_round){
+			.pattern = GRADCOMP_SUMMED,
+			.dtype = s[k].type,
+			.flags = s[k].type == GRADCOMP_F32 ? GRADCOMP_ROUND_MEAN : 0,
+			.count = s[k].count,
+		};
+	if (s[0].type == GRADCOMP_F32)
+		plan->rounds[0].flags |= GRADCOMP_ROUND_IN_PLACE;
 	return GRADCOMP_OK;
+}
+
+/* The numbers of the round's type, from the bucket into `payload`, or with `back` from there. */
+static gradcomp_status none_move(const none *c, const gradcomp_work *work, gradcomp_dtype type, char *payload, int back)
+{
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_tensor *t = c->layout->tensors + work->bucket->first;
+	float *x = work->flat;
+	gradcomp_status s = GRADCOMP_OK;
+	for (uint32_t i = 0, end; i < work->bucket->ntensors && !s; i = end) {
+		uint64_t n = 0; /* of neighbours of one type */
+		for (end = i; end < work->bucket->ntensors && t[end].dtype == t[i].dtype; end++)
+			n += t[end].numel;
+		if (t[i].dtype == type && n) {
+			float *from = back ? (float *)(void *)payload : x, *to = back ? x : (float *)(void *)payload;
+			if (type == GRADCOMP_F32) {
+				op->fill(work->queue, to, 0, n);
+				op->add(work->queue, to, from, n);
+			} else if (back) {
+				s = op->cast_to_f32(work->queue, x, payload, n, type);
+			} else {
+				s = op->cast_scaled(work->queue, payload, x, n, type, 1.0f / (float)c->layout->nranks, 0);
+			}
+			payload += n * gradcomp_dtype_bytes(type);
+		}
+		x += n;
+	}
+	return s;
 }
 
 static gradcomp_status none_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                                    gradcomp_error *err)
 {
 	const none *c = instance;
-	const gradcomp_operators *op = work->operators;
-	gradcomp_dtype type = none_type(c, work->bucket);
-	uint64_t n = work->bucket->numel, tile = none_tile(c, work->bucket);
-	uint16_t *to = out->data;
-	gradcomp_status s = GRADCOMP_OK;
-	if (type == GRADCOMP_F32)
+	share s[TYPES];
+	uint32_t n = none_shares(c, work->bucket, s);
+	if (round >= n || s[0].type == GRADCOMP_F32)
 		return c->host->fail(err, GRADCOMP_ERR_INTERNAL,
 		                     "none: encode of round %u was called, but its payload is in place", round);
-	for (uint64_t i = 0; i < n && !s; i += tile) {
-		uint64_t count = n - i < tile ? n - i : tile;
-		op->fill(work->queue, work->scratch, 0, count);
-		op->add(work->queue, work->scratch, work->flat + i, count);
-		op->scale(work->queue, work->scratch, 1.0f / (float)c->layout->nranks, count);
-		s = op->cast_from_f32(work->queue, to + i, work->scratch, count, type, 0);
-	}
-	out->bytes = n * sizeof *to;
-	return s ? c->host->fail(err, s, "none: these operators cannot write 16-bit floats") : s;
+	gradcomp_status st = none_move(c, work, s[round].type, out->data, 0);
+	out->bytes = s[round].count * gradcomp_dtype_bytes(s[round].type);
+	return st ? c->host->fail(err, st, "none: these operators cannot write 16-bit floats") : st;
 }
 
 static gradcomp_status none_decode(void *instance, const gradcomp_work *work, uint32_t round,
                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	const none *c = instance;
-	gradcomp_dtype type = none_type(c, work->bucket);
-	gradcomp_status s = GRADCOMP_OK;
-	(void)round, (void)n;
-	if (type != GRADCOMP_F32)
-		s = work->operators->cast_to_f32(work->queue, work->flat, in->data, work->bucket->numel, type);
-	return s ? c->host->fail(err, s, "none: these operators cannot read 16-bit floats") : s;
+	share s[TYPES];
+	(void)n;
+	if (round >= none_shares(c, work->bucket, s) || s[0].type == GRADCOMP_F32)
+		return GRADCOMP_OK;
+	gradcomp_status st = none_move(c, work, s[round].type, in->data, 1);
+	return st ? c->host->fail(err, st, "none: these operators cannot read 16-bit floats") : st;
 }
 
 static gradcomp_status none_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                  gradcomp_error *err)
 {
-	int floats = none_type(instance, bucket) == GRADCOMP_F32;
+	share s[TYPES];
+	double moved = 0; /* reads 4, writes 2 or 4, and back */
 	(void)step, (void)err;
-	cost->rounds = 1;
-	cost->wire_bytes = (floats ? 4.0 : 2.0) * (double)bucket->numel;
-	cost->passes = floats ? 0 : 3; /* reads 4, writes 2, reads 2, writes 4 bytes */
+	cost->rounds = none_shares(instance, bucket, s);
+	for (uint32_t k = 0; k < cost->rounds; k++) {
+		double bytes = (double)s[k].count * (double)gradcomp_dtype_bytes(s[k].type);
+		cost->wire_bytes += bytes;
+		moved += 2 * (4 * (double)s[k].count + bytes);
+	}
+	cost->passes = s[0].type == GRADCOMP_F32 || !bucket->numel ? 0 : moved / (4 * (double)bucket->numel);
 	return GRADCOMP_OK;
 }
 

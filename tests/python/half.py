@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 gradcomp.torch.init_process_group()
 rank, nranks = dist.get_rank(), dist.get_world_size()
 group = gradcomp.torch.group()
-SHAPES = ((300, 100), (100,), (0,), (50, 21))
+SHAPES = ((300, 100), (5000,), (0,), (50, 21))
 
 
 def gradient(r, t, dtype):
