@@ -80,7 +80,7 @@ class Sharded(_pytorch.NotSaved):
         call does nothing."""
         if not self._end.alive:
             return
-        for undo in self._undo:
+        for undo in reversed(self._undo):
             undo()
         self._undo = []
         self._stats = self.stats()
@@ -405,6 +405,12 @@ def _groups(model):
     return [(module, groups[0]) for module, groups in found]
 
 
+def attached(group):
+    """Whether what communicates for an FSDPParamGroup is ours."""
+    return (any(isinstance(getattr(group, name, None), _Comm) for name in ("_reduce_scatter_comm", "_all_gather_comm"))
+            or getattr(group._all_reduce_hook, "waits", False))
+
+
 def _has_run(model, groups):
     return model not in _known and any(m._get_fsdp_state()._is_root is not None for m, _ in groups)
 
@@ -423,7 +429,8 @@ def attach(model, kind_of, free, group_of, join, options):
     """The attachment of a sharded model. `group_of(process_group)` is the job's group of a process
     group's ranks, join() the job."""
     previous = _in_force.get(model)
-    if previous is not None and previous() is not None:
+    # Or a part of it, or what is around it.
+    if previous is not None and previous() is not None or any(attached(g) for _, groups in _pytorch.sharded(model) for g in groups):
         raise _refuse("the model is attached already: use what the first attach() returned, or its detach() before "
                       "another attach()", _lib.ERR_STATE)
     if options["delay"]:

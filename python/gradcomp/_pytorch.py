@@ -4,11 +4,13 @@ import ctypes
 import os
 import sys
 import threading
+import zlib
 from collections.abc import Mapping
 
 import torch
 
 from . import _lib, job
+from .autoload import NOTHING  # noqa: F401
 
 _freeing = []  # threads
 _left = []  # functions for which there could be none
@@ -40,18 +42,67 @@ def is_empty(state):
     return state is None or isinstance(state, Mapping) and not state
 
 
-def load(state, take):
-    """take(bytes) of what state_dict() of an attachment has given. All ranks are in take() together, so one that was given
-    something else has it refuse nothing, which tells the others."""
+def memory_order(parameter):
+    """The dimensions that have an order in memory (more than one element), outermost first: of a parameter without gaps, and
+    of its gradient in a bucket of DDP; where there are gaps gradients have the order of the indices."""
+    strides = torch.empty_like(parameter, device="meta").stride()
+    return tuple(sorted((d for d, n in enumerate(parameter.shape) if n > 1), key=lambda d: -strides[d]))
+
+
+def memory_shape(parameter):
+    """Its shape as it lies in memory, so that a matrix has rows where memory has."""
+    order = iter(memory_order(parameter))
+    return tuple(parameter.shape[next(order)] if n > 1 else n for n in parameter.shape)
+
+
+def unusual_orders(named):
+    """{name: memory_order()} of those that do not lie in the order of their indices."""
+    orders = {name: memory_order(p) for name, p in named}
+    return {name: order for name, order in orders.items() if list(order) != sorted(order)}
+
+
+def check_orders(group, named):
+    """Fails on all ranks where one of them has a parameter in another order. DistributedDataParallel looks itself."""
+    orders = [str(memory_order(p)) for _, p in named]
+    own = torch.tensor([zlib.crc32(o.encode()) for o in orders], dtype=torch.int64)
+    every = torch.empty(group.nranks, len(orders), dtype=torch.int64)
+    group.allgather(own, every, [len(orders)] * group.nranks)
+    for rank, theirs in enumerate(every):
+        for i in (theirs != every[0]).nonzero().flatten().tolist()[:1]:
+            raise _lib.Error(_lib.ERR_MISMATCH, f"parameter {named[i][0]} lies in memory in another order on rank {rank} than on "
+                                                "rank 0: gradients are added as they lie, so convert the model alike on all ranks "
+                                                "(model.to(memory_format=...)) before attach()")
+
+
+def as_state(saved, orders, **more):
+    """What state_dict() of an attachment returns: numbers that lie as the parameters do, and how that is where it is unusual."""
+    return {"gradcomp": as_tensor(saved), **more, **({"order": orders} if orders else {})}
+
+
+def _lies_elsewhere(saved, orders):
+    """Why a state of these orders is none for parameters of those; None where it is."""
+    for name in sorted({*saved, *orders}):
+        theirs, own = (tuple(o[name]) if name in o else None for o in (saved, orders))
+        if theirs != own:
+            theirs, own = (f"in the order {o} of its dimensions" if o else "in the usual order" for o in (theirs, own))
+            return (f"the state is of a model whose parameter {name} lies in memory {theirs}, and here it lies {own}: convert the "
+                    "model as it was (model.to(memory_format=...)) before DistributedDataParallel and attach()")
+    return None
+
+
+def load(state, orders, take):
+    """take(bytes) of what state_dict() of an attachment has given, with the unusual_orders() of its model. All ranks are in
+    take() together, so one that was given something else has it refuse nothing, which tells the others."""
     saved = state.get("gradcomp") if isinstance(state, Mapping) else None
-    usable = torch.is_tensor(saved)
+    wrong = (_lies_elsewhere(state.get("order", {}), orders) if torch.is_tensor(saved) else
+             f"{described(state)} is no state of a model that DistributedDataParallel wraps: give load_state_dict() what "
+             "state_dict() returned")
     try:
-        take(as_bytes(saved) if usable else b"")
+        take(b"" if wrong else as_bytes(saved))
     except _lib.Error as e:
-        if usable or isinstance(e, _lib.PeersLost):
+        if not wrong or isinstance(e, _lib.PeersLost):
             raise
-        raise _lib.Error(e.status, f"{described(state)} is no state of a model that DistributedDataParallel wraps: give "
-                                   "load_state_dict() what state_dict() returned") from None
+        raise _lib.Error(e.status, wrong) from None
 
 
 def described(state):
@@ -72,11 +123,14 @@ def without_compile(model):
 
 
 def sharded(model):
-    """(module, its FSDPParamGroups) of all within a model that fully_shard() was given and that have parameters."""
+    """(module, its FSDPParamGroups) of all within a model that fully_shard() was given and that have parameters; of a list of
+    modules, which share theirs, the first."""
+    seen = set()
     for module in model.modules():
         state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-        if groups[0] is not None:
+        if groups[0] is not None and id(groups[0]) not in seen:
+            seen.update(map(id, groups))
             yield module, groups
 
 

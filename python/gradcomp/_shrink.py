@@ -145,6 +145,8 @@ class Shrinking(_pytorch.NotSaved):
         self._open, self._gives, self._failed = False, True, False
         self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
         self._before: Optional[List[torch.Tensor]] = None  # buffers when the step began, as bytes, by device
+        _pytorch.check_orders(self.group, named)
+        self._orders = _pytorch.unusual_orders(named)
         for t in [*self._parameters, *buffers]:
             self._broadcast([t])
         # A gradient's memory must be its own and dense, which that of autograd may not be.
@@ -153,7 +155,7 @@ class Shrinking(_pytorch.NotSaved):
         if self._stream is not None:
             options = dict(options, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(where))
         with self._device():
-            self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, tuple(p.shape), p.dtype) for n, p in named],
+            self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named],
                                                                    **options)
         self._hooks = [_after_accumulation(p, lambda i=i: self._came(i)) for i, p in enumerate(self._parameters)]
         self._was = {name: getattr(ddp, name) for name in _QUIET if hasattr(ddp, name)}
@@ -322,12 +324,12 @@ class Shrinking(_pytorch.NotSaved):
     def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
         """As of other attachments (gradcomp.torch.Attachment). PeersLost with shared=True: this checkpoint is to be left out."""
         del in_flight
-        return {"gradcomp": _pytorch.as_tensor(self._collective(self._present().save, shared)), "owes": False}
+        return _pytorch.as_state(self._collective(self._present().save, shared), self._orders, owes=False)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind, on all ranks together."""
         if not _pytorch.is_empty(state):
-            _pytorch.load(state, lambda saved: self._collective(self._present().load, saved))
+            _pytorch.load(state, self._orders, lambda saved: self._collective(self._present().load, saved))
 
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing is late."""

@@ -14,6 +14,9 @@ import functools
 import os
 import sys
 
+# What __reduce__() of a hook before forward passes returns: in its place a copy of the model, or what is saved of it, has
+# one that gives the inputs back, {}.get(model, inputs), and needs no gradcomp where it is loaded.
+NOTHING = getattr, ({}, "get")
 _OFF = ("no", "false", "off", "0")
 _FSDP = "torch.distributed.fsdp"
 _loaded = False
@@ -134,7 +137,7 @@ class _Noted:
             dynamo.disable(self.begin)(model)
 
     def __reduce__(self):  # of a model that is copied or saved: the copy is not noted
-        return _none, ()
+        return NOTHING
 
     def begin(self, model):
         import torch
@@ -146,14 +149,6 @@ class _Noted:
             _attach(self, model)
         except Exception as e:
             _say(f"{_name(model)} trains as without gradcomp: {_one_line(e)}")
-
-
-def _none():
-    return _nothing
-
-
-def _nothing(model, inputs):
-    """In place of a _Noted in what was copied or saved."""
 
 
 def _note(model):
@@ -269,8 +264,7 @@ def _attached_by_program(model):
 
     # What is around a sharded module may have been attached with it.
     return (model in ours._hooks or any(m in _fsdp._in_force for m in model.modules())
-            or any(type(getattr(g, name, None)).__module__ == _fsdp.__name__ or getattr(getattr(g, name, None), "waits", False)
-                   for g in _param_groups(model) for name in (*_COLLECTIVES, "_all_reduce_hook")))
+            or any(_fsdp.attached(g) for g in _param_groups(model)))
 
 
 def _own_collective(model):

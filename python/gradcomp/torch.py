@@ -56,6 +56,8 @@ class Attachment(_pytorch.NotSaved):
         self._index = {p: i for i, (_, p) in enumerate(named)}
         self._names = [n for n, _ in named]
         self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
+        self._strides = [p.stride() for p in self._parameters]
+        self._orders = _pytorch.unusual_orders(named)
         self._owes = False  # corrections of steps since the last drain
         self._pid = os.getpid()  # a forked child owns none of this
         self.automatic = False  # made by gradcomp.autoload, not by the program
@@ -64,7 +66,7 @@ class Attachment(_pytorch.NotSaved):
         self._lock = threading.Lock()
         self._begun = {}  # what has been given of a step that lacks gradients yet, and its memory
         self._bucket_of = [None] * len(named)
-        tensors = [(n, tuple(p.shape), p.dtype) for n, p in named]
+        tensors = [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named]
         # The reducer, which is to go with this object, must not hold it.
         me = weakref.WeakMethod(self._done)
 
@@ -117,15 +119,14 @@ class Attachment(_pytorch.NotSaved):
         who save every rank's own weights."""
         if self._owes and (shared or not in_flight):
             raise self._undrained("or state_dict(in_flight=True), and save the weights of every rank")
-        state = self._in_force().save(shared)
-        return {"gradcomp": _pytorch.as_tensor(state), "owes": self._owes}
+        return _pytorch.as_state(self._in_force().save(shared), self._orders, owes=self._owes)
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
         if _pytorch.is_empty(state):
             return
-        _pytorch.load(state, self._in_force().load)
+        _pytorch.load(state, self._orders, self._in_force().load)
         self._owes = state.get("owes", False)
 
     @property
@@ -175,6 +176,7 @@ class Attachment(_pytorch.NotSaved):
         """A future of the bucket's average. The parameters of a bucket become done
         one by one, on threads of the library; the last one fulfils the future."""
         flight = _Flight(bucket, self)
+        self._check_order(flight.indices)  # of a compiled model none has been looked at before
         self._owes = self._delay > 0
         for i in flight.indices:
             self._bucket_of[i] = flight
@@ -190,9 +192,21 @@ class Attachment(_pytorch.NotSaved):
                 self._done(i, e)
         return flight.future
 
+    def _check_order(self, indices):
+        """Error memory lies as the parameters did, and DDP's buckets follow a parameter that is converted."""
+        for i in indices:
+            p = self._parameters[i]
+            if p.stride() != self._strides[i]:
+                if _pytorch.unusual_orders([(self._names[i], p)]).get(self._names[i]) != self._orders.get(self._names[i]):
+                    raise _lib.Error(_lib.ERR_STATE, f"parameter {self._names[i]} has another order in memory than when the model "
+                                                     "was attached: convert the model (model.to(memory_format=...)) before "
+                                                     "DistributedDataParallel and attach()")
+                self._strides[i] = p.stride()
+
     def _another_pass(self):
         """A forward pass begins that gradients follow. DDP refuses it where the last backward pass was
         given up half-way, on that rank alone, which may catch that too: here the others learn it."""
+        self._check_order(range(len(self._parameters)))
         if self._begun:
             index, gradient = next(iter(self._begun.items()))
             try:
@@ -279,7 +293,7 @@ class _Passes:
             self.hook.attachment._another_pass()
 
     def __reduce__(self):
-        return _Passes, (_Hook(None),)
+        return _pytorch.NOTHING
 
 
 _compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -378,7 +392,14 @@ def _reduced(module, root, ignored):
     sparse = {m.weight for m in root.modules()
               if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and m.sparse}
     names = {p: n for n, p in root.named_parameters()}
-    named = [(names.get(p, n), p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
+    # As DDP itself looks for them: tied weights are ignored where all of their names are, and what the outermost module has
+    # of its own is not.
+    found = {}
+    for prefix, m in module.named_modules():
+        for n, p in m.named_parameters(recurse=False):
+            if p.requires_grad and f"{prefix}.{n}" not in ignored:
+                found.setdefault(p, names.get(p, n))
+    named = [(n, p) for p, n in found.items()]
     for name, p in named:
         if p in sparse:
             raise _unsupported(name, "an embedding with sparse gradients", "make it with sparse=False")
@@ -420,10 +441,10 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
         raise TypeError(f"on_failure={on_failure!r}: must be 'abort' or 'shrink'")
     inner = _pytorch.without_compile(model)
     if on_failure == "shrink":
-        _shrink.check(inner, _fsdp.kind(model), delay, residual or reduce_scatter or all_gather)
+        _shrink.check(inner, _fsdp.kind(inner), delay, residual or reduce_scatter or all_gather)
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:
-            whose = "FSDP communicates" if _fsdp.kind(model) else "DDP reduces the gradients"
+            whose = "FSDP communicates" if _fsdp.kind(inner) else "DDP reduces the gradients"
             print(f"gradcomp: not requested (no --gradcomp): {whose} itself", file=sys.stderr)
         _told = True
         return _shrink.Alone(inner, _Detached()) if on_failure == "shrink" else _Detached()
@@ -439,9 +460,9 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
                                          "gradcomp.torch.init_process_group(), make the model a DistributedDataParallel, "
                                          "then attach() it")
     sharding = {"reduce_scatter": reduce_scatter, "all_gather": all_gather, "residual": residual}
-    sharded = _fsdp.kind(model)
+    sharded = _fsdp.kind(inner)
     if sharded:
-        attachment = _fsdp.attach(model, sharded, _free, _group, _join, dict(options, **sharding))
+        attachment = _fsdp.attach(inner, sharded, _free, _group, _join, dict(options, **sharding))
         _attached.add(attachment)
         return attachment
     if any(sharding.values()):
@@ -467,6 +488,9 @@ def _hook_of(model):
         hook = _Hook(model.process_group)
         try:
             model.register_comm_hook(hook, _communicate)
+            # PyTorch 2 notes it for a reducer that is not in use here; a model that is copied or saved begins without.
+            if hasattr(model, "_comm_hooks"):
+                model._comm_hooks.remove((_communicate, hook))
         except RuntimeError as e:
             raise _lib.Error(_lib.ERR_STATE, "the model has a communication hook of somebody else's, and DDP takes one: "
                                              f"leave that register_comm_hook() out ({str(e).splitlines()[0]})") from None

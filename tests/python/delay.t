@@ -29,7 +29,7 @@ def same(got, word):
     return len({r[word] for r in got}) == 1
 
 
-parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "layout:2", "parallel", "errors")
+parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "layout:2", "converted", "parallel", "errors")
 for part, got in parts.items():
     if got is None:
         continue
@@ -49,7 +49,21 @@ for part, got in parts.items():
 
 got = parts["layout:2"]
 if got is not None:
-    ok(max(float(r["worst"]) for r in got) < 1e-6, "channels_last: the weights are those of the usual order", got)
+    ok(all(float(r["worst"]) == 0 for r in got), "channels_last: the weights are those of the usual order, to the bit", got)
+    ok(max(float(r["convolved"]) for r in got) < 1e-6, "... and those of a convolution where nothing is chosen", got)
+
+got = parts["converted"]
+if got is not None:
+    orders = [r["order2"] for r in got]
+    ok({r["order1"] for r in got} == {"None"} and orders == ["{'square': (0, 2, 3, 1), 'conv.weight': (0, 2, 3, 1)}"] * 3,
+       "a state says how parameters lie where that is not the usual way", got)
+    ok(all(r[f"own{i}{kind}"] == "none" for r in got for i in (1, 2) for kind in (0, 1)), "and is loaded where they lie so", got)
+    here = "here it lies in the order (0, 2, 3, 1) of its dimensions: convert the model"
+    ok(all("parameter conv.weight lies in memory in the usual order" in r[f"other{kind}"] and here in r[f"other{kind}"]
+           for r in got for kind in (0, 1)), "refused where they lie otherwise", got)
+    ok(all(here in got[1][f"one{kind}"] and "rank 1 on" in got[0][f"one{kind}"] for kind in (0, 1)), "... on one rank, by all", got)
+    ok(all("has another order in memory than when the model was attached" in r["later"] for r in got),
+       "a model that is converted once attached is refused, too", got)
 
 got = parts["parallel"]
 if got is not None:

@@ -3,6 +3,7 @@ and prints lines "PART...WORD VALUE"."""
 
 import copy
 import hashlib
+import io
 import sys
 
 import numpy as np
@@ -139,14 +140,51 @@ def trained(delay, momentum):
     say("steps", attachment.stats()["steps"] > 0)
 
 
+FORMATS = (torch.contiguous_format, torch.channels_last)
+
+
+class Given(nn.Module):
+    """Parameters whose gradients are what the input says, number by number and without rounding, however they lie."""
+
+    def __init__(self, memory_format):
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.fc = nn.Conv2d(3, 5, 3), nn.Linear(80, 2)
+        self.square = nn.Parameter(torch.randn(3, 3, 3, 3))  # of one shape, whatever the order
+        self.to(memory_format=memory_format)
+
+    def forward(self, gradients):
+        return sum((p * g).sum() for p, g in zip(self.parameters(), gradients))
+
+
+def given(model, step):
+    """A step whose gradients are the same whatever the layout, to the bit."""
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    model.zero_grad()
+    model([torch.randn(p.shape, generator=generator) for p in model.module.parameters()]).backward()
+
+
 def layout(delay):
     """A model in channels_last is the same model: so are its weights after drain(), with what compression held back."""
     ended = []
-    for memory_format in (torch.contiguous_format, torch.channels_last):
+    for memory_format in FORMATS:
+        model = DistributedDataParallel(Given(memory_format), gradient_as_bucket_view=True)
+        attachment = gradcomp.torch.attach(model, compressor="topk:density=0.3", delay=delay)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            given(model, step)
+            optimizer.step()
+        attachment.drain(optimizer)
+        ended.append([p.detach().clone() for p in model.parameters()])
+        attachment.detach()
+    say("worst", max((a - b).abs().max().item() for a, b in zip(*ended)))
+    # A convolution has other kernels for it, which round otherwise: the same but for that, where nothing is chosen.
+    ended = []
+    for memory_format in FORMATS:
         torch.manual_seed(1)
         model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(80, 2)).to(memory_format=memory_format)
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-        attachment = gradcomp.torch.attach(model, compressor="topk:density=0.3", delay=delay)
+        attachment = gradcomp.torch.attach(model, compressor="none", delay=delay)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(5):
             generator = torch.Generator().manual_seed(1000 * rank + number)
@@ -157,7 +195,37 @@ def layout(delay):
         attachment.drain(optimizer)
         ended.append([p.detach().clone() for p in model.parameters()])
         attachment.detach()
-    say("worst", max((a - b).abs().max().item() for a, b in zip(*ended)))
+    say("convolved", max((a - b).abs().max().item() for a, b in zip(*ended)))
+
+
+def converted():
+    """States belong to the order in which parameters lie; of a model that is converted once attached."""
+    def attached(memory_format, compressor="topk:density=0.3"):
+        model = DistributedDataParallel(Given(memory_format))
+        return model, gradcomp.torch.attach(model, compressor=compressor)
+
+    states = []
+    for memory_format in FORMATS:
+        model, attachment = attached(memory_format)
+        for step in range(2):
+            given(model, step)
+        states.append([attachment.state_dict(), attachment.state_dict(shared=True)])
+        say(f"order{len(states)}", states[-1][0].get("order"))
+        for kind in (0, 1):  # its own kind, by a round through a file
+            kept = io.BytesIO()
+            torch.save(states[-1][kind], kept)
+            kept.seek(0)
+            say(f"own{len(states)}{kind}", error_of(attachment.load_state_dict, torch.load(kept)))
+        # Of one that lies otherwise on one rank only: refused by all, and training goes on.
+        for kind in (0, 1) if len(states) > 1 else ():
+            say(f"other{kind}", error_of(attachment.load_state_dict, states[0][kind]))
+            say(f"one{kind}", error_of(attachment.load_state_dict, states[int(rank != 1)][kind]))
+        given(model, 2)
+        if memory_format is FORMATS[0]:
+            model.to(memory_format=FORMATS[1])
+            say("later", error_of(given, model, 3))
+        attachment.detach()
+    say("steps", attachment.stats()["steps"])
 
 
 def subgroups(delay):
@@ -211,5 +279,5 @@ def errors():
 
 for part in sys.argv[1:]:
     name, *numbers = part.split(":")
-    parts = {"simulated": simulated, "trained": trained, "layout": layout, "subgroups": subgroups, "parallel": parallel, "errors": errors}
+    parts = {"simulated": simulated, "trained": trained, "layout": layout, "converted": converted, "subgroups": subgroups, "parallel": parallel, "errors": errors}
     parts[name](*[float(n) if "." in n else int(n) for n in numbers])

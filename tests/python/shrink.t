@@ -151,6 +151,21 @@ for words in ("must be 'abort' or 'shrink'", "module 1 is a SyncBatchNorm", "(de
               "is on meta", "attached with on_failure=\"shrink\" already", "a backward pass outside of step()", "step() within step()"):
     ok(words in got[0][1], f"refused: {words}", errors(got), got[0][1])
 
+# Of one shape, whatever the order: only what is asked of each other shows it.
+ORDERS = """
+import os, torch, gradcomp.torch
+from torch import nn
+formats = torch.contiguous_format, torch.channels_last
+model = nn.Conv2d(3, 3, 3).to(memory_format=formats[int(os.environ["RANK"])])
+try:
+    gradcomp.torch.attach(model, on_failure="shrink")
+except gradcomp.Error as e:
+    print(e)
+"""
+got = ranks(2, ["-c", "import gradcomp.torch; gradcomp.torch.init_process_group()" + ORDERS], GRADCOMP="none")
+ok(all("parameter weight lies in memory in another order on rank 1 than on rank 0" in out for _, out, _ in got),
+   "refused: parameters that lie otherwise on another rank", errors(got), [out for _, out, _ in got])
+
 SHARDED = """
 import torch, gradcomp.torch
 from torch.distributed.fsdp import fully_shard
