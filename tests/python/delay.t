@@ -29,7 +29,7 @@ def same(got, word):
     return len({r[word] for r in got}) == 1
 
 
-parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "layout:2", "converted", "parallel", "errors")
+parts = run(3, "simulated:0", "simulated:1", "simulated:3", "trained:2:0.0", "trained:1:0.9", "layout:2", "converted", "copied", "parallel", "errors")
 for part, got in parts.items():
     if got is None:
         continue
@@ -64,6 +64,13 @@ if got is not None:
     ok(all(here in got[1][f"one{kind}"] and "rank 1 on" in got[0][f"one{kind}"] for kind in (0, 1)), "... on one rank, by all", got)
     ok(all("has another order in memory than when the model was attached" in r["later"] for r in got),
        "a model that is converted once attached is refused, too", got)
+
+got = parts["copied"]
+if got is not None:
+    ok(all(float(r[how]) < 1e-6 for r in got for how in ("deepcopy", "pickle", "load", "average", "again")),
+       "copies of an attached model, and what is saved of it, train as without gradcomp", got)
+    ok(all(r["traces"] == "0" for r in got), "... and load where there is none", got)
+    ok(all((r["steps"], r["on"]) == ("1", "2") for r in got), "... and the model itself trains on", got)
 
 got = parts["parallel"]
 if got is not None:

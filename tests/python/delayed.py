@@ -3,7 +3,9 @@ and prints lines "PART...WORD VALUE"."""
 
 import copy
 import hashlib
+import inspect
 import io
+import pickle
 import sys
 
 import numpy as np
@@ -228,6 +230,28 @@ def converted():
     say("steps", attachment.stats()["steps"])
 
 
+def copied():
+    """What programs do with the whole object, once it has trained: copies train as DDP does, and know nothing of gradcomp."""
+    model = DistributedDataParallel(network())
+    attachment = gradcomp.torch.attach(model, compressor="topk:density=0.1")
+    gradients(model, 0)
+    kept = io.BytesIO()
+    torch.save(model, kept)
+    say("traces", kept.getvalue().count(b"gradcomp"))
+    kept.seek(0)
+    loads = {"weights_only": False} if "weights_only" in inspect.signature(torch.load).parameters else {}
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+    for name, other in (("deepcopy", copy.deepcopy(model)), ("pickle", pickle.loads(pickle.dumps(model))),
+                        ("load", torch.load(kept, **loads)), ("average", average.module), ("again", copy.deepcopy(copy.deepcopy(model)))):
+        own = gradients(copy.deepcopy(model.module), 1)
+        say(name, max((a - b).abs().max().item() for a, b in zip(gradients(other, 1), everybody(own))))
+    say("steps", attachment.stats()["steps"])
+    gradients(model, 1)
+    say("on", attachment.stats()["steps"])
+    attachment.detach()
+
+
 def subgroups(delay):
     """DDP on process groups: pairs of ranks train models of their own."""
     pairs = [dist.new_group([2 * k, 2 * k + 1]) for k in range(nranks // 2)]
@@ -279,5 +303,5 @@ def errors():
 
 for part in sys.argv[1:]:
     name, *numbers = part.split(":")
-    parts = {"simulated": simulated, "trained": trained, "layout": layout, "converted": converted, "subgroups": subgroups, "parallel": parallel, "errors": errors}
+    parts = {"simulated": simulated, "trained": trained, "layout": layout, "converted": converted, "copied": copied, "subgroups": subgroups, "parallel": parallel, "errors": errors}
     parts[name](*[float(n) if "." in n else int(n) for n in numbers])
