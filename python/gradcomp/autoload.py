@@ -178,8 +178,9 @@ def _ranks_of(model):
     import torch.distributed as dist
 
     if hasattr(model, "_get_fsdp_state"):
-        groups = _param_groups(model)
-        ranks = groups[0].mesh_info.mesh.mesh.flatten().tolist() if groups else []
+        # Of tensor-parallel parameters the mesh has those dimensions, too.
+        meshes = [p.sharded_param.device_mesh.mesh for group in _param_groups(model) for p in group.fsdp_params]
+        ranks = max(meshes, key=lambda m: m.numel()).flatten().tolist() if meshes else []
     elif isinstance(model.process_group, tuple):  # within nodes and between them
         ranks = range(dist.get_world_size())
     else:

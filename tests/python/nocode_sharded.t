@@ -51,5 +51,11 @@ ok(ours["inner"] == dense["inner"] and len([line for line in lines if "attached 
 ours, lines, coders = run("replicas", "hsdp", nranks=4, GRADCOMP="powersgd:rank=2,start_step=0")
 ok(any("attached FSDPSequential, sharded (reduce_scatter, all_gather, all_reduce): powersgd:rank=2" in line for line in lines)
    and coders == ["all_gather none", "reduce_scatter none"], "replicas are attached, their shards' collectives exact", lines, coders)
+theirs, _, _ = run("tensor-parallel, without", "tensor", nranks=4, GRADCOMP="none", GRADCOMP_AUTO_ATTACH="no")
+for spec, same in (("none", True), ("block:bits=8", False)):
+    got, lines, coders = run(f"tensor-parallel, {spec}", "tensor", nranks=4, GRADCOMP=spec)
+    ok(any(f"attached FSDPSequential, sharded (reduce_scatter, all_gather): {spec}" in line for line in lines)
+       and coders == [f"all_gather {spec}", f"reduce_scatter {spec}"], "tensor-parallel: attached by all ranks", lines, coders)
+    ok(len(got["tensor"]) == 4 and (got == theirs) == same, f"tensor-parallel: weights are {'' if same else 'not '}those of FSDP itself", got, theirs)
 ok(len(ours["hsdp"]) == 4 and ours["hsdp"][:2] == ours["hsdp"][2:], "and are equal to the bit", ours)
 done_testing()

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
@@ -39,6 +40,12 @@ def made(kind):
     if kind == "fsdp1":
         model[0] = FullyShardedDataParallel(model[0], device_id=torch.device("cpu"))
         return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    if kind == "tensor":
+        both = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("data", "tensor"))
+        parallelize_module(model, both["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        for i in (0, 2):  # what is not tensor-parallel is on the ranks of one dimension
+            fully_shard(model[i], mesh=both["data"])
+        return fully_shard(model, mesh=both["data"])
     on = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard")) if kind == "hsdp" else mesh
     for i in (0, 2, 4) if kind == "inner" else (0, 2):
         fully_shard(model[i], mesh=on)
