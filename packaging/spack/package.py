@@ -1,6 +1,9 @@
-# Spack's recipe. In a repository of the site's own:
+# Spack's recipe, for Spack 1.0 and later. In a repository of the site's own:
 #     packages/gradcomp/package.py
 # and the archive of `make dist` in a mirror, or `spack develop --path SOURCES gradcomp@0.1.0`.
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+from spack_repo.builtin.build_systems.generic import Package
+
 from spack.package import *
 
 
@@ -23,7 +26,7 @@ class Gradcomp(Package, CudaPackage):
     depends_on("gmake", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("python@3.9:", type=("build", "run"))
-    depends_on("inih")
+    depends_on("libinih")
     depends_on("xxhash")
     depends_on("jansson")
     depends_on("libsodium")
@@ -36,7 +39,10 @@ class Gradcomp(Package, CudaPackage):
     depends_on("pmix", when="+pmix")
     depends_on("rdma-core", when="+verbs")
     depends_on("libnfs", when="+nfs")
-    depends_on("nccl", when="+nccl")
+    depends_on("nccl@2.18:", when="+nccl")
+    # nccl refuses to be built for no architecture.
+    for arch in CudaPackage.cuda_arch_values:
+        depends_on(f"nccl cuda_arch={arch}", when=f"+nccl cuda_arch={arch}")
 
     def install(self, spec, prefix):
         """configure is not autoconf's, so this is no AutotoolsPackage."""
@@ -50,5 +56,5 @@ class Gradcomp(Package, CudaPackage):
         make()
         make("install")
 
-    def setup_run_environment(self, env):
+    def setup_run_environment(self, env: EnvironmentModifications) -> None:
         env.prepend_path("PYTHONPATH", join_path(self.prefix.lib, "gradcomp", "python"))

@@ -10,10 +10,59 @@ unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
 is 'debian/changelog is of this version' "$(sed -n '1s/^gradcomp (\([^-]*\)-.*/\1/p' debian/changelog)" "$version"
 is 'so is the spec file' "$(sed -n 's/^Version: *//p' packaging/rpm/gradcomp.spec)" "$version"
 like "... Spack's recipe" "$(cat packaging/spack/package.py)" "version(\"$version\")"
-check "... and EasyBuild's" test -e "packaging/easybuild/gradcomp-$version-GCCcore-13.2.0.eb"
+check "... and EasyBuild's" test -e "packaging/easybuild/gradcomp-$version-GCCcore-13.3.0.eb"
 for recipe in packaging/spack/package.py packaging/easybuild/*.eb; do
 	check "$recipe is Python" python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$recipe"
 done
+
+# Spack is not there: its names are stubs, and configure knows every option that the recipes give.
+cat > "$tmp/recipes.py" <<'EOF'
+import glob, re, sys, types
+
+asked, options = [], []
+
+
+class Package:
+    pass
+
+
+class CudaPackage:
+    cuda_arch_values = ("80", "90")
+
+
+class Spec:
+    def __contains__(self, variant):
+        return self.all
+
+
+spack = {name: lambda *a, **k: None for name in ("license", "version", "variant", "make")}
+spack.update(depends_on=lambda name, **k: asked.append(name), Executable=lambda name: lambda *a: options.extend(a),
+             EnvironmentModifications=object, join_path=lambda *a: "/".join(a))
+for name, inside in (("spack.package", spack), ("spack_repo.builtin.build_systems.cuda", {"CudaPackage": CudaPackage}),
+                     ("spack_repo.builtin.build_systems.generic", {"Package": Package})):
+    parts = name.split(".")
+    for i in range(len(parts)):
+        sys.modules.setdefault(".".join(parts[:i + 1]), types.ModuleType(parts[i]))
+    vars(sys.modules[name]).update(inside)
+recipe = {}
+exec(open("packaging/spack/package.py").read(), recipe)
+for Spec.all in (True, False):
+    recipe["Gradcomp"]().install(Spec(), "/prefix")
+assert "libinih" in asked and "inih" not in asked, asked
+easy = {"SOURCE_TAR_GZ": "", "SHLIB_EXT": "so"}
+exec(open(glob.glob("packaging/easybuild/*.eb")[0]).read(), easy)
+options += easy["configopts"].split()
+known = set(re.findall(r"--with(?:out)?-([a-z0-9]+)", open(sys.argv[1]).read()))
+unknown = [o for o in options if not o.startswith("--prefix=") and re.sub("^--with(out)?-", "", o) not in known]
+assert not unknown, unknown
+EOF
+./configure --help > "$tmp/help"
+check 'recipes of Spack and EasyBuild run, with options that configure knows' python3 "$tmp/recipes.py" "$tmp/help"
+if command -v eb > /dev/null; then
+	check 'eb -D' eb -D --allow-use-as-root-and-accept-consequences packaging/easybuild/*.eb
+else
+	skip 'eb -D' 'EasyBuild is not installed'
+fi
 
 # ---- RPM
 
