@@ -202,6 +202,8 @@ int local_options_end(void)
 		text = NULL;
 	}
 	free(text);
+	if (spank_context() == S_CTX_LOCAL && options_any(&local.now))
+		setenv(OPTIONS_PLUGIN, GRADCOMP_VERSION_STRING, 1);
 	local.sets[local.nsets++] = local.now;
 	memset(&local.now, 0, sizeof local.now);
 	if (export_components() < 0)

@@ -50,7 +50,7 @@ static void log_kept(const progress *n)
 static void environment(char **job, const arguments *args, const stage_rendezvous *rv, char *keep, size_t size, char **env)
 {
 	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
-	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID="};
+	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURM_STEP_NODELIST="};
 	const char *const ours[] = {rv->where, rv->token, rv->rank, rv->ranks};
 	int n = 0;
 	bool conf = false;

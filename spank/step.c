@@ -250,6 +250,20 @@ static void lead_python(spank_t sp)
 	spank_setenv(sp, "PYTHONPATH", path, 1);
 }
 
+/* What srun's plugin has left for this one; before anything that can fail. */
+static void answer_srun(spank_t sp)
+{
+	char version[64], both[sizeof version + sizeof GRADCOMP_VERSION_STRING + 1];
+
+	if (spank_getenv(sp, OPTIONS_PLUGIN, version, sizeof version) != ESPANK_SUCCESS)
+		return;
+	snprintf(both, sizeof both, "%s %s", version, GRADCOMP_VERSION_STRING);
+	if (!strcmp(version, GRADCOMP_VERSION_STRING))
+		spank_unsetenv(sp, OPTIONS_PLUGIN);
+	else if (!strchr(version, ' '))
+		spank_setenv(sp, OPTIONS_PLUGIN, both, 1);
+}
+
 int step_user_init(spank_t sp)
 {
 	char host[65] = "";
@@ -258,6 +272,7 @@ int step_user_init(spank_t sp)
 	restore_job_nodes(sp);
 	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
 		return 0;
+	answer_srun(sp);
 	take_components(sp);
 	if (!options_any(&step.opt) && !step.error[0])
 		return 0;

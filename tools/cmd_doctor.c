@@ -42,6 +42,7 @@ static const char usage[] =
 #define PAIR_SECONDS 0.1
 #define PAIR_AGAIN_SECONDS 1
 #define PAIR_SLOWER 4 /* times than the others, to be worth a line */
+#define SPANK_VARIABLE "SLURM_GRADCOMP_PLUGIN"
 
 static double wall_clock(void)
 {
@@ -138,6 +139,14 @@ static void cache_fact(const char *dir)
 	fact("cache", "", value, dir);
 }
 
+/* The step was given this plugin's version to take away (spank/options.h). */
+static void spank_fact(void)
+{
+	const char *left = getenv(SPANK_VARIABLE), *other = left ? strchr(left, ' ') : NULL;
+
+	fact("plugin of", "slurmd", !left ? gradcomp_version() : other ? other + 1 : "not there", "");
+}
+
 static int facts(const char *records)
 {
 	char *own = install_own_file(&(unsigned long long){0}), *library = install_path(GRADCOMP_LIBDIR "/libgradcomp.so"), clock[40];
@@ -147,6 +156,7 @@ static int facts(const char *records)
 	snprintf(clock, sizeof clock, "%.3f", wall_clock());
 	fact("clock", "", clock, "");
 	fact("version", "", gradcomp_version(), "");
+	spank_fact();
 	if (own)
 		file_fact("file", "gradcomp", own);
 	if (library)
@@ -320,6 +330,8 @@ static int step(doctor *d, const char *what, int nodes, bool relative, const cha
 		pid = fork();
 	if (pid == 0) {
 		setenv("GRADCOMP", "none", 1); /* as a job that asks for it */
+		if (!strcmp(what, "--facts"))
+			setenv(SPANK_VARIABLE, gradcomp_version(), 1);
 		if (dup2(ends[1], 1) == 1 && dup2(ends[1], 2) == 2) {
 			close(ends[0]);
 			close(ends[1]);
@@ -365,6 +377,8 @@ static void remedy(const told *model, const char *host, const char *detail)
 		printf("copy gradcomp.conf and conf.d of %s to %s", from, host);
 	else if (!strcmp(kind, "setting"))
 		printf("look for what sets the environment on %s", host);
+	else if (!strcmp(kind, "plugin of"))
+		printf("on %s: name spank_gradcomp.so of gradcomp %s in plugstack.conf", host, model->field[VALUE]);
 	else if (!strcmp(kind, "mtu"))
 		printf("on %s: ip link set dev %s mtu %s", host, *detail ? detail : "INTERFACE", model->field[VALUE]);
 	else if (!strcmp(kind, "cache"))

@@ -1,5 +1,6 @@
 #include "tools/stage_nodes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,12 @@ int stage_nodes_count(void)
 	return number_of(STAGE_RENDEZVOUS_RANKS, 1);
 }
 
+static void tell(void *ctx, const char *text)
+{
+	(void)ctx;
+	fprintf(stderr, "gradcomp: %s\n", text);
+}
+
 static int ask(void *ctx)
 {
 	int (*const *stop)(void) = ctx;
@@ -36,7 +43,7 @@ gradcomp_status stage_nodes_open(int pmix, int (*stop)(void), gradcomp_job **job
 	gradcomp_job_options o = {.struct_size = sizeof o, .settings = set};
 	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(STAGE_RENDEZVOUS),
 	                              .token = getenv(STAGE_RENDEZVOUS_TOKEN), .rank = number_of(STAGE_RENDEZVOUS_RANK, -1),
-	                              .nranks = stage_nodes_count(), .stop = ask, .ctx = &stop};
+	                              .nranks = stage_nodes_count(), .stop = ask, .waiting = tell, .ctx = &stop};
 	rendezvous_client *client = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void destroy(gradcomp_job *job)
 {
@@ -164,6 +165,26 @@ void job_observe(gradcomp_job *job, bool on)
 		log_line(&job->log, GRADCOMP_LOG_DEBUG, "%s", err.text);
 }
 
+/* srun's plugin leaves its version in the environment of a step with options, and the plugin of the same version in slurmstepd takes it
+ * away. On a node without it the options have done nothing. */
+static gradcomp_status check_node_plugin(gradcomp_error *err)
+{
+	const char *left = getenv("SLURM_GRADCOMP_PLUGIN"), *other;
+	char host[65] = "?";
+	if (!left || !*left)
+		return GRADCOMP_OK;
+	gethostname(host, sizeof host - 1);
+	other = strchr(left, ' ');
+	if (other)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "node %s: its slurmd has the SPANK plugin of gradcomp %.30s, srun has that of %.*s: install one version, and look at "
+		                 "plugstack.conf on %s",
+		                 host, other + 1, (int)(other - left < 30 ? other - left : 30), left, host);
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "node %s: its slurmd has not the SPANK plugin of gradcomp %.30s, which srun has: name spank_gradcomp.so in plugstack.conf on %s",
+	                 host, left, host);
+}
+
 static void warn_unknown(void *ctx, const char *text)
 {
 	log_line(ctx, GRADCOMP_LOG_WARN, "%s", text);
@@ -197,6 +218,12 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	spec_table_init(&job->specs, job->config);
 	if (!st)
 		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
+	if (!st) {
+		st = check_node_plugin(err);
+		/* At once: others may be staging, and not there to hear it for long. */
+		if (st)
+			log_line(&job->log, GRADCOMP_LOG_ERROR, "%s", err->text);
+	}
 	if (!st)
 		st = operator_threads_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
 	job->operator_threads = !st;

@@ -64,6 +64,8 @@ typedef struct rendezvous_client_options {
 	const uint16_t *ports;
 	/* Called about ten times a second; non-zero gives up with STATE. May be NULL. */
 	int (*stop)(void *ctx);
+	/* Called once, of the first client that is there, when others have not come for 5 s. May be NULL. */
+	void (*waiting)(void *ctx, const char *text);
 	void *ctx;
 } rendezvous_client_options;
 

@@ -15,6 +15,8 @@
 #define TICK_MS 100
 #define HEAD_START 0.25 /* s of an address before the next one is tried beside it */
 #define NAMED 8 /* missing ranks in a message */
+#define MISSING_TEXT (NAMED * 8 + 160)
+#define PATIENCE 5.0 /* s for others to come, before it is told that they have not */
 
 static bool stopped(const rendezvous_client *cl)
 {
@@ -351,31 +353,57 @@ bool client_send(rendezvous_client *cl, const char *key, const void *value, size
 	return sent;
 }
 
-static void missing(const rendezvous_client *cl, double timeout, gradcomp_error *err)
+/* Those that are not there: "node 2 of n[1-4], counted from 0"; returns how many. */
+static int missing(const rendezvous_client *cl, char list[MISSING_TEXT])
 {
-	char list[NAMED * 8] = "", key[RENDEZVOUS_KEY_MAX];
+	const char *nodes = getenv("SLURM_STEP_NODELIST");
+	char key[RENDEZVOUS_KEY_MAX], numbers[NAMED * 8] = "";
 	int n = 0;
 
 	for (int r = 0; r < cl->o.nranks; r++) {
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
 		if (!find(cl, key) && n++ < NAMED)
-			snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d", n > 1 ? ", " : "", r);
+			snprintf(numbers + strlen(numbers), sizeof numbers - strlen(numbers), "%s%d", n > 1 ? ", " : "", r);
 	}
-	error_set(err, GRADCOMP_ERR_TIMEOUT,
-	          "%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): "
-	          "node%s %s%s, counted from 0",
-	          n, cl->o.nranks, timeout, n > 1 ? "s" : "", list, n > NAMED ? " ..." : "");
+	snprintf(list, MISSING_TEXT, "node%s %s%s%s%.100s, counted from 0", n > 1 ? "s" : "", numbers, n > NAMED ? " ..." : "",
+	         nodes ? " of " : "", nodes ? nodes : "");
+	return n;
+}
+
+static void tell_waiting(const rendezvous_client *cl)
+{
+	char list[MISSING_TEXT], text[MISSING_TEXT + 120], key[RENDEZVOUS_KEY_MAX];
+
+	for (int r = 0; r < cl->o.rank; r++) {
+		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
+		if (find(cl, key))
+			return;
+	}
+	(void)missing(cl, list);
+	snprintf(text, sizeof text, "waiting for %s: a node whose slurmd has not the SPANK plugin never comes; look at plugstack.conf there", list);
+	cl->o.waiting(cl->o.ctx, text);
 }
 
 static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double deadline, gradcomp_error *err)
 {
+	double patience = clock_now() + PATIENCE;
+	bool told = !cl->o.waiting;
+	char list[MISSING_TEXT];
+
 	while (!cl->why[0] && cl->njoined < cl->o.nranks) {
-		int ready = client_wait(cl, cl->log_fd, POLLIN, deadline);
+		int ready = client_wait(cl, cl->log_fd, POLLIN, told || deadline < patience ? deadline : patience);
 		if (ready < 0)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+		if (!ready && !told && clock_now() < deadline) {
+			tell_waiting(cl);
+			told = true;
+			continue;
+		}
 		if (!ready) {
-			missing(cl, timeout, err);
-			return GRADCOMP_ERR_TIMEOUT;
+			int n = missing(cl, list);
+			return error_set(err, GRADCOMP_ERR_TIMEOUT,
+			                 "%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): %s; look at "
+			                 "plugstack.conf there", n, cl->o.nranks, timeout, list);
 		}
 		(void)receive_log(cl);
 	}
