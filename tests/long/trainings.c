@@ -1,6 +1,6 @@
 /* Every compressor of this build trains two models with SGD and with Adam: none ends, none learns nothing.
  *
- *     tests/long/trainings [COMPRESSOR]...     these alone */
+ *     tests/long/trainings [COMPRESSOR|hier]...     these alone */
 #include "tests/support/trainings.h"
 
 enum { STEPS = 300, RANKS = 2 };
@@ -50,6 +50,7 @@ static int asked_for(const char *name, char **argv)
 
 int main(int argc, char **argv)
 {
+	(void)argc;
 	const char *build = getenv("GRADCOMP_BUILD");
 	char pattern[4096];
 	glob_t found;
@@ -65,7 +66,7 @@ int main(int argc, char **argv)
 			all_of(name);
 	}
 	globfree(&found);
-	if (argc == 1) {
+	if (asked_for("hier", argv)) {
 		in_two_levels("topk:density=0.03");
 		in_two_levels("mstopk:density=0.03");
 	}
