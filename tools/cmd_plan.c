@@ -141,7 +141,17 @@ int cmd_plan(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (plan_model(a.model, &p.model, &err) || machine_file_read(a.machine, &p.machine, &err)) {
+	if (plan_model(a.model, a.ntokens, a.compute != NULL, &p.model, &err)) {
+		status = failed(&err);
+		goto done;
+	}
+	if (a.compute && (status = scale_compute(&p, a.compute)) >= 0)
+		goto done;
+	if (a.save) {
+		status = model_file_write(a.save, p.model, &err) ? failed(&err) : 0;
+		goto done;
+	}
+	if (machine_file_read(a.machine, &p.machine, &err)) {
 		status = failed(&err);
 		goto done;
 	}
@@ -149,8 +159,6 @@ int cmd_plan(int argc, char **argv)
 		p.nodes[p.nnodes++] = p.machine->nodes;
 	if (!p.ranks_per_node)
 		p.ranks_per_node = p.machine->ranks_per_node;
-	if (a.compute && (status = scale_compute(&p, a.compute)) >= 0)
-		goto done;
 	if (take_lists(&p, &a, &err)) {
 		status = failed(&err);
 		goto done;

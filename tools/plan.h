@@ -13,6 +13,9 @@ enum { PLAN_SPEC = 256, PLAN_SPECS = 64, PLAN_NODES = 32, PLAN_NODES_MOST = 1 <<
 /* A plan is often asked for where users share a machine. */
 enum { PLAN_THREADS_MOST = 16 };
 
+/* A rank's tokens of a step, of models that other programs saved. */
+enum { PLAN_TOKENS = 4096, PLAN_TOKENS_MOST = 1 << 24 };
+
 /* A compressor that is predicted to win by less than that share of a step does not. */
 #define PLAN_MARGIN 0.02
 
@@ -62,10 +65,21 @@ typedef struct plan {
 
 /* ---- plan_files.c */
 
-/* A path, or the name of a model that is installed. */
-gradcomp_status plan_model(const char *name, model_file **out, gradcomp_error *err);
+/* A path, or the name of a model that is installed. Of what other programs saved, seconds are computed for so many
+ * tokens of a rank; `timed`: they will be replaced. */
+gradcomp_status plan_model(const char *name, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err);
+const char *plan_models_folder(void);
 /* The installed models as a table. 0, or 1 after a message. */
 int plan_list_models(void);
+
+/* ---- plan_import.c */
+
+/* Whether the path is for plan_import_model(): a folder, *.json or *.safetensors. */
+bool plan_imports(const char *path);
+/* A folder is taken for what is in it: model.safetensors.index.json, model.safetensors or config.json. NOTFOUND and IO
+ * of the file; INVALID for what is in it; UNSUPPORTED for a family without a description, for seconds that do not
+ * follow from it, and where gradcomp was built without jansson. *out is freed by model_file_free. */
+gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err);
 
 /* ---- plan_specs.c */
 
@@ -116,8 +130,9 @@ extern const char plan_usage[];
 /* As given; NULL or 0: not given. */
 typedef struct plan_arguments {
 	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half,
-		*compute;
+		*compute, *tokens, *save;
 	const char *output, *trace;
+	uint64_t ntokens;
 	int list, parallel;
 	plan_hybrid hybrid;
 } plan_arguments;

@@ -8,7 +8,8 @@
 const char plan_usage[] =
 	"usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"
 	"Predicts the step of every compressor, collective and schedule, the quickest first,\n"
-	"and says why. MODEL is a model file, or the name of one that is installed; FILE is\n"
+	"and says why. MODEL is a model file, the name of one that is installed, or the folder\n"
+	"of a Hugging Face model; FILE is\n"
 	"what gradcomp probe wrote. Separate the SPECs of a list with commas.\n\n"
 	"  --all                  print every combination\n"
 	"  --batch N              --parallel: samples of a step, of all ranks (the model's,\n"
@@ -25,14 +26,17 @@ const char plan_usage[] =
 	"  --machine FILE         a machine file\n"
 	"  --memory SIZE          --parallel: what a rank has: 40G\n"
 	"  --microbatches N       --parallel: of a step (8)\n"
-	"  --model MODEL          a model file, or an installed model's name\n"
+	"  --model MODEL          a model file, an installed model's name, or what Hugging\n"
+	"                         Face's programs save: config.json, *.safetensors, a folder\n"
 	"  --nodes NODES          8, or 4,8,12, or 4..1024: powers of two from 4 to 1024 (as\n"
 	"                         many as were measured)\n"
 	"  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
 	"  --parallel             data, tensor and pipeline degrees of a transformer\n"
 	"  --ranks-per-node N     (as many as were measured)\n"
+	"  --save FILE            write MODEL as a model file, and predict nothing\n"
 	"  --schedules SPECS      these alone (wfbp,single,fixed,mgwfbp,omgs,auto)\n"
 	"  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
+	"  --tokens N             of config.json and safetensors: a rank's in a step (4096)\n"
 	"  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
 	"Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";
 
@@ -107,8 +111,10 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--output", &a->output, NULL},
 		{"--parallel", NULL, &a->parallel},
 		{"--ranks-per-node", &a->ranks, NULL},
+		{"--save", &a->save, NULL},
 		{"--schedules", &a->schedules, NULL},
 		{"--state", &a->hybrid.state, NULL},
+		{"--tokens", &a->tokens, NULL},
 		{"--trace", &a->trace, NULL},
 		{0},
 	};
@@ -120,7 +126,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		return status;
 	if (a->list)
 		return plan_list_models();
-	if (!a->model || !a->machine)
+	if (!a->model || !(a->machine || a->save))
 		return usage_error(plan_usage,
 		                   "plan needs --model and --machine; --list shows the models that are installed");
 	if (a->nodes && take_nodes(p, a->nodes))
@@ -130,6 +136,14 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		if (number_int(a->ranks, &n) != NUMBER_OK || n < 1 || n > PLAN_RANKS_MOST)
 			return usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
 		p->ranks_per_node = (uint32_t)n;
+	}
+	a->ntokens = PLAN_TOKENS;
+	if (a->tokens) {
+		if (number_int(a->tokens, &n) != NUMBER_OK || n < 1 || n > PLAN_TOKENS_MOST)
+			return usage_value(plan_usage, "--tokens", a->tokens, "it can be 1 to 16777216");
+		if (!plan_imports(a->model))
+			return usage_error(plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
+		a->ntokens = (uint64_t)n;
 	}
 	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer))
 		return usage_error(plan_usage, "--parallel goes with neither --output, --trace, --schedules nor "

@@ -13,7 +13,7 @@
 
 #define SUFFIX ".model"
 
-static const char *models_folder(void)
+const char *plan_models_folder(void)
 {
 	static char *installed;
 	const char *set = secure_getenv("GRADCOMP_MODELS");
@@ -32,7 +32,7 @@ static int find_models(glob_t *found)
 	size_t n = 0;
 
 	/* The folder's own name is no pattern. */
-	for (const char *c = models_folder(); *c && n < sizeof pattern / 2; c++) {
+	for (const char *c = plan_models_folder(); *c && n < sizeof pattern / 2; c++) {
 		if (strchr("*?[\\", *c))
 			pattern[n++] = '\\';
 		pattern[n++] = *c;
@@ -57,7 +57,7 @@ static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
 	size_t at;
 
 	at = (size_t)snprintf(err->text, sizeof err->text, "no model '%s': there is no such file, and %s has ",
-	                      gradcomp_printable(name, printable, sizeof printable), models_folder());
+	                      gradcomp_printable(name, printable, sizeof printable), plan_models_folder());
 	err->status = GRADCOMP_ERR_NOTFOUND;
 	if (find_models(&found)) {
 		snprintf(err->text + at, at < sizeof err->text ? sizeof err->text - at : 0, "none");
@@ -73,17 +73,17 @@ static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
 	return err->status;
 }
 
-gradcomp_status plan_model(const char *name, model_file **out, gradcomp_error *err)
+gradcomp_status plan_model(const char *name, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	char path[4096];
 
 	if (!strchr(name, '/') && access(name, F_OK)) {
-		snprintf(path, sizeof path, "%s/%s" SUFFIX, models_folder(), name);
+		snprintf(path, sizeof path, "%s/%s" SUFFIX, plan_models_folder(), name);
 		if (*name && !access(path, F_OK))
 			return model_file_read(path, out, err);
 		return no_such_model(name, err);
 	}
-	return model_file_read(name, out, err);
+	return plan_imports(name) ? plan_import_model(name, tokens, timed, out, err) : model_file_read(name, out, err);
 }
 
 double plan_parameters(const model_file *m)
@@ -107,7 +107,7 @@ int plan_list_models(void)
 	int status = 0;
 
 	if (find_models(&found)) {
-		fprintf(stderr, "gradcomp: no models in %s\n", models_folder());
+		fprintf(stderr, "gradcomp: no models in %s\n", plan_models_folder());
 		return 1;
 	}
 	printf("%-14s %13s %8s %7s %6s %11s %12s\n", "model", "parameters", "tensors", "layers", "batch",

@@ -119,7 +119,7 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 
 enum { MAP_HEAD = 64 }; /* the length, before what is aligned to as much */
 
-/* Pages that nobody touches cost nothing. */
+/* Pages that nobody touches cost nothing, nor are they reserved: together they may be many times the machine's memory. */
 static void *map_zeroes(size_t bytes)
 {
 	size_t whole = bytes + MAP_HEAD;
@@ -127,7 +127,7 @@ static void *map_zeroes(size_t bytes)
 
 	if (bytes > PTRDIFF_MAX - MAP_HEAD)
 		return NULL;
-	p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
 		return NULL;
 	memcpy(p, &whole, sizeof whole);
@@ -157,6 +157,16 @@ static void draw_nothing(void *queue, float *out, size_t n, uint64_t seed, uint6
 const char *cost_default_compressor(void)
 {
 	return settings_table[settings_find("gradcomp.compressor")].row.def;
+}
+
+/* A compressor that has no memory for a model of this size cannot be predicted; others can. */
+static gradcomp_status create_instance(cost_model *c, gradcomp_error *err)
+{
+	gradcomp_status st = c->plugins[0]->compressor->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
+
+	if (st == GRADCOMP_ERR_NOMEM)
+		st = err->status = GRADCOMP_ERR_RANGE;
+	return st;
 }
 
 gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine,
@@ -198,7 +208,7 @@ gradcomp_status cost_open(cost_model *out, const model_file *model, const machin
 			st = error_set(err, GRADCOMP_ERR_RANGE, "tensor '%s' has more numbers than compressor '%s' counts in a bucket",
 			               c->tensors[i].name, p->info.name);
 	if (!st)
-		st = p->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
+		st = create_instance(c, err);
 	if (!st)
 		st = find_curve(c, err);
 	if (!st)

@@ -11,18 +11,70 @@
 
 /* Steps that are simulated: by then they are alike. */
 #define STEPS 4
+/* Of a model with more tensors, as a mixture of experts has, neighbours are planned as one. */
+#define UNITS_MOST 1024
+
+/* What a plan's buckets are cut from, in backward order. */
+typedef struct units {
+	uint32_t n, *start; /* n + 1 */
+	double *forward, *backward;
+	uint64_t *numel;
+} units;
 
 typedef struct scaled {
 	cost_model *cost;
+	const units *of;
 	double by; /* 1: as it is */
 } scaled;
+
+static void units_free(units *u)
+{
+	free(u->start);
+	free(u->forward);
+	free(u->backward);
+	free(u->numel);
+}
+
+/* At most `most` of them, or little more: runs of tensors that have together as many numbers as such a share of the
+ * model; what a bucket cannot hold stays apart. */
+static gradcomp_status units_make(const cost_model *c, uint32_t most, units *out, gradcomp_error *err)
+{
+	const model_file *m = c->model;
+	const uint64_t limit = c->plugins[0]->compressor->max_bucket;
+	const double by_itself = model_backward_alone(m, c->machine);
+	uint64_t all = 0, share;
+
+	*out = (units){.start = calloc((size_t)m->ntensors + 1, sizeof *out->start),
+	               .forward = calloc(m->ntensors, sizeof *out->forward),
+	               .backward = calloc(m->ntensors, sizeof *out->backward),
+	               .numel = calloc(m->ntensors, sizeof *out->numel)};
+	if (!out->start || !out->forward || !out->backward || !out->numel)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", m->ntensors);
+	for (uint32_t i = 0; i < m->ntensors; i++)
+		all += c->whole[i];
+	share = m->ntensors > most ? all / most : 0;
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		const model_tensor *t = &m->tensors[m->ntensors - 1 - i];
+		uint32_t at = out->n;
+
+		if (i == 0 || out->numel[at - 1] >= share || (limit && out->numel[at - 1] + c->whole[i] > limit))
+			out->start[out->n++] = i;
+		else
+			at--;
+		out->forward[at] += t->forward;
+		out->backward[at] += t->backward * by_itself;
+		out->numel[at] += c->whole[i];
+	}
+	out->start[out->n] = m->ntensors;
+	return GRADCOMP_OK;
+}
 
 static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
                                     double *payload, gradcomp_error *err)
 {
 	const scaled *s = ctx;
 	bucket_cost cost = {0};
-	gradcomp_status st = cost_bucket(s->cost, index, first, end, out, &cost, err);
+	gradcomp_status st = cost_bucket(s->cost, index, s->of->start[first], s->of->start[end], out, &cost, err);
 
 	for (uint32_t t = 0; !st && t < out->ntasks; t++)
 		out->seconds[t] *= s->by;
@@ -35,10 +87,11 @@ static gradcomp_status predict_scaled(const plan_search *search, const step_plan
                                       gradcomp_error *err)
 {
 	plan_search s = *search;
-	scaled costs = {((const scaled *)search->ctx)->cost, by};
+	scaled costs = *(const scaled *)search->ctx;
 	sim_output out;
 	gradcomp_status st;
 
+	costs.by = by;
 	s.ctx = &costs;
 	s.sim.slowed_by_exchange *= by;
 	s.sim.slowed_by_compute *= by;
@@ -72,35 +125,26 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
                             gradcomp_error *err)
 {
 	const model_file *m = c->model;
-	uint32_t n = m->ntensors;
-	/* In backward order. */
-	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward);
-	double by_itself = model_backward_alone(m, c->machine);
 	double spread = c->machine->spread > 0 ? c->machine->spread : COST_SPREAD;
-	scaled costs = {c, 1};
+	units u = {.n = 0};
+	scaled costs = {c, &u, 1};
 	schedule_spec s = {0};
 	gradcomp_status st;
 
 	*out = (plan_choice){.plan = {0}};
-	if (!forward || !backward) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", n);
-		goto done;
-	}
-	for (uint32_t i = 0; i < n; i++) {
-		forward[i] = m->tensors[n - 1 - i].forward;
-		backward[i] = m->tensors[n - 1 - i].backward * by_itself;
-	}
 	st = schedule_spec_parse(spec ? spec : config_str(c->config, "gradcomp.schedule"), &s, err);
+	if (!st) /* a plan that is given has its own buckets */
+		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, &u, err);
 	if (st)
 		goto done;
 	const plan_search search = {
-		.sim = {.n = n, .forward = forward, .backward = backward, .io = m->io, .copy = m->copy, .update = m->update,
+		.sim = {.n = u.n, .forward = u.forward, .backward = u.backward, .io = m->io, .copy = m->copy, .update = m->update,
 	                .window = REDUCER_WORKSPACES, .beside_application = c->machine->beside_application,
 	                .beside_exchange = c->machine->beside_exchange,
 	                .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
 	                .slowed_by_compute = model_slowed_by_compute(m, c->machine), .each_layer = each_layer,
 	                .steps = STEPS},
-		.numel = c->whole,
+		.numel = u.numel,
 		.max_numel = c->plugins[0]->compressor->max_bucket,
 		.first_bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.first_bucket_bytes"),
 		.bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.bucket_bytes"),
@@ -111,16 +155,17 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	if (!st)
 		st = plan_search_predict(&search, &out->plan, with_events, &out->sim, err);
 	if (!st)
-		st = sum_costs(c, &out->plan, &out->cost, err);
-	if (!st)
 		st = predict_scaled(&search, &out->plan, 1 - spread, &out->least, err);
 	if (!st)
 		st = predict_scaled(&search, &out->plan, 1 + spread, &out->most, err);
+	for (uint32_t k = 0; !st && k < out->plan.nbuckets; k++)
+		out->plan.end[k] = u.start[out->plan.end[k]];
+	if (!st)
+		st = sum_costs(c, &out->plan, &out->cost, err);
 	out->plan.predicted = out->sim.step;
 done:
 	schedule_spec_clear(&s);
-	free(forward);
-	free(backward);
+	units_free(&u);
 	if (st)
 		plan_choice_clear(out);
 	return st;

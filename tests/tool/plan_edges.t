@@ -61,8 +61,10 @@ EOF2
 # What is read.
 mkfifo "$tmp/fifo"
 for file in "$tmp/fifo" "$tmp" /dev/zero /dev/null; do
+	what=' is not a regular file'
+	[ ! -d "$file" ] || what=': the folder has neither'
 	refuse "$file as a model" timeout 20 "$gradcomp" plan --model "$file" --machine "$lab"
-	like 'is no file' "$said" "$file is not a regular file"
+	like 'is no file' "$said" "$file$what"
 	refuse "$file as a machine" timeout 20 "$gradcomp" plan --model "$small" --machine "$file"
 	like 'is no file' "$said" "$file is not a regular file"
 done
