@@ -7,6 +7,7 @@
 #include "config/settings.h"
 
 #include <stdint.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -119,7 +120,11 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 
 enum { MAP_HEAD = 64 }; /* the length, before what is aligned to as much */
 
+/* Whether the thread's last instance did not get what it asked for. */
+static _Thread_local bool map_failed;
+
 /* Pages that nobody touches cost nothing, nor are they reserved: together they may be many times the machine's memory. */
+
 static void *map_zeroes(size_t bytes)
 {
 	size_t whole = bytes + MAP_HEAD;
@@ -128,8 +133,10 @@ static void *map_zeroes(size_t bytes)
 	if (bytes > PTRDIFF_MAX - MAP_HEAD)
 		return NULL;
 	p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	if (p == MAP_FAILED) {
+		map_failed = true;
 		return NULL;
+	}
 	memcpy(p, &whole, sizeof whole);
 	return p + MAP_HEAD;
 }
@@ -162,9 +169,11 @@ const char *cost_default_compressor(void)
 /* A compressor that has no memory for a model of this size cannot be predicted; others can. */
 static gradcomp_status create_instance(cost_model *c, gradcomp_error *err)
 {
-	gradcomp_status st = c->plugins[0]->compressor->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
+	gradcomp_status st;
 
-	if (st == GRADCOMP_ERR_NOMEM)
+	map_failed = false;
+	st = c->plugins[0]->compressor->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
+	if (st == GRADCOMP_ERR_NOMEM && map_failed)
 		st = err->status = GRADCOMP_ERR_RANGE;
 	return st;
 }
