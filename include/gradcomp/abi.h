@@ -63,7 +63,8 @@ typedef enum gradcomp_status {
 	GRADCOMP_ERR_STATE = -12,      /* called at the wrong moment */
 	GRADCOMP_ERR_RANGE = -13,      /* larger than this method can count */
 	GRADCOMP_ERR_INTERNAL = -14,   /* a promise of ours was broken: report it */
-	GRADCOMP_ERR_PEER_LOST = -15   /* a rank is lost; the others may go on: gradcomp_job_shrink() */
+	GRADCOMP_ERR_PEER_LOST = -15,  /* a rank is lost; the others may go on: gradcomp_job_shrink() */
+	GRADCOMP_ERR_OVERFLOW = -16    /* of finite numbers came one that is not; see compressor.h */
 } gradcomp_status;
 
 /* What went wrong, in words for the user. The caller owns it; every function

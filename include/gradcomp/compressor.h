@@ -28,6 +28,13 @@
  *     decode() only. A plugin with GRADCOMP_TRAIT_PASSES_NONFINITE opts out of
  *     this and sees everything. On a device decode() is called all the same, see
  *     gradcomp_work.hold.
+ *  7. Finite gradients never end a job. Where what is made of them overflows, the result is NaN on
+ *     all ranks, and the host clears error memory and state arrays of the bucket on all of them. It
+ *     sees for itself that a sum of floats is not finite. Everything else the plugin says, with
+ *     GRADCOMP_ERR_OVERFLOW: from encode() when this rank's own numbers overflow, from decode() when
+ *     what all ranks have got does, hence on all of them. No more is then called for the bucket in
+ *     this step. On a device it sets work->fault[1] instead, and goes on; what it then sends must
+ *     be a sound payload. What the plugin keeps of its own stays finite.
  *
  * How a bucket goes through a plugin, every step, on every rank alike:
  *
@@ -192,7 +199,7 @@ typedef struct gradcomp_work {
 	void *queue; /* stream for the operators; NULL on the host */
 	/* A word on `device` for operators that check what peers sent. When it is set
 	 * by the end of the bucket's step the host fails the job. A plugin on the host
-	 * reads it at once, to name the rank. */
+	 * reads it at once, to name the rank. Behind it is the word for what has overflowed, see 7. above. */
 	int *fault;
 	/* On a device the host does not know yet, when it calls decode(), whether a rank's gradient was
 	 * not finite. Then this word there is not 0 when decode()'s work runs, on finite numbers

@@ -108,7 +108,7 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 	sizes n = measure(l, work->bucket, work->step);
 	parts s = parts_of(&n, work);
 	float *to = out->data;
-	(void)round, (void)err;
+	(void)round;
 	if (sends_q(l, work->step)) {
 		op->copy(work->queue, s.held, l->P + at->P, n.held * sizeof *to);
 		sdk_lowrank_orthonormalise_p(l, work, s.held, s.operator_scratch);
@@ -121,7 +121,7 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 	op->copy(work->queue, to, s.own, n.sent * sizeof *to);
 	sdk_lowrank_pack(l, work, to + n.sent);
 	out->bytes = (n.sent + n.uncompressed) * sizeof *to;
-	return GRADCOMP_OK;
+	return sdk_lowrank_overflow(l, work, s.own, n.sent, err);
 }
 
 static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -139,7 +139,7 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
 	parts s = parts_of(&n, work);
 	const float *mean = in->data;
 	gradcomp_status st = sdk_lowrank_expect(l, work, round, in, (n.sent + n.uncompressed) * sizeof *mean, err);
-	if (st || sdk_lowrank_overflown(l, work, mean, n.sent))
+	if (st)
 		return st;
 	sdk_lowrank_unpack(l, work, mean + n.sent);
 	if (sends_q(l, work->step)) {

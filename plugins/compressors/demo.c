@@ -13,6 +13,8 @@
  *
  * Payload: of all chunks the coefficients (F32), then their places in their chunks, row by row (16
  * bits, ascending), padded to 4 bytes: 6 bytes for each of min(k, numbers of the chunk). */
+#include <float.h>
+
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/payload.h"
@@ -176,9 +178,13 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 	uint64_t sent = coefficients(p, b);
 	uint16_t *where = places_in(out, sent);
 	float *m = work->scratch;
-	(void)round, (void)err;
+	(void)round;
 	op->copy(work->queue, m, work->state[0], b->numel * sizeof *m);
 	accumulate(p, work, m);
+	/* What is taken out of m leaves it finite. */
+	gradcomp_status st = sdk_overflow(p->host, "demo", work, m, b->numel, FLT_MAX / 2, err);
+	if (st)
+		return st;
 	/* What is padded is sent, too. */
 	if (sent % 2)
 		op->fill(work->queue, (float *)(void *)(where + sent - 1), 0, 1);

@@ -17,6 +17,7 @@
  *
  * Rounds: the tensors averaged uncompressed, SUMMED, if there are any; the parts of the
  * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
+#include <float.h>
 #include <math.h>
 
 #include "gradcomp/sdk/payload.h"
@@ -183,14 +184,15 @@ static uint64_t from(const dgc *p, const gradcomp_work *work, uint32_t i)
 }
 
 /* out = v after this step, before anything is sent. On the host in runs that stay in
- * the cache. */
-static void gather_velocity(const dgc *p, const gradcomp_work *work, float *out, uint32_t i)
+ * the cache. Where m overflows, v does. */
+static gradcomp_status gather_velocity(const dgc *p, const gradcomp_work *work, float *out, uint32_t i, gradcomp_error *err)
 {
 	const gradcomp_operators *op = work->operators;
+	gradcomp_status st = GRADCOMP_OK;
 	uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
 	uint64_t run = work->device == GRADCOMP_HOST ? 8192 : d;
 	const float *a = clipped(p, work, i);
-	for (uint64_t at = 0; at < d; at += run) {
+	for (uint64_t at = 0; !st && at < d; at += run) {
 		uint64_t n = d - at < run ? d - at : run, in_bucket = from(p, work, i) + at;
 		const float *g = work->x[i] + at;
 		op->copy(work->queue, out + in_bucket, work->state[M] + in_bucket, n * sizeof *out);
@@ -198,7 +200,12 @@ static void gather_velocity(const dgc *p, const gradcomp_work *work, float *out,
 		if (p->nesterov)
 			add_clipped(work, out + in_bucket, a, g, n);
 		op->add(work->queue, out + in_bucket, work->state[V] + in_bucket, n);
+		st = sdk_overflow(p->s.host, "dgc", work, out + in_bucket, n, FLT_MAX, err);
 	}
+	/* What is sent all the same must be sound. */
+	if (work->device != GRADCOMP_HOST)
+		op->fill_if(work->queue, out + from(p, work, i), 0, d, &work->fault[1]);
+	return st;
 }
 
 static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
@@ -209,12 +216,13 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 	const gradcomp_bucket *b = work->bucket;
 	sizes size = measure(p, b, work->step);
 	float *to = out->data, *v = (float *)work->scratch + divide(p, b, work->step).v;
-	for (uint32_t i = 0; i < b->ntensors; i++) {
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t i = 0; !st && i < b->ntensors; i++) {
 		uint64_t n = p->s.layout->tensors[b->first + i].numel;
 		if (uncompressed(p, b->first + i, work->step) != is_sum(&size, round))
 			continue;
 		if (!is_sum(&size, round)) {
-			gather_velocity(p, work, v, i);
+			st = gather_velocity(p, work, v, i, err);
 			continue;
 		}
 		const float *a = clipped(p, work, i);
@@ -225,7 +233,7 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 		to += n;
 	}
 	out->bytes = size.uncompressed * sizeof *to;
-	return is_sum(&size, round) ? GRADCOMP_OK : sdk_sparse_encode_from(&p->s, work, v, out, err);
+	return st || is_sum(&size, round) ? st : sdk_sparse_encode_from(&p->s, work, v, out, err);
 }
 
 /* The parts: m and v of this step, cleared where they were sent; x is the average. */
@@ -251,10 +259,11 @@ static gradcomp_status decode_parts(const dgc *p, const gradcomp_work *work, con
 	return GRADCOMP_OK;
 }
 
-static void decode_whole(const dgc *p, const gradcomp_work *work, const float *mean)
+static gradcomp_status decode_whole(const dgc *p, const gradcomp_work *work, const float *mean, gradcomp_error *err)
 {
 	const gradcomp_operators *op = work->operators;
-	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t i = 0; !st && i < work->bucket->ntensors; i++) {
 		uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
 		float *m = work->state[M] + from(p, work, i);
 		if (!uncompressed(p, work->bucket->first + i, work->step))
@@ -263,8 +272,10 @@ static void decode_whole(const dgc *p, const gradcomp_work *work, const float *m
 		op->copy(work->queue, work->x[i], m, d * sizeof *m);
 		if (p->nesterov)
 			op->add(work->queue, work->x[i], mean, d);
+		st = sdk_overflow(p->s.host, "dgc", work, work->x[i], d, FLT_MAX, err);
 		mean += d;
 	}
+	return st;
 }
 
 static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -285,7 +296,7 @@ static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uin
 		st = decode_parts(p, work, in, n, err);
 	}
 	if (!st && round + 1 == size.rounds)
-		decode_whole(p, work, mean);
+		st = decode_whole(p, work, mean, err);
 	return st;
 }
 

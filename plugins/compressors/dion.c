@@ -18,8 +18,11 @@
  *
  * Payloads, F32: P_w of the bucket's matrices and the tensors sent uncompressed; R_w. M is the state
  * array. */
-#include "gradcomp/sdk/passthrough.h"
+#include <float.h>
+
 #include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/scratch.h"
 
 enum { MOMENTUM = SDK_LOWRANK_PARAMS, ORTHOGONAL };
@@ -158,7 +161,6 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	parts s = parts_of(p, work);
 	float *to = out->data;
-	(void)err;
 	if (round) {
 		sdk_lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
 		op->copy(work->queue, to, s.own, size.Q * sizeof *to);
@@ -173,7 +175,7 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 		sdk_lowrank_pack(l, work, to + size.P);
 	}
 	out->bytes = floats(p, work->bucket, round) * sizeof *to;
-	return GRADCOMP_OK;
+	return sdk_lowrank_overflow(l, work, to, round ? size.Q : size.P, err);
 }
 
 /* x := M + x. */
@@ -205,16 +207,16 @@ static void keep_all(const dion *p, const gradcomp_work *work)
 	work->operators->scale(work->queue, work->state[0], p->momentum, work->bucket->numel);
 }
 
-static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
+static gradcomp_status decode_last(dion *p, const gradcomp_work *work, const float *mean, gradcomp_error *err)
 {
 	sdk_lowrank *l = &p->l;
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	uint64_t count = size.Q;
 	parts s = parts_of(p, work);
 	sdk_lowrank_pack(l, work, s.uncompressed);
-	if (sdk_lowrank_overflown(l, work, mean, count) ||
-	    sdk_lowrank_overflown(l, work, s.uncompressed, size.uncompressed))
-		return;
+	gradcomp_status st = sdk_overflow(l->host, "dion", work, s.uncompressed, size.uncompressed, FLT_MAX, err);
+	if (st)
+		return st;
 	gradcomp_work with_rest = beside(p, work, 0);
 	work->operators->copy(work->queue, s.Q, mean, count * sizeof *s.Q);
 	work->operators->scale(work->queue, s.own, 1 - p->momentum, count);
@@ -227,6 +229,7 @@ static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
 		sdk_lowrank_normalise_q(l, work, s.Q, 1);
 	sdk_lowrank_finish(l, &with_rest, s.P, s.own, s.Q);
 	keep_momentum(p, work, s.uncompressed);
+	return GRADCOMP_OK;
 }
 
 static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -237,18 +240,15 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
 	(void)n;
 	if (sdk_lowrank_is_passthrough(l, work->bucket, work->step)) {
 		add_momentum(p, work);
-		if (!sdk_lowrank_overflown(l, work, work->flat, work->bucket->numel))
-			keep_all(p, work);
-		return GRADCOMP_OK;
+		keep_all(p, work);
+		return sdk_overflow(l->host, "dion", work, work->flat, work->bucket->numel, FLT_MAX, err);
 	}
 	gradcomp_status st =
 		sdk_lowrank_expect(l, work, round, in, floats(p, work->bucket, round) * sizeof(float), err);
 	if (st)
 		return st;
-	if (round) {
-		decode_last(p, work, in->data);
-		return GRADCOMP_OK;
-	}
+	if (round)
+		return decode_last(p, work, in->data, err);
 	uint64_t count = sdk_lowrank_sizes(l, work->bucket).P;
 	parts s = parts_of(p, work);
 	work->operators->copy(work->queue, s.P, in->data, count * sizeof *s.P);

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/residual.h"
 #include "gradcomp/sdk/scratch.h"
 #include "gradcomp/sdk/sparse.h"
@@ -38,7 +39,6 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 typedef struct notes {
 	uint64_t d, k;
 	uint32_t *merges;      /* so far */
-	int *overflown;        /* on a device, in its place: the sum is not finite */
 	float *rest;           /* on a device: d numbers, u without what was sent, with what was dropped */
 	uint32_t *sent;        /* k indices that encode() sent */
 	uint32_t *a, *b, *out; /* k each: of two payloads, and of what becomes of them */
@@ -73,8 +73,7 @@ static notes notes_of(const sdk_sparse *s, const gradcomp_work *work)
 {
 	notes n = {.d = work->bucket->numel,
 	           .k = sdk_sparse_part_at(s, work->bucket, work->step, 0).k,
-	           .merges = work->scratch,
-	           .overflown = work->scratch};
+	           .merges = work->scratch};
 	n.rest = (float *)(n.merges + FIRST);
 	n.sent = n.merges + FIRST + (on_device(s) ? n.d : 0);
 	n.a = n.sent + n.k;
@@ -203,20 +202,6 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	return GRADCOMP_OK;
 }
 
-/* The host does not know whether the sum is finite, so the error memory is written, or left, when
- * that is known on the device. */
-static void decode_there(const sdk_sparse *s, const gradcomp_work *work, const notes *n, const float *val)
-{
-	const gradcomp_operators *op = work->operators;
-	void *queue = work->queue;
-	op->fill(queue, (float *)n->overflown, 0, 1);
-	op->range_check(queue, n->overflown, val, n->k, -FLT_MAX, FLT_MAX);
-	op->copy_if(queue, work->error_flat, n->rest, n->d, n->overflown, 0);
-	op->fill(queue, work->flat, 0, n->d);
-	op->scatter_add(queue, work->flat, n->d, n->a, val, n->k, 1.0f / (float)s->layout->nranks);
-	op->fill_if(queue, work->flat, NAN, n->d, n->overflown);
-}
-
 static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
                               uint32_t n_in, gradcomp_error *err)
 {
@@ -233,17 +218,16 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	gradcomp_status st = read_indices(s, work, in, &n, n.a, err);
 	if (st)
 		return st;
+	st = sdk_overflow(s->host, "gtopk", work, in->data, n.k, FLT_MAX, err);
+	if (st)
+		return st;
 	if (on_device(s)) {
-		decode_there(s, work, &n, in->data);
-		return GRADCOMP_OK;
+		op->copy(work->queue, work->error_flat, n.rest, n.d * sizeof(float));
+	} else {
+		sdk_residual_all(work);
+		op->scatter(work->queue, work->error_flat, n.sent, NULL, n.k);
+		op->scatter_add(work->queue, work->error_flat, n.d, n.left_idx, n.left_val, n.k * *n.merges, 1);
 	}
-	if (overflown(work, in, n.k)) {
-		op->fill(work->queue, work->flat, NAN, n.d);
-		return GRADCOMP_OK;
-	}
-	sdk_residual_all(work);
-	op->scatter(work->queue, work->error_flat, n.sent, NULL, n.k);
-	op->scatter_add(work->queue, work->error_flat, n.d, n.left_idx, n.left_val, n.k * *n.merges, 1);
 	op->fill(work->queue, work->flat, 0, n.d);
 	return op->scatter_add(work->queue, work->flat, n.d, n.a, in->data, n.k, 1.0f / (float)s->layout->nranks);
 }

@@ -199,8 +199,7 @@ static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i,
 	return (piece){t->at.Q - first->at.Q, t->m * t->r, at[i].Q - at->Q};
 }
 
-/* Only finite numbers can be quantised. Products that are not (of gradients near
- * the end of the range) are sent as 0, and stay in the error whole. */
+/* Only finite numbers can be quantised, and a device does it whatever they are. */
 static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float *factors, uint64_t floats,
                      int factor)
 {
@@ -227,7 +226,7 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	parts s = parts_of(p, work);
 	int what = sends(p, work->bucket, round);
-	(void)err;
+	gradcomp_status st;
 	if (what == UNCOMPRESSED) {
 		sdk_lowrank_pack(l, work, out->data);
 		out->bytes = size.uncompressed * sizeof(float);
@@ -238,13 +237,15 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
 		                      size.Q * sizeof *s.Q);
 		sdk_lowrank_orthonormalise_q(l, work, s.Q, s.operator_scratch);
 		sdk_lowrank_product_mq(l, work, s.P, s.Q, s.operator_scratch);
+		st = sdk_lowrank_overflow(l, work, s.P, size.P, err);
 		quantise(p, work, out->data, s.P, size.P, what);
 	} else {
 		sdk_lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
+		st = sdk_lowrank_overflow(l, work, s.own, size.Q, err);
 		quantise(p, work, out->data, s.own, size.Q, what);
 	}
 	out->bytes = packed(p, work->bucket, what);
-	return GRADCOMP_OK;
+	return st;
 }
 
 static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
@@ -299,7 +300,7 @@ static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gr
 	uint64_t floats = sdk_lowrank_sizes(l, b).Q;
 	parts s = parts_of(p, work);
 	gradcomp_status st = average(p, work, in, n, SEND_Q, s.Q, floats, err);
-	if (st || sdk_lowrank_overflown(l, work, s.Q, floats))
+	if (st)
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		piece f = piece_of(p, b, i, SEND_Q);

@@ -160,7 +160,6 @@ static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work
 	parts s = parts_of(p, work);
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	float *to = out->data;
-	(void)err;
 	if (round % 2) {
 		sdk_lowrank_product_mtp(l, work, s.Q, s.P, s.operator_scratch);
 		work->operators->copy(work->queue, to, s.Q, size.Q * sizeof *to);
@@ -172,7 +171,7 @@ static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work
 		sdk_lowrank_product_mq(l, work, to, s.Q, s.operator_scratch);
 	}
 	out->bytes = floats(p, work->bucket, round) * sizeof *to;
-	return GRADCOMP_OK;
+	return sdk_lowrank_overflow(l, work, to, round % 2 ? size.Q : size.P, err);
 }
 
 static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -201,7 +200,7 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 	} else if (round + 1 < rounds(p, work->step)) {
 		op->copy(work->queue, s.Q, mean, size.Q * sizeof *s.Q);
 		sdk_lowrank_orthonormalise_q(l, work, s.Q, s.operator_scratch);
-	} else if (!sdk_lowrank_overflown(l, work, mean, size.Q)) {
+	} else {
 		sdk_lowrank_finish(l, work, s.P, s.Q, mean);
 		if (l->Q)
 			sdk_lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, mean, size.Q);

@@ -1,8 +1,10 @@
 #include "gradcomp/sdk/lowrank.h"
 #include "gradcomp/sdk/needs.h"
+#include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/scratch.h"
 #include "gradcomp/sdk/state.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -325,15 +327,10 @@ void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const f
 			                      l->layout->tensors[work->bucket->first + i].numel);
 }
 
-int sdk_lowrank_overflown(const sdk_lowrank *l, const gradcomp_work *work, const float *mean, uint64_t floats)
+gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors, uint64_t floats,
+                                     gradcomp_error *err)
 {
-	int bad = 0;
-	if (work->device == GRADCOMP_HOST)
-		work->operators->nonfinite(work->queue, mean, floats, &bad);
-	for (uint32_t i = 0; bad && i < work->bucket->ntensors; i++)
-		work->operators->fill(work->queue, work->x[i], NAN,
-		                      l->layout->tensors[work->bucket->first + i].numel);
-	return bad;
+	return sdk_overflow(l->host, l->name, work, factors, floats, FLT_MAX / 1024, err);
 }
 
 void sdk_lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats)

@@ -38,6 +38,15 @@ gradcomp_status sdk_gathered_refuse(const gradcomp_host *host, const char *name,
 	                  work->bucket->index);
 }
 
+gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const gradcomp_work *work, const float *x,
+                             uint64_t n, float most, gradcomp_error *err)
+{
+	int found = 0;
+	work->operators->range_check(work->queue, work->device == GRADCOMP_HOST ? &found : &work->fault[1], x, n, -most, most);
+	return found ? host->fail(err, GRADCOMP_ERR_OVERFLOW, "%s: numbers of bucket %u overflow", name, work->bucket->index)
+	             : GRADCOMP_OK;
+}
+
 /* ---- behind a header ---- */
 
 gradcomp_round sdk_payload_round(uint64_t most)

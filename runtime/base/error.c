@@ -86,6 +86,7 @@ const char *gradcomp_strerror(gradcomp_status status)
 	case GRADCOMP_ERR_STATE: return "called at the wrong moment";
 	case GRADCOMP_ERR_RANGE: return "too large";
 	case GRADCOMP_ERR_PEER_LOST: return "a rank is lost";
+	case GRADCOMP_ERR_OVERFLOW: return "finite numbers have overflowed";
 	case GRADCOMP_ERR_INTERNAL: return "internal error, please report it";
 	}
 	return "unknown status";

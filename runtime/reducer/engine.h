@@ -20,7 +20,10 @@
 
 typedef struct gpu gpu; /* gpu/gpu.h */
 
-enum { BAD_SUM = 2 };
+enum {
+	BAD_SUM = 2,              /* of bucket.bad: gradients are finite on all ranks, what is made of them is not */
+	LOCAL_OVERFLOW = INT32_MAX /* of bucket.local_bad: the same on this rank */
+};
 
 typedef struct bucket {
 	gradcomp_bucket pub;
@@ -28,9 +31,9 @@ typedef struct bucket {
 	gradcomp_plan plan;
 	task tasks[MAX_TASKS];
 	int ntasks, next;
-	int local_bad;  /* this rank's gradient is not finite; index of the tensor + 1 */
-	int bad;        /* some rank's is: known after round 0; BAD_SUM: none is, but their coded sum */
-	int fault;      /* what peers sent is not what it should be: set by operators */
+	int local_bad;  /* this rank's gradient is not finite; index of the tensor + 1, or LOCAL_OVERFLOW */
+	int bad;        /* some rank's is: known after round 0; or BAD_SUM */
+	int fault[2];   /* what peers sent is not what it should be: set by operators; what has overflowed */
 	int copy_out;   /* x is workspace, not the caller's memory */
 	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */
 	uint64_t later; /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
@@ -123,5 +126,7 @@ gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error 
 gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err);
 void task_pass_on(engine *eng, bucket *b);
 gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err);
+/* Tells that the bucket's finite gradients have overflowed. */
+void task_tell_overflow(engine *eng, const bucket *b);
 
 #endif

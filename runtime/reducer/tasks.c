@@ -121,7 +121,7 @@ gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
 	memset(&b->plan, 0, sizeof b->plan);
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = eng->step;
-	b->local_bad = b->bad = b->fault = 0;
+	b->local_bad = b->bad = b->fault[0] = b->fault[1] = 0;
 	st = eng->hierarchical ? GRADCOMP_OK
 	                       : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
 	if (!st && !eng->hierarchical)
@@ -190,6 +190,11 @@ static gradcomp_status encode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 		return GRADCOMP_OK;
 	}
 	st = eng->compressor->encode(eng->instance, &b->work, round, &b->own, err);
+	if (st == GRADCOMP_ERR_OVERFLOW) {
+		b->local_bad = LOCAL_OVERFLOW;
+		b->own.bytes = exact ? want : 0;
+		return GRADCOMP_OK;
+	}
 	if (!st && (b->own.bytes > want || (exact && b->own.bytes != want)))
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a payload of %llu bytes in round %u where it planned %s%llu",
@@ -200,11 +205,29 @@ static gradcomp_status encode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 
 static gradcomp_status decode(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
+	const int gathered = b->plan.rounds[round].pattern == GRADCOMP_GATHERED;
+	gradcomp_status st;
 	if (!eng->compressor->decode)
 		return GRADCOMP_OK;
-	if (b->plan.rounds[round].pattern != GRADCOMP_GATHERED)
-		return eng->compressor->decode(eng->instance, &b->work, round, &b->own, 1, err);
-	return eng->compressor->decode(eng->instance, &b->work, round, b->parts, (uint32_t)eng->layout.nranks, err);
+	st = eng->compressor->decode(eng->instance, &b->work, round, gathered ? b->parts : &b->own,
+	                             gathered ? (uint32_t)eng->layout.nranks : 1, err);
+	if (st != GRADCOMP_ERR_OVERFLOW)
+		return st;
+	b->bad = BAD_SUM;
+	task_tell_overflow(eng, b);
+	return GRADCOMP_OK;
+}
+
+void task_tell_overflow(engine *eng, const bucket *b)
+{
+	if (eng->warned >= 5)
+		return;
+	eng->warned++;
+	log_line(&eng->job->log, GRADCOMP_LOG_INFO,
+	         "step %llu: gradients are finite on every rank, but not their sum, or what '%s' makes of them, in the bucket "
+	         "of '%s'; its result is NaN on all ranks and the error memory becomes 0%s",
+	         (unsigned long long)eng->step, eng->compressor->info.name, eng->layout.tensors[b->pub.first].name,
+	         eng->warned == 5 ? " (not told again)" : "");
 }
 
 gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err)
@@ -248,11 +271,22 @@ static void blame_compressor(engine *eng, const bucket *b)
 	}
 }
 
+/* Of numbers that have overflowed nothing is kept: with what they left, the next step would overflow, too. */
+static void clear_kept(const engine *eng, bucket *b)
+{
+	for (uint32_t s = 0; s < !!eng->error + eng->compressor->state_arrays && !eng->hierarchical; s++)
+		memset(engine_array(eng, s) + b->pub.offset, 0, b->pub.numel * sizeof(float));
+	if (b->server_error)
+		memset(b->server_error, 0, b->nserver_error * sizeof(float));
+}
+
 static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = eng->job->host.operators;
-	if (b->fault)
+	if (b->fault[0])
 		return task_damaged(eng, b, err);
+	if (b->bad == BAD_SUM)
+		clear_kept(eng, b);
 	if (!b->bad && !eng->hierarchical && !eng->verify && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		blame_compressor(eng, b);
 	if (eng->verify)

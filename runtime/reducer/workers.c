@@ -329,6 +329,14 @@ static int run_next(reducer *r, bucket *b)
 	return !r->failed;
 }
 
+static void count_bad(reducer *r, const bucket *b)
+{
+	if (b->bad) {
+		r->eng.stats.nonfinite_steps += !r->eng.step_bad;
+		r->eng.step_bad = 1;
+	}
+}
+
 /* With the lock held, dropped meanwhile: the tasks of a bucket up to its next exchange. Returns whether it
  * has come to one. */
 static bool compute(reducer *r, uint32_t i)
@@ -342,6 +350,7 @@ static bool compute(reducer *r, uint32_t i)
 	if (b->later) {
 		schedule_later(&r->schedule, i);
 	} else if (b->next == b->ntasks) {
+		count_bad(r, b);
 		bucket_done(r, b);
 	} else {
 		schedule_reached(&r->schedule, i, stages_left(b));
@@ -480,10 +489,9 @@ static int exchange(reducer *r, uint32_t i)
 	bucket *b = &r->eng.buckets[i];
 	if (!run_next(r, b))
 		return 0;
+	count_bad(r, b);
 	if (b->bad) {
 		skip_to(b, TASK_FINISH);
-		r->eng.stats.nonfinite_steps += !r->eng.step_bad;
-		r->eng.step_bad = 1;
 	} else if (hierarchical_given_up(b)) {
 		/* Only the shards are given up: what was summed beside them is gathered. */
 		skip_to(b, TASK_LOCAL_END);

@@ -61,7 +61,7 @@ typedef struct side {
 	gradcomp_work work;
 	gradcomp_plan plan;
 	gradcomp_payload out;
-	int fault;
+	int fault[2];
 } side;
 static side now;
 
@@ -74,7 +74,7 @@ static int side_begin(codec *c, int round)
 	now.xs[0] = now.x, now.errors[0] = now.error;
 	now.bucket = (gradcomp_bucket){.struct_size = sizeof now.bucket, .ntensors = 1, .numel = NUMEL};
 	now.plan = (gradcomp_plan){.struct_size = sizeof now.plan};
-	now.fault = 0;
+	memset(now.fault, 0, sizeof now.fault);
 	ran = !c->plugin->plan(c->instance, &now.bucket, 0, &now.plan, &c->err) &&
 	      now.plan.scratch_bytes <= sizeof now.scratch && now.plan.rounds[round].bound <= ROOM;
 	now.work = (gradcomp_work){.struct_size = sizeof now.work,
@@ -86,7 +86,7 @@ static int side_begin(codec *c, int round)
 	                           .scratch = now.scratch,
 	                           .scratch_bytes = now.plan.scratch_bytes,
 	                           .operators = c->host.operators,
-	                           .fault = &now.fault};
+	                           .fault = now.fault};
 	for (int r = 0; ran && r <= round; r++) {
 		now.out = (gradcomp_payload){now.own, now.plan.rounds[r].bound, 0};
 		ran = !c->plugin->encode(c->instance, &now.work, (uint32_t)r, &now.out, &c->err);

@@ -1,5 +1,6 @@
 #include "tools/conformance/bucket_run.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,8 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 	if (!apart)
 		f->flat = alloc(s, "x of the bucket", b->numel * sizeof(float), 8);
 	f->scratch = alloc(s, "scratch", plan->scratch_bytes, 64);
-	f->fault = alloc(s, "the fault word", sizeof(int), sizeof(int));
-	memset(f->fault.data, 0, sizeof(int));
+	f->fault = alloc(s, "the fault words", 2 * sizeof(int), sizeof(int));
+	memset(f->fault.data, 0, 2 * sizeof(int));
 	float *e = (float *)(void *)f->memory.data;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		const gradcomp_tensor *t = &s->tensors[b->first + i];
@@ -113,6 +114,10 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	gradcomp_status st =
 		ranks_call(s, &(call){.which = CALL_ENCODE, .rank = w, .round = round, .work = &f->work, .out = &f->out});
 	bucket_run_lock(f, 0);
+	if (st == GRADCOMP_ERR_OVERFLOW || f->work.fault[1]) {
+		f->overflown = true;
+		return GRADCOMP_OK;
+	}
 	if (!st && f->out.data != f->payload.data)
 		st = ranks_broke(s, RULE_BYTES,
 		                 "encode() of round %u has put another address into out->data, which is the host's", round);
@@ -136,6 +141,13 @@ void bucket_run_end(ranks *s, bucket_run *f, int w, float *g)
 {
 	const gradcomp_bucket *b = f->work.bucket;
 
+	if (f->overflown) {
+		memset(f->memory.data, 0, b->numel * sizeof(float));
+		for (uint32_t k = 0; k < s->plugin->state_arrays; k++)
+			memset(f->state[k], 0, b->numel * sizeof(float));
+		for (uint32_t i = 0; i < b->ntensors; i++)
+			s->host.operators->fill(NULL, f->x[i], NAN, s->tensors[b->first + i].numel);
+	}
 	memcpy(s->error[w] + b->offset - s->base, f->memory.data, b->numel * sizeof(float));
 	for (uint32_t k = 0; k < s->plugin->state_arrays; k++)
 		memcpy(s->state[w] + k * s->numel + b->offset - s->base, f->state[k], b->numel * sizeof(float));

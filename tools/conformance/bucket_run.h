@@ -9,6 +9,7 @@ typedef struct bucket_run {
 	float **x, **error, *state[STATES_MAX]; /* x, error, apart: for each tensor */
 	guarded flat, *apart, memory, states[STATES_MAX], scratch, fault, payload;
 	gradcomp_payload out;
+	bool overflown; /* encode() has said so of its own numbers, or decode() of all ranks' */
 } bucket_run;
 
 /* Buffers for a bucket, x = u. */

@@ -31,6 +31,10 @@ static gradcomp_status decode(ranks *s, bucket_run *f, int w, uint32_t round, co
 	gradcomp_status st =
 		ranks_call(s, &(call){.which = CALL_DECODE, .rank = w, .round = round, .work = &f[w].work, .in = in, .n = n});
 
+	if (st == GRADCOMP_ERR_OVERFLOW || (!st && f[w].work.fault[1])) {
+		f[w].overflown = true;
+		return GRADCOMP_OK;
+	}
 	if (!st && *f[w].work.fault)
 		st = host_fail(&s->err, GRADCOMP_ERR_MISMATCH, "the fault word was set by what peers sent");
 	return st;
@@ -114,10 +118,27 @@ static gradcomp_status merged(ranks *s, bucket_run *f, const gradcomp_round *rd,
 	return st;
 }
 
+/* What one rank's numbers do, all ranks' result does; what decode() finds, it finds on all of them. */
+static gradcomp_status share_overflow(ranks *s, bucket_run *f, bool decoded)
+{
+	int found = 0;
+
+	for (int w = 0; w < s->P; w++)
+		found += f[w].overflown;
+	for (int w = 0; decoded && found && w < s->P; w++)
+		if (!f[w].overflown)
+			return ranks_broke(s, RULE_AGREEMENT, "decode() says of %d ranks that numbers overflow, and not of rank %d", found, w);
+	for (int w = 0; found && w < s->P; w++)
+		f[w].overflown = true;
+	return GRADCOMP_OK;
+}
+
 gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_round *rd, uint32_t round)
 {
-	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_status st = share_overflow(s, f, false);
 
+	if (f->overflown)
+		return st;
 	if (rd->pattern == GRADCOMP_CODED)
 		return bucket_run_exchange_coded(s, f, rd);
 	if (rd->pattern == GRADCOMP_SUMMED)
@@ -138,5 +159,5 @@ gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_roun
 	}
 	for (int w = 0; w < s->P; w++)
 		guard_lock(&f[w].payload, 0);
-	return st;
+	return st ? st : share_overflow(s, f, !s->tamper);
 }

@@ -109,11 +109,10 @@ void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, fl
 void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const float *P, const float *local,
                         const float *Q);
 
-/* Finite gradients can still be so large that a mean of factors is not. Then the
- * bucket's average is NaN on every rank, as with a gradient that is not finite,
- * nothing else changes, and 1 is returned. Only the host can look; on a device the
- * factors go into the average as they are. */
-int sdk_lowrank_overflown(const sdk_lowrank *l, const gradcomp_work *work, const float *mean, uint64_t floats);
+/* sdk_overflow() of factors whose product with an orthonormal one is to be finite: a row of such a one is
+ * no longer than 1, so that the product is at most sqrt(r) times the largest. */
+gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors, uint64_t floats,
+                                     gradcomp_error *err);
 
 #ifdef __cplusplus
 }

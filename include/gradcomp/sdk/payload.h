@@ -29,6 +29,11 @@ static inline int *sdk_gathered_fault(const gradcomp_work *work, int *mine)
 gradcomp_status sdk_gathered_refuse(const gradcomp_host *host, const char *name, const gradcomp_work *work,
                                     uint32_t rank, const char *what, gradcomp_error *err);
 
+/* Fails with OVERFLOW unless all n numbers lie within -most..most, for encode() and decode() to return. On a device
+ * nobody knows yet: it is noted where the host looks, and OK is returned. */
+gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const gradcomp_work *work, const float *x,
+                             uint64_t n, float most, gradcomp_error *err);
+
 /* ---- of any length, behind a header; on the host ---- */
 
 /* In the byte order of the machine. */

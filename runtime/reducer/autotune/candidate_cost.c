@@ -35,7 +35,7 @@ typedef struct sample {
 	gradcomp_plan plan;
 	float *x, *error, **state;
 	void *scratch, *payload, *merged;
-	int *words; /* on the device: a fault */
+	int *words; /* on the device: a fault, and an overflow */
 	double encode, decode;
 	int keeps_error;
 } sample;
@@ -147,7 +147,7 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	for (uint32_t i = 0; i < s->c->state_arrays && !st; i++)
 		s->state[i] = taken(s, bytes, &st, err);
 	if (s->on)
-		s->words = taken(s, sizeof *s->words, &st, err);
+		s->words = taken(s, 2 * sizeof *s->words, &st, err);
 	for (int m = 0; s->on && !st && m < MARKS; m++)
 		st = check(s->on->d->timer(&s->marks[m]), err);
 	if (!st)
@@ -221,7 +221,7 @@ static gradcomp_status one_round(sample *s, const gradcomp_work *w, uint32_t k, 
 /* Two steps that are not timed would be more: REPEAT takes care of the first. */
 static gradcomp_status step(sample *s, gradcomp_error *err)
 {
-	int fault = 0;
+	int fault[2] = {0};
 	gradcomp_status st = rounds_of(s, s->step, err);
 	gradcomp_work w = {.struct_size = sizeof w,
 	                   .bucket = &s->bucket,
@@ -234,7 +234,7 @@ static gradcomp_status step(sample *s, gradcomp_error *err)
 	                   .scratch = s->scratch,
 	                   .scratch_bytes = s->plan.scratch_bytes,
 	                   .operators = s->on ? s->on->ops : s->host->operators,
-	                   .fault = s->on ? s->words : &fault};
+	                   .fault = s->on ? s->words : fault};
 	if (s->on) {
 		w.device = GRADCOMP_CUDA;
 		w.queue = s->on->stream;

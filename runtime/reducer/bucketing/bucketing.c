@@ -41,7 +41,7 @@ gradcomp_status bucketing_arrays(engine *eng, bucket *b, gradcomp_error *err)
 	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
 	                          .error = eng->error ? b->error : NULL,
 	                          .error_flat = eng->error ? eng->error + b->pub.offset : NULL, .state = b->state,
-	                          .operators = eng->job->host.operators, .fault = &b->fault};
+	                          .operators = eng->job->host.operators, .fault = b->fault};
 	if (eng->gpu)
 		gpu_work(eng, b);
 	return GRADCOMP_OK;

@@ -4,6 +4,10 @@
 #include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
+#include "base/error.h"
+
+#include <math.h>
+
 static int is_zero(const unsigned char *p, size_t n)
 {
 	while (n && !*p)
@@ -42,6 +46,7 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / eng->layout.nranks : 1.0;
 	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
+	const float overflow = NAN;
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
 		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count,
@@ -54,6 +59,13 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	unsigned char *at = (unsigned char *)b->own.data + rd->count * size, marks[SUMMED_MARKS * 8] = {0};
 	int flagged = round == 0 && !passes;
 	st = GRADCOMP_OK;
+	if (!flagged && b->local_bad == LOCAL_OVERFLOW) {
+		st = rd->dtype == GRADCOMP_F32 ? memops_put(eng, b->own.data, &overflow, sizeof overflow, err)
+		                               : error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                                           "compressor '%s' says in round %u that numbers overflow: of sums that are not of "
+		                                           "floats it can do so in round 0",
+		                                           eng->compressor->info.name, round);
+	}
 	if (flagged && b->local_bad) {
 		put_one(marks, rd->dtype);
 		st = memops_zero(eng, b->own.data, rd->count * size, err);
@@ -66,10 +78,12 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data,
 		                                         rd->count + (flagged ? SUMMED_MARKS : 0), rd->dtype, GRADCOMP_SUM,
 		                                         scale, err);
+	if (!st && !passes && rd->dtype == GRADCOMP_F32)
+		st = memops_nonfinite(eng, b->own.data, rd->count, &b->bad, err);
 	if (st || !flagged)
 		return st;
 	st = memops_get(eng, marks, at, SUMMED_MARKS * size, err);
-	b->bad = !st && !is_zero(marks, size);
+	b->bad |= !st && !is_zero(marks, size);
 	for (uint64_t ahead = 1; !st && ahead < SUMMED_STEPS; ahead++)
 		if (!is_zero(marks + (1 + (eng->step + ahead) % SUMMED_STEPS) * size, size))
 			st = exchange_check_step(eng, b, (eng->step + ahead) << HEAD_STEP_AT, -1, err);

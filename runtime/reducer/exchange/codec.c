@@ -35,10 +35,5 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 	if (!st && !passes)
 		st = memops_nonfinite(eng, b->work.flat, n, &b->bad, err);
 	b->bad = b->bad ? BAD_SUM : 0;
-	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
-	if (!st && b->bad && b->work.error_flat)
-		st = memops_zero(eng, b->work.error_flat, n * sizeof(float), err);
-	if (!st && b->bad && b->server_error)
-		memset(b->server_error, 0, b->nserver_error * sizeof(float));
 	return st;
 }

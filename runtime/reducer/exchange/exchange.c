@@ -58,10 +58,12 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 	gradcomp_status st;
 	mark[eng->layout.rank] = (uint64_t)b->local_bad;
 	st = share_words(eng, mark, err);
-	for (int p = 0; !st && p < P && eng->warned < 5; p++) {
+	for (int p = 0; !st && p < P; p++) {
 		if (!mark[p] || mark[p] > b->pub.ntensors)
 			continue;
 		named = 1;
+		if (eng->warned >= 5)
+			break;
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "step %llu: the gradient of '%s' on rank %d is not finite%s; this bucket's result is NaN on "
@@ -71,14 +73,9 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		         eng->group->ranks[p], eng->error ? ", or overflows with the error memory" : "",
 		         eng->warned == 5 ? " (not told again)" : "");
 	}
-	if (!st && !named && eng->warned < 5) {
-		eng->warned++;
-		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; "
-		         "its result is "
-		         "NaN on all ranks%s",
-		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name,
-		         eng->warned == 5 ? " (not told again)" : "");
+	if (!st && !named) {
+		b->bad = BAD_SUM;
+		task_tell_overflow(eng, b);
 	}
 	return st;
 }
@@ -98,7 +95,7 @@ static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *r
 {
 	int64_t bad = b->bad;
 	gradcomp_status st;
-	if (!eng->verify || (rd->pattern != GRADCOMP_CODED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE)))
+	if (!eng->verify || (rd->pattern != GRADCOMP_CODED && rd->pattern != GRADCOMP_SUMMED))
 		return GRADCOMP_OK;
 	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	b->bad = bad == BAD_SUM ? BAD_SUM : bad != 0;
@@ -109,6 +106,9 @@ gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_er
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
+	/* What a round before has made overflows, on all ranks. */
+	if (b->bad)
+		return GRADCOMP_OK;
 	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
 		st = exchange_allreduce(eng, b, round, err);

@@ -298,7 +298,7 @@ void gpu_work(const engine *eng, bucket *b)
 	b->work.queue = g->compute;
 	b->work.fault = g->words + gpu_bucket_words(eng, b) + WORD_FAULT;
 	if (g->enqueues)
-		b->work.hold = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
+		b->work.hold = g->words + gpu_bucket_words(eng, b) + WORD_HOLD;
 }
 
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err)

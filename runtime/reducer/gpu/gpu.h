@@ -27,13 +27,15 @@ typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 /* A bucket's words, a cache line of its own: NCCL adds up the first. */
 enum {
 	WORD_BAD,   /* the gradient of some rank is not finite, or a sum in place */
+	/* The two of gradcomp_work.fault. */
 	WORD_FAULT, /* what peers sent is not what it should be */
-	WORD_SUM,   /* the sum of finite gradients is not */
+	WORD_SUM,   /* the sum of finite gradients is not, or what the compressor makes of them */
 	WORD_VOID,  /* any of these: the result is NaN */
 	WORD_LOCAL, /* this rank's gradient is not finite */
 	/* Of a shard: why WORD_LOCAL is set. */
 	WORD_OWN,   /* the node's sum is not finite */
 	WORD_ABOVE, /* the gradient of some rank is not */
+	WORD_HOLD,  /* what was exchanged so far is void: gradcomp_work.hold */
 	BUCKET_WORDS = 8
 };
 

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "plugin/code_view.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -116,12 +118,12 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
-	if (st || (b->bad && b->bad != BAD_SUM))
+	if (st || b->bad)
 		return st;
 	b->own = (gradcomp_payload){b->work.flat, bytes, bytes};
 	if (b->work.error_flat)
 		why = g->d->copy(g->exchange, b->work.error_flat, view.work.error_flat, bytes);
-	if (!why && !b->bad)
+	if (!why)
 		why = g->d->copy(g->exchange, b->work.flat, view.work.flat, bytes);
 	return gpu_settle(eng, why, what, err);
 }
@@ -202,14 +204,37 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 	int flagged = round == 0 && !passes;
 	if (flagged)
 		g->ops->put_flag(g->exchange, flag, rd->dtype, words + WORD_LOCAL);
+	if (!passes && rd->dtype == GRADCOMP_F32 && rd->count)
+		g->ops->fill_if(g->exchange, b->own.data, NAN, 1, words + WORD_SUM);
 	st = c->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM, scale,
 	                  err);
 	if (!st && flagged)
 		g->ops->any_set(g->exchange, words + WORD_BAD, flag, size, size, 1);
+	if (!st && !passes && rd->dtype == GRADCOMP_F32)
+		g->ops->range_check(g->exchange, words + WORD_SUM, b->own.data, rd->count, -FLT_MAX, FLT_MAX);
 	return st;
 }
 
-/* All lengths are known, so the head says no more than whether the gradient was finite. */
+/* The head of what this rank sends, and what those of n ranks say, `stride` apart: whether a gradient was not finite, and whether
+ * finite ones have overflowed. */
+enum { HEAD_FLAGS = PAYLOAD_HEAD / sizeof(int32_t) };
+
+static void put_head(const gpu *g, char *head, const int *words)
+{
+	g->ops->put_flag(g->exchange, head, GRADCOMP_I32, words + WORD_LOCAL);
+	g->ops->put_flag(g->exchange, head + sizeof(int32_t), GRADCOMP_I32, words + WORD_SUM);
+}
+
+static void read_heads(const engine *eng, const char *heads, size_t stride, size_t n, int *words)
+{
+	const gpu *g = eng->gpu;
+	if (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)
+		return;
+	g->ops->any_set(g->exchange, words + WORD_BAD, heads, sizeof(int32_t), stride, n);
+	g->ops->any_set(g->exchange, words + WORD_SUM, heads + sizeof(int32_t), sizeof(int32_t), stride, n);
+}
+
+/* All lengths are known, so the head says no more than what is void. */
 static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
@@ -217,14 +242,14 @@ static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *wor
 	size_t stride = payload_fixed_stride(eng, rd->bound), written = PAYLOAD_HEAD + rd->bound, P = (size_t)eng->layout.nranks;
 	char *buf = b->workspace->gathered.p, *own = buf + (size_t)eng->layout.rank * stride;
 	gradcomp_status st;
-	g->ops->put_flag(g->exchange, own, GRADCOMP_I64, words + WORD_LOCAL);
+	put_head(g, own, words);
 	for (size_t p = 0; p < P; p++)
 		eng->lengths[p] = stride;
 	st = memops_zero(eng, own + written, stride - written, err);
 	if (!st)
 		st = exchange_blocks(eng, buf, eng->lengths, err);
-	if (!st && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
-		g->ops->any_set(g->exchange, words + WORD_BAD, buf, PAYLOAD_HEAD, stride, P);
+	if (!st)
+		read_heads(eng, buf, stride, P, words);
 	for (size_t p = 0; p < P; p++)
 		b->parts[p] = (gradcomp_payload){buf + p * stride + PAYLOAD_HEAD, rd->bound, rd->bound};
 	return st;
@@ -237,7 +262,7 @@ typedef struct merging {
 	uint64_t bound;
 } merging;
 
-/* Heads say whether a gradient was finite; one that was not has become 0. */
+/* Heads say what is void; a gradient that was not finite has become 0. */
 static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
                                  gradcomp_error *err)
 {
@@ -249,7 +274,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 			 sum = {(char *)out->data + PAYLOAD_HEAD, bound, bound};
 	gradcomp_status st;
 	op->copy(queue, out->data, a->data, PAYLOAD_HEAD);
-	st = op->reduce(queue, out->data, b->data, 1, GRADCOMP_I64, GRADCOMP_MAX);
+	st = op->reduce(queue, out->data, b->data, HEAD_FLAGS, GRADCOMP_I32, GRADCOMP_MAX);
 	if (!st && padding)
 		st = memops_zero(m->eng, (char *)sum.data + bound, padding, err);
 	if (!st)
@@ -270,13 +295,13 @@ static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words
 	gradcomp_payload whole = {head, bytes, bytes};
 	gradcomp_status st = GRADCOMP_OK;
 	m.work.queue = g->exchange;
-	g->ops->put_flag(g->exchange, head, GRADCOMP_I64, words + WORD_LOCAL);
+	put_head(g, head, words);
 	if (padding)
 		st = memops_zero(eng, (char *)b->own.data + m.bound, padding, err);
 	if (!st)
 		st = eng->coll_ctx.collective->merge(eng->coll_ctx.instance, &whole, bytes, &merger, err);
-	if (!st && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
-		g->ops->any_set(g->exchange, words + WORD_BAD, head, PAYLOAD_HEAD, PAYLOAD_HEAD, 1);
+	if (!st)
+		read_heads(eng, head, PAYLOAD_HEAD, 1, words);
 	return st;
 }
 
@@ -305,12 +330,25 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 
 static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	int *words = eng->gpu->words + gpu_bucket_words(eng, b);
+	const gpu *g = eng->gpu;
+	int *words = g->words + gpu_bucket_words(eng, b);
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
-	return pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
-	       : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
-	       : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
-	                                      : coded(eng, b, words, err);
+	gradcomp_status st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
+	                     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
+	                     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
+	                                                    : coded(eng, b, words, err);
+	g->ops->any_set(g->exchange, words + WORD_HOLD, words, sizeof *words, sizeof *words, WORD_VOID);
+	return st;
+}
+
+/* What encode() has found to overflow on the device is told as on the host. */
+static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
+{
+	int found = 0;
+	gradcomp_status st = memops_get(eng, &found, eng->gpu->words + gpu_bucket_words(eng, b) + WORD_SUM, sizeof found, err);
+	if (found && !b->local_bad)
+		b->local_bad = LOCAL_OVERFLOW;
+	return st;
 }
 
 /* Of two levels: the news of NaN to all ranks, then the sums of the node. */
@@ -356,7 +394,12 @@ gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_err
 	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
-	if (!g->direct && b->plan.rounds[t->round].pattern == GRADCOMP_CODED)
+	const gradcomp_pattern pattern = b->plan.rounds[t->round].pattern;
+	if (!b->slot && pattern != GRADCOMP_CODED)
+		st = ask_overflow(eng, b, err);
+	if (st)
+		return st;
+	if (!g->direct && pattern == GRADCOMP_CODED)
 		return coded_on_host(eng, b, t->round, err);
 	if (!g->direct)
 		return through_host(eng, b, t->round, err);

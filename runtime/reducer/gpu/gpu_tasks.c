@@ -194,6 +194,10 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 	b->later = 0;
 	if (at->words[gpu_bucket_words(eng, b) + WORD_FAULT] || at->words[gpu_code_word(eng)])
 		return task_damaged(eng, b, err);
+	if (!b->bad && at->words[gpu_bucket_words(eng, b) + WORD_SUM]) {
+		b->bad = BAD_SUM;
+		task_tell_overflow(eng, b);
+	}
 	for (uint32_t i = first; eng->memory && !b->bad && i < first + b->pub.ntensors; i++) {
 		eng->norms[i].u = at->squares[i];
 		residual_norm_tensor(eng, i, at->squares[n + i]);
@@ -201,16 +205,21 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 	return device_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
 }
 
-/* The word that says whether the result is NaN; where it is, what lasts is as it was. */
+/* The word that says whether the result is NaN. Where finite gradients have overflowed, what lasts becomes 0; where one
+ * was not finite, it is as it was. Of sums in place it is not known which. */
 static void void_result(engine *eng, bucket *b)
 {
 	const gpu *g = eng->gpu;
 	int *words = g->words + gpu_bucket_words(eng, b);
 	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
-	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
-	if (b->plan.rounds[0].pattern == GRADCOMP_CODED && b->work.error_flat)
-		g->ops->fill_if(g->compute, b->work.error_flat, 0, b->pub.numel, words + WORD_SUM);
-	if (!passes(eng))
+	if (passes(eng))
+		return;
+	for (uint32_t s = 0; s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b); s++) {
+		float *array = s ? b->state[s - 1] : b->work.error_flat;
+		if (array)
+			g->ops->fill_if(g->compute, array, 0, b->pub.numel, words + WORD_SUM);
+	}
+	if (b->slot)
 		gpu_keep(eng, b, g->compute, 1);
 }
 
@@ -223,12 +232,13 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 	const char *why;
 	if (b->later)
 		return finished(eng, b, err);
-	const int *poison = b->slot ? g->words + words + WORD_VOID : NULL;
-	if (b->slot)
-		void_result(eng, b);
+	/* The host knows of a bucket without a slot what the exchange has found. */
+	if (b->bad == BAD_SUM)
+		g->ops->fill(g->compute, (float *)(void *)(g->words + words + WORD_SUM), 1, 1);
+	void_result(eng, b);
 	for (uint32_t i = 0; b->bad && i < b->pub.ntensors; i++)
 		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
-	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, poison,
+	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, g->words + words + WORD_VOID,
 	                      eng->memory ? g->squares + n + first : NULL, g->chunks);
 	if (eng->verify) {
 		verify_output(eng, b);

@@ -184,7 +184,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 	case CTRL_HEARTBEAT:
 		return 0;
 	case CTRL_FAIL:
-		if (f->a >= 0 || f->a < GRADCOMP_ERR_PEER_LOST || f->b < -1 || f->b >= t->nranks)
+		if (f->a >= 0 || f->a < GRADCOMP_ERR_OVERFLOW || f->b < -1 || f->b >= t->nranks)
 			return -1;
 		memcpy(text, f->text, f->bytes);
 		text[f->bytes] = '\0';
