@@ -83,6 +83,7 @@ extern "C" {
  * allows. A plugin with neither save() nor this works as well; one with save() and
  * without this makes the host wait in every step. */
 #define GRADCOMP_TRAIT_HOLDS (1u << 8)
+#define GRADCOMP_TRAIT_ALIKE (1u << 9)            /* save() gives the same on all ranks: the host loads nothing else */
 
 /* What a round's payloads are, hence which collective can carry them. */
 typedef enum gradcomp_pattern {

@@ -385,6 +385,13 @@ gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes,
 	sdk_state_header want = head(l, &n);
 	gradcomp_status st = sdk_state_header_check(l->host, &want, in, bytes, err);
 	const char *body = (const char *)in + sizeof want;
+	for (uint64_t i = 0; !st && i < (n.P + n.Q) / sizeof(float); i++) {
+		float factor;
+		memcpy(&factor, body + i * sizeof factor, sizeof factor);
+		if (!isfinite(factor))
+			st = l->host->fail(err, GRADCOMP_ERR_INVALID, "%s: the state is damaged: number %llu of its factors is %g", l->name,
+			                   (unsigned long long)i, (double)factor);
+	}
 	if (!st && n.P)
 		memcpy(l->P, body, n.P);
 	if (!st && n.Q)

@@ -12,6 +12,7 @@
 #include "reducer/reducer_ops.h"
 #include "reducer/gpu/gpu.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
@@ -21,10 +22,8 @@ static const char magic[8] = "GCSTATE3";
 #define OLDEST '2'
 
 /* Eight bytes at a time; the tail is padded with zeroes. */
-uint64_t state_checksum(const void *state, uint64_t bytes)
+static uint64_t bytes_hash(const unsigned char *p, size_t n)
 {
-	const unsigned char *p = (const unsigned char *)state + offsetof(state_head, step);
-	size_t n = bytes - offsetof(state_head, step);
 	uint64_t h = n, w;
 	for (; n >= 8; p += 8, n -= 8) {
 		memcpy(&w, p, 8);
@@ -34,6 +33,11 @@ uint64_t state_checksum(const void *state, uint64_t bytes)
 	w = 0;
 	memcpy(&w, p, n);
 	return id_mix(h, w);
+}
+
+uint64_t state_checksum(const void *state, uint64_t bytes)
+{
+	return bytes_hash((const unsigned char *)state + offsetof(state_head, step), bytes - offsetof(state_head, step));
 }
 
 const engine *state_owner(const reducer *r, const bucketing *d)
@@ -139,6 +143,23 @@ gradcomp_status state_check_bytes(const reducer *r, const char *what, const void
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
 		                 r->eng.compressor->info.name, (unsigned long long)plugin_bytes);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
+                                   gradcomp_error *err)
+{
+	float run[4096];
+	for (uint64_t at = 0; at < bytes; at += sizeof run) {
+		uint64_t n = bytes - at < sizeof run ? bytes - at : sizeof run;
+		int bad = 0;
+		memcpy(run, (const char *)floats + at, n);
+		ops->nonfinite(NULL, run, n / sizeof *run, &bad);
+		for (uint64_t i = 0; bad && i < n / sizeof *run; i++)
+			if (!isfinite(run[i]))
+				return error_set(err, GRADCOMP_ERR_INVALID, "load: the %s keeps %g at number %llu: only finite numbers are right",
+				                 what, (double)run[i], (unsigned long long)(at / sizeof *run + i));
+	}
 	return GRADCOMP_OK;
 }
 
@@ -441,6 +462,8 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 		st = bucketing_server_error(&r->eng, &l->d, err);
 	if (!st)
 		st = state_fits(r, &l->d, &l->own, l->body, l->bytes, err);
+	if (!st)
+		st = state_check_finite(r->eng.job->host.operators, "state", l->state + l->body, state_array_bytes(r, &l->d), err);
 	if (st)
 		return st;
 	const engine *k = state_owner(r, &l->d);
@@ -469,6 +492,7 @@ static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
 /* What ranks say to each other of it. */
 typedef struct load_claim {
 	uint64_t shared, step, checksum;
+	uint64_t own; /* of the compressor's own state, where that is alike on all ranks */
 } load_claim;
 
 static void differing_loads(const void *claim, const void *claim0, int first, char *out, size_t capacity)
@@ -482,13 +506,17 @@ static void differing_loads(const void *claim, const void *claim0, int first, ch
 	else if (a.step != b.step)
 		snprintf(out, capacity, "loads a state of step %llu, rank %d one of step %llu", (unsigned long long)a.step,
 		         first, (unsigned long long)b.step);
+	else if (a.own != b.own)
+		snprintf(out, capacity, "loads another own state of the compressor than rank %d: all ranks have the same in one run", first);
 	else
 		snprintf(out, capacity, "loads another shared state than rank %d", first);
 }
 
 static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status mine, gradcomp_error *err)
 {
-	const load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0};
+	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
+	if (!mine && !l->shared && !l->d.hierarchical && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
+		c.own = bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine, err);
 }
 

@@ -32,6 +32,9 @@ uint64_t state_checksum(const void *state, uint64_t bytes);
  * compressor and model; whether it is undamaged, and its plugin's bytes have somebody to take them. */
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err);
+/* Whether what is kept, so many bytes of floats anywhere in a state, is finite. */
+gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
+                                   gradcomp_error *err);
 gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes,
                                   uint64_t sum, uint64_t plugin_bytes, gradcomp_error *err);
 

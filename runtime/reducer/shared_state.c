@@ -261,7 +261,10 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		                 "compressor's own",
 		                 (unsigned long long)bytes, (unsigned long long)body,
 		                 (unsigned long long)h->plugin_bytes);
-	return state_check_bytes(r, "shared state", state, bytes, h->checksum, h->plugin_bytes, err);
+	st = state_check_bytes(r, "shared state", state, bytes, h->checksum, h->plugin_bytes, err);
+	return st ? st
+	          : state_check_finite(r->eng.job->host.operators, "shared state", (const char *)state + sizeof *h, body - sizeof *h,
+	                               err);
 }
 
 const void *shared_state_plugin(const reducer *r, const void *state, const shared_head *h)

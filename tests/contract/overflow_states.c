@@ -256,7 +256,7 @@ static int variants(const char *name, const struct gradcomp_compressor_v1 *c, co
 			if (!strcmp(of[k], p->def))
 				continue;
 			snprintf(spec, sizeof spec, "%.60s:%.60s=%.60s", name, p->name, of[k]);
-			overflows += flooded(spec, collective, ROUNDS / 2, settings);
+			overflows += flooded(spec, collective, ROUNDS / 4, settings);
 		}
 	}
 	return overflows;

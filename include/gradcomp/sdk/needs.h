@@ -15,7 +15,8 @@ extern "C" {
 /* Rows of a plugin's `needs`, by the header of the SDK whose functions it calls. */
 #define SDK_LOWRANK_NEEDS \
 	GRADCOMP_NEED(operators, store_tensors), GRADCOMP_NEED(operators, orthonormalise_scratch), \
-		GRADCOMP_NEED(operators, orthonormalise_split), GRADCOMP_NEED(operators, normalise_columns_batch)
+		GRADCOMP_NEED(operators, orthonormalise_split), GRADCOMP_NEED(operators, normalise_columns_batch), \
+		GRADCOMP_NEED(operators, range_check)
 #define SDK_SPARSE_NEEDS \
 	GRADCOMP_NEED(operators, sparse_sum), GRADCOMP_NEED(operators, index_words), GRADCOMP_NEED(operators, index_pack), \
 		GRADCOMP_NEED(operators, index_scratch), GRADCOMP_NEED(operators, index_unpack)

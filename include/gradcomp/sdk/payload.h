@@ -30,7 +30,7 @@ gradcomp_status sdk_gathered_refuse(const gradcomp_host *host, const char *name,
                                     uint32_t rank, const char *what, gradcomp_error *err);
 
 /* Fails with OVERFLOW unless all n numbers lie within -most..most, for encode() and decode() to return. On a device
- * nobody knows yet: it is noted where the host looks, and OK is returned. */
+ * nobody knows yet: it is noted where the host looks, and OK is returned. Needs the operator range_check. */
 gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const gradcomp_work *work, const float *x,
                              uint64_t n, float most, gradcomp_error *err);
 

@@ -330,7 +330,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
+	          GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.max_bucket = UINT32_MAX,
 	.check = lags_check,

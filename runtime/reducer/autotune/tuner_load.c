@@ -7,6 +7,7 @@
 #include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_state.h"
 
+#include "reducer/reducer_state.h"
 #include "reducer/shared_state.h"
 
 #include "base/error.h"
@@ -53,6 +54,10 @@ static gradcomp_status take_carry(const tuner *c, loaded *l, const char **at, co
 		if (!l->carry[number])
 			return error_set(err, GRADCOMP_ERR_NOMEM,
 			                 "no memory for %zu bytes that are still to be sent", bytes);
+		gradcomp_status st = state_check_finite(c->job->host.operators, "residual that the state carries over",
+		                                        *at + sizeof number, bytes, err);
+		if (st)
+			return st;
 		memcpy(l->carry[number], *at + sizeof number, bytes);
 		*at += tuner_carry_bytes(c, (uint32_t)number);
 	}
