@@ -162,7 +162,7 @@ int main(void)
 		attacked(compressors[i], collective, 0, settings);
 		for (uint32_t k = 0; made->save && k < made->info.nparams; k++) {
 			char spec[100];
-			snprintf(spec, sizeof spec, "%s:%.40s=yes", compressors[i], made->info.params[k].name);
+			snprintf(spec, sizeof spec, "%.50s:%.40s=yes", compressors[i], made->info.params[k].name);
 			if (made->info.params[k].type == GRADCOMP_PARAM_BOOL)
 				attacked(spec, collective, 0, settings);
 		}
