@@ -74,16 +74,16 @@ static void put(bytes *b, const places *p, uint64_t at, float v)
 static int refuses(hostile *h, const model *m, int rank, const bytes *good, const places *p, uint64_t at, float v, int all)
 {
 	gradcomp_error *err = &h->why[rank], unused;
+	const bytes before = saved(m, 0, &unused);
 	bytes bad = {malloc(good->n + 1), good->n}, now;
 	memcpy(bad.at, good->at, good->n);
 	if (rank == 1 || all)
 		put(&bad, p, at, v);
 	int refused = gradcomp_reducer_load(m->red, bad.at, bad.n, err) != GRADCOMP_OK;
 	now = saved(m, 0, &unused);
-	bytes same = saved(m, 0, &unused);
-	refused &= now.n == same.n && !memcmp(now.at, same.at, now.n);
+	refused &= before.n && now.n == before.n && !memcmp(now.at, before.at, now.n);
 	free(now.at);
-	free(same.at);
+	free(before.at);
 	free(bad.at);
 	h->tried += !rank;
 	return refused;
