@@ -408,7 +408,7 @@ def _groups(model):
 def attached(group):
     """Whether what communicates for an FSDPParamGroup is ours."""
     return (any(isinstance(getattr(group, name, None), _Comm) for name in ("_reduce_scatter_comm", "_all_gather_comm"))
-            or getattr(group._all_reduce_hook, "waits", False))
+            or getattr(getattr(group, "_all_reduce_hook", None), "waits", False))
 
 
 def _has_run(model, groups):
