@@ -151,7 +151,7 @@ int cmd_plugin_check(int argc, char **argv)
 	char parameters[800];
 	const char *words[1] = {NULL}, *ranks = "1..9", *seed = NULL, *limit = "10";
 	int as_json = 0, status;
-	kit_options o = {.parameters = parameters, .large = 1};
+	kit_options o = {.parameters = parameters, .large = 1, .far = 1};
 	const command_option options[] = {{"--ranks", &ranks, NULL},        {"--seed", &seed, NULL},
 	                                  {"--limit", &limit, NULL},        {"--json", NULL, &as_json},
 	                                  {"--thorough", NULL, &o.thorough}, {NULL, NULL, NULL}};

@@ -70,7 +70,7 @@ void group_device(kit *k)
 			steps += compared(k, &(kit_place){P, &fixture_models[m], UINT64_MAX, 0, false}, 3);
 	k->since = KIT_FURTHER;
 	/* Not of many buckets and tensors: opening and shutting the fence takes as long as there are buffers. */
-	for (int n = 2; n < KIT_PLACES && !no; n++) {
+	for (int n = 2; n < kit_places(k) && !no; n++) {
 		kit_place p = kit_reach(k, n);
 		steps += compared(k, &p, 2);
 	}

@@ -140,7 +140,7 @@ static void trace_all(kit *k)
 
 void group_trace(kit *k)
 {
-	if (!k->trace)
+	if (!k->trace || !k->options->far)
 		return;
 	k->trace->n = 0;
 	trace_all(k);
@@ -214,7 +214,7 @@ void group_elsewhere(kit *k)
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
 	void *higher = malloc(100003);
 
-	if (!k->trace || !other ||
+	if (!k->trace || !k->options->far || !other ||
 	    mmap(NULL, (size_t)97 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
 	            MAP_FAILED)
 		return;

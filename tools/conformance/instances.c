@@ -130,12 +130,13 @@ void group_instances(kit *k)
 	beside(k, &(kit_place){2, &fixture_models[6], UINT64_MAX, 0, false}, &fixture_models[7], k->fixture.values,
 	       4);
 	k->since = KIT_FURTHER;
-	for (int n = 0; n < KIT_PLACES; n++) {
+	for (int n = 0; n < kit_places(k); n++) {
 		kit_place p = kit_reach(k, n);
 		beside(k, &p, &fixture_few, k->fixture.values, 2);
 	}
-	beside(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, &fixture_few, k->fixture.values,
-	       REACH_STEPS / 2);
+	if (k->options->far)
+		beside(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, &fixture_few, k->fixture.values,
+		       REACH_STEPS / 2);
 	k->since = since;
 	changed_statics(k, &s);
 	beside(k, &(kit_place){2, &fixture_models[7], UINT64_MAX, 0, false}, &fixture_models[6],

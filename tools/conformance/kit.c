@@ -97,6 +97,11 @@ int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int step
 	return alike;
 }
 
+int kit_places(const kit *k)
+{
+	return k->options->far ? KIT_PLACES : 0;
+}
+
 kit_place kit_reach(const kit *k, int which)
 {
 	const int P = k->options->ranks_max < 2 ? 1 : 2;

@@ -20,6 +20,7 @@ typedef struct kit_options {
 	uint64_t seed;
 	int thorough;
 	int large;      /* buckets of 2^17 and 2^20 numbers, too */
+	int far;        /* many steps, tensors, ranks and buckets, and what stands before 2^32 others */
 	double seconds; /* the limit of a group */
 } kit_options;
 
@@ -123,6 +124,8 @@ typedef struct kit_place {
 	bool far;
 } kit_place;
 enum { KIT_PLACES = 5 };
+/* Of these KIT_PLACES as many as the options ask for. */
+int kit_places(const kit *k);
 kit_place kit_reach(const kit *k, int which);
 /* A set of ranks in such a place. */
 gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t seed);

@@ -95,8 +95,9 @@ void group_resume(kit *k)
 	resume_of(k, &(kit_place){2, &fixture_models[0], 3000, 0, false}, 2);
 	k->since = KIT_FURTHER;
 	resume_of(k, &(kit_place){2, &fixture_models[7], 3000, REACH_STEP, false}, 2);
-	resume_of(k, &(kit_place){2, &fixture_few, 3000, 0, false}, REACH_STEPS - 10);
-	for (int n = 0; n < KIT_PLACES; n++) {
+	if (k->options->far)
+		resume_of(k, &(kit_place){2, &fixture_few, 3000, 0, false}, REACH_STEPS - 10);
+	for (int n = 0; n < kit_places(k); n++) {
 		kit_place p = kit_reach(k, n);
 		resume_of(k, &p, 1);
 	}

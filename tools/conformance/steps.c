@@ -450,6 +450,8 @@ void group_reach(kit *k)
 	/* A formula of the payloads knows nothing of the tensor that stands before them. */
 	uint64_t (*bytes)(const gradcomp_value *, const ranks *) = k->fixture.bytes;
 
+	if (!k->options->far)
+		return;
 	if (k->fixture.plain)
 		k->fixture.values = k->fixture.plain;
 	steps_of(k, &(run){P, &fixture_few, KIND_NORMAL, REACH_STEPS, 0, false}, &n);

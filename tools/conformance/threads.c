@@ -118,11 +118,12 @@ void group_threads(kit *k)
 	for (int P = 1; P <= 3; P++)
 		hopping(k, &(kit_place){P, &fixture_models[6], 3000, 0, false}, 4);
 	k->since = KIT_FURTHER;
-	for (int n = 0; n < KIT_PLACES; n++) {
+	for (int n = 0; n < kit_places(k); n++) {
 		kit_place p = kit_reach(k, n);
 		hopping(k, &p, 2);
 	}
-	hopping(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, REACH_STEPS / 2);
+	if (k->options->far)
+		hopping(k, &(kit_place){2, &fixture_few, UINT64_MAX, 0, false}, REACH_STEPS / 2);
 	k->since = since;
 	if (ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		codes_together(k);
