@@ -135,8 +135,8 @@ static void attacked(const char *spec, const char *collective, uint32_t delay, c
 {
 	hostile h = {.spec = spec, .collective = collective, .delay = delay};
 	run_ranks(P, settings, attack, &h);
-	if (h.skipped)
-		skip(h.why[0].text, "%s over %s", spec, collective);
+	if (h.skipped || (!h.tried && !h.wrong[0] && !h.wrong[1]))
+		skip(h.skipped ? h.why[0].text : "nothing is kept with these parameters", "%s over %s", spec, collective);
 	else
 		ok(!h.wrong[0] && !h.wrong[1] && h.tried, "%s over %s%s: %d states are refused by all ranks (%#x %#x, %s)", spec,
 		   collective, delay ? ", delayed" : "", h.tried, (unsigned)h.wrong[0], (unsigned)h.wrong[1], h.why[1].text);

@@ -308,7 +308,7 @@ gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradco
 		lags_agreed a;
 		memcpy(&a, body + i * sizeof a, sizeof a);
 		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) ||
-		    !sensible(a.backward) || !sensible(a.known))
+		    !sensible(a.backward) || !sensible(a.known) || a.reserved != 0)
 			st = l->s.host->fail(err, GRADCOMP_ERR_INVALID,
 			                     "lags: the state is damaged: a time of '%s' is no time",
 			                     l->s.layout->tensors[i].name);
