@@ -103,7 +103,7 @@ static void lags_destroy(void *instance)
 	host->release(l->agreed);
 	host->release(l->measured);
 	host->release(l->choice);
-	host->release(l);
+	sdk_sparse_destroy(l);
 }
 
 /* The list is in the model's order, the layout in that of the backward pass. */
