@@ -476,7 +476,7 @@ static void compare_pairs(doctor *d, size_t from)
 	}
 	if (rate)
 		qsort(rate, n, sizeof *rate, by_rate);
-	middle = n ? rate[n / 2] : 0;
+	middle = rate && n ? rate[n / 2] : 0;
 	for (size_t i = from; rate && i < d->n; i++) {
 		const told *f = &d->facts[i];
 		double mbit = strcmp(f->field[KIND], "pair") ? middle : strtod(f->field[VALUE], NULL);

@@ -55,7 +55,10 @@ static float *kept(const model *m, size_t *n)
 	do {
 		const engine *k = owner(red, &s);
 		for (uint32_t a = 0; a < !!k->error + k->compressor->state_arrays; a++) {
-			all = realloc(all, (*n + k->layout.numel + 1) * sizeof *all);
+			float *more = realloc(all, (*n + k->layout.numel + 1) * sizeof *all);
+			if (!more)
+				abort();
+			all = more;
 			memcpy(all + *n, engine_array(k, a), k->layout.numel * sizeof *all);
 			*n += k->layout.numel;
 		}

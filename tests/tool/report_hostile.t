@@ -9,7 +9,7 @@ cc=$(value CC)
 san='-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all'
 echo 'int main(void) { return 0; }' > "$tmp/try.c"
 # shellcheck disable=SC2086
-$cc $san -o "$tmp/try" "$tmp/try.c" 2> /dev/null && "$tmp/try" || skip_all "$cc has no sanitizers"
+if ! { $cc $san -o "$tmp/try" "$tmp/try.c" 2> /dev/null && "$tmp/try"; }; then skip_all "$cc has no sanitizers"; fi
 
 cat > "$tmp/all.c" <<'C'
 #include <stdio.h>

@@ -104,7 +104,7 @@ static void attack(gradcomp_job *job, int rank, int nranks, void *arg)
 	}
 	for (int s = 0; s < STEPS; s++)
 		h->wrong[rank] |= model_step(&m, rank, s, err) != 0;
-	for (int shared = 0; shared <= !h->delay && !h->wrong[rank]; shared++) {
+	for (int shared = 0; shared <= (h->delay ? 0 : 1) && !h->wrong[rank]; shared++) {
 		bytes good = saved(&m, shared, err);
 		if (!good.n) {
 			h->wrong[rank] |= 2;
