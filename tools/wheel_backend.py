@@ -83,12 +83,12 @@ def _files(usr):
     # The name that programs are linked with; the others are links, which a wheel has not.
     yield "gradcomp/lib/libgradcomp.so.0", os.path.realpath(usr + "/lib/libgradcomp.so.0")
     yield "gradcomp/bin/gradcomp", usr + "/bin/gradcomp"
-    for file in sorted(glob.glob(usr + "/share/gradcomp/models/*")):
-        yield "gradcomp/share/gradcomp/models/" + os.path.basename(file), file
-    for folder, _, names in os.walk(usr + "/lib/gradcomp/python/gradcomp"):
-        for name in sorted(names):
-            file = os.path.join(folder, name)
-            yield os.path.relpath(file, usr + "/lib/gradcomp/python"), file
+    for top, below in (("gradcomp/share/gradcomp/models", "/share/gradcomp/models"),
+                       ("gradcomp", "/lib/gradcomp/python/gradcomp")):
+        for folder, _, names in sorted(os.walk(usr + below)):
+            for name in sorted(names):
+                file = os.path.join(folder, name)
+                yield os.path.normpath(os.path.join(top, os.path.relpath(folder, usr + below), name)), file
 
 
 def _licences(usr):

@@ -84,4 +84,5 @@ def stand_in(current, alloc=take):
     """torch.cuda is the fake's from now on, and `current` the current stream."""
     torch.cuda.Stream, torch.cuda.stream = Stream, stream
     torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete = alloc, give_back
+    torch.cuda.get_device_name = lambda device=None: "a GPU in host memory"
     torch.cuda.device, torch.cuda.current_stream = lambda device: contextlib.nullcontext(), lambda device=None: current

@@ -344,9 +344,11 @@ static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_er
 /* What encode() has found to overflow on the device is told as on the host. */
 static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 {
-	int found = 0;
-	gradcomp_status st = memops_get(eng, &found, eng->gpu->words + gpu_bucket_words(eng, b) + WORD_SUM, sizeof found, err);
-	if (found && !b->local_bad)
+	const gpu *g = eng->gpu;
+	size_t at = gpu_bucket_words(eng, b) + WORD_SUM;
+	gradcomp_status st = gpu_settle(eng, g->d->copy(g->exchange, g->seen + at, g->words + at, sizeof(int)),
+	                                "what an encoding says could not be read", err);
+	if (!st && g->seen[at] && !b->local_bad)
 		b->local_bad = LOCAL_OVERFLOW;
 	return st;
 }
