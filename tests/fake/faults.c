@@ -611,14 +611,14 @@ int main(void)
 			   o[0].number[MISALIGNED], o[P - 1].number[MISALIGNED]);
 	}
 
-	count_launches("none", 4, settings);
-	count_launches("cast", 5, settings);
-	count_launches("topk:density=0.1", 13, settings);
-	count_launches("topk:density=0.1,layerwise=yes", 20, settings);
-	count_launches("powersgd", 30, settings);
-	count_launches("blocktopk:density=0.1", 18, settings);
-	count_launches("demo", 18, settings);
-	count_launches("dion", 45, settings);
+	count_launches("none", 5, settings);
+	count_launches("cast", 6, settings);
+	count_launches("topk:density=0.1", 17, settings);
+	count_launches("topk:density=0.1,layerwise=yes", 24, settings);
+	count_launches("powersgd", 39, settings);
+	count_launches("blocktopk:density=0.1", 26, settings);
+	count_launches("demo", 23, settings);
+	count_launches("dion", 55, settings);
 	/* Ranks that merge nothing; a merge takes some more. */
 	count_launches("gtopk:density=0.1", 24, settings);
 	try_launches("topk:density=0.1", "nccl", settings);
