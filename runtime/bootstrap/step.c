@@ -256,11 +256,11 @@ static gradcomp_status own_place(step *s, char text[PLACE_MOST], gradcomp_error 
 
 static gradcomp_status rank0_place(step *s, char text[PLACE_MOST], gradcomp_error *err)
 {
-	static const int rank0 = 0;
+	static const int rank0[] = {0};
 	char *found = NULL;
 	while (s->pmix->lookup(0, true, left(s), &found)) {
 		if (left(s) < KNOCK_MS * 1e-3)
-			return not_joined(s, &rank0, 1, "", err);
+			return not_joined(s, rank0, 1, "", err);
 		(void)poll(NULL, 0, KNOCK_MS);
 	}
 	snprintf(text, PLACE_MOST, "%s", found);
@@ -465,11 +465,11 @@ static gradcomp_status meet(step *s, const char *mine, char **all, gradcomp_erro
 	                                 .nranks = s->nranks,
 	                                 .timeout = left(s)};
 	char key[40], why[sizeof err->text];
-	static const int rank0 = 0;
+	static const int rank0[] = {0};
 	gradcomp_status st = rendezvous_connect(&who, &s->client, err);
 	if (st == GRADCOMP_ERR_IO || st == GRADCOMP_ERR_AUTH) {
 		snprintf(why, sizeof why, ": %.300s", err->text);
-		return not_joined(s, &rank0, 1, why, err);
+		return not_joined(s, rank0, 1, why, err);
 	}
 	if (st)
 		return st;

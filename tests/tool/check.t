@@ -35,7 +35,7 @@ bad "trailing junk" "is not an integer" --compressor sample:rank=4x --collective
 bad "no value" "no value for parameter 'rank'" --compressor sample:rank= --collective both
 bad "empty SPEC" "does not begin with a name" --compressor "" --collective both
 bad "a path" "cannot be a name" --compressor ../sample --collective both
-bad "control characters" "has a control character" --compressor "$(printf 'a\033[2Jb')" --collective both
+bad "control characters" "there is a control character behind 'a', which cannot be seen: write the value anew" --compressor "$(printf 'a\033[2Jb')" --collective both
 unlike "control characters: none come back" "$said" "$(printf '\033')"
 bad "two parameters that do not agree" "rank 40 goes with a density of at most 0.5" \
 	--compressor sample:rank=40,density=0.9 --collective both
