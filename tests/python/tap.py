@@ -2,8 +2,10 @@
 
 import atexit
 import contextlib
+import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -117,20 +119,103 @@ def free_port():
             return port
 
 
+class _Forker:
+    """tests/python/forker.py, by the Python that runs it."""
+
+    def __init__(self, python):
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen([python, os.path.join(SOURCE, "tests/python/forker.py"), str(theirs.fileno())],
+                                            env=environment(PYTHONPATH=None), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        self.ended = {}  # exit status by process
+        atexit.register(self.close)
+
+    def told(self, timeout):
+        """Takes one message, of a process that has begun or ended: the former's number."""
+        self.socket.settimeout(timeout)
+        said = self.socket.recv(4096)
+        if not said:
+            raise RuntimeError(f"forker.py ended with status {self.process.wait()}")
+        pid, status = json.loads(said)
+        if status is None:
+            return pid
+        self.ended[pid] = status
+        return None
+
+    def close(self):
+        self.socket.close()
+        self.process.wait()
+
+
+class _Forked:
+    """A process of a forker's, as far as ranks() needs subprocess.Popen."""
+
+    def __init__(self, forker, argv, env):
+        self.forker, self.pid = forker, None
+        self.files = [tempfile.TemporaryFile() for _ in range(2)]
+        socket.send_fds(forker.socket, [json.dumps([argv, env]).encode()], [f.fileno() for f in self.files])
+        while self.pid is None:
+            self.pid = forker.told(None)
+
+    @property
+    def returncode(self):
+        return self.forker.ended.get(self.pid)
+
+    poll = returncode.fget
+
+    def communicate(self, timeout=None):
+        until = timeout and time.monotonic() + timeout
+        while self.returncode is None:
+            try:
+                self.forker.told(until and max(until - time.monotonic(), 1e-3))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("a rank", timeout) from None
+        text = []
+        for f in self.files:
+            f.seek(0)
+            text.append(f.read().decode())
+            f.close()
+        return tuple(text)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self):
+        while self.returncode is None:
+            self.forker.told(None)
+
+
+_forkers = {}
+
+
 def ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
     """Runs nranks processes as torchrun would. [(status, stdout, stderr)] by rank;
     all are killed when one takes longer than `timeout` seconds of an idle machine (status None).
     `users` are the user ids of the ranks: those of different users share no memory,
     and meet as ranks on different nodes do. `python` runs them."""
+
+    def start(env):
+        return subprocess.Popen([python] + argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, user=users[int(env["RANK"])] if users else None)
+
+    return _results(start, nranks, timeout, more)
+
+
+def forked_ranks(nranks, argv, timeout=60, python=sys.executable, **more):
+    """ranks() for tests that start many of them: processes of one Python that has imported PyTorch before. What
+    PyTorch reads of the environment as it is imported must not be among `more`."""
+    if python not in _forkers:
+        _forkers[python] = _Forker(python)
+    return _results(lambda env: _Forked(_forkers[python], argv, env), nranks, timeout, more)
+
+
+def _results(start, nranks, timeout, more):
     port = str(free_port())
     started = []
     try:
         for r in range(nranks):
-            env = environment(RANK=str(r), WORLD_SIZE=str(nranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1",
-                              MASTER_PORT=port, **more)
-            started.append(subprocess.Popen([python] + argv, env=env, stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                            user=users[r] if users else None))
+            started.append(start(environment(RANK=str(r), WORLD_SIZE=str(nranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1",
+                                             MASTER_PORT=port, **more)))
         out = []
         for p in started:
             try:

@@ -1,0 +1,65 @@
+"""A Python that has imported PyTorch and becomes the programs that it is sent: a fork takes milliseconds, the
+import seconds. On the socket whose descriptor is the argument come [command line, environment] with
+the descriptors of stdout and stderr; the answer is the process, and once more with its exit status
+when it has ended. tap.forked_ranks() is the other side."""
+
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+for name in ("torch", "torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.tensor"):
+    with contextlib.suppress(Exception):  # older PyTorch lacks some, and Debian's cannot import all that it has
+        importlib.import_module(name)
+
+
+def next_program(server):
+    """Returns in a process of its own for each program; ends with the socket."""
+    running = {}
+    while True:
+        for fd in select.select([server, *running], [], [])[0]:
+            if fd in running:
+                pid = running.pop(fd)
+                os.close(fd)
+                server.send(json.dumps([pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])]).encode())
+                continue
+            said, fds, _, _ = socket.recv_fds(server, 1 << 20, 2)
+            if not said:
+                for pid in running.values():
+                    os.kill(pid, signal.SIGKILL)
+                sys.exit()
+            pid = os.fork()
+            if not pid:
+                server.close()
+                for fd in running:
+                    os.close(fd)
+                for to, fd in enumerate(fds, 1):
+                    os.dup2(fd, to)
+                    os.close(fd)
+                return json.loads(said)
+            running[os.pidfd_open(pid)] = pid
+            for fd in fds:
+                os.close(fd)
+            server.send(json.dumps([pid, None]).encode())
+
+
+def become(command, environment):
+    """What the interpreter does for `python COMMAND...` with that environment."""
+    os.environ.clear()
+    os.environ.update(environment)
+    if command[0] == "-c":
+        code, sys.argv, folder = compile(command[1], "<string>", "exec"), ["-c", *command[2:]], ""
+    else:
+        with open(command[0], encoding="utf-8") as f:
+            code, sys.argv, folder = compile(f.read(), command[0], "exec"), command, os.path.dirname(command[0])
+    sys.path[:1] = [folder, *environment.get("PYTHONPATH", "").split(":")]
+    names = sys.modules["__main__"].__dict__
+    names.update(__file__=command[0])
+    exec(code, names)
+
+
+become(*next_program(socket.socket(fileno=int(sys.argv[1]))))
