@@ -520,6 +520,48 @@ static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine, err);
 }
 
+/* Whether all holders of a shard load that own state. */
+static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_status *mine, gradcomp_error *err)
+{
+	const int P = k->layout.nranks, me = k->layout.rank;
+	uint64_t *all = calloc(2 * (size_t)P, sizeof *all), *bytes = all + P;
+	gradcomp_status st;
+	if (!all)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d holders of a shard load", P);
+	all[me] = hash;
+	for (int p = 0; p < P; p++)
+		bytes[p] = sizeof *all;
+	st = k->coll_ctx.collective->allgather(k->coll_ctx.instance, all, bytes, err);
+	for (int p = 0; !st && !*mine && p < P; p++)
+		if (all[p] != hash)
+			*mine = error_set(err, GRADCOMP_ERR_MISMATCH, "it has another own state of the compressor than rank %d, which holds the "
+			                  "same shard: they have the same in one run", k->group->ranks[p]);
+	free(all);
+	return st;
+}
+
+/* Of shards, when each rank has a state that fits: only holders of the same one can be alike. */
+static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_error *err)
+{
+	const struct hierarchical *s = l->d.hierarchical;
+	const bool several = s && hierarchical_next(s);
+	const unsigned char *p = l->state + l->body + state_array_bytes(r, &l->d);
+	gradcomp_status st = GRADCOMP_OK, mine = GRADCOMP_OK;
+	if (!s || !(r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE) || !r->eng.compressor->load)
+		return GRADCOMP_OK;
+	for (const engine *k = hierarchical_inner(s); !st && k; k = next_owner(&s)) {
+		uint64_t own = l->own.plugin_bytes;
+		if (several) {
+			memcpy(&own, p, sizeof own);
+			p += sizeof own;
+		}
+		if (k->layout.rank >= 0)
+			st = same_of_holders(k, bytes_hash(p, own), &mine, err);
+		p += own;
+	}
+	return st ? st : consensus(r->eng.group, &(consensus_topic){.what = "load its state", .same_status = true}, mine, err);
+}
+
 /* With the lock held. l->d is what the state makes of the reducer, and afterwards what was. */
 static gradcomp_status take_up(reducer *r, loading *l, gradcomp_error *err)
 {
@@ -548,6 +590,8 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 	workers_replan_settle(r);
 	gradcomp_status st = prepare(r, &l, &why);
 	st = agree(r, &l, st, &why);
+	if (!st && !l.shared)
+		st = agree_on_shards(r, &l, &why);
 	if (st && l.before)
 		r->eng.compressor->load(r->eng.instance, l.before, l.nbefore, NULL);
 	if (!st) {
