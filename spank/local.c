@@ -1,5 +1,6 @@
 #include "spank/local.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static struct {
 	options now;   /* of the component being parsed */
 	options *sets; /* of those before it */
 	int nsets;
+	bool mpi_given; /* the user's environment says which MPI */
 	char *checked; /* text of the last set that passed */
 } local;
 
@@ -79,6 +81,7 @@ static int on_option(int which, const char *value, int remote)
 int local_init(spank_t sp, int ac, char **av)
 {
 	arguments_parse(&local.args, ac, av);
+	local.mpi_given = getenv("SLURM_MPI_TYPE") != NULL;
 	return options_register(sp, on_option);
 }
 
@@ -119,22 +122,27 @@ static bool useless(const options *o)
 }
 
 /* A plugin is not told what else srun was asked for. That is in its command line, also behind the name of the
- * program, where it is not srun's: then a line of advice is missing, no more. Without --kill-on-bad-exit slurm.conf decides. */
-static void advise(const options *o)
+ * program, where it is not srun's: then a line of advice is missing, no more. */
+static const char *command_line(const char **end)
 {
 	static char line[65536];
-	const char *end = line, *kill = getenv("SLURM_KILL_BAD_EXIT");
+	FILE *f = fopen("/proc/self/cmdline", "r");
+
+	*end = line + (f ? fread(line, 1, sizeof line - 1, f) : 0);
+	if (f)
+		fclose(f);
+	return line;
+}
+
+/* Without --kill-on-bad-exit slurm.conf decides. */
+static void advise_shrink(const options *o)
+{
+	const char *end, *kill = getenv("SLURM_KILL_BAD_EXIT");
 	bool keeps = getenv("SLURM_NO_KILL"), kills = kill && strcmp(kill, "0");
-	FILE *f;
 
 	if (spank_context() != S_CTX_LOCAL || !o->value[OPTION_ON_FAILURE] || strcmp(o->value[OPTION_ON_FAILURE], "shrink"))
 		return;
-	f = fopen("/proc/self/cmdline", "r");
-	if (!f)
-		return;
-	end += fread(line, 1, sizeof line - 1, f);
-	fclose(f);
-	for (const char *arg = line; arg < end; arg += strlen(arg) + 1) {
+	for (const char *arg = command_line(&end); arg < end; arg += strlen(arg) + 1) {
 		if (!strcmp(arg, "-k") || !strncmp(arg, "--no-k", 6))
 			keeps = strcmp(arg, "--no-kill=off") != 0;
 		if (!strncmp(arg, "-K", 2))
@@ -145,6 +153,26 @@ static void advise(const options *o)
 	if (!keeps || kills)
 		log_error("--gradcomp-on-failure=shrink: srun itself ends the step with %s; --no-kill --kill-on-bad-exit=0 keeps it",
 		          keeps ? "a lost task" : "a lost node");
+}
+
+/* Whether ranks can do without PMIx is known to the program alone: those of PyTorch meet in its store. A rank that cannot
+ * fails at once and says the same, so this is no refusal. By now srun has set SLURM_MPI_TYPE to what it takes. An option that sbatch was given may be
+ * meant for another srun. */
+static void advise_pmix(spank_t sp)
+{
+	const char *type = getenv("SLURM_MPI_TYPE"), *end;
+	bool given = local.mpi_given, typed = false;
+	uint32_t tasks = 0;
+
+	for (const char *arg = command_line(&end); arg < end; arg += strlen(arg) + 1) {
+		given |= !strncmp(arg, "--mp", 4);
+		typed |= !strcmp(arg, "--gradcomp") || !strncmp(arg, "--gradcomp=", 11);
+	}
+	if (!typed || given || !type || !strncmp(type, "pmix", 4) ||
+	    spank_get_item(sp, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS || tasks < 2)
+		return;
+	log_info("these tasks have no PMIx (MpiDefault=%s), by which ranks find each other unless torch.distributed brings them together: type srun "
+	         "--mpi=pmix, or --mpi=%s if that is meant", type, type);
 }
 
 static bool equal(const options *a, const options *b)
@@ -196,7 +224,7 @@ int local_options_end(void)
 	if (options_any(&local.now) && (!local.checked || strcmp(local.checked, text))) {
 		if (useless(&local.now) || check(&local.now) != 0)
 			exit(1);
-		advise(&local.now);
+		advise_shrink(&local.now);
 		free(local.checked);
 		local.checked = text;
 		text = NULL;
@@ -217,10 +245,17 @@ int local_launch(spank_t sp)
 {
 	static bool said;
 	const char *spec = NULL;
+	bool ranks = false;
 
-	for (int k = 0; k < local.nsets && !spec; k++)
-		spec = options_value(&local.sets[k], OPTION_STAGE);
-	if (!spec || spank_context() != S_CTX_LOCAL)
+	if (spank_context() != S_CTX_LOCAL)
+		return 0;
+	for (int k = 0; k < local.nsets; k++) {
+		spec = spec ? spec : options_value(&local.sets[k], OPTION_STAGE);
+		ranks |= options_value(&local.sets[k], OPTION_COMPRESSOR) != NULL;
+	}
+	if (ranks)
+		advise_pmix(sp);
+	if (!spec)
 		return 0;
 	if (local.nsets == 1) {
 		stage_rendezvous_open(sp, &local.args, spec, show);

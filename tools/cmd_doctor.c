@@ -496,6 +496,23 @@ static void compare_pairs(doctor *d, size_t from)
 	free(rate);
 }
 
+/* Ranks of a step join all the same when srun is told to, so nothing is wrong. */
+static void tell_mpi_default(void)
+{
+	char line[512], type[40] = "pmix";
+	const char *own = getenv("SLURM_MPI_TYPE");
+	FILE *f = own ? NULL : popen("scontrol show config 2>/dev/null", "r");
+
+	if (own)
+		snprintf(type, sizeof type, "%s", own);
+	while (f && fgets(line, sizeof line, f))
+		(void)sscanf(line, "MpiDefault = %39s", type);
+	if (f)
+		pclose(f);
+	if (strncmp(type, "pmix", 4))
+		printf("ranks need srun --mpi=pmix, for %s=%s: MpiDefault=pmix in slurm.conf spares users that\n", own ? "SLURM_MPI_TYPE" : "MpiDefault", type);
+}
+
 static int examine(int nodes, bool allocated, const char *records)
 {
 	doctor d = {.n = 0};
@@ -506,6 +523,7 @@ static int examine(int nodes, bool allocated, const char *records)
 		d.wrong++;
 	}
 	compare_all(&d);
+	tell_mpi_default();
 	if (!status) {
 		size_t from = d.n;
 

@@ -2,7 +2,7 @@
  *
  *     ./digits-data.py digits.bin
  *     cc -o digits digits.c $(pkg-config --cflags --libs gradcomp) -lm
- *     srun -N4 --gradcomp=topk:density=0.05 ./digits digits.bin 600
+ *     srun --mpi=pmix -N4 --gradcomp=topk:density=0.05 ./digits digits.bin 600
  *
  * Every rank draws its own images; the reducer averages the gradients. A rank's
  * numbers stay equal to the others' because all start from the same weights.

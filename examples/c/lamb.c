@@ -1,7 +1,7 @@
 /* After the gradients: work that every rank would do alike, shared where that is faster.
  *
  *     cc -o lamb lamb.c $(pkg-config --cflags --libs gradcomp) -lm
- *     srun -N4 --gradcomp=none ./lamb 200
+ *     srun --mpi=pmix -N4 --gradcomp=none ./lamb 200
  *
  * LAMB is Adam with LARS's norms: a layer's step is as long as its weights are, not as its
  * gradient is. Both parts are the same on all ranks. The norms make two numbers a layer out

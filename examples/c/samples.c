@@ -2,7 +2,7 @@
  * from the memory of the job's nodes.
  *
  *     cc -o samples samples.c $(pkg-config --cflags --libs gradcomp)
- *     srun -N4 --gradcomp-stage=/nfs/flowers ./samples
+ *     srun --mpi=pmix -N4 --gradcomp-stage=/nfs/flowers ./samples
  *
  * The path of the staged copy is in GRADCOMP_DATA: a folder or tar shards. Alone, `./samples PATH` is the same program on one rank. Instead of
  * gradcomp_samples_load() a program may have a function of its own, which reads a

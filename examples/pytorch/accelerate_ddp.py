@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Accelerate: attach() what prepare() returns, and register its shared state, which any number of ranks go on from.
 
-    srun -N4 --gradcomp=powersgd:rank=4 python3 accelerate_ddp.py
-    srun -N2 --gradcomp=powersgd:rank=4 python3 accelerate_ddp.py --resume state
+    srun --mpi=pmix -N4 --gradcomp=powersgd:rank=4 python3 accelerate_ddp.py
+    srun --mpi=pmix -N2 --gradcomp=powersgd:rank=4 python3 accelerate_ddp.py --resume state
 
 Learns the outputs of a matrix that was drawn at random. Needs the packages torch and accelerate.
 """

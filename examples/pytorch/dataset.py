@@ -3,7 +3,7 @@
 
     python3 dataset.py /tmp/digits
     torchrun --nproc_per_node=4 dataset.py /tmp/digits
-    srun -N4 --gradcomp-stage=/nfs/digits python3 dataset.py
+    srun --mpi=pmix -N4 --gradcomp-stage=/nfs/digits python3 dataset.py
 
 The path is that of --gradcomp-stage when none is given. A path that is not there is
 written first, from scikit-learn's handwritten digits: a folder of PGM images for

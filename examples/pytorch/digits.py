@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains on scikit-learn's handwritten digits with DistributedDataParallel.
 
-    srun -N4 --gradcomp=powersgd:rank=4 python3 digits.py
+    srun --mpi=pmix -N4 --gradcomp=powersgd:rank=4 python3 digits.py
     torchrun --nproc-per-node=4 digits.py
     python3 digits.py
 

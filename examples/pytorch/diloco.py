@@ -2,7 +2,7 @@
 """Trains on scikit-learn's handwritten digits with DiLoCo: AdamW on every rank alone, and every --every steps the
 difference of weights, compressed, as the gradient of an outer optimizer with Nesterov momentum.
 
-    srun -N4 --gradcomp=block:bits=4 python3 diloco.py
+    srun --mpi=pmix -N4 --gradcomp=block:bits=4 python3 diloco.py
     GRADCOMP=block:bits=4 torchrun --nproc-per-node=4 diloco.py --fragments 4 --delay 5
     torchrun --nproc-per-node=4 diloco.py
 

@@ -2,7 +2,7 @@
 """A small transformer, sharded with fully_shard(): gradients and weights travel in 8 bits a number.
 PyTorch 2.9 or later.
 
-    srun -N4 --gradcomp=block:bits=8 python3 fsdp.py
+    srun --mpi=pmix -N4 --gradcomp=block:bits=8 python3 fsdp.py
     GRADCOMP=block:bits=8 torchrun --nproc-per-node=4 fsdp.py
 
 The task: the next number of a sequence that adds its two last ones, modulo 32."""

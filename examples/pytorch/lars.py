@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """LARS on scikit-learn's handwritten digits, with the norms of layers shared among ranks.
 
-    srun -N4 --gradcomp=none python3 lars.py
+    srun --mpi=pmix -N4 --gradcomp=none python3 lars.py
     GRADCOMP=none torchrun --nproc-per-node=4 lars.py
 
 LARS (You et al., 2017) makes a layer's step as long as its weights are. The norms that

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Lightning: one callback, and checkpoints that any number of ranks go on from.
 
-    srun -N4 --gradcomp=powersgd:rank=4 python3 lightning_ddp.py
-    srun -N2 --gradcomp=powersgd:rank=4 python3 lightning_ddp.py --resume last.ckpt
+    srun --mpi=pmix -N4 --gradcomp=powersgd:rank=4 python3 lightning_ddp.py
+    srun --mpi=pmix -N2 --gradcomp=powersgd:rank=4 python3 lightning_ddp.py --resume last.ckpt
 
 Learns the outputs of a network that was drawn at random. Needs the packages torch and lightning.
 """

@@ -2,7 +2,7 @@
 """A sharded optimizer on scikit-learn's handwritten digits, with coded messages: gradients are
 reduced to the owners of their shards in 4 bits a number, weights gathered in 8.
 
-    srun -N4 --gradcomp=none python3 sharded.py
+    srun --mpi=pmix -N4 --gradcomp=none python3 sharded.py
     GRADCOMP=none torchrun --nproc-per-node=4 sharded.py
 
 ZeRO's second stage, written out with two gradcomp.Coder: every rank keeps the exact weights and

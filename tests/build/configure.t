@@ -252,6 +252,14 @@ like "... its version" "$(cat "$tmp/slurm-new/gradcomp_config.h")" '#define GRAD
 like "... has spank_prepend_task_argv" "$(cat "$tmp/slurm-new/gradcomp_config.h")" "#define HAVE_SPANK_PREPEND_TASK_ARGV 1"
 like "... has slurm_spank_init_failure_mode" "$(cat "$tmp/slurm-new/gradcomp_config.h")" \
 	"#define HAVE_SLURM_SPANK_INIT_FAILURE_MODE 1"
+unlike "... whose srun has nothing to say of PMIx" "$said" MpiDefault
+# shellcheck disable=SC2046,SC2086
+check "and PMIx, if it is here" conf slurm-pmix $(echo "$others" | sed 's/--without-pmix//') --with-slurm="$tmp/slurm0x190500"
+if [ "$(value slurm-pmix HAVE_PMIX)" = yes ]; then
+	like "... what ranks need is in the summary" "$said" "ranks        srun --mpi=pmix, or MpiDefault=pmix in slurm.conf"
+else
+	skip "... what ranks need is in the summary" "no PMIx"
+fi
 
 # inih in a folder of its own, without pkg-config's help.
 if [ -f /usr/include/ini.h ] && lib=$(find /usr/lib /usr/lib64 -name libinih.so 2>/dev/null | head -n 1) && [ -n "$lib" ]; then
