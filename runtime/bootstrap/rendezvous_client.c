@@ -14,6 +14,7 @@
 
 #define TICK_MS 100
 #define HEAD_START 0.25 /* s of an address before the next one is tried beside it */
+#define ATTEMPTS (4 * ADDRESS_MAX)
 #define NAMED 8 /* missing ranks in a message */
 #define MISSING_TEXT (NAMED * 8 + 160)
 #define PATIENCE 5.0 /* s for others to come, before it is told that they have not */
@@ -72,75 +73,107 @@ static double attempt_end(double deadline)
 	return until < deadline ? until : deadline;
 }
 
-static const char *greet(rendezvous_client *cl, int fd, double deadline, bool *unproved)
-{
-	unsigned char text[RENDEZVOUS_HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SECRET_BYTES],
-		welcome[WELCOME_BYTES];
-	rendezvous_hello h = {(uint32_t)cl->o.rank, (uint32_t)cl->o.nranks, {0}};
-	double until = attempt_end(deadline);
-	const char *why;
+/* A try at one address and port: it connects, greets, and waits for the CHALLENGE. All that have begun go on side by side, so one that
+ * leads nowhere, or to somebody who does not answer, holds up the next for HEAD_START only. */
+typedef struct attempt {
+	int fd; /* -1: over */
+	bool greeted;
+	double until;
+	address at;
+	size_t have;
+	unsigned char hello[RENDEZVOUS_HELLO_BYTES], challenge[CHALLENGE_BYTES];
+} attempt;
 
+static const char no_token[] = "what answers there does not have the step's token";
+
+/* NULL, or what went wrong; so with those below. */
+static const char *begin_attempt(const rendezvous_client *cl, attempt *t, double deadline)
+{
+	struct sockaddr_storage sa;
+	socklen_t bytes = address_sockaddr(&t->at, &sa);
+	rendezvous_hello h = {(uint32_t)cl->o.rank, (uint32_t)cl->o.nranks, t->at.port, {0}};
+	int on = 1;
+
+	t->fd = -1;
 	if (secret_random(h.nonce, sizeof h.nonce, NULL))
 		return "no random bytes";
-	rendezvous_hello_write(&h, text);
-	why = client_transfer(cl, fd, text, sizeof text, true, until);
-	if (!why)
-		why = client_transfer(cl, fd, challenge, sizeof challenge, false, until);
-	if (why)
-		return why;
-	rendezvous_proof(&cl->keys, ROLE_ACCEPT, text, challenge, mac);
-	*unproved = !secret_equal(mac, challenge + NONCE_BYTES, sizeof mac);
-	if (*unproved)
-		return "what answers there does not have the step's token";
-	rendezvous_proof(&cl->keys, ROLE_CONNECT, text, challenge, mac);
-	why = client_transfer(cl, fd, mac, sizeof mac, true, attempt_end(deadline));
-	/* After the proof this rank may have its slot: to close the connection now would be its death. */
-	return why ? why : client_transfer(cl, fd, welcome, sizeof welcome, false, deadline);
+	rendezvous_hello_write(&h, t->hello);
+	t->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (t->fd < 0)
+		return strerror(errno);
+	setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	setsockopt(t->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	t->until = attempt_end(deadline);
+	return connect(t->fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS ? strerror(errno) : NULL;
 }
 
-/* Begins to connect to one address; -1 with errno. */
-static int begin_attempt(rendezvous_client *cl, const address *a)
+static const char *send_greeting(attempt *t, double deadline)
 {
-	struct sockaddr_storage sa;
-	socklen_t bytes = address_sockaddr(a, &sa);
-	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
-
-	address_text(&sa, cl->server);
-	if (fd < 0)
-		return -1;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS) {
-		int code = errno;
-
-		close(fd);
-		errno = code;
-		return -1;
-	}
-	return fd;
-}
-
-/* The connection is made, or refused, or time is up; NULL and cl->fd, or what went wrong. */
-static const char *end_attempt(rendezvous_client *cl, int fd, const address *a, int ready, double deadline, bool *unproved)
-{
-	struct sockaddr_storage sa;
 	int code = 0;
 	socklen_t code_bytes = sizeof code;
-	const char *why = NULL;
 
-	(void)address_sockaddr(a, &sa);
-	address_text(&sa, cl->server);
-	if (!ready)
-		why = "it does not answer";
-	else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
-		why = strerror(code ? code : errno);
-	if (!why)
-		why = greet(cl, fd, deadline, unproved);
-	if (why)
-		close(fd);
-	else
-		cl->fd = fd;
-	return why;
+	if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
+		return strerror(code ? code : errno);
+	t->greeted = true;
+	t->until = attempt_end(deadline);
+	/* A fresh socket's buffer takes these few bytes. */
+	return send(t->fd, t->hello, sizeof t->hello, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof t->hello ? NULL : "it does not read";
+}
+
+/* The server has the token, and is given the proof. */
+static const char *prove(const rendezvous_client *cl, attempt *t, double deadline)
+{
+	unsigned char mac[SECRET_BYTES], welcome[WELCOME_BYTES];
+	const char *why;
+
+	rendezvous_proof(&cl->keys, ROLE_CONNECT, t->hello, t->challenge, mac);
+	why = client_transfer(cl, t->fd, mac, sizeof mac, true, attempt_end(deadline));
+	/* After the proof this rank may have its slot: to close the connection now would be its death. */
+	return why ? why : client_transfer(cl, t->fd, welcome, sizeof welcome, false, deadline);
+}
+
+static const char *read_challenge(const rendezvous_client *cl, attempt *t, double deadline)
+{
+	unsigned char mac[SECRET_BYTES];
+	ssize_t n = recv(t->fd, t->challenge + t->have, sizeof t->challenge - t->have, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return NULL;
+	if (n <= 0)
+		return n ? strerror(errno) : "it closed the connection";
+	t->have += (size_t)n;
+	if (t->have < sizeof t->challenge)
+		return NULL;
+	rendezvous_proof(&cl->keys, ROLE_ACCEPT, t->hello, t->challenge, mac);
+	return secret_equal(mac, t->challenge + NONCE_BYTES, sizeof mac) ? prove(cl, t, deadline) : no_token;
+}
+
+/* Who answers without the token is told rather than that others do not. */
+static void end_attempt(rendezvous_client *cl, attempt *t, const char *wrong, const char **why)
+{
+	struct sockaddr_storage sa;
+
+	(void)address_sockaddr(&t->at, &sa);
+	if (!wrong || *why != no_token)
+		address_text(&sa, cl->server);
+	if (wrong && *why != no_token)
+		*why = wrong;
+	if (wrong && t->fd >= 0)
+		close(t->fd);
+	t->fd = wrong ? -1 : t->fd;
+}
+
+/* Moves an attempt on that is ready, or whose time is up. */
+static void serve_attempt(rendezvous_client *cl, attempt *t, bool ready, double deadline, const char **why)
+{
+	const char *wrong = !ready ? "it does not answer" : t->greeted ? read_challenge(cl, t, deadline) : send_greeting(t, deadline);
+
+	if (wrong || t->have == sizeof t->challenge)
+		end_attempt(cl, t, wrong, why);
+	if (!wrong && t->have == sizeof t->challenge) {
+		cl->fd = t->fd;
+		t->fd = -1;
+	}
 }
 
 gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err)
@@ -164,52 +197,71 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 	return GRADCOMP_OK;
 }
 
-/* At `port`, or 0: as they are written. An address that leads nowhere holds up the next one for HEAD_START only. */
-static const char *try_addresses(rendezvous_client *cl, uint16_t port, double deadline, bool *unproved)
+static attempt attempt_at(const rendezvous_client *cl, int i)
 {
-	struct pollfd p[ADDRESS_MAX];
-	const char *why = "";
-	double until = 0, next = 0;
-	int begun = 0, flying = 0;
+	attempt t = {.fd = -1, .at = cl->at[i % cl->nat]};
 
-	while (cl->fd < 0 && (begun < cl->nat || flying) && !stopped(cl)) {
-		double now = clock_now(), end;
+	if (cl->o.ports)
+		t.at.port = cl->o.ports[i / cl->nat];
+	return t;
+}
 
-		if (begun < cl->nat && (!flying || now >= next)) {
-			cl->at[begun].port = port ? port : cl->at[begun].port;
-			p[begun] = (struct pollfd){begin_attempt(cl, &cl->at[begun]), POLLOUT, 0};
-			if (p[begun].fd < 0)
-				why = strerror(errno);
-			flying += p[begun++].fd >= 0;
-			next = now + HEAD_START;
-			until = attempt_end(deadline);
-			continue;
-		}
-		end = begun < cl->nat && next < until ? next : until;
-		(void)poll(p, (nfds_t)begun, end <= now ? 0 : end < now + TICK_MS * 1e-3 ? (int)((end - now) * 1e3) + 1 : TICK_MS);
-		now = clock_now();
-		for (int i = 0; i < begun && cl->fd < 0; i++) {
-			if (p[i].fd < 0 || (!p[i].revents && now < until))
-				continue;
-			why = end_attempt(cl, p[i].fd, &cl->at[i], p[i].revents, deadline, unproved);
-			p[i].fd = -1;
-			flying--;
-		}
+/* Waits for one of them, and moves on all that are ready or late. Returns how many are not over. */
+static int serve_attempts(rendezvous_client *cl, attempt *t, int n, double next, double deadline, const char **why)
+{
+	struct pollfd p[ATTEMPTS];
+	double now = clock_now(), end = now + TICK_MS * 1e-3;
+	int flying = 0;
+
+	end = next < end ? next : end;
+	for (int i = 0; i < n; i++) {
+		p[i] = (struct pollfd){t[i].fd, t[i].greeted ? POLLIN : POLLOUT, 0};
+		end = t[i].fd >= 0 && t[i].until < end ? t[i].until : end;
 	}
-	for (int i = 0; i < begun; i++)
-		if (p[i].fd >= 0)
-			close(p[i].fd);
-	return cl->fd < 0 ? why : NULL;
+	(void)poll(p, (nfds_t)n, end > now ? (int)((end - now) * 1e3) + 1 : 0);
+	now = clock_now();
+	for (int i = 0; i < n && cl->fd < 0; i++) {
+		if (t[i].fd >= 0 && (p[i].revents || now >= t[i].until))
+			serve_attempt(cl, &t[i], p[i].revents, deadline, why);
+		flying += t[i].fd >= 0;
+	}
+	return flying;
+}
+
+static void close_attempts(const attempt *t, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (t[i].fd >= 0)
+			close(t[i].fd);
 }
 
 const char *client_try(rendezvous_client *cl, double deadline, bool *unproved)
 {
-	const uint16_t *port = cl->o.ports;
-	const char *why = try_addresses(cl, port ? *port++ : 0, deadline, unproved);
+	attempt t[ATTEMPTS];
+	const char *why = "";
+	double next = 0;
+	int begun = 0, flying = 0, all = cl->nat;
 
-	while (why && port && *port && !stopped(cl))
-		why = try_addresses(cl, *port++, deadline, unproved);
-	return why;
+	for (const uint16_t *port = cl->o.ports; port && *port && *++port && all + cl->nat <= ATTEMPTS;)
+		all += cl->nat;
+	while (cl->fd < 0 && (begun < all || flying) && !stopped(cl)) {
+		if (begun < all && (!flying || clock_now() >= next)) {
+			const char *wrong;
+
+			t[begun] = attempt_at(cl, begun);
+			wrong = begin_attempt(cl, &t[begun], deadline);
+			if (wrong)
+				end_attempt(cl, &t[begun], wrong, &why);
+			flying += !wrong;
+			begun++;
+			next = clock_now() + HEAD_START;
+			continue;
+		}
+		flying = serve_attempts(cl, t, begun, begun < all ? next : deadline, deadline, &why);
+	}
+	close_attempts(t, begun);
+	*unproved = why == no_token;
+	return cl->fd < 0 ? why : NULL;
 }
 
 /* Connects and proves the token, again and again until the deadline. */

@@ -2,16 +2,18 @@
  * entries of the log. */
 #include "bootstrap/rendezvous_msg.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "config/config.h"
 
 /* s; the SPANK plugin waits 20 s for the server, and a call to munged may take 10 of them. */
 #define TOKEN_PATIENCE 8.0
 
-static const unsigned char magic[4] = {'G', 'C', 'M', '2'};
+static const unsigned char magic[4] = {'G', 'C', 'M', '3'};
 
 void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES])
 {
@@ -26,7 +28,7 @@ void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZV
 	memcpy(out, magic, 4);
 	put32(out + 4, h->rank);
 	put32(out + 8, h->nranks);
-	put32(out + 12, 0);
+	put32(out + 12, h->port);
 	memcpy(out + 16, h->nonce, NONCE_BYTES);
 }
 
@@ -36,10 +38,21 @@ const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES]
 		return "it does not speak this version of gradcomp's rendezvous protocol";
 	h->rank = get32(in + 4);
 	h->nranks = get32(in + 8);
-	if (!h->nranks || h->nranks > RENDEZVOUS_RANKS_MAX || h->rank >= h->nranks || get32(in + 12))
+	h->port = get32(in + 12);
+	if (!h->nranks || h->nranks > RENDEZVOUS_RANKS_MAX || h->rank >= h->nranks || !h->port || h->port > UINT16_MAX)
 		return "its greeting is malformed";
 	memcpy(h->nonce, in + 16, NONCE_BYTES);
 	return NULL;
+}
+
+bool rendezvous_hello_direct(const rendezvous_hello *h, int fd)
+{
+	struct sockaddr_storage own = {0};
+	socklen_t bytes = sizeof own;
+
+	if (getsockname(fd, (struct sockaddr *)&own, &bytes))
+		return false;
+	return h->port == ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
 }
 
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],

@@ -61,13 +61,16 @@ typedef struct rendezvous_keys {
 void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES]);
 
 typedef struct rendezvous_hello {
-	uint32_t rank, nranks;
+	uint32_t rank, nranks, port; /* port: that the client has connected to */
 	unsigned char nonce[NONCE_BYTES];
 } rendezvous_hello;
 
 void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZVOUS_HELLO_BYTES]);
 /* NULL, or what is wrong. */
 const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES], rendezvous_hello *h);
+/* Whether the client means the port that `fd` was accepted at: not one of somebody who passes the greeting on, and the
+ * proof back. */
+bool rendezvous_hello_direct(const rendezvous_hello *h, int fd);
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
                 const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES]);
 

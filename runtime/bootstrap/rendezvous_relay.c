@@ -55,6 +55,8 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 
 	if (!why && (h.nranks != (uint32_t)l->cl->o.nranks || rendezvous_relay_of((int)h.rank) != l->cl->o.rank))
 		why = "it is not one that this node passes the list on to";
+	if (!why && !rendezvous_hello_direct(&h, p->fd))
+		why = "its greeting was meant for another port";
 	return why;
 }
 

@@ -107,6 +107,8 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 	rendezvous_hello h;
 	const char *why = rendezvous_hello_read(p->in, &h);
 
+	if (!why && !rendezvous_hello_direct(&h, p->fd))
+		why = "its greeting was meant for another port";
 	return why || h.nranks == (uint32_t)srv->nranks ? why : "it is of a step with another number of nodes";
 }
 
@@ -320,6 +322,10 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 		if (srv->njoined == srv->nranks)
 			listener_close(&srv->listener);
 	}
+	/* Who waits for the last to leave is to hear that it has. */
+	for (int r = 0; r < srv->nranks; r++)
+		for (int part = 0; part < 2 && srv->slots[r].fd >= 0 && has_more(srv, &srv->slots[r]); part++)
+			(void)send_more(srv, &srv->slots[r]);
 	return GRADCOMP_OK;
 }
 

@@ -138,7 +138,7 @@ import socket, sys, time
 held = []
 for i in range(400):
     s = socket.create_connection(("10.77.0.254", int(sys.argv[1])))
-    s.send(b"GCM2" + b"\0" * (i % 60))
+    s.send(b"GCM3" + b"\0" * (i % 60))
     held.append(s)
 time.sleep(5)' "$port" &
 flood=$!
