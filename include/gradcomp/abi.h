@@ -29,7 +29,8 @@ extern "C" {
 #endif
 
 /* Grows with each release that appends something or asks more of plugins.
- * 1: the first. 2: gradcomp_plugin_info.needs, gradcomp_compressor_v1.neutral. */
+ * 1: the first. 2: gradcomp_plugin_info.needs, gradcomp_compressor_v1.neutral and
+ * .conserves. */
 #define GRADCOMP_ABI_VERSION 2
 
 #if defined(__GNUC__)

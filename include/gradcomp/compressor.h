@@ -13,7 +13,8 @@
  *  1. Conservation: sum_w u_w = P a + sum_w e'_w, to rounding. A plugin with
  *     GRADCOMP_TRAIT_ERROR_FEEDBACK writes e'; an unbiased one need not. Where a
  *     parameter makes the method forget on purpose, `neutral` names the values with
- *     which it does not.
+ *     which it does not. A method whose average is no mean over all ranks says so with
+ *     conserves(); then this holds with one rank.
  *  2. Agreement: `a` is bit-identical on all ranks, for every P and every size
  *     including 0 and 1. Given equal payloads, decode() must produce equal bits.
  *  3. Honest bytes: a payload holds the bytes of the method's formula and no
@@ -343,7 +344,12 @@ struct gradcomp_compressor_v1 {
 	 * values they need not. No name of a parameter says so by itself. NULL: they hold with all values. */
 	const char *neutral;
 
-	uint64_t reserved[3];
+	/* Optional: whether rule 1 holds for any number of ranks with these values, made neutral. 0: the average is
+	 * no mean over all ranks, as where a number is divided by how many sent it, and rule 1 holds with one rank
+	 * only. NULL function: it holds. */
+	int (*conserves)(const gradcomp_value *values);
+
+	uint64_t reserved[2];
 };
 
 /* Whether the host keeps an error memory for instances with these values. */

@@ -137,6 +137,9 @@ typedef struct gradcomp_coefficients {
 #define GRADCOMP_DCT_RANKS 64 /* that one dct_back() takes */
 #define GRADCOMP_DCT_ADD (1u << 0)
 #define GRADCOMP_DCT_SIGN (1u << 1)
+#define GRADCOMP_DCT_SENDERS (1u << 2)
+/* `chunk` of dct_topk() and dct_back() where chunks are not square. */
+#define GRADCOMP_DCT_SIDES(rows, columns) ((uint32_t)(rows) | (uint32_t)(columns) << 16)
 
 typedef struct gradcomp_operators {
 	uint32_t struct_size;
@@ -476,7 +479,8 @@ typedef struct gradcomp_operators {
 
 	/* ---- cosine transforms (DCT-II, orthonormal) of chunks. All REPLICATED ----
 	 *
-	 * Matrices are cut into chunks of `chunk` x `chunk` numbers (2 <= chunk <= 64), smaller ones at
+	 * Matrices are cut into chunks of `chunk` x `chunk` numbers (1 <= chunk <= 64), or of both sides of
+	 * GRADCOMP_DCT_SIDES(), smaller ones at
 	 * their ends, in the order of matrices, rows and columns of chunks. Each has min(k, its
 	 * numbers) coefficients: a value, and a place in the chunk, row by row. With B_n[j][b] =
 	 * sqrt((b ? 2 : 1) / n) cos(pi (2 j + 1) b / 2 n) in double, then rounded, a chunk X of r rows and
@@ -488,7 +492,8 @@ typedef struct gradcomp_operators {
 	void (*dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count,
 	                 uint32_t chunk, uint32_t k);
 	/* x = what the coefficients of `ranks` <= GRADCOMP_DCT_RANKS come to, each times a and added
-	 * to 0 in the order of ranks; DCT_ADD: x += that. DCT_SIGN: the result becomes its sign, 1, 0 or -1. Coefficients
+	 * to 0 in the order of ranks; DCT_ADD: x += that. DCT_SIGN: the result becomes its sign, 1, 0 or -1.
+	 * DCT_SENDERS: each sum is divided by how many of `ranks` sent it; the host's table then takes any number of ranks. Coefficients
 	 * come from peers: *fault = 1 unless places ascend within their chunk and values are finite; then
 	 * x is anything. */
 	void (*dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,

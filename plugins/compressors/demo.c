@@ -11,6 +11,10 @@
  * ones at its ends. The transform is orthonormal, in both directions. What is not sent stays in
  * m, the state array, which is the error memory, too: with decay=1 nothing is lost.
  *
+ * With form=published it is the authors' program: a coefficient is the mean of those ranks that sent it, so that
+ * the average is no mean over all ranks, and the sides of chunks are the largest divisors
+ * of the matrix's up to `chunk`.
+ *
  * Payload: of all chunks the coefficients (F32), then their places in their chunks, row by row (16
  * bits, ascending), padded to 4 bytes: 6 bytes for each of min(k, numbers of the chunk). */
 #include <float.h>
@@ -19,8 +23,11 @@
 
 #include "gradcomp/sdk/payload.h"
 
-enum { CHUNK, K, DECAY, SIGN };
+enum { CHUNK, K, DECAY, SIGN, FORM };
+enum { CONSERVING, PUBLISHED };
 enum { LONGEST = 64 }; /* of what dct_topk() takes */
+
+static const char *const forms[] = {[CONSERVING] = "conserving", [PUBLISHED] = "published", NULL};
 
 static const gradcomp_param params[] = {
 	[CHUNK] = {.name = "chunk",
@@ -42,6 +49,11 @@ static const gradcomp_param params[] = {
                    .max = 1,
                    .help = "what remains of the momentum after a step"},
 	[SIGN] = {.name = "sign", .type = GRADCOMP_PARAM_BOOL, .def = "no", .help = "give the optimizer signs"},
+	[FORM] = {.name = "form",
+                  .type = GRADCOMP_PARAM_CHOICE,
+                  .def = "conserving",
+                  .choices = forms,
+                  .help = "divide a coefficient by all ranks, or as the paper's authors do by those that sent it"},
 };
 
 typedef struct demo {
@@ -49,7 +61,7 @@ typedef struct demo {
 	const gradcomp_layout *layout;
 	uint64_t chunk, k;
 	float decay;
-	int sign;
+	int sign, published;
 	/* Of one call: its tensors as matrices, and what ranks sent. */
 	gradcomp_matrix *matrices;
 	gradcomp_coefficients *sent;
@@ -68,11 +80,17 @@ static void demo_destroy(void *instance)
 static gradcomp_status demo_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	demo *p = host->alloc(sizeof *p);
+	demo *p;
+	/* One call of dct_back() counts how many ranks sent a coefficient. */
+	if (values[FORM].i == PUBLISHED && layout->device != GRADCOMP_HOST && layout->nranks > GRADCOMP_DCT_RANKS)
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "demo: form=published takes at most %d ranks on a device, not %d",
+		                  GRADCOMP_DCT_RANKS, layout->nranks);
+	p = host->alloc(sizeof *p);
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory");
 	*p = (demo){.host = host, .layout = layout, .chunk = (uint64_t)values[CHUNK].i, .k = (uint64_t)values[K].i,
-	            .decay = (float)values[DECAY].f, .sign = values[SIGN].i != 0};
+	            .decay = (float)values[DECAY].f, .sign = values[SIGN].i != 0,
+	            .published = values[FORM].i == PUBLISHED};
 	p->matrices = host->alloc((layout->ntensors + 1) * sizeof *p->matrices);
 	p->sent = host->alloc((size_t)layout->nranks * sizeof *p->sent);
 	if (!p->matrices || !p->sent) {
@@ -100,18 +118,28 @@ static const gradcomp_matrix *matrices(const demo *p, const gradcomp_bucket *buc
 	return p->matrices;
 }
 
-/* A chunk of a bucket; begins as {0}, and next() goes on. */
-typedef struct place {
-	uint32_t tensor; /* of the bucket, the one that comes next */
-	uint64_t n, m, row, column; /* of the tensor, and where the chunk is in it */
-	uint64_t rows, columns, k;  /* of the chunk */
-	uint64_t sent;                 /* coefficients of those before it */
-} place;
-
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
+
+/* Of a chunk of a matrix that is so long. */
+static uint64_t side(const demo *p, uint64_t length)
+{
+	uint64_t s = p->chunk;
+	while (p->published && length > p->chunk && length % s)
+		s--;
+	return s;
+}
+
+/* A chunk of a bucket; begins as {0}, and next() goes on. */
+typedef struct place {
+	uint32_t tensor; /* of the bucket, the one that comes next */
+	uint64_t n, m, row, column; /* of the tensor, and where the chunk is in it */
+	uint64_t most_rows, most_columns; /* of the tensor's chunks */
+	uint64_t rows, columns, k;  /* of the chunk */
+	uint64_t sent;                 /* coefficients of those before it */
+} place;
 
 static int next(const demo *p, const gradcomp_bucket *bucket, place *c)
 {
@@ -125,20 +153,52 @@ static int next(const demo *p, const gradcomp_bucket *bucket, place *c)
 		if (c->tensor == bucket->ntensors)
 			return 0;
 		shape(&p->layout->tensors[bucket->first + c->tensor++], &c->n, &c->m);
+		c->most_rows = side(p, c->n);
+		c->most_columns = side(p, c->m);
 		c->row = c->column = 0;
 	}
-	c->rows = least(p->chunk, c->n - c->row);
-	c->columns = least(p->chunk, c->m - c->column);
+	c->rows = least(c->most_rows, c->n - c->row);
+	c->columns = least(c->most_columns, c->m - c->column);
 	c->k = least(p->k, c->rows * c->columns);
 	return 1;
 }
 
+/* Of a row of chunks with so many rows. */
+static uint64_t band(const demo *p, uint64_t rows, uint64_t columns, uint64_t m)
+{
+	return m / columns * least(p->k, rows * columns) + least(p->k, rows * (m % columns));
+}
+
+/* Tensors of a bucket whose chunks have the same sides, which go together; begins as {0}, and next_batch() goes on. */
+typedef struct batch {
+	uint32_t first, count; /* of the bucket */
+	uint32_t sides;        /* as operators take them */
+	uint64_t before, sent; /* coefficients of others, and of these */
+} batch;
+
+static int next_batch(const demo *p, const gradcomp_bucket *bucket, batch *b)
+{
+	*b = (batch){.first = b->first + b->count, .before = b->before + b->sent};
+	for (; b->first + b->count < bucket->ntensors; b->count++) {
+		uint64_t n, m, rows, columns;
+		shape(&p->layout->tensors[bucket->first + b->first + b->count], &n, &m);
+		rows = side(p, n);
+		columns = side(p, m);
+		uint32_t sides = rows == columns ? (uint32_t)rows : GRADCOMP_DCT_SIDES(rows, columns);
+		if (b->count && sides != b->sides)
+			break;
+		b->sides = sides;
+		b->sent += n / rows * band(p, rows, columns, m) + band(p, n % rows, columns, m);
+	}
+	return b->count > 0;
+}
+
 static uint64_t coefficients(const demo *p, const gradcomp_bucket *bucket)
 {
-	place c = {0};
-	while (next(p, bucket, &c))
+	batch b = {0};
+	while (next_batch(p, bucket, &b))
 		;
-	return c.sent;
+	return b.before;
 }
 
 static uint64_t payload_bytes(uint64_t sent)
@@ -188,7 +248,9 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 	/* What is padded is sent, too. */
 	if (sent % 2)
 		op->fill(work->queue, (float *)(void *)(where + sent - 1), 0, 1);
-	op->dct_topk(work->queue, out->data, where, matrices(p, b, m), b->ntensors, (uint32_t)p->chunk, (uint32_t)p->k);
+	const gradcomp_matrix *t = matrices(p, b, m);
+	for (batch s = {0}; next_batch(p, b, &s);)
+		op->dct_topk(work->queue, (float *)out->data + s.before, where + s.before, t + s.first, s.count, s.sides, (uint32_t)p->k);
 	out->bytes = payload_bytes(sent);
 	return GRADCOMP_OK;
 }
@@ -213,29 +275,36 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 	return st;
 }
 
+/* What some ranks sent comes back into x. */
+static void back(const demo *p, const gradcomp_work *work, float *x, const gradcomp_payload *in, uint32_t ranks, float a,
+                 uint32_t flags, int *fault)
+{
+	const uint64_t sent = coefficients(p, work->bucket);
+	const gradcomp_matrix *t = matrices(p, work->bucket, x);
+	for (batch s = {0}; next_batch(p, work->bucket, &s);) {
+		for (uint32_t w = 0; w < ranks; w++)
+			p->sent[w] = (gradcomp_coefficients){(float *)in[w].data + s.before, places_in(&in[w], sent) + s.before};
+		work->operators->dct_back(work->queue, t + s.first, s.count, s.sides, (uint32_t)p->k, p->sent, ranks, a, flags, fault);
+	}
+}
+
 static gradcomp_status demo_decode(void *instance, const gradcomp_work *work, uint32_t round,
                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	const demo *p = instance;
-	const gradcomp_operators *op = work->operators;
-	const gradcomp_bucket *b = work->bucket;
-	const uint32_t chunk = (uint32_t)p->chunk, k = (uint32_t)p->k;
-	uint64_t sent = coefficients(p, b);
+	const uint32_t most = p->published ? n : GRADCOMP_DCT_RANKS;
 	int mine = 0, *fault = sdk_gathered_fault(work, &mine);
-	gradcomp_status st = verify(p, work, in, n, sent, err);
+	gradcomp_status st = verify(p, work, in, n, coefficients(p, work->bucket), err);
 	(void)round;
 	if (st)
 		return st;
-	for (uint32_t w = 0; w < n; w++)
-		p->sent[w] = (gradcomp_coefficients){in[w].data, places_in(&in[w], sent)};
 	accumulate(p, work, work->state[0]);
-	op->dct_back(work->queue, matrices(p, b, work->state[0]), b->ntensors, chunk, k, &p->sent[p->layout->rank], 1, -1,
-	             GRADCOMP_DCT_ADD, fault);
-	for (uint32_t w = 0; w < n; w += GRADCOMP_DCT_RANKS) {
-		uint32_t ranks = n - w < GRADCOMP_DCT_RANKS ? n - w : GRADCOMP_DCT_RANKS;
-		uint32_t flags = (w ? GRADCOMP_DCT_ADD : 0) | (p->sign && w + ranks == n ? GRADCOMP_DCT_SIGN : 0);
-		op->dct_back(work->queue, matrices(p, b, work->flat), b->ntensors, chunk, k, p->sent + w, ranks, 1.0f / (float)n, flags,
-		             fault);
+	back(p, work, work->state[0], &in[p->layout->rank], 1, -1, GRADCOMP_DCT_ADD, fault);
+	for (uint32_t w = 0; w < n; w += most) {
+		uint32_t ranks = n - w < most ? n - w : most;
+		uint32_t flags = (p->published ? GRADCOMP_DCT_SENDERS : 0) | (w ? GRADCOMP_DCT_ADD : 0) |
+		                 (p->sign && w + ranks == n ? GRADCOMP_DCT_SIGN : 0);
+		back(p, work, work->flat, in + w, ranks, p->published ? 1 : 1.0f / (float)n, flags, fault);
 	}
 	return GRADCOMP_OK;
 }
@@ -250,6 +319,11 @@ static gradcomp_status demo_cost(void *instance, const gradcomp_bucket *bucket, 
 	cost->passes = 6;
 	cost->flops = 16.0 * (double)p->chunk * (double)bucket->numel;
 	return GRADCOMP_OK;
+}
+
+static int demo_conserves(const gradcomp_value *values)
+{
+	return values[FORM].i != PUBLISHED;
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
@@ -274,4 +348,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.decode = demo_decode,
 	.cost = demo_cost,
 	.neutral = "decay=1,sign=no",
+	.conserves = demo_conserves,
 };

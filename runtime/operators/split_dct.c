@@ -40,7 +40,7 @@ static void run(const call *c, const gradcomp_matrix *t, size_t count, uint64_t 
 static void bands_part(void *arg, size_t i)
 {
 	const call *c = arg;
-	const uint64_t row = i * c->bands * c->chunk, left = c->t.n - row, most = c->bands * c->chunk;
+	const uint64_t most = c->bands * c->cut.rows, row = i * most, left = c->t.n - row;
 	const gradcomp_matrix t = {c->t.x + row * c->t.m, left < most ? left : most, c->t.m};
 	run(c, &t, 1, c->sent + i * c->bands * c->cut.band);
 }
@@ -75,6 +75,10 @@ static void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32
                      const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault)
 {
 	(void)queue;
+	if (ranks > GRADCOMP_DCT_RANKS) {
+		plain->dct_back(NULL, t, count, chunk, k, from, ranks, a, flags, fault);
+		return;
+	}
 	split(&(call){.from = from, .ranks = ranks, .a = a, .flags = flags, .fault = fault, .chunk = chunk, .k = k}, t, count);
 }
 

@@ -30,6 +30,7 @@ static const char *const specs[] = {
 	"cast",
 	"cast:type=fp16,saturate=yes",
 	"demo:chunk=4,k=3",
+	"demo:chunk=4,k=3,form=published",
 	"dgc:density=0.2",
 	"dion:rank=2,min_ratio=0",
 	"fp8",

@@ -79,6 +79,7 @@ enum { CHUNKED = 70, SENDERS = 3 }; /* more than one launch has */
 static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 {
 	static const uint64_t shapes[][2] = {{1, 1}, {5, 130}, {0, 3}, {64, 64}, {1, 333}, {70, 65}, {130, 3}};
+	const uint64_t down = chunk & 0xffff, across = chunk >> 16 ? chunk >> 16 : chunk;
 	gradcomp_matrix host[CHUNKED], dev[CHUNKED];
 	watched X[CHUNKED];
 	float *x[CHUNKED];
@@ -88,9 +89,9 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 		x[i] = kind_of(kind, n * m);
 		X[i] = watch(x[i], 4 * n * m, 4 * (i % 3));
 		host[i] = (gradcomp_matrix){x[i], n, m}, dev[i] = (gradcomp_matrix){(float *)X[i].at, n, m};
-		for (uint64_t row = 0; row < n; row += chunk)
-			for (uint64_t column = 0; column < m; column += chunk) {
-				uint64_t numbers = (n - row < chunk ? n - row : chunk) * (m - column < chunk ? m - column : chunk);
+		for (uint64_t row = 0; row < n; row += down)
+			for (uint64_t column = 0; column < m; column += across) {
+				uint64_t numbers = (n - row < down ? n - row : down) * (m - column < across ? m - column : across);
 				sent += numbers < k ? numbers : k;
 			}
 	}
@@ -111,15 +112,20 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 		gpu->dct_topk(NULL, (float *)V[r].at, (uint16_t *)P[r].at, dev, count, chunk, k);
 		from_device(got_val, V[r].at, 4 * sent), from_device(got_place, P[r].at, 2 * sent);
 		ok(!memcmp(from[r].val, got_val, 4 * sent) && !memcmp(from[r].place, got_place, 2 * sent),
-		   "%u coefficients of chunks of %u, %zu matrices, %s", k, chunk, count, kinds[kind]);
+		   "%u coefficients of chunks of %llu x %llu, %zu matrices, %s", k, (unsigned long long)down, (unsigned long long)across,
+		   count, kinds[kind]);
 	}
-	for (uint32_t flags = 0; flags < 4; flags++) {
+	/* The last one with what is wrong. */
+	static const uint32_t tried[] = {0, GRADCOMP_DCT_ADD, GRADCOMP_DCT_SENDERS, GRADCOMP_DCT_SENDERS | GRADCOMP_DCT_SIGN, GRADCOMP_DCT_SIGN};
+	for (size_t f = 0; f < sizeof tried / sizeof *tried; f++) {
+		const uint32_t flags = tried[f];
 		const size_t ranks = 1 + test_random() % SENDERS;
 		const float a = flags % 2 ? -1 : 1 / (float)ranks;
 		int faults[2] = {0}, same = 1;
 		watched F = watch(&faults[1], sizeof(int), 0);
 		/* What a peer might send. */
-		if (flags == 2 && sent) {
+		const int wrong = flags == GRADCOMP_DCT_SIGN && sent;
+		if (wrong) {
 			uint16_t *bad = (uint16_t *)(uintptr_t)from[0].place;
 			bad[test_random() % sent] = (uint16_t)(test_random() % 2 ? 65535 : 4096);
 			to_device(P[0].at, bad, 2 * sent);
@@ -132,10 +138,8 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 			same &= same_floats(x[i], y, host[i].n * host[i].m);
 			to_device(dev[i].x, x[i], 4 * host[i].n * host[i].m);
 		}
-		ok(faults[0] == faults[1] && faults[0] == (flags == 2 && sent) && (faults[0] || same), "back, of %zu ranks, flags %u%s", ranks,
+		ok(faults[0] == faults[1] && faults[0] == wrong && (faults[0] || same), "back, of %zu ranks, flags %u%s", ranks,
 		   flags, faults[0] ? ": a fault" : "");
-		if (flags == 2)
-			break;
 	}
 	int whole = 1;
 	for (size_t i = 0; i < count; i++)
@@ -160,6 +164,8 @@ static void test_chunks(void)
 	}
 	columns(0, 3, NORMAL), columns(700, 64, NORMAL);
 	chunks(6, 64, 32, NORMAL), chunks(CHUNKED, 33, 7, NORMAL), chunks(4, 64, 4096, TIES);
+	chunks(7, GRADCOMP_DCT_SIDES(35, 13), 32, NORMAL), chunks(7, GRADCOMP_DCT_SIDES(1, 37), 5, TIES);
+	chunks(3, GRADCOMP_DCT_SIDES(64, 1), 9, NORMAL);
 }
 
 #endif

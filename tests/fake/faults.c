@@ -593,7 +593,7 @@ int main(void)
 	                                       {"randomk:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"lags:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"none", "hier:ranks_per_node=2"}, {"block", "hier:ranks_per_node=2"},
-	                                       {"blocktopk:density=0.1", "nccl"}, {"lqsgd:levels=log", "nccl"}, {"demo", "nccl"},
+	                                       {"blocktopk:density=0.1", "nccl"}, {"lqsgd:levels=log", "nccl"}, {"demo", "nccl"}, {"demo:form=published", "nccl"},
 	                                       {"dion", "nccl"}, {"dion:orthogonal=qr", "nccl"}, {"lags:adaptive=yes", "nccl"},
 	                                       {"block", "ring"}, {"onebit", "direct"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

@@ -334,6 +334,7 @@ int main(int argc, char **argv)
 		{"demo:chunk=16,k=8", 1e-6},
 		{"dion:rank=4,orthogonal=qr", 1e-3},
 		{"demo:chunk=64,k=32,sign=yes", 1e-6},
+		{"demo:chunk=16,k=8,form=published", 1e-6},
 		{"dion:rank=3,orthogonal=no,start_step=1", 1e-3},
 		/* Merged in the tree's order, so to the bit; codes are made where the collective has the floats. */
 		{"block:bits=8", 2e-2},
@@ -390,6 +391,7 @@ int main(int argc, char **argv)
 		{"randomk:density=0.1", "hier:ranks_per_node=2", 4, 1, 1 << 20, 0},
 		{"blocktopk:density=0.1,block=100", "hier:ranks_per_node=2", 4, 1, 5000, 1e-6},
 		{"demo:chunk=16,k=8", "hier:ranks_per_node=2", 4, 1, 5000, 1e-6},
+		{"demo:chunk=16,k=8,sign=yes,form=published", "hier:ranks_per_node=2", 4, 1, 5000, 1e-6},
 		{"dion:rank=2", "hier:ranks_per_node=2", 4, -1, 5000, 1e-3},
 		{"topk:density=0.1", "hier:ranks_per_node=4", 4, -1, 5000, 1e-6},
 		{"none", "hier:ranks_per_node=2", 4, -1, 5000, 0},

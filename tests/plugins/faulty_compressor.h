@@ -248,4 +248,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 #ifdef FAULT_NEUTRAL
 	.neutral = FAULT_NEUTRAL,
 #endif
+#ifdef FAULT_CONSERVES
+	.conserves = FAULT_CONSERVES,
+#endif
 };

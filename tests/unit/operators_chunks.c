@@ -77,13 +77,29 @@ static double coefficient(const gradcomp_matrix *t, uint64_t row, uint64_t colum
 	return sum;
 }
 
+/* Sides of `chunk`, as the operators take it. */
+static uint64_t down(uint32_t chunk)
+{
+	return chunk & 0xffff;
+}
+
+static uint64_t across(uint32_t chunk)
+{
+	return chunk >> 16 ? chunk >> 16 : chunk;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /* How far values are from the definition; whether those that are sent are as large as any. */
 static double off_by(const gradcomp_matrix *t, uint32_t chunk, uint32_t k, const float *val, const uint16_t *place, size_t *sent)
 {
 	double off = 0;
-	for (uint64_t row = 0; row < t->n; row += chunk)
-		for (uint64_t column = 0; column < t->m; column += chunk) {
-			uint64_t rows = t->n - row < chunk ? t->n - row : chunk, columns = t->m - column < chunk ? t->m - column : chunk;
+	for (uint64_t row = 0; row < t->n; row += down(chunk))
+		for (uint64_t column = 0; column < t->m; column += across(chunk)) {
+			uint64_t rows = least(t->n - row, down(chunk)), columns = least(t->m - column, across(chunk));
 			uint64_t n = rows * columns, kept = n < k ? n : k, next = 0;
 			double least = INFINITY, rest = 0;
 			for (uint64_t i = 0; i < rows; i++)
@@ -106,12 +122,9 @@ static size_t coefficients(uint32_t chunk, uint32_t k)
 {
 	size_t sent = 0;
 	for (int i = 0; i < MATRICES; i++)
-		for (uint64_t row = 0; row < shapes[i][0]; row += chunk)
-			for (uint64_t column = 0; column < shapes[i][1]; column += chunk) {
-				uint64_t rows = shapes[i][0] - row, columns = shapes[i][1] - column;
-				uint64_t n = (rows < chunk ? rows : chunk) * (columns < chunk ? columns : chunk);
-				sent += n < k ? n : k;
-			}
+		for (uint64_t row = 0; row < shapes[i][0]; row += down(chunk))
+			for (uint64_t column = 0; column < shapes[i][1]; column += across(chunk))
+				sent += least(k, least(shapes[i][0] - row, down(chunk)) * least(shapes[i][1] - column, across(chunk)));
 	return sent;
 }
 
@@ -142,15 +155,16 @@ static void chunks(const gradcomp_operators *op, uint32_t chunk, uint32_t k)
 		alike &= !memcmp(again, val[r], 4 * sent) && !memcmp(there, place[r], 2 * sent);
 	}
 	at = 0;
-	for (int i = 0; i < MATRICES && chunk < 20; i++)
+	for (int i = 0; i < MATRICES && across(chunk) < 20; i++)
 		off = fmax(off, off_by(&t[i], chunk, k, val[RANKS - 1], place[RANKS - 1], &at));
 	/* All coefficients of one rank are the numbers again. */
 	op->dct_back(NULL, u, MATRICES, chunk, k, &from[RANKS - 1], 1, 1, 0, &fault);
-	for (size_t i = 0; i < numel && k >= chunk * chunk; i++)
+	for (size_t i = 0; i < numel && k >= down(chunk) * across(chunk); i++)
 		back = fmax(back, fabs(x[i] - y[i]));
 	ok(alike && off < 1e-5 && back < 1e-5 && !fault && test_free(again, sent, 0),
-	   "%s: %u coefficients of chunks of %u, off by %.1e, back by %.1e", table_name, k, chunk, off, back);
-	for (uint32_t flags = 0; flags < 4; flags++) {
+	   "%s: %u coefficients of chunks of %llu x %llu, off by %.1e, back by %.1e", table_name, k,
+	   (unsigned long long)down(chunk), (unsigned long long)across(chunk), off, back);
+	for (uint32_t flags = 0; flags < 8; flags++) {
 		float *z = test_alloc(numel, 1);
 		memcpy(z, y, numel * sizeof *z);
 		op->dct_back(NULL, u, MATRICES, chunk, k, from, RANKS, 1.0f / RANKS, flags, &fault);
@@ -183,12 +197,42 @@ static void chunks(const gradcomp_operators *op, uint32_t chunk, uint32_t k)
 	free(there);
 }
 
+/* Each coefficient is divided by how many of the ranks sent it: whole where one did. */
+static void senders(const gradcomp_operators *op)
+{
+	enum { N = 15 };
+	static const uint16_t place[RANKS][2] = {{3, 7}, {3, 14}, {2, 3}};
+	float val[RANKS][2], x[N];
+	gradcomp_coefficients from[RANKS];
+	double want[N] = {0}, sum[N] = {0}, worst = 0;
+	int count[N] = {0}, fault = 0;
+	const gradcomp_matrix t = {x, 3, 5};
+	for (int r = 0; r < RANKS; r++) {
+		from[r] = (gradcomp_coefficients){val[r], place[r]};
+		for (int j = 0; j < 2; j++) {
+			val[r][j] = test_normal();
+			sum[place[r][j]] += val[r][j];
+			count[place[r][j]]++;
+		}
+	}
+	for (uint64_t i = 0; i < N; i++)
+		for (uint64_t c = 0; c < N; c++)
+			want[i] += count[c] ? sum[c] / count[c] * basis(3, i / 5, c / 5) * basis(5, i % 5, c % 5) : 0;
+	op->dct_back(NULL, &t, 1, 5, 2, from, RANKS, 1, GRADCOMP_DCT_SENDERS, &fault);
+	for (int i = 0; i < N; i++)
+		worst = fmax(worst, fabs(x[i] - want[i]));
+	ok(worst < 1e-5 && !fault, "%s: coefficients divided by those that sent them, off by %.1e", table_name, worst);
+}
+
 static void each(const char *name, const gradcomp_operators *op)
 {
 	table_name = name;
 	blocks(op, 1, 1), blocks(op, 1000, 7), blocks(op, 300000, 256), blocks(op, 300000, 299999), blocks(op, 5, 8);
 	columns(op, 0, 3, 1), columns(op, 1, 2, 1), columns(op, 200, 5, 0.3f), columns(op, 65, 64, 2);
 	chunks(op, 16, 5), chunks(op, 64, 32), chunks(op, 9, 81), chunks(op, 64, 4096);
+	chunks(op, GRADCOMP_DCT_SIDES(7, 19), 133), chunks(op, GRADCOMP_DCT_SIDES(10, 1), 3), chunks(op, GRADCOMP_DCT_SIDES(1, 13), 4);
+	chunks(op, GRADCOMP_DCT_SIDES(35, 64), 32), chunks(op, 1, 1);
+	senders(op);
 }
 
 int main(void)

@@ -81,7 +81,7 @@ void KERNEL(dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_m
 	for (size_t i = 0; i < count; i++) {
 		const dct_cut cut = dct_cut_of(t[i].n, t[i].m, chunk, k);
 		for (uint64_t j = 0; j < cut.across * cut.down; j++) {
-			const dct_chunk c = dct_chunk_at(&cut, t[i].n, t[i].m, chunk, k, j);
+			const dct_chunk c = dct_chunk_at(&cut, t[i].n, t[i].m, k, j);
 			dct_side_make(&rows, (uint32_t)c.rows);
 			dct_side_make(&columns, (uint32_t)c.columns);
 			dct_load(&u, &t[i], &c);
@@ -94,22 +94,33 @@ void KERNEL(dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_m
 	}
 }
 
-/* What ranks sent of a chunk, added up; whether it was sound. */
-static int dct_collect(dct_tile *u, const gradcomp_coefficients *from, size_t ranks, uint64_t before, const dct_chunk *c, float a)
+/* What ranks sent of a chunk, added up, and how many sent each; whether it was sound. */
+static int dct_collect(dct_tile *u, dct_tile *senders, const gradcomp_coefficients *from, size_t ranks, uint64_t before,
+                       const dct_chunk *c, float a)
 {
 	const uint64_t n = c->rows * c->columns;
 	int sound = 1;
 	memset(u, 0, sizeof *u);
+	memset(senders, 0, sizeof *senders);
 	for (size_t r = 0; r < ranks; r++) {
 		const float *val = from[r].val + before + c->at;
 		const uint16_t *place = from[r].place + before + c->at;
 		for (uint64_t j = 0; j < c->k; j++) {
 			sound &= place[j] < n && (!j || place[j] > place[j - 1]) && key_of(val[j]) < KEY_INF;
-			if (place[j] < n)
+			if (place[j] < n) {
 				u->at[place[j] / c->columns][place[j] % c->columns] += a * val[j];
+				senders->at[place[j] / c->columns][place[j] % c->columns] += 1;
+			}
 		}
 	}
 	return sound;
+}
+
+static void dct_divide(dct_tile *u, const dct_tile *senders, const dct_chunk *c)
+{
+	for (uint64_t i = 0; i < c->rows; i++)
+		for (uint64_t j = 0; j < c->columns; j++)
+			u->at[i][j] = senders->at[i][j] > 1 ? u->at[i][j] / senders->at[i][j] : u->at[i][j];
 }
 
 static void dct_store(const gradcomp_matrix *t, const dct_tile *u, const dct_chunk *c, uint32_t flags)
@@ -133,11 +144,13 @@ void KERNEL(dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint3
 	for (size_t i = 0; i < count; i++) {
 		const dct_cut cut = dct_cut_of(t[i].n, t[i].m, chunk, k);
 		for (uint64_t j = 0; j < cut.across * cut.down; j++) {
-			const dct_chunk c = dct_chunk_at(&cut, t[i].n, t[i].m, chunk, k, j);
+			const dct_chunk c = dct_chunk_at(&cut, t[i].n, t[i].m, k, j);
 			dct_side_make(&rows, (uint32_t)c.rows);
 			dct_side_make(&columns, (uint32_t)c.columns);
-			if (!dct_collect(&u, from, ranks, before, &c, a))
+			if (!dct_collect(&u, &v, from, ranks, before, &c, a))
 				*fault = 1;
+			if (flags & GRADCOMP_DCT_SENDERS)
+				dct_divide(&u, &v, &c);
 			dct_multiply(&v, &u, &columns.back, (uint32_t)c.rows, (uint32_t)c.columns);
 			dct_multiply(&u, &rows.forward, &v, (uint32_t)c.rows, (uint32_t)c.rows);
 			dct_store(&t[i], &u, &c, flags);

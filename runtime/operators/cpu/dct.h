@@ -9,9 +9,10 @@ enum { DCT_LONGEST = 64 };
 
 /* How a matrix is cut. */
 typedef struct dct_cut {
-	uint64_t across, down; /* chunks of a row, and rows of chunks */
-	uint64_t band;         /* coefficients of a whole row of chunks */
-	uint64_t sent;         /* of the matrix */
+	uint64_t rows, columns; /* of a whole chunk */
+	uint64_t across, down;  /* chunks of a row, and rows of chunks */
+	uint64_t band;          /* coefficients of a whole row of chunks */
+	uint64_t sent;          /* of the matrix */
 } dct_cut;
 
 /* One chunk: where it begins, and where its coefficients do. */
@@ -25,33 +26,34 @@ INLINE uint64_t dct_least(uint64_t a, uint64_t b)
 }
 
 /* Coefficients of a row of chunks with so many rows. */
-INLINE uint64_t dct_band(uint64_t rows, uint64_t m, uint64_t chunk, uint64_t k)
+INLINE uint64_t dct_band(const dct_cut *c, uint64_t rows, uint64_t m, uint64_t k)
 {
-	return m / chunk * dct_least(k, rows * chunk) + dct_least(k, rows * (m % chunk));
+	return m / c->columns * dct_least(k, rows * c->columns) + dct_least(k, rows * (m % c->columns));
 }
 
-INLINE dct_cut dct_cut_of(uint64_t n, uint64_t m, uint64_t chunk, uint64_t k)
+/* `chunk` as the operators take it. */
+INLINE dct_cut dct_cut_of(uint64_t n, uint64_t m, uint32_t chunk, uint64_t k)
 {
-	dct_cut c = {0, 0, 0, 0};
+	dct_cut c = {chunk & 0xffff, chunk >> 16 ? chunk >> 16 : chunk, 0, 0, 0, 0};
 	if (!n || !m)
 		return c;
-	c.across = (m + chunk - 1) / chunk;
-	c.down = (n + chunk - 1) / chunk;
-	c.band = dct_band(chunk, m, chunk, k);
-	c.sent = n / chunk * c.band + dct_band(n % chunk, m, chunk, k);
+	c.across = (m + c.columns - 1) / c.columns;
+	c.down = (n + c.rows - 1) / c.rows;
+	c.band = dct_band(&c, c.rows, m, k);
+	c.sent = n / c.rows * c.band + dct_band(&c, n % c.rows, m, k);
 	return c;
 }
 
 /* Chunk i of an n x m matrix. */
-INLINE dct_chunk dct_chunk_at(const dct_cut *c, uint64_t n, uint64_t m, uint64_t chunk, uint64_t k, uint64_t i)
+INLINE dct_chunk dct_chunk_at(const dct_cut *c, uint64_t n, uint64_t m, uint64_t k, uint64_t i)
 {
 	dct_chunk p;
 	const uint64_t down = i / c->across, across = i % c->across;
-	p.row = down * chunk;
-	p.column = across * chunk;
-	p.rows = dct_least(chunk, n - p.row);
-	p.columns = dct_least(chunk, m - p.column);
-	p.at = down * c->band + across * dct_least(k, p.rows * chunk);
+	p.row = down * c->rows;
+	p.column = across * c->columns;
+	p.rows = dct_least(c->rows, n - p.row);
+	p.columns = dct_least(c->columns, m - p.column);
+	p.at = down * c->band + across * dct_least(k, p.rows * c->columns);
 	p.k = dct_least(k, p.rows * p.columns);
 	return p;
 }

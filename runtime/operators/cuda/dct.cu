@@ -35,7 +35,7 @@ INLINE my_chunk chunk_of(const cut_matrices &all)
 	const gradcomp_matrix t = all.at[i];
 	const dct_cut cut = dct_cut_of(t.n, t.m, all.chunk, all.k);
 	my_chunk p;
-	p.c = dct_chunk_at(&cut, t.n, t.m, all.chunk, all.k, blockIdx.x - all.first[i]);
+	p.c = dct_chunk_at(&cut, t.n, t.m, all.k, blockIdx.x - all.first[i]);
 	p.c.at += all.sent[i];
 	p.x = t.x + p.c.row * t.m + p.c.column;
 	p.m = t.m;
@@ -204,8 +204,9 @@ dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags,
 	const uint32_t rows = uint32_t(p.c.rows), columns = uint32_t(p.c.columns), n = rows * columns;
 	float sum[ROWS_EACH][COLUMNS_EACH];
 	bool wrong = false;
+	/* How many ranks sent a coefficient is counted where the basis will be. */
 	for (uint32_t e = threadIdx.x; e < TILE; e += SELECT_THREADS)
-		tile[e] = 0;
+		tile[e] = basis[e] = 0;
 	for (uint32_t r = 0; r < from.ranks; r++) {
 		const float *val = from.rank[r].val + p.c.at;
 		const uint16_t *place = from.rank[r].place + p.c.at;
@@ -214,9 +215,16 @@ dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags,
 			const uint32_t at = place[j];
 			const float v = val[j];
 			wrong |= at >= n || (j && at <= place[j - 1]) || key_of(v) >= KEY_INF;
-			if (at < n)
+			if (at < n) {
 				tile[at / columns * STRIDE + at % columns] += a * v;
+				basis[at / columns * STRIDE + at % columns] += 1;
+			}
 		}
+	}
+	if (flags & GRADCOMP_DCT_SENDERS) {
+		__syncthreads();
+		for (uint32_t e = threadIdx.x; e < TILE; e += SELECT_THREADS)
+			tile[e] = basis[e] > 1 ? tile[e] / basis[e] : tile[e];
 	}
 	if (wrong)
 		*fault = 1;
