@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define JOINS 8
+#define JOINS 6
 #define RANKS_MAX 5
 #define PORTS 4
 #define LIMIT 4.0 /* s of a join: 0.25 for each place before the server's, and to knock again where others have pushed it out */
