@@ -112,7 +112,7 @@ kit_place kit_reach(const kit *k, int which)
 	case 1:
 		return (kit_place){P, fixture_many(), UINT64_MAX, kit_some_step(), false};
 	case 2:
-		return (kit_place){P == 1 ? 1 : 17, &fixture_few, 40, kit_some_step(), false};
+		return (kit_place){P == 1 ? 1 : RANKS_MAX, &fixture_few, 40, kit_some_step(), false};
 	case 3:
 		return (kit_place){P, &fixture_models[6], 3000, REACH_STEP, true};
 	default:

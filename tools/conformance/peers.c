@@ -58,6 +58,7 @@ void group_peers(kit *k)
 		fixture_gradients_new(&s, g);
 		fixture_fill(&k->fixture, &s, g, KIND_NORMAL);
 		numel = s.numel;
+		s.step = i % 2 ? kit_some_step() : 0;
 		lies_left = 2;
 		s.tamper = tamper;
 		gradcomp_status st = ranks_step(&s, g, 0);

@@ -457,7 +457,7 @@ void group_reach(kit *k)
 	steps_of(k, &(run){P, &fixture_few, KIND_NORMAL, REACH_STEPS, 0, false}, &n);
 	steps_of(k, &(run){P, fixture_many(), KIND_NORMAL, 3, kit_some_step(), false}, &n);
 	for (int ranks = 17; P > 1 && ranks <= RANKS_MAX; ranks += 16)
-		steps_of(k, &(run){ranks, &fixture_few, KIND_NORMAL, 2, kit_some_step(), false}, &n);
+		steps_of(k, &(run){ranks, &fixture_few, KIND_NORMAL, 5, kit_some_step(), false}, &n);
 	k->fixture.bytes = NULL;
 	steps_of(k, &(run){P, &fixture_models[6], KIND_NORMAL, 3, REACH_STEP, true}, &n);
 	k->fixture.bytes = bytes;
