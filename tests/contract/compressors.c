@@ -47,6 +47,8 @@ static const struct {
 	{"demo", 0, 0, 0, NULL, NULL},
 	{"demo:chunk=7,k=5,decay=0.5", 0, 0, 0, NULL, NULL},
 	{"demo:chunk=16,sign=yes", 0, 0, 0, NULL, NULL},
+	{"demo:form=published", 0, 0, 0, NULL, NULL},
+	{"demo:chunk=7,k=5,decay=0.5,sign=yes,form=published", 0, 0, 0, NULL, NULL},
 	{"dgc", 0, 0, 0, NULL, NULL},
 	{"dgc:density=0.2,nesterov=yes,clip=1,values=block8", 0, 0, 0, NULL, NULL},
 	{"dgc:density=0.1,warmup=exp,warmup_steps=1", 0, 0, 0, NULL, NULL},

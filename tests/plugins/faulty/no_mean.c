@@ -1,0 +1,15 @@
+/* What is given on several ranks is counted more than once, which it says. */
+#include "gradcomp/compressor.h"
+
+static int never(const gradcomp_value *values)
+{
+	(void)values;
+	return 0;
+}
+
+#define FAULT_CONSERVES never
+#define FAULT_NAME "no_mean"
+#define FAULT_AFTER \
+	for (uint64_t i = 0; i < d; i++) \
+	work->flat[i] *= (float)n
+#include "tests/plugins/faulty_compressor.h"
