@@ -113,6 +113,8 @@ typedef struct gradcomp_survivors {
 	 * 0: it is void on all: the gradients' memory holds nothing of use. */
 	int32_t step_done;
 	uint32_t reserved0;
+	/* The reducer or dataset that the call that failed was to make, if that is done; else NULL. */
+	void *made;
 } gradcomp_survivors;
 
 /* After GRADCOMP_ERR_PEER_LOST, on every rank that lives: they agree on who is left, are numbered

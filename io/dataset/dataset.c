@@ -185,6 +185,14 @@ static void destroy(gradcomp_dataset *ds)
 	dataset_unuse(ds);
 }
 
+void dataset_drop(job_object *o)
+{
+	gradcomp_dataset *ds = dataset_of(o);
+
+	job_count(ds->group->job, -1);
+	destroy(ds);
+}
+
 gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_dataset_options *options,
                                         gradcomp_dataset **out, gradcomp_error *err)
 {
@@ -209,7 +217,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	ds->rank = group->me;
 	ds->nranks = group->nranks;
 	ds->endures = group->job->transport_options.outlives && group == group->job->world && ds->nranks > 1;
-	ds->object = (job_object){.detach = dataset_detach, .attach = dataset_attach};
+	ds->object = (job_object){.of = ds, .detach = dataset_detach, .attach = dataset_attach, .drop = dataset_drop};
 	atomic_store(&ds->forks, process_forks());
 	st = nodes_of(ds, err);
 	if (!st && ds->nranks > 1)
@@ -245,8 +253,15 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 		return st;
 	}
 	job_count(group->job, 1);
-	if (ds->endures)
+	if (ds->endures) {
+		ds->object.id = group->done + 1;
 		job_add_object(group->job, &ds->object);
+		st = group_commit(group, st, err);
+		if (st) {
+			ds->object.pending = true;
+			return st;
+		}
+	}
 	*out = ds;
 	return GRADCOMP_OK;
 }
@@ -258,18 +273,26 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	/* A forked child's copy is freed with the child. */
 	if (!ds || process_is_child(ds))
 		return GRADCOMP_OK;
+	/* When a rank goes past this, all free it; until then it may still have to move to another epoch. */
+	st = group_commit(ds->group, GRADCOMP_OK, err);
+	if (ds->endures && st == GRADCOMP_ERR_PEER_LOST && !ds->group->job->shrink_failed) {
+		ds->object.freeing = ds->group->done + 1;
+		return st;
+	}
 	prefetch_stop(ds->prefetcher);
 	ds->prefetcher = NULL;
-	st = service_drain(ds, err);
+	if (!st)
+		st = service_drain(ds, err);
 	/* First no rank requests anything any more; then none serves any more. */
 	if (!st)
-		st = gradcomp_barrier(ds->group, err);
+		st = group_barrier(ds->group, err);
 	service_stop(ds);
 	if (!st)
-		st = gradcomp_barrier(ds->group, err);
-	job_count(ds->group->job, -1);
+		st = group_barrier(ds->group, err);
 	job_remove_object(ds->group->job, &ds->object);
-	destroy(ds);
+	/* Whoever is lost now: it is done on all. */
+	st = ds->endures && st == GRADCOMP_ERR_PEER_LOST ? GRADCOMP_OK : st;
+	dataset_drop(&ds->object);
 	return st;
 }
 

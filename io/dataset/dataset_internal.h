@@ -165,6 +165,8 @@ static inline uint64_t division_position(uint64_t division, uint64_t place)
 /* Of a job_object that is a dataset's. */
 void dataset_detach(job_object *o);
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
+gradcomp_dataset *dataset_of(job_object *o);
+void dataset_drop(job_object *o);
 
 /* ---- processes (process.c) ------------------------------------------------------ */
 

@@ -35,7 +35,10 @@ static void blame(service *s, const peer *p, gradcomp_status st, const char *wha
 
 	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world), what,
 	          ds->group->ranks[ds->rank]);
-	transport_fail(ds->group->job->transport, st, world, err.text);
+	if (st == GRADCOMP_ERR_TIMEOUT)
+		transport_overdue(ds->group->job->transport, world, err.text);
+	else
+		transport_fail(ds->group->job->transport, st, world, err.text);
 	service_failed(s, st, &err);
 }
 

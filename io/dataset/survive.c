@@ -6,14 +6,14 @@
 
 #include "io/dataset/dataset_internal.h"
 
-static gradcomp_dataset *of(job_object *o)
+gradcomp_dataset *dataset_of(job_object *o)
 {
 	return (gradcomp_dataset *)(void *)((char *)o - offsetof(gradcomp_dataset, object));
 }
 
 void dataset_detach(job_object *o)
 {
-	gradcomp_dataset *ds = of(o);
+	gradcomp_dataset *ds = dataset_of(o);
 	gradcomp_error why;
 
 	/* The service may not have come to see it. */
@@ -90,7 +90,7 @@ static gradcomp_status reached(gradcomp_dataset *ds, uint64_t *place, gradcomp_e
 
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err)
 {
-	gradcomp_dataset *ds = of(o);
+	gradcomp_dataset *ds = dataset_of(o);
 	gradcomp_status st = nodes_of(ds, err);
 	uint64_t place = 0;
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "io/cache/cache.h"
 #include "config/config.h"
+#include "job/job.h"
 #include "io/stage/stage_internal.h"
 #include "transport/core/wire.h"
 
@@ -322,6 +323,8 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 		status = GRADCOMP_OK;
 	}
 	status = stage_group_result(&group, &r, status, &error);
+	if (!status && o.group)
+		status = group_commit(o.group, status, &error);
 	source = status ? o.source : NULL;
 	stage_group_free(&group);
 	r.seconds = clock_now() - begin;

@@ -7,6 +7,7 @@
 #include "io/stage/stage_group.h"
 #include "io/cache/manifest.h"
 #include "base/thread.h"
+#include "job/job.h"
 #include "transport/core/wire.h"
 
 /* ---- a call that waits for others, while progress is reported --------------- */
@@ -101,8 +102,8 @@ static gradcomp_status split(void *ctx, gradcomp_error *err)
 		return GRADCOMP_OK;
 	}
 	c->split = true;
-	gradcomp_status status = gradcomp_group_split(o->group, c->acting ? 0 : -1, me, &c->nodes, err);
-	return status ? status : gradcomp_group_split(o->group, o->node[me], me, &c->local_ranks, err);
+	gradcomp_status status = group_split(o->group, c->acting ? 0 : -1, me, &c->nodes, err);
+	return status ? status : group_split(o->group, o->node[me], me, &c->local_ranks, err);
 }
 
 static gradcomp_status exchange_hosts(stage_group *c, gradcomp_error *err)
@@ -173,7 +174,7 @@ struct result_bcast {
 static gradcomp_status bcast_result(void *ctx, gradcomp_error *err)
 {
 	const struct result_bcast *t = ctx;
-	return gradcomp_broadcast(t->c->local_ranks, t->outcome, sizeof *t->outcome, GRADCOMP_U8, 0, err);
+	return group_broadcast(t->c->local_ranks, t->outcome, sizeof *t->outcome, GRADCOMP_U8, 0, err);
 }
 
 gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err)
@@ -207,7 +208,7 @@ struct bytes {
 static gradcomp_status bcast_bytes(void *ctx, gradcomp_error *err)
 {
 	const struct bytes *b = ctx;
-	return gradcomp_broadcast(b->c->nodes, b->out, b->n, GRADCOMP_U8, 0, err);
+	return group_broadcast(b->c->nodes, b->out, b->n, GRADCOMP_U8, 0, err);
 }
 
 gradcomp_status stage_group_bcast(stage_group *c, void *bytes, size_t n, gradcomp_error *err)
@@ -219,7 +220,7 @@ gradcomp_status stage_group_bcast(stage_group *c, void *bytes, size_t n, gradcom
 static gradcomp_status or_bytes(void *ctx, gradcomp_error *err)
 {
 	const struct bytes *b = ctx;
-	return gradcomp_allreduce(b->c->nodes, b->out, b->n, GRADCOMP_U8, GRADCOMP_BOR, err);
+	return group_allreduce(b->c->nodes, b->out, b->n, GRADCOMP_U8, GRADCOMP_BOR, err);
 }
 
 gradcomp_status stage_group_or(stage_group *c, unsigned char *bytes, size_t n, gradcomp_error *err)
@@ -237,7 +238,7 @@ static gradcomp_status allgather_bytes(void *ctx, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
 	for (int i = 0; i < n; i++)
 		counts[i] = b->n;
-	gradcomp_status status = gradcomp_allgather(b->c->nodes, b->in, b->out, counts, GRADCOMP_U8, err);
+	gradcomp_status status = group_allgather(b->c->nodes, b->in, b->out, counts, GRADCOMP_U8, err);
 	free(counts);
 	return status;
 }
@@ -271,7 +272,7 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 	unsigned char failure_msg[FAILURE_MSG_BYTES] = {0};
 	/* The first node that has failed has the largest number. */
 	int32_t culprit = a->status ? c->peers.nnodes - c->peers.node : 0;
-	gradcomp_status status = gradcomp_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
+	gradcomp_status status = group_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
 	if (status || culprit <= 0) {
 		a->status = GRADCOMP_OK;
 		return status;
@@ -282,7 +283,7 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 		put32(failure_msg + 4, a->changed);
 		snprintf((char *)failure_msg + 8, TEXT_BYTES, "%s", a->error.text);
 	}
-	if ((status = gradcomp_broadcast(c->nodes, failure_msg, sizeof failure_msg, GRADCOMP_U8, culprit, err)))
+	if ((status = group_broadcast(c->nodes, failure_msg, sizeof failure_msg, GRADCOMP_U8, culprit, err)))
 		return status;
 	if (culprit == c->peers.node)
 		return GRADCOMP_OK;
@@ -337,14 +338,14 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 	for (;;) {
 		if (first)
 			put64(word, (uint64_t)stage_manifest_pack(l->m, &next, l->text, LIST_CHUNK));
-		if ((status = gradcomp_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
+		if ((status = group_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
 			return status;
 		uint64_t n = get64(word);
 		if (n > LIST_CHUNK)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
 		if (!n)
 			break;
-		if ((status = gradcomp_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
+		if ((status = group_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
 			return status;
 		if (!first && !failed)
 			failed = stage_manifest_unpack(l->m, l->text, n, &error);

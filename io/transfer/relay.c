@@ -387,8 +387,7 @@ static gradcomp_status overdue(struct transfer_relay *r, double limit)
 		error_set(&r->error, GRADCOMP_ERR_TIMEOUT,
 		          "node %d (%s) has waited %.3g s for a chunk from node %d (%s), which is alive but sends nothing", peers->node,
 		          peers->hosts[peers->node], limit, from, peers->hosts[from]);
-		transport_fail(peers->group->job->transport, GRADCOMP_ERR_TIMEOUT, gradcomp_group_world_rank(peers->group, from),
-		               r->error.text);
+		transport_overdue(peers->group->job->transport, gradcomp_group_world_rank(peers->group, from), r->error.text);
 		return GRADCOMP_ERR_TIMEOUT;
 	}
 	r->quiet = 0;

@@ -10,6 +10,7 @@
 #include "job/live.h"
 #include "job/site_usage.h"
 #include "operators/operator_threads.h"
+#include "reducer/enduring.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
@@ -311,6 +312,9 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	char comment[JOB_COMMENT_LINE] = "";
 	if (!job)
 		return GRADCOMP_OK;
+	/* What a call that has failed has made, and the program does not know. */
+	enduring_sweep(job);
+	job_sweep_objects(job);
 	if (job->live)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
 	job_observe(job, false);
@@ -320,6 +324,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		gradcomp_status traced = trace_end(job, st != GRADCOMP_OK, left ? NULL : err);
 		left = left ? left : traced;
 	}
+	job_shrink_leaving(job);
 	group_destroy(job->world);
 	roster_close(job->roster);
 	st = transport_stop(job->transport, left ? NULL : err);

@@ -7,6 +7,7 @@
 #include "reducer/enduring.h"
 #include "security/secret.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,9 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 	if (out) {
 		uint32_t size = out->struct_size;
 		s.struct_size = size;
+		s.made = job->made;
+		if (size >= sizeof s)
+			job->made = NULL;
 		memcpy(out, &s, size < sizeof s ? size : sizeof s);
 	}
 	if (!job->rank)
@@ -153,40 +157,120 @@ static void detach(gradcomp_job *job)
 		o->detach(o);
 }
 
-/* A rank may be lost while one is made or freed: then some ranks have it, and others do not. */
-static gradcomp_status same_objects(gradcomp_job *job, gradcomp_error *err)
+/* How far a rank has come with the calls on the world, and what it has. */
+typedef struct position {
+	uint64_t done;
+	uint32_t leaving, nreducers;
+} position;
+
+/* What those that do not leave do. */
+typedef enum course { COURSE_GO_ON, COURSE_STAY, COURSE_WITHOUT } course;
+
+/* Where ranks leave: whoever has come as far goes on without them. If there is no such rank, all that is left to the others is to
+ * be told that the call that failed is done; they may be at their end as well. */
+static course course_of(const position *all, int n, uint64_t done, int *leaving)
 {
-	int32_t mine = job_count_objects(job), *all = malloc((size_t)job->nranks * sizeof *all);
-	gradcomp_status st;
-	if (!all) {
-		job_fail(job, GRADCOMP_ERR_NOMEM, "no memory for its datasets");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	course c = COURSE_GO_ON;
+	*leaving = -1;
+	for (int r = 0; r < n; r++)
+		if (all[r].leaving)
+			*leaving = r;
+	if (*leaving < 0)
+		return c;
+	c = COURSE_STAY;
+	for (int r = 0; r < n; r++)
+		if (!all[r].leaving && all[r].done == done)
+			c = COURSE_WITHOUT;
+	return c;
+}
+
+static bool on_all(const uint64_t *ids, const position *all, int n, uint64_t id)
+{
+	for (int r = 0; r < n; r++) {
+		bool has = false;
+		for (uint32_t i = 0; i < all[r].nreducers; i++)
+			has |= *ids++ == id;
+		if (!has)
+			return false;
 	}
-	st = group_exchange(job->world, &mine, all, sizeof mine, err);
-	for (int r = 1; !st && r < job->nranks; r++)
-		if (all[r] != all[0]) {
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d has %d datasets, rank 0 has %d: a rank was lost while they were made or freed, and the job ends", r,
-			               all[r], all[0]);
-			job_fail(job, st, err->text);
-		}
-	free(all);
+	return true;
+}
+
+/* A rank may have freed a reducer that the failed step of another one is of. */
+static gradcomp_status common_reducers(gradcomp_job *job, const position *all, gradcomp_error *err)
+{
+	uint64_t *counts = calloc((size_t)job->nranks + 1, sizeof *counts), total = 0, before = 0, *ids;
+	for (int r = 0; counts && r < job->nranks; r++) {
+		before += r < job->rank ? all[r].nreducers : 0;
+		total += counts[r] = all[r].nreducers;
+	}
+	ids = calloc(total + 1, sizeof *ids);
+	gradcomp_status st = counts && ids ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	if (st)
+		job_fail(job, st, err->text);
+	if (!st) {
+		enduring_ids(job, ids + before);
+		st = group_allgather(job->world, ids + before, ids, counts, GRADCOMP_I64, err);
+	}
+	for (uint32_t i = 0; !st && i < all[job->rank].nreducers; i++)
+		if (!on_all(ids, all, job->nranks, ids[before + i]))
+			enduring_part(job, ids[before + i]);
+	free(counts);
+	free(ids);
 	return st;
 }
 
-static gradcomp_status attach(gradcomp_job *job, int *step_done, gradcomp_error *err)
+/* Calls that have failed on some ranks only: if one has come back from the last one, it is done on all. */
+static gradcomp_status settle(gradcomp_job *job, int leaving, position *all, course *c, int *step_done, gradcomp_error *err)
 {
-	gradcomp_status st = enduring_attach(job, step_done, err);
-	if (!st)
-		st = same_objects(job, err);
+	const position mine = {job->world->done, (uint32_t)leaving, enduring_all(job)};
+	gradcomp_status st = group_exchange(job->world, &mine, all, sizeof mine, err);
+	uint64_t done = mine.done;
+	int who;
+	for (int r = 0; !st && r < job->nranks; r++)
+		done = all[r].done > done ? all[r].done : done;
+	if (st)
+		return st;
+	*c = course_of(all, job->nranks, done, &who);
+	if (*c == COURSE_GO_ON)
+		st = common_reducers(job, all, err);
+	if (st)
+		return st;
+	*step_done |= done > mine.done;
+	job->world->done = done;
+	enduring_settle(job, done);
+	job_settle_objects(job, done);
+	if (*c == COURSE_WITHOUT && !leaving) {
+		char text[300];
+		snprintf(text, sizeof text, "rank %d on %s left the job", who, transport_host(job->transport, who));
+		transport_fail(job->transport, GRADCOMP_ERR_PEER_LOST, who, text);
+		st = error_set(err, GRADCOMP_ERR_PEER_LOST, "%s", text);
+	}
+	return st;
+}
+
+static gradcomp_status attach(gradcomp_job *job, int leaving, course *c, int *step_done, gradcomp_error *err)
+{
+	position *all = calloc((size_t)job->nranks + 1, sizeof *all);
+	gradcomp_status st;
+	if (!all) {
+		job_fail(job, GRADCOMP_ERR_NOMEM, "no memory to go on");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	}
+	st = settle(job, leaving, all, c, step_done, err);
+	free(all);
+	if (st || *c != COURSE_GO_ON)
+		return st;
+	st = enduring_attach(job, step_done, err);
 	for (job_object *o = job->objects; !st && o; o = o->next)
 		st = o->attach(o, err);
 	return st;
 }
 
-static gradcomp_status shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
+static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors *survivors, gradcomp_error *err)
 {
 	roster_view old = {0};
+	course c = COURSE_GO_ON;
 	int old_rank, step_done = 0, agreed = 1;
 	double join = JOIN_SECONDS;
 	gradcomp_status st;
@@ -204,24 +288,26 @@ static gradcomp_status shrink(gradcomp_job *job, gradcomp_survivors *survivors, 
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old.n);
 	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
 	/* A report looks at the transport and the reducers that are being replaced. */
-	job_observe(job, false);
+	if (!leaving)
+		job_observe(job, false);
 	do {
 		detach(job);
 		group_close(job->world);
 		st = next_epoch(job, join, &agreed, err);
 		join = join < JOIN_SECONDS_MAX ? 2 * join : join;
 		if (!st)
-			st = attach(job, &step_done, err);
-		if (!st)
-			st = gradcomp_barrier(job->world, err);
+			st = attach(job, leaving, &c, &step_done, err);
+		if (!st && c != COURSE_WITHOUT)
+			st = group_barrier(job->world, err);
 		/* Somebody was lost meanwhile; what is wrong here alone ends the job here. */
 	} while (st == GRADCOMP_ERR_PEER_LOST || (st && agreed && transport_failure(job->transport, NULL) == GRADCOMP_ERR_PEER_LOST));
-	if (!st)
+	if (!st && !leaving)
 		st = tell(job, &old, old_rank, step_done, survivors, err);
-	else if (!transport_failure(job->transport, NULL))
+	else if (st && !transport_failure(job->transport, NULL))
 		job_fail(job, st, err->text);
 	job->shrink_failed = st != GRADCOMP_OK;
-	job_observe(job, true);
+	if (!leaving)
+		job_observe(job, true);
 	free(old.ranks);
 	return st;
 }
@@ -242,7 +328,14 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	if (st)
 		return st;
 	pthread_rwlock_wrlock(&job->shrink_lock);
-	st = shrink(job, survivors, err);
+	st = shrink(job, 0, survivors, err);
 	pthread_rwlock_unlock(&job->shrink_lock);
 	return st;
+}
+
+void job_shrink_leaving(gradcomp_job *job)
+{
+	gradcomp_error ignored;
+	if (job->roster && !job->shrink_failed && transport_leave(job->transport, &ignored) == GRADCOMP_ERR_PEER_LOST)
+		(void)shrink(job, 1, NULL, &ignored);
 }

@@ -314,7 +314,7 @@ gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, v
 	gradcomp_coder_request *q;
 	gradcomp_status st =
 		gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
-	return st ? st : gradcomp_coder_wait(q, err);
+	return st ? st : group_commit(coder->group, gradcomp_coder_wait(q, err), err);
 }
 
 gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in, void *out, const uint64_t *counts,
@@ -322,7 +322,7 @@ gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in,
 {
 	gradcomp_coder_request *q;
 	gradcomp_status st = gradcomp_coder_all_gather_start(coder, in, out, counts, dtype, &q, err);
-	return st ? st : gradcomp_coder_wait(q, err);
+	return st ? st : group_commit(coder->group, gradcomp_coder_wait(q, err), err);
 }
 
 gradcomp_status gradcomp_coder_test(gradcomp_coder_request *q, int *done, gradcomp_error *err)
@@ -518,6 +518,11 @@ gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
 	job_count(c->job, 1);
 	c->part = (job_part){.of = c, .coder = row};
 	job_show(c->job, &c->part);
+	st = group_commit(group, st, err);
+	if (st) {
+		gradcomp_coder_free(c);
+		return st;
+	}
 	*out = c;
 	return GRADCOMP_OK;
 }

@@ -74,7 +74,7 @@ static gradcomp_status check_root(const gradcomp_group *g, int root, gradcomp_er
 	                                     : GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype,
+gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype,
                                    gradcomp_op op, gradcomp_error *err)
 {
 	coll_ctx *p;
@@ -141,7 +141,7 @@ static gradcomp_status blocks_begin(gradcomp_group *g, const void *out, const ui
 	return st;
 }
 
-gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
+gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
                                    gradcomp_dtype dtype, gradcomp_error *err)
 {
 	coll_ctx *p;
@@ -158,7 +158,7 @@ gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out,
 	return end(g, st, err);
 }
 
-gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
+static gradcomp_status reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
                                         gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
 {
 	coll_ctx *p;
@@ -176,7 +176,7 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
 	return end(g, st, err);
 }
 
-gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
+gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                    gradcomp_error *err)
 {
 	coll_ctx *p;
@@ -194,7 +194,7 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 	return end(g, st, err);
 }
 
-gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
+gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err)
 {
 	coll_ctx *p;
 	gradcomp_status st = check(g, NULL, 0, GRADCOMP_U8, err);
@@ -205,6 +205,71 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 	st = p->collective->barrier ? p->collective->barrier(p->instance, err) : unserved(p, "barrier", err);
 	pthread_mutex_unlock(&g->lock);
 	return end(g, st, err);
+}
+
+/* ---- calls that are done on all ranks or on none ---- */
+
+/* When a rank leaves it, all have entered: in round k everybody hears of 2^k more. */
+gradcomp_status group_meet(channel *c, gradcomp_error *err)
+{
+	const gradcomp_links *l = channel_links(c);
+	char out = 1, in;
+	gradcomp_status st = GRADCOMP_OK;
+	for (int64_t k = 1; !st && k < l->nranks; k *= 2) {
+		gradcomp_request s, r;
+		st = l->recv(l->ctx, (int)((l->rank + l->nranks - k) % l->nranks), &in, 1, &r, err);
+		if (!st)
+			st = l->send(l->ctx, (int)((l->rank + k) % l->nranks), &out, 1, &s, err);
+		if (!st)
+			st = l->wait(l->ctx, &r, err);
+		if (!st)
+			st = l->wait(l->ctx, &s, err);
+	}
+	return st;
+}
+
+gradcomp_status group_commit(gradcomp_group *g, gradcomp_status st, gradcomp_error *err)
+{
+	if (st || g != g->job->world || !g->job->transport_options.outlives)
+		return st;
+	pthread_mutex_lock(&g->lock);
+	if (!g->commits)
+		st = group_channel(g, &g->commits, err);
+	if (!st)
+		st = group_meet(g->commits, err);
+	if (!st)
+		g->done++;
+	pthread_mutex_unlock(&g->lock);
+	return end(g, st, err);
+}
+
+gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                   gradcomp_error *err)
+{
+	return group_commit(g, group_allreduce(g, buf, count, dtype, op, err), err);
+}
+
+gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
+                                   gradcomp_error *err)
+{
+	return group_commit(g, group_allgather(g, in, out, counts, dtype, err), err);
+}
+
+gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
+                                        gradcomp_op op, gradcomp_error *err)
+{
+	return group_commit(g, reduce_scatter(g, in, out, counts, dtype, op, err), err);
+}
+
+gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
+                                   gradcomp_error *err)
+{
+	return group_commit(g, group_broadcast(g, buf, count, dtype, root, err), err);
+}
+
+gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
+{
+	return group_commit(g, group_barrier(g, err), err);
 }
 
 /* ---- on device memory ---- */
@@ -237,7 +302,7 @@ static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queu
 	if (!st)
 		st = end(g, device_coll_run(g->device, call, err), err);
 	pthread_mutex_unlock(&g->device_lock);
-	return st;
+	return group_commit(g, st, err);
 }
 
 gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf, uint64_t count,

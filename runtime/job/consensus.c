@@ -11,7 +11,7 @@ void consensus_leave(gradcomp_group *g)
 {
 	gradcomp_error ignored;
 
-	(void)gradcomp_barrier(g, &ignored);
+	(void)group_barrier(g, &ignored);
 }
 
 /* The failed rank broadcasts what is wrong there. */
@@ -24,7 +24,7 @@ static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t
 
 	if (mine)
 		memcpy(text, err->text, sizeof text);
-	st = gradcomp_broadcast(g, text, sizeof text, GRADCOMP_U8, failed, &own);
+	st = group_broadcast(g, text, sizeof text, GRADCOMP_U8, failed, &own);
 	if (mine)
 		return mine;
 	if (st)
@@ -61,9 +61,9 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 	if (!st && failed >= 0) {
 		st = share_failure(g, t, failed, (gradcomp_status)status, mine, err);
 		consensus_leave(g);
-	} else if (mine)
+	} else if (mine && st != GRADCOMP_ERR_PEER_LOST)
 		st = mine;
-	else if (st)
+	else if (st) /* what is wrong here may be because of the rank that is lost */
 		error_set(err, st, "%s", why.text);
 	/* The claims, without the statuses before them. */
 	for (size_t r = 0; !st && r < P; r++)

@@ -38,6 +38,9 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
 void group_close(gradcomp_group *g)
 {
 	coll_ctx_close(&g->blocking);
+	if (g->commits)
+		channel_close(g->commits);
+	g->commits = NULL;
 	device_coll_close(g->device);
 	g->device = NULL;
 }
@@ -116,7 +119,7 @@ gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, s
 	}
 	for (int r = 0; r < g->nranks; r++)
 		counts[r] = bytes;
-	st = gradcomp_allgather(g, mine, all, counts, GRADCOMP_U8, err);
+	st = group_allgather(g, mine, all, counts, GRADCOMP_U8, err);
 	free(counts);
 	return st;
 }
@@ -131,8 +134,7 @@ static int by_key(const void *a, const void *b)
 	return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
-                                     gradcomp_error *err)
+gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err)
 {
 	struct claim mine = {colour, key, 0}, *all = NULL;
 	int *ranks = NULL, n = 0, me = 0;
@@ -177,6 +179,19 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 done:
 	free(all);
 	free(ranks);
+	return st;
+}
+
+gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err)
+{
+	gradcomp_status st = group_split(parent, colour, key, out, err);
+	if (st)
+		return st;
+	st = group_commit(parent, st, err);
+	if (st) {
+		gradcomp_group_free(*out);
+		*out = NULL;
+	}
 	return st;
 }
 

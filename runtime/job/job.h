@@ -42,6 +42,8 @@ struct gradcomp_group {
 	} *lists;
 	uint32_t nlists;
 	coll_ctx blocking; /* of the blocking collectives; opened on first use */
+	channel *commits;  /* of group_commit(); likewise */
+	uint64_t done;     /* calls that group_commit() has ended well: on two ranks it differs by one at most */
 	pthread_mutex_t device_lock; /* of the blocking collectives on device memory; taken before `lock` */
 	struct device_coll *device;  /* likewise */
 };
@@ -59,11 +61,19 @@ typedef struct job_part {
 
 /* An object on the world, other than a reducer, that outlives ranks (gradcomp.on_failure=shrink). */
 typedef struct job_object {
+	void *of; /* what the program knows it by */
+	uint64_t id; /* the number, as group.done counts, of the call on the world that made it */
+	/* That call has failed at its end, or the one of the number `freeing` that was to free it: gradcomp_job_shrink() finds
+	 * out what became of it. */
+	bool pending;
+	uint64_t freeing;
 	/* After a failure: from when it returns nothing of the object uses the transport or the world. Also
 	 * of one that is detached, or was attached in part. */
 	void (*detach)(struct job_object *o);
 	/* Collective over the job's world, which is new: it goes on there. */
 	gradcomp_status (*attach)(struct job_object *o, gradcomp_error *err);
+	/* Frees one that is detached, and not in the list of the job's. */
+	void (*drop)(struct job_object *o);
 	struct job_object *next;
 } job_object;
 
@@ -79,6 +89,7 @@ struct gradcomp_job {
 	int32_t *survivors;                  /* what the last shrink told */
 	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
 	job_object *objects;                 /* likewise, what else does */
+	void *made;                          /* a reducer or object that the failed call was to make, and that is made */
 	pthread_rwlock_t shrink_lock;        /* shrink writes: calls that must not meet it read */
 	bool shrink_failed;                  /* the last one did, and has taken down what it had to move */
 	gradcomp_group *world;
@@ -140,6 +151,11 @@ void job_leave(gradcomp_job *job);
 /* Collective, as making and freeing the object is: they stand in one order on all ranks. */
 void job_add_object(gradcomp_job *job, job_object *o);
 void job_remove_object(gradcomp_job *job, job_object *o);
+/* Of calls that have failed at their end, when `done` calls are done on all ranks: what is not to be is freed, and what the
+ * last one has made is job->made. All objects are detached. */
+void job_settle_objects(gradcomp_job *job, uint64_t done);
+/* Frees those that the program has not been told of, or has tried to free. */
+void job_sweep_objects(gradcomp_job *job);
 int job_count_objects(const gradcomp_job *job);
 
 /* The group of ranks[0..n-1] (copied). */
@@ -159,6 +175,20 @@ gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const
                           gradcomp_error *err);
 void coll_ctx_close(coll_ctx *p);
 
+/* The blocking collectives and a split, for what is a part of a call: a public one ends with group_commit(). */
+gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err);
+gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                gradcomp_error *err);
+gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
+                                gradcomp_error *err);
+gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root, gradcomp_error *err);
+gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err);
+/* A barrier over a channel of its own. */
+gradcomp_status group_meet(channel *c, gradcomp_error *err);
+/* Ends a collective call of the program's on the world of a job that may outlive ranks, when all of its work is in place here:
+ * a rank that leaves it knows that the same is so on all ranks. So where it fails on some, gradcomp_job_shrink() finds out
+ * from the others' group.done whether the call is done. Returns `st` if that is a failure, and in other groups and jobs. */
+gradcomp_status group_commit(gradcomp_group *g, gradcomp_status st, gradcomp_error *err);
 /* An all-gather of equal blocks, by the group's blocking collectives. */
 gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
 

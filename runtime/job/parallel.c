@@ -214,7 +214,7 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 	if (!st && !p->gathered)
 		do_all(p, work, ctx, 0);
 	if (!p->gathered)
-		return st;
+		return group_commit(p->group, st, err);
 	if (st)
 		return given_up(p, st, &own);
 	timed = timed_call(p->calls++, &last);
@@ -236,7 +236,7 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 	}
 	if (st)
 		error_set(err, st, "%s", own.text);
-	return given_up(p, st, &own);
+	return group_commit(p->group, given_up(p, st, &own), err);
 }
 
 typedef struct pieces {
@@ -375,6 +375,7 @@ gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcom
 	if (!st)
 		st = open_collective(p, on_device, &own);
 	job_count(group->job, 1);
+	st = group_commit(group, st, &own);
 	if (st) {
 		error_set(err, st, "%s", own.text);
 		gradcomp_parallel_free(p);

@@ -68,6 +68,11 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	if (!st) {
 		(*out)->part = (job_part){.of = *out, .reducer = row};
 		job_show(group->job, &(*out)->part);
+		st = group->job->roster ? group_commit(group, st, err) : st;
+		if (st) {
+			enduring_pend(*out);
+			*out = NULL;
+		}
 	}
 	return st;
 }

@@ -18,6 +18,9 @@ struct enduring {
 	gradcomp_reducer_options options;
 	reducer *inner;  /* NULL: detached */
 	channel *barrier;
+	uint64_t id;  /* the number, as group.done counts, of the call that made it */
+	bool pending; /* that call has failed at its end */
+	bool apart;   /* another rank has freed it */
 	pthread_mutex_t counts; /* of what follows, which get_stats() reads on any thread, even beside shrink; one changes it */
 	uint64_t step;   /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
@@ -28,6 +31,7 @@ struct enduring {
 	engine_undo *undo;
 	void *own; /* the compressor's own state */
 	uint64_t nown, reached;
+	uint64_t loading; /* the number of a load that has failed at its end; 0: none */
 	int short_of; /* there was no memory to keep it */
 };
 
@@ -54,25 +58,6 @@ gradcomp_status enduring_fits(reducer *r, const char *collective, gradcomp_error
 	return engine_undo_open(&r->eng, err);
 }
 
-/* When a rank leaves it, all have entered: in round k everybody hears of 2^k more. */
-static gradcomp_status barrier(enduring *d, gradcomp_error *err)
-{
-	const gradcomp_links *l = channel_links(d->barrier);
-	char out = 1, in;
-	gradcomp_status st = GRADCOMP_OK;
-	for (int64_t k = 1; !st && k < l->nranks; k *= 2) {
-		gradcomp_request s, r;
-		st = l->recv(l->ctx, (int)((l->rank + l->nranks - k) % l->nranks), &in, 1, &r, err);
-		if (!st)
-			st = l->send(l->ctx, (int)((l->rank + k) % l->nranks), &out, 1, &s, err);
-		if (!st)
-			st = l->wait(l->ctx, &r, err);
-		if (!st)
-			st = l->wait(l->ctx, &s, err);
-	}
-	return st;
-}
-
 static uint64_t reached(enduring *d)
 {
 	pthread_mutex_lock(&d->inner->lock);
@@ -86,14 +71,24 @@ static gradcomp_status lost(gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_PEER_LOST, "a rank is lost, and the job could not go on");
 }
 
+/* Detached although the job has not failed: other ranks were leaving it when it shrank. */
+static gradcomp_status detached(enduring *d, gradcomp_error *err)
+{
+	if (d->apart)
+		return error_set(err, GRADCOMP_ERR_STATE, "another rank has freed this reducer before ranks were lost: free it here too");
+	transport_fail(d->group->job->transport, GRADCOMP_ERR_PEER_LOST, -1, "ranks have left the job");
+	return lost(err);
+}
+
 /* Until leave() the inner one stays: shrink waits, or was here first. */
 static gradcomp_status enter(enduring *d, const char *call, gradcomp_error *err)
 {
 	gradcomp_status st = job_enter(d->group->job, call, err);
 	if (st || d->inner)
 		return st;
+	st = detached(d, err);
 	job_leave(d->group->job);
-	return lost(err);
+	return st;
 }
 
 static gradcomp_status leave(enduring *d, gradcomp_status st)
@@ -147,7 +142,7 @@ static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err
 		return leave(d, st);
 	st = on_device(d->inner, err);
 	if (!st)
-		st = barrier(d, err);
+		st = group_meet(d->barrier, err);
 	if (!st) {
 		uint64_t step = reached(d);
 		pthread_mutex_lock(&d->counts);
@@ -192,7 +187,10 @@ static gradcomp_status enduring_save_shared(gradcomp_reducer *base, void *buf, u
 {
 	enduring *d = (enduring *)base;
 	gradcomp_status st = enter(d, "gradcomp_reducer_save_shared()", err);
-	return st ? st : leave(d, reducer_save_shared(&d->inner->base, buf, capacity, bytes, err));
+	if (st)
+		return st;
+	st = reducer_save_shared(&d->inner->base, buf, capacity, bytes, err);
+	return leave(d, buf ? group_commit(d->group, st, err) : st);
 }
 
 /* Steps before `done` are done. The inner one goes on at `step`. */
@@ -211,8 +209,15 @@ static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, ui
 	if (st)
 		return st;
 	st = reducer_load(&d->inner->base, buf, bytes, err);
-	if (!st)
+	if (st)
+		return leave(d, st);
+	st = group_commit(d->group, st, err);
+	if (st) {
+		d->loading = d->group->done + 1;
+	} else {
+		engine_undo_forget(d->inner->eng.undo, d->ntensors);
 		begin_at(d, d->step, reached(d));
+	}
 	return leave(d, st);
 }
 
@@ -403,6 +408,7 @@ gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc 
 		return error_set(err, st, "%s", own.text);
 	}
 	d->base.ops = &ops;
+	d->id = group->done + 1;
 	while (*at)
 		at = &(*at)->next;
 	*at = d;
@@ -414,8 +420,46 @@ int enduring_count(const gradcomp_job *job)
 {
 	int n = 0;
 	for (const enduring *d = job->enduring; d; d = d->next)
+		n += d->inner != NULL;
+	return n;
+}
+
+uint32_t enduring_all(const gradcomp_job *job)
+{
+	uint32_t n = 0;
+	for (const enduring *d = job->enduring; d; d = d->next)
 		n++;
 	return n;
+}
+
+void enduring_ids(const gradcomp_job *job, uint64_t *ids)
+{
+	for (const enduring *d = job->enduring; d; d = d->next)
+		*ids++ = d->id;
+}
+
+void enduring_pend(gradcomp_reducer *base)
+{
+	((enduring *)base)->pending = true;
+}
+
+static void drop(gradcomp_job *job, enduring *d)
+{
+	enduring **at = &job->enduring;
+	while (*at != d)
+		at = &(*at)->next;
+	*at = d->next;
+	job_hide(&d->base.part);
+	destroy(d);
+}
+
+void enduring_sweep(gradcomp_job *job)
+{
+	for (enduring *d = job->enduring, *next; d; d = next) {
+		next = d->next;
+		if (d->pending || d == job->made)
+			drop(job, d);
+	}
 }
 
 /* Waits until the failed reducer's threads touch nothing, and nothing of it is on a device. */
@@ -462,6 +506,51 @@ void enduring_detach(gradcomp_job *job)
 	}
 }
 
+/* Whether it is as before a load that failed at its end, or as after it. */
+static void settle_load(enduring *d, bool done)
+{
+	engine_undo *u = d->undo;
+	if (done) {
+		begin_at(d, d->step, d->reached);
+		if (u)
+			engine_undo_forget(u, d->ntensors);
+	} else {
+		d->reached = d->step;
+		if (u && u->own) {
+			free(d->own);
+			d->own = u->own;
+			d->nown = u->nown;
+			u->own = NULL;
+		}
+	}
+	d->loading = 0;
+}
+
+void enduring_settle(gradcomp_job *job, uint64_t done)
+{
+	for (enduring *d = job->enduring, *next; d; d = next) {
+		next = d->next;
+		if (d->loading)
+			settle_load(d, d->loading <= done);
+		if (!d->pending)
+			continue;
+		d->pending = false;
+		if (d->id > done)
+			drop(job, d);
+		else
+			job->made = d;
+	}
+}
+
+void enduring_part(gradcomp_job *job, uint64_t id)
+{
+	for (enduring *d = job->enduring; d; d = d->next)
+		if (d->id == id && !d->apart) {
+			d->apart = true;
+			drop_kept(d);
+		}
+}
+
 typedef struct standing {
 	uint64_t step, reached, nown, short_of;
 } standing;
@@ -501,7 +590,7 @@ static gradcomp_status share_own(enduring *d, uint64_t bytes, gradcomp_error *er
 	}
 	if (!st && bytes) {
 		counts[0] = bytes;
-		st = gradcomp_allgather(d->group, d->group->me ? all : d->own, all, counts, GRADCOMP_U8, err);
+		st = group_allgather(d->group, d->group->me ? all : d->own, all, counts, GRADCOMP_U8, err);
 	}
 	if (!st && bytes) {
 		st = c->load ? c->load(d->inner->eng.instance, all, bytes, err)
@@ -548,21 +637,6 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 	return fill(d, err);
 }
 
-/* A rank may be lost while reducers are made. */
-static gradcomp_status same_number(gradcomp_job *job, standing *all, gradcomp_error *err)
-{
-	const standing mine = {.reached = (uint64_t)enduring_count(job)};
-	gradcomp_status st = group_exchange(job->world, &mine, all, sizeof mine, err);
-	for (int r = 1; !st && r < job->nranks; r++)
-		if (all[r].reached != all[0].reached) {
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d has %llu reducers, rank 0 has %llu: a rank was lost while they were made, and the job ends", r,
-			               (unsigned long long)all[r].reached, (unsigned long long)all[0].reached);
-			job_fail(job, st, err->text);
-		}
-	return st;
-}
-
 gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_error *err)
 {
 	standing *all = calloc((size_t)job->nranks, sizeof *all);
@@ -571,9 +645,9 @@ gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_erro
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
 		job_fail(job, st, err->text);
 	}
-	if (!st)
-		st = same_number(job, all, err);
 	for (enduring *d = job->enduring; !st && d; d = d->next) {
+		if (d->apart)
+			continue;
 		st = attach(d, all, step_done, err);
 		/* What it had before is still set aside. */
 		if (st && d->array)

@@ -103,6 +103,7 @@ void engine_undo_close(engine_undo *u)
 	if (u) {
 		free(u->array);
 		free(u->step);
+		free(u->own);
 	}
 	free(u);
 }
@@ -124,6 +125,27 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 	for (uint32_t i = 0; i < b->pub.ntensors; i++)
 		eng->undo->step[b->pub.first + i] = eng->step + 1;
 	return device_check(why, "what a step overwrites could not be kept", err);
+}
+
+gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_error *err)
+{
+	engine_undo *u = eng->undo;
+	gradcomp_status st = GRADCOMP_OK;
+	free(u->own);
+	u->own = own;
+	u->nown = nown;
+	for (uint32_t s = 0; !st && s < u->arrays; s++)
+		st = gpu_copy(eng, u->array[s], engine_array(eng, s), eng->layout.numel * sizeof(float), err);
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
+		u->step[i] = eng->step + 1;
+	return st;
+}
+
+void engine_undo_forget(engine_undo *u, uint32_t ntensors)
+{
+	memset(u->step, 0, ntensors * sizeof *u->step);
+	free(u->own);
+	u->own = NULL;
 }
 
 /* An array of the engine's becomes one of the host. */

@@ -92,11 +92,17 @@ typedef struct engine_undo {
 	float **array;  /* of each array of the engine's, error memory first: as before the step */
 	uint32_t arrays;
 	uint64_t *step; /* by tensor: the last step that it was kept for, + 1 */
+	void *own;      /* the compressor's own state before the last load; NULL: it has not changed */
+	uint64_t nown;
 } engine_undo;
 
 /* Keeps what the bucket's step is about to overwrite; on a device with work on its compute stream. */
 gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err);
 gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err);
+/* Keeps what a load is about to overwrite, as if a step were. `own`, of `nown` bytes or NULL, is taken over. */
+gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_error *err);
+/* Nothing is kept any more. */
+void engine_undo_forget(engine_undo *u, uint32_t ntensors);
 /* Takes it, and the arrays themselves, out of the engine, into memory of the host: array[s] is an array of the engine's,
  * undo->array[s] what a step has overwritten of it. When nothing of the engine's runs. */
 gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err);

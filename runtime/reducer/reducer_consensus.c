@@ -70,7 +70,7 @@ static gradcomp_status name_tensors(gradcomp_group *g, const gradcomp_layout *l,
 	}
 	for (uint32_t i = 0; g->me == 0 && i < n; i++)
 		theirs[i] = layout_hash_tensor(&l->tensors[n - 1 - i]);
-	st = gradcomp_broadcast(g, theirs, n, GRADCOMP_I64, 0, err);
+	st = group_broadcast(g, theirs, n, GRADCOMP_I64, 0, err);
 	if (st)
 		goto done;
 	for (uint32_t i = 0; first == UINT32_MAX && i < (n > own ? n : own); i++)

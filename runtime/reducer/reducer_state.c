@@ -595,7 +595,11 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 	if (st && l.before)
 		r->eng.compressor->load(r->eng.instance, l.before, l.nbefore, NULL);
 	if (!st) {
-		st = take_up(r, &l, &why);
+		if (r->eng.undo) {
+			st = engine_keep_all(&r->eng, l.before, l.nbefore, &why);
+			l.before = NULL;
+		}
+		st = st ? st : take_up(r, &l, &why);
 		if (st)
 			job_fail(r->eng.job, st, why.text);
 	}

@@ -87,7 +87,7 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 static gradcomp_status mean_of(gradcomp_group *g, double *sums, uint64_t n, double holders, float *to,
                                gradcomp_error *err)
 {
-	gradcomp_status st = gradcomp_allreduce(g, sums, n, GRADCOMP_F64, GRADCOMP_SUM, err);
+	gradcomp_status st = group_allreduce(g, sums, n, GRADCOMP_F64, GRADCOMP_SUM, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		to[i] = (float)(sums[i] / holders);
 	return st;

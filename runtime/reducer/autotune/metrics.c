@@ -94,7 +94,7 @@ gradcomp_status metrics_share(tuner *c, gradcomp_error *err)
 	size_t smallest = (size_t)(f->took - f->value);
 	for (size_t i = 0; i < smallest; i++)
 		f->value[i] = -f->value[i];
-	gradcomp_status st = gradcomp_allreduce(c->group, f->value, f->count, GRADCOMP_F64, GRADCOMP_MAX, err);
+	gradcomp_status st = group_allreduce(c->group, f->value, f->count, GRADCOMP_F64, GRADCOMP_MAX, err);
 	for (size_t i = 0; i < smallest; i++)
 		f->value[i] = -f->value[i];
 	for (uint32_t k = 0; !st && k < c->config.n; k++) {

@@ -89,9 +89,9 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 	if (!st && c->group->me == 0)
 		policy_decide(c, v, of);
 	if (!st)
-		st = gradcomp_broadcast(c->group, v, sizeof *v, GRADCOMP_U8, 0, err);
+		st = group_broadcast(c->group, v, sizeof *v, GRADCOMP_U8, 0, err);
 	if (!st)
-		st = gradcomp_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
+		st = group_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
 	if (st)
 		return st;
 	st = decision_check(c, v, of, err);

@@ -128,7 +128,7 @@ static gradcomp_status together(const tuner *c, tuner_state_head *h, gradcomp_st
 	const uint64_t claim[3] = {h->bytes, h->step, h->ncarried};
 	gradcomp_status st = consensus(
 		c->group, &(consensus_topic){"save a shared state", claim, sizeof claim, differing_saves, true}, mine, err);
-	return st ? st : gradcomp_broadcast(c->group, h, sizeof *h, GRADCOMP_U8, 0, err);
+	return st ? st : group_broadcast(c->group, h, sizeof *h, GRADCOMP_U8, 0, err);
 }
 
 /* With the lock held. */

@@ -37,7 +37,7 @@ static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 	if (st)
 		job_fail(d->group->job, st, err->text);
 	if (!st)
-		st = gradcomp_allreduce(d->group, host, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
+		st = group_allreduce(d->group, host, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
 	if (!st && host != all)
 		st = delay_gpu_copy(d, all, host, bytes, err);
 	if (host != all)

@@ -136,11 +136,13 @@ void transport_suspend(transport *t)
 }
 
 /* The leave barrier. */
-static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
+gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 {
 	double until = clock_now() + t->o.wait_timeout;
 	gradcomp_status st;
 
+	if (!t->running)
+		return transport_failure(t, err);
 	pthread_mutex_lock(&t->lock);
 	t->leaving = true;
 	tree_leave(t);
@@ -153,16 +155,22 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 
 		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
 		         t->rank, transport_host(t, t->rank), t->o.wait_timeout);
-		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
+		tree_overdue(t, -1, text);
 	}
 	st = transport_failure(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return st;
+}
+
+static void transport_quit(transport *t)
+{
+	pthread_mutex_lock(&t->lock);
 	t->left = true;
 	tree_flush(t, 1);
 	t->quit = true;
 	pthread_mutex_unlock(&t->lock);
 	tree_wake(t);
 	pthread_join(t->thread, NULL);
-	return st;
 }
 
 gradcomp_status transport_stop(transport *t, gradcomp_error *err)
@@ -172,8 +180,10 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 	if (!t)
 		return GRADCOMP_OK;
 	forked_forget(t);
-	if (t->running)
+	if (t->running) {
 		st = transport_leave(t, err);
+		transport_quit(t);
+	}
 	transport_release(t);
 	return st;
 }
@@ -185,6 +195,14 @@ void transport_fail(transport *t, gradcomp_status status, int culprit, const cha
 		status = GRADCOMP_ERR_INTERNAL;
 	pthread_mutex_lock(&t->lock);
 	tree_fail(t, status, culprit, text);
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
+}
+
+void transport_overdue(transport *t, int culprit, const char *text)
+{
+	pthread_mutex_lock(&t->lock);
+	tree_overdue(t, culprit, text);
 	pthread_mutex_unlock(&t->lock);
 	tree_wake(t);
 }

@@ -47,18 +47,28 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
 
 /* FAIL is sent to every neighbour before anybody here can act on the failure, so a
  * process that exits on the error has passed it on. */
-void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+static void fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
 	if (atomic_load(&t->failed) || t->left)
 		return;
-	if (t->o.outlives && (status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT))
-		status = GRADCOMP_ERR_PEER_LOST;
 	error_set(&t->failure, status, "%.*s", CULPRIT_TEXT, text);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.text);
 	atomic_store(&t->failed, 1);
 	eventfd_write(t->failed_fd, 1);
 	pthread_cond_broadcast(&t->changed);
+}
+
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+{
+	if (t->o.outlives && (status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT))
+		status = GRADCOMP_ERR_PEER_LOST;
+	fail(t, status, culprit, text);
+}
+
+void tree_overdue(transport *t, int culprit, const char *text)
+{
+	fail(t, GRADCOMP_ERR_TIMEOUT, culprit, text);
 }
 
 int tree_attach(transport *t, int rank, int fd, const hello *h)
@@ -188,7 +198,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 			return -1;
 		memcpy(text, f->text, f->bytes);
 		text[f->bytes] = '\0';
-		tree_fail(t, f->a, f->b, text);
+		fail(t, f->a, f->b, text);
 		return 0;
 	case CTRL_LEAVE:
 		if (i == TREE_PARENT || n->left)

@@ -80,8 +80,10 @@ void transport_suspend(transport *t);
  * ranks peers[0..n-1] of it, ascending; o->rank and o->nranks are among those. transport_start() is given no endpoints then. */
 gradcomp_status transport_inherit(const transport *old, const transport_options *o, const int *peers, transport **out,
                                   gradcomp_error *err);
-/* Waits until every rank has called it (at most `wait_timeout`, and not at all
- * after a failure), then closes everything and frees t. Channels must have been
+/* Waits until every rank has called it, or transport_stop() (at most `wait_timeout`, and not at all after a failure).
+ * What is left to be called then is transport_stop(). */
+gradcomp_status transport_leave(transport *t, gradcomp_error *err);
+/* The same, then closes everything and frees t. Channels must have been
  * closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
@@ -102,6 +104,9 @@ const char *transport_kind(const transport *t, int rank);
 /* Declares the job failed: pending and later waits on all ranks return this
  * error. The first failure wins. `culprit` is a rank, or -1. */
 void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text);
+/* The same of a rank that lives and takes no part for `wait_timeout`: TIMEOUT, also where the job may outlive ranks, since that
+ * one is not lost and would be in the way of the next epoch, too. */
+void transport_overdue(transport *t, int culprit, const char *text);
 /* GRADCOMP_OK, or the failure the job has had. */
 gradcomp_status transport_failure(const transport *t, gradcomp_error *err);
 
