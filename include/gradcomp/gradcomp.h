@@ -30,7 +30,8 @@
  * later call on the job fails with GRADCOMP_ERR_PEER or _TIMEOUT and a text that
  * names the rank and its host. The job cannot be used again; free it. With
  * gradcomp.on_failure=shrink the status is GRADCOMP_ERR_PEER_LOST, and the job may go on
- * without the rank: gradcomp_job_shrink().
+ * without the rank: gradcomp_job_shrink(), which also says whether the call that failed is to be repeated. A rank
+ * that lives and takes no part for transport.wait_timeout is GRADCOMP_ERR_TIMEOUT and ends the job in any case.
  *
  * fork(). A child must not use objects it inherited.
  */
@@ -82,7 +83,7 @@ typedef struct gradcomp_job_options {
 } gradcomp_job_options;
 
 /* Joins the job. Collective over all ranks: returns when all have joined, or
- * fails within `transport.timeout`. `options` may be NULL. On failure *job is
+ * fails within `transport.timeout`, also with gradcomp.on_failure=shrink: there is no job yet that could go on. `options` may be NULL. On failure *job is
  * NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **job,
                                                     gradcomp_error *err);
@@ -109,30 +110,36 @@ typedef struct gradcomp_survivors {
 	int32_t old_rank, old_nranks;
 	const int32_t *ranks; /* ranks[r], r < nranks: what rank r was before this call */
 	const int32_t *lost;  /* ranks before this call that are lost, old_nranks - nranks of them */
-	/* 1: the step whose wait() failed here is done on all ranks, and the averages are in place.
-	 * 0: it is void on all: the gradients' memory holds nothing of use. */
+	/* 1: the call that failed here with GRADCOMP_ERR_PEER_LOST is done on all ranks, and what it gives is in place: averages,
+	 * a buffer, a saved or loaded state. 0: it is void on all, and its buffers hold nothing of use: call it again. */
 	int32_t step_done;
 	uint32_t reserved0;
-	/* The reducer or dataset that the call that failed was to make, if that is done; else NULL. */
+	/* The gradcomp_reducer or gradcomp_dataset that the call that failed was to make, if that is done; else NULL. */
 	void *made;
 } gradcomp_survivors;
 
 /* After GRADCOMP_ERR_PEER_LOST, on every rank that lives: they agree on who is left, are numbered
  * anew in the order they had, and the world, the job's reducers and its datasets work among them from then on. A
- * reducer's error memory is as it was before the failed step when that is void, else as after
- * it; what lost ranks owed is lost. The compressor's own state is that of the new rank 0. A rank that is lost
+ * reducer's error memory is as it was before the failed step or load when that is void, else as after
+ * it; what lost ranks owed is lost. So that all agree, each collective call on the world, its reducers and datasets ends with a
+ * barrier in such a job: a call that has returned GRADCOMP_OK on one of those left is done (step_done), also where it has
+ * failed, and any other is void. A rank may fail one call later than another: each does what it is told about its own. What is
+ * freed for this call (other groups, links, coders, gradcomp_parallel) all make anew, also where making it has
+ * failed. Calls on other groups, on links and gradcomp_coder_..._start() do not count: what has been done of those since the
+ * last call that counts is done again. The compressor's own state is that of the new rank 0. A rank that is lost
  * meanwhile is left out too. Other groups, links, coders and the like must have been freed. On other threads
  * gradcomp_dataset_get() and _next() go on; calls of a reducer, gradcomp_dataset_begin() and _resume() that are under way
  * end first, and are GRADCOMP_ERR_STATE while this one is at work, as is a second shrink; no other call may
- * be under way on the job. Not in done(), whose end it waits for. Returns when all that are left have called it;
- * hosts' names (gradcomp_job_host) are new.
+ * be under way on the job. Not in done(), whose end it waits for. Returns when all that are left have called it, or
+ * gradcomp_job_free(): a rank that leaves says how far it has come, and those that have more to do go on without it.
+ * Hosts' names (gradcomp_job_host) are new.
  *
  * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, something is
  * not freed, or this process was forked off a rank. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
  * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
- * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_MISMATCH when ranks do
- * not have the same reducers and datasets; GRADCOMP_ERR_TIMEOUT when a rank lives and
- * does not call it within transport.wait_timeout. `survivors` may be NULL. */
+ * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank lives and
+ * does not call it within transport.wait_timeout. A reducer that another rank has freed is GRADCOMP_ERR_STATE from then on, and
+ * is to be freed. `survivors` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */
 GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);

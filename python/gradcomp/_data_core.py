@@ -90,7 +90,14 @@ class Core:
         options = _data_lib.DatasetOptions(ctypes.sizeof(_data_lib.DatasetOptions), workers, count, seed, memory,
                                            spill and os.fsencode(spill), prefetch, int(shuffle), self._load, None, int(reload))
         handle = c_void_p()
-        lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
+
+        def create():
+            with group.job._giving(lambda made: setattr(handle, "value", made)):
+                lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
+
+        # Other groups do not outlive a rank.
+        self._until_done = group.job._certain if group is group.job.world else lambda call: call()
+        self._until_done(create)
         self._handle, self._lib, self._group = handle, lib(), group
         _open.append(self)
 
@@ -189,9 +196,18 @@ class Core:
         """Collective. In a forked child, and a second time: nothing."""
         if not self.owned():
             return
-        handle, self._handle = self._handle, None
+        try:
+            self._until_done(lambda: self._lib.call("dataset_free", self._handle))
+        except Error as e:
+            if e.status == _lib.ERR_PEER_LOST:  # Job.shrink() finds out whether it is freed
+                self.stop()
+            self._forget()
+            raise
+        self._forget()
+
+    def _forget(self):
+        self._handle = None
         _open.remove(self)
-        self._lib.call("dataset_free", handle)
 
     def stop(self):
         """What a program that ends by an exception does in place of close()."""

@@ -107,7 +107,7 @@ class CoderStats(Structure):
 class Survivors(Structure):
     _fields_ = [("struct_size", c_uint32), ("epoch", c_uint32), ("rank", c_int32), ("nranks", c_int32), ("old_rank", c_int32),
                 ("old_nranks", c_int32), ("ranks", POINTER(c_int32)), ("lost", POINTER(c_int32)), ("step_done", c_int32),
-                ("reserved0", c_uint32)]
+                ("reserved0", c_uint32), ("made", c_void_p)]
 
 
 _ERR = POINTER(ErrorText)

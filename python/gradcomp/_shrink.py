@@ -142,10 +142,11 @@ class Shrinking(_pytorch.NotSaved):
         # What the reducer waits for; None: all is in host memory.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self.automatic, self._pid, self.epoch, self._stats = False, os.getpid(), 0, {}
+        job._recover = lambda: self._shrink()[1]
         self._open, self._gives, self._failed = False, True, False
         self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
         self._before: Optional[List[torch.Tensor]] = None  # buffers when the step began, as bytes, by device
-        _pytorch.check_orders(self.group, named)
+        self._job._certain(lambda: _pytorch.check_orders(self.group, named))
         self._orders = _pytorch.unusual_orders(named)
         for t in [*self._parameters, *buffers]:
             self._broadcast([t])
@@ -155,8 +156,8 @@ class Shrinking(_pytorch.NotSaved):
         if self._stream is not None:
             options = dict(options, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(where))
         with self._device():
-            self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named],
-                                                                   **options)
+            shapes = [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named]
+            self._reducer: Optional[_jobs.Reducer] = job._certain(lambda: _jobs.Reducer(job.world, shapes, **options))
         self._hooks = [_after_accumulation(p, lambda i=i: self._came(i)) for i, p in enumerate(self._parameters)]
         self._was = {name: getattr(ddp, name) for name in _QUIET if hasattr(ddp, name)}
         for name in self._was:
@@ -216,6 +217,10 @@ class Shrinking(_pytorch.NotSaved):
         if self._broadcasts:
             for together in self._before:
                 self._collective(self.group.broadcast, together)
+                # The step has begun on no rank that is not in it.
+                lost, self._lost = self._lost, None
+                if lost is not None:
+                    raise lost
             self._put_back()
         self._open = True
 
@@ -283,8 +288,8 @@ class Shrinking(_pytorch.NotSaved):
                 self._current().wait_stream(self._stream)
 
     def _recover(self):
-        lost, done = self._shrink()
-        if done:
+        lost, found = self._shrink()
+        if found.step_done:
             # Others may have begun the next step, which is void on all.
             self._lost = lost
             return
@@ -304,21 +309,37 @@ class Shrinking(_pytorch.NotSaved):
         with self._device():
             found = self._job.shrink()
         self.epoch = found.epoch
-        return PeersLost(found.lost, found.rank, found.nranks, found.epoch), found.step_done
+        return PeersLost(found.lost, found.rank, found.nranks, found.epoch), found
 
     def _collective(self, call, *arguments):
-        """Between steps: what fails has not happened, and the job goes on."""
+        """Between steps: what fails is void on all ranks, or done on all; then others have gone on to their next call, which is
+        void on all."""
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
         try:
             return call(*arguments)
         except _lib.Error as e:
             if e.status != _lib.ERR_PEER_LOST:
                 raise
-        raise self._shrink()[0]
+        lost, found = self._shrink()
+        if not found.step_done:
+            raise lost
+        self._lost = lost
+        return found.result
 
     def _broadcast(self, tensors):
-        together = _bytes_of(tensors)
+        """Of what is the same on all ranks from then on, when the training begins."""
+        together = torch.empty(0)
+
+        def call():
+            nonlocal together
+            together = _bytes_of(tensors)
+            if together.numel():
+                self.group.broadcast(together)
+
+        self._job._certain(call)
         if together.numel():
-            self.group.broadcast(together)
             _put_bytes(tensors, together)
 
     def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 import multiprocessing.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p
 from typing import Any, NamedTuple, Protocol
 
@@ -149,7 +149,8 @@ def current():
 
 class Survivors(NamedTuple):
     """What Job.shrink() found. `ranks`: what each rank of now was before; `lost`: those that were lost, as they were
-    numbered before; `step_done`: the step whose wait() failed here is done on all ranks, else it is void on all."""
+    numbered before; `step_done`: the call that failed here is done on all ranks, else it is void on all and to be called
+    again; `result`: what it would have returned, if it is done: a Reducer, or the bytes of save(shared=True)."""
 
     epoch: int
     rank: int
@@ -159,6 +160,7 @@ class Survivors(NamedTuple):
     ranks: list[int]
     lost: list[int]
     step_done: bool
+    result: Any
 
 
 class Store(Protocol):
@@ -197,6 +199,8 @@ class Job:
         self.nranks = lib().job_nranks(self._handle)
         self.world = Group(lib().job_world(self._handle), self)
         self._pid = os.getpid()
+        self._result: Callable[[int | None], Any] | None = None  # of the call that is under way
+        self._recover: Callable[[], Survivors] | None = None  # shrink(), where one attachment does it for the program
         global _current
         _current = self
 
@@ -212,12 +216,38 @@ class Job:
     def shrink(self) -> Survivors:
         """With gradcomp.on_failure=shrink, after an Error whose status is -15 (a rank is lost), on all ranks that live: they
         agree on who is left and are numbered anew, and `world` and reducers go on among them."""
+        result, self._result = self._result, None
         found = _lib.Survivors(struct_size=ctypes.sizeof(_lib.Survivors))
         lib().call("job_shrink", self._handle, ctypes.byref(found))
         self.rank = self.world.rank = found.rank
         self.nranks = self.world.nranks = found.nranks
         return Survivors(found.epoch, found.rank, found.nranks, found.old_rank, found.old_nranks, found.ranks[:found.nranks],
-                         found.lost[:found.old_nranks - found.nranks], bool(found.step_done))
+                         found.lost[:found.old_nranks - found.nranks], bool(found.step_done),
+                         result(found.made) if result and found.step_done else None)
+
+    @contextlib.contextmanager
+    def _giving(self, result: Callable[[int | None], Any]) -> Iterator[None]:
+        """Around a call: what it gives, if it fails and shrink() finds that it is done."""
+        self._result = result
+        try:
+            yield
+        except Error as e:
+            if e.status != _lib.ERR_PEER_LOST:
+                self._result = None
+            raise
+        self._result = None
+
+    def _certain(self, call: Callable[[], Any]) -> Any:
+        """call(); where an attachment recovers for the program, until it is done."""
+        while True:
+            try:
+                return call()
+            except Error as e:
+                if e.status != _lib.ERR_PEER_LOST or self._recover is None:
+                    raise
+            found = self._recover()
+            if found.step_done:
+                return found.result
 
     def setting(self, name: str) -> str | None:
         value = lib().job_setting(self._handle, name.encode())
@@ -368,8 +398,14 @@ class Reducer:
         options.schedule, options.delay = _lib.text("schedule", schedule), delay
         self._memory = _device_memory(options, memory)
         self._handle = c_void_p()
-        lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
-                   ctypes.byref(self._handle))
+        self._job = group.job
+        with self._job._giving(self._adopt):
+            lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
+                       ctypes.byref(self._handle))
+
+    def _adopt(self, made):
+        self._handle.value = made
+        return self
 
     def ready(self, index: int, address: int) -> None:
         """Hands over the gradient at `address`; its memory is the reducer's until
@@ -414,7 +450,8 @@ class Reducer:
         call, size = "reducer_save_shared" if shared else "reducer_save", c_uint64()
         lib().call(call, self._handle, None, 0, ctypes.byref(size))
         state = ctypes.create_string_buffer(max(1, size.value))
-        lib().call(call, self._handle, state, size, ctypes.byref(size))
+        with self._job._giving(lambda _made: state.raw[:size.value]):
+            lib().call(call, self._handle, state, size, ctypes.byref(size))
         return state.raw[:size.value]
 
     def load(self, state: bytes) -> None:
