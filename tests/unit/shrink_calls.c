@@ -660,7 +660,7 @@ static void overdue(void)
 int main(void)
 {
 	const char *kills = getenv("TEST_KILLS"), *seed = getenv("TEST_SEED"), *only = getenv("TEST_ONLY");
-	int runs = kills ? (atoi(kills) + KILLS - 1) / KILLS : 1;
+	int runs = ((kills ? atoi(kills) : 20) + KILLS - 1) / KILLS;
 	state = seed ? (unsigned)atoi(seed) : 20261127;
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 		int good = 0;
@@ -677,13 +677,13 @@ int main(void)
 	}
 	tried = &kinds[4];
 	int good = 0;
-	for (int i = 0; i < runs; i++) {
+	for (int i = 0; i < runs * KILLS; i++) {
 		draw(1);
 		plan.call[0] = CALLS + 1;
 		plan.at_end = true;
 		good += run();
 	}
-	is_int(good, runs, "gradcomp_job_free: %d ranks are killed at its end, and the others leave", runs);
+	is_int(good, runs * KILLS, "gradcomp_job_free: %d ranks are killed at its end, and the others leave", runs * KILLS);
 	overdue();
 	return done_testing();
 }

@@ -133,13 +133,13 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 static void channel_overdue(channel *c, const request *r)
 {
 	transport *t = c->t;
-	char text[CULPRIT_TEXT];
+	gradcomp_error why;
 
 	if (c->idle < t->o.wait_timeout)
 		return;
-	snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
+	error_set(&why, GRADCOMP_ERR_TIMEOUT, "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
 	         transport_host(t, t->rank), t->o.wait_timeout, r->link->world, transport_host(t, r->link->world));
-	transport_overdue(t, r->link->world, text);
+	transport_overdue(t, r->link->world, why.text);
 }
 
 /* Whether spinning may pay. Through shared memory always: a sleep and a wake-up take
