@@ -524,14 +524,14 @@ static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status
 static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_status *mine, gradcomp_error *err)
 {
 	const int P = k->layout.nranks, me = k->layout.rank;
-	uint64_t *all = calloc(2 * (size_t)P, sizeof *all), *bytes = all + P;
+	uint64_t *all = calloc(2 * (size_t)P, sizeof *all);
 	gradcomp_status st;
 	if (!all)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d holders of a shard load", P);
 	all[me] = hash;
 	for (int p = 0; p < P; p++)
-		bytes[p] = sizeof *all;
-	st = k->coll_ctx.collective->allgather(k->coll_ctx.instance, all, bytes, err);
+		all[P + p] = sizeof *all;
+	st = k->coll_ctx.collective->allgather(k->coll_ctx.instance, all, all + P, err);
 	for (int p = 0; !st && !*mine && p < P; p++)
 		if (all[p] != hash)
 			*mine = error_set(err, GRADCOMP_ERR_MISMATCH, "it has another own state of the compressor than rank %d, which holds the "
