@@ -123,7 +123,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Of a chunk of a matrix that is so long. */
+/* Returns how long the chunks are along a side of a matrix that is `length` long. */
 static uint64_t side(const demo *p, uint64_t length)
 {
 	uint64_t s = p->chunk;
@@ -163,7 +163,7 @@ static int next(const demo *p, const gradcomp_bucket *bucket, place *c)
 	return 1;
 }
 
-/* Of a row of chunks with so many rows. */
+/* Counts the coefficients of a row of chunks that has `rows` rows. */
 static uint64_t band(const demo *p, uint64_t rows, uint64_t columns, uint64_t m)
 {
 	return m / columns * least(p->k, rows * columns) + least(p->k, rows * (m % columns));
@@ -275,7 +275,7 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 	return st;
 }
 
-/* What some ranks sent comes back into x. */
+/* Transforms what some ranks sent back into x. */
 static void back(const demo *p, const gradcomp_work *work, float *x, const gradcomp_payload *in, uint32_t ranks, float a,
                  uint32_t flags, int *fault)
 {

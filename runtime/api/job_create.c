@@ -312,7 +312,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	char comment[JOB_COMMENT_LINE] = "";
 	if (!job)
 		return GRADCOMP_OK;
-	/* What a call that has failed has made, and the program does not know. */
+	/* A call that has failed may have made something that the program does not know of. */
 	enduring_sweep(job);
 	job_sweep_objects(job);
 	if (job->live)

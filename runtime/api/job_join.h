@@ -14,7 +14,7 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
  * the job is being read for either. */
 void job_observe(gradcomp_job *job, bool on);
 
-/* Of a rank that leaves the job: waits for the others. If a rank is lost meanwhile, whoever else calls
+/* A rank that leaves the job waits here for the others. If a rank is lost meanwhile, whoever else calls
  * gradcomp_job_shrink() hears how far this one has come. */
 void job_shrink_leaving(gradcomp_job *job);
 

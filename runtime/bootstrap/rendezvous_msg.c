@@ -2,13 +2,12 @@
  * entries of the log. */
 #include "bootstrap/rendezvous_msg.h"
 
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "config/config.h"
+#include "transport/core/address.h"
 
 /* s; the SPANK plugin waits 20 s for the server, and a call to munged may take 10 of them. */
 #define TOKEN_PATIENCE 8.0
@@ -47,12 +46,7 @@ const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES]
 
 bool rendezvous_hello_direct(const rendezvous_hello *h, int fd)
 {
-	struct sockaddr_storage own = {0};
-	socklen_t bytes = sizeof own;
-
-	if (getsockname(fd, (struct sockaddr *)&own, &bytes))
-		return false;
-	return h->port == ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
+	return h->port == address_local_port(fd);
 }
 
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],

@@ -207,6 +207,14 @@ static const char *runs_choice(void *instance, uint32_t tensor)
 }
 #endif
 
+#ifdef FAULT_NO_MEAN
+static int runs_conserves(const gradcomp_value *values)
+{
+	(void)values;
+	return 0;
+}
+#endif
+
 #ifndef FAULT_PARAMS
 #define FAULT_PARAMS NULL
 #define FAULT_NPARAMS 0
@@ -248,7 +256,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 #ifdef FAULT_NEUTRAL
 	.neutral = FAULT_NEUTRAL,
 #endif
-#ifdef FAULT_CONSERVES
-	.conserves = FAULT_CONSERVES,
+#ifdef FAULT_NO_MEAN
+	.conserves = runs_conserves,
 #endif
 };

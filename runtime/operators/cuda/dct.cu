@@ -203,6 +203,7 @@ dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags,
 	const my_chunk p = chunk_of(all);
 	const uint32_t rows = uint32_t(p.c.rows), columns = uint32_t(p.c.columns), n = rows * columns;
 	float sum[ROWS_EACH][COLUMNS_EACH];
+	const bool senders = flags & GRADCOMP_DCT_SENDERS;
 	bool wrong = false;
 	/* How many ranks sent a coefficient is counted where the basis will be. */
 	for (uint32_t e = threadIdx.x; e < TILE; e += SELECT_THREADS)
@@ -217,11 +218,12 @@ dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags,
 			wrong |= at >= n || (j && at <= place[j - 1]) || key_of(v) >= KEY_INF;
 			if (at < n) {
 				tile[at / columns * STRIDE + at % columns] += a * v;
-				basis[at / columns * STRIDE + at % columns] += 1;
+				if (senders)
+					basis[at / columns * STRIDE + at % columns] += 1;
 			}
 		}
 	}
-	if (flags & GRADCOMP_DCT_SENDERS) {
+	if (senders) {
 		__syncthreads();
 		for (uint32_t e = threadIdx.x; e < TILE; e += SELECT_THREADS)
 			tile[e] = basis[e] > 1 ? tile[e] / basis[e] : tile[e];

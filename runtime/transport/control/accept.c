@@ -33,18 +33,6 @@ static gradcomp_status accept_listen(listener *l, const struct sockaddr *sa, soc
 	return GRADCOMP_OK;
 }
 
-static uint16_t accept_port(const listener *l)
-{
-	struct sockaddr_storage sa;
-	socklen_t bytes = sizeof sa;
-
-	if (getsockname(l->fd[l->n - 1], (struct sockaddr *)&sa, &bytes))
-		return 0;
-	/* NOLINTNEXTLINE(clang-analyzer-core*): getsockname has filled it */
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-	                                      : ((struct sockaddr_in *)&sa)->sin_port);
-}
-
 static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 {
 	listener *l = &t->listener;
@@ -63,7 +51,7 @@ static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 		    (st = accept_listen(l, (struct sockaddr *)&any4, sizeof any4, err)))
 			return st;
 		for (int i = 0; i < t->nown; i++)
-			t->own[i].port = accept_port(l);
+			t->own[i].port = address_local_port(l->fd[l->n - 1]);
 		return GRADCOMP_OK;
 	}
 	for (int i = 0; i < t->nown && l->n < LISTENER_SOCKETS; i++) {
@@ -73,7 +61,7 @@ static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 		if (st)
 			continue;
 		t->own[kept] = t->own[i];
-		t->own[kept++].port = accept_port(l);
+		t->own[kept++].port = address_local_port(l->fd[l->n - 1]);
 	}
 	t->nown = kept;
 	return kept ? GRADCOMP_OK : st;

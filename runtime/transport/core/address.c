@@ -315,6 +315,16 @@ void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 	}
 }
 
+uint16_t address_local_port(int fd)
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t bytes = sizeof sa;
+
+	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
+		return 0;
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
 int address_format(const address *a, char out[ADDRESS_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN], speed[16] = "", card[8] = "";
@@ -411,8 +421,6 @@ static int listen_any(uint16_t port)
 
 int address_listen(const char *range, uint16_t *port)
 {
-	struct sockaddr_in6 own = {0}; /* sin_port and sin6_port have the same offset */
-	socklen_t bytes = sizeof own;
 	uint16_t first, last;
 	int fd = -1;
 
@@ -426,13 +434,13 @@ int address_listen(const char *range, uint16_t *port)
 		fd = listen_any((uint16_t)(first + (from + i) % n));
 	if (fd < 0)
 		return -1;
-	if (getsockname(fd, (struct sockaddr *)&own, &bytes)) {
+	*port = address_local_port(fd);
+	if (!*port) {
 		int code = errno;
 
 		close(fd);
 		errno = code;
 		return -1;
 	}
-	*port = ntohs(own.sin6_port);
 	return fd;
 }

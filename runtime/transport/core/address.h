@@ -41,6 +41,9 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);
 /* The peer of a connected or accepted socket as text: "10.0.0.2:4711". */
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 
+/* Returns the port that a TCP socket is bound to; 0 with errno when that cannot be said. */
+uint16_t address_local_port(int fd);
+
 /* The form in an endpoint record: 10.0.0.2/24@45678, then what is said of :CARD and :SPEED. */
 int address_format(const address *a, char out[ADDRESS_TEXT]);
 /* Own addresses in that form, at `port`, with commas between: as many as there is room for, best first. */
