@@ -94,14 +94,14 @@ void KERNEL(dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_m
 	}
 }
 
-/* Adds up what ranks sent of a chunk, and counts who sent each unless `senders` is NULL; returns whether it was sound. */
-static int dct_collect(dct_tile *u, dct_tile *senders, const gradcomp_coefficients *from, size_t ranks, uint64_t before,
-                       const dct_chunk *c, float a)
+/* Adds up what ranks sent of a chunk, and with `counted` how many sent each; returns whether it was sound. */
+static int dct_collect(dct_tile *u, dct_tile *senders, int counted, const gradcomp_coefficients *from, size_t ranks,
+                       uint64_t before, const dct_chunk *c, float a)
 {
 	const uint64_t n = c->rows * c->columns;
 	int sound = 1;
 	memset(u, 0, sizeof *u);
-	if (senders)
+	if (counted)
 		memset(senders, 0, sizeof *senders);
 	for (size_t r = 0; r < ranks; r++) {
 		const float *val = from[r].val + before + c->at;
@@ -110,7 +110,7 @@ static int dct_collect(dct_tile *u, dct_tile *senders, const gradcomp_coefficien
 			sound &= place[j] < n && (!j || place[j] > place[j - 1]) && key_of(val[j]) < KEY_INF;
 			if (place[j] < n) {
 				u->at[place[j] / c->columns][place[j] % c->columns] += a * val[j];
-				if (senders)
+				if (counted)
 					senders->at[place[j] / c->columns][place[j] % c->columns] += 1;
 			}
 		}
@@ -140,7 +140,8 @@ void KERNEL(dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint3
                       const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault)
 {
 	dct_side rows = {.n = 0}, columns = {.n = 0};
-	dct_tile u, v, *senders = flags & GRADCOMP_DCT_SENDERS ? &v : NULL;
+	dct_tile u, v;
+	const int divided = !!(flags & GRADCOMP_DCT_SENDERS);
 	uint64_t before = 0;
 	(void)queue;
 	for (size_t i = 0; i < count; i++) {
@@ -149,10 +150,10 @@ void KERNEL(dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint3
 			const dct_chunk c = dct_chunk_at(&cut, t[i].n, t[i].m, k, j);
 			dct_side_make(&rows, (uint32_t)c.rows);
 			dct_side_make(&columns, (uint32_t)c.columns);
-			if (!dct_collect(&u, senders, from, ranks, before, &c, a))
+			if (!dct_collect(&u, &v, divided, from, ranks, before, &c, a))
 				*fault = 1;
-			if (senders)
-				dct_divide(&u, senders, &c);
+			if (divided)
+				dct_divide(&u, &v, &c);
 			dct_multiply(&v, &u, &columns.back, (uint32_t)c.rows, (uint32_t)c.columns);
 			dct_multiply(&u, &rows.forward, &v, (uint32_t)c.rows, (uint32_t)c.rows);
 			dct_store(&t[i], &u, &c, flags);
