@@ -60,7 +60,10 @@ static bool exchange(const gradcomp_store *store, int rank, int clients)
 static void *client(void *arg)
 {
 	member *m = arg;
-	rendezvous_client_options o = {.struct_size = sizeof o, .rank = m->rank, .nranks = m->of->clients, .timeout = LIMIT,
+	rendezvous_client_options o = {.struct_size = sizeof o,
+	                               .rank = m->rank,
+	                               .nranks = m->of->clients,
+	                               .timeout = LIMIT,
 	                               .where = rendezvous_server_where(m->of->server),
 	                               .token = rendezvous_server_token(m->of->server)};
 	rendezvous_client *c = NULL;
@@ -121,12 +124,12 @@ static int measure(int clients, FILE *json, int *rows)
 	double sent = (double)rendezvous_server_sent(of.server);
 	/* A client's entries: that it joined, its value, that it left. */
 	double list = (double)clients * (BYTES + 3.0 * RENDEZVOUS_ENTRY_MIN);
-	printf("%6d clients: all have all after %.2f s; the server has sent %.0f bytes, about %.0f lists\n", clients, took, sent,
-	       sent / list);
+	printf("%6d clients: all have all after %.2f s; the server has sent %.0f bytes, about %.0f lists\n", clients,
+	       took, sent, sent / list);
 	fflush(stdout);
 	if (json)
-		fprintf(json, "%s {\"what\": \"rendezvous\", \"ranks\": %d, \"s\": %.6f, \"sent_bytes\": %.0f}", (*rows)++ ? ",\n" : "",
-		        clients, took, sent);
+		fprintf(json, "%s {\"what\": \"rendezvous\", \"ranks\": %d, \"s\": %.6f, \"sent_bytes\": %.0f}",
+		        (*rows)++ ? ",\n" : "", clients, took, sent);
 	pthread_barrier_destroy(&of.all);
 	pthread_attr_destroy(&small);
 	close(until[0]);

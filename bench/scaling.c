@@ -67,8 +67,8 @@ static int note(void *ctx, const char *name, const char *path, const gradcomp_pl
 
 static int codes(const struct gradcomp_collective_v1 *c)
 {
-	return (c->serves & (GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER |
-	                     GRADCOMP_CAN_CODED_ALLGATHER)) != 0;
+	return (c->serves &
+	        (GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER)) != 0;
 }
 
 static usage look(void)
@@ -79,7 +79,8 @@ static usage look(void)
 	long kib, all = 0;
 	FILE *f = fopen("/proc/self/smaps_rollup", "r");
 	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, "Private_Clean: %ld kB", &kib) == 1 || sscanf(line, "Private_Dirty: %ld kB", &kib) == 1)
+		if (sscanf(line, "Private_Clean: %ld kB", &kib) == 1 ||
+		    sscanf(line, "Private_Dirty: %ld kB", &kib) == 1)
 			all += kib;
 	u.own = 1024.0 * (double)all;
 	if (f)
@@ -93,7 +94,8 @@ static usage look(void)
 	if (d)
 		closedir(d);
 	getrusage(RUSAGE_SELF, &r);
-	u.cpu = (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+	u.cpu = (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) +
+	        1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
 	return u;
 }
 
@@ -131,7 +133,11 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		fprintf(stderr, "scaling: rank %d: %s\n", rank, at->err.text);
 		exit(1);
 	}
-	every e = {.c = coll_ctx.collective, .instance = coll_ctx.instance, .host = &job->host, .rank = rank, .P = board->P};
+	every e = {.c = coll_ctx.collective,
+	           .instance = coll_ctx.instance,
+	           .host = &job->host,
+	           .rank = rank,
+	           .P = board->P};
 	view_kind(&at->seen[0], &e, board);
 	e.coded = 1;
 	if (codes(coll_ctx.collective))
@@ -149,7 +155,7 @@ typedef struct crowd {
 	struct {
 		int threads;
 		double resident, shared_out, own; /* RSS, PSS, what no other process sees */
-	} at[3]; /* with 0, 1 and REDUCERS reducers */
+	} at[3];                                  /* with 0, 1 and REDUCERS reducers */
 } crowd;
 
 static double kib_of(const char *file, const char *name)
@@ -214,11 +220,13 @@ static int measure_reducers(int P, const char *const *settings, FILE *json, int 
 	for (int k = 0; k < 3; k++) {
 		const crowd *c = process_room(b, P - 1);
 		int n = k == 2 ? REDUCERS : k;
-		printf("%6d %2d reducers: %2d threads, RSS %.2f MB, PSS %.2f MB, private %.2f MB\n", P, n, c->at[k].threads,
-		       c->at[k].resident / 1e6, c->at[k].shared_out / 1e6, c->at[k].own / 1e6);
+		printf("%6d %2d reducers: %2d threads, RSS %.2f MB, PSS %.2f MB, private %.2f MB\n", P, n,
+		       c->at[k].threads, c->at[k].resident / 1e6, c->at[k].shared_out / 1e6, c->at[k].own / 1e6);
 		if (json)
-			fprintf(json, "%s {\"ranks\": %d, \"reducers\": %d, \"threads\": %d, \"rss\": %.0f, \"pss\": %.0f, \"private\": %.0f}",
-			        (*rows)++ ? ",\n" : "", P, n, c->at[k].threads, c->at[k].resident, c->at[k].shared_out, c->at[k].own);
+			fprintf(json,
+			        "%s {\"ranks\": %d, \"reducers\": %d, \"threads\": %d, \"rss\": %.0f, \"pss\": %.0f, \"private\": %.0f}",
+			        (*rows)++ ? ",\n" : "", P, n, c->at[k].threads, c->at[k].resident, c->at[k].shared_out,
+			        c->at[k].own);
 	}
 	fflush(stdout);
 	end_processes(b);
@@ -232,11 +240,12 @@ static int measure_kill(int P, const char *const *settings, FILE *json, int *row
 		fprintf(stderr, "scaling: %d processes cannot be started, or are too few\n", P);
 		return 1;
 	}
-	printf("%6d killed: %d of %d name it, half of them after %.4f s, the last after %.4f s\n", P, k.named, k.others, k.half,
-	       k.last);
+	printf("%6d killed: %d of %d name it, half of them after %.4f s, the last after %.4f s\n", P, k.named, k.others,
+	       k.half, k.last);
 	fflush(stdout);
 	if (json)
-		fprintf(json, "%s {\"ranks\": %d, \"what\": \"killed\", \"named\": %d, \"half_s\": %.6f, \"last_s\": %.6f}",
+		fprintf(json,
+		        "%s {\"ranks\": %d, \"what\": \"killed\", \"named\": %d, \"half_s\": %.6f, \"last_s\": %.6f}",
 		        (*rows)++ ? ",\n" : "", P, k.named, k.half, k.last);
 	return k.named != k.others;
 }
@@ -259,7 +268,8 @@ static void row(FILE *json, int *rows, int P, const char *what, double first, do
 		fprintf(json,
 		        "%s {\"ranks\": %d, \"what\": \"%s\", \"first_s\": %.6f, \"again_s\": %.6f, \"mean_bytes\": %.0f, "
 		        "\"most_bytes\": %.0f, \"descriptors\": %d, \"sockets\": %d, \"cpu_s\": %.6f}",
-		        (*rows)++ ? ",\n" : "", P, what, first, again, sum.own / P, most.own, most.fds, most.sockets, sum.cpu);
+		        (*rows)++ ? ",\n" : "", P, what, first, again, sum.own / P, most.own, most.fds, most.sockets,
+		        sum.cpu);
 }
 
 /* One job, of one collective: what it leaves behind is not another's. */
@@ -283,7 +293,8 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 			fprintf(stderr, "scaling: rank %d of %d was ended by signal %d\n", r, P, WTERMSIG(s->status));
 		/* The news of a failure names its rank; what that rank says itself is another text. */
 		if (!s->left && (failed++ < 1 || !strstr(at->err.text, "was waiting")))
-			fprintf(stderr, "scaling: rank %d of %d: %s; in a collective: %s\n", r, P, s->error.text, at->err.text);
+			fprintf(stderr, "scaling: rank %d of %d: %s; in a collective: %s\n", r, P, s->error.text,
+			        at->err.text);
 	}
 	if (!failed && !present)
 		row(json, rows, P, "join", joining, 0, u);
@@ -315,7 +326,8 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 int main(int argc, char **argv)
 {
 	char path[4200], exe[4096], allow[64] = "transport.allow=tcp";
-	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", allow, NULL};
+	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", allow,
+	                          NULL};
 	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0, kills = 0, crowds = 0;
 	gradcomp_error err = {0};
 	FILE *json = NULL;
@@ -334,7 +346,8 @@ int main(int argc, char **argv)
 		else if (n < 16 && (ranks[n] = atoi(argv[i])) > 0)
 			n++;
 		else {
-			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill | --reducers] [RANKS...]\n", stderr);
+			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill | --reducers] [RANKS...]\n",
+			      stderr);
 			return 2;
 		}
 	}
@@ -349,8 +362,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (!kills && !crowds)
-		printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
-	       "fds", "sockets", "CPU s");
+		printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank",
+		       "MB at most", "fds", "sockets", "CPU s");
 	if (json)
 		fputs("[\n", json);
 	for (int k = 0; k < (n ? n : 5) && !status; k++)

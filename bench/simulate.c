@@ -27,8 +27,16 @@ static double run(uint32_t nranks, uint32_t n, uint32_t steps)
 	sim_class *classes = calloc(nranks, sizeof *classes);
 	uint32_t *end = calloc(n, sizeof *end);
 	step_plan plan = {.nbuckets = n, .end = end};
-	const sim_input in = {.n = n, .forward = passes, .backward = passes, .plan = &plan, .window = REDUCER_WORKSPACES, .buckets = buckets,
-	                      .classes = classes, .nclasses = nranks, .beside_application = 0.8, .beside_exchange = 0.9,
+	const sim_input in = {.n = n,
+	                      .forward = passes,
+	                      .backward = passes,
+	                      .plan = &plan,
+	                      .window = REDUCER_WORKSPACES,
+	                      .buckets = buckets,
+	                      .classes = classes,
+	                      .nclasses = nranks,
+	                      .beside_application = 0.8,
+	                      .beside_exchange = 0.9,
 	                      .steps = steps};
 	gradcomp_error e;
 	sim_output out;
@@ -61,7 +69,8 @@ done:
 
 int main(int argc, char **argv)
 {
-	uint32_t nranks = argument(argc, argv, 1, 16384), n = argument(argc, argv, 2, 1000), steps = argument(argc, argv, 3, 1);
+	uint32_t nranks = argument(argc, argv, 1, 16384), n = argument(argc, argv, 2, 1000),
+		 steps = argument(argc, argv, 3, 1);
 	struct rusage used;
 
 	if (run(1, n, 3) < 0 || run(nranks, n, steps) < 0)

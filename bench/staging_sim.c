@@ -12,13 +12,13 @@
 
 #include "io/transfer/bcast_tree.h"
 
-#define WINDOW 64   /* as TRANSFER_WINDOW */
-#define BUFFERS 20  /* received into, of a node */
-#define READERS 2   /* of a node, */
-#define OWN 10      /* and chunks read and not sent */
+#define WINDOW 64  /* as TRANSFER_WINDOW */
+#define BUFFERS 20 /* received into, of a node */
+#define READERS 2  /* of a node, */
+#define OWN 10     /* and chunks read and not sent */
 #define QUEUE 512
 #define STEP 0.125
-#define PASSES 4    /* towards a fair share */
+#define PASSES 4 /* towards a fair share */
 
 struct received {
 	uint64_t chunk, time;
@@ -105,8 +105,10 @@ static void read_some(double now)
 	uint32_t all = 0;
 	for (uint32_t i = 0; i < tree.n; i++) {
 		struct node *a = &nodes[i];
-		for (uint64_t next; (next = a->read + a->nreading) < a->mine && a->nreading < READERS && next < a->sent + OWN &&
-		     (next * tree.n + i < WINDOW || next * tree.n + i - WINDOW < oldest(a)); a->nreading++)
+		for (uint64_t next;
+		     (next = a->read + a->nreading) < a->mine && a->nreading < READERS && next < a->sent + OWN &&
+		     (next * tree.n + i < WINDOW || next * tree.n + i - WINDOW < oldest(a));
+		     a->nreading++)
 			a->reading[a->nreading] = 0;
 		all += a->nreading;
 	}
@@ -154,7 +156,8 @@ static void share_links(void)
 						b->ndown++;
 						continue;
 					}
-					double up = a->up / a->nup, down = b->down / b->ndown, n = up < down ? up : down;
+					double up = a->up / a->nup, down = b->down / b->ndown,
+					       n = up < down ? up : down;
 					a->out[k].moved += n;
 					a->up -= n;
 					b->down -= n;
@@ -204,7 +207,7 @@ static uint64_t arrive(double now, uint32_t *had, double *longest)
 int main(int argc, char **argv)
 {
 	uint32_t n = argc > 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0,
-	         radix = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : BCAST_RADIX;
+		 radix = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : BCAST_RADIX;
 	chunks = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
 	if (n < 2 || n > 10000 || !chunks || chunks > 1000000 || radix == 1) {
 		fprintf(stderr, "usage: staging_sim NODES CHUNKS [RADIX]\n");

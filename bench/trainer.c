@@ -252,8 +252,8 @@ static void measure(trainer *t, uint64_t first, int steps, FILE *out)
 		        "\"encode_s\": %.6f, \"decode_s\": %.6f, \"sent_bytes\": %.0f, \"buckets\": %u, \"ranks\": %d}\n",
 		        took[steps / 2], sum / steps, t->compute, (after.exposed_s - before.exposed_s) / steps,
 		        (after.exchange_s - before.exchange_s) / steps, (after.encode_s - before.encode_s) / steps,
-		        (after.decode_s - before.decode_s) / steps, (after.wire_bytes - before.wire_bytes) / steps, after.buckets,
-		        P);
+		        (after.decode_s - before.decode_s) / steps, (after.wire_bytes - before.wire_bytes) / steps,
+		        after.buckets, P);
 	free(took);
 }
 
@@ -268,17 +268,18 @@ static double number(const char *text, const char *what)
 
 int main(int argc, char **argv)
 {
-	double layers = 24, numbers = 262144, forward = 0.02, backward = 0.04, scale = 1, steps = 30, warm = 40, delay = 0;
+	double layers = 24, numbers = 262144, forward = 0.02, backward = 0.04, scale = 1, steps = 30, warm = 40,
+	       delay = 0;
 	double repeat = 1;
 	const char *model = NULL, *json = NULL;
 	const struct {
 		const char *name;
 		double *value;
 		const char **text;
-	} options[] = {{"--layers", &layers, NULL},   {"--numbers", &numbers, NULL}, {"--forward", &forward, NULL},
+	} options[] = {{"--layers", &layers, NULL},     {"--numbers", &numbers, NULL}, {"--forward", &forward, NULL},
 	               {"--backward", &backward, NULL}, {"--scale", &scale, NULL},     {"--steps", &steps, NULL},
-	               {"--warm", &warm, NULL},       {"--delay", &delay, NULL},     {"--model", NULL, &model},
-	               {"--json", NULL, &json},       {"--repeat", &repeat, NULL}};
+	               {"--warm", &warm, NULL},         {"--delay", &delay, NULL},     {"--model", NULL, &model},
+	               {"--json", NULL, &json},         {"--repeat", &repeat, NULL}};
 	gradcomp_reducer_options o = {.struct_size = sizeof o};
 	trainer t = {0};
 	gradcomp_job *job;
@@ -308,7 +309,8 @@ int main(int argc, char **argv)
 		from_file(&t, model, scale);
 	} else {
 		/* Square, as near as it goes: a matrix has something to compress. */
-		uint64_t side = (uint64_t)sqrt(numbers), dims[2] = {side ? side : 1, side ? (uint64_t)numbers / side : 1};
+		uint64_t side = (uint64_t)sqrt(numbers),
+			 dims[2] = {side ? side : 1, side ? (uint64_t)numbers / side : 1};
 		room_for(&t, (uint32_t)layers);
 		for (uint32_t i = 0; i < (uint32_t)layers; i++)
 			add_layer(&t, dims, 2, scale * forward / layers, scale * backward / layers);

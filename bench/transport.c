@@ -33,8 +33,14 @@ typedef struct board {
 	char endpoint[RANKS_MAX][TRANSPORT_ENDPOINT_MAX];
 } board;
 
-static transport_options options = {.nranks = 2, .timeout = 10, .wait_timeout = 60, .streams = 2,
-                                    .chunk = 256 << 10, .spin_us = 50, .interface = "", .allow = "shm,tcp"};
+static transport_options options = {.nranks = 2,
+                                    .timeout = 10,
+                                    .wait_timeout = 60,
+                                    .streams = 2,
+                                    .chunk = 256 << 10,
+                                    .spin_us = 50,
+                                    .interface = "",
+                                    .allow = "shm,tcp"};
 static size_t only_bytes;
 static int only_iterations;
 static char *spaces;
@@ -74,7 +80,8 @@ static void ping_pong(const gradcomp_links *l, unsigned char *buf, size_t bytes,
 		for (int i = 0; i < iterations; i++) {
 			for (int half = 0; half < 2; half++) {
 				must(half == l->rank ? l->send(l->ctx, !l->rank, buf, bytes, &rq, &err)
-				                     : l->recv(l->ctx, !l->rank, buf, bytes, &rq, &err), &err);
+				                     : l->recv(l->ctx, !l->rank, buf, bytes, &rq, &err),
+				     &err);
 				must(l->wait(l->ctx, &rq, &err), &err);
 			}
 		}
@@ -186,17 +193,38 @@ int main(int argc, char **argv)
 
 	while ((opt = getopt(argc, argv, "a:c:n:s:k:u:w:b:i:f:")) != -1)
 		switch (opt) {
-		case 'a': options.allow = optarg; break;
-		case 'f': options.frames = *optarg == 'm' ? FRAMES_MAC : *optarg == 'e' ? FRAMES_ENCRYPT : FRAMES_NONE; break;
-		case 'c': options.cma = !strcmp(optarg, "yes"); break;
-		case 'n': options.nranks = atoi(optarg); break;
-		case 's': options.streams = atoi(optarg); break;
-		case 'k': options.chunk = (size_t)atol(optarg); break;
-		case 'u': options.spin_us = atoi(optarg); break;
-		case 'w': spaces = optarg; break;
-		case 'b': only_bytes = (size_t)atol(optarg); break;
-		case 'i': only_iterations = atoi(optarg); break;
-		default: return 2;
+		case 'a':
+			options.allow = optarg;
+			break;
+		case 'f':
+			options.frames = *optarg == 'm' ? FRAMES_MAC : *optarg == 'e' ? FRAMES_ENCRYPT : FRAMES_NONE;
+			break;
+		case 'c':
+			options.cma = !strcmp(optarg, "yes");
+			break;
+		case 'n':
+			options.nranks = atoi(optarg);
+			break;
+		case 's':
+			options.streams = atoi(optarg);
+			break;
+		case 'k':
+			options.chunk = (size_t)atol(optarg);
+			break;
+		case 'u':
+			options.spin_us = atoi(optarg);
+			break;
+		case 'w':
+			spaces = optarg;
+			break;
+		case 'b':
+			only_bytes = (size_t)atol(optarg);
+			break;
+		case 'i':
+			only_iterations = atoi(optarg);
+			break;
+		default:
+			return 2;
 		}
 	if (b == MAP_FAILED || options.nranks < 2 || options.nranks > RANKS_MAX)
 		return 2;

@@ -126,10 +126,10 @@ typedef struct reader {
 typedef struct follower {
 	exec_helper *r;
 	pid_t pid;
-	int out, status; /* -1: at its end */
-	reader err;      /* err.fd likewise */
+	int out, status;    /* -1: at its end */
+	reader err;         /* err.fd likewise */
 	size_t have, bytes; /* of stdout; of both */
-	int code;        /* errno of a child that could not become the command */
+	int code;           /* errno of a child that could not become the command */
 	enum { IN_TIME, LATE, FLOODED, STUCK } fate;
 } follower;
 

@@ -12,18 +12,18 @@
 typedef struct exec_helper {
 	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
-	int timeout;     /* s; 0: none */
+	int timeout;          /* s; 0: none */
 	bool kill_at_timeout; /* with SIGKILL at once, not with SIGTERM first */
-	bool show_output; /* stdout is this process's; else it is kept in `output` */
-	int in;          /* its stdin; 0: /dev/null */
+	bool show_output;     /* stdout is this process's; else it is kept in `output` */
+	int in;               /* its stdin; 0: /dev/null */
 	/* Called with every line of its stderr, printable, without its end and without
 	 * a "gradcomp: " in front; `passing`: it ended in a carriage return, and the next
 	 * one replaces it. */
 	void (*line)(void *ctx, const char *text, bool passing);
 	void *ctx;
-	const struct exec_user *user; /* the user that the child changes to; NULL: none */
-	int cpu;         /* s of CPU time; 0: no limit beside the system's */
-	size_t memory;   /* bytes of address space; 0: likewise */
+	const struct exec_user *user;       /* the user that the child changes to; NULL: none */
+	int cpu;                            /* s of CPU time; 0: no limit beside the system's */
+	size_t memory;                      /* bytes of address space; 0: likewise */
 	char output[EXEC_OUTPUT_BYTES + 1]; /* its stdout; "" when that is longer */
 } exec_helper;
 

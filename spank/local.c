@@ -24,7 +24,7 @@ static struct {
 	options *sets; /* of those before it */
 	int nsets;
 	bool mpi_given; /* the user's environment says which MPI */
-	char *checked; /* text of the last set that passed */
+	char *checked;  /* text of the last set that passed */
 } local;
 
 static void show(void *ctx, const char *line, bool passing)
@@ -42,7 +42,8 @@ static int command(char *const *argv, bool show_output)
 	char why[WHY_BYTES];
 	int lines = 0;
 
-	r = (exec_helper){.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
+	r = (exec_helper){
+		.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
 	r.env = environ; /* moved by setenv() */
@@ -87,8 +88,8 @@ int local_init(spank_t sp, int ac, char **av)
 
 static int check(const options *o)
 {
-	static const char *const flag[] = {"--compressor", "--collective", "--report", "--schedule", "--record",
-	                                   "--auto-attach", "--on-failure"};
+	static const char *const flag[] = {"--compressor", "--collective",  "--report",    "--schedule",
+	                                   "--record",     "--auto-attach", "--on-failure"};
 	char *argv[17] = {local.args.helper, "check"};
 	int n = 2;
 
@@ -140,7 +141,8 @@ static void advise_shrink(const options *o)
 	const char *end, *kill = getenv("SLURM_KILL_BAD_EXIT");
 	bool keeps = getenv("SLURM_NO_KILL"), kills = kill && strcmp(kill, "0");
 
-	if (spank_context() != S_CTX_LOCAL || !o->value[OPTION_ON_FAILURE] || strcmp(o->value[OPTION_ON_FAILURE], "shrink"))
+	if (spank_context() != S_CTX_LOCAL || !o->value[OPTION_ON_FAILURE] ||
+	    strcmp(o->value[OPTION_ON_FAILURE], "shrink"))
 		return;
 	for (const char *arg = command_line(&end); arg < end; arg += strlen(arg) + 1) {
 		if (!strcmp(arg, "-k") || !strncmp(arg, "--no-k", 6))
@@ -151,8 +153,9 @@ static void advise_shrink(const options *o)
 			kills = !strchr(arg, '=') || strcmp(strchr(arg, '='), "=0") != 0;
 	}
 	if (!keeps || kills)
-		log_error("--gradcomp-on-failure=shrink: srun itself ends the step with %s; --no-kill --kill-on-bad-exit=0 keeps it",
-		          keeps ? "a lost task" : "a lost node");
+		log_error(
+			"--gradcomp-on-failure=shrink: srun itself ends the step with %s; --no-kill --kill-on-bad-exit=0 keeps it",
+			keeps ? "a lost task" : "a lost node");
 }
 
 /* Whether ranks can do without PMIx is known to the program alone: those of PyTorch meet in its store. A rank that cannot
@@ -171,8 +174,10 @@ static void advise_pmix(spank_t sp)
 	if (!typed || given || !type || !strncmp(type, "pmix", 4) ||
 	    spank_get_item(sp, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS || tasks < 2)
 		return;
-	log_info("these tasks have no PMIx (MpiDefault=%s), by which ranks find each other unless torch.distributed brings them together: type srun "
-	         "--mpi=pmix, or --mpi=%s if that is meant", type, type);
+	log_info(
+		"these tasks have no PMIx (MpiDefault=%s), by which ranks find each other unless torch.distributed brings them together: type srun "
+		"--mpi=pmix, or --mpi=%s if that is meant",
+		type, type);
 }
 
 static bool equal(const options *a, const options *b)
@@ -261,7 +266,8 @@ int local_launch(spank_t sp)
 		stage_rendezvous_open(sp, &local.args, spec, show);
 	} else if (!said) {
 		said = true;
-		log_error("the components of a heterogeneous step do not stage together: each node reads all of the source");
+		log_error(
+			"the components of a heterogeneous step do not stage together: each node reads all of the source");
 	}
 	return 0;
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[OPTION_COUNT] = {"--gradcomp", "--gradcomp-collective", "--gradcomp-report",
-                                                "--gradcomp-schedule", "--gradcomp-record", "--gradcomp-auto-attach",
-                                                "--gradcomp-on-failure", "--gradcomp-stage"};
+static const char *const names[OPTION_COUNT] = {
+	"--gradcomp",        "--gradcomp-collective",  "--gradcomp-report",     "--gradcomp-schedule",
+	"--gradcomp-record", "--gradcomp-auto-attach", "--gradcomp-on-failure", "--gradcomp-stage"};
 
 static const struct {
 	const char *value, *usage;
@@ -17,8 +17,10 @@ static const struct {
 	{"FILE|none", "write a report of the job to FILE (JSON)"},
 	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},
 	{"FILE|none", "write the model of this job to FILE, for gradcomp plan"},
-	{"yes|no", "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)"},
-	{"abort|shrink", "when a rank is lost: the job ends (default), or a program that can shrink goes on without it"},
+	{"yes|no",
+         "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)"},
+	{"abort|shrink",
+         "when a rank is lost: the job ends (default), or a program that can shrink goes on without it"},
 	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
                            "they find the copy in GRADCOMP_DATA"},
 };

@@ -15,8 +15,8 @@
 #include "spank/exec_helper.h"
 #include "spank/spank_log.h"
 
-#define PLAN_TIMEOUT 20    /* s: for the settings */
-#define CLEAN_TIMEOUT 60   /* s */
+#define PLAN_TIMEOUT 20     /* s: for the settings */
+#define CLEAN_TIMEOUT 60    /* s */
 #ifdef __SANITIZE_ADDRESS__ /* whose shadow takes it all */
 #define MEMORY 0
 #else
@@ -63,7 +63,8 @@ static int records(const arguments *args)
 
 static void seen(const arguments *args)
 {
-	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, PROLOG, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+	int dir = records(args),
+	    fd = dir < 0 ? -1 : openat(dir, PROLOG, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
 
 	if (fd >= 0) {
 		(void)!fchmod(fd, 0644);
@@ -92,10 +93,12 @@ static bool unseen(const arguments *args)
 
 static void record(const arguments *args, const char *name, const char *text)
 {
-	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int dir = records(args),
+	    fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	if (fd < 0 || (*text && write(fd, text, strlen(text)) < 0))
-		log_info("cannot write %s/%s, and the epilog will not clean up: %s", args->records, name, strerror(errno));
+		log_info("cannot write %s/%s, and the epilog will not clean up: %s", args->records, name,
+		         strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	if (dir >= 0)
@@ -156,7 +159,8 @@ static const exec_user nobody = {.uid = NOBODY, .gid = NOBODY, .groups = {NOBODY
 
 /* Its exit status; -1 with the reason logged. Staging is killed at the timeout, since what it has
  * copied stays. */
-static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, bool stages, exec_helper *r)
+static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, bool stages,
+                  exec_helper *r)
 {
 	char conf[PATH_MAX + 32], why[512];
 	char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", NULL, NULL};
@@ -165,7 +169,12 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		snprintf(conf, sizeof conf, "GRADCOMP_CONF=%s", args->conf);
 		env[2] = conf;
 	}
-	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .kill_at_timeout = stages, .line = log_line, .user = user};
+	*r = (exec_helper){.argv = argv,
+	                   .env = env,
+	                   .timeout = timeout,
+	                   .kill_at_timeout = stages,
+	                   .line = log_line,
+	                   .user = user};
 	/* A user may have filled his cache with anything, which must not take the node's memory. Staging
 	 * has no such limit: its datasets are the site's own. */
 	if (!stages) {
@@ -249,7 +258,8 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	/* What has been copied when time is up stays, and the next job's prolog goes on from there. */
 	int status = helper(&args, stage, &user, timeout, true, &r);
 	if (status > 0)
-		log_info("job %s starts without all that is shared (gradcomp prolog ended with status %d)", id_text, status);
+		log_info("job %s starts without all that is shared (gradcomp prolog ended with status %d)", id_text,
+		         status);
 	return 0;
 }
 

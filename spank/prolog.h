@@ -17,8 +17,8 @@ int prolog_job_begin(spank_t sp, int ac, char **av);
 int prolog_job_end(spank_t sp, int ac, char **av);
 /* slurmd looks for prologs and epilogs of plugins only when it starts. Reading its files again
  * (scontrol reconfigure, SIGHUP) is not enough on Slurm 22.05. */
-#define PROLOG_UNSEEN                                                                             \
-	"slurmd on this node runs neither prolog nor epilog of gradcomp, so nothing cleans up after "  \
+#define PROLOG_UNSEEN \
+	"slurmd on this node runs neither prolog nor epilog of gradcomp, so nothing cleans up after " \
 	"jobs that stage: it was started before plugstack.conf named the plugin; restart it"
 /* slurmstepd, still as root: the job stages on this node, and its epilog is to know. True:
  * there will be no epilog, which is logged now and is to be said to the user; once on each node. */

@@ -37,15 +37,16 @@ static int publish(char *text, unsigned nodes)
 	*token++ = 0;
 	token[strcspn(token, "\n")] = 0;
 	snprintf(ranks, sizeof ranks, "%u", nodes);
-	return setenv(names[WHERE], text, 1) || setenv(names[TOKEN], token, 1) || setenv(names[RANKS], ranks, 1) ? -1 : 0;
+	return setenv(names[WHERE], text, 1) || setenv(names[TOKEN], token, 1) || setenv(names[RANKS], ranks, 1) ? -1
+	                                                                                                         : 0;
 }
 
 void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
                            void (*line)(void *ctx, const char *text, bool passing))
 {
 	char why[512] = "", nodes_text[16], columns[16];
-	char *argv[] = {(char *)args->helper, "rendezvous", "--detach", "--nodes", nodes_text, "--stage",
-	                (char *)spec, NULL};
+	char *argv[] = {(char *)args->helper, "rendezvous", "--detach",   "--nodes",
+	                nodes_text,           "--stage",    (char *)spec, NULL};
 	struct winsize size;
 	uint32_t nodes = 0;
 	int ends[2], lines = 0;
@@ -62,7 +63,8 @@ void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
 	snprintf(nodes_text, sizeof nodes_text, "%u", (unsigned)nodes);
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return;
-	r = (exec_helper){.argv = argv, .env = environ, .timeout = OPEN_TIMEOUT, .line = line, .ctx = &lines, .in = ends[0]};
+	r = (exec_helper){
+		.argv = argv, .env = environ, .timeout = OPEN_TIMEOUT, .line = line, .ctx = &lines, .in = ends[0]};
 	int status = exec_helper_run(&r, why, sizeof why);
 	close(ends[0]);
 	if (status == 0 && r.output[0] && publish(r.output, nodes) == 0) {

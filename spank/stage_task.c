@@ -15,7 +15,7 @@
 
 #define KEPT 8 /* last lines of a node, which are logged only if it fails */
 #define ENV_MAX 64
-#define ANOTHER_NODE 3 /* the command's exit status when another node failed */
+#define ANOTHER_NODE 3            /* the command's exit status when another node failed */
 #define REWRITE "\033[A\033[2K\r" /* the line above, on srun's terminal */
 
 typedef struct progress {
@@ -47,10 +47,20 @@ static void log_kept(const progress *n)
 
 /* A small environment: of the user's only what gradcomp and the libc look at. `keep` and
  * the strings in `job` and `rv` outlive the result. */
-static void environment(char **job, const arguments *args, const stage_rendezvous *rv, char *keep, size_t size, char **env)
+static void environment(char **job, const arguments *args, const stage_rendezvous *rv, char *keep, size_t size,
+                        char **env)
 {
-	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
-	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID=", "SLURM_STEP_NODELIST="};
+	static const char *const names[] = {"GRADCOMP",
+	                                    "HOME=",
+	                                    "USER=",
+	                                    "LOGNAME=",
+	                                    "LANG=",
+	                                    "LC_ALL=",
+	                                    "TZ=",
+	                                    "TMPDIR=",
+	                                    "SLURM_JOB_ID=",
+	                                    "SLURM_STEP_ID=",
+	                                    "SLURM_STEP_NODELIST="};
 	const char *const ours[] = {rv->where, rv->token, rv->rank, rv->ranks};
 	int n = 0;
 	bool conf = false;
@@ -178,11 +188,11 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 		return -1;
 	if (status >= 0)
 		snprintf(reason, sizeof reason,
-		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper, status);
+		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper,
+		         status);
 	log_kept(&p);
 	/* On a terminal the next line of progress is written over the empty one. */
-	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", p.host, spec, reason,
-	         rv->live ? "\n" : "");
+	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", p.host, spec, reason, rv->live ? "\n" : "");
 	return -1;
 }
 

@@ -26,7 +26,7 @@ static struct {
 	char error[WHY_BYTES]; /* why options could not be taken; "" */
 	bool failed;           /* the tasks must not start */
 	bool staging;
-	bool unseen; /* there will be no epilog */
+	bool unseen;     /* there will be no epilog */
 	char *job_nodes; /* SLURM_JOB_NODELIST, while that has the step's; "" when it was not set */
 } step;
 
@@ -165,8 +165,8 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 	if (*file == '/')
 		return set(sp, variable, file);
 	if (!getcwd(here, sizeof here)) {
-		snprintf(step.error, sizeof step.error, "%s=%s: the working directory does not exist any more", option_name(which),
-		         file);
+		snprintf(step.error, sizeof step.error, "%s=%s: the working directory does not exist any more",
+		         option_name(which), file);
 		return -1;
 	}
 	/* In FILE "%j" is the job; in the name of the directory '%' is itself. */
@@ -181,10 +181,11 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record", "auto_attach",
-	                                   "on_failure"};
-	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT", "GRADCOMP_SCHEDULE",
-	                                       "GRADCOMP_RECORD", "GRADCOMP_AUTO_ATTACH", "GRADCOMP_ON_FAILURE"};
+	static const char *const word[] = {"compressor", "collective",  "report",    "schedule",
+	                                   "record",     "auto_attach", "on_failure"};
+	static const char *const variable[] = {"GRADCOMP",           "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT",
+	                                       "GRADCOMP_SCHEDULE",  "GRADCOMP_RECORD",     "GRADCOMP_AUTO_ATTACH",
+	                                       "GRADCOMP_ON_FAILURE"};
 	char names[80] = "";
 
 	if (options_off(&step.opt)) {
@@ -211,7 +212,8 @@ static int export_options(spank_t sp)
 
 static bool no(const char *value)
 {
-	return value && (!strcmp(value, "no") || !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "0"));
+	return value &&
+	       (!strcmp(value, "no") || !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "0"));
 }
 
 /* What is there is run by every Python of the tasks: it is as good as the command that users run anyway. */
@@ -243,7 +245,8 @@ static void lead_python(spank_t sp)
 		return;
 	if (!trusted_folder(folder)) {
 		log_info("%s is not there, or others than root could write to it: models of programs that do not call "
-		         "attach() are left alone", folder);
+		         "attach() are left alone",
+		         folder);
 		return;
 	}
 	snprintf(path, sizeof path, "%s%s%s", folder, *old ? ":" : "", old);

@@ -20,11 +20,11 @@ typedef struct bench_options {
 	bench_shape shapes[BENCH_TENSORS];
 	uint32_t ntensors;
 	long iters;
-	long resident_before; /* bytes, before the job was joined */
-	const char *json;     /* NULL: none */
+	long resident_before;                  /* bytes, before the job was joined */
+	const char *json;                      /* NULL: none */
 	const char *collectives, *compressors; /* "SPEC,SPEC"; NULL: all, and none */
-	const char *primitives; /* "NAME,NAME"; NULL: all */
-	double seconds;         /* about so long a row */
+	const char *primitives;                /* "NAME,NAME"; NULL: all */
+	double seconds;                        /* about so long a row */
 } bench_options;
 
 /* Each measures on all ranks, prints a table on rank 0 and appends rows to `json`

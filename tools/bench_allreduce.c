@@ -21,8 +21,7 @@ long bench_resident(void)
 
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err)
 {
-	gradcomp_status status =
-		gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
+	gradcomp_status status = gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
 	if (status < 0)
 		return status;
 	*out = fit_median(seconds, (size_t)n);
@@ -93,8 +92,8 @@ int bench_allreduce(gradcomp_job *job, const bench_options *o, FILE *json, gradc
 			printf("%14llu %14.1f %12.3f\n", (unsigned long long)o->sizes[s], median * 1e6,
 			       (double)o->sizes[s] / median / 1e9);
 		if (json)
-			fprintf(json, "%s {\"bytes\": %llu, \"seconds\": %.9f, \"ranks\": %d, \"correct\": true}", s ? ",\n" : "",
-			        (unsigned long long)o->sizes[s], median, gradcomp_job_nranks(job));
+			fprintf(json, "%s {\"bytes\": %llu, \"seconds\": %.9f, \"ranks\": %d, \"correct\": true}",
+			        s ? ",\n" : "", (unsigned long long)o->sizes[s], median, gradcomp_job_nranks(job));
 	}
 	status = 0;
 out:

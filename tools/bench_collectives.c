@@ -21,7 +21,14 @@
 enum { MOST_SPECS = 32, SMALL = 65536, SMALL_CALLS = 100, FEWEST = 3 };
 
 typedef enum primitive {
-	ALLREDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, CODED_ALLREDUCE, CODED_REDUCE_SCATTER, CODED_ALLGATHER, PRIMITIVES
+	ALLREDUCE,
+	REDUCE_SCATTER,
+	ALLGATHER,
+	BROADCAST,
+	CODED_ALLREDUCE,
+	CODED_REDUCE_SCATTER,
+	CODED_ALLGATHER,
+	PRIMITIVES
 } primitive;
 
 static const struct {
@@ -72,7 +79,8 @@ static gradcomp_status call(bench *b, primitive what, gradcomp_error *err)
 	case CODED_ALLREDUCE:
 		return c->coded_allreduce(b->instance, b->x, b->n, 1.0 / b->P, &b->codec.api, 0, b->lost, err);
 	case CODED_REDUCE_SCATTER:
-		return c->coded_reduce_scatter(b->instance, b->x, b->counts, 1.0 / b->P, &b->codec.api, 0, b->lost, err);
+		return c->coded_reduce_scatter(b->instance, b->x, b->counts, 1.0 / b->P, &b->codec.api, 0, b->lost,
+		                               err);
 	case CODED_ALLGATHER:
 		return c->coded_allgather(b->instance, b->x, b->counts, &b->codec.api, 0, b->lost, err);
 	case PRIMITIVES:
@@ -161,7 +169,8 @@ static double worked(void)
 {
 	struct rusage u;
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
 /* Seconds of a sample of `calls`, of this rank; negative with an error. */
@@ -197,8 +206,8 @@ static void row(bench *b, primitive what, double seconds, const double *counts, 
 {
 	double bytes = (double)(b->n * sizeof(float));
 	const char *code = what < CODED_ALLREDUCE ? "-" : b->code_spec;
-	printf("%-22s %-20s %-16s %12.0f %14.1f %9.3f %12.1f %14.0f %9.0f %7.2f\n", b->spec, primitives[what].name, code,
-	       bytes, seconds * 1e6, bytes / seconds / 1e9, b->cpu * 1e6, counts[0], counts[1], counts[3]);
+	printf("%-22s %-20s %-16s %12.0f %14.1f %9.3f %12.1f %14.0f %9.0f %7.2f\n", b->spec, primitives[what].name,
+	       code, bytes, seconds * 1e6, bytes / seconds / 1e9, b->cpu * 1e6, counts[0], counts[1], counts[3]);
 	fflush(stdout);
 	if (!b->json)
 		return;
@@ -258,7 +267,8 @@ static int sized(bench *b, uint64_t n, gradcomp_error *err)
 		free(*vectors[k]);
 		*vectors[k] = calloc(n + 16, sizeof(float));
 		if (!*vectors[k])
-			return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for vectors of %llu numbers", (unsigned long long)n);
+			return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for vectors of %llu numbers",
+			                    (unsigned long long)n);
 	}
 	return 0;
 }
@@ -297,7 +307,8 @@ static int under_codes(bench *b, const bench_spec *codes, int ncodes, gradcomp_e
 			return -1;
 		if (!(l.plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))) {
 			local_close(&l);
-			return bench_failed(err, GRADCOMP_ERR_UNSUPPORTED, "--compressors: '%s' is no code", codes[k].spec);
+			return bench_failed(err, GRADCOMP_ERR_UNSUPPORTED, "--compressors: '%s' is no code",
+			                    codes[k].spec);
 		}
 		count_codec(&b->codec, l.plugin, l.instance);
 		b->code_spec = codes[k].spec;
@@ -350,9 +361,11 @@ static int known(const char *list, gradcomp_error *err)
 		while (at < PRIMITIVES && (strlen(primitives[at].name) != n || strncmp(primitives[at].name, p, n)))
 			at++;
 		if (at == PRIMITIVES)
-			return bench_failed(err, GRADCOMP_ERR_INVALID,
-			                    "--primitives: '%.*s' is none of all-reduce, reduce-scatter, all-gather, broadcast, "
-			                    "coded-all-reduce, coded-reduce-scatter, coded-all-gather", (int)n, p);
+			return bench_failed(
+				err, GRADCOMP_ERR_INVALID,
+				"--primitives: '%.*s' is none of all-reduce, reduce-scatter, all-gather, broadcast, "
+				"coded-all-reduce, coded-reduce-scatter, coded-all-gather",
+				(int)n, p);
 	}
 	return 0;
 }
@@ -360,12 +373,17 @@ static int known(const char *list, gradcomp_error *err)
 int bench_collectives(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err)
 {
 	static bench_spec specs[MOST_SPECS], codes[MOST_SPECS];
-	bench b = {.world = gradcomp_job_world(job), .rank = gradcomp_job_rank(job), .P = gradcomp_job_nranks(job), .o = o,
+	bench b = {.world = gradcomp_job_world(job),
+	           .rank = gradcomp_job_rank(job),
+	           .P = gradcomp_job_nranks(job),
+	           .o = o,
 	           .json = json};
-	int nspecs = bench_specs_find(GRADCOMP_KIND_COLLECTIVE, o->collectives, "--collectives", specs, MOST_SPECS, err);
+	int nspecs =
+		bench_specs_find(GRADCOMP_KIND_COLLECTIVE, o->collectives, "--collectives", specs, MOST_SPECS, err);
 	int ncodes = 0, status = nspecs < 0 || known(o->primitives, err) ? -1 : 0;
 	if (!status && o->compressors)
-		ncodes = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, o->compressors, "--compressors", codes, MOST_SPECS, err);
+		ncodes = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, o->compressors, "--compressors", codes, MOST_SPECS,
+		                          err);
 	if (status || ncodes < 0)
 		return -1;
 	b.seconds = calloc((size_t)(o->iters > FEWEST ? o->iters : FEWEST), sizeof *b.seconds);

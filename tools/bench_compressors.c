@@ -143,9 +143,13 @@ static long number(const char *text, long most)
 int bench_compressors(int argc, char **argv)
 {
 	const char *list = NULL, *rows = "4096", *columns = "4096", *runs = "5", *gradients = NULL, *json = NULL;
-	const command_option options[] = {{"--compressors", &list, NULL}, {"--rows", &rows, NULL},
-	                                  {"--columns", &columns, NULL},  {"--runs", &runs, NULL},
-	                                  {"--gradients", &gradients, NULL}, {"--json", &json, NULL}, {0}};
+	const command_option options[] = {{"--compressors", &list, NULL},
+	                                  {"--rows", &rows, NULL},
+	                                  {"--columns", &columns, NULL},
+	                                  {"--runs", &runs, NULL},
+	                                  {"--gradients", &gradients, NULL},
+	                                  {"--json", &json, NULL},
+	                                  {0}};
 	static bench b;
 	gradcomp_error err = {0};
 	FILE *file = NULL;
@@ -158,8 +162,8 @@ int bench_compressors(int argc, char **argv)
 	b.runs = number(runs, MOST_RUNS);
 	if (!b.rows || !b.columns || !b.runs)
 		return usage_error(usage_text,
-		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d", rows,
-		                   columns, runs, MOST_RUNS);
+		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d",
+		                   rows, columns, runs, MOST_RUNS);
 	if (json && !(file = fopen(json, "w"))) {
 		bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
 		return failed(&err);

@@ -47,9 +47,17 @@ static gradcomp_status count_multicast(void *ctx, const int *peers, int n, const
 void count_links(counted_links *c, const gradcomp_links *inner)
 {
 	*c = (counted_links){.inner = inner,
-	                     .api = {.struct_size = sizeof c->api, .rank = inner->rank, .nranks = inner->nranks,
-	                             .nnodes = inner->nnodes, .node = inner->node, .ctx = c, .send = count_send,
-	                             .recv = pass_recv, .wait = pass_wait, .test = pass_test, .chunk = inner->chunk,
+	                     .api = {.struct_size = sizeof c->api,
+	                             .rank = inner->rank,
+	                             .nranks = inner->nranks,
+	                             .nnodes = inner->nnodes,
+	                             .node = inner->node,
+	                             .ctx = c,
+	                             .send = count_send,
+	                             .recv = pass_recv,
+	                             .wait = pass_wait,
+	                             .test = pass_test,
+	                             .chunk = inner->chunk,
 	                             .recv_reduce = inner->recv_reduce ? pass_recv_reduce : NULL,
 	                             .multicast = inner->multicast ? count_multicast : NULL}};
 }
@@ -60,8 +68,8 @@ static uint64_t code_bound(void *ctx, uint64_t n)
 	return c->plugin->code_bound(c->instance, n);
 }
 
-static gradcomp_status count_code(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out,
-                                  uint64_t *bytes, gradcomp_error *err)
+static gradcomp_status count_code(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                                  gradcomp_error *err)
 {
 	counted_codec *c = ctx;
 	c->calls++;
@@ -84,7 +92,12 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 
 void count_codec(counted_codec *c, const struct gradcomp_compressor_v1 *plugin, void *instance)
 {
-	*c = (counted_codec){.plugin = plugin, .instance = instance,
-	                     .api = {.struct_size = sizeof c->api, .ctx = c, .bound = code_bound, .code = count_code,
-	                             .decode = decode, .decode_add = decode_add}};
+	*c = (counted_codec){.plugin = plugin,
+	                     .instance = instance,
+	                     .api = {.struct_size = sizeof c->api,
+	                             .ctx = c,
+	                             .bound = code_bound,
+	                             .code = count_code,
+	                             .decode = decode,
+	                             .decode_add = decode_add}};
 }

@@ -114,7 +114,8 @@ static int open_dataset(bench_dataset *b, const char *source, uint64_t memory, g
 		b->bytes = n > b->bytes ? n : b->bytes;
 	}
 	if (!(b->out = malloc(b->bytes + 1)))
-		return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for a value of %llu bytes", (unsigned long long)b->bytes);
+		return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for a value of %llu bytes",
+		                    (unsigned long long)b->bytes);
 	o.count = b->count;
 	o.memory = memory;
 	o.reload = b->samples != NULL; /* a file of a staged dataset is the same on every node */
@@ -123,20 +124,24 @@ static int open_dataset(bench_dataset *b, const char *source, uint64_t memory, g
 
 static int parse(int argc, char **argv, bench_dataset *b, const char **source, const char **json, uint64_t *memory)
 {
-	const char *samples = "4000", *bytes = "100K", *nepochs = "3", *nsteps = "60", *ms = "50", *batch = "8", *mem = "0";
+	const char *samples = "4000", *bytes = "100K", *nepochs = "3", *nsteps = "60", *ms = "50", *batch = "8",
+		   *mem = "0";
 	const char *word = NULL;
 	const command_option options[] = {
-		{"--source", source, NULL}, {"--samples", &samples, NULL}, {"--bytes", &bytes, NULL},
-		{"--epochs", &nepochs, NULL}, {"--steps", &nsteps, NULL}, {"--step-ms", &ms, NULL},
-		{"--batch", &batch, NULL}, {"--memory", &mem, NULL}, {"--json", json, NULL}, {0},
+		{"--source", source, NULL}, {"--samples", &samples, NULL},
+		{"--bytes", &bytes, NULL},  {"--epochs", &nepochs, NULL},
+		{"--steps", &nsteps, NULL}, {"--step-ms", &ms, NULL},
+		{"--batch", &batch, NULL},  {"--memory", &mem, NULL},
+		{"--json", json, NULL},     {0},
 	};
 	int64_t n = 0, size = 0, room = 0;
 	int status = take_options(argc, argv, usage_text, options, &word, 0);
 	if (status >= 0)
 		return status;
-	if (number_int(samples, &n) || n < 1 || number_size(bytes, &size) || size < 8 || number_size(mem, &room) || room < 0 ||
-	    number_int(nepochs, &b->epochs) || b->epochs < 1 || number_int(nsteps, &b->steps) || b->steps < 1 ||
-	    number_int(ms, &b->step_ms) || b->step_ms < 1 || number_int(batch, &b->batch) || b->batch < 1)
+	if (number_int(samples, &n) || n < 1 || number_size(bytes, &size) || size < 8 || number_size(mem, &room) ||
+	    room < 0 || number_int(nepochs, &b->epochs) || b->epochs < 1 || number_int(nsteps, &b->steps) ||
+	    b->steps < 1 || number_int(ms, &b->step_ms) || b->step_ms < 1 || number_int(batch, &b->batch) ||
+	    b->batch < 1)
 		return usage_error(usage_text, "bench io: numbers are whole and positive, sizes like 100K");
 	b->count = (uint64_t)n;
 	b->bytes = (uint64_t)size;
@@ -158,7 +163,7 @@ static int measure(bench_dataset *b, const char *source, const char *json, uint6
 		b->json = &j;
 	}
 	status = open_dataset(b, source, memory, err) || bench_epochs(b, err) || places(b, err) ||
-	         bench_local_values(b, err) || bench_remote_values(b, err) || bench_steps(b, err)
+	                         bench_local_values(b, err) || bench_remote_values(b, err) || bench_steps(b, err)
 	                 ? -1
 	                 : 0;
 	if (file) {

@@ -16,7 +16,7 @@ typedef struct bench_dataset {
 	int64_t epochs, steps, step_ms, batch;
 	uint64_t *own, nown, *others, nothers; /* samples of this node, of the others */
 	uint64_t own_bytes;
-	unsigned char *out;                    /* room for a value */
+	unsigned char *out; /* room for a value */
 	jsonw *json;
 } bench_dataset;
 

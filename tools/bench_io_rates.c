@@ -16,7 +16,8 @@ static gradcomp_status together(const bench_dataset *b, double *seconds, double 
 	return status ? status : gradcomp_allreduce(b->world, bytes, 1, GRADCOMP_F64, GRADCOMP_SUM, err);
 }
 
-static void row(const bench_dataset *b, const char *name, double value, const char *unit, const char *than, double other)
+static void row(const bench_dataset *b, const char *name, double value, const char *unit, const char *than,
+                double other)
 {
 	if (gradcomp_job_rank(b->job))
 		return;
@@ -62,8 +63,8 @@ int bench_epochs(bench_dataset *b, gradcomp_error *err)
 		    gradcomp_allreduce(b->world, &n, 1, GRADCOMP_F64, GRADCOMP_SUM, err))
 			return -1;
 		if (n != (double)b->count)
-			return bench_failed(err, GRADCOMP_ERR_INTERNAL, "epoch %lld had %.0f samples of %llu", (long long)e, n,
-			                    (unsigned long long)b->count);
+			return bench_failed(err, GRADCOMP_ERR_INTERNAL, "epoch %lld had %.0f samples of %llu",
+			                    (long long)e, n, (unsigned long long)b->count);
 		snprintf(name, sizeof name, "epoch %lld", (long long)e + 1);
 		row(b, name, seconds, "s", NULL, 0);
 		snprintf(name, sizeof name, "epoch %lld, all ranks", (long long)e + 1);
@@ -73,7 +74,8 @@ int bench_epochs(bench_dataset *b, gradcomp_error *err)
 }
 
 /* Copies the values out; their bytes and the time it took, by this rank. */
-static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, double *bytes, double *seconds, gradcomp_error *err)
+static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, double *bytes, double *seconds,
+                    gradcomp_error *err)
 {
 	double start = clock_now();
 	*bytes = 0;
@@ -162,8 +164,8 @@ int bench_remote_values(bench_dataset *b, gradcomp_error *err)
 	if (gradcomp_barrier(b->world, err) || gradcomp_dataset_expect(b->ds, b->others, b->nothers, err) ||
 	    copy_out(b, b->others, b->nothers, &bytes, &seconds, err) || together(b, &seconds, &bytes, err))
 		return -1;
-	row(b, "remote values, a rank", bytes / gradcomp_job_nranks(b->job) / seconds / 1e6, "MB/s", "MB/s by all-gather",
-	    link / 1e6);
+	row(b, "remote values, a rank", bytes / gradcomp_job_nranks(b->job) / seconds / 1e6, "MB/s",
+	    "MB/s by all-gather", link / 1e6);
 	return 0;
 }
 

@@ -30,13 +30,17 @@ static void *aligned(size_t bytes)
 
 void local_host(gradcomp_host *host)
 {
-	*host = (gradcomp_host){.struct_size = sizeof *host, .abi_version = GRADCOMP_ABI_VERSION, .log = say,
-	                        .fail = host_fail, .alloc = aligned, .release = free,
+	*host = (gradcomp_host){.struct_size = sizeof *host,
+	                        .abi_version = GRADCOMP_ABI_VERSION,
+	                        .log = say,
+	                        .fail = host_fail,
+	                        .alloc = aligned,
+	                        .release = free,
 	                        .operators = gradcomp_host_operators()};
 }
 
-gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns,
-                           int parts, gradcomp_error *err)
+gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns, int parts,
+                           gradcomp_error *err)
 {
 	const gradcomp_plugin_info *info;
 	gradcomp_plugin_kind kind;
@@ -52,8 +56,12 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 	l->dims[0] = rows;
 	l->dims[1] = columns;
 	l->tensor = (gradcomp_tensor){.name = "gradient", .numel = rows * columns, .dims = l->dims, .ndim = 2};
-	l->layout = (gradcomp_layout){.struct_size = sizeof l->layout, .ntensors = 1, .tensors = &l->tensor,
-	                              .numel = rows * columns, .nranks = parts, .seed = 1};
+	l->layout = (gradcomp_layout){.struct_size = sizeof l->layout,
+	                              .ntensors = 1,
+	                              .tensors = &l->tensor,
+	                              .numel = rows * columns,
+	                              .nranks = parts,
+	                              .seed = 1};
 	l->parts = parts;
 	l->bucket = (gradcomp_bucket){.struct_size = sizeof l->bucket, .ntensors = 1, .numel = rows * columns};
 	/* Past every warm-up. */
@@ -182,9 +190,16 @@ gradcomp_status local_step(local *l, const float *u, local_times *times, gradcom
 		st = room(&l->scratch, &l->scratch_bytes, plan.scratch_bytes + 64, err);
 	if (st)
 		return st;
-	gradcomp_work w = {.struct_size = sizeof w, .bucket = &l->bucket, .step = l->step, .x = &l->x, .flat = l->x,
-	                   .state = l->state, .scratch = l->scratch, .scratch_bytes = plan.scratch_bytes,
-	                   .operators = l->host.operators, .fault = &fault};
+	gradcomp_work w = {.struct_size = sizeof w,
+	                   .bucket = &l->bucket,
+	                   .step = l->step,
+	                   .x = &l->x,
+	                   .flat = l->x,
+	                   .state = l->state,
+	                   .scratch = l->scratch,
+	                   .scratch_bytes = plan.scratch_bytes,
+	                   .operators = l->host.operators,
+	                   .fault = &fault};
 	if (gradcomp_keeps_error(l->plugin, l->spec->values)) {
 		w.error = &l->error;
 		w.error_flat = l->error;

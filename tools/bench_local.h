@@ -32,8 +32,8 @@ typedef struct local_times {
 
 /* `path` is the plugin's file, `spec` NAME[:PARAMETERS]; the gradient is one matrix of rows x columns.
  * A gathered round decodes this rank's payload `parts` times, as if they came from as many ranks. */
-gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns,
-                           int parts, gradcomp_error *err);
+gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns, int parts,
+                           gradcomp_error *err);
 void local_close(local *l);
 /* What a plugin gets from a host without a job. */
 void local_host(gradcomp_host *host);

@@ -30,8 +30,8 @@ int bench_reduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp
 		goto out;
 	}
 	for (uint32_t t = 0; t < o->ntensors; t++)
-		tensors[t] = (gradcomp_tensor_desc){.dims = o->shapes[t].dims, .ndim = o->shapes[t].ndim,
-		                                    .dtype = GRADCOMP_F32};
+		tensors[t] = (gradcomp_tensor_desc){
+			.dims = o->shapes[t].dims, .ndim = o->shapes[t].ndim, .dtype = GRADCOMP_F32};
 	if (gradcomp_reducer_create(world, tensors, o->ntensors, NULL, &reducer, err) < 0)
 		goto out;
 	for (long i = -BENCH_WARM_UP; i < o->iters; i++) {

@@ -10,7 +10,7 @@ typedef struct search {
 	const char *wanted; /* a name; NULL: all */
 	bench_spec *specs;
 	int n, most;
-	char why[sizeof ((gradcomp_error *)0)->text]; /* the wanted one cannot be used */
+	char why[sizeof((gradcomp_error *)0)->text]; /* the wanted one cannot be used */
 } search;
 
 static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
@@ -44,8 +44,8 @@ int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *op
 		if (s.n == before && *s.why)
 			return bench_failed(err, GRADCOMP_ERR_ABI, "%s: %s", option, s.why);
 		if (s.n == before)
-			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is", option,
-			                    name);
+			return bench_failed(err, GRADCOMP_ERR_NOTFOUND,
+			                    "%s: '%s' is not installed; gradcomp list shows what is", option, name);
 		if (n >= sizeof specs->spec)
 			return bench_failed(err, GRADCOMP_ERR_INVALID, "%s: a SPEC of more than %zu characters", option,
 			                    sizeof specs->spec - 1);

@@ -60,8 +60,7 @@ static void on_removed(void *ctx, const char *what, const char *name, uint64_t b
 		jsonw_end(&o->j);
 		return;
 	}
-	printf("%s %s %.12s", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would remove" : "removed", what,
-	       name);
+	printf("%s %s %.12s", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would remove" : "removed", what, name);
 	printf(bytes ? ", %s\n" : "\n", gradcomp_size_text(bytes, size));
 }
 
@@ -80,8 +79,7 @@ static void on_damaged(void *ctx, const char *key, const char *file, const char 
 }
 
 /* Calls one() with the key of each entry that was named. */
-static int each_name(struct outcome *o,
-                     gradcomp_status (*one)(struct outcome *o, const char *key, gradcomp_error *err))
+static int each_name(struct outcome *o, gradcomp_status (*one)(struct outcome *o, const char *key, gradcomp_error *err))
 {
 	for (const char *const *name = o->r->names; *name; name++) {
 		gradcomp_error err;
@@ -151,8 +149,7 @@ static void said(struct outcome *o, const char *key, const char *done)
 	if (o->r->json)
 		jsonw_string(&o->j, NULL, key);
 	else
-		printf("%s%s %.12s\n", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would have " : "", done,
-		       key);
+		printf("%s%s %.12s\n", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would have " : "", done, key);
 }
 
 static gradcomp_status pin_one(struct outcome *o, const char *key, gradcomp_error *err)

@@ -96,10 +96,10 @@ static void entry_text(struct list *l, const gradcomp_cache_entry *e)
 	state_text(e, state, sizeof state);
 	if (!l->shown)
 		printf("%-12s  %10s  %9s  %-16s  %s\n", "KEY", "SIZE", "FILES", "LAST USE", "SOURCE, STATE");
-	printf("%-12.12s  %10s  %9llu  %-16s  %s%s%s\n", *e->key ? e->key : "-",
-	       gradcomp_size_text(e->allocated, size), (unsigned long long)e->files, when,
-	       gradcomp_printable(e->source ? e->source : e->name, name, sizeof name),
-	       strcmp(state, "-") ? ", " : "", strcmp(state, "-") ? state : "");
+	printf("%-12.12s  %10s  %9llu  %-16s  %s%s%s\n", *e->key ? e->key : "-", gradcomp_size_text(e->allocated, size),
+	       (unsigned long long)e->files, when,
+	       gradcomp_printable(e->source ? e->source : e->name, name, sizeof name), strcmp(state, "-") ? ", " : "",
+	       strcmp(state, "-") ? state : "");
 }
 
 static int each(void *ctx, const gradcomp_cache_entry *e)

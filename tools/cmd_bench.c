@@ -113,9 +113,9 @@ static int parse(int argc, char **argv, bench_options *o)
 			o->seconds = strtod(value, &end);
 			bad = *end || !(o->seconds > 0 && o->seconds <= 3600);
 			if (bad)
-				fprintf(stderr, "gradcomp bench: --seconds '%s' is not above 0 and up to 3600\n", value);
-		}
-		else if (!strcmp(argv[i], "--iters")) {
+				fprintf(stderr, "gradcomp bench: --seconds '%s' is not above 0 and up to 3600\n",
+				        value);
+		} else if (!strcmp(argv[i], "--iters")) {
 			o->iters = strtol(value, &end, 10);
 			bad = *end || o->iters < 1 || o->iters > 1000000;
 			if (bad)

@@ -121,16 +121,11 @@ int cmd_cache(int argc, char **argv)
 	const char *job = NULL, *live = NULL, *words[CACHE_NAMES_MAX] = {NULL};
 	char name[120];
 	const command_option options[] = {
-		{"--all-users", NULL, &r.all_users},
-		{"--cache-dir", &r.options.cache_dir, NULL},
-		{"--dry-run", NULL, &dry},
-		{"--force", NULL, &force},
-		{"--holder", &r.holder, NULL},
-		{"--job", &job, NULL},
-		{"--json", NULL, &r.json},
-		{"--live-jobs", &live, NULL},
-		{"--shared", NULL, &shared},
-		{0},
+		{"--all-users", NULL, &r.all_users}, {"--cache-dir", &r.options.cache_dir, NULL},
+		{"--dry-run", NULL, &dry},           {"--force", NULL, &force},
+		{"--holder", &r.holder, NULL},       {"--job", &job, NULL},
+		{"--json", NULL, &r.json},           {"--live-jobs", &live, NULL},
+		{"--shared", NULL, &shared},         {0},
 	};
 	int status = take_options(argc, argv, usage, options, words, CACHE_NAMES_MAX);
 	if (status >= 0)

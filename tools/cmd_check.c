@@ -16,16 +16,12 @@ static const char usage[] =
 
 int cmd_check(int argc, char **argv)
 {
-	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL, *attach = NULL,
-	           *on_failure = NULL;
-	const command_option options[] = {{"--compressor", &compressor, NULL},
-	                                  {"--collective", &collective, NULL},
-	                                  {"--report", &report, NULL},
-	                                  {"--schedule", &schedule, NULL},
-	                                  {"--record", &record, NULL},
-	                                  {"--auto-attach", &attach, NULL},
-	                                  {"--on-failure", &on_failure, NULL},
-	                                  {NULL, NULL, NULL}};
+	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL,
+		   *attach = NULL, *on_failure = NULL;
+	const command_option options[] = {{"--compressor", &compressor, NULL}, {"--collective", &collective, NULL},
+	                                  {"--report", &report, NULL},         {"--schedule", &schedule, NULL},
+	                                  {"--record", &record, NULL},         {"--auto-attach", &attach, NULL},
+	                                  {"--on-failure", &on_failure, NULL}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, NULL, 0);
 
@@ -35,13 +31,9 @@ int cmd_check(int argc, char **argv)
 		fprintf(stderr, "gradcomp: a %s needs a file name\n", report && !*report ? "report" : "record");
 		return 1;
 	}
-	const config_option given[] = {{"gradcomp.compressor", compressor},
-	                               {"gradcomp.collective", collective},
-	                               {"gradcomp.report", report},
-	                               {"gradcomp.schedule", schedule},
-	                               {"gradcomp.record", record},
-	                               {"gradcomp.auto_attach", attach},
-	                               {"gradcomp.on_failure", on_failure},
-	                               {NULL, NULL}};
+	const config_option given[] = {{"gradcomp.compressor", compressor}, {"gradcomp.collective", collective},
+	                               {"gradcomp.report", report},         {"gradcomp.schedule", schedule},
+	                               {"gradcomp.record", record},         {"gradcomp.auto_attach", attach},
+	                               {"gradcomp.on_failure", on_failure}, {NULL, NULL}};
 	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
 }

@@ -64,15 +64,17 @@ gradcomp_status print_settings(gradcomp_error *err)
 
 	if (!st)
 		printf("security.secret = auto is %s\n",
-		       munge_built() ? "munge in a Slurm step with PMIx (no job without munged's answer), elsewhere pmix"
-		                     : "pmix: this gradcomp was built without munge");
+		       munge_built()
+		               ? "munge in a Slurm step with PMIx (no job without munged's answer), elsewhere pmix"
+		               : "pmix: this gradcomp was built without munge");
 	return st;
 }
 
 int cmd_config(int argc, char **argv)
 {
 	int as_json = 0, only_check = 0, unknown = 0, status;
-	const command_option options[] = {{"--json", NULL, &as_json}, {"--check", NULL, &only_check}, {NULL, NULL, NULL}};
+	const command_option options[] = {
+		{"--json", NULL, &as_json}, {"--check", NULL, &only_check}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	char *text = NULL;
 	size_t bytes;

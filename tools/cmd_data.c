@@ -10,16 +10,15 @@
 #include "gradcomp/stage.h"
 #include "tools/commands.h"
 
-static const char usage[] =
-	"usage: gradcomp data check [OPTION]... PATH\n"
-	"What a loader would see of the dataset at PATH: a folder, a tar shard, a folder of\n"
-	"shards, or a list of shards (train-{000..099}.tar, train-*.tar, A.tar::B.tar): its\n"
-	"samples, their parts, labels and classes. What is refused is named, with what to\n"
-	"say instead, and what each folder in it would be.\n\n"
-	"  --format FORMAT  auto, folder or tar (auto)\n"
-	"  --suffixes LIST  of a folder only files that end so, as jpg/png\n"
-	"  --json           print an object\n\n"
-	"Exit status: 0 it can be read, 1 it cannot, 2 wrong usage.\n";
+static const char usage[] = "usage: gradcomp data check [OPTION]... PATH\n"
+			    "What a loader would see of the dataset at PATH: a folder, a tar shard, a folder of\n"
+			    "shards, or a list of shards (train-{000..099}.tar, train-*.tar, A.tar::B.tar): its\n"
+			    "samples, their parts, labels and classes. What is refused is named, with what to\n"
+			    "say instead, and what each folder in it would be.\n\n"
+			    "  --format FORMAT  auto, folder or tar (auto)\n"
+			    "  --suffixes LIST  of a folder only files that end so, as jpg/png\n"
+			    "  --json           print an object\n\n"
+			    "Exit status: 0 it can be read, 1 it cannot, 2 wrong usage.\n";
 
 #define PARTS_MAX 32
 #define NOTES_MAX 40
@@ -100,7 +99,8 @@ static gradcomp_status look_at(const gradcomp_samples *s, uint64_t i, const grad
 		if (!bytes && !f->empty++)
 			note(f, "%s is empty", gradcomp_printable(info->key, key, sizeof key));
 		if (!strcmp(name, "cls") && info->label < 0)
-			note(f, "the part cls of %s is no number: it has no label", gradcomp_printable(info->key, key, sizeof key));
+			note(f, "the part cls of %s is no number: it has no label",
+			     gradcomp_printable(info->key, key, sizeof key));
 		f->bytes += bytes;
 	}
 	for (int k = 0; k < f->nparts; k++)
@@ -173,7 +173,8 @@ static void make_notes(const gradcomp_samples *s, struct finding *f)
 		note(f, "%llu parts are empty", (unsigned long long)f->empty);
 	for (uint32_t i = 0; i < f->nclasses; i++)
 		if (!f->of_class[i])
-			note(f, "the class %s has no sample", gradcomp_printable(gradcomp_samples_class(s, i), name, sizeof name));
+			note(f, "the class %s has no sample",
+			     gradcomp_printable(gradcomp_samples_class(s, i), name, sizeof name));
 	if (f->more_parts)
 		note(f, "there are more than %d kinds of parts", PARTS_MAX);
 }
@@ -193,7 +194,9 @@ static void show_classes(const gradcomp_samples *s, const struct finding *f)
 		most = f->of_class[i] > most ? f->of_class[i] : most;
 	}
 	printf("classes: %u, %s%s%s, %llu", f->nclasses, gradcomp_printable(gradcomp_samples_class(s, 0), a, sizeof a),
-	       f->nclasses > 2 ? " ... " : f->nclasses > 1 ? " " : "",
+	       f->nclasses > 2   ? " ... "
+	       : f->nclasses > 1 ? " "
+	                         : "",
 	       f->nclasses > 1 ? gradcomp_printable(gradcomp_samples_class(s, f->nclasses - 1), b, sizeof b) : "",
 	       (unsigned long long)least);
 	if (most > least)
@@ -273,10 +276,12 @@ static void show_folders(const char *path)
 		gradcomp_error err;
 		struct stat st;
 
-		if (names[i]->d_name[0] != '.' && shown < FOLDERS_SHOWN && asprintf(&below, "%s/%s", path, names[i]->d_name) > 0) {
+		if (names[i]->d_name[0] != '.' && shown < FOLDERS_SHOWN &&
+		    asprintf(&below, "%s/%s", path, names[i]->d_name) > 0) {
 			if (!stat(below, &st) && S_ISDIR(st.st_mode) && !gradcomp_samples_open(below, NULL, &s, &err)) {
 				printf("%s: %s, %llu samples\n", gradcomp_printable(below, name, sizeof name),
-				       gradcomp_samples_format(s) == GRADCOMP_SAMPLES_TAR ? "tar shards" : "a folder of files",
+				       gradcomp_samples_format(s) == GRADCOMP_SAMPLES_TAR ? "tar shards"
+				                                                          : "a folder of files",
 				       (unsigned long long)gradcomp_samples_count(s));
 				shown++;
 			}

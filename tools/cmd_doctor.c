@@ -82,7 +82,8 @@ static void file_fact(const char *kind, const char *name, const char *path)
 	fact(kind, name, hex, path);
 }
 
-static int plugin_fact(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+static int plugin_fact(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                       const char *reason)
 {
 	(void)info, (void)reason;
 	file_fact(ctx, name, path);
@@ -114,7 +115,8 @@ static void mtu_fact(const char *filter)
 
 		for (int k = 0; i->ifa_addr && k < n; k++)
 			used |= i->ifa_addr->sa_family == AF_INET && own[k].bytes == 4 &&
-			        !memcmp(&((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr, own[k].ip, 4);
+			        !memcmp(&((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr, own[k].ip,
+			                4);
 		snprintf(r.ifr_name, sizeof r.ifr_name, "%s", i->ifa_name);
 		if (used && ioctl(fd, SIOCGIFMTU, &r) == 0 && (!least.ifr_mtu || r.ifr_mtu < least.ifr_mtu))
 			least = r;
@@ -135,7 +137,8 @@ static void cache_fact(const char *dir)
 	if (stat(dir, &st))
 		snprintf(value, sizeof value, "%s", errno == ENOENT ? "not there" : strerror(errno));
 	else
-		snprintf(value, sizeof value, "of uid %u with mode %04o", (unsigned)st.st_uid, (unsigned)(st.st_mode & 07777));
+		snprintf(value, sizeof value, "of uid %u with mode %04o", (unsigned)st.st_uid,
+		         (unsigned)(st.st_mode & 07777));
 	fact("cache", "", value, dir);
 }
 
@@ -149,7 +152,8 @@ static void spank_fact(void)
 
 static int facts(const char *records)
 {
-	char *own = install_own_file(&(unsigned long long){0}), *library = install_path(GRADCOMP_LIBDIR "/libgradcomp.so"), clock[40];
+	char *own = install_own_file(&(unsigned long long){0}),
+	     *library = install_path(GRADCOMP_LIBDIR "/libgradcomp.so"), clock[40];
 	gradcomp_error err;
 	config *c = NULL;
 
@@ -171,7 +175,8 @@ static int facts(const char *records)
 		cache_fact(config_str(c, "stage.cache_dir"));
 	}
 	if (prolog_seen(records) == PROLOG_UNSEEN)
-		fact("wrong", "epilogs", "slurmd runs no epilogs of gradcomp, it was started before plugstack.conf named the plugin",
+		fact("wrong", "epilogs",
+		     "slurmd runs no epilogs of gradcomp, it was started before plugstack.conf named the plugin",
 		     "restart slurmd");
 	config_free(c);
 	free(own);
@@ -193,7 +198,8 @@ static void network_facts(const gradcomp_job *job)
 			snprintf(value, sizeof value, "%u Mbit/s%s", rate, rows[i].measured ? "" : " by its driver");
 		else if (rows[i].measured)
 			snprintf(value, sizeof value, "carries nothing");
-		snprintf(name, sizeof name, "%s%s%s", rows[i].name, *rows[i].interface ? " on " : "", rows[i].interface);
+		snprintf(name, sizeof name, "%s%s%s", rows[i].name, *rows[i].interface ? " on " : "",
+		         rows[i].interface);
 		fact(rows[i].chosen ? "network" : "other", name, value, "");
 	}
 }
@@ -216,7 +222,8 @@ static double pair_fact(gradcomp_job *job, int rank, double seconds)
 static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err)
 {
 	double *mbit = calloc((size_t)job->nranks, sizeof *mbit), best = 0;
-	gradcomp_status st = mbit ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d rates", job->nranks);
+	gradcomp_status st =
+		mbit ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d rates", job->nranks);
 
 	network_facts(job);
 	for (int k = 1; !st && k < job->nranks; k++) {
@@ -265,7 +272,7 @@ typedef struct doctor {
 	size_t n, capacity;
 	strset hosts;
 	int wrong;
-	double began;    /* of the step */
+	double began;   /* of the step */
 	char last[400]; /* the last thing said that is no fact */
 } doctor;
 
@@ -309,8 +316,8 @@ static void take_line(doctor *d, char *line)
 static int step(doctor *d, const char *what, int nodes, bool relative, const char *records)
 {
 	char *own = install_own_file(&(unsigned long long){0}), count[16], *line = malloc(LINE_BYTES);
-	const char *argv[] = {"srun", "-N", count, "-n", count, "--ntasks-per-node=1", "--overlap", NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-	                      NULL};
+	const char *argv[] = {"srun", "-N", count, "-n", count, "--ntasks-per-node=1", "--overlap", NULL, NULL, NULL,
+	                      NULL,   NULL, NULL,  NULL, NULL};
 	int ends[2] = {-1, -1}, n = 7, status = -1;
 	pid_t pid = -1;
 	FILE *out;
@@ -373,7 +380,8 @@ static void remedy(const told *model, const char *host, const char *detail)
 {
 	const char *kind = model->field[KIND], *from = model->field[HOST];
 
-	if (!strcmp(kind, "setting") && strncmp(model->field[DETAIL], "environment", 11) && strncmp(detail, "environment", 11))
+	if (!strcmp(kind, "setting") && strncmp(model->field[DETAIL], "environment", 11) &&
+	    strncmp(detail, "environment", 11))
 		printf("copy gradcomp.conf and conf.d of %s to %s", from, host);
 	else if (!strcmp(kind, "setting"))
 		printf("look for what sets the environment on %s", host);
@@ -409,9 +417,10 @@ static void compare(doctor *d, const told *f, size_t n)
 
 		if (here && !strcmp(here->field[VALUE], model->field[VALUE]))
 			continue;
-		printf("%s: %s%s%s is %s%s%s%s, on %s it is %s: ", d->hosts.name[h], model->field[KIND], *model->field[NAME] ? " " : "",
-		       model->field[NAME], here ? here->field[VALUE] : "missing", here && *here->field[DETAIL] ? " (" : "",
-		       here ? here->field[DETAIL] : "", here && *here->field[DETAIL] ? ")" : "", model->field[HOST], model->field[VALUE]);
+		printf("%s: %s%s%s is %s%s%s%s, on %s it is %s: ", d->hosts.name[h], model->field[KIND],
+		       *model->field[NAME] ? " " : "", model->field[NAME], here ? here->field[VALUE] : "missing",
+		       here && *here->field[DETAIL] ? " (" : "", here ? here->field[DETAIL] : "",
+		       here && *here->field[DETAIL] ? ")" : "", model->field[HOST], model->field[VALUE]);
 		remedy(model, d->hosts.name[h], here ? here->field[DETAIL] : "");
 		d->wrong++;
 	}
@@ -434,7 +443,8 @@ static void compare_all(doctor *d)
 			continue;
 		}
 		for (size_t k = i; k < i + n; k++, d->wrong++)
-			printf("%s: %s: %s\n", d->facts[k].field[HOST], d->facts[k].field[VALUE], d->facts[k].field[DETAIL]);
+			printf("%s: %s: %s\n", d->facts[k].field[HOST], d->facts[k].field[VALUE],
+			       d->facts[k].field[DETAIL]);
 	}
 }
 
@@ -464,9 +474,11 @@ static void compare_pairs(doctor *d, size_t from)
 		told *f = &d->facts[i];
 
 		if (!strcmp(f->field[KIND], "network"))
-			printf("ranks use the network %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "", f->field[VALUE]);
+			printf("ranks use the network %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "",
+			       f->field[VALUE]);
 		if (!strcmp(f->field[KIND], "other"))
-			printf("they could use %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "", f->field[VALUE]);
+			printf("they could use %s%s%s\n", f->field[NAME], *f->field[VALUE] ? ": " : "",
+			       f->field[VALUE]);
 		for (size_t k = i + 1; k < d->n && !strcmp(f->field[KIND], "pair"); k++)
 			if (same_thing(f, &d->facts[k]) && !strcmp(f->field[HOST], d->facts[k].field[HOST]) &&
 			    strtod(d->facts[k].field[VALUE], NULL) >= strtod(f->field[VALUE], NULL))
@@ -490,7 +502,8 @@ static void compare_pairs(doctor *d, size_t from)
 			       f->field[HOST], f->field[NAME], mbit, middle);
 		else
 			printf("%s: packets of full size do not reach %s: an MTU on the way is smaller than that of the nodes; ping -M do -s SIZE %s "
-			       "finds which fit, and ip link set dev INTERFACE mtu N sets it\n", f->field[HOST], f->field[NAME], f->field[NAME]);
+			       "finds which fit, and ip link set dev INTERFACE mtu N sets it\n",
+			       f->field[HOST], f->field[NAME], f->field[NAME]);
 		d->wrong++;
 	}
 	free(rate);
@@ -510,7 +523,8 @@ static void tell_mpi_default(void)
 	if (f)
 		pclose(f);
 	if (strncmp(type, "pmix", 4))
-		printf("ranks need srun --mpi=pmix, for %s=%s: MpiDefault=pmix in slurm.conf spares users that\n", own ? "SLURM_MPI_TYPE" : "MpiDefault", type);
+		printf("ranks need srun --mpi=pmix, for %s=%s: MpiDefault=pmix in slurm.conf spares users that\n",
+		       own ? "SLURM_MPI_TYPE" : "MpiDefault", type);
 }
 
 static int examine(int nodes, bool allocated, const char *records)
@@ -519,7 +533,8 @@ static int examine(int nodes, bool allocated, const char *records)
 	int status = step(&d, "--facts", nodes, false, records);
 
 	if (status) {
-		printf("no step runs on all of the %d nodes: %s\n", nodes, d.last[0] ? d.last : "srun does not say why");
+		printf("no step runs on all of the %d nodes: %s\n", nodes,
+		       d.last[0] ? d.last : "srun does not say why");
 		d.wrong++;
 	}
 	compare_all(&d);
@@ -545,8 +560,9 @@ int cmd_doctor(int argc, char **argv)
 {
 	const char *nodes = NULL, *records = NULL, *allocated = getenv("SLURM_JOB_ID") ? getenv("SLURM_NNODES") : NULL;
 	int only_facts = 0, only_join = 0, pairs = 0, status;
-	const command_option options[] = {{"--nodes", &nodes, NULL}, {"--records", &records, NULL}, {"--facts", NULL, &only_facts},
-	                                  {"--join", NULL, &only_join}, {"--pairs", NULL, &pairs}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--nodes", &nodes, NULL},      {"--records", &records, NULL},
+	                                  {"--facts", NULL, &only_facts}, {"--join", NULL, &only_join},
+	                                  {"--pairs", NULL, &pairs},      {NULL, NULL, NULL}};
 	int64_t n = 0, most = 65536;
 
 	status = take_options(argc, argv, usage, options, NULL, 0);
@@ -563,6 +579,8 @@ int cmd_doctor(int argc, char **argv)
 		return usage_error(usage, "doctor needs an allocation, as in salloc -N2 gradcomp doctor, or --nodes N");
 	n = most;
 	if (nodes && (number_int(nodes, &n) != NUMBER_OK || n < 1 || n > most))
-		return usage_value(usage, "--nodes", nodes, allocated ? "a number of nodes, at most those of the allocation" : "a number of nodes");
+		return usage_value(usage, "--nodes", nodes,
+		                   allocated ? "a number of nodes, at most those of the allocation"
+		                             : "a number of nodes");
 	return examine((int)n, allocated != NULL, records);
 }

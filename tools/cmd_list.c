@@ -137,7 +137,8 @@ static gradcomp_status list_json(writer *w, gradcomp_error *err)
 	return status;
 }
 
-static int try_name(void *near, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+static int try_name(void *near, const char *name, const char *path, const gradcomp_plugin_info *info,
+                    const char *reason)
 {
 	(void)path, (void)info, (void)reason;
 	suggest_try(near, name);

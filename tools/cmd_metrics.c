@@ -22,15 +22,14 @@
 #include "tools/commands.h"
 #include "tools/drop_privs.h"
 
-static const char usage[] =
-	"usage: gradcomp metrics [--dir DIR] [--output FILE]\n\n"
-	"Prints what the jobs and stagers of this node have left in the directory of the\n"
-	"setting report.metrics, summed up, in the text format that Prometheus reads.\n\n"
-	"  --dir DIR      another directory\n"
-	"  --output FILE  add it to the totals in FILE, and remove what was counted; for the\n"
-	"                 directory of node_exporter's textfile collector. For one process at\n"
-	"                 a time, which may write there: root's, from a timer\n\n"
-	"As root it also tells how large the caches of this node's users are.\n";
+static const char usage[] = "usage: gradcomp metrics [--dir DIR] [--output FILE]\n\n"
+			    "Prints what the jobs and stagers of this node have left in the directory of the\n"
+			    "setting report.metrics, summed up, in the text format that Prometheus reads.\n\n"
+			    "  --dir DIR      another directory\n"
+			    "  --output FILE  add it to the totals in FILE, and remove what was counted; for the\n"
+			    "                 directory of node_exporter's textfile collector. For one process at\n"
+			    "                 a time, which may write there: root's, from a timer\n\n"
+			    "As root it also tells how large the caches of this node's users are.\n";
 
 static const char first_line[] = "# gradcomp metrics\n";
 static const char counted_mark[] = "# counted ";
@@ -60,17 +59,19 @@ static const metric each_compressor[] = {
 	{"gradcomp_jobs_failed_total", "Those of them that failed.", offsetof(compressor_totals, failed)},
 	{"gradcomp_steps_total", "Steps that they reduced.", offsetof(compressor_totals, steps)},
 	{"gradcomp_uncompressed_bytes_total", "Bytes that rank 0 would have sent uncompressed.",
-	 offsetof(compressor_totals, dense_bytes)},
+         offsetof(compressor_totals, dense_bytes)},
 	{"gradcomp_sent_bytes_total", "Payload bytes that rank 0 sent.", offsetof(compressor_totals, wire_bytes)},
-	{"gradcomp_saved_bytes_total", "Bytes that rank 0 did not have to send.", offsetof(compressor_totals, saved_bytes)},
+	{"gradcomp_saved_bytes_total", "Bytes that rank 0 did not have to send.",
+         offsetof(compressor_totals, saved_bytes)},
 };
 static const metric node_wide[] = {
-	{"gradcomp_cache_requests_total", "Datasets that were to be in the cache of this node.", offsetof(totals, stages)},
+	{"gradcomp_cache_requests_total", "Datasets that were to be in the cache of this node.",
+         offsetof(totals, stages)},
 	{"gradcomp_cache_hits_total", "Those of them that were in it.", offsetof(totals, hits)},
 	{"gradcomp_cache_read_bytes_total", "Bytes of datasets that were read from their sources.",
-	 offsetof(totals, read_bytes)},
-	{"gradcomp_metrics_refused_total", "Files in the directory of report.metrics that jobs of gradcomp have not written.",
-	 offsetof(totals, refused)},
+         offsetof(totals, read_bytes)},
+	{"gradcomp_metrics_refused_total",
+         "Files in the directory of report.metrics that jobs of gradcomp have not written.", offsetof(totals, refused)},
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -234,7 +235,8 @@ static int take_file(const char *path, int dir, totals *t)
 	}
 	n = fileio_line(f, line, sizeof line);
 	if (n <= 0 || strcmp(line, first_line)) {
-		fprintf(stderr, "gradcomp: %s is there, and gradcomp metrics has not written it; name another file or remove it\n",
+		fprintf(stderr,
+		        "gradcomp: %s is there, and gradcomp metrics has not written it; name another file or remove it\n",
 		        name);
 		status = 1;
 	}
@@ -242,10 +244,11 @@ static int take_file(const char *path, int dir, totals *t)
 		line[n - 1] = 0;
 		if (*line != '#')
 			take_total(line, t);
-		else if (!strncmp(line, counted_mark, sizeof counted_mark - 1) && is_one(line + sizeof counted_mark - 1) &&
-		         unlinkat(dir, line + sizeof counted_mark - 1, 0) && errno != ENOENT && errno != EISDIR) {
-			fprintf(stderr, "gradcomp: cannot remove %s, which has been counted: %s\n", line + sizeof counted_mark - 1,
-			        strerror(errno));
+		else if (!strncmp(line, counted_mark, sizeof counted_mark - 1) &&
+		         is_one(line + sizeof counted_mark - 1) && unlinkat(dir, line + sizeof counted_mark - 1, 0) &&
+		         errno != ENOENT && errno != EISDIR) {
+			fprintf(stderr, "gradcomp: cannot remove %s, which has been counted: %s\n",
+			        line + sizeof counted_mark - 1, strerror(errno));
 			status = 1;
 		}
 	}
@@ -302,7 +305,8 @@ static void print_totals(FILE *out, totals *t)
 
 		print_head(out, m->name, m->help, "counter");
 		for (size_t k = 0; k < t->n; k++)
-			fprintf(out, "%s{compressor=\"%s\"} %" PRIu64 "\n", m->name, t->of[k].name, *counter(&t->of[k], m));
+			fprintf(out, "%s{compressor=\"%s\"} %" PRIu64 "\n", m->name, t->of[k].name,
+			        *counter(&t->of[k], m));
 	}
 	for (size_t i = 0; i < COUNT(node_wide); i++) {
 		print_head(out, node_wide[i].name, node_wide[i].help, "counter");
@@ -372,8 +376,8 @@ int cmd_metrics(int argc, char **argv)
 	if (fd < 0) {
 		char name[TEXT_NAME_MAX];
 
-		fprintf(stderr, "gradcomp: cannot open the directory %s: %s\n", gradcomp_printable(dir, name, sizeof name),
-		        strerror(errno));
+		fprintf(stderr, "gradcomp: cannot open the directory %s: %s\n",
+		        gradcomp_printable(dir, name, sizeof name), strerror(errno));
 		return 1;
 	}
 	status = output ? publish(output, fd) : print_all(stdout, fd, &t, 0);

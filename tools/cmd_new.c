@@ -15,18 +15,17 @@
 #include "gradcomp/stage.h"
 #include "tools/commands.h"
 
-static const char usage[] =
-	"usage: gradcomp new compressor NAME [--pattern PATTERN] [--cxx] [--examples DIR]\n"
-	"       gradcomp new collective NAME [--examples DIR]\n"
-	"\n"
-	"Makes the folder NAME with a plugin of that name that builds (make), keeps the rules\n"
-	"(make check) and can be installed (make install). It is an example; what it does is for\n"
-	"you to change.\n"
-	"\n"
-	"  --pattern PATTERN  how payloads of ranks come together: summed (the default),\n"
-	"                     gathered, merged or coded\n"
-	"  --cxx              in C++17; for --pattern gathered\n"
-	"  --examples DIR     where the examples are, if not where they were installed\n";
+static const char usage[] = "usage: gradcomp new compressor NAME [--pattern PATTERN] [--cxx] [--examples DIR]\n"
+			    "       gradcomp new collective NAME [--examples DIR]\n"
+			    "\n"
+			    "Makes the folder NAME with a plugin of that name that builds (make), keeps the rules\n"
+			    "(make check) and can be installed (make install). It is an example; what it does is for\n"
+			    "you to change.\n"
+			    "\n"
+			    "  --pattern PATTERN  how payloads of ranks come together: summed (the default),\n"
+			    "                     gathered, merged or coded\n"
+			    "  --cxx              in C++17; for --pattern gathered\n"
+			    "  --examples DIR     where the examples are, if not where they were installed\n";
 
 #define NAME_MOST 31
 #define SOURCE_MOST (64 << 10)
@@ -34,8 +33,8 @@ static const char usage[] =
 static const struct example {
 	const char *kind, *pattern, *name, *suffix;
 } examples[] = {
-	{"compressor", "summed", "cyclic", ".c"},   {"compressor", "gathered", "fewbits", ".c"},
-	{"compressor", "merged", "loudest", ".c"},  {"compressor", "coded", "upper", ".c"},
+	{"compressor", "summed", "cyclic", ".c"},    {"compressor", "gathered", "fewbits", ".c"},
+	{"compressor", "merged", "loudest", ".c"},   {"compressor", "coded", "upper", ".c"},
 	{"compressor", "gathered", "peaks", ".cpp"}, {"collective", "", "star", ".c"},
 };
 
@@ -112,19 +111,22 @@ static void write_makefile(FILE *f, const struct example *e, const char *name)
 /* The example's text, or NULL and the reason has been said. */
 static char *read_example(const struct example *e, const char *dir)
 {
-	char *folder = dir ? strdup(dir) : install_path(GRADCOMP_DATADIR "/gradcomp/examples"), *text = calloc(1, SOURCE_MOST + 1);
+	char *folder = dir ? strdup(dir) : install_path(GRADCOMP_DATADIR "/gradcomp/examples"),
+	     *text = calloc(1, SOURCE_MOST + 1);
 	char path[PATH_MAX], name[TEXT_NAME_MAX];
 	int64_t n = -1;
 	int fd;
 
-	snprintf(path, sizeof path, "%s/%s%s", folder ? folder : GRADCOMP_DATADIR "/gradcomp/examples", e->name, e->suffix);
+	snprintf(path, sizeof path, "%s/%s%s", folder ? folder : GRADCOMP_DATADIR "/gradcomp/examples", e->name,
+	         e->suffix);
 	free(folder);
 	gradcomp_printable(path, name, sizeof name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (!text)
 		fputs("gradcomp: out of memory\n", stderr);
 	else if (fd < 0 || (n = fileio_read(fd, text, SOURCE_MOST, 0)) < 0)
-		fprintf(stderr, "gradcomp: cannot read the example %s: %s; --examples names its folder\n", name, strerror(errno));
+		fprintf(stderr, "gradcomp: cannot read the example %s: %s; --examples names its folder\n", name,
+		        strerror(errno));
 	else if (n == SOURCE_MOST || strlen(text) < (size_t)n) {
 		fprintf(stderr, "gradcomp: %s is no source of an example\n", name);
 		n = -1;
@@ -201,7 +203,8 @@ int cmd_new(int argc, char **argv)
 {
 	const char *words[2] = {NULL, NULL}, *pattern = NULL, *dir = NULL;
 	int cxx = 0, status;
-	const command_option options[] = {{"--pattern", &pattern, NULL}, {"--cxx", NULL, &cxx}, {"--examples", &dir, NULL}, {0}};
+	const command_option options[] = {
+		{"--pattern", &pattern, NULL}, {"--cxx", NULL, &cxx}, {"--examples", &dir, NULL}, {0}};
 	const struct example *e;
 	char printable[TEXT_NAME_MAX], *text;
 
@@ -211,14 +214,18 @@ int cmd_new(int argc, char **argv)
 	if (!words[1] || (strcmp(words[0], "compressor") && strcmp(words[0], "collective")))
 		return usage_error(usage, "new makes a compressor or a collective, and gives it a name");
 	if (!is_name(words[1]))
-		return usage_error(usage, "'%s' is no name for a plugin: a small letter, then at most %d small letters, digits and '_'",
-		                   gradcomp_printable(words[1], printable, sizeof printable), NAME_MOST - 1);
+		return usage_error(
+			usage,
+			"'%s' is no name for a plugin: a small letter, then at most %d small letters, digits and '_'",
+			gradcomp_printable(words[1], printable, sizeof printable), NAME_MOST - 1);
 	e = find(words[0], pattern ? pattern : strcmp(words[0], "collective") ? "summed" : "", cxx);
 	if (!e && cxx)
 		return usage_error(usage, "the example in C++ is a compressor that gathers: --pattern gathered --cxx");
 	if (!e)
-		return usage_error(usage, "'%s' is no pattern of a %s: %s", gradcomp_printable(pattern, printable, sizeof printable),
-		                   words[0], strcmp(words[0], "collective") ? "summed, gathered, merged or coded" : "it has none");
+		return usage_error(usage, "'%s' is no pattern of a %s: %s",
+		                   gradcomp_printable(pattern, printable, sizeof printable), words[0],
+		                   strcmp(words[0], "collective") ? "summed, gathered, merged or coded"
+		                                                  : "it has none");
 	text = read_example(e, dir);
 	if (!text)
 		return 1;
@@ -230,6 +237,7 @@ int cmd_new(int argc, char **argv)
 	status = make_folder(e, words[1], text);
 	free(text);
 	if (!status)
-		printf("%s/%s%s is a %s to begin with; next: cd %s && make check\n", words[1], words[1], e->suffix, words[0], words[1]);
+		printf("%s/%s%s is a %s to begin with; next: cd %s && make check\n", words[1], words[1], e->suffix,
+		       words[0], words[1]);
 	return status;
 }

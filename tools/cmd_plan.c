@@ -86,8 +86,7 @@ static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_err
 		                                      &p->compressors, err)
 		                    : plan_take_curves(p, err);
 	if (!st)
-		st = plan_take_specs(GRADCOMP_KIND_COLLECTIVE, a->collectives, "--collectives", &p->collectives,
-		                     err);
+		st = plan_take_specs(GRADCOMP_KIND_COLLECTIVE, a->collectives, "--collectives", &p->collectives, err);
 	if (!st)
 		st = plan_take_schedules(a->schedules, &p->schedules, err);
 	return st;

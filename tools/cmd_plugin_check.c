@@ -8,22 +8,21 @@
 #include "tools/commands.h"
 #include "base/json.h"
 
-static const char usage[] =
-	"usage: gradcomp plugin-check [--param KEY=VALUE]... [--ranks N[..M]] [--seed N]\n"
-	"                             [--thorough] [--limit SECONDS] [--json] FILE.so\n"
-	"\n"
-	"Runs a compressor in simulated ranks of one process against every rule of\n"
-	"gradcomp/compressor.h, with fresh random input. One line a rule: ok, FAIL or skip,\n"
-	"its number and name, and what was seen. 0 when every rule was reached and none is\n"
-	"broken, else 1. A collective's primitives run between threads, over links that\n"
-	"notice what is not waited for, and its predict() is asked.\n"
-	"\n"
-	"  --param KEY=VALUE  a parameter of the plugin; may be given several times\n"
-	"  --ranks N..M       sizes of jobs, 1..9 when not given, at most 16\n"
-	"  --seed N           repeats the input of a run, as its first line says\n"
-	"  --thorough         more models, more tampering; minutes instead of seconds\n"
-	"  --limit SECONDS    a call that takes longer hangs (10)\n"
-	"  --json             the result as JSON\n";
+static const char usage[] = "usage: gradcomp plugin-check [--param KEY=VALUE]... [--ranks N[..M]] [--seed N]\n"
+			    "                             [--thorough] [--limit SECONDS] [--json] FILE.so\n"
+			    "\n"
+			    "Runs a compressor in simulated ranks of one process against every rule of\n"
+			    "gradcomp/compressor.h, with fresh random input. One line a rule: ok, FAIL or skip,\n"
+			    "its number and name, and what was seen. 0 when every rule was reached and none is\n"
+			    "broken, else 1. A collective's primitives run between threads, over links that\n"
+			    "notice what is not waited for, and its predict() is asked.\n"
+			    "\n"
+			    "  --param KEY=VALUE  a parameter of the plugin; may be given several times\n"
+			    "  --ranks N..M       sizes of jobs, 1..9 when not given, at most 16\n"
+			    "  --seed N           repeats the input of a run, as its first line says\n"
+			    "  --thorough         more models, more tampering; minutes instead of seconds\n"
+			    "  --limit SECONDS    a call that takes longer hangs (10)\n"
+			    "  --json             the result as JSON\n";
 
 enum { RANKS_ASKED_MAX = 16 };
 
@@ -49,7 +48,8 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 			printf("\n                      look at: %s", r->text[i] + seen + 1);
 		if (r->result[i] == RESULT_WARN)
 			printf("\n                      rule: %s\n                      ABI %u, for which it was built, did not ask for this; a plugin "
-			       "built today fails", rule_text((rule)i), r->abi);
+			       "built today fails",
+			       rule_text((rule)i), r->abi);
 		putchar('\n');
 	}
 	printf("\n%d rules kept, %d broken, ", r->rules_kept, r->rules_broken);
@@ -152,8 +152,8 @@ int cmd_plugin_check(int argc, char **argv)
 	const char *words[1] = {NULL}, *ranks = "1..9", *seed = NULL, *limit = "10";
 	int as_json = 0, status;
 	kit_options o = {.parameters = parameters, .large = 1, .far = 1};
-	const command_option options[] = {{"--ranks", &ranks, NULL},        {"--seed", &seed, NULL},
-	                                  {"--limit", &limit, NULL},        {"--json", NULL, &as_json},
+	const command_option options[] = {{"--ranks", &ranks, NULL},         {"--seed", &seed, NULL},
+	                                  {"--limit", &limit, NULL},         {"--json", NULL, &as_json},
 	                                  {"--thorough", NULL, &o.thorough}, {NULL, NULL, NULL}};
 	static kit_result result;
 	struct timespec from, to;
@@ -180,7 +180,8 @@ int cmd_plugin_check(int argc, char **argv)
 	clock_gettime(CLOCK_MONOTONIC, &from);
 	status = kit_run(&o, &result);
 	clock_gettime(CLOCK_MONOTONIC, &to);
-	(as_json ? print_json : print_text)(&o, &result,
-	                                    (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
+	(as_json ? print_json
+	         : print_text)(&o, &result,
+	                       (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec));
 	return status;
 }

@@ -97,9 +97,11 @@ static gradcomp_status measure(probe *p, gradcomp_error *err)
 	if (!st && p->nlines)
 		p->m->spread = fmin(0.5, fmax(0.01, p->off / p->nlines));
 	if (!st && p->noise > 0.25)
-		probe_say(p, "what was measured is off its lines by %.0f %% (%s): the nodes are not quiet, or --seconds is "
-		             "short",
-		          100 * p->noise, p->noisy);
+		probe_say(
+			p,
+			"what was measured is off its lines by %.0f %% (%s): the nodes are not quiet, or --seconds is "
+			"short",
+			100 * p->noise, p->noisy);
 	return st;
 }
 
@@ -114,9 +116,11 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 	p->named_compressors = compressors && strcmp(compressors, "all") != 0;
 	p->named_collectives = collectives && strcmp(collectives, "all") != 0;
 	/* What is wrong on a rank ends all of them, by its own words. */
-	p->ncompressors = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors, PROBE_SPECS, &why);
+	p->ncompressors = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors,
+	                                   PROBE_SPECS, &why);
 	if (p->ncompressors >= 0)
-		p->ncollectives = bench_specs_find(GRADCOMP_KIND_COLLECTIVE, collectives, "--collectives", p->collectives, PROBE_SPECS, &why);
+		p->ncollectives = bench_specs_find(GRADCOMP_KIND_COLLECTIVE, collectives, "--collectives",
+		                                   p->collectives, PROBE_SPECS, &why);
 	bad = p->ncompressors < 0 || p->ncollectives < 0 || (p->rank == 0 && writable(output, &why));
 	st = probe_slowest(p, &bad, err);
 	if (!st && bad) {
@@ -128,7 +132,8 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 	if (name)
 		snprintf(p->m->name, sizeof p->m->name, "%s", name);
 	else
-		snprintf(p->m->name, sizeof p->m->name, "%.40s-%dx%d", gradcomp_job_host(p->job, 0), p->nodes, p->per_node);
+		snprintf(p->m->name, sizeof p->m->name, "%.40s-%dx%d", gradcomp_job_host(p->job, 0), p->nodes,
+		         p->per_node);
 	if (!st)
 		st = measure(p, err);
 	if (st || p->rank != 0)
@@ -157,7 +162,7 @@ static bool lacks_pmix(int nranks)
 static bool is_name(const char *name)
 {
 	size_t n = strlen(name);
-	if (!n || n >= sizeof ((machine_file *)0)->name || *name == ' ' || name[n - 1] == ' ')
+	if (!n || n >= sizeof((machine_file *)0)->name || *name == ' ' || name[n - 1] == ' ')
 		return false;
 	for (const char *c = name; *c; c++)
 		if (*c < 0x20 || *c > 0x7e || *c == ';' || *c == '#')
@@ -170,13 +175,13 @@ int cmd_probe(int argc, char **argv)
 	static probe p;
 	const char *output = "machine.ini", *name = NULL, *compressors = NULL, *collectives = NULL;
 	const char *seconds = "15", *numbers = "1048576";
-	const command_option options[] = {{"--output", &output, NULL}, {"--name", &name, NULL},
+	const command_option options[] = {{"--output", &output, NULL},           {"--name", &name, NULL},
 	                                  {"--compressors", &compressors, NULL}, {"--collectives", &collectives, NULL},
-	                                  {"--seconds", &seconds, NULL}, {"--numbers", &numbers, NULL},
-	                                  {"--sleeping", NULL, &p.sleeping}, {0}};
+	                                  {"--seconds", &seconds, NULL},         {"--numbers", &numbers, NULL},
+	                                  {"--sleeping", NULL, &p.sleeping},     {0}};
 	/* What is measured here has no use for the job's report and the like. */
-	static const char *const settings[] = {"gradcomp.report=", "gradcomp.record=", "gradcomp.trace=",
-	                                      "gradcomp.log=error", NULL};
+	static const char *const settings[] = {
+		"gradcomp.report=", "gradcomp.record=", "gradcomp.trace=", "gradcomp.log=error", NULL};
 	const gradcomp_job_options job = {.struct_size = sizeof job, .settings = settings};
 	gradcomp_error err = {0}, left = {0};
 	gradcomp_status st;
@@ -189,7 +194,8 @@ int cmd_probe(int argc, char **argv)
 	if (number_int(numbers, &n) != NUMBER_OK || n < 4096 || n > 1 << 28)
 		return usage_error(usage_text, "--numbers '%s' is not from 4096 to 268435456", numbers);
 	if (name && !is_name(name))
-		return usage_error(usage_text, "--name '%s' is not 1 to 63 printable characters without ';' and '#'", name);
+		return usage_error(usage_text, "--name '%s' is not 1 to 63 printable characters without ';' and '#'",
+		                   name);
 	p.numbers = (uint64_t)n;
 	p.m = calloc(1, sizeof *p.m);
 	if (!p.m) {
@@ -202,8 +208,9 @@ int cmd_probe(int argc, char **argv)
 		p.rank = gradcomp_job_rank(p.job);
 		p.nranks = gradcomp_job_nranks(p.job);
 		if (lacks_pmix(p.nranks))
-			st = bench_failed(&err, GRADCOMP_ERR_STATE,
-			                  "this step has several tasks that do not know each other; start it with srun --mpi=pmix");
+			st = bench_failed(
+				&err, GRADCOMP_ERR_STATE,
+				"this step has several tasks that do not know each other; start it with srun --mpi=pmix");
 		else
 			st = probe_run(&p, output, name, compressors, collectives, &err);
 	}

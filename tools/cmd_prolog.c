@@ -9,18 +9,17 @@
 #include "gradcomp/stage.h"
 #include "base/number.h"
 
-static const char usage[] =
-	"usage: gradcomp prolog --plan | --job ID | --check [--records DIR]\n"
-	"\n"
-	"Stages the sources that [stage] shared declares and keeps them for job ID, until\n"
-	"gradcomp cache gc --shared --job ID. The SPANK plugin runs it in the prolog of every\n"
-	"job when [stage] prolog=yes, as [stage] shared_user.\n"
-	"\n"
-	"  --plan   print the account and the time limit in seconds; nothing with prolog=no\n"
-	"  --check  whether slurmd runs the prologs and epilogs of the SPANK plugin on this node;\n"
-	"           status 1 when a job was started without, for health checks\n"
-	"  --records DIR\n"
-	"           records= of plugstack.conf  [/run/gradcomp]\n";
+static const char usage[] = "usage: gradcomp prolog --plan | --job ID | --check [--records DIR]\n"
+			    "\n"
+			    "Stages the sources that [stage] shared declares and keeps them for job ID, until\n"
+			    "gradcomp cache gc --shared --job ID. The SPANK plugin runs it in the prolog of every\n"
+			    "job when [stage] prolog=yes, as [stage] shared_user.\n"
+			    "\n"
+			    "  --plan   print the account and the time limit in seconds; nothing with prolog=no\n"
+			    "  --check  whether slurmd runs the prologs and epilogs of the SPANK plugin on this node;\n"
+			    "           status 1 when a job was started without, for health checks\n"
+			    "  --records DIR\n"
+			    "           records= of plugstack.conf  [/run/gradcomp]\n";
 
 struct plan {
 	char *shared, *user, *timeout;
@@ -50,7 +49,8 @@ static int stop(void *ctx, const gradcomp_stage_progress *p)
 
 static int stage_one(const char *source, int64_t job)
 {
-	gradcomp_stage_options o = {.struct_size = sizeof o, .source = source, .flags = GRADCOMP_STAGE_SHARED, .progress = stop};
+	gradcomp_stage_options o = {
+		.struct_size = sizeof o, .source = source, .flags = GRADCOMP_STAGE_SHARED, .progress = stop};
 	gradcomp_cache_options shared = {.struct_size = sizeof shared, .flags = GRADCOMP_CACHE_SHARED};
 	static gradcomp_stage_result r;
 	gradcomp_error err;
@@ -90,7 +90,7 @@ static int look_for_mark(const char *records)
 		return 1;
 	}
 	puts(mark == PROLOG_RUNS ? "slurmd on this node runs the prologs and epilogs of gradcomp"
-	          : "no job has run a prolog of gradcomp on this node, or staged, since it booted");
+	                         : "no job has run a prolog of gradcomp on this node, or staged, since it booted");
 	return 0;
 }
 
@@ -98,8 +98,11 @@ int cmd_prolog(int argc, char **argv)
 {
 	const char *job = NULL, *records = NULL;
 	int plan = 0, mark = 0, status;
-	const command_option options[] = {{"--plan", NULL, &plan},        {"--job", &job, NULL}, {"--check", NULL, &mark},
-	                                  {"--records", &records, NULL}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--plan", NULL, &plan},
+	                                  {"--job", &job, NULL},
+	                                  {"--check", NULL, &mark},
+	                                  {"--records", &records, NULL},
+	                                  {NULL, NULL, NULL}};
 	struct plan p = {0};
 	gradcomp_error err;
 	char *rest, *source;

@@ -11,14 +11,13 @@
 #include "base/number.h"
 #include "tools/stage_spec.h"
 
-static const char usage[] =
-	"usage: gradcomp rendezvous --nodes N [--detach] [--stage SPEC]\n"
-	"\n"
-	"Runs a rendezvous server for the stagers of N nodes, until they have found each other\n"
-	"or stdin is at its end. Prints its addresses and its token, separated by a blank.\n"
-	"\n"
-	"  --detach       in the background, once the line is out\n"
-	"  --stage SPEC   only when the nodes stage SPEC together; otherwise nothing is printed\n";
+static const char usage[] = "usage: gradcomp rendezvous --nodes N [--detach] [--stage SPEC]\n"
+			    "\n"
+			    "Runs a rendezvous server for the stagers of N nodes, until they have found each other\n"
+			    "or stdin is at its end. Prints its addresses and its token, separated by a blank.\n"
+			    "\n"
+			    "  --detach       in the background, once the line is out\n"
+			    "  --stage SPEC   only when the nodes stage SPEC together; otherwise nothing is printed\n";
 
 static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
@@ -70,8 +69,10 @@ int cmd_rendezvous(int argc, char **argv)
 {
 	const char *nodes = NULL, *spec = NULL;
 	int background = 0, status;
-	const command_option options[] = {
-		{"--detach", NULL, &background}, {"--nodes", &nodes, NULL}, {"--stage", &spec, NULL}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--detach", NULL, &background},
+	                                  {"--nodes", &nodes, NULL},
+	                                  {"--stage", &spec, NULL},
+	                                  {NULL, NULL, NULL}};
 	rendezvous_server *server;
 	gradcomp_error err;
 	int64_t n;

@@ -29,22 +29,23 @@ static const char *text_of(const json_t *object, const char *key, char out[256])
 /* Which kind of link leads from whom to whom, in words and, for a few ranks, as a table. */
 static void print_link_map(const json_t *root)
 {
-	const json_t *kinds = json_object_get(root, "link_kinds"), *map = json_object_get(root, "link_map"), *row, *cell;
+	const json_t *kinds = json_object_get(root, "link_kinds"), *map = json_object_get(root, "link_map"), *row,
+		     *cell;
 	char a[256], b[256];
 	size_t i, k;
 
-	json_array_foreach(kinds, i, row)
-		if (count_of(row, "pairs"))
-			printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a), count_of(row, "pairs"),
-			       count_of(row, "pairs") == 1 ? "" : "s");
-		else
-			printf("no links    %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
+	json_array_foreach(kinds, i, row) if (count_of(row, "pairs"))
+		printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a),
+	               count_of(row, "pairs"), count_of(row, "pairs") == 1 ? "" : "s");
+	else printf("no links    %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
 	if (json_array_size(map) > LINK_MAP_SHOWN)
 		return;
-	json_array_foreach(map, i, row) {
+	json_array_foreach(map, i, row)
+	{
 		printf("from %-6zu", i);
 		json_array_foreach(row, k, cell)
-			printf(" %-5s", json_is_string(cell) ? gradcomp_printable(json_string_value(cell), a, sizeof a) : "?");
+			printf(" %-5s",
+		               json_is_string(cell) ? gradcomp_printable(json_string_value(cell), a, sizeof a) : "?");
 		putchar('\n');
 	}
 }
@@ -56,7 +57,8 @@ static void print_networks(const json_t *root)
 	char a[256], b[256];
 	size_t i;
 
-	json_array_foreach(json_object_get(root, "networks"), i, row) {
+	json_array_foreach(json_object_get(root, "networks"), i, row)
+	{
 		const json_t *rate = json_object_get(row, "measured_mbit");
 
 		rate = json_is_number(rate) ? rate : json_object_get(row, "driver_mbit");
@@ -88,9 +90,10 @@ static void print_job(const json_t *root)
 	               : "?");
 	printf("gradcomp    %s\n", text_of(root, "gradcomp", a));
 	json_array_foreach(links, i, link)
-		printf("link        %-4s by %lld connection%s: %.2f MB sent, %.2f MB received\n", text_of(link, "transport", a),
-		       count_of(link, "connections"), count_of(link, "connections") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
-		       number_of(link, "received_bytes") / 1e6);
+		printf("link        %-4s by %lld connection%s: %.2f MB sent, %.2f MB received\n",
+	               text_of(link, "transport", a), count_of(link, "connections"),
+	               count_of(link, "connections") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
+	               number_of(link, "received_bytes") / 1e6);
 	print_link_map(root);
 	print_networks(root);
 }
@@ -103,20 +106,22 @@ static void print_choices(const json_t *tensors)
 	char a[256];
 	size_t i;
 
-	json_array_foreach(tensors, i, tensor) {
+	json_array_foreach(tensors, i, tensor)
+	{
 		const char *name = json_string_value(json_object_get(tensor, "choice"));
 		json_t *row = name ? json_object_get(counts, name) : NULL;
 
 		if (!name)
 			continue;
 		if (!row)
-			json_object_set_new(counts, name, row = json_pack("{s:I,s:I}", "n", (json_int_t)0, "d", (json_int_t)0));
+			json_object_set_new(counts, name,
+			                    row = json_pack("{s:I,s:I}", "n", (json_int_t)0, "d", (json_int_t)0));
 		json_object_set_new(row, "n", json_integer(count_of(row, "n") + 1));
 		json_object_set_new(row, "d", json_integer(count_of(row, "d") + count_of(tensor, "numel")));
 	}
 	json_object_foreach(counts, choice, tensor)
-		printf("  %-9s %lld tensor%s, %lld elements\n", gradcomp_printable(choice, a, sizeof a), count_of(tensor, "n"),
-		       count_of(tensor, "n") == 1 ? "" : "s", count_of(tensor, "d"));
+		printf("  %-9s %lld tensor%s, %lld elements\n", gradcomp_printable(choice, a, sizeof a),
+	               count_of(tensor, "n"), count_of(tensor, "n") == 1 ? "" : "s", count_of(tensor, "d"));
 	json_decref(counts);
 }
 
@@ -155,7 +160,8 @@ static void print_auto(const json_t *a)
 	if (json_is_number(json_object_get(a, "exposed_s")))
 		printf("; %.2f ms a step were exposed", number_of(a, "exposed_s") * 1e3);
 	putchar('\n');
-	json_array_foreach(json_object_get(a, "candidates"), i, row) {
+	json_array_foreach(json_object_get(a, "candidates"), i, row)
+	{
 		printf("    %-28s", text_of(row, "compressor", text));
 		if (json_is_true(json_object_get(row, "left_out")))
 			fputs(" left out", stdout);
@@ -166,7 +172,8 @@ static void print_auto(const json_t *a)
 		putchar('\n');
 	}
 	json_array_foreach(json_object_get(a, "switches"), i, row)
-		printf("    step %-8lld %s: %s\n", count_of(row, "step"), text_of(row, "to", text), text_of(row, "reason", why));
+		printf("    step %-8lld %s: %s\n", count_of(row, "step"), text_of(row, "to", text),
+	               text_of(row, "reason", why));
 }
 
 static void print_reducer(const json_t *r, int every_tensor)
@@ -300,8 +307,7 @@ int cmd_report(int argc, char **argv)
 		putchar('\n');
 	} else {
 		print_job(root);
-		json_array_foreach(json_object_get(root, "reducers"), i, reducer)
-			print_reducer(reducer, every_tensor);
+		json_array_foreach(json_object_get(root, "reducers"), i, reducer) print_reducer(reducer, every_tensor);
 	}
 	json_decref(root);
 	return 0;

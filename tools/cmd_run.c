@@ -54,7 +54,8 @@ typedef struct job {
 /* What goes to other hosts of the environment: the job's own and what a program is found by. */
 static bool is_carried(const char *variable)
 {
-	static const char *const names[] = {"GRADCOMP", "PATH=", "LD_LIBRARY_PATH=", "PYTHONPATH=", "VIRTUAL_ENV=", "OMP_NUM_THREADS="};
+	static const char *const names[] = {
+		"GRADCOMP", "PATH=", "LD_LIBRARY_PATH=", "PYTHONPATH=", "VIRTUAL_ENV=", "OMP_NUM_THREADS="};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strncmp(variable, names[i], strlen(names[i])))
@@ -97,8 +98,12 @@ static void become_ssh(const job *j, const host *h, int end)
 
 static int start_host(job *j, host *h)
 {
-	run_share s = {.host = h->name ? h->name : "this host", .first = h->first, .count = h->count, .nranks = j->nranks,
-	           .env = j->env, .argv = j->argv};
+	run_share s = {.host = h->name ? h->name : "this host",
+	               .first = h->first,
+	               .count = h->count,
+	               .nranks = j->nranks,
+	               .env = j->env,
+	               .argv = j->argv};
 	int ends[2];
 
 	if (pipe2(ends, O_CLOEXEC))
@@ -157,8 +162,10 @@ static void end_stopped(const job *j, const host *h, int signal_number)
 {
 	if (signal_number != SIGTTIN && signal_number != SIGTTOU)
 		return;
-	fprintf(stderr, "gradcomp: '%s %s' asks something at the terminal, which it cannot do here (a host key that it does not know, a "
-	                "password): type it once by hand, or give it a key\n", j->ssh, h->name ? h->name : "this host");
+	fprintf(stderr,
+	        "gradcomp: '%s %s' asks something at the terminal, which it cannot do here (a host key that it does not know, a "
+	        "password): type it once by hand, or give it a key\n",
+	        j->ssh, h->name ? h->name : "this host");
 	kill(-h->pid, SIGKILL);
 }
 
@@ -202,8 +209,8 @@ static int supervise(job *j)
 				continue;
 			code = run_status_code(status);
 			if (WIFSIGNALED(status))
-				fprintf(stderr, "gradcomp: what watches the ranks on %s was ended by signal %d\n", h->name ? h->name : "this host",
-				        WTERMSIG(status));
+				fprintf(stderr, "gradcomp: what watches the ranks on %s was ended by signal %d\n",
+				        h->name ? h->name : "this host", WTERMSIG(status));
 			else if (h->name && WEXITSTATUS(status) == 255)
 				fprintf(stderr, "gradcomp: host %s cannot be reached by '%s'\n", h->name, j->ssh);
 			for (int k = 0; !outlive && k < j->nhosts; k++) /* which ends the others' ranks */
@@ -239,9 +246,10 @@ static bool take_hosts(job *j, char *list)
 
 		if (colon)
 			*colon = 0;
-		if (!*item || *item == '-' || (colon && (number_int(colon + 1, &n) != NUMBER_OK || n < 1)) || n > RUN_RANKS_MAX - j->nranks) {
-			fprintf(stderr, "gradcomp: --hosts '%s%s%s': must be HOST:N, N from 1, %d ranks in all\n", item, colon ? ":" : "",
-			        colon ? colon + 1 : "", RUN_RANKS_MAX);
+		if (!*item || *item == '-' || (colon && (number_int(colon + 1, &n) != NUMBER_OK || n < 1)) ||
+		    n > RUN_RANKS_MAX - j->nranks) {
+			fprintf(stderr, "gradcomp: --hosts '%s%s%s': must be HOST:N, N from 1, %d ranks in all\n", item,
+			        colon ? ":" : "", colon ? colon + 1 : "", RUN_RANKS_MAX);
 			return false;
 		}
 		j->hosts[j->nhosts++] = (host){.name = item, .count = (int)n, .first = j->nranks};
@@ -267,7 +275,8 @@ static bool note_option(const char *word)
 /* --gradcomp=SPEC is GRADCOMP=SPEC, --gradcomp-report=FILE GRADCOMP_REPORT=FILE. */
 static bool take_setting(const char *option)
 {
-	static const char *const names[] = {"collective", "report", "schedule", "trace", "record", "auto_attach", "on_failure"};
+	static const char *const names[] = {"collective", "report",      "schedule",  "trace",
+	                                    "record",     "auto_attach", "on_failure"};
 	const char *equals = strchr(option, '='), *name = option + strlen("--gradcomp");
 	char word[20], variable[40];
 	size_t n = equals && *name == '-' ? (size_t)(equals - name) - 1 : 0;

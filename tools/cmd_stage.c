@@ -20,42 +20,41 @@ static int stop(void)
 	return caught_signal() != 0;
 }
 
-static const char usage[] =
-	"usage: gradcomp stage [OPTION]... SPEC...\n"
-	"Copies each source into your cache on this node, unless a copy is there already,\n"
-	"and prints the paths of the copies, one a line.\n\n"
-	"A SPEC is SOURCE[:key=value[,key=value...]], or several, separated by commas. SOURCE is\n"
-	"a directory, a file, or nfs://SERVER/PATH; ',' ':' and '\\' in it may be written\n"
-	"behind a '\\'. Keys:\n"
-	"  mode=full|shard|link     all of it, this node's part, or nothing but a check\n"
-	"  verify=mtime|sha|copy    what tells that a copy is good: names, sizes and times;\n"
-	"                           the source's contents; the copy's checksums\n"
-	"  exclude=GLOB             leave out what has such a name, or with a '/' such a path;\n"
-	"                           any number of these\n"
-	"  links=refuse|follow|rewrite  symbolic links that leave the tree are refused, or copied\n"
-	"                           as what they lead to; absolute ones into it made relative\n"
-	"  unreadable=refuse|skip   leave out what you may not read\n\n"
-	"  --cache-dir DIR    the cache (setting stage.cache_dir)\n"
-	"  --check            say what the SPECs mean; look at nothing\n"
-	"  --content          verify=sha for all that say nothing else\n"
-	"  --dry-run          say what would be done; write nothing\n"
-	"  --env              print GRADCOMP_DATA=PATH and so on, as tasks of a step find it\n"
-	"  --hold PID         keep the copies as long as this process lives\n"
-	"  --holder TEXT      what the cache says of it\n"
-	"  --json             print objects instead of paths\n"
-	"  --label TEXT       put TEXT before every message, a node's name for one\n"
-	"  --live COLUMNS     end lines of progress with a carriage return\n"
-	"  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
-	"  --rendezvous       together with the step's other nodes, where the SPANK plugin says\n"
-	"  --mode MODE        for all that say nothing else\n"
-	"  --pmix             together with the step's other nodes (srun --mpi=pmix)\n"
-	"  --quiet            print errors and warnings only\n"
-	"  --shared           into the area that all users of the node share: what stage.shared\n"
-	"                     declares, by stage.shared_user, whom root becomes for it\n"
-	"  --verify           verify=copy for all that say nothing else\n"
-	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
-	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
-	"node failed, 128+N signal N.\n";
+static const char usage[] = "usage: gradcomp stage [OPTION]... SPEC...\n"
+			    "Copies each source into your cache on this node, unless a copy is there already,\n"
+			    "and prints the paths of the copies, one a line.\n\n"
+			    "A SPEC is SOURCE[:key=value[,key=value...]], or several, separated by commas. SOURCE is\n"
+			    "a directory, a file, or nfs://SERVER/PATH; ',' ':' and '\\' in it may be written\n"
+			    "behind a '\\'. Keys:\n"
+			    "  mode=full|shard|link     all of it, this node's part, or nothing but a check\n"
+			    "  verify=mtime|sha|copy    what tells that a copy is good: names, sizes and times;\n"
+			    "                           the source's contents; the copy's checksums\n"
+			    "  exclude=GLOB             leave out what has such a name, or with a '/' such a path;\n"
+			    "                           any number of these\n"
+			    "  links=refuse|follow|rewrite  symbolic links that leave the tree are refused, or copied\n"
+			    "                           as what they lead to; absolute ones into it made relative\n"
+			    "  unreadable=refuse|skip   leave out what you may not read\n\n"
+			    "  --cache-dir DIR    the cache (setting stage.cache_dir)\n"
+			    "  --check            say what the SPECs mean; look at nothing\n"
+			    "  --content          verify=sha for all that say nothing else\n"
+			    "  --dry-run          say what would be done; write nothing\n"
+			    "  --env              print GRADCOMP_DATA=PATH and so on, as tasks of a step find it\n"
+			    "  --hold PID         keep the copies as long as this process lives\n"
+			    "  --holder TEXT      what the cache says of it\n"
+			    "  --json             print objects instead of paths\n"
+			    "  --label TEXT       put TEXT before every message, a node's name for one\n"
+			    "  --live COLUMNS     end lines of progress with a carriage return\n"
+			    "  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
+			    "  --rendezvous       together with the step's other nodes, where the SPANK plugin says\n"
+			    "  --mode MODE        for all that say nothing else\n"
+			    "  --pmix             together with the step's other nodes (srun --mpi=pmix)\n"
+			    "  --quiet            print errors and warnings only\n"
+			    "  --shared           into the area that all users of the node share: what stage.shared\n"
+			    "                     declares, by stage.shared_user, whom root becomes for it\n"
+			    "  --verify           verify=copy for all that say nothing else\n"
+			    "  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
+			    "Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
+			    "node failed, 128+N signal N.\n";
 
 struct arguments {
 	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold, *live;
@@ -182,8 +181,8 @@ static int explain(stage_spec *spec)
 	for (int i = 0; i < spec->n; i++) {
 		stage_source *s = &spec->source[i];
 
-		printf("%s mode=%s verify=%s", gradcomp_printable(s->path, name, sizeof name), stage_spec_mode_name(s->mode),
-		       stage_spec_verify_name(s->verify));
+		printf("%s mode=%s verify=%s", gradcomp_printable(s->path, name, sizeof name),
+		       stage_spec_mode_name(s->mode), stage_spec_verify_name(s->verify));
 		if (s->links > 0)
 			printf(" links=%s", stage_spec_links_name(s->links));
 		if (s->unreadable > 0)
@@ -213,7 +212,8 @@ static gradcomp_status path_has_newline(const char *path, gradcomp_error *err)
 	char name[200];
 
 	err->status = GRADCOMP_ERR_UNSUPPORTED;
-	snprintf(err->text, sizeof err->text, "the path %s has a newline in it, and paths are printed one a line; --json prints it",
+	snprintf(err->text, sizeof err->text,
+	         "the path %s has a newline in it, and paths are printed one a line; --json prints it",
 	         gradcomp_printable(path, name, sizeof name));
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
@@ -335,7 +335,8 @@ int cmd_stage(int argc, char **argv)
 	else
 		status = 0;
 	if (!status && a.rendezvous && !job && shard_alone(&a.spec)) {
-		fprintf(stderr, "%smode=shard needs the step's nodes to stage together, and they do not here\n", s.prefix);
+		fprintf(stderr, "%smode=shard needs the step's nodes to stage together, and they do not here\n",
+		        s.prefix);
 		status = 1;
 		goto done;
 	}

@@ -42,13 +42,13 @@ static const char usage[] =
 #include "job/live.h"
 #include "tools/report_html.h"
 
-#define ROWS_MAX 128     /* reducers and coders that are shown at once */
+#define ROWS_MAX 128 /* reducers and coders that are shown at once */
 #define JOB_TEXT 64
-#define TEXT_SHOWN 110   /* of a SPEC: a row is to be less than the 1024 bytes that Slurm keeps together */
+#define TEXT_SHOWN 110 /* of a SPEC: a row is to be less than the 1024 bytes that Slurm keeps together */
 #define ROW_TEXT 2048
-#define ANSWER_SECONDS 3 /* for jobs to answer */
+#define ANSWER_SECONDS 3   /* for jobs to answer */
 #define AGAIN_SECONDS 0.01 /* from one try to the next, where too many others want an answer */
-#define ROUND_SECONDS 10 /* that a job is shown which has not answered */
+#define ROUND_SECONDS 10   /* that a job is shown which has not answered */
 #define NOTHING "nothing here uses gradcomp"
 
 typedef struct request {
@@ -63,10 +63,11 @@ typedef struct request {
 typedef struct row {
 	char job[JOB_TEXT], host[80]; /* job: "12.0" */
 	char asked[TEXT_SHOWN], compressor[TEXT_SHOWN], collective[TEXT_SHOWN], failure[TEXT_SHOWN];
-	long long pid, part;          /* which of the process: reducers first */
-	double ranks, nodes, wall_s, steps, step_s, dense, wire, work_s, exposed_s, error, nonfinite; /* step_s: 0 unknown; error: < 0 */
-	double changed_s;             /* wall_s when `steps` was seen to be another one last */
-	double came;                  /* clock_now() */
+	long long pid, part; /* which of the process: reducers first */
+	double ranks, nodes, wall_s, steps, step_s, dense, wire, work_s, exposed_s, error,
+		nonfinite; /* step_s: 0 unknown; error: < 0 */
+	double changed_s;  /* wall_s when `steps` was seen to be another one last */
+	double came;       /* clock_now() */
 } row;
 
 typedef struct table {
@@ -374,13 +375,15 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 	const json_t *o;
 	size_t i;
 
-	json_array_foreach(json_object_get(report, kind), i, o) {
+	json_array_foreach(json_object_get(report, kind), i, o)
+	{
 		copy_specs(o, r);
 		r->ranks = amount(o, "ranks");
 		r->steps = amount(o, "steps") + amount(o, "reduce_scatters");
 		r->dense = amount(o, "dense_bytes");
 		r->wire = amount(o, "wire_bytes");
-		r->work_s = amount(o, "encode_s") + amount(o, "exchange_s") + amount(o, "decode_s") + amount(o, "convert_s");
+		r->work_s = amount(o, "encode_s") + amount(o, "exchange_s") + amount(o, "decode_s") +
+		            amount(o, "convert_s");
 		r->exposed_s = amount(o, "exposed_s");
 		r->nonfinite = amount(o, "nonfinite_steps") + amount(o, "nonfinite");
 		r->error = json_is_number(json_object_get(o, "error_last")) ? amount(o, "error_last") : -1;
@@ -396,7 +399,11 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 static bool take_answer(const request *q, table *t, const char *job, pid_t pid, const char *text)
 {
 	json_t *report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-	row r = {.pid = pid, .error = -1, .came = clock_now(), .nodes = amount(report, "nodes"), .ranks = amount(report, "ranks"),
+	row r = {.pid = pid,
+	         .error = -1,
+	         .came = clock_now(),
+	         .nodes = amount(report, "nodes"),
+	         .ranks = amount(report, "ranks"),
 	         .wall_s = amount(report, "wall_s")};
 	bool whole = count_of(report, "schema") == 1 && json_is_array(json_object_get(report, "reducers"));
 
@@ -446,7 +453,8 @@ static size_t list_sockets(const char *only, asked **out)
 
 		line[strcspn(line, "\n")] = '\0';
 		/* Connections have the name, too: a listener has the flag __SO_ACCEPTCON. */
-		if (!name || !strstr(line, " 00010000 ") || !is_wanted(name + 1, only, a.job) || strlen(name + 1) >= sizeof a.name)
+		if (!name || !strstr(line, " 00010000 ") || !is_wanted(name + 1, only, a.job) ||
+		    strlen(name + 1) >= sizeof a.name)
 			continue;
 		sscanf(line, "%*s %*s %*s %*s %*s %*s %lu", &a.inode);
 		memcpy(a.name, name + 1, strlen(name));
@@ -476,7 +484,8 @@ static void mark_own(asked *a, size_t n)
 
 	while (all && (e = readdir(all))) {
 		snprintf(path, sizeof path, "/proc/%s/fd", e->d_name);
-		if (*e->d_name < '1' || *e->d_name > '9' || stat(path, &st) || st.st_uid != geteuid() || !(d = opendir(path)))
+		if (*e->d_name < '1' || *e->d_name > '9' || stat(path, &st) || st.st_uid != geteuid() ||
+		    !(d = opendir(path)))
 			continue;
 		while ((e = readdir(d))) {
 			ssize_t bytes = readlinkat(dirfd(d), e->d_name, target, sizeof target - 1);
@@ -523,11 +532,15 @@ static void tell_unasked(const asked *a, size_t n)
 
 	for (size_t i = 0; i < n && !told; i++) {
 		if (a[i].full && a[i].own)
-			fprintf(stderr, "gradcomp: job %s of yours runs, and cannot be asked: too many others wait to ask it\n", a[i].job);
+			fprintf(stderr,
+			        "gradcomp: job %s of yours runs, and cannot be asked: too many others wait to ask it\n",
+			        a[i].job);
 		others += a[i].full && !a[i].own;
 	}
 	if (others)
-		fprintf(stderr, "gradcomp: %zu sockets that are named as a job's are of others, or cannot be asked: their queues are full\n", others);
+		fprintf(stderr,
+		        "gradcomp: %zu sockets that are named as a job's are of others, or cannot be asked: their queues are full\n",
+		        others);
 	for (size_t i = 0; i < n; i++)
 		told |= a[i].full;
 }
@@ -724,7 +737,8 @@ static char *nodes_of(const char *id, bool all, int *n)
 			size_t used = strlen(out), length = strlen(host);
 			const char *there = out;
 
-			while ((there = strstr(there, host)) && ((there > out && there[-1] != ',') || (there[length] && there[length] != ',')))
+			while ((there = strstr(there, host)) &&
+			       ((there > out && there[-1] != ',') || (there[length] && there[length] != ',')))
 				there++;
 			if (!there && used + length + 2 < SAID_BYTES) {
 				snprintf(out + used, SAID_BYTES - used, "%s%s", used ? "," : "", host);
@@ -759,8 +773,8 @@ static void forget_allocation(void)
 typedef struct stream {
 	const request *q;
 	table t;
-	bool any;         /* row has come */
-	char wrong[400];  /* the last thing that srun said and that is no row */
+	bool any;        /* row has come */
+	char wrong[400]; /* the last thing that srun said and that is no row */
 	char line[ROW_TEXT];
 	size_t n;
 	bool overlong;
@@ -772,7 +786,8 @@ static void take_line(stream *s)
 
 	s->line[s->n] = '\0';
 	if (*s->line != '{') {
-		if (*s->line && !strstr(s->line, "Exited with exit code") && (!strstr(s->wrong, NOTHING) || strstr(s->line, NOTHING)))
+		if (*s->line && !strstr(s->line, "Exited with exit code") &&
+		    (!strstr(s->wrong, NOTHING) || strstr(s->line, NOTHING)))
 			snprintf(s->wrong, sizeof s->wrong, "%.399s", s->line);
 	} else if (!s->overlong && read_json(s->line, &r)) {
 		/* The time of a step was measured where it was asked for. */
@@ -793,9 +808,28 @@ static void take_line(stream *s)
 static bool follow(stream *s, const char *id, const char *nodes, int n)
 {
 	char *own = install_own_file(&(unsigned long long){0}), job[JOB_TEXT + 8], count[16], interval[32], text[4096];
-	const char *argv[] = {"srun", job, "--overlap", "--mpi=none", "-N", count, "-n", count, "--ntasks-per-node=1", "-w", nodes,
-	                      "--kill-on-bad-exit=0", "--quit-on-interrupt", own, "watch", "--here", "--json", "--interval", interval,
-	                      id, s->q->once ? "--once" : NULL, NULL};
+	const char *argv[] = {"srun",
+	                      job,
+	                      "--overlap",
+	                      "--mpi=none",
+	                      "-N",
+	                      count,
+	                      "-n",
+	                      count,
+	                      "--ntasks-per-node=1",
+	                      "-w",
+	                      nodes,
+	                      "--kill-on-bad-exit=0",
+	                      "--quit-on-interrupt",
+	                      own,
+	                      "watch",
+	                      "--here",
+	                      "--json",
+	                      "--interval",
+	                      interval,
+	                      id,
+	                      s->q->once ? "--once" : NULL,
+	                      NULL};
 	ssize_t got = -1;
 	child c;
 
@@ -860,8 +894,11 @@ int cmd_watch(int argc, char **argv)
 {
 	const char *words[1] = {NULL}, *interval = "1";
 	int once = 0, json = 0, here = 0, status;
-	const command_option options[] = {{"--interval", &interval, NULL}, {"--once", NULL, &once}, {"--json", NULL, &json},
-	                                  {"--here", NULL, &here}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--interval", &interval, NULL},
+	                                  {"--once", NULL, &once},
+	                                  {"--json", NULL, &json},
+	                                  {"--here", NULL, &here},
+	                                  {NULL, NULL, NULL}};
 	request q = {0};
 
 	status = take_options(argc, argv, usage, options, words, 1);
@@ -871,7 +908,8 @@ int cmd_watch(int argc, char **argv)
 	if (number_float(interval, &q.interval) != NUMBER_OK || q.interval < 0.1 || q.interval > 3600)
 		return usage_value(usage, "--interval", interval, "seconds, 0.1 to 3600");
 	if (!q.job && !here)
-		return usage_error(usage, "watch: which job? squeue --me lists yours; --here shows those of this machine");
+		return usage_error(usage,
+		                   "watch: which job? squeue --me lists yours; --here shows those of this machine");
 	if (q.job && (!*q.job || strlen(q.job) > 30 || q.job[strspn(q.job, here ? "0123456789" : "0123456789_+")]))
 		return usage_value(usage, "JOB", q.job, here ? "a number" : "the number of a job, as squeue shows it");
 	return here ? watch_here(&q) : watch_job(&q);
@@ -883,8 +921,11 @@ int cmd_watch(int argc, char **argv)
 {
 	const char *words[1], *interval;
 	int flag;
-	const command_option options[] = {{"--interval", &interval, NULL}, {"--once", NULL, &flag}, {"--json", NULL, &flag},
-	                                  {"--here", NULL, &flag}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--interval", &interval, NULL},
+	                                  {"--once", NULL, &flag},
+	                                  {"--json", NULL, &flag},
+	                                  {"--here", NULL, &flag},
+	                                  {NULL, NULL, NULL}};
 	int status = take_options(argc, argv, usage, options, words, 1);
 
 	if (status >= 0)

@@ -91,7 +91,6 @@ int take_options(int argc, char **argv, const char *usage, const command_option 
 
 /* Signals that ask a command to stop, noted for it to look at. */
 
-
 static volatile sig_atomic_t caught;
 
 static void on_signal(int sig)

@@ -88,7 +88,8 @@ static void print_head(const compat *p, const char *first, const char *last)
 		printf(" %-*s |", width(p->name[i]), p->name[i]);
 	printf("%s\n| ---------- |", last);
 	for (int i = 0; i < p->count; i++)
-		printf(" %.*s |", width(p->name[i]), "----------------------------------------------------------------");
+		printf(" %.*s |", width(p->name[i]),
+		       "----------------------------------------------------------------");
 	puts(*last ? " --- |" : "");
 }
 

@@ -123,7 +123,8 @@ static void check_names(checking *k, const char *setting)
 
 		suggest_start(&x.near, word);
 		if (!gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, match, &x, &err) && !x.found)
-			wrong(k, setting, "there is no compressor '%s'%s; give names without parameters", word, suggest_text(&x.near));
+			wrong(k, setting, "there is no compressor '%s'%s; give names without parameters", word,
+			      suggest_text(&x.near));
 	}
 }
 
@@ -167,7 +168,8 @@ static void check_files(checking *k)
 		wrong(k, "stage.cache_dir", "%s is no directory", cache);
 	if (*metrics && (stat(metrics, &st) || !S_ISDIR(st.st_mode)))
 		remark(k, "report.metrics", "there is no directory %s here", metrics);
-	for (const char *p = config_str(k->c, "gradcomp.plugin_path"); !config_is_default(k->c, "gradcomp.plugin_path") && *p;) {
+	for (const char *p = config_str(k->c, "gradcomp.plugin_path");
+	     !config_is_default(k->c, "gradcomp.plugin_path") && *p;) {
 		char *dir = strndup(p, strcspn(p, ":"));
 
 		if (dir && stat(dir, &st))
@@ -187,7 +189,8 @@ static void check_site(checking *k)
 		remark(k, "transport.interface", "this node has no interface of that name");
 	if (given(k, "transport.verbs_device") && strcmp(config_str(k->c, "transport.verbs_device"), "auto") != 0 &&
 	    !strstr(config_str(k->c, "transport.allow"), "verbs"))
-		wrong(k, "transport.verbs_device", "transport.allow (%s) has no verbs", config_origin(k->c, "transport.allow"));
+		wrong(k, "transport.verbs_device", "transport.allow (%s) has no verbs",
+		      config_origin(k->c, "transport.allow"));
 	if (given(k, "stage.shared_user") && !getpwnam(config_str(k->c, "stage.shared_user")))
 		wrong(k, "stage.shared_user", "there is no such account");
 	for (const char *p = config_str(k->c, "stage.shared"); *p; p += strcspn(p, ","), p += *p == ',') {
@@ -206,10 +209,12 @@ static void check_together(checking *k)
 	const config *c = k->c;
 
 	if (config_float(c, "transport.wait_timeout") < config_float(c, "transport.timeout"))
-		wrong(k, "transport.wait_timeout", "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",
+		wrong(k, "transport.wait_timeout",
+		      "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",
 		      config_str(c, "transport.timeout"));
 	if (config_int(c, "reducer.first_bucket_bytes") > config_int(c, "reducer.bucket_bytes"))
-		wrong(k, "reducer.first_bucket_bytes", "it is more than reducer.bucket_bytes, %s; the first bucket is the small one",
+		wrong(k, "reducer.first_bucket_bytes",
+		      "it is more than reducer.bucket_bytes, %s; the first bucket is the small one",
 		      config_str(c, "reducer.bucket_bytes"));
 	if (given(k, "gradcomp.min_ranks") && strcmp(config_str(c, "gradcomp.on_failure"), "shrink") != 0)
 		remark(k, "gradcomp.min_ranks", "it means something with gradcomp.on_failure=shrink only");

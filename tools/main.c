@@ -40,8 +40,8 @@ static int print_usage(void)
 	puts("usage: gradcomp COMMAND [ARGUMENTS]\n\ncommands:");
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		printf("  %-12s %s\n", commands[i].name, commands[i].summary);
-	printf("  %-12s %s\n  %-12s %s\n\ngradcomp COMMAND --help says more.\n", "version", "the version of the library",
-	       "help", "this text");
+	printf("  %-12s %s\n  %-12s %s\n\ngradcomp COMMAND --help says more.\n", "version",
+	       "the version of the library", "help", "this text");
 	return 0;
 }
 

@@ -129,8 +129,8 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 extern const char plan_usage[];
 /* As given; NULL or 0: not given. */
 typedef struct plan_arguments {
-	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half,
-		*compute, *tokens, *save;
+	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half, *compute,
+		*tokens, *save;
 	const char *output, *trace;
 	uint64_t ntokens;
 	int list, parallel;

@@ -5,40 +5,39 @@
 #include "base/number.h"
 #include "tools/plan.h"
 
-const char plan_usage[] =
-	"usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"
-	"Predicts the step of every compressor, collective and schedule, the quickest first,\n"
-	"and says why. MODEL is a model file, the name of one that is installed, or the folder\n"
-	"of a Hugging Face model; FILE is\n"
-	"what gradcomp probe wrote. Separate the SPECs of a list with commas.\n\n"
-	"  --all                  print every combination\n"
-	"  --batch N              --parallel: samples of a step, of all ranks (the model's,\n"
-	"                         for each)\n"
-	"  --collectives SPECS    these alone (all that are installed)\n"
-	"  --compressors SPECS    these alone (all that the machine file has a curve of)\n"
-	"  --compute SECONDS      what both passes take, in place of the model's seconds\n"
-	"  --dense SPEC           what is compared with: fp32 (the default compressor)\n"
-	"  --each-layer           the program waits for layers, and not for the step\n"
-	"  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
-	"                         machine file has a curve of)\n"
-	"  --json                 print JSON\n"
-	"  --list                 print the models that are installed\n"
-	"  --machine FILE         a machine file\n"
-	"  --memory SIZE          --parallel: what a rank has: 40G\n"
-	"  --microbatches N       --parallel: of a step (8)\n"
-	"  --model MODEL          a model file, an installed model's name, or what Hugging\n"
-	"                         Face's programs save: config.json, *.safetensors, a folder\n"
-	"  --nodes NODES          8, or 4,8,12, or 4..1024: powers of two from 4 to 1024 (as\n"
-	"                         many as were measured)\n"
-	"  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
-	"  --parallel             data, tensor and pipeline degrees of a transformer\n"
-	"  --ranks-per-node N     (as many as were measured)\n"
-	"  --save FILE            write MODEL as a model file, and predict nothing\n"
-	"  --schedules SPECS      these alone (wfbp,single,fixed,mgwfbp,omgs,auto)\n"
-	"  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
-	"  --tokens N             of config.json and safetensors: a rank's in a step (4096)\n"
-	"  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
-	"Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";
+const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"
+			  "Predicts the step of every compressor, collective and schedule, the quickest first,\n"
+			  "and says why. MODEL is a model file, the name of one that is installed, or the folder\n"
+			  "of a Hugging Face model; FILE is\n"
+			  "what gradcomp probe wrote. Separate the SPECs of a list with commas.\n\n"
+			  "  --all                  print every combination\n"
+			  "  --batch N              --parallel: samples of a step, of all ranks (the model's,\n"
+			  "                         for each)\n"
+			  "  --collectives SPECS    these alone (all that are installed)\n"
+			  "  --compressors SPECS    these alone (all that the machine file has a curve of)\n"
+			  "  --compute SECONDS      what both passes take, in place of the model's seconds\n"
+			  "  --dense SPEC           what is compared with: fp32 (the default compressor)\n"
+			  "  --each-layer           the program waits for layers, and not for the step\n"
+			  "  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
+			  "                         machine file has a curve of)\n"
+			  "  --json                 print JSON\n"
+			  "  --list                 print the models that are installed\n"
+			  "  --machine FILE         a machine file\n"
+			  "  --memory SIZE          --parallel: what a rank has: 40G\n"
+			  "  --microbatches N       --parallel: of a step (8)\n"
+			  "  --model MODEL          a model file, an installed model's name, or what Hugging\n"
+			  "                         Face's programs save: config.json, *.safetensors, a folder\n"
+			  "  --nodes NODES          8, or 4,8,12, or 4..1024: powers of two from 4 to 1024 (as\n"
+			  "                         many as were measured)\n"
+			  "  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
+			  "  --parallel             data, tensor and pipeline degrees of a transformer\n"
+			  "  --ranks-per-node N     (as many as were measured)\n"
+			  "  --save FILE            write MODEL as a model file, and predict nothing\n"
+			  "  --schedules SPECS      these alone (wfbp,single,fixed,mgwfbp,omgs,auto)\n"
+			  "  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
+			  "  --tokens N             of config.json and safetensors: a rank's in a step (4096)\n"
+			  "  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
+			  "Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";
 
 static int node_count(const char *text, size_t length, uint32_t *out)
 {
@@ -142,12 +141,13 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		if (number_int(a->tokens, &n) != NUMBER_OK || n < 1 || n > PLAN_TOKENS_MOST)
 			return usage_value(plan_usage, "--tokens", a->tokens, "it can be 1 to 16777216");
 		if (!plan_imports(a->model))
-			return usage_error(plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
+			return usage_error(plan_usage,
+			                   "--tokens goes with a config.json, safetensors, or a folder of these");
 		a->ntokens = (uint64_t)n;
 	}
 	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer))
 		return usage_error(plan_usage, "--parallel goes with neither --output, --trace, --schedules nor "
-		                          "--each-layer");
+		                               "--each-layer");
 	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
 		return usage_error(plan_usage, "--batch, --memory, --microbatches and --state go with --parallel");
 	if (p->nnodes > 1 && (a->output || a->trace || a->parallel))

@@ -107,10 +107,9 @@ static gradcomp_status no_such_family(const char *type, gradcomp_error *err)
 	size_t at;
 	glob_t found;
 
-	at = (size_t)
-		snprintf(err->text, sizeof err->text,
-	                 "model_type '%s' has no description; give its safetensors, or a model file. There are: ",
-	                 gradcomp_printable(type, shown, sizeof shown));
+	at = (size_t)snprintf(err->text, sizeof err->text,
+	                      "model_type '%s' has no description; give its safetensors, or a model file. There are: ",
+	                      gradcomp_printable(type, shown, sizeof shown));
 	err->status = GRADCOMP_ERR_UNSUPPORTED;
 	snprintf(pattern, sizeof pattern, "%s/families/*.family", plan_models_folder());
 	if (glob(pattern, 0, NULL, &found))
@@ -262,9 +261,8 @@ static gradcomp_status size_of(const sizes *s, const char *name, bool needed, ui
 
 	*out = 0;
 	if (!look_up(s, name, s->of->nkeys, out, &st) && !st && needed)
-		st = error_set(s->to->err, GRADCOMP_ERR_INVALID,
-		               "model %s: the configuration does not say '%s' (%s)", s->to->path, name,
-		               "model files can be given instead");
+		st = error_set(s->to->err, GRADCOMP_ERR_INVALID, "model %s: the configuration does not say '%s' (%s)",
+		               s->to->path, name, "model files can be given instead");
 	if (!st && needed && *out < least)
 		st = no_number(s, name, "is 0");
 	return st == GRADCOMP_ERR_NOTFOUND && !needed ? GRADCOMP_OK : st;

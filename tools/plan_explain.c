@@ -116,7 +116,8 @@ static void say_ways(const plan_table *t, bool by_interval, const char *what, FI
 	for (int i = 0; i < t->n; i++) {
 		const plan_row *row = &t->rows[i];
 
-		if (row == t->best || !plan_same(row->compressor, t->best->compressor) || !near(row, t->best, by_interval))
+		if (row == t->best || !plan_same(row->compressor, t->best->compressor) ||
+		    !near(row, t->best, by_interval))
 			continue;
 		if (n++ >= NAMED)
 			continue;
@@ -137,7 +138,8 @@ static void say_near(const plan_table *t, FILE *out)
 
 	say_others(t, false, "as quick within 2 %: ", "which of them trains best a plan does not know", out);
 	if (strcmp(seconds(best->p.least_s, a), seconds(best->p.most_s, b)))
-		fprintf(out, "as exactly as the machine was measured %s takes %s to %s a step\n", best->compressor->shown, a, b);
+		fprintf(out, "as exactly as the machine was measured %s takes %s to %s a step\n",
+		        best->compressor->shown, a, b);
 	say_others(t, true, "as quick within what was measured: ", "a run decides", out);
 	say_ways(t, false, "within 2 %", out);
 	say_ways(t, true, "within what was measured", out);
@@ -148,12 +150,11 @@ static void say_dense_wins(const plan_table *t, FILE *out)
 	const plan_row *best = t->best, *other = best_without(t, best->compressor);
 	char a[TEXT], b[TEXT];
 
-	fprintf(out, "dense wins: %s over %s with %s takes %s a step", best->compressor->shown,
-	        best->collective->shown, best->schedule->shown, seconds(best->p.step_s, a));
+	fprintf(out, "dense wins: %s over %s with %s takes %s a step", best->compressor->shown, best->collective->shown,
+	        best->schedule->shown, seconds(best->p.step_s, a));
 	if (other)
-		fprintf(out, "; the quickest compressor, %s over %s with %s, would take %s",
-		        other->compressor->shown, other->collective->shown, other->schedule->shown,
-		        seconds(other->p.step_s, b));
+		fprintf(out, "; the quickest compressor, %s over %s with %s, would take %s", other->compressor->shown,
+		        other->collective->shown, other->schedule->shown, seconds(other->p.step_s, b));
 	fputc('\n', out);
 	say_link(best, out);
 	if (other)

@@ -110,8 +110,8 @@ int plan_list_models(void)
 		fprintf(stderr, "gradcomp: no models in %s\n", plan_models_folder());
 		return 1;
 	}
-	printf("%-14s %13s %8s %7s %6s %11s %12s\n", "model", "parameters", "tensors", "layers", "batch",
-	       "forward ms", "backward ms");
+	printf("%-14s %13s %8s %7s %6s %11s %12s\n", "model", "parameters", "tensors", "layers", "batch", "forward ms",
+	       "backward ms");
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		double forward = 0, backward = 0;
 		model_file *m;
@@ -126,8 +126,8 @@ int plan_list_models(void)
 			forward += m->tensors[t].forward;
 			backward += m->tensors[t].backward;
 		}
-		printf("%-14.*s %13.0f %8u %7u %6llu %11.1f %12.1f\n", length, name, plan_parameters(m),
-		       m->ntensors, m->nlayers, (unsigned long long)m->batch, forward * 1e3, backward * 1e3);
+		printf("%-14.*s %13.0f %8u %7u %6llu %11.1f %12.1f\n", length, name, plan_parameters(m), m->ntensors,
+		       m->nlayers, (unsigned long long)m->batch, forward * 1e3, backward * 1e3);
 		model_file_free(m);
 	}
 	globfree(&found);

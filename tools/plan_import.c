@@ -17,8 +17,7 @@ bool plan_imports(const char *path)
 {
 	struct stat s;
 
-	return has_ending(path, ".json") || has_ending(path, ".safetensors") ||
-	       (!stat(path, &s) && S_ISDIR(s.st_mode));
+	return has_ending(path, ".json") || has_ending(path, ".safetensors") || (!stat(path, &s) && S_ISDIR(s.st_mode));
 }
 
 #ifdef HAVE_JANSSON
@@ -175,8 +174,7 @@ static gradcomp_status index_files(plan_import *to, const json_t *index, bool ti
 			st = error_set(to->err, GRADCOMP_ERR_INVALID,
 			               "%s: the weight_map of '%s' is no name of a file beside it", to->path,
 			               gradcomp_printable(key, shown, sizeof shown));
-		else if (n &&
-		         !strcmp(strrchr(file[n - 1], '/') ? strrchr(file[n - 1], '/') + 1 : file[n - 1], name))
+		else if (n && !strcmp(strrchr(file[n - 1], '/') ? strrchr(file[n - 1], '/') + 1 : file[n - 1], name))
 			continue;
 		else if (!(file[n++] = beside(to->path, name)))
 			st = error_set(to->err, GRADCOMP_ERR_NOMEM, "%s: no memory", to->path);
@@ -257,8 +255,7 @@ static void name_model(model_file *m, const char *path)
 		snprintf(m->name, sizeof m->name, "model");
 }
 
-gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out,
-                                  gradcomp_error *err)
+gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	plan_import to = {.m = calloc(1, sizeof *to.m), .path = path, .tokens = tokens, .err = err};
 	char *inside = NULL;
@@ -282,8 +279,8 @@ gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed,
 			st = plan_safetensors(&to, (char *[]){(char *)(uintptr_t)to.path}, 1, active, timed);
 	}
 	for (uint32_t i = 0; i < to.m->nlayers; i++)
-		to.m->layers[i].ntensors = (i + 1 < to.m->nlayers ? to.m->layers[i + 1].first : to.m->ntensors) -
-		                           to.m->layers[i].first;
+		to.m->layers[i].ntensors =
+			(i + 1 < to.m->nlayers ? to.m->layers[i + 1].first : to.m->ntensors) - to.m->layers[i].first;
 	if (!st)
 		st = model_check(to.m, err);
 	free(inside);
@@ -294,8 +291,7 @@ gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed,
 	return st;
 }
 #else
-gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out,
-                                  gradcomp_error *err)
+gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	(void)tokens;
 	(void)timed;

@@ -86,8 +86,8 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 
 		layers_text(p, s, text);
 		printf("%5u  %-*s %6u %10u %5u %7u %14.3f %12.3f %10.2f  %s\n", i, width, text, s->nodes,
-		       s->ranks_per_node, s->data, s->tensor, s->seconds * 1e3, s->gradient_s * 1e3,
-		       s->memory / 1e9, compressor_text(p, s));
+		       s->ranks_per_node, s->data, s->tensor, s->seconds * 1e3, s->gradient_s * 1e3, s->memory / 1e9,
+		       compressor_text(p, s));
 	}
 	for (uint32_t i = 0; i < h->nstages; i++)
 		print_held(p, &h->stages[i], i);
@@ -129,8 +129,7 @@ static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan
 	jsonw_end(j);
 }
 
-static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best,
-                       const hybrid_plan *uniform)
+static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform)
 {
 	jsonw j;
 
@@ -151,8 +150,8 @@ static void print_json(const plan *p, const hybrid_question *q, const hybrid_pla
 	jsonw_finish(&j);
 }
 
-static void print_tables(const plan *p, const hybrid_question *q, const hybrid_plan *best,
-                         const hybrid_plan *uniform, const gradcomp_error *why)
+static void print_tables(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform,
+                         const gradcomp_error *why)
 {
 	printf("%s on %u x %u ranks of %s, %.3g GB each, %u micro-batches\n\n", p->model->name, q->nodes,
 	       q->ranks_per_node, p->machine->name, q->memory / 1e9, q->microbatches);
@@ -171,9 +170,9 @@ static void print_tables(const plan *p, const hybrid_question *q, const hybrid_p
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 {
 	hybrid_question q = {.nodes = p->nodes[0],
-	                              .ranks_per_node = p->ranks_per_node,
-	                              .microbatches = MICROBATCHES,
-	                              .state = STATE};
+	                     .ranks_per_node = p->ranks_per_node,
+	                     .microbatches = MICROBATCHES,
+	                     .state = STATE};
 	const char *list[PLAN_SPECS + 1] = {NULL};
 	hybrid_plan *best = NULL, *uniform = NULL;
 	gradcomp_error err, why;

@@ -155,8 +155,7 @@ static gradcomp_status read_header(const plan_import *to, const char *file, json
 
 	*out = NULL;
 	if (fd < 0)
-		return error_errno(to->err, GRADCOMP_ERR_IO, "model %s",
-		                   gradcomp_printable(file, path, sizeof path));
+		return error_errno(to->err, GRADCOMP_ERR_IO, "model %s", gradcomp_printable(file, path, sizeof path));
 	if (fstat(fd, &s) || !S_ISREG(s.st_mode) || fileio_read(fd, head, sizeof head, 0) != sizeof head)
 		st = bad(to, file, NULL, "this is no safetensors file: it has not even a header's length");
 	for (int i = 0; !st && i < 8; i++)
@@ -179,8 +178,8 @@ static gradcomp_status read_header(const plan_import *to, const char *file, json
 }
 
 /* Floats alone have gradients. */
-static gradcomp_status take(const plan_import *to, const char *file, const char *name, const json_t *entry,
-                            stored *out, bool *is_float)
+static gradcomp_status take(const plan_import *to, const char *file, const char *name, const json_t *entry, stored *out,
+                            bool *is_float)
 {
 	const char *type = json_string_value(json_object_get(entry, "dtype"));
 	const json_t *shape = json_object_get(entry, "shape");
@@ -226,8 +225,7 @@ gradcomp_status plan_safetensors(plan_import *to, char *const *files, size_t nfi
 	stored *all = NULL;
 	size_t n = 0, room = 0;
 	double numel = 0, convolved = 0;
-	gradcomp_status st =
-		header ? GRADCOMP_OK : error_set(to->err, GRADCOMP_ERR_NOMEM, "%s: no memory", to->path);
+	gradcomp_status st = header ? GRADCOMP_OK : error_set(to->err, GRADCOMP_ERR_NOMEM, "%s: no memory", to->path);
 	const char *name;
 
 	for (size_t i = 0; !st && i < nfiles; i++) {

@@ -78,9 +78,8 @@ static void print_nodes(const plan *p)
 {
 	widths w = widths_of(p);
 
-	printf("%7s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", "nodes", w.compressor, "compressor",
-	       w.collective, "collective", w.schedule, "schedule", "step ms", "fp32 ms", "16bit ms", "MB sent",
-	       "x fp32", "x 16bit");
+	printf("%7s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", "nodes", w.compressor, "compressor", w.collective,
+	       "collective", w.schedule, "schedule", "step ms", "fp32 ms", "16bit ms", "MB sent", "x fp32", "x 16bit");
 	for (int n = 0; n < p->nnodes; n++) {
 		const plan_table *t = &p->tables[n];
 		const plan_row *best = t->best;

@@ -74,8 +74,7 @@ static gradcomp_status add(plan_specs *to, const plan_spec *spec, gradcomp_error
 			return GRADCOMP_OK;
 	if (to->n == PLAN_SPECS) {
 		err->status = GRADCOMP_ERR_RANGE;
-		snprintf(err->text, sizeof err->text, "more than %d SPECs of a kind; name fewer of them",
-		         PLAN_SPECS);
+		snprintf(err->text, sizeof err->text, "more than %d SPECs of a kind; name fewer of them", PLAN_SPECS);
 		return err->status;
 	}
 	to->spec[to->n++] = *spec;
@@ -83,7 +82,7 @@ static gradcomp_status add(plan_specs *to, const plan_spec *spec, gradcomp_error
 }
 
 gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
-                               gradcomp_error *err)
+                                gradcomp_error *err)
 {
 	bench_spec *found = calloc(PLAN_SPECS, sizeof *found);
 	int n = found ? bench_specs_find(kind, list, option, found, PLAN_SPECS, err) : -1;
@@ -114,8 +113,7 @@ static bool has_name(const plan_specs *list, const char *name)
 	size_t n = strlen(name);
 
 	for (int i = 0; i < list->n; i++)
-		if (!strncmp(list->spec[i].text, name, n) &&
-		    (!list->spec[i].text[n] || list->spec[i].text[n] == ':'))
+		if (!strncmp(list->spec[i].text, name, n) && (!list->spec[i].text[n] || list->spec[i].text[n] == ':'))
 			return true;
 	return false;
 }

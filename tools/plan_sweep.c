@@ -53,11 +53,11 @@ bool plan_same(const plan_spec *a, const plan_spec *b)
 cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
 {
 	return (cost_question){.nodes = nodes,
-	                           .ranks_per_node = p->ranks_per_node,
-	                           .each_layer = (uint32_t)p->each_layer,
-	                           .compressor = row->compressor->text,
-	                           .collective = row->collective->text,
-	                           .schedule = row->schedule->text};
+	                       .ranks_per_node = p->ranks_per_node,
+	                       .each_layer = (uint32_t)p->each_layer,
+	                       .compressor = row->compressor->text,
+	                       .collective = row->collective->text,
+	                       .schedule = row->schedule->text};
 }
 
 gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,

@@ -16,19 +16,19 @@ enum { PROBE_SPECS = 64, PROBE_SAMPLES = 32, PROBE_POINTS = 8 };
 typedef struct probe {
 	gradcomp_job *job;
 	gradcomp_group *world;
-	gradcomp_group *node;    /* ranks of this node */
-	gradcomp_group *leaders; /* the first rank of each node; NULL on others */
-	gradcomp_group *alone;   /* this rank */
+	gradcomp_group *node;              /* ranks of this node */
+	gradcomp_group *leaders;           /* the first rank of each node; NULL on others */
+	gradcomp_group *alone;             /* this rank */
 	int rank, nranks, nodes, per_node; /* per_node: of the largest node */
-	double seconds;          /* to be spent in all */
-	uint64_t numbers;        /* of the largest bucket */
-	int sleeping;            /* the program computes elsewhere (a GPU) */
+	double seconds;                    /* to be spent in all */
+	uint64_t numbers;                  /* of the largest bucket */
+	int sleeping;                      /* the program computes elsewhere (a GPU) */
 	bench_spec compressors[PROBE_SPECS], collectives[PROBE_SPECS];
 	int ncompressors, ncollectives;
 	int named_compressors, named_collectives; /* by the user: one that cannot be used ends it */
-	machine_file *m;     /* what came out: on all ranks */
-	double noise;            /* the largest relative error of a line; of `noisy` */
-	double off;              /* the sum of those of all lines */
+	machine_file *m;                          /* what came out: on all ranks */
+	double noise;                             /* the largest relative error of a line; of `noisy` */
+	double off;                               /* the sum of those of all lines */
 	int nlines;
 	char noisy[300];
 } probe;

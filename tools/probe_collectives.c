@@ -97,8 +97,8 @@ static gradcomp_status line(calls *c, uint32_t primitive, double seconds, gradco
 		return st;
 	note_host(c, primitive, &point[0]);
 	machine_file *m = p->m;
-	m->calls[m->ncalls] = (collective_cost){.collective = strdup(c->spec), .primitive = primitive,
-	                                           .cost = probe_ends(point, n)};
+	m->calls[m->ncalls] =
+		(collective_cost){.collective = strdup(c->spec), .primitive = primitive, .cost = probe_ends(point, n)};
 	if (!m->calls[m->ncalls].collective) {
 		probe_nomem(err, c->spec);
 		return GRADCOMP_ERR_NOMEM;
@@ -164,7 +164,8 @@ static gradcomp_status one(calls *c, const bench_spec *s, double seconds, gradco
 
 gradcomp_status probe_collectives(probe *p, double seconds, gradcomp_error *err)
 {
-	calls c = {.p = p, .room = calloc(1, sizes[SIZES - 1] + 4 * (size_t)p->nranks),
+	calls c = {.p = p,
+	           .room = calloc(1, sizes[SIZES - 1] + 4 * (size_t)p->nranks),
 	           .counts = calloc((size_t)p->nranks, sizeof *c.counts),
 	           .host = calloc((size_t)p->ncollectives * PRIMITIVES + 1, sizeof *c.host)};
 	gradcomp_status st = GRADCOMP_OK;

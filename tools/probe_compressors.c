@@ -131,8 +131,8 @@ static gradcomp_status one(probe *p, const bench_spec *spec, const float *u, flo
 		return probe_leave_out(p, p->named_compressors, spec->spec, why.text, err);
 	}
 	if (!st)
-		st = curve(p, spec, (const struct gradcomp_compressor_v1 *)(const void *)info, text->values, u, room, seconds, c,
-		           err);
+		st = curve(p, spec, (const struct gradcomp_compressor_v1 *)(const void *)info, text->values, u, room,
+		           seconds, c, err);
 	if (!st && text)
 		c->compressor = strdup(text->text);
 	if (!st && !c->compressor) {

@@ -25,8 +25,7 @@ static gradcomp_status trip(const gradcomp_links *l, char *out, char *in, size_t
 }
 
 /* links: NULL on a rank that only keeps count. */
-static gradcomp_status level(probe *p, const gradcomp_links *links, double seconds, linear *out,
-                             gradcomp_error *err)
+static gradcomp_status level(probe *p, const gradcomp_links *links, double seconds, linear *out, gradcomp_error *err)
 {
 	fit_point point[SIZES];
 	int n = 0;

@@ -36,10 +36,11 @@ void probe_show(const machine_file *m)
 	if (m->ncalls)
 		printf("\n%-44s %12s %12s\n", "calls", "microseconds", "GB/s");
 	for (uint32_t k = 0; k < m->ncalls; k++) {
-		static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"};
+		static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+		                                    "broadcast"};
 		const collective_cost *c = &m->calls[k];
 		int bit = __builtin_ctz(c->primitive);
-		printf("%-28.28s %-15s %12.1f %12.3f\n", c->collective, bit < 5 ? names[bit] : "levels", 1e6 * c->cost.a,
-		       rate(c->cost.b));
+		printf("%-28.28s %-15s %12.1f %12.3f\n", c->collective, bit < 5 ? names[bit] : "levels",
+		       1e6 * c->cost.a, rate(c->cost.b));
 	}
 }

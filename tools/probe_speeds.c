@@ -209,7 +209,10 @@ static gradcomp_status measure(speeds *s, double seconds, gradcomp_error *err)
 
 gradcomp_status probe_speeds(probe *p, double seconds, gradcomp_error *err)
 {
-	speeds s = {.p = p, .work = add_piece, .x = calloc(NUMBERS, sizeof(float)), .y = calloc(NUMBERS, sizeof(float)),
+	speeds s = {.p = p,
+	            .work = add_piece,
+	            .x = calloc(NUMBERS, sizeof(float)),
+	            .y = calloc(NUMBERS, sizeof(float)),
 	            .room = calloc(2, MESSAGE)};
 	gradcomp_status st = GRADCOMP_OK;
 	p->m->beside_application = p->m->beside_exchange = 1;

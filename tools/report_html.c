@@ -11,10 +11,10 @@
 #include "base/outfile.h"
 
 #define WIDTH 900
-#define LABELS 240  /* of a bar chart's rows */
-#define VALUES 110  /* behind its bars */
-#define BAR 22      /* a row */
-#define LANE 12     /* of the timeline */
+#define LABELS 240         /* of a bar chart's rows */
+#define VALUES 110         /* behind its bars */
+#define BAR 22             /* a row */
+#define LANE 12            /* of the timeline */
 #define ROW (3 * LANE + 8) /* of a rank there */
 #define MOST_TENSORS 40
 #define MOST_BUCKETS 60
@@ -124,17 +124,20 @@ static void put_bars(FILE *out, const bar *bars, size_t n, void (*put)(FILE *out
 
 	for (size_t i = 0; i < n; i++)
 		most = fmax(most, within(bars[i].value, 0, 1e300));
-	fprintf(out, "<svg viewBox=\"0 0 %d %zu\" role=\"img\">\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"0\" y2=\"%zu\"/>\n",
+	fprintf(out,
+	        "<svg viewBox=\"0 0 %d %zu\" role=\"img\">\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"0\" y2=\"%zu\"/>\n",
 	        WIDTH, n * BAR + 4, LABELS, LABELS, n * BAR + 4);
 	for (size_t i = 0; i < n; i++) {
 		double length = most > 0 ? room * within(bars[i].value / most, 0, 1) : 0;
 
 		fprintf(out, "<text x=\"%d\" y=\"%zu\" text-anchor=\"end\">", LABELS - 8, i * BAR + 17);
 		put_text(out, bars[i].label, NAME_SHOWN);
-		fprintf(out, "</text><rect class=\"%s\" x=\"%d\" y=\"%zu\" width=\"%.1f\" height=\"%d\" rx=\"2\"><title>", bars[i].class,
-		        LABELS, i * BAR + 4, length, BAR - 6);
+		fprintf(out,
+		        "</text><rect class=\"%s\" x=\"%d\" y=\"%zu\" width=\"%.1f\" height=\"%d\" rx=\"2\"><title>",
+		        bars[i].class, LABELS, i * BAR + 4, length, BAR - 6);
 		put_text(out, bars[i].label, 0);
-		fprintf(out, "</title></rect><text class=\"soft\" x=\"%.1f\" y=\"%zu\">", LABELS + length + 6, i * BAR + 17);
+		fprintf(out, "</title></rect><text class=\"soft\" x=\"%.1f\" y=\"%zu\">", LABELS + length + 6,
+		        i * BAR + 17);
 		put(out, bars[i].value);
 		fputs("</text>\n", out);
 	}
@@ -175,16 +178,19 @@ static void put_job(FILE *out, const json_t *root)
 		fputs("</td></tr>\n", out);
 	}
 	fprintf(out, "<tr><th>ran</th><td>%lld rank%s on %lld node%s for %.1f s</td></tr>\n", count_of(root, "ranks"),
-	        plural(count_of(root, "ranks")), count_of(root, "nodes"), plural(count_of(root, "nodes")), within(number_of(root, "wall_s"), 0, 1e12));
+	        plural(count_of(root, "ranks")), count_of(root, "nodes"), plural(count_of(root, "nodes")),
+	        within(number_of(root, "wall_s"), 0, 1e12));
 	put_row(out, "ended", string_of(root, "ended"));
-	put_row(out, "rank 0 on", json_string_value(json_array_get(json_object_get(root, "hosts"), 0))
-	                                  ? json_string_value(json_array_get(json_object_get(root, "hosts"), 0))
-	                                  : "?");
+	put_row(out, "rank 0 on",
+	        json_string_value(json_array_get(json_object_get(root, "hosts"), 0))
+	                ? json_string_value(json_array_get(json_object_get(root, "hosts"), 0))
+	                : "?");
 	json_array_foreach(json_object_get(root, "links"), i, link)
 	{
 		fputs("<tr><th>link</th><td>", out);
 		put_text(out, string_of(link, "transport"), 0);
-		fprintf(out, " by %lld connection%s, sent ", count_of(link, "connections"), plural(count_of(link, "connections")));
+		fprintf(out, " by %lld connection%s, sent ", count_of(link, "connections"),
+		        plural(count_of(link, "connections")));
 		put_mb(out, number_of(link, "sent_bytes"));
 		fputs("</td></tr>\n", out);
 	}
@@ -212,13 +218,13 @@ static void put_residuals(FILE *out, const json_t *tensors)
 	bar *bars = calloc(n ? n : 1, sizeof *bars);
 	const json_t *tensor;
 
-	json_array_foreach(tensors, i, tensor)
-		if (bars && json_is_number(json_object_get(tensor, "error")))
-			bars[kept++] = (bar){string_of(tensor, "name"), "encode", number_of(tensor, "error")};
+	json_array_foreach(tensors, i, tensor) if (bars && json_is_number(json_object_get(tensor, "error")))
+		bars[kept++] = (bar){string_of(tensor, "name"), "encode", number_of(tensor, "error")};
 	if (kept) {
 		qsort(bars, kept, sizeof *bars, by_value);
-		put_title(out, "Residual by tensor",
-		          "The norm of what stayed back over the norm of what was to be sent, mean over steps, of rank 0.");
+		put_title(
+			out, "Residual by tensor",
+			"The norm of what stayed back over the norm of what was to be sent, mean over steps, of rank 0.");
 		if (kept > MOST_TENSORS)
 			fprintf(out, "<p>The %d largest of %zu tensors.</p>\n", MOST_TENSORS, kept);
 		put_bars(out, bars, kept > MOST_TENSORS ? MOST_TENSORS : kept, put_percent);
@@ -237,7 +243,8 @@ static void put_messages(FILE *out, const json_t *buckets)
 	for (size_t i = 0; i < shown; i++) {
 		const json_t *b = json_array_get(buckets, i);
 
-		snprintf(labels[i], sizeof labels[i], "message %lld: %lld tensors", count_of(b, "position"), count_of(b, "tensors"));
+		snprintf(labels[i], sizeof labels[i], "message %lld: %lld tensors", count_of(b, "position"),
+		         count_of(b, "tensors"));
 		bars[i] = (bar){labels[i], "exchange", number_of(b, "numel")};
 	}
 	put_title(out, "Messages", "Elements of each, in the order of the backward pass.");
@@ -260,9 +267,9 @@ static void put_auto(FILE *out, const json_t *a)
 	fputs(": ", out);
 	put_text(out, string_of(a, "reason"), 0);
 	fputs("</p>\n", out);
-	json_array_foreach(candidates, i, row)
-		if (n < MOST_TENSORS && json_is_number(json_object_get(row, "measured_s")))
-			bars[n++] = (bar){string_of(row, "compressor"), "other", number_of(row, "measured_s")};
+	json_array_foreach(candidates, i,
+	                   row) if (n < MOST_TENSORS && json_is_number(json_object_get(row, "measured_s"))) bars[n++] =
+		(bar){string_of(row, "compressor"), "other", number_of(row, "measured_s")};
 	if (n)
 		put_bars(out, bars, n, put_ms);
 	fputs("<table>\n", out);
@@ -285,7 +292,8 @@ static void put_reducer(FILE *out, const json_t *r)
 	double exposed = number_of(r, "exposed_s") / steps;
 	bar times[8], bytes[] = {{"uncompressed", "other", number_of(r, "dense_bytes") / steps},
 	                         {"sent", "exchange", number_of(r, "wire_bytes") / steps}};
-	bar hidden[] = {{"hidden behind the passes", "decode", fmax(work - exposed, 0)}, {"waited for", "wait", exposed}};
+	bar hidden[] = {{"hidden behind the passes", "decode", fmax(work - exposed, 0)},
+	                {"waited for", "wait", exposed}};
 	size_t n = 0;
 
 	fputs("<h2>", out);
@@ -325,7 +333,8 @@ static void put_reducer(FILE *out, const json_t *r)
 
 static void put_coder(FILE *out, const json_t *c)
 {
-	bar bytes[] = {{"uncompressed", "other", number_of(c, "dense_bytes")}, {"sent", "exchange", number_of(c, "wire_bytes")}};
+	bar bytes[] = {{"uncompressed", "other", number_of(c, "dense_bytes")},
+	               {"sent", "exchange", number_of(c, "wire_bytes")}};
 	bar times[] = {{"convert", "encode", number_of(c, "convert_s")},
 	               {"exchange", "exchange", number_of(c, "exchange_s")},
 	               {"waited for", "wait", number_of(c, "exposed_s")}};
@@ -373,12 +382,14 @@ static void put_steps(FILE *out, const json_t **steps, size_t n)
 	        "<line class=\"axis\" x1=\"70\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>\n<text class=\"soft\" x=\"64\" y=\"15\" text-anchor=\"end\">",
 	        WIDTH, height + 30, WIDTH, WIDTH, height, height);
 	put_ms(out, most / 1e6);
-	fprintf(out, "</text><text class=\"soft\" x=\"64\" y=\"%.0f\" text-anchor=\"end\">0</text>\n<polyline class=\"steps\" points=\"",
+	fprintf(out,
+	        "</text><text class=\"soft\" x=\"64\" y=\"%.0f\" text-anchor=\"end\">0</text>\n<polyline class=\"steps\" points=\"",
 	        height + 4);
 	for (size_t i = 0; i < n; i++)
 		fprintf(out, "%.1f,%.1f ", 70 + (WIDTH - 72) * (n > 1 ? (double)i / (double)(n - 1) : 0.5),
 		        height - (most > 0 ? (height - 10) * within(number_of(steps[i], "dur") / most, 0, 1) : 0));
-	fprintf(out, "\"/>\n<text class=\"soft\" x=\"70\" y=\"%.0f\">step %lld</text><text class=\"soft\" x=\"%d\" y=\"%.0f\" "
+	fprintf(out,
+	        "\"/>\n<text class=\"soft\" x=\"70\" y=\"%.0f\">step %lld</text><text class=\"soft\" x=\"%d\" y=\"%.0f\" "
 	        "text-anchor=\"end\">step %lld</text>\n</svg>\n",
 	        height + 20, count_of(json_object_get(steps[0], "args"), "step"), WIDTH, height + 20,
 	        count_of(json_object_get(steps[n - 1], "args"), "step"));
@@ -386,9 +397,15 @@ static void put_steps(FILE *out, const json_t **steps, size_t n)
 
 static const char *class_of(const char *name)
 {
-	static const char *const of[][2] = {{"begin", "encode"},         {"encode", "encode"},      {"decode", "decode"},
-	                                    {"finish", "decode"},        {"exchange", "exchange"},  {"reduce_local", "exchange"},
-	                                    {"allgather_local", "exchange"}, {"wait", "wait"},      {"wait_for", "wait"}};
+	static const char *const of[][2] = {{"begin", "encode"},
+	                                    {"encode", "encode"},
+	                                    {"decode", "decode"},
+	                                    {"finish", "decode"},
+	                                    {"exchange", "exchange"},
+	                                    {"reduce_local", "exchange"},
+	                                    {"allgather_local", "exchange"},
+	                                    {"wait", "wait"},
+	                                    {"wait_for", "wait"}};
 
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
 		if (!strcmp(of[i][0], name))
@@ -415,16 +432,17 @@ static void put_timeline(FILE *out, const json_t *events, const json_t *step)
 	size_t i, shown = 0;
 	const json_t *e;
 
-	json_array_foreach(events, i, e)
-		if (count_of(e, "pid") >= ranks && count_of(e, "pid") < MOST_RANKS)
-			ranks = count_of(e, "pid") + 1;
-	fprintf(out, "<h3>Timeline of step %lld</h3>\n<p>A step that took as long as the median: what the application, the "
+	json_array_foreach(events, i, e) if (count_of(e, "pid") >= ranks && count_of(e, "pid") < MOST_RANKS) ranks =
+		count_of(e, "pid") + 1;
+	fprintf(out,
+	        "<h3>Timeline of step %lld</h3>\n<p>A step that took as long as the median: what the application, the "
 	        "compressors and the exchange of each rank did.<span class=\"key encode\"></span>encode"
 	        "<span class=\"key exchange\"></span>exchange<span class=\"key decode\"></span>decode<span class=\"key wait\"></span>"
 	        "wait<span class=\"key other\"></span>other</p>\n<svg viewBox=\"0 0 %d %lld\" role=\"img\">\n",
 	        number, WIDTH, ranks * ROW + 24);
 	for (long long r = 0; r < ranks; r++)
-		fprintf(out, "<text class=\"soft\" x=\"0\" y=\"%lld\">rank %lld</text><line class=\"axis\" x1=\"70\" x2=\"%d\" y1=\"%lld\" y2=\"%lld\"/>\n",
+		fprintf(out,
+		        "<text class=\"soft\" x=\"0\" y=\"%lld\">rank %lld</text><line class=\"axis\" x1=\"70\" x2=\"%d\" y1=\"%lld\" y2=\"%lld\"/>\n",
 		        r * ROW + 22, r, WIDTH, r * ROW + 3 * LANE + 4, r * ROW + 3 * LANE + 4);
 	json_array_foreach(events, i, e)
 	{
@@ -437,14 +455,16 @@ static void put_timeline(FILE *out, const json_t *events, const json_t *step)
 		    shown++ >= MOST_SLICES)
 			continue;
 		from = within(from, 0, 1);
-		fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"%lld\" width=\"%.2f\" height=\"%d\"><title>", class_of(name), 70 + room * from,
-		        rank * ROW + lane * LANE + 2, fmax(room * (within(to, 0, 1) - from), 0.4), LANE - 2);
+		fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"%lld\" width=\"%.2f\" height=\"%d\"><title>",
+		        class_of(name), 70 + room * from, rank * ROW + lane * LANE + 2,
+		        fmax(room * (within(to, 0, 1) - from), 0.4), LANE - 2);
 		put_text(out, name, 0);
 		fputs(", ", out);
 		put_ms(out, number_of(e, "dur") / 1e6);
 		fputs("</title></rect>\n", out);
 	}
-	fprintf(out, "<text class=\"soft\" x=\"70\" y=\"%lld\">0</text><text class=\"soft\" x=\"%d\" y=\"%lld\" text-anchor=\"end\">",
+	fprintf(out,
+	        "<text class=\"soft\" x=\"70\" y=\"%lld\">0</text><text class=\"soft\" x=\"%d\" y=\"%lld\" text-anchor=\"end\">",
 	        ranks * ROW + 18, WIDTH, ranks * ROW + 18);
 	put_ms(out, length / 1e6);
 	fputs("</text>\n</svg>\n", out);
@@ -456,9 +476,8 @@ static void put_trace(FILE *out, const json_t *trace)
 	size_t n = 0, i;
 
 	fputs("<h2>Timeline</h2>\n", out);
-	json_array_foreach(events, i, e)
-		if (steps && is_step(e) && number_of(e, "dur") > 0)
-			steps[n++ % MOST_STEPS] = e;
+	json_array_foreach(events, i, e) if (steps && is_step(e) && number_of(e, "dur") > 0) steps[n++ % MOST_STEPS] =
+		e;
 	if (n > MOST_STEPS)
 		n = MOST_STEPS;
 	if (n) {
@@ -486,15 +505,14 @@ gradcomp_status report_html(const json_t *report, const json_t *trace, const cha
 	out = outfile_stream(f);
 	fputs(head, out);
 	put_job(out, report);
-	json_array_foreach(json_object_get(report, "reducers"), i, row)
-		put_reducer(out, row);
-	json_array_foreach(json_object_get(report, "coders"), i, row)
-		put_coder(out, row);
+	json_array_foreach(json_object_get(report, "reducers"), i, row) put_reducer(out, row);
+	json_array_foreach(json_object_get(report, "coders"), i, row) put_coder(out, row);
 	if (trace)
 		put_trace(out, trace);
 	else
 		fputs("<h2>Timeline</h2>\n<p>Step times and a timeline are here when the job wrote one (the setting gradcomp.trace, "
-		      "GRADCOMP_TRACE) and gradcomp report was given it with --trace.</p>\n", out);
+		      "GRADCOMP_TRACE) and gradcomp report was given it with --trace.</p>\n",
+		      out);
 	fputs("</body>\n</html>\n", out);
 	return outfile_close(f, err);
 }

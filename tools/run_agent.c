@@ -91,8 +91,8 @@ static void name_culprit(const run_share *s, int i, int status, bool outlive)
 	const char *others = outlive ? "go on" : "are ended";
 
 	if (WIFSIGNALED(status))
-		fprintf(stderr, "gradcomp: rank %d on %s was ended by signal %d (%s); the others %s\n", s->first + i, s->host,
-		        WTERMSIG(status), strsignal(WTERMSIG(status)), others);
+		fprintf(stderr, "gradcomp: rank %d on %s was ended by signal %d (%s); the others %s\n", s->first + i,
+		        s->host, WTERMSIG(status), strsignal(WTERMSIG(status)), others);
 	else
 		fprintf(stderr, "gradcomp: rank %d on %s ended with status %d; the others %s\n", s->first + i, s->host,
 		        WEXITSTATUS(status), others);
@@ -111,7 +111,8 @@ bool run_outlives(char *const *env)
 
 int run_agent(const run_share *s, int orders)
 {
-	pid_t *group = calloc((size_t)s->count, sizeof *group), *live = calloc((size_t)s->count, sizeof *live), self = getpid();
+	pid_t *group = calloc((size_t)s->count, sizeof *group), *live = calloc((size_t)s->count, sizeof *live),
+	      self = getpid();
 	int left = 0, well = 0, code = 0, status = 0, culprit, child;
 	double limit = 0;
 	bool outlive = run_outlives(s->env);
@@ -138,7 +139,8 @@ int run_agent(const run_share *s, int orders)
 		if (pid == 0)
 			start_rank(s, i, self, &old);
 		if (pid < 0) {
-			fprintf(stderr, "gradcomp: rank %d on %s cannot be started: %s\n", s->first + i, s->host, strerror(errno));
+			fprintf(stderr, "gradcomp: rank %d on %s cannot be started: %s\n", s->first + i, s->host,
+			        strerror(errno));
 			code = 1;
 			end_all(group, s->count, &limit);
 			break;
@@ -218,8 +220,9 @@ static bool put_list(FILE *f, char **list)
 
 bool run_agent_tell(FILE *to, const run_share *s, const char *folder)
 {
-	return put_text(to, HELLO) && put_text(to, s->host) && fprintf(to, "%d%c%d%c%d%c", s->first, 0, s->count, 0, s->nranks, 0) > 0 &&
-	       put_text(to, folder) && put_list(to, s->env) && put_list(to, s->argv);
+	return put_text(to, HELLO) && put_text(to, s->host) &&
+	       fprintf(to, "%d%c%d%c%d%c", s->first, 0, s->count, 0, s->nranks, 0) > 0 && put_text(to, folder) &&
+	       put_list(to, s->env) && put_list(to, s->argv);
 }
 
 static char *take_text(void)
@@ -280,7 +283,8 @@ static char **take_list(void)
 /* What follows the greeting. The exit status. */
 static int obey(const run_share *s, const char *folder)
 {
-	if (!s->host || s->first < 0 || s->count < 0 || s->nranks < 0 || !folder || !s->env || !s->argv || !s->argv[0]) {
+	if (!s->host || s->first < 0 || s->count < 0 || s->nranks < 0 || !folder || !s->env || !s->argv ||
+	    !s->argv[0]) {
 		fputs("gradcomp: run --agent: what it is to start did not come whole\n", stderr);
 		return 2;
 	}
@@ -302,7 +306,8 @@ int run_agent_remote(void)
 
 	free(hello);
 	if (!right) {
-		fputs("gradcomp: run --agent is what gradcomp run starts on other hosts; both must be of one version\n", stderr);
+		fputs("gradcomp: run --agent is what gradcomp run starts on other hosts; both must be of one version\n",
+		      stderr);
 		return 2;
 	}
 	s.host = host = take_text();

@@ -8,8 +8,13 @@
 #include "base/number.h"
 
 /* The job is there to copy: what the user has set for training is not meant for it. */
-static const char *const settings[] = {"gradcomp.compressor=none", "gradcomp.collective=rhd", "gradcomp.report=",
-                                       "gradcomp.record=", "gradcomp.trace=", "operators.threads=1", NULL};
+static const char *const settings[] = {"gradcomp.compressor=none",
+                                       "gradcomp.collective=rhd",
+                                       "gradcomp.report=",
+                                       "gradcomp.record=",
+                                       "gradcomp.trace=",
+                                       "operators.threads=1",
+                                       NULL};
 
 static int number_of(const char *variable, int otherwise)
 {
@@ -41,9 +46,14 @@ gradcomp_status stage_nodes_open(int pmix, int (*stop)(void), gradcomp_job **job
 {
 	const char *set[sizeof settings / sizeof *settings];
 	gradcomp_job_options o = {.struct_size = sizeof o, .settings = set};
-	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(STAGE_RENDEZVOUS),
-	                              .token = getenv(STAGE_RENDEZVOUS_TOKEN), .rank = number_of(STAGE_RENDEZVOUS_RANK, -1),
-	                              .nranks = stage_nodes_count(), .stop = ask, .waiting = tell, .ctx = &stop};
+	rendezvous_client_options who = {.struct_size = sizeof who,
+	                                 .where = getenv(STAGE_RENDEZVOUS),
+	                                 .token = getenv(STAGE_RENDEZVOUS_TOKEN),
+	                                 .rank = number_of(STAGE_RENDEZVOUS_RANK, -1),
+	                                 .nranks = stage_nodes_count(),
+	                                 .stop = ask,
+	                                 .waiting = tell,
+	                                 .ctx = &stop};
 	rendezvous_client *client = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 

@@ -25,9 +25,9 @@ static int amount(char *out, size_t room, const char *verb, const gradcomp_stage
 	char done[32], total[32], rate[32];
 	uint64_t bytes = p->bytes < p->bytes_total ? p->bytes : p->bytes_total;
 	double speed = p->seconds > 0 ? (double)p->bytes / p->seconds : 0;
-	int n = snprintf(out, room, "%s %s: %llu of %llu files, %s of %s", verb, source,
-	                 (unsigned long long)p->files, (unsigned long long)p->files_total,
-	                 gradcomp_size_text(bytes, done), gradcomp_size_text(p->bytes_total, total));
+	int n = snprintf(out, room, "%s %s: %llu of %llu files, %s of %s", verb, source, (unsigned long long)p->files,
+	                 (unsigned long long)p->files_total, gradcomp_size_text(bytes, done),
+	                 gradcomp_size_text(p->bytes_total, total));
 	if (speed > 0 && p->seconds > 0.5)
 		n += snprintf(out + n, room - (size_t)n, ", %s/s, %.0f s left",
 		              gradcomp_size_text((uint64_t)speed, rate), (double)(p->bytes_total - bytes) / speed);
@@ -80,8 +80,8 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 		describe(line, sizeof line, p, gradcomp_printable(s->source, name, (size_t)room));
 		stage_show_clear(s);
 		/* What wraps cannot be rewritten. */
-		fprintf(stderr, "%s%.*s%s", s->prefix, s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line,
-		        line, end[s->live]);
+		fprintf(stderr, "%s%.*s%s", s->prefix,
+		        s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line, line, end[s->live]);
 		s->open = s->live == STAGE_TERMINAL;
 	}
 	return s->stop();
@@ -103,11 +103,11 @@ void stage_show_result(const stage_show *s, const gradcomp_stage_result *r, int 
 	if (r->nnodes > 1)
 		snprintf(on, sizeof on, " on %s%u nodes", mode == GRADCOMP_STAGE_SHARD ? "parts of " : "", r->nnodes);
 	if (mode == GRADCOMP_STAGE_LINK) {
-		fprintf(stderr, "%schecked %llu file%s, %s of %s; it is used as it is\n", s->prefix, files, plural(files),
-		        bytes, source);
+		fprintf(stderr, "%schecked %llu file%s, %s of %s; it is used as it is\n", s->prefix, files,
+		        plural(files), bytes, source);
 	} else if (r->cached) {
-		fprintf(stderr, "%susing cached copy of %s (%llu file%s, %s)%s\n", s->prefix, source, files, plural(files),
-		        bytes, on);
+		fprintf(stderr, "%susing cached copy of %s (%llu file%s, %s)%s\n", s->prefix, source, files,
+		        plural(files), bytes, on);
 	} else if (dry) {
 		fprintf(stderr, "%swould stage %llu file%s, %s of %s into %s\n", s->prefix, files, plural(files), bytes,
 		        source, path);

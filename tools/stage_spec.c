@@ -12,8 +12,7 @@ typedef struct choice {
 
 static const choice modes[] = {
 	{"full", GRADCOMP_STAGE_FULL}, {"shard", GRADCOMP_STAGE_SHARD}, {"link", GRADCOMP_STAGE_LINK}, {0}};
-static const choice verifies[] = {
-	{"mtime", 0}, {"sha", GRADCOMP_STAGE_CONTENT}, {"copy", GRADCOMP_STAGE_VERIFY}, {0}};
+static const choice verifies[] = {{"mtime", 0}, {"sha", GRADCOMP_STAGE_CONTENT}, {"copy", GRADCOMP_STAGE_VERIFY}, {0}};
 static const choice links[] = {
 	{"refuse", 0}, {"follow", GRADCOMP_STAGE_FOLLOW}, {"rewrite", GRADCOMP_STAGE_REWRITE}, {0}};
 static const choice unreadables[] = {{"refuse", 0}, {"skip", GRADCOMP_STAGE_SKIP_UNREADABLE}, {0}};
@@ -98,8 +97,9 @@ static int unescape(const char *in, text *t, char *why, size_t size)
 		}
 		t->plain[t->n] = *p != '\\';
 		if (*p == '\\' && (!*++p || !strchr(",\\:", *p)))
-			return wrong(why, size, "'", in, "': a backslash stands before ',' ':' or another one only; "
-			                                   "one that is part of a path is written \\\\");
+			return wrong(why, size, "'", in,
+			             "': a backslash stands before ',' ':' or another one only; "
+			             "one that is part of a path is written \\\\");
 		t->byte[t->n] = *p;
 	}
 	t->byte[t->n] = 0;
@@ -122,7 +122,8 @@ static int add_exclude(stage_source *s, const char *glob, char *why, size_t size
 	char *all;
 
 	if (!*glob || strchr(glob, '\n'))
-		return wrong(why, size, "exclude=", glob, ": give a glob, such as *.log or cache/, without a newline (? stands for it)");
+		return wrong(why, size, "exclude=", glob,
+		             ": give a glob, such as *.log or cache/, without a newline (? stands for it)");
 	if (asprintf(&all, "%s%s%s", s->exclude ? s->exclude : "", s->exclude ? "\n" : "", glob) < 0)
 		return wrong(why, size, "no memory", "", "");
 	free(s->exclude);
@@ -146,15 +147,17 @@ static int take_option(const text *t, size_t from, size_t to, stage_source *s, c
 	while (i < COUNT(options) && strcmp(word, options[i].name) != 0)
 		i++;
 	if (i == COUNT(options))
-		return wrong(why, size, "'", word,
-		             "' is no option of a source (there are: mode, verify, exclude, links, unreadable); as part of a path it is "
-		             "written behind ./ or \\:");
+		return wrong(
+			why, size, "'", word,
+			"' is no option of a source (there are: mode, verify, exclude, links, unreadable); as part of a path it is "
+			"written behind ./ or \\:");
 	out = (int *)((char *)s + options[i].at);
 	if (*out >= 0)
 		return wrong(why, size, "'", word, "' is given twice for one source");
 	got = value_of(options[i].choices, value);
 	if (got < 0) {
-		snprintf(why, size, "%s=%s: it can be %s", word, gradcomp_printable(value, name, sizeof name), options[i].can_be);
+		snprintf(why, size, "%s=%s: it can be %s", word, gradcomp_printable(value, name, sizeof name),
+		         options[i].can_be);
 		return -1;
 	}
 	*out = got;
@@ -182,7 +185,8 @@ static int take_source(const text *t, size_t from, size_t to, stage_spec *spec, 
 		return -1;
 	}
 	if (end - from == 4 && (!memcmp(t->byte + from, "none", 4) || !memcmp(t->byte + from, "help", 4)))
-		return wrong(why, size, "'", t->byte, "': none and help stand alone; a source of that name is written ./none");
+		return wrong(why, size, "'", t->byte,
+		             "': none and help stand alone; a source of that name is written ./none");
 	s->path = strndup(t->byte + from, end - from);
 	s->mode = s->verify = s->links = s->unreadable = -1;
 	if (!s->path)

@@ -18,10 +18,10 @@
 #define STAGE_SPEC_BYTES 4096 /* of one SPEC, with the final 0 */
 
 typedef struct stage_source {
-	char *path; /* owned */
-	int mode;   /* gradcomp_stage_mode; -1: not said */
-	int verify; /* GRADCOMP_STAGE_CONTENT, GRADCOMP_STAGE_VERIFY, 0: by times; -1: not said */
-	int links;  /* GRADCOMP_STAGE_FOLLOW, GRADCOMP_STAGE_REWRITE, 0: refuse; -1: not said */
+	char *path;     /* owned */
+	int mode;       /* gradcomp_stage_mode; -1: not said */
+	int verify;     /* GRADCOMP_STAGE_CONTENT, GRADCOMP_STAGE_VERIFY, 0: by times; -1: not said */
+	int links;      /* GRADCOMP_STAGE_FOLLOW, GRADCOMP_STAGE_REWRITE, 0: refuse; -1: not said */
 	int unreadable; /* GRADCOMP_STAGE_SKIP_UNREADABLE, 0: refuse; -1: not said */
 	char *exclude;  /* globs, one a line; owned; NULL: none */
 } stage_source;

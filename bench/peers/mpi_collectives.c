@@ -125,7 +125,8 @@ int main(int argc, char **argv)
 	begin = calloc((size_t)nranks, sizeof *begin);
 	for (int a = 2; counts && begin && a < argc && !status; a++) {
 		size_t n = strcspn(argv[a], ":");
-		for (what = 0; what < PRIMITIVES && (strlen(names[what]) != n || strncmp(names[what], argv[a], n)); what++)
+		for (what = 0; what < PRIMITIVES && (strlen(names[what]) != n || strncmp(names[what], argv[a], n));
+		     what++)
 			;
 		if (what == PRIMITIVES || !argv[a][n]) {
 			fprintf(stderr, "mpi_collectives: '%s' is not PRIMITIVE:BYTES\n", argv[a]);

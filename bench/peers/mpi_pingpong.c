@@ -36,15 +36,16 @@ int main(int argc, char **argv)
 
 				for (int i = 0; i < times; i++) {
 					if (shift) {
-						MPI_Sendrecv(out, bytes, MPI_BYTE, right, 0, in, bytes, MPI_BYTE, left, 0,
-						             MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+						MPI_Sendrecv(out, bytes, MPI_BYTE, right, 0, in, bytes, MPI_BYTE, left,
+						             0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 						continue;
 					}
 					for (int half = 0; half < 2; half++)
 						if (half == rank)
 							MPI_Send(out, bytes, MPI_BYTE, !rank, 0, MPI_COMM_WORLD);
 						else
-							MPI_Recv(in, bytes, MPI_BYTE, !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+							MPI_Recv(in, bytes, MPI_BYTE, !rank, 0, MPI_COMM_WORLD,
+							         MPI_STATUS_IGNORE);
 				}
 				if (k >= 0)
 					took[k] = (MPI_Wtime() - begin) / times / (shift ? 1 : 2);

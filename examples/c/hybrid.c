@@ -33,8 +33,8 @@ typedef struct part {
 static int part_open(part *p, gradcomp_job *job)
 {
 	gradcomp_tensor_desc tensors[LAYERS];
-	gradcomp_reducer_options options = {.struct_size = sizeof options, .compressor = p->compressor,
-	                                    .schedule = p->schedule};
+	gradcomp_reducer_options options = {
+		.struct_size = sizeof options, .compressor = p->compressor, .schedule = p->schedule};
 	if (gradcomp_group_split(gradcomp_job_world(job), p->colour, gradcomp_job_rank(job), &p->group, &p->err) < 0)
 		return -1;
 	if (!p->group)
@@ -76,8 +76,9 @@ static int part_close(part *p, int rank)
 	if (p->reducer) {
 		gradcomp_reducer_get_stats(p->reducer, &stats);
 		if (gradcomp_group_rank(p->group) == 0)
-			printf("%s of ranks like %d: %d ranks, %llu steps, %u buckets, averages off by %.2g\n", p->what, rank,
-			       gradcomp_group_nranks(p->group), (unsigned long long)stats.steps, stats.buckets, p->off);
+			printf("%s of ranks like %d: %d ranks, %llu steps, %u buckets, averages off by %.2g\n", p->what,
+			       rank, gradcomp_group_nranks(p->group), (unsigned long long)stats.steps, stats.buckets,
+			       p->off);
 	}
 	gradcomp_reducer_free(p->reducer);
 	gradcomp_group_free(p->group);
@@ -87,8 +88,13 @@ static int part_close(part *p, int rank)
 
 int main(int argc, char **argv)
 {
-	part parts[2] = {{.what = "layers", .compressor = "cast:type=fp16", .schedule = "mgwfbp", .tensors = LAYERS, .numel = MOST},
-	                 {.what = "embedding", .compressor = "none", .schedule = "single", .tensors = 1, .numel = 4 * MOST}};
+	part parts[2] = {
+		{.what = "layers",
+	         .compressor = "cast:type=fp16",
+	         .schedule = "mgwfbp",
+	         .tensors = LAYERS,
+	         .numel = MOST},
+		{.what = "embedding", .compressor = "none", .schedule = "single", .tensors = 1, .numel = 4 * MOST}};
 	int stages = argc > 1 ? atoi(argv[1]) : 1, good = 1;
 	pthread_t threads[2];
 	gradcomp_error err = {0};

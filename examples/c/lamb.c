@@ -133,8 +133,9 @@ int main(int argc, char **argv)
 		}
 	}
 	if (rank == 0)
-		printf("%d ranks, %d steps: %.3f from where they meet, at first %.3f\nAdam's update: %s\nnorms: %s\n", nranks, steps,
-		       distance(), before, gradcomp_parallel_reason(adam), gradcomp_parallel_reason(lengths));
+		printf("%d ranks, %d steps: %.3f from where they meet, at first %.3f\nAdam's update: %s\nnorms: %s\n",
+		       nranks, steps, distance(), before, gradcomp_parallel_reason(adam),
+		       gradcomp_parallel_reason(lengths));
 	gradcomp_parallel_free(lengths);
 	gradcomp_parallel_free(adam);
 	gradcomp_reducer_free(reducer);

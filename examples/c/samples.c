@@ -47,8 +47,8 @@ static void epoch(gradcomp_dataset *ds, int rank, unsigned number)
 		}
 		gradcomp_dataset_release(ds, &v);
 	}
-	printf("rank %d, epoch %u: %llu samples, %llu bytes, sum of labels %llu, %llu read from files\n", rank,
-	       number, samples, bytes, labels, loaded);
+	printf("rank %d, epoch %u: %llu samples, %llu bytes, sum of labels %llu, %llu read from files\n", rank, number,
+	       samples, bytes, labels, loaded);
 }
 
 int main(int argc, char **argv)

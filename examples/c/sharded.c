@@ -93,8 +93,7 @@ int main(int argc, char **argv)
 			for (uint64_t k = 0; k < l->n; k++)
 				l->gradient[k] = l->full[k] - place(rank, P, k);
 			need(gradcomp_coder_reduce_scatter_start(gradients, l->gradient, l->mean, l->counts,
-			                                         GRADCOMP_F32, 1.0 / P, (uint32_t)i, &l->reduce,
-			                                         &err));
+			                                         GRADCOMP_F32, 1.0 / P, (uint32_t)i, &l->reduce, &err));
 		}
 		for (int i = 0; i < LAYERS; i++) {
 			struct layer *l = &layer[i];

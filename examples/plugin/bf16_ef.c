@@ -20,7 +20,9 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 {
 	(void)instance, (void)step, (void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_BF16, .flags = GRADCOMP_ROUND_MEAN,
+	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED,
+	                                   .dtype = GRADCOMP_BF16,
+	                                   .flags = GRADCOMP_ROUND_MEAN,
 	                                   .count = bucket->numel};
 	plan->scratch_bytes = bucket->numel * sizeof(float); /* what was sent, as floats */
 	return GRADCOMP_OK;
@@ -49,9 +51,17 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "bf16_ef",
-	         .version = "1.0", .summary = "16 bits, with error memory", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "bf16_ef",
+                 .version = "1.0",
+                 .summary = "16 bits, with error memory",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.create = create, .destroy = destroy, .plan = plan, .encode = encode, .decode = decode,
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
 };

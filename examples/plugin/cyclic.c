@@ -16,8 +16,8 @@ static const gradcomp_param params[] = {
          .help = "send one number in this many"},
 };
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
 	cyclic *c = host->alloc(sizeof *c);
 	(void)layout;

@@ -24,7 +24,9 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 {
 	(void)instance, (void)step, (void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_BF16, .flags = GRADCOMP_ROUND_MEAN,
+	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED,
+	                                   .dtype = GRADCOMP_BF16,
+	                                   .flags = GRADCOMP_ROUND_MEAN,
 	                                   .count = bucket->numel};
 	plan->scratch_bytes = 2 * bucket->numel * sizeof(float); /* the difference, and what was sent of it */
 	return GRADCOMP_OK;
@@ -61,9 +63,18 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "delta",
-	         .version = "1.0", .summary = "differences from the last average, in 16 bits", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "delta",
+                 .version = "1.0",
+                 .summary = "differences from the last average, in 16 bits",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
-	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED), .state_arrays = 1,
-	.create = create, .destroy = destroy, .plan = plan, .encode = encode, .decode = decode,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.state_arrays = 1,
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
 };

@@ -24,8 +24,8 @@ typedef struct fewbits {
 	uint64_t start_step;
 } fewbits;
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
 	fewbits *f = host->alloc(sizeof *f);
 	if (!f)
@@ -110,7 +110,8 @@ static gradcomp_status check(const fewbits *f, const gradcomp_work *work, const 
 		float step;
 		memcpy(&step, in[w].data, sizeof step);
 		if (!(step >= 0 && isfinite(step * (float)(1 << (f->bits - 1)))))
-			st = sdk_gathered_refuse(f->host, "fewbits", work, w, "a step that is negative or too large", err);
+			st = sdk_gathered_refuse(f->host, "fewbits", work, w, "a step that is negative or too large",
+			                         err);
 	}
 	return st;
 }
@@ -143,10 +144,19 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "fewbits",
-	         .version = "1.0", .summary = "integers of 2 to 16 bits, a step for each rank", .licence = "MIT",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "fewbits",
+                 .version = "1.0",
+                 .summary = "integers of 2 to 16 bits, a step for each rank",
+                 .licence = "MIT",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.create = create, .destroy = destroy, .plan = plan, .encode = encode, .decode = decode,
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
 };

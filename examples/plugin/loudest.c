@@ -84,16 +84,19 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 }
 
 /* A payload may be another rank's. */
-static gradcomp_status check(const loudest *s, const gradcomp_work *work, const gradcomp_payload *in, gradcomp_error *err)
+static gradcomp_status check(const loudest *s, const gradcomp_work *work, const gradcomp_payload *in,
+                             gradcomp_error *err)
 {
 	const pick *p = in->data;
 	if (in->bytes != runs(work->bucket) * sizeof *p)
-		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "loudest: %llu bytes came for bucket %u, %llu are right",
+		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+		                     "loudest: %llu bytes came for bucket %u, %llu are right",
 		                     (unsigned long long)in->bytes, work->bucket->index,
 		                     (unsigned long long)(runs(work->bucket) * sizeof *p));
 	for (uint64_t r = 0; r < runs(work->bucket); r++)
 		if (p[r].place >= length(work->bucket, r) || isnan(p[r].value))
-			return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "loudest: bucket %u, run %llu: place %u, value %g", work->bucket->index,
+			return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                     "loudest: bucket %u, run %llu: place %u, value %g", work->bucket->index,
 			                     (unsigned long long)r, p[r].place, (double)p[r].value);
 	return GRADCOMP_OK;
 }
@@ -144,9 +147,18 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "loudest",
-	         .version = "1.0", .summary = "of every 16 numbers the largest, merged along a tree", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "loudest",
+                 .version = "1.0",
+                 .summary = "of every 16 numbers the largest, merged along a tree",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED),
-	.create = create, .destroy = destroy, .plan = plan, .encode = encode, .decode = decode, .merge = merge,
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
+	.merge = merge,
 };

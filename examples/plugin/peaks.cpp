@@ -8,12 +8,14 @@
 #include <new>
 #include <stdexcept>
 
-namespace {
+namespace
+{
 
 constexpr uint64_t block = 16;
 
-class peaks {
-public:
+class peaks
+{
+      public:
 	explicit peaks(const gradcomp_host *host) : host(host) {}
 
 	void plan(const gradcomp_bucket &bucket, gradcomp_plan &plan) const
@@ -61,7 +63,7 @@ public:
 
 	const gradcomp_host *const host;
 
-private:
+      private:
 	static uint64_t payload_bytes(uint64_t n) { return (n + block - 1) / block * 5; }
 
 	static uint64_t largest(const float *x, uint64_t from, uint64_t n)
@@ -85,15 +87,15 @@ private:
 		for (uint64_t b = 0; b < blocks; b++) {
 			float value;
 			std::memcpy(&value, bytes + 4 * b, 4);
-			if (bytes[4 * blocks + b] >= block || b * block + bytes[4 * blocks + b] >= n || !std::isfinite(value))
+			if (bytes[4 * blocks + b] >= block || b * block + bytes[4 * blocks + b] >= n ||
+			    !std::isfinite(value))
 				throw std::out_of_range("a position outside of its block, or no number");
 		}
 	}
 };
 
 // The border: nothing may be thrown across it.
-template <typename Work>
-gradcomp_status border(const gradcomp_host *host, gradcomp_error *err, Work work) noexcept
+template <typename Work> gradcomp_status border(const gradcomp_host *host, gradcomp_error *err, Work work) noexcept
 {
 	try {
 		work();
@@ -145,7 +147,8 @@ gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t, cons
 // C++17 has no designated initialisers; a constexpr function does as well.
 constexpr struct gradcomp_compressor_v1 describe()
 {
-	struct gradcomp_compressor_v1 c {};
+	struct gradcomp_compressor_v1 c {
+	};
 
 	c.info.abi_version = GRADCOMP_ABI_VERSION;
 	c.info.struct_size = sizeof c;

@@ -31,8 +31,10 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 {
 	(void)instance, (void)step, (void)err;
 	plan->nrounds = ROUNDS;
-	plan->rounds[LARGEST] = (gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = sizeof(float)};
-	plan->rounds[INTEGERS] = (gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = bucket->numel};
+	plan->rounds[LARGEST] =
+		(gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = sizeof(float)};
+	plan->rounds[INTEGERS] =
+		(gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = bucket->numel};
 	plan->scratch_bytes = sizeof(float); /* the step */
 	return GRADCOMP_OK;
 }
@@ -61,14 +63,15 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status take_largest(const gradcomp_host *host, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                                    gradcomp_error *err)
+static gradcomp_status take_largest(const gradcomp_host *host, const gradcomp_work *work, const gradcomp_payload *in,
+                                    uint32_t n, gradcomp_error *err)
 {
 	float most = 0, largest;
 	for (uint32_t r = 0; r < n; r++) {
 		memcpy(&largest, in[r].data, sizeof largest);
 		if (!isfinite(largest) || largest < 0)
-			return host->fail(err, GRADCOMP_ERR_MISMATCH, "shared_step: rank %u's largest number of bucket %u is %g", r,
+			return host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                  "shared_step: rank %u's largest number of bucket %u is %g", r,
 			                  work->bucket->index, (double)largest);
 		most = fmaxf(most, largest);
 	}
@@ -84,7 +87,8 @@ static gradcomp_status take_integers(const gradcomp_host *host, const gradcomp_w
 	for (uint32_t r = 0; r < n; r++)
 		for (uint64_t i = 0; i < work->bucket->numel; i++)
 			if (((const int8_t *)in[r].data)[i] < -LEVELS)
-				return host->fail(err, GRADCOMP_ERR_MISMATCH, "shared_step: rank %u sent -128 for bucket %u; %d to %d are right", r,
+				return host->fail(err, GRADCOMP_ERR_MISMATCH,
+				                  "shared_step: rank %u sent -128 for bucket %u; %d to %d are right", r,
 				                  work->bucket->index, -LEVELS, LEVELS);
 	for (uint64_t i = 0; i < work->bucket->numel; i++) {
 		int32_t sum = 0;
@@ -104,15 +108,25 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	uint64_t right = round == LARGEST ? sizeof(float) : work->bucket->numel;
 	for (uint32_t r = 0; r < n; r++)
 		if (in[r].bytes != right)
-			return host->fail(err, GRADCOMP_ERR_MISMATCH, "shared_step: %llu bytes of rank %u for bucket %u, %llu are right",
-			                  (unsigned long long)in[r].bytes, r, work->bucket->index, (unsigned long long)right);
+			return host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                  "shared_step: %llu bytes of rank %u for bucket %u, %llu are right",
+			                  (unsigned long long)in[r].bytes, r, work->bucket->index,
+			                  (unsigned long long)right);
 	return round == LARGEST ? take_largest(host, work, in, n, err) : take_integers(host, work, in, n, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "shared_step",
-	         .version = "1.0", .summary = "8-bit integers in a step that all ranks share", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "shared_step",
+                 .version = "1.0",
+                 .summary = "8-bit integers in a step that all ranks share",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
-	.create = create, .destroy = destroy, .plan = plan, .encode = encode, .decode = decode,
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
 };

@@ -78,10 +78,12 @@ static gradcomp_status sum_piece(const star *s, char *acc, size_t bytes, uint64_
 	for (int r = 1; r < s->links->nranks && !st; r++) {
 		st = recv_from(s, r, s->piece, bytes, err);
 		if (!st && ops->reduce(NULL, acc, s->piece, count, dtype, op))
-			st = s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "star: operation %d has no meaning for element type %d", op, dtype);
+			st = s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+			                   "star: operation %d has no meaning for element type %d", op, dtype);
 	}
 	if (!st && op == GRADCOMP_SUM && scale != 1)
-		ops->scale_as(NULL, acc, scale, count, dtype); /* integers are not scaled: UNSUPPORTED, and left alone */
+		ops->scale_as(NULL, acc, scale, count,
+		              dtype); /* integers are not scaled: UNSUPPORTED, and left alone */
 	return st ? st : give_out(s, acc, bytes, err);
 }
 
@@ -127,8 +129,15 @@ static gradcomp_status allgather(void *instance, void *buf, const uint64_t *byte
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_collective_v1, .name = "star",
-	         .version = "1.0", .summary = "all send to rank 0, which adds up and sends back", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_collective_v1,
+                 .name = "star",
+                 .version = "1.0",
+                 .summary = "all send to rank 0, which adds up and sends back",
+                 .licence = "MIT"},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER,
-	.create = create, .destroy = destroy, .allreduce = allreduce, .allgather = allgather,
+	.create = create,
+	.destroy = destroy,
+	.allreduce = allreduce,
+	.allgather = allgather,
 };

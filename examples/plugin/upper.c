@@ -60,8 +60,7 @@ static float value_of(uint16_t code)
 
 /* `in` comes from another rank. Any 16 bits are a float; what can be wrong is how many there are, and that they are no
  * number: a sum of finite numbers may be infinite, but never NaN. */
-static gradcomp_status check(const sdk_coded *c, const uint16_t *in, uint64_t bytes, uint64_t n,
-                             gradcomp_error *err)
+static gradcomp_status check(const sdk_coded *c, const uint16_t *in, uint64_t bytes, uint64_t n, gradcomp_error *err)
 {
 	gradcomp_status st = sdk_coded_length(c, bytes, 2 * n, n, err);
 	for (uint64_t i = 0; !st && i < n; i++)

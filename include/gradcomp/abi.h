@@ -43,8 +43,7 @@ extern "C" {
 
 /* True when the structure *p, made by another build, is long enough to hold
  * `field`. */
-#define GRADCOMP_HAS(p, field) \
-	((p)->struct_size >= offsetof(__typeof__(*(p)), field) + sizeof((p)->field))
+#define GRADCOMP_HAS(p, field) ((p)->struct_size >= offsetof(__typeof__(*(p)), field) + sizeof((p)->field))
 
 /* Every function that can fail returns one of these: 0, or a negative code.
  * Codes are never renumbered. */
@@ -122,10 +121,7 @@ typedef enum gradcomp_op {
 
 /* Where a buffer lives. A plugin that does not carry GRADCOMP_TRAIT_CUDA only
  * ever sees GRADCOMP_HOST. */
-typedef enum gradcomp_device {
-	GRADCOMP_HOST = 0,
-	GRADCOMP_CUDA = 1
-} gradcomp_device;
+typedef enum gradcomp_device { GRADCOMP_HOST = 0, GRADCOMP_CUDA = 1 } gradcomp_device;
 
 typedef enum gradcomp_log_level {
 	GRADCOMP_LOG_ERROR = 0,
@@ -148,7 +144,7 @@ typedef enum gradcomp_param_type {
 /* One row of a plugin's parameter table. All pointers stay valid for the life
  * of the process (they are constants of the plugin). */
 typedef struct gradcomp_param {
-	const char *name;           /* [a-z][a-z0-9_]*, at most 31 bytes */
+	const char *name; /* [a-z][a-z0-9_]*, at most 31 bytes */
 	gradcomp_param_type type;
 	uint32_t reserved0;
 	const char *def;            /* the default as a user would type it; NULL: must be given */
@@ -178,8 +174,14 @@ typedef struct gradcomp_need {
 /* The row of `field` in a plugin's `needs`, where `structure` is one of those that the host makes and hands
  * out: host, operators, links, layout, bucket, work, measured, codec, merger or exchange. */
 #define GRADCOMP_NEED(structure, field) \
-	{#structure "." #field, \
-	 offsetof(struct gradcomp_##structure, field) + sizeof(((struct gradcomp_##structure *)0)->field), {0, 0}}
+	{ \
+#structure "." #field, \
+			offsetof(struct gradcomp_##structure, field) + \
+				sizeof(((struct gradcomp_##structure *)0)->field), \
+		{ \
+			0, 0 \
+		} \
+	}
 
 /* The head of every plugin's descriptor: readable without creating anything,
  * without a job, CUDA or a network. */
@@ -188,8 +190,8 @@ typedef struct gradcomp_plugin_info {
 	uint32_t struct_size; /* sizeof of the whole descriptor */
 	const char *name;     /* as in the SPEC and the file name: NAME.so */
 	const char *version;
-	const char *summary;  /* one line */
-	const char *licence;  /* SPDX identifier */
+	const char *summary; /* one line */
+	const char *licence; /* SPDX identifier */
 	const gradcomp_param *params;
 	uint32_t nparams;
 	uint32_t nneeds;

@@ -123,8 +123,8 @@ typedef struct gradcomp_coder_options {
  * with another SPEC, collective or seed; nothing is left behind then and the job goes on.
  * *out is freed by gradcomp_coder_free(), before the group. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
-                                                      const gradcomp_coder_options *options,
-                                                      gradcomp_coder **out, gradcomp_error *err);
+                                                      const gradcomp_coder_options *options, gradcomp_coder **out,
+                                                      gradcomp_error *err);
 /* Waits for what is in flight; requests that were not waited for are gone with it. Local. NULL
  * is fine. */
 GRADCOMP_EXPORT void gradcomp_coder_free(gradcomp_coder *coder);
@@ -158,12 +158,10 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_cod
                                                                     gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_all_gather_start(gradcomp_coder *coder, const void *in, void *out,
                                                                 const uint64_t *counts, gradcomp_dtype dtype,
-                                                                gradcomp_coder_request **request,
-                                                                gradcomp_error *err);
+                                                                gradcomp_coder_request **request, gradcomp_error *err);
 /* *done = 1 when the call has ended, well or not: wait() will not sleep. Never sleeps. Returns
  * how it ended; GRADCOMP_OK while it goes on. The request must still be waited for. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_test(gradcomp_coder_request *request, int *done,
-                                                    gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_coder_test(gradcomp_coder_request *request, int *done, gradcomp_error *err);
 /* Returns when the call has ended, how it ended, and frees the request. NULL: returns GRADCOMP_OK. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request, gradcomp_error *err);
 
@@ -184,12 +182,12 @@ typedef struct gradcomp_coder_stats {
 	uint32_t struct_size; /* set by the caller */
 	uint32_t slots;
 	uint64_t reduce_scatters, all_gathers; /* that have ended well */
-	uint64_t nonfinite;    /* of them, with a NaN or Inf */
-	double dense_bytes;    /* what this rank would have sent with the numbers as they are, in their type */
-	double wire_bytes;     /* payload bytes handed to the links by this rank */
-	double convert_s;      /* to and from F32, and with residuals */
-	double exchange_s;     /* coding, sending, adding */
-	double exposed_s;      /* that the program slept in wait() and blocking calls */
+	uint64_t nonfinite;                    /* of them, with a NaN or Inf */
+	double dense_bytes;      /* what this rank would have sent with the numbers as they are, in their type */
+	double wire_bytes;       /* payload bytes handed to the links by this rank */
+	double convert_s;        /* to and from F32, and with residuals */
+	double exchange_s;       /* coding, sending, adding */
+	double exposed_s;        /* that the program slept in wait() and blocking calls */
 	uint64_t residual_bytes; /* memory of slots */
 } gradcomp_coder_stats;
 GRADCOMP_EXPORT void gradcomp_coder_get_stats(gradcomp_coder *coder, gradcomp_coder_stats *stats);

@@ -84,8 +84,8 @@ typedef struct gradcomp_codec {
 	uint32_t reserved0;
 	void *ctx;
 	uint64_t (*bound)(void *ctx, uint64_t n);
-	gradcomp_status (*code)(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out,
-	                        uint64_t *bytes, gradcomp_error *err);
+	gradcomp_status (*code)(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+	                        gradcomp_error *err);
 	gradcomp_status (*decode)(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
 	                          gradcomp_error *err);
 	gradcomp_status (*decode_add)(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
@@ -97,8 +97,8 @@ typedef struct gradcomp_merger {
 	uint32_t struct_size;
 	uint32_t reserved0;
 	void *ctx;
-	gradcomp_status (*merge)(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
-	                         gradcomp_payload *out, gradcomp_error *err);
+	gradcomp_status (*merge)(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
+	                         gradcomp_error *err);
 } gradcomp_merger;
 
 /* A CODED sum by a collective with an error memory of its own, server_error: what is lost
@@ -114,8 +114,8 @@ typedef struct gradcomp_exchange {
 	uint64_t count;
 	double scale;
 	const gradcomp_codec *codec;
-	uint64_t counter; /* as in coded_allreduce */
-	float *residual;  /* likewise; may be NULL */
+	uint64_t counter;    /* as in coded_allreduce */
+	float *residual;     /* likewise; may be NULL */
 	float *server_error; /* as many floats as server_error() asked for; zero at first. NULL: none is kept */
 } gradcomp_exchange;
 
@@ -212,20 +212,19 @@ struct gradcomp_collective_v1 {
 	/* Optional, as in gradcomp_compressor_v1. */
 	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);
 	/* May allocate. `host` and `links` outlive the instance. */
-	gradcomp_status (*create)(const gradcomp_host *host, const gradcomp_value *values,
-	                          const gradcomp_links *links, void **instance, gradcomp_error *err);
+	gradcomp_status (*create)(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
+	                          void **instance, gradcomp_error *err);
 	void (*destroy)(void *instance);
 
 	/* buf (count elements of dtype, on every rank) = OP over ranks; for SUM of a
 	 * floating type every element is then multiplied by `scale` (1.0: left as it
 	 * is) exactly once. In place. */
-	gradcomp_status (*allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
-	                             gradcomp_op op, double scale, gradcomp_error *err);
+	gradcomp_status (*allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+	                             double scale, gradcomp_error *err);
 	/* buf holds nranks blocks, block r of counts[r] elements; on return this
 	 * rank's own block is reduced and scaled, the rest of buf is undefined. */
-	gradcomp_status (*reduce_scatter)(void *instance, void *buf, const uint64_t *counts,
-	                                  gradcomp_dtype dtype, gradcomp_op op, double scale,
-	                                  gradcomp_error *err);
+	gradcomp_status (*reduce_scatter)(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+	                                  gradcomp_op op, double scale, gradcomp_error *err);
 	/* buf holds nranks blocks one after another, block r of bytes[r]; on entry
 	 * this rank's own is in place, on return all are. */
 	gradcomp_status (*allgather)(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
@@ -239,8 +238,8 @@ struct gradcomp_collective_v1 {
 
 	/* All payloads merged into one, left in *inout on every rank; `bound` is the
 	 * capacity of inout and of every intermediate payload. */
-	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound,
-	                         const gradcomp_merger *merger, gradcomp_error *err);
+	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+	                         gradcomp_error *err);
 	/* As allreduce (SUM) and allgather on floats, coded on the way. residual (count
 	 * floats, or counts[rank]; may be NULL) receives what this rank's own coding
 	 * lost: in units of the sum, so that sum_w u_w = buf / scale + sum_w residual_w.
@@ -271,7 +270,7 @@ struct gradcomp_collective_v1 {
 	/* buf: numel floats. On return this rank's shard is the sum over its node times
 	 * `scale`, the rest of buf is undefined. */
 	gradcomp_status (*local_reduce_scatter)(void *instance, float *buf, uint64_t numel, double scale,
-	                                gradcomp_error *err);
+	                                        gradcomp_error *err);
 	/* As allreduce and allgather, among the holders of this rank's shard; called on
 	 * those alone that hold one. */
 	gradcomp_status (*shard_allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,

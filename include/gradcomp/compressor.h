@@ -78,13 +78,13 @@ extern "C" {
 /* The optimizer must apply no momentum (DGC). The plugin gets the bare gradient,
  * and its error memory is the last of its state arrays. */
 #define GRADCOMP_TRAIT_OWN_MOMENTUM (1u << 5)
-#define GRADCOMP_TRAIT_UNBIASED (1u << 6)         /* E[a] = mean u without error memory */
-#define GRADCOMP_TRAIT_LOSSLESS (1u << 7)         /* CODED: what is decoded is what was coded, to the bit */
+#define GRADCOMP_TRAIT_UNBIASED (1u << 6) /* E[a] = mean u without error memory */
+#define GRADCOMP_TRAIT_LOSSLESS (1u << 7) /* CODED: what is decoded is what was coded, to the bit */
 /* With GRADCOMP_TRAIT_CUDA: what save() gives, decode() writes on a device only where work->hold
  * allows. A plugin with neither save() nor this works as well; one with save() and
  * without this makes the host wait in every step. */
 #define GRADCOMP_TRAIT_HOLDS (1u << 8)
-#define GRADCOMP_TRAIT_ALIKE (1u << 9)            /* save() gives the same on all ranks: the host loads nothing else */
+#define GRADCOMP_TRAIT_ALIKE (1u << 9) /* save() gives the same on all ranks: the host loads nothing else */
 
 /* What a round's payloads are, hence which collective can carry them. */
 typedef enum gradcomp_pattern {
@@ -258,28 +258,27 @@ struct gradcomp_compressor_v1 {
 	/* The rounds of this bucket at this step; a function of its arguments and of
 	 * state that is equal on all ranks. Called before the first encode of the
 	 * bucket in a step, and for planning at any other time. */
-	gradcomp_status (*plan)(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-	                        gradcomp_plan *plan, gradcomp_error *err);
+	gradcomp_status (*plan)(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+	                        gradcomp_error *err);
 
 	/* This rank's payload of round `round`. For SUMMED, out->bytes must come out
 	 * as count * element size. */
-	gradcomp_status (*encode)(void *instance, const gradcomp_work *work, uint32_t round,
-	                          gradcomp_payload *out, gradcomp_error *err);
+	gradcomp_status (*encode)(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+	                          gradcomp_error *err);
 
 	/* What the exchange brought. SUMMED: n = 1, the sum (or mean). GATHERED:
 	 * n = P, in[w] is rank w's, in[rank] this rank's own; lengths and content of
 	 * the others are untrusted and must be checked. MERGED: n = 1. In the last
 	 * round x and error are complete when it returns. */
-	gradcomp_status (*decode)(void *instance, const gradcomp_work *work, uint32_t round,
-	                          const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+	gradcomp_status (*decode)(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+	                          uint32_t n, gradcomp_error *err);
 
 	/* MERGED only: out = a (+) b, one of them this rank's, the other untrusted. What
 	 * is dropped is noted in scratch and added to this rank's own error memory by
 	 * decode(). A rank of a step of P ranks merges at most 2 + log2(P) times. out
 	 * overlaps neither. */
-	gradcomp_status (*merge)(void *instance, const gradcomp_work *work, uint32_t round,
-	                         const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
-	                         gradcomp_error *err);
+	gradcomp_status (*merge)(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+	                         const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
 
 	/* CODED only: a code for runs of n floats, used inside a collective, on one
 	 * of its threads. `counter` names the run, for stochastic rounding; no two
@@ -295,21 +294,20 @@ struct gradcomp_compressor_v1 {
 	                        uint64_t *bytes, gradcomp_error *err);
 	gradcomp_status (*code_decode)(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
 	                               gradcomp_error *err);
-	gradcomp_status (*code_decode_add)(void *instance, const void *in, uint64_t bytes, float *out,
-	                                   uint64_t n, gradcomp_error *err);
+	gradcomp_status (*code_decode_add)(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+	                                   gradcomp_error *err);
 
 	/* State beyond the host's arrays, as a byte string. save(NULL, 0) asks for
 	 * the length; NULL functions: there is none. load() gets what save() of this
 	 * or an older version of the plugin gave, for an equal layout; the content is
 	 * untrusted. What all ranks save alike also goes into states for any number of
 	 * ranks: then layout->nranks was another, and load() refuses what it cannot use. */
-	gradcomp_status (*save)(void *instance, void *out, uint64_t capacity, uint64_t *bytes,
-	                        gradcomp_error *err);
+	gradcomp_status (*save)(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 	gradcomp_status (*load)(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);
 
 	/* Optional: an estimate for planners. Needs no exchange. */
-	gradcomp_status (*cost)(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-	                        gradcomp_cost *cost, gradcomp_error *err);
+	gradcomp_status (*cost)(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+	                        gradcomp_error *err);
 
 	/* Optional: what is done with tensor `tensor` of the layout, in a word or two
 	 * for the report ("rank 4", "dense"). Lives as long as the instance. NULL

@@ -82,12 +82,12 @@ typedef struct gradcomp_dataset_options {
 	uint32_t workers; /* threads that load values ahead of next(); 0: the caller's thread loads them */
 	uint64_t count;   /* samples; equal on all ranks, as are seed and shuffle */
 	uint64_t seed;
-	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
+	uint64_t memory;   /* bytes a node keeps; 0: setting dataset.memory */
 	const char *spill; /* a directory on this node for what does not fit; NULL: none. Its file has no name. */
 	/* Samples loaded or fetched before next() asks, and up to 16 times as many short ones fetched from other nodes; 0: setting
 	 * dataset.prefetch. */
 	uint32_t prefetch;
-	uint32_t shuffle;  /* 0: in order: perm is the identity */
+	uint32_t shuffle; /* 0: in order: perm is the identity */
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
 	 * at a time, and in forked children; once a sample unless its value was lost. A
 	 * failure fails the call that wanted the sample, not the job. */
@@ -112,7 +112,7 @@ typedef struct gradcomp_value_view {
 
 #define GRADCOMP_VALUE_LOCAL 0u  /* in this node's memory */
 #define GRADCOMP_VALUE_REMOTE 1u /* fetched from its owner */
-#define GRADCOMP_VALUE_LOADED 2u   /* by load(), just now */
+#define GRADCOMP_VALUE_LOADED 2u /* by load(), just now */
 #define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
 
 /* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle
@@ -120,8 +120,8 @@ typedef struct gradcomp_value_view {
  * `memory` and `spill`; the others' are not looked at. next() stands at position 0 of
  * epoch 0. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
-                                                        const gradcomp_dataset_options *options,
-                                                        gradcomp_dataset **out, gradcomp_error *err);
+                                                        const gradcomp_dataset_options *options, gradcomp_dataset **out,
+                                                        gradcomp_error *err);
 /* Collective: others may still want values of this node. load() is not called any
  * more when it returns. Views on loan stay readable, and release() stays allowed for
  * them: their memory goes with the last one. NULL is fine. */
@@ -173,11 +173,11 @@ typedef struct gradcomp_dataset_stats {
 	uint32_t reserved0;
 	uint64_t local, remote, loaded, spilled; /* values handed out, by where they came from */
 	uint64_t remote_bytes;
-	uint64_t damaged;   /* checksums that did not match; each value was loaded again */
-	uint64_t unkept;    /* values loaded that no memory was left for */
+	uint64_t damaged;                   /* checksums that did not match; each value was loaded again */
+	uint64_t unkept;                    /* values loaded that no memory was left for */
 	uint64_t memory_used, memory_limit; /* of the node */
-	double wait_s;      /* next() and get() had to wait */
-	double load_s;      /* spent in load(), summed over threads */
+	double wait_s;                      /* next() and get() had to wait */
+	double load_s;                      /* spent in load(), summed over threads */
 } gradcomp_dataset_stats;
 GRADCOMP_EXPORT void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_stats *stats);
 

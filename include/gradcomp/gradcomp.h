@@ -140,7 +140,8 @@ typedef struct gradcomp_survivors {
  * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank lives and
  * does not call it within transport.wait_timeout. A reducer that another rank has freed is GRADCOMP_ERR_STATE from then on, and
  * is to be freed. `survivors` may be NULL. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors,
+                                                    gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */
 GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
 /* The effective value of a setting, for instance "gradcomp.compressor"; NULL
@@ -159,8 +160,8 @@ GRADCOMP_EXPORT int gradcomp_requested(void);
  * group is used. A colour below -1 fails on all ranks, which may go on. Groups may
  * overlap and be at work at the same time, each on a thread of its own; a group
  * may outlive its parent. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key,
-                                                     gradcomp_group **out, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
+                                                     gradcomp_error *err);
 /* The group of ranks[0..nranks-1] of `parent`, in this order, which this rank is one of. Nothing is
  * said to anybody: those ranks alone call it, each with the same list, and as often as the others
  * with that list. */
@@ -179,18 +180,16 @@ GRADCOMP_EXPORT int gradcomp_group_world_rank(const gradcomp_group *group, int r
 
 /* buf = OP over all ranks, in place. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce(gradcomp_group *group, void *buf, uint64_t count,
-                                                   gradcomp_dtype dtype, gradcomp_op op,
-                                                   gradcomp_error *err);
+                                                   gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err);
 /* out holds nranks blocks; block r has counts[r] elements (counts equal on all
  * ranks). `in` is this rank's block and may be its place in `out`. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_allgather(gradcomp_group *group, const void *in, void *out,
-                                                   const uint64_t *counts, gradcomp_dtype dtype,
-                                                   gradcomp_error *err);
+                                                   const uint64_t *counts, gradcomp_dtype dtype, gradcomp_error *err);
 /* in holds nranks blocks and is used as workspace; on return `out` has this
  * rank's reduced block, counts[rank] elements. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reduce_scatter(gradcomp_group *group, void *in, void *out,
-                                                        const uint64_t *counts, gradcomp_dtype dtype,
-                                                        gradcomp_op op, gradcomp_error *err);
+                                                        const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
+                                                        gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast(gradcomp_group *group, void *buf, uint64_t count,
                                                    gradcomp_dtype dtype, int root, gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_barrier(gradcomp_group *group, gradcomp_error *err);
@@ -211,8 +210,8 @@ typedef struct gradcomp_memory_options {
  * Reduce-scatter over nccl: sums, and maxima and minima of integers, else GRADCOMP_ERR_UNSUPPORTED. The first such
  * call on a group also finds out whether all ranks can: if not, all fail with the reason of one of them, and
  * the job goes on. A stream that is being captured into a graph is refused. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce_on(gradcomp_group *group, const gradcomp_memory_options *where, void *buf,
-                                                      uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                                      void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                                       gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_allgather_on(gradcomp_group *group, const gradcomp_memory_options *where,
                                                       const void *in, void *out, const uint64_t *counts,
@@ -291,10 +290,8 @@ typedef struct gradcomp_reducer_options {
  * plugins, lays out the arena. Memory that stays: 4 bytes a parameter with a
  * compressor that keeps error memory, else none beside the workspace of the
  * buckets in flight. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_create(gradcomp_group *group,
-                                                        const gradcomp_tensor_desc *tensors,
-                                                        uint32_t ntensors,
-                                                        const gradcomp_reducer_options *options,
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors,
+                                                        uint32_t ntensors, const gradcomp_reducer_options *options,
                                                         gradcomp_reducer **out, gradcomp_error *err);
 /* Waits for the step in flight, if all of its tensors were handed over; a step
  * that lacks some is given up, which fails the job on all ranks. Local. NULL is
@@ -308,8 +305,8 @@ GRADCOMP_EXPORT void gradcomp_reducer_free(gradcomp_reducer *reducer);
  * when all were given and reduced. A second ready() of a tensor before that is
  * GRADCOMP_ERR_STATE and fails the job on all ranks: an iteration that was given up
  * half-way must not be averaged together with the next one. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *reducer, uint32_t index,
-                                                       void *gradient, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *reducer, uint32_t index, void *gradient,
+                                                       gradcomp_error *err);
 /* Returns when all tensors of the step are done. GRADCOMP_ERR_STATE when some
  * were never given (the text names one). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *reducer, gradcomp_error *err);
@@ -351,9 +348,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer
 
 /* This rank's state (error memory, plugin state, step, plan of buckets) as a byte string,
  * to go into a checkpoint. Between steps only. With buf NULL only *bytes is set. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf,
-                                                      uint64_t capacity, uint64_t *bytes,
-                                                      gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf, uint64_t capacity,
+                                                      uint64_t *bytes, gradcomp_error *err);
 /* One state for any number of ranks, the same bytes on all of them. With e_w the error memory of
  * rank w of P and m_w what a collective holds back there, each number of it is
  *
@@ -365,9 +361,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer,
  * the bit. Collective, between steps. With buf NULL only *bytes is set, and nothing is sent.
  * With a delay: after gradcomp_reducer_drain(), else GRADCOMP_ERR_STATE. GRADCOMP_ERR_MISMATCH when
  * ranks are at different steps, or the compressor's own state differs between them. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *reducer, void *buf,
-                                                             uint64_t capacity, uint64_t *bytes,
-                                                             gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *reducer, void *buf, uint64_t capacity,
+                                                             uint64_t *bytes, gradcomp_error *err);
 /* Takes up a state, of either kind. Collective: all ranks load states of one step and one kind.
  * A rank's own goes to the same rank of an equal reducer, of whatever bucket size: the next step
  * continues to the bit, with the saved plan. A shared one, the same on all ranks, goes to a
@@ -376,8 +371,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *r
  * GRADCOMP_ERR_INVALID for bytes that are no state or damaged, _MISMATCH for one of another
  * compressor, model, rank or step, _STATE within a step; on the other ranks the same, with the
  * rank that cannot. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf,
-                                                      uint64_t bytes, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf, uint64_t bytes,
+                                                      gradcomp_error *err);
 
 /* Counters since creation. Times are seconds summed over buckets. */
 typedef struct gradcomp_reducer_stats {
@@ -385,17 +380,16 @@ typedef struct gradcomp_reducer_stats {
 	uint32_t buckets;
 	uint64_t steps;
 	uint64_t nonfinite_steps;
-	double dense_bytes;      /* what `none` + ring would have sent from this rank */
-	double wire_bytes;       /* payload bytes handed to the links by this rank */
+	double dense_bytes; /* what `none` + ring would have sent from this rank */
+	double wire_bytes;  /* payload bytes handed to the links by this rank */
 	double encode_s, exchange_s, decode_s;
-	double exposed_s;        /* from the last gradient given to the end of the step */
+	double exposed_s; /* from the last gradient given to the end of the step */
 	/* |e| / |u|: the share that stayed in this rank's error memory, of what was to be sent; read from a sample.
 	 * A compressor without error memory has none, nor a step with NaN. */
 	uint64_t error_steps;
 	double error_mean, error_last; /* over error_steps, and of the last of them */
 } gradcomp_reducer_stats;
-GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
-                                                gradcomp_reducer_stats *stats);
+GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats);
 
 /* ---- work that all ranks would do alike ----------------------------------- */
 
@@ -436,10 +430,7 @@ GRADCOMP_EXPORT void gradcomp_parallel_free(gradcomp_parallel *p);
 
 /* ---- looking at what is installed ---------------------------------------- */
 
-typedef enum gradcomp_plugin_kind {
-	GRADCOMP_KIND_COMPRESSOR = 0,
-	GRADCOMP_KIND_COLLECTIVE = 1
-} gradcomp_plugin_kind;
+typedef enum gradcomp_plugin_kind { GRADCOMP_KIND_COMPRESSOR = 0, GRADCOMP_KIND_COLLECTIVE = 1 } gradcomp_plugin_kind;
 
 /* Calls `each` for every plugin of a kind on the plugin path, by name. One that
  * cannot be used is passed with info NULL and the reason. Stops when `each`
@@ -468,10 +459,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_schedule_check(const char *schedule, gr
 /* Calls `each` for every setting with its effective value and where it came
  * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",
  * "option --gradcomp"). Fails when the configuration is unusable. */
-GRADCOMP_EXPORT gradcomp_status
-gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value, const char *origin,
-                                   const char *help),
-                      void *ctx, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value,
+                                                                   const char *origin, const char *help),
+                                                      void *ctx, gradcomp_error *err);
 
 #ifdef __cplusplus
 }

@@ -55,11 +55,11 @@ typedef enum gradcomp_rounding {
 } gradcomp_rounding;
 typedef struct gradcomp_quantiser {
 	uint32_t struct_size;
-	uint32_t bits;     /* of a code: 2, 4 or 8 */
-	uint32_t levels;   /* codes are -levels..levels; 1..2^(bits-1) - 1 */
-	uint32_t block;    /* numbers a block: a multiple of 32, at most 65536 */
-	uint32_t norm;     /* gradcomp_norm */
-	uint32_t rounding; /* gradcomp_rounding */
+	uint32_t bits;      /* of a code: 2, 4 or 8 */
+	uint32_t levels;    /* codes are -levels..levels; 1..2^(bits-1) - 1 */
+	uint32_t block;     /* numbers a block: a multiple of 32, at most 65536 */
+	uint32_t norm;      /* gradcomp_norm */
+	uint32_t rounding;  /* gradcomp_rounding */
 	const float *given; /* NORM_GIVEN: one float on the table's device, finite, not negative */
 	/* TO_EITHER: number i rounds up when random_uniform's number first + i is less
 	 * than the fraction. */
@@ -180,8 +180,8 @@ typedef struct gradcomp_operators {
 	/* The last pass of a low-rank step, fused: on entry X (n x m) holds what was
 	 * compressed; E = X - P Elocal^T (LOCAL; E may be NULL), then X = P Q^T
 	 * (REPLICATED). Elocal and Q are m x r. X and E do not overlap. */
-	void (*low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal,
-	                        const float *Q, size_t n, size_t m, size_t r);
+	void (*low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
+	                        size_t n, size_t m, size_t r);
 	/* Orthonormalises the columns of A (n x r, r <= 64) in place. REPLICATED.
 	 * Columns that are zero, or depend on earlier ones, are replaced by unit
 	 * vectors orthogonal to the rest while n allows (r > n: the surplus columns
@@ -200,8 +200,8 @@ typedef struct gradcomp_operators {
 	 * GRADCOMP_ERR_RANGE before y is touched. (On a device it is left out and the
 	 * call returns OK: use sparse_check() there; no index may stand twice.)
 	 * REPLICATED. */
-	gradcomp_status (*scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
-	                               size_t k, float a);
+	gradcomp_status (*scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val, size_t k,
+	                               float a);
 
 	/* out[i] for i in [0,n) is number j = first + i of a stream of the
 	 * Philox4x32-10 counter generator, whatever n is: word j % 4 of the block with
@@ -366,8 +366,8 @@ typedef struct gradcomp_operators {
 	 * else 1; squares[i] (may be NULL) = sampled sum of x^2, or of (x + error)^2
 	 * where there is error that is not added. x is REPLICATED, squares is LOCAL and the
 	 * same in every run. Other types than a segment's: UNSUPPORTED, and nothing is done. */
-	gradcomp_status (*load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad,
-	                                double *squares, void *scratch);
+	gradcomp_status (*load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad, double *squares,
+	                                void *scratch);
 	/* The way back: grad = x, cast as cast_from_f32() without saturation, but where grad is
 	 * NULL or x. Where *poison (may be NULL) is not 0, x and grad become NaN instead.
 	 * squares[i] (may be NULL) = sampled sum of error^2, 0 without error. */

@@ -86,8 +86,8 @@ typedef struct gradcomp_sample_info {
 	uint32_t nparts;      /* 1 in a folder */
 	int32_t label;        /* number of the sample's class among the sorted classes; -1: it has none */
 	uint32_t reserved0;
-	uint64_t bytes;       /* of all parts */
-	const char *key;      /* path in the folder, or member name up to the dot; the samples' */
+	uint64_t bytes;  /* of all parts */
+	const char *key; /* path in the folder, or member name up to the dot; the samples' */
 } gradcomp_sample_info;
 
 /* Lists the dataset; `path` is a directory or a file. `options` may be NULL. */
@@ -126,15 +126,14 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
  *
  * and the data. STATE: a file changed while it was read. */
 struct gradcomp_value_buffer;
-GRADCOMP_EXPORT gradcomp_status gradcomp_samples_load(void *samples, uint64_t index,
-                                                      struct gradcomp_value_buffer *out, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_load(void *samples, uint64_t index, struct gradcomp_value_buffer *out,
+                                                      gradcomp_error *err);
 /* What such a value says, checked. The key and the name lie in the value. Pointers but
  * `value` and `info` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_t bytes, gradcomp_sample_info *info,
                                                       gradcomp_error *err);
-GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t part,
-                                                    const char **name, const void **data, uint64_t *data_bytes,
-                                                    gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t part, const char **name,
+                                                    const void **data, uint64_t *data_bytes, gradcomp_error *err);
 
 #ifdef __cplusplus
 }

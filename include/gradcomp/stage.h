@@ -122,13 +122,13 @@ typedef struct gradcomp_stage_result {
 	uint64_t bytes;       /* their sizes, each hard-linked file once */
 	uint64_t resumed;     /* bytes taken over from a copy that a dead process began */
 	double seconds;
-	char key[65];      /* 64 hex digits */
-	char path[4096];   /* where the copy is, or with DRY_RUN would be; of a file: the file */
-	char source[4096]; /* the source with symbolic links resolved */
-	uint64_t read;     /* bytes of file data this node read from the source */
-	uint64_t received; /* and got from other nodes */
+	char key[65];          /* 64 hex digits */
+	char path[4096];       /* where the copy is, or with DRY_RUN would be; of a file: the file */
+	char source[4096];     /* the source with symbolic links resolved */
+	uint64_t read;         /* bytes of file data this node read from the source */
+	uint64_t received;     /* and got from other nodes */
 	uint32_t node, nnodes; /* this node's place in the group; 0 of 1 alone */
-	uint64_t left_out; /* entries that `exclude` and SKIP_UNREADABLE have left out; a new copy has their names
+	uint64_t left_out;     /* entries that `exclude` and SKIP_UNREADABLE have left out; a new copy has their names
 	                      beside its data, in `left-out` */
 } gradcomp_stage_result;
 

@@ -83,16 +83,17 @@ fail:
 static gradcomp_status not_yours(const char *path, uid_t uid, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	return error_set(err, GRADCOMP_ERR_INSECURE,
-	                 "%s belongs to uid %u instead of you (uid %u): nothing is read from it or written to it; the "
-	                 "administrator can remove it, and a cache made by root (a line in tmpfiles.d) cannot be taken so",
-	                 gradcomp_printable(path, name, sizeof name), (unsigned)uid, (unsigned)geteuid());
+	return error_set(
+		err, GRADCOMP_ERR_INSECURE,
+		"%s belongs to uid %u instead of you (uid %u): nothing is read from it or written to it; the "
+		"administrator can remove it, and a cache made by root (a line in tmpfiles.d) cannot be taken so",
+		gradcomp_printable(path, name, sizeof name), (unsigned)uid, (unsigned)geteuid());
 }
 
 /* Opens parent/name, making it with `mode` when asked to and absent. The
  * process's umask does not count. */
-static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
-                                    int *out, gradcomp_error *err)
+static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode, int *out,
+                                    gradcomp_error *err)
 {
 	char text[TEXT_NAME_MAX];
 	bool made;
@@ -275,7 +276,6 @@ gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool creat
 
 /* What a call of manage.h works on. */
 
-
 #define FLAGS (GRADCOMP_CACHE_DRY_RUN | GRADCOMP_CACHE_FORCE | GRADCOMP_CACHE_SHARED)
 
 static gradcomp_status open_shared(cache_area *a, const config *c, const char *dir, bool write, gradcomp_error *err)
@@ -283,15 +283,13 @@ static gradcomp_status open_shared(cache_area *a, const config *c, const char *d
 	uid_t owner;
 	gradcomp_status status = cache_shared_owner(c, &owner, err);
 	if (!status && write && geteuid() != owner && geteuid() != 0)
-		status =
-			error_set(err, GRADCOMP_ERR_INSECURE,
-		                  "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
-		                  (unsigned)geteuid(), config_str(c, "stage.shared_user"));
+		status = error_set(err, GRADCOMP_ERR_INSECURE,
+		                   "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
+		                   (unsigned)geteuid(), config_str(c, "stage.shared_user"));
 	return status ? status : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
 }
 
-gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write,
-                                 gradcomp_error *err)
+gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write, gradcomp_error *err)
 {
 	config *c;
 	*a = (cache_area){.fd = -1};
@@ -299,8 +297,8 @@ gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *op
 		memcpy(&a->options, options,
 		       options->struct_size < sizeof a->options ? options->struct_size : sizeof a->options);
 	if (a->options.flags & ~FLAGS)
-		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known",
-		                 a->options.flags, FLAGS);
+		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known", a->options.flags,
+		                 FLAGS);
 	gradcomp_status status = config_load(NULL, &c, err);
 	if (status)
 		return status;

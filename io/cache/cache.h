@@ -64,7 +64,7 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
  * the free space. IO: it does not; the text names what is needed, what is
  * available and what could not be evicted. */
 gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
-                                gradcomp_error *err);
+                                   gradcomp_error *err);
 
 /* ---- the shared area (../area.c, shared.c) ------------------------------------- */
 
@@ -124,8 +124,8 @@ typedef struct cache_lease_info {
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;
 	int64_t written_ns; /* since 1970 */
-	uid_t uid;    /* who wrote it */
-	bool foreign; /* who is neither root nor the owner of the copy */
+	uid_t uid;          /* who wrote it */
+	bool foreign;       /* who is neither root nor the owner of the copy */
 } cache_lease_info;
 
 /* False, with *out a lease of nobody, when there is no such file or it is no lease. */
@@ -209,7 +209,8 @@ typedef struct cache_entries {
 /* Calls each() for everything in the area but locks and leases, in no order, and keeps none of
  * it: a user may have a million names there. each() may take entry->name, and set it to NULL.
  * A status of its own ends the listing. */
-gradcomp_status cache_entries_each(int area, gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
+gradcomp_status cache_entries_each(int area,
+                                   gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
                                    void *ctx, gradcomp_error *err);
 /* < 0 when x is to be evicted before y; foreign ones come last. */
 int cache_entry_turn(const cache_entry *x, const cache_entry *y);

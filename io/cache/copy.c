@@ -39,9 +39,10 @@ gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, c
 {
 	char name[TEXT_NAME_MAX / 2], glob[TEXT_NAME_MAX / 2];
 	atomic_store(&run->changed, true);
-	return error_set(err, GRADCOMP_ERR_STATE,
-	                 "the source changed while it was staged: %s %s; if it is none of the data, exclude=%s leaves it out",
-	                 gradcomp_printable(e->path, name, sizeof name), how, source_glob_of(e->path, glob, sizeof glob));
+	return error_set(
+		err, GRADCOMP_ERR_STATE,
+		"the source changed while it was staged: %s %s; if it is none of the data, exclude=%s leaves it out",
+		gradcomp_printable(e->path, name, sizeof name), how, source_glob_of(e->path, glob, sizeof glob));
 }
 
 bool stage_entry_same(const source_stat *st, const stage_entry *e)

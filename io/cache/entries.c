@@ -103,8 +103,7 @@ static int64_t last_use(int area, int dir, const char *key)
 		}
 	/* Users of a shared copy cannot write to it, but their leases come and go. */
 	snprintf(leases, sizeof leases, "%s.lease", key);
-	if (fstatat(area, leases, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mode & S_IWOTH &&
-	    st.st_mtim.tv_sec > used)
+	if (fstatat(area, leases, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mode & S_IWOTH && st.st_mtim.tv_sec > used)
 		used = st.st_mtim.tv_sec;
 	/* The clock may have been set back since, or a file's time forward. */
 	return used < now ? used : now;
@@ -191,7 +190,8 @@ static int by_turn(const void *a, const void *b)
 	return cache_entry_turn(a, b);
 }
 
-gradcomp_status cache_entries_each(int area, gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
+gradcomp_status cache_entries_each(int area,
+                                   gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
                                    void *ctx, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;

@@ -98,9 +98,9 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 
 static const char *what_it_is(const cache_entry *entry)
 {
-	return entry->kind == CACHE_EVICTING         ? "rest of an evicted copy"
+	return entry->kind == CACHE_EVICTING     ? "rest of an evicted copy"
 	       : entry->kind == CACHE_UNFINISHED ? "unfinished copy"
-	                                        : "copy";
+	                                         : "copy";
 }
 
 /* 1: it was removed, or would have been; 0: it stays; or a status. */
@@ -208,8 +208,8 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 	return status;
 }
 
-gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t job,
-                                  gradcomp_cache_removed *removed, void *ctx, gradcomp_error *err)
+gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t job, gradcomp_cache_removed *removed,
+                                  void *ctx, gradcomp_error *err)
 {
 	cache_area a;
 	struct gc g = {.area = &a, .job = job, .removed = removed, .ctx = ctx};
@@ -254,9 +254,9 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	else if (entry.live_leases || entry.producing || (entry.pinned && !force)) {
 		result = 0;
 		snprintf(why, sizeof why, "%s%.100s", entry.live_leases ? "leased by " : "",
-		         entry.live_leases        ? entry.holder
+		         entry.live_leases ? entry.holder
 		         : entry.producing ? "being staged"
-		                          : "pinned");
+		                           : "pinned");
 	}
 	if (result < 0)
 		status = error_cannot(err, "evict", key);
@@ -270,8 +270,8 @@ done:
 	return status;
 }
 
-gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, gradcomp_cache_removed *removed,
-                                     void *ctx, uint32_t *kept, gradcomp_error *err)
+gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, gradcomp_cache_removed *removed, void *ctx,
+                                     uint32_t *kept, gradcomp_error *err)
 {
 	cache_area a;
 	cache_entries entries = {0};

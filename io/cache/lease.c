@@ -152,7 +152,6 @@ void cache_lease_release(int area, const char *key, cache_lease_lock *lock, bool
  *     holder job 12.0
  */
 
-
 #define MAGIC "gradcomp-lease 1\n"
 #define LEASE_MAX 512
 #define MANY 32
@@ -301,8 +300,7 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 		n += snprintf(text + n, sizeof text - (size_t)n, "job %lld boot %s", (long long)l->job, l->boot);
 	else
 		n += snprintf(text + n, sizeof text - (size_t)n, "pid %lld start %llu boot %s space %llu",
-		              (long long)l->pid, (unsigned long long)l->start, l->boot,
-		              (unsigned long long)l->space);
+		              (long long)l->pid, (unsigned long long)l->start, l->boot, (unsigned long long)l->space);
 	n += snprintf(text + n, sizeof text - (size_t)n, "\nholder %s\n",
 	              gradcomp_printable(l->holder, holder, sizeof holder));
 	cache_lease_lock lock;
@@ -326,8 +324,8 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	errno = e;
 	return got < 0 && errno == EWOULDBLOCK
 	               ? error_set(err, GRADCOMP_ERR_IO,
-	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)",
-	                           key, key)
+	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)", key,
+	                           key)
 	               : error_cannot(err, "write the lease of", key);
 }
 

@@ -79,8 +79,7 @@ static int show(const cache_area *a, const cache_entry *entry, int (*each)(void 
 		result = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to list the cache");
 		goto done;
 	}
-	snprintf(path, sizeof path, "%s/%.260s%s", a->path, entry->name,
-	         entry->kind == CACHE_PUBLISHED ? "/data" : "");
+	snprintf(path, sizeof path, "%s/%.260s%s", a->path, entry->name, entry->kind == CACHE_PUBLISHED ? "/data" : "");
 	const gradcomp_cache_entry e = {
 		.struct_size = sizeof e,
 		.kind = kinds[entry->kind],

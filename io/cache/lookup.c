@@ -84,7 +84,6 @@ done:
 
 /* The first lines of a manifest: what the copy is of. */
 
-
 static bool take(cache_manifest_head *h, char *line, bool *files, bool *bytes)
 {
 	if (!strncmp(line, "source ", 7))
@@ -104,7 +103,7 @@ bool cache_manifest_head_read(int dir, cache_manifest_head *out)
 	*out = (cache_manifest_head){0};
 	int fd = openat(dir, "manifest", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
-	for (int i = 0; line && f && good && i < STAGE_HEAD_LINES ; i++) {
+	for (int i = 0; line && f && good && i < STAGE_HEAD_LINES; i++) {
 		int64_t n = fileio_line(f, line, STAGE_LINE_MAX);
 		good = n > 0 && strlen(line) == (size_t)n && line[n - 1] == '\n';
 		if (good) {

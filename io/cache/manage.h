@@ -64,10 +64,10 @@ typedef struct gradcomp_cache_lease {
 typedef struct gradcomp_cache_entry {
 	uint32_t struct_size;
 	gradcomp_cache_kind kind;
-	const char *name;   /* in the area */
-	const char *key;    /* 64 hex digits; "" of a foreign entry */
-	const char *source; /* NULL: not known */
-	const char *path;   /* PUBLISHED: what gradcomp_stage() hands out; else the entry's own */
+	const char *name;           /* in the area */
+	const char *key;            /* 64 hex digits; "" of a foreign entry */
+	const char *source;         /* NULL: not known */
+	const char *path;           /* PUBLISHED: what gradcomp_stage() hands out; else the entry's own */
 	uint64_t files, bytes;      /* of the dataset; 0 when not known */
 	uint64_t allocated, inodes; /* on the disk */
 	int64_t last_use;           /* seconds since 1970; 0: not known */
@@ -82,18 +82,18 @@ typedef struct gradcomp_cache_entry {
  * non-zero ends it. No area yet is an empty one. `options` may be NULL here and
  * below. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_each(const gradcomp_cache_options *options,
-                                                    int (*each)(void *ctx, const gradcomp_cache_entry *e),
-                                                    void *ctx, gradcomp_error *err);
+                                                    int (*each)(void *ctx, const gradcomp_cache_entry *e), void *ctx,
+                                                    gradcomp_error *err);
 
 typedef struct gradcomp_cache_usage {
 	uint32_t struct_size;
-	uint32_t entries;          /* published copies */
-	uint64_t bytes;            /* all entries, as allocated */
-	uint64_t evictable;        /* of that, what is neither leased nor pinned */
+	uint32_t entries;           /* published copies */
+	uint64_t bytes;             /* all entries, as allocated */
+	uint64_t evictable;         /* of that, what is neither leased nor pinned */
 	uint64_t budget, high, low; /* as the settings have it, in bytes */
-	uint64_t quota;            /* 0: none */
+	uint64_t quota;             /* 0: none */
 	uint64_t disk_size, disk_free;
-	char path[4096];           /* of the area */
+	char path[4096]; /* of the area */
 } gradcomp_cache_usage;
 
 /* With no area yet the disk's numbers are those of the filesystem where it would be. */
@@ -110,8 +110,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_find(const gradcomp_cache_options
  * damaged() gets each file that is wrong, printable, and in what way. MISMATCH when
  * there was one. NULL for `key`: all published copies. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, const char *key,
-                                                      void (*damaged)(void *ctx, const char *key,
-                                                                      const char *file, const char *what),
+                                                      void (*damaged)(void *ctx, const char *key, const char *file,
+                                                                      const char *what),
                                                       void *ctx, gradcomp_error *err);
 
 /* What was removed, or with DRY_RUN would be: "lease of job 12.0", "unfinished copy";
@@ -122,8 +122,7 @@ typedef void gradcomp_cache_removed(void *ctx, const char *what, const char *nam
  * leftovers of evictions, and when the area is above the high mark, what was used least recently. With a job:
  * the leases of that job and nothing else. Doing it twice is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t job,
-                                                  gradcomp_cache_removed *removed, void *ctx,
-                                                  gradcomp_error *err);
+                                                  gradcomp_cache_removed *removed, void *ctx, gradcomp_error *err);
 
 /* Keeps a published copy until it is unpinned. Doing it twice is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_pin(const gradcomp_cache_options *options, const char *key,
@@ -139,8 +138,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_lease_job(const gradcomp_cache_op
 /* Removes a published copy. STATE, with the reason, when it is leased, pinned (without FORCE)
  * or being made anew. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, const char *key,
-                                                     gradcomp_cache_removed *removed, void *ctx,
-                                                     gradcomp_error *err);
+                                                     gradcomp_cache_removed *removed, void *ctx, gradcomp_error *err);
 /* Removes everything that gradcomp has made and that is not in use; *kept counts what is. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options,
                                                      gradcomp_cache_removed *removed, void *ctx, uint32_t *kept,

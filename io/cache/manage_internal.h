@@ -13,8 +13,7 @@ typedef struct cache_area {
 } cache_area;
 
 /* `write`: the call is going to change what is there. */
-gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write,
-                                 gradcomp_error *err);
+gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write, gradcomp_error *err);
 void cache_area_end(cache_area *a);
 bool cache_area_dry(const cache_area *a);
 /* STATE when the caller wants to stop. */

@@ -166,7 +166,8 @@ gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 		m->files += e->type == STAGE_FILE || e->type == STAGE_HARDLINK;
 		if (__builtin_add_overflow(m->bytes, e->size, &m->bytes) || m->bytes > INT64_MAX) {
 			free(line);
-			return error_set(err, GRADCOMP_ERR_RANGE, "the sizes of the files add up to more than 64 bits can count");
+			return error_set(err, GRADCOMP_ERR_RANGE,
+			                 "the sizes of the files add up to more than 64 bits can count");
 		}
 	}
 	free(line);

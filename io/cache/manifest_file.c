@@ -144,8 +144,7 @@ static const char *load(stage_manifest *m, FILE *f, char line[STAGE_LINE_MAX])
 	ssize_t n;
 	sha256_init(&hash);
 	for (int i = 0; i < STAGE_HEAD_LINES; i++)
-		if ((n = next_line(f, &hash, line)) < 0 ||
-		    !stage_manifest_head_line(m, i, FIRST, line, (size_t)n))
+		if ((n = next_line(f, &hash, line)) < 0 || !stage_manifest_head_line(m, i, FIRST, line, (size_t)n))
 			return "its first lines are wrong";
 	while (m->n < m->promised.entries) {
 		if ((n = next_line(f, &hash, line)) < 0)
@@ -154,8 +153,8 @@ static const char *load(stage_manifest *m, FILE *f, char line[STAGE_LINE_MAX])
 			return why;
 	}
 	sha256_final(&hash, digest);
-	if (next_line(f, NULL, line) != 4 + HEX || memcmp(line, "end ", 4) ||
-	    !sha256_unhex(line + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
+	if (next_line(f, NULL, line) != 4 + HEX || memcmp(line, "end ", 4) || !sha256_unhex(line + 4, last) ||
+	    memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		return "it does not have its checksum";
 	return stage_manifest_complete(m);
 }
@@ -177,7 +176,6 @@ bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const c
 }
 
 /* ---- a listing that is sent to another node ---- */
-
 
 #define LISTING_FIRST "gradcomp-listing 2"
 

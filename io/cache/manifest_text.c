@@ -211,8 +211,8 @@ static const char *take_words(stage_manifest *m, stage_entry *e, struct rest r, 
 	if ((e->type == STAGE_FILE && !(e->mode & 0400)) || (e->type == STAGE_DIR && (e->mode & 0500) != 0500))
 		return wrong;
 	e->stored = e->size;
-	if (with_extra && !(e->type == STAGE_DIR ? take_signed(extra, &e->mtime_ns)
-	                                         : stage_take_number(extra, &e->stored)))
+	if (with_extra &&
+	    !(e->type == STAGE_DIR ? take_signed(extra, &e->mtime_ns) : stage_take_number(extra, &e->stored)))
 		return wrong;
 	if (!*path)
 		return wrong;
@@ -255,7 +255,6 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 }
 
 /* The lines before the entries, with their counts. */
-
 
 char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes)
 {

@@ -11,7 +11,7 @@
 
 /* As every lease, it is written before the copy is looked for; without a copy it is removed. */
 static gradcomp_status add_lease(const gradcomp_cache_options *options, const char *key, const cache_lease_info *l,
-                            gradcomp_error *err)
+                                 gradcomp_error *err)
 {
 	struct stat st;
 	cache_area a;

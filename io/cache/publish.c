@@ -106,8 +106,8 @@ static void look(stage_manifest *m, int dir, const char *key, char damage[DAMAGE
 	close(data);
 }
 
-int cache_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep,
-                    char damage[DAMAGE_BYTES], gradcomp_error *err)
+int cache_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep, char damage[DAMAGE_BYTES],
+                    gradcomp_error *err)
 {
 	damage[0] = 0;
 	int dir = openat(area, key, OPEN_DIR);

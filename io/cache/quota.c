@@ -138,8 +138,7 @@ static gradcomp_status survey(struct quota *q, gradcomp_error *err)
 static cache_size must_go(const struct quota *q, uint64_t *want)
 {
 	uint64_t all = q->used.bytes + q->need.bytes;
-	cache_size must = {over(q->need.bytes, q->left.bytes),
-	                   q->inodes ? over(q->need.inodes, q->left.inodes) : 0};
+	cache_size must = {over(q->need.bytes, q->left.bytes), q->inodes ? over(q->need.inodes, q->left.inodes) : 0};
 	if (over(all, q->budget.bytes) > must.bytes)
 		must.bytes = over(all, q->budget.bytes);
 	if (q->budget.quota && over(all, q->budget.quota) > must.bytes)
@@ -164,8 +163,8 @@ static gradcomp_status refuse(const struct quota *q, gradcomp_error *err)
 		                 gradcomp_size_text(q->left.bytes, have), q->run->where, stay);
 	if (q->inodes && q->need.inodes > q->left.inodes + evictable.inodes)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %llu inodes, %llu free on %s%s",
-		                 (unsigned long long)q->need.inodes, (unsigned long long)q->left.inodes,
-		                 q->run->where, stay);
+		                 (unsigned long long)q->need.inodes, (unsigned long long)q->left.inodes, q->run->where,
+		                 stay);
 	bool quota = q->budget.quota && q->budget.quota < q->budget.bytes;
 	uint64_t allowed = quota ? q->budget.quota : q->budget.bytes;
 	return error_set(err, GRADCOMP_ERR_IO,
@@ -218,7 +217,7 @@ static void promise(const struct quota *q)
 }
 
 gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
-                                gradcomp_error *err)
+                                   gradcomp_error *err)
 {
 	struct quota q = {.run = run, .area = area, .key = key, .need = {bytes, inodes}};
 	cache_size freed = {0};

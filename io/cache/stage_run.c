@@ -47,8 +47,10 @@ static void tell_silence(stage_run *run)
 {
 	unsigned ms = run->reads ? source_silent(run->reads) : 0;
 	if (ms >= SILENT_MS && !run->silent)
-		stage_run_notice(run, "the server of %s has not answered for %u s; waiting for it (setting stage.source_timeout)",
-		                 run->source ? run->source : "the source", ms / 1000);
+		stage_run_notice(
+			run,
+			"the server of %s has not answered for %u s; waiting for it (setting stage.source_timeout)",
+			run->source ? run->source : "the source", ms / 1000);
 	else if (!ms && run->silent)
 		stage_run_notice(run, "the server of %s answers again", run->source ? run->source : "the source");
 	run->silent = ms >= SILENT_MS || (ms && run->silent);

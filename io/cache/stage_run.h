@@ -25,9 +25,9 @@ typedef struct stage_run {
 	atomic_uint_fast64_t files, bytes;
 	uint64_t files_total, bytes_total;
 	int64_t pid;
-	const source *reads; /* the source whose server is watched, or NULL */
-	bool silent;         /* the user was told that it does not answer */
-	atomic_bool changed; /* the failure was a source that changed */
+	const source *reads;    /* the source whose server is watched, or NULL */
+	bool silent;            /* the user was told that it does not answer */
+	atomic_bool changed;    /* the failure was a source that changed */
 	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;
 

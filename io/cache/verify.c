@@ -146,8 +146,7 @@ static gradcomp_status verify_all(struct verify *v, gradcomp_error *err)
 }
 
 gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, const char *key,
-                                      void (*damaged)(void *ctx, const char *key, const char *file,
-                                                      const char *what),
+                                      void (*damaged)(void *ctx, const char *key, const char *file, const char *what),
                                       void *ctx, gradcomp_error *err)
 {
 	gradcomp_stage_options tell = {.struct_size = sizeof tell, .progress = on_progress};

@@ -84,7 +84,8 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (o->workers > 1024)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
 	if (o->prefetch > 1u << 20)
-		return error_set(err, GRADCOMP_ERR_INVALID, "prefetch of %u samples: at most %u", o->prefetch, 1u << 20);
+		return error_set(err, GRADCOMP_ERR_INVALID, "prefetch of %u samples: at most %u", o->prefetch,
+		                 1u << 20);
 	memcpy(&ds->o, o, o->struct_size < sizeof ds->o ? o->struct_size : sizeof ds->o);
 	reload = (reload_mode)config_int(ds->group->job->config, "dataset.reload");
 	ds->o.reload = reload == RELOAD_AUTO ? ds->o.reload != 0 : reload == RELOAD_YES;
@@ -111,8 +112,8 @@ static int differing(const gradcomp_dataset *ds, const claim *all, char *text, s
 			continue;
 		if (n++ < 8)
 			at += (size_t)snprintf(text + at, bytes - at, "%s%d (%llu samples, seed %llu, %s)",
-			                       n > 1 ? ", " : "", ds->group->ranks[r],
-			                       (unsigned long long)all[r].count, (unsigned long long)all[r].seed,
+			                       n > 1 ? ", " : "", ds->group->ranks[r], (unsigned long long)all[r].count,
+			                       (unsigned long long)all[r].seed,
 			                       all[r].shuffle ? "shuffled" : "in order");
 		if (at >= bytes)
 			break;

@@ -25,7 +25,7 @@
 #define WORD_STATE 0xfu
 #define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
 #define WORD_GENERATION(w) ((w) >> 16)
-#define PROCESSES 4096u  /* of a node that use one dataset at a time */
+#define PROCESSES 4096u    /* of a node that use one dataset at a time */
 #define WAIT_NS 100000000u /* after which a waiting process checks whether to go on */
 
 typedef struct process {
@@ -67,7 +67,7 @@ typedef struct load_cost {
 typedef struct rank_area {
 	_Alignas(64) atomic_uint rank; /* the word of the rank's own process */
 	counters counts;
-	load_cost first, again; /* into this node's memory, and beside it: memory that is new takes a while */
+	load_cost first, again;        /* into this node's memory, and beside it: memory that is new takes a while */
 	atomic_uint_fast64_t division; /* division_of() what it is now */
 	failure failed;
 } rank_area;
@@ -78,7 +78,7 @@ typedef struct shared_head {
 	uint64_t bytes; /* of all of it */
 	uint64_t nslots;
 	uint64_t slots, lost, areas, fetch, tickets, rx_buffer, arena; /* where the parts begin */
-	uint64_t memory;       /* of values: the receive buffer's, in equal parts for the ranks, and the arena's */
+	uint64_t memory;          /* of values: the receive buffer's, in equal parts for the ranks, and the arena's */
 	uint64_t rx_buffer_bytes; /* of a rank */
 	uint64_t arena_limit;
 	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
@@ -106,9 +106,9 @@ struct gradcomp_dataset {
 	int rank, nranks, nnodes, node, local, nlocal;
 	int32_t *node_of, *local_of; /* of every rank: its node, its local rank */
 	/* As ranks are lost, the above is of those that are left. Nodes keep their numbers, and a lost one has no rank. */
-	bool endures;      /* it may outlive ranks */
-	int *began;        /* of every rank: what it was when the job began */
-	int place;         /* of this rank's parts in the shared memory: its local rank at first */
+	bool endures; /* it may outlive ranks */
+	int *began;   /* of every rank: what it was when the job began */
+	int place;    /* of this rank's parts in the shared memory: its local rank at first */
 	job_object object;
 	gradcomp_dataset_options o; /* `reload`: what the setting makes of it */
 	char *spill;
@@ -187,7 +187,8 @@ bool process_alive(const gradcomp_dataset *ds, uint32_t word);
  * any more: the job has failed, or the rank that this process was forked from has ended. */
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
 /* The same, for a shorter time. */
-gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns, gradcomp_error *err);
+gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns,
+                                gradcomp_error *err);
 void process_wake(atomic_uint *word);
 /* Notes the failure for the rank and its children; the first one is kept. */
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);

@@ -27,7 +27,8 @@ uint64_t fetch_reach(const gradcomp_dataset *ds, uint32_t prefetch)
 	if (!mean)
 		return prefetch;
 	fit = ds->head->rx_buffer_bytes / 2 / mean;
-	most = (uint64_t)FURTHER * prefetch < ds->head->ntickets / 4 ? (uint64_t)FURTHER * prefetch : ds->head->ntickets / 4;
+	most = (uint64_t)FURTHER * prefetch < ds->head->ntickets / 4 ? (uint64_t)FURTHER * prefetch
+	                                                             : ds->head->ntickets / 4;
 	fit = fit < most ? fit : most;
 	return fit > prefetch ? fit : prefetch;
 }
@@ -130,7 +131,8 @@ void fetch_release(gradcomp_dataset *ds, ticket *t)
 static bool discard(gradcomp_dataset *ds, ticket *t, uint32_t whose)
 {
 	if (!ticket_move(t, TICKET_READY | whose, TICKET_HELD | whose))
-		return ticket_move(t, TICKET_WANTED | whose, TICKET_FREE) || ticket_move(t, TICKET_ABSENT | whose, TICKET_FREE);
+		return ticket_move(t, TICKET_WANTED | whose, TICKET_FREE) ||
+		       ticket_move(t, TICKET_ABSENT | whose, TICKET_FREE);
 	put_back(ds, t);
 	return true;
 }
@@ -147,7 +149,8 @@ void fetch_drop(gradcomp_dataset *ds)
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 
-		if (!(atomic_load(&t->flags) & TICKET_ORDERED) || discard(ds, t, self) || atomic_load(&t->word) != (TICKET_FLYING | self))
+		if (!(atomic_load(&t->flags) & TICKET_ORDERED) || discard(ds, t, self) ||
+		    atomic_load(&t->word) != (TICKET_FLYING | self))
 			continue;
 		/* The service looks for the mark when it has come, which may have been just now. */
 		atomic_fetch_or(&t->flags, TICKET_DROPPED);
@@ -161,14 +164,16 @@ static uint64_t patience(const gradcomp_dataset *ds, const ticket *t, unsigned f
 {
 	if (flags & FETCH_RELOAD)
 		return 0;
-	return ds->o.reload && (flags & (TICKET_ORDERED | FETCH_PATIENT)) == TICKET_ORDERED ? load_ns_expected(ds, t->bytes) : UINT64_MAX;
+	return ds->o.reload && (flags & (TICKET_ORDERED | FETCH_PATIENT)) == TICKET_ORDERED
+	               ? load_ns_expected(ds, t->bytes)
+	               : UINT64_MAX;
 }
 
 /* Waits on a ticket until there is something to take on it: its word then, this process's own; TICKET_FREE when it has
  * become another's or the receive buffer has had no space for too long; or as it is, WANTED or FLYING, when patience() has
  * run out. */
-static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, unsigned flags, uint64_t begin, uint32_t *taken,
-                             gradcomp_error *err)
+static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, unsigned flags, uint64_t begin,
+                             uint32_t *taken, gradcomp_error *err)
 {
 	uint32_t self = atomic_load(&ds->self);
 
@@ -203,8 +208,8 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, un
 		}
 		if (!(atomic_fetch_or(&t->flags, TICKET_URGENT) & TICKET_URGENT))
 			fetch_notify(ds, t);
-		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) &&
-		    waited > PATIENCE_NS && ticket_move(t, word, TICKET_LOADING | self)) {
+		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) && waited > PATIENCE_NS &&
+		    ticket_move(t, word, TICKET_LOADING | self)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
 			*taken = TICKET_LOADING | self;
 			return GRADCOMP_OK;
@@ -277,8 +282,7 @@ static bool is_here(const gradcomp_dataset *ds, uint64_t index, sample_owner *at
 	return at->node == ds->node;
 }
 
-static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
-                                  gradcomp_error *err)
+static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
 {
 	gradcomp_status st;
 	value v;
@@ -312,7 +316,8 @@ static bool has_come(uint32_t word)
 /* Its value is not waited for any more. */
 static void give_up(gradcomp_dataset *ds, ticket *t, uint32_t word)
 {
-	if (!ticket_move(t, TICKET_WANTED | atomic_load(&ds->self), TICKET_FREE) && (word & WORD_STATE) == TICKET_FLYING)
+	if (!ticket_move(t, TICKET_WANTED | atomic_load(&ds->self), TICKET_FREE) &&
+	    (word & WORD_STATE) == TICKET_FLYING)
 		atomic_fetch_or(&t->flags, TICKET_URGENT);
 }
 
@@ -348,7 +353,8 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 				break;
 			flags ^= FETCH_RELOAD | FETCH_PATIENT;
 		}
-		if (lost ? !t || !has_come(word) : !t && !(t = claim(ds, index, (flags & TICKET_ORDERED) | TICKET_URGENT))) {
+		if (lost ? !t || !has_come(word)
+		         : !t && !(t = claim(ds, index, (flags & TICKET_ORDERED) | TICKET_URGENT))) {
 			/* Nothing comes, or all tickets it could have are on loan. */
 			if (t)
 				give_up(ds, t, word);
@@ -376,8 +382,7 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 		if ((word & WORD_STATE) == TICKET_HELD) {
 			if (take(ds, t, index, view))
 				break;
-			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self),
-			                      memory_order_release);
+			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self), memory_order_release);
 			fetch_notify(ds, t);
 			st = load_alone(ds, index, view, err);
 			break;

@@ -25,7 +25,7 @@ enum {
 	TICKET_HELD,
 	TICKET_ABSENT, /* the owner does not have it: the requesting process loads it */
 	TICKET_LOADING,
-	TICKET_ALLOC,    /* wants `bytes` of the receive buffer */
+	TICKET_ALLOC,   /* wants `bytes` of the receive buffer */
 	TICKET_OFFERED, /* lent, and to be offered to its owner */
 	TICKET_LEFT,    /* released before that was done */
 	TICKET_DAMAGED  /* the value does not match its checksum: the owner is to check its own */
@@ -33,8 +33,8 @@ enum {
 
 /* next() waits for the owner to load it; get() loads it itself. */
 #define TICKET_ORDERED 1u
-#define TICKET_URGENT 2u /* a process waits for it */
-#define TICKET_FINAL 4u  /* ABSENT: the owner has no memory for it, and does not take it from another */
+#define TICKET_URGENT 2u  /* a process waits for it */
+#define TICKET_FINAL 4u   /* ABSENT: the owner has no memory for it, and does not take it from another */
 #define TICKET_DROPPED 8u /* FLYING: next() does not expect it any more; freed when it comes, unless it is URGENT */
 /* Of a call of fetch_obtain() alone: what has not come is not waited for but loaded; or waited for, since that has failed. */
 #define FETCH_RELOAD 16u
@@ -58,10 +58,10 @@ _Static_assert(sizeof(ticket) == 64, "one line of the cache");
 
 /* What a rank and its children share. */
 typedef struct fetch_area {
-	atomic_uint asleep;      /* the service wants to be woken */
-	atomic_uint starved;     /* something waits for space in the receive buffer */
+	atomic_uint asleep;        /* the service wants to be woken */
+	atomic_uint starved;       /* something waits for space in the receive buffer */
 	atomic_uint_fast64_t mean; /* bytes of the values that have come; 0: none has */
-	atomic_int refs[BLOCKS]; /* of values in a block that a process has on loan or may take */
+	atomic_int refs[BLOCKS];   /* of values in a block that a process has on loan or may take */
 	atomic_uint_fast64_t attention[TICKETS_MOST / 64]; /* tickets the service is to look at */
 } fetch_area;
 

@@ -10,7 +10,7 @@
 #include "job/job.h"
 #include "io/dataset/service.h"
 
-#define CLOSINGS 8u           /* connections that are closed at a time */
+#define CLOSINGS 8u        /* connections that are closed at a time */
 #define STAYS_NS 10000000u /* a peer that has said STAY is not asked again before */
 
 void service_open(service *s, peer *p)
@@ -68,8 +68,8 @@ static bool wants(const peer *p)
 
 static bool idle(const peer *p, uint64_t now)
 {
-	return p->link == LINK_OPEN && p->state == IN_HEAD && !awaits(p) && !owes(p) && !p->outs && (p->drains || !wants(p)) &&
-	       now >= p->stays;
+	return p->link == LINK_OPEN && p->state == IN_HEAD && !awaits(p) && !owes(p) && !p->outs &&
+	       (p->drains || !wants(p)) && now >= p->stays;
 }
 
 bool links_ready(service *s, const peer *p)
@@ -179,7 +179,8 @@ static peer *least_used(service *s, bool only_idle)
 	for (int i = 0; i < s->npeers; i++) {
 		peer *p = &s->peers[i];
 
-		if (p->link == LINK_OPEN && (only_idle ? idle(p, now) : !p->drains) && (!least || p->used < least->used))
+		if (p->link == LINK_OPEN && (only_idle ? idle(p, now) : !p->drains) &&
+		    (!least || p->used < least->used))
 			least = p;
 	}
 	return least;
@@ -192,8 +193,10 @@ void links_turn(service *s)
 
 	for (int i = 0; i < s->npeers; i++) {
 		p = &s->peers[i];
-		if (((p->link == LINK_LEFT && (p->called || (s->ds->channel && channel_ended(s->ds->channel, p->rank)))) ||
-		     p->link == LINK_CLOSING) && !p->outs)
+		if (((p->link == LINK_LEFT &&
+		      (p->called || (s->ds->channel && channel_ended(s->ds->channel, p->rank)))) ||
+		     p->link == LINK_CLOSING) &&
+		    !p->outs)
 			closed(s, p);
 		closing += p->link != LINK_OPEN && p->link != LINK_CLOSED;
 		draining += p->link == LINK_OPEN && p->drains;

@@ -73,7 +73,8 @@ static void cost_note(atomic_uint_fast64_t *mean, uint64_t one)
 {
 	uint64_t was = atomic_load_explicit(mean, memory_order_relaxed);
 
-	atomic_store_explicit(mean, (was ? was - was / COST_WEIGHT + one / COST_WEIGHT : one) + !one, memory_order_relaxed);
+	atomic_store_explicit(mean, (was ? was - was / COST_WEIGHT + one / COST_WEIGHT : one) + !one,
+	                      memory_order_relaxed);
 }
 
 uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes)
@@ -103,8 +104,10 @@ static void *buffer_alloc(gradcomp_value_buffer *buffer, uint64_t bytes)
 gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err)
 {
-	loading m = {
-		.buffer = {.struct_size = sizeof m.buffer, .alloc = buffer_alloc}, .ds = ds, .alloc = alloc, .ctx = ctx};
+	loading m = {.buffer = {.struct_size = sizeof m.buffer, .alloc = buffer_alloc},
+	             .ds = ds,
+	             .alloc = alloc,
+	             .ctx = ctx};
 	gradcomp_error why = {0};
 	uint64_t begin = clock_ns(), took;
 	gradcomp_status st;

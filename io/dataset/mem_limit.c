@@ -122,7 +122,7 @@ gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, g
 		                 "%s for the values of a dataset and %s for the index of its %" PRIu64
 		                 " samples here: %s leaves %s "
 		                 "(setting dataset.memory, or the option memory)",
-		                 gradcomp_size_text(*bytes, need), gradcomp_size_text(index, table), ds->nslots,
-		                 what, gradcomp_size_text(available, left));
+		                 gradcomp_size_text(*bytes, need), gradcomp_size_text(index, table), ds->nslots, what,
+		                 gradcomp_size_text(available, left));
 	return GRADCOMP_OK;
 }

@@ -22,8 +22,8 @@ uint64_t owners_table(const owners *o, int node)
 	return o->section ? rows(o) * (uint64_t)o->nranks : owners_slots(o, node);
 }
 
-gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *local_of, int nranks, int nnodes, bool endures,
-                            gradcomp_error *err)
+gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *local_of, int nranks, int nnodes,
+                            bool endures, gradcomp_error *err)
 {
 	uint64_t slots = 0;
 
@@ -79,7 +79,8 @@ static int heir(const owners *o, int node, uint64_t slot)
 	k = slot / piece;
 	to = (int)(((uint64_t)node + 1 + k % (n - 1)) % n);
 	for (uint64_t tries = 1; is_lost(o, to); tries++)
-		to = tries < TRIES ? (int)(mix(k * TRIES + tries + ((uint64_t)node << 40)) % n) : (int)(((uint64_t)to + 1) % n);
+		to = tries < TRIES ? (int)(mix(k * TRIES + tries + ((uint64_t)node << 40)) % n)
+		                   : (int)(((uint64_t)to + 1) % n);
 	return to;
 }
 

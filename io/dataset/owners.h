@@ -30,8 +30,8 @@ typedef struct sample_owner {
 } sample_owner;
 
 /* Of ranks whose nodes, and local ranks there, these are. `first` has been set. With `endures` `lost` is to be set. */
-gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *local_of, int nranks, int nnodes, bool endures,
-                            gradcomp_error *err);
+gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *local_of, int nranks, int nnodes,
+                            bool endures, gradcomp_error *err);
 void owners_clear(owners *o);
 void owners_find(const owners *o, uint64_t index, sample_owner *out);
 /* Slots of a node: for its own samples, and for all that it may own. */

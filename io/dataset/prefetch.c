@@ -142,7 +142,8 @@ static void request_far(prefetcher *p)
 		return;
 	if (p->far < from)
 		p->far = from;
-	for (end = window_end(p, p->resumed, from, p->far, fetch_reach(ds, (uint32_t)p->window)); p->far < end; p->far++) {
+	for (end = window_end(p, p->resumed, from, p->far, fetch_reach(ds, (uint32_t)p->window)); p->far < end;
+	     p->far++) {
 		uint64_t index = index_at(p, p->far);
 		sample_owner at;
 
@@ -300,7 +301,8 @@ static gradcomp_status not_in_child(const gradcomp_dataset *ds, const char *what
 }
 
 /* next() goes on at a position, or at the first one at or behind `place`. */
-static gradcomp_status begin_at(gradcomp_dataset *ds, uint64_t epoch, const uint64_t *position, uint64_t place, gradcomp_error *err)
+static gradcomp_status begin_at(gradcomp_dataset *ds, uint64_t epoch, const uint64_t *position, uint64_t place,
+                                gradcomp_error *err)
 {
 	uint64_t divided, division, length;
 
@@ -309,17 +311,19 @@ static gradcomp_status begin_at(gradcomp_dataset *ds, uint64_t epoch, const uint
 	length = permutation_length(ds->o.count, division_nranks(division), division_rank(division));
 	if (position && *position > length)
 		return error_set(err, GRADCOMP_ERR_RANGE, "position %llu: rank %d has %llu samples an epoch",
-		                 (unsigned long long)*position, (int)division_rank(division), (unsigned long long)length);
+		                 (unsigned long long)*position, (int)division_rank(division),
+		                 (unsigned long long)length);
 	if (place > ds->o.count)
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples of an epoch are done: the dataset has %llu",
 		                 (unsigned long long)place, (unsigned long long)ds->o.count);
-	prefetch_begin(ds->prefetcher, epoch, divided, division, position ? *position : division_position(division, place));
+	prefetch_begin(ds->prefetcher, epoch, divided, division,
+	               position ? *position : division_position(division, place));
 	fill_window(ds->prefetcher); /* while the caller gets ready */
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t epoch, const uint64_t *position, uint64_t place,
-                             gradcomp_error *err)
+static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t epoch, const uint64_t *position,
+                             uint64_t place, gradcomp_error *err)
 {
 	gradcomp_status st;
 
@@ -461,8 +465,8 @@ gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, u
 	if (!got || (n && !out))
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", got ? "out" : "got");
 	if (bytes > stride || (n && stride > UINT64_MAX / n))
-		return error_set(err, GRADCOMP_ERR_INVALID, "stride %llu: %llu values of %llu bytes", (unsigned long long)stride,
-		                 (unsigned long long)n, (unsigned long long)bytes);
+		return error_set(err, GRADCOMP_ERR_INVALID, "stride %llu: %llu values of %llu bytes",
+		                 (unsigned long long)stride, (unsigned long long)n, (unsigned long long)bytes);
 	p = ds->prefetcher;
 	settle(p);
 	for (*got = 0; *got < n && p->position < p->length; ++*got, p->position++) {

@@ -213,7 +213,8 @@ gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t s
 	return process_wait_ns(ds, word, seen, WAIT_NS, err);
 }
 
-gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns, gradcomp_error *err)
+gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns,
+                                gradcomp_error *err)
 {
 	struct timespec ts = {0, (long)(ns < WAIT_NS ? ns : WAIT_NS)};
 

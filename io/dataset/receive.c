@@ -108,8 +108,7 @@ static void receive_reply(service *s, peer *p)
 				ticket_end(s, b->tickets[i], TICKET_WANTED, 0);
 			break;
 		default:
-			ticket_end(s, b->tickets[i], TICKET_ABSENT,
-			           items[i].status == REPLY_UNKEPT ? TICKET_FINAL : 0);
+			ticket_end(s, b->tickets[i], TICKET_ABSENT, items[i].status == REPLY_UNKEPT ? TICKET_FINAL : 0);
 		}
 	}
 	free(b->tickets);

@@ -65,8 +65,7 @@ uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *ca
 	*carried = 1;
 	if (items[i].bytes >= PACKED_BYTES)
 		return items[i].bytes;
-	for (*carried = 0; i < n && (items[i].status != REPLY_SENT || items[i].bytes < PACKED_BYTES);
-	     i++, ++*carried)
+	for (*carried = 0; i < n && (items[i].status != REPLY_SENT || items[i].bytes < PACKED_BYTES); i++, ++*carried)
 		if (items[i].status == REPLY_SENT)
 			bytes += value_rounded(items[i].bytes);
 	return bytes;
@@ -135,9 +134,8 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 	uint32_t carried;
 
 	for (uint32_t i = 0; i < n; i++)
-		packed += items[i].status == REPLY_SENT && items[i].bytes < PACKED_BYTES
-		                  ? value_rounded(items[i].bytes)
-		                  : 0;
+		packed += items[i].status == REPLY_SENT && items[i].bytes < PACKED_BYTES ? value_rounded(items[i].bytes)
+		                                                                         : 0;
 	/* The gaps between values are sent too. */
 	o->pack = packed ? calloc(1, packed) : NULL;
 	if (packed && !o->pack) {

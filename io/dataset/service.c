@@ -33,8 +33,8 @@ static void blame(service *s, const peer *p, gradcomp_status st, const char *wha
 	int world = ds->group->ranks[p->rank];
 	gradcomp_error err;
 
-	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world), what,
-	          ds->group->ranks[ds->rank]);
+	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world),
+	          what, ds->group->ranks[ds->rank]);
 	if (st == GRADCOMP_ERR_TIMEOUT)
 		transport_overdue(ds->group->job->transport, world, err.text);
 	else
@@ -73,7 +73,8 @@ static void peers_watch(service *s, uint64_t passed)
 		p->heard = false;
 		if ((double)p->silent < limit * 1e9)
 			continue;
-		snprintf(what, sizeof what, "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
+		snprintf(what, sizeof what,
+		         "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
 		         ends(p) ? "the end of a connection" : "values");
 		blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
 	}
@@ -149,7 +150,8 @@ static void callers_hear(service *s)
 		if (i < s->npeers)
 			links_called(s, &s->peers[i]);
 		else
-			blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH, "connects to the service of a dataset that it has nothing to do with");
+			blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH,
+			      "connects to the service of a dataset that it has nothing to do with");
 	}
 }
 

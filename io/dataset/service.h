@@ -11,15 +11,27 @@
 #include "io/dataset/fetch.h"
 #include "gradcomp/collective.h"
 
-#define REQUEST_ITEMS_MAX 256u                  /* samples in one request */
-#define REQUESTS_MAX 8u                        /* requests to one peer that wait for their answer */
+#define REQUEST_ITEMS_MAX 256u         /* samples in one request */
+#define REQUESTS_MAX 8u                /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values are packed into one message */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without space for them */
 /* What a peer may leave lying here that it asked for: a sound one never has as much under way. */
 #define REPLIES_MAX (8 * REQUESTS_MAX)
 #define OUTS_MAX (2 * TICKETS_MOST)
 
-enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED, MSG_BYE, MSG_BYE_OK, MSG_STAY };
+enum message {
+	MSG_REQUEST = 1,
+	MSG_REPLY,
+	MSG_NOTIFY,
+	MSG_OFFER,
+	MSG_TAKE,
+	MSG_LEAVE,
+	MSG_PUSH,
+	MSG_DAMAGED,
+	MSG_BYE,
+	MSG_BYE_OK,
+	MSG_STAY
+};
 
 /* Begins every message. */
 typedef struct header {
@@ -69,23 +81,23 @@ typedef struct peer {
 	void *items;              /* of a REQUEST or a REPLY */
 	gradcomp_request *values; /* of a REPLY */
 	unsigned nvalues;
-	value pushed;         /* of a PUSH, */
-	uint64_t pushed_slot; /* and where it belongs */
+	value pushed;                     /* of a PUSH, */
+	uint64_t pushed_slot;             /* and where it belongs */
 	uint32_t nouts, nreplies, nloads; /* messages on their way to it, answers among them; values loaded for it */
 	uint32_t nlater, noffers, ntakes; /* values it loads for this rank, is offered, and is to push */
 	uint64_t spilled;                 /* bytes read for it from the spill file */
-	uint32_t *wanted;    /* tickets, from `first` on */
+	uint32_t *wanted;                 /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
-	header *held; /* what is sent when it has a connection again */
+	header *held;       /* what is sent when it has a connection again */
 	uint32_t nheld;
 	uint64_t used;   /* when, by service.uses */
 	uint64_t stays;  /* ns: until then it is not asked to close */
 	bool drains;     /* it is requested nothing, so that its connection may be closed */
 	bool crossed;    /* its BYE crossed this rank's, which counts */
 	bool called;     /* it needs a connection, and the one it had is not closed yet */
-	bool heard;         /* something came */
-	uint64_t silent;    /* ns in which something was to come and nothing came */
+	bool heard;      /* something came */
+	uint64_t silent; /* ns in which something was to come and nothing came */
 	out *outs;
 } peer;
 
@@ -98,8 +110,8 @@ typedef struct block {
 
 /* What a ticket that is FLYING waits for. The ticket stands in memory that others write to; this does not. */
 typedef struct flight {
-	peer *asked; /* NULL: it waits for nothing */
-	uint32_t block;    /* the answer's; BLOCKS: the owner said LATER, and notifies */
+	peer *asked;    /* NULL: it waits for nothing */
+	uint32_t block; /* the answer's; BLOCKS: the owner said LATER, and notifies */
 } flight;
 
 /* What this rank offered to a sample's owner. */
@@ -137,7 +149,7 @@ struct service {
 	uint32_t *sorted; /* blocks in use, by offset */
 	uint32_t nsorted, next_block;
 	block blocks[BLOCKS];
-	flight *flights; /* of every ticket */
+	flight *flights;      /* of every ticket */
 	uint64_t bytes, mean; /* of values that have come: all of them, and on average */
 	uint64_t arrivals;
 	bool posted;  /* a transfer: with it others may have become complete */
@@ -148,10 +160,10 @@ struct service {
 	take *takes;
 	atomic_uint nlinks, nlinks_most; /* connections: now, and at most so far; written here alone */
 	unsigned nlinks_limit;           /* as dataset.connections has it */
-	uint64_t uses;                              /* of a connection */
-	uint32_t nwaiting; /* nodes that are wanted and have none, in this turn */
-	uint32_t spare;    /* connections beside the limit that may be made in the next turn */
-	int turn;          /* the peer behind the last that was given one: is first, so that all have their turn */
+	uint64_t uses;                   /* of a connection */
+	uint32_t nwaiting;               /* nodes that are wanted and have none, in this turn */
+	uint32_t spare;                  /* connections beside the limit that may be made in the next turn */
+	int turn;       /* the peer behind the last that was given one: is first, so that all have their turn */
 	uint64_t swept; /* ns: when tickets of dead processes and silent peers were last looked for */
 	load_worker *load_worker;
 };

@@ -32,7 +32,7 @@
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define LOOK_MS 100
 #define PROOF_NS 10000000000u /* after which who connected and proves nothing is let go */
-#define PENDING_MAX 64             /* at a time that have not proved anything yet */
+#define PENDING_MAX 64        /* at a time that have not proved anything yet */
 #define NONCE 32
 #define WINDOW_PART 8 /* of the memory is for values of other nodes */
 
@@ -71,8 +71,7 @@ static gradcomp_status shm_share_map(gradcomp_dataset *ds, uint64_t bytes, gradc
 	void *at = map_aligned(ds->fd, bytes);
 
 	if (at == MAP_FAILED)
-		return error_errno(err, GRADCOMP_ERR_NOMEM,
-		                   "cannot map %s of shared memory for a dataset (ulimit -v?)",
+		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot map %s of shared memory for a dataset (ulimit -v?)",
 		                   gradcomp_size_text(bytes, text));
 	ds->head = at;
 	ds->mapped = bytes;
@@ -161,7 +160,8 @@ gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int
 	snprintf(name->text, sizeof name->text, "gradcomp-%016llx%016llx", (unsigned long long)random[0],
 	         (unsigned long long)random[1]);
 	*listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (*listener < 0 || bind(*listener, (struct sockaddr *)&sa, listener_address(name, &sa)) || listen(*listener, ds->nlocal))
+	if (*listener < 0 || bind(*listener, (struct sockaddr *)&sa, listener_address(name, &sa)) ||
+	    listen(*listener, ds->nlocal))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot open a socket for the other ranks of the node");
 	return GRADCOMP_OK;
 }
@@ -317,12 +317,10 @@ static int receive(int fd, unsigned char mac[SHA256_BYTES], int fds[2])
 		char room[CMSG_SPACE(2 * sizeof(int))];
 	} control;
 	struct iovec iov = {mac, SHA256_BYTES};
-	struct msghdr m = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	struct cmsghdr *c;
 
-	if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != SHA256_BYTES || !(c = CMSG_FIRSTHDR(&m)) ||
-	    c->cmsg_type != SCM_RIGHTS)
+	if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != SHA256_BYTES || !(c = CMSG_FIRSTHDR(&m)) || c->cmsg_type != SCM_RIGHTS)
 		return -1;
 	for (size_t i = 0; i < 2 && c->cmsg_len >= CMSG_LEN((i + 1) * sizeof(int)); i++)
 		memcpy(&fds[i], CMSG_DATA(c) + i * sizeof(int), sizeof(int));

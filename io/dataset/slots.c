@@ -143,9 +143,8 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 		unsigned state = slot_look(s, &at);
 
 		if (state == SLOT_READY) {
-			v = (value){.data = (unsigned char *)ds->head + at.offset,
-			            .bytes = at.bytes,
-			            .offset = at.offset};
+			v = (value){
+				.data = (unsigned char *)ds->head + at.offset, .bytes = at.bytes, .offset = at.offset};
 			source = GRADCOMP_VALUE_LOCAL;
 			break;
 		}
@@ -166,7 +165,8 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			st = slot_fill(ds, index, s, &v, err);
 			break;
 		}
-		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)) && !process_outlives(ds, st))
+		if (state == SLOT_FILLING && (st = process_wait(ds, &s->word, at.word, err)) &&
+		    !process_outlives(ds, st))
 			break;
 		st = GRADCOMP_OK;
 	}

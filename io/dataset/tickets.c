@@ -4,7 +4,6 @@
 
 #include "io/dataset/service.h"
 
-
 static peer *peer_for(const service *s, uint64_t index)
 {
 	sample_owner at;
@@ -195,8 +194,8 @@ void tickets_sweep(service *s)
 		/* Another process may take over a value that is on its way. */
 		if (!ticket_move(t, word, TICKET_SETUP | atomic_load(&ds->self)))
 			continue;
-		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED ||
-		    state == TICKET_LEFT || state == TICKET_DAMAGED || (state == TICKET_LOADING && t->offset))
+		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED || state == TICKET_LEFT ||
+		    state == TICKET_DAMAGED || (state == TICKET_LOADING && t->offset))
 			rx_buffer_unref(s, t->block);
 		ticket_free(t);
 	}

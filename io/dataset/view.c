@@ -21,9 +21,8 @@ gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view
 	if (!ds || !view)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "view" : "dataset");
 	if (!GRADCOMP_HAS(view, hold))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "the view's struct_size is %u: must be sizeof of it, %zu", view->struct_size,
-		                 sizeof *view);
+		return error_set(err, GRADCOMP_ERR_INVALID, "the view's struct_size is %u: must be sizeof of it, %zu",
+		                 view->struct_size, sizeof *view);
 	view->data = NULL;
 	view->hold = NULL;
 	view->bytes = 0;
@@ -60,8 +59,7 @@ void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)
 	dataset_unuse(ds);
 }
 
-gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n,
-                                        gradcomp_error *err)
+gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n, gradcomp_error *err)
 {
 	gradcomp_status st;
 
@@ -88,8 +86,8 @@ uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 	return permutation_length(ds->o.count, division_nranks(now), division_rank(now));
 }
 
-gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
-                                       uint64_t *index, gradcomp_error *err)
+gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position, uint64_t *index,
+                                       gradcomp_error *err)
 {
 	permutation o;
 	uint64_t now, length;

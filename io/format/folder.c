@@ -40,7 +40,7 @@ static uint32_t folder_nparts(const gradcomp_samples *s, uint64_t index)
 }
 
 static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
-                                 uint64_t *bytes, gradcomp_error *err)
+                                   uint64_t *bytes, gradcomp_error *err)
 {
 	const struct folder *t = (const struct folder *)s;
 	struct stat st = {0};
@@ -60,7 +60,7 @@ static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, ui
 }
 
 static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
-                                 uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+                                   uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const struct folder *t = (const struct folder *)s;
 	const char *path = folder_key(s, index);

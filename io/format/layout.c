@@ -18,8 +18,8 @@ unsigned layout_split(const char *name, bool anywhere)
 	static const struct {
 		const char *word;
 		unsigned split;
-	} words[] = {{"train", 1}, {"training", 1},   {"val", 2},  {"valid", 2}, {"validation", 2},
-	             {"dev", 2},   {"eval", 2},       {"test", 4}, {"testing", 4}};
+	} words[] = {{"train", 1}, {"training", 1}, {"val", 2},  {"valid", 2},  {"validation", 2},
+	             {"dev", 2},   {"eval", 2},     {"test", 4}, {"testing", 4}};
 	unsigned found = 0;
 	for (const char *p = name; *p && (anywhere || p == name);) {
 		size_t n = 0;
@@ -46,10 +46,11 @@ static gradcomp_status shard_below(const char *top, const char *name, gradcomp_e
 	char one[TEXT_NAME_MAX / 4];
 	gradcomp_printable(name, one, sizeof one);
 	const char *slash = strrchr(one, '/');
-	return error_set(err, GRADCOMP_ERR_INVALID,
-	                 "%s holds the shard %s in a folder of it: name the folder whose shards are meant (%s/%.*s), or all "
-	                 "of them (%s/*/*.tar)",
-	                 top, one, top, slash ? (int)(slash - one) : 0, one, top);
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"%s holds the shard %s in a folder of it: name the folder whose shards are meant (%s/%.*s), or all "
+		"of them (%s/*/*.tar)",
+		top, one, top, slash ? (int)(slash - one) : 0, one, top);
 }
 
 gradcomp_status layout_check_shards(const file_list *files, const char *path, gradcomp_error *err)
@@ -105,34 +106,38 @@ gradcomp_status layout_check_folder(const file_list *files, const char *path, bo
 	if (container < files->n && list_suffix(files->paths[container], "tar"))
 		return shard_below(top, files->paths[container], err);
 	if (container < files->n)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s holds %s, which holds samples of its own: unpack it, or say format folder if each file is a "
-		                 "sample",
-		                 top, gradcomp_printable(files->paths[container], one, sizeof one));
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"%s holds %s, which holds samples of its own: unpack it, or say format folder if each file is a "
+			"sample",
+			top, gradcomp_printable(files->paths[container], one, sizeof one));
 	for (uint32_t i = 0, first = 0; i < files->nfolders; i++) {
 		unsigned split = layout_split(files->folders[i], false);
 		if (split && splits && several(splits | split))
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "%s holds the folders %s and %s, which are splits and not classes: name the one that is "
-			                 "meant (%s/%s), or say format folder if they are classes",
-			                 top, gradcomp_printable(files->folders[first], one, sizeof one),
-			                 gradcomp_printable(files->folders[i], other, sizeof other), top, one);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"%s holds the folders %s and %s, which are splits and not classes: name the one that is "
+				"meant (%s/%s), or say format folder if they are classes",
+				top, gradcomp_printable(files->folders[first], one, sizeof one),
+				gradcomp_printable(files->folders[i], other, sizeof other), top, one);
 		if (split && !splits)
 			first = i;
 		splits |= split;
 	}
 	if (nested(files))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s holds nothing but the folder %s, which holds folders: name it (%s/%s), or say format "
-		                 "folder if it is the only class",
-		                 top, gradcomp_printable(files->folders[0], one, sizeof one), top, one);
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"%s holds nothing but the folder %s, which holds folders: name it (%s/%s), or say format "
+			"folder if it is the only class",
+			top, gradcomp_printable(files->folders[0], one, sizeof one), top, one);
 	for (uint64_t i = 0; i < files->n && files->nfolders; i++)
 		if (files->labels[i] < 0)
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "%s holds the file %s beside the folder %s: say which files are samples (suffixes, as "
-			                 "jpg/png), or say format folder if %s is a sample without a class",
-			                 top, gradcomp_printable(files->paths[i], one, sizeof one),
-			                 gradcomp_printable(files->folders[0], other, sizeof other), one);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"%s holds the file %s beside the folder %s: say which files are samples (suffixes, as "
+				"jpg/png), or say format folder if %s is a sample without a class",
+				top, gradcomp_printable(files->paths[i], one, sizeof one),
+				gradcomp_printable(files->folders[0], other, sizeof other), one);
 	return GRADCOMP_OK;
 }
 

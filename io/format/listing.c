@@ -156,8 +156,7 @@ static gradcomp_status add_branch(struct listing *l, char *folder, bool linked, 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status add_folder(struct walk *w, const char *dir, const char *name, bool linked,
-                                  gradcomp_error *err)
+static gradcomp_status add_folder(struct walk *w, const char *dir, const char *name, bool linked, gradcomp_error *err)
 {
 	char *p = list_text_add(w->text, dir, name, "/");
 	if (w->top)
@@ -176,8 +175,8 @@ static bool above(const struct listing *l, const char *dir, const struct stat *s
 		memcpy(path, dir, n);
 		path[n] = 0;
 		int fd = openat_beneath(l->root, path, O_PATH | O_DIRECTORY);
-		bool same = fd >= 0 && fstat(fd, &other) == 0 && other.st_dev == st->st_dev &&
-		            other.st_ino == st->st_ino;
+		bool same =
+			fd >= 0 && fstat(fd, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
 		if (fd >= 0)
 			close(fd);
 		if (same)
@@ -211,8 +210,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return error_cannot(err, "look at", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (linked)
-			return refuse(w->l, path, "is a symbolic link to a directory, below another such link",
-			              err);
+			return refuse(w->l, path, "is a symbolic link to a directory, below another such link", err);
 		if (above(w->l, dir, &st))
 			return refuse(w->l, path, "is a symbolic link to a directory that it is in", err);
 		return add_folder(w, dir, name, true, err);
@@ -228,8 +226,9 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 /* What systems and programs leave in folders and nobody means as a sample or a class. */
 bool list_passed_over(const char *name)
 {
-	static const char *const names[] = {"lost+found", "__MACOSX", "@eaDir", "$RECYCLE.BIN",
-	                                    "System Volume Information", "Thumbs.db", "desktop.ini"};
+	static const char *const names[] = {
+		"lost+found", "__MACOSX",   "@eaDir", "$RECYCLE.BIN", "System Volume Information",
+		"Thumbs.db",  "desktop.ini"};
 	if (name[0] == '.')
 		return true;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -63,8 +63,7 @@ static gradcomp_status fill(const gradcomp_samples *s, uint64_t index, uint32_t 
 		gradcomp_status status =
 			s->ops->read(s, index, i, v + data, data < total ? total - data : 0, &bytes, err);
 		if (status == GRADCOMP_ERR_RANGE)
-			return error_set(err, GRADCOMP_ERR_STATE,
-			                 "sample %llu (%s) became longer while it was read",
+			return error_set(err, GRADCOMP_ERR_STATE, "sample %llu (%s) became longer while it was read",
 			                 (unsigned long long)index, s->ops->key(s, index));
 		if (status)
 			return status;

@@ -27,7 +27,7 @@ static bool is_folder(int fd, const struct dirent *de)
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX / 4], packed[TEXT_NAME_MAX / 4] = "", shard[TEXT_NAME_MAX / 4] = "",
-	                              folder[TEXT_NAME_MAX / 4] = "";
+							     folder[TEXT_NAME_MAX / 4] = "";
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	struct dirent *de;
@@ -54,10 +54,11 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 	*format = *shard ? GRADCOMP_SAMPLES_TAR : GRADCOMP_SAMPLES_FOLDER;
 	gradcomp_printable(path, name, sizeof name);
 	if (*shard && *folder)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s holds the shard %s beside the folder %s: name the shards that are meant (%s/*.tar), or the "
-		                 "folder (%s/%s), or say format folder if all files are samples",
-		                 name, shard, folder, name, name, folder);
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"%s holds the shard %s beside the folder %s: name the shards that are meant (%s/*.tar), or the "
+			"folder (%s/%s), or say format folder if all files are samples",
+			name, shard, folder, name, name, folder);
 	if (*packed && !*shard)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
@@ -80,8 +81,7 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 	    (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;
 	else
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s is neither a directory nor a tar archive",
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is neither a directory nor a tar archive",
 		                 gradcomp_printable(path, name, sizeof name));
 	return GRADCOMP_OK;
 }
@@ -170,8 +170,8 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 		goto fail;
 	char *copy = strdup(path);
 	if (copy)
-		return open_as(fd, copy, directory, guessed, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
-		               err);
+		return open_as(fd, copy, directory, guessed, format, suffixes && *suffixes ? suffixes : NULL, workers,
+		               out, err);
 	status = error_cannot(err, "open", path);
 fail:
 	if (fd >= 0)
@@ -210,8 +210,8 @@ static gradcomp_status check_index(const gradcomp_samples *s, uint64_t index, ui
 	if (part >= s->ops->nparts(s, index))
 		return error_set(err, GRADCOMP_ERR_RANGE, "sample %llu (%s) has %u parts; there is no part %u",
 		                 (unsigned long long)index,
-		                 gradcomp_printable(s->ops->key(s, index), name, sizeof name),
-		                 s->ops->nparts(s, index), part);
+		                 gradcomp_printable(s->ops->key(s, index), name, sizeof name), s->ops->nparts(s, index),
+		                 part);
 	return GRADCOMP_OK;
 }
 

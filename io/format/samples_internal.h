@@ -24,8 +24,8 @@ typedef struct sample_ops {
 	gradcomp_status (*part)(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
 	                        uint64_t *bytes, gradcomp_error *err);
 	/* As gradcomp_samples_read(); *bytes is set before RANGE is returned. */
-	gradcomp_status (*read)(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
-	                        uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+	gradcomp_status (*read)(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf, uint64_t capacity,
+	                        uint64_t *bytes, gradcomp_error *err);
 } sample_ops;
 
 struct gradcomp_samples {

@@ -170,14 +170,16 @@ static gradcomp_status expand(const struct expansion *x, const char *text, unsig
 		return status;
 	}
 	if (*open == '}' || !(end = closing(open, &commas)))
-		return wrong(x, GRADCOMP_ERR_INVALID, "a brace has no other one; one that is part of a name is written \\{ or \\}");
+		return wrong(x, GRADCOMP_ERR_INVALID,
+		             "a brace has no other one; one that is part of a name is written \\{ or \\}");
 	if (depth == BRACES_MAX)
 		return wrong(x, GRADCOMP_ERR_INVALID, "it has more than 32 pairs of braces");
 	size_t before = (size_t)(open - text);
 	if (!commas) {
 		if (!take_range(open + 1, end, &from, &to, &width) || from > to)
-			return wrong(x, GRADCOMP_ERR_INVALID, "between braces there may be a range that ascends, as {000..099}, or a "
-			                                      "list, as {a,b}");
+			return wrong(x, GRADCOMP_ERR_INVALID,
+			             "between braces there may be a range that ascends, as {000..099}, or a "
+			             "list, as {a,b}");
 		if (to - from >= SHARD_NAMES_MAX)
 			return wrong(x, GRADCOMP_ERR_RANGE, "these are more than 1048576 shards");
 		for (; !status && from <= to; from++) {

@@ -85,7 +85,8 @@ static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd
 	/* Non-blocking, should it be a FIFO. */
 	*fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s", gradcomp_printable(path, name, sizeof name));
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
+		                 gradcomp_printable(path, name, sizeof name));
 	if (*fd < 0)
 		return error_cannot(err, "read", path);
 	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
@@ -94,7 +95,8 @@ static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd
 	close(*fd);
 	gradcomp_printable(path, name, sizeof name);
 	return error_set(err, GRADCOMP_ERR_INVALID,
-	                 directory ? "%s is a folder, in a list of shards: name its shards, as %.300s/*.tar" : "%s is no file",
+	                 directory ? "%s is a folder, in a list of shards: name its shards, as %.300s/*.tar"
+	                           : "%s is no file",
 	                 name, name);
 }
 
@@ -172,8 +174,8 @@ static gradcomp_status tar_part_of(const gradcomp_samples *s, uint64_t index, ui
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
-                                uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf, uint64_t capacity,
+                                uint64_t *bytes, gradcomp_error *err)
 {
 	const struct shard *sh;
 	const tar_sample *sample = sample_of(s, index, &sh);
@@ -320,8 +322,8 @@ static gradcomp_status index_shards(struct tar *t, char *const *names, uint64_t 
 		t->shards[i].path = names[i];
 		atomic_init(&t->shards[i].fd, fd);
 	}
-	gradcomp_status status = fd < 0 ? thread_pool_each((int)workers, n, index_shard, t, err)
-	                                : index_alone(&t->shards[0], fd, err);
+	gradcomp_status status =
+		fd < 0 ? thread_pool_each((int)workers, n, index_shard, t, err) : index_alone(&t->shards[0], fd, err);
 	if (!status)
 		status = refuse_twice(t, err);
 	for (uint64_t i = 0; !status && i < n; i++) {

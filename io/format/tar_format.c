@@ -122,16 +122,28 @@ static const struct {
 } others[] = {
 	{"\x1f\x8b", 2, false, {"is compressed (gzip)", UNPACK, true}},
 	{"BZh", 3, false, {"is compressed (bzip2)", UNPACK, true}},
-	{"\xfd" "7zXZ", 6, false, {"is compressed (xz)", UNPACK, true}},
+	{"\xfd"
+         "7zXZ",
+         6,
+         false,
+         {"is compressed (xz)", UNPACK, true}},
 	{"\x28\xb5\x2f\xfd", 4, false, {"is compressed (zstd)", UNPACK, true}},
 	{"\x04\x22\x4d\x18", 4, false, {"is compressed (lz4)", UNPACK, true}},
 	{"\x1f\x9d", 2, false, {"is compressed (compress)", UNPACK, true}},
-	{"PK\3\4", 4, false, {"is a zip archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
-	{"7z\xbc\xaf\x27\x1c", 6, false, {"is a 7z archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
+	{"PK\3\4",
+         4,
+         false,
+         {"is a zip archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
+	{"7z\xbc\xaf\x27\x1c",
+         6,
+         false,
+         {"is a 7z archive", "unpack it, and stage the folder or make a shard with tar --sort=name", true}},
 	{"PAR1", 4, false, {"is a Parquet table", "samples are read from folders and tar shards only", true}},
 	{"\x89HDF\r\n\x1a\n", 8, false, {"is an HDF5 file", "samples are read from folders and tar shards only", true}},
-	{"version https://git-lfs.github.com/", 35, false,
-	 {"is a Git LFS pointer, not what it points to", "run git lfs pull where it was cloned", false}},
+	{"version https://git-lfs.github.com/",
+         35,
+         false,
+         {"is a Git LFS pointer, not what it points to", "run git lfs pull where it was cloned", false}},
 	{"<!doctype html", 14, true, {"is a web page (HTML)", FETCH ", the server answered with a page", false}},
 	{"<html", 5, true, {"is a web page (HTML)", FETCH ", the server answered with a page", false}},
 	{"<?xml", 5, true, {"is an XML text", FETCH ", the server may have answered with an error", false}},
@@ -148,7 +160,8 @@ const tar_other *tar_other_content(const unsigned char *data, size_t n)
 		blank++;
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
 		size_t at = others[i].text ? blank : 0;
-		if (n - at >= others[i].bytes && !strncasecmp((const char *)data + at, others[i].magic, others[i].bytes))
+		if (n - at >= others[i].bytes &&
+		    !strncasecmp((const char *)data + at, others[i].magic, others[i].bytes))
 			return &others[i].other;
 	}
 	return NULL;

@@ -73,8 +73,8 @@ static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, 
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
-	return error_set(err, status, "%s: the block at byte %llu %s",
-	                 gradcomp_printable(s->shard, name, sizeof name), (unsigned long long)at, what);
+	return error_set(err, status, "%s: the block at byte %llu %s", gradcomp_printable(s->shard, name, sizeof name),
+	                 (unsigned long long)at, what);
 }
 
 #define bad(s, at, err, ...) refuse(s, GRADCOMP_ERR_INVALID, at, err, __VA_ARGS__)
@@ -99,8 +99,7 @@ static const unsigned char *look(struct indexing *s, uint64_t at, uint64_t n, gr
 		if (whole <= 0) {
 			char name[TEXT_NAME_MAX];
 			*status = whole < 0 ? error_cannot(err, "read", s->shard)
-			                    : error_set(err, GRADCOMP_ERR_STATE,
-			                                "%s became shorter while it was read",
+			                    : error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
 			                                gradcomp_printable(s->shard, name, sizeof name));
 			return NULL;
 		}
@@ -140,8 +139,8 @@ static bool add_text(struct indexing *s, const char *text, size_t n, bool lower,
 	return true;
 }
 
-static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, size_t key, uint64_t at,
-                                uint64_t bytes, gradcomp_error *err)
+static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, size_t key, uint64_t at, uint64_t bytes,
+                                gradcomp_error *err)
 {
 	tar_index *x = s->x;
 	tar_sample *last = x->nsamples > s->first ? &x->samples[x->nsamples - 1] : NULL;
@@ -255,9 +254,8 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 		s->pax_data[s->pax.path - s->pax_data + (ptrdiff_t)n] = 0;
 	gradcomp_printable(name, shown, sizeof shown);
 	if (h->type == 'S' || s->pax.sparse)
-		status =
-			unsupported(s, at, err,
-		                    "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
+		status = unsupported(s, at, err,
+		                     "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
 	else if (h->type == 'M')
 		status = unsupported(s, at, err, "is %s, the rest of a member that began in another volume", shown);
 	else if (part && (h->type == '1' || h->type == '2'))
@@ -297,10 +295,11 @@ static gradcomp_status refuse_other(struct indexing *s, gradcomp_error *err)
 		                 "%s is empty, 0 bytes: it was cut off or never written; fetch or make it again", name);
 	const unsigned char *head = look(s, 0, n, &status, err);
 	/* What has a header of tar is tar, whatever its first member is called. */
-	const tar_other *other = head && (n < TAR_BLOCK || tar_parse_header(head, &h)) ? tar_other_content(head, n) : NULL;
+	const tar_other *other =
+		head && (n < TAR_BLOCK || tar_parse_header(head, &h)) ? tar_other_content(head, n) : NULL;
 	if (other)
-		status = error_set(err, other->archive ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_ERR_INVALID, "%s %s: %s", name,
-		                   other->is, other->remedy);
+		status = error_set(err, other->archive ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_ERR_INVALID, "%s %s: %s",
+		                   name, other->is, other->remedy);
 	return status;
 }
 
@@ -371,8 +370,7 @@ static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 		ended = false;
 		size = h.size;
 		if (strchr("xgXLK", h.type) && size > s->bytes - at - TAR_BLOCK)
-			return bad(s, at, err,
-			           "announces %llu bytes and the file ends before: the archive was cut off",
+			return bad(s, at, err, "announces %llu bytes and the file ends before: the archive was cut off",
 			           (unsigned long long)size);
 		if (h.type == 'x' || h.type == 'X' || h.type == 'g')
 			status = take_pax(s, at + TAR_BLOCK, size, h.type == 'g', err);

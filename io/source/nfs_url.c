@@ -95,7 +95,8 @@ static const char *take_path(source_url *u, const char *s, const char *end)
 		/* A component ends here: "//" and a slash at the end say nothing. */
 		size_t n = o - last - (c == '/');
 		if (n && !text_is_file_name(u->path + last, n))
-			return n > NAME_MAX ? "its path has a name that is too long" : "its path has a component . or ..";
+			return n > NAME_MAX ? "its path has a name that is too long"
+			                    : "its path has a component . or ..";
 		if (!n && o > 1)
 			o--;
 		last = o;
@@ -112,7 +113,8 @@ static const char *take_argument(source_url *u, const char *key, size_t n)
 		const char *key;
 		int64_t least, most;
 	} known[] = {
-		{"version", 3, 4}, {"nfsport", 1, 65535}, {"mountport", 1, 65535}, {"uid", 0, 0xfffffffe}, {"gid", 0, 0xfffffffe},
+		{"version", 3, 4},      {"nfsport", 1, 65535},  {"mountport", 1, 65535},
+		{"uid", 0, 0xfffffffe}, {"gid", 0, 0xfffffffe},
 	};
 	const char *equals = memchr(key, '=', n);
 	size_t k = equals ? (size_t)(equals - key) : n;

@@ -139,15 +139,15 @@ static gradcomp_status posix_lookup(source_reader *base, const char *path, sourc
 	const char *name;
 	struct stat st;
 	int dir = parent(r, path, &name);
-	if (dir >= 0 && (*path ? fstatat(dir, name, &st, base->from->follow ? 0 : AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) == 0) {
+	if (dir >= 0 &&
+	    (*path ? fstatat(dir, name, &st, base->from->follow ? 0 : AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) == 0) {
 		take_stat(out, &st);
 		return GRADCOMP_OK;
 	}
 	return failed(base, "look at", path, err);
 }
 
-static gradcomp_status posix_readlink(source_reader *base, const char *path, char target[4096],
-                                      gradcomp_error *err)
+static gradcomp_status posix_readlink(source_reader *base, const char *path, char target[4096], gradcomp_error *err)
 {
 	struct posix_reader *r = posix_reader(base);
 	const char *name;
@@ -173,7 +173,8 @@ static gradcomp_status posix_file(source_reader *base, const char *path, uint64_
 	int dir = parent(r, path, &last);
 	/* Non-blocking, in case a FIFO has replaced the file. */
 	if (dir >= 0)
-		r->file = openat(dir, last, O_RDONLY | (base->from->follow ? 0 : O_NOFOLLOW) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+		r->file = openat(dir, last,
+		                 O_RDONLY | (base->from->follow ? 0 : O_NOFOLLOW) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (r->file < 0 && errno != ENOENT && errno != ELOOP && errno != ENOTDIR && errno != ENXIO)
 		return failed(base, "read", path, err);
 	if (r->file >= 0 && fstat(r->file, &st) < 0)

@@ -40,11 +40,13 @@ gradcomp_status source_follow(source *s, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
 	s->follow = s->can_follow;
-	return s->follow ? GRADCOMP_OK
-	                 : error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                             "%s is not mounted: links=follow needs a source that is, since a server does not say "
-	                             "what lies outside of its export",
-	                             gradcomp_printable(s->name, name, sizeof name));
+	return s->follow
+	               ? GRADCOMP_OK
+	               : error_set(
+				 err, GRADCOMP_ERR_UNSUPPORTED,
+				 "%s is not mounted: links=follow needs a source that is, since a server does not say "
+				 "what lies outside of its export",
+				 gradcomp_printable(s->name, name, sizeof name));
 }
 
 bool source_denied(const source_reader *r)
@@ -56,7 +58,8 @@ const char *source_glob_of(const char *path, char *out, size_t size)
 {
 	size_t n = 0;
 	for (; path[n] && n + 1 < size; n++)
-		out[n] = strchr(",:\\*?[]'\"$`!", path[n]) || (unsigned char)path[n] <= ' ' || (unsigned char)path[n] >= 0x7f
+		out[n] = strchr(",:\\*?[]'\"$`!", path[n]) || (unsigned char)path[n] <= ' ' ||
+		                         (unsigned char)path[n] >= 0x7f
 		                 ? '?'
 		                 : path[n];
 	out[n] = 0;
@@ -138,8 +141,7 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
 	return within(r, path) ? r->from->ops->readlink(r, path, target, err) : missing(path, err);
 }
 
-gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
-                            gradcomp_error *err)
+gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err)
 {
 	if (!within(r, path))
 		return missing(path, err);
@@ -155,8 +157,7 @@ bool source_prefetch(source_reader *r, const char *path, uint64_t size)
 	return r->from->ops->prefetch && within(r, path) && r->from->ops->prefetch(r, path, size);
 }
 
-gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
-                            gradcomp_error *err)
+gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err)
 {
 	r->denied = false;
 	return r->from->ops->read(r, buf, n, at, got, err);

@@ -80,16 +80,14 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
  * when it is not a regular file any more. *st is that of the open file. The caller
  * will next read `ahead` bytes from its beginning: a server may send them with the answer, which
  * spares small files a round trip. 0 when it will not. */
-gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
-                            gradcomp_error *err);
+gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err);
 /* A hint: after the files of earlier hints the reader will open `path`, and read `size` bytes from
  * its beginning. These are requested from a server at once, which hides the latency of many
  * small files. False: no more hints are taken before some of the files were opened. Files may be
  * opened in another order. */
 bool source_prefetch(source_reader *r, const char *path, uint64_t size);
 /* Reads the open file at `at`: *got is less than n at its end only. */
-gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
-                            gradcomp_error *err);
+gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err);
 /* The next byte at or behind `at` that may not be zero, and the end of that run; both
  * the file's size when there is none. Servers that cannot tell have one run. */
 void source_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);

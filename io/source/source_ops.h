@@ -29,8 +29,7 @@ struct source_ops {
 	void (*close)(source *s);
 	gradcomp_status (*reader_open)(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
 	void (*reader_close)(source_reader *r);
-	gradcomp_status (*list)(source_reader *r, const char *dir, source_each *each, void *ctx,
-	                        gradcomp_error *err);
+	gradcomp_status (*list)(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err);
 	gradcomp_status (*lookup)(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
 	gradcomp_status (*readlink)(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
 	gradcomp_status (*file)(source_reader *r, const char *path, uint64_t ahead, source_stat *st,

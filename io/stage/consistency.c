@@ -122,7 +122,8 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 		}
 	}
 	s->read += atomic_load(&c.read);
-	if ((status = stage_group_agree(s->group, status, err)) || (!shard && (status = stage_group_or(s->group, &stale, 1, err))))
+	if ((status = stage_group_agree(s->group, status, err)) ||
+	    (!shard && (status = stage_group_or(s->group, &stale, 1, err))))
 		return status;
 	if (stale && mine && !*s->stale)
 		snprintf(s->stale, sizeof s->stale, "another node found other contents in the source");

@@ -185,7 +185,6 @@ gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 /* What node i of n has in mode shard: the files at i, i + n, ... of the sorted list,
  * and all directories and symbolic links, of which some then lead nowhere. */
 
-
 static bool is_file(const stage_entry *e)
 {
 	return e->type == STAGE_FILE || e->type == STAGE_HARDLINK;

@@ -127,10 +127,11 @@ static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode
 	                   : S_ISBLK(mode)  ? "a block device"
 	                   : S_ISCHR(mode)  ? "a character device"
 	                                    : "of an unknown type";
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "%s is %s; only files, directories and symbolic links inside the tree can be staged; exclude=%s "
-	                 "leaves it out",
-	                 gradcomp_printable(path, text, sizeof text), what, source_glob_of(path, glob, sizeof glob));
+	return error_set(
+		err, GRADCOMP_ERR_UNSUPPORTED,
+		"%s is %s; only files, directories and symbolic links inside the tree can be staged; exclude=%s "
+		"leaves it out",
+		gradcomp_printable(path, text, sizeof text), what, source_glob_of(path, glob, sizeof glob));
 }
 
 static gradcomp_status refuse_link(gradcomp_error *err, const char *path, const char *how)
@@ -252,7 +253,8 @@ static gradcomp_status find(void *ctx, const char *name, const source_stat *st, 
 	if (excluded(b->listing, path, name, S_ISDIR(st->mode)))
 		return leave_out_locked(b->listing, "excluded", path, err);
 	if (S_ISDIR(st->mode) && st->linked && b->todo.linked)
-		return refuse_link(err, path, "leads to a directory, below another such link, so there may be no end of it");
+		return refuse_link(err, path,
+		                   "leads to a directory, below another such link, so there may be no end of it");
 	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode)) {
 		const gradcomp_stage_options *o = b->listing->run->options;
 		if (only_linked(b->listing))
@@ -354,8 +356,8 @@ static void tell_left_out(const struct listing *s)
 	for (int i = 0; i < 3 && p && *p && n < sizeof names - 1; i++) {
 		size_t why = strcspn(p, " "), line = strcspn(p, "\n");
 		int name = (int)(line - why - 1) < 80 ? (int)(line - why - 1) : 80;
-		n += (size_t)snprintf(names + n, sizeof names - n, "%s%.*s (%.*s)", i ? ", " : "", name, p + why + 1, (int)why,
-		                      p);
+		n += (size_t)snprintf(names + n, sizeof names - n, "%s%.*s (%.*s)", i ? ", " : "", name, p + why + 1,
+		                      (int)why, p);
 		p += line + 1;
 	}
 	stage_run_notice(s->run, "%llu %s left out: %s%s", (unsigned long long)s->m->nleft_out,
@@ -420,11 +422,12 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 		status = stage_manifest_finish(m, err);
 	const stage_entry *outside = status || only_linked(&s) ? NULL : stage_symlink_outside(m);
 	if (outside)
-		status = refuse_link(err, outside->path,
-		                     *outside->target == '/'
-		                             ? "leads out of the tree, being absolute; it would not work in a copy; links=rewrite makes "
-		                               "one that leads into the tree relative, links=follow copies what it leads to"
-		                             : "leads out of the tree; it would not work in a copy; links=follow copies what it leads to");
+		status = refuse_link(
+			err, outside->path,
+			*outside->target == '/'
+				? "leads out of the tree, being absolute; it would not work in a copy; links=rewrite makes "
+				  "one that leads into the tree relative, links=follow copies what it leads to"
+				: "leads out of the tree; it would not work in a copy; links=follow copies what it leads to");
 	if (!status && m->nleft_out)
 		tell_left_out(&s);
 	free(s.todo);

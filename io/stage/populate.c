@@ -51,7 +51,8 @@ gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int
 		return error_cannot(err, "ask for the free space of", run->where);
 	bytes_needed(m, fs.f_frsize, &bytes, &inodes);
 	if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
-		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s", gradcomp_size_text(bytes, need),
+		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s",
+		                 gradcomp_size_text(bytes, need),
 		                 gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left), run->where);
 	if (fs.f_files && inodes > fs.f_favail)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %llu inodes, %llu free on %s",
@@ -64,8 +65,7 @@ gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int
 static int make_dir(int parent, const char *name)
 {
 	struct stat st;
-	if ((mkdirat(parent, name, 0700) < 0 && errno != EEXIST) ||
-	    fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if ((mkdirat(parent, name, 0700) < 0 && errno != EEXIST) || fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -1;
 	if (!S_ISDIR(st.st_mode)) {
 		errno = ENOTDIR;
@@ -161,7 +161,7 @@ static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_e
 /* Makes data/ and its directories, and checks the files that a producer finished before it died.
  * To be freed whatever is returned. */
 static gradcomp_status partial_begin(stage_run *run, stage_manifest *m, int temp, struct partial *out,
-                                 gradcomp_error *err)
+                                     gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
 	dirwalk to;
@@ -186,7 +186,8 @@ static gradcomp_status partial_begin(stage_run *run, stage_manifest *m, int temp
 }
 
 /* When all files are there: links, and the modes of directories. */
-static gradcomp_status partial_end(stage_run *run, stage_manifest *m, const struct partial *partial, gradcomp_error *err)
+static gradcomp_status partial_end(stage_run *run, stage_manifest *m, const struct partial *partial,
+                                   gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
 	dirwalk to, old;
@@ -234,7 +235,6 @@ static gradcomp_status source_unchanged(stage_run *run, stage_manifest *m, sourc
 }
 
 /* ---- populating -------------------------------------------------------------------- */
-
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -304,7 +304,8 @@ static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *
 		return status;
 	if (p->partial.wanted)
 		memcpy(p->needed, p->partial.wanted, n);
-	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK : stage_group_or(s->group, p->needed, n, err);
+	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK
+	                                                     : stage_group_or(s->group, p->needed, n, err);
 }
 
 static gradcomp_status open_copy(struct populate_state *p, gradcomp_error *err)
@@ -326,10 +327,15 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_links(s->group, err);
 	for (size_t i = 0; !shard && i < (size_t)s->group->peers.nnodes; i++)
 		some = some || entry_bit(holders, i);
-	transfer_params params = {.run = s->run, .m = &s->m, .peers = shard ? &alone : &s->group->peers, .server = !some,
-	                      .owners = some ? holders : NULL, .needed = p->needed,
-	                      .wanted = p->making ? p->partial.wanted : NULL, .temp = p->temp,
-	                      .data = p->partial.data};
+	transfer_params params = {.run = s->run,
+	                          .m = &s->m,
+	                          .peers = shard ? &alone : &s->group->peers,
+	                          .server = !some,
+	                          .owners = some ? holders : NULL,
+	                          .needed = p->needed,
+	                          .wanted = p->making ? p->partial.wanted : NULL,
+	                          .temp = p->temp,
+	                          .data = p->partial.data};
 	if (!status && some && entry_bit(holders, me) && !(status = open_copy(p, err)))
 		params.from = p->copy;
 	else if (!status && !some && (p->making || !shard) && !(status = staging_open(s, err)))
@@ -421,7 +427,8 @@ gradcomp_status staging_populate(staging *s, staging_state state, const unsigned
 	if (s->run->options->mode != GRADCOMP_STAGE_SHARD)
 		status = stage_group_manifest(s->group, &s->m, err);
 	if (!status && strcmp(s->m.key, s->key))
-		status = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed", s->source);
+		status = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed",
+		                   s->source);
 	if (!(status = stage_group_agree(s->group, status, err)) && !(status = agree_on_files(&p, err)) &&
 	    !(status = complete(&p, holders, err)) && p.making)
 		status = publish(&p, err);

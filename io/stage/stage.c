@@ -16,8 +16,8 @@
 #include "transport/core/wire.h"
 
 #define ATTEMPTS 3
-#define FLAGS                                                                                                        \
-	(GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED |           \
+#define FLAGS \
+	(GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED | \
 	 GRADCOMP_STAGE_FOLLOW | GRADCOMP_STAGE_REWRITE | GRADCOMP_STAGE_SKIP_UNREADABLE)
 #define EXCLUDE_MAX 4095u
 
@@ -115,10 +115,12 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 		status = open_cache_area(s, err);
 	if (!status && !s->group->peers.node && !(status = list_source(s, err)))
 		status = pack_finding(s, &f, err);
-	if ((status = stage_group_agree(s->group, status, err)) || (status = stage_group_bcast(s->group, &f, sizeof f, err)))
+	if ((status = stage_group_agree(s->group, status, err)) ||
+	    (status = stage_group_bcast(s->group, &f, sizeof f, err)))
 		return status;
 	if (memcmp(f.options, mine, sizeof mine))
-		status = error_set(err, GRADCOMP_ERR_MISMATCH, "this node stages another source, or in another way, than node 0");
+		status = error_set(err, GRADCOMP_ERR_MISMATCH,
+		                   "this node stages another source, or in another way, than node 0");
 	f.key[sizeof f.key - 1] = f.source[sizeof f.source - 1] = f.file[sizeof f.file - 1] = 0;
 	memcpy(s->key, f.key, sizeof s->key);
 	memcpy(s->source, f.source, sizeof s->source);
@@ -152,7 +154,8 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 		free(dir);
 		return staging_check_space(run, &s->m, s->area, err);
 	}
-	int found = cache_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
+	int found =
+		cache_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
 	if (found < 0)
 		return (gradcomp_status)found;
 	s->cached = found;
@@ -170,7 +173,8 @@ static gradcomp_status link_source(staging *s, gradcomp_error *err)
 	source_stat st;
 	gradcomp_status status = GRADCOMP_OK;
 	if (!s->mounted)
-		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give", s->source);
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give",
+		                   s->source);
 	else if (!(status = staging_open(s, err)) &&
 	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
 		status = source_lookup(r, s->file, &st, err);
@@ -220,11 +224,13 @@ static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, g
 	r->nnodes = (uint32_t)s->group->peers.nnodes;
 	memcpy(r->key, s->key, sizeof r->key);
 	memcpy(r->source, s->source, sizeof r->source);
-	return n < (int)sizeof r->path ? GRADCOMP_OK
-	                               : error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
+	return n < (int)sizeof r->path
+	               ? GRADCOMP_OK
+	               : error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
 }
 
-static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_stage_result *result, gradcomp_error *err)
+static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_stage_result *result,
+                                  gradcomp_error *err)
 {
 	staging s = {.run = run, .group = group, .area = -1};
 	atomic_store(&run->unwritable, false);
@@ -246,27 +252,27 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 
 /* ---- options ---------------------------------------------------------------- */
 
-static gradcomp_status take_options(const gradcomp_stage_options *given, gradcomp_stage_options *o,
-                                    gradcomp_error *err)
+static gradcomp_status take_options(const gradcomp_stage_options *given, gradcomp_stage_options *o, gradcomp_error *err)
 {
 	*o = (gradcomp_stage_options){0};
 	memcpy(o, given, given->struct_size < sizeof *o ? given->struct_size : sizeof *o);
 	if (!o->source || !*o->source)
 		return error_set(err, GRADCOMP_ERR_INVALID, "there is no source to stage");
 	if (o->flags & ~FLAGS)
-		return error_set(err, GRADCOMP_ERR_INVALID, "stage flags are 0x%x; 0x%x are known", o->flags,
-		                 FLAGS);
+		return error_set(err, GRADCOMP_ERR_INVALID, "stage flags are 0x%x; 0x%x are known", o->flags, FLAGS);
 	if (o->flags & GRADCOMP_STAGE_FOLLOW && o->flags & (GRADCOMP_STAGE_REWRITE | GRADCOMP_STAGE_SHARED))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 o->flags & GRADCOMP_STAGE_SHARED
-		                         ? "links=follow is not for a copy that all users share: it would show them what lies outside "
-		                           "of the source and its account may read"
-		                         : "links can be followed or rewritten, not both");
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			o->flags & GRADCOMP_STAGE_SHARED
+				? "links=follow is not for a copy that all users share: it would show them what lies outside "
+				  "of the source and its account may read"
+				: "links can be followed or rewritten, not both");
 	if (o->exclude && strlen(o->exclude) > EXCLUDE_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "exclude has %zu bytes; it may have %u", strlen(o->exclude),
 		                 EXCLUDE_MAX);
 	if ((unsigned)o->mode > GRADCOMP_STAGE_LINK)
-		return error_set(err, GRADCOMP_ERR_INVALID, "stage mode is %d; 0 (full) to 2 (link) are known", (int)o->mode);
+		return error_set(err, GRADCOMP_ERR_INVALID, "stage mode is %d; 0 (full) to 2 (link) are known",
+		                 (int)o->mode);
 	if (o->workers > 64)
 		return error_set(err, GRADCOMP_ERR_INVALID, "workers is %u; it can be 1 to 64", o->workers);
 	return GRADCOMP_OK;
@@ -279,12 +285,14 @@ static gradcomp_status check_locks(const gradcomp_stage_options *o, const config
 	uint64_t most = (uint64_t)config_int(c, "stage.max_bytes");
 
 	if (lock && most && o->max_bytes > most)
-		return error_set(err, GRADCOMP_ERR_INVALID, "max_bytes is %llu; stage.max_bytes is locked by %s, where it is '%s'",
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "max_bytes is %llu; stage.max_bytes is locked by %s, where it is '%s'",
 		                 (unsigned long long)o->max_bytes, lock, config_str(c, "stage.max_bytes"));
 	lock = config_lock_of(c, "stage.cache_dir");
 	if (lock && o->cache_dir && strcmp(o->cache_dir, config_str(c, "stage.cache_dir")) != 0)
-		return error_set(err, GRADCOMP_ERR_INVALID, "cache_dir is %s; stage.cache_dir is locked by %s, where it is '%s'",
-		                 o->cache_dir, lock, config_str(c, "stage.cache_dir"));
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "cache_dir is %s; stage.cache_dir is locked by %s, where it is '%s'", o->cache_dir,
+		                 lock, config_str(c, "stage.cache_dir"));
 	return GRADCOMP_OK;
 }
 

@@ -46,14 +46,15 @@ static void listen_to_caller(stage_group *c)
 }
 
 /* Makes the call on a thread of its own, while this one reports progress. */
-static gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
-                                        gradcomp_error *err)
+static gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err),
+                                        void *ctx, gradcomp_error *err)
 {
 	struct async_call a = {.call = call, .ctx = ctx};
 	pthread_t thread;
 	pthread_mutex_init(&a.lock, NULL);
 	thread_condition(&a.ended);
-	if (thread_start(&thread, async_main, &a)) { /* then without progress reports: the other nodes wait for this one */
+	if (thread_start(&thread, async_main,
+	                 &a)) { /* then without progress reports: the other nodes wait for this one */
 		async_main(&a);
 	} else {
 		pthread_mutex_lock(&a.lock);
@@ -155,7 +156,8 @@ void stage_group_free(stage_group *c)
 gradcomp_status stage_group_links(stage_group *c, gradcomp_error *err)
 {
 	c->peers.group = c->nodes;
-	return c->peers.nnodes == 1 || c->peers.links ? GRADCOMP_OK : gradcomp_links_open(c->nodes, &c->peers.links, err);
+	return c->peers.nnodes == 1 || c->peers.links ? GRADCOMP_OK
+	                                              : gradcomp_links_open(c->nodes, &c->peers.links, err);
 }
 
 /* ---- the other ranks of a node ------------------------------------------------------------- */
@@ -177,7 +179,8 @@ static gradcomp_status bcast_result(void *ctx, gradcomp_error *err)
 	return group_broadcast(t->c->local_ranks, t->outcome, sizeof *t->outcome, GRADCOMP_U8, 0, err);
 }
 
-gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err)
+gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status,
+                                   gradcomp_error *err)
 {
 	struct outcome o;
 	struct result_bcast t = {c, &o};
@@ -290,8 +293,9 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 	uint32_t code = get32(failure_msg);
 	failure_msg[FAILURE_MSG_BYTES - 1] = 0;
 	a->changed = get32(failure_msg + 4);
-	a->status = error_set(&a->error, code >= 1 && code <= 14 ? (gradcomp_status) - (int)code : GRADCOMP_ERR_INTERNAL,
-	                      "node %d (%s): %s", culprit, c->hosts[culprit], (const char *)failure_msg + 8);
+	a->status =
+		error_set(&a->error, code >= 1 && code <= 14 ? (gradcomp_status) - (int)code : GRADCOMP_ERR_INTERNAL,
+	                  "node %d (%s): %s", culprit, c->hosts[culprit], (const char *)failure_msg + 8);
 	return GRADCOMP_OK;
 }
 

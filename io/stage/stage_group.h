@@ -14,7 +14,7 @@
 
 typedef struct stage_group {
 	stage_run *run;
-	gradcomp_group *nodes; /* acting ranks; NULL alone */
+	gradcomp_group *nodes;       /* acting ranks; NULL alone */
 	gradcomp_group *local_ranks; /* ranks of this node; NULL when it has one */
 	bool acting;
 	bool split; /* nodes is a group of this stage group's own */
@@ -44,6 +44,7 @@ gradcomp_status stage_group_allgather(stage_group *c, const void *mine, void *al
 /* Broadcasts the listing of node 0. */
 gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp_error *err);
 /* The result of the acting rank, for the other ranks of its node. */
-gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err);
+gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status,
+                                   gradcomp_error *err);
 
 #endif

@@ -43,7 +43,8 @@ uint32_t bcast_reach(const bcast_tree *t, uint32_t offset)
 void bcast_order_init(bcast_order *o, const bcast_tree *t, const uint32_t *owners, uint32_t nowners, uint32_t node,
                       uint64_t chunks)
 {
-	*o = (bcast_order){.tree = t, .owners = owners, .nowners = nowners, .node = node, .chunks = chunks, .hops = t->hops};
+	*o = (bcast_order){
+		.tree = t, .owners = owners, .nowners = nowners, .node = node, .chunks = chunks, .hops = t->hops};
 }
 
 bool bcast_next(bcast_order *o, bcast_turn *out)

@@ -7,7 +7,7 @@
 
 #define MAGIC 0x64706367u /* "gcpd" */
 #define SUM 24
-#define MASK 32           /* where the pages of a head begin */
+#define MASK 32 /* where the pages of a head begin */
 
 size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i)
 {
@@ -77,7 +77,8 @@ bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32
 {
 	*flags = get32(message + 4);
 	*end = get64(message + 16);
-	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number && *end > p->number;
+	return get32(message) == MAGIC && !(*flags & ~CHUNK_STOP) && get64(message + 8) == p->number &&
+	       *end > p->number;
 }
 
 static uint32_t page_bytes(const stage_chunk *p, uint32_t page)

@@ -97,7 +97,9 @@ static gradcomp_status read_chunk(struct reader *f, transfer_buffer *b, gradcomp
 			announced = part;
 			upcoming = i;
 		}
-		for (; announced < p->parts && source_prefetch(f->from, m->entries[upcoming].path, first_bytes(&m->entries[upcoming])); announced++)
+		for (; announced < p->parts &&
+		       source_prefetch(f->from, m->entries[upcoming].path, first_bytes(&m->entries[upcoming]));
+		     announced++)
 			upcoming = chunk_file(m, f->x->params->needed, upcoming + 1);
 		status = read_file(f, i, to, m->entries[i].size, 0, err);
 		to += m->entries[i].size;

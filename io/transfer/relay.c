@@ -49,10 +49,10 @@ struct transfer_relay {
 	stage_chunk *chunks; /* those that may be on their way */
 	uint64_t kept, cut;
 	chunk_cursor cursor;
-	uint64_t end;   /* the first chunk that is not sent any more */
-	uint64_t begun; /* own chunks that have been sent to a node, or begun to */
+	uint64_t end;      /* the first chunk that is not sent any more */
+	uint64_t begun;    /* own chunks that have been sent to a node, or begun to */
 	uint64_t admitted; /* all chunks of turns that have begun are before it */
-	double quiet;   /* seconds in which nothing happened */
+	double quiet;      /* seconds in which nothing happened */
 	gradcomp_error error;
 	struct incoming in[BCAST_STRIDES];
 	struct outgoing out[BCAST_STRIDES];
@@ -246,8 +246,8 @@ static gradcomp_status take_header(struct transfer_relay *r, struct incoming *in
 	if (sound && b->chunk.holes)
 		packed = chunk_packed(b->message, &b->chunk);
 	if (!sound || packed < 0)
-		return error_set(&r->error, GRADCOMP_ERR_INTERNAL, "what came from node %d (%s) is not chunk %llu", b->from,
-		                 x->params->peers->hosts[b->from], (unsigned long long)b->chunk.number);
+		return error_set(&r->error, GRADCOMP_ERR_INTERNAL, "what came from node %d (%s) is not chunk %llu",
+		                 b->from, x->params->peers->hosts[b->from], (unsigned long long)b->chunk.number);
 	b->bytes = (size_t)packed;
 	if (flags & CHUNK_STOP) {
 		pthread_mutex_lock(&x->lock);
@@ -348,7 +348,8 @@ static gradcomp_status send_next(struct transfer_relay *r, uint32_t k, bool *mov
 	}
 	gradcomp_status status = l->send(l->ctx, node_at(r, k, false), s->bytes, CHUNK_HEAD, &s->header, &r->error);
 	if (!status && s->both)
-		status = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, transfer_rest(b), &s->rest, &r->error);
+		status = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, transfer_rest(b), &s->rest,
+		                 &r->error);
 	return status;
 }
 
@@ -384,10 +385,12 @@ static gradcomp_status overdue(struct transfer_relay *r, double limit)
 		if (!r->in[k].under_way)
 			continue;
 		int from = node_at(r, k, true);
-		error_set(&r->error, GRADCOMP_ERR_TIMEOUT,
-		          "node %d (%s) has waited %.3g s for a chunk from node %d (%s), which is alive but sends nothing", peers->node,
-		          peers->hosts[peers->node], limit, from, peers->hosts[from]);
-		transport_overdue(peers->group->job->transport, gradcomp_group_world_rank(peers->group, from), r->error.text);
+		error_set(
+			&r->error, GRADCOMP_ERR_TIMEOUT,
+			"node %d (%s) has waited %.3g s for a chunk from node %d (%s), which is alive but sends nothing",
+			peers->node, peers->hosts[peers->node], limit, from, peers->hosts[from]);
+		transport_overdue(peers->group->job->transport, gradcomp_group_world_rank(peers->group, from),
+		                  r->error.text);
 		return GRADCOMP_ERR_TIMEOUT;
 	}
 	r->quiet = 0;

@@ -128,7 +128,8 @@ static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_e
 		transfer_buffer *b = &x->buffers[x->nbuffers];
 		/* Zeroed: a void chunk that is sent must not have a process's old data in it. */
 		if (!(b->message = calloc(1, CHUNK_MESSAGE_MAX)))
-			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with", n);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with",
+			                 n);
 		b->own = own;
 		x->nbuffers++;
 		transfer_push(own ? &x->free_own : &x->free_in, b);
@@ -237,8 +238,7 @@ gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, grad
 	gradcomp_status status = x->status;
 	if (status && err)
 		*err = x->error;
-	*counts = (transfer_counts){atomic_load(&x->read), atomic_load(&x->came),
-	                            !status && atomic_load(&x->stopping)};
+	*counts = (transfer_counts){atomic_load(&x->read), atomic_load(&x->came), !status && atomic_load(&x->stopping)};
 	pthread_mutex_unlock(&x->lock);
 	finish(x);
 	return status;

@@ -31,14 +31,14 @@ typedef struct transfer_peers {
 
 typedef struct transfer_params {
 	stage_run *run;
-	stage_manifest *m;            /* entries that this node wants are sealed */
+	stage_manifest *m; /* entries that this node wants are sealed */
 	const transfer_peers *peers;
-	source *from;                 /* what this node reads its chunks from */
-	bool server;                  /* `from` is the source, not a copy on this node */
-	const unsigned char *owners;  /* bits by node; NULL: all nodes */
-	const unsigned char *needed;  /* bits by entry, the same on all nodes */
-	const unsigned char *wanted;  /* bits by entry; NULL: this node only passes on */
-	int temp, data;               /* directories being filled; -1 with wanted NULL */
+	source *from;                /* what this node reads its chunks from */
+	bool server;                 /* `from` is the source, not a copy on this node */
+	const unsigned char *owners; /* bits by node; NULL: all nodes */
+	const unsigned char *needed; /* bits by entry, the same on all nodes */
+	const unsigned char *wanted; /* bits by entry; NULL: this node only passes on */
+	int temp, data;              /* directories being filled; -1 with wanted NULL */
 } transfer_params;
 
 typedef struct transfer_counts {
@@ -91,9 +91,9 @@ struct transfer {
 	int own;         /* this node's place among the owners; -1: it has none */
 	uint32_t owners; /* nodes that read */
 	uint32_t *owner;
-	struct transfer_relay *relay; /* NULL alone */
-	int wake_fd;                  /* the relay looks again */
-	uint64_t total, mine; /* chunks, and own chunks */
+	struct transfer_relay *relay;       /* NULL alone */
+	int wake_fd;                        /* the relay looks again */
+	uint64_t total, mine;               /* chunks, and own chunks */
 	unsigned char zeroes[SHA256_BYTES]; /* SHA-256 of a block of them */
 	int resume_log;
 
@@ -103,14 +103,14 @@ struct transfer {
 	uint32_t running;
 	gradcomp_status status; /* the first failure here */
 	gradcomp_error error;
-	atomic_bool stopping;   /* reading and writing may end */
+	atomic_bool stopping; /* reading and writing may end */
 
 	transfer_queue free_own, free_in, to_write;
 	transfer_buffer *ready[TRANSFER_BUFFERS]; /* own chunks by turn */
-	chunk_cursor cursor;  /* of own chunks */
-	uint64_t next;        /* own chunk to be read */
-	uint64_t oldest;      /* time of the oldest turn that is not over */
-	bool arrived;         /* nothing more will */
+	chunk_cursor cursor;                      /* of own chunks */
+	uint64_t next;                            /* own chunk to be read */
+	uint64_t oldest;                          /* time of the oldest turn that is not over */
+	bool arrived;                             /* nothing more will */
 	pthread_mutex_t files_lock;
 	transfer_file *files;
 	transfer_buffer buffers[2 * TRANSFER_BUFFERS];

@@ -147,8 +147,9 @@ static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t
 	char name[TEXT_NAME_MAX];
 	gradcomp_printable(x->params->m->entries[entry].path, name, sizeof name);
 	if (b->from == b->owner)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "%s came damaged from node %d (%s): its checksum is another", name,
-		                 b->from, hosts[b->from]);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "%s came damaged from node %d (%s): its checksum is another", name, b->from,
+		                 hosts[b->from]);
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "%s of node %d (%s) came damaged from node %d (%s): its checksum is another", name, b->owner,
 	                 hosts[b->owner], b->from, hosts[b->from]);

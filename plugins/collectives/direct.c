@@ -9,8 +9,12 @@
 enum { PARAM_CHUNK };
 
 static const gradcomp_param params[] = {
-	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	                 .help = "piece of a stripe that is sent at a time; 0: what the links do best"},
+	[PARAM_CHUNK] = {.name = "chunk",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "0",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "piece of a stripe that is sent at a time; 0: what the links do best"},
 };
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
@@ -31,13 +35,17 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "direct", .version = "1.0", .licence = "MIT",
-	         .summary = "stripes to and from their owners: two rounds, and codes lose twice at most",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
-	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_ALLTOALL |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
-	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE,
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "direct",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary = "stripes to and from their owners: two rounds, and codes lose twice at most",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
+	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
+                  GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE,
 	.create = create,
 	.destroy = direct_destroy,
 	.allreduce = direct_allreduce,

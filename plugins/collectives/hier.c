@@ -23,13 +23,25 @@
 enum { PARAM_CHUNK, PARAM_RANKS_PER_NODE, PARAM_TIMEOUT };
 
 static const gradcomp_param params[] = {
-	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	                 .help = "piece of a block that is sent at a time; 0: what the links do best"},
-	[PARAM_RANKS_PER_NODE] = {.name = "ranks_per_node", .type = GRADCOMP_PARAM_INT, .def = "0", .min = 0,
-	                          .max = 1 << 20,
-	                          .help = "ranks in a row that make a node, as those of a switch; 0: the nodes there are"},
-	[PARAM_TIMEOUT] = {.name = "timeout", .type = GRADCOMP_PARAM_FLOAT, .def = "1800", .min = 0.1, .max = 604800,
-	                   .help = "seconds a call on GPU memory may wait for other ranks"},
+	[PARAM_CHUNK] = {.name = "chunk",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "0",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "piece of a block that is sent at a time; 0: what the links do best"},
+	[PARAM_RANKS_PER_NODE] =
+		{.name = "ranks_per_node",
+                 .type = GRADCOMP_PARAM_INT,
+                 .def = "0",
+                 .min = 0,
+                 .max = 1 << 20,
+                 .help = "ranks in a row that make a node, as those of a switch; 0: the nodes there are"},
+	[PARAM_TIMEOUT] = {.name = "timeout",
+                           .type = GRADCOMP_PARAM_FLOAT,
+                           .def = "1800",
+                           .min = 0.1,
+                           .max = 604800,
+                           .help = "seconds a call on GPU memory may wait for other ranks"},
 };
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
@@ -51,18 +63,22 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
-	return hier_predict((size_t)values[PARAM_CHUNK].i, (int)values[PARAM_RANKS_PER_NODE].i, nranks, nnodes, primitive,
-	                    bytes, out, err);
+	return hier_predict((size_t)values[PARAM_CHUNK].i, (int)values[PARAM_RANKS_PER_NODE].i, nranks, nnodes,
+	                    primitive, bytes, out, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "hier", .version = "1.0", .licence = "MIT",
-	         .summary = "two levels: within nodes as they are, compressed between nodes",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "hier",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary = "two levels: within nodes as they are, compressed between nodes",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER |
-	          GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_SHARD,
+                  GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_SHARD,
 #ifdef HIER_ON_DEVICE
 	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST,
 	.set_queue = levels_set_queue,

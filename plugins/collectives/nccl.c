@@ -9,8 +9,12 @@
 enum { PARAM_TIMEOUT };
 
 static const gradcomp_param params[] = {
-	[PARAM_TIMEOUT] = {.name = "timeout", .type = GRADCOMP_PARAM_FLOAT, .def = "1800", .min = 0.1, .max = 604800,
-	                   .help = "seconds a call may wait for other ranks"},
+	[PARAM_TIMEOUT] = {.name = "timeout",
+                           .type = GRADCOMP_PARAM_FLOAT,
+                           .def = "1800",
+                           .min = 0.1,
+                           .max = 604800,
+                           .help = "seconds a call may wait for other ranks"},
 };
 
 /* Of what is in host memory. */
@@ -128,7 +132,8 @@ static gradcomp_status merge(void *instance, gradcomp_payload *inout, uint64_t b
                              gradcomp_error *err)
 {
 	nccl *n = instance;
-	EITHER(n, inout->data, nccl_merge(n, inout, bound, merger, err), tree_merge(n->tree, inout, bound, merger, err));
+	EITHER(n, inout->data, nccl_merge(n, inout, bound, merger, err),
+	       tree_merge(n->tree, inout, bound, merger, err));
 }
 
 static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
@@ -149,9 +154,8 @@ static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const ui
 	       ring_coded_reduce_scatter(n->ring, buf, counts, scale, codec, counter, residual, err));
 }
 
-static gradcomp_status coded_allgather(void *instance, float *buf, const uint64_t *counts,
-                                       const gradcomp_codec *codec, uint64_t counter, float *residual,
-                                       gradcomp_error *err)
+static gradcomp_status coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                       uint64_t counter, float *residual, gradcomp_error *err)
 {
 	nccl *n = instance;
 	EITHER(n, buf, nccl_coded_allgather(n, buf, counts, codec, counter, residual, err),
@@ -173,20 +177,22 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 		return call_cost_refuse("nccl", primitive, err);
 	if (primitive == GRADCOMP_CAN_MERGE)
 		return tree_predict(nranks, nnodes, primitive, bytes, out, err);
-	return primitive == GRADCOMP_CAN_ALLTOALL
-	               ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
-	               : ring_predict(&usual, nranks, nnodes, primitive, bytes, out, err);
+	return primitive == GRADCOMP_CAN_ALLTOALL ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
+	                                          : ring_predict(&usual, nranks, nnodes, primitive, bytes, out, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "nccl", .version = "1.0", .licence = "MIT",
-	         .summary = "NVIDIA's NCCL for payloads in GPU memory; host memory as ring",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "nccl",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary = "NVIDIA's NCCL for payloads in GPU memory; host memory as ring",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER |
-	          GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER |
-	          GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+                  GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE |
+                  GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.traits = GRADCOMP_TRAIT_CUDA,
 	.create = create,
 	.destroy = destroy,

@@ -6,18 +6,26 @@
 enum { PARAM_CHUNK, PARAM_SHORT };
 
 static const gradcomp_param params[] = {
-	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	                 .help = "piece that is sent at a time; 0: what the links do best"},
-	[PARAM_SHORT] = {.name = "short", .type = GRADCOMP_PARAM_SIZE, .def = "64K", .min = 0, .max = 1 << 30,
-	                 .help = "all-reduces and broadcasts up to this size are not cut into blocks: half the rounds"},
+	[PARAM_CHUNK] = {.name = "chunk",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "0",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "piece that is sent at a time; 0: what the links do best"},
+	[PARAM_SHORT] = {.name = "short",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "64K",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "all-reduces and broadcasts up to this size are not cut into blocks: half the rounds"},
 };
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                               void **instance, gradcomp_error *err)
 {
 	rhd *r;
-	gradcomp_status st = rhd_create(host, links, (size_t)values[PARAM_CHUNK].i, (uint64_t)values[PARAM_SHORT].i, &r,
-	                                err);
+	gradcomp_status st =
+		rhd_create(host, links, (size_t)values[PARAM_CHUNK].i, (uint64_t)values[PARAM_SHORT].i, &r, err);
 	if (!st)
 		*instance = r;
 	return st;
@@ -30,12 +38,17 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "rhd", .version = "1.0", .licence = "MIT",
-	         .summary = "recursive halving and doubling: log2 P rounds, as few bytes as a ring, any number of ranks",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "rhd",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary =
+                         "recursive halving and doubling: log2 P rounds, as few bytes as a ring, any number of ranks",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER,
+                  GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER,
 	.create = create,
 	.destroy = rhd_destroy,
 	.allreduce = rhd_allreduce,

@@ -10,12 +10,23 @@ enum { MODE_ASSISTED, MODE_HOP, MODE_DIRECT };
 static const char *const modes[] = {"assisted", "hop", "direct", NULL};
 
 static const gradcomp_param params[] = {
-	{.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	 .help = "piece of a block that is sent at a time; 0: what the links do best"},
-	{.name = "small", .type = GRADCOMP_PARAM_SIZE, .def = "8K", .min = 0, .max = 1 << 20,
-	 .help = "all-reduces up to this size go to all peers at once (up to 8 ranks)"},
-	{.name = "mode", .type = GRADCOMP_PARAM_CHOICE, .def = "assisted", .choices = modes,
-	 .help = "coded sums: coded once and forwarded; to compare with: coded at every hop, or in two steps to and from owners"},
+	{.name = "chunk",
+         .type = GRADCOMP_PARAM_SIZE,
+         .def = "0",
+         .min = 0,
+         .max = 1 << 30,
+         .help = "piece of a block that is sent at a time; 0: what the links do best"},
+	{.name = "small",
+         .type = GRADCOMP_PARAM_SIZE,
+         .def = "8K",
+         .min = 0,
+         .max = 1 << 20,
+         .help = "all-reduces up to this size go to all peers at once (up to 8 ranks)"},
+	{.name = "mode",
+         .type = GRADCOMP_PARAM_CHOICE,
+         .def = "assisted",
+         .choices = modes,
+         .help = "coded sums: coded once and forwarded; to compare with: coded at every hop, or in two steps to and from owners"},
 };
 
 static ring_options options(const gradcomp_value *values)
@@ -46,13 +57,17 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "ring", .version = "1.0", .licence = "MIT",
-	         .summary = "chunk-pipelined ring: bandwidth-optimal all-reduce, all-gather, reduce-scatter",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "ring",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary = "chunk-pipelined ring: bandwidth-optimal all-reduce, all-gather, reduce-scatter",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
-	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+                  GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.create = create,
 	.destroy = ring_destroy,
 	.allreduce = ring_allreduce,

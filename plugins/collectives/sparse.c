@@ -10,8 +10,12 @@
 enum { PARAM_CHUNK };
 
 static const gradcomp_param params[] = {
-	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	                 .help = "piece of a dense block that is sent at a time; 0: what the links do best"},
+	[PARAM_CHUNK] = {.name = "chunk",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "0",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "piece of a dense block that is sent at a time; 0: what the links do best"},
 };
 
 static ring_options options(const gradcomp_value *values)
@@ -50,13 +54,18 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "sparse", .version = "1.0", .licence = "MIT",
-	         .summary = "a ring whose sums are pruned at every hop: bytes of sparse sums do not grow with the ranks",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "sparse",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary =
+                         "a ring whose sums are pruned at every hop: bytes of sparse sums do not grow with the ranks",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
-	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE,
+                  GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE,
 	.create = create,
 	.destroy = ring_destroy,
 	.allreduce = ring_allreduce,

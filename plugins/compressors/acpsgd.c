@@ -58,7 +58,8 @@ typedef struct sizes {
 static sizes measure(const sdk_lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
 {
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, bucket);
-	return sends_q(l, step) ? (sizes){size.P, size.Q, size.uncompressed} : (sizes){size.Q, size.P, size.uncompressed};
+	return sends_q(l, step) ? (sizes){size.P, size.Q, size.uncompressed}
+	                        : (sizes){size.Q, size.P, size.uncompressed};
 }
 
 /* Scratch: the factor that is held, orthonormal; this rank's other one; scratch of the
@@ -81,8 +82,8 @@ static parts parts_of(const sizes *n, const gradcomp_work *work)
 	return divide(n, &(sdk_scratch){.memory = work->scratch});
 }
 
-static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                   gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                   gradcomp_error *err)
 {
 	const sdk_lowrank *l = instance;
 	sdk_scratch scratch = {0};
@@ -99,8 +100,8 @@ static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
-                                     gradcomp_payload *out, gradcomp_error *err)
+static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                     gradcomp_error *err)
 {
 	const sdk_lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
@@ -155,8 +156,8 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                   gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                   gradcomp_error *err)
 {
 	const sdk_lowrank *l = instance;
 	int dense = sdk_lowrank_is_passthrough(l, bucket, step);
@@ -182,7 +183,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.nparams = sizeof params / sizeof params[0],
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
-	          GRADCOMP_TRAIT_ALIKE,
+                  GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = acpsgd_create,
 	.destroy = acpsgd_destroy,

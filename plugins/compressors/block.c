@@ -21,11 +21,7 @@ enum { BITS, BLOCK, ROUNDING, START_STEP };
 static const char *const widths[] = {"8", "4", "2", NULL};
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
 static const gradcomp_param params[] = {
-	[BITS] = {.name = "bits",
-                  .type = GRADCOMP_PARAM_CHOICE,
-                  .def = "8",
-                  .choices = widths,
-                  .help = "of a number"},
+	[BITS] = {.name = "bits", .type = GRADCOMP_PARAM_CHOICE, .def = "8", .choices = widths, .help = "of a number"},
 	[BLOCK] = {.name = "block",
                    .type = GRADCOMP_PARAM_INT,
                    .def = "256",
@@ -157,8 +153,8 @@ static gradcomp_status block_cost(void *instance, const gradcomp_bucket *bucket,
 	const block *b = instance;
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = step < b->c.start_step ? 4.0 * (double)bucket->numel
-	                                          : (double)block_bound(instance, bucket->numel);
+	cost->wire_bytes =
+		step < b->c.start_step ? 4.0 * (double)bucket->numel : (double)block_bound(instance, bucket->numel);
 	cost->passes = step < b->c.start_step ? 0 : 5;
 	return GRADCOMP_OK;
 }

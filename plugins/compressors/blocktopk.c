@@ -138,8 +138,8 @@ static gradcomp_status blocktopk_create(const gradcomp_host *host, const gradcom
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                      gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                      gradcomp_error *err)
 {
 	const blocktopk *p = instance;
 	totals all = measure(p, bucket, step);
@@ -163,7 +163,8 @@ static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *wor
 {
 	const blocktopk *p = instance;
 	const gradcomp_operators *op = work->operators;
-	const float most = FLT_MAX / 2 / (float)p->s.layout->nranks; /* sums over ranks are finite, however large gradients are */
+	const float most =
+		FLT_MAX / 2 / (float)p->s.layout->nranks; /* sums over ranks are finite, however large gradients are */
 	totals all = measure(p, work->bucket, work->step);
 	const uint32_t *chosen = rooms_of(&all, work).chosen;
 	float *to = out->data;
@@ -196,24 +197,28 @@ static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, con
 	int bad = 0;
 	work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), sums, all->sums, 0, FLT_MAX);
 	if (bad)
-		return p->s.host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                       "blocktopk: the blocks of bucket %u have a sum that is negative or not finite: some rank "
-		                       "sent what is none",
-		                       work->bucket->index);
+		return p->s.host->fail(
+			err, GRADCOMP_ERR_MISMATCH,
+			"blocktopk: the blocks of bucket %u have a sum that is negative or not finite: some rank "
+			"sent what is none",
+			work->bucket->index);
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
 		part a = part_at(p, work->bucket, work->step, i);
 		if (!a.sums)
 			continue;
 		work->operators->topk(work->queue, r.chosen, r.largest, sums, a.blocks, a.k, r.operator_scratch);
 		/* Blocks are moved to where these say. */
-		work->operators->sparse_check(work->queue, sdk_gathered_fault(work, &bad), r.chosen, NULL, a.k, a.blocks);
+		work->operators->sparse_check(work->queue, sdk_gathered_fault(work, &bad), r.chosen, NULL, a.k,
+		                              a.blocks);
 		r.chosen += a.k;
 		sums += a.sums;
 	}
 	if (bad)
-		return p->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
-		                       "blocktopk: what was chosen of the blocks of bucket %u are no places that ascend below their "
-		                       "number", work->bucket->index);
+		return p->s.host->fail(
+			err, GRADCOMP_ERR_INTERNAL,
+			"blocktopk: what was chosen of the blocks of bucket %u are no places that ascend below their "
+			"number",
+			work->bucket->index);
 	return GRADCOMP_OK;
 }
 
@@ -259,8 +264,8 @@ static gradcomp_status blocktopk_decode(void *instance, const gradcomp_work *wor
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status blocktopk_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                      gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status blocktopk_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                      gradcomp_error *err)
 {
 	const blocktopk *p = instance;
 	totals all = measure(p, bucket, step);

@@ -46,8 +46,7 @@ typedef struct cast {
 
 static float limit_of(gradcomp_dtype type, int nranks)
 {
-	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127,
-	       hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
+	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127, hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
 	double limit = most / nranks;
 	for (int w = 1; w < nranks; w++)
 		limit /= hop;
@@ -99,8 +98,7 @@ static gradcomp_status cast_encode(void *instance, const gradcomp_work *work, ui
 	gradcomp_status s = work->operators->cast_scaled(work->queue, out->data, work->flat, n, c->type,
 	                                                 1.0f / (float)c->nranks, c->saturate ? c->limit : 0);
 	out->bytes = n * sizeof(uint16_t);
-	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16])
-	         : s;
+	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16]) : s;
 }
 
 static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -114,8 +112,7 @@ static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, ui
 		                     work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
 	gradcomp_status s =
 		work->operators->cast_to_f32(work->queue, work->flat, in->data, work->bucket->numel, c->type);
-	return s ? c->host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16])
-	         : s;
+	return s ? c->host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16]) : s;
 }
 
 static gradcomp_status cast_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

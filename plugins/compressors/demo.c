@@ -83,13 +83,18 @@ static gradcomp_status demo_create(const gradcomp_host *host, const gradcomp_val
 	demo *p;
 	/* One call of dct_back() counts how many ranks sent a coefficient. */
 	if (values[FORM].i == PUBLISHED && layout->device != GRADCOMP_HOST && layout->nranks > GRADCOMP_DCT_RANKS)
-		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "demo: form=published takes at most %d ranks on a device, not %d",
-		                  GRADCOMP_DCT_RANKS, layout->nranks);
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                  "demo: form=published takes at most %d ranks on a device, not %d", GRADCOMP_DCT_RANKS,
+		                  layout->nranks);
 	p = host->alloc(sizeof *p);
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory");
-	*p = (demo){.host = host, .layout = layout, .chunk = (uint64_t)values[CHUNK].i, .k = (uint64_t)values[K].i,
-	            .decay = (float)values[DECAY].f, .sign = values[SIGN].i != 0,
+	*p = (demo){.host = host,
+	            .layout = layout,
+	            .chunk = (uint64_t)values[CHUNK].i,
+	            .k = (uint64_t)values[K].i,
+	            .decay = (float)values[DECAY].f,
+	            .sign = values[SIGN].i != 0,
 	            .published = values[FORM].i == PUBLISHED};
 	p->matrices = host->alloc((layout->ntensors + 1) * sizeof *p->matrices);
 	p->sent = host->alloc((size_t)layout->nranks * sizeof *p->sent);
@@ -134,11 +139,11 @@ static uint64_t side(const demo *p, uint64_t length)
 
 /* A chunk of a bucket; begins as {0}, and next() goes on. */
 typedef struct place {
-	uint32_t tensor; /* of the bucket, the one that comes next */
-	uint64_t n, m, row, column; /* of the tensor, and where the chunk is in it */
+	uint32_t tensor;                  /* of the bucket, the one that comes next */
+	uint64_t n, m, row, column;       /* of the tensor, and where the chunk is in it */
 	uint64_t most_rows, most_columns; /* of the tensor's chunks */
-	uint64_t rows, columns, k;  /* of the chunk */
-	uint64_t sent;                 /* coefficients of those before it */
+	uint64_t rows, columns, k;        /* of the chunk */
+	uint64_t sent;                    /* coefficients of those before it */
 } place;
 
 static int next(const demo *p, const gradcomp_bucket *bucket, place *c)
@@ -250,7 +255,8 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 		op->fill(work->queue, (float *)(void *)(where + sent - 1), 0, 1);
 	const gradcomp_matrix *t = matrices(p, b, m);
 	for (batch s = {0}; next_batch(p, b, &s);)
-		op->dct_topk(work->queue, (float *)out->data + s.before, where + s.before, t + s.first, s.count, s.sides, (uint32_t)p->k);
+		op->dct_topk(work->queue, (float *)out->data + s.before, where + s.before, t + s.first, s.count,
+		             s.sides, (uint32_t)p->k);
 	out->bytes = payload_bytes(sent);
 	return GRADCOMP_OK;
 }
@@ -270,21 +276,25 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 				       (j && where[c.sent + j] <= where[c.sent + j - 1]);
 		if (bad || wild)
 			st = sdk_gathered_refuse(p->host, "demo", work, w,
-			                         bad ? "places that do not ascend within a chunk" : "coefficients that are not finite", err);
+			                         bad ? "places that do not ascend within a chunk"
+			                             : "coefficients that are not finite",
+			                         err);
 	}
 	return st;
 }
 
 /* Transforms what some ranks sent back into x. */
-static void back(const demo *p, const gradcomp_work *work, float *x, const gradcomp_payload *in, uint32_t ranks, float a,
-                 uint32_t flags, int *fault)
+static void back(const demo *p, const gradcomp_work *work, float *x, const gradcomp_payload *in, uint32_t ranks,
+                 float a, uint32_t flags, int *fault)
 {
 	const uint64_t sent = coefficients(p, work->bucket);
 	const gradcomp_matrix *t = matrices(p, work->bucket, x);
 	for (batch s = {0}; next_batch(p, work->bucket, &s);) {
 		for (uint32_t w = 0; w < ranks; w++)
-			p->sent[w] = (gradcomp_coefficients){(float *)in[w].data + s.before, places_in(&in[w], sent) + s.before};
-		work->operators->dct_back(work->queue, t + s.first, s.count, s.sides, (uint32_t)p->k, p->sent, ranks, a, flags, fault);
+			p->sent[w] = (gradcomp_coefficients){(float *)in[w].data + s.before,
+			                                     places_in(&in[w], sent) + s.before};
+		work->operators->dct_back(work->queue, t + s.first, s.count, s.sides, (uint32_t)p->k, p->sent, ranks, a,
+		                          flags, fault);
 	}
 }
 

@@ -185,7 +185,8 @@ static uint64_t from(const dgc *p, const gradcomp_work *work, uint32_t i)
 
 /* out = v after this step, before anything is sent. On the host in runs that stay in
  * the cache. Where m overflows, v does. */
-static gradcomp_status gather_velocity(const dgc *p, const gradcomp_work *work, float *out, uint32_t i, gradcomp_error *err)
+static gradcomp_status gather_velocity(const dgc *p, const gradcomp_work *work, float *out, uint32_t i,
+                                       gradcomp_error *err)
 {
 	const gradcomp_operators *op = work->operators;
 	gradcomp_status st = GRADCOMP_OK;
@@ -278,8 +279,8 @@ static gradcomp_status decode_whole(const dgc *p, const gradcomp_work *work, con
 	return st;
 }
 
-static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                  const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                  uint32_t n, gradcomp_error *err)
 {
 	const dgc *p = instance;
 	sizes size = measure(p, work->bucket, work->step);

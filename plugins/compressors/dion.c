@@ -284,7 +284,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.nparams = sizeof params / sizeof params[0],
 		},
 	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
-	          GRADCOMP_TRAIT_ALIKE,
+                  GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.state_arrays = 1,
 	.create = dion_create,

@@ -120,11 +120,13 @@ static gradcomp_status decode(const fp8 *p, const uint8_t *in, uint64_t bytes, f
 	gradcomp_status st = sdk_coded_length(&p->c, bytes, blocks_of(p, n) * p->scale_bytes + n, n, err);
 	if (st)
 		return st;
-	(add ? p->op->float8_add : p->op->float8_read)(p->queue, out, in, n, p->block, p->type, p->scale_bytes == 1, fault);
+	(add ? p->op->float8_add : p->op->float8_read)(p->queue, out, in, n, p->block, p->type, p->scale_bytes == 1,
+	                                               fault);
 	return !bad ? GRADCOMP_OK
-	            : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
-	                              "fp8: a run of %llu numbers came with a code that is NaN or Inf, or a scale that is none",
-	                              (unsigned long long)n);
+	            : p->c.host->fail(
+			      err, GRADCOMP_ERR_MISMATCH,
+			      "fp8: a run of %llu numbers came with a code that is NaN or Inf, or a scale that is none",
+			      (unsigned long long)n);
 }
 
 static gradcomp_status fp8_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,

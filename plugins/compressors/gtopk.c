@@ -27,8 +27,8 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	return sdk_sparse_schedule_read(&s, host, values, "gtopk", err);
 }
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
 	return sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "gtopk", SDK_SPARSE_VALUES, instance, err);
 }
@@ -122,7 +122,8 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	op->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
 	const char *wrong = work->device == GRADCOMP_HOST ? sdk_sparse_index_check(n.sent, n.d, n.k) : NULL;
 	if (wrong)
-		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "gtopk: what was chosen for bucket %u %s (%llu of %llu numbers)",
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                     "gtopk: what was chosen for bucket %u %s (%llu of %llu numbers)",
 		                     work->bucket->index, wrong, (unsigned long long)n.k, (unsigned long long)n.d);
 	sdk_sparse_index_pack(op, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
 	if (on_device(s)) {
@@ -153,8 +154,8 @@ static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *wo
 		op->copy_if(work->queue, (float *)idx, (const float *)n->sent, n->k, work->fault, 1);
 		return GRADCOMP_OK;
 	}
-	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx,
-	                                          n->d, n->k);
+	const char *wrong =
+		sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: a payload that rank %d got for bucket %u %s (%llu of %llu numbers)",
@@ -180,9 +181,8 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	float *val = out->data;
 	(void)round;
 	if (!there && *n.merges == most_merges(s))
-		return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
-		                     "gtopk: more than %u merges for bucket %u on rank %d", *n.merges,
-		                     work->bucket->index, s->layout->rank);
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "gtopk: more than %u merges for bucket %u on rank %d",
+		                     *n.merges, work->bucket->index, s->layout->rank);
 	gradcomp_status st = read_indices(s, work, a, &n, n.a, err);
 	if (!st)
 		st = read_indices(s, work, b, &n, n.b, err);

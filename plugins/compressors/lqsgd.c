@@ -65,7 +65,7 @@ typedef struct lqsgd {
 	sdk_lowrank l;
 	gradcomp_quantiser q;
 	gradcomp_levels *log; /* NULL: linear */
-	extent *at; /* ntensors + 1 */
+	extent *at;           /* ntensors + 1 */
 } lqsgd;
 
 static gradcomp_status lqsgd_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -95,8 +95,8 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory");
-	st = sdk_lowrank_open(&p->l, host, values, layout, "lqsgd", SDK_LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
-	                      err);
+	st = sdk_lowrank_open(&p->l, host, values, layout, "lqsgd", SDK_LOWRANK_KEEP_Q,
+	                      bits == 8 ? ", 8 bits" : ", 4 bits", err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -200,8 +200,7 @@ static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i,
 }
 
 /* Only finite numbers can be quantised, and a device does it whatever they are. */
-static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float *factors, uint64_t floats,
-                     int factor)
+static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float *factors, uint64_t floats, int factor)
 {
 	const gradcomp_operators *op = work->operators;
 	int *wild = parts_of(p, work).wild;
@@ -218,8 +217,8 @@ static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float
 	}
 }
 
-static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
-                                    gradcomp_payload *out, gradcomp_error *err)
+static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                    gradcomp_error *err)
 {
 	const lqsgd *p = instance;
 	const sdk_lowrank *l = &p->l;
@@ -260,8 +259,7 @@ static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gr
 			piece f = piece_of(p, work->bucket, i, factor);
 			if (f.count)
 				work->operators->quantised_check(work->queue, sdk_gathered_fault(work, &bad),
-				                                 (const char *)in[w].data + f.packed, f.count,
-				                                 &p->q);
+				                                 (const char *)in[w].data + f.packed, f.count, &p->q);
 		}
 		if (bad)
 			st = sdk_gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
@@ -372,7 +370,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.nparams = sizeof params / sizeof params[0],
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
-	          GRADCOMP_TRAIT_ALIKE,
+                  GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.check = lqsgd_check,
 	.create = lqsgd_create,

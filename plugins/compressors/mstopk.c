@@ -51,11 +51,11 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	return sdk_sparse_schedule_read(&s, host, values, "mstopk", err);
 }
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
-	gradcomp_status st =
-		sdk_sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SDK_SPARSE_LAYERWISE_PARAMS, instance, err);
+	gradcomp_status st = sdk_sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SDK_SPARSE_LAYERWISE_PARAMS,
+	                                    instance, err);
 	if (st)
 		return st;
 	mstopk *m = *instance;
@@ -72,8 +72,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "mstopk",
 			.version = "1.0",
-			.summary =
-				"nearly the largest numbers of each bucket, exactly k of them, found by bisection",
+			.summary = "nearly the largest numbers of each bucket, exactly k of them, found by bisection",
 			.licence = "MIT",
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],

@@ -89,7 +89,8 @@ static gradcomp_status none_move(const none *c, const gradcomp_work *work, gradc
 			} else if (back) {
 				s = op->cast_to_f32(work->queue, x, payload, n, type);
 			} else {
-				s = op->cast_scaled(work->queue, payload, x, n, type, 1.0f / (float)c->layout->nranks, 0);
+				s = op->cast_scaled(work->queue, payload, x, n, type, 1.0f / (float)c->layout->nranks,
+				                    0);
 			}
 			payload += n * gradcomp_dtype_bytes(type);
 		}

@@ -35,13 +35,12 @@ static const gradcomp_param params[] = {
                         .type = GRADCOMP_PARAM_BOOL,
                         .def = "yes",
                         .help = "begin each step with the factor of the step before, not with a random one"},
-	[RESTART] =
-		{.name = "restart",
-                 .type = GRADCOMP_PARAM_INT,
-                 .def = "0",
-                 .min = 0,
-                 .max = 1e9,
-                 .help = "every so many steps iterate three times, to find a gradient that has turned; 0: never"},
+	[RESTART] = {.name = "restart",
+                     .type = GRADCOMP_PARAM_INT,
+                     .def = "0",
+                     .min = 0,
+                     .max = 1e9,
+                     .help = "every so many steps iterate three times, to find a gradient that has turned; 0: never"},
 };
 
 typedef struct powersgd {
@@ -56,8 +55,8 @@ static gradcomp_status powersgd_create(const gradcomp_host *host, const gradcomp
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "powersgd: no memory");
-	st = sdk_lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? SDK_LOWRANK_KEEP_Q : 0, "",
-	                      err);
+	st = sdk_lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? SDK_LOWRANK_KEEP_Q : 0,
+	                      "", err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -113,8 +112,8 @@ static uint64_t floats(const powersgd *p, const gradcomp_bucket *bucket, uint32_
 	return round % 2 ? size.Q : round ? size.P : size.P + size.uncompressed;
 }
 
-static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                     gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	sdk_scratch scratch = {0};
@@ -152,8 +151,8 @@ static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s
 			         s->noise + (t->at.Q - from), t->m * t->r);
 }
 
-static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
-                                       gradcomp_payload *out, gradcomp_error *err)
+static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                       gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	const sdk_lowrank *l = &p->l;
@@ -208,8 +207,8 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                     gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	(void)err;
@@ -239,7 +238,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.nparams = sizeof params / sizeof params[0],
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
-	          GRADCOMP_TRAIT_ALIKE,
+                  GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = powersgd_create,
 	.destroy = powersgd_destroy,

@@ -77,7 +77,9 @@ static gradcomp_status qsgd_create(const gradcomp_host *host, const gradcomp_val
 	t->share = (float)(1 / (1 + fmin(block / (levels * levels), sqrt(block) / levels)));
 	t->q = (gradcomp_quantiser){
 		.struct_size = sizeof t->q,
-		.bits = levels <= 1 ? 2 : levels <= 7 ? 4 : 8,
+		.bits = levels <= 1   ? 2
+	                : levels <= 7 ? 4
+	                              : 8,
 		.levels = (uint32_t)levels,
 		.block = (uint32_t)block,
 		.norm = GRADCOMP_NORM_L2,
@@ -148,7 +150,8 @@ static gradcomp_status qsgd_decode(void *instance, const gradcomp_work *work, ui
 		op->quantised_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, d, &t->q);
 		if (bad)
 			s = sdk_gathered_refuse(t->host, "qsgd", work, w,
-			                        "a norm that is not finite and positive, or a code beyond the levels,", err);
+			                        "a norm that is not finite and positive, or a code beyond the levels,",
+			                        err);
 	}
 	if (s)
 		return s;
@@ -168,8 +171,7 @@ static gradcomp_status qsgd_cost(void *instance, const gradcomp_bucket *bucket, 
 	const qsgd *t = instance;
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes =
-		step < t->start_step ? 4.0 * (double)bucket->numel : (double)payload_bytes(t, bucket->numel);
+	cost->wire_bytes = step < t->start_step ? 4.0 * (double)bucket->numel : (double)payload_bytes(t, bucket->numel);
 	cost->passes = step < t->start_step ? 0 : 4 + 2 * t->layout->nranks;
 	return GRADCOMP_OK;
 }

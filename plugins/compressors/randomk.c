@@ -20,8 +20,8 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	return sdk_sparse_schedule_read(&s, host, values, "randomk", err);
 }
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
 	return sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "randomk", SDK_SPARSE_INDICES, instance, err);
 }
@@ -87,7 +87,8 @@ static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint6
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes =
-		4.0 * (double)(sdk_sparse_is_passthrough(s, step) ? bucket->numel : sdk_sparse_part_at(s, bucket, step, 0).k);
+		4.0 *
+		(double)(sdk_sparse_is_passthrough(s, step) ? bucket->numel : sdk_sparse_part_at(s, bucket, step, 0).k);
 	cost->passes = sdk_sparse_is_passthrough(s, step) ? 1 : 3;
 	return GRADCOMP_OK;
 }

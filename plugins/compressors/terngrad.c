@@ -86,8 +86,8 @@ static uint64_t payload_bytes(const terngrad *t, const gradcomp_bucket *bucket)
 }
 
 /* Scratch: s of every tensor; before that a sum, where it cuts off, and what the sum takes to make. */
-static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                     gradcomp_error *err)
 {
 	const terngrad *t = instance;
 	uint64_t bytes = payload_bytes(t, bucket), scales = 4 * (uint64_t)bucket->ntensors,
@@ -99,8 +99,9 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 	}
 	plan->nrounds = 2;
 	plan->rounds[0] = sdk_gathered_round(scales);
-	plan->rounds[1] = !t->summed ? sdk_gathered_round(bytes)
-	                             : (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_U8, .count = bytes};
+	plan->rounds[1] = !t->summed
+	                          ? sdk_gathered_round(bytes)
+	                          : (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_U8, .count = bytes};
 	plan->scratch_bytes = scales > sums ? scales : sums;
 	return GRADCOMP_OK;
 }
@@ -132,8 +133,8 @@ static gradcomp_quantiser integers(const float *s, uint32_t levels)
 	                            .given = s};
 }
 
-static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work, uint32_t round,
-                                       gradcomp_payload *out, gradcomp_error *err)
+static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                       gradcomp_error *err)
 {
 	const terngrad *t = instance;
 	uint64_t stream = sdk_random_stream(t->layout, work->step);
@@ -171,7 +172,8 @@ static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const
 	for (uint32_t w = 0; w < n; w++) {
 		op->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, ntensors, 0, FLT_MAX);
 		if (bad)
-			return sdk_gathered_refuse(t->host, "terngrad", work, w, "a scale that is negative or not finite", err);
+			return sdk_gathered_refuse(t->host, "terngrad", work, w,
+			                           "a scale that is negative or not finite", err);
 	}
 	op->copy(work->queue, work->scratch, in[0].data, ntensors * sizeof(float));
 	for (uint32_t w = 1; w < n; w++)
@@ -239,15 +241,15 @@ static gradcomp_status terngrad_decode(void *instance, const gradcomp_work *work
 	return round == 0 ? agree(t, work, in, n, err) : decode_gathered(t, work, in, n, err);
 }
 
-static gradcomp_status terngrad_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status terngrad_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                     gradcomp_error *err)
 {
 	const terngrad *t = instance;
 	int dense = step < t->start_step;
 	(void)err;
 	cost->rounds = dense ? 1 : 2;
-	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel
-	                         : (double)payload_bytes(t, bucket) + 4.0 * (double)bucket->ntensors;
+	cost->wire_bytes =
+		dense ? 4.0 * (double)bucket->numel : (double)payload_bytes(t, bucket) + 4.0 * (double)bucket->ntensors;
 	cost->passes = dense ? 0 : 5 + (t->summed ? 2 : 2 * t->layout->nranks);
 	return GRADCOMP_OK;
 }

@@ -60,8 +60,8 @@ static uint64_t packed(uint64_t d)
 	return d / 4 + (d % 4 != 0);
 }
 
-static gradcomp_status threshold_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                      gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status threshold_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                      gradcomp_error *err)
 {
 	const threshold *p = instance;
 	(void)err;
@@ -115,8 +115,8 @@ static gradcomp_status threshold_decode(void *instance, const gradcomp_work *wor
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status threshold_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                      gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status threshold_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                      gradcomp_error *err)
 {
 	const threshold *p = instance;
 	int dense = step < p->start_step;

@@ -21,11 +21,11 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	return sdk_sparse_schedule_read(&s, host, values, "topk", err);
 }
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
-                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
 {
-	gradcomp_status st =
-		sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "topk", SDK_SPARSE_LAYERWISE_PARAMS, instance, err);
+	gradcomp_status st = sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "topk",
+	                                    SDK_SPARSE_LAYERWISE_PARAMS, instance, err);
 	if (st || !(st = sdk_sparse_code_open(*instance, err)))
 		return st;
 	sdk_sparse_destroy(*instance);

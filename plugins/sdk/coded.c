@@ -30,8 +30,8 @@ gradcomp_status sdk_coded_encode(void *instance, const gradcomp_work *work, uint
 	                     "%s: encode of round %u was called, but the payload is coded in place", c->name, round);
 }
 
-gradcomp_status sdk_coded_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                 const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+gradcomp_status sdk_coded_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                 uint32_t n, gradcomp_error *err)
 {
 	const sdk_coded *c = instance;
 	(void)round, (void)in, (void)n, (void)err;

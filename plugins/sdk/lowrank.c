@@ -194,7 +194,8 @@ uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket
 {
 	const gradcomp_operators *op = sdk_layout_operators(l->host, l->layout);
 	uint64_t most = 0;
-	EACH_BATCH(l, bucket, k) {
+	EACH_BATCH(l, bucket, k)
+	{
 		const uint64_t bytes[] = {op->product_scratch(k.count, k.n, k.m, k.r),
 		                          op->orthonormalise_scratch(k.count, k.n, k.r),
 		                          op->orthonormalise_scratch(k.count, k.m, k.r)};
@@ -244,7 +245,8 @@ void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float
 
 void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P, void *scratch)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		float *a[BATCH];
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = P + p_at(l, work->bucket, k.tensor[i]);
@@ -254,7 +256,8 @@ void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *wor
 
 void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, void *scratch)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		float *a[BATCH];
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = Q + q_at(l, work->bucket, k.tensor[i]);
@@ -264,7 +267,8 @@ void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *wor
 
 void sdk_lowrank_normalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, int stretch)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		float *a[BATCH];
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = Q + q_at(l, work->bucket, k.tensor[i]);
@@ -273,10 +277,10 @@ void sdk_lowrank_normalise_q(const sdk_lowrank *l, const gradcomp_work *work, fl
 	}
 }
 
-void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q,
-                            void *scratch)
+void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *scratch)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		const float *M[BATCH], *q[BATCH];
 		float *p[BATCH];
 		for (size_t i = 0; i < k.count; i++) {
@@ -288,10 +292,10 @@ void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, flo
 	}
 }
 
-void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, float *Q, const float *P,
-                             void *scratch)
+void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *scratch)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		const float *M[BATCH], *p[BATCH];
 		float *q[BATCH];
 		for (size_t i = 0; i < k.count; i++) {
@@ -306,7 +310,8 @@ void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, fl
 void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const float *P, const float *local,
                         const float *Q)
 {
-	EACH_BATCH(l, work->bucket, k) {
+	EACH_BATCH(l, work->bucket, k)
+	{
 		float *x[BATCH], *e[BATCH];
 		const float *p[BATCH], *own[BATCH], *q[BATCH];
 		for (size_t i = 0; i < k.count; i++) {
@@ -327,8 +332,8 @@ void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const f
 			                      l->layout->tensors[work->bucket->first + i].numel);
 }
 
-gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors, uint64_t floats,
-                                     gradcomp_error *err)
+gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors,
+                                     uint64_t floats, gradcomp_error *err)
 {
 	return sdk_overflow(l->host, l->name, work, factors, floats, FLT_MAX / 1024, err);
 }
@@ -389,7 +394,8 @@ gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes,
 		float factor;
 		memcpy(&factor, body + i * sizeof factor, sizeof factor);
 		if (!isfinite(factor))
-			st = l->host->fail(err, GRADCOMP_ERR_INVALID, "%s: the state is damaged: number %llu of its factors is %g", l->name,
+			st = l->host->fail(err, GRADCOMP_ERR_INVALID,
+			                   "%s: the state is damaged: number %llu of its factors is %g", l->name,
 			                   (unsigned long long)i, (double)factor);
 	}
 	if (!st && n.P)

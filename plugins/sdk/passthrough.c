@@ -4,10 +4,8 @@
 
 gradcomp_round sdk_passthrough_round(uint64_t count)
 {
-	return (gradcomp_round){.pattern = GRADCOMP_SUMMED,
-	                        .dtype = GRADCOMP_F32,
-	                        .flags = GRADCOMP_ROUND_MEAN,
-	                        .count = count};
+	return (gradcomp_round){
+		.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_F32, .flags = GRADCOMP_ROUND_MEAN, .count = count};
 }
 
 void sdk_passthrough_plan(const gradcomp_bucket *bucket, gradcomp_plan *plan)

@@ -18,15 +18,15 @@ static gradcomp_status expect_ranks(const gradcomp_host *host, const gradcomp_la
 }
 
 gradcomp_status sdk_gathered_expect(const gradcomp_host *host, const gradcomp_layout *layout, const char *name,
-                                    const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                                    uint64_t bytes, gradcomp_error *err)
+                                    const gradcomp_work *work, const gradcomp_payload *in, uint32_t n, uint64_t bytes,
+                                    gradcomp_error *err)
 {
 	gradcomp_status st = expect_ranks(host, layout, name, n, err);
 	for (uint32_t w = 0; !st && w < n; w++)
 		if (in[w].bytes != bytes)
 			st = host->fail(err, GRADCOMP_ERR_MISMATCH,
-			                "%s: rank %u sent %llu bytes for bucket %u of %llu numbers, %llu are right", name,
-			                w, (unsigned long long)in[w].bytes, work->bucket->index,
+			                "%s: rank %u sent %llu bytes for bucket %u of %llu numbers, %llu are right",
+			                name, w, (unsigned long long)in[w].bytes, work->bucket->index,
 			                (unsigned long long)work->bucket->numel, (unsigned long long)bytes);
 	return st;
 }
@@ -42,8 +42,10 @@ gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const 
                              uint64_t n, float most, gradcomp_error *err)
 {
 	int found = 0;
-	work->operators->range_check(work->queue, work->device == GRADCOMP_HOST ? &found : &work->fault[1], x, n, -most, most);
-	return found ? host->fail(err, GRADCOMP_ERR_OVERFLOW, "%s: numbers of bucket %u overflow", name, work->bucket->index)
+	work->operators->range_check(work->queue, work->device == GRADCOMP_HOST ? &found : &work->fault[1], x, n, -most,
+	                             most);
+	return found ? host->fail(err, GRADCOMP_ERR_OVERFLOW, "%s: numbers of bucket %u overflow", name,
+	                          work->bucket->index)
 	             : GRADCOMP_OK;
 }
 
@@ -70,17 +72,15 @@ void *sdk_payload_begin(gradcomp_payload *out)
 void sdk_payload_end(gradcomp_payload *out, const char *name, uint32_t version, const gradcomp_work *work,
                      uint64_t bytes)
 {
-	sdk_payload_header head = {.kind = kind_of(name, version),
-	                           .bucket = work->bucket->index,
-	                           .step = work->step,
-	                           .bytes = bytes};
+	sdk_payload_header head = {
+		.kind = kind_of(name, version), .bucket = work->bucket->index, .step = work->step, .bytes = bytes};
 	memcpy(out->data, &head, sizeof head);
 	out->bytes = sizeof head + bytes;
 }
 
 gradcomp_status sdk_payload_expect(const gradcomp_host *host, const gradcomp_layout *layout, const char *name,
-                                   uint32_t version, const gradcomp_work *work, const gradcomp_payload *in,
-                                   uint32_t n, uint64_t most, gradcomp_error *err)
+                                   uint32_t version, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                                   uint64_t most, gradcomp_error *err)
 {
 	gradcomp_status st = expect_ranks(host, layout, name, n, err);
 	for (uint32_t w = 0; !st && w < n; w++) {
@@ -96,10 +96,11 @@ gradcomp_status sdk_payload_expect(const gradcomp_host *host, const gradcomp_lay
 			                name, w, head.bucket, (unsigned long long)head.step, work->bucket->index,
 			                (unsigned long long)work->step);
 		else if (head.bytes != in[w].bytes - sizeof head || head.bytes > most)
-			st = host->fail(err, GRADCOMP_ERR_MISMATCH,
-			                "%s: rank %u sent %llu bytes for bucket %u, its header says %llu, and at most %llu are right",
-			                name, w, (unsigned long long)(in[w].bytes - sizeof head), work->bucket->index,
-			                (unsigned long long)head.bytes, (unsigned long long)most);
+			st = host->fail(
+				err, GRADCOMP_ERR_MISMATCH,
+				"%s: rank %u sent %llu bytes for bucket %u, its header says %llu, and at most %llu are right",
+				name, w, (unsigned long long)(in[w].bytes - sizeof head), work->bucket->index,
+				(unsigned long long)head.bytes, (unsigned long long)most);
 	}
 	return st;
 }

@@ -32,7 +32,8 @@ void sdk_planes_join(float *x, const uint8_t *planes, uint64_t stride, uint8_t l
 	const uint8_t *sign = planes + 2 * stride, *exponent = planes + 3 * stride;
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t e = (uint8_t)(largest - exponent[i]), top = sign[i];
-		uint32_t u = top >> 7 << 31 | e << 23 | (top & 127) << 16 | (uint32_t)planes[stride + i] << 8 | planes[i];
+		uint32_t u =
+			top >> 7 << 31 | e << 23 | (top & 127) << 16 | (uint32_t)planes[stride + i] << 8 | planes[i];
 		memcpy(&x[i], &u, sizeof u);
 	}
 }

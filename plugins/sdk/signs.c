@@ -51,8 +51,8 @@ gradcomp_status sdk_signs_plan(void *instance, const gradcomp_bucket *bucket, ui
 	plan->nrounds = 1;
 	plan->rounds[0] = sdk_gathered_round(payload_bytes(s, bucket));
 	if (s->values == 1)
-		plan->scratch_bytes = SDK_SIGNS_SUM_SCRATCH +
-		                      sdk_layout_operators(s->host, s->layout)->sum_scratch(bucket->numel);
+		plan->scratch_bytes =
+			SDK_SIGNS_SUM_SCRATCH + sdk_layout_operators(s->host, s->layout)->sum_scratch(bucket->numel);
 	return GRADCOMP_OK;
 }
 
@@ -79,8 +79,8 @@ gradcomp_status sdk_signs_encode(void *instance, const gradcomp_work *work, uint
 		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
 		extent next = after(s, at, t);
 		if (t->numel) {
-			measure(s, work->operators, work->queue, work->scratch, (float *)out->data + at.value, work->x[i],
-			        t->numel, next.run);
+			measure(s, work->operators, work->queue, work->scratch, (float *)out->data + at.value,
+			        work->x[i], t->numel, next.run);
 			work->operators->sign_pack(work->queue, (uint32_t *)out->data + values + at.bits, work->x[i],
 			                           t->numel, next.run);
 		}
@@ -98,7 +98,8 @@ static gradcomp_status check(const sdk_signs *s, const gradcomp_work *work, cons
 	uint64_t values = total(s, work->bucket).value;
 	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
-		work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, values, -FLT_MAX, FLT_MAX);
+		work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, values, -FLT_MAX,
+		                             FLT_MAX);
 		if (bad)
 			st = sdk_gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
 	}
@@ -115,8 +116,8 @@ static const float *pairs_of(const sdk_signs *s, const gradcomp_operators *op, v
 	return pair;
 }
 
-gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                 const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                 uint32_t n, gradcomp_error *err)
 {
 	const sdk_signs *s = instance;
 	const gradcomp_operators *op = work->operators;
@@ -138,7 +139,8 @@ gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint
 			const float *pairs =
 				pairs_of(s, op, work->queue, (const float *)in[w].data + at.value, work->scratch);
 			if (k == 0) {
-				op->sign_error(work->queue, work->error[i], work->x[i], bits, pairs, t->numel, next.run);
+				op->sign_error(work->queue, work->error[i], work->x[i], bits, pairs, t->numel,
+				               next.run);
 				op->fill(work->queue, work->x[i], 0, t->numel);
 			} else {
 				op->sign_add(work->queue, work->x[i], 1.0f / (float)n, bits, pairs, t->numel, next.run);
@@ -162,8 +164,7 @@ gradcomp_status sdk_signs_cost(void *instance, const gradcomp_bucket *bucket, ui
 	return GRADCOMP_OK;
 }
 
-gradcomp_status sdk_signs_create(const gradcomp_host *host, const sdk_signs *from, void **instance,
-                                 gradcomp_error *err)
+gradcomp_status sdk_signs_create(const gradcomp_host *host, const sdk_signs *from, void **instance, gradcomp_error *err)
 {
 	static const gradcomp_need needs[] = {SDK_SIGNS_NEEDS};
 	gradcomp_status st = sdk_needs(host, from->name, needs, sizeof needs / sizeof *needs, err);
@@ -174,7 +175,8 @@ gradcomp_status sdk_signs_create(const gradcomp_host *host, const sdk_signs *fro
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
 	*s = *from;
 	s->coded = sdk_coded_instead(s->layout);
-	s->scratch = s->coded ? host->alloc(SDK_SIGNS_SUM_SCRATCH + host->operators->sum_scratch(s->layout->numel)) : NULL;
+	s->scratch =
+		s->coded ? host->alloc(SDK_SIGNS_SUM_SCRATCH + host->operators->sum_scratch(s->layout->numel)) : NULL;
 	if (s->coded && !s->scratch) {
 		host->release(s);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);

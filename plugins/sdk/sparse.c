@@ -45,7 +45,8 @@ gradcomp_status sdk_sparse_open(sdk_sparse *s, const gradcomp_host *host, const 
 	if (layout->device != GRADCOMP_HOST) {
 		s->pairs = host->alloc(SUMS * (size_t)layout->nranks * sizeof *s->pairs);
 		if (!s->pairs)
-			return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory for the payloads of %d ranks", name, layout->nranks);
+			return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory for the payloads of %d ranks", name,
+			                  layout->nranks);
 	}
 	return sdk_sparse_schedule_read(&s->schedule, host, values, name, err);
 }
@@ -116,7 +117,7 @@ uint64_t sdk_sparse_payload_bytes(const sdk_sparse *s, const gradcomp_bucket *bu
 {
 	uint64_t bytes = 0;
 	EACH_PART(s, bucket, step, w)
-		bytes += w.bytes;
+	bytes += w.bytes;
 	return bytes;
 }
 
@@ -130,10 +131,11 @@ static uint64_t pairs_bytes(const sdk_sparse *s, uint64_t k)
 uint64_t sdk_sparse_scratch(const sdk_sparse *s, const gradcomp_bucket *bucket, uint64_t step)
 {
 	uint64_t most = 0;
-	EACH_PART(s, bucket, step, w) {
+	EACH_PART(s, bucket, step, w)
+	{
 		uint64_t select = s->select_scratch ? s->select_scratch(s, w.p.d, w.p.k) : 0;
-		uint64_t unpack = sdk_sparse_index_scratch(sdk_layout_operators(s->host, s->layout),
-		                                           s->coding.indices, w.p.d, w.p.k);
+		uint64_t unpack = sdk_sparse_index_scratch(sdk_layout_operators(s->host, s->layout), s->coding.indices,
+		                                           w.p.d, w.p.k);
 		uint64_t bytes = pairs_bytes(s, w.p.k) + ((select > unpack ? select : unpack) + 63) / 64 * 64;
 		most = bytes > most ? bytes : most;
 	}
@@ -162,7 +164,8 @@ gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work 
                                        gradcomp_payload *out, gradcomp_error *err)
 {
 	int plain = sdk_sparse_plain(s->coding);
-	EACH_PART(s, work->bucket, work->step, w) {
+	EACH_PART(s, work->bucket, work->step, w)
+	{
 		char *at = (char *)out->data + w.from;
 		if (!w.p.k)
 			continue;
@@ -171,9 +174,10 @@ gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work 
 		/* Coding relies on it, and a peer would blame this rank's link. */
 		const char *wrong = work->device == GRADCOMP_HOST ? sdk_sparse_index_check(p.idx, w.p.d, w.p.k) : NULL;
 		if (wrong)
-			return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "%s: what was chosen for bucket %u %s (%llu of %llu numbers from '%s' on)",
-			                     s->name, work->bucket->index, wrong, (unsigned long long)w.p.k, (unsigned long long)w.p.d,
-			                     s->layout->tensors[w.p.tensor].name);
+			return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
+			                     "%s: what was chosen for bucket %u %s (%llu of %llu numbers from '%s' on)",
+			                     s->name, work->bucket->index, wrong, (unsigned long long)w.p.k,
+			                     (unsigned long long)w.p.d, s->layout->tensors[w.p.tensor].name);
 		if (!plain)
 			sdk_sparse_pack(work->operators, work->queue, s->coding, at, p, w.p.d, w.p.k);
 	}
@@ -181,8 +185,7 @@ gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work 
 	return GRADCOMP_OK;
 }
 
-static const char *check_part(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in,
-                              const walk *w)
+static const char *check_part(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, const walk *w)
 {
 	const gradcomp_operators *op = work->operators;
 	char *at = (char *)in->data + w->from;
@@ -196,8 +199,8 @@ static const char *check_part(const sdk_sparse *s, const gradcomp_work *work, co
 	return wrong ? wrong : sdk_sparse_value_check(op, p.val, w->p.k);
 }
 
-static gradcomp_status refuse(const sdk_sparse *s, const gradcomp_work *work, uint32_t rank,
-                              const sdk_sparse_part *p, const char *wrong, gradcomp_error *err)
+static gradcomp_status refuse(const sdk_sparse *s, const gradcomp_work *work, uint32_t rank, const sdk_sparse_part *p,
+                              const char *wrong, gradcomp_error *err)
 {
 	return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 	                     "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)", s->name,
@@ -211,7 +214,8 @@ gradcomp_status sdk_sparse_verify(const sdk_sparse *s, const gradcomp_work *work
 	gradcomp_status st = sdk_gathered_expect(s->host, s->layout, s->name, work, in, n,
 	                                         sdk_sparse_payload_bytes(s, work->bucket, work->step), err);
 	for (uint32_t r = 0; r < n && !st; r++)
-		EACH_PART(s, work->bucket, work->step, w) {
+		EACH_PART(s, work->bucket, work->step, w)
+		{
 			const char *wrong = st ? NULL : check_part(s, work, &in[r], &w);
 			if (wrong)
 				st = refuse(s, work, r, &w.p, wrong, err);
@@ -221,7 +225,8 @@ gradcomp_status sdk_sparse_verify(const sdk_sparse *s, const gradcomp_work *work
 
 void sdk_sparse_add(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float a, float *y)
 {
-	EACH_PART(s, work->bucket, work->step, w) {
+	EACH_PART(s, work->bucket, work->step, w)
+	{
 		sdk_sparse_pairs p = unpacked(s, work, in, &w);
 		work->operators->scatter_add(work->queue, y + w.p.at, w.p.d, p.idx, p.val, w.p.k, a);
 	}
@@ -230,7 +235,7 @@ void sdk_sparse_add(const sdk_sparse *s, const gradcomp_work *work, const gradco
 void sdk_sparse_clear(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float *y)
 {
 	EACH_PART(s, work->bucket, work->step, w)
-		work->operators->scatter(work->queue, y + w.p.at, unpacked(s, work, in, &w).idx, NULL, w.p.k);
+	work->operators->scatter(work->queue, y + w.p.at, unpacked(s, work, in, &w).idx, NULL, w.p.k);
 }
 
 /* Pairs that lie in payloads are checked and added up where they are, all ranks' of a part at once. */
@@ -238,7 +243,8 @@ static void sum_pairs(const sdk_sparse *s, const gradcomp_work *work, const grad
 {
 	gradcomp_sparse to[SUMS];
 	uint32_t parts = sdk_sparse_parts(s, work->bucket), first = 0, some = parts < SUMS ? parts : SUMS;
-	EACH_PART(s, work->bucket, work->step, w) {
+	EACH_PART(s, work->bucket, work->step, w)
+	{
 		uint32_t i = w.i - 1 - first;
 		to[i] = (gradcomp_sparse){work->flat + w.p.at, w.p.d};
 		for (uint32_t r = 0; r < n; r++) {
@@ -290,8 +296,8 @@ gradcomp_status sdk_sparse_encode(void *instance, const gradcomp_work *work, uin
 	return sdk_sparse_encode_from(instance, work, work->flat, out, err);
 }
 
-gradcomp_status sdk_sparse_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                  const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+gradcomp_status sdk_sparse_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                  uint32_t n, gradcomp_error *err)
 {
 	const sdk_sparse *s = instance;
 	(void)round;

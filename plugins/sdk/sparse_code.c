@@ -10,9 +10,11 @@ gradcomp_status sdk_sparse_code_open(sdk_sparse *s, gradcomp_error *err)
 	if (!sdk_coded_instead(s->layout))
 		return GRADCOMP_OK;
 	if (s->layerwise || s->schedule.count)
-		return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                     "%s: %s needs a collective that gathers; where sums are coded, runs know neither tensors "
-		                     "nor steps", s->name, s->layerwise ? "layerwise=yes" : "warmup");
+		return s->host->fail(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"%s: %s needs a collective that gathers; where sums are coded, runs know neither tensors "
+			"nor steps",
+			s->name, s->layerwise ? "layerwise=yes" : "warmup");
 	s->encode_scratch = s->host->alloc(pairs + op->topk_scratch(n, k));
 	s->decode_scratch = s->host->alloc(pairs);
 	if (!s->encode_scratch || !s->decode_scratch)
@@ -87,8 +89,8 @@ gradcomp_status sdk_sparse_code_decode_add(void *instance, const void *in, uint6
 		wrong = sdk_sparse_plain(s->coding) ? sdk_sparse_index_check(p.idx, n, k)
 		                                    : sdk_sparse_unpack_sums(op, s->coding, in, p, n, k);
 	if (wrong)
-		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came as a code that %s", s->name,
-		                     (unsigned long long)n, wrong);
+		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came as a code that %s",
+		                     s->name, (unsigned long long)n, wrong);
 	if (!all_of(s, n))
 		return op->scatter_add(NULL, out, n, p.idx, p.val, k, 1);
 	op->add(NULL, out, in, n);

@@ -38,8 +38,8 @@ uint64_t sdk_sparse_index_scratch(const gradcomp_operators *op, uint32_t coding,
 	return k ? op->index_scratch(d, k, settle(op, coding, d, k, &bytes)) : 0;
 }
 
-void sdk_sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t coding, void *out,
-                           const uint32_t *idx, uint64_t d, uint64_t k)
+void sdk_sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t coding, void *out, const uint32_t *idx,
+                           uint64_t d, uint64_t k)
 {
 	uint64_t bytes;
 	if (k)

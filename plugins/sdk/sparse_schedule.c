@@ -23,8 +23,8 @@ const char *sdk_sparse_number(const char *p, double *out)
 	return p;
 }
 
-static gradcomp_status read_list(sdk_sparse_schedule *s, const gradcomp_host *host, const char *text,
-                                 const char *name, gradcomp_error *err)
+static gradcomp_status read_list(sdk_sparse_schedule *s, const gradcomp_host *host, const char *text, const char *name,
+                                 gradcomp_error *err)
 {
 	enum { MOST = sizeof s->warmup / sizeof s->warmup[0] };
 	for (const char *p = text;; p++) {

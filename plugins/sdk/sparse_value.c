@@ -83,8 +83,8 @@ static void unpack_values(const gradcomp_operators *op, void *queue, int *fault,
 	}
 }
 
-const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
-                                   uint64_t d, uint64_t k)
+const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in,
+                                   sdk_sparse_pairs p, uint64_t d, uint64_t k)
 {
 	int bad = 0;
 	unpack_values(op, NULL, &bad, c.values, in, p.val, k);
@@ -100,14 +100,14 @@ const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c,
 	return wrong ? wrong : sdk_sparse_value_check(op, p.val, k);
 }
 
-void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c,
-                          const void *in, sdk_sparse_pairs p, uint64_t d, uint64_t k, void *scratch)
+void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c, const void *in,
+                          sdk_sparse_pairs p, uint64_t d, uint64_t k, void *scratch)
 {
 	if (!k)
 		return;
 	unpack_values(op, queue, fault, c.values, in, p.val, k);
-	sdk_sparse_index_unpack(op, queue, fault, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k,
-	                        scratch);
+	sdk_sparse_index_unpack(op, queue, fault, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d,
+	                        k, scratch);
 	op->sparse_check(queue, fault, p.idx, p.val, k, d);
 }
 

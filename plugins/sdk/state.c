@@ -6,10 +6,10 @@ sdk_state_header sdk_state_header_make(const gradcomp_layout *layout, const char
                                        uint64_t parameters, uint64_t bytes)
 {
 	sdk_state_header s = {.version = version,
-	           .nranks = (uint32_t)layout->nranks,
-	           .shapes = SDK_STATE_DIGEST_SEED,
-	           .parameters = parameters,
-	           .bytes = bytes};
+	                      .nranks = (uint32_t)layout->nranks,
+	                      .shapes = SDK_STATE_DIGEST_SEED,
+	                      .parameters = parameters,
+	                      .bytes = bytes};
 	strncpy(s.compressor, name, sizeof s.compressor - 1);
 	for (uint32_t i = 0; i < layout->ntensors; i++) {
 		const gradcomp_tensor *t = &layout->tensors[i];
@@ -47,11 +47,11 @@ gradcomp_status sdk_state_header_check(const gradcomp_host *host, const sdk_stat
 	if (memcmp(got.compressor, want->compressor, sizeof got.compressor))
 		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: this is not a state of %s", name, name);
 	if (got.version != want->version)
-		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: state of version %u, this plugin reads %u",
-		                  name, got.version, want->version);
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: state of version %u, this plugin reads %u", name,
+		                  got.version, want->version);
 	if (got.shapes != want->shapes)
-		return host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                  "%s: state of a model whose tensors have other shapes", name);
+		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: state of a model whose tensors have other shapes",
+		                  name);
 	if (got.parameters != want->parameters || got.bytes != want->bytes)
 		return host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                  "%s: state of other parameters: it holds %llu bytes, with these it would be %llu",

@@ -51,7 +51,8 @@ static void fill_links(const transport *t, link_map_row rows[4], report_link_kin
 	r->link_kinds = out;
 	for (uint32_t i = 0; i < r->nlink_kinds; i++)
 		out[i] = (report_link_kind){rows[i].transport, rows[i].pairs, rows[i].why_not};
-	const char **map = r->nranks <= LINK_MAP_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *map) : NULL;
+	const char **map =
+		r->nranks <= LINK_MAP_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *map) : NULL;
 	for (int i = 0; map && i < r->nranks * r->nranks; i++)
 		map[i] = transport_pair(t, i / r->nranks, i % r->nranks);
 	r->link_map = map;
@@ -104,10 +105,17 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, bool links, g
 		picture_drop(p);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
 	}
-	p->job = (report_job){.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
-	                      .nnodes = nnodes, .hosts = p->hosts, .wall_s = clock_now() - job->started,
-	                      .reducers = p->rows.reducers, .nreducers = p->rows.nreducers,
-	                      .coders = p->rows.coders, .ncoders = p->rows.ncoders, .links = p->links,
+	p->job = (report_job){.job_id = getenv("SLURM_JOB_ID"),
+	                      .step_id = getenv("SLURM_STEP_ID"),
+	                      .nranks = job->nranks,
+	                      .nnodes = nnodes,
+	                      .hosts = p->hosts,
+	                      .wall_s = clock_now() - job->started,
+	                      .reducers = p->rows.reducers,
+	                      .nreducers = p->rows.nreducers,
+	                      .coders = p->rows.coders,
+	                      .ncoders = p->rows.ncoders,
+	                      .links = p->links,
 	                      .nlinks = (uint32_t)n};
 	p->job.networks = p->networks;
 	p->job.nnetworks = (uint32_t)transport_networks(job->transport, p->networks);
@@ -134,7 +142,8 @@ static void report_term(void *ctx, int signal)
 		st = report_close(job->report, &p.job, &err);
 	}
 	if (st)
-		log_line(&job->log, GRADCOMP_LOG_WARN, "signal %d ends the job, and there is no report: %s", signal, err.text);
+		log_line(&job->log, GRADCOMP_LOG_WARN, "signal %d ends the job, and there is no report: %s", signal,
+		         err.text);
 	else
 		log_line(&job->log, GRADCOMP_LOG_WARN, "%s; the report is %s", text, path ? path : "there");
 	free(path);
@@ -162,7 +171,8 @@ void job_observe(gradcomp_job *job, bool on)
 	job->watched = on && job->report && (job->watched || term_watch_start(report_term, job));
 	live_close(job->live_server);
 	job->live_server = NULL;
-	if (on && job->rank == 0 && config_int(job->config, "report.live") && live_open(tell_live, job, &job->live_server, &err))
+	if (on && job->rank == 0 && config_int(job->config, "report.live") &&
+	    live_open(tell_live, job, &job->live_server, &err))
 		log_line(&job->log, GRADCOMP_LOG_DEBUG, "%s", err.text);
 }
 
@@ -177,13 +187,15 @@ static gradcomp_status check_node_plugin(gradcomp_error *err)
 	gethostname(host, sizeof host - 1);
 	other = strchr(left, ' ');
 	if (other)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "node %s: its slurmd has the SPANK plugin of gradcomp %.30s, srun has that of %.*s: install one version, and look at "
-		                 "plugstack.conf on %s",
-		                 host, other + 1, (int)(other - left < 30 ? other - left : 30), left, host);
-	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "node %s: its slurmd has not the SPANK plugin of gradcomp %.30s, which srun has: name spank_gradcomp.so in plugstack.conf on %s",
-	                 host, left, host);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"node %s: its slurmd has the SPANK plugin of gradcomp %.30s, srun has that of %.*s: install one version, and look at "
+			"plugstack.conf on %s",
+			host, other + 1, (int)(other - left < 30 ? other - left : 30), left, host);
+	return error_set(
+		err, GRADCOMP_ERR_MISMATCH,
+		"node %s: its slurmd has not the SPANK plugin of gradcomp %.30s, which srun has: name spank_gradcomp.so in plugstack.conf on %s",
+		host, left, host);
 }
 
 static void warn_unknown(void *ctx, const char *text)
@@ -272,7 +284,8 @@ fail:
 }
 
 /* The report and the closing line, from rank 0; the line for the job's comment, "": none. */
-static gradcomp_status write_report(gradcomp_job *job, const char *failure, char comment[JOB_COMMENT_LINE], gradcomp_error *err)
+static gradcomp_status write_report(gradcomp_job *job, const char *failure, char comment[JOB_COMMENT_LINE],
+                                    gradcomp_error *err)
 {
 	char line[512];
 	picture p = {0};
@@ -316,7 +329,8 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	enduring_sweep(job);
 	job_sweep_objects(job);
 	if (job->live)
-		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "%d groups, links, reducers or coders of the job have not been freed", job->live);
 	job_observe(job, false);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, comment, err) : GRADCOMP_OK;

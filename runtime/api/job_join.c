@@ -25,7 +25,8 @@
 /* A record: "V<version>, about the secret, SPECs, their plugins, timeline, what a lost rank means, the
  * transport's endpoint" separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
-_Static_assert(RECORD_TEXT >= JOB_SECRET_TEXT + 1024 /* SPECs */ + PLUGIN_PAIR_TEXT + TRACE_OPTIONS_TEXT + 32 + TRANSPORT_ENDPOINT_MAX,
+_Static_assert(RECORD_TEXT >= JOB_SECRET_TEXT + 1024 /* SPECs */ + PLUGIN_PAIR_TEXT + TRACE_OPTIONS_TEXT + 32 +
+                                      TRANSPORT_ENDPOINT_MAX,
                "the longest parts fit");
 
 enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMELINE, RECORD_FAILURE, RECORD_PARTS };
@@ -69,13 +70,18 @@ static void capture(gradcomp_job *job, struct reducer *r)
 static gradcomp_status check_shrink(const config *c, const transport_options *o, gradcomp_error *err)
 {
 	if (o->frames)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "gradcomp.on_failure=shrink cannot be with security.frames=%s: must be none",
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "gradcomp.on_failure=shrink cannot be with security.frames=%s: must be none",
 		                 config_find(c, "security.frames"));
 	if (*config_str(c, "gradcomp.trace"))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "gradcomp.on_failure=shrink cannot be with gradcomp.trace: a timeline is of one set of ranks");
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with gradcomp.trace: a timeline is of one set of ranks");
 	if (!config_is_default(c, "transport.allow") && strstr(o->allow, "verbs"))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "gradcomp.on_failure=shrink cannot be with transport.allow=%s: verbs cannot shrink; shm,tcp can", o->allow);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with transport.allow=%s: verbs cannot shrink; shm,tcp can",
+			o->allow);
 	return GRADCOMP_OK;
 }
 
@@ -137,7 +143,8 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 			return st;
 	}
 	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
-	                            .ranks = (uint32_t)config_int(c, "trace.ranks")}, timeline);
+	                                     .ranks = (uint32_t)config_int(c, "trace.ranks")},
+	                    timeline);
 	if (o.outlives)
 		o.allow = config_is_default(c, "transport.allow") ? "shm,tcp" : o.allow;
 	else
@@ -147,12 +154,12 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	if (!st)
 		st = offer_roster(job, failure, err);
 	if (!st)
-		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space,
-		                      MUNGE_PATIENCE * o.timeout, &job->log, secret, err);
+		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, MUNGE_PATIENCE * o.timeout,
+		                      &job->log, secret, err);
 	if (st)
 		return st;
-	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, plugins, timeline,
-	         failure, transport_endpoint(job->transport));
+	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, plugins,
+	         timeline, failure, transport_endpoint(job->transport));
 	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
 }
@@ -192,10 +199,12 @@ static gradcomp_status failure_alike(const char *text, const char *text0, int r,
 	sscanf(text, "F%d/%d", port, &least);
 	sscanf(text0, "F%d/%d", &port0, &least0);
 	if (!*port != !port0)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d has gradcomp.on_failure=%s, rank 0 has %s: all ranks must have the same", r,
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d has gradcomp.on_failure=%s, rank 0 has %s: all ranks must have the same", r,
 		                 *port ? "shrink" : "abort", port0 ? "shrink" : "abort");
 	if (least != least0)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d has gradcomp.min_ranks=%d, rank 0 has %d: all ranks must have the same", r,
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d has gradcomp.min_ranks=%d, rank 0 has %d: all ranks must have the same", r,
 		                 least, least0);
 	if (*port < 0 || *port > 65535)
 		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
@@ -204,8 +213,9 @@ static gradcomp_status failure_alike(const char *text, const char *text0, int r,
 
 /* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names a rank that
  * is not like rank 0: all ranks find the same one. */
-static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints, const char *text0[RECORD_PARTS],
-                                    const char **own_secret, int *ports, gradcomp_error *err)
+static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints,
+                                    const char *text0[RECORD_PARTS], const char **own_secret, int *ports,
+                                    gradcomp_error *err)
 {
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
@@ -218,21 +228,24 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 		secrets = part[RECORD_SECRET];
 		specs = part[RECORD_SPECS];
 		if (!version || version[0] != 'V' || !part[RECORD_FAILURE] || !rest || !*rest)
-			return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "the endpoint record of rank %d is not one of gradcomp", r);
 		if (r == 0)
 			memcpy(text0, part, sizeof part);
 		if (strcmp(version, text0[RECORD_VERSION]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r, version + 1,
-			                 text0[RECORD_VERSION] + 1);
+			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r,
+			                 version + 1, text0[RECORD_VERSION] + 1);
 		if (strcmp(specs, text0[RECORD_SPECS]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
-			                 text0[RECORD_SPECS]);
+			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r,
+			                 specs, text0[RECORD_SPECS]);
 		if (strcmp(part[RECORD_PLUGINS], text0[RECORD_PLUGINS]))
-			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "rank %d on %s has the plugins %s, rank 0 on %s has %s: all nodes must have the same files", r,
-			                 endpoint_host(rest, host), part[RECORD_PLUGINS], endpoint_host(endpoints[0], host0), text0[RECORD_PLUGINS]);
+			return error_set(
+				err, GRADCOMP_ERR_MISMATCH,
+				"rank %d on %s has the plugins %s, rank 0 on %s has %s: all nodes must have the same files",
+				r, endpoint_host(rest, host), part[RECORD_PLUGINS], endpoint_host(endpoints[0], host0),
+				text0[RECORD_PLUGINS]);
 		st = failure_alike(part[RECORD_FAILURE], text0[RECORD_FAILURE], r, &ports[r], err);
 		if (st)
 			return st;
@@ -286,12 +299,13 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	if (!st)
 		st = keep_timeline(job, text0[RECORD_TIMELINE], err);
 	if (!st)
-		st = job_secret_take(config_str(job->config, "security.secret"), text0[RECORD_SECRET], own_secret, space,
-		                     MUNGE_PATIENCE * timeout, &job->log, secret, err);
+		st = job_secret_take(config_str(job->config, "security.secret"), text0[RECORD_SECRET], own_secret,
+		                     space, MUNGE_PATIENCE * timeout, &job->log, secret, err);
 	if (!st)
 		st = transport_start(job->transport, endpoints, secret, err);
 	if (!st && job->roster)
-		st = roster_begin(job->roster, job->transport, job->rank, job->nranks, endpoints, ports, &job->log, err);
+		st = roster_begin(job->roster, job->transport, job->rank, job->nranks, endpoints, ports, &job->log,
+		                  err);
 	secret_wipe(secret, sizeof secret);
 done:
 	secret_wipe(record, sizeof record);

@@ -23,15 +23,19 @@ static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 	if (transport_forked(job->transport))
 		return transport_failure(job->transport, err);
 	if (!job->transport_options.outlives)
-		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
 	if (!transport_failure(job->transport, NULL))
 		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: nothing has failed");
 	if (job->shrink_failed)
-		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: it has failed before, and the job has ended");
-	if (others)
 		return error_set(err, GRADCOMP_ERR_STATE,
-		                 "gradcomp_job_shrink: %d groups, links, coders or the like have not been freed, which are of the ranks "
-		                 "there were", others);
+		                 "gradcomp_job_shrink: it has failed before, and the job has ended");
+	if (others)
+		return error_set(
+			err, GRADCOMP_ERR_STATE,
+			"gradcomp_job_shrink: %d groups, links, coders or the like have not been freed, which are of the ranks "
+			"there were",
+			others);
 	return GRADCOMP_OK;
 }
 
@@ -50,7 +54,8 @@ static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
 }
 
 /* A transport of the ranks of *v, at the sockets that this one had. */
-static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, double join, transport **out, gradcomp_error *err)
+static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, double join, transport **out,
+                               gradcomp_error *err)
 {
 	transport_options o = job->transport_options;
 	int *peers = malloc((size_t)v->n * sizeof *peers);
@@ -64,7 +69,8 @@ static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, do
 	for (int i = 0; !st && i < v->n; i++) {
 		peers[i] = roster_view_find(&job->view, v->ranks[i]);
 		if (peers[i] < 0)
-			st = error_set(err, GRADCOMP_ERR_INTERNAL, "rank %d of the job's beginning goes on, but had been given up", v->ranks[i]);
+			st = error_set(err, GRADCOMP_ERR_INTERNAL,
+			               "rank %d of the job's beginning goes on, but had been given up", v->ranks[i]);
 	}
 	if (!st)
 		st = transport_inherit(job->transport, &o, peers, out, err);
@@ -109,7 +115,8 @@ static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, g
 	transport_suspend(job->transport);
 	st = roster_agree(job->roster, job->transport_options.wait_timeout, &v, err);
 	if (!st && v.n < least)
-		st = error_set(err, GRADCOMP_ERR_PEER, "%d ranks are left, gradcomp.min_ranks is %d: the job ends", v.n, least);
+		st = error_set(err, GRADCOMP_ERR_PEER, "%d ranks are left, gradcomp.min_ranks is %d: the job ends", v.n,
+		               least);
 	if (!st)
 		st = inherit(job, &v, join, &t, err);
 	if (st) {
@@ -120,8 +127,8 @@ static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, g
 	return move_over(job, t, &v, err);
 }
 
-static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_rank, int step_done, gradcomp_survivors *out,
-                            gradcomp_error *err)
+static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_rank, int step_done,
+                            gradcomp_survivors *out, gradcomp_error *err)
 {
 	int32_t *ranks = malloc(((size_t)old->n + 1) * sizeof *ranks);
 	int32_t live = 0, lost = job->nranks;
@@ -134,8 +141,14 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 			ranks[lost++] = i;
 	free(job->survivors);
 	job->survivors = ranks;
-	gradcomp_survivors s = {.epoch = (uint32_t)job->view.epoch, .rank = job->rank, .nranks = job->nranks, .old_rank = old_rank,
-	                        .old_nranks = old->n, .ranks = ranks, .lost = ranks + job->nranks, .step_done = step_done};
+	gradcomp_survivors s = {.epoch = (uint32_t)job->view.epoch,
+	                        .rank = job->rank,
+	                        .nranks = job->nranks,
+	                        .old_rank = old_rank,
+	                        .old_nranks = old->n,
+	                        .ranks = ranks,
+	                        .lost = ranks + job->nranks,
+	                        .step_done = step_done};
 	if (out) {
 		uint32_t size = out->struct_size;
 		s.struct_size = size;
@@ -145,8 +158,9 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 		memcpy(out, &s, size < sizeof s ? size : sizeof s);
 	}
 	if (!job->rank)
-		log_line(&job->log, GRADCOMP_LOG_WARN, "the job goes on as %d of %d ranks (epoch %u); the step that failed is %s on all",
-		         job->nranks, old->n, s.epoch, step_done ? "done" : "void");
+		log_line(&job->log, GRADCOMP_LOG_WARN,
+		         "the job goes on as %d of %d ranks (epoch %u); the step that failed is %s on all", job->nranks,
+		         old->n, s.epoch, step_done ? "done" : "void");
 	return GRADCOMP_OK;
 }
 
@@ -205,7 +219,8 @@ static gradcomp_status common_reducers(gradcomp_job *job, const position *all, g
 		total += counts[r] = all[r].nreducers;
 	}
 	ids = calloc(total + 1, sizeof *ids);
-	gradcomp_status st = counts && ids ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	gradcomp_status st =
+		counts && ids ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
 	if (st)
 		job_fail(job, st, err->text);
 	if (!st) {
@@ -221,7 +236,8 @@ static gradcomp_status common_reducers(gradcomp_job *job, const position *all, g
 }
 
 /* Calls that have failed on some ranks only: if one has come back from the last one, it is done on all. */
-static gradcomp_status settle(gradcomp_job *job, int leaving, position *all, course *c, int *step_done, gradcomp_error *err)
+static gradcomp_status settle(gradcomp_job *job, int leaving, position *all, course *c, int *step_done,
+                              gradcomp_error *err)
 {
 	const position mine = {job->world->done, (uint32_t)leaving, enduring_all(job)};
 	gradcomp_status st = group_exchange(job->world, &mine, all, sizeof mine, err);
@@ -300,7 +316,8 @@ static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors
 		if (!st && c != COURSE_WITHOUT)
 			st = group_barrier(job->world, err);
 		/* Somebody was lost meanwhile; what is wrong here alone ends the job here. */
-	} while (st == GRADCOMP_ERR_PEER_LOST || (st && agreed && transport_failure(job->transport, NULL) == GRADCOMP_ERR_PEER_LOST));
+	} while (st == GRADCOMP_ERR_PEER_LOST ||
+	         (st && agreed && transport_failure(job->transport, NULL) == GRADCOMP_ERR_PEER_LOST));
 	if (!st && !leaving)
 		st = tell(job, &old, old_rank, step_done, survivors, err);
 	else if (st && !transport_failure(job->transport, NULL))

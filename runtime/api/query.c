@@ -18,8 +18,8 @@ int gradcomp_requested(void)
 }
 
 int gradcomp_plugin_each(gradcomp_plugin_kind kind,
-                         int (*each)(void *ctx, const char *name, const char *path,
-                                     const gradcomp_plugin_info *info, const char *reason),
+                         int (*each)(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                                     const char *reason),
                          void *ctx, gradcomp_error *err)
 {
 	config *c;
@@ -33,8 +33,8 @@ int gradcomp_plugin_each(gradcomp_plugin_kind kind,
 	return result;
 }
 
-gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value,
-                                                   const char *origin, const char *help),
+gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value, const char *origin,
+                                                   const char *help),
                                       void *ctx, gradcomp_error *err)
 {
 	config *c;

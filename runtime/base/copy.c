@@ -23,7 +23,8 @@ void copy_nontemporal(void *dst, const void *src, size_t bytes)
 	to += lead, from += lead, bytes -= lead;
 	for (; bytes >= LINE; to += LINE, from += LINE, bytes -= LINE) {
 		const __m128i *in = (const __m128i *)(const void *)from;
-		__m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+		__m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
+			d = _mm_loadu_si128(in + 3);
 		__m128i *out = (__m128i *)(void *)to;
 
 		_mm_stream_si128(out, a);

@@ -11,7 +11,6 @@
 
 #include "base/dirwalk.h"
 
-
 #define OPEN_STEP (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 void dirwalk_begin(dirwalk *w, int root)
@@ -94,8 +93,8 @@ static int open_for_removal(int parent, const char *name)
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	struct stat st;
 	int fd = openat(parent, name, flags);
-	if (fd < 0 && errno == EACCES && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    S_ISDIR(st.st_mode) && fchmodat(parent, name, 0700, 0) == 0)
+	if (fd < 0 && errno == EACCES && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+	    fchmodat(parent, name, 0700, 0) == 0)
 		fd = openat(parent, name, flags);
 	if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
 		(void)!fchmod(fd, 0700);

@@ -15,8 +15,7 @@ static void error_clean(char *text)
 }
 
 GRADCOMP_PRINTF(4, 0)
-static void error_vset(gradcomp_error *err, gradcomp_status status, const char *tail, const char *fmt,
-                       va_list ap)
+static void error_vset(gradcomp_error *err, gradcomp_status status, const char *tail, const char *fmt, va_list ap)
 {
 	/* The arguments may point into err->text itself, when a caller adds a
 	 * prefix to what it was told. */
@@ -36,7 +35,7 @@ static void error_vset(gradcomp_error *err, gradcomp_status status, const char *
 	memcpy(err->text, text, sizeof text);
 }
 
-gradcomp_status (error_set)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
+gradcomp_status(error_set)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -48,7 +47,7 @@ gradcomp_status (error_set)(gradcomp_error *err, gradcomp_status status, const c
 	return status;
 }
 
-gradcomp_status (error_errno)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
+gradcomp_status(error_errno)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
 	char buf[128];
 	int code = errno;
@@ -71,23 +70,40 @@ const char *gradcomp_version(void)
 const char *gradcomp_strerror(gradcomp_status status)
 {
 	switch (status) {
-	case GRADCOMP_OK: return "no error";
-	case GRADCOMP_ERR_INVALID: return "wrong argument or value";
-	case GRADCOMP_ERR_NOMEM: return "out of memory";
-	case GRADCOMP_ERR_NOTFOUND: return "not found";
-	case GRADCOMP_ERR_UNSUPPORTED: return "not supported here";
-	case GRADCOMP_ERR_ABI: return "not a plugin of this ABI";
-	case GRADCOMP_ERR_INSECURE: return "a file that others can write";
-	case GRADCOMP_ERR_IO: return "input or output failed";
-	case GRADCOMP_ERR_AUTH: return "a peer without the job's secret";
-	case GRADCOMP_ERR_MISMATCH: return "ranks disagree";
-	case GRADCOMP_ERR_PEER: return "a rank died or left";
-	case GRADCOMP_ERR_TIMEOUT: return "a rank did not answer in time";
-	case GRADCOMP_ERR_STATE: return "called at the wrong moment";
-	case GRADCOMP_ERR_RANGE: return "too large";
-	case GRADCOMP_ERR_PEER_LOST: return "a rank is lost";
-	case GRADCOMP_ERR_OVERFLOW: return "finite numbers have overflowed";
-	case GRADCOMP_ERR_INTERNAL: return "internal error, please report it";
+	case GRADCOMP_OK:
+		return "no error";
+	case GRADCOMP_ERR_INVALID:
+		return "wrong argument or value";
+	case GRADCOMP_ERR_NOMEM:
+		return "out of memory";
+	case GRADCOMP_ERR_NOTFOUND:
+		return "not found";
+	case GRADCOMP_ERR_UNSUPPORTED:
+		return "not supported here";
+	case GRADCOMP_ERR_ABI:
+		return "not a plugin of this ABI";
+	case GRADCOMP_ERR_INSECURE:
+		return "a file that others can write";
+	case GRADCOMP_ERR_IO:
+		return "input or output failed";
+	case GRADCOMP_ERR_AUTH:
+		return "a peer without the job's secret";
+	case GRADCOMP_ERR_MISMATCH:
+		return "ranks disagree";
+	case GRADCOMP_ERR_PEER:
+		return "a rank died or left";
+	case GRADCOMP_ERR_TIMEOUT:
+		return "a rank did not answer in time";
+	case GRADCOMP_ERR_STATE:
+		return "called at the wrong moment";
+	case GRADCOMP_ERR_RANGE:
+		return "too large";
+	case GRADCOMP_ERR_PEER_LOST:
+		return "a rank is lost";
+	case GRADCOMP_ERR_OVERFLOW:
+		return "finite numbers have overflowed";
+	case GRADCOMP_ERR_INTERNAL:
+		return "internal error, please report it";
 	}
 	return "unknown status";
 }

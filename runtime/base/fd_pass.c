@@ -35,8 +35,9 @@ ssize_t fd_take(int socket, void *buf, size_t bytes, int *fd)
 
 	*fd = n >= 0 && m.msg_flags & MSG_CTRUNC ? FD_LOST : FD_NONE;
 	/* By alignment there may be more than one. */
-	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	                    c->cmsg_len >= CMSG_LEN(at + sizeof *fd); at += sizeof *fd) {
+	for (size_t at = 0;
+	     c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len >= CMSG_LEN(at + sizeof *fd);
+	     at += sizeof *fd) {
 		if (*fd >= 0)
 			close(*fd);
 		memcpy(fd, CMSG_DATA(c) + at, sizeof *fd);

@@ -17,7 +17,8 @@ char *install_own_file(unsigned long long *inode)
 		unsigned long long from, to;
 		int at = 0;
 
-		if (sscanf(line, "%llx-%llx %*s %*s %*s %llu %n", &from, &to, inode, &at) != 3 || here < from || here >= to)
+		if (sscanf(line, "%llx-%llx %*s %*s %*s %llu %n", &from, &to, inode, &at) != 3 || here < from ||
+		    here >= to)
 			continue;
 		line[strcspn(line, "\n")] = '\0';
 		if (!at || line[at] != '/')

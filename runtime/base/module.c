@@ -27,8 +27,8 @@ static gradcomp_status module_not_cut(int fd, const char *path, gradcomp_error *
 	    h.e_ident[EI_CLASS] != ELFCLASS64)
 		return GRADCOMP_OK;
 	if (h.e_shoff > (uint64_t)st.st_size || (uint64_t)h.e_shnum * h.e_shentsize > (uint64_t)st.st_size - h.e_shoff)
-		return error_set(err, GRADCOMP_ERR_ABI, "%s is truncated: it has %llu bytes; install the file again", path,
-		                 (unsigned long long)st.st_size);
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is truncated: it has %llu bytes; install the file again",
+		                 path, (unsigned long long)st.st_size);
 	return GRADCOMP_OK;
 }
 
@@ -83,8 +83,8 @@ gradcomp_status module_symbol(const char *directories, const char *relative, con
 		path = module_find(installed, relative);
 	if (!path)
 		status = error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
-		                   installed ? installed : GRADCOMP_PLUGINDIR);
+		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative,
+		                   directories, installed ? installed : GRADCOMP_PLUGINDIR);
 	else if (!(status = module_open(path, &handle, err)) && !(*symbol = dlsym(handle, name)))
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
 	free(path);

@@ -108,8 +108,8 @@ number_result number_ports(const char *text, uint16_t *first, uint16_t *last)
 	unsigned a = 0, b = 0;
 	int used = 0;
 
-	if (*text && (*text < '0' || *text > '9' || sscanf(text, "%5u-%5u%n", &a, &b, &used) != 2 || text[used] || a < 1 ||
-	              b > 65535 || a > b))
+	if (*text && (*text < '0' || *text > '9' || sscanf(text, "%5u-%5u%n", &a, &b, &used) != 2 || text[used] ||
+	              a < 1 || b > 65535 || a > b))
 		return NUMBER_MALFORMED;
 	*first = (uint16_t)a;
 	*last = (uint16_t)b;

@@ -46,8 +46,8 @@ static int open_hidden(int dir, const char *hidden, mode_t mode)
 /* errno in words, behind `detail`. */
 static gradcomp_status failed(const outfile *f, const char *detail, gradcomp_error *err)
 {
-	return error_errno(err, errno == ENOMEM ? GRADCOMP_ERR_NOMEM : GRADCOMP_ERR_IO, "%s %s cannot be written%s%s", f->what,
-	                   f->path, *detail ? ": " : "", detail);
+	return error_errno(err, errno == ENOMEM ? GRADCOMP_ERR_NOMEM : GRADCOMP_ERR_IO, "%s %s cannot be written%s%s",
+	                   f->what, f->path, *detail ? ": " : "", detail);
 }
 
 static gradcomp_status directory(outfile *f, gradcomp_error *err)
@@ -72,8 +72,9 @@ static gradcomp_status file(outfile *f, size_t room, gradcomp_error *err)
 	char detail[60];
 
 	if (!*f->name || (!fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) && !S_ISREG(st.st_mode)))
-		return error_set(err, GRADCOMP_ERR_IO, "%s %s cannot be written: there is something of that name that is no file",
-		                 f->what, f->path);
+		return error_set(err, GRADCOMP_ERR_IO,
+		                 "%s %s cannot be written: there is something of that name that is no file", f->what,
+		                 f->path);
 	f->fd = openat(f->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 	if (f->fd < 0) {
 		f->fd = open_hidden(f->dir, f->hidden, 0666);

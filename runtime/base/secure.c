@@ -18,12 +18,18 @@
 static const char *secure_kind(mode_t mode)
 {
 	switch (mode & S_IFMT) {
-	case S_IFDIR: return "a directory";
-	case S_IFIFO: return "a FIFO";
-	case S_IFSOCK: return "a socket";
-	case S_IFLNK: return "a symbolic link";
-	case S_IFREG: return "a regular file";
-	default: return "a device";
+	case S_IFDIR:
+		return "a directory";
+	case S_IFIFO:
+		return "a FIFO";
+	case S_IFSOCK:
+		return "a socket";
+	case S_IFLNK:
+		return "a symbolic link";
+	case S_IFREG:
+		return "a regular file";
+	default:
+		return "a device";
 	}
 }
 
@@ -100,10 +106,11 @@ static gradcomp_status secure_owner(const char *path, const char *part, const ch
 	if (nobody) {
 		if (rootless && !statvfs(part, &fs) && (fs.f_flag & ST_RDONLY))
 			return GRADCOMP_OK;
-		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "%s is not trusted: %s belongs to a user that this user namespace does not know (%u); it must "
-		                 "be mounted read-only, or belong to user %u",
-		                 path, which, (unsigned)uid, (unsigned)geteuid());
+		return error_set(
+			err, GRADCOMP_ERR_INSECURE,
+			"%s is not trusted: %s belongs to a user that this user namespace does not know (%u); it must "
+			"be mounted read-only, or belong to user %u",
+			path, which, (unsigned)uid, (unsigned)geteuid());
 	}
 	if (uid == 0 || uid == geteuid() || secure_of_installer(part, uid))
 		return GRADCOMP_OK;
@@ -146,16 +153,16 @@ static gradcomp_status secure_writable(const char *path, const char *which, cons
 {
 	char *whole = secure_whole_installation(part);
 
-	error_set(err, GRADCOMP_ERR_INSECURE, "%s is not trusted: %s can be written by %s (mode %04o); mend it with: chmod %sgo-w %s%s",
-	          path, which, mode & S_IWOTH ? "everybody" : "its group", (unsigned)(mode & 07777), whole ? "-R " : "",
+	error_set(err, GRADCOMP_ERR_INSECURE,
+	          "%s is not trusted: %s can be written by %s (mode %04o); mend it with: chmod %sgo-w %s%s", path,
+	          which, mode & S_IWOTH ? "everybody" : "its group", (unsigned)(mode & 07777), whole ? "-R " : "",
 	          whole ? whole : part, whole ? " (umask 022 makes such files at once)" : "");
 	free(whole);
 	return GRADCOMP_ERR_INSECURE;
 }
 
 /* `part` is `path` or a directory above it. */
-static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *st,
-                                    gradcomp_error *err)
+static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *st, gradcomp_error *err)
 {
 	int whole = !strcmp(path, part);
 	const char *which = whole ? "it" : part;
@@ -183,8 +190,8 @@ static gradcomp_status secure_walk(const char *real, char *part, gradcomp_error 
 		if (lstat(part, &st))
 			return error_errno(err, GRADCOMP_ERR_IO, "%s", part);
 		if (!S_ISDIR(st.st_mode))
-			return error_set(err, GRADCOMP_ERR_INSECURE, "%s is not trusted: %s was exchanged while it was read",
-			                 real, part);
+			return error_set(err, GRADCOMP_ERR_INSECURE,
+			                 "%s is not trusted: %s was exchanged while it was read", real, part);
 		status = secure_judge(real, part, &st, err);
 		if (status)
 			return status;

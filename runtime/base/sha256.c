@@ -97,8 +97,7 @@ void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
 	explicit_bzero(digest, sizeof digest);
 }
 
-void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
-                 unsigned char mac[SHA256_BYTES])
+void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES])
 {
 	hmac_sha256_ctx h;
 

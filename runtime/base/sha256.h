@@ -31,8 +31,7 @@ typedef struct hmac_sha256_ctx {
 void hmac_sha256_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes);
 void hmac_sha256_update(hmac_sha256_ctx *h, const void *data, size_t bytes);
 void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES]);
-void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
-                 unsigned char mac[SHA256_BYTES]);
+void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES]);
 
 /* Lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);

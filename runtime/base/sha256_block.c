@@ -107,10 +107,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void native(uint32_t state[8]
 		for (int i = 0; i < 16; i++) {
 			__m128i *now = &w[i & 3], before = w[(i + 3) & 3];
 			if (i >= 4)
-				*now = _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(*now,
-				                                                               w[(i + 1) & 3]),
-				                                          _mm_alignr_epi8(before, w[(i + 2) & 3],
-				                                                          4)),
+				*now = _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(*now, w[(i + 1) & 3]),
+				                                          _mm_alignr_epi8(before, w[(i + 2) & 3], 4)),
 				                            before);
 			__m128i kw = _mm_add_epi32(*now, _mm_loadu_si128((const __m128i *)(sha256_k + 4 * i)));
 			cdgh = _mm_sha256rnds2_epu32(cdgh, abef, kw);

@@ -88,7 +88,8 @@ bool term_watch_start(void (*last)(void *ctx, int signal), void *ctx)
 	pid_t none = atomic_load(&watched), self = getpid();
 
 	/* A child of a process that watches has its handler and no thread of it. */
-	if (sigaction(SIGTERM, NULL, &now) || (!is_ours(&now) && (now.sa_flags & SA_SIGINFO || now.sa_handler != SIG_DFL)))
+	if (sigaction(SIGTERM, NULL, &now) ||
+	    (!is_ours(&now) && (now.sa_flags & SA_SIGINFO || now.sa_handler != SIG_DFL)))
 		return false;
 	if (self == 1 || none == self || !atomic_compare_exchange_strong(&watched, &none, self))
 		return false;

@@ -156,7 +156,9 @@ int text_hidden(const char *text, const char **what)
 				return at;
 			}
 		/* Blanks of other widths, and marks and embeddings of direction. */
-		if (!strncmp(text + at, "\xe2\x80", 2) && ((unsigned char)text[at + 2] < 0x8b || ((unsigned char)text[at + 2] >= 0xa8 && (unsigned char)text[at + 2] <= 0xae))) {
+		if (!strncmp(text + at, "\xe2\x80", 2) &&
+		    ((unsigned char)text[at + 2] < 0x8b ||
+		     ((unsigned char)text[at + 2] >= 0xa8 && (unsigned char)text[at + 2] <= 0xae))) {
 			*what = "a blank or a mark that is none of ASCII (U+2000 to U+202E)";
 			return at;
 		}

@@ -162,8 +162,7 @@ static void each_worker(void *arg, size_t worker)
 }
 
 gradcomp_status thread_pool_each(int threads, uint64_t n,
-                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i,
-                                                         gradcomp_error *err),
+                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
                                  void *ctx, gradcomp_error *err)
 {
 	each_run r = {.each = each, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER};

@@ -30,8 +30,7 @@ void thread_pool_abandon(thread_pool *p);
  * that of the least i is returned, as one thread alone would have it. A thread that cannot be
  * started is not missed. */
 gradcomp_status thread_pool_each(int threads, uint64_t n,
-                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i,
-                                                         gradcomp_error *err),
+                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
                                  void *ctx, gradcomp_error *err);
 
 /* The CPUs that this process may run on, at most THREAD_POOL_MAX. */

@@ -20,8 +20,7 @@ static gradcomp_status single_open(void **ctx, const config *c, const gradcomp_s
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status single_exchange(void *ctx, const char *mine, double timeout, char **all,
-                                       gradcomp_error *err)
+static gradcomp_status single_exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
 {
 	(void)ctx, (void)timeout;
 	all[0] = strdup(mine);
@@ -33,7 +32,8 @@ static void single_close(void *ctx)
 	(void)ctx;
 }
 
-static const bootstrap_method bootstrap_single = {.name = "single", .open = single_open, .exchange = single_exchange, .close = single_close};
+static const bootstrap_method bootstrap_single = {
+	.name = "single", .open = single_open, .exchange = single_exchange, .close = single_close};
 
 /* Without --mpi=pmix srun starts tasks that have no PMIx. Each would be a job of its own, and
  * the ranks would train apart without a word. */
@@ -55,10 +55,11 @@ static gradcomp_status refuse_other_world(const bootstrap *w, gradcomp_error *er
 	const char *world = getenv("WORLD_SIZE"), *rank = getenv("RANK");
 	if (!world || !rank || atoi(world) == w->nranks)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "this is rank %.20s of WORLD_SIZE=%.20s, but the PMIx server has %d rank%s: a launcher below srun or "
-	                 "mpirun has started it; start the ranks with torchrun, or one task a rank (srun --mpi=pmix -n %.20s ...)",
-	                 rank, world, w->nranks, w->nranks == 1 ? "" : "s", world);
+	return error_set(
+		err, GRADCOMP_ERR_MISMATCH,
+		"this is rank %.20s of WORLD_SIZE=%.20s, but the PMIx server has %d rank%s: a launcher below srun or "
+		"mpirun has started it; start the ranks with torchrun, or one task a rank (srun --mpi=pmix -n %.20s ...)",
+		rank, world, w->nranks, w->nranks == 1 ? "" : "s", world);
 }
 
 static int number_of(const char *variable)
@@ -72,14 +73,18 @@ static int number_of(const char *variable)
 /* Ranks that gradcomp run has started have its rendezvous server for a store. */
 static gradcomp_status connect_run(const config *c, bootstrap *w, gradcomp_error *err)
 {
-	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(RUN_ENV_WHERE), .token = getenv(RUN_ENV_TOKEN),
-	                                 .rank = number_of("RANK"), .nranks = number_of("WORLD_SIZE"),
+	rendezvous_client_options who = {.struct_size = sizeof who,
+	                                 .where = getenv(RUN_ENV_WHERE),
+	                                 .token = getenv(RUN_ENV_TOKEN),
+	                                 .rank = number_of("RANK"),
+	                                 .nranks = number_of("WORLD_SIZE"),
 	                                 .timeout = config_float(c, "transport.timeout")};
 
 	if (!who.token || who.rank < 0 || who.nranks < 1 || who.rank >= who.nranks)
-		return error_set(err, GRADCOMP_ERR_STATE,
-		                 "gradcomp run has started this process, but RANK, WORLD_SIZE or GRADCOMP_RUN_TOKEN is not what it "
-		                 "set: leave them as they were, or take GRADCOMP_RUN out of the environment too");
+		return error_set(
+			err, GRADCOMP_ERR_STATE,
+			"gradcomp run has started this process, but RANK, WORLD_SIZE or GRADCOMP_RUN_TOKEN is not what it "
+			"set: leave them as they were, or take GRADCOMP_RUN out of the environment too");
 	return rendezvous_connect(&who, &w->client, err);
 }
 
@@ -90,11 +95,12 @@ static gradcomp_status refuse_lonely_rank(gradcomp_error *err)
 
 	if (world < 2 || rank < 0)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_STATE,
-	                 "this is rank %d of WORLD_SIZE=%d, but nothing says where the others are: start the program with gradcomp run -n "
-	                 "%d or srun --mpi=pmix, or give the job torch.distributed's store (gradcomp.torch); for a job of one rank each, "
-	                 "take WORLD_SIZE out of the environment",
-	                 rank, world, world);
+	return error_set(
+		err, GRADCOMP_ERR_STATE,
+		"this is rank %d of WORLD_SIZE=%d, but nothing says where the others are: start the program with gradcomp run -n "
+		"%d or srun --mpi=pmix, or give the job torch.distributed's store (gradcomp.torch); for a job of one rank each, "
+		"take WORLD_SIZE out of the environment",
+		rank, world, world);
 }
 
 gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err)
@@ -133,8 +139,8 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeout, char **all, gradcomp_error *err)
 {
 	if (strlen(mine) >= BOOTSTRAP_MAX)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "bootstrap: endpoint record of %zu bytes, the limit is %d", strlen(mine),
-		                 BOOTSTRAP_MAX - 1);
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "bootstrap: endpoint record of %zu bytes, the limit is %d",
+		                 strlen(mine), BOOTSTRAP_MAX - 1);
 	return w->method->exchange(w->ctx, mine, timeout, all, err);
 }
 

@@ -207,8 +207,7 @@ static gradcomp_status open_pmix(double limit, int *rank, int *nranks, gradcomp_
 		return refuse(st, "no answer from the PMIx server", text, err);
 	}
 	if (f->rank == PMIX_RANK_UNDEF)
-		st = refuse(GRADCOMP_ERR_STATE, "no answer from the PMIx server", PMIx_Error_string(f->status),
-		            err);
+		st = refuse(GRADCOMP_ERR_STATE, "no answer from the PMIx server", PMIx_Error_string(f->status), err);
 	else if (!f->nranks)
 		st = refuse(GRADCOMP_ERR_STATE, "the server does not tell the size of the job",
 		            PMIx_Error_string(f->status), err);

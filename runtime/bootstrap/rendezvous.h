@@ -27,14 +27,13 @@
 
 #include "gradcomp/gradcomp.h"
 
-
 typedef struct rendezvous_server rendezvous_server;
 typedef struct rendezvous_client rendezvous_client;
 
 /* Listens for `nranks` clients, 1 to 65536, on a free port (setting
  * stage.rendezvous_ports). `settings` as in gradcomp_job_options; may be NULL. */
 gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out,
-                                                   gradcomp_error *err);
+                                       gradcomp_error *err);
 /* The same with a socket that listens, which is the server's even on failure, and a token that clients know. It has
  * neither addresses nor a token as text. */
 gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, int nranks, rendezvous_server **out,
@@ -73,7 +72,7 @@ typedef struct rendezvous_client_options {
  * not have the token; TIMEOUT: names the ranks that did not connect; PEER: one connected
  * and died. */
 gradcomp_status rendezvous_connect(const rendezvous_client_options *options, rendezvous_client **out,
-                                                   gradcomp_error *err);
+                                   gradcomp_error *err);
 /* Keys of at most 63 bytes, values of at most 4096, 8 of them a client; the first
  * value of a key stays. Owned by the client. */
 const gradcomp_store *rendezvous_store(const rendezvous_client *g);

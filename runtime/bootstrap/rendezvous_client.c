@@ -117,7 +117,9 @@ static const char *send_greeting(attempt *t, double deadline)
 	t->greeted = true;
 	t->until = attempt_end(deadline);
 	/* A fresh socket's buffer takes these few bytes. */
-	return send(t->fd, t->hello, sizeof t->hello, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof t->hello ? NULL : "it does not read";
+	return send(t->fd, t->hello, sizeof t->hello, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof t->hello
+	               ? NULL
+	               : "it does not read";
 }
 
 /* The server has the token, and is given the proof. */
@@ -166,7 +168,9 @@ static void end_attempt(rendezvous_client *cl, attempt *t, const char *wrong, co
 /* Moves an attempt on that is ready, or whose time is up. */
 static void serve_attempt(rendezvous_client *cl, attempt *t, bool ready, double deadline, const char **why)
 {
-	const char *wrong = !ready ? "it does not answer" : t->greeted ? read_challenge(cl, t, deadline) : send_greeting(t, deadline);
+	const char *wrong = !ready       ? "it does not answer"
+	                    : t->greeted ? read_challenge(cl, t, deadline)
+	                                 : send_greeting(t, deadline);
 
 	if (wrong || t->have == sizeof t->challenge)
 		end_attempt(cl, t, wrong, why);
@@ -184,7 +188,8 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 	for (const char *p = where; *p && cl->nat < ADDRESS_MAX; p += strspn(p, ",")) {
 		size_t n = strcspn(p, ",");
 		if (address_parse(p, n, &peer[cl->nat++]))
-			return error_set(err, GRADCOMP_ERR_INVALID, "the address of the rendezvous server is malformed");
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "the address of the rendezvous server is malformed");
 		p += n;
 	}
 	if (!cl->nat)
@@ -358,8 +363,8 @@ static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned cha
 	cl->nleft += died || !strncmp(key, RENDEZVOUS_LEFT, sizeof RENDEZVOUS_LEFT - 1);
 	const char *what = client_of_ranks(cl) ? "rank" : "node";
 	if (died && !cl->why[0])
-		snprintf(cl->why, sizeof cl->why, "%.64s (%s %.10s of the step) died before all %ss had connected", f->value, what,
-		         key + sizeof RENDEZVOUS_DIED - 1, what);
+		snprintf(cl->why, sizeof cl->why, "%.64s (%s %.10s of the step) died before all %ss had connected",
+		         f->value, what, key + sizeof RENDEZVOUS_DIED - 1, what);
 	return true;
 }
 
@@ -415,10 +420,11 @@ static int missing(const rendezvous_client *cl, char list[MISSING_TEXT])
 	for (int r = 0; r < cl->o.nranks; r++) {
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
 		if (!find(cl, key) && n++ < NAMED)
-			snprintf(numbers + strlen(numbers), sizeof numbers - strlen(numbers), "%s%d", n > 1 ? ", " : "", r);
+			snprintf(numbers + strlen(numbers), sizeof numbers - strlen(numbers), "%s%d", n > 1 ? ", " : "",
+			         r);
 	}
-	snprintf(list, MISSING_TEXT, "node%s %s%s%s%.100s, counted from 0", n > 1 ? "s" : "", numbers, n > NAMED ? " ..." : "",
-	         nodes ? " of " : "", nodes ? nodes : "");
+	snprintf(list, MISSING_TEXT, "node%s %s%s%s%.100s, counted from 0", n > 1 ? "s" : "", numbers,
+	         n > NAMED ? " ..." : "", nodes ? " of " : "", nodes ? nodes : "");
 	return n;
 }
 
@@ -432,7 +438,10 @@ static void tell_waiting(const rendezvous_client *cl)
 			return;
 	}
 	(void)missing(cl, list);
-	snprintf(text, sizeof text, "waiting for %s: a node whose slurmd has not the SPANK plugin never comes; look at plugstack.conf there", list);
+	snprintf(
+		text, sizeof text,
+		"waiting for %s: a node whose slurmd has not the SPANK plugin never comes; look at plugstack.conf there",
+		list);
 	cl->o.waiting(cl->o.ctx, text);
 }
 
@@ -453,9 +462,11 @@ static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double 
 		}
 		if (!ready) {
 			int n = missing(cl, list);
-			return error_set(err, GRADCOMP_ERR_TIMEOUT,
-			                 "%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): %s; look at "
-			                 "plugstack.conf there", n, cl->o.nranks, timeout, list);
+			return error_set(
+				err, GRADCOMP_ERR_TIMEOUT,
+				"%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): %s; look at "
+				"plugstack.conf there",
+				n, cl->o.nranks, timeout, list);
 		}
 		(void)receive_log(cl);
 	}
@@ -497,10 +508,15 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	cl->o = *o;
 	cl->fd = -1;
 	pthread_mutex_init(&cl->sending, NULL);
-	cl->store = (gradcomp_store){.struct_size = sizeof cl->store, .rank = o->rank, .nranks = o->nranks, .ctx = cl,
-	                            .set = store_set, .get = store_get};
+	cl->store = (gradcomp_store){.struct_size = sizeof cl->store,
+	                             .rank = o->rank,
+	                             .nranks = o->nranks,
+	                             .ctx = cl,
+	                             .set = store_set,
+	                             .get = store_get};
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
-	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank, o->nranks)
+	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank,
+	                         o->nranks)
 	     : o->secret ? GRADCOMP_OK
 	                 : config_load(NULL, &c, err);
 	if (!st && c && timeout <= 0)
@@ -522,7 +538,8 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		gethostname(host, sizeof host - 1);
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", o->rank);
 		if (!client_send(cl, key, host, strlen(host)))
-			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read", cl->server);
+			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read",
+			               cl->server);
 	}
 	if (!st && !o->secret)
 		st = all_joined(cl, timeout, deadline, err);

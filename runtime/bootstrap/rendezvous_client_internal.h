@@ -26,17 +26,17 @@ struct rendezvous_client {
 	rendezvous_keys keys;
 	address at[ADDRESS_MAX];
 	int nat, fd;
-	pthread_mutex_t sending; /* entries on fd: the relay's thread writes too */
-	relay *relay;            /* reads fd */
-	int log_fd;              /* the log, from the relay */
-	char ended[200];         /* why it has ended; valid at the end of log_fd */
+	pthread_mutex_t sending;   /* entries on fd: the relay's thread writes too */
+	relay *relay;              /* reads fd */
+	int log_fd;                /* the log, from the relay */
+	char ended[200];           /* why it has ended; valid at the end of log_fd */
 	char server[ADDRESS_TEXT]; /* the address that answered, or was tried last */
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
-	uint32_t *index; /* 2 * capacity: by hash of the key, 1 + a pair's number; 0: free */
+	uint32_t *index;    /* 2 * capacity: by hash of the key, 1 + a pair's number; 0: free */
 	int njoined, nleft; /* clients, this one too */
 	bool goodbye;       /* has been said */
-	char why[200]; /* the server is lost or a client died; "" */
+	char why[200];      /* the server is lost or a client died; "" */
 	unsigned char in[CLIENT_INPUT];
 };
 

@@ -50,7 +50,7 @@ bool rendezvous_hello_direct(const rendezvous_hello *h, int fd)
 }
 
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
-                const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES])
+                      const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES])
 {
 	hmac_sha256_ctx m;
 
@@ -76,7 +76,7 @@ static bool must_seal(const char *way)
 }
 
 gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
-                                 char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err)
+                                       char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err)
 {
 	const char *way = config_str(c, "security.secret");
 	char purpose[MUNGE_PURPOSE];
@@ -104,10 +104,11 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 		return munge_open(&q, text + 6, token, err);
 	}
 	if (must_seal(way))
-		return error_set(err, GRADCOMP_ERR_AUTH,
-		                 "the token of the rendezvous server is not sealed by munge, which security.secret=%.100s asks for "
-		                 "here: it must be the same on the node of srun",
-		                 way);
+		return error_set(
+			err, GRADCOMP_ERR_AUTH,
+			"the token of the rendezvous server is not sealed by munge, which security.secret=%.100s asks for "
+			"here: it must be the same on the node of srun",
+			way);
 	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !sha256_unhex(text + 6, token))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the rendezvous server is malformed");
 	return GRADCOMP_OK;
@@ -116,7 +117,8 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 /* ---- entries: encrypted by the client that sends them, passed on unread, decrypted by the clients ---- */
 
 /* XOR with HMAC in counter mode: encrypts and decrypts. */
-static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p, size_t bytes)
+static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p,
+                          size_t bytes)
 {
 	unsigned char block[SECRET_BYTES], counter[4];
 
@@ -147,7 +149,7 @@ static void tag(const rendezvous_keys *k, const unsigned char *in, size_t bytes,
 }
 
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
-                       unsigned char out[RENDEZVOUS_ENTRY_MAX])
+                             unsigned char out[RENDEZVOUS_ENTRY_MAX])
 {
 	size_t key_bytes = strlen(key) + 1, body = key_bytes + bytes;
 

@@ -33,9 +33,9 @@ struct relay {
 	rendezvous_client *cl;
 	rendezvous_client up; /* what connects to the relay: its own, for this thread */
 	pthread_t thread;
-	int stop;          /* an eventfd */
-	_Atomic double until; /* s: the thread ends then; 0: it goes on */
-	listener listener; /* of clients that this one is a relay for */
+	int stop;                              /* an eventfd */
+	_Atomic double until;                  /* s: the thread ends then; 0: it goes on */
+	listener listener;                     /* of clients that this one is a relay for */
 	reader readers[1 + RENDEZVOUS_FANOUT]; /* the first: the client itself */
 	bool direct, lost; /* the server sends the log; the relay is lost, the server does not know yet */
 	double heard;
@@ -263,7 +263,8 @@ static int pause_ms(const relay *l, double now)
 /* One round of it. NULL, or why it ends. */
 static const char *serve(relay *l)
 {
-	struct pollfd p[READERS + 1 + RENDEZVOUS_FANOUT + LISTENER_POLLS], *listening = p + READERS + 1 + RENDEZVOUS_FANOUT;
+	struct pollfd p[READERS + 1 + RENDEZVOUS_FANOUT + LISTENER_POLLS],
+		*listening = p + READERS + 1 + RENDEZVOUS_FANOUT;
 	double now = clock_now(), until = atomic_load(&l->until);
 	const char *why = NULL;
 	int n;
@@ -272,7 +273,8 @@ static const char *serve(relay *l)
 	p[SERVER] = (struct pollfd){l->cl->fd, POLLIN, 0};
 	p[UPSTREAM] = (struct pollfd){l->up.fd, POLLIN, 0};
 	for (int i = 0; i <= RENDEZVOUS_FANOUT; i++)
-		p[READERS + i] = (struct pollfd){l->readers[i].fd, (short)(POLLIN | (l->readers[i].sent < l->bytes ? POLLOUT : 0)), 0};
+		p[READERS + i] = (struct pollfd){l->readers[i].fd,
+		                                 (short)(POLLIN | (l->readers[i].sent < l->bytes ? POLLOUT : 0)), 0};
 	n = listener_poll(&l->listener, listening, now);
 	if (until > 0 && (now >= until || !behind(l)))
 		return "";
@@ -303,10 +305,12 @@ static void *relay_main(void *arg)
 	while (!why);
 	/* The client reads this after the end of what it reads. */
 	if (!strcmp(why, "gone"))
-		snprintf(l->cl->ended, sizeof l->cl->ended, "the rendezvous server of the step at %s is gone: %s has ended", l->cl->server,
+		snprintf(l->cl->ended, sizeof l->cl->ended,
+		         "the rendezvous server of the step at %s is gone: %s has ended", l->cl->server,
 		         client_of_ranks(l->cl) ? "rank 0" : "srun");
 	else
-		snprintf(l->cl->ended, sizeof l->cl->ended, "what the rendezvous server at %s sent is %s", l->cl->server, why);
+		snprintf(l->cl->ended, sizeof l->cl->ended, "what the rendezvous server at %s sent is %s",
+		         l->cl->server, why);
 	for (int i = 0; i <= RENDEZVOUS_FANOUT; i++)
 		if (l->readers[i].fd >= 0)
 			close(l->readers[i].fd);
@@ -328,7 +332,8 @@ static gradcomp_status offer(relay *l, gradcomp_error *err)
 	listener_add(&l->listener, fd, false);
 	st = address_own_text(port, where, err);
 	if (!st && !client_send(l->cl, RENDEZVOUS_RELAY, where, strlen(where)))
-		st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read", l->cl->server);
+		st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read",
+		               l->cl->server);
 	return st;
 }
 

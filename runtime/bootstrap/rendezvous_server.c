@@ -21,14 +21,14 @@
 #define FILES_BESIDE 256 /* descriptors that the process may need beside those of clients */
 
 typedef struct slot { /* of a rank */
-	int fd;           /* -1: not there */
-	bool left;        /* has said goodbye */
+	int fd;       /* -1: not there */
+	bool left;    /* has said goodbye */
 	char host[65];
 	unsigned entries;
-	bool direct;  /* is sent the log from here */
-	bool told;    /* has been told where its relay is */
-	size_t sent;  /* bytes of the log */
-	char *relay;  /* where it passes the log on; NULL: not known */
+	bool direct;        /* is sent the log from here */
+	bool told;          /* has been told where its relay is */
+	size_t sent;        /* bytes of the log */
+	char *relay;        /* where it passes the log on; NULL: not known */
 	unsigned char *out; /* entries for it alone, sent before the log */
 	size_t out_bytes, out_sent;
 	size_t have;
@@ -57,7 +57,8 @@ static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *v
 
 	if (out) {
 		s->out = out;
-		n = rendezvous_entry_seal(&srv->keys, (uint32_t)(s - srv->slots), key, value, bytes, out + s->out_bytes);
+		n = rendezvous_entry_seal(&srv->keys, (uint32_t)(s - srv->slots), key, value, bytes,
+		                          out + s->out_bytes);
 		s->out_bytes += n;
 	}
 	return n > 0;
@@ -235,7 +236,8 @@ static bool receive_from(rendezvous_server *srv, int rank)
 		memcpy(copy, s->in, (size_t)entry);
 		value = rendezvous_entry_open(&srv->keys, copy, (size_t)entry, &bytes);
 		private = value ? take_private(srv, rank, (char *)copy + RENDEZVOUS_HEAD, value, bytes) : -1;
-		if (private < 0 || (!private && (++s->entries > RENDEZVOUS_ENTRIES || !append(srv, s->in, (size_t)entry))))
+		if (private < 0 ||
+		    (!private && (++s->entries > RENDEZVOUS_ENTRIES || !append(srv, s->in, (size_t)entry))))
 			return false;
 		if (!strncmp((char *)copy + RENDEZVOUS_HEAD, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1))
 			snprintf(s->host, sizeof s->host, "%.*s", (int)bytes, (char *)value);
@@ -260,7 +262,8 @@ static bool send_more(rendezvous_server *srv, slot *s)
 {
 	bool own = s->out_sent < s->out_bytes;
 	const unsigned char *from = own ? s->out + s->out_sent : srv->log + s->sent;
-	ssize_t n = send(s->fd, from, own ? s->out_bytes - s->out_sent : srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t n =
+		send(s->fd, from, own ? s->out_bytes - s->out_sent : srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	if (n > 0) {
 		*(own ? &s->out_sent : &s->sent) += (size_t)n;
@@ -336,7 +339,8 @@ static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *rang
 	int fd = address_listen(range, port);
 
 	if (fd < 0)
-		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for the nodes of the step%s%s (stage.rendezvous_ports)",
+		return error_errno(err, GRADCOMP_ERR_IO,
+		                   "cannot listen for the nodes of the step%s%s (stage.rendezvous_ports)",
 		                   *range ? " on ports " : "", range);
 	listener_add(&srv->listener, fd, false);
 	return GRADCOMP_OK;
@@ -349,7 +353,9 @@ static gradcomp_status server_new(int nranks, rendezvous_server **out, gradcomp_
 
 	*out = NULL;
 	if (nranks < 1 || nranks > RENDEZVOUS_RANKS_MAX)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%d nodes cannot connect to one rendezvous server; 1 to %d can", nranks, RENDEZVOUS_RANKS_MAX);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%d nodes cannot connect to one rendezvous server; 1 to %d can", nranks,
+		                 RENDEZVOUS_RANKS_MAX);
 	srv = calloc(1, sizeof *srv);
 	if (srv) {
 		listener_init(&srv->listener, &server_ops, srv, NULL);
@@ -371,7 +377,8 @@ static gradcomp_status server_new(int nranks, rendezvous_server **out, gradcomp_
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, int nranks, rendezvous_server **out, gradcomp_error *err)
+gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, int nranks, rendezvous_server **out,
+                                          gradcomp_error *err)
 {
 	gradcomp_status st = server_new(nranks, out, err);
 
@@ -384,7 +391,8 @@ gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, in
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out, gradcomp_error *err)
+gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out,
+                                       gradcomp_error *err)
 {
 	rendezvous_server *srv;
 	unsigned char token[SECRET_BYTES];

@@ -161,11 +161,9 @@ static bool keep_path(char path[PATH_MAX])
 {
 	const char *dir = getenv("PMIX_SERVER_TMPDIR"), *space = getenv("PMIX_NAMESPACE");
 	struct stat st;
-	if (!dir || !space || strchr(space, '/') ||
-	    snprintf(path, PATH_MAX, "%s/gradcomp.%s", dir, space) >= PATH_MAX)
+	if (!dir || !space || strchr(space, '/') || snprintf(path, PATH_MAX, "%s/gradcomp.%s", dir, space) >= PATH_MAX)
 		return false;
-	return !stat(dir, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-	       !(st.st_mode & (S_IWGRP | S_IWOTH));
+	return !stat(dir, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 static bool kept_read(char text[PLACE_MOST])

@@ -60,7 +60,8 @@ static long get(store_client *c, const char *key, char value[BOOTSTRAP_MAX], dou
 {
 	double left = deadline - clock_now();
 	long n = c->late ? -1
-	                 : c->store->get(c->store->ctx, key, value, BOOTSTRAP_MAX - 1, left > 1e-3 ? (int)(left * 1e3) : 1);
+	                 : c->store->get(c->store->ctx, key, value, BOOTSTRAP_MAX - 1,
+	                                 left > 1e-3 ? (int)(left * 1e3) : 1);
 
 	c->late = n < 0;
 	return n;
@@ -108,9 +109,11 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 		long n = get(c, record_key(r, key), value, deadline);
 		if (n < 0)
 			return error_set(err, GRADCOMP_ERR_TIMEOUT,
-			                 "store: rank %d did not join within %.0f s (key '%s' never came)", r, timeout, key);
+			                 "store: rank %d did not join within %.0f s (key '%s' never came)", r, timeout,
+			                 key);
 		if (n >= (long)sizeof value || memchr(value, 0, (size_t)n))
-			return error_set(err, GRADCOMP_ERR_INVALID, "store: key '%s' is no endpoint record of a rank (%ld bytes)", key, n);
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "store: key '%s' is no endpoint record of a rank (%ld bytes)", key, n);
 		value[n] = 0;
 		all[r] = strdup(value);
 		explicit_bzero(value, (size_t)n);
@@ -148,4 +151,5 @@ static void close_store(void *ctx)
 	free(ctx);
 }
 
-const bootstrap_method bootstrap_store = {.name = "store", .open = open_store, .exchange = exchange, .heard = heard, .close = close_store};
+const bootstrap_method bootstrap_store = {
+	.name = "store", .open = open_store, .exchange = exchange, .heard = heard, .close = close_store};

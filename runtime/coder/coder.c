@@ -53,8 +53,8 @@ static gradcomp_status carry_out(gradcomp_coder *c, const gradcomp_coder_request
 	}
 	/* A device's times are learned later. */
 	if (!c->gpu)
-		record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number,
-		       start, channel_sent(c->coll_ctx.channel) - sent);
+		record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call,
+		       q->slot_number, start, channel_sent(c->coll_ctx.channel) - sent);
 	return st;
 }
 
@@ -170,7 +170,8 @@ static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const 
 	coder_slot **more = realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more);
 	if (more)
 		c->slots = more;
-	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_memory(c) : NULL) : NULL;
+	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_memory(c) : NULL)
+	            : NULL;
 	if (!*out)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
 		                 c->name, (unsigned long long)total, number);
@@ -214,8 +215,8 @@ static gradcomp_status check_call(const gradcomp_coder *c, const gradcomp_coder_
 		                 "coder '%s': element type %s (%d): a coder takes float32, float16 and bfloat16",
 		                 c->name, coder_dtype_name(q->dtype), (int)q->dtype);
 	if (!isfinite(q->scale) || q->scale == 0)
-		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': scale %g: must be finite and not 0",
-		                 c->name, q->scale);
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': scale %g: must be finite and not 0", c->name,
+		                 q->scale);
 	if ((in && !q->in) || (out && !q->out))
 		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %s of the %s is NULL for %llu numbers",
 		                 c->name, in && !q->in ? "in" : "out", coder_kind_name(q->kind),
@@ -280,10 +281,9 @@ static gradcomp_status start(gradcomp_coder *c, const gradcomp_coder_request *ca
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out,
-                                                    const uint64_t *counts, gradcomp_dtype dtype, double scale,
-                                                    uint32_t slot, gradcomp_coder_request **request,
-                                                    gradcomp_error *err)
+gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
+                                                    gradcomp_dtype dtype, double scale, uint32_t slot,
+                                                    gradcomp_coder_request **request, gradcomp_error *err)
 {
 	const gradcomp_coder_request call = {.kind = CODER_REDUCE_SCATTER,
 	                                     .in = in,
@@ -308,12 +308,10 @@ gradcomp_status gradcomp_coder_all_gather_start(gradcomp_coder *coder, const voi
 }
 
 gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
-                                              gradcomp_dtype dtype, double scale, uint32_t slot,
-                                              gradcomp_error *err)
+                                              gradcomp_dtype dtype, double scale, uint32_t slot, gradcomp_error *err)
 {
 	gradcomp_coder_request *q;
-	gradcomp_status st =
-		gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
+	gradcomp_status st = gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
 	return st ? st : group_commit(coder->group, gradcomp_coder_wait(q, err), err);
 }
 
@@ -393,9 +391,11 @@ static void destroy(gradcomp_coder *c)
 static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradcomp_coder_options *o,
                                gradcomp_error *err)
 {
-	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, o->device == GRADCOMP_CUDA, &c->parts, err);
+	gradcomp_status st =
+		coder_choose(&c->job->specs, spec, o->collective, o->device == GRADCOMP_CUDA, &c->parts, err);
 	if (!st && o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "device %u: must be GRADCOMP_HOST or GRADCOMP_CUDA", o->device);
+		st = error_set(err, GRADCOMP_ERR_INVALID, "device %u: must be GRADCOMP_HOST or GRADCOMP_CUDA",
+		               o->device);
 	if (st)
 		return st;
 	c->asked = strdup(spec ? spec : config_str(c->job->config, "gradcomp.compressor"));
@@ -435,8 +435,8 @@ static void differing_coders(const void *claim, const void *claim0, int first, c
 		snprintf(out, capacity, "makes a coder of '%.*s', rank %d of '%.*s'", (int)sizeof a->text, a->text,
 		         first, (int)sizeof b->text, b->text);
 	else
-		snprintf(out, capacity, "makes a coder with seed %llu, rank %d with %llu",
-		         (unsigned long long)a->seed, first, (unsigned long long)b->seed);
+		snprintf(out, capacity, "makes a coder with seed %llu, rank %d with %llu", (unsigned long long)a->seed,
+		         first, (unsigned long long)b->seed);
 }
 
 /* The first thing that ranks say to each other. */
@@ -448,8 +448,8 @@ static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, grad
 		own.seed = c->layout.seed;
 		snprintf(own.text, sizeof own.text, "%s + %s%s", c->spec, c->collective, c->gpu ? " on a GPU" : "");
 	}
-	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true},
-	                 mine, err);
+	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true}, mine,
+	                 err);
 }
 
 /* What only this rank can fail at, when the others go on. */
@@ -479,9 +479,8 @@ static void row(void *of, report_coder *out)
 	gradcomp_coder_get_stats(c, &out->stats);
 }
 
-gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
-                                      const gradcomp_coder_options *options, gradcomp_coder **out,
-                                      gradcomp_error *err)
+gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, const gradcomp_coder_options *options,
+                                      gradcomp_coder **out, gradcomp_error *err)
 {
 	gradcomp_coder_options o = {0};
 	gradcomp_error own = {0};

@@ -128,8 +128,8 @@ static void describe(const gradcomp_coder *c, const gradcomp_coder_request *q, c
 	for (int r = 0; r < c->layout.nranks; r++) {
 		h = id_mix(h, q->counts[r]);
 		if (n < (int)sizeof out->text)
-			n += snprintf(out->text + n, sizeof out->text - (size_t)n, "%s%llu",
-			              r ? "," : ", blocks of ", (unsigned long long)q->counts[r]);
+			n += snprintf(out->text + n, sizeof out->text - (size_t)n, "%s%llu", r ? "," : ", blocks of ",
+			              (unsigned long long)q->counts[r]);
 	}
 	out->hash = h;
 }
@@ -172,8 +172,8 @@ static gradcomp_status differing(gradcomp_coder *c, const claim *mine, gradcomp_
 	while (r < c->layout.nranks - 1 && all[r].hash == all[0].hash)
 		r++;
 	st = error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': rank %d on %s calls %.160s; rank %d calls %.160s%s",
-	               c->name, c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]),
-	               all[r].text, c->group->ranks[0], all[0].text,
+	               c->name, c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]), all[r].text,
+	               c->group->ranks[0], all[0].text,
 	               strcmp(all[r].text, all[0].text) ? "" : " (the counts of later blocks differ)");
 	free(blocks);
 	return st;
@@ -184,8 +184,8 @@ static gradcomp_status agree(gradcomp_coder *c, const gradcomp_coder_request *q,
 	claim mine;
 	describe(c, q, &mine);
 	int64_t key = (int64_t)(mine.hash >> 2), words[3] = {*bad, key, -key};
-	gradcomp_status st = c->parts.collective->allreduce(c->coll_ctx.instance, words, 3, GRADCOMP_I64,
-	                                                    GRADCOMP_MAX, 1.0, err);
+	gradcomp_status st =
+		c->parts.collective->allreduce(c->coll_ctx.instance, words, 3, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	if (st)
 		return st;
 	if (words[1] != -words[2])
@@ -286,8 +286,8 @@ static gradcomp_status scatter_dense(gradcomp_coder *c, const gradcomp_coder_req
 		narrow_scaled(c->job->host.operators, q->in, q->dtype, q->scale, q->total, c->work);
 	lap(&watch, &took->convert_s);
 	if (!st)
-		st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype,
-		                                         GRADCOMP_SUM, first ? 1 : q->scale, err);
+		st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype, GRADCOMP_SUM,
+		                                         first ? 1 : q->scale, err);
 	if (!st && own && q->out != mine)
 		memmove(q->out, mine, own * gradcomp_dtype_bytes(q->dtype));
 	lap(&watch, &took->exchange_s);
@@ -322,8 +322,8 @@ static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_requ
 		st = whose(c, q, mine, &flags, err);
 	}
 	if (!st)
-		st = c->parts.collective->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec,
-		                                          call << RUN_BITS, NULL, err);
+		st = c->parts.collective->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec, call << RUN_BITS,
+		                                          NULL, err);
 	lap(&watch, &took->exchange_s);
 	if (!st && q->dtype != GRADCOMP_F32)
 		ops->cast_from_f32(NULL, q->out, x, q->total, q->dtype, 0);
@@ -366,10 +366,10 @@ gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, u
 		st = reserve(c, dense ? TILE : q->total, err);
 	if (st)
 		return st;
-	st = c->gpu ? coder_gpu_call(c, q, call, err)
+	st = c->gpu     ? coder_gpu_call(c, q, call, err)
 	     : scatters ? dense ? scatter_dense(c, q, took, err) : scatter_coded(c, q, call, took, err)
 	     : dense ? gather_dense(c, q, took, err)
-	              : gather_coded(c, q, call, took, err);
+	                : gather_coded(c, q, call, took, err);
 	if (st)
 		return st;
 	took->reduce_scatters = scatters;

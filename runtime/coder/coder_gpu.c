@@ -155,7 +155,8 @@ static gradcomp_status take(gradcomp_coder *c, void **p, size_t bytes, gradcomp_
 {
 	const coder_gpu *g = c->gpu;
 	const char *why = device_memory_take(&g->memory, p, bytes, g->stream);
-	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for %zu bytes: %s", c->name, bytes, why)
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for %zu bytes: %s", c->name, bytes,
+	                       why)
 	           : GRADCOMP_OK;
 }
 
@@ -187,8 +188,9 @@ static gradcomp_status fill_slot(gradcomp_coder *c, coder_slot *s, gradcomp_erro
 		why = g->d->zero(g->stream, p, bytes);
 	s->memory = &g->memory;
 	s->e = p;
-	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for the %llu numbers of slot %u: %s",
-	                       c->name, (unsigned long long)s->total, s->number, why)
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM,
+	                       "coder '%s': no CUDA memory for the %llu numbers of slot %u: %s", c->name,
+	                       (unsigned long long)s->total, s->number, why)
 	           : GRADCOMP_OK;
 }
 
@@ -213,7 +215,8 @@ gradcomp_status coder_gpu_move_slot(gradcomp_coder *c, coder_slot *s, gradcomp_e
 	s->e = NULL;
 	gradcomp_status st = fill_slot(c, s, err);
 	if (!st)
-		st = device_check(g->d->copy(g->stream, s->e, from, s->total * sizeof *from), "a residual could not be copied", err);
+		st = device_check(g->d->copy(g->stream, s->e, from, s->total * sizeof *from),
+		                  "a residual could not be copied", err);
 	if (!st)
 		st = coder_gpu_settle(c, err);
 	free(from);
@@ -365,10 +368,11 @@ gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gr
 	int captures = 0;
 	gradcomp_status st = device_check(g->d->captures(g->producer, &captures), "the caller's stream", err);
 	if (!st && captures)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "coder '%s': the caller's stream is being captured into a CUDA graph, which would replay a "
-		                 "call without the host's part of it: its order among ranks and its failures",
-		                 c->name);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"coder '%s': the caller's stream is being captured into a CUDA graph, which would replay a "
+			"call without the host's part of it: its order among ranks and its failures",
+			c->name);
 	if (!st)
 		st = take_event(g, g->unclaimed, &q->event, err);
 	if (st)
@@ -436,8 +440,8 @@ static double coded_bytes(const gradcomp_coder *c, const gradcomp_coder_request 
 	return scatters ? sent : code_bytes(c, q->counts[me]) * (P - 1);
 }
 
-static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, float *x, note *n,
-                                     gradcomp_error *err)
+static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, float *x,
+                                     note *n, gradcomp_error *err)
 {
 	coder_gpu *g = c->gpu;
 	const gradcomp_operators *ops = g->ops;
@@ -460,7 +464,8 @@ static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_req
 	if (!st && alone)
 		st = ops->scale_as(g->stream, x, q->scale, q->total, GRADCOMP_F32);
 	else if (!st)
-		st = k->coded_reduce_scatter(c->coll_ctx.instance, x, q->counts, q->scale, &codec, call << RUN_BITS, e, err);
+		st = k->coded_reduce_scatter(c->coll_ctx.instance, x, q->counts, q->scale, &codec, call << RUN_BITS, e,
+		                             err);
 	n->bytes = coded_bytes(c, q);
 	ops->any_set(g->stream, w + WORD_VOID, w, sizeof *w, sizeof *w, WORD_VOID);
 	if (e) {
@@ -474,8 +479,8 @@ static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_req
 	return st;
 }
 
-static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, float *x, note *n,
-                                    gradcomp_error *err)
+static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, float *x,
+                                    note *n, gradcomp_error *err)
 {
 	coder_gpu *g = c->gpu;
 	const gradcomp_operators *ops = g->ops;
@@ -520,8 +525,8 @@ static gradcomp_status scatter_dense(gradcomp_coder *c, const gradcomp_coder_req
 		ops->scale_as(g->stream, x, q->scale, q->total, GRADCOMP_F32);
 		ops->cast_from_f32(g->stream, q->in, x, q->total, q->dtype, 0);
 	}
-	gradcomp_status st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype, GRADCOMP_SUM,
-	                                                         first ? 1 : q->scale, err);
+	gradcomp_status st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype,
+	                                                         GRADCOMP_SUM, first ? 1 : q->scale, err);
 	if (!st && own && q->out != mine)
 		ops->copy(g->stream, q->out, mine, own * gradcomp_dtype_bytes(q->dtype));
 	n->bytes = (double)(q->total - own) * (double)gradcomp_dtype_bytes(q->dtype);
@@ -575,7 +580,11 @@ gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *
 	if (st)
 		return st;
 	note *n = &g->notes[g->put % NOTES];
-	*n = (note){.words = n->words, .began = n->began, .ended = n->ended, .kind = q->kind, .slot_number = q->slot_number,
+	*n = (note){.words = n->words,
+	            .began = n->began,
+	            .ended = n->ended,
+	            .kind = q->kind,
+	            .slot_number = q->slot_number,
 	            .call = call};
 	float *x = q->dtype != GRADCOMP_F32 ? g->work.p : scatters ? q->in : q->out;
 	const char *why = g->d->follow(g->stream, q->event);

@@ -13,7 +13,7 @@
 /* What was lost of the blocks of one tensor. */
 typedef struct coder_slot {
 	uint32_t number;
-	uint64_t total; /* numbers */
+	uint64_t total;              /* numbers */
 	const device_memory *memory; /* that e is in; NULL: the host's */
 	float *e;
 	uint64_t counts[]; /* of the group's ranks */

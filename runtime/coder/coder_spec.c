@@ -65,8 +65,7 @@ static gradcomp_status no_code(const config *c, const char *name, const char *wh
 	char *list = strset_join(&s.able);
 	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                               "'%s' %s; compressors that shards %scan be sent with: %s%snone", name, why,
-	                               device ? "on a GPU " : "",
-	                               list ? list : "", list && *list ? ", " : "");
+	                               device ? "on a GPU " : "", list ? list : "", list && *list ? ", " : "");
 	free(list);
 	strset_clear(&s.able);
 	return st;
@@ -113,8 +112,7 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 		                       ? "works on matrices, of which a flat shard has none"
 		                       : "gives no code for runs of numbers, which a shard is",
 		               out->device, err);
-	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays ||
-	    p->compressor->save)
+	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays || p->compressor->save)
 		return no_code(t->config, p->info->name,
 		               "keeps state of a model's tensors, which a coder does not know", out->device, err);
 	if (out->device && !(p->compressor->traits & GRADCOMP_TRAIT_CUDA && p->compressor->code_on))
@@ -138,14 +136,16 @@ static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t 
 
 	if (why)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "collective '%s', by which shards on a GPU are sent, cannot be used: %s", p->info->name, why);
+		                 "collective '%s', by which shards on a GPU are sent, cannot be used: %s",
+		                 p->info->name, why);
 	if (c->traits & GRADCOMP_TRAIT_CUDA && c->enqueue && c->watch)
 		return GRADCOMP_OK;
 	registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
 	char *list = strset_join(&s.able);
-	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                               "collective '%s' takes no CUDA memory, in which shards are; collectives that do: %s",
-	                               p->info->name, list && *list ? list : "none is installed");
+	gradcomp_status st =
+		error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                  "collective '%s' takes no CUDA memory, in which shards are; collectives that do: %s",
+	                  p->info->name, list && *list ? list : "none is installed");
 	free(list);
 	strset_clear(&s.able);
 	return st;

@@ -12,7 +12,7 @@ typedef struct coder_parts {
 	const struct gradcomp_collective_v1 *collective;
 	const plugin *collective_plugin;
 	const spec *compressor_spec, *collective_spec;
-	bool dense; /* numbers go as they are, in their own type */
+	bool dense;  /* numbers go as they are, in their own type */
 	bool device; /* in GPU memory */
 } coder_parts;
 

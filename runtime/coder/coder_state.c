@@ -37,15 +37,14 @@ static uint64_t slot_bytes(const gradcomp_coder *c, uint64_t total)
 {
 	if (total > INT64_MAX / sizeof(float) - 4096)
 		return 0;
-	return sizeof(slot_head) + (uint64_t)c->layout.nranks * sizeof(uint64_t) +
-	       (total * sizeof(float) + 7) / 8 * 8;
+	return sizeof(slot_head) + (uint64_t)c->layout.nranks * sizeof(uint64_t) + (total * sizeof(float) + 7) / 8 * 8;
 }
 
 static gradcomp_status idle(const gradcomp_coder *c, const char *what, gradcomp_error *err)
 {
 	return c->inflight ? error_set(err, GRADCOMP_ERR_STATE,
-	                               "coder '%s': %s with %llu calls in flight: wait for them first", c->name,
-	                               what, (unsigned long long)c->inflight)
+	                               "coder '%s': %s with %llu calls in flight: wait for them first", c->name, what,
+	                               (unsigned long long)c->inflight)
 	                   : GRADCOMP_OK;
 }
 
@@ -122,9 +121,8 @@ gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capac
 
 static gradcomp_status no_state(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
 {
-	return error_set(err, GRADCOMP_ERR_INVALID,
-	                 "coder '%s': %llu bytes are no saved state of a coder, or damaged", c->name,
-	                 (unsigned long long)bytes);
+	return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %llu bytes are no saved state of a coder, or damaged",
+	                 c->name, (unsigned long long)bytes);
 }
 
 static gradcomp_status check_head(const gradcomp_coder *c, const void *buf, uint64_t bytes, state_head *h,
@@ -147,8 +145,8 @@ static gradcomp_status check_head(const gradcomp_coder *c, const void *buf, uint
 		                 c->name, h->compressor, want.compressor);
 	if (h->rank != want.rank || h->nranks != want.nranks)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "coder '%s': the state is of rank %u of %u, this is rank %u of %u", c->name,
-		                 h->rank, h->nranks, want.rank, want.nranks);
+		                 "coder '%s': the state is of rank %u of %u, this is rank %u of %u", c->name, h->rank,
+		                 h->nranks, want.rank, want.nranks);
 	if (h->seed != want.seed)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state has seed %llu, this coder %llu",
 		                 c->name, (unsigned long long)h->seed, (unsigned long long)want.seed);

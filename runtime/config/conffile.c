@@ -57,8 +57,9 @@ static bool hidden_in(inifile *f, const char *kind, const char *name, size_t n)
 	snprintf(text, sizeof text, "%.*s", (int)n, name);
 	at = text_hidden(text, &what);
 	if (at >= 0)
-		inifile_fail(f, "there is %s in the %s '%.*s', %s, which cannot be seen: write the line anew", what, kind, at ? at : 80,
-		             at ? text : text + strcspn(text, "abcdefghijklmnopqrstuvwxyz"), at ? "behind what is shown" : "before it");
+		inifile_fail(f, "there is %s in the %s '%.*s', %s, which cannot be seen: write the line anew", what,
+		             kind, at ? at : 80, at ? text : text + strcspn(text, "abcdefghijklmnopqrstuvwxyz"),
+		             at ? "behind what is shown" : "before it");
 	return at >= 0;
 }
 
@@ -128,7 +129,8 @@ gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, 
 		return status;
 	stream = fdopen(fd, "r");
 	c.seen = calloc(settings_count, sizeof *c.seen);
-	status = stream && c.seen ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	status =
+		stream && c.seen ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	if (stream)
 		fclose(stream);
 	else
@@ -167,7 +169,8 @@ gradcomp_status conffile_drop_ins(const char *path, conffile_take *take, void *c
 			status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", folder);
 		} else if (!status) {
 			status = conffile_read(file, take, ctx, err);
-			if (status == GRADCOMP_ERR_NOTFOUND) /* a link that leads nowhere, not the absence of settings */
+			if (status ==
+			    GRADCOMP_ERR_NOTFOUND) /* a link that leads nowhere, not the absence of settings */
 				status = err->status = GRADCOMP_ERR_INVALID;
 			free(file);
 		}

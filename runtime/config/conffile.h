@@ -6,8 +6,7 @@
 
 /* Takes one line that names a known setting; `origin` is "FILE:LINE". A negative
  * return ends the reading and is its result. */
-typedef gradcomp_status conffile_take(void *ctx, int index, const char *value, const char *origin,
-                                      gradcomp_error *err);
+typedef gradcomp_status conffile_take(void *ctx, int index, const char *value, const char *origin, gradcomp_error *err);
 
 /* The file of this site. */
 const char *conffile_site(void);

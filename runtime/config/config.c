@@ -15,7 +15,7 @@
 typedef struct config_entry {
 	char *text; /* as it was written */
 	char *origin;
-	char *lock; /* FILE:LINE of what forbids to change it, NULL: nothing */
+	char *lock;    /* FILE:LINE of what forbids to change it, NULL: nothing */
 	char **places; /* FILE:LINE of each line that gave it; more than one of a list */
 	size_t nplaces;
 	gradcomp_value value;
@@ -27,8 +27,7 @@ struct config {
 };
 
 /* `origin` is copied; error text is prefixed with it. A locked setting can be given once more as it is. */
-static gradcomp_status config_set(config *c, int index, const char *text, const char *origin,
-                                  gradcomp_error *err)
+static gradcomp_status config_set(config *c, int index, const char *text, const char *origin, gradcomp_error *err)
 {
 	config_entry *e = &c->entries[index];
 	char *new_text, *new_origin;
@@ -36,9 +35,10 @@ static gradcomp_status config_set(config *c, int index, const char *text, const 
 	gradcomp_error inner;
 
 	if (e->lock)
-		return !strcmp(e->text, text) ? GRADCOMP_OK
-		                              : error_set(err, GRADCOMP_ERR_INVALID, "%s: %s is locked by %s, where it is '%s'",
-		                                          origin, settings_table[index].row.name, e->lock, e->text);
+		return !strcmp(e->text, text)
+		               ? GRADCOMP_OK
+		               : error_set(err, GRADCOMP_ERR_INVALID, "%s: %s is locked by %s, where it is '%s'",
+		                           origin, settings_table[index].row.name, e->lock, e->text);
 	new_text = strdup(text);
 	new_origin = strdup(origin);
 	if (!new_text || !new_origin) {
@@ -115,7 +115,8 @@ static gradcomp_status config_from_file(void *ctx, int index, const char *value,
 	if (!settings_table[index].separator || !e->nplaces) {
 		config_places_clear(e);
 		status = config_set(c, index, value, origin, err);
-	} else if (asprintf(&all, "%s%.*s%s", e->text, *e->text && *value, &settings_table[index].separator, value) < 0 ||
+	} else if (asprintf(&all, "%s%.*s%s", e->text, *e->text && *value, &settings_table[index].separator, value) <
+	                   0 ||
 	           asprintf(&origins, "%s, %s", e->origin, origin) < 0) {
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	} else {
@@ -153,14 +154,16 @@ static gradcomp_status config_file(config *c, gradcomp_error *err)
 	gradcomp_status status = conffile_read(conffile_site(), config_from_file, c, &inner);
 
 	if (status && (status != GRADCOMP_ERR_NOTFOUND || (named && *named && !other)))
-		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
+		                 inner.text);
 	if ((status = conffile_drop_ins(conffile_site(), config_from_file, c, err)))
 		return status;
 	if ((status = config_lock(c, err)) || !other || (status = config_defaults(c, err)))
 		return status;
 	status = conffile_read(named, config_from_file, c, &inner);
 	if (status)
-		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
+		                 inner.text);
 	return config_lock(c, err);
 }
 
@@ -199,7 +202,8 @@ static int from_option(const config_option *options, const char *name)
 	return named && !strncmp(name, "gradcomp.", 9) && has_word(named, name + 9);
 }
 
-static void environment_origin(const config_option *options, const char *name, const char *env, char *out, size_t capacity)
+static void environment_origin(const config_option *options, const char *name, const char *env, char *out,
+                               size_t capacity)
 {
 	if (!from_option(options, name))
 		snprintf(out, capacity, "environment %s", env);
@@ -229,7 +233,8 @@ static gradcomp_status config_environment(config *c, const config_option *option
 		if (!value || (!strcmp(env, "GRADCOMP") && (!*value || !strcmp(value, "off"))))
 			continue;
 		if (settings_table[i].site)
-			return error_set(err, GRADCOMP_ERR_INVALID, "environment %s: %s can be set in gradcomp.conf only", env,
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "environment %s: %s can be set in gradcomp.conf only", env,
 			                 settings_table[i].row.name);
 		environment_origin(options, settings_table[i].row.name, env, origin, sizeof origin);
 		status = config_set(c, (int)i, value, origin, err);
@@ -256,7 +261,8 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 		if (index < 0)
 			status = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
 		else if (settings_table[index].site)
-			status = error_set(err, GRADCOMP_ERR_INVALID, "application: %s can be set in gradcomp.conf only", name);
+			status = error_set(err, GRADCOMP_ERR_INVALID,
+			                   "application: %s can be set in gradcomp.conf only", name);
 		else
 			status = config_set(c, index, equals + 1, "application", err);
 		free(name);
@@ -285,10 +291,11 @@ static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
 
 	if (low->value.i <= high->value.i)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_INVALID,
-	                 "stage.low_mark is %s (%s), above stage.high_mark, %s (%s); copies are evicted from the high mark down to "
-	                 "the low one",
-	                 low->text, low->origin, high->text, high->origin);
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"stage.low_mark is %s (%s), above stage.high_mark, %s (%s); copies are evicted from the high mark down to "
+		"the low one",
+		low->text, low->origin, high->text, high->origin);
 }
 
 static gradcomp_status config_make(const config_option *options, const char *const *overrides, config **out,
@@ -396,12 +403,12 @@ const char *config_find(const config *c, const char *name)
 }
 
 void config_each(const config *c,
-                 void (*each)(void *ctx, const char *name, const char *value, const char *origin,
-                              const char *help),
+                 void (*each)(void *ctx, const char *name, const char *value, const char *origin, const char *help),
                  void *ctx)
 {
 	for (size_t i = 0; i < c->count; i++)
-		each(ctx, settings_table[i].row.name, c->entries[i].text, c->entries[i].origin, settings_table[i].row.help);
+		each(ctx, settings_table[i].row.name, c->entries[i].text, c->entries[i].origin,
+		     settings_table[i].row.help);
 }
 
 /* A prefix "NAME*" stands for all that begin so. */
@@ -415,8 +422,9 @@ static bool is_variable(const char *name, size_t n, const char *known)
 void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 {
 	/* What is no setting: for other parts of gradcomp, for its tests, and as module files are wont to set. */
-	static const char *const others[] = {"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "RUN", "RUN_*", "DATA", "DATA_*", "LIBRARY", "MODELS",
-	                                     "SRC", "BUILD", "INJECT", "TEST_*", "ROOT", "HOME", "DIR", "PREFIX", "VERSION"};
+	static const char *const others[] = {
+		"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "RUN",  "RUN_*", "DATA", "DATA_*", "LIBRARY", "MODELS",
+		"SRC",  "BUILD",   "INJECT",     "TEST_*",      "ROOT", "HOME",  "DIR",  "PREFIX", "VERSION"};
 	char env[SETTINGS_ENV_MAX], text[400], typed[SUGGEST_MAX];
 
 	for (char **v = environ; v && *v; v++) {
@@ -435,8 +443,8 @@ void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 		}
 		if (known)
 			continue;
-		snprintf(text, sizeof text, "environment %.*s: gradcomp knows no such variable%s", (int)(n < 200 ? n : 200), *v,
-		         suggest_text(&near));
+		snprintf(text, sizeof text, "environment %.*s: gradcomp knows no such variable%s",
+		         (int)(n < 200 ? n : 200), *v, suggest_text(&near));
 		each(ctx, text);
 	}
 }

@@ -59,8 +59,7 @@ void config_unknown(void (*each)(void *ctx, const char *text), void *ctx);
 /* NULL when there is no such setting. */
 const char *config_find(const config *c, const char *name);
 void config_each(const config *c,
-                 void (*each)(void *ctx, const char *name, const char *value, const char *origin,
-                              const char *help),
+                 void (*each)(void *ctx, const char *name, const char *value, const char *origin, const char *help),
                  void *ctx);
 
 #endif

@@ -81,7 +81,8 @@ static bool inifile_get(inifile *f)
 	f->line++;
 	while ((c = getc(f->stream)) != EOF && c != '\n') {
 		if ((c < 0x20 && c != '\t' && c != '\r') || c == 0x7f || (n && f->text[n - 1] == '\r')) {
-			inifile_fail(f, "there is a control character (0x%02x)", n && f->text[n - 1] == '\r' ? '\r' : c);
+			inifile_fail(f, "there is a control character (0x%02x)",
+			             n && f->text[n - 1] == '\r' ? '\r' : c);
 			return false;
 		}
 		if (n > INIFILE_LINE || (n == INIFILE_LINE && c != '\r')) {

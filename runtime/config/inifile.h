@@ -25,8 +25,8 @@ typedef struct inifile {
 	gradcomp_status status; /* the first thing wrong; *err holds its text, and reading ends */
 	/* Private. */
 	FILE *stream;
-	char *text;       /* a line */
-	const char *rest; /* what inih has not yet had of its value */
+	char *text;                    /* a line */
+	const char *rest;              /* what inih has not yet had of its value */
 	char in[64], name[64], *value; /* of what inih has handed on */
 	size_t nvalue;
 	bool pending;

@@ -168,8 +168,8 @@ gradcomp_status record_io_complete(const record_io *t, inifile *f, const char *s
 			f->line = line;
 			inifile_fail(f, "this section [%s] has no '%s'", section, t->row[i].key);
 		} else {
-			f->status = error_set(f->err, GRADCOMP_ERR_INVALID, "%s: there is no '%s' in section [%s]", f->path,
-			                      t->row[i].key, section);
+			f->status = error_set(f->err, GRADCOMP_ERR_INVALID, "%s: there is no '%s' in section [%s]",
+			                      f->path, t->row[i].key, section);
 		}
 	}
 	return f->status;
@@ -191,7 +191,7 @@ int record_io_words(char *text, char **word, int most)
 }
 
 int record_io_float(inifile *f, const char *what, const char *text, double least, double most, const char *unit,
-                 double *out)
+                    double *out)
 {
 	if (number_float(text, out) == NUMBER_OK && *out >= least && *out <= most)
 		return 1;
@@ -254,8 +254,8 @@ static int value_ok(const field *r, const void *at, char *text, size_t capacity)
 		snprintf(text, capacity, "%g; it must be %s, %g to %g", *d, r->unit, r->least, r->most);
 		return inside(*d, r->least, r->most);
 	case FIELD_LINE:
-		snprintf(text, capacity, "%g + %g x; the numbers must be seconds, 0 to %g and 0 to %g", d[0], d[1], r->most,
-		         r->b_most);
+		snprintf(text, capacity, "%g + %g x; the numbers must be seconds, 0 to %g and 0 to %g", d[0], d[1],
+		         r->most, r->b_most);
 		return inside(d[0], 0, r->most) && inside(d[1], 0, r->b_most);
 	case FIELD_COUNT:
 	case FIELD_LONG:
@@ -280,8 +280,8 @@ gradcomp_status record_io_check(const record_io *t, const char *what, gradcomp_e
 
 	for (size_t i = 0; i < t->n; i++)
 		if (!value_ok(&t->row[i], place_of(t, &t->row[i]), text, sizeof text))
-			return error_set(err, GRADCOMP_ERR_INVALID, "%s: [%s] %s is %s", what, t->row[i].section, t->row[i].key,
-			                 text);
+			return error_set(err, GRADCOMP_ERR_INVALID, "%s: [%s] %s is %s", what, t->row[i].section,
+			                 t->row[i].key, text);
 	return GRADCOMP_OK;
 }
 
@@ -354,8 +354,9 @@ gradcomp_status record_io_read(inifile *f, const char *path)
 
 	f->path = path;
 	if (fd < 0)
-		return error_errno(f->err, errno == ENOENT || errno == ENOTDIR ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_IO,
-		                   "%s", path);
+		return error_errno(f->err,
+		                   errno == ENOENT || errno == ENOTDIR ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_IO, "%s",
+		                   path);
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
 		close(fd);
 		return error_set(f->err, GRADCOMP_ERR_INVALID, "%s is not a regular file", path);

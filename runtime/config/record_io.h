@@ -28,19 +28,19 @@ typedef struct field {
 	const char *section, *key;
 	field_kind kind;
 	int needed;
-	size_t at; /* offsetof */
-	double least, most;   /* inclusive; of a LINE: of its a */
-	double b_most;        /* of its b, from 0 */
-	const char *unit;     /* "seconds" */
+	size_t at;          /* offsetof */
+	double least, most; /* inclusive; of a LINE: of its a */
+	double b_most;      /* of its b, from 0 */
+	const char *unit;   /* "seconds" */
 } field;
 
 /* What a file of such keys is read with. */
 typedef struct record_io {
 	const field *row;
 	size_t n;
-	void *base;      /* the structure that offsets are of */
-	int seen[16];    /* a line for each row: n is at most 16 */
-	char **spec;     /* the last key's, for `more`; else NULL */
+	void *base;   /* the structure that offsets are of */
+	int seen[16]; /* a line for each row: n is at most 16 */
+	char **spec;  /* the last key's, for `more`; else NULL */
 } record_io;
 
 /* Whether the section has this key; then it is taken, or the file has failed. */
@@ -66,7 +66,7 @@ int record_io_words(char *text, char **word, int most);
 int record_io_line(inifile *f, const char *key, const char *text, double a_most, double b_most, double out[2]);
 /* A number from `least` to `most`; `unit` says of what. */
 int record_io_float(inifile *f, const char *what, const char *text, double least, double most, const char *unit,
-                 double *out);
+                    double *out);
 /* One word in a line of numbers: seconds from 0 to `most`. */
 int record_io_seconds(inifile *f, const char *what, const char *word, double most, double *out);
 

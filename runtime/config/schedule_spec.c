@@ -46,10 +46,11 @@ static void unknown(const char *name, gradcomp_error *err)
 	suggest_start(&near, name);
 	for (int i = 0; i < METHODS; i++)
 		suggest_try(&near, table[i].name);
-	error_set(err, GRADCOMP_ERR_NOTFOUND,
-	          "no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp[:greedy], omgs[:greedy], auto and "
-	          "plan:file=FILE",
-	          name, suggest_text(&near));
+	error_set(
+		err, GRADCOMP_ERR_NOTFOUND,
+		"no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp[:greedy], omgs[:greedy], auto and "
+		"plan:file=FILE",
+		name, suggest_text(&near));
 }
 
 const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error *err)

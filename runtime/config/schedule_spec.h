@@ -14,7 +14,7 @@ typedef enum schedule_method {
 	/* From here on plans are made from what the job measures. */
 	SCHEDULE_MGWFBP,
 	SCHEDULE_OMGS,
-	SCHEDULE_AUTO, /* the best of all by the simulator */
+	SCHEDULE_AUTO,          /* the best of all by the simulator */
 	SCHEDULE_MGWFBP_GREEDY, /* by the published rules */
 	SCHEDULE_OMGS_GREEDY
 } schedule_method;

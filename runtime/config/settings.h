@@ -11,9 +11,9 @@ typedef struct setting {
 	gradcomp_param row; /* row.name is "section.key" */
 	/* What the row cannot say; NULL: nothing more. The text has no prefix. */
 	gradcomp_status (*check)(const char *value, gradcomp_error *err);
-	int site;  /* the administrator's: only a configuration file may set it */
+	int site;       /* the administrator's: only a configuration file may set it */
 	char separator; /* of a list, which each line of a configuration file adds to; 0: one value */
-	int fixed; /* once a configuration file has set it, nobody else may */
+	int fixed;      /* once a configuration file has set it, nobody else may */
 } setting;
 
 extern const setting settings_table[];

@@ -76,8 +76,7 @@ void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity)
 	else
 		put(out, capacity, &at, "%s", words[row->type]);
 	put(out, capacity, &at, " (");
-	if (row->type == GRADCOMP_PARAM_INT || row->type == GRADCOMP_PARAM_FLOAT ||
-	    row->type == GRADCOMP_PARAM_SIZE)
+	if (row->type == GRADCOMP_PARAM_INT || row->type == GRADCOMP_PARAM_FLOAT || row->type == GRADCOMP_PARAM_SIZE)
 		put_range(out, capacity, &at, row);
 	if (!row->def)
 		put(out, capacity, &at, "required)");
@@ -87,8 +86,7 @@ void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity)
 		put(out, capacity, &at, "default %s)", row->def);
 }
 
-static gradcomp_status value_error(const gradcomp_param *row, const char *text, const char *what,
-                                   gradcomp_error *err)
+static gradcomp_status value_error(const gradcomp_param *row, const char *text, const char *what, gradcomp_error *err)
 {
 	char about[256];
 
@@ -108,8 +106,7 @@ static int value_bool(const char *text, int64_t *out)
 	return 0;
 }
 
-gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out,
-                           gradcomp_error *err)
+gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out, gradcomp_error *err)
 {
 	gradcomp_value v = {0};
 	number_result r = NUMBER_OK;
@@ -189,10 +186,11 @@ gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_e
 			small[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
 		if (spec_is_name(small))
 			snprintf(near, sizeof near, " (did you mean '%s'?)", small);
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "'%s' cannot be a name%s; a name is made of a-z, 0-9, '_' and '-' and begins with a letter or "
-		                 "a digit",
-		                 name, near);
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"'%s' cannot be a name%s; a name is made of a-z, 0-9, '_' and '-' and begins with a letter or "
+			"a digit",
+			name, near);
 	}
 	if (!strcmp(name, "help") || !strcmp(name, "off"))
 		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is a word of the option --gradcomp, not a plugin",
@@ -239,7 +237,8 @@ static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char
 		const gradcomp_param *row = &info->params[i];
 		gradcomp_value v;
 
-		if (row->type != GRADCOMP_PARAM_STRING && row->type != GRADCOMP_PARAM_BOOL && !spec_value(row, key, &v, NULL))
+		if (row->type != GRADCOMP_PARAM_STRING && row->type != GRADCOMP_PARAM_BOOL &&
+		    !spec_value(row, key, &v, NULL))
 			snprintf(near.name, sizeof near.name, "%s=%s", row->name, key);
 	}
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: unknown parameter '%s'%s; %s", info->name, key,
@@ -274,8 +273,7 @@ static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, c
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status spec_defaults(const gradcomp_plugin_info *info, const char *seen, spec *out,
-                                     gradcomp_error *err)
+static gradcomp_status spec_defaults(const gradcomp_plugin_info *info, const char *seen, spec *out, gradcomp_error *err)
 {
 	gradcomp_error inner;
 
@@ -336,8 +334,7 @@ static char *spec_canonical(const gradcomp_plugin_info *info, const spec *s)
 	return text;
 }
 
-gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out,
-                           gradcomp_error *err)
+gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out, gradcomp_error *err)
 {
 	const char *list = strchr(text, ':');
 	size_t table = info->nparams * sizeof(gradcomp_value);

@@ -16,15 +16,13 @@ typedef struct spec {
 gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_error *err);
 /* Unknown, repeated, malformed or out-of-range parameters are refused with the
  * list of what the plugin takes. */
-gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out,
-                           gradcomp_error *err);
+gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out, gradcomp_error *err);
 void spec_clear(spec *s);
 /* Steps through a list "SPEC,SPEC": the first item at *at, without the blanks around it; *at is then
  * behind it and its comma. A piece "key=value" belongs to the SPEC before it. NULL at the end. An
  * item between two commas is empty. */
 const char *spec_list_next(const char **at, size_t *length);
 /* One value against one row; used for plugin parameters and settings alike. */
-gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out,
-                           gradcomp_error *err);
+gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out, gradcomp_error *err);
 
 #endif

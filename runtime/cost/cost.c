@@ -81,11 +81,14 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 }
 
 gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
-                               bucket_cost *sum, gradcomp_error *err)
+                            bucket_cost *sum, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	const gradcomp_tensor *last = &c->tensors[end - 1];
-	gradcomp_bucket b = {.struct_size = sizeof b, .index = index, .first = first, .ntensors = end - first,
+	gradcomp_bucket b = {.struct_size = sizeof b,
+	                     .index = index,
+	                     .first = first,
+	                     .ntensors = end - first,
 	                     .offset = c->tensors[first].offset};
 	double both[STEPS][MAX_TASKS] = {{0}};
 	bucket_cost step[STEPS] = {{0}};
@@ -97,7 +100,8 @@ gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint3
 	for (uint32_t i = first; i < end; i++)
 		numel += c->whole[i];
 	if (p->max_bucket && b.numel > p->max_bucket)
-		return error_set(err, GRADCOMP_ERR_RANGE, "bucket %u has %llu numbers; compressor '%s' counts up to %llu", index,
+		return error_set(err, GRADCOMP_ERR_RANGE,
+		                 "bucket %u has %llu numbers; compressor '%s' counts up to %llu", index,
 		                 (unsigned long long)b.numel, p->info.name, (unsigned long long)p->max_bucket);
 	for (int s = 0; s < STEPS && same; s++) {
 		gradcomp_plan plan = {.struct_size = sizeof plan};

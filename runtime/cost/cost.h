@@ -27,14 +27,14 @@ typedef struct cost_model {
 	config *config;
 	const plugin *plugins[2];
 	spec_table table;
-	const spec *specs[2]; /* in it */
+	const spec *specs[2];          /* in it */
 	const compressor_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
 	gradcomp_host host;
 	gradcomp_operators operators; /* of the host */
-	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */
-	gradcomp_tensor *tensors; /* of the layout */
-	uint64_t *whole;          /* the numel of each in the model, backward order */
-	uint64_t *dims;           /* of two levels: two of each part */
+	gradcomp_layout layout;       /* what the compressor works on: of two levels, rank 0's shards */
+	gradcomp_tensor *tensors;     /* of the layout */
+	uint64_t *whole;              /* the numel of each in the model, backward order */
+	uint64_t *dims;               /* of two levels: two of each part */
 	int two_levels;
 	/* Of the collective's calls, by the bit of GRADCOMP_CAN_*, when the machine was measured
 	 * on as many nodes and ranks; NULL: what messages and bytes come to. */
@@ -46,13 +46,12 @@ typedef struct cost_model {
 /* compressor: NULL for none; collective: NULL for the usual one. Model and machine have been
  * checked. UNSUPPORTED says what the machine or the plugin does not tell. *out is to be
  * cleared when it was OK. */
-gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine,
-                          int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
-                          gradcomp_error *err);
+gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine, int32_t nodes,
+                          int32_t ranks_per_node, const char *compressor, const char *collective, gradcomp_error *err);
 void cost_clear(cost_model *c);
 
 /* The bucket of tensors [first, end), in backward order; *sum is added to. */
 gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
-                               bucket_cost *sum, gradcomp_error *err);
+                            bucket_cost *sum, gradcomp_error *err);
 
 #endif

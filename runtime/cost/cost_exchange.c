@@ -31,9 +31,10 @@ static gradcomp_status ask(const cost_model *c, const call *k, gradcomp_call_loa
 	}
 	*l = (gradcomp_call_load){.struct_size = sizeof *l};
 	if (!p->predict)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "collective '%s' does not tell what its calls cost (it has no predict): plan with another",
-		                 p->info.name);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"collective '%s' does not tell what its calls cost (it has no predict): plan with another",
+			p->info.name);
 	st = p->predict(c->specs[1]->values, nranks, c->nodes, k->primitive, k->bytes, l, &inner);
 	if (st)
 		return error_set(err, st, "%s%s%s", *inner.text ? "" : p->info.name,
@@ -46,8 +47,10 @@ static gradcomp_status ask(const cost_model *c, const call *k, gradcomp_call_loa
 	            worthless(l->uncoded_sent)))
 		st = GRADCOMP_ERR_INTERNAL;
 	if (st == GRADCOMP_ERR_INTERNAL)
-		error_set(err, st, "collective '%s' tells costs that are no numbers from 0 on (gradcomp plugin-check says of what)",
-		          p->info.name);
+		error_set(
+			err, st,
+			"collective '%s' tells costs that are no numbers from 0 on (gradcomp plugin-check says of what)",
+			p->info.name);
 	if (!st)
 		*known = (known_load){k->bytes, k->primitive, k->among_holders, *l};
 	return st;
@@ -60,8 +63,7 @@ static double travels(double bytes, double uncoded, double coded)
 }
 
 /* Adds its seconds to *seconds, and its bytes to *sum. */
-gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum,
-                                gradcomp_error *err)
+gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum, gradcomp_error *err)
 {
 	const machine_file *m = c->machine;
 	const linear *known = k->among_holders ? NULL : c->measured[cost_primitive_bit(k->primitive)];
@@ -83,11 +85,12 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 		double bytes = travels(l.bytes[level], l.uncoded[level], k->coded) * (level ? sharing : 1);
 
 		if ((l.messages[level] > 0 || bytes > 0) && m->level[level].b <= 0)
-			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			                 "machine '%s' was measured on %u nodes with %u ranks each: it says nothing of [%s], which "
-			                 "collective '%s' needs on %d nodes with %d ranks each; probe on such nodes",
-			                 m->name, m->nodes, m->ranks_per_node, level_name(level),
-			                 c->plugins[1]->info->name, c->nodes, c->ranks_per_node);
+			return error_set(
+				err, GRADCOMP_ERR_UNSUPPORTED,
+				"machine '%s' was measured on %u nodes with %u ranks each: it says nothing of [%s], which "
+				"collective '%s' needs on %d nodes with %d ranks each; probe on such nodes",
+				m->name, m->nodes, m->ranks_per_node, level_name(level), c->plugins[1]->info->name,
+				c->nodes, c->ranks_per_node);
 		*seconds += l.messages[level] * m->level[level].a + bytes * m->level[level].b;
 	}
 	if (l.messages[0] > 0 || l.messages[1] > 0)
@@ -122,7 +125,8 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	double code = rd->count ? (double)p->code_bound(c->instance, rd->count) / (4.0 * (double)rd->count) : 1;
 	const call k = {.primitive = round_primitive(GRADCOMP_CODED, c->plugins[1]->collective->serves),
-	                .bytes = round_bytes(rd), .coded = code};
+	                .bytes = round_bytes(rd),
+	                .coded = code};
 	gradcomp_status st = passes_nonfinite(c) ? GRADCOMP_OK : cost_nonfinite(c, seconds, sum, err);
 
 	return st ? st : cost_call(c, &k, seconds, sum, err);
@@ -130,10 +134,11 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 
 /* `payload`: bytes of a rank that are expected of a GATHERED round. */
 gradcomp_status cost_round(const cost_model *c, const gradcomp_round *rd, uint32_t round, double payload,
-                                 double *seconds, bucket_cost *sum, gradcomp_error *err)
+                           double *seconds, bucket_cost *sum, gradcomp_error *err)
 {
 	call k = {.primitive = round_primitive(rd->pattern, c->plugins[1]->collective->serves),
-	          .coded = 1, .among_holders = c->two_levels};
+	          .coded = 1,
+	          .among_holders = c->two_levels};
 	int fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
 

@@ -45,6 +45,6 @@ static inline int worthless(double x)
 gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum, gradcomp_error *err);
 gradcomp_status cost_nonfinite(const cost_model *c, double *seconds, bucket_cost *sum, gradcomp_error *err);
 gradcomp_status cost_round(const cost_model *c, const gradcomp_round *rd, uint32_t round, double payload,
-                              double *seconds, bucket_cost *sum, gradcomp_error *err);
+                           double *seconds, bucket_cost *sum, gradcomp_error *err);
 
 #endif

@@ -43,15 +43,24 @@ static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 		gradcomp_tensor *t = &c->tensors[i];
 
 		c->whole[i] = model_numel(from);
-		*t = (gradcomp_tensor){.name = from->name, .numel = c->whole[i], .offset = at, .dims = from->dims,
-		                       .ndim = from->ndim, .dtype = GRADCOMP_F32};
+		*t = (gradcomp_tensor){.name = from->name,
+		                       .numel = c->whole[i],
+		                       .offset = at,
+		                       .dims = from->dims,
+		                       .ndim = from->ndim,
+		                       .dtype = GRADCOMP_F32};
 		if (c->two_levels)
 			divide(t, (uint64_t)c->ranks_per_node, &c->dims[2 * (size_t)i]);
 		at += t->numel;
 	}
-	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout, .ntensors = m->ntensors, .tensors = c->tensors,
-	                              .numel = at, .nranks = c->nodes * (c->two_levels ? 1 : c->ranks_per_node), .seed = 1,
-	                              .patterns = c->layout.patterns, .device = GRADCOMP_HOST};
+	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout,
+	                              .ntensors = m->ntensors,
+	                              .tensors = c->tensors,
+	                              .numel = at,
+	                              .nranks = c->nodes * (c->two_levels ? 1 : c->ranks_per_node),
+	                              .seed = 1,
+	                              .patterns = c->layout.patterns,
+	                              .device = GRADCOMP_HOST};
 	return GRADCOMP_OK;
 }
 
@@ -70,8 +79,8 @@ static gradcomp_status is_asked_for(const cost_model *c, const char *text, int w
 		return GRADCOMP_OK;
 	st = spec_parse(info, text, &s, &inner);
 	if (st)
-		return error_set(err, st, "machine '%s', %s '%s': %s", c->machine->name, which ? "collective" : "compressor", text,
-		                 inner.text);
+		return error_set(err, st, "machine '%s', %s '%s': %s", c->machine->name,
+		                 which ? "collective" : "compressor", text, inner.text);
 	*same = !strcmp(s.text, c->specs[which]->text);
 	spec_clear(&s);
 	return GRADCOMP_OK;
@@ -97,7 +106,8 @@ static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
 static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 {
 	const machine_file *m = c->machine;
-	const gradcomp_bucket all = {.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
+	const gradcomp_bucket all = {
+		.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
 	gradcomp_cost cost = {.struct_size = sizeof cost};
 
 	for (uint32_t i = 0; i < m->ncurves; i++) {
@@ -113,9 +123,10 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 	if (c->curve || (c->plugins[0]->compressor->cost &&
 	                 !c->plugins[0]->compressor->cost(c->instance, &all, STEP, &cost, NULL) && !(cost.passes > 0)))
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "machine '%s' says nothing of compressor %s: measure it with gradcomp probe --compressors SPEC", m->name,
-	                 c->specs[0]->text);
+	return error_set(
+		err, GRADCOMP_ERR_UNSUPPORTED,
+		"machine '%s' says nothing of compressor %s: measure it with gradcomp probe --compressors SPEC",
+		m->name, c->specs[0]->text);
 }
 
 enum { MAP_HEAD = 64 }; /* the length, before what is aligned to as much */
@@ -178,9 +189,8 @@ static gradcomp_status create_instance(cost_model *c, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine,
-                          int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
-                          gradcomp_error *err)
+gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine, int32_t nodes,
+                          int32_t ranks_per_node, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	cost_model *c = out;
 	const struct gradcomp_compressor_v1 *p;
@@ -214,7 +224,8 @@ gradcomp_status cost_open(cost_model *out, const model_file *model, const machin
 	st = c->known ? make_layout(c, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to predict");
 	for (uint32_t i = 0; !st && p->max_bucket && i < c->layout.ntensors; i++)
 		if (c->tensors[i].numel > p->max_bucket)
-			st = error_set(err, GRADCOMP_ERR_RANGE, "tensor '%s' has more numbers than compressor '%s' counts in a bucket",
+			st = error_set(err, GRADCOMP_ERR_RANGE,
+			               "tensor '%s' has more numbers than compressor '%s' counts in a bucket",
 			               c->tensors[i].name, p->info.name);
 	if (!st)
 		st = create_instance(c, err);

@@ -8,7 +8,7 @@
 #define NODES_MAX (1u << 20)
 #define RANKS_MAX 1024
 #define SAMPLES_MAX (1ull << 53) /* of a step: doubles count that far */
-#define GAP 0.001 /* of the best plan's seconds, when layers are many */
+#define GAP 0.001                /* of the best plan's seconds, when layers are many */
 
 /* Everything that one question needs. */
 typedef struct asking {
@@ -25,8 +25,7 @@ typedef struct asking {
 } asking;
 
 /* What crosses a level has a price. */
-static gradcomp_status check_levels(const machine_file *machine, const hybrid_question *q,
-                                    gradcomp_error *err)
+static gradcomp_status check_levels(const machine_file *machine, const hybrid_question *q, gradcomp_error *err)
 {
 	int missing = q->ranks_per_node > 1 && !(machine->level[0].b > 0) ? 0
 	              : q->nodes > 1 && !(machine->level[1].b > 0)        ? 1
@@ -39,13 +38,11 @@ static gradcomp_status check_levels(const machine_file *machine, const hybrid_qu
 	                 missing ? "network" : "node", q->nodes, q->ranks_per_node);
 }
 
-static gradcomp_status check_question(const model_file *m, const hybrid_question *q,
-                                      gradcomp_error *err)
+static gradcomp_status check_question(const model_file *m, const hybrid_question *q, gradcomp_error *err)
 {
 	if (!m->nlayers)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "model %s has no section [layers], which says where a pipeline can be cut",
-		                 m->name);
+		                 "model %s has no section [layers], which says where a pipeline can be cut", m->name);
 	if (!q->nodes || q->nodes > NODES_MAX || !q->ranks_per_node || q->ranks_per_node > RANKS_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u nodes of %u ranks; there can be 1 to %u of 1 to %d",
 		                 q->nodes, q->ranks_per_node, NODES_MAX, RANKS_MAX);
@@ -74,8 +71,7 @@ static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 		                 SAMPLES_MAX);
 	k->batch = q->batch ? q->batch : k->model->batch * q->nodes * q->ranks_per_node;
 	if (!q->microbatches || k->batch % q->microbatches)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%llu samples a step do not make %u equal micro-batches",
+		return error_set(err, GRADCOMP_ERR_INVALID, "%llu samples a step do not make %u equal micro-batches",
 		                 (unsigned long long)k->batch, q->microbatches);
 	k->samples = k->batch / q->microbatches;
 	return GRADCOMP_OK;
@@ -89,8 +85,8 @@ static void fill_costs(asking *k)
 		for (uint32_t j = i; j < p->nlayers; j++)
 			for (uint32_t c = 0; c < p->nchoices; c++)
 				k->costs[((size_t)i * p->nlayers + j) * p->nchoices + c] =
-					hybrid_cost(k->machine, k->q, k->groups, i, j, j + 1 == p->nlayers,
-				                    k->samples, &k->choices[c]);
+					hybrid_cost(k->machine, k->q, k->groups, i, j, j + 1 == p->nlayers, k->samples,
+				                    &k->choices[c]);
 }
 
 static gradcomp_status make_problem(asking *k, gradcomp_error *err)
@@ -191,10 +187,9 @@ static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *
 		const pipeline_stage *s = &found->stages[i];
 		const rank_choice *c = &k->choices[s->choice];
 		const layer_group *first = &k->groups[s->first], *last = &k->groups[s->first + s->nlayers - 1];
-		const pipeline_cost *cost =
-			&k->costs[((size_t)s->first * k->problem.nlayers + s->first + s->nlayers - 1) *
-		                          k->problem.nchoices +
-		                  s->choice];
+		const pipeline_cost *cost = &k->costs[((size_t)s->first * k->problem.nlayers + s->first + s->nlayers -
+		                                       1) * k->problem.nchoices +
+		                                      s->choice];
 		uint32_t behind = found->nstages - i;
 
 		plan->stages[i] = (hybrid_stage){
@@ -208,16 +203,15 @@ static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *
 			.compressor = c->compressor,
 			.seconds = cost->seconds,
 			.gradient_s = cost->once,
-			.memory = cost->fixed +
-		                  (behind < k->q->microbatches ? behind : k->q->microbatches) * cost->kept};
+			.memory =
+				cost->fixed + (behind < k->q->microbatches ? behind : k->q->microbatches) * cost->kept};
 	}
 	*out = plan;
 	return GRADCOMP_OK;
 }
 
-gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine,
-                                 const hybrid_question *question, hybrid_plan **out,
-                                 gradcomp_error *err)
+gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine, const hybrid_question *question,
+                                 hybrid_plan **out, gradcomp_error *err)
 {
 	asking k = {.model = model, .machine = machine, .q = question};
 	gradcomp_status st = model_check(model, err);
@@ -249,7 +243,7 @@ gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *ma
 int hybrid_stage_holds(const model_file *model, const hybrid_stage *s, uint32_t layer)
 {
 	uint32_t first[HYBRID_KINDS], n = s->held ? hybrid_kinds(model, first) : 0,
-	         kind = hybrid_kind_of(model, first, n, &model->layers[layer]);
+				      kind = hybrid_kind_of(model, first, n, &model->layers[layer]);
 
 	return kind < HYBRID_KINDS && s->held >> kind & 1;
 }

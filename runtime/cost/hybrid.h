@@ -28,23 +28,23 @@
 
 /* What can be divided of layers of one kind, of a sample. */
 typedef struct layer_part {
-	double seconds;    /* forward and backward */
+	double seconds; /* forward and backward */
 	double parameters, kept;
-	double reduced;    /* sum of reduces * output */
+	double reduced; /* sum of reduces * output */
 	uint32_t reduces;
 } layer_part;
 
 /* Neighbouring layers, or several such groups in a row. */
 typedef struct layer_group {
-	uint32_t first, nlayers; /* of the model's */
-	double output;           /* of its last layer */
-	double seconds, parameters, kept; /* of what cannot be divided: hybrid_divides() */
+	uint32_t first, nlayers;           /* of the model's */
+	double output;                     /* of its last layer */
+	double seconds, parameters, kept;  /* of what cannot be divided: hybrid_divides() */
 	layer_part part[HYBRID_KINDS + 1]; /* the last one: of other kinds */
 } layer_group;
 
 typedef struct rank_choice {
 	uint32_t nodes, ranks_per_node, tensor, data;
-	uint32_t held; /* kinds of layers that each rank of a tensor-parallel group has whole: bits */
+	uint32_t held;          /* kinds of layers that each rank of a tensor-parallel group has whole: bits */
 	const char *compressor; /* NULL: nothing to reduce, or uncompressed */
 	double residual;        /* bytes of error memory, a parameter */
 	double a, b;            /* reducing gradients: a + b * the rank's parameters */
@@ -65,12 +65,10 @@ int hybrid_hold_pays(const model_file *model, const machine_file *machine, uint6
 uint32_t hybrid_group(const model_file *model, uint32_t most, layer_group *groups);
 /* Every submesh, degree and compressor, and the kinds that may be held where that pays; choices that take as many ranks stand in a row.
  * UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
-gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine,
-                               const hybrid_question *q, uint64_t samples, rank_choice *choices,
-                               uint32_t *n, gradcomp_error *err);
+gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine, const hybrid_question *q,
+                               uint64_t samples, rank_choice *choices, uint32_t *n, gradcomp_error *err);
 /* Groups first to last, of a micro-batch of `samples`; `ends`: no stage comes after it. */
-pipeline_cost hybrid_cost(const machine_file *machine, const hybrid_question *q,
-                          const layer_group *groups, uint32_t first, uint32_t last, int ends, uint64_t samples,
-                          const rank_choice *choice);
+pipeline_cost hybrid_cost(const machine_file *machine, const hybrid_question *q, const layer_group *groups,
+                          uint32_t first, uint32_t last, int ends, uint64_t samples, const rank_choice *choice);
 
 #endif

@@ -37,8 +37,7 @@ static void part_close(part *p)
 	free(p->dims);
 }
 
-static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, const rank_choice *c,
-                                 gradcomp_error *err)
+static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, const rank_choice *c, gradcomp_error *err)
 {
 	const model_file *m = k->model;
 	size_t ndims = 1, at = 0;
@@ -84,9 +83,9 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	/* Of a group over several nodes every rank reduces with one of each other group. */
 	int inside = c->tensor < c->ranks_per_node;
 	cost_question q = {.nodes = c->tensor > c->ranks_per_node ? c->data : c->nodes,
-	                       .ranks_per_node = inside ? c->ranks_per_node / c->tensor : 1,
-	                       .compressor = c->compressor,
-	                       .collective = k->q->collective};
+	                   .ranks_per_node = inside ? c->ranks_per_node / c->tensor : 1,
+	                   .compressor = c->compressor,
+	                   .collective = k->q->collective};
 	cost_prediction out = {0};
 	machine_file machine = *k->machine;
 	gradcomp_status st;
@@ -184,7 +183,8 @@ static gradcomp_status add_degree(making *k, rank_choice c, gradcomp_error *err)
 	if (!multiple(k->samples, c.data))
 		return GRADCOMP_OK;
 	if (k->n == HYBRID_CHOICES_MAX)
-		return error_set(err, GRADCOMP_ERR_RANGE, "more than %d choices of ranks for a stage", HYBRID_CHOICES_MAX);
+		return error_set(err, GRADCOMP_ERR_RANGE, "more than %d choices of ranks for a stage",
+		                 HYBRID_CHOICES_MAX);
 	if (c.data == 1) {
 		k->choices[k->n++] = c;
 		return GRADCOMP_OK;
@@ -242,9 +242,8 @@ static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gr
 	return st;
 }
 
-gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine,
-                               const hybrid_question *q, uint64_t samples, rank_choice *choices,
-                               uint32_t *n, gradcomp_error *err)
+gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine, const hybrid_question *q,
+                               uint64_t samples, rank_choice *choices, uint32_t *n, gradcomp_error *err)
 {
 	making k = {.model = model, .machine = machine, .q = q, .samples = samples, .choices = choices};
 	uint64_t all = (uint64_t)q->nodes * q->ranks_per_node;

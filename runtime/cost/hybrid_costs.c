@@ -11,9 +11,9 @@
 static const struct {
 	const char *word;
 	int vectors; /* its vectors alone */
-} replicated[] = {{"norm", 0},          {"ln_", 0},           {"wpe", 0},      {"position_embeddings", 0},
-                  {"token_type", 0},    {"c_proj.", 1},       {"o_proj.", 1},  {"out_proj.", 1},
-                  {"output.dense.", 1}, {"down_proj.", 1},    {"fc2.", 1},     {"dense_4h_to_h.", 1}};
+} replicated[] = {{"norm", 0},          {"ln_", 0},        {"wpe", 0},     {"position_embeddings", 0},
+                  {"token_type", 0},    {"c_proj.", 1},    {"o_proj.", 1}, {"out_proj.", 1},
+                  {"output.dense.", 1}, {"down_proj.", 1}, {"fc2.", 1},    {"dense_4h_to_h.", 1}};
 
 int hybrid_divides(const model_layer *l, const model_tensor *t)
 {
@@ -163,8 +163,8 @@ int hybrid_hold_pays(const model_file *model, const machine_file *m, uint64_t sa
 	return saved > layer_seconds(model, l) * x * (1 - 1.0 / c->tensor);
 }
 
-pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *groups,
-                          uint32_t first, uint32_t last, int ends, uint64_t samples, const rank_choice *c)
+pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *groups, uint32_t first,
+                          uint32_t last, int ends, uint64_t samples, const rank_choice *c)
 {
 	layer_group g = groups[first];
 	pipeline_cost cost = {.seconds = -1};

@@ -29,8 +29,8 @@ static gradcomp_status take_tensors(const char *word, model_layer *l, gradcomp_e
 			return GRADCOMP_OK;
 		}
 	}
-	return error_set(err, GRADCOMP_ERR_INVALID, "tensors '%s' are none; write FIRST-LAST, numbers of section [tensors]",
-	                 word);
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "tensors '%s' are none; write FIRST-LAST, numbers of section [tensors]", word);
 }
 
 static int bytes_ok(double bytes)
@@ -54,8 +54,8 @@ gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error 
 	int64_t reduces;
 
 	if (strlen(value) >= sizeof text)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the layer has more than %zu characters; %s", sizeof text - 1,
-		                 form);
+		return error_set(err, GRADCOMP_ERR_INVALID, "the layer has more than %zu characters; %s",
+		                 sizeof text - 1, form);
 	snprintf(text, sizeof text, "%s", value);
 	if (record_io_words(text, w, LAYER_WORDS) != LAYER_WORDS || strcmp(w[1], "tensors") || strcmp(w[3], "output") ||
 	    strcmp(w[5], "kept") || strcmp(w[8], "reduces"))
@@ -66,7 +66,8 @@ gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error 
 	for (int i = 0; i < 2 && !st; i++)
 		st = take_bytes("kept", w[6 + i], &l.kept[i], err);
 	if (!st && (number_int(w[9], &reduces) != NUMBER_OK || reduces < 0 || reduces > REDUCES_MOST))
-		st = error_set(err, GRADCOMP_ERR_INVALID, "reduces is '%s'; it must be from 0 to %d", w[9], REDUCES_MOST);
+		st = error_set(err, GRADCOMP_ERR_INVALID, "reduces is '%s'; it must be from 0 to %d", w[9],
+		               REDUCES_MOST);
 	if (st)
 		return st;
 	l.reduces = (uint32_t)reduces;
@@ -98,18 +99,21 @@ gradcomp_status layers_check(const model_file *m, gradcomp_error *err)
 
 		if (!l->name || !bytes_ok(l->output) || !bytes_ok(l->kept[0]) || !bytes_ok(l->kept[1]) ||
 		    l->reduces > REDUCES_MOST)
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "layer %u has no name, or output %g, kept %g %g, reduces %u: bytes must be 0 to %g, "
-			                 "reduces 0 to %d",
-			                 i, l->output, l->kept[0], l->kept[1], l->reduces, BYTES_MOST, REDUCES_MOST);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"layer %u has no name, or output %g, kept %g %g, reduces %u: bytes must be 0 to %g, "
+				"reduces 0 to %d",
+				i, l->output, l->kept[0], l->kept[1], l->reduces, BYTES_MOST, REDUCES_MOST);
 		if (!l->ntensors || l->first != at || l->ntensors > m->ntensors - at)
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "layer %u (%s) has tensors %u-%u; it must begin with %u, and the last tensor is %u", i,
-			                 l->name, l->first, l->first + l->ntensors - 1, at, m->ntensors - 1);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"layer %u (%s) has tensors %u-%u; it must begin with %u, and the last tensor is %u", i,
+				l->name, l->first, l->first + l->ntensors - 1, at, m->ntensors - 1);
 		at += l->ntensors;
 	}
 	if (m->nlayers && at != m->ntensors)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the last layer ends with tensor %u; tensors %u-%u are in none",
-		                 at - 1, at, m->ntensors - 1);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "the last layer ends with tensor %u; tensors %u-%u are in none", at - 1, at,
+		                 m->ntensors - 1);
 	return GRADCOMP_OK;
 }

@@ -49,18 +49,19 @@ static const field curve_rows[] = {
 /* Keys of a [collective N], in the order of the bits GRADCOMP_CAN_*. */
 #define MACHINE_PRIMITIVES 12
 static const char *const machine_primitives[MACHINE_PRIMITIVES] = {
-	"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge", "coded_allreduce",
-	"coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
+	"allreduce", "reduce_scatter",  "allgather",       "alltoall", "broadcast", "barrier",
+	"merge",     "coded_allreduce", "coded_allgather", "exchange", "shard",     "coded_reduce_scatter"};
 
 static record_io machine_fields(const machine_file *m)
 {
-	return (record_io){.row = machine_rows, .n = sizeof machine_rows / sizeof *machine_rows,
-	                .base = (void *)(uintptr_t)m};
+	return (record_io){
+		.row = machine_rows, .n = sizeof machine_rows / sizeof *machine_rows, .base = (void *)(uintptr_t)m};
 }
 
 static record_io machine_curve_fields(const compressor_curve *c)
 {
-	return (record_io){.row = curve_rows, .n = sizeof curve_rows / sizeof *curve_rows, .base = (void *)(uintptr_t)c};
+	return (record_io){
+		.row = curve_rows, .n = sizeof curve_rows / sizeof *curve_rows, .base = (void *)(uintptr_t)c};
 }
 
 gradcomp_status machine_check(const machine_file *m, gradcomp_error *err)
@@ -71,8 +72,9 @@ gradcomp_status machine_check(const machine_file *m, gradcomp_error *err)
 
 	snprintf(what, sizeof what, "machine '%.63s'", m->name);
 	if (m->ncurves > MACHINE_SPECS_MOST || m->ncalls > MACHINE_SPECS_MOST * MACHINE_PRIMITIVES)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%s has %u compressors and %u calls; there can be %d and %d", what,
-		                 m->ncurves, m->ncalls, MACHINE_SPECS_MOST, MACHINE_SPECS_MOST * MACHINE_PRIMITIVES);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s has %u compressors and %u calls; there can be %d and %d", what, m->ncurves,
+		                 m->ncalls, MACHINE_SPECS_MOST, MACHINE_SPECS_MOST * MACHINE_PRIMITIVES);
 	/* Levels that the machine does not have may be zero. */
 	t.n -= 4;
 	st = record_io_check(&t, what, err);
@@ -89,13 +91,15 @@ gradcomp_status machine_check(const machine_file *m, gradcomp_error *err)
 	}
 	for (uint32_t i = 0; !st && i < m->ncalls; i++) {
 		const collective_cost *c = &m->calls[i];
-		const field row = {"collective", "call", FIELD_LINE, 1, offsetof(collective_cost, cost), 0, MESSAGE_MOST,
-		                   ITEM_MOST, NULL};
+		const field row = {"collective", "call",    FIELD_LINE, 1, offsetof(collective_cost, cost), 0,
+		                   MESSAGE_MOST, ITEM_MOST, NULL};
 		record_io l = {.row = &row, .n = 1, .base = &m->calls[i]};
 
-		if (!c->collective || !c->primitive || c->primitive & (c->primitive - 1) || c->primitive >> MACHINE_PRIMITIVES)
-			st = error_set(err, GRADCOMP_ERR_INVALID, "%s: call %u is of no collective, or of no one primitive (%#x)",
-			               what, i, c->primitive);
+		if (!c->collective || !c->primitive || c->primitive & (c->primitive - 1) ||
+		    c->primitive >> MACHINE_PRIMITIVES)
+			st = error_set(err, GRADCOMP_ERR_INVALID,
+			               "%s: call %u is of no collective, or of no one primitive (%#x)", what, i,
+			               c->primitive);
 		else
 			st = record_io_check(&l, what, err);
 	}
@@ -176,8 +180,8 @@ static const field call_rows[] = {
 typedef struct reading {
 	machine_file *m;
 	record_io machine, curve, call;
-	const char *in;       /* "machine", "compressor", ...: the table of the section */
-	int line;             /* where it begins */
+	const char *in; /* "machine", "compressor", ...: the table of the section */
+	int line;       /* where it begins */
 	uint32_t ncollectives;
 	collective_name collective; /* of the section [collective N] */
 	uint32_t first_call;        /* of that section */
@@ -285,8 +289,10 @@ static void machine_section(inifile *f, const char *name, size_t n)
 	else if (words == 2 && !strcmp(w[0], "collective"))
 		begin_collective(r, f, w[1]);
 	if (!f->status && !r->in)
-		inifile_fail(f, "unknown section [%.*s]; there are [machine], [node], [network], [compressor N], [collective N]",
-		             (int)n, name);
+		inifile_fail(
+			f,
+			"unknown section [%.*s]; there are [machine], [node], [network], [compressor N], [collective N]",
+			(int)n, name);
 }
 
 static int primitive_of(const char *key)

@@ -31,7 +31,8 @@ static const field model_rows[] = {
 
 static record_io model_fields(const model_file *m)
 {
-	return (record_io){.row = model_rows, .n = sizeof model_rows / sizeof *model_rows, .base = (void *)(uintptr_t)m};
+	return (record_io){
+		.row = model_rows, .n = sizeof model_rows / sizeof *model_rows, .base = (void *)(uintptr_t)m};
 }
 
 /* Their product; more than NUMEL_MAX when it, without zeroes, is. */
@@ -67,8 +68,8 @@ static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 		numel += model_numel(&m->tensors[i]);
 	}
 	if (seconds > SECONDS_MOST)
-		return error_set(err, GRADCOMP_ERR_INVALID, "a step of model '%s' takes %g seconds: must be at most %g", m->name,
-		                 seconds, SECONDS_MOST);
+		return error_set(err, GRADCOMP_ERR_INVALID, "a step of model '%s' takes %g seconds: must be at most %g",
+		                 m->name, seconds, SECONDS_MOST);
 	if (!numel)
 		return error_set(err, GRADCOMP_ERR_INVALID, "model '%s' has no parameters", m->name);
 	return layers_check(m, err);
@@ -116,13 +117,16 @@ gradcomp_status model_check(const model_file *m, gradcomp_error *err)
 
 		for (int k = 0; !st && k < 2; k++)
 			if (!(both[k] >= 0 && both[k] <= SECONDS_MOST))
-				st = error_set(err, GRADCOMP_ERR_INVALID, "%s: tensor %u takes %g seconds %s; it must be 0 to %g", what,
-				               i, both[k], k ? "backward" : "forward", SECONDS_MOST);
+				st = error_set(err, GRADCOMP_ERR_INVALID,
+				               "%s: tensor %u takes %g seconds %s; it must be 0 to %g", what, i,
+				               both[k], k ? "backward" : "forward", SECONDS_MOST);
 		if (!st && (!x->name || x->ndim > NDIM_MOST || (x->ndim && !x->dims)))
-			st = error_set(err, GRADCOMP_ERR_INVALID, "%s: tensor %u has no name, or %u dimensions (at most %d)", what,
-			               i, x->ndim, NDIM_MOST);
+			st = error_set(err, GRADCOMP_ERR_INVALID,
+			               "%s: tensor %u has no name, or %u dimensions (at most %d)", what, i, x->ndim,
+			               NDIM_MOST);
 		if (!st && model_numel(x) > NUMEL_MAX - numel)
-			st = error_set(err, GRADCOMP_ERR_RANGE, "%s: with tensor %u it has more than 2^48 parameters", what, i);
+			st = error_set(err, GRADCOMP_ERR_RANGE, "%s: with tensor %u it has more than 2^48 parameters",
+			               what, i);
 		if (!st)
 			numel += model_numel(x);
 	}
@@ -325,7 +329,8 @@ static void model_key(inifile *f, const char *section, const char *key, const ch
 		take_tensor(r, f, key, value);
 	else if (r->in == IN_LAYERS)
 		take_layer(r, f, key, value);
-	else if (!record_io_take(&r->counts, f, section, key, value) && !record_io_take(&r->model, f, section, key, value))
+	else if (!record_io_take(&r->counts, f, section, key, value) &&
+	         !record_io_take(&r->model, f, section, key, value))
 		record_io_unknown(&r->model, f, section, key);
 }
 
@@ -343,8 +348,9 @@ gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_err
 	if (!st)
 		st = record_io_complete(&r.model, &f, "model", 0);
 	if (!st && r.said && r.said != m->ntensors)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "%s: there are %u tensors, but [model] says %u: is the file whole?",
-		               path, m->ntensors, r.said);
+		st = error_set(err, GRADCOMP_ERR_INVALID,
+		               "%s: there are %u tensors, but [model] says %u: is the file whole?", path, m->ntensors,
+		               r.said);
 	if (!st && model_whole(m, &why))
 		st = error_set(err, why.status, "%s: %s", path, why.text);
 	if (st) {

@@ -16,12 +16,12 @@
 #include "reducer/bucketing/profile.h"
 
 struct model_capture {
-	char *path; /* absolute: the program may change its directory */
+	char *path;        /* absolute: the program may change its directory */
 	model_file *model; /* of the largest reducer so far; NULL: there was none */
 	uint64_t numel;
 	uint32_t steps;
 	double noise;
-	int parts;          /* of a reducer that chooses for each tensor */
+	int parts;            /* of a reducer that chooses for each tensor */
 	pthread_mutex_t lock; /* reducers may go on several threads */
 };
 
@@ -63,7 +63,8 @@ static gradcomp_status writable(const char *path, gradcomp_error *err)
 	if (!folder)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the record");
 	if (!lstat(path, &s) && !S_ISREG(s.st_mode))
-		st = error_set(err, GRADCOMP_ERR_IO, "record %s: there is something of that name that is no file", path);
+		st = error_set(err, GRADCOMP_ERR_IO, "record %s: there is something of that name that is no file",
+		               path);
 	else if (access(folder, W_OK | X_OK))
 		st = error_errno(err, GRADCOMP_ERR_IO, "record %s: directory %s", path, folder);
 	free(folder);
@@ -146,8 +147,9 @@ void model_capture_reducer(model_capture *rec, reducer *r)
 	profile_slower(r, slower);
 	pthread_mutex_lock(&rec->lock);
 	rec->parts |= r->base.report != NULL;
-	if (!r->base.report && (!rec->model || r->eng.layout.numel > rec->numel ||
-	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) &&
+	if (!r->base.report &&
+	    (!rec->model || r->eng.layout.numel > rec->numel ||
+	     (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) &&
 	    (m = model_of(r, s, beside, slower))) {
 		model_file_free(rec->model);
 		rec->model = m;
@@ -165,15 +167,18 @@ gradcomp_status model_capture_close(model_capture *rec, const log_sink *log, gra
 		return st;
 	if (!rec->model)
 		log_line(log, GRADCOMP_LOG_WARN, "%s is not written: %s", rec->path,
-		         rec->parts ? "the compressor treats parts of the model each in its way; record with another one"
-		                    : "rank 0 had no reducer");
+		         rec->parts
+		                 ? "the compressor treats parts of the model each in its way; record with another one"
+		                 : "rank 0 had no reducer");
 	else if (rec->steps < MODEL_CAPTURE_STEPS)
-		log_line(log, GRADCOMP_LOG_WARN, "%s is not written: only %u steps were measured, at least %d are needed",
-		         rec->path, rec->steps, MODEL_CAPTURE_STEPS);
+		log_line(log, GRADCOMP_LOG_WARN,
+		         "%s is not written: only %u steps were measured, at least %d are needed", rec->path,
+		         rec->steps, MODEL_CAPTURE_STEPS);
 	else
 		st = model_file_write(rec->path, rec->model, err);
 	if (!st && rec->model && rec->steps >= MODEL_CAPTURE_STEPS && rec->noise > 0.25)
-		log_line(log, GRADCOMP_LOG_WARN, "%s: the passes' times vary by %.0f %% of a step", rec->path, 100 * rec->noise);
+		log_line(log, GRADCOMP_LOG_WARN, "%s: the passes' times vary by %.0f %% of a step", rec->path,
+		         100 * rec->noise);
 	model_capture_abandon(rec);
 	return st;
 }

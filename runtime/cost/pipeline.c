@@ -58,8 +58,7 @@ static double stage_value(const pipeline_problem *p, const pipeline_cost *c, uin
 }
 
 /* One first stage, in front of all that is known of the layers behind it. */
-static void relax(search *s, uint32_t n, uint32_t first, uint32_t last, uint32_t choice, double value,
-                  int by_memory)
+static void relax(search *s, uint32_t n, uint32_t first, uint32_t last, uint32_t choice, double value, int by_memory)
 {
 	uint32_t takes = s->p->takes[choice], code = last * s->p->nchoices + choice, most;
 	const extent *behind = &s->extents[(n - 1) * (s->p->nlayers + 1) + last + 1];

@@ -29,10 +29,9 @@ typedef struct pipeline_cost {
 
 typedef struct pipeline_problem {
 	uint32_t nlayers, nchoices;
-	uint32_t units;        /* of ranks, all of which the stages take together */
-	const uint32_t *takes; /* units that a choice takes */
-	const pipeline_cost
-		*costs; /* of layers i to j (inclusive) on choice c: [(i * nlayers + j) * nchoices + c] */
+	uint32_t units;             /* of ranks, all of which the stages take together */
+	const uint32_t *takes;      /* units that a choice takes */
+	const pipeline_cost *costs; /* of layers i to j (inclusive) on choice c: [(i * nlayers + j) * nchoices + c] */
 	uint32_t microbatches;
 	double memory;
 	double gap;   /* the plan found is at most this share above the best one; 0: it is the best */

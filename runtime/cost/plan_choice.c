@@ -138,11 +138,18 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	if (st)
 		goto done;
 	const plan_search search = {
-		.sim = {.n = u.n, .forward = u.forward, .backward = u.backward, .io = m->io, .copy = m->copy, .update = m->update,
-	                .window = REDUCER_WORKSPACES, .beside_application = c->machine->beside_application,
+		.sim = {.n = u.n,
+	                .forward = u.forward,
+	                .backward = u.backward,
+	                .io = m->io,
+	                .copy = m->copy,
+	                .update = m->update,
+	                .window = REDUCER_WORKSPACES,
+	                .beside_application = c->machine->beside_application,
 	                .beside_exchange = c->machine->beside_exchange,
 	                .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
-	                .slowed_by_compute = model_slowed_by_compute(m, c->machine), .each_layer = each_layer,
+	                .slowed_by_compute = model_slowed_by_compute(m, c->machine),
+	                .each_layer = each_layer,
 	                .steps = STEPS},
 		.numel = u.numel,
 		.max_numel = c->plugins[0]->compressor->max_bucket,

@@ -29,8 +29,8 @@
 typedef struct compressor_curve {
 	char *compressor; /* canonical SPEC; owned */
 	linear encode, decode;
-	double gathered;    /* seconds that each byte of another rank's payload adds to decode */
-	linear code; /* CODED: a run of x numbers coded or decoded once, in the exchange */
+	double gathered; /* seconds that each byte of another rank's payload adds to decode */
+	linear code;     /* CODED: a run of x numbers coded or decoded once, in the exchange */
 } compressor_curve;
 
 /* What a collective's calls cost where they were measured, by the bytes that the plugin's
@@ -49,8 +49,8 @@ typedef struct machine_file {
 	uint32_t ncurves, ncalls;
 	char name[64];
 	linear level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
-	double reduce;          /* seconds to add a byte that came to what is there */
-	double memory;          /* seconds to copy a byte */
+	double reduce;   /* seconds to add a byte that came to what is there */
+	double memory;   /* seconds to copy a byte */
 	/* Seconds that an exchange takes in the host, whatever it sends: waking threads, agreeing on what comes next,
 	 * launching. Not of calls that were measured, whose lines have it. */
 	double call;
@@ -72,15 +72,14 @@ typedef struct machine_file {
 gradcomp_status machine_file_read(const char *path, machine_file **out, gradcomp_error *err);
 /* Published by rename: on failure what was there stays. INVALID or RANGE for what could not
  * be read again, IO when the file cannot be written. */
-gradcomp_status machine_file_write(const char *path, const machine_file *m,
-                                   gradcomp_error *err);
+gradcomp_status machine_file_write(const char *path, const machine_file *m, gradcomp_error *err);
 /* NULL is fine, as below. */
 void machine_file_free(machine_file *m);
 
 /* ---- model -------------------------------------------------------------- */
 
 typedef struct model_tensor {
-	char *name;     /* owned, like dims */
+	char *name; /* owned, like dims */
 	uint64_t *dims;
 	uint32_t ndim;
 	double forward, backward; /* seconds of its part of the passes */
@@ -101,7 +100,7 @@ typedef struct model_file {
 	uint32_t ntensors;
 	uint64_t batch; /* samples of a rank and step; 0: not known */
 	char name[64];
-	double io, copy, update;        /* seconds a step: reading a batch, to the device, the optimizer */
+	double io, copy, update; /* seconds a step: reading a batch, to the device, the optimizer */
 	/* Of a recorded job: shares of the backward pass in which bytes moved, and in which it compressed. What
 	 * that slowed is in `backward`. 0: it is the pass by itself. */
 	double exchanging, compressing;
@@ -132,12 +131,12 @@ typedef struct cost_question {
 
 typedef struct cost_prediction {
 	uint32_t buckets;
-	double step_s;     /* seconds a step */
+	double step_s; /* seconds a step */
 	/* The same plan where exchanging, encoding, decoding and what they slow the passes down by are
 	 * less, and more, by the machine's spread. */
 	double least_s, most_s;
-	double compute_s;  /* of that the program's own */
-	double exposed_s;  /* and what waits for gradients after the backward pass */
+	double compute_s; /* of that the program's own */
+	double exposed_s; /* and what waits for gradients after the backward pass */
 	double encode_s, exchange_s, decode_s;
 	double sent_bytes; /* a rank and step */
 	double node_bytes; /* that leave a node, a step */
@@ -146,9 +145,8 @@ typedef struct cost_prediction {
 /* UNSUPPORTED when the machine file has no curve of the compressor or the collective tells
  * no costs; the text says which and what to do. INVALID for nodes, ranks or SPECs that
  * cannot be. */
-gradcomp_status cost_predict(const model_file *model, const machine_file *machine,
-                             const cost_question *question, cost_prediction *out,
-                             gradcomp_error *err);
+gradcomp_status cost_predict(const model_file *model, const machine_file *machine, const cost_question *question,
+                             cost_prediction *out, gradcomp_error *err);
 
 /* The compressor of a question that names none. */
 const char *cost_default_compressor(void);
@@ -159,8 +157,7 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
 
 /* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
  * the prediction, or with IO. */
-gradcomp_status cost_plan_write(const char *path, const model_file *model,
-                                const machine_file *machine,
+gradcomp_status cost_plan_write(const char *path, const model_file *model, const machine_file *machine,
                                 const cost_question *question, gradcomp_error *err);
 
 /* ---- hybrid parallel plans ---------------------------------------------- */
@@ -177,11 +174,11 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model,
 typedef struct hybrid_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t microbatches;
-	uint64_t batch;     /* samples of a step, of all ranks; 0: the model's for each rank */
-	double memory;      /* bytes that a rank has */
-	double state;       /* bytes of the optimizer, a parameter; weights and gradients take 4 each */
-	uint32_t uniform;   /* all stages on as many ranks, with the same degrees */
-	uint32_t groups;    /* layers are put together in at most so many groups; 0: 64, the most */
+	uint64_t batch;                 /* samples of a step, of all ranks; 0: the model's for each rank */
+	double memory;                  /* bytes that a rank has */
+	double state;                   /* bytes of the optimizer, a parameter; weights and gradients take 4 each */
+	uint32_t uniform;               /* all stages on as many ranks, with the same degrees */
+	uint32_t groups;                /* layers are put together in at most so many groups; 0: 64, the most */
 	const char *const *compressors; /* SPECs that may reduce gradients, ended by NULL; NULL: none does */
 	const char *collective;         /* NULL: the default */
 } hybrid_question;
@@ -208,8 +205,7 @@ typedef struct hybrid_plan {
  * than 2^53 samples. UNSUPPORTED when the model has no layers or the machine no [node]; INVALID for a
  * question that cannot be. *out is freed by hybrid_plan_free, and has pointers to the
  * question's SPECs. */
-gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine,
-                                 const hybrid_question *question,
+gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine, const hybrid_question *question,
                                  hybrid_plan **out, gradcomp_error *err);
 void hybrid_plan_free(hybrid_plan *plan);
 /* Whether each rank of a tensor-parallel group has the whole of a layer of the stage that could be divided. */

@@ -63,8 +63,8 @@ static gradcomp_status check_question(const cost_question *q, gradcomp_error *er
 	if (!q->nodes || !q->ranks_per_node || q->nodes > RANKS_MOST || q->ranks_per_node > MACHINE_RANKS_MOST ||
 	    (uint64_t)q->nodes * q->ranks_per_node > RANKS_MOST)
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%u nodes with %u ranks each: must be at least 1, and together at most %d ranks", q->nodes,
-		                 q->ranks_per_node, RANKS_MOST);
+		                 "%u nodes with %u ranks each: must be at least 1, and together at most %d ranks",
+		                 q->nodes, q->ranks_per_node, RANKS_MOST);
 	return GRADCOMP_OK;
 }
 
@@ -78,8 +78,8 @@ static gradcomp_status answer(const model_file *model, const machine_file *machi
 	if (!st)
 		st = check_question(q, err);
 	if (!st)
-		st = cost_open(c, model, machine, (int32_t)q->nodes, (int32_t)q->ranks_per_node, q->compressor, q->collective,
-		                  err);
+		st = cost_open(c, model, machine, (int32_t)q->nodes, (int32_t)q->ranks_per_node, q->compressor,
+		               q->collective, err);
 	if (st)
 		return st;
 	st = plan_choose(c, q->schedule, q->each_layer != 0, q->trace != NULL, choice, err);
@@ -92,8 +92,8 @@ static gradcomp_status answer(const model_file *model, const machine_file *machi
 	return st;
 }
 
-gradcomp_status cost_predict(const model_file *model, const machine_file *machine,
-                             const cost_question *question, cost_prediction *out, gradcomp_error *err)
+gradcomp_status cost_predict(const model_file *model, const machine_file *machine, const cost_question *question,
+                             cost_prediction *out, gradcomp_error *err)
 {
 	plan_choice choice = {.plan = {0}};
 	cost_model c;
@@ -108,7 +108,8 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 	out->most_s = fmax(choice.most, choice.sim.step);
 	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
-		out->compute_s += model->tensors[i].forward + model->tensors[i].backward * model_backward_alone(model, machine);
+		out->compute_s +=
+			model->tensors[i].forward + model->tensors[i].backward * model_backward_alone(model, machine);
 	out->exposed_s = choice.sim.exposed;
 	out->encode_s = choice.cost.encode;
 	out->exchange_s = choice.cost.exchange;

@@ -23,9 +23,8 @@ static const device_calls *load(const config *c, gradcomp_error *err)
 	d = symbol;
 	if (d->struct_size == sizeof *d && d->version == DEVICE_VERSION)
 		return d;
-	error_set(err, GRADCOMP_ERR_ABI,
-	          "%s is of version %u, this library wants %d: install both from one build", DEVICE_MODULE, d->version,
-	          DEVICE_VERSION);
+	error_set(err, GRADCOMP_ERR_ABI, "%s is of version %u, this library wants %d: install both from one build",
+	          DEVICE_MODULE, d->version, DEVICE_VERSION);
 	return NULL;
 }
 
@@ -75,7 +74,8 @@ gradcomp_status device_memory_check(const device_memory *m, gradcomp_error *err)
 {
 	if (!m->alloc == !m->release)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_INVALID, "of device_alloc and device_release only one is given: both, or neither");
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "of device_alloc and device_release only one is given: both, or neither");
 }
 
 const char *device_memory_take(const device_memory *m, void **p, size_t bytes, void *stream)

@@ -52,7 +52,8 @@ static gradcomp_status check(const gradcomp_group *g, const void *buf, uint64_t 
 	if (!gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_INVALID, "element type %d: must be 0..%d", (int)dtype, GRADCOMP_U8);
 	if (count && !buf)
-		return error_set(err, GRADCOMP_ERR_INVALID, "buffer is NULL for %llu elements", (unsigned long long)count);
+		return error_set(err, GRADCOMP_ERR_INVALID, "buffer is NULL for %llu elements",
+		                 (unsigned long long)count);
 	if (count > INT64_MAX / gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu elements of %zu bytes are more than memory can have",
 		                 (unsigned long long)count, gradcomp_dtype_bytes(dtype));
@@ -70,12 +71,13 @@ static gradcomp_status check_op(gradcomp_dtype dtype, gradcomp_op op, gradcomp_e
 
 static gradcomp_status check_root(const gradcomp_group *g, int root, gradcomp_error *err)
 {
-	return root < 0 || root >= g->nranks ? error_set(err, GRADCOMP_ERR_INVALID, "root %d: must be 0..%d", root, g->nranks - 1)
-	                                     : GRADCOMP_OK;
+	return root < 0 || root >= g->nranks
+	               ? error_set(err, GRADCOMP_ERR_INVALID, "root %d: must be 0..%d", root, g->nranks - 1)
+	               : GRADCOMP_OK;
 }
 
-gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype,
-                                   gradcomp_op op, gradcomp_error *err)
+gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                gradcomp_error *err)
 {
 	coll_ctx *p;
 	gradcomp_status st = check(g, buf, count, dtype, err);
@@ -92,15 +94,16 @@ gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gr
 }
 
 /* *total: bytes of all blocks. */
-static gradcomp_status check_counts(const gradcomp_group *g, const uint64_t *counts, gradcomp_dtype dtype, uint64_t *total,
-                                    gradcomp_error *err)
+static gradcomp_status check_counts(const gradcomp_group *g, const uint64_t *counts, gradcomp_dtype dtype,
+                                    uint64_t *total, gradcomp_error *err)
 {
 	*total = 0;
 	if (!counts)
 		return error_set(err, GRADCOMP_ERR_INVALID, "counts is NULL");
 	for (int r = 0; r < g->nranks; r++) {
 		if (counts[r] > (INT64_MAX - *total) / gradcomp_dtype_bytes(dtype))
-			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have", r);
+			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have",
+			                 r);
 		*total += counts[r] * gradcomp_dtype_bytes(dtype);
 	}
 	return GRADCOMP_OK;
@@ -142,7 +145,7 @@ static gradcomp_status blocks_begin(gradcomp_group *g, const void *out, const ui
 }
 
 gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
-                                   gradcomp_dtype dtype, gradcomp_error *err)
+                                gradcomp_dtype dtype, gradcomp_error *err)
 {
 	coll_ctx *p;
 	uint64_t *bytes, before = 0;
@@ -159,16 +162,15 @@ gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, co
 }
 
 static gradcomp_status reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
-                                        gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+                                      gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
 {
 	coll_ctx *p;
 	uint64_t *bytes, before = 0;
 	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
 		return end(g, st, err);
-	st = p->collective->reduce_scatter
-	             ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
-	             : unserved(p, "reduce-scatter", err);
+	st = p->collective->reduce_scatter ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
+	                                   : unserved(p, "reduce-scatter", err);
 	if (!st && bytes[g->me])
 		memmove(out, (char *)in + before, bytes[g->me]);
 	pthread_mutex_unlock(&g->lock);
@@ -177,7 +179,7 @@ static gradcomp_status reduce_scatter(gradcomp_group *g, void *in, void *out, co
 }
 
 gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
-                                   gradcomp_error *err)
+                                gradcomp_error *err)
 {
 	coll_ctx *p;
 	gradcomp_status st = check(g, buf, count, dtype, err);
@@ -249,14 +251,14 @@ gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count,
 	return group_commit(g, group_allreduce(g, buf, count, dtype, op, err), err);
 }
 
-gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
-                                   gradcomp_error *err)
+gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
+                                   gradcomp_dtype dtype, gradcomp_error *err)
 {
 	return group_commit(g, group_allgather(g, in, out, counts, dtype, err), err);
 }
 
-gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
-                                        gradcomp_op op, gradcomp_error *err)
+gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
+                                        gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
 {
 	return group_commit(g, reduce_scatter(g, in, out, counts, dtype, op, err), err);
 }
@@ -283,11 +285,12 @@ static bool in_host_memory(const gradcomp_memory_options *where)
 gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
 {
 	if (where->struct_size < FIRST_SIZE(gradcomp_memory_options))
-		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %d or more", where->struct_size,
-		                 FIRST_SIZE(gradcomp_memory_options));
-	return where->device == GRADCOMP_CUDA ? GRADCOMP_OK
-	                                      : error_set(err, GRADCOMP_ERR_INVALID, "buffers on device %d: must be 0 (host) or 1 (CUDA)",
-	                                                  (int)where->device);
+		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %d or more",
+		                 where->struct_size, FIRST_SIZE(gradcomp_memory_options));
+	return where->device == GRADCOMP_CUDA
+	               ? GRADCOMP_OK
+	               : error_set(err, GRADCOMP_ERR_INVALID, "buffers on device %d: must be 0 (host) or 1 (CUDA)",
+	                           (int)where->device);
 }
 
 static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queue, gradcomp_error *err)
@@ -305,8 +308,8 @@ static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queu
 	return group_commit(g, st, err);
 }
 
-gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf, uint64_t count,
-                                      gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf,
+                                      uint64_t count, gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
 	err = err ? err : &own;
@@ -330,12 +333,13 @@ static gradcomp_status check_blocks(const gradcomp_group *g, const void *all, co
 	if (!st)
 		st = check_counts(g, counts, dtype, &total, err);
 	if (!st && ((total && !all) || (counts[g->me] && !own)))
-		st = error_set(err, GRADCOMP_ERR_INVALID, "a buffer is NULL for blocks of %llu bytes", (unsigned long long)total);
+		st = error_set(err, GRADCOMP_ERR_INVALID, "a buffer is NULL for blocks of %llu bytes",
+		               (unsigned long long)total);
 	return st;
 }
 
-gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_options *where, const void *in, void *out,
-                                      const uint64_t *counts, gradcomp_dtype dtype, gradcomp_error *err)
+gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_options *where, const void *in,
+                                      void *out, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
 	err = err ? err : &own;
@@ -349,7 +353,8 @@ gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_o
 }
 
 gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *g, const gradcomp_memory_options *where, void *in, void *out,
-                                           const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
+                                           const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
+                                           gradcomp_error *err)
 {
 	gradcomp_error own = {0};
 	err = err ? err : &own;
@@ -360,12 +365,13 @@ gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *g, const gradcomp_mem
 		st = check_blocks(g, in, out, counts, dtype, err);
 	if (!st)
 		st = check_op(dtype, op, err);
-	device_coll_call call = {.kind = DEVICE_REDUCE_SCATTER, .buf = in, .out = out, .counts = counts, .dtype = dtype, .op = op};
+	device_coll_call call = {
+		.kind = DEVICE_REDUCE_SCATTER, .buf = in, .out = out, .counts = counts, .dtype = dtype, .op = op};
 	return st ? st : run(g, &call, where->queue, err);
 }
 
-gradcomp_status gradcomp_broadcast_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf, uint64_t count,
-                                      gradcomp_dtype dtype, int root, gradcomp_error *err)
+gradcomp_status gradcomp_broadcast_on(gradcomp_group *g, const gradcomp_memory_options *where, void *buf,
+                                      uint64_t count, gradcomp_dtype dtype, int root, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
 	err = err ? err : &own;

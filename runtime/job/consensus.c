@@ -15,8 +15,8 @@ void consensus_leave(gradcomp_group *g)
 }
 
 /* The failed rank broadcasts what is wrong there. */
-static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed,
-                                     gradcomp_status theirs, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed, gradcomp_status theirs,
+                                     gradcomp_status mine, gradcomp_error *err)
 {
 	char text[sizeof err->text] = "";
 	gradcomp_error own = {0};

@@ -34,8 +34,8 @@ typedef struct device_claim {
 } device_claim;
 
 /* The collective of this rank: as of reducers. */
-static gradcomp_status choose(const gradcomp_group *g, const char *named, const plugin **p, const spec **s, device_claim *claim,
-                              gradcomp_error *err)
+static gradcomp_status choose(const gradcomp_group *g, const char *named, const plugin **p, const spec **s,
+                              device_claim *claim, gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
 	const char *usual = config_str(job->config, "gradcomp.device_collective"), *why = NULL;
@@ -84,15 +84,18 @@ static gradcomp_status prepare(device_coll *c, const char *named, const plugin *
 static gradcomp_status agree(gradcomp_group *g, gradcomp_status mine, const device_claim *claim, gradcomp_error *err)
 {
 	void *claims;
-	gradcomp_status st = consensus_gather(g, &(consensus_topic){"use CUDA memory in collectives", claim, sizeof *claim, NULL, true}, mine,
-	                                      &claims, err);
+	gradcomp_status st =
+		consensus_gather(g,
+	                         &(consensus_topic){"use CUDA memory in collectives", claim, sizeof *claim, NULL, true},
+	                         mine, &claims, err);
 	device_claim *all = claims;
 	for (int r = 1; !st && r < g->nranks; r++) {
 		all[0].name[sizeof all[0].name - 1] = all[r].name[sizeof all[r].name - 1] = 0;
 		if (!strcmp(all[r].name, all[0].name))
 			continue;
 		const device_claim *lacks = *all[r].why ? &all[r] : &all[0];
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s sends from CUDA memory by '%s', rank %d by '%s' (%.*s)", g->ranks[r],
+		st = error_set(err, GRADCOMP_ERR_MISMATCH,
+		               "rank %d on %s sends from CUDA memory by '%s', rank %d by '%s' (%.*s)", g->ranks[r],
 		               transport_host(g->job->transport, g->ranks[r]), all[r].name, g->ranks[0], all[0].name,
 		               (int)sizeof lacks->why - 1, lacks->why);
 		consensus_leave(g);
@@ -118,8 +121,8 @@ gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_co
 	st = agree(g, st, &claim, &own);
 	if (!st && !g->job->rank && *claim.why && !g->job->device_told++)
 		log_line(&g->job->log, GRADCOMP_LOG_WARN,
-		         "collectives on CUDA memory go by '%s', through host memory, since '%s' cannot be used (%s)", p->info->name,
-		         config_str(g->job->config, "gradcomp.device_collective"), claim.why);
+		         "collectives on CUDA memory go by '%s', through host memory, since '%s' cannot be used (%s)",
+		         p->info->name, config_str(g->job->config, "gradcomp.device_collective"), claim.why);
 	if (!st) {
 		st = coll_ctx_open(g, p, s, &c->coll_ctx, &own);
 		if (st)
@@ -170,7 +173,8 @@ static gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error
 static const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
 
 /* On blocks one after another at `at`, of counts[] elements and c->bytes[] bytes. */
-static gradcomp_status exchange(const device_coll *c, const device_coll_call *call, void *at, const uint64_t *counts, gradcomp_error *err)
+static gradcomp_status exchange(const device_coll *c, const device_coll_call *call, void *at, const uint64_t *counts,
+                                gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *k = c->coll_ctx.collective;
 	void *on = c->coll_ctx.instance;
@@ -192,7 +196,8 @@ static gradcomp_status exchange(const device_coll *c, const device_coll_call *ca
 			return k->broadcast(on, at, c->bytes[0], call->root, err);
 		break;
 	}
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' serves no %s", k->info.name, names[call->kind]);
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' serves no %s", k->info.name,
+	                 names[call->kind]);
 }
 
 static int blocks(const device_coll *c, const device_coll_call *call)
@@ -297,7 +302,8 @@ static bool goes_up(const device_coll *c, const device_coll_call *call, int bloc
 	                                             : true;
 }
 
-static gradcomp_status move(const device_coll *c, const device_coll_call *call, const piece *p, bool up, gradcomp_error *err)
+static gradcomp_status move(const device_coll *c, const device_coll_call *call, const piece *p, bool up,
+                            gradcomp_error *err)
 {
 	const size_t size = gradcomp_dtype_bytes(call->dtype);
 	const char *why = NULL;
@@ -328,7 +334,8 @@ static gradcomp_status reserve(device_coll *c, size_t bytes, gradcomp_error *err
 		why = c->d->pin(&p, bytes);
 		if (why) {
 			c->room = 0;
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no pinned memory for %zu bytes on their way: %s", bytes, why);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no pinned memory for %zu bytes on their way: %s",
+			                 bytes, why);
 		}
 		c->pinned[i] = p;
 	}
@@ -336,7 +343,8 @@ static gradcomp_status reserve(device_coll *c, size_t bytes, gradcomp_error *err
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status send_piece(device_coll *c, const device_coll_call *call, const piece *p, uint64_t *counts, gradcomp_error *err)
+static gradcomp_status send_piece(device_coll *c, const device_coll_call *call, const piece *p, uint64_t *counts,
+                                  gradcomp_error *err)
 {
 	const size_t size = gradcomp_dtype_bytes(call->dtype);
 	for (int r = 0; r < blocks(c, call); r++) {
@@ -346,7 +354,8 @@ static gradcomp_status send_piece(device_coll *c, const device_coll_call *call, 
 	return exchange(c, call, p->pinned, counts, err);
 }
 
-static gradcomp_status bring(const device_coll *c, const device_coll_call *call, const piece *p, void *came, gradcomp_error *err)
+static gradcomp_status bring(const device_coll *c, const device_coll_call *call, const piece *p, void *came,
+                             gradcomp_error *err)
 {
 	gradcomp_status st = move(c, call, p, false, err);
 	return st ? st : device_check(c->d->record(came, call->queue), "the caller's stream", err);
@@ -398,9 +407,10 @@ gradcomp_status device_coll_run(device_coll *c, const device_coll_call *call, gr
 	uint64_t total = 0;
 	gradcomp_status st = device_check(c->d->captures(call->queue, &captures), "the caller's stream", err);
 	if (!st && captures)
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		               "the caller's stream is being captured into a CUDA graph, which would replay the call without "
-		               "the host's part of it: its order among ranks and its failures");
+		st = error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"the caller's stream is being captured into a CUDA graph, which would replay the call without "
+			"the host's part of it: its order among ranks and its failures");
 	for (int r = 0; r < blocks(c, call); r++)
 		total += c->bytes[r] = call->counts[r] * gradcomp_dtype_bytes(call->dtype);
 	if (st)

@@ -82,7 +82,7 @@ gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *
 }
 
 gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
-                          gradcomp_error *err)
+                              gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
 	gradcomp_status st;
@@ -159,7 +159,8 @@ gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcom
 	for (int r = 0; !st && r < parent->nranks; r++) {
 		all[r].rank = r;
 		if (all[r].colour < -1)
-			st = error_set(err, GRADCOMP_ERR_INVALID, "colour %d of rank %d: must be -1 (in no group) or more", all[r].colour,
+			st = error_set(err, GRADCOMP_ERR_INVALID,
+			               "colour %d of rank %d: must be -1 (in no group) or more", all[r].colour,
 			               parent->ranks[r]);
 	}
 	if (st || colour < 0)
@@ -182,7 +183,8 @@ done:
 	return st;
 }
 
-gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err)
+gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
+                                     gradcomp_error *err)
 {
 	gradcomp_status st = group_split(parent, colour, key, out, err);
 	if (st)
@@ -206,7 +208,8 @@ static gradcomp_status check_list(const gradcomp_group *parent, const int *ranks
 			                 parent->nranks - 1);
 		for (int k = 0; k < i; k++)
 			if (ranks[k] == ranks[i])
-				return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is ranks[%d] and ranks[%d]", ranks[i], k, i);
+				return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is ranks[%d] and ranks[%d]",
+				                 ranks[i], k, i);
 		if (ranks[i] == parent->me)
 			*me = i;
 		world[i] = parent->ranks[ranks[i]];
@@ -253,7 +256,8 @@ gradcomp_status gradcomp_group_create(gradcomp_group *parent, const int *ranks, 
 	if (!parent || !ranks)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", parent ? "ranks" : "group");
 	if (nranks < 1 || nranks > parent->nranks)
-		return error_set(err, GRADCOMP_ERR_INVALID, "a group of %d ranks: must be 1..%d", nranks, parent->nranks);
+		return error_set(err, GRADCOMP_ERR_INVALID, "a group of %d ranks: must be 1..%d", nranks,
+		                 parent->nranks);
 	world = malloc((size_t)nranks * sizeof *world);
 	if (!world)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", nranks);

@@ -16,7 +16,8 @@ gradcomp_status job_enter(gradcomp_job *job, const char *call, gradcomp_error *e
 {
 	if (!pthread_rwlock_tryrdlock(&job->shrink_lock))
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_STATE, "%s: gradcomp_job_shrink() is at work on another thread: call it when that has returned",
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "%s: gradcomp_job_shrink() is at work on another thread: call it when that has returned",
 	                 call);
 }
 
@@ -142,7 +143,9 @@ static void reducer_join(gradcomp_reducer_stats *to, const gradcomp_reducer_stat
 {
 	uint64_t steps = to->error_steps + from->error_steps;
 	if (from->error_steps) {
-		to->error_mean = (to->error_mean * (double)to->error_steps + from->error_mean * (double)from->error_steps) / (double)steps;
+		to->error_mean =
+			(to->error_mean * (double)to->error_steps + from->error_mean * (double)from->error_steps) /
+			(double)steps;
 		to->error_last = from->error_last;
 	}
 	to->error_steps = steps;
@@ -186,7 +189,8 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 	if (job->nreducers == JOB_ROWS_KEPT) {
 		uint32_t at = 0;
 		while (at < job->nreducers - 1 &&
-		       !same_specs((const char *[]){job->reducers[at].asked, job->reducers[at].compressor, job->reducers[at].collective},
+		       !same_specs((const char *[]){job->reducers[at].asked, job->reducers[at].compressor,
+		                                    job->reducers[at].collective},
 		                   (const char *[]){r->asked, r->compressor, r->collective}))
 			at++;
 		reducer_join(&job->reducers[at].stats, &r->stats);
@@ -223,7 +227,8 @@ void job_keep_coder(gradcomp_job *job, report_coder *c)
 	if (job->ncoders == JOB_ROWS_KEPT) {
 		uint32_t at = 0;
 		while (at < job->ncoders - 1 &&
-		       !same_specs((const char *[]){job->coders[at].asked, job->coders[at].compressor, job->coders[at].collective},
+		       !same_specs((const char *[]){job->coders[at].asked, job->coders[at].compressor,
+		                                    job->coders[at].collective},
 		                   (const char *[]){c->asked, c->compressor, c->collective}))
 			at++;
 		coder_join(&job->coders[at].stats, &c->stats);

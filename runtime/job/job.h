@@ -39,7 +39,7 @@ struct gradcomp_group {
 	 * equal on the ranks of the list. Under the lock. */
 	struct group_list {
 		uint64_t id, made;
-	} *lists;
+	} * lists;
 	uint32_t nlists;
 	coll_ctx blocking; /* of the blocking collectives; opened on first use */
 	channel *commits;  /* of group_commit(); likewise */
@@ -61,7 +61,7 @@ typedef struct job_part {
 
 /* An object on the world, other than a reducer, that outlives ranks (gradcomp.on_failure=shrink). */
 typedef struct job_object {
-	void *of; /* what the program knows it by */
+	void *of;    /* what the program knows it by */
 	uint64_t id; /* the number, as group.done counts, of the call on the world that made it */
 	/* That call has failed at its end, or the one of the number `freeing` that was to free it: gradcomp_job_shrink() finds
 	 * out what became of it. */
@@ -89,32 +89,32 @@ struct gradcomp_job {
 	int32_t *survivors;                  /* what the last shrink told */
 	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
 	job_object *objects;                 /* likewise, what else does */
-	void *made;                          /* a reducer or object that the failed call was to make, and that is made */
-	pthread_rwlock_t shrink_lock;        /* shrink writes: calls that must not meet it read */
-	bool shrink_failed;                  /* the last one did, and has taken down what it had to move */
+	void *made;                   /* a reducer or object that the failed call was to make, and that is made */
+	pthread_rwlock_t shrink_lock; /* shrink writes: calls that must not meet it read */
+	bool shrink_failed;           /* the last one did, and has taken down what it had to move */
 	gradcomp_group *world;
-	spec_table specs; /* every SPEC that the job asks for */
-	report *report; /* rank 0, when asked for */
+	spec_table specs;                    /* every SPEC that the job asks for */
+	report *report;                      /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */
 	/* Called with a reducer before it is freed; may be NULL. */
 	void (*on_reducer_free)(gradcomp_job *job, struct reducer *r);
-	struct trace *trace; /* when rank 0 wants a timeline; else NULL */
+	struct trace *trace;        /* when rank 0 wants a timeline; else NULL */
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
-	int operator_threads; /* started */
+	int operator_threads;       /* started */
 	double started;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock;      /* of what follows */
 	struct progress *progress; /* the threads of its reducers, while it has some */
-	report_reducer *reducers; /* of reducers that have been freed; owned */
+	report_reducer *reducers;  /* of reducers that have been freed; owned */
 	uint32_t nreducers;
 	report_coder *coders; /* likewise */
 	uint32_t ncoders;
 	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
 	job_part *parts;
-	bool watched; /* SIGTERM writes the report */
+	bool watched;    /* SIGTERM writes the report */
 	int device_told; /* why collectives on device memory go through host memory; of one thread at a time */
 	int aside_told;  /* likewise, reducers */
 	struct live_server *live_server; /* rank 0, unless the settings say no */
-	int live; /* groups but the world, reducers, coders and the like */
+	int live;                        /* groups but the world, reducers, coders and the like */
 };
 
 /* The collective that the settings name, which lives as long as the job. */
@@ -172,16 +172,17 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
 /* The next channel with a collective on it. */
 gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
-                          gradcomp_error *err);
+                              gradcomp_error *err);
 void coll_ctx_close(coll_ctx *p);
 
 /* The blocking collectives and a split, for what is a part of a call: a public one ends with group_commit(). */
 gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err);
 gradcomp_status group_allreduce(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                 gradcomp_error *err);
-gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts, gradcomp_dtype dtype,
+gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
+                                gradcomp_dtype dtype, gradcomp_error *err);
+gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                 gradcomp_error *err);
-gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root, gradcomp_error *err);
 gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err);
 /* A barrier over a channel of its own. */
 gradcomp_status group_meet(channel *c, gradcomp_error *err);

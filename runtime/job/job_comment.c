@@ -29,7 +29,8 @@ static const char *number_in(const char *variable)
  * and for a heterogeneous job, whose number is all its components'. */
 static bool job_name(char out[48])
 {
-	const char *job = number_in("SLURM_JOB_ID"), *array = number_in("SLURM_ARRAY_JOB_ID"), *task = number_in("SLURM_ARRAY_TASK_ID");
+	const char *job = number_in("SLURM_JOB_ID"), *array = number_in("SLURM_ARRAY_JOB_ID"),
+		   *task = number_in("SLURM_ARRAY_TASK_ID");
 
 	if (array && task)
 		snprintf(out, 48, "%s_%s", array, task);
@@ -75,7 +76,8 @@ bool job_comment_line(const report_job *job, char out[JOB_COMMENT_LINE])
 	put_bytes(f, (double)u.wire_bytes);
 	fputs(" sent instead of ", f);
 	put_bytes(f, (double)u.dense_bytes);
-	fprintf(f, ", %llu step%s%s", (unsigned long long)u.steps, u.steps == 1 ? "" : "s", job->failure ? ", failed" : "");
+	fprintf(f, ", %llu step%s%s", (unsigned long long)u.steps, u.steps == 1 ? "" : "s",
+	        job->failure ? ", failed" : "");
 	fclose(f);
 	for (char *c = out; *c; c++)
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
@@ -181,7 +183,8 @@ static gradcomp_status run(const char *const *argv, double until, char *out, siz
 
 gradcomp_status job_comment_leave(const char *line, gradcomp_error *err)
 {
-	char id[48] = "", job[60], said[JOB_COMMENT_MAX + 2], comment[sizeof "Comment=" + JOB_COMMENT_MAX + JOB_COMMENT_LINE + 2];
+	char id[48] = "", job[60], said[JOB_COMMENT_MAX + 2],
+	     comment[sizeof "Comment=" + JOB_COMMENT_MAX + JOB_COMMENT_LINE + 2];
 	const char *squeue[] = {"squeue", "-h", "-j", id, "-o", "%k", NULL};
 	const char *scontrol[] = {"scontrol", "update", job, comment, NULL};
 	double until = clock_now() + SECONDS;
@@ -195,7 +198,8 @@ gradcomp_status job_comment_leave(const char *line, gradcomp_error *err)
 	if (!strcmp(said, "(null)"))
 		*said = '\0';
 	if (strlen(said) + 2 + strlen(line) > JOB_COMMENT_MAX)
-		return error_set(err, GRADCOMP_ERR_RANGE, "the job's comment has %zu bytes, and is left alone: it may have %d", strlen(said),
+		return error_set(err, GRADCOMP_ERR_RANGE,
+		                 "the job's comment has %zu bytes, and is left alone: it may have %d", strlen(said),
 		                 JOB_COMMENT_MAX);
 	snprintf(job, sizeof job, "JobId=%s", id);
 	snprintf(comment, sizeof comment, "Comment=%s%s%s", said, *said ? "; " : "", line);

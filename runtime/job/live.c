@@ -18,9 +18,9 @@
 #include "base/thread.h"
 #include "job/report_internal.h"
 
-#define SEND_MS 2000  /* for who asked to read an answer */
-#define PAUSE_MS 20   /* after somebody who may not ask: others cannot keep the thread busy */
-#define NOBODY 65534  /* how a user namespace shows every user that is not in it: not to be told apart */
+#define SEND_MS 2000 /* for who asked to read an answer */
+#define PAUSE_MS 20  /* after somebody who may not ask: others cannot keep the thread busy */
+#define NOBODY 65534 /* how a user namespace shows every user that is not in it: not to be told apart */
 
 struct live_server {
 	int listener, stop;
@@ -126,7 +126,8 @@ gradcomp_status live_open(void (*tell)(void *ctx, FILE *out), void *ctx, live_se
 	if (!st) {
 		l->stop = eventfd(0, EFD_CLOEXEC);
 		l->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (l->stop < 0 || l->listener < 0 || bind(l->listener, (struct sockaddr *)&sa, bytes) || listen(l->listener, 4))
+		if (l->stop < 0 || l->listener < 0 || bind(l->listener, (struct sockaddr *)&sa, bytes) ||
+		    listen(l->listener, 4))
 			st = error_errno(err, GRADCOMP_ERR_IO, "cannot listen for gradcomp watch");
 		else if (thread_start(&l->thread, serve, l))
 			st = error_set(err, GRADCOMP_ERR_NOMEM, "no thread for gradcomp watch");

@@ -44,7 +44,8 @@ static double divide(gradcomp_parallel *p)
 /* The slowest rank's times, which all ranks know then. */
 static gradcomp_status agree_times(gradcomp_parallel *p, gradcomp_error *err)
 {
-	return p->coll_ctx.collective->allreduce(p->coll_ctx.instance, p->seconds, p->n + 1, GRADCOMP_F64, GRADCOMP_MAX, 1.0, err);
+	return p->coll_ctx.collective->allreduce(p->coll_ctx.instance, p->seconds, p->n + 1, GRADCOMP_F64, GRADCOMP_MAX,
+	                                         1.0, err);
 }
 
 static void decide(gradcomp_parallel *p)
@@ -116,8 +117,14 @@ static gradcomp_status allgather(const gradcomp_parallel *p, char *buf, gradcomp
 		return c->collective->allgather(c->instance, buf, p->blocks, err);
 	for (int r = 0; r < p->group->me; r++)
 		before += p->blocks[r];
-	return device_coll_run(p->device, &(device_coll_call){.kind = DEVICE_ALLGATHER, .buf = buf, .in = buf ? buf + before : NULL,
-	                                                      .counts = p->blocks, .dtype = GRADCOMP_U8, .queue = p->queue}, err);
+	return device_coll_run(p->device,
+	                       &(device_coll_call){.kind = DEVICE_ALLGATHER,
+	                                           .buf = buf,
+	                                           .in = buf ? buf + before : NULL,
+	                                           .counts = p->blocks,
+	                                           .dtype = GRADCOMP_U8,
+	                                           .queue = p->queue},
+	                       err);
 }
 
 static gradcomp_status gather(gradcomp_parallel *p, void *const *out, gradcomp_error *err)
@@ -135,7 +142,8 @@ static gradcomp_status gather(gradcomp_parallel *p, void *const *out, gradcomp_e
 }
 
 /* Pieces are work on the stream, which is timed there. */
-static gradcomp_status do_all_timed(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece), void *ctx, gradcomp_error *err)
+static gradcomp_status do_all_timed(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece), void *ctx,
+                                    gradcomp_error *err)
 {
 	const device_calls *d = device_coll_device(p->device);
 	double took = 0;
@@ -180,7 +188,8 @@ static gradcomp_status do_share(gradcomp_parallel *p, void *const *out, void (*w
 		st = device_check(why ? why : d->wait(p->marks[0]), "the caller's stream", err);
 	}
 	if (timed && !st) {
-		st = p->coll_ctx.collective->allreduce(p->coll_ctx.instance, &before, 1, GRADCOMP_F64, GRADCOMP_MAX, 1.0, err);
+		st = p->coll_ctx.collective->allreduce(p->coll_ctx.instance, &before, 1, GRADCOMP_F64, GRADCOMP_MAX,
+		                                       1.0, err);
 		before = p->now();
 	}
 	if (!st)
@@ -199,8 +208,8 @@ static int timed_call(uint64_t call, int *last)
 	return at < calls ? (int)at : -1;
 }
 
-gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
-                                        void (*work)(void *ctx, uint32_t piece), void *ctx, gradcomp_error *err)
+gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out, void (*work)(void *ctx, uint32_t piece),
+                                        void *ctx, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
 	gradcomp_status st = transport_failure(p->group->job->transport, &own);
@@ -247,13 +256,14 @@ static void differing_pieces(const void *claim, const void *claim0, int first, c
 {
 	const pieces *a = claim, *b = claim0;
 	if (a->on_device != b->on_device)
-		snprintf(out, capacity, "has its pieces in %s memory, rank %d in %s memory", a->on_device ? "CUDA" : "host", first,
-		         b->on_device ? "CUDA" : "host");
+		snprintf(out, capacity, "has its pieces in %s memory, rank %d in %s memory",
+		         a->on_device ? "CUDA" : "host", first, b->on_device ? "CUDA" : "host");
 	else
-		snprintf(out, capacity,
-	         "has %llu pieces that make %llu bytes, rank %d has %llu that make %llu; sizes must be equal piece by piece",
-	         (unsigned long long)a->n, (unsigned long long)a->total, first, (unsigned long long)b->n,
-	         (unsigned long long)b->total);
+		snprintf(
+			out, capacity,
+			"has %llu pieces that make %llu bytes, rank %d has %llu that make %llu; sizes must be equal piece by piece",
+			(unsigned long long)a->n, (unsigned long long)a->total, first, (unsigned long long)b->n,
+			(unsigned long long)b->total);
 }
 
 /* That all ranks have the same pieces, before one waits for another. */
@@ -262,7 +272,8 @@ static gradcomp_status same_pieces(gradcomp_parallel *p, bool on_device, gradcom
 	pieces own = {.n = p->n, .total = p->total, .on_device = on_device};
 	for (uint32_t i = 0; !mine && i < p->n; i++)
 		own.hash = id_mix(own.hash, p->bytes[i]);
-	return consensus(p->group, &(consensus_topic){"share its work", &own, sizeof own, differing_pieces, false}, mine, err);
+	return consensus(p->group, &(consensus_topic){"share its work", &own, sizeof own, differing_pieces, false},
+	                 mine, err);
 }
 
 static gradcomp_status open_device(gradcomp_parallel *p, gradcomp_error *err)
@@ -281,8 +292,10 @@ static gradcomp_status open_device(gradcomp_parallel *p, gradcomp_error *err)
 	p->gathered = memory;
 	if (p->marks && !why)
 		return GRADCOMP_OK;
-	return given_up(p, error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for pieces of %llu bytes: %s", (unsigned long long)p->total,
-	                             why ? why : "no memory of the host"), err);
+	return given_up(p,
+	                error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for pieces of %llu bytes: %s",
+	                          (unsigned long long)p->total, why ? why : "no memory of the host"),
+	                err);
 }
 
 static void close_device(gradcomp_parallel *p)
@@ -321,7 +334,8 @@ static gradcomp_status open_collective(gradcomp_parallel *p, bool on_device, gra
 		if (st)
 			return st;
 		st = p->gathered ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
-		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes", (unsigned long long)p->total);
+		                 : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes",
+		                             (unsigned long long)p->total);
 		given_up(p, st, err);
 	}
 	return st;
@@ -333,8 +347,9 @@ gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *
 	return gradcomp_parallel_create_on(group, NULL, bytes, n, out, err);
 }
 
-gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where, const uint64_t *bytes,
-                                            uint32_t n, gradcomp_parallel **out, gradcomp_error *err)
+gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where,
+                                            const uint64_t *bytes, uint32_t n, gradcomp_parallel **out,
+                                            gradcomp_error *err)
 {
 	const bool on_device = where && where->device != GRADCOMP_HOST;
 	gradcomp_error own = {0};
@@ -367,7 +382,8 @@ gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcom
 		p->queue = where->queue;
 	for (uint32_t i = 0; !st && i < n; i++) {
 		if (bytes[i] > INT64_MAX - p->total)
-			st = error_set(&own, GRADCOMP_ERR_RANGE, "the pieces up to %u make more bytes than memory can have", i);
+			st = error_set(&own, GRADCOMP_ERR_RANGE,
+			               "the pieces up to %u make more bytes than memory can have", i);
 		else
 			p->total += p->bytes[i] = bytes[i];
 	}

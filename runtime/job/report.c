@@ -50,7 +50,8 @@ static const report_reducer *main_reducer(const report_job *job)
 	const report_reducer *most = NULL;
 
 	for (uint32_t i = 0; i < job->nreducers; i++)
-		if (job->reducers[i].stats.steps && (!most || job->reducers[i].stats.dense_bytes > most->stats.dense_bytes))
+		if (job->reducers[i].stats.steps &&
+		    (!most || job->reducers[i].stats.dense_bytes > most->stats.dense_bytes))
 			most = &job->reducers[i];
 	return most;
 }
@@ -89,8 +90,8 @@ void report_line(const report_job *job, char *out, size_t capacity)
 		return;
 	/* A stream of fmemopen keeps the last byte for the final 0. */
 	if (!r) {
-		fprintf(f, "no gradient was reduced on %d rank%s of %d node%s", job->nranks, plural((uint64_t)job->nranks),
-		        job->nnodes, plural((uint64_t)job->nnodes));
+		fprintf(f, "no gradient was reduced on %d rank%s of %d node%s", job->nranks,
+		        plural((uint64_t)job->nranks), job->nnodes, plural((uint64_t)job->nnodes));
 		goto done;
 	}
 	s = &r->stats;
@@ -129,7 +130,8 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 		return;
 	fprintf(f, "coder '%s' %s on %d rank%s:", c->name, c->asked, c->nranks, plural((uint64_t)c->nranks));
 	if (s->reduce_scatters || !s->all_gathers)
-		fprintf(f, " %llu reduce-scatter%s", (unsigned long long)s->reduce_scatters, plural(s->reduce_scatters));
+		fprintf(f, " %llu reduce-scatter%s", (unsigned long long)s->reduce_scatters,
+		        plural(s->reduce_scatters));
 	if (s->all_gathers)
 		fprintf(f, "%s %llu all-gather%s", s->reduce_scatters ? "," : "", (unsigned long long)s->all_gathers,
 		        plural(s->all_gathers));
@@ -144,7 +146,8 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 	if (s->nonfinite)
 		fprintf(f, ", %llu call%s with NaN or Inf", (unsigned long long)s->nonfinite, plural(s->nonfinite));
 	if (coder + 1 == REPORT_CODER_LINES && job->ncoders > REPORT_CODER_LINES)
-		fprintf(f, "; %u more coder%s", job->ncoders - REPORT_CODER_LINES, plural(job->ncoders - REPORT_CODER_LINES));
+		fprintf(f, "; %u more coder%s", job->ncoders - REPORT_CODER_LINES,
+		        plural(job->ncoders - REPORT_CODER_LINES));
 	fclose(f);
 	out[capacity - 1] = '\0';
 }

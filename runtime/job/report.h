@@ -51,22 +51,22 @@ typedef struct report_schedule {
 	char *fallback;     /* why it is not what was asked for; NULL: it is */
 	report_bucket *buckets;
 	uint32_t nbuckets, lag;
-	uint32_t plans;     /* made from measurements */
-	int measured;       /* what follows is known */
+	uint32_t plans; /* made from measurements */
+	int measured;   /* what follows is known */
 	double exchange_a, exchange_b, encode_a, encode_b, decode_a, decode_b;
 	double predicted, predicted_exposed, fixed; /* of a step: of this plan, and of fixed buckets */
-	double step;        /* the median of the last steps */
+	double step;                                /* the median of the last steps */
 } report_schedule;
 
 typedef struct report_reducer {
-	const char *asked; /* the compressor's SPEC as it was typed */
+	const char *asked;                   /* the compressor's SPEC as it was typed */
 	const char *compressor, *collective; /* canonical SPECs */
 	int nranks;
 	gradcomp_reducer_stats stats;
 	const report_tensor *tensors;
 	uint32_t ntensors;
-	uint32_t delay; /* steps that averages may have come late */
-	report_auto *tuner; /* of auto; else NULL */
+	uint32_t delay;            /* steps that averages may have come late */
+	report_auto *tuner;        /* of auto; else NULL */
 	report_schedule *schedule; /* NULL: not known */
 } report_reducer;
 
@@ -80,8 +80,8 @@ typedef struct report_coder {
 } report_coder;
 
 typedef struct report_link {
-	const char *transport; /* "shm", "tcp" */
-	uint64_t connections;  /* of this kind that this rank used */
+	const char *transport;   /* "shm", "tcp" */
+	uint64_t connections;    /* of this kind that this rank used */
 	uint64_t sent, received; /* bytes */
 } report_link;
 

@@ -195,7 +195,8 @@ static const char *hello_check(void *ctx, const pending_conn *p)
 
 	if (memcmp(p->in, "GCS1", 4))
 		return "it does not speak gradcomp";
-	if (get32(p->in + 8) >= (uint32_t)m->n || get32(p->in + 12) != (uint32_t)m->rank || get32(p->in + 16) != (uint32_t)m->n)
+	if (get32(p->in + 8) >= (uint32_t)m->n || get32(p->in + 12) != (uint32_t)m->rank ||
+	    get32(p->in + 16) != (uint32_t)m->n)
 		return "it wants another rank or job";
 	return NULL;
 }
@@ -220,7 +221,8 @@ static const char *serve(void *ctx, pending_conn *p)
 	} else if (q.set.bytes && relay_start(m, p->fd, &q)) {
 		p->fd = -1;
 	} else {
-		roster_message tally = {.type = q.set.bytes ? ROSTER_BUSY : ROSTER_TALLY, .from = (uint32_t)m->rank, .epoch = q.epoch};
+		roster_message tally = {
+			.type = q.set.bytes ? ROSTER_BUSY : ROSTER_TALLY, .from = (uint32_t)m->rank, .epoch = q.epoch};
 
 		roster_answer(m, &q, &tally);
 		reply(p->fd, &tally, until);
@@ -307,9 +309,11 @@ gradcomp_status roster_begin(roster *m, transport *t, int rank, int n, const cha
 	for (int r = 0; !st && r < n; r++) {
 		st = endpoint_read(endpoints[r], &m->endpoints[r], &nodes[r], err);
 		if (!st && !m->endpoints[r].naddr)
-			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			               "gradcomp.on_failure=shrink takes TCP, to agree on who is left: rank %d has no address "
-			               "(transport.allow must have tcp)", r);
+			st = error_set(
+				err, GRADCOMP_ERR_UNSUPPORTED,
+				"gradcomp.on_failure=shrink takes TCP, to agree on who is left: rank %d has no address "
+				"(transport.allow must have tcp)",
+				r);
 		for (int i = 0; !st && i < m->endpoints[r].naddr; i++)
 			m->endpoints[r].addr[i].port = (uint16_t)ports[r];
 		m->view.ranks[r] = r;
@@ -321,7 +325,8 @@ gradcomp_status roster_begin(roster *m, transport *t, int rank, int n, const cha
 		m->own[m->nown++] = m->endpoints[rank].addr[i];
 	rc = st ? 0 : thread_start(&m->thread, roster_main, m);
 	if (rc)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the thread that answers for this rank: %s", strerror(rc));
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the thread that answers for this rank: %s",
+		               strerror(rc));
 	m->running = !st;
 	free(nodes);
 	free(keys);

@@ -44,7 +44,8 @@ static void ask(roster *m, attempt *a, uint32_t type, const roster_blob *set)
 	}
 	a->refused = a->tally.promised > a->q.ballot;
 	if (a->tally.view.bytes) {
-		roster_message told = {.type = ROSTER_COMMIT, .from = (uint32_t)m->rank, .value = a->tally.view}, ignored = {0};
+		roster_message told = {.type = ROSTER_COMMIT, .from = (uint32_t)m->rank, .value = a->tally.view},
+			       ignored = {0};
 
 		roster_answer(m, &told, &ignored);
 	}
@@ -118,7 +119,8 @@ static int lead(roster *m, attempt *a, uint64_t *highest)
 	}
 	if (prepare(m, a) || (!a->refused && a->waiting >= 0)) {
 		/* Again, with the same ballot. */
-	} else if (a->refused || !quorum(a) || choose(m, a) || roster_blob_copy(&set, a->tally.set.p, a->tally.set.bytes)) {
+	} else if (a->refused || !quorum(a) || choose(m, a) ||
+	           roster_blob_copy(&set, a->tally.set.p, a->tally.set.bytes)) {
 		*highest = a->tally.promised > *highest ? a->tally.promised : *highest;
 		a->q.ballot = 0;
 	} else {
@@ -169,12 +171,14 @@ static double turn(const roster *m)
 static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 {
 	if (roster_view_find(&m->view, m->rank) < 0)
-		return error_set(err, GRADCOMP_ERR_PEER,
-		                 "rank %d on %s was given up by the others, which go on as %d ranks (epoch %llu): it has no part in the "
-		                 "job any more",
-		                 m->rank, roster_host(m, m->rank), m->view.n, (unsigned long long)m->view.epoch);
-	return roster_view_read(&m->decided, m->n, out) ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", m->view.n)
-	                                                : GRADCOMP_OK;
+		return error_set(
+			err, GRADCOMP_ERR_PEER,
+			"rank %d on %s was given up by the others, which go on as %d ranks (epoch %llu): it has no part in the "
+			"job any more",
+			m->rank, roster_host(m, m->rank), m->view.n, (unsigned long long)m->view.epoch);
+	return roster_view_read(&m->decided, m->n, out)
+	               ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", m->view.n)
+	               : GRADCOMP_OK;
 }
 
 /* With the lock held: sleeps until `when`, or until something has changed; not for ever, since it may be heard of a
@@ -223,13 +227,14 @@ gradcomp_status roster_agree(roster *m, double patience, roster_view *out, gradc
 			alone = now;
 		if (!decided && a.waiting >= 0 && now - began >= patience)
 			st = error_set(err, GRADCOMP_ERR_TIMEOUT,
-			               "rank %d on %s lives, but has not called gradcomp_job_shrink() for %.3g s", a.waiting,
-			               roster_host(m, a.waiting), patience);
+			               "rank %d on %s lives, but has not called gradcomp_job_shrink() for %.3g s",
+			               a.waiting, roster_host(m, a.waiting), patience);
 		else if (!decided && now - alone >= MAJORITY_SECONDS)
-			st = error_set(err, GRADCOMP_ERR_PEER,
-			               "rank %d on %s can reach %d of %d ranks, itself counted, which is no majority: the rest of the job may go "
-			               "on without them, so this rank ends (%s)",
-			               m->rank, roster_host(m, m->rank), a.yes, a.view.n, why.text);
+			st = error_set(
+				err, GRADCOMP_ERR_PEER,
+				"rank %d on %s can reach %d of %d ranks, itself counted, which is no majority: the rest of the job may go "
+				"on without them, so this rank ends (%s)",
+				m->rank, roster_host(m, m->rank), a.yes, a.view.n, why.text);
 		/* Two leaders do not meet again and again; and the answers of many take their time. */
 		begin = now + (a.refused ? 0.05 + 0.03 * (m->rank % 16) : took < 0.1 ? 0.02 + took / 2 : 0.02);
 	}

@@ -17,10 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CALLS 128             /* under way at most */
-#define CONNECT_SECONDS 0.4   /* for one address, before the next one, or the same again */
-#define RELAY_SECONDS 0.25    /* for the first of a group to be there, before the others are asked from here, too */
-#define RELAY_SHARE 0.7       /* of the time there is, for its answer */
+#define CALLS 128           /* under way at most */
+#define CONNECT_SECONDS 0.4 /* for one address, before the next one, or the same again */
+#define RELAY_SECONDS 0.25  /* for the first of a group to be there, before the others are asked from here, too */
+#define RELAY_SHARE 0.7     /* of the time there is, for its answer */
 
 /* 0 when fd is ready. */
 static int ready(int fd, short events, double until)
@@ -125,7 +125,7 @@ typedef struct batch {
 	int *list, n; /* members to be asked, by their place in the view */
 	order *orders;
 	int norders, next; /* room for one a member and one a group */
-	roster_blob alone;  /* the question to one rank, as bytes */
+	roster_blob alone; /* the question to one rank, as bytes */
 	call calls[CALLS];
 	roster_message *tally;
 } batch;
@@ -398,8 +398,8 @@ static void batch_orders(batch *b, bool relayed)
 		b->orders[b->norders++] = (order){i, size < b->n - i ? size : b->n - i};
 }
 
-void roster_ask(roster *m, const roster_view *members, const roster_blob *set, const roster_message *question, double seconds,
-                bool relayed, roster_message *tally)
+void roster_ask(roster *m, const roster_view *members, const roster_blob *set, const roster_message *question,
+                double seconds, bool relayed, roster_message *tally)
 {
 	batch *b = calloc(1, sizeof *b);
 	roster_message alone = *question;

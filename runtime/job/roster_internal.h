@@ -59,8 +59,8 @@ struct roster {
 	int relays;        /* threads that pass on a question */
 	transport *transport;
 	roster_view view;
-	roster_blob decided;    /* the same as bytes; empty at epoch 0 */
-	bool calling;           /* this rank is in roster_agree() */
+	roster_blob decided; /* the same as bytes; empty at epoch 0 */
+	bool calling;        /* this rank is in roster_agree() */
 	uint64_t promised, accepted;
 	roster_blob accepted_value;
 	double heard; /* when somebody last led an agreement */
@@ -86,8 +86,8 @@ void roster_answer(roster *m, const roster_message *question, roster_message *ta
 
 /* roster_call.c: asks the members that `set` names, for so many seconds at most, and adds up what they answer.
  * `relayed`: this rank passes on a question, and asks each of them itself. */
-void roster_ask(roster *m, const roster_view *members, const roster_blob *set, const roster_message *question, double seconds,
-                bool relayed, roster_message *tally);
+void roster_ask(roster *m, const roster_view *members, const roster_blob *set, const roster_message *question,
+                double seconds, bool relayed, roster_message *tally);
 /* One end of a call, behind the handshake: 0, or -1. */
 int roster_send(int fd, const roster_blob *b, double until);
 int roster_receive(int fd, roster_blob *b, double until);

@@ -81,8 +81,8 @@ gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_
 		return st;
 	fprintf(outfile_stream(f),
 	        "gradcomp-usage 1 %s %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
-	        *u->compressor ? u->compressor : "-", u->failed, u->steps, u->dense_bytes, u->wire_bytes, u->stages, u->hits,
-	        u->read_bytes);
+	        *u->compressor ? u->compressor : "-", u->failed, u->steps, u->dense_bytes, u->wire_bytes, u->stages,
+	        u->hits, u->read_bytes);
 	return outfile_close(f, err);
 }
 

@@ -18,17 +18,19 @@ static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *er
 
 	if (status)
 		return status;
-	status = module_symbol(config_str(c, "gradcomp.plugin_path"), "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol, err);
+	status = module_symbol(config_str(c, "gradcomp.plugin_path"), "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol,
+	                       err);
 	config_free(c);
 	if (status)
 		return status;
 	module = symbol;
 	if (module->struct_size != sizeof *module || module->version != CUDA_MODULE_VERSION ||
 	    module->table->struct_size != sizeof *module->table)
-		return error_set(err, GRADCOMP_ERR_ABI,
-		                 "the CUDA module operators/cuda.so is of version %u, this library wants %d: install both "
-		                 "from one build",
-		                 module->version, CUDA_MODULE_VERSION);
+		return error_set(
+			err, GRADCOMP_ERR_ABI,
+			"the CUDA module operators/cuda.so is of version %u, this library wants %d: install both "
+			"from one build",
+			module->version, CUDA_MODULE_VERSION);
 	if (module->missing(why, sizeof why))
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operators/cuda.so cannot be used: %s", why);
 	*table = module->table;
@@ -59,5 +61,6 @@ gradcomp_status operators_on_device(const config *c, const char *what, device_me
 		return st;
 	m->d = device_open(c, &inner);
 	*ops = m->d ? operators_cuda(&inner) : NULL;
-	return *ops ? GRADCOMP_OK : error_set(err, inner.status, "%s in CUDA memory are not served here: %s", what, inner.text);
+	return *ops ? GRADCOMP_OK
+	            : error_set(err, inner.status, "%s in CUDA memory are not served here: %s", what, inner.text);
 }

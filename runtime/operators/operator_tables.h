@@ -17,7 +17,7 @@ const gradcomp_operators *operators_cpu_variant(const char *name);
 const gradcomp_operators *operators_cuda(gradcomp_error *err);
 /* What works on gradients in GPU memory begins with this: checks *m, the program's allocator, and opens the device, m->d, and
  * the operators. `what` ("gradients") is not served here where there are none. */
-gradcomp_status operators_on_device(const struct config *c, const char *what, device_memory *m, const gradcomp_operators **ops,
-                                    gradcomp_error *err);
+gradcomp_status operators_on_device(const struct config *c, const char *what, device_memory *m,
+                                    const gradcomp_operators **ops, gradcomp_error *err);
 
 #endif

@@ -114,8 +114,7 @@ static gradcomp_status scale_as(void *queue, void *x, double a, size_t n, gradco
 }
 
 PART(cast_from, plain->cast_from_f32(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, c->flag))
-static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
-                                     int saturate)
+static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, int saturate)
 {
 	gradcomp_status st = plain->cast_from_f32(queue, out, in, 0, to, saturate);
 	if (!st)
@@ -123,8 +122,7 @@ static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, si
 	return st;
 }
 
-PART(scaled,
-     plain->cast_scaled(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, (float)c->a, *c->limit))
+PART(scaled, plain->cast_scaled(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, (float)c->a, *c->limit))
 static gradcomp_status cast_scaled(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
                                    float limit)
 {
@@ -210,8 +208,8 @@ static void blocks_sum_part(void *arg, size_t i)
 	const call *c = arg;
 	const split_span s = split_part(c->n, c->length, i);
 	const size_t width = c->width, from = s.from * width, left = c->numbers - from;
-	plain->blocks_sum_abs(NULL, OUT(float), (const float *)c->in + from, left < s.count * width ? left : s.count * width, width,
-	                      (float)c->a);
+	plain->blocks_sum_abs(NULL, OUT(float), (const float *)c->in + from,
+	                      left < s.count * width ? left : s.count * width, width, (float)c->a);
 }
 
 static void blocks_sum_abs(void *queue, float *out, const float *x, size_t n, size_t width, float most)

@@ -65,7 +65,8 @@ static void split(call *c, const gradcomp_matrix *t, size_t count)
 	run(c, t + first, count - first, before);
 }
 
-static void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k)
+static void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
+                     uint32_t k)
 {
 	(void)queue;
 	split(&(call){.val = val, .place = place, .chunk = chunk, .k = k}, t, count);
@@ -79,7 +80,8 @@ static void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32
 		plain->dct_back(NULL, t, count, chunk, k, from, ranks, a, flags, fault);
 		return;
 	}
-	split(&(call){.from = from, .ranks = ranks, .a = a, .flags = flags, .fault = fault, .chunk = chunk, .k = k}, t, count);
+	split(&(call){.from = from, .ranks = ranks, .a = a, .flags = flags, .fault = fault, .chunk = chunk, .k = k}, t,
+	      count);
 }
 
 void split_dct(gradcomp_operators *table, const gradcomp_operators *from)

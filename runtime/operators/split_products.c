@@ -49,8 +49,8 @@ static void finish_part(void *arg, size_t i)
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
 	const size_t at = s.from * c->m;
-	plain->low_rank_finish(NULL, c->X + at, c->E ? c->E + at : NULL, c->P + s.from * c->r, c->L, c->Q, s.count, c->m,
-	                       c->r);
+	plain->low_rank_finish(NULL, c->X + at, c->E ? c->E + at : NULL, c->P + s.from * c->r, c->L, c->Q, s.count,
+	                       c->m, c->r);
 }
 
 static void low_rank_finish(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
@@ -66,7 +66,8 @@ static void mq_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->product_mq_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r, NULL);
+	plain->product_mq_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r,
+	                        NULL);
 }
 
 static void product_mq_batch(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
@@ -85,7 +86,8 @@ static void mtp_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->product_mtp_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r, NULL);
+	plain->product_mtp_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r,
+	                         NULL);
 }
 
 static void product_mtp_batch(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,

@@ -26,8 +26,7 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 	return st;
 }
 
-static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
-                              gradcomp_error *err)
+static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
 {
 	const code_source *s = ctx;
 	gradcomp_error own = {0};

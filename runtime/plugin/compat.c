@@ -10,8 +10,8 @@
 #include "plugin/registry.h"
 
 static const char *const primitive_names[] = {
-	"an all-reduce", "a reduce-scatter", "an all-gather", "an all-to-all", "a broadcast",
-	"a barrier", "a merge tree", "a coded all-reduce", "a coded all-gather",
+	"an all-reduce", "a reduce-scatter", "an all-gather",      "an all-to-all",      "a broadcast",
+	"a barrier",     "a merge tree",     "a coded all-reduce", "a coded all-gather",
 };
 
 typedef struct pair_search {
@@ -19,8 +19,7 @@ typedef struct pair_search {
 	strset able;
 } pair_search;
 
-static int pair_try(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
-                    const char *reason)
+static int pair_try(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	const struct gradcomp_collective_v1 *c = (const void *)info;
 	pair_search *s = ctx;
@@ -46,8 +45,7 @@ static int pair_lacks(uint32_t patterns, uint32_t serves)
 	return first;
 }
 
-gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
-                              gradcomp_error *err)
+gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = compressor->compressor;
 	pair_search s = {.compressor = of};
@@ -73,8 +71,8 @@ uint32_t registry_patterns(const plugin *compressor, const plugin *collective)
 	return gradcomp_compatible_patterns(compressor->compressor, collective->collective->serves);
 }
 
-gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
-                                 const plugin **out, spec *values, gradcomp_error *err)
+gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
+                                 spec *values, gradcomp_error *err)
 {
 	const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 	char name[SPEC_NAME_MAX];

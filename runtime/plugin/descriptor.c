@@ -87,14 +87,16 @@ static const struct {
 static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_info *info)
 {
 	if (info->abi_version > GRADCOMP_ABI_VERSION && !info->needs)
-		return refuse(s, "field abi_version: found %u, expected at most %u; the plugin was built for a newer "
+		return refuse(s,
+		              "field abi_version: found %u, expected at most %u; the plugin was built for a newer "
 		              "gradcomp than this %s, and does not list what it needs of it (field needs)",
 		              info->abi_version, GRADCOMP_ABI_VERSION, GRADCOMP_VERSION_STRING);
 	if (info->abi_version < 2 && (info->nneeds || info->needs))
-		return refuse(s, "field needs: found in a plugin of ABI %u, which has no such field", info->abi_version);
+		return refuse(s, "field needs: found in a plugin of ABI %u, which has no such field",
+		              info->abi_version);
 	if (info->nneeds > DESCRIPTOR_NEEDS_MAX || !info->nneeds != !info->needs)
-		return refuse(s, "field nneeds: found %u%s, expected 1 to %d with a table, or 0 without one", info->nneeds,
-		              info->needs ? "" : " without a table", DESCRIPTOR_NEEDS_MAX);
+		return refuse(s, "field nneeds: found %u%s, expected 1 to %d with a table, or 0 without one",
+		              info->nneeds, info->needs ? "" : " without a table", DESCRIPTOR_NEEDS_MAX);
 	for (uint32_t i = 0; i < info->nneeds; i++) {
 		const gradcomp_need *need = &info->needs[i];
 		size_t k = 0, n = sizeof given / sizeof *given;
@@ -104,9 +106,11 @@ static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_
 		while (k < n && strncmp(need->name, given[k].name, strlen(given[k].name)))
 			k++;
 		if (k == n || need->end > given[k].bytes)
-			return refuse(s, "the plugin needs %s, which this gradcomp %s does not have: it is of ABI %d, the plugin of ABI "
-			              "%u; install gradcomp as new as the plugin, or the plugin's release for this one",
-			              need->name, GRADCOMP_VERSION_STRING, GRADCOMP_ABI_VERSION, info->abi_version);
+			return refuse(
+				s,
+				"the plugin needs %s, which this gradcomp %s does not have: it is of ABI %d, the plugin of ABI "
+				"%u; install gradcomp as new as the plugin, or the plugin's release for this one",
+				need->name, GRADCOMP_VERSION_STRING, GRADCOMP_ABI_VERSION, info->abi_version);
 	}
 	return GRADCOMP_OK;
 }
@@ -122,7 +126,9 @@ static gradcomp_status check_info(const checked_file *s, const char *name, const
 		              info->name ? info->name : "(null)", name);
 	if (!info->version || !info->summary || !info->licence)
 		return refuse(s, "field %s is missing",
-		              !info->version ? "version" : !info->summary ? "summary" : "licence");
+		              !info->version   ? "version"
+		              : !info->summary ? "summary"
+		                               : "licence");
 	if (info->nparams > DESCRIPTOR_PARAMS_MAX || (info->nparams && !info->params))
 		return refuse(s, "field nparams: found %u%s, expected 0 to %d", info->nparams,
 		              info->params ? "" : " without a table", DESCRIPTOR_PARAMS_MAX);
@@ -144,7 +150,8 @@ static gradcomp_status check_compressor(const checked_file *s, const struct grad
 		return refuse(s, "field patterns: found 0x%x, expected one or more bits of 0x%x", c->patterns,
 		              COMPRESSOR_PATTERNS);
 	if (c->instead & ~COMPRESSOR_PATTERNS)
-		return refuse(s, "field instead: found 0x%x, expected bits of 0x%x, or none", c->instead, COMPRESSOR_PATTERNS);
+		return refuse(s, "field instead: found 0x%x, expected bits of 0x%x, or none", c->instead,
+		              COMPRESSOR_PATTERNS);
 	if (c->traits & ~COMPRESSOR_TRAITS)
 		return refuse(s, "field traits: found 0x%x, expected bits of 0x%x", c->traits, COMPRESSOR_TRAITS);
 	uint32_t any = c->patterns | c->instead;
@@ -191,8 +198,8 @@ static gradcomp_status check_collective(const checked_file *s, const struct grad
 		{GRADCOMP_CAN_CODED_REDUCE_SCATTER, c->coded_reduce_scatter != NULL, "coded_reduce_scatter"},
 		{GRADCOMP_CAN_EXCHANGE, c->exchange && c->server_error, "exchange and server_error"},
 		{GRADCOMP_CAN_SHARD,
-		 c->shard && c->local_reduce_scatter && c->shard_allreduce && c->shard_allgather && c->local_allgather,
-		 "one of the shard functions"},
+	         c->shard && c->local_reduce_scatter && c->shard_allreduce && c->shard_allgather && c->local_allgather,
+	         "one of the shard functions"},
 	};
 
 	if (!c->serves || c->serves & ~COLLECTIVE_SERVES)
@@ -248,7 +255,8 @@ gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, con
 	status = check_info(&s, name, &out->info);
 	if (status)
 		return status;
-	return kind == GRADCOMP_KIND_COMPRESSOR ? check_compressor(&s, &out->compressor) : check_collective(&s, &out->collective);
+	return kind == GRADCOMP_KIND_COMPRESSOR ? check_compressor(&s, &out->compressor)
+	                                        : check_collective(&s, &out->collective);
 }
 
 gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
@@ -257,9 +265,10 @@ gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const 
 	if (!st)
 		return GRADCOMP_OK;
 	if (st > 0)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s': %s() returned %d: 0 or a negative status is right",
-		                 c->info.name, function, (int)st);
+		return error_set(err, GRADCOMP_ERR_INTERNAL,
+		                 "compressor '%s': %s() returned %d: 0 or a negative status is right", c->info.name,
+		                 function, (int)st);
 	return *own->text ? error_set(err, st, "%s", own->text)
-	                  : error_set(err, st, "compressor '%s': %s() failed and gave no reason (%s)", c->info.name, function,
-	                              gradcomp_strerror(st));
+	                  : error_set(err, st, "compressor '%s': %s() failed and gave no reason (%s)", c->info.name,
+	                              function, gradcomp_strerror(st));
 }

@@ -13,8 +13,8 @@ typedef struct parsed {
 	spec inner;
 } parsed;
 
-gradcomp_status gradcomp_plugin_open(const char *path, gradcomp_plugin_kind *kind,
-                                     const gradcomp_plugin_info **info, gradcomp_error *err)
+gradcomp_status gradcomp_plugin_open(const char *path, gradcomp_plugin_kind *kind, const gradcomp_plugin_info **info,
+                                     gradcomp_error *err)
 {
 	const plugin *p;
 	gradcomp_status status = registry_file(path, &p, err);

@@ -48,8 +48,8 @@ static const plugin *registry_known(gradcomp_plugin_kind kind, const char *path)
 }
 
 /* The descriptor of an open object and how many bytes of it are exported. */
-static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, const char *path,
-                                       const void **out, size_t *bytes, gradcomp_error *err)
+static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, const char *path, const void **out,
+                                       size_t *bytes, gradcomp_error *err)
 {
 	const char *symbol = kind_symbol[kind];
 	const Elf64_Sym *entry = NULL;
@@ -60,7 +60,8 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 		return error_set(err, GRADCOMP_ERR_ABI, "%s is a %s plugin; it belongs into the folder %s", path,
 		                 kind_word[!kind], kind_folder[!kind]);
 	if (!address)
-		return error_set(err, GRADCOMP_ERR_ABI, "%s is no gradcomp plugin: it does not export %s", path, symbol);
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is no gradcomp plugin: it does not export %s", path,
+		                 symbol);
 	if (!dladdr1(address, &where, (void **)&entry, RTLD_DL_SYMENT) || !entry ||
 	    ELF64_ST_TYPE(entry->st_info) != STT_OBJECT)
 		return error_set(err, GRADCOMP_ERR_ABI, "%s: %s is not a constant", path, symbol);
@@ -88,8 +89,8 @@ void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT]
 }
 
 /* Opens one file; the lock is held. */
-static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
-                                     const plugin **out, gradcomp_error *err)
+static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path, const plugin **out,
+                                     gradcomp_error *err)
 {
 	const void *exported = NULL;
 	gradcomp_status status;
@@ -127,8 +128,8 @@ fail:
 	return status;
 }
 
-static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path,
-                                    const plugin **out, gradcomp_error *err)
+static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path, const plugin **out,
+                                    gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
 
@@ -223,15 +224,17 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
 	list = strset_join(&all);
 	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
 	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",
-	                   !all.count ? "none" : list ? list : "others", kind_folder[kind],
-	                   config_str(c, "gradcomp.plugin_path"));
+	                   !all.count ? "none"
+	                   : list     ? list
+	                              : "others",
+	                   kind_folder[kind], config_str(c, "gradcomp.plugin_path"));
 	free(list);
 	strset_clear(&all);
 	return status;
 }
 
-gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
-                              const plugin **out, gradcomp_error *err)
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name, const plugin **out,
+                              gradcomp_error *err)
 {
 	char checked[SPEC_NAME_MAX], *path;
 	gradcomp_status status = spec_name(name, checked, err);
@@ -249,8 +252,8 @@ gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const 
 }
 
 int registry_each(const config *c, gradcomp_plugin_kind kind,
-                  int (*each)(void *ctx, const char *name, const char *path,
-                              const gradcomp_plugin_info *info, const char *reason),
+                  int (*each)(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                              const char *reason),
                   void *ctx)
 {
 	strset all = {0};

@@ -31,27 +31,26 @@ void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT]
 
 /* *out is owned by the registry and lives for ever. NOTFOUND lists the names
  * that exist. */
-gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
-                              const plugin **out, gradcomp_error *err);
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name, const plugin **out,
+                              gradcomp_error *err);
 /* The plugin in the file NAME.so, in whatever folder, of whatever kind. */
 gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err);
 /* Adds a compressor that is not a plugin (auto) to what "did you mean" suggests. `name` lives
  * for ever. */
 void registry_builtin(const char *name);
 int registry_each(const config *c, gradcomp_plugin_kind kind,
-                  int (*each)(void *ctx, const char *name, const char *path,
-                              const gradcomp_plugin_info *info, const char *reason),
+                  int (*each)(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                              const char *reason),
                   void *ctx);
 /* Whether the two go together. The text lists the collectives that go with this
  * compressor. */
-gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
-                              gradcomp_error *err);
+gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective, gradcomp_error *err);
 /* What the compressor may plan then; 0: they do not go together. */
 uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
  * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
-gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
-                                 const plugin **out, spec *values, gradcomp_error *err);
+gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
+                                 spec *values, gradcomp_error *err);
 
 /* SPECs resolved with the settings `config`, each text once: a job has one table for its life.
  * What it hands out lives as long as the table. Thread-safe, but for init and clear. */

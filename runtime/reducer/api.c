@@ -97,8 +97,8 @@ gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *r, uint32_t index, voi
 	return r->ops->follow ? r->ops->follow(r, index, queue, err) : GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights,
-                                       double rate, gradcomp_error *err)
+gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights, double rate,
+                                       gradcomp_error *err)
 {
 	return r->ops->drain(r, corrections, weights, rate, err);
 }

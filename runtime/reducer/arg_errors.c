@@ -16,10 +16,11 @@ gradcomp_status arg_error_null(uint32_t index, const char *name, gradcomp_error 
 void arg_fail_twice(gradcomp_job *job, uint32_t index, const char *name, uint64_t step)
 {
 	gradcomp_error why;
-	error_set(&why, GRADCOMP_ERR_STATE,
-	          "tensor %u '%s' was given again in step %llu, which has not ended: gradients of two iterations cannot "
-	          "be averaged together (was a backward pass given up half-way? else wait for the step to end)",
-	          index, name, (unsigned long long)step);
+	error_set(
+		&why, GRADCOMP_ERR_STATE,
+		"tensor %u '%s' was given again in step %llu, which has not ended: gradients of two iterations cannot "
+		"be averaged together (was a backward pass given up half-way? else wait for the step to end)",
+		index, name, (unsigned long long)step);
 	job_fail(job, GRADCOMP_ERR_STATE, why.text);
 }
 

@@ -16,15 +16,16 @@ struct enduring {
 	gradcomp_tensor_desc *tensors;
 	uint32_t ntensors;
 	gradcomp_reducer_options options;
-	reducer *inner;  /* NULL: detached */
+	reducer *inner; /* NULL: detached */
 	channel *barrier;
 	uint64_t id;  /* the number, as group.done counts, of the call that made it */
 	bool pending; /* that call has failed at its end */
 	bool apart;   /* another rank has freed it */
-	pthread_mutex_t counts; /* of what follows, which get_stats() reads on any thread, even beside shrink; one changes it */
-	uint64_t step;   /* the first that is not known to be done on all ranks */
+	pthread_mutex_t
+		counts; /* of what follows, which get_stats() reads on any thread, even beside shrink; one changes it */
+	uint64_t step;  /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
-	uint64_t first;  /* the inner one's first step */
+	uint64_t first;      /* the inner one's first step */
 	report_reducer gone; /* of those before this inner one: the counters of all, and the last one's row */
 	/* While detached. */
 	float **array; /* error memory, when there is one, and the compressor's arrays; NULL: not detached */
@@ -32,29 +33,35 @@ struct enduring {
 	void *own; /* the compressor's own state */
 	uint64_t nown, reached;
 	uint64_t loading; /* the number of a load that has failed at its end; 0: none */
-	int short_of; /* there was no memory to keep it */
+	int short_of;     /* there was no memory to keep it */
 };
 
 gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	static const char cannot[] = "gradcomp.on_failure=shrink cannot be with";
 	if (o->delay)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s averages that come %u steps late", cannot, o->delay);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s averages that come %u steps late", cannot,
+		                 o->delay);
 	if (group != group->job->world)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s a reducer of a part of the ranks", cannot);
 	if (tuner_requested(group->job->config, o->compressor))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s compressor auto, which compares compressors while the job runs", cannot);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "%s compressor auto, which compares compressors while the job runs", cannot);
 	return GRADCOMP_OK;
 }
 
 gradcomp_status enduring_fits(reducer *r, const char *collective, gradcomp_error *err)
 {
 	if (r->eng.hierarchical)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone", collective);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone",
+			collective);
 	if (r->eng.nserver_error)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own", collective);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own",
+			collective);
 	return engine_undo_open(&r->eng, err);
 }
 
@@ -75,7 +82,8 @@ static gradcomp_status lost(gradcomp_error *err)
 static gradcomp_status detached(enduring *d, gradcomp_error *err)
 {
 	if (d->apart)
-		return error_set(err, GRADCOMP_ERR_STATE, "another rank has freed this reducer before ranks were lost: free it here too");
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "another rank has freed this reducer before ranks were lost: free it here too");
 	transport_fail(d->group->job->transport, GRADCOMP_ERR_PEER_LOST, -1, "ranks have left the job");
 	return lost(err);
 }
@@ -106,9 +114,10 @@ static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, vo
 	if (reached(d) != d->step) {
 		st = transport_failure(d->group->job->transport, err);
 		if (!st)
-			st = error_set(err, GRADCOMP_ERR_STATE,
-			               "step %llu was not waited for: with gradcomp.on_failure=shrink every step ends with gradcomp_reducer_wait()",
-			               (unsigned long long)d->step);
+			st = error_set(
+				err, GRADCOMP_ERR_STATE,
+				"step %llu was not waited for: with gradcomp.on_failure=shrink every step ends with gradcomp_reducer_wait()",
+				(unsigned long long)d->step);
 		return leave(d, st);
 	}
 	return leave(d, d->inner->base.ops->ready(&d->inner->base, index, gradient, err));
@@ -155,9 +164,10 @@ static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err
 static gradcomp_status enduring_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
 {
 	(void)base, (void)index;
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "gradcomp_reducer_wait_for() with gradcomp.on_failure=shrink: a step is done on all ranks or void on all, which "
-	                 "gradcomp_reducer_wait() tells");
+	return error_set(
+		err, GRADCOMP_ERR_UNSUPPORTED,
+		"gradcomp_reducer_wait_for() with gradcomp.on_failure=shrink: a step is done on all ranks or void on all, which "
+		"gradcomp_reducer_wait() tells");
 }
 
 /* Averages that are in place need not be of a step that is done. */
@@ -168,14 +178,15 @@ static gradcomp_status enduring_follow(gradcomp_reducer *base, uint32_t index, v
 	return st ? st : leave(d, d->inner->base.ops->follow(&d->inner->base, index, queue, err));
 }
 
-static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
-                                      gradcomp_error *err)
+static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights,
+                                      double rate, gradcomp_error *err)
 {
 	(void)corrections, (void)weights, (void)rate;
 	return enduring_wait(base, err);
 }
 
-static gradcomp_status enduring_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+static gradcomp_status enduring_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                     gradcomp_error *err)
 {
 	enduring *d = (enduring *)base;
 	gradcomp_status st = enter(d, "gradcomp_reducer_save()", err);
@@ -236,7 +247,9 @@ static void stats_join(gradcomp_reducer_stats *s, const gradcomp_reducer_stats *
 	if (!s->error_steps)
 		s->error_last = gone->error_last;
 	if (errors)
-		s->error_mean = (s->error_mean * (double)s->error_steps + gone->error_mean * (double)gone->error_steps) / (double)errors;
+		s->error_mean =
+			(s->error_mean * (double)s->error_steps + gone->error_mean * (double)gone->error_steps) /
+			(double)errors;
 	s->error_steps = errors;
 }
 
@@ -347,9 +360,9 @@ static void report_to(enduring *d)
 	d->inner->base.report_ctx = d;
 }
 
-static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, enduring_follow, enduring_drain,
-                                enduring_save, enduring_save_shared, enduring_load, enduring_get_stats, enduring_free,
-                                enduring_row};
+static const reducer_ops ops = {enduring_ready,     enduring_wait, enduring_wait_for,    enduring_follow,
+                                enduring_drain,     enduring_save, enduring_save_shared, enduring_load,
+                                enduring_get_stats, enduring_free, enduring_row};
 
 static char *copy(const char *text, int *short_of)
 {
@@ -359,8 +372,8 @@ static char *copy(const char *text, int *short_of)
 }
 
 /* The program's declaration, which it may free. */
-static gradcomp_status declare(enduring *d, const gradcomp_tensor_desc *tensors, uint32_t n, const gradcomp_reducer_options *o,
-                               gradcomp_error *err)
+static gradcomp_status declare(enduring *d, const gradcomp_tensor_desc *tensors, uint32_t n,
+                               const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	int short_of = 0;
 	d->options = *o;
@@ -564,7 +577,8 @@ static gradcomp_status fill(enduring *d, gradcomp_error *err)
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
 		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
 		for (uint32_t s = 0; !st && s < d->undo->arrays && t->numel; s++)
-			st = gpu_copy(eng, engine_array(eng, s) + t->offset, from[s] + t->offset, t->numel * sizeof(float), err);
+			st = gpu_copy(eng, engine_array(eng, s) + t->offset, from[s] + t->offset,
+			              t->numel * sizeof(float), err);
 	}
 	if (st) {
 		job_fail(d->group->job, st, err->text);
@@ -585,7 +599,8 @@ static gradcomp_status share_own(enduring *d, uint64_t bytes, gradcomp_error *er
 	void *all = malloc(bytes + 1);
 	gradcomp_status st = GRADCOMP_OK;
 	if (!counts || !all) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of a compressor's state", (unsigned long long)bytes);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of a compressor's state",
+		               (unsigned long long)bytes);
 		job_fail(d->group->job, st, err->text);
 	}
 	if (!st && bytes) {
@@ -594,7 +609,8 @@ static gradcomp_status share_own(enduring *d, uint64_t bytes, gradcomp_error *er
 	}
 	if (!st && bytes) {
 		st = c->load ? c->load(d->inner->eng.instance, all, bytes, err)
-		             : error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' saves a state and loads none", c->info.name);
+		             : error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' saves a state and loads none",
+		                         c->info.name);
 		if (st)
 			job_fail(d->group->job, st, err->text);
 	}

@@ -34,13 +34,12 @@ static gradcomp_status array(const engine *eng, size_t bytes, const char *what, 
 		*out = p;
 		if (!why)
 			why = g->d->zero(g->compute, p, bytes);
-		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what,
-		                       bytes, why)
+		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes,
+		                       why)
 		           : GRADCOMP_OK;
 	}
 	*out = calloc(1, bytes);
-	return *out ? GRADCOMP_OK
-	            : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
+	return *out ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
 }
 
 static void array_free(const engine *eng, float *p)
@@ -92,7 +91,8 @@ gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err)
 	if (!u || !u->array || !u->step)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to keep what a step overwrites");
 	for (uint32_t s = 0; !st && s < arrays; s++)
-		st = array(eng, eng->layout.numel * sizeof(float) + sizeof(float), "a copy of what a step overwrites", &u->array[s], err);
+		st = array(eng, eng->layout.numel * sizeof(float) + sizeof(float), "a copy of what a step overwrites",
+		           &u->array[s], err);
 	return st;
 }
 
@@ -157,7 +157,8 @@ static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 	if (!eng->gpu || eng->gpu->mode != GPU_ON_DEVICE)
 		return GRADCOMP_OK;
 	to = malloc(bytes + 1);
-	st = to ? gpu_copy(eng, to, *p, bytes, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of a reducer's state", bytes);
+	st = to ? gpu_copy(eng, to, *p, bytes, err)
+	        : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of a reducer's state", bytes);
 	array_free(eng, *p);
 	*p = to;
 	return st;

@@ -21,7 +21,7 @@
 typedef struct gpu gpu; /* gpu/gpu.h */
 
 enum {
-	BAD_SUM = 2,              /* of bucket.bad: gradients are finite on all ranks, what is made of them is not */
+	BAD_SUM = 2,               /* of bucket.bad: gradients are finite on all ranks, what is made of them is not */
 	LOCAL_OVERFLOW = INT32_MAX /* of bucket.local_bad: the same on this rank */
 };
 
@@ -31,12 +31,12 @@ typedef struct bucket {
 	gradcomp_plan plan;
 	task tasks[MAX_TASKS];
 	int ntasks, next;
-	int local_bad;  /* this rank's gradient is not finite; index of the tensor + 1, or LOCAL_OVERFLOW */
-	int bad;        /* some rank's is: known after round 0; or BAD_SUM */
-	int fault[2];   /* what peers sent is not what it should be: set by operators; what has overflowed */
-	int copy_out;   /* x is workspace, not the caller's memory */
+	int local_bad;         /* this rank's gradient is not finite; index of the tensor + 1, or LOCAL_OVERFLOW */
+	int bad;               /* some rank's is: known after round 0; or BAD_SUM */
+	int fault[2];          /* what peers sent is not what it should be: set by operators; what has overflowed */
+	int copy_out;          /* x is workspace, not the caller's memory */
 	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */
-	uint64_t later; /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
+	uint64_t later;        /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
@@ -44,7 +44,7 @@ typedef struct bucket {
 	float **state;           /* of each of the compressor's arrays */
 	float *server_error;     /* the collective's error memory, or NULL */
 	uint64_t nserver_error;
-	struct bucket *part; /* this rank's shard of it, or NULL: see hierarchical.h ... */
+	struct bucket *part;   /* this rank's shard of it, or NULL: see hierarchical.h ... */
 	struct bucket *beside; /* ... and of such a one the rank's next shard of the same bucket, or NULL */
 } bucket;
 
@@ -74,10 +74,10 @@ typedef struct engine {
 	float *memory;       /* the one of them that holds back what was not sent, or NULL */
 	float *server_error; /* of all buckets, one after another, or NULL: see server_error.h */
 	uint64_t nserver_error;
-	uint64_t *lengths;    /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
-	residual_norm *norms; /* by tensor of the layout */
+	uint64_t *lengths;        /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
+	residual_norm *norms;     /* by tensor of the layout */
 	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
-	struct verify *verify;    /* with gradcomp.verify, see verify.h; else NULL. With two levels the outer one's ... */
+	struct verify *verify; /* with gradcomp.verify, see verify.h; else NULL. With two levels the outer one's ... */
 	const uint32_t *verify_row; /* ... and by tensor of the layout whose row is meant; NULL: its own */
 
 	uint64_t step;
@@ -89,7 +89,7 @@ typedef struct engine {
 
 /* What a step has overwritten, until it is known to be done on all ranks. */
 typedef struct engine_undo {
-	float **array;  /* of each array of the engine's, error memory first: as before the step */
+	float **array; /* of each array of the engine's, error memory first: as before the step */
 	uint32_t arrays;
 	uint64_t *step; /* by tensor: the last step that it was kept for, + 1 */
 	void *own;      /* the compressor's own state before the last load; NULL: it has not changed */

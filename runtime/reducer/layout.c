@@ -29,13 +29,13 @@ static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_des
 		                 "tensor %u '%s' has element type %s (%d): gradients are float32, float16 or bfloat16",
 		                 index, t->name, type_name(d->dtype), (int)d->dtype);
 	if (d->ndim && !d->dims)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL",
-		                 index, t->name, d->ndim);
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL", index,
+		                 t->name, d->ndim);
 	for (uint32_t k = 0; k < d->ndim; k++) {
 		dims[k] = d->dims[k];
 		if (dims[k] && numel > NUMEL_MAX / dims[k])
-			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements",
-			                 index, t->name);
+			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements", index,
+			                 t->name);
 		numel *= dims[k];
 	}
 	t->ndim = d->ndim;

@@ -15,8 +15,7 @@ void layout_free(gradcomp_layout *l);
 double layout_bytes(const gradcomp_layout *l);
 /* Whether a compressor can count what one tensor holds; asked before anything of the model's
  * size is allocated. */
-gradcomp_status layout_limits(const gradcomp_layout *l, const struct gradcomp_compressor_v1 *c,
-                              gradcomp_error *err);
+gradcomp_status layout_limits(const gradcomp_layout *l, const struct gradcomp_compressor_v1 *c, gradcomp_error *err);
 /* Of everything all ranks must agree on about tensor t, and about all of them. */
 uint64_t layout_hash_tensor(const gradcomp_tensor *t);
 uint64_t layout_hash(const gradcomp_layout *l);

@@ -51,7 +51,8 @@ gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad
 	}
 	size_t w = gpu_exchange_word(eng);
 	g->ops->nonfinite(g->exchange, x, n, g->words + w);
-	gradcomp_status st = gpu_settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), unread, err);
+	gradcomp_status st =
+		gpu_settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), unread, err);
 	*bad = g->seen[w];
 	return st;
 }

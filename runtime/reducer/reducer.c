@@ -42,8 +42,8 @@ static int stay_on_host(reducer *r, const plugin *p)
 	r->aside = strdup(why);
 	if (r->aside && !r->eng.group->me)
 		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
-		         "gradients on the GPU go through host memory over '%s', whose way on GPUs cannot be used (%s)", p->info->name,
-		         why);
+		         "gradients on the GPU go through host memory over '%s', whose way on GPUs cannot be used (%s)",
+		         p->info->name, why);
 	return r->aside != NULL;
 }
 
@@ -54,16 +54,17 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
 	int open = !o->collective && config_is_default(c, "gradcomp.collective");
-	gradcomp_status st = open && o->device == GRADCOMP_CUDA
-	                             ? choose_on_device(r, o, plugins, specs, err)
-	                             : spec_table_both(&r->eng.job->specs, o->compressor, o->collective, plugins, specs, err);
+	gradcomp_status st = open && o->device == GRADCOMP_CUDA ? choose_on_device(r, o, plugins, specs, err)
+	                                                        : spec_table_both(&r->eng.job->specs, o->compressor,
+	                                                                          o->collective, plugins, specs, err);
 	if (st)
 		return st;
 	if (!o->collective && o->device == GRADCOMP_HOST && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
 		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
 		         "'%s' goes over collective '%s', since '%s' cannot carry it", plugins[0]->info->name,
 		         plugins[1]->info->name, usual);
-	if (o->device == GRADCOMP_CUDA && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST && !stay_on_host(r, plugins[1]))
+	if (o->device == GRADCOMP_CUDA && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST &&
+	    !stay_on_host(r, plugins[1]))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	r->eng.compressor = plugins[0]->compressor;
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
@@ -147,12 +148,11 @@ static report_tensor *report_tensors(reducer *r)
 	report_tensor *t = calloc(n, sizeof *t);
 	for (uint32_t i = 0; t && i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
-		const char *choice = r->eng.hierarchical ? hierarchical_choice(&r->eng, n - 1 - i)
-		                     : r->eng.compressor->choice
-		                             ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
-		                             : r->eng.compressor->info.name;
-		const residual_norm *norm = r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i)
-		                                                : &r->eng.norms[n - 1 - i];
+		const char *choice = r->eng.hierarchical         ? hierarchical_choice(&r->eng, n - 1 - i)
+		                     : r->eng.compressor->choice ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
+		                                                 : r->eng.compressor->info.name;
+		const residual_norm *norm =
+			r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i) : &r->eng.norms[n - 1 - i];
 		t[i] = (report_tensor){.name = strdup(from->name),
 		                       .numel = from->numel,
 		                       .choice = strdup(choice ? choice : ""),
@@ -164,7 +164,8 @@ static report_tensor *report_tensors(reducer *r)
 /* What the report keeps of a reducer that goes. */
 static void keep_report(reducer *r)
 {
-	report_reducer kept = {.nranks = r->eng.layout.nranks, .tensors = report_tensors(r), .ntensors = r->eng.layout.ntensors};
+	report_reducer kept = {
+		.nranks = r->eng.layout.nranks, .tensors = report_tensors(r), .ntensors = r->eng.layout.ntensors};
 	if (!kept.tensors)
 		return;
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
@@ -329,8 +330,7 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
  * of the layout is not done. */
 static int in_flight(const reducer *r, uint32_t i, uint64_t step)
 {
-	return r->ngiven && r->eng.stats.steps == step &&
-	       r->schedule.bucket[r->bucket_of[i]].state != SCHEDULE_ENDED;
+	return r->ngiven && r->eng.stats.steps == step && r->schedule.bucket[r->bucket_of[i]].state != SCHEDULE_ENDED;
 }
 
 static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
@@ -382,18 +382,24 @@ static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *correc
 	return reducer_wait(base, err);
 }
 
-static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for, reducer_follow, reducer_drain,
-                                reducer_save,  reducer_save_shared, reducer_load, reducer_get_stats,
-                                reducer_free,  reducer_row};
+static const reducer_ops ops = {reducer_ready,     reducer_wait, reducer_wait_for,    reducer_follow,
+                                reducer_drain,     reducer_save, reducer_save_shared, reducer_load,
+                                reducer_get_stats, reducer_free, reducer_row};
 
 /* The first thing that ranks say to each other. */
 static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *const plugins[2], gradcomp_status mine,
                                gradcomp_error *err)
 {
-	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec, .aside = r->aside,
-	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
-	                     .through_host = r->aside && plugins[1] && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST,
-	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay,
+	reducer_request q = {.layout = &r->eng.layout,
+	                     .compressor = r->eng.compressor_spec,
+	                     .aside = r->aside,
+	                     .collective = r->collective_spec,
+	                     .bucket_bytes = r->bucket_bytes,
+	                     .through_host = r->aside && plugins[1] &&
+	                                     plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST,
+	                     .plugins = {plugins[0], plugins[1]},
+	                     .first_bucket_bytes = r->first_bucket_bytes,
+	                     .delay = delay,
 	                     .verify = config_int(r->eng.job->config, "gradcomp.verify")};
 	if (!mine) {
 		q.schedule = replan_asked(r);
@@ -439,8 +445,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, &o, r->workspaces,
-		              REDUCER_WORKSPACES, &own);
+		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, &o, r->workspaces, REDUCER_WORKSPACES,
+		              &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
 	int late = !st && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)

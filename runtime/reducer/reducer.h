@@ -29,7 +29,7 @@ typedef struct reducer {
 	engine eng;
 	char *asked; /* the compressor's SPEC as it was typed */
 	char *collective_spec;
-	char *aside; /* why the device's own collective is not used, or NULL */
+	char *aside;         /* why the device's own collective is not used, or NULL */
 	uint32_t *bucket_of; /* by tensor of the layout */
 	schedule schedule;   /* of the buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;

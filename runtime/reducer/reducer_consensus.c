@@ -44,8 +44,7 @@ static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)
 {
 	int n = snprintf(out, capacity, "'%s' of shape (", t->name);
 	for (uint32_t k = 0; k < t->ndim && n < (int)capacity; k++)
-		n += snprintf(out + n, capacity - (size_t)n, "%s%llu", k ? "," : "",
-		              (unsigned long long)t->dims[k]);
+		n += snprintf(out + n, capacity - (size_t)n, "%s%llu", k ? "," : "", (unsigned long long)t->dims[k]);
 	if (n < (int)capacity)
 		n += snprintf(out + n, capacity - (size_t)n, ")");
 	return n;
@@ -106,39 +105,47 @@ static gradcomp_status compare(const gradcomp_group *g, int rank, const declarat
 	int world = g->ranks[rank], first = g->ranks[0];
 	const char *host = transport_host(g->job->transport, world);
 	if (strcmp(d->text, d0->text))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'%s%s%s", world, host,
-		                 d->text, first, d0->text, *d->aside || *d0->aside ? " (" : "", *d->aside ? d->aside : d0->aside,
-		                 *d->aside || *d0->aside ? ")" : "");
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'%s%s%s",
+		                 world, host, d->text, first, d0->text, *d->aside || *d0->aside ? " (" : "",
+		                 *d->aside ? d->aside : d0->aside, *d->aside || *d0->aside ? ")" : "");
 	if (strcmp(d->plugins, d0->plugins))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "rank %d on %s has the plugins %s, rank %d on %s has %s: all nodes must have the same files", world, host,
-		                 d->plugins, first, transport_host(g->job->transport, first), d0->plugins);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"rank %d on %s has the plugins %s, rank %d on %s has %s: all nodes must have the same files",
+			world, host, d->plugins, first, transport_host(g->job->transport, first), d0->plugins);
 	if (d->delay != d0->delay)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for a delay of %u steps, rank %d for %u",
-		                 world, host, d->delay, first, d0->delay);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d on %s asks for a delay of %u steps, rank %d for %u", world, host, d->delay,
+		                 first, d0->delay);
 	if (d->verify != d0->verify)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s has gradcomp.verify=%s, rank %d has %s: all ranks must have the same",
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d on %s has gradcomp.verify=%s, rank %d has %s: all ranks must have the same",
 		                 world, host, d->verify ? "yes" : "no", first, d0->verify ? "yes" : "no");
 	if (d->schedule != d0->schedule)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "rank %d on %s has other settings schedule.* or another plan in its file than rank %d (%s)",
-		                 world, host, first, d0->text);
-	if (d->bucket_bytes != d0->bucket_bytes || d->seed != d0->seed || d->first_bucket_bytes != d0->first_bucket_bytes)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of %llu and %llu and seed %llu",
-		                 world, host, (unsigned long long)d->first_bucket_bytes, (unsigned long long)d->bucket_bytes,
-		                 (unsigned long long)d->seed, first, (unsigned long long)d0->first_bucket_bytes,
-		                 (unsigned long long)d0->bucket_bytes, (unsigned long long)d0->seed);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"rank %d on %s has other settings schedule.* or another plan in its file than rank %d (%s)",
+			world, host, first, d0->text);
+	if (d->bucket_bytes != d0->bucket_bytes || d->seed != d0->seed ||
+	    d->first_bucket_bytes != d0->first_bucket_bytes)
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of %llu and %llu and seed %llu",
+			world, host, (unsigned long long)d->first_bucket_bytes, (unsigned long long)d->bucket_bytes,
+			(unsigned long long)d->seed, first, (unsigned long long)d0->first_bucket_bytes,
+			(unsigned long long)d0->bucket_bytes, (unsigned long long)d0->seed);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine, gradcomp_error *err)
+gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine,
+                                  gradcomp_error *err)
 {
 	declaration own = {0}, *all;
 	void *claims;
 	if (!mine)
 		fill(q, &own);
-	gradcomp_status st = consensus_gather(g, &(consensus_topic){"make its reducer", &own, sizeof own, NULL, false}, mine, &claims, err);
+	gradcomp_status st = consensus_gather(g, &(consensus_topic){"make its reducer", &own, sizeof own, NULL, false},
+	                                      mine, &claims, err);
 	bool gathered = !st;
 	all = claims;
 	for (int p = 0; !st && p < g->nranks; p++) {

@@ -13,8 +13,8 @@ typedef struct reducer_request {
 	const char *compressor, *collective, *schedule; /* SPECs */
 	const char *aside;                              /* why it is not the collective for devices, or NULL */
 	bool through_host; /* the collective is one for devices, but serves their payloads in host memory, for that reason */
-	const plugin *plugins[2];                       /* NULL: those of the reducers behind declare them */
-	uint64_t schedule_hash;                         /* of what the SPEC of the schedule does not say */
+	const plugin *plugins[2]; /* NULL: those of the reducers behind declare them */
+	uint64_t schedule_hash;   /* of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	uint32_t delay;
 	bool verify;

@@ -37,7 +37,8 @@ static uint64_t bytes_hash(const unsigned char *p, size_t n)
 
 uint64_t state_checksum(const void *state, uint64_t bytes)
 {
-	return bytes_hash((const unsigned char *)state + offsetof(state_head, step), bytes - offsetof(state_head, step));
+	return bytes_hash((const unsigned char *)state + offsetof(state_head, step),
+	                  bytes - offsetof(state_head, step));
 }
 
 const engine *state_owner(const reducer *r, const bucketing *d)
@@ -128,17 +129,18 @@ gradcomp_status state_check_model(const reducer *r, const char *what, const char
 		                 compressor, KEPT, r->eng.compressor_spec);
 	if (tensors != layout_hash(&r->eng.layout) || numel != r->eng.layout.numel)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the %s is of a model of %llu parameters in other tensors; this one has %llu", what,
-		                 (unsigned long long)numel, (unsigned long long)r->eng.layout.numel);
+		                 "load: the %s is of a model of %llu parameters in other tensors; this one has %llu",
+		                 what, (unsigned long long)numel, (unsigned long long)r->eng.layout.numel);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes,
-                                  uint64_t sum, uint64_t plugin_bytes, gradcomp_error *err)
+gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes, uint64_t sum,
+                                  uint64_t plugin_bytes, gradcomp_error *err)
 {
 	if (sum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the %s of %llu bytes is damaged (its checksum differs)",
-		                 what, (unsigned long long)bytes);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: the %s of %llu bytes is damaged (its checksum differs)", what,
+		                 (unsigned long long)bytes);
 	if (plugin_bytes && !r->eng.compressor->load)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
@@ -157,7 +159,8 @@ gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *wh
 		ops->nonfinite(NULL, run, n / sizeof *run, &bad);
 		for (uint64_t i = 0; bad && i < n / sizeof *run; i++)
 			if (!isfinite(run[i]))
-				return error_set(err, GRADCOMP_ERR_INVALID, "load: the %s keeps %g at number %llu: only finite numbers are right",
+				return error_set(err, GRADCOMP_ERR_INVALID,
+				                 "load: the %s keeps %g at number %llu: only finite numbers are right",
 				                 what, (double)run[i], (unsigned long long)(at / sizeof *run + i));
 	}
 	return GRADCOMP_OK;
@@ -188,10 +191,11 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 		return st;
 	state_describe(r, &now, h->plugin_bytes, &want);
 	if (h->rank != want.rank || h->nranks != want.nranks)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
-		                 "(gradcomp_reducer_save_shared(); in Python state_dict(shared=True))",
-		                 h->rank, h->nranks, want.rank, want.nranks);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
+			"(gradcomp_reducer_save_shared(); in Python state_dict(shared=True))",
+			h->rank, h->nranks, want.rank, want.nranks);
 	if (h->magic[VERSION_AT] > OLDEST) {
 		if (bytes < sizeof *h)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
@@ -204,8 +208,8 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 
 /* Whether it is one of the bucketing *d, which was made from its plan; `body` is where its
  * arrays begin. */
-static gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
-                                  gradcomp_error *err)
+static gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
+                                  uint64_t bytes, gradcomp_error *err)
 {
 	const uint64_t arrays = state_array_bytes(r, d);
 	state_head want;
@@ -226,8 +230,7 @@ static gradcomp_status state_fits(const reducer *r, const bucketing *d, const st
 	    body + arrays + h->plugin_bytes != bytes)
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has %llu bytes and should have %llu",
 		                 (unsigned long long)bytes,
-		                 (unsigned long long)(body + arrays +
-		                                      (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
+		                 (unsigned long long)(body + arrays + (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
 	return GRADCOMP_OK;
 }
 
@@ -268,8 +271,7 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	return st;
 }
 
-static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const unsigned char *p,
-                                   gradcomp_error *err)
+static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const unsigned char *p, gradcomp_error *err)
 {
 	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
@@ -320,7 +322,8 @@ static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const u
 		if (bytes >= sizeof own)
 			memcpy(&own, p, sizeof own);
 		if (bytes < sizeof own || own > bytes - sizeof own)
-			return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of '%s' for several shards is cut short",
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "load: the state of '%s' for several shards is cut short",
 			                 r->eng.compressor->info.name);
 		p += sizeof own;
 		bytes -= sizeof own + own;
@@ -378,8 +381,7 @@ static gradcomp_status save_settled(gradcomp_reducer *base,
 	return st;
 }
 
-gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                             gradcomp_error *err)
+gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	return save_settled(base, save, buf, capacity, bytes, err);
 }
@@ -399,9 +401,8 @@ static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsi
 	if (*body < sizeof *h)
 		return bucketing_plan(r, out, err);
 	if (h->nbuckets > r->eng.layout.ntensors || 2 * n > bytes - *body)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
-		                 r->eng.layout.ntensors);
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has a plan of %u buckets for %u tensors",
+		                 h->nbuckets, r->eng.layout.ntensors);
 	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .position = malloc(n + 1)};
 	if (!out->end || !out->position)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", h->nbuckets);
@@ -463,7 +464,8 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 	if (!st)
 		st = state_fits(r, &l->d, &l->own, l->body, l->bytes, err);
 	if (!st)
-		st = state_check_finite(r->eng.job->host.operators, "state", l->state + l->body, state_array_bytes(r, &l->d), err);
+		st = state_check_finite(r->eng.job->host.operators, "state", l->state + l->body,
+		                        state_array_bytes(r, &l->d), err);
 	if (st)
 		return st;
 	const engine *k = state_owner(r, &l->d);
@@ -501,13 +503,17 @@ static void differing_loads(const void *claim, const void *claim0, int first, ch
 	memcpy(&a, claim, sizeof a);
 	memcpy(&b, claim0, sizeof b);
 	if (a.shared != b.shared)
-		snprintf(out, capacity, "loads a state %s, rank %d one %s: either all ranks load a shared one, or each its own",
-		         a.shared ? "that ranks share" : "of its own", first, b.shared ? "that ranks share" : "of its own");
+		snprintf(out, capacity,
+		         "loads a state %s, rank %d one %s: either all ranks load a shared one, or each its own",
+		         a.shared ? "that ranks share" : "of its own", first,
+		         b.shared ? "that ranks share" : "of its own");
 	else if (a.step != b.step)
-		snprintf(out, capacity, "loads a state of step %llu, rank %d one of step %llu", (unsigned long long)a.step,
-		         first, (unsigned long long)b.step);
+		snprintf(out, capacity, "loads a state of step %llu, rank %d one of step %llu",
+		         (unsigned long long)a.step, first, (unsigned long long)b.step);
 	else if (a.own != b.own)
-		snprintf(out, capacity, "loads another own state of the compressor than rank %d: all ranks have the same in one run", first);
+		snprintf(out, capacity,
+		         "loads another own state of the compressor than rank %d: all ranks have the same in one run",
+		         first);
 	else
 		snprintf(out, capacity, "loads another shared state than rank %d", first);
 }
@@ -517,7 +523,8 @@ static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status
 	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
 	if (!mine && !l->shared && !l->d.hierarchical && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
 		c.own = bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
-	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine, err);
+	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine,
+	                 err);
 }
 
 /* Whether all holders of a shard load that own state. */
@@ -534,8 +541,10 @@ static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_
 	st = k->coll_ctx.collective->allgather(k->coll_ctx.instance, all, all + P, err);
 	for (int p = 0; !st && !*mine && p < P; p++)
 		if (all[p] != hash)
-			*mine = error_set(err, GRADCOMP_ERR_MISMATCH, "it has another own state of the compressor than rank %d, which holds the "
-			                  "same shard: they have the same in one run", k->group->ranks[p]);
+			*mine = error_set(err, GRADCOMP_ERR_MISMATCH,
+			                  "it has another own state of the compressor than rank %d, which holds the "
+			                  "same shard: they have the same in one run",
+			                  k->group->ranks[p]);
 	free(all);
 	return st;
 }
@@ -559,7 +568,9 @@ static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_er
 			st = same_of_holders(k, bytes_hash(p, own), &mine, err);
 		p += own;
 	}
-	return st ? st : consensus(r->eng.group, &(consensus_topic){.what = "load its state", .same_status = true}, mine, err);
+	return st ? st
+	          : consensus(r->eng.group, &(consensus_topic){.what = "load its state", .same_status = true}, mine,
+	                      err);
 }
 
 /* With the lock held. l->d is what the state makes of the reducer, and afterwards what was. */

@@ -35,7 +35,7 @@ gradcomp_status state_check_model(const reducer *r, const char *what, const char
 /* Whether what is kept, so many bytes of floats anywhere in a state, is finite. */
 gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
                                    gradcomp_error *err);
-gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes,
-                                  uint64_t sum, uint64_t plugin_bytes, gradcomp_error *err);
+gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes, uint64_t sum,
+                                  uint64_t plugin_bytes, gradcomp_error *err);
 
 #endif

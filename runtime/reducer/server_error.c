@@ -57,8 +57,8 @@ gradcomp_status server_error_check(const engine *eng, gradcomp_error *err)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "collective '%s' keeps %llu numbers from the %lluth on of a bucket of "
 			                 "%llu",
-			                 c->info.name, (unsigned long long)b->nserver_error,
-			                 (unsigned long long)begin, (unsigned long long)b->pub.numel);
+			                 c->info.name, (unsigned long long)b->nserver_error, (unsigned long long)begin,
+			                 (unsigned long long)b->pub.numel);
 	}
 	return GRADCOMP_OK;
 }

@@ -64,7 +64,8 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 			uint64_t first, begin = r->eng.buckets[i].pub.offset + two->of[i].begin;
 			uint64_t common = hierarchical_overlap(at, n, begin, part->numel, &first);
 			if (common)
-				st = gpu_copy(&r->eng, room, engine_array(&two->inner, s) + part->offset + (first - begin),
+				st = gpu_copy(&r->eng, room,
+				              engine_array(&two->inner, s) + part->offset + (first - begin),
 				              common * sizeof *room, err);
 			if (!st && common)
 				add_run(to, at, n, room, first, common);
@@ -145,8 +146,8 @@ static void differing_saves(const void *claim, const void *claim0, int first, ch
 	memcpy(&a, claim, sizeof a);
 	memcpy(&b, claim0, sizeof b);
 	if (a.step != b.step)
-		snprintf(out, capacity, "saves a shared state at step %llu, rank %d at step %llu", (unsigned long long)a.step,
-		         first, (unsigned long long)b.step);
+		snprintf(out, capacity, "saves a shared state at step %llu, rank %d at step %llu",
+		         (unsigned long long)a.step, first, (unsigned long long)b.step);
 	else
 		snprintf(out, capacity,
 		         "keeps another state of the compressor's own than rank %d: there is none to share, save each "
@@ -263,8 +264,8 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		                 (unsigned long long)h->plugin_bytes);
 	st = state_check_bytes(r, "shared state", state, bytes, h->checksum, h->plugin_bytes, err);
 	return st ? st
-	          : state_check_finite(r->eng.job->host.operators, "shared state", (const char *)state + sizeof *h, body - sizeof *h,
-	                               err);
+	          : state_check_finite(r->eng.job->host.operators, "shared state", (const char *)state + sizeof *h,
+	                               body - sizeof *h, err);
 }
 
 const void *shared_state_plugin(const reducer *r, const void *state, const shared_head *h)

@@ -71,8 +71,7 @@ static int in_callers_memory(const engine *eng, bucket *b)
 static int needs_flat(const bucket *b)
 {
 	for (uint32_t k = 0; k < b->plan.nrounds; k++)
-		if (b->plan.rounds[k].pattern == GRADCOMP_CODED ||
-		    (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
+		if (b->plan.rounds[k].pattern == GRADCOMP_CODED || (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
 			return 1;
 	return 0;
 }
@@ -84,16 +83,16 @@ static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = scratch_buf_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype), err);
+			st = scratch_buf_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype),
+			                      err);
 		if (rd->pattern == GRADCOMP_MERGED)
 			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
-			st = rd->flags & GRADCOMP_ROUND_FIXED
-			             ? scratch_buf_grow(&s->gathered,
-			                                payload_fixed_stride(eng, rd->bound) *
-			                                        (size_t)eng->layout.nranks,
-			                                err)
-			             : scratch_buf_grow(&s->own, rd->bound, err);
+			st = rd->flags & GRADCOMP_ROUND_FIXED ? scratch_buf_grow(&s->gathered,
+			                                                         payload_fixed_stride(eng, rd->bound) *
+			                                                                 (size_t)eng->layout.nranks,
+			                                                         err)
+			                                      : scratch_buf_grow(&s->own, rd->bound, err);
 	}
 	b->work.scratch = s->scratch.p;
 	b->work.scratch_bytes = b->plan.scratch_bytes;
@@ -106,8 +105,7 @@ void task_pass_on(engine *eng, bucket *b)
 	if (eng->warned < 5) {
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
-		         "step %llu: the gradient of '%s' on rank %d is not finite%s",
-		         (unsigned long long)eng->step,
+		         "step %llu: the gradient of '%s' on rank %d is not finite%s", (unsigned long long)eng->step,
 		         eng->layout.tensors[b->pub.first + (uint32_t)b->local_bad - 1].name,
 		         eng->group->ranks[eng->layout.rank], eng->warned == 5 ? " (not told again)" : "");
 	}
@@ -122,8 +120,7 @@ gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = eng->step;
 	b->local_bad = b->bad = b->fault[0] = b->fault[1] = 0;
-	st = eng->hierarchical ? GRADCOMP_OK
-	                       : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
+	st = eng->hierarchical ? GRADCOMP_OK : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
 	if (!st && !eng->hierarchical)
 		st = task_list_check_plan(eng->compressor, eng->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
@@ -223,11 +220,12 @@ void task_tell_overflow(engine *eng, const bucket *b)
 	if (eng->warned >= 5)
 		return;
 	eng->warned++;
-	log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-	         "step %llu: gradients are finite on every rank, but not their sum, or what '%s' makes of them, in the bucket "
-	         "of '%s'; its result is NaN on all ranks and the error memory becomes 0%s",
-	         (unsigned long long)eng->step, eng->compressor->info.name, eng->layout.tensors[b->pub.first].name,
-	         eng->warned == 5 ? " (not told again)" : "");
+	log_line(
+		&eng->job->log, GRADCOMP_LOG_INFO,
+		"step %llu: gradients are finite on every rank, but not their sum, or what '%s' makes of them, in the bucket "
+		"of '%s'; its result is NaN on all ranks and the error memory becomes 0%s",
+		(unsigned long long)eng->step, eng->compressor->info.name, eng->layout.tensors[b->pub.first].name,
+		eng->warned == 5 ? " (not told again)" : "");
 }
 
 gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err)
@@ -266,8 +264,8 @@ static void blame_compressor(engine *eng, const bucket *b)
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
 		         "step %llu: compressor '%s' has made NaN or Inf of finite gradients, in the %s of '%s'%s",
-		         (unsigned long long)eng->step, eng->compressor->info.name, average ? "average" : "error memory", t->name,
-		         eng->warned == 5 ? " (not told again)" : "");
+		         (unsigned long long)eng->step, eng->compressor->info.name,
+		         average ? "average" : "error memory", t->name, eng->warned == 5 ? " (not told again)" : "");
 	}
 }
 
@@ -287,7 +285,8 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		return task_damaged(eng, b, err);
 	if (b->bad == BAD_SUM)
 		clear_kept(eng, b);
-	if (!b->bad && !eng->hierarchical && !eng->verify && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+	if (!b->bad && !eng->hierarchical && !eng->verify &&
+	    !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		blame_compressor(eng, b);
 	if (eng->verify)
 		verify_output(eng, b);
@@ -305,21 +304,24 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 }
 
 /* What a plugin has failed in that gives no reason, or a status above 0, which peers would not take for one. */
-static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st, gradcomp_error *err)
+static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st,
+                                gradcomp_error *err)
 {
 	int exchanges = task_exchanges(t->kind);
-	const char *calls = exchanges                  ? "a call"
-	                    : t->kind == TASK_BEGIN    ? "plan()"
-	                    : t->kind == TASK_ENCODE   ? "encode()"
-	                                               : "decode()";
+	const char *calls = exchanges                ? "a call"
+	                    : t->kind == TASK_BEGIN  ? "plan()"
+	                    : t->kind == TASK_ENCODE ? "encode()"
+	                                             : "decode()";
 	const char *kind = exchanges ? "collective" : "compressor";
 	const char *name = exchanges ? eng->coll_ctx.collective->info.name : eng->compressor->info.name;
 	const char *tensor = eng->layout.tensors[b->pub.first].name;
 	if (st > 0)
-		return error_set(err, GRADCOMP_ERR_INTERNAL,
-		                 "%s '%s': %s returned %d in round %u of step %llu, for the bucket of '%s': 0 or a negative status is right",
-		                 kind, name, calls, (int)st, t->round, (unsigned long long)eng->step, tensor);
-	return error_set(err, st, "%s '%s': %s failed in round %u of step %llu, for the bucket of '%s', and gave no reason (%s)",
+		return error_set(
+			err, GRADCOMP_ERR_INTERNAL,
+			"%s '%s': %s returned %d in round %u of step %llu, for the bucket of '%s': 0 or a negative status is right",
+			kind, name, calls, (int)st, t->round, (unsigned long long)eng->step, tensor);
+	return error_set(err, st,
+	                 "%s '%s': %s failed in round %u of step %llu, for the bucket of '%s', and gave no reason (%s)",
 	                 kind, name, calls, t->round, (unsigned long long)eng->step, tensor, gradcomp_strerror(st));
 }
 

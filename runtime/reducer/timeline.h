@@ -31,8 +31,8 @@ _Static_assert((int)TASK_BEGIN == TRACE_BEGIN && (int)TASK_ENCODE == TRACE_ENCOD
                "an event of a task has the task's number");
 
 /* A task of a step that may be over. */
-static inline void timeline_task_of(reducer *r, uint64_t step, uint32_t bucket, const task *t, double start,
-                                    double end, uint64_t bytes)
+static inline void timeline_task_of(reducer *r, uint64_t step, uint32_t bucket, const task *t, double start, double end,
+                                    uint64_t bytes)
 {
 	if (r->trace)
 		trace_add(r->trace, &(trace_event){.start = start,
@@ -46,8 +46,7 @@ static inline void timeline_task_of(reducer *r, uint64_t step, uint32_t bucket, 
 }
 
 /* A task; an exchange sent what it has sent since it was `sent`. */
-static inline void timeline_task(reducer *r, const bucket *b, const task *t, double start, double end,
-                                 uint64_t sent)
+static inline void timeline_task(reducer *r, const bucket *b, const task *t, double start, double end, uint64_t sent)
 {
 	if (r->trace)
 		timeline_task_of(r, r->eng.step, b->pub.index, t, start, end,

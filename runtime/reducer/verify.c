@@ -39,7 +39,7 @@ typedef struct verify_rank {
 } verify_rank;
 
 struct verify {
-	channel *channel; /* NULL: one rank */
+	channel *channel;              /* NULL: one rank */
 	verify_row *rows, *own, *room; /* by tensor of the layout; all ranks' when they have been shared */
 	verify_rank *ranks;
 	bool mass;
@@ -64,8 +64,10 @@ gradcomp_status verify_open(reducer *r, gradcomp_error *err)
 		v->ranks = calloc((size_t)eng->layout.nranks * 2, sizeof *v->ranks);
 	}
 	if (!v || !v->rows || !v->own || !v->room || !v->ranks)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for gradcomp.verify of %u tensors", eng->layout.ntensors);
-	v->mass = gradcomp_keeps_error(eng->compressor, eng->values) && !(eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for gradcomp.verify of %u tensors",
+		                 eng->layout.ntensors);
+	v->mass = gradcomp_keeps_error(eng->compressor, eng->values) &&
+	          !(eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM);
 	return eng->layout.nranks > 1 ? group_channel(eng->group, &v->channel, err) : GRADCOMP_OK;
 }
 
@@ -172,8 +174,7 @@ static double of_server(const engine *eng, const bucket *b, const gradcomp_tenso
 /* Whether it can be told what a bucket's error memory is about. */
 static bool accounts(const engine *eng, const bucket *b)
 {
-	return eng->verify->mass && eng->error &&
-	       (!b->nserver_error || eng->coll_ctx.collective->server_error_begin);
+	return eng->verify->mass && eng->error && (!b->nserver_error || eng->coll_ctx.collective->server_error_begin);
 }
 
 static uint64_t coarseness(const bucket *b)
@@ -183,7 +184,9 @@ static uint64_t coarseness(const bucket *b)
 	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
 		if (b->plan.rounds[k].pattern != GRADCOMP_SUMMED)
 			continue;
-		flags |= b->plan.rounds[k].dtype == GRADCOMP_F16 ? COARSE : b->plan.rounds[k].dtype == GRADCOMP_BF16 ? COARSER : 0;
+		flags |= b->plan.rounds[k].dtype == GRADCOMP_F16    ? COARSE
+		         : b->plan.rounds[k].dtype == GRADCOMP_BF16 ? COARSER
+		                                                    : 0;
 	}
 	return flags;
 }
@@ -228,13 +231,15 @@ void verify_output(engine *eng, const bucket *b)
 		if (accounts(eng, b))
 			row->lost -= signed_sum(x, t->numel, t->offset, eng->step);
 		if (eng->memory) {
-			float e = largest(look_at(eng, eng->memory + t->offset, t->numel * sizeof(float)), t->numel, &kept);
+			float e = largest(look_at(eng, eng->memory + t->offset, t->numel * sizeof(float)), t->numel,
+			                  &kept);
 			row->flags |= kept ? 0 : MEMORY_BAD;
 			row->size += kept ? e : 0;
 		}
 		if (!accounts(eng, b))
 			continue;
-		row->lost -= signed_sum(look_at(eng, b->error[i], t->numel * sizeof(float)), t->numel, t->offset, eng->step) +
+		row->lost -= signed_sum(look_at(eng, b->error[i], t->numel * sizeof(float)), t->numel, t->offset,
+		                        eng->step) +
 		             of_server(eng, b, t);
 		/* Given up: there is no average. */
 		if (b->bad)
@@ -378,8 +383,8 @@ static bool outvoted(const verify_rank *ranks, int P, bool *in)
 	return 2 * votes > P;
 }
 
-static gradcomp_status describe(const engine *eng, fault f, const gradcomp_tensor *t, const verify_row *row, const bool *in,
-                                bool most, uint32_t more, gradcomp_error *err)
+static gradcomp_status describe(const engine *eng, fault f, const gradcomp_tensor *t, const verify_row *row,
+                                const bool *in, bool most, uint32_t more, gradcomp_error *err)
 {
 	const char *compressor = eng->compressor_spec, *collective = eng->coll_ctx.collective->info.name;
 	unsigned long long step = eng->step - 1;
@@ -390,21 +395,26 @@ static gradcomp_status describe(const engine *eng, fault f, const gradcomp_tenso
 		snprintf(others, sizeof others, " (and of %u other tensors)", more);
 	switch (f) {
 	case FAULT_DIFFERS:
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "gradcomp.verify: step %llu: the averages of '%s'%s are not the same on all ranks; %s: %s (compressor '%s' over "
-		                 "collective '%s')",
-		                 step, t->name, others, most ? "apart from the majority" : "there is no majority", ranks, compressor, collective);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"gradcomp.verify: step %llu: the averages of '%s'%s are not the same on all ranks; %s: %s (compressor '%s' over "
+			"collective '%s')",
+			step, t->name, others, most ? "apart from the majority" : "there is no majority", ranks,
+			compressor, collective);
 	case FAULT_NONFINITE:
-		return error_set(err, GRADCOMP_ERR_INTERNAL,
-		                 "gradcomp.verify: step %llu: compressor '%s' over collective '%s' has made NaN or Inf of finite gradients, in "
-		                 "the %s of '%s'%s: %s",
-		                 step, compressor, collective, row->flags & OUTPUT_BAD ? "average" : "error memory", t->name, others, ranks);
+		return error_set(
+			err, GRADCOMP_ERR_INTERNAL,
+			"gradcomp.verify: step %llu: compressor '%s' over collective '%s' has made NaN or Inf of finite gradients, in "
+			"the %s of '%s'%s: %s",
+			step, compressor, collective, row->flags & OUTPUT_BAD ? "average" : "error memory", t->name,
+			others, ranks);
 	default:
-		return error_set(err, GRADCOMP_ERR_INTERNAL,
-		                 "gradcomp.verify: step %llu: compressor '%s' over collective '%s' loses a part of the gradient of '%s'%s: the sum "
-		                 "over ranks of gradient and old error memory is not that of the averages and new error memory (by %.3g along a "
-		                 "vector of random signs; rounding makes %.3g)",
-		                 step, compressor, collective, t->name, others, fabs(row->lost), rounding(eng, t, row));
+		return error_set(
+			err, GRADCOMP_ERR_INTERNAL,
+			"gradcomp.verify: step %llu: compressor '%s' over collective '%s' loses a part of the gradient of '%s'%s: the sum "
+			"over ranks of gradient and old error memory is not that of the averages and new error memory (by %.3g along a "
+			"vector of random signs; rounding makes %.3g)",
+			step, compressor, collective, t->name, others, fabs(row->lost), rounding(eng, t, row));
 	}
 }
 
@@ -431,10 +441,12 @@ static gradcomp_status tell(reducer *r, fault f, uint32_t tensor, uint32_t more,
 		st = describe(eng, f, t, &v->rows[tensor], in, most, more, err);
 	free(in);
 	/* Where numbers that do not fit the payload's type may come out as Inf, as it is said. */
-	if (f != FAULT_NONFINITE || !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE) || st != GRADCOMP_ERR_INTERNAL)
+	if (f != FAULT_NONFINITE || !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE) ||
+	    st != GRADCOMP_ERR_INTERNAL)
 		return st;
 	if (!eng->layout.rank && eng->warned++ < 5)
-		log_line(&eng->job->log, GRADCOMP_LOG_WARN, "%s%s", err->text, eng->warned == 5 ? " (not told again)" : "");
+		log_line(&eng->job->log, GRADCOMP_LOG_WARN, "%s%s", err->text,
+		         eng->warned == 5 ? " (not told again)" : "");
 	return GRADCOMP_OK;
 }
 

@@ -38,14 +38,14 @@ static gradcomp_status reduced(reducer *r, int64_t *w, size_t n, gradcomp_error 
 	void *buf;
 	/* Nothing that could fail on this rank alone. */
 	if (!memops_on_device(&r->eng))
-		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64,
-		                                             GRADCOMP_MAX, 1.0, err);
+		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64, GRADCOMP_MAX,
+		                                             1.0, err);
 	gradcomp_status st = word_buffer(r, bytes, &buf, err);
 	if (!st)
 		st = memops_put(&r->eng, buf, w, bytes, err);
 	if (!st)
-		st = r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, buf, n, GRADCOMP_I64,
-		                                           GRADCOMP_MAX, 1.0, err);
+		st = r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, buf, n, GRADCOMP_I64, GRADCOMP_MAX,
+		                                           1.0, err);
 	if (!st)
 		st = memops_get(&r->eng, w, buf, bytes, err);
 	release(r, buf);

@@ -61,8 +61,8 @@ static uint32_t range(const char *text, uint32_t first)
 	if (!dash)
 		return 0;
 	*dash = '\0';
-	if (number_int(copy, &from) != NUMBER_OK || number_int(dash + 1, &to) != NUMBER_OK || from != first || to < from ||
-	    to >= TENSORS_MOST)
+	if (number_int(copy, &from) != NUMBER_OK || number_int(dash + 1, &to) != NUMBER_OK || from != first ||
+	    to < from || to >= TENSORS_MOST)
 		return 0;
 	return (uint32_t)to + 1;
 }
@@ -93,7 +93,8 @@ static void take_bucket(reading *r, inifile *f, const char *key, const char *val
 	}
 	end = range(w[0], first);
 	if (!end) {
-		inifile_fail(f, "bucket %s has tensors '%s'; it must be %u-LAST, and LAST at least that", key, w[0], first);
+		inifile_fail(f, "bucket %s has tensors '%s'; it must be %u-LAST, and LAST at least that", key, w[0],
+		             first);
 		return;
 	}
 	if (p->nbuckets == r->room) {

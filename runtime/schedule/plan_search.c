@@ -32,8 +32,9 @@ typedef enum rule {
 	RULES,
 	REFINED = RULES /* no rule: what a search in plans of several rounds comes to */
 } rule;
-static const char *const rule_names[RULES + 1] = {"fixed", "single", "wfbp", "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
-                                              "fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp", "omgs", "refined"};
+static const char *const rule_names[RULES + 1] = {
+	"fixed",           "single",        "wfbp",        "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
+	"fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp",         "omgs",           "refined"};
 
 /* Exchanges in backward order; of those that are there the one that the next forward pass
  * needs first; the one that it needs first before all others. */
@@ -60,7 +61,8 @@ static gradcomp_status no_memory(uint32_t n, gradcomp_error *err)
 
 static merge_problem untimed(const plan_search *s)
 {
-	return (merge_problem){.n = s->sim.n, .backward = s->sim.backward, .numel = s->numel, .max_numel = s->max_numel};
+	return (merge_problem){
+		.n = s->sim.n, .backward = s->sim.backward, .numel = s->numel, .max_numel = s->max_numel};
 }
 
 static void cut_fixed(const plan_search *s, uint8_t *cut)
@@ -204,7 +206,9 @@ static gradcomp_status search_open(search *q, const plan_search *s, gradcomp_err
 	uint32_t n = s->sim.n;
 	gradcomp_status st = GRADCOMP_OK;
 
-	*q = (search){.of = s, .weight = calloc(n, sizeof *q->weight), .cut = calloc(n, 1),
+	*q = (search){.of = s,
+	              .weight = calloc(n, sizeof *q->weight),
+	              .cut = calloc(n, 1),
 	              .buckets = calloc(n, sizeof *q->buckets)};
 	if (!q->weight || !q->cut || !q->buckets)
 		st = no_memory(n, err);
@@ -683,8 +687,9 @@ static gradcomp_status from_file(const char *path, uint32_t n, uint64_t hash, st
 	if (st)
 		return st;
 	if (file.tensors != n || file.hash != hash) {
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "%s is a plan of model '%s' with %u tensors, not of this one with %u",
-		               path, file.model, file.tensors, n);
+		st = error_set(err, GRADCOMP_ERR_MISMATCH,
+		               "%s is a plan of model '%s' with %u tensors, not of this one with %u", path, file.model,
+		               file.tensors, n);
 	} else {
 		*out = file.plan;
 		file.plan = (step_plan){0};

@@ -30,7 +30,7 @@ typedef struct plan_search {
 typedef struct plan_found {
 	step_plan plan; /* with what it is predicted to take; without buckets: there is none */
 	double exposed;
-	char name[48];  /* the rule that made it: "mgwfbp", "omgs, lag 0" */
+	char name[48]; /* the rule that made it: "mgwfbp", "omgs, lag 0" */
 } plan_found;
 
 /* The plan of a method that needs no times: WFBP, SINGLE or FIXED. */

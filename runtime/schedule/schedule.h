@@ -36,8 +36,8 @@
 #include <stdint.h>
 
 typedef enum schedule_state {
-	SCHEDULE_IDLE,      /* gradients are missing, or no room */
-	SCHEDULE_WAITING,   /* for the compute thread */
+	SCHEDULE_IDLE,    /* gradients are missing, or no room */
+	SCHEDULE_WAITING, /* for the compute thread */
 	SCHEDULE_COMPUTING,
 	SCHEDULE_AT_EXCHANGE,
 	SCHEDULE_EXCHANGING,

@@ -23,9 +23,11 @@ static gradcomp_status check_bucket(const sim_bucket *b, uint32_t index, gradcom
 	for (uint32_t t = 0; t < b->ntasks; t++) {
 		exchanges += (uint32_t)task_exchanges(b->tasks[t].kind);
 		if (!is_time(b->seconds[t]))
-			return error_set(err, GRADCOMP_ERR_INVALID, "task %u of bucket %u takes %g seconds", t, index, b->seconds[t]);
+			return error_set(err, GRADCOMP_ERR_INVALID, "task %u of bucket %u takes %g seconds", t, index,
+			                 b->seconds[t]);
 	}
-	if (b->ntasks < 3 || b->tasks[0].kind != TASK_BEGIN || b->tasks[b->ntasks - 1].kind != TASK_FINISH || !exchanges)
+	if (b->ntasks < 3 || b->tasks[0].kind != TASK_BEGIN || b->tasks[b->ntasks - 1].kind != TASK_FINISH ||
+	    !exchanges)
 		return error_set(err, GRADCOMP_ERR_INVALID, "bucket %u does not begin, exchange and finish", index);
 	return GRADCOMP_OK;
 }
@@ -37,21 +39,23 @@ static gradcomp_status check(const sim_input *in, gradcomp_error *err)
 	if (!in->n || !in->window || !in->steps || !is_time(in->io) || !is_time(in->copy) || !is_time(in->update) ||
 	    !is_share(in->beside_application) || !is_share(in->beside_exchange) || !is_time(in->slowed_by_exchange) ||
 	    !is_time(in->slowed_by_compute) || (in->classes && !in->nclasses))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "a simulation of %u tensors, %u steps, a window of %u, io %g, copy %g, update %g, shares %g and %g, "
-		                 "slowed by %g and %g",
-		                 in->n, in->steps, in->window, in->io, in->copy, in->update, in->beside_application,
-		                 in->beside_exchange, in->slowed_by_exchange, in->slowed_by_compute);
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"a simulation of %u tensors, %u steps, a window of %u, io %g, copy %g, update %g, shares %g and %g, "
+			"slowed by %g and %g",
+			in->n, in->steps, in->window, in->io, in->copy, in->update, in->beside_application,
+			in->beside_exchange, in->slowed_by_exchange, in->slowed_by_compute);
 	st = step_plan_check(in->plan, in->n, err);
 	for (uint32_t i = 0; !st && i < in->n; i++)
 		if (!is_time(in->forward[i]) || !is_time(in->backward[i]))
-			st = error_set(err, GRADCOMP_ERR_INVALID, "tensor %u takes %g and %g seconds", i, in->forward[i],
-			               in->backward[i]);
+			st = error_set(err, GRADCOMP_ERR_INVALID, "tensor %u takes %g and %g seconds", i,
+			               in->forward[i], in->backward[i]);
 	for (uint32_t b = 0; !st && b < in->plan->nbuckets; b++)
 		st = check_bucket(&in->buckets[b], b, err);
 	for (uint32_t c = 0; !st && in->classes && c < in->nclasses; c++)
 		if (!(in->classes[c].speed > 0) || !isfinite(in->classes[c].speed))
-			st = error_set(err, GRADCOMP_ERR_INVALID, "class %u has a speed of %g", c, in->classes[c].speed);
+			st = error_set(err, GRADCOMP_ERR_INVALID, "class %u has a speed of %g", c,
+			               in->classes[c].speed);
 	return st;
 }
 
@@ -108,8 +112,9 @@ static gradcomp_status exchange(sim *m, uint32_t nclasses, gradcomp_error *err)
 		if (c == 0)
 			bucket = b;
 		if (b == SCHEDULE_NONE || b != bucket)
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "simulated rank %u is at bucket %d where rank 0 is at %d", c,
-			                 (int)b, (int)bucket);
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "simulated rank %u is at bucket %d where rank 0 is at %d", c, (int)b,
+			                 (int)bucket);
 		if (r->now > start)
 			start = r->now;
 	}

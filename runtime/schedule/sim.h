@@ -66,7 +66,7 @@ enum { SIM_APPLICATION, SIM_COMPUTE, SIM_EXCHANGE };
 typedef struct sim_event {
 	const char *what; /* "forward", "encode", ...: constants */
 	int thread;
-	uint32_t index;   /* tensor or bucket */
+	uint32_t index; /* tensor or bucket */
 	uint32_t round;
 	double start, end;
 } sim_event;

@@ -40,7 +40,8 @@ static void begin_forward(sim *m, sim_rank *r)
 /* The backward pass to the end of the bucket: until then nobody looks at single tensors. */
 static void begin_backward(sim *m, sim_rank *r)
 {
-	does(r, SIM_BACKWARD, (sim_told(m, r) ? m->in->backward[r->tensor] : m->backward[m->bucket_of[r->tensor]]) / r->speed);
+	does(r, SIM_BACKWARD,
+	     (sim_told(m, r) ? m->in->backward[r->tensor] : m->backward[m->bucket_of[r->tensor]]) / r->speed);
 }
 
 static void give(sim *m, sim_rank *r)
@@ -102,10 +103,12 @@ void sim_look_up(sim *m, sim_rank *r)
 
 void sim_application(sim *m, sim_rank *r)
 {
-	static const char *const names[] = {[SIM_FORWARD] = "forward", [SIM_BACKWARD] = "backward", [SIM_UPDATE] = "update"};
+	static const char *const names[] = {
+		[SIM_FORWARD] = "forward", [SIM_BACKWARD] = "backward", [SIM_UPDATE] = "update"};
 
 	if (sim_told(m, r) && sim_last_step(m, r->step) && r->doing != SIM_INPUT)
-		sim_tell(m, names[r->doing], SIM_APPLICATION, r->doing == SIM_UPDATE ? 0 : r->tensor, 0, r->since, r->now);
+		sim_tell(m, names[r->doing], SIM_APPLICATION, r->doing == SIM_UPDATE ? 0 : r->tensor, 0, r->since,
+		         r->now);
 	switch (r->doing) {
 	case SIM_INPUT:
 		if (sim_last_step(m, r->step) && r == m->ranks)

@@ -28,10 +28,10 @@ typedef struct sim_rank {
 	schedule s;
 	double speed, now;
 	sim_doing doing;
-	int busy;        /* it computes, and does not wait */
-	uint32_t tensor; /* of LAYER, FORWARD, BACKWARD */
-	uint32_t step;   /* the application's */
-	uint32_t n_ended; /* steps whose buckets have all ended */
+	int busy;            /* it computes, and does not wait */
+	uint32_t tensor;     /* of LAYER, FORWARD, BACKWARD */
+	uint32_t step;       /* the application's */
+	uint32_t n_ended;    /* steps whose buckets have all ended */
 	double since, until; /* of what the application does */
 	double slowed;       /* `until` is right while it is so much slower than by itself */
 	double batch;        /* when the next one is there */

@@ -21,7 +21,10 @@ int sim_rank_make(sim *m, sim_rank *r, const sim_class *c)
 	r->computing = r->exchanging = SCHEDULE_NONE;
 	r->next = calloc(m->in->window, sizeof *r->next);
 	return schedule_make(&r->s, m->in->plan->nbuckets, m->tensors, m->in->plan->position, m->in->window,
-	                     m->in->plan->lag) || !r->next ? -1 : 0;
+	                     m->in->plan->lag) ||
+	                       !r->next
+	               ? -1
+	               : 0;
 }
 
 void sim_tell(sim *m, const char *what, int thread, uint32_t index, uint32_t round, double start, double end)
@@ -88,7 +91,8 @@ static void computed(sim *m, sim_rank *r)
 
 	if (sim_told(m, r)) {
 		if (sim_last_step(m, r->n_ended))
-			sim_tell(m, task_name(s->tasks[*next].kind), SIM_COMPUTE, b, s->tasks[*next].round, r->computes_since, r->now);
+			sim_tell(m, task_name(s->tasks[*next].kind), SIM_COMPUTE, b, s->tasks[*next].round,
+			         r->computes_since, r->now);
 		++*next;
 		if (*next < m->part_of[b][*next - 1].end) {
 			begin_work(m, r);
@@ -114,8 +118,8 @@ static void exchanged(sim *m, sim_rank *r)
 	if (r == m->ranks && sim_last_step(m, r->n_ended)) {
 		m->exchange += r->moves_to - r->moves_from;
 		if (m->with_events)
-			sim_tell(m, task_name(s->tasks[*next].kind), SIM_EXCHANGE, b, s->tasks[*next].round, r->moves_from,
-			     r->moves_to);
+			sim_tell(m, task_name(s->tasks[*next].kind), SIM_EXCHANGE, b, s->tasks[*next].round,
+			         r->moves_from, r->moves_to);
 	}
 	++*next;
 	r->exchanging = SCHEDULE_NONE;

@@ -33,11 +33,11 @@ static gradcomp_status check_positions(const step_plan *p, gradcomp_error *err)
 		uint32_t position = p->position[b];
 
 		if (position >= p->nbuckets)
-			st = error_set(err, GRADCOMP_ERR_INVALID, "bucket %u has position %u of %u: must be 0..%u", b, position,
-			               p->nbuckets, p->nbuckets - 1);
+			st = error_set(err, GRADCOMP_ERR_INVALID, "bucket %u has position %u of %u: must be 0..%u", b,
+			               position, p->nbuckets, p->nbuckets - 1);
 		else if (taken[position])
-			st = error_set(err, GRADCOMP_ERR_INVALID, "buckets %u and %u both have position %u", taken[position] - 1, b,
-			               position);
+			st = error_set(err, GRADCOMP_ERR_INVALID, "buckets %u and %u both have position %u",
+			               taken[position] - 1, b, position);
 		else
 			taken[position] = b + 1;
 	}
@@ -50,18 +50,19 @@ gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *
 	uint32_t first = 0;
 
 	if (!p->nbuckets || p->nbuckets > n || !p->end)
-		return error_set(err, GRADCOMP_ERR_INVALID, "a plan of %u buckets for %u tensors: must be 1..%u", p->nbuckets,
-		                 n, n);
+		return error_set(err, GRADCOMP_ERR_INVALID, "a plan of %u buckets for %u tensors: must be 1..%u",
+		                 p->nbuckets, n, n);
 	for (uint32_t b = 0; b < p->nbuckets; b++) {
 		if (p->end[b] <= first || p->end[b] > n)
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "bucket %u ends before tensor %u, where tensor %u is its first and there are %u", b,
-			                 p->end[b], first, n);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"bucket %u ends before tensor %u, where tensor %u is its first and there are %u", b,
+				p->end[b], first, n);
 		first = p->end[b];
 	}
 	if (first != n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the last bucket ends before tensor %u, but there are %u", first,
-		                 n);
+		return error_set(err, GRADCOMP_ERR_INVALID, "the last bucket ends before tensor %u, but there are %u",
+		                 first, n);
 	if (p->lag > 1)
 		return error_set(err, GRADCOMP_ERR_INVALID, "lag is %u: must be 0 or 1", p->lag);
 	return p->position ? check_positions(p, err) : GRADCOMP_OK;

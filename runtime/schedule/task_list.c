@@ -104,8 +104,8 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 {
 	const char *name = c->info.name;
 	if (!plan->nrounds || plan->nrounds > GRADCOMP_MAX_ROUNDS)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d",
-		                 name, plan->nrounds, GRADCOMP_MAX_ROUNDS);
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d", name,
+		                 plan->nrounds, GRADCOMP_MAX_ROUNDS);
 	if (plan->scratch_bytes > NUMEL_MAX)
 		return error_set(err, GRADCOMP_ERR_INTERNAL,
 		                 "compressor '%s' planned %llu bytes of scratch for %llu numbers", name,
@@ -124,8 +124,8 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
 			                 name);
 		if (rd->flags & ~ROUND_FLAGS)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned flags 0x%x, which has others than 0x%x", name, rd->flags,
-			                 ROUND_FLAGS);
+			                 "compressor '%s' planned flags 0x%x, which has others than 0x%x", name,
+			                 rd->flags, ROUND_FLAGS);
 		if (rd->pattern == GRADCOMP_SUMMED && !can_be_summed(rd->dtype, rd->flags & GRADCOMP_ROUND_MEAN))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned the %s of elements of type %d, which have none", name,

@@ -69,12 +69,13 @@ static gradcomp_status file_private(const char *path, int fd, gradcomp_error *er
 	if (fstat(fd, &st))
 		return error_errno(err, GRADCOMP_ERR_IO, "secret %s", path);
 	if (st.st_uid != geteuid())
-		return error_set(err, GRADCOMP_ERR_INSECURE, "secret %s belongs to user %u; it must belong to user %u", path,
-		                 (unsigned)st.st_uid, (unsigned)geteuid());
+		return error_set(err, GRADCOMP_ERR_INSECURE, "secret %s belongs to user %u; it must belong to user %u",
+		                 path, (unsigned)st.st_uid, (unsigned)geteuid());
 	if (st.st_mode & 077)
-		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "secret %s is open to others (mode %04o); mend it with: chmod 600 %s, and write another one",
-		                 path, (unsigned)(st.st_mode & 07777), path);
+		return error_set(
+			err, GRADCOMP_ERR_INSECURE,
+			"secret %s is open to others (mode %04o); mend it with: chmod 600 %s, and write another one",
+			path, (unsigned)(st.st_mode & 07777), path);
 	return GRADCOMP_OK;
 }
 
@@ -132,14 +133,15 @@ static source source_choose(const char *setting, const char *space, int rank, co
 	if (munge_built())
 		return SOURCE_MUNGE;
 	if (rank == 0)
-		log_line(log, GRADCOMP_LOG_WARN,
-		         "other users of the nodes can ask PMIx for the job's secret: this gradcomp was built without munge "
-		         "(security.secret=pmix says that this is wanted, file:PATH does without both)");
+		log_line(
+			log, GRADCOMP_LOG_WARN,
+			"other users of the nodes can ask PMIx for the job's secret: this gradcomp was built without munge "
+			"(security.secret=pmix says that this is wanted, file:PATH does without both)");
 	return SOURCE_PMIX;
 }
 
-gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, double patience,
-                                 const log_sink *log, char text[JOB_SECRET_TEXT], gradcomp_error *err)
+gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, double patience, const log_sink *log,
+                                 char text[JOB_SECRET_TEXT], gradcomp_error *err)
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES] = {0};
 	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT], purpose[MUNGE_PURPOSE];
@@ -157,9 +159,10 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 		st = munge_seal(&q, secret, sealed, &why);
 		if (st)
 			error_set(err, st, "%.300s%s", why.text,
-			          source_of(setting) == SOURCE_MUNGE ? ""
-			                                       : "; security.secret=auto wants munge in a Slurm step (pmix does without "
-			                                         "it, where the nodes have no other users)");
+			          source_of(setting) == SOURCE_MUNGE
+			                  ? ""
+			                  : "; security.secret=auto wants munge in a Slurm step (pmix does without "
+			                    "it, where the nodes have no other users)");
 	}
 	if (!st && src == SOURCE_FILE)
 		st = file_secret(setting + 5, run, secret, err);
@@ -171,7 +174,9 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 	}
 	sha256_hex(secret, hex[0]);
 	snprintf(text, JOB_SECRET_TEXT, "%s %s %s %s", source_name[src], hex[1], name,
-	         src == SOURCE_PMIX ? hex[0] : src == SOURCE_MUNGE ? sealed : "-");
+	         src == SOURCE_PMIX    ? hex[0]
+	         : src == SOURCE_MUNGE ? sealed
+	                               : "-");
 	secret_wipe(hex, sizeof hex);
 done:
 	secret_wipe(secret, sizeof secret);
@@ -183,13 +188,15 @@ gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, 
 	source src0 = source_of(text0), src = source_of(text);
 
 	if (src0 == SOURCES || src == SOURCES)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret", src0 == SOURCES ? 0 : rank);
+		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret",
+		                 src0 == SOURCES ? 0 : rank);
 	if (src == src0)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "rank %d takes the secret by %s, rank 0 by %s: security.secret must be the same on all ranks%s",
-	                 rank, source_name[src], source_name[src0],
-	                 src == SOURCE_MUNGE || src0 == SOURCE_MUNGE ? " (auto is munge in a Slurm step alone)" : "");
+	return error_set(
+		err, GRADCOMP_ERR_MISMATCH,
+		"rank %d takes the secret by %s, rank 0 by %s: security.secret must be the same on all ranks%s", rank,
+		source_name[src], source_name[src0],
+		src == SOURCE_MUNGE || src0 == SOURCE_MUNGE ? " (auto is munge in a Slurm step alone)" : "");
 }
 
 /* Steps of one job may make one job of gradcomp through a store; jobs of Slurm may not. */
@@ -209,10 +216,11 @@ static gradcomp_status open_sealed(const char *setting, const char *name, const 
 
 	job_name(own);
 	if (job_bytes(own) != job_bytes(name) || strncmp(own, name, job_bytes(name)))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "rank 0 has sealed the secret of job %.100s, this rank is of job %.100s: a job over several jobs of "
-		                 "Slurm takes its secret from a file (security.secret=file:PATH)",
-		                 name, own);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"rank 0 has sealed the secret of job %.100s, this rank is of job %.100s: a job over several jobs of "
+			"Slurm takes its secret from a file (security.secret=file:PATH)",
+			name, own);
 	return munge_open(&q, sealed, secret, err);
 }
 
@@ -232,7 +240,8 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 	    (src == SOURCE_PMIX && (strlen(text0 + at) != 2 * SECRET_BYTES || hex_read(text0 + at, secret))))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank 0 has no secret");
 	if (space && strcmp(space, name))
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name, space);
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name,
+		               space);
 	if (!st && src == SOURCE_MUNGE)
 		st = open_sealed(setting, name, hex, text0 + at, patience, log, secret, err);
 	if (!st && src == SOURCE_FILE)

@@ -92,8 +92,8 @@ static munge_err_t munge_ask(const munge_request *q, munge_ctx_t c, munge_call *
 		if (now >= until)
 			return rc;
 		if (!told && q->log)
-			log_line(q->log, GRADCOMP_LOG_WARN, "munged does not serve: %s; trying again for %.3g s", munge_why(c, rc),
-			         until - now);
+			log_line(q->log, GRADCOMP_LOG_WARN, "munged does not serve: %s; trying again for %.3g s",
+			         munge_why(c, rc), until - now);
 		told = true;
 		/* The ranks of a node do not come back all at once. */
 		(void)secret_random(&random, 1, NULL);
@@ -181,12 +181,14 @@ gradcomp_status munge_open(const munge_request *q, const char *text, unsigned ch
 	/* Each rank of a node opens it once; munged calls that a replay, and gives
 	 * the content all the same. */
 	if (rc != EMUNGE_SUCCESS && rc != EMUNGE_CRED_REPLAYED)
-		st = error_set(err, GRADCOMP_ERR_AUTH, "munge does not open what rank 0 has sealed: %s", munge_why(c, rc));
+		st = error_set(err, GRADCOMP_ERR_AUTH, "munge does not open what rank 0 has sealed: %s",
+		               munge_why(c, rc));
 	else if (o.uid != geteuid())
 		st = error_set(err, GRADCOMP_ERR_AUTH, "what should be of rank 0 was sealed by user %u, not by user %u",
 		               (unsigned)o.uid, (unsigned)geteuid());
 	else if (!end || (size_t)(end - (unsigned char *)o.payload) + 1 + SECRET_BYTES != (size_t)o.bytes)
-		st = error_set(err, GRADCOMP_ERR_AUTH, "what rank 0 has sealed (%d bytes) is no secret of gradcomp", o.bytes);
+		st = error_set(err, GRADCOMP_ERR_AUTH, "what rank 0 has sealed (%d bytes) is no secret of gradcomp",
+		               o.bytes);
 	else if (strcmp(o.payload, q->purpose))
 		st = error_set(err, GRADCOMP_ERR_AUTH, "what rank 0 has sealed is the %.150s; this must be the %.150s",
 		               (char *)o.payload, q->purpose);

@@ -23,7 +23,8 @@ gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_
 		memcpy(events, text + 1, (size_t)(slash - text) - 1);
 	if (number_int(events, &n) != NUMBER_OK || number_int(slash + 1, &ranks) != NUMBER_OK || n < 0 ||
 	    n > TRACE_EVENTS_MAX || ranks < 1 || ranks > TRACE_RANKS_MAX)
-		return error_set(err, GRADCOMP_ERR_INVALID, "'%.40s' on the endpoint record of rank 0 says nothing of a timeline", text);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "'%.40s' on the endpoint record of rank 0 says nothing of a timeline", text);
 	*o = (trace_options){.events = (uint32_t)n, .ranks = (uint32_t)ranks};
 	return GRADCOMP_OK;
 }
@@ -43,7 +44,8 @@ gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, g
 			trace_abandon(t);
 		else
 			outfile_abandon(file);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u events of the timeline (trace.events)", o->events);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u events of the timeline (trace.events)",
+		                 o->events);
 	}
 	*out = t;
 	return GRADCOMP_OK;

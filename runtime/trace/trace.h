@@ -41,9 +41,9 @@ typedef enum trace_thread { TRACE_STEPS, TRACE_APPLICATION, TRACE_COMPUTE, TRACE
 /* As it goes over the links, too. */
 typedef struct trace_event {
 	double start, end; /* this rank's clock */
-	uint64_t step;  /* of a coder: how many calls came before */
-	uint64_t bytes; /* sent by an exchange; of the bucket's gradients as floats, otherwise */
-	uint32_t index; /* bucket, or tensor as it was declared; of a coder: slot */
+	uint64_t step;     /* of a coder: how many calls came before */
+	uint64_t bytes;    /* sent by an exchange; of the bucket's gradients as floats, otherwise */
+	uint32_t index;    /* bucket, or tensor as it was declared; of a coder: slot */
 	uint16_t reducer;
 	uint8_t round, what;
 } trace_event;

@@ -98,7 +98,8 @@ static gradcomp_status compare(trace *t, int rank, trace_clock *out, gradcomp_er
 
 static int sane(const trace_event *e)
 {
-	return e->what < TRACE_WHATS && e->start >= -SECONDS_FARTHEST && e->end <= SECONDS_FARTHEST && e->start <= e->end;
+	return e->what < TRACE_WHATS && e->start >= -SECONDS_FARTHEST && e->end <= SECONDS_FARTHEST &&
+	       e->start <= e->end;
 }
 
 /* MISMATCH: what it said is no timeline, or not all of it. */
@@ -115,8 +116,8 @@ static gradcomp_status take(trace *t, trace_writer *w, int rank, gradcomp_error 
 	if (!st)
 		st = channel_get(t->channel, rank, &head, sizeof head, err);
 	if (!st && (head.magic != TRACE_MAGIC || head.events > t->o.events))
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "what rank %d sent is no timeline of at most %u events", rank,
-		               t->o.events);
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "what rank %d sent is no timeline of at most %u events",
+		               rank, t->o.events);
 	if (st)
 		return st;
 	trace_write_rank(w, rank, &t->began[rank], &ended, head.dropped);

@@ -16,10 +16,10 @@ struct trace {
 	outfile *file;
 	int talks; /* ranks that take part */
 	channel *channel;
-	trace_clock *began; /* rank 0: by rank */
+	trace_clock *began;   /* rank 0: by rank */
 	pthread_mutex_t lock; /* of what follows */
-	trace_event *ring; /* o.events */
-	uint64_t added;    /* so far; the latest is ring[(added - 1) % events] */
+	trace_event *ring;    /* o.events */
+	uint64_t added;       /* so far; the latest is ring[(added - 1) % events] */
 	uint32_t reducers;
 	uint64_t *overwritten; /* by reducer: 1 + the last step that lost an event */
 	uint32_t room;         /* of it */

@@ -100,8 +100,11 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 
 	if (!w->named[n]) {
 		w->named[n] = 1;
-		snprintf(text, sizeof text, of_coder(e) ? "%s, coder %u" : e->reducer ? "%s, reducer %u" : "%s", threads[thread],
-		         e->reducer);
+		snprintf(text, sizeof text,
+		         of_coder(e)  ? "%s, coder %u"
+		         : e->reducer ? "%s, reducer %u"
+		                      : "%s",
+		         threads[thread], e->reducer);
 		name(w, "thread_name", n + 1, "name", text);
 	}
 	return n + 1;
@@ -109,9 +112,10 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 
 void trace_write_event(trace_writer *w, const trace_event *e)
 {
-	static const char *const names[] = {"begin",       "encode",    "exchange",        "decode", "finish", "reduce_local",
-	                                    "local_begin", "local_end", "allgather_local", "ready",  "step",   "wait",
-	                                    "wait_for",    "replan",    "reduce_scatter",  "all_gather", "wait"};
+	static const char *const names[] = {
+		"begin",       "encode",    "exchange",        "decode",     "finish", "reduce_local",
+		"local_begin", "local_end", "allgather_local", "ready",      "step",   "wait",
+		"wait_for",    "replan",    "reduce_scatter",  "all_gather", "wait"};
 	jsonw *j = &w->j;
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));

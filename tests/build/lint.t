@@ -1,19 +1,25 @@
 #!/bin/sh
 # time limit: 1800 s
-# The tree as cppcheck and shellcheck see it; clang-tidy over all of it takes too long for
-# a test. That each tool is heard when it finds something, and what SINCE looks at.
+# The tree as clang-format, cppcheck and shellcheck see it; clang-tidy over all of it takes too
+# long for a test. That each tool is heard when it finds something, and what SINCE looks at.
 # shellcheck source=tests/support/tap.sh disable=SC2016,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 unset SINCE LINT_TOOLS
 
 # with TOOL NAME: whether TOOL is there
 with () {
+	case $1 in
+	clang-format)
+		clang-format --version 2>/dev/null | grep -q 'version 14\.' && return
+		skip "$2" "clang-format 14 is not installed"
+		return 1 ;;
+	esac
 	command -v "$1" >/dev/null && return
 	skip "$2" "$1 is not installed"
 	return 1
 }
 
-for tool in cppcheck shellcheck; do
+for tool in clang-format cppcheck shellcheck; do
 	! with $tool "the tree: $tool" || check "the tree: $tool" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
 done
 
@@ -21,16 +27,16 @@ done
 
 mkdir -p "$tmp/tree/tests" "$tmp/tree/runtime/base" "$tmp/tree/build"
 cd "$tmp/tree" || exit 1
-cp "$GRADCOMP_SRC/.clang-tidy" .
+cp "$GRADCOMP_SRC/.clang-tidy" "$GRADCOMP_SRC/.clang-format" .
 cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
-printf 'int before(void);\nint before(void)\n{\n\tint *p = 0;\n\treturn *p;\n}\n' >before.c
+printf 'int before(void);\nint before(void)\n{\n\tint *p = 0;\n\treturn  *p;\n}\n' >before.c
 printf '#!/bin/sh\ncd $1\n' | tee before.sh >build/config.status
 cp build/config.status build/made.sh
 printf 'int base_one(void);\n' >runtime/base/one.h
 printf '#include "base/one.h"\nint base_one(void)\n{\n\treturn 1;\n}\n' >runtime/base/one.c
 printf '#include "base/one.h"\nint two(void);\nint two(void)\n{\n\treturn base_one();\n}\n' >runtime/base/two.c
 lint () { LINT_TOOLS=$1 tests/lint '-Iruntime' before.c runtime/base/one.c runtime/base/two.c; }
-for tool in clang-tidy cppcheck shellcheck; do
+for tool in clang-format clang-tidy cppcheck shellcheck; do
 	with $tool "a finding of $tool" || continue
 	refuse "a finding of $tool" lint $tool
 	like "... is told" "$said" "before."
@@ -43,8 +49,8 @@ if ! command -v git >/dev/null; then
 	done_testing
 	exit
 fi
-git init -q . && git add -- * .clang-tidy && git -c user.name=x -c user.email=x@localhost commit -qm "what was there before"
-for tool in clang-tidy cppcheck shellcheck; do
+git init -q . && git add -- * .clang-tidy .clang-format && git -c user.name=x -c user.email=x@localhost commit -qm "what was there before"
+for tool in clang-format clang-tidy cppcheck shellcheck; do
 	with $tool "SINCE: $tool" || continue
 	export SINCE=HEAD
 	check "SINCE: what $tool finds elsewhere is not told" lint $tool

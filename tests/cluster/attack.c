@@ -177,8 +177,8 @@ static int crowd(const char *path, const char *until)
  * proof that follows it. */
 static int record(const char *device, const char *file)
 {
-	struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP),
-	                         .sll_ifindex = (int)if_nametoindex(device)};
+	struct sockaddr_ll at = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP), .sll_ifindex = (int)if_nametoindex(device)};
 	int fd = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_IP));
 	unsigned char p[65536], ports[4] = {0}, hello[HELLO];
 	int have = 0;
@@ -263,7 +263,8 @@ static int local(void)
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 		if (!connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 6))) {
 			tried++;
-			send(fd, "GCH2\0\0\0\1....................................................", HELLO, MSG_NOSIGNAL);
+			send(fd, "GCH2\0\0\0\1....................................................", HELLO,
+			     MSG_NOSIGNAL);
 			came += until_end(fd) != 0;
 		}
 		close(fd);

@@ -120,7 +120,8 @@ static gradcomp_status backward(int step)
 		add(s, x[s]);
 	while (ds && !st && !(st = gradcomp_dataset_next(ds, &v, &err)) && v.data) {
 		if (v.index >= SAMPLES || v.bytes != sizeof x[0] || memcmp(v.data, x[v.index], sizeof x[0])) {
-			snprintf(err.text, sizeof err.text, "sample %llu has another value", (unsigned long long)v.index);
+			snprintf(err.text, sizeof err.text, "sample %llu has another value",
+			         (unsigned long long)v.index);
 			return GRADCOMP_ERR_MISMATCH;
 		}
 		add((int)v.index, v.data);
@@ -170,7 +171,8 @@ static long resident_kib(void)
 int main(int argc, char **argv)
 {
 	const uint64_t dims[1] = {IN + 1};
-	gradcomp_dataset_options samples = {.struct_size = sizeof samples, .count = SAMPLES, .memory = 4 << 20, .shuffle = 1, .load = load};
+	gradcomp_dataset_options samples = {
+		.struct_size = sizeof samples, .count = SAMPLES, .memory = 4 << 20, .shuffle = 1, .load = load};
 	const gradcomp_tensor_desc tensor = {"weight", dims, 1, GRADCOMP_F32};
 	int wanted = argc > 1 ? atoi(argv[1]) : 200, steps = 0, first, with_dataset = 0;
 	double told = 0, agreed = 0, stall = 0, last;
@@ -238,7 +240,8 @@ int main(int argc, char **argv)
 		if (st || !done)
 			continue;
 		if ((int)(grad[IN] + 0.5f) != SAMPLES) {
-			snprintf(err.text, sizeof err.text, "%g samples in step %d, of %d", (double)grad[IN], steps, SAMPLES);
+			snprintf(err.text, sizeof err.text, "%g samples in step %d, of %d", (double)grad[IN], steps,
+			         SAMPLES);
 			st = GRADCOMP_ERR_MISMATCH;
 		}
 		for (int i = 0; i < IN; i++)
@@ -258,8 +261,10 @@ int main(int argc, char **argv)
 		hash = (hash ^ ((unsigned char *)weight)[i]) * 0x100000001b3u;
 	for (int i = 0; i < nlost; i++)
 		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%d", i ? "," : "", lost[i]);
-	snprintf(text, sizeof text, "%d steps %d loss %.6g weights %016llx ranks %d lost %s told %.3f agreed %.3f stall %.3f kib %ld: %s", st,
-	         steps, loss(), (unsigned long long)hash, nranks, *names ? names : "-", told, agreed, stall, kib, st ? err.text : "well");
+	snprintf(text, sizeof text,
+	         "%d steps %d loss %.6g weights %016llx ranks %d lost %s told %.3f agreed %.3f stall %.3f kib %ld: %s",
+	         st, steps, loss(), (unsigned long long)hash, nranks, *names ? names : "-", told, agreed, stall, kib,
+	         st ? err.text : "well");
 	tell("end", first, text);
 	gradcomp_dataset_free(ds, NULL);
 	gradcomp_reducer_free(red);

@@ -108,8 +108,8 @@ int main(int argc, char **argv)
 	before = mean_loss(gradcomp_job_world(job));
 	for (int s = 0; s < steps; s++) {
 		backward();
-		if (gradcomp_reducer_ready(red, 1, grad_bias, &err) || gradcomp_reducer_ready(red, 0, grad_weight, &err) ||
-		    gradcomp_reducer_wait(red, &err))
+		if (gradcomp_reducer_ready(red, 1, grad_bias, &err) ||
+		    gradcomp_reducer_ready(red, 0, grad_weight, &err) || gradcomp_reducer_wait(red, &err))
 			return failed(rank, "step");
 		for (int o = 0; o < OUT; o++) {
 			bias[o] -= rate * grad_bias[o];
@@ -120,6 +120,7 @@ int main(int argc, char **argv)
 	after = mean_loss(gradcomp_job_world(job));
 	gradcomp_reducer_free(red);
 	printf("rank %d agrees on %016llx, loss %.4f to %.4f\n", rank,
-	       (unsigned long long)hash(hash(0xcbf29ce484222325u, weight, sizeof weight), bias, sizeof bias), before, after);
+	       (unsigned long long)hash(hash(0xcbf29ce484222325u, weight, sizeof weight), bias, sizeof bias), before,
+	       after);
 	return gradcomp_job_free(job, &err) ? failed(rank, "leave") : 0;
 }

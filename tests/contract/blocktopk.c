@@ -69,8 +69,9 @@ static void follows(const char *text, int P, int block, double density)
 			right &= fabs(j.g[0][i] - sum / P) <= 1e-6 * fabs(sum);
 		}
 	}
-	ok(right && same && j.s.step == 5 && j.s.sent == 4 * floats, "%s, P=%d: the plain one's average and memory%s%s; %d bytes of %d",
-	   text, P, right ? "" : " (NOT)", same ? "" : ", RANKS DIFFER", (int)j.s.sent, (int)(4 * floats));
+	ok(right && same && j.s.step == 5 && j.s.sent == 4 * floats,
+	   "%s, P=%d: the plain one's average and memory%s%s; %d bytes of %d", text, P, right ? "" : " (NOT)",
+	   same ? "" : ", RANKS DIFFER", (int)j.s.sent, (int)(4 * floats));
 	job_close(&j);
 }
 
@@ -96,8 +97,8 @@ static void least_memory(void)
 		for (int w = 0; w < P; w++)
 			for (int i = 0; i < D; i++)
 				got += fabs(j.s.error[w][i]);
-	ok(fabs(got - least) < 1e-4 * least, "blocktopk: the memories hold %.6g, no choice of 2 blocks of 6 leaves less than %.6g",
-	   got, least);
+	ok(fabs(got - least) < 1e-4 * least,
+	   "blocktopk: the memories hold %.6g, no choice of 2 blocks of 6 leaves less than %.6g", got, least);
 	job_close(&j);
 }
 
@@ -143,7 +144,8 @@ static void refused(void)
 	gradcomp_status st = ranks_step(&j.s, j.g, 0);
 	for (int i = 0; i < D; i++)
 		untouched &= j.s.error[0][i] == 0;
-	ok(st == GRADCOMP_ERR_MISMATCH && untouched, "blocktopk: a sum that is not a number is refused: %s", j.s.err.text);
+	ok(st == GRADCOMP_ERR_MISMATCH && untouched, "blocktopk: a sum that is not a number is refused: %s",
+	   j.s.err.text);
 	job_close(&j);
 }
 

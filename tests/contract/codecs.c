@@ -13,8 +13,9 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 /* ---- inputs ---- */
 
 enum { GAUSSIAN, SMOOTH, ZERO, CONSTANT, SPARSE, SCALES, HUGE_ONES, DENORMAL, FROM_BF16, FROM_FP16, ANY_BITS, INPUTS };
-static const char *const input_names[INPUTS] = {"Gaussian", "smooth",   "zero",      "constant",  "sparse",   "widely scaled",
-                                                "huge",     "denormal", "from BF16", "from FP16", "any bits"};
+static const char *const input_names[INPUTS] = {"Gaussian",  "smooth",        "zero",    "constant",
+                                                "sparse",    "widely scaled", "huge",    "denormal",
+                                                "from BF16", "from FP16",     "any bits"};
 
 static const gradcomp_operators *op;
 
@@ -211,7 +212,8 @@ static void block_lies(void)
 	}
 	codec_code(&c, x, 1000, 0, &wire, &bytes);
 	wire.data[bytes - 1] = -128;
-	is_int(codec_decode(&c, wire.data, bytes, y, 1000, 1), GRADCOMP_ERR_MISMATCH, "block: a code of -128 is refused");
+	is_int(codec_decode(&c, wire.data, bytes, y, 1000, 1), GRADCOMP_ERR_MISMATCH,
+	       "block: a code of -128 is refused");
 	int same = 1;
 	for (int i = 0; i < 1000; i++)
 		same &= y[i] == 0;
@@ -234,14 +236,17 @@ static void overflown(const char *spec, uint64_t block)
 		return codec_close(&c);
 	for (int k = 0; k < 40; k++) {
 		uint64_t n = 1 + test_random() % 9000, at = test_random() % n, bytes, same;
-		float *x = inputs(k % 3 == 2 ? HUGE_ONES : GAUSSIAN, n), *y = inputs(ZERO, n), *z = inputs(ZERO, n), *sum = inputs(ZERO, n);
+		float *x = inputs(k % 3 == 2 ? HUGE_ONES : GAUSSIAN, n), *y = inputs(ZERO, n), *z = inputs(ZERO, n),
+		      *sum = inputs(ZERO, n);
 		guarded wire, plain, again;
 		right &= codec_code(&c, x, n, 5, &plain, &same) && !codec_decode(&c, plain.data, same, z, n, 0);
 		x[at] = odd[k % 3];
-		right &= codec_code(&c, x, n, 5, &wire, &bytes) && bytes == same && !codec_decode(&c, wire.data, bytes, y, n, 0);
+		right &= codec_code(&c, x, n, 5, &wire, &bytes) && bytes == same &&
+		         !codec_decode(&c, wire.data, bytes, y, n, 0);
 		right &= !codec_decode(&c, wire.data, bytes, sum, n, 1);
 		for (uint64_t i = 0; i < n; i++)
-			right &= i / block == at / block ? isnan(y[i]) && isnan(sum[i]) : !memcmp(&y[i], &z[i], 4) && sum[i] == z[i];
+			right &= i / block == at / block ? isnan(y[i]) && isnan(sum[i])
+			                                 : !memcmp(&y[i], &z[i], 4) && sum[i] == z[i];
 		right &= codec_code(&c, y, n, 6, &again, &bytes) && !codec_decode(&c, again.data, bytes, y, n, 0);
 		for (uint64_t i = at / block * block; i < n && i < (at / block + 1) * block; i++)
 			right &= isnan(y[i]) != 0;

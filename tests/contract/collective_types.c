@@ -93,7 +93,9 @@ static int right(const void *p, uint64_t i, gradcomp_op op, int P)
 		low = w < low ? w : low;
 	}
 	if (!is_float(dtype)) {
-		uint64_t want = op == GRADCOMP_SUM ? total : op == GRADCOMP_BOR ? any : (uint64_t)(op == GRADCOMP_MAX ? high : low);
+		uint64_t want = op == GRADCOMP_SUM   ? total
+		                : op == GRADCOMP_BOR ? any
+		                                     : (uint64_t)(op == GRADCOMP_MAX ? high : low);
 		return !memcmp(&want, (const char *)p + i * gradcomp_dtype_bytes(dtype), gradcomp_dtype_bytes(dtype));
 	}
 	double x = float_at(p, i, dtype);
@@ -125,7 +127,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		t->serves = c->serves;
 	for (int scatter = 0; scatter < 2; scatter++)
 		for (int op = 0; op < (is_float(dtype) ? GRADCOMP_BOR : OPS); op++)
-			for (int s = 0; c->serves & (scatter ? GRADCOMP_CAN_REDUCE_SCATTER : GRADCOMP_CAN_ALLREDUCE) && s < SIZES; s++) {
+			for (int s = 0;
+			     c->serves & (scatter ? GRADCOMP_CAN_REDUCE_SCATTER : GRADCOMP_CAN_ALLREDUCE) && s < SIZES;
+			     s++) {
 				uint64_t n = sizes[s], counts[RANKS], from = 0, to;
 				double scale = op == GRADCOMP_SUM && is_float(dtype) ? 1.0 / P : 1.0;
 				char *x = result[rank], *say = t->wrong[scatter][op][rank];
@@ -136,11 +140,14 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				for (int again = 0; again < 2; again++) {
 					memcpy(x, in[rank].bytes, n * size);
 					set_wall(x, n * size);
-					if (scatter ? c->reduce_scatter(p.instance, x, counts, dtype, (gradcomp_op)op, scale, &err)
-					            : c->allreduce(p.instance, x, n, dtype, (gradcomp_op)op, scale, &err))
+					if (scatter ? c->reduce_scatter(p.instance, x, counts, dtype, (gradcomp_op)op,
+					                                scale, &err)
+					            : c->allreduce(p.instance, x, n, dtype, (gradcomp_op)op, scale,
+					                           &err))
 						snprintf(say, 40, "%.39s", err.text);
 					ranks_wait();
-					if (again ? memcmp(x + from * size, (char *)first[rank] + from * size, (to - from) * size)
+					if (again ? memcmp(x + from * size, (char *)first[rank] + from * size,
+					                   (to - from) * size)
 					          : !scatter && memcmp(x, result[0], n * size))
 						snprintf(say, 40, "%s", again ? "not the same again" : "ranks differ");
 					if (!walls_stand(x, n * size))
@@ -167,7 +174,8 @@ static void check(const char *spec, const layout *l, const char *type, const cha
 		for (int r = 0; r < l->P; r++)
 			if (*t->wrong[k / OPS][k % OPS][r]) {
 				wrong = t->wrong[k / OPS][k % OPS][r];
-				snprintf(where, sizeof where, "%s of %s, rank %d: ", primitive[k / OPS], op_names[k % OPS], r);
+				snprintf(where, sizeof where, "%s of %s, rank %d: ", primitive[k / OPS],
+				         op_names[k % OPS], r);
 			}
 	if (t->cannot)
 		skip("no instance here", "%s, %s, %s", spec, l->name, type);

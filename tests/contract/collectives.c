@@ -15,8 +15,19 @@ static double *sum[RANKS + 1]; /* sum[P][i] of input[0..P-1][i] */
 static double held[RANKS];     /* what memories have gained in a call */
 
 typedef enum primitive {
-	ALLREDUCE, REDUCE_SCATTER, ALLGATHER, ALLTOALL, BROADCAST, MERGE, CODED_EXACT, CODED_BYTES, CODED_GATHER,
-	CODED_SCATTER, EXCHANGE, SHARDS, PRIMITIVES
+	ALLREDUCE,
+	REDUCE_SCATTER,
+	ALLGATHER,
+	ALLTOALL,
+	BROADCAST,
+	MERGE,
+	CODED_EXACT,
+	CODED_BYTES,
+	CODED_GATHER,
+	CODED_SCATTER,
+	EXCHANGE,
+	SHARDS,
+	PRIMITIVES
 } primitive;
 static const struct {
 	const char *name;
@@ -112,8 +123,13 @@ static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *code
 		double before = total(memory, floats);
 		memcpy(result[r], input[r], 4 * n);
 		memset(residual[r], 0xff, 4 * n);
-		const gradcomp_exchange x = {.struct_size = sizeof x, .buf = result[r], .count = n, .scale = 1.0 / p->P,
-		                             .codec = codec, .counter = 1000u + (unsigned)k * 1000000u, .residual = residual[r],
+		const gradcomp_exchange x = {.struct_size = sizeof x,
+		                             .buf = result[r],
+		                             .count = n,
+		                             .scale = 1.0 / p->P,
+		                             .codec = codec,
+		                             .counter = 1000u + (unsigned)k * 1000000u,
+		                             .residual = residual[r],
 		                             .server_error = floats ? memory : NULL};
 		st = c->exchange(p->coll_ctx.instance, &x, err);
 		held[r] = total(residual[r], n) + total(memory, floats) - before;
@@ -174,7 +190,8 @@ static gradcomp_status merge(place *p, uint64_t n, float *x, gradcomp_error *err
 	for (int reach = 1; reach < p->P; reach *= 2)
 		trips++;
 	if (!st && (payload.data != x || payload.bytes != 4 * n || merging.overlaps || merging.calls > trips))
-		st = error_set(err, GRADCOMP_ERR_INTERNAL, "%d merges, payloads that overlap or came out otherwise", merging.calls);
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "%d merges, payloads that overlap or came out otherwise",
+		               merging.calls);
 	return st;
 }
 
@@ -292,7 +309,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		t->serves = p.coll_ctx.collective->serves;
 	for (int k = 0; k < 5 && p.coll_ctx.collective->serves & GRADCOMP_CAN_BARRIER; k++) {
 		__atomic_add_fetch(&t->entered, 1, __ATOMIC_SEQ_CST);
-		if (p.coll_ctx.collective->barrier(p.coll_ctx.instance, &err) || __atomic_load_n(&t->entered, __ATOMIC_SEQ_CST) < (k + 1) * P)
+		if (p.coll_ctx.collective->barrier(p.coll_ctx.instance, &err) ||
+		    __atomic_load_n(&t->entered, __ATOMIC_SEQ_CST) < (k + 1) * P)
 			__atomic_store_n(&t->early, 1, __ATOMIC_SEQ_CST);
 	}
 	for (int what = 0; what < PRIMITIVES; what++) {
@@ -310,7 +328,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				o->failed |= st != GRADCOMP_OK;
 				if (st)
 					snprintf(o->text, sizeof o->text, "%s", err.text);
-				o->beside |= !walls_stand(result[rank], 4 * (what == ALLTOALL ? to : n)) || !walls_stand(residual[rank], 4 * n);
+				o->beside |= !walls_stand(result[rank], 4 * (what == ALLTOALL ? to : n)) ||
+				             !walls_stand(residual[rank], 4 * n);
 				if (rank == 0 && what == CODED_GATHER && n == 7)
 					t->codes = p.code.calls;
 				ranks_wait();
@@ -319,7 +338,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 					memcpy(first[rank] + from, result[rank] + from, 4 * (to - from));
 					calls = p.code.counters;
 				}
-				o->moved |= memcmp(first[rank] + from, result[rank] + from, 4 * (to - from)) || calls != p.code.counters;
+				o->moved |= memcmp(first[rank] + from, result[rank] + from, 4 * (to - from)) ||
+				            calls != p.code.counters;
 				ranks_wait();
 			}
 		}
@@ -370,8 +390,10 @@ static void check(const char *spec, const layout *l, const char *const *settings
 int main(void)
 {
 	/* What parameters change. */
-	static const char *const more[] = {"ring:chunk=4096,small=0", "ring:mode=hop", "tree:chunk=4096", "rhd:chunk=4096,short=0",
-	                                   "auto:fit=1/2/3/4/5/6/7", "auto:fit=9000000/9/9/9/9/9/9/9000000/9/9/9/9/9/9"};
+	static const char *const more[] = {
+		"ring:chunk=4096,small=0", "ring:mode=hop",
+		"tree:chunk=4096",         "rhd:chunk=4096,short=0",
+		"auto:fit=1/2/3/4/5/6/7",  "auto:fit=9000000/9/9/9/9/9/9/9000000/9/9/9/9/9/9"};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	test_seed();
 	sum[0] = calloc(MOST, sizeof(double));

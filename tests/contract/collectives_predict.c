@@ -151,8 +151,14 @@ static gradcomp_status call(place *p, uint32_t bit, uint64_t bytes, gradcomp_err
 	test_merger merging = {.dropped = residual};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};
 	gradcomp_payload payload = {p->a, bytes, bytes};
-	const gradcomp_exchange exchange = {.struct_size = sizeof exchange, .buf = x, .count = n, .scale = 1, .codec = &codec,
-	                                    .counter = 1, .residual = residual, .server_error = p->memory};
+	const gradcomp_exchange exchange = {.struct_size = sizeof exchange,
+	                                    .buf = x,
+	                                    .count = n,
+	                                    .scale = 1,
+	                                    .codec = &codec,
+	                                    .counter = 1,
+	                                    .residual = residual,
+	                                    .server_error = p->memory};
 	gradcomp_status st;
 	for (int r = 0; r < P; r++) {
 		counts[r] = n / (uint64_t)P + ((uint64_t)r < n % (uint64_t)P);
@@ -218,8 +224,11 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	spec s;
 	gradcomp_error err = {0};
 	clocked *c = calloc(1, sizeof *c);
-	place p = {.links = c, .a = calloc(RANKS, sizes[SIZES - 1]), .b = calloc(RANKS, sizes[SIZES - 1]),
-	           .memory = calloc(1, sizes[SIZES - 1]), .code = {.kind = CODE_EXACT, .host = &job->host}};
+	place p = {.links = c,
+	           .a = calloc(RANKS, sizes[SIZES - 1]),
+	           .b = calloc(RANKS, sizes[SIZES - 1]),
+	           .memory = calloc(1, sizes[SIZES - 1]),
+	           .code = {.kind = CODE_EXACT, .host = &job->host}};
 	gradcomp_status st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, t->spec, &plugin, &s, &err);
 	(void)P;
 	if (!st)
@@ -244,8 +253,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		for (int what = 0; p.c->predict && what < PRIMITIVES; what++)
 			for (int k = 0; k < SIZES; k++) {
 				t->said[what][k] = (gradcomp_call_load){.struct_size = sizeof(gradcomp_call_load)};
-				t->status[what][k] = p.c->predict(s.values, real->nranks, real->nnodes, primitives[what].bit, sizes[k],
-				                                  &t->said[what][k], &err);
+				t->status[what][k] =
+					p.c->predict(s.values, real->nranks, real->nnodes, primitives[what].bit,
+				                     sizes[k], &t->said[what][k], &err);
 			}
 	}
 	if (!st && p.c->predict) {
@@ -309,23 +319,25 @@ static void check(const char *spec, const layout *l, const char *const *settings
 			if (!serves)
 				continue;
 			/* Blocks of whole numbers differ by one; a code has a head of 8 bytes, a run in 64 KiB. */
-			double off = 16.0 * l->P + (primitives[what].coded ? 16.0 * l->P * (8 + 2.0 * (double)sizes[s] / 4096) : 0);
+			double off = 16.0 * l->P +
+			             (primitives[what].coded ? 16.0 * l->P * (8 + 2.0 * (double)sizes[s] / 4096) : 0);
 			int ring = (!strncmp(spec, "ring", 4) || !strcmp(spec, "sparse")) &&
 			           primitives[what].bit != GRADCOMP_CAN_BROADCAST;
 			int same = near(said->sent, all, off), as_many = near(said->left, out, off * l->P);
-			int steps = as_many_steps(ring, l->P, nodes, sizes[s] > 4096 || primitives[what].coded, messages, longest);
+			int steps = as_many_steps(ring, l->P, nodes, sizes[s] > 4096 || primitives[what].coded,
+			                          messages, longest);
 			if (!same || !as_many || !steps)
-				printf("# %s, %s, %s of %llu bytes: sent %.0f (%.0f counted), left %.0f (%.0f), messages %.1f (%.1f)\n", spec,
-				       l->name, primitives[what].name, (unsigned long long)sizes[s], said->sent, all, said->left, out,
-				       messages, longest);
+				printf("# %s, %s, %s of %llu bytes: sent %.0f (%.0f counted), left %.0f (%.0f), messages %.1f (%.1f)\n",
+				       spec, l->name, primitives[what].name, (unsigned long long)sizes[s], said->sent,
+				       all, said->left, out, messages, longest);
 			sent &= same;
 			left &= as_many;
 			path &= steps;
 		}
 		ok(refused, "%s, %s: %s is %s", spec, l->name, primitives[what].name, serves ? "predicted" : "refused");
 		if (serves)
-			ok(sent && left && path, "%s, %s: %s%s%s%s", spec, l->name, primitives[what].name, sent ? "" : "; bytes sent",
-			   left ? "" : "; bytes that leave", path ? "" : "; messages");
+			ok(sent && left && path, "%s, %s: %s%s%s%s", spec, l->name, primitives[what].name,
+			   sent ? "" : "; bytes sent", left ? "" : "; bytes that leave", path ? "" : "; messages");
 	}
 	free(t);
 }
@@ -344,15 +356,15 @@ static void arguments(const char *const *settings)
 		if (registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, collectives[k], &p, &s, &err))
 			continue;
 		if (p->collective->predict) {
-			is_int(p->collective->predict(s.values, 4, 5, GRADCOMP_CAN_ALLREDUCE, 4, &l, &err), GRADCOMP_ERR_INVALID,
-			       "%s: more nodes than ranks", collectives[k]);
-			is_int(p->collective->predict(s.values, 0, 0, GRADCOMP_CAN_ALLREDUCE, 4, &l, NULL), GRADCOMP_ERR_INVALID,
-			       "%s: nobody", collectives[k]);
+			is_int(p->collective->predict(s.values, 4, 5, GRADCOMP_CAN_ALLREDUCE, 4, &l, &err),
+			       GRADCOMP_ERR_INVALID, "%s: more nodes than ranks", collectives[k]);
+			is_int(p->collective->predict(s.values, 0, 0, GRADCOMP_CAN_ALLREDUCE, 4, &l, NULL),
+			       GRADCOMP_ERR_INVALID, "%s: nobody", collectives[k]);
 			p->collective->predict(s.values, 16384, 2048, GRADCOMP_CAN_ALLREDUCE, 1 << 26, &l, &err);
 			p->collective->predict(s.values, 8, 2, GRADCOMP_CAN_ALLREDUCE, 1 << 26, &again, &err);
 			p->collective->predict(s.values, 16384, 2048, GRADCOMP_CAN_ALLREDUCE, 1 << 26, &again, &err);
-			ok(!memcmp(&l, &again, sizeof l) && l.sent > 0, "%s: 16,384 ranks, the same again after another group",
-			   collectives[k]);
+			ok(!memcmp(&l, &again, sizeof l) && l.sent > 0,
+			   "%s: 16,384 ranks, the same again after another group", collectives[k]);
 		}
 		spec_clear(&s);
 	}
@@ -361,10 +373,12 @@ static void arguments(const char *const *settings)
 
 int main(void)
 {
-	static const layout spread[] = {{"4 nodes", 4, {0, 1, 2, 3}}, {"7 nodes", 7, {0, 1, 2, 3, 4, 5, 6}},
+	static const layout spread[] = {{"4 nodes", 4, {0, 1, 2, 3}},
+	                                {"7 nodes", 7, {0, 1, 2, 3, 4, 5, 6}},
 	                                {"9 nodes", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}}};
 	/* As predict() takes them to be, and ranks that hold two shards. */
-	static const layout uneven[] = {{"3 + 2 ranks", 5, {0, 0, 0, 1, 1}}, {"2 + 1 ranks", 3, {0, 0, 1}},
+	static const layout uneven[] = {{"3 + 2 ranks", 5, {0, 0, 0, 1, 1}},
+	                                {"2 + 1 ranks", 3, {0, 0, 1}},
 	                                {"3 + 2 + 2 ranks", 7, {0, 0, 0, 1, 1, 2, 2}}};
 	static const char *const more[] = {
 		"ring:small=0", "ring:mode=hop", "ring:mode=direct", "rhd:short=0",

@@ -77,8 +77,6 @@ static const struct {
 	{"zfp:rate=3,start_step=1", 0, 0, 0, NULL, NULL},
 };
 
-
-
 /* Whether a build has this one: zfp and lossless need libraries. */
 static int built(const char *name, char *path, size_t size)
 {
@@ -135,7 +133,8 @@ static void those_not_listed(void)
 			continue;
 		snprintf(name, sizeof name, "%.*s", (int)n - 3, e->d_name);
 		for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
-			listed |= !strncmp(list[i].spec, name, n - 3) && (!list[i].spec[n - 3] || list[i].spec[n - 3] == ':');
+			listed |= !strncmp(list[i].spec, name, n - 3) &&
+			          (!list[i].spec[n - 3] || list[i].spec[n - 3] == ':');
 		snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
 		if (!listed)
 			from(path, (fixture){.spec = name}, NULL, 9);

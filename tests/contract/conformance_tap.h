@@ -32,7 +32,7 @@ static void check_contract(const fixture *t, int ranks_max)
 	                       .ranks_max = ranks_max,
 	                       .seed = test_random() % 1000000000,
 	                       .far = !strchr(t->spec, ':'),
-                       .seconds = 60};
+	                       .seconds = 60};
 	memset(&r, 0, sizeof r);
 	kit_run_fixture(&o, t, &r);
 	for (int i = RULE_NONE + 1; i < RULES; i++)

@@ -58,8 +58,8 @@ static void check(const char *spec, const layout *l, const char *const *settings
 			}
 			same &= t->messages[s][r] == t->messages[s][0];
 		}
-		ok(off < 0.01 && same, "%s, %s: %llu bytes: cost() says %.0f in %.0f messages, rank %d sends %.0f%s", spec, l->name,
-		   (unsigned long long)sizes[s], t->said[s][at], t->messages[s][at], at, t->sent[s][at],
+		ok(off < 0.01 && same, "%s, %s: %llu bytes: cost() says %.0f in %.0f messages, rank %d sends %.0f%s",
+		   spec, l->name, (unsigned long long)sizes[s], t->said[s][at], t->messages[s][at], at, t->sent[s][at],
 		   same ? "" : "; ranks differ in messages");
 	}
 	free(t);
@@ -79,8 +79,9 @@ static void chosen(const char *spec, const layout *l, int s, double sent, double
 	trial *t = calloc(1, sizeof *t);
 	t->spec = spec;
 	grid_run(l, settings, body, t);
-	ok(t->said[s][0] == sent && t->messages[s][0] == messages, "%s, %s: %llu bytes by %.0f in %.1f messages (%.0f, %.1f)", spec,
-	   l->name, (unsigned long long)sizes[s], sent, messages, t->said[s][0], t->messages[s][0]);
+	ok(t->said[s][0] == sent && t->messages[s][0] == messages,
+	   "%s, %s: %llu bytes by %.0f in %.1f messages (%.0f, %.1f)", spec, l->name, (unsigned long long)sizes[s],
+	   sent, messages, t->said[s][0], t->messages[s][0]);
 	free(t);
 }
 
@@ -104,6 +105,7 @@ int main(void)
 	chosen("auto:fit=0/4096/8192/16384/65536/262144/1048576", &layouts[7], 3, 2.0 * 7 / 8 * sizes[3], 14, settings);
 	/* 3 + 1 ranks, and only bytes between nodes count: two levels, with three shards, which the rank alone holds
 	 * and takes one after another: two rounds in, 3 x 2 across, and out a round and a half, as one copy does for two ranks. */
-	chosen("auto:fit=0/0/0/0/0/0/0/0/4096/8192/16384/65536/262144/1048576", &layouts[11], 3, 5.0 * sizes[3] / 3, 9.5, settings);
+	chosen("auto:fit=0/0/0/0/0/0/0/0/4096/8192/16384/65536/262144/1048576", &layouts[11], 3, 5.0 * sizes[3] / 3,
+	       9.5, settings);
 	return done_testing();
 }

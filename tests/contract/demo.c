@@ -24,7 +24,8 @@ static void transform(double *x, int n, int step, int back)
 		y[b] = 0;
 		for (int j = 0; j < n; j++) {
 			int of = back ? j : b, number = back ? b : j;
-			y[b] += x[j * step] * sqrt((of ? 2.0 : 1.0) / n) * cos(M_PI * (2 * number + 1) * of / (2.0 * n));
+			y[b] += x[j * step] * sqrt((of ? 2.0 : 1.0) / n) *
+			        cos(M_PI * (2 * number + 1) * of / (2.0 * n));
 		}
 	}
 	for (int b = 0; b < n; b++)
@@ -106,7 +107,8 @@ static void plain_step(plain *s, float **g)
 		int rows = plain_side(s, n), columns = plain_side(s, m);
 		for (int i = 0; i < n; i += rows)
 			for (int j = 0; j < m; j += columns)
-				plain_chunk(s, at + i * m + j, m, n - i < rows ? n - i : rows, m - j < columns ? m - j : columns);
+				plain_chunk(s, at + i * m + j, m, n - i < rows ? n - i : rows,
+				            m - j < columns ? m - j : columns);
 		at += n * m;
 	}
 	s->bytes /= (uint64_t)s->P;
@@ -159,7 +161,8 @@ static void one_wave(void)
 		return;
 	for (int w = 0; w < 2; w++)
 		for (int i = 0; i < 256; i++)
-			j.g[w][i] = (float)(cos(M_PI * (2 * (i / 16) + 1) * 3 / 32.0) * cos(M_PI * (2 * (i % 16) + 1) * 5 / 32.0));
+			j.g[w][i] = (float)(cos(M_PI * (2 * (i / 16) + 1) * 3 / 32.0) *
+			                    cos(M_PI * (2 * (i % 16) + 1) * 5 / 32.0));
 	float was[256];
 	memcpy(was, j.g[0], sizeof was);
 	job_step(&j);
@@ -192,14 +195,15 @@ static void counts_senders(void)
 	for (int i = 0; i < 768; i++) {
 		double want = 0;
 		for (int w = 0; i % 48 < 32 && w < 3; w++)
-			want += (w + 1) * cos(M_PI * (2 * (i % 16) + 1) * wave[i % 48 / 16][w] / 32.0) / (i % 48 < 16 ? 3 : 1);
+			want += (w + 1) * cos(M_PI * (2 * (i % 16) + 1) * wave[i % 48 / 16][w] / 32.0) /
+			        (i % 48 < 16 ? 3 : 1);
 		worst = fmax(worst, fabs((double)j.g[0][i] - want));
 		came_out += 3 * fabs((double)j.g[0][i]);
 		for (int w = 0; w < 3; w++)
 			came_out += fabs((double)j.s.state[w][i]);
 	}
-	ok(worst < 1e-5 && came_out > 1.2 * went_in, "form=published: a coefficient is divided by those that sent it, within %.1e",
-	   worst);
+	ok(worst < 1e-5 && came_out > 1.2 * went_in,
+	   "form=published: a coefficient is divided by those that sent it, within %.1e", worst);
 	job_close(&j);
 }
 
@@ -218,7 +222,8 @@ static void counts_ties_and_zeros(void)
 			want += (double)(given[w][0] + given[w][1]) / 2 / P;
 		}
 		job_step(&j);
-		ok(fabs((double)j.g[0][0] - want) < 1e-6 && j.g[0][1] == j.g[0][0], "form=published: a tie and a 0 of %d ranks", P);
+		ok(fabs((double)j.g[0][0] - want) < 1e-6 && j.g[0][1] == j.g[0][0],
+		   "form=published: a tie and a 0 of %d ranks", P);
 		job_close(&j);
 	}
 }
@@ -243,7 +248,8 @@ static void counts_many(void)
 	operators_cpu()->dct_back(NULL, &t, 1, 8, 1, from, 100, 1, GRADCOMP_DCT_SENDERS, &faults[0]);
 	double worst = 0;
 	for (int i = 0; i < 8; i++)
-		worst = fmax(worst, fabs(x[0][i] - mean[0] * sqrt(1.0 / 8) - mean[1] * sqrt(2.0 / 8) * cos(M_PI * (2 * i + 1) * 5 / 16.0)));
+		worst = fmax(worst, fabs(x[0][i] - mean[0] * sqrt(1.0 / 8) -
+		                         mean[1] * sqrt(2.0 / 8) * cos(M_PI * (2 * i + 1) * 5 / 16.0)));
 	ok(worst < 1e-5 && !faults[0], "100 ranks are counted in one call on the host, within %.1e", worst);
 }
 
@@ -262,8 +268,8 @@ static void refused_there(void)
 		for (int device = 0; device < 2; device++) {
 			l.device = device ? GRADCOMP_CUDA : GRADCOMP_HOST;
 			gradcomp_status st = j.s.plugin->create(&j.s.host, j.parsed.values, &l, &instance, &err);
-			is_int(st, device && P > GRADCOMP_DCT_RANKS ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_OK, "%d ranks on %s", P,
-			       device ? "a device" : "the host");
+			is_int(st, device && P > GRADCOMP_DCT_RANKS ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_OK,
+			       "%d ranks on %s", P, device ? "a device" : "the host");
 			if (!st)
 				j.s.plugin->destroy(instance);
 		}
@@ -272,7 +278,8 @@ static void refused_there(void)
 }
 
 enum { LIE_TWICE, LIE_ORDER, LIE_RANGE, LIE_NAN, LIE_INF, LIE_SHORT, LIES };
-static const char *const lies[] = {"a place twice", "descending places", "a place outside", "a NaN", "an Inf", "too few bytes"};
+static const char *const lies[] = {"a place twice", "descending places", "a place outside", "a NaN",
+                                   "an Inf",        "too few bytes"};
 static int told;
 
 static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
@@ -319,7 +326,8 @@ static void refused(const char *text)
 		gradcomp_status st = ranks_step(&j.s, j.g, 0);
 		for (int i = 0; i < 256; i++)
 			clean &= j.s.state[0][i] == 0;
-		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", text, lies[told], j.s.err.text);
+		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", text, lies[told],
+		   j.s.err.text);
 		job_close(&j);
 	}
 }
@@ -333,11 +341,14 @@ int main(void)
 	follows("demo", (plain){.P = 3, .chunk = 64, .k = 32, .decay = 0.999f});
 	follows("demo:chunk=5,k=3,decay=0.5", (plain){.P = 2, .chunk = 5, .k = 3, .decay = 0.5});
 	follows("demo:chunk=2,k=4096,decay=1", (plain){.P = 3, .chunk = 2, .k = 4096, .decay = 1});
-	follows("demo:chunk=16,k=20,sign=yes,decay=0.9", (plain){.P = 3, .chunk = 16, .k = 20, .sign = 1, .decay = 0.9f});
+	follows("demo:chunk=16,k=20,sign=yes,decay=0.9",
+	        (plain){.P = 3, .chunk = 16, .k = 20, .sign = 1, .decay = 0.9f});
 	for (int P = 1; P <= RANKS; P++)
-		follows("demo:chunk=8,k=5,form=published", (plain){.P = P, .chunk = 8, .k = 5, .published = 1, .decay = 0.999f});
+		follows("demo:chunk=8,k=5,form=published",
+		        (plain){.P = P, .chunk = 8, .k = 5, .published = 1, .decay = 0.999f});
 	follows("demo:form=published", (plain){.P = 3, .chunk = 64, .k = 32, .published = 1, .decay = 0.999f});
-	follows("demo:chunk=5,k=3,decay=0.5,form=published", (plain){.P = 5, .chunk = 5, .k = 3, .published = 1, .decay = 0.5});
+	follows("demo:chunk=5,k=3,decay=0.5,form=published",
+	        (plain){.P = 5, .chunk = 5, .k = 3, .published = 1, .decay = 0.5});
 	follows("demo:chunk=16,k=20,sign=yes,decay=0.9,form=published",
 	        (plain){.P = 3, .chunk = 16, .k = 20, .published = 1, .sign = 1, .decay = 0.9f});
 	one_wave();

@@ -116,7 +116,8 @@ static void follows(const char *text, plain settings)
 		}
 	}
 	ok(worst < 2e-5 && alike && j.s.intact && j.s.step == STEPS && j.s.sent == 4 * ((N + M) * R + V),
-	   "%s: %d steps on %d ranks: average and M within %.1e, %llu bytes", text, STEPS, P, worst, (unsigned long long)j.s.sent);
+	   "%s: %d steps on %d ranks: average and M within %.1e, %llu bytes", text, STEPS, P, worst,
+	   (unsigned long long)j.s.sent);
 	job_close(&j);
 }
 

@@ -16,10 +16,19 @@
 #include "config/spec.h"
 #include "tests/support/tap.h"
 
-static const char *const specs[] = {
-	"none",           "cast:type=bf16", "cast:type=fp16", "cast:type=fp16,saturate=yes", "topk:density=0.05",
-	"powersgd:rank=3", "acpsgd:rank=3",  "lqsgd:rank=3",   "threshold:t=1.5",             "dgc:density=0.05",
-	"lags:adaptive=yes", "block:bits=4", "terngrad:clip=0"};
+static const char *const specs[] = {"none",
+                                    "cast:type=bf16",
+                                    "cast:type=fp16",
+                                    "cast:type=fp16,saturate=yes",
+                                    "topk:density=0.05",
+                                    "powersgd:rank=3",
+                                    "acpsgd:rank=3",
+                                    "lqsgd:rank=3",
+                                    "threshold:t=1.5",
+                                    "dgc:density=0.05",
+                                    "lags:adaptive=yes",
+                                    "block:bits=4",
+                                    "terngrad:clip=0"};
 static uint64_t dims[4][2] = {{37, 0}, {40, 50}, {1, 0}, {0, 3}};
 static uint64_t digest;
 

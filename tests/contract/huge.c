@@ -33,7 +33,8 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		ranks_wait();
 		if (rank == 0)
 			factor *= 2;
-		is_int(wrong, 0, "%s, rank %d: all-reduce of 3 * 10^8 numbers%s%s", spec, rank, *err.text ? ": " : "", err.text);
+		is_int(wrong, 0, "%s, rank %d: all-reduce of 3 * 10^8 numbers%s%s", spec, rank, *err.text ? ": " : "",
+		       err.text);
 	}
 	coll_ctx_close(&p);
 }

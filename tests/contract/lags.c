@@ -111,8 +111,8 @@ static void adapts(const char *text, uint64_t most)
 		j.s.plugin->save(j.s.instance[w], state[k], sizeof state[k], &bytes[k], &j.s.err);
 		agreed &= bytes[k] == bytes[0] && !memcmp(state[0], state[k], bytes[0]);
 	}
-	ok(j.s.step == 12 && agreed && conserved,
-	   "%s, %u buckets: 12 steps on 3 ranks, equal densities, nothing lost", text, j.s.nbuckets);
+	ok(j.s.step == 12 && agreed && conserved, "%s, %u buckets: 12 steps on 3 ranks, equal densities, nothing lost",
+	   text, j.s.nbuckets);
 	ok(one_extra, "%s: one step has a round more", text);
 	ok(after != measuring, "%s: %llu bytes a step, %llu while measuring", text, (unsigned long long)after,
 	   (unsigned long long)measuring);
@@ -148,8 +148,12 @@ static void resumes(void)
 static void affords(const char *text, int P, double least)
 {
 	const double backward[4] = {1e3, 1e3, 1e3, 1e3};
-	const gradcomp_measured m = {.struct_size = sizeof m, .ntensors = 4, .backward = backward, .exchange_a = 1e-6,
-	                             .exchange_b = 1e-9, .encode_b = 1e-9};
+	const gradcomp_measured m = {.struct_size = sizeof m,
+	                             .ntensors = 4,
+	                             .backward = backward,
+	                             .exchange_a = 1e-6,
+	                             .exchange_b = 1e-9,
+	                             .encode_b = 1e-9};
 	job j;
 	if (!job_open(&j, text, P, 4, dims))
 		return;
@@ -160,7 +164,8 @@ static void affords(const char *text, int P, double least)
 	step_randomly(&j);
 	const double gathered = (double)j.s.sent * (P - 1), ring = 2.0 * (P - 1) / P * 4 * D;
 	/* Little is missing: the layer behind which nothing is computed sends one number in max_ratio. */
-	ok(gathered <= ring && gathered >= least * ring, "%s, %d ranks: %.0f bytes a rank, a dense ring takes %.0f", text, P, gathered, ring);
+	ok(gathered <= ring && gathered >= least * ring, "%s, %d ranks: %.0f bytes a rank, a dense ring takes %.0f",
+	   text, P, gathered, ring);
 	job_close(&j);
 }
 

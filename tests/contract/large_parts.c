@@ -80,7 +80,8 @@ static const char *step(job *j, const method *m, int kind, const uint64_t *n, do
 	if (!wrong && off > 1e-7 * mass + 1e-38 * (double)all)
 		wrong = "something is lost";
 	for (uint64_t t = 0, at = 0; P == 1 && !wrong && t < 2; at += n[t++])
-		wrong = unlike_the_largest(u + at, j->g[0] + at, held(j, m, 0) + at, n[t], share_formula(density, n[t]), m->any);
+		wrong = unlike_the_largest(u + at, j->g[0] + at, held(j, m, 0) + at, n[t], share_formula(density, n[t]),
+		                           m->any);
 	free(u);
 	return wrong;
 }
@@ -106,10 +107,12 @@ static void on_ranks(const method *m, int P)
 		for (int i = 0; i < STEPS && !wrong; i++, tried++)
 			wrong = step(&j, m, kind, n, atof(strchr(text, '=') + 1));
 		if (wrong && !*first)
-			snprintf(first, sizeof first, "%s, %llu numbers, %s: %s", text, (unsigned long long)n[0], selection_kind(kind), wrong);
+			snprintf(first, sizeof first, "%s, %llu numbers, %s: %s", text, (unsigned long long)n[0],
+			         selection_kind(kind), wrong);
 		job_close(&j);
 	}
-	ok(!*first, "%s%s, %d rank%s: %d steps%s%s", m->name, m->more, P, P == 1 ? "" : "s", tried, *first ? "; wrong: " : "", first);
+	ok(!*first, "%s%s, %d rank%s: %d steps%s%s", m->name, m->more, P, P == 1 ? "" : "s", tried,
+	   *first ? "; wrong: " : "", first);
 }
 
 int main(void)

@@ -177,9 +177,8 @@ static double turning(const char *text)
 static void restarts(void)
 {
 	double with = turning("powersgd:restart=5"), without = turning("powersgd"), best = 2;
-	ok(with < 0.9 * without,
-	   "powersgd:restart=5 leaves %.3f of a gradient that turns, without %.3f, the SVD %.3f", with, without,
-	   best);
+	ok(with < 0.9 * without, "powersgd:restart=5 leaves %.3f of a gradient that turns, without %.3f, the SVD %.3f",
+	   with, without, best);
 	ok(with < 1.1 * best, "powersgd:restart=5: close to the SVD");
 	converges("powersgd:restart=1", 8, 1.01);
 }

@@ -142,8 +142,7 @@ static void quantised(void)
 	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight),
 	       c = with_errors("lqsgd:bits=4", &four), logarithmic = with_errors("lqsgd:levels=log", &eight_log);
 	is_int((long long)plain, 4 * (N + M) * R, "powersgd sends 4 (n + m) r bytes");
-	is_int((long long)eight, (N * R + 4) + (M * R + 8),
-	       "lqsgd sends a byte a number and a float a block of 256");
+	is_int((long long)eight, (N * R + 4) + (M * R + 8), "lqsgd sends a byte a number and a float a block of 256");
 	is_int((long long)four, (N * R / 2 + 4) + (M * R / 2 + 8), "lqsgd:bits=4 half a byte");
 	ok(b < 1.1 * a, "lqsgd: 8 bits leave an error of %.3f, floats %.3f", b, a);
 	ok(logarithmic < 1.1 * a && eight_log == eight, "lqsgd:levels=log: as many bytes leave %.3f", logarithmic);
@@ -190,8 +189,8 @@ static void refuses(const char *mine, const char *theirs, int P, uint64_t n, con
 		return;
 	uint64_t bytes = state_of(&b, state, sizeof state);
 	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
-	ok(st < 0 && strstr(a.s.err.text, word), "%s refuses a state of %s, %d ranks, %llu x %d: %s", mine, theirs,
-	   P, (unsigned long long)n, M, st < 0 ? a.s.err.text : "(it does not)");
+	ok(st < 0 && strstr(a.s.err.text, word), "%s refuses a state of %s, %d ranks, %llu x %d: %s", mine, theirs, P,
+	   (unsigned long long)n, M, st < 0 ? a.s.err.text : "(it does not)");
 	job_close(&a), job_close(&b);
 }
 
@@ -205,8 +204,9 @@ static void takes(const char *spec, int P)
 		return;
 	uint64_t bytes = state_of(&b, state, sizeof state);
 	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
-	int same = state_of(&a, again, sizeof again) == bytes && !memcmp(state + sizeof(sdk_state_header), again + sizeof(sdk_state_header),
-	                                                              bytes - sizeof(sdk_state_header));
+	int same = state_of(&a, again, sizeof again) == bytes &&
+	           !memcmp(state + sizeof(sdk_state_header), again + sizeof(sdk_state_header),
+	                   bytes - sizeof(sdk_state_header));
 	ok(!st && same, "%s on 2 ranks takes a state of %d ranks: %s", spec, P, st ? a.s.err.text : "");
 	job_close(&a), job_close(&b);
 }

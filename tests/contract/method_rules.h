@@ -130,8 +130,8 @@ static void topk_lies(const fixture *t)
 		int clean = 1;
 		for (uint64_t i = 0; i < s.layout[0].numel; i++)
 			clean &= s.error[0][i] == 0;
-		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", t->spec,
-		   lies[topk_told], st ? s.err.text : "(it was not)");
+		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", t->spec, lies[topk_told],
+		   st ? s.err.text : "(it was not)");
 		fixture_gradients_free(&s, g);
 		ranks_close(&s);
 	}
@@ -221,8 +221,8 @@ static void powersgd_values(const fixture *t)
 		for (int w = 0; w < 3; w++) {
 			float a = test_normal(), b = test_normal();
 			for (int i = 0; i < 4800; i++) {
-				g[w][i] = a * left[0][i / 80] * right[0][i % 80] +
-				          b * left[1][i / 80] * right[1][i % 80];
+				g[w][i] =
+					a * left[0][i / 80] * right[0][i % 80] + b * left[1][i / 80] * right[1][i % 80];
 				mean[i] += (g[w][i] + s.error[w][i]) / 3.0;
 			}
 		}

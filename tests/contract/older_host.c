@@ -12,8 +12,8 @@
 #include "tests/support/tap.h"
 #include "tools/conformance/ranks.h"
 
-static const char *const asking[] = {"topk", "gtopk", "mstopk", "lags", "dgc", "randomk", "blocktopk", "powersgd", "acpsgd", "lqsgd",
-                                     "dion", "onebit", "signsgd"};
+static const char *const asking[] = {"topk",     "gtopk",  "mstopk", "lags", "dgc",    "randomk", "blocktopk",
+                                     "powersgd", "acpsgd", "lqsgd",  "dion", "onebit", "signsgd"};
 static const char *const first_alone[] = {"none"};
 static uint64_t dims[2][2] = {{8, 6}, {7, 0}};
 
@@ -65,7 +65,8 @@ int main(void)
 	gradcomp_error err;
 	for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
 		err = (gradcomp_error){0};
-		is_int(opened(asking[i], old, 0, &err), GRADCOMP_ERR_UNSUPPORTED, "%s is not for a host of the first release", asking[i]);
+		is_int(opened(asking[i], old, 0, &err), GRADCOMP_ERR_UNSUPPORTED,
+		       "%s is not for a host of the first release", asking[i]);
 		like(err.text, " needs operators.", asking[i]);
 	}
 	for (size_t i = 0; i < sizeof first_alone / sizeof *first_alone; i++) {

@@ -113,10 +113,11 @@ static void overflow_over(const char *spec, const char *collective, int P, int a
 		differ |= f->prints[r] != f->prints[0];
 	}
 	ok(!failed && !differ && !f->odd && f->off <= 2e-5,
-	   "%s over %s, %d ranks: NaN on all of them, memories finite, and the next steps lose %.1e", spec, collective, P, f->off);
+	   "%s over %s, %d ranks: NaN on all of them, memories finite, and the next steps lose %.1e", spec, collective,
+	   P, f->off);
 	if (failed || differ || f->odd)
-		printf("# %#x, %s%s%s\n", (unsigned)failed, differ ? "ranks differ, " : "", f->odd ? "a memory is not finite, " : "",
-		       f->why[0].text);
+		printf("# %#x, %s%s%s\n", (unsigned)failed, differ ? "ranks differ, " : "",
+		       f->odd ? "a memory is not finite, " : "", f->why[0].text);
 	free(f);
 }
 
@@ -159,20 +160,26 @@ static void memory_overflow(const char *spec, int P, const char *const *settings
 	run_ranks(P, settings, with_memory, f);
 	for (int r = 0; r < P; r++)
 		failed |= f->failed[r];
-	ok(!failed, "%s, %d ranks: what overflows with the error memory is NaN on all of them, and that stays (%#x %s)", spec, P,
-	   (unsigned)failed, f->why[0].text);
+	ok(!failed, "%s, %d ranks: what overflows with the error memory is NaN on all of them, and that stays (%#x %s)",
+	   spec, P, (unsigned)failed, f->why[0].text);
 	free(f);
 }
 
 int main(void)
 {
-	static const char *const collectives[] = {"ring", "direct", "sparse", "hier:ranks_per_node=2", "auto", "ring:chunk=4096"};
+	static const char *const collectives[] = {"ring", "direct",         "sparse", "hier:ranks_per_node=2",
+	                                          "auto", "ring:chunk=4096"};
 	static const char *const specs[] = {
-		"block", "block:bits=4,rounding=stochastic,block=32", "block:bits=2,block=65536", "fp8",
-		"fp8:type=e5m2,scales=e8m0,block=32", "natural", "zfp"};
+		"block", "block:bits=4,rounding=stochastic,block=32", "block:bits=2,block=65536",
+		"fp8",   "fp8:type=e5m2,scales=e8m0,block=32",        "natural",
+		"zfp"};
 	/* These are codes where the collective sums codes; of a few big numbers they send little. */
-	static const char *const instead[] = {"onebit", "signsgd", "topk:density=0.1", "topk:density=0.1,values=bf16",
-	                                      "topk:density=0.1,values=block8,indices=delta", "topk:density=1"};
+	static const char *const instead[] = {"onebit",
+	                                      "signsgd",
+	                                      "topk:density=0.1",
+	                                      "topk:density=0.1,values=bf16",
+	                                      "topk:density=0.1,values=block8,indices=delta",
+	                                      "topk:density=1"};
 	static const int sizes[] = {2, 3, 5};
 	const char *const settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	model_seed();
@@ -183,7 +190,8 @@ int main(void)
 		for (size_t p = 0; p < 3; p++)
 			overflow_over(instead[i], "direct", sizes[p], 1, 5000, settings);
 	/* Tensors beside the one that overflows are NaN in the code alone. */
-	const char *const verified[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", "gradcomp.verify=yes", NULL};
+	const char *const verified[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error",
+	                                "gradcomp.verify=yes", NULL};
 	overflow_over("block:bits=2,block=65536", "ring", 3, 0, 1 << 20, verified);
 	overflow_over("natural", "direct", 2, 0, 1 << 20, verified);
 	overflow_over("onebit", "direct", 3, 1, 1 << 20, verified);

@@ -15,13 +15,17 @@ enum { ROUNDS = 50, P = 3, ARRAYS = 8 };
 
 /* How a step's gradients are large. */
 enum { ALL_LARGE, ALL_LARGEST, ONE_RANK, ONE_NUMBER, ONE_TENSOR, GROWING, KINDS };
-static const char *const kinds[] = {"1e38 everywhere", "the largest everywhere", "one rank's", "one number", "one tensor",
-                                    "1e19 and then 1e38"};
+static const char *const kinds[] = {"1e38 everywhere", "the largest everywhere", "one rank's", "one number",
+                                    "one tensor",      "1e19 and then 1e38"};
 
 enum { FAILED = 1, MIXED = 2, DIFFERS = 4, NOT_FINITE = 8, CHANGED = 16, NOT_ORDINARY = 32, REFUSED = 64, NEVER = 128 };
-static const char *const said[] = {"a call failed", "a bucket's result is neither finite nor NaN in all of it", "ranks differ",
-                                   "what is kept is not finite", "NaN, and what is kept is neither as it was nor cleared",
-                                   "an ordinary step afterwards is not finite", "the state that it saves is refused"};
+static const char *const said[] = {"a call failed",
+                                   "a bucket's result is neither finite nor NaN in all of it",
+                                   "ranks differ",
+                                   "what is kept is not finite",
+                                   "NaN, and what is kept is neither as it was nor cleared",
+                                   "an ordinary step afterwards is not finite",
+                                   "the state that it saves is refused"};
 
 typedef struct flood {
 	const char *spec, *collective;
@@ -142,7 +146,9 @@ static int cleared_or_same(const model *m, const float *before, const float *aft
 		if (!pub->numel || !isnan(m->grad[t][0]))
 			continue;
 		for (size_t a = 0; a + numel_all <= n; a += numel_all) {
-			int same = !memcmp(before + a + pub->offset, after + a + pub->offset, pub->numel * sizeof *after), zero = 1;
+			int same = !memcmp(before + a + pub->offset, after + a + pub->offset,
+			                   pub->numel * sizeof *after),
+			    zero = 1;
 			for (uint64_t i = 0; i < pub->numel; i++)
 				zero &= after[a + pub->offset + i] == 0;
 			right &= same || zero;
@@ -160,7 +166,8 @@ static void save_and_load(flood *f, const model *m, int rank, int step, int kind
 		return;
 	}
 	char *state = malloc(bytes);
-	if (gradcomp_reducer_save(m->red, state, bytes, &bytes, err) || gradcomp_reducer_load(m->red, state, bytes, err))
+	if (gradcomp_reducer_save(m->red, state, bytes, &bytes, err) ||
+	    gradcomp_reducer_load(m->red, state, bytes, err))
 		note(f, rank, REFUSED, step, kind);
 	free(state);
 }
@@ -245,7 +252,8 @@ static int flooded(const char *spec, const char *collective, int rounds, const c
 }
 
 /* With each other value of what is chosen from a list, and where it is not compressed at first. */
-static int variants(const char *name, const struct gradcomp_compressor_v1 *c, const char *collective, const char *const *settings)
+static int variants(const char *name, const struct gradcomp_compressor_v1 *c, const char *collective,
+                    const char *const *settings)
 {
 	int overflows = 0;
 	char spec[200];

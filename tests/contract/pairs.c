@@ -23,7 +23,8 @@ static const struct {
 	const char *name;
 	int P, nodes[MAX_RANKS];
 } places[] = {
-	{"one node", 1, {0}}, {"one node", 2, {0}}, {"one node", 3, {0}}, {"one node", 4, {0}}, {"2 + 2", 4, {0, 0, 1, 1}}, {"3 + 1", 4, {0, 0, 0, 1}},
+	{"one node", 1, {0}}, {"one node", 2, {0}},       {"one node", 3, {0}},
+	{"one node", 4, {0}}, {"2 + 2", 4, {0, 0, 1, 1}}, {"3 + 1", 4, {0, 0, 0, 1}},
 };
 
 static void no_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -53,8 +54,8 @@ static void refused(const config *c, const char *compressor, const char *collect
 	           !strcmp(at + strlen(before), *list ? list : "none is installed"),
 	   "%s with %s is refused: %s", compressor, collective, said->text);
 	run_ranks_with(1, all, joined, no_body, NULL);
-	ok(joined[0].joined == said->status && strstr(joined[0].error.text, said->text), "%s with %s: nor is there a job",
-	   compressor, collective);
+	ok(joined[0].joined == said->status && strstr(joined[0].error.text, said->text),
+	   "%s with %s: nor is there a job", compressor, collective);
 }
 
 int main(void)
@@ -74,7 +75,7 @@ int main(void)
 			snprintf(with[0], sizeof with[0], "gradcomp.compressor=%.60s", compressors[i]);
 			snprintf(with[1], sizeof with[1], "gradcomp.collective=%.60s", collectives[k]);
 			if (pair(c, compressors[i], collectives[k], &made, &err)) {
-				not++;
+				not ++;
 				refused(c, compressors[i], collectives[k], &err, settings);
 				continue;
 			}
@@ -88,6 +89,6 @@ int main(void)
 			}
 		}
 	config_free(c);
-	ok(ncompressors > 0 && work > 0 && not > 0, "%d pairs work, %d do not", work, not);
+	ok(ncompressors > 0 && work > 0 && not > 0, "%d pairs work, %d do not", work, not );
 	return done_testing();
 }

@@ -85,7 +85,8 @@ static long take(const char *label, unsigned char *out, uint64_t capacity)
 	for (const char *p = line + n; sscanf(p, "%2x", &byte) == 1; p += 2) {
 		if ((uint64_t)bytes == capacity) {
 			wrong++;
-			printf("# %s has more than the %llu bytes there is room for\n", label, (unsigned long long)capacity);
+			printf("# %s has more than the %llu bytes there is room for\n", label,
+			       (unsigned long long)capacity);
 			return -1;
 		}
 		out[bytes++] = (unsigned char)byte;
@@ -98,7 +99,8 @@ static void made(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int ra
 	char label[80];
 	long bytes;
 
-	snprintf(label, sizeof label, "payload %llu %u %u %d ", (unsigned long long)s->step, bucket->index, round, rank);
+	snprintf(label, sizeof label, "payload %llu %u %u %d ", (unsigned long long)s->step, bucket->index, round,
+	         rank);
 	if (writing) {
 		put(label, payload->data, payload->bytes);
 		return;

@@ -126,7 +126,8 @@ static void signs(const char *text, int two, uint64_t column, int kind)
 	int ran = !trial_step(&r);
 	is_int(r.s.sent, bytes, "%s: bytes of the formula", text);
 	for (uint64_t i = 0; ran && i < d; i++) {
-		double mean = (v[i] + v[d + i] + v[2 * d + i]) / 3, size = fabs(v[i]) + fabs(v[d + i]) + fabs(v[2 * d + i]);
+		double mean = (v[i] + v[d + i] + v[2 * d + i]) / 3,
+		       size = fabs(v[i]) + fabs(v[d + i]) + fabs(v[2 * d + i]);
 		averages &= near(r.g[0][i], mean, size);
 		for (uint64_t w = 0; w < 3; w++)
 			errors &= near(r.s.error[w][i], (double)r.u[w][i] - v[w * d + i],
@@ -329,11 +330,11 @@ static void tell(ranks *s, gradcomp_payload *in, uint32_t n)
 static void lies(void)
 {
 	static const lie list[] = {
-		{"onebit", 3, 0, 0, 4, 0x7fc00000, "rank 2"},     {"onebit", 3, 0, 4, 4, 0xff800000, "rank 2"},
-		{"signsgd", 3, 0, 0, 4, 0x7f800000, "rank 2"},    {"qsgd", 3, 0, 0, 4, 0x7fc00000, "rank 2"},
-		{"qsgd", 3, 0, 4, 4, 0xbf800000, "rank 2"},       {"qsgd", 3, 0, UINT64_MAX, 1, 0x88, "rank 2"},
-		{"terngrad", 3, 0, 0, 4, 0xbf800000, "rank 2"},   {"terngrad", 3, 0, 0, 4, 0x7f800000, "rank 2"},
-		{"terngrad", 3, 0, 0, 4, 0x7fc00000, "rank 2"},   {"terngrad", 3, 1, 7, 1, 243, "rank 2"},
+		{"onebit", 3, 0, 0, 4, 0x7fc00000, "rank 2"},   {"onebit", 3, 0, 4, 4, 0xff800000, "rank 2"},
+		{"signsgd", 3, 0, 0, 4, 0x7f800000, "rank 2"},  {"qsgd", 3, 0, 0, 4, 0x7fc00000, "rank 2"},
+		{"qsgd", 3, 0, 4, 4, 0xbf800000, "rank 2"},     {"qsgd", 3, 0, UINT64_MAX, 1, 0x88, "rank 2"},
+		{"terngrad", 3, 0, 0, 4, 0xbf800000, "rank 2"}, {"terngrad", 3, 0, 0, 4, 0x7f800000, "rank 2"},
+		{"terngrad", 3, 0, 0, 4, 0x7fc00000, "rank 2"}, {"terngrad", 3, 1, 7, 1, 243, "rank 2"},
 		{"terngrad", 12, 1, 500, 1, 13, "-12..12"},
 	};
 	for (size_t k = 0; k < sizeof list / sizeof list[0]; k++) {
@@ -343,7 +344,8 @@ static void lies(void)
 		if (trial_begin(&r, told->spec, told->P, &vector, KIND_NORMAL)) {
 			int clean = 1;
 			r.s.tamper = tell;
-			is_int(ranks_step(&r.s, r.u, 0), GRADCOMP_ERR_MISMATCH, "%s: refused: %s", told->spec, r.s.err.text);
+			is_int(ranks_step(&r.s, r.u, 0), GRADCOMP_ERR_MISMATCH, "%s: refused: %s", told->spec,
+			       r.s.err.text);
 			like(r.s.err.text, told->names, "... which names whose");
 			like(r.s.err.text, "bucket 0", "... and the bucket");
 			for (int i = 0; i < 1000; i++)

@@ -9,7 +9,8 @@
 enum { N = 3001 };
 
 enum { GAUSSIAN, ZERO, TIED, SCALED, HUGE_ONES, DENORMAL, BITS, INPUTS };
-static const char *const input_names[INPUTS] = {"Gaussian", "zero", "tied", "widely scaled", "huge", "denormal", "any bits"};
+static const char *const input_names[INPUTS] = {"Gaussian", "zero",     "tied",    "widely scaled",
+                                                "huge",     "denormal", "any bits"};
 
 static float input(int kind, int i)
 {
@@ -94,11 +95,14 @@ static double off(const format *f, const float *x, const float *y, int n, int e8
 		double a = fabs((double)x[i]), b = fabs((double)y[i]);
 		int code = nearest(f, a / scale);
 		double want = f->values[code] * scale;
-		double gap = (code + 1 < f->codes ? f->values[code + 1] - f->values[code] : f->values[code] - f->values[code - 1]) * scale;
+		double gap = (code + 1 < f->codes ? f->values[code + 1] - f->values[code]
+		                                  : f->values[code] - f->values[code - 1]) *
+		             scale;
 		/* A block of zeroes has no signs. */
 		if (signbit(x[i]) != signbit(y[i]) && (e8m0 || top > 0))
 			return INFINITY;
-		worst = e8m0 ? fmax(worst, b == (double)(float)want ? 0 : INFINITY) : fmax(worst, fabs(a - b) / (gap / 2));
+		worst = e8m0 ? fmax(worst, b == (double)(float)want ? 0 : INFINITY)
+		             : fmax(worst, fabs(a - b) / (gap / 2));
 	}
 	return worst;
 }
@@ -118,7 +122,8 @@ static void formats(const char *spec, int e5m2, int block, int e8m0)
 			int n = sizes[k];
 			for (int i = 0; i < n; i++)
 				x[i] = input(kind, i);
-			int well = there_and_back(&c, x, y, (uint64_t)n, (uint64_t)((n + block - 1) / block * (e8m0 ? 1 : 4) + n));
+			int well = there_and_back(&c, x, y, (uint64_t)n,
+			                          (uint64_t)((n + block - 1) / block * (e8m0 ? 1 : 4) + n));
 			for (int at = 0; at < n; at += block) {
 				double o = off(&f, x + at, y + at, n - at < block ? n - at : block, e8m0);
 				worst = fmax(worst, o);
@@ -150,7 +155,8 @@ static void refused_fp8(const char *spec, int type_codes, int scale_bytes)
 		right &= codec_code(&c, x, 100, 0, &wire, &bytes);
 		wire.data[bytes - 7] = (unsigned char)code;
 		gradcomp_status st = codec_decode(&c, wire.data, bytes, y, 100, code & 1);
-		right &= st == (number ? GRADCOMP_OK : GRADCOMP_ERR_MISMATCH) && (number || strstr(c.err.text, "NaN or Inf"));
+		right &= st == (number ? GRADCOMP_OK : GRADCOMP_ERR_MISMATCH) &&
+		         (number || strstr(c.err.text, "NaN or Inf"));
 		guard_free(&wire);
 	}
 	for (int k = 0; k < 4; k++) {
@@ -181,7 +187,8 @@ static void neighbours(void)
 				x[i] = input(kind, i);
 			int well = there_and_back(&c, x, y, (uint64_t)n, (uint64_t)(n + (n + 7) / 8));
 			for (int i = 0; i < n; i++) {
-				double a = fabs((double)x[i]), b = fabs((double)y[i]), low = a > 0 ? ldexp(1, ilogb(a)) : 0;
+				double a = fabs((double)x[i]), b = fabs((double)y[i]),
+				       low = a > 0 ? ldexp(1, ilogb(a)) : 0;
 				int is = b == low || (b == 2 * low && a > low);
 				if (a < FLT_MIN)
 					is = b == 0 || (a > 0 && b == FLT_MIN);
@@ -220,7 +227,8 @@ static void on_average(void)
 		}
 	}
 	for (int i = 0; i < NUMBERS; i++) {
-		double a = fabs((double)x[i]), low = a < FLT_MIN ? 0 : ldexp(1, ilogb(a)), high = a < FLT_MIN ? FLT_MIN : 2 * low;
+		double a = fabs((double)x[i]), low = a < FLT_MIN ? 0 : ldexp(1, ilogb(a)),
+		       high = a < FLT_MIN ? FLT_MIN : 2 * low;
 		double variance = a > 0 ? (high - a) * (a - low) : 0, sd = sqrt(variance / TIMES);
 		if (variance > 0)
 			worst = fmax(worst, fabs(sum[i] / TIMES - x[i]) / sd);
@@ -233,7 +241,8 @@ static void on_average(void)
 	}
 	/* 7 standard deviations: once in 10^9 runs of 40 numbers by chance. */
 	ok(worst < 7, "natural: the mean of %d codings is the number, within %.2f standard deviations", TIMES, worst);
-	ok(spread < 0.15 && most <= 0.125 && most > 0.1, "natural: the variance is the formula's, at most %.4f of the square", most);
+	ok(spread < 0.15 && most <= 0.125 && most > 0.1,
+	   "natural: the variance is the formula's, at most %.4f of the square", most);
 	codec_close(&c);
 }
 
@@ -257,13 +266,17 @@ static void overflown(const char *spec, int block)
 			x[i] = input(k % 2 ? HUGE_ONES : GAUSSIAN, i);
 			sum[i] = 0;
 		}
-		right &= codec_code(&c, x, (uint64_t)n, 5, &plain, &same) && !codec_decode(&c, plain.data, same, z, (uint64_t)n, 0);
+		right &= codec_code(&c, x, (uint64_t)n, 5, &plain, &same) &&
+		         !codec_decode(&c, plain.data, same, z, (uint64_t)n, 0);
 		x[at] = odd[k % 3];
 		right &= codec_code(&c, x, (uint64_t)n, 5, &wire, &bytes) && bytes == same;
-		right &= !codec_decode(&c, wire.data, bytes, y, (uint64_t)n, 0) && !codec_decode(&c, wire.data, bytes, sum, (uint64_t)n, 1);
+		right &= !codec_decode(&c, wire.data, bytes, y, (uint64_t)n, 0) &&
+		         !codec_decode(&c, wire.data, bytes, sum, (uint64_t)n, 1);
 		for (int i = 0; i < n; i++)
-			right &= i / block == at / block ? !isfinite(y[i]) && !isfinite(sum[i]) : y[i] == z[i] && sum[i] == z[i];
-		right &= codec_code(&c, y, (uint64_t)n, 6, &again, &bytes) && !codec_decode(&c, again.data, bytes, y, (uint64_t)n, 0);
+			right &= i / block == at / block ? !isfinite(y[i]) && !isfinite(sum[i])
+			                                 : y[i] == z[i] && sum[i] == z[i];
+		right &= codec_code(&c, y, (uint64_t)n, 6, &again, &bytes) &&
+		         !codec_decode(&c, again.data, bytes, y, (uint64_t)n, 0);
 		right &= !isfinite(y[at]);
 		guard_free(&wire), guard_free(&plain), guard_free(&again);
 	}

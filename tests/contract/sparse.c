@@ -149,9 +149,8 @@ static void mstopk_counts(const char *text, int kind, double density)
 			got += fabs(u[0][seen[0][i]]);
 		least = best > 0 ? fmin(least, got / best) : least;
 	}
-	ok(exact && differ && least > 0.98,
-	   "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run", text, fixture_kind_names[kind],
-	   100 * least);
+	ok(exact && differ && least > 0.98, "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run",
+	   text, fixture_kind_names[kind], 100 * least);
 	job_close(&j);
 }
 

@@ -173,8 +173,7 @@ static void randomk_subsets(void)
 			chi += (count[m] - STEPS / SUBSETS) * (count[m] - STEPS / SUBSETS) / (STEPS / SUBSETS);
 		else if (count[m] > 0)
 			chi = INFINITY;
-	ok(chi < 19 + 10 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees",
-	   chi);
+	ok(chi < 19 + 10 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees", chi);
 	job_close(&j);
 }
 

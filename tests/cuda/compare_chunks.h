@@ -18,14 +18,17 @@ static void blocks(size_t n, size_t width, int kind)
 {
 	const size_t all = n ? (n + width - 1) / width : 0, k = all ? 1 + test_random() % all : 0;
 	float *x = kind_of(kind, n), *want = calloc(k * width + 1, 4), *got = calloc(k * width + 1, 4);
-	float *sums = calloc(all + 1, 4), *got_sums = calloc(all + 1, 4), *y = malloc(4 * n + 1), most = kind == SPREAD ? 1e30f : 1e38f;
+	float *sums = calloc(all + 1, 4), *got_sums = calloc(all + 1, 4), *y = malloc(4 * n + 1),
+	      most = kind == SPREAD ? 1e30f : 1e38f;
 	uint32_t *idx = calloc(k + 1, 4);
 	int near = 1;
 	for (size_t b = 0, left = k; b < all; b++)
 		if (test_random() % (all - b) < left)
 			idx[k - left--] = (uint32_t)b;
-	watched X = watch(x, 4 * n, 4 * (n % 3)), S = watch(NULL, 4 * all, 4), I = watch(idx, 4 * k, 4), O = watch(NULL, 4 * k * width, 4);
-	cpu->blocks_sum_abs(NULL, sums, x, n, width, most), gpu->blocks_sum_abs(NULL, (float *)S.at, (float *)X.at, n, width, most);
+	watched X = watch(x, 4 * n, 4 * (n % 3)), S = watch(NULL, 4 * all, 4), I = watch(idx, 4 * k, 4),
+		O = watch(NULL, 4 * k * width, 4);
+	cpu->blocks_sum_abs(NULL, sums, x, n, width, most),
+		gpu->blocks_sum_abs(NULL, (float *)S.at, (float *)X.at, n, width, most);
 	int whole = unwatch(&S, got_sums);
 	for (size_t b = 0; b < all; b++)
 		near &= fabs((double)sums[b] - got_sums[b]) <= 0x1p-23 * sums[b] && got_sums[b] <= most;
@@ -91,7 +94,8 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 		host[i] = (gradcomp_matrix){x[i], n, m}, dev[i] = (gradcomp_matrix){(float *)X[i].at, n, m};
 		for (uint64_t row = 0; row < n; row += down)
 			for (uint64_t column = 0; column < m; column += across) {
-				uint64_t numbers = (n - row < down ? n - row : down) * (m - column < across ? m - column : across);
+				uint64_t numbers =
+					(n - row < down ? n - row : down) * (m - column < across ? m - column : across);
 				sent += numbers < k ? numbers : k;
 			}
 	}
@@ -108,15 +112,17 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 				x[i][j] = magnitude(kind, j + (size_t)r);
 		for (size_t i = 0; i < count; i++)
 			to_device(dev[i].x, x[i], 4 * host[i].n * host[i].m);
-		cpu->dct_topk(NULL, (float *)(uintptr_t)from[r].val, (uint16_t *)(uintptr_t)from[r].place, host, count, chunk, k);
+		cpu->dct_topk(NULL, (float *)(uintptr_t)from[r].val, (uint16_t *)(uintptr_t)from[r].place, host, count,
+		              chunk, k);
 		gpu->dct_topk(NULL, (float *)V[r].at, (uint16_t *)P[r].at, dev, count, chunk, k);
 		from_device(got_val, V[r].at, 4 * sent), from_device(got_place, P[r].at, 2 * sent);
 		ok(!memcmp(from[r].val, got_val, 4 * sent) && !memcmp(from[r].place, got_place, 2 * sent),
-		   "%u coefficients of chunks of %llu x %llu, %zu matrices, %s", k, (unsigned long long)down, (unsigned long long)across,
-		   count, kinds[kind]);
+		   "%u coefficients of chunks of %llu x %llu, %zu matrices, %s", k, (unsigned long long)down,
+		   (unsigned long long)across, count, kinds[kind]);
 	}
 	/* The last one with what is wrong. */
-	static const uint32_t tried[] = {0, GRADCOMP_DCT_ADD, GRADCOMP_DCT_SENDERS, GRADCOMP_DCT_SENDERS | GRADCOMP_DCT_SIGN, GRADCOMP_DCT_SIGN};
+	static const uint32_t tried[] = {0, GRADCOMP_DCT_ADD, GRADCOMP_DCT_SENDERS,
+	                                 GRADCOMP_DCT_SENDERS | GRADCOMP_DCT_SIGN, GRADCOMP_DCT_SIGN};
 	for (size_t f = 0; f < sizeof tried / sizeof *tried; f++) {
 		const uint32_t flags = tried[f];
 		const size_t ranks = 1 + test_random() % SENDERS;
@@ -138,8 +144,8 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 			same &= same_floats(x[i], y, host[i].n * host[i].m);
 			to_device(dev[i].x, x[i], 4 * host[i].n * host[i].m);
 		}
-		ok(faults[0] == faults[1] && faults[0] == wrong && (faults[0] || same), "back, of %zu ranks, flags %u%s", ranks,
-		   flags, faults[0] ? ": a fault" : "");
+		ok(faults[0] == faults[1] && faults[0] == wrong && (faults[0] || same),
+		   "back, of %zu ranks, flags %u%s", ranks, flags, faults[0] ? ": a fault" : "");
 	}
 	int whole = 1;
 	for (size_t i = 0; i < count; i++)

@@ -22,8 +22,7 @@ static void dequantised(const uint8_t *payload, size_t bytes, size_t n, const gr
 	cpu->quantised_check(NULL, &want, payload, n, q), gpu->quantised_check(NULL, (int *)F.at, C.at, n, g);
 	unwatch(&F, &got);
 	is_int(got, want, "check of %zu, %s", n, what);
-	cpu->dequantise_add(NULL, y, 0.7f, payload, n, q),
-		gpu->dequantise_add(NULL, (float *)Y.at, 0.7f, C.at, n, g);
+	cpu->dequantise_add(NULL, y, 0.7f, payload, n, q), gpu->dequantise_add(NULL, (float *)Y.at, 0.7f, C.at, n, g);
 	from_device(z, Y.at, 4 * n);
 	same &= same_floats(y, z, n);
 	cpu->dequantise(NULL, y, payload, n, q), gpu->dequantise(NULL, (float *)Y.at, C.at, n, g);
@@ -52,9 +51,8 @@ static void quantiser(size_t n, int kind, gradcomp_quantiser q, float given)
 	cpu->quantise(NULL, want, x, n, &q), gpu->quantise(NULL, O.at, (float *)X.at, n, &g);
 	int whole = unwatch(&O, got) & unwatch(&X, NULL);
 	if (q.norm != GRADCOMP_NORM_L2) {
-		ok(whole && !memcmp(want, got, bytes),
-		   "%zu to %u bits, %u levels, block %u, norm %u, rounding %u, %s", n, q.bits, q.levels, q.block,
-		   q.norm, q.rounding, kinds[kind]);
+		ok(whole && !memcmp(want, got, bytes), "%zu to %u bits, %u levels, block %u, norm %u, rounding %u, %s",
+		   n, q.bits, q.levels, q.block, q.norm, q.rounding, kinds[kind]);
 	} else {
 		/* Steps are the device's own; codes follow from them. */
 		size_t blocks = (n + q.block - 1) / q.block;
@@ -118,10 +116,8 @@ static void signs(size_t n, size_t segment)
 		x[i] = test_random() % 9 ? test_normal() : i % 2 ? -0.0f : 0, y[i] = test_normal();
 	watched X = watch(x, 4 * n, 4), Y = watch(y, 4 * n, 8), B = watch(NULL, 4 * words, 4),
 		P = watch(NULL, 8 * runs, 4);
-	cpu->sign_pack(NULL, bits, x, n, segment),
-		gpu->sign_pack(NULL, (uint32_t *)B.at, (float *)X.at, n, segment);
-	cpu->sign_means(NULL, pairs, x, n, segment),
-		gpu->sign_means(NULL, (float *)P.at, (float *)X.at, n, segment);
+	cpu->sign_pack(NULL, bits, x, n, segment), gpu->sign_pack(NULL, (uint32_t *)B.at, (float *)X.at, n, segment);
+	cpu->sign_means(NULL, pairs, x, n, segment), gpu->sign_means(NULL, (float *)P.at, (float *)X.at, n, segment);
 	from_device(got_pairs, P.at, 8 * runs);
 	for (size_t i = 0; i < 2 * runs; i++)
 		near &= fabsf(pairs[i] - got_pairs[i]) <= 1e-6f * fabsf(pairs[i]);
@@ -129,7 +125,8 @@ static void signs(size_t n, size_t segment)
 	watched V = watch(pairs, 4 * runs, 4), W = watch(NULL, 8 * runs, 4);
 	cpu->sign_pairs(NULL, got_pairs, pairs, runs), gpu->sign_pairs(NULL, (float *)W.at, (float *)V.at, runs);
 	float *twice = malloc(8 * runs + 1);
-	ok(unwatch(&W, twice) & unwatch(&V, NULL) && !memcmp(twice, got_pairs, 8 * runs), "%zu pairs of one magnitude", runs);
+	ok(unwatch(&W, twice) & unwatch(&V, NULL) && !memcmp(twice, got_pairs, 8 * runs), "%zu pairs of one magnitude",
+	   runs);
 	free(twice);
 	from_device(got_pairs, P.at, 8 * runs);
 	memcpy(pairs, got_pairs, 8 * runs);
@@ -186,11 +183,17 @@ static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradco
 		x[test_random() % n] = k == 1 ? NAN : INFINITY;
 	watched X = watch(x, 4 * n, 4), C = watch(NULL, bytes, 1), F = watch(&found, 4, 0), Y = watch(y, 4 * n, 0);
 	if (block)
-		cpu->float8_pack(NULL, want, x, n, block, type, powers), gpu->float8_pack(NULL, C.at, (float *)X.at, n, block, type, powers);
+		cpu->float8_pack(NULL, want, x, n, block, type, powers),
+			gpu->float8_pack(NULL, C.at, (float *)X.at, n, block, type, powers);
 	else
-		cpu->power_pack(NULL, want, x, n, seed, stream, first), gpu->power_pack(NULL, C.at, (float *)X.at, n, seed, stream, first);
+		cpu->power_pack(NULL, want, x, n, seed, stream, first),
+			gpu->power_pack(NULL, C.at, (float *)X.at, n, seed, stream, first);
 	from_device(got, C.at, bytes);
-	ok(!memcmp(want, got, bytes), "%zu %s, %s", n, !block ? "powers of two" : type == GRADCOMP_F8E4M3 ? "E4M3" : "E5M2", kinds[kind]);
+	ok(!memcmp(want, got, bytes), "%zu %s, %s", n,
+	   !block                    ? "powers of two"
+	   : type == GRADCOMP_F8E4M3 ? "E4M3"
+	                             : "E5M2",
+	   kinds[kind]);
 	if (rubbish) {
 		code_bytes(want, bytes);
 		to_device(C.at, want, bytes);
@@ -205,7 +208,8 @@ static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradco
 		cpu->power_read(NULL, x, want, n, &fault), gpu->power_read(NULL, (float *)X.at, C.at, n, (int *)F.at);
 	}
 	unwatch(&F, &found);
-	ok(unwatch(&X, z) & unwatch(&C, NULL) && (rubbish || same_floats(x, z, n)) && fault == found, "read%s", rubbish ? ", of rubbish" : "");
+	ok(unwatch(&X, z) & unwatch(&C, NULL) && (rubbish || same_floats(x, z, n)) && fault == found, "read%s",
+	   rubbish ? ", of rubbish" : "");
 	ok(unwatch(&Y, z) && (rubbish || same_floats(y, z, n)), "and added");
 	free(x), free(y), free(z), free(want), free(got);
 }
@@ -256,12 +260,13 @@ static void test_codes(void)
 		for (int kind = 0; kind < KINDS; kind++)
 			ternary(sizes[s], kind, kind % 2);
 		for (int kind = 0; kind < KINDS; kind++)
-			levels(sizes[s], kind, kind % 2 ? 8 : 4, kind % 3 ? 32 * (1 + (uint32_t)test_random() % 8) : 2080);
+			levels(sizes[s], kind, kind % 2 ? 8 : 4,
+			       kind % 3 ? 32 * (1 + (uint32_t)test_random() % 8) : 2080);
 		for (int kind = 0; kind < 2 * KINDS; kind++) {
 			small_floats(sizes[s], kind % KINDS, kind >= KINDS, 0, GRADCOMP_F32, 0);
 			for (int as = 0; as < 4; as++)
-				small_floats(sizes[s], kind % KINDS, kind >= KINDS, as & 2 ? 32 : 1056, as & 1 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2,
-				             kind >> 1 & 1);
+				small_floats(sizes[s], kind % KINDS, kind >= KINDS, as & 2 ? 32 : 1056,
+				             as & 1 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2, kind >> 1 & 1);
 		}
 	}
 }

@@ -129,7 +129,8 @@ static void found(size_t n, size_t odd)
 		to_device(X.at, x, 4 * n);
 		cpu->range_check(NULL, &faults[0], x, n, -1, 2);
 		gpu->range_check(NULL, (int *)F.at, (float *)X.at, n, -1, 2);
-		ok(unwatch(&F, &faults[1]) && faults[0] == (n && i) && faults[1] == faults[0], "range_check %d of %zu", i, n);
+		ok(unwatch(&F, &faults[1]) && faults[0] == (n && i) && faults[1] == faults[0], "range_check %d of %zu",
+		   i, n);
 	}
 	ok(unwatch(&X, NULL) & unwatch(&A, NULL) & unwatch(&S, NULL), "nothing written outside");
 	free(y), free(x), free(z);
@@ -179,8 +180,8 @@ static void guarded(size_t n, size_t odd)
 		from_device(y, Y.at, 4 * n);
 		ok(!memcmp(y, want, 4 * n), "copy_if %zu, word %d, %d", n, word, when);
 		gpu->fill_if(NULL, (float *)Y.at, 3, n, (const int *)W.at), cpu->fill_if(NULL, want, 3, n, &word);
-		ok(unwatch(&X, NULL) & unwatch(&Y, y) & unwatch(&W, NULL) && !memcmp(y, want, 4 * n), "fill_if %zu, word %d",
-		   n, word);
+		ok(unwatch(&X, NULL) & unwatch(&Y, y) & unwatch(&W, NULL) && !memcmp(y, want, 4 * n),
+		   "fill_if %zu, word %d", n, word);
 	}
 	free(x), free(y), free(want);
 }
@@ -216,8 +217,7 @@ static void words(void)
 
 static void vectors(size_t n, size_t odd)
 {
-	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(),
-	      limit = 0.5f;
+	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(), limit = 0.5f;
 	any_bits(y, 4 * n), any_bits(x, 4 * n);
 	watched Y = watch(y, 4 * n, 4 * odd), X = watch(x, 4 * n, 4 * (odd + n % 2)), L = watch(&limit, 4, 0);
 	float *gy = (float *)Y.at, *gx = (float *)X.at;
@@ -271,8 +271,7 @@ static void sums(size_t n, int kind)
 	gpu->sum_abs(NULL, out, (float *)X.at, n, S.at), r[1] = get_double(out);
 	gpu->sum_squares(NULL, out, (float *)X.at, n, S.at), r[2] = get_double(out);
 	for (int i = 0; i < 3; i++)
-		ok(fabs(r[i] - want[i]) <= 2 * (double)n * 0x1p-52 * size[i], "sum %d of %zu, %s", i, n,
-		   kinds[kind]);
+		ok(fabs(r[i] - want[i]) <= 2 * (double)n * 0x1p-52 * size[i], "sum %d of %zu, %s", i, n, kinds[kind]);
 	gpu->absmax(NULL, (float *)out, (float *)X.at, n, S.at);
 	from_device(&got, out, 4);
 	ok(got == most, "largest of %zu, %s", n, kinds[kind]);
@@ -290,8 +289,8 @@ static void numbers(size_t n)
 		watched B = watch(NULL, 4 * n, 4 * (n % 4));
 		(normal ? cpu->random_normal : cpu->random_uniform)(NULL, a, n, seed, stream, first);
 		(normal ? gpu->random_normal : gpu->random_uniform)(NULL, (float *)B.at, n, seed, stream, first);
-		ok(unwatch(&B, b) && !memcmp(a, b, 4 * n), "%zu %s numbers from %llu", n,
-		   normal ? "normal" : "uniform", (unsigned long long)first);
+		ok(unwatch(&B, b) && !memcmp(a, b, 4 * n), "%zu %s numbers from %llu", n, normal ? "normal" : "uniform",
+		   (unsigned long long)first);
 	}
 	free(a), free(b);
 }

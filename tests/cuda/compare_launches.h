@@ -43,7 +43,8 @@ static void launches_of_matrices(float *a, float *b, float *c, float *d)
 	LAUNCHES("product_mq_batch", 1, gpu->product_mq_batch(NULL, P, cA, cQ, 2, ROWS, COLUMNS, RANK, NULL));
 	LAUNCHES("product_mtp_batch", 2, gpu->product_mtp_batch(NULL, Q, cA, cP, 2, ROWS, COLUMNS, RANK, S.at));
 	LAUNCHES("normalise_columns_batch", 1, gpu->normalise_columns_batch(NULL, P, 2, ROWS, RANK, 1));
-	LAUNCHES("low_rank_finish_batch", 1, gpu->low_rank_finish_batch(NULL, A, NULL, cP, NULL, cQ, 2, ROWS, COLUMNS, RANK));
+	LAUNCHES("low_rank_finish_batch", 1,
+	         gpu->low_rank_finish_batch(NULL, A, NULL, cP, NULL, cQ, 2, ROWS, COLUMNS, RANK));
 	LAUNCHES("orthonormalise_split", 1, gpu->orthonormalise_split(NULL, P, 2, ROWS, RANK, NULL));
 	LAUNCHES("orthonormalise_split, divided", 4, gpu->orthonormalise_split(NULL, A, 2, 700, 64, O.at));
 	unwatch(&S, NULL), unwatch(&O, NULL);
@@ -78,8 +79,12 @@ static void launches_of_tensors(float *x, float *y, float *error, int *bad)
 {
 	gradcomp_segment t[3];
 	for (size_t i = 0; i < 3; i++)
-		t[i] = (gradcomp_segment){.x = y + 1000 * i, .grad = x + 1000 * i, .error = error + 1000 * i, .n = 900,
-		                          .dtype = GRADCOMP_F32, .add = 1};
+		t[i] = (gradcomp_segment){.x = y + 1000 * i,
+		                          .grad = x + 1000 * i,
+		                          .error = error + 1000 * i,
+		                          .n = 900,
+		                          .dtype = GRADCOMP_F32,
+		                          .add = 1};
 	watched S = watch(NULL, gpu->tensors_scratch(t, 3), 0);
 	LAUNCHES("load_tensors", 2, gpu->load_tensors(NULL, t, 3, bad, NULL, S.at));
 	LAUNCHES("store_tensors", 1, gpu->store_tensors(NULL, t, 3, NULL, NULL, S.at));
@@ -88,7 +93,8 @@ static void launches_of_tensors(float *x, float *y, float *error, int *bad)
 
 static void launches_of_chunks(float *x, float *y, uint32_t *idx, float *val, int *word)
 {
-	const gradcomp_levels l = {.struct_size = sizeof l, .bits = 8, .levels = 1, .block = 256, .value = {0, 1}, .edge = {0, 0.5f}};
+	const gradcomp_levels l = {
+		.struct_size = sizeof l, .bits = 8, .levels = 1, .block = 256, .value = {0, 1}, .edge = {0, 0.5f}};
 	const gradcomp_matrix t[] = {{y, 70, 100}, {y + 7000, 1, 300}};
 	const gradcomp_coefficients from = {val, (const uint16_t *)idx};
 	const uint32_t two[] = {1, 3};
@@ -109,7 +115,8 @@ static void test_launches(void)
 	float *host = malloc(4 * N);
 	for (size_t i = 0; i < N; i++)
 		host[i] = test_normal();
-	watched X = watch(host, 4 * N, 0), Y = watch(host, 4 * N, 0), Z = watch(host, 4 * N, 0), I = watch(host, 4 * N, 0);
+	watched X = watch(host, 4 * N, 0), Y = watch(host, 4 * N, 0), Z = watch(host, 4 * N, 0),
+		I = watch(host, 4 * N, 0);
 	float *const x = (float *)X.at, *const y = (float *)Y.at, *const z = (float *)Z.at;
 	double *const out = (double *)I.at;
 	launches_of_numbers(x, y, (uint8_t *)Z.at, z + N / 2, out, (int *)I.at);

@@ -71,8 +71,7 @@ static int stack_free(stack *s)
 
 static void step(size_t n, size_t m, size_t r)
 {
-	stack M = stack_of(n * m), X = stack_of(n * m), E = stack_of(n * m), P = stack_of(n * r),
-	      Q = stack_of(m * r);
+	stack M = stack_of(n * m), X = stack_of(n * m), E = stack_of(n * m), P = stack_of(n * r), Q = stack_of(m * r);
 	watched S = watch(NULL, gpu->product_scratch(MATRICES, n, m, r), 0);
 	watched O = watch(NULL, 4 * (n > m ? n : m) * r, 4);
 	float *one = malloc(O.bytes + 1), *x = malloc(4 * n * m + 1), *e = malloc(4 * n * m + 1);
@@ -111,8 +110,8 @@ static void step(size_t n, size_t m, size_t r)
 		stack L = stack_of(m * r);
 		for (int i = 0; i < MATRICES; i++)
 			to_device(X.at[i], X.host[i], 4 * n * m);
-		gpu->low_rank_finish_batch(NULL, X.at, error ? E.at : NULL, CONST(P), error ? CONST(L) : NULL,
-		                           CONST(Q), MATRICES, n, m, r);
+		gpu->low_rank_finish_batch(NULL, X.at, error ? E.at : NULL, CONST(P), error ? CONST(L) : NULL, CONST(Q),
+		                           MATRICES, n, m, r);
 		good = same = 1;
 		for (int i = 0; i < MATRICES; i++) {
 			memcpy(e, X.host[i], 4 * n * m);
@@ -175,24 +174,24 @@ static float *columns_of(int kind, size_t n, size_t r)
 	static const char *const sizes[] = {"1e-30", "1", "1e30"};
 	float *A = normals(n * r), *B = normals(n), size = strtof(sizes[test_random() % 3], NULL);
 	for (size_t i = 0; i < n * r; i++)
-		A[i] = kind == 0 ? A[i] * size
-		     : kind == 1 ? (i % r % 3 ? A[i] : 0)
-		     : kind == 2 ? A[i / r * r] + (i % r ? 1e-5f * A[i] : 0)
-		     : kind == 3 ? (i % r == 1 ? NAN : A[i])
-		     : kind == 4 ? 0
-		     : kind == 5 ? (float)((int)(test_random() % 3) - 1)
-		                 : (i % r < 2 ? A[i] : (float)(i % r) * B[i / r]);
+		A[i] = kind == 0   ? A[i] * size
+		       : kind == 1 ? (i % r % 3 ? A[i] : 0)
+		       : kind == 2 ? A[i / r * r] + (i % r ? 1e-5f * A[i] : 0)
+		       : kind == 3 ? (i % r == 1 ? NAN : A[i])
+		       : kind == 4 ? 0
+		       : kind == 5 ? (float)((int)(test_random() % 3) - 1)
+		                   : (i % r < 2 ? A[i] : (float)(i % r) * B[i / r]);
 	free(B);
 	return A;
 }
 
-static const char *const ortho_kinds[] = {"of some size", "with zero columns", "nearly parallel", "with NaN", "of zeroes",
-                                          "of few values", "of rank 3"};
+static const char *const ortho_kinds[] = {"of some size", "with zero columns", "nearly parallel", "with NaN",
+                                          "of zeroes",    "of few values",     "of rank 3"};
 
 /* Either side of what fits one block, of a chunk more than a block of rows, and of a tile. */
 static void test_orthonormalise(void)
 {
-	static const size_t tall[][2] = {{1, 1},   {85, 64},  {64, 64},  {210, 64}, {211, 64}, {257, 63}, {700, 61},
+	static const size_t tall[][2] = {{1, 1},    {85, 64},  {64, 64},  {210, 64}, {211, 64}, {257, 63}, {700, 61},
 	                                 {400, 33}, {600, 17}, {4096, 4}, {8193, 1}, {8320, 2}, {20000, 3}};
 	for (size_t s = 0; s < sizeof tall / sizeof tall[0]; s++) {
 		const int kind = s < 4 ? (int)(test_random() % ORTHO_KINDS) : s % 3 == 0 ? 2 : s % 3 == 1 ? 6 : 5;

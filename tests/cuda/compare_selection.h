@@ -88,14 +88,12 @@ static void one(int kind, size_t n)
 	watched X = watch(x, 4 * n, 4 * (n % 3)), H = watch(NULL, 4 * GRADCOMP_HISTOGRAM_BINS, 0);
 	const float *gx = (const float *)X.at;
 	cpu->histogram(NULL, want, x, n), gpu->histogram(NULL, (uint32_t *)H.at, gx, n);
-	ok(unwatch(&H, got) && !memcmp(want, got, 4 * GRADCOMP_HISTOGRAM_BINS), "histogram of %zu, %s", n,
-	   kinds[kind]);
+	ok(unwatch(&H, got) && !memcmp(want, got, 4 * GRADCOMP_HISTOGRAM_BINS), "histogram of %zu, %s", n, kinds[kind]);
 	const size_t ks[] = {0, n ? 1 : 0, n / 100, n / 9, n / 2, n ? n - 1 : 0, n};
 	for (size_t i = 0; i < 7; i++)
 		if (!i || ks[i] != ks[i - 1])
 			top(x, gx, n, ks[i], kind);
-	const float ts[] = {
-		n ? fabsf(x[test_random() % n]) : 1, 0, -0.0f, -1, INFINITY, NAN, 1e-42f, test_normal()};
+	const float ts[] = {n ? fabsf(x[test_random() % n]) : 1, 0, -0.0f, -1, INFINITY, NAN, 1e-42f, test_normal()};
 	for (size_t i = 0; i < 8; i++) {
 		threshold(x, gx, n, n, ts[i]);
 		threshold(x, gx, n, n / 5, ts[i]);
@@ -128,8 +126,7 @@ static void merge(size_t k, size_t n, int kind)
 		if (j < k && bi[j] == ai[i] && test_random() % 3 == 0)
 			bv[j] = -av[i];
 	}
-	watched AI = watch(ai, 4 * k, 0), AV = watch(av, 4 * k, 4), BI = watch(bi, 4 * k, 8),
-		BV = watch(bv, 4 * k, 0);
+	watched AI = watch(ai, 4 * k, 0), AV = watch(av, 4 * k, 4), BI = watch(bi, 4 * k, 8), BV = watch(bv, 4 * k, 0);
 	watched S = watch(NULL, gpu->sparse_merge_scratch(k), 0);
 	result kept = result_make(k), left = result_make(k);
 	cpu->sparse_merge(NULL, kept.idx, kept.val, left.idx, left.val, ai, av, bi, bv, k, room);
@@ -149,8 +146,8 @@ static void merge_overflown(float v)
 	watched AI = watch(&ai, 4, 0), AV = watch(&one, 4, 4), BI = watch(&bi, 4, 8), BV = watch(&v, 4, 0);
 	watched S = watch(NULL, gpu->sparse_merge_scratch(1), 0);
 	result kept = result_make(1), left = result_make(1);
-	gpu->sparse_merge(NULL, GPU_OUT(kept), GPU_OUT(left), (uint32_t *)AI.at, (float *)AV.at, (uint32_t *)BI.at, (float *)BV.at,
-	                  1, S.at);
+	gpu->sparse_merge(NULL, GPU_OUT(kept), GPU_OUT(left), (uint32_t *)AI.at, (float *)AV.at, (uint32_t *)BI.at,
+	                  (float *)BV.at, 1, S.at);
 	kept.idx[0] = 9, left.idx[0] = 4, left.val[0] = 1;
 	memcpy(kept.val, &v, sizeof v);
 	ok(result_same(&kept, 1) & result_same(&left, 1) & unwatch(&S, NULL), "of two pairs %g is the larger", v);
@@ -173,8 +170,7 @@ static void sparse(size_t k, size_t n)
 	fill_sparse(idx, val, k, n, NORMAL);
 	for (size_t i = 0; i < n; i++)
 		x[i] = magnitude(NORMAL, i);
-	watched I = watch(idx, 4 * k, 4), V = watch(val, 4 * k, 0), X = watch(x, 4 * n, 0),
-		G = watch(NULL, 4 * k, 4);
+	watched I = watch(idx, 4 * k, 4), V = watch(val, 4 * k, 0), X = watch(x, 4 * n, 0), G = watch(NULL, 4 * k, 4);
 	is_int(check(&I, &V, k, n) | check(&I, NULL, k, n), 0, "%zu of %zu are sound", k, n);
 	gpu->gather(NULL, (float *)G.at, (float *)X.at, (uint32_t *)I.at, k), from_device(y, G.at, 4 * k);
 	int same = 1;

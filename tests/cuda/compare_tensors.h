@@ -17,7 +17,8 @@ typedef struct bucket_of {
 static void bucket_make(bucket_of *b, size_t count, int bad)
 {
 	static const uint64_t lengths[] = {0, 1, 3, 33, 255, 257, 1024, 8193, 16384, 40001};
-	static const gradcomp_dtype types[] = {GRADCOMP_F32, GRADCOMP_F16, GRADCOMP_BF16, GRADCOMP_F8E4M3, GRADCOMP_F8E5M2};
+	static const gradcomp_dtype types[] = {GRADCOMP_F32, GRADCOMP_F16, GRADCOMP_BF16, GRADCOMP_F8E4M3,
+	                                       GRADCOMP_F8E5M2};
 	b->count = count;
 	for (size_t i = 0; i < count; i++) {
 		gradcomp_segment *t = &b->host[i];
@@ -37,7 +38,8 @@ static void bucket_make(bucket_of *b, size_t count, int bad)
 		}
 		cpu->cast_from_f32(NULL, grad, g, n, type, 0);
 		free(g);
-		*t = (gradcomp_segment){.x = x, .grad = grad, .error = mode ? e : NULL, .n = n, .dtype = type, .add = mode == 1};
+		*t = (gradcomp_segment){
+			.x = x, .grad = grad, .error = mode ? e : NULL, .n = n, .dtype = type, .add = mode == 1};
 		b->dev[i] = *t;
 		b->grad[i] = watch(grad, size * n, size * odd);
 		b->x[i] = watch(x, 4 * n, 4 * (test_random() % 2));
@@ -96,8 +98,8 @@ static void tensors_load(size_t count, int bad, int with_squares)
 		right &= want[i] == got[i] && (!with_squares || close_to(found[i], sum[i]));
 	}
 	right &= bucket_same(&b);
-	ok(right & !st && (any != 0) == (bad != 0), "%zu tensors loaded%s%s", count,
-	   bad ? ", some not finite" : "", with_squares ? ", sampled" : "");
+	ok(right & !st && (any != 0) == (bad != 0), "%zu tensors loaded%s%s", count, bad ? ", some not finite" : "",
+	   with_squares ? ", sampled" : "");
 }
 
 static void tensors_store(size_t count, int poison, int with_squares)
@@ -200,7 +202,8 @@ static void pairs_sum(size_t parts, size_t ranks, size_t most, damage d)
 		free((void *)(uintptr_t)ph[i].idx), free((void *)(uintptr_t)ph[i].val);
 	}
 	free(ph), free(pd), free(I), free(V);
-	static const char *const what[DAMAGES] = {"", ", an index twice", ", indices out of order", ", one beyond", ", a NaN"};
+	static const char *const what[DAMAGES] = {"", ", an index twice", ", indices out of order", ", one beyond",
+	                                          ", a NaN"};
 	ok(right, "pairs of %zu ranks in %zu parts%s", ranks, parts, what[d]);
 }
 
@@ -215,7 +218,8 @@ static void pairs_of_nothing(void)
 	gradcomp_pairs h = {&idx, &val, 1}, d = {I.at, V.at, 1};
 	gpu->sparse_sum(NULL, &to, 1, &d, 1, 1, F.at);
 	cpu->sparse_sum(NULL, &to, 1, &h, 1, 1, &fault);
-	ok(unwatch(&I, NULL) & unwatch(&V, NULL) & unwatch(&F, &seen) && fault && seen, "a pair of a vector of no numbers");
+	ok(unwatch(&I, NULL) & unwatch(&V, NULL) & unwatch(&F, &seen) && fault && seen,
+	   "a pair of a vector of no numbers");
 }
 
 /* ---- errors ---- */
@@ -226,7 +230,8 @@ static void launches_fail(void)
 	float *x = malloc(4 * N);
 	for (size_t i = 0; i < N; i++)
 		x[i] = test_normal();
-	watched X = watch(x, 4 * N, 0), S = watch(NULL, gpu->topk_scratch(N, K), 0), I = watch(NULL, 4 * K, 0), V = watch(NULL, 4 * K, 0);
+	watched X = watch(x, 4 * N, 0), S = watch(NULL, gpu->topk_scratch(N, K), 0), I = watch(NULL, 4 * K, 0),
+		V = watch(NULL, 4 * K, 0);
 	int named = 1;
 	long k = 1;
 	ok(!cpu->failed() && !gpu->failed(), "nothing has failed");

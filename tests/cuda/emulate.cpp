@@ -16,7 +16,8 @@
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-namespace {
+namespace
+{
 
 constexpr unsigned MOST = 1024, ARRAYS = 32;
 constexpr size_t STACK = 128 << 10, MOST_SHARED = 99 << 10; /* of sm_86 and sm_89 */

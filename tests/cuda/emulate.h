@@ -46,7 +46,8 @@ static void launch(void (*kernel)(P...), dim3 blocks, unsigned threads, size_t s
 {
 	(void)queue;
 	auto body = [&] { kernel(args...); };
-	emulate_launch(blocks, threads, shared, [](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
+	emulate_launch(
+		blocks, threads, shared, [](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
 }
 
 /* After emulate_fail(k) launch number k from then on, from 1, does not take place, and
@@ -58,7 +59,9 @@ const char *device_error();
 /* What has been put on a queue until now: launches, copies and fills. */
 extern long emulate_queued;
 
-template <auto KERNEL> static void allow_shared(size_t) {}
+template <auto KERNEL> static void allow_shared(size_t)
+{
+}
 static inline void device_copy(void *, void *to, const void *from, size_t bytes)
 {
 	emulate_queued++;
@@ -72,8 +75,14 @@ static inline void device_zero(void *, void *to, size_t bytes)
 		memset(to, 0, bytes);
 }
 
-static inline void __syncthreads() { emulate_barrier(); }
-static inline void __syncwarp() { emulate_warp(0); }
+static inline void __syncthreads()
+{
+	emulate_barrier();
+}
+static inline void __syncwarp()
+{
+	emulate_warp(0);
+}
 
 template <class T> static T emulate_lane(T v, unsigned lane)
 {
@@ -83,8 +92,14 @@ template <class T> static T emulate_lane(T v, unsigned lane)
 	memcpy(&v, &emulate_warp(mine)[lane], sizeof v);
 	return v;
 }
-static inline unsigned emulate_me() { return threadIdx.x % 32; }
-template <class T> static T __shfl_sync(unsigned, T v, int lane) { return emulate_lane(v, unsigned(lane) % 32); }
+static inline unsigned emulate_me()
+{
+	return threadIdx.x % 32;
+}
+template <class T> static T __shfl_sync(unsigned, T v, int lane)
+{
+	return emulate_lane(v, unsigned(lane) % 32);
+}
 template <class T> static T __shfl_xor_sync(unsigned, T v, int bits)
 {
 	return emulate_lane(v, emulate_me() ^ unsigned(bits));
@@ -102,11 +117,33 @@ static inline unsigned __ballot_sync(unsigned, int yes)
 	return mask;
 }
 
-static inline int __popc(unsigned v) { return __builtin_popcount(v); }
-static inline int __clz(int v) { return v ? __builtin_clz(unsigned(v)) : 32; }
-static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
-template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = T(was + v); return was; }
-template <class T> static T atomicMax(T *p, T v) { T was = *p; *p = was > v ? was : v; return was; }
+static inline int __popc(unsigned v)
+{
+	return __builtin_popcount(v);
+}
+static inline int __clz(int v)
+{
+	return v ? __builtin_clz(unsigned(v)) : 32;
+}
+static inline float __fmaf_rn(float a, float b, float c)
+{
+	return fmaf(a, b, c);
+}
+static inline double __fma_rn(double a, double b, double c)
+{
+	return fma(a, b, c);
+}
+template <class T> static T atomicAdd(T *p, T v)
+{
+	T was = *p;
+	*p = T(was + v);
+	return was;
+}
+template <class T> static T atomicMax(T *p, T v)
+{
+	T was = *p;
+	*p = was > v ? was : v;
+	return was;
+}
 
 #endif

@@ -69,7 +69,8 @@ static double weigh(gradcomp_group *w, tuner *c, const double *in, const double 
 		memset(of, 0, SUM * sizeof *of);
 		if (!tensor_numel(t))
 			continue;
-		if (residual_carry_copy(c, (uint32_t)t, of, err) || reducer_residual_copy(p->sub[p->of[t]].r, p->as[t], of, err))
+		if (residual_carry_copy(c, (uint32_t)t, of, err) ||
+		    reducer_residual_copy(p->sub[p->of[t]].r, p->as[t], of, err))
 			worst = INFINITY;
 		for (uint64_t i = 0; i < tensor_numel(t); i++)
 			held[at + i] = in[at + i] - of[i];
@@ -196,9 +197,16 @@ static void tell(const char *what, int P, const story *s, int carried, const cha
 
 int main(void)
 {
-	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", "auto.interval=20", "auto.window=4", NULL};
-	const story quick = {.spec = LIST, .given = 1, .seconds = {24e-3, 8e-3, 5e-3, 6e-3}, .turns = 18, .poison = -1, .resumes = -1,
-	                     .dies = -1, .within = 2e-3};
+	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", "auto.interval=20", "auto.window=4",
+	                                NULL};
+	const story quick = {.spec = LIST,
+	                     .given = 1,
+	                     .seconds = {24e-3, 8e-3, 5e-3, 6e-3},
+	                     .turns = 18,
+	                     .poison = -1,
+	                     .resumes = -1,
+	                     .dies = -1,
+	                     .within = 2e-3};
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
 	test_seed_value = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 0) : (uint64_t)now.tv_nsec;
@@ -226,8 +234,8 @@ int main(void)
 	double since = process_clock();
 	const outcome *o = run_processes(3, 60, settings, body, &s);
 	since = process_clock() - since;
-	ok(o[1].failed == -SIGKILL && o[0].status == GRADCOMP_ERR_PEER && o[2].status == GRADCOMP_ERR_PEER && strstr(o[0].text, "rank 1") &&
-	           since < 20,
+	ok(o[1].failed == -SIGKILL && o[0].status == GRADCOMP_ERR_PEER && o[2].status == GRADCOMP_ERR_PEER &&
+	           strstr(o[0].text, "rank 1") && since < 20,
 	   "a rank that dies is named, in %.1f s: \"%s\"", since, o[0].text);
 	return done_testing();
 }

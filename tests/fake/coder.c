@@ -45,7 +45,8 @@ static void *memory(int device, size_t bytes)
 	return p;
 }
 
-static gradcomp_status side_open(side *s, gradcomp_group *w, int rank, int P, const run *run, int device, gradcomp_error *err)
+static gradcomp_status side_open(side *s, gradcomp_group *w, int rank, int P, const run *run, int device,
+                                 gradcomp_error *err)
 {
 	memset(s, 0, sizeof *s);
 	s->dtype = run->dtype;
@@ -61,10 +62,14 @@ static gradcomp_status side_open(side *s, gradcomp_group *w, int rank, int P, co
 	s->out = device ? memory(1, bytes_of(s, s->own)) : s->part;
 	if (device)
 		cuda_must(cudaStreamCreateWithFlags(&s->queue, cudaStreamNonBlocking), "a stream");
-	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = device ? run->device : run->host, .seed = 7,
+	gradcomp_coder_options o = {.struct_size = sizeof o,
+	                            .collective = device ? run->device : run->host,
+	                            .seed = 7,
 	                            .name = device ? "on the device" : "on the host",
-	                            .device = device ? GRADCOMP_CUDA : GRADCOMP_HOST, .queue = s->queue,
-	                            .device_alloc = gpu_memory.alloc, .device_release = gpu_memory.release,
+	                            .device = device ? GRADCOMP_CUDA : GRADCOMP_HOST,
+	                            .queue = s->queue,
+	                            .device_alloc = gpu_memory.alloc,
+	                            .device_release = gpu_memory.release,
 	                            .device_ctx = gpu_memory.ctx};
 	return gradcomp_coder_create(w, run->compressor, &o, &s->coder, err);
 }
@@ -210,7 +215,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		out->failed |= told(rank, step(&again, rank, STEPS, 0, &err), &err);
 		out->failed |= distance(&again, &dev) != 0;
 		gradcomp_coder_get_stats(dev.coder, &stats);
-		out->failed |= !(stats.wire_bytes > 0) || stats.all_gathers != STEPS + 1 || stats.reduce_scatters != STEPS + 1;
+		out->failed |=
+			!(stats.wire_bytes > 0) || stats.all_gathers != STEPS + 1 || stats.reduce_scatters != STEPS + 1;
 	}
 	side_close(&again);
 	side_close(&dev);
@@ -231,15 +237,17 @@ static void check(int P, const char *const *settings, run run)
 		for (int d = 0; d < 2; d++)
 			sent[d] += o[r].number[HOST_BYTES + d];
 	}
-	ok(!failed && !differ && worst <= run.within, "%s, %d ranks, %s: as on the host (off by %.2g)", run.compressor, P,
-	   run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
+	ok(!failed && !differ && worst <= run.within, "%s, %d ranks, %s: as on the host (off by %.2g)", run.compressor,
+	   P, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
 	if (failed || differ)
 		printf("# %s%s\n", failed ? "a call failed, or resuming differs, or a rank was killed; " : "",
 		       differ ? "ranks differ" : "");
 	if (fake_cuda_waits)
-		ok(waited == 0 && allocated == 0, "... %g host waits and %g allocations when every call was made once", waited, allocated);
+		ok(waited == 0 && allocated == 0, "... %g host waits and %g allocations when every call was made once",
+		   waited, allocated);
 	if (run.device && !strcmp(run.host, run.device))
-		ok(fabs(sent[1] - sent[0]) <= 0.05 * sent[0], "... %.0f bytes counted on the host, %.0f computed on the device", sent[0], sent[1]);
+		ok(fabs(sent[1] - sent[0]) <= 0.05 * sent[0],
+		   "... %.0f bytes counted on the host, %.0f computed on the device", sent[0], sent[1]);
 }
 
 /* Rank 1's fails; the other learns of it in that call or a later one. */
@@ -285,7 +293,8 @@ static void dies(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		if (rank == 1)
 			cuda_must(cudaLaunchHostFunc(dev.queue, stand_still, NULL), "a function of the host");
 		if (!run->fails)
-			st = gradcomp_coder_reduce_scatter(dev.coder, dev.in, dev.out, dev.counts, dev.dtype, 0.5, 3, &err);
+			st = gradcomp_coder_reduce_scatter(dev.coder, dev.in, dev.out, dev.counts, dev.dtype, 0.5, 3,
+			                                   &err);
 		if (rank == 1) {
 			usleep(1000 * DIES_AFTER_MS); /* the others' devices wait for it by now */
 			raise(SIGKILL);
@@ -305,7 +314,8 @@ static void check_dies(const char *const *settings, run run)
 	const outcome *o = run_processes(3, 60, settings, dies, &run);
 	int wrong = o[1].failed != -SIGKILL;
 	for (int r = 0; r < 3; r += 2)
-		wrong |= o[r].failed || o[r].status != GRADCOMP_ERR_PEER || !strstr(o[r].text, "rank 1 on") || !(o[r].number[TOOK] < 10);
+		wrong |= o[r].failed || o[r].status != GRADCOMP_ERR_PEER || !strstr(o[r].text, "rank 1 on") ||
+		         !(o[r].number[TOOK] < 10);
 	ok(!wrong, "%s: rank 1 dies %s: \"%s\" after %.1f s", run.compressor, run.fails ? "between calls" : "in a call",
 	   o[0].text, o[0].number[TOOK]);
 	if (!wrong && !fake_cuda_waits)
@@ -355,15 +365,17 @@ static void check_lent(const char *const *settings, run run)
 	int wrong = 0, count = (int)o[1].number[BLOCKS_TAKEN];
 	for (int r = 0; r < 2; r++)
 		wrong |= o[r].failed || o[r].status || o[r].number[WORST] > 0 || o[r].number[LEFT] > 0;
-	ok(!wrong && count > 1, "%s in the program's memory, %d blocks: as in CUDA's, and all is given back (%g left) %s", run.compressor,
+	ok(!wrong && count > 1,
+	   "%s in the program's memory, %d blocks: as in CUDA's, and all is given back (%g left) %s", run.compressor,
 	   count, o[1].number[LEFT], o[1].text);
 	for (run.fails = 1; !wrong && run.fails <= count; run.fails++) {
 		o = run_processes(2, 60, settings, lent, &run);
-		wrong = o[0].failed || o[1].failed || !o[0].status || o[1].status != GRADCOMP_ERR_NOMEM || o[0].number[LEFT] > 0 ||
-		        o[1].number[LEFT] > 0 || !strstr(o[1].text, "device_alloc() gave none");
+		wrong = o[0].failed || o[1].failed || !o[0].status || o[1].status != GRADCOMP_ERR_NOMEM ||
+		        o[0].number[LEFT] > 0 || o[1].number[LEFT] > 0 ||
+		        !strstr(o[1].text, "device_alloc() gave none");
 		if (wrong)
-			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", run.fails, o[0].status,
-			       o[1].status, o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
+			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", run.fails,
+			       o[0].status, o[1].status, o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
 	}
 	ok(!wrong, "... each of which that is not given ends the call: \"%s\"", o[1].text);
 }
@@ -383,7 +395,8 @@ static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 static void check_refused(const char *const *settings, run run, const char *says)
 {
 	const outcome *o = run_processes(2, 60, settings, refused, &run);
-	ok(o[0].status == GRADCOMP_ERR_UNSUPPORTED && o[1].status == GRADCOMP_ERR_UNSUPPORTED && strstr(o[0].text, says),
+	ok(o[0].status == GRADCOMP_ERR_UNSUPPORTED && o[1].status == GRADCOMP_ERR_UNSUPPORTED &&
+	           strstr(o[0].text, says),
 	   "'%s' over '%s' is refused: %s", run.compressor, run.device ? run.device : "the usual", o[0].text);
 }
 
@@ -399,7 +412,10 @@ int main(void)
 		/* Two nodes of one rank, and of two; all on one node, where nothing is coded; ranks of a node that are no neighbours. */
 		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=1", .device = "hier:ranks_per_node=1"},
 		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=2", .device = "hier:ranks_per_node=2"},
-		{.compressor = "block:bits=4", .host = "hier:ranks_per_node=3", .device = "hier:ranks_per_node=3", .dtype = GRADCOMP_BF16},
+		{.compressor = "block:bits=4",
+	         .host = "hier:ranks_per_node=3",
+	         .device = "hier:ranks_per_node=3",
+	         .dtype = GRADCOMP_BF16},
 		{.compressor = "none", .host = "ring", .device = "nccl"},
 		{.compressor = "none", .host = "ring", .dtype = GRADCOMP_BF16, .within = 1e-2},
 	};
@@ -414,8 +430,8 @@ int main(void)
 	for (int k = 1; fake_cuda_fail_launch && k < 12; k += 5) {
 		run failing = {.compressor = "block:bits=8", .fails = k};
 		const outcome *o = run_processes(2, 60, settings, fails, &failing);
-		ok(o[1].status == GRADCOMP_ERR_IO && strstr(o[1].text, "a launch failed") && o[0].status, "launch %d fails: %s; the other: %s", k,
-		   o[1].text, o[0].text);
+		ok(o[1].status == GRADCOMP_ERR_IO && strstr(o[1].text, "a launch failed") && o[0].status,
+		   "launch %d fails: %s; the other: %s", k, o[1].text, o[0].text);
 	}
 	const char *const impatient[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
 	check_dies(impatient, (run){.compressor = "block:bits=8"});
@@ -429,7 +445,10 @@ int main(void)
 	check_dies(impatient, (run){.compressor = "block:bits=8", .fails = 1});
 	check_lent(settings, (run){.compressor = "block:bits=8"});
 	check_lent(settings, (run){.compressor = "none", .dtype = GRADCOMP_BF16});
-	check_refused(settings, (run){.compressor = "lossless"}, "in host memory alone; compressors that shards on a GPU can be sent with: block, fp8, natural, none");
-	check_refused(settings, (run){.compressor = "block", .device = "ring"}, "takes no CUDA memory, in which shards are; collectives that do: hier, nccl");
+	check_refused(
+		settings, (run){.compressor = "lossless"},
+		"in host memory alone; compressors that shards on a GPU can be sent with: block, fp8, natural, none");
+	check_refused(settings, (run){.compressor = "block", .device = "ring"},
+	              "takes no CUDA memory, in which shards are; collectives that do: hier, nccl");
 	return done_testing();
 }

@@ -209,7 +209,6 @@ static void try_alltoall(bench *b, uint64_t n, int dev)
 	expect(b, right && !st, "an all-to-all", n, dev);
 	buffer_free(&x);
 	buffer_free(&y);
-
 }
 
 static void try_broadcast(bench *b, uint64_t n, int dev)
@@ -270,7 +269,8 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 
 /* What comes out and all residuals together are what went in: of all n numbers, or with counts[] of those from `from` to
  * `to`, which are this rank's block. */
-static void try_coded_sum(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t n, uint64_t from, uint64_t to, int dev)
+static void try_coded_sum(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t n, uint64_t from,
+                          uint64_t to, int dev)
 {
 	buffer x = buffer_new(4 * n, dev), e = buffer_new(4 * n, dev), lost = buffer_new(4 * n, 0);
 	float *at, *residual;
@@ -305,10 +305,15 @@ static void try_coded_sum(bench *b, const gradcomp_codec *codec, const uint64_t 
 
 static void try_coded(bench *b, uint64_t n, int dev)
 {
-	code_place place = {.op = dev ? ops : host.operators, .queue = dev ? queue : NULL,
+	code_place place = {.op = dev ? ops : host.operators,
+	                    .queue = dev ? queue : NULL,
 	                    .q = {.struct_size = sizeof place.q, .bits = 8, .levels = 127, .block = 256}};
-	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = &place, .bound = code_bound, .code = code,
-	                              .decode = decode, .decode_add = decode_add};
+	const gradcomp_codec codec = {.struct_size = sizeof codec,
+	                              .ctx = &place,
+	                              .bound = code_bound,
+	                              .code = code,
+	                              .decode = decode,
+	                              .decode_add = decode_add};
 	try_coded_sum(b, &codec, NULL, n, 0, n, dev);
 
 	uint64_t counts[MAX_RANKS], all = 0, from = 0;
@@ -323,7 +328,8 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	for (uint64_t i = 0; i < counts[b->rank]; i++)
 		put(&x, from + i, GRADCOMP_F32, number(b->rank, i));
 	buffer_up(&x);
-	gradcomp_status st = nccl->coded_allgather(b->c, (float *)(void *)x.at, counts, &codec, 1, (float *)(void *)e.at, &b->err);
+	gradcomp_status st =
+		nccl->coded_allgather(b->c, (float *)(void *)x.at, counts, &codec, 1, (float *)(void *)e.at, &b->err);
 	buffer_down(&x);
 	buffer_down(&e);
 	int right = 1;
@@ -343,8 +349,8 @@ static void try_coded(bench *b, uint64_t n, int dev)
 
 /* Of two payloads the elementwise sum stands for what a compressor makes of them; the host's tree
  * makes the same of them, to the bit. */
-static gradcomp_status merge_sums(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
-                                  gradcomp_error *err)
+static gradcomp_status merge_sums(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
+                                  gradcomp_payload *out, gradcomp_error *err)
 {
 	const gradcomp_operators *op = *(const int *)ctx ? ops : host.operators;
 	void *on = *(const int *)ctx ? queue : NULL;
@@ -399,7 +405,8 @@ static void try_shards(bench *b, uint64_t n, int dev)
 		shard = (gradcomp_shard){.struct_size = sizeof shard};
 		st = nccl->shard_at(b->c, k, n, &shard, &holders, &b->err);
 		if (!st && shard.rank >= 0)
-			st = nccl->shard_allreduce(holders, x.at + 4 * shard.begin, shard.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &b->err);
+			st = nccl->shard_allreduce(holders, x.at + 4 * shard.begin, shard.numel, GRADCOMP_F32,
+			                           GRADCOMP_SUM, 1.0, &b->err);
 	}
 	if (!st)
 		st = nccl->local_allgather(b->c, (float *)(void *)x.at, n, &b->err);
@@ -471,7 +478,8 @@ static void enqueued(bench *b, gradcomp_group *w, const gradcomp_value *values)
 		nanosleep(&nap, NULL);
 	}
 	expect(b, !st && cudaStreamQuery(queue) == cudaSuccess, "what was enqueued", 0, 1);
-	expect(b, fake_nccl("fake_nccl_met") == 1 || fake_nccl("fake_nccl_met") == -1, "one meeting of ranks for two instances", 0, 1);
+	expect(b, fake_nccl("fake_nccl_met") == 1 || fake_nccl("fake_nccl_met") == -1,
+	       "one meeting of ranks for two instances", 0, 1);
 	nccl->destroy(b->c);
 	gradcomp_links_close(w, links);
 	b->c = first;
@@ -488,7 +496,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	out->failed = 1;
 	registry_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &b.err);
-	if (!ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) || gradcomp_links_open(w, &links, &b.err) ||
+	if (!ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) ||
+	    gradcomp_links_open(w, &links, &b.err) ||
 	    nccl->create(&host, values, divided(links, &apart), &b.c, &b.err) || nccl->set_queue(b.c, queue, &b.err)) {
 		printf("# rank %d: %s\n", rank, b.err.text);
 		return;
@@ -517,14 +526,21 @@ static void outgrows(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	int busy = 1;
 	registry_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &err);
-	out->failed = !ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) || gradcomp_links_open(w, &links, &err) ||
+	out->failed = !ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) ||
+	              gradcomp_links_open(w, &links, &err) ||
 	              nccl->create(&host, arg, divided(links, &apart), &c, &err) || nccl->set_queue(c, queue, &err) ||
 	              nccl->enqueue(c, 1, &err);
 	if (out->failed)
 		return;
-	code_place place = {.op = ops, .queue = queue, .q = {.struct_size = sizeof place.q, .bits = 8, .levels = 127, .block = 256}};
-	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = &place, .bound = code_bound, .code = code,
-	                              .decode = decode, .decode_add = decode_add};
+	code_place place = {.op = ops,
+	                    .queue = queue,
+	                    .q = {.struct_size = sizeof place.q, .bits = 8, .levels = 127, .block = 256}};
+	const gradcomp_codec codec = {.struct_size = sizeof codec,
+	                              .ctx = &place,
+	                              .bound = code_bound,
+	                              .code = code,
+	                              .decode = decode,
+	                              .decode_add = decode_add};
 	buffer x = buffer_new(4 * MANY * (uint64_t)P, 1);
 	for (int call = 0; !out->status && call < 3; call++) {
 		uint64_t counts[MAX_RANKS];
@@ -555,7 +571,8 @@ static void try_outgrows(const char *name, const char *const *settings, const gr
 	unsetenv("FAKE_NCCL_SILENT");
 	for (int r = 0; r < P - 1; r++)
 		right &= !o[r].failed && o[r].status == GRADCOMP_ERR_PEER && strstr(o[r].text, "rank 3");
-	ok(right, "%s: scratch memory that grows behind a rank that is lost does not wait for it (%s)", name, o[0].text);
+	ok(right, "%s: scratch memory that grows behind a rank that is lost does not wait for it (%s)", name,
+	   o[0].text);
 	for (int r = 0; !right && r < P; r++)
 		printf("# rank %d: failed %d, status %d \"%s\"\n", r, o[r].failed, o[r].status, o[r].text);
 }
@@ -569,8 +586,11 @@ int main(void)
 	static const struct {
 		const char *spec;
 		int from, scattered;
-	} all[] = {{"nccl:timeout=30", 1, 0}, {"hier:timeout=30", 3, 0}, {"hier:timeout=30,ranks_per_node=2", 2, 0},
-	           {"hier:timeout=30,ranks_per_node=4", 5, 0}, {"hier:timeout=30", 4, 1}};
+	} all[] = {{"nccl:timeout=30", 1, 0},
+	           {"hier:timeout=30", 3, 0},
+	           {"hier:timeout=30,ranks_per_node=2", 2, 0},
+	           {"hier:timeout=30,ranks_per_node=4", 5, 0},
+	           {"hier:timeout=30", 4, 1}};
 	clock_gettime(CLOCK_REALTIME, &now);
 	seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 0) : (uint64_t)now.tv_nsec;
 	printf("# seed %llu\n", (unsigned long long)seed);
@@ -594,7 +614,8 @@ int main(void)
 				failed |= o[r].failed;
 				differ |= o[r].mark != o[0].mark;
 			}
-			ok(!failed && !differ, "%s%s: every primitive is right, and the same to the bit on all of %d ranks", all[k].spec,
+			ok(!failed && !differ,
+			   "%s%s: every primitive is right, and the same to the bit on all of %d ranks", all[k].spec,
 			   scattered ? ", every other rank on another node" : "", P);
 			if (differ)
 				printf("# ranks differ\n");

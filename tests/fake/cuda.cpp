@@ -28,7 +28,8 @@
 #include <thread>
 #include <unistd.h>
 
-namespace {
+namespace
+{
 
 constexpr size_t ALIGNED = 256;
 
@@ -54,7 +55,8 @@ struct arena {
 		if (fd < 0 || ftruncate(fd, off_t(room)))
 			fake_die("no memory for a device");
 		seen = static_cast<char *>(mmap(nullptr, room, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0));
-		real = static_cast<char *>(mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0));
+		real = static_cast<char *>(mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+		                                0));
 		close(fd);
 		if (seen == MAP_FAILED || real == MAP_FAILED)
 			fake_die("no addresses for a device");
@@ -233,8 +235,9 @@ struct event {
 	{
 		auto when = std::make_shared<std::atomic<int64_t>>(0);
 		uint64_t n = s->put([when] {
-			*when = std::chrono::duration_cast<std::chrono::nanoseconds>(
-			                std::chrono::steady_clock::now().time_since_epoch()).count();
+			*when = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now()
+			                                                                     .time_since_epoch())
+			                .count();
 		});
 		std::lock_guard<std::mutex> hold(lock);
 		on = s, number = n, came = when;
@@ -432,8 +435,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
 	*a = {};
 	if (no_device())
 		return cudaErrorNoDevice;
-	a->type = device().has(p) ? cudaMemoryTypeDevice
-	          : pinned().has(p, 1) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+	a->type = device().has(p)      ? cudaMemoryTypeDevice
+	          : pinned().has(p, 1) ? cudaMemoryTypeHost
+	                               : cudaMemoryTypeUnregistered;
 	return cudaSuccess;
 }
 
@@ -586,7 +590,8 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 	}
 	stream *on = of(s);
 	uint64_t number = on->put([=] {
-		const char *f = taken ? taken.get() : static_cast<char *>(fake_at(from, (rows - 1) * from_pitch + width));
+		const char *f =
+			taken ? taken.get() : static_cast<char *>(fake_at(from, (rows - 1) * from_pitch + width));
 		char *t = static_cast<char *>(to_plain ? to : fake_at(to, (rows - 1) * to_pitch + width));
 		for (size_t r = 0; r < rows; r++)
 			memmove(t + r * to_pitch, f + r * from_pitch, width);

@@ -158,8 +158,9 @@ static void check(int P, const char *const *settings, struct run run)
 		differ |= o[r].mark != o[0].mark;
 		worst = fmax(worst, o[r].number[WORST]);
 	}
-	ok(!failed && !differ && worst <= run.within, "%s over %s, %d ranks, %u steps late, %s: as on the host (off by %.2g)%s",
-	   run.compressor, run.collective, P, run.delay, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst,
+	ok(!failed && !differ && worst <= run.within,
+	   "%s over %s, %d ranks, %u steps late, %s: as on the host (off by %.2g)%s", run.compressor, run.collective, P,
+	   run.delay, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst,
 	   differ ? ", drained weights differ" : "");
 }
 
@@ -237,20 +238,25 @@ int main(void)
 	if (!fake_cuda_allocations || !with_nccl)
 		return done_testing();
 	for (uint32_t delay = 1; delay <= 2; delay++) {
-		struct run run = {.compressor = delay == 1 ? "none" : "topk:density=0.1", .collective = "nccl", .delay = delay};
+		struct run run = {
+			.compressor = delay == 1 ? "none" : "topk:density=0.1", .collective = "nccl", .delay = delay};
 		const outcome *o = run_processes(2, 60, settings, goes, &run);
-		ok(!o[0].failed && !o[0].status && !o[1].status && o[0].number[ALLOCATED] == 0 && o[0].number[WAITED] == 0,
+		ok(!o[0].failed && !o[0].status && !o[1].status && o[0].number[ALLOCATED] == 0 &&
+		           o[0].number[WAITED] == 0,
 		   "%s, %u steps late: a step takes no memory (%g) and waits for nothing on the device (%g), %g launches %s",
-		   run.compressor, delay, o[0].number[ALLOCATED], o[0].number[WAITED], o[0].number[LAUNCHED], o[0].text);
+		   run.compressor, delay, o[0].number[ALLOCATED], o[0].number[WAITED], o[0].number[LAUNCHED],
+		   o[0].text);
 	}
 	struct run run = {.compressor = "none", .collective = "nccl", .delay = 1, .dies = 1};
 	const outcome *o = run_processes(3, 30, settings, goes, &run);
-	ok(!o[0].failed && o[0].status == GRADCOMP_ERR_PEER && strstr(o[0].text, "rank 1"), "a rank that dies is named: \"%s\"", o[0].text);
+	ok(!o[0].failed && o[0].status == GRADCOMP_ERR_PEER && strstr(o[0].text, "rank 1"),
+	   "a rank that dies is named: \"%s\"", o[0].text);
 	run.dies = 0;
 	int wrong = 0;
 	for (run.launch = 1; run.launch <= 12 && !wrong; run.launch++) {
 		o = run_processes(2, 30, settings, goes, &run);
-		wrong = o[0].failed || o[1].failed || !o[0].status || o[1].status != GRADCOMP_ERR_IO || !strstr(o[1].text, "a launch failed: ");
+		wrong = o[0].failed || o[1].failed || !o[0].status || o[1].status != GRADCOMP_ERR_IO ||
+		        !strstr(o[1].text, "a launch failed: ");
 	}
 	ok(!wrong, "launch %ld of a step that fails ends it: \"%s\" and \"%s\"", run.launch - 1, o[0].text, o[1].text);
 	return done_testing();

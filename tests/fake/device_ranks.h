@@ -84,8 +84,12 @@ typedef void process_body(gradcomp_job *job, int rank, int nranks, outcome *out,
 
 static void process_main(int rank, int nranks, const char *const *settings, process_body *body, void *arg)
 {
-	gradcomp_store store = {.struct_size = sizeof store, .rank = rank, .nranks = nranks, .ctx = processes_store,
-	                        .set = processes_set, .get = processes_get};
+	gradcomp_store store = {.struct_size = sizeof store,
+	                        .rank = rank,
+	                        .nranks = nranks,
+	                        .ctx = processes_store,
+	                        .set = processes_set,
+	                        .get = processes_get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
 	outcome *out = &processes_store->result[rank];
 	gradcomp_error err = {0};
@@ -119,7 +123,8 @@ __attribute__((unused)) static const outcome *run_processes(int P, double second
 	int running = P;
 	if (processes_store)
 		munmap(processes_store, sizeof *processes_store);
-	processes_store = mmap(NULL, sizeof *processes_store, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	processes_store =
+		mmap(NULL, sizeof *processes_store, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (processes_store == MAP_FAILED)
 		exit(1);
 	pthread_mutexattr_init(&shared_lock);

@@ -19,12 +19,20 @@ typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
 	const char *name, *value; /* of the environment */
-	enum { DIES, DIES_BEHIND, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
-	int status;                                                 /* 0: it works */
+	enum {
+		DIES,
+		DIES_BEHIND,
+		DIES_EARLY,
+		DIES_DIVIDING,
+		STAYS_AWAY,
+		GIVES_UP,
+		NOTHING
+	} does;            /* rank 1, in its third step */
+	int status;        /* 0: it works */
 	const char *split; /* DIES_DIVIDING: when this split of the base is made */
-	const char *says;                                           /* the error of all others */
+	const char *says;  /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
-	double within;                                              /* seconds */
+	double within;     /* seconds */
 } fault;
 
 static void leave(outcome *out, gradcomp_status st, const gradcomp_error *err)
@@ -114,8 +122,8 @@ static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	const char *const *spec = arg;
 	gradcomp_error err = {0};
 	gpu_model m;
-	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1],
-	                                    5000, &err);
+	gradcomp_status st =
+		gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1], 5000, &err);
 	long before = 0, waits = 0;
 	(void)P;
 	for (int s = 0; !st && s < 6; s++) {
@@ -182,8 +190,13 @@ static void outgrown(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	char names[GROWING][16];
 	uint64_t n[GROWING];
 	void *grad[GROWING], *host[GROWING];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = arg, .collective = "nccl", .bucket_bytes = 64,
-	                              .device = GRADCOMP_CUDA, .device_alloc = arena_alloc, .device_release = arena_release};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = arg,
+	                              .collective = "nccl",
+	                              .bucket_bytes = 64,
+	                              .device = GRADCOMP_CUDA,
+	                              .device_alloc = arena_alloc,
+	                              .device_release = arena_release};
 	gradcomp_reducer *red = NULL;
 	gradcomp_error err = {0};
 	cudaStream_t queue;
@@ -235,13 +248,15 @@ static void try_lent(const char *compressor, const char *collective, const char 
 	const outcome *o = run_processes(3, 60, settings, lent, spec);
 	int wrong = 0;
 	for (int r = 0; r < 3; r++) {
-		wrong |= o[r].failed || o[r].status || o[r].number[OFF] > 0 || o[r].number[TAKEN] > 0 || o[r].number[TAKEN_LATE] > 0 ||
-		         o[r].number[LEFT] > 0;
+		wrong |= o[r].failed || o[r].status || o[r].number[OFF] > 0 || o[r].number[TAKEN] > 0 ||
+		         o[r].number[TAKEN_LATE] > 0 || o[r].number[LEFT] > 0;
 		if (wrong)
-			printf("# rank %d: status %d %s, off by %g; CUDA was asked %g times, the program late %g times; %g are left\n", r,
-			       o[r].status, o[r].text, o[r].number[OFF], o[r].number[TAKEN], o[r].number[TAKEN_LATE], o[r].number[LEFT]);
+			printf("# rank %d: status %d %s, off by %g; CUDA was asked %g times, the program late %g times; %g are left\n",
+			       r, o[r].status, o[r].text, o[r].number[OFF], o[r].number[TAKEN], o[r].number[TAKEN_LATE],
+			       o[r].number[LEFT]);
 	}
-	ok(!wrong, "%s over %s in the program's memory: as in CUDA's, which is not asked; all is given back", compressor, collective);
+	ok(!wrong, "%s over %s in the program's memory: as in CUDA's, which is not asked; all is given back",
+	   compressor, collective);
 }
 
 /* The n-th block is refused, on rank 1: words, no rank hangs, all is given back. */
@@ -257,8 +272,8 @@ static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	a.shift = rank == 1 ? how[1] : 0;
 	if (how[0] < 0 && rank == 1)
 		gpu_memory.release = NULL;
-	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "topk:density=0.1", "nccl",
-	                                    5000, &err);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32,
+	                                    "topk:density=0.1", "nccl", 5000, &err);
 	for (int s = 0; !st && s < 3; s++)
 		st = gpu_step(&m, rank, s, 0, &err);
 	if (m.red)
@@ -275,13 +290,15 @@ static void try_refused(const char *const *settings)
 	int count = (int)o[1].number[0], wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (how[0] = 1; !wrong && how[0] <= count; how[0]++) {
 		o = run_processes(2, 60, settings, refused, how);
-		wrong = o[1].status != GRADCOMP_ERR_NOMEM || !o[0].status || o[0].failed || o[1].failed || o[1].number[LEFT] > 0 ||
-		        o[0].number[LEFT] > 0 || !strstr(o[1].text, "device_alloc() gave none");
+		wrong = o[1].status != GRADCOMP_ERR_NOMEM || !o[0].status || o[0].failed || o[1].failed ||
+		        o[1].number[LEFT] > 0 || o[0].number[LEFT] > 0 ||
+		        !strstr(o[1].text, "device_alloc() gave none");
 		if (wrong)
-			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", how[0], o[0].status, o[1].status,
-			       o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
+			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", how[0],
+			       o[0].status, o[1].status, o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
 	}
-	ok(!wrong && count > 5, "each of %d blocks that the program does not give ends the step: \"%s\"", count, o[1].text);
+	ok(!wrong && count > 5, "each of %d blocks that the program does not give ends the step: \"%s\"", count,
+	   o[1].text);
 	how[0] = 0;
 	how[1] = 8;
 	o = run_processes(2, 60, settings, refused, how);
@@ -334,10 +351,11 @@ static void try_launches(const char *compressor, const char *collective, const c
 	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
 		o = run_processes(f.P, 30, settings, launches, &f);
 		wrong = o[1].status != GRADCOMP_ERR_IO || !o[0].status || o[0].failed || o[1].failed ||
-		        !strstr(o[1].text, "a launch failed: ") || !strstr(o[1].text, ": invalid configuration argument");
+		        !strstr(o[1].text, "a launch failed: ") ||
+		        !strstr(o[1].text, ": invalid configuration argument");
 		if (wrong)
-			printf("# launch %ld: status %d and %d, \"%s\" and \"%s\"\n", f.launch, o[0].status, o[1].status,
-			       o[0].text, o[1].text);
+			printf("# launch %ld: status %d and %d, \"%s\" and \"%s\"\n", f.launch, o[0].status,
+			       o[1].status, o[0].text, o[1].text);
 	}
 	ok(!wrong && count > 1, "%s over %s: each of %ld launches of a step that fails ends it: \"%s\"", compressor,
 	   collective, count, o[1].text);
@@ -368,10 +386,16 @@ static void ahead(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const char *const *spec = arg;
 	gradcomp_group *w = gradcomp_job_world(job);
-	gradcomp_tensor_desc d[2] = {{.name = "a", .dims = tensor_dims[3], .ndim = 1}, {.name = "b", .dims = tensor_dims[3], .ndim = 1}};
+	gradcomp_tensor_desc d[2] = {{.name = "a", .dims = tensor_dims[3], .ndim = 1},
+	                             {.name = "b", .dims = tensor_dims[3], .ndim = 1}};
 	int done = 0;
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec[0], .collective = spec[1], .bucket_bytes = 5000,
-	                              .device = GRADCOMP_CUDA, .done_run = enqueued, .ctx = &done};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = spec[0],
+	                              .collective = spec[1],
+	                              .bucket_bytes = 5000,
+	                              .device = GRADCOMP_CUDA,
+	                              .done_run = enqueued,
+	                              .ctx = &done};
 	gradcomp_reducer *red;
 	gradcomp_error err = {0};
 	cudaStream_t queue, other;
@@ -464,8 +488,8 @@ static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void 
 	(void)P, (void)arg;
 	if (rank == 1)
 		setenv("FAKE_NCCL_ABSENT", "1", 1);
-	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "topk:density=0.1",
-	                                    "hier:ranks_per_node=2", 5000, &err);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32,
+	                                    "topk:density=0.1", "hier:ranks_per_node=2", 5000, &err);
 	if (!st)
 		gpu_model_close(&m);
 	leave(out, st, &err);
@@ -508,74 +532,223 @@ static void try(const fault *f, const char *const *settings)
 	if (!wrong && f->does == DIES && !fake_cuda_allocations)
 		printf("figure: until the others know, when %s = %.0f ms\n", f->what, 1e3 * took - DIES_AFTER_MS);
 	for (int r = 0; wrong && r < 3; r++)
-		printf("# rank %d: failed %d, status %d, %.0f communicators left, \"%s\"\n", r, o[r].failed, o[r].status,
-		       o[r].number[OPEN], o[r].text);
+		printf("# rank %d: failed %d, status %d, %.0f communicators left, \"%s\"\n", r, o[r].failed,
+		       o[r].status, o[r].number[OPEN], o[r].text);
 }
 
 int main(void)
 {
 	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
 	static const fault faults[] = {
-		{.what = "a rank is killed in a step over nccl", .compressor = "none", .collective = "nccl", .does = DIES,
-		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to reduce", .within = 6},
-		{.what = "and NCCL does not notice", .compressor = "none", .collective = "nccl", .name = "FAKE_NCCL_SILENT",
-		 .value = "1", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to reduce",
-		 .within = 6},
-		{.what = "a rank is killed, and others have begun the step after", .compressor = "none", .collective = "nccl",
-		 .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_BEHIND, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .within = 6},
-		{.what = "a rank is killed while payloads are gathered", .compressor = "topk:density=0.1", .collective = "nccl",
-		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to gather", .within = 6},
-		{.what = "a rank is killed while codes are exchanged", .compressor = "block", .collective = "nccl", .does = DIES,
-		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
-		{.what = "a rank is killed in a step through pinned memory", .compressor = "topk:density=0.1",
-		 .collective = "ring", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting to", .within = 6},
-		{.what = "a rank is killed before it has a reducer", .compressor = "none", .collective = "nccl",
-		 .does = DIES_EARLY, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .within = 6},
-		{.what = "a rank does not come", .compressor = "none", .collective = "nccl:timeout=1", .does = STAYS_AWAY,
-		 .status = GRADCOMP_ERR_TIMEOUT, .says = "timeout=", .waits = "was waiting for NCCL to reduce", .within = 4},
-		{.what = "a rank gives up its reducer", .compressor = "none", .collective = "nccl", .does = GIVES_UP,
-		 .status = GRADCOMP_ERR_STATE, .says = "rank 1 gave up its reducer", .within = 4},
-		{.what = "payloads are damaged on their way", .compressor = "topk:density=0.1", .collective = "nccl",
-		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
-		 .within = 10},
-		{.what = "merged payloads are damaged on their way", .compressor = "gtopk:density=0.1", .collective = "nccl",
-		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
-		 .within = 10},
-		{.what = "damaged places of coefficients", .compressor = "demo", .collective = "nccl",
-		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
-		 .within = 10},
-		{.what = "a rank is killed while payloads are merged", .compressor = "gtopk:density=0.1", .collective = "nccl",
-		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
-		{.what = "a rank is killed in a step of two levels", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1",
-		 .waits = "was waiting for NCCL to reduce", .within = 6},
-		{.what = "and NCCL does not notice", .compressor = "topk:density=0.1", .collective = "hier:ranks_per_node=2",
-		 .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1",
-		 .waits = "was waiting for NCCL to reduce", .within = 6},
-		{.what = "a rank is killed in sums of two levels", .compressor = "none", .collective = "hier:ranks_per_node=2",
-		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
-		{.what = "a rank is killed when communicators are first made", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "0",
-		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to bring all ranks together", .within = 6},
-		{.what = "a rank is killed while nodes are divided", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "1",
-		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
-		{.what = "a rank is killed while ranks are divided", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING, .split = "2",
-		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
-		{.what = "a rank does not come to two levels", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2,timeout=1", .does = STAYS_AWAY, .status = GRADCOMP_ERR_TIMEOUT,
-		 .says = "timeout=", .waits = "was waiting for NCCL to", .within = 4},
-		{.what = "payloads between nodes are damaged", .compressor = "topk:density=0.1",
-		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING,
-		 .status = GRADCOMP_ERR_MISMATCH, .says = "damaged", .within = 10},
-		{.what = "a rank is killed while payloads are merged through pinned memory", .compressor = "gtopk:density=0.1",
-		 .collective = "tree", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting to", .within = 6},
-		{.what = "a rank is killed while codes are made in pinned memory", .compressor = "block", .collective = "ring",
-		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting to", .within = 6},
-		{.what = "the device has too little memory", .compressor = "topk:density=0.1", .collective = "nccl",
-		 .name = "FAKE_CUDA_BYTES", .value = "150000", .does = NOTHING, .status = GRADCOMP_ERR_NOMEM,
-		 .says = "CUDA memory", .within = 10},
+		{.what = "a rank is killed in a step over nccl",
+	         .compressor = "none",
+	         .collective = "nccl",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to reduce",
+	         .within = 6},
+		{.what = "and NCCL does not notice",
+	         .compressor = "none",
+	         .collective = "nccl",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to reduce",
+	         .within = 6},
+		{.what = "a rank is killed, and others have begun the step after",
+	         .compressor = "none",
+	         .collective = "nccl",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES_BEHIND,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .within = 6},
+		{.what = "a rank is killed while payloads are gathered",
+	         .compressor = "topk:density=0.1",
+	         .collective = "nccl",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to gather",
+	         .within = 6},
+		{.what = "a rank is killed while codes are exchanged",
+	         .compressor = "block",
+	         .collective = "nccl",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to",
+	         .within = 6},
+		{.what = "a rank is killed in a step through pinned memory",
+	         .compressor = "topk:density=0.1",
+	         .collective = "ring",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting to",
+	         .within = 6},
+		{.what = "a rank is killed before it has a reducer",
+	         .compressor = "none",
+	         .collective = "nccl",
+	         .does = DIES_EARLY,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .within = 6},
+		{.what = "a rank does not come",
+	         .compressor = "none",
+	         .collective = "nccl:timeout=1",
+	         .does = STAYS_AWAY,
+	         .status = GRADCOMP_ERR_TIMEOUT,
+	         .says = "timeout=",
+	         .waits = "was waiting for NCCL to reduce",
+	         .within = 4},
+		{.what = "a rank gives up its reducer",
+	         .compressor = "none",
+	         .collective = "nccl",
+	         .does = GIVES_UP,
+	         .status = GRADCOMP_ERR_STATE,
+	         .says = "rank 1 gave up its reducer",
+	         .within = 4},
+		{.what = "payloads are damaged on their way",
+	         .compressor = "topk:density=0.1",
+	         .collective = "nccl",
+	         .name = "FAKE_NCCL_DAMAGE",
+	         .value = "1",
+	         .does = NOTHING,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "damaged",
+	         .within = 10},
+		{.what = "merged payloads are damaged on their way",
+	         .compressor = "gtopk:density=0.1",
+	         .collective = "nccl",
+	         .name = "FAKE_NCCL_DAMAGE",
+	         .value = "1",
+	         .does = NOTHING,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "damaged",
+	         .within = 10},
+		{.what = "damaged places of coefficients",
+	         .compressor = "demo",
+	         .collective = "nccl",
+	         .name = "FAKE_NCCL_DAMAGE",
+	         .value = "1",
+	         .does = NOTHING,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "damaged",
+	         .within = 10},
+		{.what = "a rank is killed while payloads are merged",
+	         .compressor = "gtopk:density=0.1",
+	         .collective = "nccl",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to",
+	         .within = 6},
+		{.what = "a rank is killed in a step of two levels",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to reduce",
+	         .within = 6},
+		{.what = "and NCCL does not notice",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to reduce",
+	         .within = 6},
+		{.what = "a rank is killed in sums of two levels",
+	         .compressor = "none",
+	         .collective = "hier:ranks_per_node=2",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to",
+	         .within = 6},
+		{.what = "a rank is killed when communicators are first made",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES_DIVIDING,
+	         .split = "0",
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to bring all ranks together",
+	         .within = 6},
+		{.what = "a rank is killed while nodes are divided",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES_DIVIDING,
+	         .split = "1",
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to divide the ranks",
+	         .within = 6},
+		{.what = "a rank is killed while ranks are divided",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .name = "FAKE_NCCL_SILENT",
+	         .value = "1",
+	         .does = DIES_DIVIDING,
+	         .split = "2",
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting for NCCL to divide the ranks",
+	         .within = 6},
+		{.what = "a rank does not come to two levels",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2,timeout=1",
+	         .does = STAYS_AWAY,
+	         .status = GRADCOMP_ERR_TIMEOUT,
+	         .says = "timeout=",
+	         .waits = "was waiting for NCCL to",
+	         .within = 4},
+		{.what = "payloads between nodes are damaged",
+	         .compressor = "topk:density=0.1",
+	         .collective = "hier:ranks_per_node=2",
+	         .name = "FAKE_NCCL_DAMAGE",
+	         .value = "1",
+	         .does = NOTHING,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "damaged",
+	         .within = 10},
+		{.what = "a rank is killed while payloads are merged through pinned memory",
+	         .compressor = "gtopk:density=0.1",
+	         .collective = "tree",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting to",
+	         .within = 6},
+		{.what = "a rank is killed while codes are made in pinned memory",
+	         .compressor = "block",
+	         .collective = "ring",
+	         .does = DIES,
+	         .status = GRADCOMP_ERR_PEER,
+	         .says = "rank 1",
+	         .waits = "was waiting to",
+	         .within = 6},
+		{.what = "the device has too little memory",
+	         .compressor = "topk:density=0.1",
+	         .collective = "nccl",
+	         .name = "FAKE_CUDA_BYTES",
+	         .value = "150000",
+	         .does = NOTHING,
+	         .status = GRADCOMP_ERR_NOMEM,
+	         .says = "CUDA memory",
+	         .within = 10},
 	};
 	test_seed_value = 3;
 	for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
@@ -584,18 +757,37 @@ int main(void)
 	if (!fake_cuda_allocations)
 		return done_testing();
 
-	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"}, {"topk:density=0.1", "ring"}, {"powersgd", "nccl"},
-	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
-	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"acpsgd", "nccl"},
-	                                       {"dgc:density=0.1", "nccl"}, {"lqsgd", "nccl"}, {"gtopk:density=0.1", "tree"},
-	                                       {"fp8", "nccl"}, {"natural", "nccl"}, {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"},
+	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"},
+	                                       {"topk:density=0.1", "ring"},
+	                                       {"powersgd", "nccl"},
+	                                       {"block", "nccl"},
+	                                       {"none", "nccl"},
+	                                       {"signsgd", "ring"},
+	                                       {"qsgd:levels=7", "nccl"},
+	                                       {"onebit", "nccl"},
+	                                       {"acpsgd", "nccl"},
+	                                       {"dgc:density=0.1", "nccl"},
+	                                       {"lqsgd", "nccl"},
+	                                       {"gtopk:density=0.1", "tree"},
+	                                       {"fp8", "nccl"},
+	                                       {"natural", "nccl"},
+	                                       {"cast", "nccl"},
+	                                       {"signsgd", "nccl"},
+	                                       {"gtopk:density=0.1", "nccl"},
 	                                       {"topk:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"randomk:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"lags:density=0.1", "hier:ranks_per_node=2"},
-	                                       {"none", "hier:ranks_per_node=2"}, {"block", "hier:ranks_per_node=2"},
-	                                       {"blocktopk:density=0.1", "nccl"}, {"lqsgd:levels=log", "nccl"}, {"demo", "nccl"}, {"demo:form=published", "nccl"},
-	                                       {"dion", "nccl"}, {"dion:orthogonal=qr", "nccl"}, {"lags:adaptive=yes", "nccl"},
-	                                       {"block", "ring"}, {"onebit", "direct"}};
+	                                       {"none", "hier:ranks_per_node=2"},
+	                                       {"block", "hier:ranks_per_node=2"},
+	                                       {"blocktopk:density=0.1", "nccl"},
+	                                       {"lqsgd:levels=log", "nccl"},
+	                                       {"demo", "nccl"},
+	                                       {"demo:form=published", "nccl"},
+	                                       {"dion", "nccl"},
+	                                       {"dion:orthogonal=qr", "nccl"},
+	                                       {"lags:adaptive=yes", "nccl"},
+	                                       {"block", "ring"},
+	                                       {"onebit", "direct"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		/* Of three ranks, two a node, one holds two shards. */
 		int two_levels = !strncmp(pairs[i][1], "hier", 4), P = two_levels ? 3 : 2;
@@ -603,12 +795,13 @@ int main(void)
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[P - 1].number[ALLOCATED] == 0,
 		   "%s over %s: no memory is asked for after the third step %s", pairs[i][0], pairs[i][1], o[0].text);
 		if (two_levels || !strcmp(pairs[i][1], "nccl"))
-			ok(o[0].number[WAITED] == 0 && o[P - 1].number[WAITED] == 0, "%s over %s: no step waits for the device (%g, %g)",
-			   pairs[i][0], pairs[i][1], o[0].number[WAITED], o[P - 1].number[WAITED]);
+			ok(o[0].number[WAITED] == 0 && o[P - 1].number[WAITED] == 0,
+			   "%s over %s: no step waits for the device (%g, %g)", pairs[i][0], pairs[i][1],
+			   o[0].number[WAITED], o[P - 1].number[WAITED]);
 		if (two_levels || !strcmp(pairs[i][1], "nccl"))
 			ok(o[0].number[MISALIGNED] == 0 && o[P - 1].number[MISALIGNED] == 0,
-			   "%s over %s: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0], pairs[i][1],
-			   o[0].number[MISALIGNED], o[P - 1].number[MISALIGNED]);
+			   "%s over %s: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0],
+			   pairs[i][1], o[0].number[MISALIGNED], o[P - 1].number[MISALIGNED]);
 	}
 
 	count_launches("none", 5, settings);
@@ -647,17 +840,22 @@ int main(void)
 		   "%s over nccl: what is outgrown while the device works on it goes back later (%g wrong numbers, %g blocks) %s",
 		   outgrow[i], o[0].number[OFF], o[0].number[TAKEN], o[0].text);
 	}
-	static const char *const enqueue[][2] = {{"none", "nccl"}, {"block", "nccl"}, {"powersgd:rank=2", "nccl"}, {"onebit", "nccl"},
+	static const char *const enqueue[][2] = {{"none", "nccl"},
+	                                         {"block", "nccl"},
+	                                         {"powersgd:rank=2", "nccl"},
+	                                         {"onebit", "nccl"},
 	                                         {"topk:density=1", "hier:ranks_per_node=2"}};
 	for (size_t i = 0; i < sizeof enqueue / sizeof enqueue[0]; i++) {
 		const outcome *o = run_processes(3, 30, settings, ahead, (void *)(uintptr_t)enqueue[i]);
 		ok(!o[0].failed && !o[1].failed && !o[2].failed && !o[0].status && !o[1].status,
-		   "%s over %s: two steps are done before the device has a gradient %s", enqueue[i][0], enqueue[i][1], o[0].text);
+		   "%s over %s: two steps are done before the device has a gradient %s", enqueue[i][0], enqueue[i][1],
+		   o[0].text);
 	}
 
 	/* Nobody names a collective: then no step waits, or every step does. */
 	static const char *const usual[] = {"topk:density=0.1", NULL};
-	const char *const without[] = {"transport.timeout=5", "gradcomp.log=error", "gradcomp.device_collective=absent", NULL};
+	const char *const without[] = {"transport.timeout=5", "gradcomp.log=error", "gradcomp.device_collective=absent",
+	                               NULL};
 	const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)usual);
 	ok(!o[0].failed && !o[0].status && o[0].number[WAITED] == 0 && o[1].number[WAITED] == 0,
 	   "without a collective's name payloads go over nccl %s", o[0].text);
@@ -665,10 +863,12 @@ int main(void)
 	ok(!o[0].failed && !o[0].status && o[0].number[WAITED] > 0 && o[1].number[WAITED] > 0,
 	   "... and through host memory where the collective for devices is not there %s", o[0].text);
 	/* Said once, by rank 0, with the reason. */
-	static const char *const warns[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent", NULL};
+	static const char *const warns[] = {"transport.timeout=5", "gradcomp.log=warn",
+	                                    "gradcomp.device_collective=absent", NULL};
 	char said[2048] = "";
 	int to = said_by(warns, usual);
-	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
+	ok(pread(to, said, sizeof said - 1, 0) > 0 &&
+	           strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
 	           !strstr(strstr(said, "cannot be used") + 1, "cannot be used"),
 	   "... which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
 	close(to);
@@ -682,7 +882,8 @@ int main(void)
 	ssize_t had = pread(to, said, sizeof said - 1, 0);
 	ok(had > 0 && strstr(said, "go through host memory over 'hier', whose way on GPUs cannot be used (") &&
 	           strstr(said, "install NCCL") && !strstr(strstr(said, "over 'hier'") + 1, "over 'hier'"),
-	   "two levels are in host memory where there is no NCCL, which rank 0 says: %.*s", (int)strcspn(said, "\n"), said);
+	   "two levels are in host memory where there is no NCCL, which rank 0 says: %.*s", (int)strcspn(said, "\n"),
+	   said);
 	close(to);
 	o = run_processes(3, 30, settings, without_nccl, NULL);
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&

@@ -82,18 +82,26 @@ static void gpu_model_close(gpu_model *m)
 	cudaStreamDestroy(m->queue);
 }
 
-__attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_device device, gradcomp_dtype dtype,
-                                      const char *compressor, const char *collective, uint64_t bucket_bytes,
-                                      gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_device device,
+                                                              gradcomp_dtype dtype, const char *compressor,
+                                                              const char *collective, uint64_t bucket_bytes,
+                                                              gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[N_TENSORS];
 	memset(m, 0, sizeof *m);
 	m->device = device;
 	m->dtype = dtype;
 	cuda_must(cudaStreamCreateWithFlags(&m->queue, cudaStreamNonBlocking), "a stream");
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .collective = collective,
-	                              .bucket_bytes = bucket_bytes, .seed = 5, .done = gpu_done, .ctx = &m->done,
-	                              .device = device, .queue = m->queue, .delay = gpu_delay};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = compressor,
+	                              .collective = collective,
+	                              .bucket_bytes = bucket_bytes,
+	                              .seed = 5,
+	                              .done = gpu_done,
+	                              .ctx = &m->done,
+	                              .device = device,
+	                              .queue = m->queue,
+	                              .delay = gpu_delay};
 	if (device == GRADCOMP_CUDA) {
 		o.device_alloc = gpu_memory.alloc;
 		o.device_release = gpu_memory.release;
@@ -101,7 +109,8 @@ __attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, grad
 	}
 	for (int t = 0; t < N_TENSORS; t++) {
 		void *p;
-		desc[t] = (gradcomp_tensor_desc){.name = tensor_names[t], .dims = tensor_dims[t], .ndim = 2, .dtype = dtype};
+		desc[t] = (gradcomp_tensor_desc){
+			.name = tensor_names[t], .dims = tensor_dims[t], .ndim = 2, .dtype = dtype};
 		cuda_must(cudaHostAlloc(&p, gpu_bytes(m, t) + 1, 0), "pinned memory");
 		m->host[t] = m->grad[t] = p;
 		if (device == GRADCOMP_CUDA) {
@@ -144,7 +153,8 @@ static void gpu_put(gpu_model *m, int t, uint64_t i, float v)
 enum { GPU_NAN = 1, GPU_BIG = 2 /* 3e38 */ };
 
 /* One step; nothing is waited for between what makes a gradient and its ready(). */
-__attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, int step, int poison, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, int step, int poison,
+                                                        gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (int t = 0; t < N_TENSORS; t++)
@@ -155,13 +165,15 @@ __attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, 
 	for (int k = 0; !st && k < N_TENSORS; k++) {
 		int t = (rank * 3 + step + 1 + k) % N_TENSORS;
 		if (m->device == GRADCOMP_CUDA)
-			cuda_must(cudaMemcpyAsync(m->grad[t], m->host[t], gpu_bytes(m, t), cudaMemcpyDefault, m->queue), "copy");
+			cuda_must(cudaMemcpyAsync(m->grad[t], m->host[t], gpu_bytes(m, t), cudaMemcpyDefault, m->queue),
+			          "copy");
 		st = gradcomp_reducer_ready(m->red, (uint32_t)t, m->grad[t], err);
 	}
 	if (!st)
 		st = gradcomp_reducer_wait(m->red, err);
 	for (int t = 0; !st && m->device == GRADCOMP_CUDA && t < N_TENSORS; t++)
-		cuda_must(cudaMemcpyAsync(m->host[t], m->grad[t], gpu_bytes(m, t), cudaMemcpyDefault, m->queue), "copy");
+		cuda_must(cudaMemcpyAsync(m->host[t], m->grad[t], gpu_bytes(m, t), cudaMemcpyDefault, m->queue),
+		          "copy");
 	cuda_must(cudaStreamSynchronize(m->queue), "the stream");
 	return st;
 }

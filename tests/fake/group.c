@@ -86,7 +86,8 @@ static int told(int rank, gradcomp_status st, const gradcomp_error *err)
 static int expect(int right, int rank, const char *what, uint64_t n, gradcomp_dtype t)
 {
 	if (!right)
-		printf("# rank %d: %s of %llu of type %d is not as in host memory\n", rank, what, (unsigned long long)n, (int)t);
+		printf("# rank %d: %s of %llu of type %d is not as in host memory\n", rank, what, (unsigned long long)n,
+		       (int)t);
 	return !right;
 }
 
@@ -121,17 +122,24 @@ static int in_blocks(gradcomp_group *g, int rank, int P, uint64_t n, gradcomp_dt
 	}
 	twin all = twin_new(total, t, rank, 3), own = twin_new(counts[rank], t, rank, 4);
 	char *mine = (char *)all.device + begin * size;
-	failed = told(rank, gradcomp_allgather(g, apart ? own.host : all.host + begin * size, all.host, counts, t, err), err);
-	failed |= told(rank, gradcomp_allgather_on(g, &where, apart ? own.device : mine, all.device, counts, t, err), err);
+	failed = told(rank, gradcomp_allgather(g, apart ? own.host : all.host + begin * size, all.host, counts, t, err),
+	              err);
+	failed |= told(rank, gradcomp_allgather_on(g, &where, apart ? own.device : mine, all.device, counts, t, err),
+	               err);
 	failed |= expect(twin_same(&all, 0, all.bytes), rank, "an all-gather", n, t);
 	twin_free(&all);
 	all = twin_new(total, t, rank, 5);
 	mine = (char *)all.device + begin * size;
-	failed |= told(rank, gradcomp_reduce_scatter(g, all.host, apart ? own.host : all.host + begin * size, counts, t, GRADCOMP_SUM, err),
+	failed |= told(rank,
+	               gradcomp_reduce_scatter(g, all.host, apart ? own.host : all.host + begin * size, counts, t,
+	                                       GRADCOMP_SUM, err),
 	               err);
-	failed |= told(rank, gradcomp_reduce_scatter_on(g, &where, all.device, apart ? own.device : mine, counts, t, GRADCOMP_SUM, err), err);
-	failed |= expect(apart ? twin_same(&own, 0, own.bytes) : twin_same(&all, begin * size, counts[rank] * size), rank,
-	                 "a reduce-scatter", n, t);
+	failed |= told(rank,
+	               gradcomp_reduce_scatter_on(g, &where, all.device, apart ? own.device : mine, counts, t,
+	                                          GRADCOMP_SUM, err),
+	               err);
+	failed |= expect(apart ? twin_same(&own, 0, own.bytes) : twin_same(&all, begin * size, counts[rank] * size),
+	                 rank, "a reduce-scatter", n, t);
 	twin_free(&all);
 	twin_free(&own);
 	return failed;
@@ -146,23 +154,30 @@ static int refusals(gradcomp_group *g, int rank, int P)
 	twin x = twin_new(4, GRADCOMP_F32, rank, 6);
 	int bad = 0;
 	odd.device = (gradcomp_device)7;
-	bad |= gradcomp_allreduce_on(g, &odd, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_INVALID || !strstr(err.text, "device 7");
+	bad |= gradcomp_allreduce_on(g, &odd, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_INVALID ||
+	       !strstr(err.text, "device 7");
 	odd = where;
 	odd.struct_size = 4;
 	bad |= gradcomp_broadcast_on(g, &odd, x.device, 4, GRADCOMP_F32, 0, &err) != GRADCOMP_ERR_INVALID;
 	bad |= gradcomp_broadcast_on(g, &where, x.device, 4, GRADCOMP_F32, P, &err) != GRADCOMP_ERR_INVALID;
 	bad |= gradcomp_allreduce_on(g, &where, NULL, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_INVALID;
-	bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, (gradcomp_op)9, &err) != GRADCOMP_ERR_INVALID;
-	bad |= gradcomp_allreduce_on(g, &where, x.device, UINT64_MAX, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_RANGE;
-	bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_BOR, &err) != GRADCOMP_ERR_UNSUPPORTED;
+	bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, (gradcomp_op)9, &err) !=
+	       GRADCOMP_ERR_INVALID;
+	bad |= gradcomp_allreduce_on(g, &where, x.device, UINT64_MAX, GRADCOMP_F32, GRADCOMP_SUM, &err) !=
+	       GRADCOMP_ERR_RANGE;
+	bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_BOR, &err) !=
+	       GRADCOMP_ERR_UNSUPPORTED;
 	bad |= gradcomp_allgather_on(g, &where, x.device, x.device, NULL, GRADCOMP_F32, &err) != GRADCOMP_ERR_INVALID;
 	bad |= gradcomp_allgather_on(g, &where, x.device, x.device, huge, GRADCOMP_F32, &err) != GRADCOMP_ERR_RANGE;
 	counts[0] = counts[rank] = 1;
-	bad |= gradcomp_reduce_scatter_on(g, &where, x.device, NULL, counts, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_INVALID;
-	bad |= gradcomp_allreduce_on(NULL, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, NULL) != GRADCOMP_ERR_INVALID;
+	bad |= gradcomp_reduce_scatter_on(g, &where, x.device, NULL, counts, GRADCOMP_F32, GRADCOMP_SUM, &err) !=
+	       GRADCOMP_ERR_INVALID;
+	bad |= gradcomp_allreduce_on(NULL, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, NULL) !=
+	       GRADCOMP_ERR_INVALID;
 	if (fake_cuda_capture) {
 		fake_cuda_capture(queue, 1);
-		bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) != GRADCOMP_ERR_UNSUPPORTED ||
+		bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) !=
+		               GRADCOMP_ERR_UNSUPPORTED ||
 		       !strstr(err.text, "CUDA graph");
 		fake_cuda_capture(queue, 0);
 	}
@@ -195,7 +210,9 @@ static void do_piece(void *ctx, uint32_t i)
 	shared_work *s = ctx;
 	s->done++;
 	if (piece_bytes((int)i))
-		cuda_must(cudaMemcpyAsync(s->out[i], s->made + 32 * s->call + i, piece_bytes((int)i), cudaMemcpyDefault, where.queue), "copy");
+		cuda_must(cudaMemcpyAsync(s->out[i], s->made + 32 * s->call + i, piece_bytes((int)i), cudaMemcpyDefault,
+		                          where.queue),
+		          "copy");
 }
 
 /* Pieces one after another in memory, or apart; timed, then shared, then everybody all of them. */
@@ -227,9 +244,11 @@ static int parallel(gradcomp_group *w, int rank, int apart)
 		failed = told(rank, gradcomp_parallel_apply(p, s.out, do_piece, &s, &err), &err);
 		failed |= s.call == PARALLEL_FIRST && P > 1 && s.done >= PIECES;
 		for (int i = 0; i < PIECES; i++) {
-			cuda_must(cudaMemcpyAsync(s.made + ROOM, s.out[i], bytes[i], cudaMemcpyDefault, where.queue), "copy");
+			cuda_must(cudaMemcpyAsync(s.made + ROOM, s.out[i], bytes[i], cudaMemcpyDefault, where.queue),
+			          "copy");
 			cuda_must(cudaStreamSynchronize(queue), "the stream");
-			failed |= expect(!memcmp(s.made + ROOM, s.made + 32 * s.call + i, bytes[i]), rank, "a piece", (uint64_t)i, GRADCOMP_U8);
+			failed |= expect(!memcmp(s.made + ROOM, s.made + 32 * s.call + i, bytes[i]), rank, "a piece",
+			                 (uint64_t)i, GRADCOMP_U8);
 		}
 	}
 	failed |= !failed && P > 1 && !strstr(gradcomp_parallel_reason(p), "ms to gather");
@@ -259,19 +278,22 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		uint64_t n = sizes[k % SIZES];
 		gradcomp_dtype t = types[(k / SIZES + k + (size_t)P) % TYPES];
 		if (k % 3 == (size_t)P % 3)
-			out->failed |= whole(w, rank, P, n, t, &err) || in_blocks(w, rank, P, n, t, (int)k / 3 % 2, &err);
+			out->failed |=
+				whole(w, rank, P, n, t, &err) || in_blocks(w, rank, P, n, t, (int)k / 3 % 2, &err);
 	}
 	/* Several pieces; the stream of all streams. */
 	if (!out->failed && P == *(const int *)arg) {
 		where.queue = NULL;
 		cudaStreamDestroy(queue);
 		queue = NULL;
-		out->failed |= whole(w, rank, P, LARGE, GRADCOMP_F32, &err) || in_blocks(w, rank, P, LARGE / 2, GRADCOMP_BF16, 1, &err);
+		out->failed |= whole(w, rank, P, LARGE, GRADCOMP_F32, &err) ||
+		               in_blocks(w, rank, P, LARGE / 2, GRADCOMP_BF16, 1, &err);
 		stream_open();
 	}
 	if (!out->failed)
-		out->failed |= whole(part, gradcomp_group_rank(part), gradcomp_group_nranks(part), 4097, GRADCOMP_F32, &err) || refusals(w, rank, P) ||
-		               parallel(w, rank, 0) || parallel(part, rank, 1);
+		out->failed |=
+			whole(part, gradcomp_group_rank(part), gradcomp_group_nranks(part), 4097, GRADCOMP_F32, &err) ||
+			refusals(w, rank, P) || parallel(w, rank, 0) || parallel(part, rank, 1);
 	gradcomp_group_free(part);
 	out->number[FROM_NCCL] = (double)fake_nccl("fake_nccl_met");
 	cudaStreamDestroy(queue);
@@ -341,7 +363,8 @@ static void try_launches(const char *const *settings)
 	int wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
 		o = run_processes(2, 30, settings, fails, &f);
-		wrong = o[1].status != GRADCOMP_ERR_IO || !strstr(o[1].text, "a launch failed: ") || !o[0].status || o[0].failed || o[1].failed;
+		wrong = o[1].status != GRADCOMP_ERR_IO || !strstr(o[1].text, "a launch failed: ") || !o[0].status ||
+		        o[0].failed || o[1].failed;
 	}
 	ok(!wrong && count > 1, "each of %ld launches of a call that fails ends it: \"%s\"", count, o[1].text);
 }
@@ -372,7 +395,8 @@ int main(void)
 	const char *const plain[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
 	const char *const ring[] = {"transport.timeout=5", "gradcomp.log=error", "gradcomp.collective=ring", NULL};
 	const char *const tree[] = {"transport.timeout=5", "gradcomp.log=error", "gradcomp.collective=tree", NULL};
-	const char *const absent[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent", NULL};
+	const char *const absent[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent",
+	                              NULL};
 	const char *const *const all[] = {plain, ring, tree};
 	static const char *const what[] = {"over nccl", "through host memory by ring", "through host memory by tree"};
 	struct timespec now;
@@ -387,7 +411,8 @@ int main(void)
 				failed |= o[r].failed;
 				by_nccl |= o[r].number[FROM_NCCL] > 0;
 			}
-			ok(!failed && (!fake_cuda_allocations || by_nccl == (k == 0)), "%s, %d ranks: every call is as in host memory", what[k], P);
+			ok(!failed && (!fake_cuda_allocations || by_nccl == (k == 0)),
+			   "%s, %d ranks: every call is as in host memory", what[k], P);
 		}
 	try_death("over nccl", plain);
 	try_death("through host memory", ring);
@@ -405,9 +430,12 @@ int main(void)
 	dup2(to, 2);
 	o = run_processes(2, 30, absent, alike, &large);
 	dup2(was, 2);
-	const char *once = pread(to, said, sizeof said - 1, 0) > 0 ? strstr(said, "go by 'ring', through host memory, since 'absent'") : NULL;
+	const char *once = pread(to, said, sizeof said - 1, 0) > 0
+	                           ? strstr(said, "go by 'ring', through host memory, since 'absent'")
+	                           : NULL;
 	ok(!o[0].failed && !o[1].failed && once && !strstr(once + 1, "go by"),
-	   "without a collective for devices host memory serves, which rank 0 says once: %.*s", (int)strcspn(said, "\n"), said);
+	   "without a collective for devices host memory serves, which rank 0 says once: %.*s",
+	   (int)strcspn(said, "\n"), said);
 	close(was);
 	close(to);
 	return done_testing();

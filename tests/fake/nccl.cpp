@@ -36,7 +36,8 @@ extern "C" {
 #include "operators/operator_tables.h"
 }
 
-namespace {
+namespace
+{
 
 struct transfer {
 	int peer;
@@ -191,7 +192,8 @@ struct ncclComm {
 	std::shared_ptr<world> w;
 };
 
-namespace {
+namespace
+{
 
 /* The calls of a group, or of a single call. Plans are made when they run. */
 struct call {
@@ -306,8 +308,9 @@ ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDa
 			p.after = [=] {
 				memcpy(came->data() + bytes * size_t(me), from + away * size_t(me), bytes);
 				for (int r = 1; r < n; r++)
-					operators_cpu_variant("portable")->reduce(nullptr, came->data(), came->data() + bytes * size_t(r),
-					                                          count, dtype, op_of(op));
+					operators_cpu_variant("portable")
+						->reduce(nullptr, came->data(), came->data() + bytes * size_t(r), count,
+					                 dtype, op_of(op));
 				memcpy(to, came->data(), bytes);
 			};
 		return p;
@@ -412,7 +415,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 		*out = w ? new ncclComm{w} : nullptr;
 		made += !!w;
 		int was = ncclInProgress;
-		of->state.compare_exchange_strong(was, told && (!w || w->state == ncclSuccess) ? ncclSuccess : ncclRemoteError);
+		of->state.compare_exchange_strong(was, told && (!w || w->state == ncclSuccess) ? ncclSuccess
+		                                                                               : ncclRemoteError);
 	});
 	return ncclInProgress;
 }
@@ -461,9 +465,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
 const char *ncclGetErrorString(ncclResult_t rc)
 {
-	return rc == ncclRemoteError ? "remote process exited or there was a network error"
-	       : rc == ncclSystemError ? "unhandled system error"
-	       : rc == ncclInvalidArgument ? "invalid argument" : "no error";
+	return rc == ncclRemoteError       ? "remote process exited or there was a network error"
+	       : rc == ncclSystemError     ? "unhandled system error"
+	       : rc == ncclInvalidArgument ? "invalid argument"
+	                                   : "no error";
 }
 
 const char *ncclGetLastError(ncclComm_t)
@@ -471,8 +476,8 @@ const char *ncclGetLastError(ncclComm_t)
 	return "";
 }
 
-ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream)
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream)
 {
 	return reduce(in, out, count, 0, type, op, -1, comm, stream);
 }

@@ -22,7 +22,8 @@ static const char *device_error()
 
 #include "operators/cuda/cuda_checked.h"
 
-namespace {
+namespace
+{
 
 const gradcomp_operators *host()
 {
@@ -85,10 +86,14 @@ struct room {
 };
 template <auto M> struct with_room;
 template <class... A, void (*gradcomp_operators::*M)(void *, A...)> struct with_room<M> {
-	static void call(void *queue, A... a) { split(queue, std::make_index_sequence<sizeof...(A) - 1>(), std::make_tuple(a...)); }
+	static void call(void *queue, A... a)
+	{
+		split(queue, std::make_index_sequence<sizeof...(A) - 1>(), std::make_tuple(a...));
+	}
 	template <size_t... I> static void split(void *queue, std::index_sequence<I...>, std::tuple<A...> t)
 	{
-		run(queue, room{std::get<sizeof...(A) - 1>(t)}, kept<std::tuple_element_t<I, std::tuple<A...>>>{std::get<I>(t)}...);
+		run(queue, room{std::get<sizeof...(A) - 1>(t)},
+		    kept<std::tuple_element_t<I, std::tuple<A...>>>{std::get<I>(t)}...);
 	}
 	template <class... K> static void run(void *queue, room r, K... k)
 	{
@@ -135,8 +140,8 @@ struct places {
 };
 
 template <auto M>
-void products(void *queue, float *const *P, const float *const *A, const float *const *B, size_t count, size_t n, size_t m,
-              size_t r, void *scratch)
+void products(void *queue, float *const *P, const float *const *A, const float *const *B, size_t count, size_t n,
+              size_t m, size_t r, void *scratch)
 {
 	places p(P, count), a(A, count), b(B, count);
 	enqueue(queue, [=] {
@@ -190,7 +195,8 @@ std::vector<gradcomp_matrix> real_matrices(std::vector<gradcomp_matrix> t)
 	return t;
 }
 
-void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k)
+void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
+              uint32_t k)
 {
 	const std::vector<gradcomp_matrix> all(t, t + count);
 	enqueue(queue, [=] {
@@ -209,8 +215,8 @@ void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chun
 			s.val = static_cast<const float *>(fake_at(s.val));
 			s.place = static_cast<const uint16_t *>(fake_at(s.place));
 		}
-		host()->dct_back(nullptr, real_matrices(all).data(), all.size(), chunk, k, sent.data(), sent.size(), a, flags,
-		                 static_cast<int *>(fake_at(fault)));
+		host()->dct_back(nullptr, real_matrices(all).data(), all.size(), chunk, k, sent.data(), sent.size(), a,
+		                 flags, static_cast<int *>(fake_at(fault)));
 	});
 }
 
@@ -249,8 +255,8 @@ gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t cou
 	enqueue(queue, [=] {
 		fake_at(scratch, 64 * all.size());
 		host()->store_tensors(nullptr, real_segments(all).data(), all.size(),
-		                      static_cast<const int *>(fake_at(poison)), static_cast<double *>(fake_at(squares)),
-		                      nullptr);
+		                      static_cast<const int *>(fake_at(poison)),
+		                      static_cast<double *>(fake_at(squares)), nullptr);
 	});
 	return host()->store_tensors(nullptr, t, 0, nullptr, nullptr, nullptr);
 }
@@ -264,8 +270,8 @@ void fill_tensors_if(void *queue, const gradcomp_segment *t, size_t count, float
 	});
 }
 
-void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks, float a,
-                int *fault)
+void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks,
+                float a, int *fault)
 {
 	std::vector<gradcomp_sparse> to(part, part + parts);
 	std::vector<gradcomp_pairs> from(pairs, pairs + parts * ranks);
@@ -283,6 +289,7 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 
 template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
+// clang-format off
 OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(fill_tensors_if) OWN(sparse_sum)
 OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
 #undef OWN
@@ -295,9 +302,10 @@ OWN(orthonormalise_split, orthonormalise_split)
 #define ROOMY(name) OWN(name, with_room<&gradcomp_operators::name>::call)
 ROOMY(topk) ROOMY(sum) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(kth_magnitude) ROOMY(compact)
 ROOMY(mstopk) ROOMY(sparse_merge) ROOMY(index_unpack)
+	// clang-format on
 
-/* Sizes that are no scratch touch no memory and stay as they are. */
-gradcomp_operators make()
+	/* Sizes that are no scratch touch no memory and stay as they are. */
+	gradcomp_operators make()
 {
 	gradcomp_operators t = *host();
 	t.device = GRADCOMP_CUDA;

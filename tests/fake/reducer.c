@@ -72,7 +72,8 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 		*differ |= to[0][i] != to[1][i] || to[2][i] != 0;
 	}
 	/* But those that are unbiased. */
-	int holds = reducer_of(a->red)->eng.memory && !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+	int holds = reducer_of(a->red)->eng.memory &&
+	            !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
 	/* Of two levels a rank holds what is in its shards, which may be nothing of this one. */
 	*differ |= (held > 0) != holds && !(reducer_of(a->red)->eng.coll_ctx.collective->serves & GRADCOMP_CAN_SHARD);
 	for (int k = 0; k < 3; k++)
@@ -116,14 +117,17 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	uint64_t bytes = 0;
 	out->failed = 1;
 	/* The host's collective adds in another order than the device's may. */
-	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
-	                                    &err)))
+	if (told(rank, &err,
+	         gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
+	                        &err)))
 		return;
-	if (told(rank, &err, gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
-	                                    run->bucket_bytes, &err)))
+	if (told(rank, &err,
+	         gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective, run->bucket_bytes,
+	                        &err)))
 		goto no_device;
-	if (told(rank, &err, gpu_model_open(&again, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
-	                                    run->bucket_bytes, &err)))
+	if (told(rank, &err,
+	         gpu_model_open(&again, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
+	                        run->bucket_bytes, &err)))
 		goto no_other;
 	const reducer *r = reducer_of(dev.red);
 	int levels = r->eng.hierarchical && r->eng.hierarchical->inner.gpu ? 1 : -1;
@@ -201,11 +205,13 @@ static void overflows(gradcomp_job *job, int rank, int P, outcome *out, void *ar
 	float *held = calloc(tensor_numel(4), sizeof *held);
 	(void)P;
 	out->failed = 1;
-	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
-	                                    &err)))
+	if (told(rank, &err,
+	         gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
+	                        &err)))
 		return free(held);
-	out->failed = told(rank, &err, gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
-	                                              run->bucket_bytes, &err));
+	out->failed = told(rank, &err,
+	                   gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
+	                                  run->bucket_bytes, &err));
 	for (int s = 0; !out->failed && s < 4; s++) {
 		int big = s == 1 ? GPU_BIG : 0;
 		out->failed |= told(rank, &err, gpu_step(&host, rank, s, big, &err));
@@ -237,10 +243,12 @@ static void check_overflow(int P, const char *const *settings, struct run run)
 		differ |= o[r].mark != o[0].mark;
 		worst = fmax(worst, o[r].number[WORST]);
 	}
-	ok(!failed && !differ && worst <= run.within, "%s over %s, %d ranks, %s: a sum that overflows is NaN, then as on the host (off by %.2g)",
-	   run.compressor, run.collective, P, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
+	ok(!failed && !differ && worst <= run.within,
+	   "%s over %s, %d ranks, %s: a sum that overflows is NaN, then as on the host (off by %.2g)", run.compressor,
+	   run.collective, P, run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
 	if (failed || differ)
-		printf("# %s%s\n", failed ? "a call failed, a result or a memory is wrong; " : "", differ ? "ranks differ" : "");
+		printf("# %s%s\n", failed ? "a call failed, a result or a memory is wrong; " : "",
+		       differ ? "ranks differ" : "");
 }
 
 enum { ADAPTED = 600, ASKED = 20 }; /* at most: on a loaded machine what is measured does not count at once */
@@ -286,12 +294,14 @@ static void adapts(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 
 static void check_adapts(const char *collective)
 {
-	static const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", "schedule.profile_steps=4", NULL};
+	static const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", "schedule.profile_steps=4",
+	                                       NULL};
 	const outcome *o = run_processes(3, 60, settings, adapts, (void *)(uintptr_t)collective);
 	int wrong = 0;
 	for (int r = 0; r < 3; r++)
 		wrong |= o[r].failed || o[r].mark != o[0].mark || !(o[r].number[WORST] > 0);
-	ok(!wrong, "lags:adaptive=yes over %s: densities follow what was measured on the device, alike on all ranks", collective);
+	ok(!wrong, "lags:adaptive=yes over %s: densities follow what was measured on the device, alike on all ranks",
+	   collective);
 }
 
 int main(int argc, char **argv)
@@ -357,11 +367,19 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		if (only && strncmp(all[i].spec, only, strlen(only)))
 			continue;
-		struct run run = {.compressor = all[i].spec, .within = all[i].within, .bucket_bytes = 5000,
+		struct run run = {.compressor = all[i].spec,
+		                  .within = all[i].within,
+		                  .bucket_bytes = 5000,
 		                  /* Codes are made elsewhere than in a ring. */
-		                  .share_within = !strncmp(all[i].spec, "block", 5) ? 1e-2 : !strncmp(all[i].spec, "fp8", 3) ? 0.1 : 1e-4};
+		                  .share_within = !strncmp(all[i].spec, "block", 5) ? 1e-2
+		                                  : !strncmp(all[i].spec, "fp8", 3) ? 0.1
+		                                                                    : 1e-4};
 		int merges = !strncmp(all[i].spec, "gtopk", 5);
-		run.collective = merges ? "tree" : !strcmp(all[i].spec, "onebit") ? "direct" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
+		run.collective = merges                           ? "tree"
+		                 : !strcmp(all[i].spec, "onebit") ? "direct"
+		                 : i % 5 == 1                     ? "hier"
+		                 : i % 5 == 3                     ? "direct"
+		                                                  : "ring";
 		/* Over it codes are summed; the default gathers. */
 		run.on_host = strcmp(run.collective, "direct") ? NULL : run.collective;
 		check(3, settings, run);
@@ -403,28 +421,46 @@ int main(int argc, char **argv)
 		if (only && strcmp(only, "levels"))
 			break;
 		check(levels[i].P, settings,
-		      (struct run){.compressor = levels[i].spec, .collective = levels[i].collective, .on_host = levels[i].collective,
-		                   .bucket_bytes = levels[i].bucket_bytes, .levels = levels[i].levels, .within = levels[i].within,
+		      (struct run){.compressor = levels[i].spec,
+		                   .collective = levels[i].collective,
+		                   .on_host = levels[i].collective,
+		                   .bucket_bytes = levels[i].bucket_bytes,
+		                   .levels = levels[i].levels,
+		                   .within = levels[i].within,
 		                   .share_within = !strncmp(levels[i].spec, "block", 5) ? 1e-2 : 1e-4});
 	}
 	static const struct {
 		const char *spec;
 		double within;
-	} coded[] = {{"block:bits=8", 5e-2}, {"fp8", 0.3}, {"fp8:type=e5m2,scales=e8m0,block=32", 0.5}, {"natural", 2.5},
+	} coded[] = {{"block:bits=8", 5e-2},
+	             {"fp8", 0.3},
+	             {"fp8:type=e5m2,scales=e8m0,block=32", 0.5},
+	             {"natural", 2.5},
 	             {"block:bits=4,block=2048,rounding=stochastic", 0.7}};
 	static const char *const over[] = {"nccl", "ring", "hier:ranks_per_node=2"};
 	for (size_t i = 0; (!only || !strcmp(only, "overflow")) && i < 3 * (sizeof coded / sizeof *coded); i++)
 		if (with_nccl || i % 3 == 1)
 			check_overflow(2 + (int)i % 3, settings,
-			               (struct run){.compressor = coded[i / 3].spec, .collective = over[(i + i / 3) % 3],
-			                            .bucket_bytes = i % 2 ? 5000 : 1 << 20, .within = coded[i / 3].within});
+			               (struct run){.compressor = coded[i / 3].spec,
+			                            .collective = over[(i + i / 3) % 3],
+			                            .bucket_bytes = i % 2 ? 5000 : 1 << 20,
+			                            .within = coded[i / 3].within});
 	if (fake_cuda_allocations && (!only || !strcmp(only, "levels"))) {
 		/* Without NCCL shards are in host memory, and so is all work on them. */
 		setenv("FAKE_NCCL_ABSENT", "1", 1);
-		check(4, settings, (struct run){.compressor = "topk:density=0.1", .collective = "hier:ranks_per_node=3",
-		                                .on_host = "hier:ranks_per_node=3", .bucket_bytes = 5000, .levels = -1});
-		check(3, settings, (struct run){.compressor = "none", .collective = "hier:ranks_per_node=2",
-		                                .on_host = "hier:ranks_per_node=2", .bucket_bytes = 5000, .within = 1e-6, .levels = -1});
+		check(4, settings,
+		      (struct run){.compressor = "topk:density=0.1",
+		                   .collective = "hier:ranks_per_node=3",
+		                   .on_host = "hier:ranks_per_node=3",
+		                   .bucket_bytes = 5000,
+		                   .levels = -1});
+		check(3, settings,
+		      (struct run){.compressor = "none",
+		                   .collective = "hier:ranks_per_node=2",
+		                   .on_host = "hier:ranks_per_node=2",
+		                   .bucket_bytes = 5000,
+		                   .within = 1e-6,
+		                   .levels = -1});
 		unsetenv("FAKE_NCCL_ABSENT");
 	}
 	if (!only || !strcmp(only, "adapts")) {
@@ -433,8 +469,12 @@ int main(int argc, char **argv)
 			check_adapts("nccl");
 	}
 	if (!only) {
-		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,
-		                   .dtype = GRADCOMP_BF16, .within = 1e-2, .share_within = 1e-2};
+		struct run half = {.compressor = "topk:density=0.1",
+		                   .collective = "nccl",
+		                   .bucket_bytes = 5000,
+		                   .dtype = GRADCOMP_BF16,
+		                   .within = 1e-2,
+		                   .share_within = 1e-2};
 		if (with_nccl)
 			check(2, settings, half);
 		half.collective = "ring";

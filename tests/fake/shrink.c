@@ -53,8 +53,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	pthread_t killer;
 	int step = 0;
 	(void)P;
-	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, p->compressor, p->collective,
-	                                    5000, &err);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, p->compressor,
+	                                    p->collective, 5000, &err);
 	/* All have theirs. */
 	if (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &err);
@@ -82,7 +82,9 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 			}
 			/* Done on others, and so in place here. */
 			for (int t = 0; apply && t < N_TENSORS; t++)
-				cuda_must(cudaMemcpyAsync(m.host[t], m.grad[t], gpu_bytes(&m, t), cudaMemcpyDefault, m.queue), "copy");
+				cuda_must(cudaMemcpyAsync(m.host[t], m.grad[t], gpu_bytes(&m, t), cudaMemcpyDefault,
+				                          m.queue),
+				          "copy");
 			cuda_must(cudaStreamSynchronize(m.queue), "the stream");
 		}
 		if (!st && apply) {
@@ -108,7 +110,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 int main(void)
 {
 	static const char *const compressors[] = {"none", "topk:density=0.1", "powersgd:rank=2"};
-	static const char *const settings[] = {"gradcomp.on_failure=shrink", "gradcomp.log=error", "transport.timeout=30", NULL};
+	static const char *const settings[] = {"gradcomp.on_failure=shrink", "gradcomp.log=error",
+	                                       "transport.timeout=30", NULL};
 	const char *runs = getenv("TEST_RUNS"), *seed = getenv("TEST_SEED");
 	int shrinks = 0, voids = 0;
 	test_seed_value = seed ? (uint64_t)atoll(seed) : 20261124;
@@ -123,14 +126,17 @@ int main(void)
 				continue;
 			first = first ? first : &o[r];
 			left++;
-			good &= !o[r].failed && o[r].number[FINISHED] > 0 && o[r].mark == first->mark && o[r].number[TOUCHED] <= 0;
+			good &= !o[r].failed && o[r].number[FINISHED] > 0 && o[r].mark == first->mark &&
+			        o[r].number[TOUCHED] <= 0;
 			shrinks += o[r].number[SHRINKS] > 0;
 			voids += o[r].number[VOIDS] > 0;
 		}
-		ok(good && left >= RANKS - 1, "%s on a device: rank %d is killed after %.3f s, the others train on", p.compressor, p.victim, p.seconds);
+		ok(good && left >= RANKS - 1, "%s on a device: rank %d is killed after %.3f s, the others train on",
+		   p.compressor, p.victim, p.seconds);
 		for (int r = 0; !good && r < RANKS; r++)
-			printf("# rank %d: failed %d, finished %g, %g shrinks, touched %g, %llx, status %d: %s\n", r, o[r].failed, o[r].number[FINISHED],
-			       o[r].number[SHRINKS], o[r].number[TOUCHED], (unsigned long long)o[r].mark, o[r].status, o[r].text);
+			printf("# rank %d: failed %d, finished %g, %g shrinks, touched %g, %llx, status %d: %s\n", r,
+			       o[r].failed, o[r].number[FINISHED], o[r].number[SHRINKS], o[r].number[TOUCHED],
+			       (unsigned long long)o[r].mark, o[r].status, o[r].text);
 	}
 	printf("# %d ranks have shrunk, %d with a step that was void\n", shrinks, voids);
 	return done_testing();

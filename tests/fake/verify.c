@@ -12,7 +12,8 @@ enum { STEPS = 5, POISONED = 2, SPOILT = 3 };
 
 typedef struct run {
 	const char *compressor, *collective;
-	void (*spoils)(void *queue, const gradcomp_segment *t, const gradcomp_operators *ops); /* on rank 1, from a step on */
+	void (*spoils)(void *queue, const gradcomp_segment *t,
+	               const gradcomp_operators *ops); /* on rank 1, from a step on */
 	gradcomp_status status;
 	const char *says, *also;
 } run;
@@ -21,7 +22,8 @@ static const gradcomp_operators *real;
 static const run *now;
 static int spoilt;
 
-static gradcomp_status store(void *queue, const gradcomp_segment *t, size_t count, const int *poison, double *squares, void *scratch)
+static gradcomp_status store(void *queue, const gradcomp_segment *t, size_t count, const int *poison, double *squares,
+                             void *scratch)
 {
 	gradcomp_status st = real->store_tensors(queue, t, count, poison, squares, scratch);
 	for (size_t i = 0; spoilt && i < count; i++)
@@ -48,7 +50,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gpu_model m;
 	now = arg;
 	(void)P;
-	gradcomp_status st = gpu_model_open(&m, w, GRADCOMP_CUDA, GRADCOMP_F32, now->compressor, now->collective, 5000, &err);
+	gradcomp_status st =
+		gpu_model_open(&m, w, GRADCOMP_CUDA, GRADCOMP_F32, now->compressor, now->collective, 5000, &err);
 	if (!st) {
 		gpu *g = ((reducer *)m.red)->eng.gpu;
 		out->failed = g->mode != GPU_ON_DEVICE;
@@ -76,14 +79,30 @@ int main(void)
 		{.compressor = "powersgd:rank=2,start_step=0", .collective = "nccl"},
 		{.compressor = "block:bits=8", .collective = "nccl"},
 		{.compressor = "cast:type=bf16", .collective = "nccl"},
-		{.compressor = "topk:density=0.1", .collective = "nccl", .spoils = differs, .status = GRADCOMP_ERR_MISMATCH,
-		 .says = "are not the same on all ranks", .also = "rank 1 on"},
-		{.compressor = "none", .collective = "nccl", .spoils = differs, .status = GRADCOMP_ERR_MISMATCH,
-		 .says = "are not the same on all ranks", .also = "rank 1 on"},
-		{.compressor = "topk:density=0.1", .collective = "ring", .spoils = loses, .status = GRADCOMP_ERR_INTERNAL,
-		 .says = "loses a part of the gradient", .also = "topk"},
-		{.compressor = "topk:density=0.1", .collective = "nccl", .spoils = loses, .status = GRADCOMP_ERR_INTERNAL,
-		 .says = "loses a part of the gradient", .also = "topk"},
+		{.compressor = "topk:density=0.1",
+	         .collective = "nccl",
+	         .spoils = differs,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "are not the same on all ranks",
+	         .also = "rank 1 on"},
+		{.compressor = "none",
+	         .collective = "nccl",
+	         .spoils = differs,
+	         .status = GRADCOMP_ERR_MISMATCH,
+	         .says = "are not the same on all ranks",
+	         .also = "rank 1 on"},
+		{.compressor = "topk:density=0.1",
+	         .collective = "ring",
+	         .spoils = loses,
+	         .status = GRADCOMP_ERR_INTERNAL,
+	         .says = "loses a part of the gradient",
+	         .also = "topk"},
+		{.compressor = "topk:density=0.1",
+	         .collective = "nccl",
+	         .spoils = loses,
+	         .status = GRADCOMP_ERR_INTERNAL,
+	         .says = "loses a part of the gradient",
+	         .also = "topk"},
 	};
 	struct timespec t;
 	clock_gettime(CLOCK_REALTIME, &t);
@@ -94,8 +113,10 @@ int main(void)
 		const outcome *o = run_processes(3, 60, settings, body, (void *)(uintptr_t)r);
 		int right = 1;
 		for (int p = 0; p < 3; p++)
-			right &= !o[p].failed && o[p].status == r->status && (!r->says || (strstr(o[p].text, r->says) && strstr(o[p].text, r->also)));
-		ok(right, "%s over %s, on the device%s%.200s", r->compressor, r->collective, r->spoils ? ": " : " is as it should be", o[0].text);
+			right &= !o[p].failed && o[p].status == r->status &&
+			         (!r->says || (strstr(o[p].text, r->says) && strstr(o[p].text, r->also)));
+		ok(right, "%s over %s, on the device%s%.200s", r->compressor, r->collective,
+		   r->spoils ? ": " : " is as it should be", o[0].text);
 		for (int p = 0; !right && p < 3; p++)
 			printf("# rank %d: failed %d, status %d \"%s\"\n", p, o[p].failed, o[p].status, o[p].text);
 	}

@@ -140,8 +140,9 @@ static void each(const char *what, void (*prepare)(void), gradcomp_status (*body
 int main(void)
 {
 	bench_begin_in("/dev/shm");
-	must_run("mkdir -p src/d/e && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a src/d/l && "
-	         "truncate -s 300000 src/h && echo hole >>src/h && head -c 100000 /dev/urandom >src/d/e/y");
+	must_run(
+		"mkdir -p src/d/e && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a src/d/l && "
+		"truncate -s 300000 src/h && echo hole >>src/h && head -c 100000 /dev/urandom >src/d/e/y");
 	each("a copy", nothing, make, 5);
 	each("one that is there", a_copy, make, 3);
 	each("one in place of a damaged one", a_damaged_copy, make_again, 5);

@@ -20,8 +20,8 @@ typedef struct way {
 	const char *name, *allow;
 	int per_node, cma;
 } way;
-static const way ways[] = {{"shm", "shm", 0, 1}, {"shm without cma", "shm", 0, 0}, {"tcp", "tcp", 0, 1},
-                           {"two nodes", "shm,tcp", 2, 1}};
+static const way ways[] = {
+	{"shm", "shm", 0, 1}, {"shm without cma", "shm", 0, 0}, {"tcp", "tcp", 0, 1}, {"two nodes", "shm,tcp", 2, 1}};
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
 static config *settings;
@@ -108,9 +108,9 @@ static void disturbed(const way *w, const char *faults, int joins)
 	fault_run_finish(b);
 	good = judged(b, 0);
 	tap_tried(fault_run_seen(b).faults, "injected faults");
-	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s: right with %s%s (%lu faults, %.2f s)", collective->info->name,
-	   w->name, *faults ? faults : "none", joins ? ", joining and leaving too" : "", fault_run_seen(b).faults,
-	   fault_run_of(b)->seconds);
+	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s: right with %s%s (%lu faults, %.2f s)",
+	   collective->info->name, w->name, *faults ? faults : "none", joins ? ", joining and leaving too" : "",
+	   fault_run_seen(b).faults, fault_run_of(b)->seconds);
 	fault_run_free(b);
 }
 

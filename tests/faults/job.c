@@ -94,13 +94,16 @@ static gradcomp_status code(gradcomp_group *world, int P, fault_run *t, gradcomp
 	for (int r = 0; r < P; r++)
 		counts[r] = EACH - (uint64_t)r;
 	for (int again = 0; !st && again < 2; again++) {
-		st = again ? gradcomp_coder_load(k, saved, bytes, err) : gradcomp_coder_save(k, saved, sizeof saved, &bytes, err);
+		st = again ? gradcomp_coder_load(k, saved, bytes, err)
+		           : gradcomp_coder_save(k, saved, sizeof saved, &bytes, err);
 		for (int i = 0; i < P * EACH; i++)
 			in[0][i] = in[1][i] = (float)((i * 7 + rank) % 31 - 15);
 		if (!st)
-			st = gradcomp_coder_reduce_scatter_start(k, in[0], out[again][0], counts, GRADCOMP_F32, 0.5, 1, &q[0], err);
+			st = gradcomp_coder_reduce_scatter_start(k, in[0], out[again][0], counts, GRADCOMP_F32, 0.5, 1,
+			                                         &q[0], err);
 		if (!st)
-			st = gradcomp_coder_all_gather_start(k, in[1], out[again][1], counts, GRADCOMP_BF16, &q[1], err);
+			st = gradcomp_coder_all_gather_start(k, in[1], out[again][1], counts, GRADCOMP_BF16, &q[1],
+			                                     err);
 		for (int i = 0; i < 2; i++, q[i - 1] = NULL)
 			if ((waited = gradcomp_coder_wait(q[i], st ? NULL : err)) && !st)
 				st = waited;
@@ -114,9 +117,10 @@ static gradcomp_status code(gradcomp_group *world, int P, fault_run *t, gradcomp
 static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gradcomp_error *err)
 {
 	gradcomp_group *world = gradcomp_job_world(job), *half = NULL;
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .bucket_bytes = 5000, .seed = 3};
-	gradcomp_tensor_desc desc[TENSORS] = {{"a", dims[0], 2, GRADCOMP_F32}, {"b", dims[1], 1, GRADCOMP_F32},
-	                                      {"c", dims[2], 2, GRADCOMP_F32}};
+	gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = compressor, .bucket_bytes = 5000, .seed = 3};
+	gradcomp_tensor_desc desc[TENSORS] = {
+		{"a", dims[0], 2, GRADCOMP_F32}, {"b", dims[1], 1, GRADCOMP_F32}, {"c", dims[2], 2, GRADCOMP_F32}};
 	gradcomp_reducer *red = NULL;
 	uint64_t bytes = 0, mark = 0, twice = 0, counts[BOARD_RANKS] = {0};
 	float x[4 * BOARD_RANKS] = {0};
@@ -167,8 +171,13 @@ static void run_rank(board *b, int rank)
 {
 	fault_run *t = fault_run_of(b);
 	char over[60];
-	const char *settings[] = {plugin_path_setting(), "gradcomp.log=error", "transport.timeout=3", "transport.wait_timeout=6",
-	                          "operators.threads=1", over, NULL};
+	const char *settings[] = {plugin_path_setting(),
+	                          "gradcomp.log=error",
+	                          "transport.timeout=3",
+	                          "transport.wait_timeout=6",
+	                          "operators.threads=1",
+	                          over,
+	                          NULL};
 	gradcomp_store store = {.struct_size = sizeof store, .rank = rank, .nranks = b->n, .set = set, .get = get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
 	gradcomp_job *job;
@@ -227,8 +236,8 @@ static void disturbed(int P, const char *faults)
 	fault_run_finish(b);
 	good = judged(b, stores[0], 0);
 	tap_tried(fault_run_seen(b).faults, "injected faults");
-	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s, %d ranks: right with %s (%lu faults)", compressor, allow, P,
-	   *faults ? faults : "none", fault_run_seen(b).faults);
+	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s, %d ranks: right with %s (%lu faults)", compressor,
+	   allow, P, *faults ? faults : "none", fault_run_seen(b).faults);
 	fault_run_free(b);
 }
 
@@ -259,8 +268,8 @@ static void broken(int P, const char *kind, int joins, int loads, unsigned long 
 		}
 	}
 	tap_tried((unsigned long)hit, "injected faults");
-	ok(good && hit, "%s, %s, %d ranks%s: %s, %d of %d runs hit, %d failed, the longest took %.2f s", compressor, allow, P,
-	   joins ? ", from the start" : "", kind, hit, runs, failed, longest);
+	ok(good && hit, "%s, %s, %d ranks%s: %s, %d of %d runs hit, %d failed, the longest took %.2f s", compressor,
+	   allow, P, joins ? ", from the start" : "", kind, hit, runs, failed, longest);
 }
 
 int main(void)
@@ -292,7 +301,8 @@ int main(void)
 		for (int a = 0; a < 2; a++) {
 			allow = a ? "tcp" : "shm";
 			disturbed(3, "");
-			disturbed(3, a ? "short=40;eagain=30;eintr=20;delay=2;delay_us=300" : "eagain=20;eintr=20;delay=2;delay_us=300");
+			disturbed(3, a ? "short=40;eagain=30;eintr=20;delay=2;delay_us=300"
+			               : "eagain=20;eintr=20;delay=2;delay_us=300");
 			if (all || c % 2 == (size_t)a)
 				broken(2, "reset", 0, 0, 1, all ? 1 : a ? 17 + seed % 9 : 2);
 			broken(3, "alloc", 0, 0, all ? 1 : 1 + (seed + (unsigned)a) % 7, all ? 1 : 7);

@@ -6,15 +6,22 @@
 #include "tools/plan_sweep.c"
 
 static uint64_t dims[] = {64, 64};
-static model_tensor tensors[] = {
-	{.name = (char[]){"a"}, .dims = dims, .ndim = 2, .forward = 1e-4, .backward = 2e-4},
-	{.name = (char[]){"b"}, .dims = dims, .ndim = 1, .forward = 1e-4, .backward = 2e-4},
-	{.name = (char[]){"c"}, .dims = dims, .ndim = 2, .forward = 1e-4, .backward = 2e-4}};
+static model_tensor tensors[] = {{.name = (char[]){"a"}, .dims = dims, .ndim = 2, .forward = 1e-4, .backward = 2e-4},
+                                 {.name = (char[]){"b"}, .dims = dims, .ndim = 1, .forward = 1e-4, .backward = 2e-4},
+                                 {.name = (char[]){"c"}, .dims = dims, .ndim = 2, .forward = 1e-4, .backward = 2e-4}};
 static model_file model = {.ntensors = 3, .name = "small", .tensors = tensors};
-static compressor_curve curves[] = {{.compressor = (char[]){"powersgd"}, .encode = {1e-5, 4e-10}, .decode = {1e-5, 4e-10}}};
-static machine_file machine = {.nodes = 4, .ranks_per_node = 1, .name = "m", .level = {{3e-6, 2e-10}, {5e-5, 8.4e-9}},
-                               .reduce = 3e-10, .memory = 2e-10, .beside_application = 1, .beside_exchange = 1,
-                               .curves = curves, .ncurves = 1};
+static compressor_curve curves[] = {
+	{.compressor = (char[]){"powersgd"}, .encode = {1e-5, 4e-10}, .decode = {1e-5, 4e-10}}};
+static machine_file machine = {.nodes = 4,
+                               .ranks_per_node = 1,
+                               .name = "m",
+                               .level = {{3e-6, 2e-10}, {5e-5, 8.4e-9}},
+                               .reduce = 3e-10,
+                               .memory = 2e-10,
+                               .beside_application = 1,
+                               .beside_exchange = 1,
+                               .curves = curves,
+                               .ncurves = 1};
 
 static int threads, rows;
 
@@ -25,9 +32,14 @@ static gradcomp_status sweep_once(gradcomp_error *err)
 	static plan p;
 	gradcomp_status st;
 
-	p = (plan){.model = &model, .machine = &machine, .nodes = {2, 4}, .ranks_per_node = 1, .nnodes = 2,
+	p = (plan){.model = &model,
+	           .machine = &machine,
+	           .nodes = {2, 4},
+	           .ranks_per_node = 1,
+	           .nnodes = 2,
 	           .compressors = {.spec = {{"powersgd", "powersgd"}, {"signsgd", "signsgd"}}, .n = 2},
-	           .collectives = {.spec = {{"ring", "ring"}}, .n = 1}, .schedules = {.spec = {{"auto", "auto"}}, .n = 1}};
+	           .collectives = {.spec = {{"ring", "ring"}}, .n = 1},
+	           .schedules = {.spec = {{"auto", "auto"}}, .n = 1}};
 	st = plan_sweep(&p, threads, err);
 	rows = p.tables[0].n + p.tables[1].n;
 	left_out = false; /* with that reason: an instance got no memory, others did */
@@ -41,7 +53,8 @@ static gradcomp_status sweep_once(gradcomp_error *err)
 
 static const char *not_planned(gradcomp_status status)
 {
-	return (status ? status == GRADCOMP_ERR_NOMEM : rows == 2 || left_out) ? NULL : "another failure, or not all rows";
+	return (status ? status == GRADCOMP_ERR_NOMEM : rows == 2 || left_out) ? NULL
+	                                                                       : "another failure, or not all rows";
 }
 
 static void each(int n, const char *what)

@@ -50,7 +50,9 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 		s->last = s->done || s->failed[0];
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
-	s->failed[rank] |= (s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before)) << 3;
+	s->failed[rank] |=
+		(s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before))
+		<< 3;
 	ranks_wait();
 }
 
@@ -91,7 +93,8 @@ static void run(const char *spec, const char *collective, int P)
 		named |= s->st[r] != GRADCOMP_OK;
 	}
 	ok(!failed && s->done && !named && s->kept > 5 && s->refused == s->kept,
-	   "%s over %s, %d ranks: %d allocations of a move fail, and no rank moves; then all do", spec, collective, P, s->kept);
+	   "%s over %s, %d ranks: %d allocations of a move fail, and no rank moves; then all do", spec, collective, P,
+	   s->kept);
 	if (failed || !s->done)
 		printf("# failed %#x, %s\n", (unsigned)failed, s->text[0]);
 	free(s);

@@ -36,8 +36,8 @@ static void latency(void)
 	inject_on();
 	run_ranks(3, settings, body, j);
 	inject_off();
-	ok(sound(j, 3) && inject_seen().calls && j->nbuckets[0] < N / 2, "calls that take 1 ms: %u messages%s%s", j->nbuckets[0], *j->reason ? ", " : "",
-	   j->reason);
+	ok(sound(j, 3) && inject_seen().calls && j->nbuckets[0] < N / 2, "calls that take 1 ms: %u messages%s%s",
+	   j->nbuckets[0], *j->reason ? ", " : "", j->reason);
 	ranks_on(NULL);
 	free(j);
 }

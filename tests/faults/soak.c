@@ -60,7 +60,8 @@ static gradcomp_status group_run(lane *l, uint64_t *state, int k)
 			me = n;
 		ranks[n++] = r;
 	}
-	st = me < 0 ? GRADCOMP_OK : channel_open(l->t, (uint64_t)(1 + l->number + LANES * k), ranks, n, me, &ch, &l->error);
+	st = me < 0 ? GRADCOMP_OK
+	            : channel_open(l->t, (uint64_t)(1 + l->number + LANES * k), ranks, n, me, &ch, &l->error);
 	if (me >= 0 && !st) {
 		st = c->create(&host, values[which].values, channel_links(ch), &instance, &l->error);
 		if (st)
@@ -68,7 +69,8 @@ static gradcomp_status group_run(lane *l, uint64_t *state, int k)
 	}
 	for (uint64_t i = 0; i < runs; i++) {
 		int what = (int)(drawn(state) % PRIMITIVES);
-		uint64_t bits = drawn(state), size = (bits >> 8) % (bits % 4 ? 300 : LONGEST + 1), salt = drawn(state) % 97;
+		uint64_t bits = drawn(state), size = (bits >> 8) % (bits % 4 ? 300 : LONGEST + 1),
+			 salt = drawn(state) % 97;
 
 		if (st || me < 0 || !(c->serves & primitives[what].serves))
 			continue;
@@ -183,15 +185,16 @@ int main(void)
 		faults += fault_run_seen(b).faults;
 		why = fault_run_check(b, 0);
 		if (why) {
-			printf("# job %d: %d ranks, %s, %d a node, %d streams, cma %d\n", jobs, b->n, b->options.allow, b->per_node,
-			       b->options.streams, b->options.cma);
+			printf("# job %d: %d ranks, %s, %d a node, %d streams, cma %d\n", jobs, b->n, b->options.allow,
+			       b->per_node, b->options.streams, b->options.cma);
 			fault_run_show(b, why);
 			good = 0;
 		}
 		fault_run_free(b);
 	}
 	tap_tried(faults, "injected faults");
-	ok(good && jobs && (faults || told), "%d jobs of 2 to 6 ranks over %d collectives with %lu faults", jobs, ncollectives, faults);
+	ok(good && jobs && (faults || told), "%d jobs of 2 to 6 ranks over %d collectives with %lu faults", jobs,
+	   ncollectives, faults);
 	for (int i = 0; i < LANES; i++)
 		workspace_free(&lanes[i].space);
 	for (int k = 0; k < ncollectives; k++)

@@ -80,8 +80,8 @@ int main(void)
 		ended += !good[0];
 	}
 	ranks_wait_end();
-	ok(a.done && changed && !apart, "allocations of a change fail: %d times both changed, %d none, and %d jobs ended", changed,
-	   stayed, ended);
+	ok(a.done && changed && !apart,
+	   "allocations of a change fail: %d times both changed, %d none, and %d jobs ended", changed, stayed, ended);
 	ok(!waited, "and nobody waited for the other");
 	return done_testing();
 }

@@ -21,12 +21,31 @@ enum lie { CHANGE, SHORTEN, LENGTHEN, REPEAT, ASTRAY, OMIT, LIES };
 
 static const struct {
 	const char *compressor, *collective; /* NULL: the default */
-} pairs[] = {{"none", "ring"},       {"none", "rhd"},          {"none", "tree"},       {"none", "direct"},
-             {"cast", "auto"},       {"topk:density=0.05", NULL}, {"topk:density=0.05", "sparse"}, {"gtopk:density=0.05", NULL},
-             {"randomk", NULL},      {"powersgd:rank=2", NULL},  {"block:bits=4", "ring"}, {"block:bits=8", "direct"},
-             {"qsgd", NULL},         {"terngrad", NULL},         {"signsgd", NULL},      {"onebit", "direct"},
-             {"dgc:density=0.05", NULL}, {"threshold", NULL},    {"mstopk:density=0.05", NULL}, {"acpsgd:rank=2", NULL},
-             {"blocktopk:density=0.05,block=32", NULL}, {"fp8", "ring"}, {"natural", "direct"}, {"demo:chunk=16", NULL}, {"dion:rank=2", NULL}};
+} pairs[] = {{"none", "ring"},
+             {"none", "rhd"},
+             {"none", "tree"},
+             {"none", "direct"},
+             {"cast", "auto"},
+             {"topk:density=0.05", NULL},
+             {"topk:density=0.05", "sparse"},
+             {"gtopk:density=0.05", NULL},
+             {"randomk", NULL},
+             {"powersgd:rank=2", NULL},
+             {"block:bits=4", "ring"},
+             {"block:bits=8", "direct"},
+             {"qsgd", NULL},
+             {"terngrad", NULL},
+             {"signsgd", NULL},
+             {"onebit", "direct"},
+             {"dgc:density=0.05", NULL},
+             {"threshold", NULL},
+             {"mstopk:density=0.05", NULL},
+             {"acpsgd:rank=2", NULL},
+             {"blocktopk:density=0.05,block=32", NULL},
+             {"fp8", "ring"},
+             {"natural", "direct"},
+             {"demo:chunk=16", NULL},
+             {"dion:rank=2", NULL}};
 enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 
 /* ---- the liar's links ---- */
@@ -65,7 +84,8 @@ static kept *keep(size_t bytes)
 	return k;
 }
 
-static gradcomp_status lie_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req, gradcomp_error *err)
+static gradcomp_status lie_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
+                                gradcomp_error *err)
 {
 	const gradcomp_links *real = ((lying_links *)ctx)->real;
 	size_t n = bytes;
@@ -99,7 +119,8 @@ static gradcomp_status lie_send(void *ctx, int peer, const void *buf, size_t byt
 	return st;
 }
 
-static gradcomp_status lie_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req, gradcomp_error *err)
+static gradcomp_status lie_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+                                gradcomp_error *err)
 {
 	const gradcomp_links *real = ((lying_links *)ctx)->real;
 	return real->recv(real->ctx, peer, buf, bytes, req, err);
@@ -125,8 +146,8 @@ static gradcomp_status lie_test(void *ctx, gradcomp_request *req, int *done, gra
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status lie_recv_reduce(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype, gradcomp_op op,
-                                       gradcomp_request *req, gradcomp_error *err)
+static gradcomp_status lie_recv_reduce(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
+                                       gradcomp_op op, gradcomp_request *req, gradcomp_error *err)
 {
 	const gradcomp_links *real = ((lying_links *)ctx)->real;
 	return real->recv_reduce(real->ctx, peer, acc, count, dtype, op, req, err);
@@ -191,7 +212,8 @@ static outcome ends[P];
 static void train(gradcomp_job *job, int rank, int nranks, void *arg)
 {
 	static const uint64_t matrix[2] = {ROWS, COLUMNS}, vector[1] = {COLUMNS};
-	const gradcomp_tensor_desc tensors[2] = {{"weight", matrix, 2, GRADCOMP_F32}, {"bias", vector, 1, GRADCOMP_F32}};
+	const gradcomp_tensor_desc tensors[2] = {{"weight", matrix, 2, GRADCOMP_F32},
+	                                         {"bias", vector, 1, GRADCOMP_F32}};
 	gradcomp_reducer_options o = {.struct_size = sizeof o,
 	                              .compressor = pairs[which].compressor,
 	                              .collective = pairs[which].collective,
@@ -236,10 +258,18 @@ int main(int argc, char **argv)
 	snprintf(timeout, sizeof timeout, "transport.timeout=%g", limit);
 	snprintf(wait_timeout, sizeof wait_timeout, "transport.wait_timeout=%g", limit);
 	for (long round = 0; round < rounds; round++) {
-		snprintf(allow, sizeof allow, "transport.allow=%s", argc > 1 ? argv[1] : round % 4 < 2 ? "tcp" : "shm,tcp");
-		const char *given[] = {plugin_path_setting(), "gradcomp.log=error", "security.secret=pmix", timeout, wait_timeout,
+		snprintf(allow, sizeof allow, "transport.allow=%s",
+		         argc > 1        ? argv[1]
+		         : round % 4 < 2 ? "tcp"
+		                         : "shm,tcp");
+		const char *given[] = {plugin_path_setting(),
+		                       "gradcomp.log=error",
+		                       "security.secret=pmix",
+		                       timeout,
+		                       wait_timeout,
 		                       round % 2 && argc == 1 ? "security.frames=encrypt" : "security.frames=none",
-		                       allow, NULL};
+		                       allow,
+		                       NULL};
 		const char *const *settings[P] = {given};
 		rank_arg results[P];
 
@@ -264,8 +294,10 @@ int main(int argc, char **argv)
 			any |= e->status != 0;
 			wordless += e->status && !e->err.text[0];
 			if (!in_time(e->took, 3 * limit + 10)) {
-				printf("# rank %d: %s over %s, lie %d: %.1f s, status %d, %s\n", r, pairs[which].compressor,
-				       pairs[which].collective ? pairs[which].collective : "default", kind, e->took, e->status, e->err.text);
+				printf("# rank %d: %s over %s, lie %d: %.1f s, status %d, %s\n", r,
+				       pairs[which].compressor,
+				       pairs[which].collective ? pairs[which].collective : "default", kind, e->took,
+				       e->status, e->err.text);
 				late++;
 			}
 		}

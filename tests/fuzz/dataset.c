@@ -108,7 +108,8 @@ static void check_place(const unsigned char *buf, size_t bytes)
 	abort();
 }
 
-static gradcomp_status wire_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req, gradcomp_error *err)
+static gradcomp_status wire_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+                                 gradcomp_error *err)
 {
 	request *r = (request *)(void *)req;
 
@@ -176,7 +177,8 @@ static gradcomp_status wire_send(void *ctx, int peer, const void *buf, size_t by
 	return GRADCOMP_OK;
 }
 
-static const gradcomp_links links = {.struct_size = sizeof links, .nranks = 2, .nnodes = 2, .send = wire_send, .recv = wire_recv};
+static const gradcomp_links links = {
+	.struct_size = sizeof links, .nranks = 2, .nnodes = 2, .send = wire_send, .recv = wire_recv};
 
 /* What comes while nobody listens waits; there it is lost, as the liar goes on anyway. */
 static void feed(const void *data, uint64_t bytes)
@@ -325,7 +327,9 @@ static void liar(uint8_t op)
 	case 5:
 		k = (noffered - 1 - byte() % 3u) % KEPT;
 		if (noffered)
-			tell((header){.type = byte() & 1 ? MSG_TAKE : MSG_LEAVE, .id = offered[k].id, .index = offered[k].index});
+			tell((header){.type = byte() & 1 ? MSG_TAKE : MSG_LEAVE,
+			              .id = offered[k].id,
+			              .index = offered[k].index});
 		break;
 	case 6:
 		request_some();
@@ -369,8 +373,8 @@ static void check_loans(void)
 		const unsigned char *at = (unsigned char *)ds->head + l->offset;
 		unsigned state = atomic_load(&l->t->word) & WORD_STATE;
 
-		if ((state != TICKET_HELD && state != TICKET_OFFERED) || l->t->offset != l->offset || l->t->bytes != l->bytes ||
-		    XXH64(at, l->bytes, 0) != l->sum)
+		if ((state != TICKET_HELD && state != TICKET_OFFERED) || l->t->offset != l->offset ||
+		    l->t->bytes != l->bytes || XXH64(at, l->bytes, 0) != l->sum)
 			abort();
 	}
 	for (unsigned b = 0; b < BLOCKS; b++)
@@ -387,7 +391,8 @@ static void check_slots(void)
 
 		owner_of(ds, mine[i], &at);
 		if (slot_look(&ds->slots[at.slot], &v) == SLOT_READY &&
-		    (v.offset < ds->head->arena || v.bytes > MEMORY || v.offset + v.bytes > ds->head->arena + ds->head->arena_limit ||
+		    (v.offset < ds->head->arena || v.bytes > MEMORY ||
+		     v.offset + v.bytes > ds->head->arena + ds->head->arena_limit ||
 		     XXH64((unsigned char *)ds->head + v.offset, v.bytes, mine[i]) != v.sum))
 			abort();
 	}
@@ -397,7 +402,8 @@ static void lend(ticket *t, uint32_t word)
 {
 	const block *b = &ds->service->blocks[t->block];
 
-	if (t->offset < b->offset || t->offset + t->bytes > b->offset + b->bytes || atomic_load(&ds->fetch->refs[t->block]) < 1)
+	if (t->offset < b->offset || t->offset + t->bytes > b->offset + b->bytes ||
+	    atomic_load(&ds->fetch->refs[t->block]) < 1)
 		abort();
 	atomic_store(&t->word, word);
 	loans[nloans++] = (loan){t, t->offset, t->bytes, XXH64((unsigned char *)ds->head + t->offset, t->bytes, 0)};
@@ -496,15 +502,20 @@ static void begin(void)
 	group.nranks = 2;
 	group.ranks = ranks;
 	ds = calloc(1, sizeof *ds);
-	must_be(ds && (ds->node_of = calloc(2, sizeof *ds->node_of)) && (ds->local_of = calloc(2, sizeof *ds->local_of)),
+	must_be(ds && (ds->node_of = calloc(2, sizeof *ds->node_of)) &&
+	                (ds->local_of = calloc(2, sizeof *ds->local_of)),
 	        "memory", &err);
 	ds->node_of[1] = 1;
 	ds->group = &group;
 	ds->nranks = ds->nnodes = 2;
 	ds->nlocal = 1;
 	ds->fd = ds->spill_fd = ds->wake_fd = -1;
-	ds->o = (gradcomp_dataset_options){
-		.struct_size = sizeof ds->o, .count = SAMPLES, .seed = 3, .memory = MEMORY, .load = load, .prefetch = 64};
+	ds->o = (gradcomp_dataset_options){.struct_size = sizeof ds->o,
+	                                   .count = SAMPLES,
+	                                   .seed = 3,
+	                                   .memory = MEMORY,
+	                                   .load = load,
+	                                   .prefetch = 64};
 	permutation_init(&ds->owners.first, ds->o.seed, 0, SAMPLES, 1);
 	must_be(!owners_init(&ds->owners, ds->node_of, ds->local_of, 2, 2, false, &err), "owners", &err);
 	ds->nslots = owners_slots(&ds->owners, 0);

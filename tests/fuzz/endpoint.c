@@ -28,9 +28,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		free(text);
 		return 0;
 	}
-	if (c.naddr > ADDRESS_MAX || c.unix_bytes > ENDPOINT_UNIX_MAX || !c.host || strlen(node.host) >= sizeof node.host ||
-	    strlen(node.key) >= sizeof node.key || strlen(node.cpus) >= sizeof node.cpus || node.frames < FRAMES_NONE ||
-	    node.frames > FRAMES_ENCRYPT || strlen(text) >= TRANSPORT_ENDPOINT_MAX)
+	if (c.naddr > ADDRESS_MAX || c.unix_bytes > ENDPOINT_UNIX_MAX || !c.host ||
+	    strlen(node.host) >= sizeof node.host || strlen(node.key) >= sizeof node.key ||
+	    strlen(node.cpus) >= sizeof node.cpus || node.frames < FRAMES_NONE || node.frames > FRAMES_ENCRYPT ||
+	    strlen(text) >= TRANSPORT_ENDPOINT_MAX)
 		abort();
 	const char *lists[1] = {node.cpus}, *keys[1] = {node.key};
 	int32_t number;

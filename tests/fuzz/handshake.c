@@ -18,8 +18,14 @@ static const log_sink quiet = {(gradcomp_log_level)-1, 0};
 
 static transport *make(void)
 {
-	transport_options o = {.rank = 0, .nranks = 1, .timeout = 10, .wait_timeout = 10, .streams = 1, .chunk = 65536,
-	                       .allow = "shm,tcp", .log = &quiet};
+	transport_options o = {.rank = 0,
+	                       .nranks = 1,
+	                       .timeout = 10,
+	                       .wait_timeout = 10,
+	                       .streams = 1,
+	                       .chunk = 65536,
+	                       .allow = "shm,tcp",
+	                       .log = &quiet};
 	transport *t;
 
 	if (transport_listen(&o, &t, NULL))
@@ -40,8 +46,9 @@ static void empty(transport *t)
 
 		t->backlog = p->next;
 		t->nbacklog--;
-		if ((p->h.from < p->h.to) != (p->h.kind == HELLO_CALL) || p->h.from == p->h.to || p->h.to != 2 || p->h.from >= 9 ||
-		    p->h.stream >= p->h.streams || p->h.streams > STREAMS_MAX || p->h.chunk < CHUNK_MIN || p->h.chunk > CHUNK_MAX)
+		if ((p->h.from < p->h.to) != (p->h.kind == HELLO_CALL) || p->h.from == p->h.to || p->h.to != 2 ||
+		    p->h.from >= 9 || p->h.stream >= p->h.streams || p->h.streams > STREAMS_MAX ||
+		    p->h.chunk < CHUNK_MIN || p->h.chunk > CHUNK_MAX)
 			abort();
 		close(p->fd);
 		if (p->passed >= 0)

@@ -86,7 +86,8 @@ static const gradcomp_plugin_info info = {.name = "sample", .params = rows, .npa
 
 static int one_spec(void)
 {
-	static const char *const seeds[] = {"sample:rank=8,density=1e-3,warm=no", "sample:block=8MB,type=bf16,layers=a/b/c",
+	static const char *const seeds[] = {"sample:rank=8,density=1e-3,warm=no",
+	                                    "sample:block=8MB,type=bf16,layers=a/b/c",
 	                                    "sample:density=-0.5e300,block=9223372036854775807", "sample"};
 	char text[200], name[SPEC_NAME_MAX];
 	gradcomp_error e = {0};

@@ -23,8 +23,15 @@ static const size_t sizes[POSTED] = {40, 0, 5000, 128};
 
 static transport *make(void)
 {
-	transport_options o = {.rank = 0, .nranks = 1, .timeout = 10, .wait_timeout = 10, .streams = 1, .chunk = 65536,
-	                       .allow = "shm,tcp", .log = &quiet, .operators = operators_cpu()};
+	transport_options o = {.rank = 0,
+	                       .nranks = 1,
+	                       .timeout = 10,
+	                       .wait_timeout = 10,
+	                       .streams = 1,
+	                       .chunk = 65536,
+	                       .allow = "shm,tcp",
+	                       .log = &quiet,
+	                       .operators = operators_cpu()};
 	transport *t;
 
 	if (transport_listen(&o, &t, NULL))
@@ -33,7 +40,8 @@ static transport *make(void)
 	return t;
 }
 
-static void feed(peer_link *l, const int fd[], int streams, int flags, const uint8_t *data, size_t size, record_crypto **theirs)
+static void feed(peer_link *l, const int fd[], int streams, int flags, const uint8_t *data, size_t size,
+                 record_crypto **theirs)
 {
 	static unsigned char rec[8192 + RECORD_OVERHEAD];
 
@@ -88,8 +96,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.world = 1;
 	l.kind = KIND_TCP;
 	l.passed = -1;
-	l.h = (hello){.from = 1, .nranks = 2, .streams = (uint8_t)streams, .chunk = CHUNK_MIN, .kind = HELLO_TCP,
-	              .frames = (uint8_t)(flags & 2 && record_crypto_available() ? flags & 4 ? CIPHER_CHACHA : CIPHER_MAC : CIPHER_NONE)};
+	l.h = (hello){.from = 1,
+	              .nranks = 2,
+	              .streams = (uint8_t)streams,
+	              .chunk = CHUNK_MIN,
+	              .kind = HELLO_TCP,
+	              .frames =
+	                      (uint8_t)(flags & 2 && record_crypto_available() ? flags & 4 ? CIPHER_CHACHA : CIPHER_MAC
+	                                                                       : CIPHER_NONE)};
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l.fd[i] = -1;
 	for (int i = 0; i < streams; i++) {
@@ -106,8 +120,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (l.h.frames ? tcp_secure_open(&l) : tcp_open(&l))
 		abort();
 	for (int i = 0; i < POSTED; i++) {
-		rq[i] = (request){.bytes = sizes[i], .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i], .reduce = i == 3,
-		                  .dtype = GRADCOMP_F32, .op = GRADCOMP_SUM};
+		rq[i] = (request){.bytes = sizes[i],
+		                  .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i],
+		                  .reduce = i == 3,
+		                  .dtype = GRADCOMP_F32,
+		                  .op = GRADCOMP_SUM};
 		memset(rq[i].buf, 0, sizes[i]);
 		link_post(&l, &rq[i]);
 	}

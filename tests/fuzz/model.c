@@ -77,7 +77,8 @@ static gradcomp_status plan(const char *path, const char *copy, gradcomp_error *
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static gradcomp_status (*const readers[])(const char *, const char *, gradcomp_error *) = {machine, model, plan};
+	static gradcomp_status (*const readers[])(const char *, const char *, gradcomp_error *) = {machine, model,
+	                                                                                           plan};
 	gradcomp_error err = {0};
 	char path[64], copy[64];
 	int fd = memfd_create("model", MFD_CLOEXEC);

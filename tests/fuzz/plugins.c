@@ -115,7 +115,11 @@ static int open_all(void)
 	gradcomp_error err;
 	int n;
 
-	snprintf(folder, sizeof folder, "%s%s", given ? given : build ? build : ".", given ? "" : "/lib/gradcomp/compressors");
+	snprintf(folder, sizeof folder, "%s%s",
+	         given   ? given
+	         : build ? build
+	                 : ".",
+	         given ? "" : "/lib/gradcomp/compressors");
 	n = scandir(folder, &names, NULL, alphasort);
 	for (int i = 0; i < n; i++) {
 		snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
@@ -178,7 +182,8 @@ static long seeds(const char *path, int which, const char *out, long *broken)
 				}
 			}
 			for (int edits = turn; edits > 0 && n > HEAD; edits--)
-				data[HEAD + check_random() % (n - HEAD)] = (uint8_t)(check_random() % 3 ? check_random() : 255);
+				data[HEAD + check_random() % (n - HEAD)] =
+					(uint8_t)(check_random() % 3 ? check_random() : 255);
 			data[3] |= turn == 11 ? 128 : 0;
 			*broken += !one(data, n);
 		}
@@ -204,8 +209,8 @@ int main(int argc, char **argv)
 		snprintf(path, sizeof path, "%s/tests/golden/%s.txt", src ? src : ".", plugins[i]->info.name);
 		long count = seeds(path, i, argc > 1 ? argv[1] : NULL, &broken);
 		tap_tried((unsigned long)count, "mutated inputs");
-		ok(count && !broken, "%s: %ld times bytes from outside, %ld of them broke something", plugins[i]->info.name,
-		   count, broken);
+		ok(count && !broken, "%s: %ld times bytes from outside, %ld of them broke something",
+		   plugins[i]->info.name, count, broken);
 	}
 	for (int i = 0; i < nplugins; i++)
 		gradcomp_spec_free(specs[i]);

@@ -59,8 +59,8 @@ static void f_unreg(void *device, fabric_memory *m)
 	f.regs--;
 }
 
-static gradcomp_status f_queue(void *device, unsigned sends, unsigned receives, void **queue, fabric_address *mine, int *fd,
-                               gradcomp_error *err)
+static gradcomp_status f_queue(void *device, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
+                               int *fd, gradcomp_error *err)
 {
 	(void)device, (void)sends, (void)receives, (void)err;
 	f.receives = f.sends = f.events = 0;
@@ -95,8 +95,8 @@ static int f_send(void *queue, uint64_t id, const void *at, uint32_t bytes, uint
 	return 0;
 }
 
-static int f_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to, uint32_t remote,
-                   int notify, uint32_t value)
+static int f_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
+                   uint32_t remote, int notify, uint32_t value)
 {
 	unsigned char last = bytes ? ((const unsigned char *)at)[bytes - 1] : 0;
 
@@ -126,8 +126,8 @@ static void f_ack(void *queue)
 	(void)queue;
 }
 
-static const fabric_ops ops = {sizeof ops, FABRIC_VERSION, f_open,    f_close, f_reg,   f_unreg, f_queue, f_connect,
-                               f_receive,  f_send,         f_write,   f_poll,  f_arm,   f_ack, f_ack};
+static const fabric_ops ops = {sizeof ops, FABRIC_VERSION, f_open,  f_close, f_reg, f_unreg, f_queue, f_connect,
+                               f_receive,  f_send,         f_write, f_poll,  f_arm, f_ack,   f_ack};
 
 static void happens(fabric_event e)
 {
@@ -230,8 +230,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 1 || size > 16000)
 		return 0;
 	if (!t) {
-		transport_options o = {.rank = 0, .nranks = 1, .timeout = 10, .wait_timeout = 10, .streams = 1, .chunk = 65536,
-		                       .allow = "tcp,verbs", .log = &quiet, .operators = operators_cpu(), .fabric = &ops,
+		transport_options o = {.rank = 0,
+		                       .nranks = 1,
+		                       .timeout = 10,
+		                       .wait_timeout = 10,
+		                       .streams = 1,
+		                       .chunk = 65536,
+		                       .allow = "tcp,verbs",
+		                       .log = &quiet,
+		                       .operators = operators_cpu(),
+		                       .fabric = &ops,
 		                       .verbs_memory = 1 << 20};
 
 		if (transport_listen(&o, &t, NULL))
@@ -259,8 +267,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (verbs_open(&l))
 		abort();
 	for (int i = 0; i < POSTED; i++) {
-		rq[i] = (request){.bytes = sizes[i], .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i], .reduce = i == 3,
-		                  .sending = i >= RECEIVES_POSTED, .dtype = GRADCOMP_F32, .op = GRADCOMP_SUM};
+		rq[i] = (request){.bytes = sizes[i],
+		                  .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i],
+		                  .reduce = i == 3,
+		                  .sending = i >= RECEIVES_POSTED,
+		                  .dtype = GRADCOMP_F32,
+		                  .op = GRADCOMP_SUM};
 		memset(rq[i].buf, 0, sizes[i]);
 		link_post(&l, &rq[i]);
 	}

@@ -43,8 +43,8 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	cudaDriverGetVersion(&driver);
 	cudaRuntimeGetVersion(&runtime);
-	printf("# the driver serves CUDA %d.%d, this is linked with %d.%d\n", driver / 1000, driver % 1000 / 10, runtime / 1000,
-	       runtime % 1000 / 10);
+	printf("# the driver serves CUDA %d.%d, this is linked with %d.%d\n", driver / 1000, driver % 1000 / 10,
+	       runtime / 1000, runtime % 1000 / 10);
 	if (e || !n) {
 		printf("1..0 # SKIP no CUDA device: %s\n", e ? cudaGetErrorString(e) : "none is visible");
 		return 77;
@@ -53,8 +53,8 @@ int main(void)
 		return 1;
 	cudaDeviceGetAttribute(&memory, cudaDevAttrMemoryClockRate, 0);
 	cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
-	printf("# %d device(s); the first: %s, sm_%d%d, %d multiprocessors, %zu MB, L2 %d MB\n", n, p.name, p.major, p.minor,
-	       p.multiProcessorCount, p.totalGlobalMem / MB, p.l2CacheSize / MB);
+	printf("# %d device(s); the first: %s, sm_%d%d, %d multiprocessors, %zu MB, L2 %d MB\n", n, p.name, p.major,
+	       p.minor, p.multiProcessorCount, p.totalGlobalMem / MB, p.l2CacheSize / MB);
 	printf("# shared memory a block: %zu KB, at most %zu KB; a multiprocessor: %zu KB, %d registers, %d threads\n",
 	       p.sharedMemPerBlock / 1024, p.sharedMemPerBlockOptin / 1024, p.sharedMemPerMultiprocessor / 1024,
 	       p.regsPerMultiprocessor, p.maxThreadsPerMultiProcessor);

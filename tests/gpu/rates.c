@@ -31,50 +31,173 @@ static ground g;
 static int highest = 27;
 static size_t scratch_bytes;
 
-static void copy(void *c) { (void)c, device_copy(g.y, g.x, 4 * g.n); }
-static void add(void *c) { (void)c, gpu->add(NULL, g.y, g.x, g.n); }
-static void scale(void *c) { (void)c, gpu->scale(NULL, g.y, 1.0001f, g.n); }
-static void axpy(void *c) { (void)c, gpu->axpy(NULL, g.y, 1e-6f, g.x, g.n); }
-static void clamp(void *c) { (void)c, gpu->clamp(NULL, g.y, g.x, (float *)g.out, g.n); }
-static void fill(void *c) { (void)c, gpu->fill(NULL, g.y, 1, g.n); }
-static void reduce_bf16(void *c) { (void)c, gpu->reduce(NULL, g.z, g.bytes, g.n, GRADCOMP_BF16, GRADCOMP_SUM); }
-static void to_bf16(void *c) { (void)c, gpu->cast_from_f32(NULL, g.z, g.x, g.n, GRADCOMP_BF16, 0); }
-static void from_bf16(void *c) { (void)c, gpu->cast_to_f32(NULL, g.y, g.z, g.n, GRADCOMP_BF16); }
-static void to_fp8(void *c) { (void)c, gpu->cast_from_f32(NULL, g.z, g.x, g.n, GRADCOMP_F8E4M3, 1); }
-static void from_fp8(void *c) { (void)c, gpu->cast_to_f32(NULL, g.y, g.z, g.n, GRADCOMP_F8E4M3); }
-static void sum(void *c) { (void)c, gpu->sum(NULL, g.out + 1, g.x, g.n, g.scratch); }
-static void sum_squares(void *c) { (void)c, gpu->sum_squares(NULL, g.out + 1, g.x, g.n, g.scratch); }
-static void absmax(void *c) { (void)c, gpu->absmax(NULL, (float *)(g.out + 1), g.x, g.n, g.scratch); }
-static void nonfinite(void *c) { (void)c, gpu->nonfinite(NULL, g.x, g.n, g.fault); }
-static void histogram(void *c) { (void)c, gpu->histogram(NULL, g.idx, g.x, g.n); }
-static void count_above(void *c) { (void)c, gpu->count_above(NULL, (uint64_t *)(g.out + 1), g.x, g.n, (float *)g.out); }
-static void uniform(void *c) { (void)c, gpu->random_uniform(NULL, g.y, g.n, 1, 2, 0); }
-static void normal(void *c) { (void)c, gpu->random_normal(NULL, g.y, g.n, 1, 2, 0); }
-static void quantise(void *c) { (void)c, gpu->quantise(NULL, g.bytes, g.x, g.n, &g.q); }
-static void dequantise(void *c) { (void)c, gpu->dequantise(NULL, g.y, g.bytes, g.n, &g.q); }
-static void dequantise_error(void *c) { (void)c, gpu->dequantise_error(NULL, g.y, g.x, g.bytes, g.n, &g.q); }
-static void sign_pack(void *c) { (void)c, gpu->sign_pack(NULL, (uint32_t *)g.bytes, g.x, g.n, 4096); }
-static void sign_means(void *c) { (void)c, gpu->sign_means(NULL, g.val, g.x, g.n, 4096); }
-static void sign_add(void *c) { (void)c, gpu->sign_add(NULL, g.y, 1, (uint32_t *)g.bytes, g.val, g.n, 4096); }
-static void ternary(void *c) { (void)c, gpu->ternary_pack(NULL, g.bytes, g.x, g.n, (float *)g.out, 1, 2, 0); }
-static void ternary_add(void *c) { (void)c, gpu->ternary_add(NULL, g.y, 1, g.bytes, (float *)g.out, g.n, g.fault); }
-static void topk(void *c) { (void)c, gpu->topk(NULL, g.idx, g.val, g.x, g.n, g.k, g.scratch); }
-static void mstopk(void *c) { (void)c, gpu->mstopk(NULL, g.idx, g.val, g.x, g.n, g.k, 25, 1, 2, g.scratch); }
-static void scale_by(void *c) { (void)c, gpu->scale_by(NULL, g.y, (float *)g.out, g.x, g.n); }
-static void axpy_by(void *c) { (void)c, gpu->axpy_by(NULL, g.y, (float *)g.out, g.x, g.n); }
-static void range_check(void *c) { (void)c, gpu->range_check(NULL, g.fault, g.x, g.n, -100, 100); }
-static void scaled_fp8(void *c) { (void)c, gpu->cast_scaled(NULL, g.z, g.x, g.n, GRADCOMP_F8E4M3, 2, 448); }
-static void random_indices(void *c) { (void)c, gpu->random_indices(NULL, g.idx, g.n / 100, g.n, 1, 2, 3); }
-static void sign_error(void *c) { (void)c, gpu->sign_error(NULL, g.y, g.x, (uint32_t *)g.bytes, g.val, g.n, 4096); }
-static void blocks_sum(void *c) { (void)c, gpu->blocks_sum_abs(NULL, g.y, g.x, g.n, 256, 1e30f); }
-static void levels_add(void *c) { (void)c, gpu->levels_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.levels); }
+static void copy(void *c)
+{
+	(void)c, device_copy(g.y, g.x, 4 * g.n);
+}
+static void add(void *c)
+{
+	(void)c, gpu->add(NULL, g.y, g.x, g.n);
+}
+static void scale(void *c)
+{
+	(void)c, gpu->scale(NULL, g.y, 1.0001f, g.n);
+}
+static void axpy(void *c)
+{
+	(void)c, gpu->axpy(NULL, g.y, 1e-6f, g.x, g.n);
+}
+static void clamp(void *c)
+{
+	(void)c, gpu->clamp(NULL, g.y, g.x, (float *)g.out, g.n);
+}
+static void fill(void *c)
+{
+	(void)c, gpu->fill(NULL, g.y, 1, g.n);
+}
+static void reduce_bf16(void *c)
+{
+	(void)c, gpu->reduce(NULL, g.z, g.bytes, g.n, GRADCOMP_BF16, GRADCOMP_SUM);
+}
+static void to_bf16(void *c)
+{
+	(void)c, gpu->cast_from_f32(NULL, g.z, g.x, g.n, GRADCOMP_BF16, 0);
+}
+static void from_bf16(void *c)
+{
+	(void)c, gpu->cast_to_f32(NULL, g.y, g.z, g.n, GRADCOMP_BF16);
+}
+static void to_fp8(void *c)
+{
+	(void)c, gpu->cast_from_f32(NULL, g.z, g.x, g.n, GRADCOMP_F8E4M3, 1);
+}
+static void from_fp8(void *c)
+{
+	(void)c, gpu->cast_to_f32(NULL, g.y, g.z, g.n, GRADCOMP_F8E4M3);
+}
+static void sum(void *c)
+{
+	(void)c, gpu->sum(NULL, g.out + 1, g.x, g.n, g.scratch);
+}
+static void sum_squares(void *c)
+{
+	(void)c, gpu->sum_squares(NULL, g.out + 1, g.x, g.n, g.scratch);
+}
+static void absmax(void *c)
+{
+	(void)c, gpu->absmax(NULL, (float *)(g.out + 1), g.x, g.n, g.scratch);
+}
+static void nonfinite(void *c)
+{
+	(void)c, gpu->nonfinite(NULL, g.x, g.n, g.fault);
+}
+static void histogram(void *c)
+{
+	(void)c, gpu->histogram(NULL, g.idx, g.x, g.n);
+}
+static void count_above(void *c)
+{
+	(void)c, gpu->count_above(NULL, (uint64_t *)(g.out + 1), g.x, g.n, (float *)g.out);
+}
+static void uniform(void *c)
+{
+	(void)c, gpu->random_uniform(NULL, g.y, g.n, 1, 2, 0);
+}
+static void normal(void *c)
+{
+	(void)c, gpu->random_normal(NULL, g.y, g.n, 1, 2, 0);
+}
+static void quantise(void *c)
+{
+	(void)c, gpu->quantise(NULL, g.bytes, g.x, g.n, &g.q);
+}
+static void dequantise(void *c)
+{
+	(void)c, gpu->dequantise(NULL, g.y, g.bytes, g.n, &g.q);
+}
+static void dequantise_error(void *c)
+{
+	(void)c, gpu->dequantise_error(NULL, g.y, g.x, g.bytes, g.n, &g.q);
+}
+static void sign_pack(void *c)
+{
+	(void)c, gpu->sign_pack(NULL, (uint32_t *)g.bytes, g.x, g.n, 4096);
+}
+static void sign_means(void *c)
+{
+	(void)c, gpu->sign_means(NULL, g.val, g.x, g.n, 4096);
+}
+static void sign_add(void *c)
+{
+	(void)c, gpu->sign_add(NULL, g.y, 1, (uint32_t *)g.bytes, g.val, g.n, 4096);
+}
+static void ternary(void *c)
+{
+	(void)c, gpu->ternary_pack(NULL, g.bytes, g.x, g.n, (float *)g.out, 1, 2, 0);
+}
+static void ternary_add(void *c)
+{
+	(void)c, gpu->ternary_add(NULL, g.y, 1, g.bytes, (float *)g.out, g.n, g.fault);
+}
+static void topk(void *c)
+{
+	(void)c, gpu->topk(NULL, g.idx, g.val, g.x, g.n, g.k, g.scratch);
+}
+static void mstopk(void *c)
+{
+	(void)c, gpu->mstopk(NULL, g.idx, g.val, g.x, g.n, g.k, 25, 1, 2, g.scratch);
+}
+static void scale_by(void *c)
+{
+	(void)c, gpu->scale_by(NULL, g.y, (float *)g.out, g.x, g.n);
+}
+static void axpy_by(void *c)
+{
+	(void)c, gpu->axpy_by(NULL, g.y, (float *)g.out, g.x, g.n);
+}
+static void range_check(void *c)
+{
+	(void)c, gpu->range_check(NULL, g.fault, g.x, g.n, -100, 100);
+}
+static void scaled_fp8(void *c)
+{
+	(void)c, gpu->cast_scaled(NULL, g.z, g.x, g.n, GRADCOMP_F8E4M3, 2, 448);
+}
+static void random_indices(void *c)
+{
+	(void)c, gpu->random_indices(NULL, g.idx, g.n / 100, g.n, 1, 2, 3);
+}
+static void sign_error(void *c)
+{
+	(void)c, gpu->sign_error(NULL, g.y, g.x, (uint32_t *)g.bytes, g.val, g.n, 4096);
+}
+static void blocks_sum(void *c)
+{
+	(void)c, gpu->blocks_sum_abs(NULL, g.y, g.x, g.n, 256, 1e30f);
+}
+static void levels_add(void *c)
+{
+	(void)c, gpu->levels_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.levels);
+}
 
 /* Every block of 256, in another order. */
 enum { WIDTH = 256 };
-static void blocks_gather(void *c) { (void)c, gpu->blocks_gather(NULL, g.y, g.x, g.idx, g.n / WIDTH, g.n, WIDTH); }
-static void blocks_scatter(void *c) { (void)c, gpu->blocks_scatter(NULL, g.y, g.idx, g.x, g.n / WIDTH, g.n, WIDTH); }
-static void levels_pack(void *c) { (void)c, gpu->levels_pack(NULL, g.bytes, g.x, g.n, &g.levels); }
-static void levels_read(void *c) { (void)c, gpu->levels_read(NULL, g.y, g.bytes, g.n, &g.levels); }
+static void blocks_gather(void *c)
+{
+	(void)c, gpu->blocks_gather(NULL, g.y, g.x, g.idx, g.n / WIDTH, g.n, WIDTH);
+}
+static void blocks_scatter(void *c)
+{
+	(void)c, gpu->blocks_scatter(NULL, g.y, g.idx, g.x, g.n / WIDTH, g.n, WIDTH);
+}
+static void levels_pack(void *c)
+{
+	(void)c, gpu->levels_pack(NULL, g.bytes, g.x, g.n, &g.levels);
+}
+static void levels_read(void *c)
+{
+	(void)c, gpu->levels_read(NULL, g.y, g.bytes, g.n, &g.levels);
+}
 
 /* Of rows of 1024, as demo has them. */
 enum { DCT_ROW = 1024, DCT_CHUNK = 64, DCT_KEPT = 32 };
@@ -99,23 +222,68 @@ static void columns(void *c)
 	gpu->normalise_columns_batch(NULL, g.q_of, g.count, g.columns, g.rank, 1);
 }
 
-static void sum_abs(void *c) { (void)c, gpu->sum_abs(NULL, g.out + 1, g.x, g.n, g.scratch); }
-static void dequantise_add(void *c) { (void)c, gpu->dequantise_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.q); }
-static void quantised_check(void *c) { (void)c, gpu->quantised_check(NULL, g.fault, g.bytes, g.n, &g.q); }
-static void scale_bf16(void *c) { (void)c, gpu->scale_as(NULL, g.z, 0.5, g.n, GRADCOMP_BF16); }
-static void power_pack(void *c) { (void)c, gpu->power_pack(NULL, g.bytes, g.x, g.n, 1, 2, 0); }
-static void power_read(void *c) { (void)c, gpu->power_read(NULL, g.y, g.bytes, g.n, g.fault); }
-static void power_add(void *c) { (void)c, gpu->power_add(NULL, g.y, g.bytes, g.n, g.fault); }
-static void float8_pack(void *c) { (void)c, gpu->float8_pack(NULL, g.bytes, g.x, g.n, 256, GRADCOMP_F8E4M3, 0); }
-static void float8_read(void *c) { (void)c, gpu->float8_read(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault); }
-static void float8_add(void *c) { (void)c, gpu->float8_add(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault); }
-static void copy_if(void *c) { (void)c, gpu->copy_if(NULL, g.y, g.x, g.n, g.set, 1); }
-static void fill_if(void *c) { (void)c, gpu->fill_if(NULL, g.y, 1, g.n, g.set); }
-static void copy_bytes(void *c) { (void)c, gpu->copy(NULL, g.y, g.x, 4 * g.n); }
+static void sum_abs(void *c)
+{
+	(void)c, gpu->sum_abs(NULL, g.out + 1, g.x, g.n, g.scratch);
+}
+static void dequantise_add(void *c)
+{
+	(void)c, gpu->dequantise_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.q);
+}
+static void quantised_check(void *c)
+{
+	(void)c, gpu->quantised_check(NULL, g.fault, g.bytes, g.n, &g.q);
+}
+static void scale_bf16(void *c)
+{
+	(void)c, gpu->scale_as(NULL, g.z, 0.5, g.n, GRADCOMP_BF16);
+}
+static void power_pack(void *c)
+{
+	(void)c, gpu->power_pack(NULL, g.bytes, g.x, g.n, 1, 2, 0);
+}
+static void power_read(void *c)
+{
+	(void)c, gpu->power_read(NULL, g.y, g.bytes, g.n, g.fault);
+}
+static void power_add(void *c)
+{
+	(void)c, gpu->power_add(NULL, g.y, g.bytes, g.n, g.fault);
+}
+static void float8_pack(void *c)
+{
+	(void)c, gpu->float8_pack(NULL, g.bytes, g.x, g.n, 256, GRADCOMP_F8E4M3, 0);
+}
+static void float8_read(void *c)
+{
+	(void)c, gpu->float8_read(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault);
+}
+static void float8_add(void *c)
+{
+	(void)c, gpu->float8_add(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault);
+}
+static void copy_if(void *c)
+{
+	(void)c, gpu->copy_if(NULL, g.y, g.x, g.n, g.set, 1);
+}
+static void fill_if(void *c)
+{
+	(void)c, gpu->fill_if(NULL, g.y, 1, g.n, g.set);
+}
+static void copy_bytes(void *c)
+{
+	(void)c, gpu->copy(NULL, g.y, g.x, 4 * g.n);
+}
 
 /* All numbers as one matrix of rank 4. */
-static size_t wide(void) { return g.n < 1024 ? 1 : 1024; }
-static void product_mq(void *c) { (void)c, gpu->product_mq(NULL, g.P, g.x, g.Q, g.n / wide(), wide(), 4); }
+static size_t wide(void)
+{
+	return g.n < 1024 ? 1 : 1024;
+}
+static void product_mq(void *c)
+{
+	(void)c, gpu->product_mq(NULL, g.P, g.x, g.Q, g.n / wide(), wide(), 4);
+}
 
 static void product_mtp(void *c)
 {
@@ -133,7 +301,8 @@ static void finish(void *c)
 /* A bucket's way in, with error memory, and out. */
 static void load(void *c)
 {
-	gradcomp_segment one = {.x = g.y, .grad = g.x, .error = (float *)g.z, .n = g.n, .dtype = GRADCOMP_F32, .add = 1};
+	gradcomp_segment one = {
+		.x = g.y, .grad = g.x, .error = (float *)g.z, .n = g.n, .dtype = GRADCOMP_F32, .add = 1};
 	(void)c;
 	gpu->load_tensors(NULL, g.segments ? g.segment : &one, g.segments ? g.segments : 1, g.bad, NULL, g.scratch);
 }
@@ -156,7 +325,7 @@ static void orthonormalise(void *c)
 static void low_rank(void *c)
 {
 	const float *const *x = (const float *const *)g.x_of, *const *P = (const float *const *)g.p_of,
-			  *const *Q = (const float *const *)g.q_of, *const *L = (const float *const *)g.l_of;
+			   *const *Q = (const float *const *)g.q_of, *const *L = (const float *const *)g.l_of;
 	(void)c;
 	gpu->orthonormalise_split(NULL, g.q_of, g.count, g.columns, g.rank, g.scratch);
 	gpu->product_mq_batch(NULL, g.p_of, x, Q, g.count, g.rows, g.columns, g.rank, g.scratch);
@@ -297,8 +466,10 @@ static void blocks(void)
 	for (int bits = LEAST_BITS; bits <= highest; bits++) {
 		g.n = (size_t)1 << bits;
 		gpu->random_indices(NULL, g.idx, g.n / WIDTH, g.n / WIDTH, 1, 2, 3);
-		printf("figure: blocks_gather, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_gather) / 1e3);
-		printf("figure: blocks_scatter, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_scatter) / 1e3);
+		printf("figure: blocks_gather, all of 256, 2^%d = %.1f GB/s\n", bits,
+		       8 * (double)g.n / microseconds(blocks_gather) / 1e3);
+		printf("figure: blocks_scatter, all of 256, 2^%d = %.1f GB/s\n", bits,
+		       8 * (double)g.n / microseconds(blocks_scatter) / 1e3);
 	}
 }
 
@@ -323,12 +494,30 @@ static void powers_of_two(void)
 
 /* ---- k pairs: what topk() has found ---- */
 
-static void gather(void *c) { (void)c, gpu->gather(NULL, g.val, g.x, g.idx, g.k); }
-static void scatter(void *c) { (void)c, gpu->scatter(NULL, g.y, g.idx, g.val, g.k); }
-static void scatter_add(void *c) { (void)c, gpu->scatter_add(NULL, g.y, g.n, g.idx, g.val, g.k, 1e-6f); }
-static void sparse_check(void *c) { (void)c, gpu->sparse_check(NULL, g.fault, g.idx, g.val, g.k, g.n); }
-static void kth_magnitude(void *c) { (void)c, gpu->kth_magnitude(NULL, (float *)(g.out + 1), g.x, g.n, g.k, g.scratch); }
-static void index_pack(void *c) { (void)c, gpu->index_pack(NULL, (uint32_t *)g.bytes, g.idx, g.n, g.k, GRADCOMP_INDEX_DELTA); }
+static void gather(void *c)
+{
+	(void)c, gpu->gather(NULL, g.val, g.x, g.idx, g.k);
+}
+static void scatter(void *c)
+{
+	(void)c, gpu->scatter(NULL, g.y, g.idx, g.val, g.k);
+}
+static void scatter_add(void *c)
+{
+	(void)c, gpu->scatter_add(NULL, g.y, g.n, g.idx, g.val, g.k, 1e-6f);
+}
+static void sparse_check(void *c)
+{
+	(void)c, gpu->sparse_check(NULL, g.fault, g.idx, g.val, g.k, g.n);
+}
+static void kth_magnitude(void *c)
+{
+	(void)c, gpu->kth_magnitude(NULL, (float *)(g.out + 1), g.x, g.n, g.k, g.scratch);
+}
+static void index_pack(void *c)
+{
+	(void)c, gpu->index_pack(NULL, (uint32_t *)g.bytes, g.idx, g.n, g.k, GRADCOMP_INDEX_DELTA);
+}
 
 static void compact(void *c)
 {
@@ -339,7 +528,8 @@ static void compact(void *c)
 static void index_unpack(void *c)
 {
 	(void)c;
-	gpu->index_unpack(NULL, g.fault, (uint32_t *)g.z, (uint32_t *)g.bytes, g.n, g.k, GRADCOMP_INDEX_DELTA, g.scratch);
+	gpu->index_unpack(NULL, g.fault, (uint32_t *)g.z, (uint32_t *)g.bytes, g.n, g.k, GRADCOMP_INDEX_DELTA,
+	                  g.scratch);
 }
 
 static void sparse_merge(void *c)
@@ -364,9 +554,16 @@ static void pairs(int bits)
 		const char *name;
 		void (*work)(void *);
 	} sparse[] = {
-		{"kth_magnitude", kth_magnitude}, {"compact", compact}, {"gather", gather}, {"scatter", scatter},
-		{"scatter_add", scatter_add}, {"sparse_check", sparse_check}, {"sparse_sum of four ranks", sparse_sum},
-		{"sparse_merge", sparse_merge}, {"index_pack", index_pack}, {"index_unpack", index_unpack},
+		{"kth_magnitude", kth_magnitude},
+		{"compact", compact},
+		{"gather", gather},
+		{"scatter", scatter},
+		{"scatter_add", scatter_add},
+		{"sparse_check", sparse_check},
+		{"sparse_sum of four ranks", sparse_sum},
+		{"sparse_merge", sparse_merge},
+		{"index_pack", index_pack},
+		{"index_unpack", index_unpack},
 	};
 	for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; i++)
 		printf("figure: %s, 1%% of 2^%d = %.1f us\n", sparse[i].name, bits, microseconds(sparse[i].work));
@@ -397,7 +594,8 @@ static void matrices(size_t count, size_t rows, size_t columns, size_t rank)
 	g.rows = rows, g.columns = columns;
 	for (size_t i = 0; i < g.count; i++) {
 		g.x_of[i] = g.x + i * rows * columns, g.e_of[i] = g.y + i * rows * columns;
-		g.p_of[i] = g.P + i * rows * rank, g.q_of[i] = g.Q + i * columns * rank, g.l_of[i] = g.L + i * columns * rank;
+		g.p_of[i] = g.P + i * rows * rank, g.q_of[i] = g.Q + i * columns * rank,
+		g.l_of[i] = g.L + i * columns * rank;
 	}
 	g.rank = rank < rows ? rank : rows;
 	g.rank = g.rank < columns ? g.rank : columns;
@@ -507,13 +705,17 @@ static void layers_of(const char *folder, const char *model)
 	for (int out = 0; out < 2; out++) {
 		size_t at = 0;
 		for (size_t i = 0; i < n; at += g.segment[i++].n)
-			g.segment[i] = (gradcomp_segment){.x = (out ? g.x : g.y) + at, .grad = (out ? g.y : g.x) + at,
+			g.segment[i] = (gradcomp_segment){.x = (out ? g.x : g.y) + at,
+			                                  .grad = (out ? g.y : g.x) + at,
 			                                  .error = out ? NULL : (float *)g.z + at,
-			                                  .n = layers[i].rows * layers[i].columns, .dtype = GRADCOMP_F32, .add = !out};
+			                                  .n = layers[i].rows * layers[i].columns,
+			                                  .dtype = GRADCOMP_F32,
+			                                  .add = !out};
 		g.segments = n;
 		size_t need = gpu->tensors_scratch(g.segment, n);
 		if (need <= scratch_bytes)
-			printf("figure: %s, all of %s in one call = %.1f GB/s\n", out ? "store_tensors" : "load_tensors", model,
+			printf("figure: %s, all of %s in one call = %.1f GB/s\n",
+			       out ? "store_tensors" : "load_tensors", model,
 			       (out ? 8 : 12) * (double)numel / microseconds(out ? store : load) / 1e3);
 		g.segments = 0;
 	}
@@ -527,8 +729,10 @@ static void layers_of(const char *folder, const char *model)
 		matrices(layers[i].count, layers[i].rows, layers[i].columns, 4);
 		if (g.count != layers[i].count ||
 		    gpu->product_scratch(g.count, g.rows, g.columns, g.rank) > scratch_bytes ||
-		    gpu->orthonormalise_scratch(g.count, g.rows > g.columns ? g.rows : g.columns, g.rank) > scratch_bytes) {
-			printf("# %s: %zu matrices of %zux%zu are too many\n", model, layers[i].count, layers[i].rows, layers[i].columns);
+		    gpu->orthonormalise_scratch(g.count, g.rows > g.columns ? g.rows : g.columns, g.rank) >
+		            scratch_bytes) {
+			printf("# %s: %zu matrices of %zux%zu are too many\n", model, layers[i].count, layers[i].rows,
+			       layers[i].columns);
 			return;
 		}
 		low += microseconds(low_rank);
@@ -544,10 +748,17 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	while ((c = getopt(argc, argv, "b:m:t:")) != -1)
 		switch (c) {
-		case 'b': highest = atoi(optarg); break;
-		case 'm': models = optarg; break;
-		case 't': times = optarg; break;
-		default: return 2;
+		case 'b':
+			highest = atoi(optarg);
+			break;
+		case 'm':
+			models = optarg;
+			break;
+		case 't':
+			times = optarg;
+			break;
+		default:
+			return 2;
 		}
 	if (highest < LEAST_BITS || highest > 27) {
 		fprintf(stderr, "rates: -b %d: must be %d to 27\n", highest, LEAST_BITS);
@@ -566,7 +777,8 @@ int main(int argc, char **argv)
 	/* A histogram's counts, too. */
 	g.idx = device_alloc(most / 8 + (1 << 16)), g.val = device_alloc(most / 8), g.bytes = device_alloc(2 * most);
 	g.P = device_alloc(1 << 24), g.Q = device_alloc(1 << 24), g.L = device_alloc(1 << 24);
-	g.scratch = device_alloc(scratch_bytes), g.out = device_alloc(16), g.fault = device_alloc(4), g.bad = device_alloc(4 * 400);
+	g.scratch = device_alloc(scratch_bytes), g.out = device_alloc(16), g.fault = device_alloc(4),
+	g.bad = device_alloc(4 * 400);
 	g.set = device_alloc(4);
 	g.q = (gradcomp_quantiser){.struct_size = sizeof g.q, .bits = 8, .levels = 127, .block = 256};
 	g.levels = (gradcomp_levels){.struct_size = sizeof g.levels, .bits = 8, .levels = 127, .block = 256};

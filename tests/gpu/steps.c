@@ -21,8 +21,11 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gradcomp_error err = {0};
 	void *grad[TENSORS];
 	gradcomp_reducer *red = NULL;
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = p->compressor, .collective = p->collective,
-	                              .seed = 1, .device = GRADCOMP_CUDA};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = p->compressor,
+	                              .collective = p->collective,
+	                              .seed = 1,
+	                              .device = GRADCOMP_CUDA};
 	float *host = malloc(bytes);
 	cudaError_t e = cudaSuccess;
 	double begin = 0;
@@ -59,10 +62,20 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 int main(void)
 {
 	static const pair pairs[] = {
-		{"none", "nccl"}, {"none", "ring"}, {"block:bits=8", "nccl"}, {"topk:density=0.01", "nccl"},
-		{"topk:density=0.01", "ring"}, {"powersgd:rank=4", "nccl"}, {"powersgd:rank=4", "ring"}, {"onebit", "nccl"},
-		{"signsgd", "ring"}, {"blocktopk:density=0.01", "nccl"}, {"demo", "nccl"}, {"dion:rank=4", "nccl"},
-		{"block:bits=8", "ring"}, {"gtopk:density=0.01", "tree"},
+		{"none", "nccl"},
+		{"none", "ring"},
+		{"block:bits=8", "nccl"},
+		{"topk:density=0.01", "nccl"},
+		{"topk:density=0.01", "ring"},
+		{"powersgd:rank=4", "nccl"},
+		{"powersgd:rank=4", "ring"},
+		{"onebit", "nccl"},
+		{"signsgd", "ring"},
+		{"blocktopk:density=0.01", "nccl"},
+		{"demo", "nccl"},
+		{"dion:rank=4", "nccl"},
+		{"block:bits=8", "ring"},
+		{"gtopk:density=0.01", "tree"},
 	};
 	const char *const settings[] = {"gradcomp.log=warn", NULL};
 	int wrong = 0;
@@ -80,8 +93,8 @@ int main(void)
 			if (failed)
 				printf("not ok - %d ranks, %s over %s\n", P, pairs[i].compressor, pairs[i].collective);
 			else
-				printf("figure: a step of 2^26 numbers, %d ranks on one device, %s over %s = %.2f ms\n", P,
-				       pairs[i].compressor, pairs[i].collective, worst);
+				printf("figure: a step of 2^26 numbers, %d ranks on one device, %s over %s = %.2f ms\n",
+				       P, pairs[i].compressor, pairs[i].collective, worst);
 		}
 	return wrong != 0;
 }

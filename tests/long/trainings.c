@@ -10,15 +10,22 @@ static const struct {
 	const char *name, *spec;
 	float rate;
 } others[] = {
-	{"randomk", "randomk:density=0.1", 0.1f}, {"threshold", "threshold:t=0.001", 0.05f}, {"dgc", "dgc", 0.01f},
-	{"demo", "demo", 0.3f},                   {"dion", "dion", 0.02f},
+	{"randomk", "randomk:density=0.1", 0.1f},
+	{"threshold", "threshold:t=0.001", 0.05f},
+	{"dgc", "dgc", 0.01f},
+	{"demo", "demo", 0.3f},
+	{"dion", "dion", 0.02f},
 };
 
 static void all_of(const char *name)
 {
 	for (int task = 0; task < TASKS; task++)
 		for (int optimizer = 0; optimizer < OPTIMIZERS; optimizer++) {
-			training t = {.spec = name, .task = task, .optimizer = optimizer, .steps = STEPS, .momentum = 0.9f,
+			training t = {.spec = name,
+			              .task = task,
+			              .optimizer = optimizer,
+			              .steps = STEPS,
+			              .momentum = 0.9f,
 			              .rate = optimizer == ADAM ? 0.002f : 0.01f};
 			for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 				if (!strcmp(others[i].name, name)) {
@@ -34,7 +41,8 @@ static void all_of(const char *name)
 static void in_two_levels(const char *spec)
 {
 	static const int node_of[] = {0, 0, 1, 1};
-	training t = {.spec = spec, .collective = "hier", .task = CLASSES, .optimizer = ADAM, .steps = STEPS, .rate = 0.002f};
+	training t = {
+		.spec = spec, .collective = "hier", .task = CLASSES, .optimizer = ADAM, .steps = STEPS, .rate = 0.002f};
 	ranks_on(node_of);
 	train(&t, 4, 0.85);
 	ranks_on(NULL);

@@ -37,7 +37,8 @@ static void star_destroy(void *instance)
 #endif
 }
 
-__attribute__((unused)) static gradcomp_status give(const star *s, int peer, const void *buf, size_t bytes, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status give(const star *s, int peer, const void *buf, size_t bytes,
+                                                    gradcomp_error *err)
 {
 	gradcomp_request req;
 	gradcomp_status st = s->links->send(s->links->ctx, peer, buf, bytes, &req, err);
@@ -51,7 +52,8 @@ __attribute__((unused)) static gradcomp_status give(const star *s, int peer, con
 	return st;
 }
 
-__attribute__((unused)) static gradcomp_status take(const star *s, int peer, void *buf, size_t bytes, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status take(const star *s, int peer, void *buf, size_t bytes,
+                                                    gradcomp_error *err)
 {
 	gradcomp_request req;
 	gradcomp_status st = s->links->recv(s->links->ctx, peer, buf, bytes, &req, err);
@@ -65,7 +67,8 @@ __attribute__((unused)) static gradcomp_status take(const star *s, int peer, voi
 }
 
 /* From `root` to all others. */
-__attribute__((unused)) static gradcomp_status tell(const star *s, void *buf, size_t bytes, int root, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status tell(const star *s, void *buf, size_t bytes, int root,
+                                                    gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	if (s->links->rank != root)
@@ -141,8 +144,12 @@ static gradcomp_status star_barrier(void *instance, gradcomp_error *err)
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_collective_v1, .name = FAULT_NAME,
-	         .version = "1.0", .summary = "a star, with a fault", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_collective_v1,
+                 .name = FAULT_NAME,
+                 .version = "1.0",
+                 .summary = "a star, with a fault",
+                 .licence = "MIT"},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER,
 	.create = star_create,
 	.destroy = star_destroy,

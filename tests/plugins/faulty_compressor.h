@@ -79,9 +79,8 @@ static gradcomp_status runs_plan(void *instance, const gradcomp_bucket *bucket, 
 {
 	(void)instance, (void)step, (void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED,
-	                                   .flags = GRADCOMP_ROUND_FIXED,
-	                                   .bound = FAULT_BOUND(bucket->numel)};
+	plan->rounds[0] = (gradcomp_round){
+		.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = FAULT_BOUND(bucket->numel)};
 #ifdef FAULT_PLAN
 	FAULT_PLAN;
 #endif
@@ -120,7 +119,8 @@ static gradcomp_status runs_decode(void *instance, const gradcomp_work *work, ui
 		memcpy(&begins, in[w].data, in[w].bytes < 8 ? 0 : 8);
 #ifndef FAULT_TRUSTING
 		if (in[w].bytes != FAULT_BOUND(work->bucket->numel) || begins > d || k > d - begins)
-			return r->host->fail(err, GRADCOMP_ERR_MISMATCH, "runs: rank %u sent %llu bytes for %llu to %llu", w,
+			return r->host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                     "runs: rank %u sent %llu bytes for %llu to %llu", w,
 			                     (unsigned long long)in[w].bytes, (unsigned long long)begins,
 			                     (unsigned long long)d);
 #endif

@@ -27,15 +27,15 @@ static void fixture_destroy(void *instance)
 }
 
 __attribute__((unused)) static gradcomp_status fixture_allreduce(void *instance, void *buf, uint64_t count,
-                                                                 gradcomp_dtype dtype, gradcomp_op op,
-                                                                 double scale, gradcomp_error *err)
+                                                                 gradcomp_dtype dtype, gradcomp_op op, double scale,
+                                                                 gradcomp_error *err)
 {
 	(void)instance, (void)buf, (void)count, (void)dtype, (void)op, (void)scale, (void)err;
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
-__attribute__((unused)) static gradcomp_status fixture_allgather(void *instance, void *buf,
-                                                                 const uint64_t *bytes, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status fixture_allgather(void *instance, void *buf, const uint64_t *bytes,
+                                                                 gradcomp_error *err)
 {
 	(void)instance, (void)buf, (void)bytes, (void)err;
 	return GRADCOMP_ERR_UNSUPPORTED;
@@ -55,14 +55,15 @@ __attribute__((unused)) static uint64_t fixture_resident(void *instance, uint64_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.struct_size = sizeof(struct gradcomp_collective_v1),
-		.name = FIXTURE_NAME,
-		.version = "0.1",
-		.summary = "a fixture",
-		.licence = "Apache-2.0",
-	},
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof(struct gradcomp_collective_v1),
+			.name = FIXTURE_NAME,
+			.version = "0.1",
+			.summary = "a fixture",
+			.licence = "Apache-2.0",
+		},
 	.serves = FIXTURE_SERVES,
 	.create = fixture_create,
 	.destroy = fixture_destroy,

@@ -48,16 +48,15 @@ static void fixture_destroy(void *instance)
 	(void)instance;
 }
 
-static gradcomp_status fixture_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                    gradcomp_plan *plan, gradcomp_error *err)
+static gradcomp_status fixture_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                    gradcomp_error *err)
 {
 	(void)instance, (void)bucket, (void)step, (void)plan, (void)err;
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
-__attribute__((unused)) static gradcomp_status fixture_encode(void *instance, const gradcomp_work *work,
-                                                              uint32_t round, gradcomp_payload *out,
-                                                              gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status fixture_encode(void *instance, const gradcomp_work *work, uint32_t round,
+                                                              gradcomp_payload *out, gradcomp_error *err)
 {
 	(void)instance, (void)work, (void)round, (void)out, (void)err;
 	return GRADCOMP_ERR_UNSUPPORTED;
@@ -93,17 +92,18 @@ static gradcomp_status fixture_code_decode(void *instance, const void *in, uint6
 #endif
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {
-		.abi_version = FIXTURE_ABI,
-		.struct_size = FIXTURE_SIZE,
-		.name = FIXTURE_NAME,
-		.version = "1.2",
-		.summary = "a fixture",
-		.licence = "Apache-2.0",
-		.params = FIXTURE_PARAMS,
-		.nparams = FIXTURE_NPARAMS,
-		.reserved = {FIXTURE_RESERVED},
-	},
+	.info =
+		{
+			.abi_version = FIXTURE_ABI,
+			.struct_size = FIXTURE_SIZE,
+			.name = FIXTURE_NAME,
+			.version = "1.2",
+			.summary = "a fixture",
+			.licence = "Apache-2.0",
+			.params = FIXTURE_PARAMS,
+			.nparams = FIXTURE_NPARAMS,
+			.reserved = {FIXTURE_RESERVED},
+		},
 	.traits = FIXTURE_TRAITS,
 	.patterns = FIXTURE_PATTERNS,
 	.instead = FIXTURE_INSTEAD,

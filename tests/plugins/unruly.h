@@ -7,14 +7,34 @@
 
 enum { FAULT };
 enum {
-	SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE, GREEDY, FLAGGED, TYPELESS, CHEERS, APPLAUDS
+	SOUND,
+	CUT,
+	BEYOND,
+	BROAD,
+	MARK,
+	OTHER,
+	MUTE,
+	STILLBORN,
+	POISON,
+	NOISE,
+	MELT,
+	LOSE,
+	GREEDY,
+	FLAGGED,
+	TYPELESS,
+	CHEERS,
+	APPLAUDS
 };
 
-static const char *const faults[] = {"none",      "cut",    "beyond", "broad", "mark", "other", "mute",
-                                     "stillborn", "poison", "noise",  "melt",  "lose", "greedy", "flagged",
-                                     "typeless", "cheers", "applauds", NULL};
+static const char *const faults[] = {"none",   "cut",       "beyond",   "broad",  "mark",     "other",
+                                     "mute",   "stillborn", "poison",   "noise",  "melt",     "lose",
+                                     "greedy", "flagged",   "typeless", "cheers", "applauds", NULL};
 static const gradcomp_param params[] = {
-	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
+	[FAULT] = {.name = "fault",
+                   .type = GRADCOMP_PARAM_CHOICE,
+                   .def = "none",
+                   .choices = faults,
+                   .help = "what rank 1 does"},
 };
 
 typedef struct unruly {
@@ -58,7 +78,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	                                   .flags = pattern == GRADCOMP_SUMMED     ? GRADCOMP_ROUND_MEAN
 	                                            : pattern == GRADCOMP_GATHERED ? GRADCOMP_ROUND_FIXED
 	                                                                           : 0,
-	                                   .count = bucket->numel, .bound = 4 * bucket->numel};
+	                                   .count = bucket->numel,
+	                                   .bound = 4 * bucket->numel};
 	if (u->fault == GREEDY)
 		plan->scratch_bytes = UINT64_MAX;
 	if (u->fault == FLAGGED)
@@ -198,9 +219,14 @@ static gradcomp_status code_decode_add(void *instance, const void *in, uint64_t 
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = UNRULY_NAME,
-	         .version = "1.2", .summary = "a fixture", .licence = "MIT", .params = params,
-	         .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = UNRULY_NAME,
+                 .version = "1.2",
+                 .summary = "a fixture",
+                 .licence = "MIT",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(UNRULY_PATTERN),
 	.create = create,

@@ -84,7 +84,8 @@ __attribute__((unused)) static int codec_code(codec *c, const float *x, uint64_t
 	memcpy(in.data, x, n * sizeof(float));
 	guard_lock(&in, 1);
 	*bytes = UINT64_MAX;
-	gradcomp_status st = c->plugin->code(c->instance, (float *)(void *)in.data, n, counter, wire->data, bytes, &c->err);
+	gradcomp_status st =
+		c->plugin->code(c->instance, (float *)(void *)in.data, n, counter, wire->data, bytes, &c->err);
 	guard_free(&in);
 	return !st && *bytes <= bound && bound <= 4 * n + n / 64 + 64 && guard_intact(wire);
 }
@@ -97,8 +98,9 @@ __attribute__((unused)) static gradcomp_status codec_decode(codec *c, const void
 	memcpy(in.data, from, bytes);
 	memcpy(out.data, y, n * sizeof(float));
 	guard_lock(&in, 1);
-	gradcomp_status st = (add ? c->plugin->code_decode_add : c->plugin->code_decode)(
-		c->instance, in.data, bytes, (float *)(void *)out.data, n, &c->err);
+	gradcomp_status st =
+		(add ? c->plugin->code_decode_add : c->plugin->code_decode)(c->instance, in.data, bytes,
+	                                                                    (float *)(void *)out.data, n, &c->err);
 	memcpy(y, out.data, n * sizeof(float));
 	if (!guard_intact(&out))
 		st = GRADCOMP_ERR_INTERNAL;

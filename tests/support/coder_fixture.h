@@ -61,8 +61,7 @@ __attribute__((unused)) static void coder_fill(void *buf, int w, uint64_t begin,
 {
 	for (uint64_t i = 0; i < n; i++) {
 		float v = coder_number(w, begin + i, k);
-		operators_cpu()->cast_from_f32(NULL, (char *)buf + i * gradcomp_dtype_bytes(dtype), &v, 1, dtype,
-		                               0);
+		operators_cpu()->cast_from_f32(NULL, (char *)buf + i * gradcomp_dtype_bytes(dtype), &v, 1, dtype, 0);
 	}
 }
 

@@ -95,8 +95,12 @@ static gradcomp_status test_decode_add(void *ctx, const void *in, uint64_t bytes
 
 __attribute__((unused)) static gradcomp_codec test_codec(test_code *c)
 {
-	return (gradcomp_codec){.struct_size = sizeof(gradcomp_codec), .ctx = c, .bound = test_bound, .code = test_encode,
-	                        .decode = test_decode, .decode_add = test_decode_add};
+	return (gradcomp_codec){.struct_size = sizeof(gradcomp_codec),
+	                        .ctx = c,
+	                        .bound = test_bound,
+	                        .code = test_encode,
+	                        .decode = test_decode,
+	                        .decode_add = test_decode_add};
 }
 
 /* Adds two payloads of floats and drops what is small, into `dropped`. */

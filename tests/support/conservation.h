@@ -29,7 +29,9 @@ typedef struct show {
 /* Error memory as tensor t has it; NULL: there is none. */
 static const float *memory_of(const model *m, int t)
 {
-	return reducer_of(m->red)->eng.error ? reducer_of(m->red)->eng.error + reducer_of(m->red)->eng.layout.tensors[T - 1 - t].offset : NULL;
+	return reducer_of(m->red)->eng.error
+	               ? reducer_of(m->red)->eng.error + reducer_of(m->red)->eng.layout.tensors[T - 1 - t].offset
+	               : NULL;
 }
 
 /* With all ranks standing still: everything that went in came out or is held. */
@@ -43,7 +45,11 @@ static void compare(show *s, int P, int step)
 				const float *e = memory_of(s->models[r], t);
 				double g = gradient(r, step, t, i);
 				mean += g / P;
-				in += g + (e ? s->before[r][reducer_of(s->models[r]->red)->eng.layout.tensors[T - 1 - t].offset + i] : 0);
+				in += g + (e ? s->before[r][reducer_of(s->models[r]->red)
+				                                    ->eng.layout.tensors[T - 1 - t]
+				                                    .offset +
+				                            i]
+				             : 0);
 				held += e ? e[i] : 0;
 			}
 			double off = fabs(in - P * a - held);
@@ -88,7 +94,8 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 	if (rank == 0) {
 		s->passes = !!(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 		s->unbiased = !!(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
-		s->elsewhere = !!(reducer_of(m.red)->eng.coll_ctx.collective->serves & (GRADCOMP_CAN_EXCHANGE | GRADCOMP_CAN_SHARD));
+		s->elsewhere = !!(reducer_of(m.red)->eng.coll_ctx.collective->serves &
+		                  (GRADCOMP_CAN_EXCHANGE | GRADCOMP_CAN_SHARD));
 	}
 	ranks_wait();
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
@@ -97,8 +104,14 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 		if (step == s->nan_step) {
 			s->failed[rank] |= poisoned_step(&m, rank, P, &err) != 0;
 			for (uint64_t i = 0; i < numel(4); i++)
-				s->failed[rank] |= (s->passes ? i == 7 && isfinite(m.grad[4][i]) : !isnan(m.grad[4][i])) << 1;
-			s->failed[rank] |= reducer_of(m.red)->eng.error && memcmp(s->before[rank], reducer_of(m.red)->eng.error, bytes) && s->bucket_bytes > 1e6 ? 4 : 0;
+				s->failed[rank] |= (s->passes ? i == 7 && isfinite(m.grad[4][i]) : !isnan(m.grad[4][i]))
+				                   << 1;
+			s->failed[rank] |=
+				reducer_of(m.red)->eng.error &&
+						memcmp(s->before[rank], reducer_of(m.red)->eng.error, bytes) &&
+						s->bucket_bytes > 1e6
+					? 4
+					: 0;
 			continue;
 		}
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
@@ -148,8 +161,9 @@ __attribute__((unused)) static double apart_of(const struct gradcomp_compressor_
 {
 	if (c->traits & GRADCOMP_TRAIT_LOSSLESS)
 		return 1e-6;
-	return c->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM) ? HUGE_VAL
-	                                                                                                         : 0.3;
+	return c->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM)
+	               ? HUGE_VAL
+	               : 0.3;
 }
 
 #endif

@@ -39,7 +39,8 @@ __attribute__((unused)) static void values_close(values *v)
 __attribute__((unused)) static float get(const values *v, int t, uint64_t i)
 {
 	float x;
-	operators_cpu()->cast_to_f32(NULL, &x, (const char *)v->at[t] + i * gradcomp_dtype_bytes(v->dtype), 1, v->dtype);
+	operators_cpu()->cast_to_f32(NULL, &x, (const char *)v->at[t] + i * gradcomp_dtype_bytes(v->dtype), 1,
+	                             v->dtype);
 	return x;
 }
 
@@ -53,18 +54,25 @@ __attribute__((unused)) static uint64_t values_fingerprint(const values *v)
 	uint64_t h = 0, w = 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++) {
-			memcpy(&w, (const char *)v->at[t] + i * gradcomp_dtype_bytes(v->dtype), gradcomp_dtype_bytes(v->dtype));
+			memcpy(&w, (const char *)v->at[t] + i * gradcomp_dtype_bytes(v->dtype),
+			       gradcomp_dtype_bytes(v->dtype));
 			h = mix(h ^ w) + 1;
 		}
 	return h;
 }
 
-__attribute__((unused)) static gradcomp_status open_delayed(gradcomp_reducer **red, gradcomp_group *g, const char *spec, gradcomp_dtype dtype,
-                                    uint32_t delay, int *done, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status open_delayed(gradcomp_reducer **red, gradcomp_group *g, const char *spec,
+                                                            gradcomp_dtype dtype, uint32_t delay, int *done,
+                                                            gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[T];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .bucket_bytes = 5000, .seed = 5,
-	                              .done = done ? on_done : NULL, .ctx = done, .delay = delay};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = spec,
+	                              .bucket_bytes = 5000,
+	                              .seed = 5,
+	                              .done = done ? on_done : NULL,
+	                              .ctx = done,
+	                              .delay = delay};
 	for (int t = 0; t < T; t++)
 		desc[t] = (gradcomp_tensor_desc){.name = names[t], .dims = dims[t], .ndim = ndim[t], .dtype = dtype};
 	*red = NULL;
@@ -72,7 +80,8 @@ __attribute__((unused)) static gradcomp_status open_delayed(gradcomp_reducer **r
 }
 
 /* Gives a step's gradients in an order of the rank's own. */
-__attribute__((unused)) static gradcomp_status give(gradcomp_reducer *red, values *v, int rank, int step, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status give(gradcomp_reducer *red, values *v, int rank, int step,
+                                                    gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k < T; k++) {
@@ -84,7 +93,8 @@ __attribute__((unused)) static gradcomp_status give(gradcomp_reducer *red, value
 	return st;
 }
 
-__attribute__((unused)) static gradcomp_status step(gradcomp_reducer *red, values *v, int rank, int number, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status step(gradcomp_reducer *red, values *v, int rank, int number,
+                                                    gradcomp_error *err)
 {
 	gradcomp_status st = give(red, v, rank, number, err);
 	return st ? st : gradcomp_reducer_wait(red, err);
@@ -103,8 +113,8 @@ __attribute__((unused)) static float own(const struct run *run, int rank, int nu
 
 #define STEPS 9
 
-__attribute__((unused)) static void check(int P, const char *const *settings, const char *what, struct run run, double tolerance,
-                  void (*body)(gradcomp_job *, int, int, void *))
+__attribute__((unused)) static void check(int P, const char *const *settings, const char *what, struct run run,
+                                          double tolerance, void (*body)(gradcomp_job *, int, int, void *))
 {
 	static const char *const types[] = {"F32", "F16", "BF16"};
 	int failed = 0, differ = 0;
@@ -115,8 +125,8 @@ __attribute__((unused)) static void check(int P, const char *const *settings, co
 		differ |= run.fingerprint[r] != run.fingerprint[0];
 		worst = worst > run.worst[r] ? worst : run.worst[r];
 	}
-	ok(!failed && !differ && worst <= tolerance, "%s: %s, %s, delay %u, %d ranks (off by at most %.2g)", what, run.spec,
-	   types[run.dtype], run.delay, P, worst);
+	ok(!failed && !differ && worst <= tolerance, "%s: %s, %s, delay %u, %d ranks (off by at most %.2g)", what,
+	   run.spec, types[run.dtype], run.delay, P, worst);
 	if (failed || differ)
 		printf("# %s%s\n", failed ? "a call failed or bits are wrong; " : "", differ ? "ranks differ" : "");
 }

@@ -42,7 +42,8 @@ static void every_sum(every *e, gradcomp_status st, uint64_t from, uint64_t to)
 /* Whether it is among those asked for, and served. */
 static int every_wants(const every *e, uint32_t primitive)
 {
-	uint32_t coded = GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER;
+	uint32_t coded =
+		GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER;
 	return (e->c->serves & primitive) && !(primitive & coded) == !e->coded;
 }
 
@@ -62,9 +63,11 @@ static void every_reduction(every *e, const gradcomp_codec *codec)
 		every_sum(e, c->coded_allreduce(e->instance, e->x, e->n, 1.0, codec, 0, e->lost, &e->err), 0, e->n);
 	every_fill(e, e->rank);
 	if (every_wants(e, GRADCOMP_CAN_REDUCE_SCATTER))
-		every_sum(e, c->reduce_scatter(e->instance, e->x, e->counts, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &e->err), from, to);
+		every_sum(e, c->reduce_scatter(e->instance, e->x, e->counts, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &e->err),
+		          from, to);
 	if (every_wants(e, GRADCOMP_CAN_CODED_REDUCE_SCATTER))
-		every_sum(e, c->coded_reduce_scatter(e->instance, e->x, e->counts, 1.0, codec, 0, e->lost, &e->err), from, to);
+		every_sum(e, c->coded_reduce_scatter(e->instance, e->x, e->counts, 1.0, codec, 0, e->lost, &e->err),
+		          from, to);
 }
 
 /* Four numbers a rank, which all ranks are to have. */

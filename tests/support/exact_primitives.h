@@ -9,8 +9,21 @@
 
 #include <stdlib.h>
 
-enum { ALLREDUCE, ALLREDUCE_MAX, REDUCE_SCATTER, ALLGATHER, ALLTOALL, BROADCAST, BARRIER, MERGE, CODED_ALLREDUCE,
-       CODED_ALLGATHER, CODED_REDUCE_SCATTER, EXCHANGE, PRIMITIVES };
+enum {
+	ALLREDUCE,
+	ALLREDUCE_MAX,
+	REDUCE_SCATTER,
+	ALLGATHER,
+	ALLTOALL,
+	BROADCAST,
+	BARRIER,
+	MERGE,
+	CODED_ALLREDUCE,
+	CODED_ALLGATHER,
+	CODED_REDUCE_SCATTER,
+	EXCHANGE,
+	PRIMITIVES
+};
 
 static const struct {
 	const char *name;
@@ -84,7 +97,8 @@ static inline uint64_t whole_share(uint64_t n, int P, int a, int b)
 }
 
 static inline gradcomp_status whole_alltoall(const struct gradcomp_collective_v1 *c, void *instance, workspace *w,
-                                             uint64_t n, int rank, int P, uint64_t salt, int *wrong, gradcomp_error *err)
+                                             uint64_t n, int rank, int P, uint64_t salt, int *wrong,
+                                             gradcomp_error *err)
 {
 	uint64_t in[PRIMITIVE_RANKS] = {0}, out[PRIMITIVE_RANKS] = {0}, at = 0;
 	gradcomp_status st;
@@ -113,9 +127,16 @@ static inline gradcomp_status whole_run(const struct gradcomp_collective_v1 *c, 
 	gradcomp_codec codec = test_codec(&code);
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};
 	gradcomp_payload payload = {w->x, 4 * n, 4 * n};
-	uint64_t counts[PRIMITIVE_RANKS] = {0}, bytes[PRIMITIVE_RANKS] = {0}, own = 0, from = 0, to = n, salts = salt * 31;
-	gradcomp_exchange x = {.struct_size = sizeof x, .buf = w->x, .count = n, .scale = 1, .codec = &codec,
-	                       .counter = salts, .residual = w->residual, .server_error = w->server_error};
+	uint64_t counts[PRIMITIVE_RANKS] = {0}, bytes[PRIMITIVE_RANKS] = {0}, own = 0, from = 0, to = n,
+		 salts = salt * 31;
+	gradcomp_exchange x = {.struct_size = sizeof x,
+	                       .buf = w->x,
+	                       .count = n,
+	                       .scale = 1,
+	                       .codec = &codec,
+	                       .counter = salts,
+	                       .residual = w->residual,
+	                       .server_error = w->server_error};
 	int gathers = what == ALLGATHER || what == CODED_ALLGATHER, root = (int)(salt % (uint64_t)P);
 	gradcomp_status st = GRADCOMP_OK;
 
@@ -130,8 +151,8 @@ static inline gradcomp_status whole_run(const struct gradcomp_collective_v1 *c, 
 	}
 	for (uint64_t i = 0; i < n; i++)
 		w->x[i] = gathers && (i < own || i >= own + counts[rank]) ? NAN
-		          : what == BROADCAST && rank != root            ? NAN
-		                                                         : whole_number(rank, i, salt);
+		          : what == BROADCAST && rank != root             ? NAN
+		                                                          : whole_number(rank, i, salt);
 	memset(w->residual, 0, 4 * n);
 	memset(w->server_error, 0, 8 * w->most);
 	switch (what) {
@@ -164,7 +185,8 @@ static inline gradcomp_status whole_run(const struct gradcomp_collective_v1 *c, 
 		break;
 	case EXCHANGE:
 		if (c->server_error && c->server_error(instance, n) > 2 * w->most)
-			return w->host->fail(err, GRADCOMP_ERR_RANGE, "exchange wants a memory of %llu numbers for %llu",
+			return w->host->fail(err, GRADCOMP_ERR_RANGE,
+			                     "exchange wants a memory of %llu numbers for %llu",
 			                     (unsigned long long)c->server_error(instance, n), (unsigned long long)n);
 		st = c->exchange(instance, &x, err);
 		break;

@@ -51,7 +51,7 @@ static struct {
 	} region[FAKE_REGIONS];
 	uint32_t generation, draw;
 	/* What a test sets. */
-	size_t lockable;  /* bytes that can be registered at a time; 0: any number */
+	size_t lockable; /* bytes that can be registered at a time; 0: any number */
 	size_t locked;
 	const char *none; /* why there is no device */
 	/* What it can ask. */
@@ -66,8 +66,7 @@ static inline double fake_now(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_info *info,
-                                        gradcomp_error *err)
+static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_info *info, gradcomp_error *err)
 {
 	(void)c;
 	if (fake.none) {
@@ -94,8 +93,8 @@ static inline gradcomp_status fake_reg(void *device, void *at, size_t bytes, fab
 		i++;
 	if (i == FAKE_REGIONS || (fake.lockable && fake.locked + bytes > fake.lockable)) {
 		pthread_mutex_unlock(&fake.lock);
-		snprintf(err->text, sizeof err->text, "cannot register %zu bytes: the limit of locked memory is %zu", bytes,
-		         fake.lockable);
+		snprintf(err->text, sizeof err->text, "cannot register %zu bytes: the limit of locked memory is %zu",
+		         bytes, fake.lockable);
 		return err->status = GRADCOMP_ERR_RANGE;
 	}
 	fake.region[i].at = at;
@@ -129,7 +128,8 @@ static inline gradcomp_status fake_queue_open(void *device, unsigned sends, unsi
 	while (i < FAKE_QUEUES && fake.queue[i].used)
 		i++;
 	if (i < FAKE_QUEUES)
-		fake.queue[i] = (fake_queue){.used = 1, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), .peer = -1, .most = sends};
+		fake.queue[i] = (fake_queue){
+			.used = 1, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), .peer = -1, .most = sends};
 	pthread_mutex_unlock(&fake.lock);
 	if (i == FAKE_QUEUES) {
 		snprintf(err->text, sizeof err->text, "no more queues");
@@ -260,7 +260,8 @@ static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t 
 			memcpy(dst, at, bytes);
 			fake.written++;
 			if (notify)
-				fake_take(p, (fabric_event){.written = 1, .bytes = bytes, .value = value, .why = "success"});
+				fake_take(p, (fabric_event){
+						     .written = 1, .bytes = bytes, .value = value, .why = "success"});
 			q->sends++;
 			fake_event(q, (fabric_event){.id = id, .why = "success"}, 1, fake_late());
 		} else {
@@ -328,10 +329,9 @@ static inline void fake_unqueue(void *queue)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-static const fabric_ops fake_fabric = {sizeof(fabric_ops), FABRIC_VERSION, fake_open,      fake_close,   fake_reg,
-                                       fake_unreg,         fake_queue_open, fake_connect,  fake_receive_post,
-                                       fake_send,          fake_write,      fake_poll,     fake_arm,     fake_ack,
-                                       fake_unqueue};
+static const fabric_ops fake_fabric = {
+	sizeof(fabric_ops), FABRIC_VERSION, fake_open,  fake_close, fake_reg, fake_unreg, fake_queue_open, fake_connect,
+	fake_receive_post,  fake_send,      fake_write, fake_poll,  fake_arm, fake_ack,   fake_unqueue};
 
 /* The module of this program's build over this machine's device; NULL without. */
 static inline const fabric_ops *real_fabric(void)

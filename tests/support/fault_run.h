@@ -9,16 +9,15 @@
 #include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
 
-
 #define FAULT_RUN_SECONDS 20 /* whoever is still there hangs */
 
 typedef struct fault_run {
 	char faults[120]; /* GRADCOMP_INJECT's form; without a seed each rank has another */
 	unsigned seed;
-	int who;    /* the rank that has them; -1: all */
-	int joins;  /* from the start; else only while the body asks for them */
-	int keeps;  /* it loads plugins, which stay */
-	void *arg;  /* the body's */
+	int who;   /* the rank that has them; -1: all */
+	int joins; /* from the start; else only while the body asks for them */
+	int keeps; /* it loads plugins, which stay */
+	void *arg; /* the body's */
 	/* What came of it. */
 	inject_counts seen[BOARD_RANKS];
 	int wrong[BOARD_RANKS], fds[BOARD_RANKS], how[BOARD_RANKS];
@@ -151,7 +150,8 @@ static inline const char *fault_run_check(const board *b, int may_fail)
 		if (t->wrong[r] && !fault_run_failed(b, r))
 			return "a result is wrong";
 		failed += fault_run_failed(b, r) != 0;
-		if (fault_run_failed(b, r) && (strlen(fault_run_text(b, r)) < 8 || (r != t->who && !strstr(fault_run_text(b, r), "rank "))))
+		if (fault_run_failed(b, r) &&
+		    (strlen(fault_run_text(b, r)) < 8 || (r != t->who && !strstr(fault_run_text(b, r), "rank "))))
 			return "an error names nothing";
 	}
 	if (failed && !may_fail)
@@ -165,9 +165,9 @@ static inline void fault_run_show(const board *b, const char *why)
 
 	printf("# %s after %.2f s, with \"%s\", seed %u, in rank %d\n", why, t->seconds, t->faults, t->seed, t->who);
 	for (int r = 0; r < b->n; r++)
-		printf("# rank %d: end %d, started %d, status %d, stopped %d, wrong %d, live %lu, descriptors %d: %s\n", r,
-		       t->how[r], b->started[r], b->status[r], b->stopped[r], t->wrong[r], t->seen[r].live, t->fds[r],
-		       fault_run_failed(b, r) ? fault_run_text(b, r) : "well");
+		printf("# rank %d: end %d, started %d, status %d, stopped %d, wrong %d, live %lu, descriptors %d: %s\n",
+		       r, t->how[r], b->started[r], b->status[r], b->stopped[r], t->wrong[r], t->seen[r].live,
+		       t->fds[r], fault_run_failed(b, r) ? fault_run_text(b, r) : "well");
 	fflush(stdout);
 }
 

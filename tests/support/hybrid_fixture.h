@@ -16,22 +16,21 @@
 static uint64_t dims[LAYERS][2];
 static model_tensor tensors[LAYERS];
 static model_layer layers[LAYERS];
-static model_file model = {
-	.name = "made up", .tensors = tensors, .layers = layers};
+static model_file model = {.name = "made up", .tensors = tensors, .layers = layers};
 static compressor_curve curve = {.compressor = (char *)"none"};
 static machine_file machine;
 
 static void make_machine(void)
 {
 	machine = (machine_file){.nodes = 1,
-	                             .ranks_per_node = 1,
-	                             .ncurves = 1,
-	                             .name = "made up",
-	                             .curves = &curve,
-	                             .memory = 1e-10,
-	                             .reduce = 1e-10,
-	                             .beside_application = 1,
-	                             .beside_exchange = 1};
+	                         .ranks_per_node = 1,
+	                         .ncurves = 1,
+	                         .name = "made up",
+	                         .curves = &curve,
+	                         .memory = 1e-10,
+	                         .reduce = 1e-10,
+	                         .beside_application = 1,
+	                         .beside_exchange = 1};
 	machine.level[0] = (linear){1e-6 * draw(), 1e-9 * draw()};
 	machine.level[1] = (linear){1e-4 * draw(), 1e-8 * draw()};
 }
@@ -44,27 +43,27 @@ static void make_model(uint32_t n)
 		dims[i][0] = 64 * draw_up_to(16);
 		dims[i][1] = 64 * draw_up_to(16);
 		tensors[i] = (model_tensor){.name = (char *)"w",
-		                                     .dims = dims[i],
-		                                     .ndim = 2,
-		                                     .forward = 1e-3 * draw(),
-		                                     .backward = 2e-3 * draw()};
+		                            .dims = dims[i],
+		                            .ndim = 2,
+		                            .forward = 1e-3 * draw(),
+		                            .backward = 2e-3 * draw()};
 		layers[i] = (model_layer){.name = (char *)"layer",
-		                                   .first = i,
-		                                   .ntensors = 1,
-		                                   .output = 1e5 * draw(),
-		                                   .kept = {1e5 * draw(), 1e6 * draw()},
-		                                   .reduces = draw_up_to(3) - 1};
+		                          .first = i,
+		                          .ntensors = 1,
+		                          .output = 1e5 * draw(),
+		                          .kept = {1e5 * draw(), 1e6 * draw()},
+		                          .reduces = draw_up_to(3) - 1};
 	}
 }
 
 static hybrid_question question_of(uint32_t nodes, uint32_t ranks, uint32_t microbatches)
 {
 	return (hybrid_question){.nodes = nodes,
-	                                  .ranks_per_node = ranks,
-	                                  .microbatches = microbatches,
-	                                  .batch = 16 * microbatches,
-	                                  .memory = 1e12,
-	                                  .state = 8};
+	                         .ranks_per_node = ranks,
+	                         .microbatches = microbatches,
+	                         .batch = 16 * microbatches,
+	                         .memory = 1e12,
+	                         .state = 8};
 }
 
 /* All layers in order, all ranks, degrees that multiply to them, memory, the sum. */
@@ -77,8 +76,9 @@ static int sound(const hybrid_question *q, const hybrid_plan *plan)
 		const hybrid_stage *s = &plan->stages[i];
 
 		if (s->first != layer || !s->nlayers || s->data * s->tensor != s->nodes * s->ranks_per_node ||
-		    (s->tensor > s->ranks_per_node && s->tensor % s->ranks_per_node) || s->ranks_per_node > q->ranks_per_node ||
-		    s->memory > q->memory || plan->batch / q->microbatches % s->data)
+		    (s->tensor > s->ranks_per_node && s->tensor % s->ranks_per_node) ||
+		    s->ranks_per_node > q->ranks_per_node || s->memory > q->memory ||
+		    plan->batch / q->microbatches % s->data)
 			return 0;
 		layer += s->nlayers;
 		ranks += s->data * s->tensor;

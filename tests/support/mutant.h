@@ -111,8 +111,8 @@ static void mutant_destroy(void *instance)
 	m->host->release(m);
 }
 
-static gradcomp_status mutant_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                   gradcomp_plan *wanted, gradcomp_error *err)
+static gradcomp_status mutant_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *wanted,
+                                   gradcomp_error *err)
 {
 	mutant *m = instance;
 	gradcomp_status st = BASE_plan(m->base, bucket, step, wanted, err);
@@ -124,9 +124,8 @@ static gradcomp_status mutant_plan(void *instance, const gradcomp_bucket *bucket
 	return st;
 }
 
-static __attribute__((unused)) gradcomp_status mutant_encode(void *instance, const gradcomp_work *work,
-                                                             uint32_t round, gradcomp_payload *out,
-                                                             gradcomp_error *err)
+static __attribute__((unused)) gradcomp_status mutant_encode(void *instance, const gradcomp_work *work, uint32_t round,
+                                                             gradcomp_payload *out, gradcomp_error *err)
 {
 	mutant *m = instance;
 	const gradcomp_bucket *bucket = work->bucket;
@@ -148,8 +147,8 @@ static __attribute__((unused)) gradcomp_status mutant_encode(void *instance, con
 	return st;
 }
 
-static __attribute__((unused)) gradcomp_status mutant_decode(void *instance, const gradcomp_work *work,
-                                                             uint32_t round, const gradcomp_payload *in, uint32_t n,
+static __attribute__((unused)) gradcomp_status mutant_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                                             const gradcomp_payload *in, uint32_t n,
                                                              gradcomp_error *err)
 {
 	mutant *m = instance;
@@ -228,8 +227,8 @@ static gradcomp_status mutant_code(void *instance, const float *in, uint64_t num
 	return st;
 }
 
-static gradcomp_status mutant_code_decode(void *instance, const void *in, uint64_t bytes, float *out,
-                                          uint64_t numel, gradcomp_error *err)
+static gradcomp_status mutant_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t numel,
+                                          gradcomp_error *err)
 {
 	mutant *m = instance;
 	gradcomp_status st;
@@ -268,8 +267,8 @@ static gradcomp_status mutant_code_on(void *instance, const gradcomp_operators *
 #endif
 
 #ifdef BASE_cost
-static gradcomp_status mutant_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                   gradcomp_cost *costs, gradcomp_error *err)
+static gradcomp_status mutant_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *costs,
+                                   gradcomp_error *err)
 {
 	mutant *m = instance;
 	gradcomp_status st = BASE_cost(m->base, bucket, step, costs, err);
@@ -300,8 +299,7 @@ static gradcomp_status mutant_measured(void *instance, const gradcomp_measured *
 #ifdef M_SAVES
 /* Its counters, behind a mark. */
 enum { MUTANT_SAVED = 24 };
-static gradcomp_status mutant_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes,
-                                   gradcomp_error *err)
+static gradcomp_status mutant_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	mutant *m = instance;
 	uint64_t words[3] = {0x746e6174756d + m->layout->ntensors, m->decodes, m->encodes};

@@ -52,8 +52,8 @@ static inline const char *machines_new(int n)
 /* A cable from machine a, where its end is called `at_a`, to machine b. */
 static inline int machines_wire(int a, const char *at_a, int b, const char *at_b)
 {
-	return setns(machine[a], CLONE_NEWNET) || shell("ip link add %s type veth peer name %s netns /proc/%d/fd/%d", at_a, at_b,
-	                                                (int)getpid(), machine[b]);
+	return setns(machine[a], CLONE_NEWNET) || shell("ip link add %s type veth peer name %s netns /proc/%d/fd/%d",
+	                                                at_a, at_b, (int)getpid(), machine[b]);
 }
 
 #endif

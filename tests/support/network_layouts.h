@@ -15,13 +15,13 @@
 #define LAYOUT_MESSAGE ((size_t)1 << 20)
 
 typedef struct layout_net {
-	const char *name;     /* of the interface on every machine; NULL: there is no such network */
-	const char *v4, *v6;  /* addresses with %d for the machine; NULL: none */
-	int mbit;             /* shaped to that; 0: not at all */
-	bool apart;           /* no cable: every machine has its own */
-	bool black;           /* packets of full size are lost */
+	const char *name;      /* of the interface on every machine; NULL: there is no such network */
+	const char *v4, *v6;   /* addresses with %d for the machine; NULL: none */
+	int mbit;              /* shaped to that; 0: not at all */
+	bool apart;            /* no cable: every machine has its own */
+	bool black;            /* packets of full size are lost */
 	const char *elsewhere; /* the interface's name on machine 2, if it is another one there */
-	bool but_last;        /* the last machine is not on it */
+	bool but_last;         /* the last machine is not on it */
 } layout_net;
 
 typedef struct layout {
@@ -31,64 +31,107 @@ typedef struct layout {
 	layout_net net[LAYOUT_NETS];
 	const char *after;
 	const char *interface; /* the setting */
-	int best;  /* the network that is to be taken */
-	int often; /* messages; 0: 24 */
+	int best;              /* the network that is to be taken */
+	int often;             /* messages; 0: 24 */
 } layout;
 
 /* n bridges with lower indexes than cables have: the same address on each machine, or one of its own (%d). */
 #define BRIDGES(n, host, up) \
-	"for i in $(seq 1 " #n "); do ip link add br$i type bridge; ip addr add 172.18.$i." host "/24 dev br$i; ip link set br$i up; " up " done"
-#define CONTAINER "ip link add c$i type veth peer name d$i; ip link set d$i up; ip link set c$i up; ip link set c$i master br$i;"
+	"for i in $(seq 1 " #n "); do ip link add br$i type bridge; ip addr add 172.18.$i." host \
+	"/24 dev br$i; ip link set br$i up; " up " done"
+#define CONTAINER \
+	"ip link add c$i type veth peer name d$i; ip link set d$i up; ip link set c$i up; ip link set c$i master br$i;"
 
 static const layout layouts[] = {
-	{.what = "two networks, the first is slow", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
-	{.what = "thirteen bridges with lower indexes, as docker-compose makes them", .machines = 2,
-	 .before = BRIDGES(13, "1", ""), .net = {{"eth0", "10.1.0.%d/24", NULL}}},
-	{.what = "forty bridges with containers, each machine has its own address in their networks", .machines = 2,
-	 .before = BRIDGES(40, "%d", CONTAINER), .net = {{"eth0", "10.1.0.%d/24", NULL}}},
-	{.what = "IPv6 alone, two networks", .machines = 2, .best = 1,
-	 .net = {{"eth0", NULL, "fd01::%d/64", .mbit = 100}, {"eth1", NULL, "fd02::%d/64", .mbit = 1000}}},
-	{.what = "three networks, the fastest between the others", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000},
-	         {"eth2", "10.3.0.%d/24", NULL, .mbit = 300}}},
-	{.what = "a network that loses packets of full size beside one that does not", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .black = true}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 500}}},
-	{.what = "three machines, two networks", .machines = 3, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
+	{.what = "two networks, the first is slow",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
+	{.what = "thirteen bridges with lower indexes, as docker-compose makes them",
+         .machines = 2,
+         .before = BRIDGES(13, "1", ""),
+         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+	{.what = "forty bridges with containers, each machine has its own address in their networks",
+         .machines = 2,
+         .before = BRIDGES(40, "%d", CONTAINER),
+         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+	{.what = "IPv6 alone, two networks",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", NULL, "fd01::%d/64", .mbit = 100}, {"eth1", NULL, "fd02::%d/64", .mbit = 1000}}},
+	{.what = "three networks, the fastest between the others",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100},
+                 {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000},
+                 {"eth2", "10.3.0.%d/24", NULL, .mbit = 300}}},
+	{.what = "a network that loses packets of full size beside one that does not",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .black = true}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 500}}},
+	{.what = "three machines, two networks",
+         .machines = 3,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
 	/* Those above are the short form. */
 	{.what = "one network", .machines = 2, .net = {{"eth0", "10.1.0.%d/24", "fd01::%d/64", .mbit = 1000}}},
-	{.what = "two networks, the first is fast", .machines = 2,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 1000}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 100}}},
-	{.what = "three networks, the fastest last", .machines = 2, .best = 2,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 200},
-	         {"eth2", "10.3.0.%d/24", NULL, .mbit = 800}}},
-	{.what = "forty bridges, all with one address, and two networks", .machines = 2, .best = 1,
-	 .before = BRIDGES(40, "1", CONTAINER),
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
-	{.what = "a hundred bridges", .machines = 2,
-	 .before = BRIDGES(100, "1", ""),
-	 .net = {{"eth0", "10.1.0.%d/24", NULL}}},
-	{.what = "IPv6 alone, forty bridges", .machines = 2,
-	 .before = "for i in $(seq 1 40); do ip link add br$i type bridge; ip addr add fd99:$i::1/64 dev br$i nodad; ip link set br$i up; done",
-	 .net = {{"eth0", NULL, "fd01::%d/64"}}},
-	{.what = "the slow network has IPv4, the fast one IPv6 alone", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", NULL, "fd02::%d/64", .mbit = 1000}}},
-	{.what = "the default route leads through the slow network", .machines = 2, .best = 1, .after = "ip route add default via 10.1.0.99",
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
-	{.what = "the first network is not connected", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .apart = true}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 500}}},
-	{.what = "interfaces are called otherwise on the other machine", .machines = 2, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100, .elsewhere = "eth1"},
-	         {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000, .elsewhere = "eth0"}}},
-	{.what = "several addresses on the slow interface", .machines = 2, .best = 1,
-	 .after = "for i in $(seq 1 20); do ip addr add 10.1.$i.%1$d/24 dev eth0; done",
-	 .net = {{"eth0", "10.1.0.%d/24", "fd01::%d/64", .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
-	{.what = "a block in transport.interface that thirteen addresses match, the last alone is connected", .machines = 2,
-	 .interface = "10.0.0.0/8", .net = {{"eth0", "10.99.0.%d/24", NULL, .mbit = 500}},
-	 .before = "for i in $(seq 1 12); do ip link add br$i type bridge; ip addr add 10.18.$i.1/24 dev br$i; ip link set br$i up; done"},
-	{.what = "three machines, and a slow network that two of them have", .machines = 3, .best = 1,
-	 .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100, .but_last = true}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 300}}},
+	{.what = "two networks, the first is fast",
+         .machines = 2,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 1000}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 100}}},
+	{.what = "three networks, the fastest last",
+         .machines = 2,
+         .best = 2,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100},
+                 {"eth1", "10.2.0.%d/24", NULL, .mbit = 200},
+                 {"eth2", "10.3.0.%d/24", NULL, .mbit = 800}}},
+	{.what = "forty bridges, all with one address, and two networks",
+         .machines = 2,
+         .best = 1,
+         .before = BRIDGES(40, "1", CONTAINER),
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
+	{.what = "a hundred bridges",
+         .machines = 2,
+         .before = BRIDGES(100, "1", ""),
+         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+	{.what = "IPv6 alone, forty bridges",
+         .machines = 2,
+         .before =
+                 "for i in $(seq 1 40); do ip link add br$i type bridge; ip addr add fd99:$i::1/64 dev br$i nodad; ip link set br$i up; done",
+         .net = {{"eth0", NULL, "fd01::%d/64"}}},
+	{.what = "the slow network has IPv4, the fast one IPv6 alone",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", NULL, "fd02::%d/64", .mbit = 1000}}},
+	{.what = "the default route leads through the slow network",
+         .machines = 2,
+         .best = 1,
+         .after = "ip route add default via 10.1.0.99",
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
+	{.what = "the first network is not connected",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .apart = true}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 500}}},
+	{.what = "interfaces are called otherwise on the other machine",
+         .machines = 2,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100, .elsewhere = "eth1"},
+                 {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000, .elsewhere = "eth0"}}},
+	{.what = "several addresses on the slow interface",
+         .machines = 2,
+         .best = 1,
+         .after = "for i in $(seq 1 20); do ip addr add 10.1.$i.%1$d/24 dev eth0; done",
+         .net = {{"eth0", "10.1.0.%d/24", "fd01::%d/64", .mbit = 100}, {"eth1", "10.2.0.%d/24", NULL, .mbit = 1000}}},
+	{.what = "a block in transport.interface that thirteen addresses match, the last alone is connected",
+         .machines = 2,
+         .interface = "10.0.0.0/8",
+         .net = {{"eth0", "10.99.0.%d/24", NULL, .mbit = 500}},
+         .before =
+                 "for i in $(seq 1 12); do ip link add br$i type bridge; ip addr add 10.18.$i.1/24 dev br$i; ip link set br$i up; done"},
+	{.what = "three machines, and a slow network that two of them have",
+         .machines = 3,
+         .best = 1,
+         .net = {{"eth0", "10.1.0.%d/24", NULL, .mbit = 100, .but_last = true},
+                 {"eth1", "10.2.0.%d/24", NULL, .mbit = 300}}},
 };
 #define LAYOUTS ((int)(sizeof layouts / sizeof *layouts))
 #define LAYOUTS_SHORT 7
@@ -113,7 +156,8 @@ static inline bool layout_has(const layout *l, const layout_net *n, int k)
 /* Shapes the end of a cable. */
 static inline int layout_shape(const layout_net *n, const char *device)
 {
-	return n->mbit ? shell("tc qdisc add dev %s root tbf rate %dmbit burst 256kb latency 50ms", device, n->mbit) : 0;
+	return n->mbit ? shell("tc qdisc add dev %s root tbf rate %dmbit burst 256kb latency 50ms", device, n->mbit)
+	               : 0;
 }
 
 static inline int layout_cable(const layout *l, int i, int k)
@@ -125,10 +169,12 @@ static inline int layout_cable(const layout *l, int i, int k)
 
 	snprintf(port, sizeof port, "p%d-%d", i, k);
 	if (n->apart)
-		rc = setns(machine[k], CLONE_NEWNET) || shell("ip link add %s type veth peer name far%d && ip link set far%d up", name, i, i);
+		rc = setns(machine[k], CLONE_NEWNET) ||
+		     shell("ip link add %s type veth peer name far%d && ip link set far%d up", name, i, i);
 	else
-		rc = machines_wire(l->machines, port, k, name) || shell("ip link set %s master sw%d && ip link set %s up", port, i, port) ||
-		     layout_shape(n, port) || setns(machine[k], CLONE_NEWNET);
+		rc = machines_wire(l->machines, port, k, name) ||
+		     shell("ip link set %s master sw%d && ip link set %s up", port, i, port) || layout_shape(n, port) ||
+		     setns(machine[k], CLONE_NEWNET);
 	/* The larger MTU is at the ends; what does not fit through the switch is gone, without a word. */
 	if (!rc && n->black)
 		rc = shell("ip link set %s mtu 9000 gso_max_segs 1", name);
@@ -161,11 +207,13 @@ static inline const char *layout_make(const layout *l)
 		return why;
 	for (int k = 0; k < l->machines; k++) {
 		snprintf(line, sizeof line, l->before ? l->before : "true", k + 1);
-		if (in_machine(k, "ip link set lo up && sysctl -qw net.ipv6.conf.default.accept_dad=0") || shell("%s", line))
+		if (in_machine(k, "ip link set lo up && sysctl -qw net.ipv6.conf.default.accept_dad=0") ||
+		    shell("%s", line))
 			return "bridges cannot be made";
 	}
 	for (int i = 0; i < LAYOUT_NETS && l->net[i].name; i++) {
-		if (setns(machine[l->machines], CLONE_NEWNET) || shell("ip link add sw%d type bridge && ip link set sw%d up", i, i))
+		if (setns(machine[l->machines], CLONE_NEWNET) ||
+		    shell("ip link add sw%d type bridge && ip link set sw%d up", i, i))
 			return "there is no bridge";
 		for (int k = 0; k < l->machines; k++)
 			if (layout_has(l, &l->net[i], k) && layout_cable(l, i, k))
@@ -294,7 +342,8 @@ static inline void layout_try(const layout *l, bool timed)
 
 		took = again >= 0 && again < took ? again : took;
 	}
-	ok(named > 0 && took < 1.05 * named + 0.01, "as fast as with transport.interface=%s: %.3f s to %.3f s", block, took, named);
+	ok(named > 0 && took < 1.05 * named + 0.01, "as fast as with transport.interface=%s: %.3f s to %.3f s", block,
+	   took, named);
 }
 
 /* Layouts from..to-1. */

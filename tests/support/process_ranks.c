@@ -71,7 +71,11 @@ static long process_get(void *ctx, const char *key, void *value, size_t capacity
 static void process_main(process_board *b, int rank, const char *const *settings, process_body *body)
 {
 	process_slot *s = &b->slot[rank];
-	gradcomp_store store = {.struct_size = sizeof store, .rank = rank, .nranks = b->P, .ctx = b, .set = process_set,
+	gradcomp_store store = {.struct_size = sizeof store,
+	                        .rank = rank,
+	                        .nranks = b->P,
+	                        .ctx = b,
+	                        .set = process_set,
 	                        .get = process_get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
 	gradcomp_job *job;

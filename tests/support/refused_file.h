@@ -77,8 +77,8 @@ static void all_refused(kind k, const char *name, const char *good, const bad *l
 		put(text, strlen(text));
 		refused = read_it(k) == GRADCOMP_ERR_INVALID;
 		snprintf(place, sizeof place, "%s:", path);
-		if (!ok(refused && !strncmp(e.text, place, strlen(place)) && strstr(e.text, list[i].words),
-		        "%s: %.40s", name, *list[i].words ? list[i].words : list[i].to))
+		if (!ok(refused && !strncmp(e.text, place, strlen(place)) && strstr(e.text, list[i].words), "%s: %.40s",
+		        name, *list[i].words ? list[i].words : list[i].to))
 			printf("# %s\n# for: %s\n", e.text, list[i].to);
 	}
 }

@@ -33,9 +33,9 @@ typedef struct relay {
 	int record;           /* to which record */
 	atomic_int done;      /* it has been done */
 	atomic_int stop;
-	atomic_int open;      /* connections */
+	atomic_int open; /* connections */
 	const char *needle;
-	atomic_int seen;      /* the needle, in passing */
+	atomic_int seen; /* the needle, in passing */
 	pthread_t thread;
 } relay;
 
@@ -92,7 +92,8 @@ static inline int relay_pass(relay_pair *c, int back)
 
 		if (w->records == r->record) {
 			if (r->what == RELAY_SWAP) {
-				if (w->have < n + RECORD_HEAD || w->have < n + (next = get32(w->in + n) + RECORD_OVERHEAD))
+				if (w->have < n + RECORD_HEAD ||
+				    w->have < n + (next = get32(w->in + n) + RECORD_OVERHEAD))
 					return 0;
 				if (relay_put(w->to, w->in + n, next))
 					return -1;
@@ -117,7 +118,8 @@ static inline int relay_pass(relay_pair *c, int back)
 static inline void *relay_connection(void *arg)
 {
 	relay_pair *c = arg;
-	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->r->target),
+	struct sockaddr_in in = {.sin_family = AF_INET,
+	                         .sin_port = htons((uint16_t)c->r->target),
 	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int a = c->dir[0].from, b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -128,7 +130,8 @@ static inline void *relay_connection(void *arg)
 	c->kind = -1;
 	if (!connect(b, (struct sockaddr *)&in, sizeof in))
 		while (!atomic_load(&c->r->stop) && !(c->dir[0].ended && c->dir[1].ended)) {
-			struct pollfd p[2] = {{c->dir[0].ended ? -1 : a, POLLIN, 0}, {c->dir[1].ended ? -1 : b, POLLIN, 0}};
+			struct pollfd p[2] = {{c->dir[0].ended ? -1 : a, POLLIN, 0},
+			                      {c->dir[1].ended ? -1 : b, POLLIN, 0}};
 			int bad = 0;
 
 			poll(p, 2, 100);

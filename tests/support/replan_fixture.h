@@ -13,15 +13,15 @@
 enum { N = 24, STEPS = 60 };
 
 typedef struct times {
-	double a, b;       /* of a round and a byte of an exchange */
-	double backward;   /* of each tensor; of every sixth ten times as much */
-	double jitter;     /* a share of the step, in turns; a phase's first step, which is dropped, has a mean one, so that the
+	double a, b;     /* of a round and a byte of an exchange */
+	double backward; /* of each tensor; of every sixth ten times as much */
+	double jitter; /* a share of the step, in turns; a phase's first step, which is dropped, has a mean one, so that the
 	                    * quartiles are those of the others wherever the one step lies that is as it was */
-	int together;      /* tensors that come at once */
+	int together;           /* tensors that come at once */
 	double slow[MAX_RANKS]; /* 0: as the others */
-	uint32_t favours;  /* other numbers of messages than this make a step 5 ms longer; 0: none */
-	int wild;          /* exchanges are on no line */
-	double knee, steep; /* a byte beyond so many of an exchange takes so much longer */
+	uint32_t favours;       /* other numbers of messages than this make a step 5 ms longer; 0: none */
+	int wild;               /* exchanges are on no line */
+	double knee, steep;     /* a byte beyond so many of an exchange takes so much longer */
 } times;
 
 typedef struct job_run {
@@ -79,7 +79,8 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 		for (uint32_t b = 0; b < row->nbuckets; b++) {
 			profile_bucket *in = &row->buckets[b];
 			/* Whoever is early waits: each exchange is short on one rank alone. */
-			double wait = (at + b) % (uint64_t)reducer_of(r)->eng.layout.nranks == (uint64_t)rank ? 0 : 3e-3;
+			double wait =
+				(at + b) % (uint64_t)reducer_of(r)->eng.layout.nranks == (uint64_t)rank ? 0 : 3e-3;
 			double longer = t->wild ? pow(10, (double)((at + b) % 3)) : 1;
 			double beyond = fmax(0, in->bytes - t->knee) * t->steep;
 			in->exchange = (t->a * in->rounds + t->b * in->bytes + beyond) * longer + wait;
@@ -92,7 +93,8 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 	pthread_mutex_unlock(&reducer_of(r)->lock);
 }
 
-__attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int rank, int s, float **grad, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int rank, int s, float **grad,
+                                                    gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (int i = 0; i < N; i++)
@@ -103,8 +105,9 @@ __attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int ran
 	return st ? st : gradcomp_reducer_wait(r, err);
 }
 
-__attribute__((unused)) static gradcomp_status open_reducer(gradcomp_group *g, const char *compressor, const char *schedule,
-                                    gradcomp_reducer **out, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status open_reducer(gradcomp_group *g, const char *compressor,
+                                                            const char *schedule, gradcomp_reducer **out,
+                                                            gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[N];
 	uint64_t dims[N];
@@ -123,7 +126,8 @@ __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *
 	workers_replan_settle(reducer_of(r));
 	run->nbuckets[rank] = reducer_of(r)->eng.nbuckets;
 	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++)
-		run->ends[rank][b] = reducer_of(r)->eng.buckets[b].pub.first + reducer_of(r)->eng.buckets[b].pub.ntensors;
+		run->ends[rank][b] =
+			reducer_of(r)->eng.buckets[b].pub.first + reducer_of(r)->eng.buckets[b].pub.ntensors;
 	run->plans[rank] = q->plans;
 	run->settled[rank] = q->settled;
 	run->predicted[rank] = q->last.plan.predicted;
@@ -186,10 +190,15 @@ __attribute__((unused)) static void measured_body(gradcomp_job *job, int rank, i
 		free(grad[i]);
 }
 
-__attribute__((unused)) static job_run *run_more(int P, const char *schedule, int steps, const times *t, int drift_at, const times *later)
+__attribute__((unused)) static job_run *run_more(int P, const char *schedule, int steps, const times *t, int drift_at,
+                                                 const times *later)
 {
 	static job_run result;
-	result = (job_run){.compressor = "none", .schedule = schedule, .steps = steps, .t = *t, .drift_at = drift_at,
+	result = (job_run){.compressor = "none",
+	                   .schedule = schedule,
+	                   .steps = steps,
+	                   .t = *t,
+	                   .drift_at = drift_at,
 	                   .later = later ? *later : *t};
 	run_ranks(P, settings, measured_body, &result);
 	return &result;
@@ -206,8 +215,8 @@ __attribute__((unused)) static int sound(const job_run *j, int P)
 	int good = 1;
 	for (int p = 0; p < P; p++)
 		good &= !j->failed[p] && j->nbuckets[p] == j->nbuckets[0] && j->print[p] == j->print[0] &&
-		        j->plans[p] == j->plans[0] && !memcmp(j->ends[p], j->ends[0], j->nbuckets[0] * sizeof *j->ends[0]) &&
-		        j->off[p] < 1e-5;
+		        j->plans[p] == j->plans[0] &&
+		        !memcmp(j->ends[p], j->ends[0], j->nbuckets[0] * sizeof *j->ends[0]) && j->off[p] < 1e-5;
 	return good;
 }
 

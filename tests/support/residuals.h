@@ -41,7 +41,7 @@ static void memories(model *const *models, int P, double *total)
 
 /* How far what went into a step is from what came out and is held. */
 __attribute__((unused)) static double memories_off(model *const *models, int P, int step, const double *before,
-                                                    const double *after)
+                                                   const double *after)
 {
 	const reducer *red = reducer_of(models[0]->red);
 	int nodes = red->eng.hierarchical ? red->eng.hierarchical->nranks : 0;

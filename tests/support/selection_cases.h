@@ -9,8 +9,8 @@ enum { LAYERS = KINDS, ONE_LAYER, HALF_ZERO, TWO_VALUES, DESCENDING, SELECTION_K
 
 __attribute__((unused)) static const char *selection_kind(int kind)
 {
-	static const char *const more[] = {"layers of other scales", "one layer 1,000 times another", "half of it zero", "two values",
-	                                   "descending"};
+	static const char *const more[] = {"layers of other scales", "one layer 1,000 times another", "half of it zero",
+	                                   "two values", "descending"};
 	return kind < KINDS ? kinds[kind] : more[kind - KINDS];
 }
 
@@ -37,7 +37,11 @@ __attribute__((unused)) static float *selection_numbers(int kind, size_t n, size
 /* Where vectors of 8, 16 and 32 numbers end; where sampling begins; and 16,384 parts of a sample that are a
  * whole number long, or nearly are. */
 static const size_t selection_edges[] = {1, 8, 31, 33, 1000, 65535, 65536, 65537, 81919, 81920, 98303, 114700};
-enum { SELECTION_MOST = 300000, SELECTION_EDGES = sizeof selection_edges / sizeof selection_edges[0], SELECTION_TAKEN = 10 };
+enum {
+	SELECTION_MOST = 300000,
+	SELECTION_EDGES = sizeof selection_edges / sizeof selection_edges[0],
+	SELECTION_TAKEN = 10
+};
 
 /* Size number i: first the edges. Most others are large enough for a sample. */
 __attribute__((unused)) static size_t selection_size(size_t i)

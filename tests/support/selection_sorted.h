@@ -37,8 +37,8 @@ typedef struct selections {
 	const char *wrong;
 } selections;
 
-static const char *selection_compare(selections *s, const float *x, const uint32_t *order, const uint32_t *place, size_t n,
-                                     size_t k)
+static const char *selection_compare(selections *s, const float *x, const uint32_t *order, const uint32_t *place,
+                                     size_t n, size_t k)
 {
 	const size_t bytes = s->op->topk_scratch(n, k);
 	float *val = test_alloc(k, 1), *idx = test_alloc(k, 2), *scratch = test_alloc(bytes / 4, 0), kth = -1;
@@ -103,7 +103,8 @@ static void selections_are_sorted(size_t drawn)
 		for (size_t i = 0; i < SELECTION_EDGES + drawn; i++)
 			selection_try(s, tables, kind, selection_size(i));
 		for (size_t t = 0; t < tables; t++) {
-			ok(!s[t].bad_n, "%s, %s: %zu selections are the sort's", s[t].name, selection_kind(kind), s[t].tried);
+			ok(!s[t].bad_n, "%s, %s: %zu selections are the sort's", s[t].name, selection_kind(kind),
+			   s[t].tried);
 			if (s[t].bad_n)
 				printf("# %zu of %zu numbers: %s\n", s[t].bad_k, s[t].bad_n, s[t].wrong);
 		}

@@ -32,8 +32,15 @@ static void make(step *s, uint32_t n, const uint8_t *cut, uint32_t rounds, int t
 	memset(s->buckets, 0, sizeof s->buckets);
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++)
 		s->buckets[b].ntasks = (uint32_t)task_list_make(&plan, two_levels, s->buckets[b].tasks);
-	s->in = (sim_input){.n = n, .forward = s->forward, .backward = s->backward, .plan = &s->plan, .window = 3,
-	                    .buckets = s->buckets, .beside_application = 1, .beside_exchange = 1, .steps = 2};
+	s->in = (sim_input){.n = n,
+	                    .forward = s->forward,
+	                    .backward = s->backward,
+	                    .plan = &s->plan,
+	                    .window = 3,
+	                    .buckets = s->buckets,
+	                    .beside_application = 1,
+	                    .beside_exchange = 1,
+	                    .steps = 2};
 }
 
 static void set(step *s, uint32_t bucket, task_kind kind, double seconds)

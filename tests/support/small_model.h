@@ -53,7 +53,8 @@ __attribute__((unused)) static void model_close(model *m)
 }
 
 /* But for who is told of tensors. */
-__attribute__((unused)) static gradcomp_status model_open_with(model *m, gradcomp_group *g, const gradcomp_reducer_options *with,
+__attribute__((unused)) static gradcomp_status model_open_with(model *m, gradcomp_group *g,
+                                                               const gradcomp_reducer_options *with,
                                                                gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[T];
@@ -76,13 +77,16 @@ __attribute__((unused)) static gradcomp_status model_open_over(model *m, gradcom
                                                                const char *collective, uint64_t bucket_bytes,
                                                                gradcomp_error *err)
 {
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .collective = collective,
-	                                    .bucket_bytes = bucket_bytes, .seed = 5};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                                    .compressor = spec,
+	                                    .collective = collective,
+	                                    .bucket_bytes = bucket_bytes,
+	                                    .seed = 5};
 	return model_open_with(m, g, &o, err);
 }
 
-__attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec, uint64_t bucket_bytes,
-                                  gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec,
+                                                          uint64_t bucket_bytes, gradcomp_error *err)
 {
 	return model_open_over(m, g, spec, NULL, bucket_bytes, err);
 }

@@ -145,8 +145,7 @@ static bool step_read(const steps *t, pid_t pid, const struct __ptrace_syscall_i
 	*s = (step){.call = c->name};
 	if (c->fd < 0 && c->path < 0)
 		return true;
-	step_path(pid, c->fd < 0 ? 0 : (int)a[c->fd], c->fd >= 0, c->path < 0 ? 0 : a[c->path], c->path >= 0,
-	          s->path);
+	step_path(pid, c->fd < 0 ? 0 : (int)a[c->fd], c->fd >= 0, c->path < 0 ? 0 : a[c->path], c->path >= 0, s->path);
 	if (c->path2 >= 0)
 		step_path(pid, c->fd2 < 0 ? 0 : (int)a[c->fd2], c->fd2 >= 0, a[c->path2], true, s->other);
 	if (c->flags >= 0)

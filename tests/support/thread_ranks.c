@@ -82,8 +82,12 @@ void run_ranks_with(int P, const char *const *settings[], rank_arg *results,
 	memset(a, 0, (size_t)P * sizeof *a);
 	for (int r = 0; r < P; r++) {
 		a[r].shared = &shared;
-		a[r].store = (gradcomp_store){.struct_size = sizeof a[r].store, .rank = r, .nranks = P, .ctx = &shared,
-		                              .set = store_set, .get = store_get};
+		a[r].store = (gradcomp_store){.struct_size = sizeof a[r].store,
+		                              .rank = r,
+		                              .nranks = P,
+		                              .ctx = &shared,
+		                              .set = store_set,
+		                              .get = store_get};
 		a[r].settings = settings[r] ? settings[r] : settings[0];
 		a[r].body = body;
 		a[r].arg = arg;

@@ -91,10 +91,14 @@ enum { EMBED, W1, B1, W2, B2 };
 static void network_open(network *net, int task)
 {
 	uint64_t state = 88172645463325252u;
-	*net = (network){.task = task, .embed = shapes[task].embed, .in = shapes[task].in, .hidden = shapes[task].hidden,
+	*net = (network){.task = task,
+	                 .embed = shapes[task].embed,
+	                 .in = shapes[task].in,
+	                 .hidden = shapes[task].hidden,
 	                 .out = shapes[task].out};
 	const uint64_t in = (uint64_t)net->in, hidden = (uint64_t)net->hidden, out = (uint64_t)net->out;
-	const uint64_t dims[PARAMETERS][2] = {{ALPHABET, (uint64_t)net->embed}, {in, hidden}, {hidden, 0}, {hidden, out}, {out, 0}};
+	const uint64_t dims[PARAMETERS][2] = {
+		{ALPHABET, (uint64_t)net->embed}, {in, hidden}, {hidden, 0}, {hidden, out}, {out, 0}};
 	for (int p = 0; p < PARAMETERS; p++) {
 		const float spread = p == W1 || p == W2 ? sqrtf(2 / (float)dims[p][0]) : p == EMBED ? 1 : 0;
 		memcpy(net->dims[p], dims[p], sizeof dims[p]);
@@ -127,7 +131,8 @@ static int draw_sample(network *net, uint64_t *state)
 		const size_t at = CONTEXT + train_next(state) % (train_letters - CONTEXT);
 		for (int c = 0; c < CONTEXT; c++) {
 			net->letters[c] = train_text[at - CONTEXT + (size_t)c];
-			memcpy(net->x + c * net->embed, net->w[EMBED] + net->letters[c] * net->embed, (size_t)net->embed * sizeof(float));
+			memcpy(net->x + c * net->embed, net->w[EMBED] + net->letters[c] * net->embed,
+			       (size_t)net->embed * sizeof(float));
 		}
 		return train_text[at];
 	}
@@ -201,7 +206,8 @@ static void update(network *net, const training *t, int step)
 			if (t->optimizer == ADAM) {
 				net->m[p][i] += 0.1f * (g - net->m[p][i]);
 				net->v[p][i] += 0.001f * (g * g - net->v[p][i]);
-				net->w[p][i] -= t->rate * net->m[p][i] / correct1 / (sqrtf(net->v[p][i] / correct2) + 1e-8f);
+				net->w[p][i] -=
+					t->rate * net->m[p][i] / correct1 / (sqrtf(net->v[p][i] / correct2) + 1e-8f);
 			} else {
 				net->m[p][i] = t->momentum * net->m[p][i] + g;
 				net->w[p][i] -= t->rate * net->m[p][i];
@@ -209,7 +215,8 @@ static void update(network *net, const training *t, int step)
 		}
 }
 
-static gradcomp_status train_step(network *net, gradcomp_reducer *red, uint64_t *state, double *loss, gradcomp_error *err)
+static gradcomp_status train_step(network *net, gradcomp_reducer *red, uint64_t *state, double *loss,
+                                  gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	*loss = 0;
@@ -227,8 +234,11 @@ static void train_rank(gradcomp_job *job, int rank, int P, void *arg)
 	static const char *const names[PARAMETERS] = {"embed", "w1", "b1", "w2", "b2"};
 	training *t = arg;
 	gradcomp_error err = {0};
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = t->spec, .collective = t->collective,
-	                                    .bucket_bytes = 1 << 30, .seed = 5};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                                    .compressor = t->spec,
+	                                    .collective = t->collective,
+	                                    .bucket_bytes = 1 << 30,
+	                                    .seed = 5};
 	gradcomp_tensor_desc desc[PARAMETERS];
 	gradcomp_reducer *red = NULL;
 	uint64_t state = 1000 + (uint64_t)rank;
@@ -236,7 +246,8 @@ static void train_rank(gradcomp_job *job, int rank, int P, void *arg)
 	(void)P;
 	network_open(&net, t->task);
 	for (int p = 0; p < PARAMETERS; p++)
-		desc[p] = (gradcomp_tensor_desc){.name = names[p], .dims = net.dims[p], .ndim = p == B1 || p == B2 ? 1 : 2};
+		desc[p] = (gradcomp_tensor_desc){
+			.name = names[p], .dims = net.dims[p], .ndim = p == B1 || p == B2 ? 1 : 2};
 	gradcomp_status st = gradcomp_reducer_create(gradcomp_job_world(job), desc, PARAMETERS, &o, &red, &err);
 	for (int step = 0; step < t->steps && !st; step++) {
 		double loss;
@@ -260,14 +271,16 @@ __attribute__((unused)) static void train(training *t, int P, double share)
 {
 	char path[4200];
 	snprintf(path, sizeof path, "%s", plugin_path_setting());
-	const char *const settings[] = {path, "gradcomp.verify=yes", "gradcomp.log=error", "transport.timeout=60", NULL};
+	const char *const settings[] = {path, "gradcomp.verify=yes", "gradcomp.log=error", "transport.timeout=60",
+	                                NULL};
 	int failed = -1;
 	run_ranks(P, settings, train_rank, t);
 	for (int r = P - 1; r >= 0; r--)
 		failed = *t->failed[r] ? r : failed;
-	ok(failed < 0 && t->last <= share * t->first, "%s, %s, %s%s%s on %d ranks: %d steps, the loss goes from %.2f to %.2f",
-	   task_names[t->task], optimizer_names[t->optimizer], t->spec, t->collective ? " over " : "",
-	   t->collective ? t->collective : "", P, t->steps, t->first, t->last);
+	ok(failed < 0 && t->last <= share * t->first,
+	   "%s, %s, %s%s%s on %d ranks: %d steps, the loss goes from %.2f to %.2f", task_names[t->task],
+	   optimizer_names[t->optimizer], t->spec, t->collective ? " over " : "", t->collective ? t->collective : "", P,
+	   t->steps, t->first, t->last);
 	if (failed >= 0)
 		printf("# rank %d, step %d: %s\n", failed, t->failed_step[failed], t->failed[failed]);
 }

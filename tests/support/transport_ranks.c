@@ -32,9 +32,18 @@ board *board_new(int n)
 		abort();
 	b->n = n;
 	b->late_rank = -1;
-	b->options = (transport_options){.nranks = n, .timeout = 10, .wait_timeout = 60, .streams = 2, .chunk = 64 << 10,
-	                                 .spin_us = 20, .interface = "", .allow = "shm,tcp", .cma = 1, .log = &board_log,
-	                                 .verbs_gid = -1, .verbs_memory = 64 << 20};
+	b->options = (transport_options){.nranks = n,
+	                                 .timeout = 10,
+	                                 .wait_timeout = 60,
+	                                 .streams = 2,
+	                                 .chunk = 64 << 10,
+	                                 .spin_us = 20,
+	                                 .interface = "",
+	                                 .allow = "shm,tcp",
+	                                 .cma = 1,
+	                                 .log = &board_log,
+	                                 .verbs_gid = -1,
+	                                 .verbs_memory = 64 << 20};
 	transport_secret(b->secret, NULL);
 	return b;
 }

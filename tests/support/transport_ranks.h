@@ -24,11 +24,11 @@ typedef struct board {
 	int n;
 	transport_options options;
 	int streams[BOARD_RANKS]; /* of a rank that is not to have those of `options`; 0: as there */
-	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
+	void (*enter)(int rank);  /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
-	void (*leave)(struct board *b, int rank); /* and last */
-	void (*run_rank)(struct board *b, int rank);  /* in place of transport and body, for a rank that is a process */
-	int per_node; /* ranks of one node by their endpoint records; 0: all, as it is */
+	void (*leave)(struct board *b, int rank);    /* and last */
+	void (*run_rank)(struct board *b, int rank); /* in place of transport and body, for a rank that is a process */
+	int per_node;                                /* ranks of one node by their endpoint records; 0: all, as it is */
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
 	atomic_int late, there, ready;

@@ -13,16 +13,16 @@
 typedef struct story {
 	const char *spec;
 	double seconds[TUNER_CANDIDATES]; /* a step with each candidate */
-	double exposed;                    /* of the base */
-	double error;                      /* what is held back, by whatever does */
-	double byte, message;              /* seconds of an exchange: of a byte, and before the first */
-	double small_message;              /* of one as small as a candidate's; 0: they are not told apart */
+	double exposed;                   /* of the base */
+	double error;                     /* what is held back, by whatever does */
+	double byte, message;             /* seconds of an exchange: of a byte, and before the first */
+	double small_message;             /* of one as small as a candidate's; 0: they are not told apart */
 	int steps;
 	uint64_t bucket_bytes;
 	/* Before step s, on every rank; may be NULL. */
 	void (*before)(struct story *t, tuner *c, int rank, int s);
 	void (*on_decision)(tuner *c, decision *v, uint8_t *of, void *ctx);
-	int nan_step;   /* -1: none */
+	int nan_step;    /* -1: none */
 	double rounding; /* of what is sent in fewer bits */
 
 	model *models[MAX_RANKS];
@@ -118,8 +118,7 @@ static void story_shows(tuner *c, void *ctx)
 	double slower = 1 + 0.001 * c->group->me;
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
 		f->took[TUNER_WINDOW - k] = t->seconds[c->now.candidate] * slower;
-		f->exposed[TUNER_WINDOW - k] =
-			(t->exposed + t->seconds[c->now.candidate] - t->seconds[0]) * slower;
+		f->exposed[TUNER_WINDOW - k] = (t->exposed + t->seconds[c->now.candidate] - t->seconds[0]) * slower;
 	}
 	f->line[0] = t->message;
 	f->line[1] = t->byte;
@@ -141,7 +140,8 @@ static double held_in(const partition *p, int t, uint64_t i)
 
 static double held_by(const tuner *c, int t, uint64_t i)
 {
-	return held_in(c->partition, t, i) + (c->aside ? held_in(c->aside, t, i) : 0) + (c->carry[t] ? c->carry[t][i] : 0);
+	return held_in(c->partition, t, i) + (c->aside ? held_in(c->aside, t, i) : 0) +
+	       (c->carry[t] ? c->carry[t][i] : 0);
 }
 
 /* With all ranks standing still between two steps. */
@@ -199,8 +199,8 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 	story *t = arg;
 	gradcomp_error err = {0};
 	model m;
-	t->failed[rank] = model_open(&m, gradcomp_job_world(job), t->spec, t->bucket_bytes ? t->bucket_bytes : 1000,
-	                             &err) != 0;
+	t->failed[rank] =
+		model_open(&m, gradcomp_job_world(job), t->spec, t->bucket_bytes ? t->bucket_bytes : 1000, &err) != 0;
 	if (t->failed[rank]) {
 		memcpy(t->text[rank], err.text, sizeof err.text);
 		return;
@@ -214,8 +214,7 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 			ranks_wait();
 		}
 		t->with[rank][s] = c->now.candidate;
-		t->failed[rank] =
-			(s == t->nan_step ? nan_step(&m, rank, P, &err) : model_step(&m, rank, s, &err)) != 0;
+		t->failed[rank] = (s == t->nan_step ? nan_step(&m, rank, P, &err) : model_step(&m, rank, s, &err)) != 0;
 		story_rest(c);
 		if (t->on_decision) /* ranks may fail apart */
 			continue;
@@ -247,8 +246,8 @@ __attribute__((unused)) static void tell_story(const char *name, story *t, int P
 		failed |= t->failed[r];
 		differ |= t->prints[r] != t->prints[0] || memcmp(t->with[r], t->with[0], sizeof t->with[0]);
 	}
-	ok(!failed && !differ && t->lost <= 5e-5 + t->rounding,
-	   "%s: ranks agree on bits and on decisions, %.1e lost", name, t->lost);
+	ok(!failed && !differ && t->lost <= 5e-5 + t->rounding, "%s: ranks agree on bits and on decisions, %.1e lost",
+	   name, t->lost);
 	for (int r = 0; failed && r < P; r++)
 		printf("# rank %d: %s\n", r, t->text[r]);
 }

@@ -55,7 +55,8 @@ static const char *play(uint32_t n, uint32_t radix, int some, uint64_t chunks)
 		uint64_t before = 0, last = 0, recent[64] = {0}, turns = 0;
 		bcast_order_init(&o, &t, owners, nowners, i, chunks);
 		while (bcast_next(&o, &turn)) {
-			if (turn.chunk >= chunks || turn.owner != owners[turn.chunk % nowners] || has[i * chunks + turn.chunk]++)
+			if (turn.chunk >= chunks || turn.owner != owners[turn.chunk % nowners] ||
+			    has[i * chunks + turn.chunk]++)
 				wrong = "a chunk has two turns at a node, or none";
 			if (turns && (turn.time < before || (turn.time == before && turn.chunk <= last)))
 				wrong = "turns are not in their order";
@@ -98,8 +99,8 @@ static void turns(void)
 			radix = trial % 3 == 0 ? BCAST_RADIX : trial % 3 == 1 ? n : 2 + (uint32_t)rand() % 8;
 			wrong = play(n, radix, some, 1 + (uint64_t)rand() % 300);
 		}
-		ok(!wrong, "%s of 2 to 61 nodes read: %s%s (%u nodes, radix %u)", some ? "some" : "all", wrong ? wrong : "all have all, in one order",
-		   wrong ? "!" : "", n, radix);
+		ok(!wrong, "%s of 2 to 61 nodes read: %s%s (%u nodes, radix %u)", some ? "some" : "all",
+		   wrong ? wrong : "all have all, in one order", wrong ? "!" : "", n, radix);
 	}
 	bcast_tree t;
 	bcast_order o;
@@ -141,10 +142,11 @@ static void load(uint32_t n)
 		most = more - least > most ? more - least : most;
 	}
 	uint32_t digits = t.nstrides;
-	ok(turns == chunks && sent <= chunks && sent >= chunks - 2, "%u nodes: each sends %llu of %llu chunks", n, (unsigned long long)sent,
-	   (unsigned long long)chunks);
-	ok(most <= digits + 1 && t.hops <= 15 * digits, "%u nodes: never more than %d beyond those it has received; %u hops at most, a ring has %u", n,
-	   (int)most, t.hops, n - 1);
+	ok(turns == chunks && sent <= chunks && sent >= chunks - 2, "%u nodes: each sends %llu of %llu chunks", n,
+	   (unsigned long long)sent, (unsigned long long)chunks);
+	ok(most <= digits + 1 && t.hops <= 15 * digits,
+	   "%u nodes: never more than %d beyond those it has received; %u hops at most, a ring has %u", n, (int)most,
+	   t.hops, n - 1);
 	free(owners);
 }
 

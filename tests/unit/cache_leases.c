@@ -36,8 +36,7 @@ static void living_and_dead(void)
 	ok(!is_there(key_of(1)) && !is_there(in_area("%s.lease", key_of(1))), "with its dead lease");
 	is_int(system("test -z \"$(ls -A cache/*/)\""), 0, "and nothing stays");
 
-	is_int(cache_lease(area_fd, key_of(1), pid, NULL, &why), GRADCOMP_ERR_INVALID,
-	       "no lease for a dead process");
+	is_int(cache_lease(area_fd, key_of(1), pid, NULL, &why), GRADCOMP_ERR_INVALID, "no lease for a dead process");
 	is_int(cache_lease(area_fd, key_of(1), -1, NULL, &why), GRADCOMP_ERR_INVALID, "nor for all of them");
 	is_int(cache_lease(area_fd, key_of(1), 0, NULL, &why), 0, "none is wanted");
 	is_int(system("test -z \"$(ls -A cache/*/)\""), 0, "none is made");
@@ -56,8 +55,7 @@ static void another_start(void)
 	snprintf(line, sizeof line,
 	         "gradcomp-lease 1\npid %d start %llu boot 00000000-0000-0000-0000-000000000000 space %llu\nholder "
 	         "old\n",
-	         getpid(), (unsigned long long)cache_process_start(getpid()),
-	         (unsigned long long)cache_pid_space());
+	         getpid(), (unsigned long long)cache_process_start(getpid()), (unsigned long long)cache_pid_space());
 	put_lease(2, line);
 	is_int(evict(2, 0), 1, "nor does one of another boot");
 
@@ -66,8 +64,8 @@ static void another_start(void)
 	put_lease(2, line);
 	is_int(evict(2, 0), 0, "a process of another pid name space cannot be judged, and holds");
 
-	snprintf(line, sizeof line, "gradcomp-lease 1\npid %d start 0 boot %s space %llu\nholder hidden\n",
-	         getpid(), boot, (unsigned long long)cache_pid_space());
+	snprintf(line, sizeof line, "gradcomp-lease 1\npid %d start 0 boot %s space %llu\nholder hidden\n", getpid(),
+	         boot, (unsigned long long)cache_pid_space());
 	put_lease(2, line);
 	is_int(evict(2, 0), 0, "a process whose start was hidden holds while there is one of that number");
 	empty_area();
@@ -75,8 +73,7 @@ static void another_start(void)
 
 static void jobs_and_pins(void)
 {
-	cache_lease_info job = {.name = "job-12", .holder = "job 12", .job = 12},
-			 pin = {.name = "pin", .pin = true};
+	cache_lease_info job = {.name = "job-12", .holder = "job 12", .job = 12}, pin = {.name = "pin", .pin = true};
 	put_copy(key_of(3), 4, 0);
 	cache_boot(job.boot);
 	is_int(cache_lease_write(area_fd, key_of(3), &job, &why), 0, "a lease of a job");
@@ -161,8 +158,7 @@ static void rubbish(void)
 	must(symlink("/tmp", in_area("%s.lease", key_of(4))), "link");
 	is_int(evict(4, 0), 0, "a link in place of KEY.lease: the copy stays");
 	like(text, "not ours", "and the reason is said");
-	is_int(cache_lease(area_fd, key_of(4), getpid(), NULL, &why), GRADCOMP_ERR_IO,
-	       "a lease cannot be had there");
+	is_int(cache_lease(area_fd, key_of(4), getpid(), NULL, &why), GRADCOMP_ERR_IO, "a lease cannot be had there");
 	empty_area();
 }
 
@@ -187,8 +183,7 @@ static void publish(struct counts *c, const char *key)
 	snprintf(temp, sizeof temp, "%s.tmp", key);
 	if (!is_there(key)) {
 		put_copy(temp, 1, 0);
-		atomic_fetch_add(renameat2(area_fd, temp, area_fd, key, RENAME_NOREPLACE) ? &c->failed
-		                                                                          : &c->published,
+		atomic_fetch_add(renameat2(area_fd, temp, area_fd, key, RENAME_NOREPLACE) ? &c->failed : &c->published,
 		                 1);
 	}
 	cache_lock_release(area_fd, key, lock);
@@ -269,10 +264,9 @@ static void race(void)
 		int status;
 		bad += waitpid(pids[i], &status, 0) != pids[i] || status;
 	}
-	printf("# %d leases: %d kept a copy, %d copies published, %d evicted, %d times refused\n", c->leases,
-	       c->kept, c->published, c->evicted, c->refused);
-	is_int(bad + c->failed, 0, "%d processes lease, publish and drop, %d evict: no call fails", TAKERS,
-	       EVICTORS);
+	printf("# %d leases: %d kept a copy, %d copies published, %d evicted, %d times refused\n", c->leases, c->kept,
+	       c->published, c->evicted, c->refused);
+	is_int(bad + c->failed, 0, "%d processes lease, publish and drop, %d evict: no call fails", TAKERS, EVICTORS);
 	is_int(c->lost, 0, "nothing leased is ever evicted");
 	ok(enough(c), "and all of that happened");
 	/* What the last ones left is no more than a copy. */

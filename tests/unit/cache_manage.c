@@ -89,8 +89,7 @@ static void listing(void)
 	char key[65], source[200], prefix[16];
 	struct seen s = {0};
 	is_int(gradcomp_cache_each(NULL, see, &s, &why), 0, "no area is an empty one");
-	is_int(gradcomp_cache_find(NULL, "/nothing", key, &why), GRADCOMP_ERR_NOTFOUND,
-	       "and nothing is found in it");
+	is_int(gradcomp_cache_find(NULL, "/nothing", key, &why), GRADCOMP_ERR_NOTFOUND, "and nothing is found in it");
 	is_int(gc(NULL, 0), 0, "or cleaned up");
 	is_int(verify(NULL), 0, "or verified");
 	area_begin();
@@ -111,8 +110,7 @@ static void listing(void)
 	memcpy(key, got.key, sizeof key);
 	key[63] = key[63] == '0' ? '1' : '0';
 	put_copy(key, 1, 0);
-	is_int(gradcomp_cache_find(NULL, prefix, key, &why), GRADCOMP_ERR_INVALID,
-	       "what begins two keys is refused");
+	is_int(gradcomp_cache_find(NULL, prefix, key, &why), GRADCOMP_ERR_INVALID, "what begins two keys is refused");
 	is_int(gradcomp_cache_evict(NULL, "xyz", NULL, NULL, &why), GRADCOMP_ERR_INVALID, "and what is no key");
 	key[63] = got.key[63] == '0' ? '1' : '0';
 	is_int(gradcomp_cache_evict(NULL, key, NULL, NULL, &why), 0, "the other is evicted");
@@ -130,14 +128,12 @@ static void holding(void)
 	is_int(gradcomp_cache_evict(&dry, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "a dry run knows");
 	is_int(gradcomp_cache_unpin(NULL, got.key, &why), 0, "unpinned");
 	is_int(gradcomp_cache_unpin(NULL, got.key, &why), 0, "twice is fine");
-	is_int(gradcomp_cache_pin(NULL, key_of(9), &why), GRADCOMP_ERR_NOTFOUND,
-	       "what is not there cannot be pinned");
+	is_int(gradcomp_cache_pin(NULL, key_of(9), &why), GRADCOMP_ERR_NOTFOUND, "what is not there cannot be pinned");
 	ok(!is_there(in_area("%s.lease", key_of(9))), "and nothing is left of trying");
 
 	is_int(gradcomp_cache_lease_job(NULL, got.key, 12, "job 12, prolog", &why), 0, "leased to a job");
 	is_int(gradcomp_cache_lease_job(NULL, got.key, 13, NULL, &why), 0, "and another");
-	is_int(gradcomp_cache_evict(&force, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE,
-	       "leased stays by force");
+	is_int(gradcomp_cache_evict(&force, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "leased stays by force");
 	is_int(gc(NULL, 0), 0, "gc");
 	is_str(removed_text, "", "removes no lease of a job");
 	is_int(gc(&dry, 12), 0, "a dry run for job 12");
@@ -337,8 +333,7 @@ static void foreign(void)
 	s = list();
 	ok(s.n[GRADCOMP_CACHE_FOREIGN] == 7 && s.n[GRADCOMP_CACHE_PUBLISHED] == 0, "leave it alone");
 	is_int(access("/etc/passwd", R_OK), 0, "and follow no link");
-	is_int(gradcomp_cache_evict(&force, key_of(2), NULL, NULL, &why), GRADCOMP_ERR_STATE,
-	       "nor does evict by name");
+	is_int(gradcomp_cache_evict(&force, key_of(2), NULL, NULL, &why), GRADCOMP_ERR_STATE, "nor does evict by name");
 	empty_area();
 
 	/* Somebody else's area, and one that is open to others. */
@@ -348,8 +343,7 @@ static void foreign(void)
 	must(chmod(area_path, 0700), "chmod");
 	if (geteuid() == 0) {
 		must(chown(area_path, 65534, 65534), "chown");
-		is_int(gradcomp_cache_each(NULL, see, &s, &why), GRADCOMP_ERR_INSECURE,
-		       "nor is that of another user");
+		is_int(gradcomp_cache_each(NULL, see, &s, &why), GRADCOMP_ERR_INSECURE, "nor is that of another user");
 		must(chown(area_path, 0, 0), "chown");
 	} else
 		skip("needs root", "an area of another user");
@@ -395,8 +389,7 @@ static void full(void)
 	while (write(fd, block, sizeof block) > 0)
 		;
 	close(fd);
-	is_int(cache_lease(area_fd, key_of(1), getpid(), "job 1.0", &why), GRADCOMP_ERR_IO,
-	       "a lease on a full disk");
+	is_int(cache_lease(area_fd, key_of(1), getpid(), "job 1.0", &why), GRADCOMP_ERR_IO, "a lease on a full disk");
 	like(why.text, "No space left", "says so");
 	is_int(gradcomp_cache_pin(NULL, key_of(1), &why), GRADCOMP_ERR_IO, "a pin too");
 	ok(!is_there(in_area("%s.lease", key_of(1))), "and leaves nothing");

@@ -78,7 +78,8 @@ static void staging(void)
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "root stages it again");
 	st = copied_stat("a");
 	is_int(st.st_mode & 07777, 0755, "which is whole");
-	ok(faccessat(held, "a", F_OK, 0) < 0, "who has a directory open of what all could enter has nothing of the new copy");
+	ok(faccessat(held, "a", F_OK, 0) < 0,
+	   "who has a directory open of what all could enter has nothing of the new copy");
 	close(held);
 	is_int(what_user_gets(USER, 0), 's', "now a user gets it");
 	is_int(what_user_gets(OTHER, 0), 's', "and another");
@@ -181,7 +182,8 @@ static void hostile(void)
 		else
 			snprintf(claim, sizeof claim, "pid 1 start 1 boot %s space 4711", boot);
 		forge(USER, i ? "1-1" : "pin", claim);
-		is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), 0, "'%.12s' by a user who is not here keeps nothing", claim);
+		is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), 0,
+		       "'%.12s' by a user who is not here keeps nothing", claim);
 		end_process(other);
 	}
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "staged");
@@ -200,9 +202,11 @@ static void hostile(void)
 	pid = hold_locks(USER, F_RDLCK, &written);
 	ok(!written, "with the other kind of lock");
 	is_int(gradcomp_cache_gc(&shared, 12, NULL, NULL, &why), 0, "the job's epilog");
-	is_int(system("test -z \"$(ls cache/shared/*.lease/job-12 2>/dev/null)\""), 0, "removes it in spite of the lock: nothing else would");
+	is_int(system("test -z \"$(ls cache/shared/*.lease/job-12 2>/dev/null)\""), 0,
+	       "removes it in spite of the lock: nothing else would");
 	is_int(what_user_gets(OTHER, 0), 's', "he does neither");
-	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "it keeps the copy as a lease would");
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE,
+	       "it keeps the copy as a lease would");
 	end_process(pid);
 	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), 0, "until he is gone");
 	is_int(system("test -z \"$(ls -A cache/shared)\""), 0, "and nothing is left");
@@ -218,8 +222,7 @@ static void leasing(void)
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "the key");
 	ok(got.cached, "of what is there");
 	is_int(what_user_gets(USER, pid), 's', "a user leases it for a process of root's");
-	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE,
-	       "root cannot evict it");
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "root cannot evict it");
 	is_int(gradcomp_cache_gc(&shared, 0, NULL, NULL, &why), 0, "nor does gc");
 	end_process(pid);
 	end_process(of_user);

@@ -118,8 +118,7 @@ static void every_call(gradcomp_job *job, int rank, int P, void *arg)
 	for (int t = 0; t < 3; t++)
 		for (int cut = 0; cut < CUTS; cut++)
 			for (int big = 0; big < 2; big++) {
-				uint64_t counts[MAX_RANKS], n = big ? 5003 : 7,
-							    total = coder_counts(cut, P, n, counts);
+				uint64_t counts[MAX_RANKS], n = big ? 5003 : 7, total = coder_counts(cut, P, n, counts);
 				ranks_wait();
 				if (rank == 0) {
 					mine->dtype = types[t];
@@ -221,8 +220,7 @@ static uint64_t fly(gradcomp_coder *k, int rank, int P, bool at_once, flown *f)
 	gradcomp_error err = {0};
 	for (int i = 0; i < FLIGHT; i++) {
 		gradcomp_dtype t = i % 3 == 2 ? GRADCOMP_BF16 : GRADCOMP_F32;
-		uint64_t total = coder_counts(i % CUTS, P, 100 + 333 * (uint64_t)i, counts[i]),
-			 own = counts[i][rank];
+		uint64_t total = coder_counts(i % CUTS, P, 100 + 333 * (uint64_t)i, counts[i]), own = counts[i][rank];
 		bool gathers = i % 2;
 		lengths[i] = (gathers ? total : own) * gradcomp_dtype_bytes(t);
 		in[i] = coder_buffer(gathers ? own : total, t);
@@ -230,8 +228,8 @@ static uint64_t fly(gradcomp_coder *k, int rank, int P, bool at_once, flown *f)
 		coder_fill(in[i], rank, 0, gathers ? own : total, t, i);
 		gradcomp_status st =
 			gathers ? gradcomp_coder_all_gather_start(k, in[i], out[i], counts[i], t, &q[i], &err)
-				: gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts[i], t, 0.5,
-		                                                      (uint32_t)i, &q[i], &err);
+				: gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts[i], t, 0.5, (uint32_t)i,
+		                                                      &q[i], &err);
 		memset(counts[i], 0xff, sizeof counts[i]); /* was read */
 		if (!st && !at_once) {
 			int done = 0;
@@ -400,8 +398,7 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 			operators_cpu()->cast_from_f32(NULL, (char *)in + (first + 5) * size, &bad[i % 3], 1, t, 0);
 		expect(u, !gradcomp_coder_reduce_scatter(k, in, out, counts, t, 1, 7, &err), rank, err.text);
 		if (passes)
-			expect(u, rank != 1 || well || !isfinite(coder_at(out, 5, t)), rank,
-			       "the sum is as it came");
+			expect(u, rank != 1 || well || !isfinite(coder_at(out, 5, t)), rank, "the sum is as it came");
 		else if (well)
 			memcpy(e, k->keeps ? k->slots[0]->e : e, total * sizeof *e);
 		else
@@ -421,16 +418,15 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 			expect(u, finite == (w != 1 || well), rank, "the other blocks are well");
 			if (w == 1 && !well)
 				expect(u,
-				       passes ? !isfinite(coder_at(out, at, t)) &&
-				                        isfinite(coder_at(out, at + 1, t))
+				       passes ? !isfinite(coder_at(out, at, t)) && isfinite(coder_at(out, at + 1, t))
 				              : nan_all(out, at, counts[w], t),
 				       rank, "the block is NaN");
 		}
 		free(in), free(out);
 	}
 	gradcomp_coder_get_stats(k, &stats);
-	expect(u, stats.nonfinite == (passes ? 0 : 10) && stats.reduce_scatters == 6 && stats.all_gathers == 6,
-	       rank, "counted");
+	expect(u, stats.nonfinite == (passes ? 0 : 10) && stats.reduce_scatters == 6 && stats.all_gathers == 6, rank,
+	       "counted");
 	/* Finite, but their sum is not. */
 	float *in = malloc(total * sizeof *in), *out = malloc(total * sizeof *out);
 	for (uint64_t i = 0; i < total; i++)
@@ -465,12 +461,11 @@ int main(void)
 	const char *const settings[] = {plugin_path_setting(), NULL};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
 		for (size_t p = 0; p < sizeof sizes / sizeof sizes[0]; p++) {
-			one_case c = {.spec = specs[i].spec,
-			              .collective = collectives[(i + p) % 5],
-			              .code = specs[i].code};
+			one_case c = {
+				.spec = specs[i].spec, .collective = collectives[(i + p) % 5], .code = specs[i].code};
 			run_ranks(sizes[p], settings, every_call, &c);
-			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere",
-			       c.spec, c.collective, sizes[p]);
+			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere", c.spec,
+			       c.collective, sizes[p]);
 		}
 	gradcomp_error none_built = {0};
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
@@ -498,7 +493,8 @@ int main(void)
 		ok((i < 9) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
 		free(s);
 	}
-	static const char *const unwell_specs[] = {"block:bits=8", "fp8", "fp8:type=e5m2,scales=e8m0,block=32", "natural", "lossless", "none"};
+	static const char *const unwell_specs[] = {"block:bits=8", "fp8",      "fp8:type=e5m2,scales=e8m0,block=32",
+	                                           "natural",      "lossless", "none"};
 	const char *const quiet[] = {plugin_path_setting(), "gradcomp.log=error", NULL};
 	for (size_t i = 0; i < sizeof unwell_specs / sizeof *unwell_specs; i++) {
 		unwell u = {.spec = unwell_specs[i]};

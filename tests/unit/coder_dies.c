@@ -34,12 +34,11 @@ static void dies(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->checked = !gradcomp_job_check(job, &s->err);
 	gradcomp_barrier(gradcomp_job_world(job), &s->err); /* the others have theirs, too */
 	for (int i = 0; i < FLIGHT; i++) {
-		gradcomp_status st =
-			rank == DIES && i == FLIGHT / 2 ? raise(SIGKILL)
-			: i % 2 ? gradcomp_coder_all_gather_start(k, in[i], out[i], counts, GRADCOMP_BF16, &q[i],
-		                                                  &s->err)
-				: gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts, GRADCOMP_F32, 1, 0,
-		                                                      &q[i], &s->err);
+		gradcomp_status st = rank == DIES && i == FLIGHT / 2 ? raise(SIGKILL)
+		                     : i % 2 ? gradcomp_coder_all_gather_start(k, in[i], out[i], counts, GRADCOMP_BF16,
+		                                                               &q[i], &s->err)
+		                             : gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts,
+		                                                                   GRADCOMP_F32, 1, 0, &q[i], &s->err);
 		if (st)
 			s->named += named(st, &s->err);
 	}
@@ -80,7 +79,7 @@ static const char check[] =
 	"expect(r['reducers'] == [] and len(r['coders']) == 1, r['reducers'])\n"
 	"c = r['coders'][0]\n"
 	"expect(c['name'] == 'weights \"1\"' and c['compressor'].startswith('block:bits=4,') and c['ranks'] == 3, "
-        "c)\n"
+	"c)\n"
 	"expect((c['reduce_scatters'], c['all_gathers'], c['slots'], c['nonfinite']) == (3, 3, 1, 0), c)\n"
 	"dense = 4 * 3 * (15000 - 5000 + 2 * 5000)\n"
 	"expect(c['dense_bytes'] == dense and 0.12 < c['wire_bytes'] / dense < 0.16, c, dense)\n"
@@ -88,7 +87,7 @@ static const char check[] =
 	"t = json.load(open(sys.argv[2]))['traceEvents']\n"
 	"threads = {(e['pid'], e['tid']): e['args']['name'] for e in t if e['name'] == 'thread_name'}\n"
 	"expect(sorted(set(threads.values())) in (['application, coder 1', 'exchange, coder 1'], ['application, "
-        "coder 0', 'exchange, coder 0']), threads)\n"
+	"coder 0', 'exchange, coder 0']), threads)\n"
 	"for rank in range(3):\n"
 	"    mine = [e for e in t if e['ph'] == 'X' and e['pid'] == rank]\n"
 	"    calls = [e for e in mine if e['cat'] == 'exchange']\n"

@@ -16,14 +16,12 @@ static void checked(const char *compressor, const char *collective, gradcomp_sta
 
 static void specs(void)
 {
-	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2", "dion"}, *const others[] = {
-											      "topk",   "randomk",
-											      "qsgd",   "terngrad",
-											      "onebit", "cast",
-											      "dgc",    "blocktopk",
-											      "demo"};
-	static const char *const takes[] = {"block:bits=8", "block:bits=4", "block:bits=2,rounding=stochastic",
-	                                    "lossless", "none", "fp8", "fp8:scales=e8m0,block=32", "natural"};
+	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2", "dion"},
+				 *const others[] = {"topk", "randomk", "qsgd",      "terngrad", "onebit",
+	                                            "cast", "dgc",     "blocktopk", "demo"};
+	static const char *const takes[] = {
+		"block:bits=8", "block:bits=4", "block:bits=2,rounding=stochastic", "lossless",
+		"none",         "fp8",          "fp8:scales=e8m0,block=32",         "natural"};
 	for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
 		for (int c = 0; c < 5; c++)
 			checked(takes[i], ((const char *const[]){NULL, "ring", "direct", "sparse", "auto"})[c],
@@ -33,8 +31,7 @@ static void specs(void)
 		        "works on matrices, of which a flat shard has none; compressors that shards can be sent "
 		        "with: block");
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		checked(others[i], NULL, GRADCOMP_ERR_UNSUPPORTED,
-		        "compressors that shards can be sent with: block");
+		checked(others[i], NULL, GRADCOMP_ERR_UNSUPPORTED, "compressors that shards can be sent with: block");
 	checked("auto", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
 	checked("auto:budget=3", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
 	checked("block:start_step=10", NULL, GRADCOMP_ERR_UNSUPPORTED, "leave start_step out");
@@ -75,30 +72,28 @@ static void arguments(gradcomp_job *job, int rank, int P, void *arg)
 	        "flat shard");
 	if (none)
 		refused(t, 1, 0, &err, "*out is NULL");
-	refused(t, gradcomp_coder_create(NULL, "block", &o, &none, &err), GRADCOMP_ERR_INVALID, &err,
-	        "group is NULL");
-	refused(t, gradcomp_coder_create(world, "block", &o, NULL, &err), GRADCOMP_ERR_INVALID, &err,
-	        "out is NULL");
+	refused(t, gradcomp_coder_create(NULL, "block", &o, &none, &err), GRADCOMP_ERR_INVALID, &err, "group is NULL");
+	refused(t, gradcomp_coder_create(world, "block", &o, NULL, &err), GRADCOMP_ERR_INVALID, &err, "out is NULL");
 	if (gradcomp_coder_create(world, "block", &o, &k, &err)) {
 		refused(t, 1, 0, &err, "made");
 		return;
 	}
 	refused(t, gradcomp_coder_all_gather(k, x, x + 8, NULL, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err,
 	        "counts is NULL");
-	refused(t, gradcomp_coder_all_gather(NULL, x, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID,
-	        &err, "coder is NULL");
-	refused(t, gradcomp_coder_all_gather_start(k, x, x + 8, counts, GRADCOMP_F32, NULL, &err),
-	        GRADCOMP_ERR_INVALID, &err, "request is NULL");
-	refused(t, gradcomp_coder_all_gather(k, NULL, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID,
-	        &err, "coder 'mine': in of the all-gather is NULL for 4 numbers");
-	refused(t, gradcomp_coder_reduce_scatter(k, x, NULL, counts, GRADCOMP_F32, 1, 0, &err),
-	        GRADCOMP_ERR_INVALID, &err, "out of the reduce-scatter is NULL for 4 numbers");
+	refused(t, gradcomp_coder_all_gather(NULL, x, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err,
+	        "coder is NULL");
+	refused(t, gradcomp_coder_all_gather_start(k, x, x + 8, counts, GRADCOMP_F32, NULL, &err), GRADCOMP_ERR_INVALID,
+	        &err, "request is NULL");
+	refused(t, gradcomp_coder_all_gather(k, NULL, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err,
+	        "coder 'mine': in of the all-gather is NULL for 4 numbers");
+	refused(t, gradcomp_coder_reduce_scatter(k, x, NULL, counts, GRADCOMP_F32, 1, 0, &err), GRADCOMP_ERR_INVALID,
+	        &err, "out of the reduce-scatter is NULL for 4 numbers");
 	refused(t, gradcomp_coder_all_gather(k, x, x + 8, huge, GRADCOMP_F32, &err), GRADCOMP_ERR_RANGE, &err,
 	        "rank 1");
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, GRADCOMP_F64, &err), GRADCOMP_ERR_UNSUPPORTED,
-	        &err, "element type float64 (3): a coder takes float32, float16 and bfloat16");
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, (gradcomp_dtype)77, &err),
-	        GRADCOMP_ERR_UNSUPPORTED, &err, "(77)");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, GRADCOMP_F64, &err), GRADCOMP_ERR_UNSUPPORTED, &err,
+	        "element type float64 (3): a coder takes float32, float16 and bfloat16");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, (gradcomp_dtype)77, &err), GRADCOMP_ERR_UNSUPPORTED,
+	        &err, "(77)");
 	for (int i = 0; i < 3; i++)
 		refused(t,
 		        gradcomp_coder_reduce_scatter(k, x, x + 16, counts, GRADCOMP_F32,
@@ -132,8 +127,7 @@ static void different_coders(gradcomp_job *job, int rank, int P, void *arg)
 	unlike *u = arg;
 	gradcomp_error err = {0};
 	int odd = rank == 1;
-	gradcomp_coder_options o = {
-		.struct_size = sizeof o, .collective = u->collective[odd], .seed = u->seed[odd]};
+	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = u->collective[odd], .seed = u->seed[odd]};
 	gradcomp_coder *k;
 	gradcomp_status st = gradcomp_coder_create(gradcomp_job_world(job), u->spec[odd], &o, &k, &err);
 	(void)P;
@@ -201,11 +195,7 @@ static void alike(void)
 	static const call calls[] = {
 		{.gathers = true, .n = 40, .words = "calls all-gather of 120 float32, blocks"},
 		{.n = 41, .scale = 0.5, .slot = 2, .words = "reduce-scatter of 123 float32"},
-		{.n = 40,
-	         .dtype = GRADCOMP_BF16,
-	         .scale = 0.5,
-	         .slot = 2,
-	         .words = "reduce-scatter of 120 bfloat16"},
+		{.n = 40, .dtype = GRADCOMP_BF16, .scale = 0.5, .slot = 2, .words = "reduce-scatter of 120 bfloat16"},
 		{.n = 40, .scale = 0.25, .slot = 2, .words = "times 0.25, slot 2"},
 		{.n = 40, .scale = 0.5, .slot = 1, .words = "times 0.5, slot 1"},
 		{.n = 40, .scale = 0.5, .slot = 2, .uneven = true, .words = "blocks of 41,39,40"},
@@ -260,8 +250,9 @@ int main(void)
 	alike();
 	atomic_int right = 0;
 	char path[9000];
-	const char *const quiet[] = {path, "gradcomp.log=error", NULL}, *const *each[3] = {quiet, NULL, NULL};
-	snprintf(path, sizeof path, "%s:%s/../../tests/plugins", plugin_path_setting(), strchr(plugin_path_setting(), '=') + 1);
+	const char *const quiet[] = {path, "gradcomp.log=error", NULL}, *const * each[3] = {quiet, NULL, NULL};
+	snprintf(path, sizeof path, "%s:%s/../../tests/plugins", plugin_path_setting(),
+	         strchr(plugin_path_setting(), '=') + 1);
 	rank_arg results[3] = {0};
 	run_ranks_with(3, each, results, cheering, &right);
 	is_int(atomic_load(&right), 3, "a status above 0 ends the job with the compressor's name");

@@ -36,8 +36,8 @@ static void calls(board *b, gradcomp_coder *k, int rank, int first, int n, float
 	}
 }
 
-static void load_refused(board *b, gradcomp_coder *k, int rank, const void *state, uint64_t bytes,
-                         gradcomp_status want, const char *words)
+static void load_refused(board *b, gradcomp_coder *k, int rank, const void *state, uint64_t bytes, gradcomp_status want,
+                         const char *words)
 {
 	gradcomp_error err = {0};
 	gradcomp_status st = gradcomp_coder_load(k, state, bytes, &err);
@@ -53,8 +53,8 @@ static void seal(unsigned char *state, uint64_t bytes)
 }
 
 /* A word is another, and the checksum is right again. */
-static void forged(board *b, gradcomp_coder *k, int rank, size_t at, uint64_t value, size_t size,
-                   gradcomp_status want, const char *words)
+static void forged(board *b, gradcomp_coder *k, int rank, size_t at, uint64_t value, size_t size, gradcomp_status want,
+                   const char *words)
 {
 	uint64_t bytes = b->bytes[rank];
 	unsigned char *copy = malloc(bytes);
@@ -104,8 +104,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	board *b = arg;
 	gradcomp_group *world = gradcomp_job_world(job);
 	gradcomp_error err = {0};
-	gradcomp_coder_options o = {.struct_size = sizeof o, .seed = 11},
-			       other = {.struct_size = sizeof o, .seed = 12};
+	gradcomp_coder_options o = {.struct_size = sizeof o, .seed = 11}, other = {.struct_size = sizeof o, .seed = 12};
 	gradcomp_coder *through, *resumed, *wider, *reseeded;
 	uint64_t bytes = 0, short_by = 0;
 	(void)nranks;
@@ -149,8 +148,8 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	uint64_t counts[P] = {10, 10, 10};
 	gradcomp_coder_request *q;
 	if (rank == 0) {
-		expect(b, !gradcomp_coder_all_gather_start(resumed, first, want, counts, GRADCOMP_F32, &q, &err),
-		       rank, err.text);
+		expect(b, !gradcomp_coder_all_gather_start(resumed, first, want, counts, GRADCOMP_F32, &q, &err), rank,
+		       err.text);
 		int done = 1;
 		expect(b, !gradcomp_coder_test(q, &done, &err) && !done, rank, "it is in flight");
 		load_refused(b, resumed, rank, b->state[rank], bytes, GRADCOMP_ERR_STATE,
@@ -162,8 +161,8 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	}
 	ranks_wait();
 	if (rank)
-		expect(b, !gradcomp_coder_all_gather_start(resumed, first, want, counts, GRADCOMP_F32, &q, &err),
-		       rank, err.text);
+		expect(b, !gradcomp_coder_all_gather_start(resumed, first, want, counts, GRADCOMP_F32, &q, &err), rank,
+		       err.text);
 	expect(b, !gradcomp_coder_wait(q, &err), rank, err.text);
 	gradcomp_coder_free(through);
 	gradcomp_coder_free(resumed);

@@ -96,11 +96,10 @@ static void own_links(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_request in, out;
 	int32_t mine = rank, got = -1, *bad = arg;
-	bad[rank] = gradcomp_links_open(w, &a, &err) != 0 || gradcomp_links_open(w, &b, &err) != 0 ||
-	            a->rank != rank || a->nranks != P ||
-	            b->recv(b->ctx, (rank + P - 1) % P, &got, sizeof got, &in, &err) != 0 ||
-	            b->send(b->ctx, (rank + 1) % P, &mine, sizeof mine, &out, &err) != 0 || b->wait(b->ctx, &in, &err) != 0 ||
-	            b->wait(b->ctx, &out, &err) != 0 || got != (rank + P - 1) % P ||
+	bad[rank] = gradcomp_links_open(w, &a, &err) != 0 || gradcomp_links_open(w, &b, &err) != 0 || a->rank != rank ||
+	            a->nranks != P || b->recv(b->ctx, (rank + P - 1) % P, &got, sizeof got, &in, &err) != 0 ||
+	            b->send(b->ctx, (rank + 1) % P, &mine, sizeof mine, &out, &err) != 0 ||
+	            b->wait(b->ctx, &in, &err) != 0 || b->wait(b->ctx, &out, &err) != 0 || got != (rank + P - 1) % P ||
 	            gradcomp_job_free(job, &err) != GRADCOMP_ERR_STATE;
 	gradcomp_links_close(w, a);
 	gradcomp_links_close(w, b);
@@ -141,7 +140,8 @@ int main(void)
 			free(s.result[0]);
 			ok(!bad, "%d ranks, %llu elements: every collective gives the right values", P,
 			   (unsigned long long)sizes[k]);
-			ok(!differ, "%d ranks, %llu elements: all ranks have the same bits", P, (unsigned long long)sizes[k]);
+			ok(!differ, "%d ranks, %llu elements: all ranks have the same bits", P,
+			   (unsigned long long)sizes[k]);
 		}
 	}
 	int32_t bad[3] = {0};

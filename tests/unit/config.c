@@ -60,7 +60,8 @@ static void defaults(void)
 	ok(config_float(c, "transport.timeout") == 30, "a float");
 	ok(!config_find(c, "transport.nothing"), "no such setting");
 	for (size_t i = 0; i < settings_count; i++)
-		is_int(settings_find(settings_table[i].row.name), i, "%s stands in the table once", settings_table[i].row.name);
+		is_int(settings_find(settings_table[i].row.name), i, "%s stands in the table once",
+		       settings_table[i].row.name);
 	is_str(config_find(c, "transport.allow"), "shm,tcp,verbs", "a setting by name");
 	config_free(c);
 	config_free(NULL);
@@ -139,16 +140,18 @@ static void bad_files(void)
 		const char *text, *says;
 	} cases[] = {
 		{"[transport]\ntimeuot = 3\n", ":2: unknown key 'timeuot' in section [transport] (did you mean "
-		                               "'transport.timeout'?)"},
+	                                       "'transport.timeout'?)"},
 		{"[gradcomp]\ntimeout = 3\n", ":2: unknown key 'timeout' in section [gradcomp]"},
-		{"\n[transprot]\n", ":2: unknown section [transprot]; there are [gradcomp], [transport], [security], [reducer], [report], [trace], [auto], [schedule], [operators], [stage], [dataset]"},
+		{"\n[transprot]\n",
+	         ":2: unknown section [transprot]; there are [gradcomp], [transport], [security], [reducer], [report], [trace], [auto], [schedule], [operators], [stage], [dataset]"},
 		{"[trans]\n", ":1: unknown section [trans]"},
 		{"[]\n", ":1: unknown section []"},
 		{"[transport\ntimeout=3\n", ":1: '[transport' is not a section"},
 		{"[transport] timeout=3\n", ":1: '[transport] timeout=3' is not a section"},
 		{"timeout = 3\n", ":1: 'timeout' stands before the first [section]"},
 		{"[transport]\ntimeout\n", ":2: this is no comment, no [section] and no key = value"},
-		{"[transport]\ntimeout = 3\nstreams = 2\ntimeout = 3\n", ":4: transport.timeout was given in line 2 already"},
+		{"[transport]\ntimeout = 3\nstreams = 2\ntimeout = 3\n",
+	         ":4: transport.timeout was given in line 2 already"},
 		{"[transport]\n= 3\n", ":2: this is no comment, no [section] and no key = value"},
 		{"[transport]\n=3=\n", ":2: this is no comment, no [section] and no key = value"},
 		{"[transport]\nstreams = 2\n =3=\n", ":3: the line is indented"},
@@ -157,19 +160,24 @@ static void bad_files(void)
 		{"[transport]\ntimeout = 3\n  4\n", ":3: the line is indented"},
 		{"[transport]\n\ttimeout = 3\n", ":2: the line is indented"},
 		{"[transport]\ntimeout = soon\n", ":2: transport.timeout: 'soon' is not a number; "
-		                                  "transport.timeout=FLOAT (0.1..86400, default 30)"},
+	                                          "transport.timeout=FLOAT (0.1..86400, default 30)"},
 		{"[transport]\ntimeout =\n", ":2: transport.timeout: '' is not a number"},
 		{"[transport]\nstreams = 99\n", ":2: transport.streams: '99' is too large"},
 		{"[transport]\ncma = perhaps\n", ":2: transport.cma: 'perhaps' is not yes or no"},
 		{"[transport]\nallow = shm,ib\n", ":2: transport.allow: 'shm,ib': 'ib' is not a transport"},
 		{"[transport]\nallow =\n", ":2: transport.allow: '': '' is not a transport"},
 		{"[transport]\nallow = tcp,verb\n", ":2: transport.allow: 'tcp,verb': 'verb' is not a transport"},
-		{"[transport]\nverbs_device = :1\n", ":2: transport.verbs_device: ':1' is neither auto nor an RDMA device"},
-		{"[transport]\nverbs_device = mlx5_0:0\n", ":2: transport.verbs_device: 'mlx5_0:0' is neither auto nor an RDMA device"},
-		{"[transport]\nverbs_gid = -1\n", ":2: transport.verbs_gid: '-1' is neither auto nor the index of a GID"},
-		{"[transport]\nverbs_gid = 256\n", ":2: transport.verbs_gid: '256' is neither auto nor the index of a GID"},
+		{"[transport]\nverbs_device = :1\n",
+	         ":2: transport.verbs_device: ':1' is neither auto nor an RDMA device"},
+		{"[transport]\nverbs_device = mlx5_0:0\n",
+	         ":2: transport.verbs_device: 'mlx5_0:0' is neither auto nor an RDMA device"},
+		{"[transport]\nverbs_gid = -1\n",
+	         ":2: transport.verbs_gid: '-1' is neither auto nor the index of a GID"},
+		{"[transport]\nverbs_gid = 256\n",
+	         ":2: transport.verbs_gid: '256' is neither auto nor the index of a GID"},
 		{"[transport]\nverbs_memory = 1K\n", ":2: transport.verbs_memory: "},
-		{"[gradcomp]\nlog = loud\n", ":2: gradcomp.log: 'loud' is not a choice; gradcomp.log=error|warn|info|debug"},
+		{"[gradcomp]\nlog = loud\n",
+	         ":2: gradcomp.log: 'loud' is not a choice; gradcomp.log=error|warn|info|debug"},
 		{"[gradcomp]\ncompressor = ../evil\n", ":2: gradcomp.compressor: '../evil' cannot be a name"},
 		{"[gradcomp]\nplugin_path = /a:b\n", ":2: gradcomp.plugin_path: '/a:b': 'b' is not an absolute path"},
 		{"[gradcomp]\nplugin_path = /a:\n", ": '' is not an absolute path"},
@@ -178,9 +186,11 @@ static void bad_files(void)
 		{"[stage]\nmax_bytes = -1\n", ":2: stage.max_bytes: '-1' is not a size"},
 		{"[stage]\nhigh_mark = 50\nlow_mark = 60\n", ":3), above stage.high_mark, 50 ("},
 		{"[stage]\nlow_mark = 96\n", ":2), above stage.high_mark, 95 (default)"},
-		{"[transport]\ninterface = 10.0.0.0/99\n", ":2: transport.interface: '10.0.0.0/99' is neither an address block"},
+		{"[transport]\ninterface = 10.0.0.0/99\n",
+	         ":2: transport.interface: '10.0.0.0/99' is neither an address block"},
 		{"[transport]\ninterface = 10.0.0/8\n", ":2: transport.interface: '10.0.0/8' is neither"},
-		{"[transport]\ninterface = eth0123456789012\n", ":2: transport.interface: 'eth0123456789012' is neither"},
+		{"[transport]\ninterface = eth0123456789012\n",
+	         ":2: transport.interface: 'eth0123456789012' is neither"},
 		{"[transport]\ntimeout = 3\001\n", ":2: there is a control character (0x01)"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -354,7 +364,8 @@ static void locks(void)
 	like(loaded("[gradcomp]\nlock = stage.user_bites\n", "gradcomp.lock"),
 	     ":2: gradcomp.lock: no setting 'stage.user_bites' (did you mean 'stage.user_bytes'?); write SECTION.KEY or SECTION.*",
 	     "a lock of what there is not");
-	like(loaded("[gradcomp]\nlock = stages.*\n", "gradcomp.lock"), "no setting 'stages.*'", "a section that there is not");
+	like(loaded("[gradcomp]\nlock = stages.*\n", "gradcomp.lock"), "no setting 'stages.*'",
+	     "a section that there is not");
 	setenv("GRADCOMP_LOCK", "stage.workers", 1);
 	like(loaded("", "gradcomp.lock"), "environment GRADCOMP_LOCK: gradcomp.lock can be set in gradcomp.conf only",
 	     "a lock is of a file");
@@ -362,8 +373,8 @@ static void locks(void)
 
 	/* In the only file. */
 	setenv("GRADCOMP_STAGE_USER_BYTES", "9T", 1);
-	snprintf(says, sizeof says, "environment GRADCOMP_STAGE_USER_BYTES: stage.user_bytes is locked by %s:2, where it is '700K'",
-	         conf);
+	snprintf(says, sizeof says,
+	         "environment GRADCOMP_STAGE_USER_BYTES: stage.user_bytes is locked by %s:2, where it is '700K'", conf);
 	is_str(loaded("[stage]\nuser_bytes = 700K\n", "stage.user_bytes"), says, "a quota that a file sets holds");
 	is_str(loaded("[stage]\nworkers = 3\n", "stage.user_bytes"), "9T (environment GRADCOMP_STAGE_USER_BYTES)",
 	       "one that no file sets does not");
@@ -372,23 +383,27 @@ static void locks(void)
 	     "unless it is locked as it is by default");
 	unsetenv("GRADCOMP_STAGE_USER_BYTES");
 	setenv("GRADCOMP_STAGE_CACHE_BYTES", "50%", 1);
-	like(loaded("[stage]\ncache_bytes = 60%\n", "stage.cache_bytes"), "stage.cache_bytes is locked by", "cache_bytes");
+	like(loaded("[stage]\ncache_bytes = 60%\n", "stage.cache_bytes"), "stage.cache_bytes is locked by",
+	     "cache_bytes");
 	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
 	setenv("GRADCOMP_STAGE_MAX_BYTES", "0", 1);
 	like(loaded("[stage]\nmax_bytes = 1T\n", "stage.max_bytes"), "stage.max_bytes is locked by", "max_bytes");
 	unsetenv("GRADCOMP_STAGE_MAX_BYTES");
 	setenv("GRADCOMP_SECURITY_FRAMES", "none", 1);
 	like(loaded("[security]\nframes = mac\n", "security.frames"), "security.frames is locked by", "frames");
-	is_str(loaded("[security]\nframes = none\n", "security.secret"), "auto (default)", "what is the same is no change");
+	is_str(loaded("[security]\nframes = none\n", "security.secret"), "auto (default)",
+	       "what is the same is no change");
 	unsetenv("GRADCOMP_SECURITY_FRAMES");
 	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
 	like(loaded("[security]\nsecret = munge\n", "security.secret"), "security.secret is locked by", "secret");
-	like(loaded("[gradcomp]\nlock = security.*\n", "security.secret"), "security.secret is locked by", "a whole section");
+	like(loaded("[gradcomp]\nlock = security.*\n", "security.secret"), "security.secret is locked by",
+	     "a whole section");
 	unsetenv("GRADCOMP_SECURITY_SECRET");
 	setenv("GRADCOMP_PLUGIN_PATH", "/tmp", 1);
-	like(loaded("[gradcomp]\nplugin_path = /opt\n", "gradcomp.plugin_path"), "/tmp (environment", "plugins are not locked");
-	like(loaded("[gradcomp]\nlock = gradcomp.plugin_path\n", "gradcomp.plugin_path"), "gradcomp.plugin_path is locked by",
-	     "unless the file says so");
+	like(loaded("[gradcomp]\nplugin_path = /opt\n", "gradcomp.plugin_path"), "/tmp (environment",
+	     "plugins are not locked");
+	like(loaded("[gradcomp]\nlock = gradcomp.plugin_path\n", "gradcomp.plugin_path"),
+	     "gradcomp.plugin_path is locked by", "unless the file says so");
 	unsetenv("GRADCOMP_PLUGIN_PATH");
 	write_conf("[stage]\nuser_bytes = 700K\n", 27 - 1);
 	is_int(config_load(more, &c, &e), GRADCOMP_ERR_INVALID, "nor can the application change it");
@@ -402,15 +417,18 @@ static void locks(void)
 	snprintf(site, sizeof site, "%s/site.conf", tmpdir);
 	write_site("[gradcomp]\nlock = stage.workers\n[stage]\nuser_bytes = 700K\nhigh_mark = 90\n");
 	snprintf(says, sizeof says, "700K (%s:4)", site);
-	is_str(loaded("[transport]\nstreams = 3\n", "stage.user_bytes"), says, "the site's quota holds under another file");
-	is_str(loaded("[transport]\nstreams = 3\n", "stage.high_mark"), "95 (default)", "what is not locked is the other file's");
+	is_str(loaded("[transport]\nstreams = 3\n", "stage.user_bytes"), says,
+	       "the site's quota holds under another file");
+	is_str(loaded("[transport]\nstreams = 3\n", "stage.high_mark"), "95 (default)",
+	       "what is not locked is the other file's");
 	snprintf(says, sizeof says, "%s:2: stage.user_bytes is locked by %s:4, where it is '700K'", conf, site);
 	is_str(loaded("[stage]\nuser_bytes = 9T\n", "stage.user_bytes"), says, "the other file cannot change it");
 	snprintf(says, sizeof says, "%s:2: stage.workers is locked by %s:2, where it is '2'", conf, site);
 	is_str(loaded("[stage]\nworkers = 9\n", "stage.workers"), says, "nor what is locked");
 	like(loaded("[gradcomp]\nlock =\n", "gradcomp.lock"), "gradcomp.lock is locked by", "nor the lock");
 	write_site("[stage]\nuser_bites = 1\n");
-	like(loaded("", "stage.user_bytes"), "site.conf:2: unknown key", "a site's file that cannot be read locks out all");
+	like(loaded("", "stage.user_bytes"), "site.conf:2: unknown key",
+	     "a site's file that cannot be read locks out all");
 	setenv("GRADCOMP_CONF", site, 1);
 	write_site("[stage]\nuser_bytes = 1M\n");
 	is_int(config_load(NULL, &c, &e), 0, "the site's file by its name");
@@ -427,8 +445,8 @@ static void drop_ins(void)
 	char folder[200], says[700], saved[sizeof site];
 	const char *const files[] = {"20-ours.conf", "10-theirs.conf", ".hidden.conf", "notes.txt", "30-more.conf"};
 	const char *const texts[] = {"[transport]\nstreams = 4\n[gradcomp]\nplugin_path = /ours\n",
-	                             "[transport]\nstreams = 3\ntimeout = 7\n[gradcomp]\nplugin_path = /theirs\n", "nonsense", "nonsense",
-	                             "[gradcomp]\nlock = transport.streams\n"};
+	                             "[transport]\nstreams = 3\ntimeout = 7\n[gradcomp]\nplugin_path = /theirs\n",
+	                             "nonsense", "nonsense", "[gradcomp]\nlock = transport.streams\n"};
 	config *c;
 
 	snprintf(folder, sizeof folder, "%s/conf.d", tmpdir);
@@ -453,7 +471,8 @@ static void drop_ins(void)
 	is_str(config_str(c, "gradcomp.plugin_path"), "/first:/theirs:/ours", "in lists, too");
 	config_free(c);
 	setenv("GRADCOMP_CONF", conf, 1);
-	snprintf(says, sizeof says, "%s:2: transport.streams is locked by %s/30-more.conf:2, where it is '4'", conf, folder);
+	snprintf(says, sizeof says, "%s:2: transport.streams is locked by %s/30-more.conf:2, where it is '4'", conf,
+	         folder);
 	is_str(loaded("[transport]\nstreams = 3\n", "transport.streams"), says, "a lock holds for another file");
 	like(loaded("", "transport.timeout"), "30 (default)", "which replaces the rest");
 	snprintf(says, sizeof says, "%s/20-ours.conf", folder);
@@ -490,10 +509,11 @@ static void variables(void)
 	setenv("GRADCOMP_FOO", "2", 1);
 	config_unknown(note, all);
 	like(all, "environment GRADCOMP_FOO: gradcomp knows no such variable\n", "a variable that means nothing");
-	like(all, "GRADCOMP_TRANSPORT_STRAEMS: gradcomp knows no such variable (did you mean 'GRADCOMP_TRANSPORT_STREAMS'?)\n",
+	like(all,
+	     "GRADCOMP_TRANSPORT_STRAEMS: gradcomp knows no such variable (did you mean 'GRADCOMP_TRANSPORT_STREAMS'?)\n",
 	     "one with a slip of the pen");
-	ok(!strstr(all, "environment GRADCOMP_TRANSPORT_STREAMS") && !strstr(all, "DATA") && !strstr(all, "CONF"), "and no others: %s",
-	   all);
+	ok(!strstr(all, "environment GRADCOMP_TRANSPORT_STREAMS") && !strstr(all, "DATA") && !strstr(all, "CONF"),
+	   "and no others: %s", all);
 	unsetenv("GRADCOMP_DATA_1_SHARD");
 	unsetenv("GRADCOMP_TRANSPORT_STREAMS");
 	unsetenv("GRADCOMP_TRANSPORT_STRAEMS");

@@ -24,12 +24,14 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	const uint64_t dims[1] = {500};
 	const gradcomp_tensor_desc desc[2] = {{.dims = dims, .ndim = 1}, {.dims = dims, .ndim = 1}};
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = rank == 2 ? cases[current].compressor : "none"};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = rank == 2 ? cases[current].compressor : "none"};
 	seen *s = room;
 	gradcomp_reducer *r;
 
 	(void)board;
-	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, rank == 2 ? cases[current].tensors : 2, &o, &r, &s->err))
+	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, rank == 2 ? cases[current].tensors : 2, &o, &r,
+	                            &s->err))
 		_exit(0); /* without leaving, as a program that fails does */
 }
 

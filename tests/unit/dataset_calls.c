@@ -31,8 +31,7 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	bad |= text_has(err, "50 samples") || text_has(err, "1 (51 samples, seed 11, shuffled)");
 	o.count = 50;
 	o.load = rank ? NULL : o.load;
-	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "load()"))
-	       << 1;
+	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "load()")) << 1;
 	bad |= (!rank && text_has(err, "rank 1 on")) << 2;
 	o.load = sample_load;
 	o.count = (uint64_t)1 << 63;
@@ -52,11 +51,9 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong = -1;
 		return;
 	}
-	bad |= (gradcomp_dataset_get(ds, 50, &view, err) != GRADCOMP_ERR_RANGE || text_has(err, "no sample 50"))
-	       << 8;
+	bad |= (gradcomp_dataset_get(ds, 50, &view, err) != GRADCOMP_ERR_RANGE || text_has(err, "no sample 50")) << 8;
 	bad |= (gradcomp_dataset_order(ds, 0, 25, &index, err) != GRADCOMP_ERR_RANGE) << 9;
-	bad |= (gradcomp_dataset_begin(ds, 0, 26, err) != GRADCOMP_ERR_RANGE ||
-	        gradcomp_dataset_begin(ds, 0, 25, err))
+	bad |= (gradcomp_dataset_begin(ds, 0, 26, err) != GRADCOMP_ERR_RANGE || gradcomp_dataset_begin(ds, 0, 25, err))
 	       << 10;
 	bad |= (gradcomp_dataset_next(ds, &view, err) || view.data) << 11;
 	index = 50;
@@ -132,9 +129,8 @@ static void failing(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (uint64_t i = 2; i < 6; i++) {
 		gradcomp_status st = gradcomp_dataset_get(ds, i, &view, &v->error);
 		snprintf(name, sizeof name, "sample %d", (int)i);
-		v->wrong |=
-			(st != (i == 2 ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_INVALID) || text_has(&v->error, name))
-			<< 5;
+		v->wrong |= (st != (i == 2 ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_INVALID) || text_has(&v->error, name))
+		            << 5;
 	}
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 6;
 	(void)b;
@@ -163,8 +159,7 @@ static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 		for (uint64_t k = 0; k < e + 1; k++) {
 			uint64_t index;
 			v->wrong |= (gradcomp_dataset_order(ds, e, e * 7 + k, &index, &v->error) != 0) << 2;
-			v->wrong |= (gradcomp_dataset_next(ds, &view, &v->error) || !sample_right(&view, index))
-			            << 3;
+			v->wrong |= (gradcomp_dataset_next(ds, &view, &v->error) || !sample_right(&view, index)) << 3;
 			gradcomp_dataset_release(ds, &view);
 		}
 	}
@@ -283,10 +278,13 @@ static int batches(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, grad
 			return 1;
 		bytes = sample_bytes(index);
 		memset(out, 0xa5, sizeof out);
-		wrong |= (gradcomp_dataset_next_copies(ds, MOST, bytes, STRIDE, out, &got, err) || !got || got > MOST) << 1;
+		wrong |= (gradcomp_dataset_next_copies(ds, MOST, bytes, STRIDE, out, &got, err) || !got || got > MOST)
+		         << 1;
 		for (uint64_t k = 0; k < got && k < MOST; k++, position++) {
 			const unsigned char *p = out + k * STRIDE;
-			wrong |= (gradcomp_dataset_order(ds, epoch, position, &index, err) || sample_bytes(index) != bytes) << 2;
+			wrong |= (gradcomp_dataset_order(ds, epoch, position, &index, err) ||
+			          sample_bytes(index) != bytes)
+			         << 2;
 			for (uint64_t i = 0; i < STRIDE; i++)
 				wrong |= (p[i] != (i < bytes ? sample_byte(index, i) : 0xa5)) << 3;
 		}
@@ -295,7 +293,8 @@ static int batches(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, grad
 			wrong |= (gradcomp_dataset_next_copies(ds, MOST, bytes, STRIDE, out, &got, err) || got) << 4;
 			wrong |= (gradcomp_dataset_order(ds, epoch, position++, &index, err) ||
 			          gradcomp_dataset_next(ds, &view, err) || !sample_right(&view, index) ||
-			          view.bytes == bytes) << 5;
+			          view.bytes == bytes)
+			         << 5;
 			gradcomp_dataset_release(ds, &view);
 		}
 	}
@@ -322,10 +321,14 @@ static void copying(gradcomp_job *job, int rank, process_board *b, void *room)
 				return;
 			}
 			v->wrong |= batches(ds, 0, 0, err) | batches(ds, 1, 5, err);
-			v->wrong |= (gradcomp_dataset_next_copies(ds, 1, 65, 64, small, &got, err) != GRADCOMP_ERR_INVALID ||
-			             text_has(err, "stride 64")) << 7;
-			v->wrong |= (gradcomp_dataset_next_copies(ds, 1, 64, 64, NULL, &got, err) != GRADCOMP_ERR_INVALID ||
-			             text_has(err, "out is NULL")) << 8;
+			v->wrong |= (gradcomp_dataset_next_copies(ds, 1, 65, 64, small, &got, err) !=
+			                     GRADCOMP_ERR_INVALID ||
+			             text_has(err, "stride 64"))
+			            << 7;
+			v->wrong |=
+				(gradcomp_dataset_next_copies(ds, 1, 64, 64, NULL, &got, err) != GRADCOMP_ERR_INVALID ||
+			         text_has(err, "out is NULL"))
+				<< 8;
 			v->wrong |= (gradcomp_dataset_next_copies(ds, 9, 64, 64, small, &got, err) || got) << 9;
 			v->wrong |= (gradcomp_dataset_free(ds, err) != 0) << 10;
 		}

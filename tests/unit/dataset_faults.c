@@ -54,8 +54,8 @@ static void in_memory(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 2;
 	/* One bit of every third value that the second node owns. */
 	for (uint64_t i = 0; i < ds->nslots && rank == 1; i++)
-		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_READY &&
-		    atomic_load(&ds->slots[i].bytes) && !(owned++ % 3))
+		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_READY && atomic_load(&ds->slots[i].bytes) &&
+		    !(owned++ % 3))
 			((unsigned char *)ds->head)[atomic_load(&ds->slots[i].offset)] ^= 1, found++;
 	v->seconds = (double)found;
 	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 3;
@@ -92,8 +92,8 @@ static void in_spill(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (uint64_t i = 0; i < ds->nslots; i++)
 		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_SPILLED &&
 		    atomic_load(&ds->slots[i].bytes) > 100 && i % 2)
-			v->wrong |= pwrite(ds->spill_fd, "damage", 6,
-			                   (off_t)atomic_load(&ds->slots[i].offset) + 50) != 6;
+			v->wrong |=
+				pwrite(ds->spill_fd, "damage", 6, (off_t)atomic_load(&ds->slots[i].offset) + 50) != 6;
 	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 2;
 	v->stats.damaged = damaged(ds);
 	v->wrong |= (v->stats.damaged < 10) << 3;

@@ -97,8 +97,8 @@ static void made_once(uint64_t n, const gradcomp_dataset_stats *s)
 	uint64_t made = 0;
 	for (uint64_t i = 0; i < n; i++)
 		made += atomic_load(&all_samples->made[i]);
-	ok(made >= n && (double)(made - n) <= s->wait_s / 0.1 && s->remote, "each made once, %d more after %.3f s of waiting, %d fetched",
-	   (int)(made - n), s->wait_s, (int)s->remote);
+	ok(made >= n && (double)(made - n) <= s->wait_s / 0.1 && s->remote,
+	   "each made once, %d more after %.3f s of waiting, %d fetched", (int)(made - n), s->wait_s, (int)s->remote);
 }
 
 static void long_values(void)
@@ -250,7 +250,8 @@ static bool kernel_has_huge_pages(void)
 		printf("Bail out! no memory for huge pages: %s\n", strerror(errno));
 		exit(1);
 	}
-	at = mmap(space + (-(uintptr_t)space & (HUGE_PAGE - 1)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	at = mmap(space + (-(uintptr_t)space & (HUGE_PAGE - 1)), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+	          fd, 0);
 	has = at != MAP_FAILED;
 	for (size_t i = 0; has && i < bytes; i += HUGE_PAGE) {
 		at[i] = 1;
@@ -298,12 +299,14 @@ static void pages(void)
 		without_huge_pages = without;
 		processes_on(NULL);
 		process_board *b = run_processes(1, settings, paged_values, sizeof(dataset_result));
-		ok(all_well(b) && samples_each(all_samples->made, 120, 1), "every value right %s huge pages", without ? "without" : "with");
+		ok(all_well(b) && samples_each(all_samples->made, 120, 1), "every value right %s huge pages",
+		   without ? "without" : "with");
 		double kb = ((dataset_result *)process_room(b, 0))->seconds;
 		if (without)
 			ok(kb == 0, "which a process may do without");
 		else
-			ok(!has || kb >= 2048, "the values stand on them where the kernel has them: %.0f kB%s", kb, has ? "" : " # SKIP it has none");
+			ok(!has || kb >= 2048, "the values stand on them where the kernel has them: %.0f kB%s", kb,
+			   has ? "" : " # SKIP it has none");
 		end_processes(b);
 	}
 }

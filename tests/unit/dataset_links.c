@@ -106,9 +106,10 @@ static void keep(unsigned n, const char *more)
 		rest = c->rest > rest ? c->rest : rest;
 		most = c->most > most ? c->most : most;
 	}
-	ok(all_well(b), "%u connections, %s: right in any order, one rank after another and all together", n, more ? more : "one stream");
-	ok(alone > 0 && alone <= n && rest <= n, "it had %u when it asked alone, %u in the end, and up to %u with those that asked it", alone,
-	   rest, most);
+	ok(all_well(b), "%u connections, %s: right in any order, one rank after another and all together", n,
+	   more ? more : "one stream");
+	ok(alone > 0 && alone <= n && rest <= n,
+	   "it had %u when it asked alone, %u in the end, and up to %u with those that asked it", alone, rest, most);
 	end_processes(b);
 }
 
@@ -303,7 +304,8 @@ static void take_turns(void)
 	samples_forget();
 	process_board *b = run_processes(P, settings, beside, sizeof(counted));
 	unsigned got = b ? ((const counted *)process_room(b, 0))->alone : 0;
-	ok(all_well(b) && got == SELDOM, "a node that is wanted seldom has its turn beside one that is wanted all the time: %u of %d values came",
+	ok(all_well(b) && got == SELDOM,
+	   "a node that is wanted seldom has its turn beside one that is wanted all the time: %u of %d values came",
 	   got, SELDOM);
 	end_processes(b);
 }

@@ -83,9 +83,8 @@ static void order_shape(const shape *s)
 				remote += ((dataset_result *)process_room(b, r))->stats.remote;
 			end_processes(b);
 		}
-	ok(well && remote > 100,
-	   "%s: each made once over all nodes, right in each of 3 epochs (%d from another node)", s->name,
-	   (int)remote);
+	ok(well && remote > 100, "%s: each made once over all nodes, right in each of 3 epochs (%d from another node)",
+	   s->name, (int)remote);
 }
 
 /* ---- in another order, as DistributedSampler has it ---- */
@@ -291,7 +290,8 @@ static void connect_on_need(int P)
 			kib[i] = c->kib[i] > kib[i] ? c->kib[i] : kib[i];
 		}
 	}
-	ok(well && most[0] < 12, "descriptors at first %d, with one sample %d more, with one of all %d (%ld, %ld, %ld KiB resident)", most[0],
+	ok(well && most[0] < 12,
+	   "descriptors at first %d, with one sample %d more, with one of all %d (%ld, %ld, %ld KiB resident)", most[0],
 	   most[1], most[2], kib[0], kib[1], kib[2]);
 	end_processes(b);
 }

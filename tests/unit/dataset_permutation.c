@@ -96,8 +96,7 @@ static void uniform(uint64_t count)
 	double df = (double)count - 1, df2 = (double)(count * (count - 1)) - 1;
 	ok((chi - df) * (chi - df) < 25 * 2 * df,
 	   "%d samples: which one is first is even (chi-square %.1f at %g degrees)", (int)count, chi, df);
-	ok((chi2 - df2) * (chi2 - df2) < 25 * 2 * df2, "%d samples: and which two (%.1f at %g)", (int)count, chi2,
-	   df2);
+	ok((chi2 - df2) * (chi2 - df2) < 25 * 2 * df2, "%d samples: and which two (%.1f at %g)", (int)count, chi2, df2);
 	free(first);
 	free(pair);
 }
@@ -122,8 +121,7 @@ static void unlike(void)
 	for (int k = 0; k < 64; k++)
 		most = steps[k] > most ? steps[k] : most;
 	mean /= (double)N * N * N / 12;
-	ok(fixed < 10 && same < 10,
-	   "%llu of %d samples stay where they are, %llu are where the next epoch has them",
+	ok(fixed < 10 && same < 10, "%llu of %d samples stay where they are, %llu are where the next epoch has them",
 	   (unsigned long long)fixed, N, (unsigned long long)same);
 	ok(most < N / 64 * 14 / 10, "differences of neighbours spread (at most %llu of %d alike mod 64)",
 	   (unsigned long long)most, N);

@@ -84,7 +84,8 @@ int main(void)
 	for (workers = 0; workers < 3; workers += 2) {
 		begin(1500, 1, NULL);
 		well = run(&again, &fetched);
-		ok(well && again > 0, "%u workers: next() loads again what it may and what comes later: right in %d epochs, %d loaded again, %d fetched",
+		ok(well && again > 0,
+		   "%u workers: next() loads again what it may and what comes later: right in %d epochs, %d loaded again, %d fetched",
 		   workers, EPOCHS, (int)again, (int)fetched);
 		begin(1500, 1, "dataset.reload=no");
 		well = run(&again, &fetched);
@@ -99,7 +100,8 @@ int main(void)
 	begin(90, 1, NULL);
 	atomic_store(&all_samples->slow_ms, 20);
 	well = run(&again, &fetched);
-	ok(well && fetched > again, "where load() takes longer than fetching, values are fetched: %d, and %d loaded again", (int)fetched,
+	ok(well && fetched > again,
+	   "where load() takes longer than fetching, values are fetched: %d, and %d loaded again", (int)fetched,
 	   (int)again);
 	begin(1500, 1, NULL);
 	breaks = true;

@@ -12,8 +12,9 @@
 
 enum { RUNS = 6, MOST = 8, SUMS = 32, BATCH = 3 };
 
-static const char *settings[] = {NULL, "gradcomp.on_failure=shrink", "gradcomp.log=error", "transport.timeout=20",
-                                 "transport.wait_timeout=60", NULL};
+static const char *settings[] = {
+	NULL, "gradcomp.on_failure=shrink", "gradcomp.log=error", "transport.timeout=20", "transport.wait_timeout=60",
+	NULL};
 
 /* ---- who owns what ---- */
 
@@ -28,7 +29,8 @@ static int owner(const owners *o, uint64_t index, uint64_t *slot)
 static void dealing(void)
 {
 	enum { NODES = 5, RANKS = 11, SAMPLES = 60000 };
-	static const int32_t node_of[RANKS] = {0, 0, 1, 2, 2, 2, 3, 3, 4, 4, 4}, local_of[RANKS] = {0, 1, 0, 0, 1, 2, 0, 1, 0, 1, 2};
+	static const int32_t node_of[RANKS] = {0, 0, 1, 2, 2, 2, 3, 3, 4, 4, 4},
+			     local_of[RANKS] = {0, 1, 0, 0, 1, 2, 0, 1, 0, 1, 2};
 	static int before[SAMPLES];
 	static unsigned char used[NODES][SAMPLES + 100];
 	atomic_uchar lost[NODES] = {0};
@@ -37,7 +39,8 @@ static void dealing(void)
 	gradcomp_error err;
 	uint64_t slot;
 	permutation_init(&o.first, 7, 0, SAMPLES, 1);
-	ok(!owners_init(&o, node_of, local_of, RANKS, NODES, true, &err), "owners of %d samples on %d nodes", SAMPLES, NODES);
+	ok(!owners_init(&o, node_of, local_of, RANKS, NODES, true, &err), "owners of %d samples on %d nodes", SAMPLES,
+	   NODES);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		before[i] = owner(&o, i, &slot);
 		used[before[i]][slot]++;
@@ -61,7 +64,9 @@ static void dealing(void)
 				least = gained[n] < least ? gained[n] : least;
 				most = gained[n] > most ? gained[n] : most;
 			}
-		ok(!bad && !moved, "node %d is lost: its %d samples go to those left, no slot has two, and no other sample moves", order[k], dealt);
+		ok(!bad && !moved,
+		   "node %d is lost: its %d samples go to those left, no slot has two, and no other sample moves",
+		   order[k], dealt);
 		/* In turn at first, then as numbers are drawn. */
 		ok(k ? most < 3 * least / 2 : most - least <= 128, "in like parts: %d to %d", least, most);
 	}
@@ -140,7 +145,8 @@ static void keeping(gradcomp_job *job, int rank, process_board *b, void *room)
 			bad = gradcomp_dataset_get(ds, i, &w, NULL) != 0 || !sample_right(&w, i);
 			gradcomp_dataset_release(ds, &w);
 		}
-		bad |= gradcomp_dataset_length(ds) <= mine || gradcomp_job_shrink(job, NULL, &err) != GRADCOMP_ERR_STATE;
+		bad |= gradcomp_dataset_length(ds) <= mine ||
+		       gradcomp_job_shrink(job, NULL, &err) != GRADCOMP_ERR_STATE;
 		_exit(bad || !strstr(err.text, "was forked off rank"));
 	}
 	pthread_barrier_wait(&b->barrier);
@@ -192,11 +198,13 @@ static void kept(void)
 	process_board *b = run_processes(5, settings, keeping, sizeof(dataset_result));
 	for (int r = 1; r < 4; r++) {
 		const dataset_result *v = process_room(b, r);
-		well &= ok(b->slot[r].left && !v->wrong, "rank %d reads on without ranks 0 and 4: wrong %#x, %s", r, (unsigned)v->wrong, v->error.text);
+		well &= ok(b->slot[r].left && !v->wrong, "rank %d reads on without ranks 0 and 4: wrong %#x, %s", r,
+		           (unsigned)v->wrong, v->error.text);
 	}
 	for (uint64_t i = 0; i < samples_count; i++)
 		twice += atomic_load(&all_samples->made[i]) > 1;
-	ok(well && twice < (int)samples_count / 2, "no node is lost with a rank of it: %d of %d samples were loaded again, while nothing came", twice,
+	ok(well && twice < (int)samples_count / 2,
+	   "no node is lost with a rank of it: %d of %d samples were loaded again, while nothing came", twice,
 	   (int)samples_count);
 	ok(samples_each(all_samples->seen, samples_count, 2), "each sample came once in each epoch that followed");
 	end_processes(b);
@@ -249,7 +257,8 @@ static void lost(void)
 	for (int r = 0; r < 4; r++) {
 		const dataset_result *v = process_room(b, r);
 		if (r != 2)
-			ok(b->slot[r].left && !v->wrong, "node 2 is lost, rank %d reads on: wrong %#x, %s", r, (unsigned)v->wrong, v->error.text);
+			ok(b->slot[r].left && !v->wrong, "node 2 is lost, rank %d reads on: wrong %#x, %s", r,
+			   (unsigned)v->wrong, v->error.text);
 	}
 	for (uint64_t i = 0; i < samples_count; i++) {
 		again += atomic_load(&all_samples->made[i]) == 2;
@@ -334,14 +343,17 @@ static void aside(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= (one_step(r, grad, &v->error) != 0) << 10;
 	gradcomp_reducer_get_stats(r, &stats);
 	/* What `none` sends in a step: 2 (n - 1) / n times the gradient. */
-	v->wrong |= (stats.steps != BEFORE + 1 || !(fabs(stats.dense_bytes - (BEFORE * 4.0 / 3 + 1) * sizeof grad) < 1)) << 11;
+	v->wrong |= (stats.steps != BEFORE + 1 || !(fabs(stats.dense_bytes - (BEFORE * 4.0 / 3 + 1) * sizeof grad) < 1))
+	            << 11;
 	if (v->wrong >> 11 & 1)
 		printf("# %llu steps, %g bytes\n", (unsigned long long)stats.steps, stats.dense_bytes);
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 12;
 	gradcomp_reducer_free(r);
 	job_rows_take(job, &rows);
-	v->wrong |= (rows.nreducers != 1 || rows.reducers[0].nranks != 2 || rows.reducers[0].stats.steps != BEFORE + 1 ||
-	             !(fabs(rows.reducers[0].stats.dense_bytes - stats.dense_bytes) < 1)) << 13;
+	v->wrong |=
+		(rows.nreducers != 1 || rows.reducers[0].nranks != 2 || rows.reducers[0].stats.steps != BEFORE + 1 ||
+	         !(fabs(rows.reducers[0].stats.dense_bytes - stats.dense_bytes) < 1))
+		<< 13;
 	job_rows_drop(&rows);
 }
 
@@ -353,8 +365,10 @@ static void meanwhile(void)
 	process_board *b = run_processes(3, settings, aside, sizeof(dataset_result));
 	for (int r = 0; r < 2; r++) {
 		const dataset_result *v = process_room(b, r);
-		ok(b->slot[r].left && !v->wrong, "rank %d: begin(), a step and another shrink are refused while shrink is at work, and one reducer "
-		   "has all steps: wrong %#x, %s", r, (unsigned)v->wrong, v->error.text);
+		ok(b->slot[r].left && !v->wrong,
+		   "rank %d: begin(), a step and another shrink are refused while shrink is at work, and one reducer "
+		   "has all steps: wrong %#x, %s",
+		   r, (unsigned)v->wrong, v->error.text);
 	}
 	end_processes(b);
 }
@@ -404,15 +418,17 @@ static int take(gradcomp_dataset *ds, uint64_t epoch, uint64_t place, gradcomp_v
 		return 1;
 	}
 	if (!v->data || v->index != index || !sample_right(v, index)) {
-		printf("# place %llu of epoch %llu is sample %llu, and %llu came\n", (unsigned long long)place, (unsigned long long)epoch,
-		       (unsigned long long)index, v->data ? (unsigned long long)v->index : 0ull);
+		printf("# place %llu of epoch %llu is sample %llu, and %llu came\n", (unsigned long long)place,
+		       (unsigned long long)epoch, (unsigned long long)index,
+		       v->data ? (unsigned long long)v->index : 0ull);
 		return 1;
 	}
 	return 0;
 }
 
 /* The sums of a batch; it is this rank's from place `reached` of the order on. */
-static int batch(gradcomp_dataset *ds, const gradcomp_job *job, uint64_t epoch, uint64_t reached, float *sums, gradcomp_error *err)
+static int batch(gradcomp_dataset *ds, const gradcomp_job *job, uint64_t epoch, uint64_t reached, float *sums,
+                 gradcomp_error *err)
 {
 	uint64_t rank = (uint64_t)gradcomp_job_rank(job), n = (uint64_t)gradcomp_job_nranks(job);
 	uint64_t place = reached + (rank + n - reached % n) % n;
@@ -545,7 +561,10 @@ static int disturbed;
 
 static void random_trial(int k)
 {
-	static const int layouts[][MOST] = {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 0, 1, 0, 1, 0, 1}, {0, 1, 1, 1, 2, 2, 0, 3},
+	static const int layouts[][MOST] = {{0, 1, 2, 3, 4, 5, 6, 7},
+	                                    {0, 0, 1, 1, 2, 2, 3, 3},
+	                                    {0, 1, 0, 1, 0, 1, 0, 1},
+	                                    {0, 1, 1, 1, 2, 2, 0, 3},
 	                                    {0, 0, 0, 0, 0, 0, 0, 0}};
 	int P = 3 + chance(5), good = 1, left = 0, missed = 0;
 	const trained *first = NULL;
@@ -579,13 +598,13 @@ static void random_trial(int k)
 	good &= left >= P - plan.victims && read_to_some_end(first, P);
 	for (int r = 0; !good && r < P; r++) {
 		const trained *t = process_room(b, r);
-		printf("# rank %d: finished %d, wrong %d, status %d, steps %llu, reached %llu, shrinks %d, %d ranks, exit %x: %s\n", r, t->finished,
-		       t->wrong, t->status, (unsigned long long)t->steps, (unsigned long long)t->reached, t->shrinks, t->nranks,
-		       (unsigned)b->slot[r].status, t->err.text);
+		printf("# rank %d: finished %d, wrong %d, status %d, steps %llu, reached %llu, shrinks %d, %d ranks, exit %x: %s\n",
+		       r, t->finished, t->wrong, t->status, (unsigned long long)t->steps,
+		       (unsigned long long)t->reached, t->shrinks, t->nranks, (unsigned)b->slot[r].status, t->err.text);
 	}
 	disturbed += missed;
-	ok(good, "run %d: %d samples, %d epochs by %s, %d of %d ranks killed: every sample in one step that is done", k, (int)samples_count,
-	   (int)plan.epochs, plan.by ? "get()" : "next()", plan.victims, P);
+	ok(good, "run %d: %d samples, %d epochs by %s, %d of %d ranks killed: every sample in one step that is done", k,
+	   (int)samples_count, (int)plan.epochs, plan.by ? "get()" : "next()", plan.victims, P);
 	end_processes(b);
 }
 

@@ -46,7 +46,8 @@ static void stopped(gradcomp_job *job, int rank, process_board *b, void *room)
 		usleep(100000);
 		v->wrong |= (atomic_load(&begun) != before) << 4;
 		v->wrong |= (gradcomp_dataset_get(ds, view.index, &(gradcomp_value_view){.struct_size = sizeof view},
-		                                  &v->error) != GRADCOMP_ERR_STATE) << 5;
+		                                  &v->error) != GRADCOMP_ERR_STATE)
+		            << 5;
 		v->wrong |= (!sample_right(&view, view.index)) << 6;
 		gradcomp_dataset_release(ds, &view);
 		gradcomp_dataset_stop(ds);

@@ -180,44 +180,101 @@ static const char silence[] = "has been silent for ";
 static const lie lies[] = {
 	{"a message of no type", "unknown type", {.type = 99}, {{0}}, 0, NULL},
 	{"a request for nothing", "too many samples", {.type = MSG_REQUEST}, {{0}}, 0, NULL},
-	{"a request for 257 samples", "too many samples", {.type = MSG_REQUEST, .n = REQUEST_ITEMS_MAX + 1}, {{0}}, 0, NULL},
-	{"a request for a sample there is not", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = 1u << 20}}, 1, NULL},
-	{"a request for another node's sample", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = MINE}}, 1, NULL},
+	{"a request for 257 samples",
+         "too many samples",
+         {.type = MSG_REQUEST, .n = REQUEST_ITEMS_MAX + 1},
+         {{0}},
+         0,
+         NULL},
+	{"a request for a sample there is not",
+         "does not own",
+         {.type = MSG_REQUEST, .n = 1},
+         {{.index = 1u << 20}},
+         1,
+         NULL},
+	{"a request for another node's sample",
+         "does not own",
+         {.type = MSG_REQUEST, .n = 1},
+         {{.index = MINE}},
+         1,
+         NULL},
 	{"a reply to nothing", "no request", {.type = MSG_REPLY, .n = 1, .id = 3}, {{0}}, 0, NULL},
 	{"a reply to block 2^40", "no request", {.type = MSG_REPLY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0, NULL},
-	{"a note of a ticket there is not", "does not exist", {.type = MSG_NOTIFY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0, NULL},
+	{"a note of a ticket there is not",
+         "does not exist",
+         {.type = MSG_NOTIFY, .n = 1, .id = (uint64_t)1 << 40},
+         {{0}},
+         0,
+         NULL},
 	{"an offer of a sample of its own",
          "does not own",
          {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1},
          {{0}},
-         0, NULL},
+         0,
+         NULL},
 	{"an answer to no offer", "not made", {.type = MSG_TAKE, .id = 5}, {{0}}, 0, NULL},
 	{"a value that was not accepted",
          "not accepted",
          {.type = MSG_PUSH, .id = 1, .index = THEIRS, .bytes = 1},
          {{0}},
-         0, NULL},
-	{"a note of a ticket that an answer is due for", "left for later",
-	 {.type = MSG_NOTIFY, .n = 1}, {{0}}, 0, notify_then_reply},
-	{"a value called too large for space that holds it", "invalid reply",
-	 {.type = MSG_REPLY, .n = 1}, {{0}}, 0, reply_large},
-	{"a value longer than it was offered", "not the one it offered",
-	 {.type = MSG_PUSH, .bytes = 1 << 16, .sum = 7}, {{0}}, 0, offer_then_push},
-	{"a value with another checksum than was offered", "not the one it offered",
-	 {.type = MSG_PUSH, .bytes = 64, .sum = 8}, {{0}}, 0, offer_then_push},
+         0,
+         NULL},
+	{"a note of a ticket that an answer is due for",
+         "left for later",
+         {.type = MSG_NOTIFY, .n = 1},
+         {{0}},
+         0,
+         notify_then_reply},
+	{"a value called too large for space that holds it",
+         "invalid reply",
+         {.type = MSG_REPLY, .n = 1},
+         {{0}},
+         0,
+         reply_large},
+	{"a value longer than it was offered",
+         "not the one it offered",
+         {.type = MSG_PUSH, .bytes = 1 << 16, .sum = 7},
+         {{0}},
+         0,
+         offer_then_push},
+	{"a value with another checksum than was offered",
+         "not the one it offered",
+         {.type = MSG_PUSH, .bytes = 64, .sum = 8},
+         {{0}},
+         0,
+         offer_then_push},
 	{"silence after a request", silence, {0}, {{0}}, 0, never_answer},
 	{"silence after LATER", silence, {0}, {{0}}, 0, never_notify},
-	{"silence after an offer that was taken", silence,
-	 {.type = MSG_OFFER, .id = 1, .bytes = 64, .sum = 7}, {{0}}, 0, never_push},
-	{"a message after both agreed to close", "was to close", {.type = MSG_DAMAGED, .index = THEIRS}, {{0}}, 0, bye_then},
+	{"silence after an offer that was taken",
+         silence,
+         {.type = MSG_OFFER, .id = 1, .bytes = 64, .sum = 7},
+         {{0}},
+         0,
+         never_push},
+	{"a message after both agreed to close",
+         "was to close",
+         {.type = MSG_DAMAGED, .index = THEIRS},
+         {{0}},
+         0,
+         bye_then},
 	{"a second BYE after the answer", "was to close", {.type = MSG_BYE}, {{0}}, 0, bye_then},
 	{"a BYE while a value is loaded for it", "something of it is due", {.type = MSG_BYE}, {{0}}, 0, bye_amid_load},
-	{"a BYE instead of a value that was taken", "something of it is due", {.type = MSG_BYE}, {{0}}, 0, bye_amid_offer},
+	{"a BYE instead of a value that was taken",
+         "something of it is due",
+         {.type = MSG_BYE},
+         {{0}},
+         0,
+         bye_amid_offer},
 	{"a BYE with a number", "invalid end", {.type = MSG_BYE, .id = 1}, {{0}}, 0, NULL},
 	{"BYE_OK unasked", "not made", {.type = MSG_BYE_OK}, {{0}}, 0, NULL},
 	{"STAY unasked", "not made", {.type = MSG_STAY}, {{0}}, 0, NULL},
 	{"silence after both agreed to close", silence, {.type = MSG_BYE}, {{0}}, 0, bye_then_silence},
-	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0, NULL},
+	{"damage of a sample there is not",
+         "does not own",
+         {.type = MSG_DAMAGED, .index = ~(uint64_t)0},
+         {{0}},
+         0,
+         NULL},
 };
 
 static void body(gradcomp_job *job, int rank, process_board *b, void *room)
@@ -252,13 +309,13 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	} else {
 		/* Values of its own, which it has without asking anybody; or the liar's. */
 		uint32_t type = lying->h.type;
-		bool own = type == MSG_PUSH || type == MSG_OFFER || type == MSG_DAMAGED || type >= MSG_BYE || !lying->play;
+		bool own =
+			type == MSG_PUSH || type == MSG_OFFER || type == MSG_DAMAGED || type >= MSG_BYE || !lying->play;
 		uint64_t index = sample_of(ds, own ? THEIRS : MINE);
 		double begin = process_now();
 		while (!atomic_load(&all_samples->step))
 			usleep(500);
-		while (!(v->status = gradcomp_dataset_get(ds, index, &view, &v->error)) &&
-		       process_now() - begin < 20) {
+		while (!(v->status = gradcomp_dataset_get(ds, index, &view, &v->error)) && process_now() - begin < 20) {
 			gradcomp_dataset_release(ds, &view);
 			usleep(500);
 		}
@@ -315,7 +372,10 @@ static void slow_answer(gradcomp_dataset *ds, const asked *a, bool all)
 	}
 	for (uint32_t i = 0; i < a->h.n; i++)
 		if (items[i].status == REPLY_LATER)
-			post(ds, &(header){.type = MSG_NOTIFY, .n = 1, .id = a->items[i].ticket, .index = a->items[i].index}, sizeof a->h);
+			post(ds,
+			     &(header){
+				     .type = MSG_NOTIFY, .n = 1, .id = a->items[i].ticket, .index = a->items[i].index},
+			     sizeof a->h);
 }
 
 static void slow_peer(gradcomp_dataset *ds)
@@ -380,15 +440,18 @@ static int slow_asker(gradcomp_dataset *ds, gradcomp_error *err)
 		wrong |= gradcomp_dataset_begin(ds, 1, part == DROP ? length : first, err) != 0;
 		atomic_store(&all_samples->step, slow_step(part, 3));
 		if (part == DROP) {
-			for (begin = process_now(); (tickets_in(ds, 0) || blocks_held(ds)) && process_now() - begin < 10;)
+			for (begin = process_now();
+			     (tickets_in(ds, 0) || blocks_held(ds)) && process_now() - begin < 10;)
 				usleep(1000);
 			if (tickets_in(ds, 0) || blocks_held(ds)) {
-				printf("# %u tickets and %u blocks are left of what was dropped\n", tickets_in(ds, 0), blocks_held(ds));
+				printf("# %u tickets and %u blocks are left of what was dropped\n", tickets_in(ds, 0),
+				       blocks_held(ds));
 				wrong |= 2;
 			}
 		}
 	}
-	for (begin = process_now(); tickets_in(ds, TICKET_READY) < atomic_load(&all_samples->go) && process_now() - begin < 10;)
+	for (begin = process_now();
+	     tickets_in(ds, TICKET_READY) < atomic_load(&all_samples->go) && process_now() - begin < 10;)
 		usleep(1000);
 	for (uint64_t p = first; !wrong && p < length; p++) {
 		gradcomp_dataset_order(ds, 1, p, &index, err);
@@ -469,7 +532,8 @@ static void lost_body(gradcomp_job *job, int rank, process_board *b, void *room)
 	/* And what has been filled since stays. */
 	v->wrong |= (gradcomp_job_shrink(job, NULL, &v->error) != 0) << 3;
 	v->wrong |= (gradcomp_dataset_get(ds, index, &view, &v->error) != 0 || view.source != GRADCOMP_VALUE_LOCAL ||
-	             !sample_right(&view, index)) << 4;
+	             !sample_right(&view, index))
+	            << 4;
 	gradcomp_dataset_release(ds, &view);
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 5;
 }
@@ -481,7 +545,8 @@ static void lost(bool pushes)
 	atomic_store(&all_samples->go, pushes);
 	process_board *b = run_processes(2, settings, lost_body, sizeof(dataset_result));
 	const dataset_result *v = process_room(b, 0);
-	ok(b->slot[0].left && !v->wrong, "a rank is lost %s of a value that it has offered: who wants that loads it, before shrink: wrong %#x, %s",
+	ok(b->slot[0].left && !v->wrong,
+	   "a rank is lost %s of a value that it has offered: who wants that loads it, before shrink: wrong %#x, %s",
 	   pushes ? "after the header" : "before the header", (unsigned)v->wrong, v->error.text);
 	end_processes(b);
 }
@@ -498,7 +563,8 @@ int main(void)
 		samples_forget();
 		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 		const dataset_result *v = process_room(b, 0), *liar = process_room(b, 1);
-		ok(v->status == status && liar->status == status && !v->wrong, "%s ends the job on both sides", lying->name);
+		ok(v->status == status && liar->status == status && !v->wrong, "%s ends the job on both sides",
+		   lying->name);
 		like(v->error.text, "rank 1 on ", "naming who said it");
 		like(v->error.text, lying->answer, "and what it was");
 		end_processes(b);

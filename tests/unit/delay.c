@@ -28,7 +28,8 @@ static void formula_body(gradcomp_job *job, int rank, int P, void *arg)
 				float g = own(run, rank, s, t, i);
 				double exact = g;
 				if (s >= D) {
-					float average = get(&mean[s - D], t, i), correction = average - own(run, rank, s - D, t, i);
+					float average = get(&mean[s - D], t, i),
+					      correction = average - own(run, rank, s - D, t, i);
 					put(&want, t, i, D ? g + correction : average);
 					for (int r = 0; r < P; r++)
 						exact += (double)own(run, r, s - D, t, i) / P;
@@ -164,19 +165,23 @@ int main(void)
 	static const struct {
 		const char *spec;
 		double within;
-	} specs[] = {{"none", 1e-6}, {"cast:type=bf16", 2e-2}, {"topk:density=0.1", INFINITY}, {"powersgd:rank=2", INFINITY},
+	} specs[] = {{"none", 1e-6},
+	             {"cast:type=bf16", 2e-2},
+	             {"topk:density=0.1", INFINITY},
+	             {"powersgd:rank=2", INFINITY},
 	             {"dgc:density=0.1", INFINITY}};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", "gradcomp.log=error", NULL};
 	model_seed();
 	for (uint32_t D = 0; D <= 4; D++)
 		for (size_t k = 0; k < sizeof specs / sizeof specs[0]; k++)
-			check(1 + (int)(D + k) % 5, settings, "formula", (struct run){.spec = specs[k].spec, .delay = D}, specs[k].within,
-			      formula_body);
+			check(1 + (int)(D + k) % 5, settings, "formula",
+			      (struct run){.spec = specs[k].spec, .delay = D}, specs[k].within, formula_body);
 	for (int k = 1; k <= 2; k++)
-		check(3, settings, "formula", (struct run){.spec = "none", .dtype = (gradcomp_dtype)k, .delay = 2}, k == 1 ? 4e-3 : 3e-2,
-		      formula_body);
+		check(3, settings, "formula", (struct run){.spec = "none", .dtype = (gradcomp_dtype)k, .delay = 2},
+		      k == 1 ? 4e-3 : 3e-2, formula_body);
 	check(3, settings, "resumed", (struct run){.spec = "topk:density=0.1", .delay = 2}, 0, resume_body);
-	check(2, settings, "resumed", (struct run){.spec = "powersgd:rank=2", .dtype = GRADCOMP_BF16, .delay = 2}, 0, resume_body);
+	check(2, settings, "resumed", (struct run){.spec = "powersgd:rank=2", .dtype = GRADCOMP_BF16, .delay = 2}, 0,
+	      resume_body);
 	check(3, settings, "a NaN on one rank", (struct run){.spec = "none", .delay = 0}, 0, poison_body);
 	check(3, settings, "a NaN on one rank", (struct run){.spec = "none", .delay = 3}, 0, poison_body);
 	check(2, settings, "a NaN on one rank", (struct run){.spec = "topk:density=0.1", .delay = 1}, 0, poison_body);

@@ -152,8 +152,8 @@ static void refused_body(gradcomp_job *job, int rank, int P, void *arg)
 	int bad = sgd_open(&m, job, run, &err) || step(m.red, &m.v, rank, 0, &err);
 	(void)P;
 	st = gradcomp_reducer_drain(m.red, rank == 1 ? NULL : m.corrections.at, m.weights.at, 1, &err);
-	bad |= st != (rank == 1 ? GRADCOMP_ERR_INVALID : GRADCOMP_ERR_PEER) || !strstr(err.text, "corrections is NULL") ||
-	       (rank != 1 && !strstr(err.text, "rank 1 on "));
+	bad |= st != (rank == 1 ? GRADCOMP_ERR_INVALID : GRADCOMP_ERR_PEER) ||
+	       !strstr(err.text, "corrections is NULL") || (rank != 1 && !strstr(err.text, "rank 1 on "));
 	st = gradcomp_reducer_drain(m.red, m.corrections.at, rank == 1 ? NULL : m.weights.at, 1, &err);
 	bad |= st != GRADCOMP_ERR_MISMATCH || !strstr(err.text, "drains without weights, rank 0 with them");
 	err = (gradcomp_error){0};
@@ -168,13 +168,17 @@ int main(void)
 	for (uint32_t D = 1; D <= 3; D += 2)
 		for (int P = 1; P <= 7; P += 2) {
 			check(P, settings, "drained", (struct run){.spec = "none", .delay = D}, 2e-6, drain_body);
-			check(P, settings, "drained", (struct run){.spec = "none", .dtype = GRADCOMP_F16, .delay = D}, 5e-3, drain_body);
-			check(P, settings, "drained", (struct run){.spec = "none", .dtype = GRADCOMP_BF16, .delay = D}, 4e-2, drain_body);
-			check(P, settings, "drained", (struct run){.spec = "powersgd:rank=2", .delay = D}, INFINITY, drain_body);
+			check(P, settings, "drained", (struct run){.spec = "none", .dtype = GRADCOMP_F16, .delay = D},
+			      5e-3, drain_body);
+			check(P, settings, "drained", (struct run){.spec = "none", .dtype = GRADCOMP_BF16, .delay = D},
+			      4e-2, drain_body);
+			check(P, settings, "drained", (struct run){.spec = "powersgd:rank=2", .delay = D}, INFINITY,
+			      drain_body);
 		}
 	for (uint32_t D = 0; D <= 4; D += 2) {
 		check(3, settings, "converged", (struct run){.spec = "none", .delay = D}, 1e-5, converge_body);
-		check(3, settings, "converged", (struct run){.spec = "topk:density=0.3", .delay = D}, 0.05, converge_body);
+		check(3, settings, "converged", (struct run){.spec = "topk:density=0.3", .delay = D}, 0.05,
+		      converge_body);
 	}
 	/* Behind a delay `auto` chooses as it does elsewhere. */
 	check(3, settings, "drained", (struct run){.spec = "auto", .delay = 2}, INFINITY, drain_body);
@@ -182,7 +186,8 @@ int main(void)
 	      converge_body);
 	struct run run = {.spec = "none", .delay = 1};
 	run_ranks(3, settings, refused_body, &run);
-	ok(!run.failed[0] && !run.failed[1] && !run.failed[2], "a rank that cannot drain is named, and nobody waits for it");
+	ok(!run.failed[0] && !run.failed[1] && !run.failed[2],
+	   "a rank that cannot drain is named, and nobody waits for it");
 	tmpdir_make("delay");
 	reported("none");
 	reported("auto");

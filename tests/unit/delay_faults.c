@@ -58,7 +58,8 @@ static void misuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	is_int(open_delayed(&red, w, "none", GRADCOMP_I32, 1, NULL, &err), GRADCOMP_ERR_INVALID, "integer gradients");
 	gradcomp_tensor_desc desc = {.name = "w", .dims = dims[5], .ndim = 2};
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .delay = 1, .device = (gradcomp_device)2};
-	is_int(gradcomp_reducer_create(w, &desc, 1, &o, &red, &err), GRADCOMP_ERR_INVALID, "gradients on a device that is none");
+	is_int(gradcomp_reducer_create(w, &desc, 1, &o, &red, &err), GRADCOMP_ERR_INVALID,
+	       "gradients on a device that is none");
 
 	is_int(open_delayed(&red, w, "none", GRADCOMP_F32, 2, NULL, &err), GRADCOMP_OK, "after all of that it works");
 	is_int(gradcomp_reducer_ready(red, T, v.at[0], &err), GRADCOMP_ERR_INVALID, "a tensor that is none");
@@ -166,7 +167,8 @@ int main(void)
 	for (draining = 0; draining < 2; draining++) {
 		process_board *b = run_processes(4, settings, die_body, sizeof(int));
 		for (int r = 0; b && r < 4; r++)
-			ok(r == 1 ? WIFEXITED(b->slot[r].status) && WEXITSTATUS(b->slot[r].status) == 3 : *(int *)process_room(b, r),
+			ok(r == 1 ? WIFEXITED(b->slot[r].status) && WEXITSTATUS(b->slot[r].status) == 3
+			          : *(int *)process_room(b, r),
 			   r == 1 ? "a rank dies" : "rank %d ends with its name%s", r, draining ? ", in drain" : "");
 		if (b)
 			end_processes(b);

@@ -28,8 +28,12 @@ static exported made(gradcomp_plugin_kind kind, uint32_t abi, size_t bytes)
 	void (*function)(void) = any;
 	exported x;
 	memset(&x, 0, sizeof x);
-	x.d.info = (gradcomp_plugin_info){.abi_version = abi, .struct_size = (uint32_t)bytes, .name = "old", .version = "1",
-	                                  .summary = "of another release", .licence = "MIT"};
+	x.d.info = (gradcomp_plugin_info){.abi_version = abi,
+	                                  .struct_size = (uint32_t)bytes,
+	                                  .name = "old",
+	                                  .version = "1",
+	                                  .summary = "of another release",
+	                                  .licence = "MIT"};
 	size_t from = kind == GRADCOMP_KIND_COMPRESSOR ? offsetof(struct gradcomp_compressor_v1, check)
 	                                               : offsetof(struct gradcomp_collective_v1, check);
 	size_t to = kind == GRADCOMP_KIND_COMPRESSOR ? offsetof(struct gradcomp_compressor_v1, reserved) : first[kind];
@@ -64,9 +68,11 @@ static void lengths(gradcomp_plugin_kind kind, const char *word)
 			exported x = made(kind, abi, bytes);
 			descriptor out;
 			memset(&out, 0xff, sizeof out);
-			wrong += read_it(kind, &x, &out) || memcmp(&out, &x, bytes) || !zero((char *)&out + bytes, sizeof out - bytes);
+			wrong += read_it(kind, &x, &out) || memcmp(&out, &x, bytes) ||
+			         !zero((char *)&out + bytes, sizeof out - bytes);
 		}
-	ok(!wrong && tried, "%s: of %zu to %zu bytes each is read, and what it lacks is zero", word, first[kind], today[kind]);
+	ok(!wrong && tried, "%s: of %zu to %zu bytes each is read, and what it lacks is zero", word, first[kind],
+	   today[kind]);
 	exported x = made(kind, 1, first[kind] - 8);
 	descriptor out;
 	is_int(read_it(kind, &x, &out), GRADCOMP_ERR_ABI, "%s: shorter than the first", word);
@@ -82,7 +88,8 @@ static void longer(gradcomp_plugin_kind kind, const char *word)
 	descriptor out;
 	is_int(read_it(kind, &x, &out), GRADCOMP_ERR_ABI, "%s: newer, and silent about its needs", word);
 	char says[80];
-	snprintf(says, sizeof says, "abi_version: found %d, expected at most %d", GRADCOMP_ABI_VERSION + 1, GRADCOMP_ABI_VERSION);
+	snprintf(says, sizeof says, "abi_version: found %d, expected at most %d", GRADCOMP_ABI_VERSION + 1,
+	         GRADCOMP_ABI_VERSION);
 	like(e.text, says, "... is refused with both numbers");
 	x.d.info.needs = needs;
 	x.d.info.nneeds = 1;
@@ -93,14 +100,30 @@ static void longer(gradcomp_plugin_kind kind, const char *word)
 /* One field of each structure that the host hands out, and its last. */
 static void needs(void)
 {
-#define LAST(structure) {#structure ".what_is_to_come", sizeof(struct gradcomp_##structure) + 8, {0, 0}}
-	static const gradcomp_need here[] = {
-		GRADCOMP_NEED(host, operators_on), GRADCOMP_NEED(operators, dct_back), GRADCOMP_NEED(links, multicast),
-		GRADCOMP_NEED(layout, device), GRADCOMP_NEED(bucket, numel), GRADCOMP_NEED(work, hold), GRADCOMP_NEED(measured, reserved),
-		GRADCOMP_NEED(codec, decode_add), GRADCOMP_NEED(merger, merge), GRADCOMP_NEED(exchange, server_error)};
-	static const gradcomp_need absent[] = {LAST(host), LAST(operators), LAST(links), LAST(layout), LAST(bucket), LAST(work),
-	                                       LAST(measured), LAST(codec), LAST(merger), LAST(exchange),
-	                                       {"tensors.colour", 8, {0, 0}}, {"", 0, {0, 0}}};
+#define LAST(structure) \
+	{ \
+#structure ".what_is_to_come", sizeof(struct gradcomp_##structure) + 8, \
+		{ \
+			0, 0 \
+		} \
+	}
+	static const gradcomp_need here[] = {GRADCOMP_NEED(host, operators_on), GRADCOMP_NEED(operators, dct_back),
+	                                     GRADCOMP_NEED(links, multicast),   GRADCOMP_NEED(layout, device),
+	                                     GRADCOMP_NEED(bucket, numel),      GRADCOMP_NEED(work, hold),
+	                                     GRADCOMP_NEED(measured, reserved), GRADCOMP_NEED(codec, decode_add),
+	                                     GRADCOMP_NEED(merger, merge),      GRADCOMP_NEED(exchange, server_error)};
+	static const gradcomp_need absent[] = {LAST(host),
+	                                       LAST(operators),
+	                                       LAST(links),
+	                                       LAST(layout),
+	                                       LAST(bucket),
+	                                       LAST(work),
+	                                       LAST(measured),
+	                                       LAST(codec),
+	                                       LAST(merger),
+	                                       LAST(exchange),
+	                                       {"tensors.colour", 8, {0, 0}},
+	                                       {"", 0, {0, 0}}};
 	exported x = made(GRADCOMP_KIND_COMPRESSOR, GRADCOMP_ABI_VERSION, today[0]);
 	descriptor out;
 	x.d.info.needs = here;
@@ -110,7 +133,8 @@ static void needs(void)
 	for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
 		char says[80];
 		x.d.info.needs = &absent[i];
-		is_int(read_it(GRADCOMP_KIND_COMPRESSOR, &x, &out), GRADCOMP_ERR_ABI, "'%s' is needed and not here", absent[i].name);
+		is_int(read_it(GRADCOMP_KIND_COMPRESSOR, &x, &out), GRADCOMP_ERR_ABI, "'%s' is needed and not here",
+		       absent[i].name);
 		snprintf(says, sizeof says, "the plugin needs %s, which this gradcomp ", absent[i].name);
 		like(e.text, says, "... says so");
 	}

@@ -36,8 +36,7 @@ static gradcomp_status read_exact(const char *text, endpoint *c, endpoint_node *
 
 static int same_address(const address *a, const address *b)
 {
-	return a->bytes == b->bytes && a->prefix == b->prefix && a->port == b->port &&
-	       !memcmp(a->ip, b->ip, a->bytes);
+	return a->bytes == b->bytes && a->prefix == b->prefix && a->port == b->port && !memcmp(a->ip, b->ip, a->bytes);
 }
 
 static int same_record(const endpoint *a, const endpoint_node *an, const endpoint *b, const endpoint_node *bn)
@@ -76,13 +75,15 @@ static void written_and_read(void)
 	endpoint_clear(&c);
 	ok(!here.verbs[0] && !c.verbs, "without an RDMA device");
 	strcpy(here.verbs, "ib-fe80000000000000");
-	ok(!endpoint_write(&here, name, 0, own, &(int){1}, text, sizeof text, &err) && !endpoint_read(text, &c, &there, &err),
+	ok(!endpoint_write(&here, name, 0, own, &(int){1}, text, sizeof text, &err) &&
+	           !endpoint_read(text, &c, &there, &err),
 	   "a record with one is written and read");
 	is_str(there.verbs, here.verbs, "what network it is on");
 	ok(c.verbs, "which can be compared");
 	endpoint_clear(&c);
 	here.verbs[0] = 0;
-	is_int(endpoint_write(&here, name, 0, NULL, &(int){0}, text, sizeof text, &err), 0, "a record without a local socket is written");
+	is_int(endpoint_write(&here, name, 0, NULL, &(int){0}, text, sizeof text, &err), 0,
+	       "a record without a local socket is written");
 	ok(!endpoint_read(text, &c, &there, &err) && !c.naddr && !c.addr && !c.unix_bytes, "and read");
 	endpoint_clear(&c);
 	memset(small, 'x', sizeof small);
@@ -110,9 +111,11 @@ static void bounded(void)
 			printf("Bail out! no address\n");
 		own[i].ip[15] = (unsigned char)i;
 	}
-	is_int(endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err), 0, "a record of 64 long addresses is written");
+	is_int(endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err), 0,
+	       "a record of 64 long addresses is written");
 	ok(n > 16 && n < ADDRESS_MAX && strlen(text) < sizeof text, "with %d of them, in %zu bytes", n, strlen(text));
-	ok(!endpoint_read(text, &c, &there, &err) && c.naddr == n && same_address(&c.addr[n - 1], &own[n - 1]), "those that come first");
+	ok(!endpoint_read(text, &c, &there, &err) && c.naddr == n && same_address(&c.addr[n - 1], &own[n - 1]),
+	   "those that come first");
 	endpoint_clear(&c);
 	for (n = ADDRESS_MAX; n > 0; n = written) {
 		size_t room = strlen(text);
@@ -129,7 +132,8 @@ static void bounded(void)
 	here.frames = FRAMES_ENCRYPT;
 	here.aes = 1;
 	n = ADDRESS_MAX;
-	ok(!endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err) && strstr(text, " frames=encrypt aes=1"),
+	ok(!endpoint_write(&here, "0123456789abcdef", 16, own, &n, text, sizeof text, &err) &&
+	           strstr(text, " frames=encrypt aes=1"),
 	   "what comes after the addresses is not cut");
 }
 
@@ -170,14 +174,14 @@ static void refused(void)
 		{"a subnet of 129 bits", "gc1 host=a node=b cpus= unix= tcp=fd00::1/129@80", "tcp"},
 		{"a subnet with a sign", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/+24@80", "tcp"},
 		{"a name for an address", "gc1 host=a node=b cpus= unix= tcp=localhost/8@80", "tcp"},
-		{"a network of 32 bytes", "gc1 host=a node=b cpus= unix= tcp= verbs=0123456789abcdef0123456789abcdef", "verbs"},
+		{"a network of 32 bytes", "gc1 host=a node=b cpus= unix= tcp= verbs=0123456789abcdef0123456789abcdef",
+	         "verbs"},
 		{"an empty address", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80,,10.0.0.2/24@80", "tcp"},
 		{"an address of 72 bytes",
 	         "gc1 host=a node=b cpus= unix= "
 	         "tcp=10.0.0.1/24@000000000000000000000000000000000000000000000000000000000080",
 	         "tcp"},
-		{"65 addresses",
-	         "gc1 host=a node=b cpus= unix= tcp=" SIXTEEN SIXTEEN SIXTEEN SIXTEEN "1.1.1.1/8@1",
+		{"65 addresses", "gc1 host=a node=b cpus= unix= tcp=" SIXTEEN SIXTEEN SIXTEEN SIXTEEN "1.1.1.1/8@1",
 	         "tcp"},
 		{"an interface without a number", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80:", "tcp"},
 		{"a speed of 0", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80:1:0", "tcp"},
@@ -193,8 +197,7 @@ static void refused(void)
 	is_int(endpoint_read(NULL, &c, &node, &err), GRADCOMP_ERR_INVALID, "no record at all is refused");
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		err = (gradcomp_error){0};
-		if (ok(read_exact(bad[i].text, &c, &node, &err) == GRADCOMP_ERR_INVALID, "%s is refused",
-		       bad[i].name))
+		if (ok(read_exact(bad[i].text, &c, &node, &err) == GRADCOMP_ERR_INVALID, "%s is refused", bad[i].name))
 			like(err.text, bad[i].what, "and the message says where");
 		else
 			endpoint_clear(&c);

@@ -38,7 +38,10 @@ static void send_several(int socket, const int *fds, size_t n)
 		struct cmsghdr align;
 	} own = {{0}};
 	struct iovec iov = {"ab", 2};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = own.buf, .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+	struct msghdr m = {.msg_iov = &iov,
+	                   .msg_iovlen = 1,
+	                   .msg_control = own.buf,
+	                   .msg_controllen = CMSG_SPACE(n * sizeof(int))};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
 	*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof(int))};
@@ -97,7 +100,8 @@ int main(void)
 	setrlimit(RLIMIT_NOFILE, &now);
 	bool limited = none_allowed(limits);
 	close(limits);
-	is_int((int)fd_take(s[1], bytes, sizeof bytes, &fd), 1, "where this process can have no more, the byte arrives");
+	is_int((int)fd_take(s[1], bytes, sizeof bytes, &fd), 1,
+	       "where this process can have no more, the byte arrives");
 	setrlimit(RLIMIT_NOFILE, &was);
 	if (limited)
 		is_int(fd, FD_LOST, "and that a descriptor is lost is told");

@@ -25,8 +25,8 @@ static int group_is(gradcomp_group *g, int rank, const int *want)
 		if (gradcomp_group_world_rank(g, n) != want[n])
 			return 0;
 	}
-	return gradcomp_group_nranks(g) == n && gradcomp_group_rank(g) == me &&
-	       gradcomp_group_world_rank(g, n) == -1 && gradcomp_group_world_rank(g, -1) == -1;
+	return gradcomp_group_nranks(g) == n && gradcomp_group_rank(g) == me && gradcomp_group_world_rank(g, n) == -1 &&
+	       gradcomp_group_world_rank(g, -1) == -1;
 }
 
 static void order_body(gradcomp_job *job, int rank, int nranks, void *arg)
@@ -38,11 +38,13 @@ static void order_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_group *world = gradcomp_job_world(job), *g, *inner;
 	gradcomp_error err = {0};
 	(void)nranks, (void)arg;
-	ok(!gradcomp_group_split(world, 0, keys[rank], &g, &err) && group_is(g, rank, by_key) && sum_is(g, rank, 28, &err),
+	ok(!gradcomp_group_split(world, 0, keys[rank], &g, &err) && group_is(g, rank, by_key) &&
+	           sum_is(g, rank, 28, &err),
 	   "rank %d: ordered by key, equal keys by rank", rank);
 	gradcomp_status st = gradcomp_group_split(world, colours[rank], -rank, &inner, &err);
 	const int *want = colours[rank] == 0 ? zeroes : colours[rank] == 3 ? alone : highest;
-	ok(!st && (colours[rank] < 0 ? !inner : group_is(inner, rank, want)), "rank %d: of its colour, or in none", rank);
+	ok(!st && (colours[rank] < 0 ? !inner : group_is(inner, rank, want)), "rank %d: of its colour, or in none",
+	   rank);
 	if (inner) {
 		int64_t all = 0;
 		for (int k = 0; want[k] >= 0; k++)
@@ -86,7 +88,8 @@ static void created_body(gradcomp_job *job, int rank, int nranks, void *arg)
 			if (gradcomp_group_create(world, lists[k], n, &g[i], &err))
 				ok(0, "rank %d: %s", rank, err.text);
 		ok(group_is(g[0], rank, lists[k]), "rank %d: the group has the list's order", rank);
-		ok(sum_is(g[2], rank, sum, &err) && sum_is(g[0], 1, n, &err), "rank %d: sums with its members alone", rank);
+		ok(sum_is(g[2], rank, sum, &err) && sum_is(g[0], 1, n, &err), "rank %d: sums with its members alone",
+		   rank);
 		gradcomp_group_free(g[0]);
 		ok(sum_is(g[1], rank, sum, &err), "rank %d: also when another of the same ranks is gone", rank);
 		for (int i = 1; i < 3; i++)
@@ -128,7 +131,8 @@ static void *work(void *arg)
 				for (uint64_t i = 0; i < numel(t); i++) {
 					double mean = 0;
 					for (int r = 0; r < n; r++)
-						mean += gradient(gradcomp_group_world_rank(w->g, r), step, t, i) / (double)n;
+						mean += gradient(gradcomp_group_world_rank(w->g, r), step, t, i) /
+						        (double)n;
 					off = fmax(off, fabs(m.grad[t][i] - mean));
 				}
 			w->bad |= off > 1e-6;
@@ -143,14 +147,18 @@ static void *work(void *arg)
 		int root = k % n;
 		float *x = calloc(count + 1, sizeof *x);
 		for (uint64_t i = 0; i < count; i++)
-			x[i] = w->kind == TENSOR ? (float)(w->rank + (int)(i % 11)) : me == root ? (float)(w->rank * 1000 + (int)i) : -1;
-		w->bad |= w->kind == TENSOR ? gradcomp_allreduce(w->g, x, count, GRADCOMP_F32, GRADCOMP_SUM, &w->err) != 0
-		                            : gradcomp_broadcast(w->g, x, count, GRADCOMP_F32, root, &w->err) != 0;
+			x[i] = w->kind == TENSOR ? (float)(w->rank + (int)(i % 11))
+			       : me == root      ? (float)(w->rank * 1000 + (int)i)
+			                         : -1;
+		w->bad |= w->kind == TENSOR
+		                  ? gradcomp_allreduce(w->g, x, count, GRADCOMP_F32, GRADCOMP_SUM, &w->err) != 0
+		                  : gradcomp_broadcast(w->g, x, count, GRADCOMP_F32, root, &w->err) != 0;
 		int sum = 0, from = gradcomp_group_world_rank(w->g, root);
 		for (int r = 0; r < n; r++)
 			sum += gradcomp_group_world_rank(w->g, r);
 		for (uint64_t i = 0; i < count; i++)
-			w->bad |= x[i] != (w->kind == TENSOR ? (float)(sum + n * (int)(i % 11)) : (float)(from * 1000 + (int)i));
+			w->bad |= x[i] != (w->kind == TENSOR ? (float)(sum + n * (int)(i % 11))
+			                                     : (float)(from * 1000 + (int)i));
 		w->bad |= gradcomp_barrier(w->g, &w->err) != 0;
 		free(x);
 	}
@@ -206,7 +214,8 @@ static void *busy(void *arg)
 			x[i] = (float)(w->kind + 1) * (float)((i + w->rank) % 64);
 		w->bad |= gradcomp_allreduce(w->g, x, N, GRADCOMP_F32, GRADCOMP_SUM, &w->err) != 0;
 		for (int i = 0; i < N; i++)
-			w->bad |= x[i] != (float)(w->kind + 1) * (float)(i % 64 + (i + 1) % 64 + (i + 2) % 64 + (i + 3) % 64);
+			w->bad |= x[i] !=
+			          (float)(w->kind + 1) * (float)(i % 64 + (i + 1) % 64 + (i + 2) % 64 + (i + 3) % 64);
 	}
 	free(x);
 	return NULL;
@@ -296,17 +305,19 @@ static void wrong_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	(void)nranks, (void)arg;
 	is_int(gradcomp_group_split(world, rank == 2 ? -7 : 0, 0, &g, &err), GRADCOMP_ERR_INVALID,
 	       "rank %d: a colour below -1 fails on all ranks", rank);
-	ok(!g && strstr(err.text, "colour -7 of rank 2: must be -1 (in no group) or more"), "rank %d: which says whose: %s", rank,
-	   err.text);
-	ok(gradcomp_group_split(NULL, 0, 0, &g, &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "group is NULL") && !g,
+	ok(!g && strstr(err.text, "colour -7 of rank 2: must be -1 (in no group) or more"),
+	   "rank %d: which says whose: %s", rank, err.text);
+	ok(gradcomp_group_split(NULL, 0, 0, &g, &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "group is NULL") &&
+	           !g,
 	   "rank %d: no group", rank);
 	ok(gradcomp_group_split(world, 0, 0, NULL, &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "out is NULL"),
 	   "rank %d: no place for the group", rank);
 	gradcomp_group_free(NULL);
 	gradcomp_group_free(world);
-	ok(!gradcomp_group_split(world, 1, 0, &g, &err) && sum_is(g, 1, nranks, &err), "rank %d: and the world goes on", rank);
-	ok(gradcomp_job_free(job, &err) == GRADCOMP_ERR_STATE, "rank %d: a job with a group left is not freed: %s", rank,
-	   err.text);
+	ok(!gradcomp_group_split(world, 1, 0, &g, &err) && sum_is(g, 1, nranks, &err), "rank %d: and the world goes on",
+	   rank);
+	ok(gradcomp_job_free(job, &err) == GRADCOMP_ERR_STATE, "rank %d: a job with a group left is not freed: %s",
+	   rank, err.text);
 	gradcomp_group_free(g);
 }
 

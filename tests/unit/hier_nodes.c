@@ -212,9 +212,18 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	links.real = channel_links(channel);
-	links.links = (gradcomp_links){.struct_size = sizeof links.links, .rank = rank, .nranks = P, .nnodes = t->of->m,
-	                               .node = t->of->node, .ctx = &links, .send = count_send, .recv = count_recv,
-	                               .wait = count_wait, .test = count_test, .multicast = count_multicast, .chunk = 4096};
+	links.links = (gradcomp_links){.struct_size = sizeof links.links,
+	                               .rank = rank,
+	                               .nranks = P,
+	                               .nnodes = t->of->m,
+	                               .node = t->of->node,
+	                               .ctx = &links,
+	                               .send = count_send,
+	                               .recv = count_recv,
+	                               .wait = count_wait,
+	                               .test = count_test,
+	                               .multicast = count_multicast,
+	                               .chunk = 4096};
 	const struct gradcomp_collective_v1 *c = make(job, "hier", &links.links, &h);
 	const struct gradcomp_collective_v1 *flat = make(job, "ring", &links.links, &ring);
 	if (!c || !flat) {
@@ -239,7 +248,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		t->failed[rank] |= shards_tile(c, h, x, n, t, rank) << 5;
 		/* A sum that is spread is everybody's. */
 		memcpy(x, input[rank], 4 * n);
-		t->failed[rank] |= c->local_reduce_scatter(h, x, n, 2.0, &err) != 0 || c->local_allgather(h, x, n, &err) != 0;
+		t->failed[rank] |=
+			c->local_reduce_scatter(h, x, n, 2.0, &err) != 0 || c->local_allgather(h, x, n, &err) != 0;
 		for (uint64_t i = 0; i < n; i++) {
 			double want = 0;
 			for (int r = 0; r < P; r++)
@@ -277,14 +287,16 @@ static void check(const nodes *of, const char *const *settings)
 	}
 	for (int k = 0; k < of->m; k++)
 		once &= (multicasts[k] > 0) == (ranks[k] > 2);
-	ok(once, "hier, %s: what is long is copied once for all ranks of a node, where they are three or more", of->name);
+	ok(once, "hier, %s: what is long is copied once for all ranks of a node, where they are three or more",
+	   of->name);
 	for (int k = 0; k < of->m; k++)
 		differ |= held[k] != (of->shards ? of->shards : held[0]);
 	ok(!differ, "hier, %s: %d shards", of->name, held[0]);
 	if (of->even)
 		/* A flat all-gather brings each node the payloads of all ranks of the others, n times
 		 * as long: once at least, and around a ring what it had sent out too. */
-		ok(sharded == (uint64_t)(of->m * (of->m - 1) * of->even * PAYLOAD) && flat >= sharded * (uint64_t)of->even,
+		ok(sharded == (uint64_t)(of->m * (of->m - 1) * of->even * PAYLOAD) &&
+		           flat >= sharded * (uint64_t)of->even,
 		   "hier, %s: %llu bytes between nodes by shards: 1/%d of all payloads of other nodes exactly (a flat ring: %llu)",
 		   of->name, (unsigned long long)sharded, of->even, (unsigned long long)flat);
 	free(t);

@@ -28,8 +28,7 @@ static void formulas(void)
 	ok(fabs(c.kept - 4 * (layers[0].kept[0] + layers[0].kept[1] / 2)) < 1e-6,
 	   "and keep half of what can be divided");
 	c = hybrid_cost(&machine, &q, g, 0, 0, 0, 4, &alone);
-	ok(fabs(c.seconds - 4 * work - 2 * (machine.level[1].a + 4 * layers[0].output * machine.level[1].b)) <
-	           1e-12,
+	ok(fabs(c.seconds - 4 * work - 2 * (machine.level[1].a + 4 * layers[0].output * machine.level[1].b)) < 1e-12,
 	   "a stage that is not the last sends its output on, and gets its gradient");
 	layers[0].reduces = 0;
 	hybrid_group(&model, LAYERS, g);
@@ -63,8 +62,7 @@ static void reductions(void)
 		if (choices[c].tensor == 1)
 			ok(fabs(choices[c].a + choices[c].b * numel - out.step_s) < 1e-9 * out.step_s,
 			   "all gradients over all ranks take as long as predicted");
-		*(choices[c].tensor == 1 ? &slow : &quick) =
-			choices[c].a + choices[c].b * numel / choices[c].tensor;
+		*(choices[c].tensor == 1 ? &slow : &quick) = choices[c].a + choices[c].b * numel / choices[c].tensor;
 	}
 	ok(quick > 0 && quick < 4 * slow, "halves of them, two at a time, are of that order");
 }
@@ -90,8 +88,7 @@ static void refusals(void)
 	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "no nodes");
 	q = question_of(2, 2, 4);
 	q.memory = NAN;
-	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
-	       "memory that is no number");
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "memory that is no number");
 	q = question_of(2, 2, 4);
 	q.groups = 65;
 	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "too many groups");
@@ -107,8 +104,7 @@ static void refusals(void)
 	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
 	       "one layer and sample for three ranks");
 	model.nlayers = 0;
-	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
-	       "a model without layers");
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED, "a model without layers");
 	like(err.text, "[layers]", "what is missing is named");
 	hybrid_plan_free(NULL);
 }

@@ -86,7 +86,8 @@ static void every(const hybrid_question *q, every_plan *e)
 				for (uint32_t j = i; j < p.nlayers; j++) {
 					pipeline_cost *of = &costs[(size_t)(i * p.nlayers + j) * p.nchoices];
 
-					of[at] = hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples, &choices[c]);
+					of[at] = hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples,
+					                     &choices[c]);
 					/* No plan needs it: there is one that is as good. */
 					for (uint32_t set = 0; set < held; set++)
 						if (of[set * ndegrees + degree - 1].seconds >= 0 &&
@@ -194,7 +195,8 @@ static void pays_over_nodes(void)
 	layers[0].output = 1e3;
 	tensors[0].forward = tensors[0].backward = 1e-2;
 	q.batch = 2; /* no more than two groups can have a sample each */
-	ok(!hybrid_plan_make(&model, &machine, &q, &plan, &err) && plan->stages[0].tensor == 8 && plan->stages[0].data == 1,
+	ok(!hybrid_plan_make(&model, &machine, &q, &plan, &err) && plan->stages[0].tensor == 8 &&
+	           plan->stages[0].data == 1,
 	   "eight ranks of four nodes divide a matrix: tensor %u, data %u %s", plan ? plan->stages[0].tensor : 0,
 	   plan ? plan->stages[0].data : 0, err.text);
 	hybrid_plan_free(plan);
@@ -207,11 +209,18 @@ static void kinds(void)
 		const char *name;
 		uint32_t ndim;
 		int divides;
-	} of[] = {{"h.0.ln_1.weight", 1, 0},          {"h.0.attn.c_attn.weight", 2, 1}, {"h.0.attn.c_attn.bias", 1, 1},
-	          {"h.0.attn.c_proj.weight", 2, 1},   {"h.0.attn.c_proj.bias", 1, 0},   {"wpe.weight", 2, 0},
-	          {"wte.weight", 2, 1},               {"layer.0.output.dense.bias", 1, 0},
-	          {"layer.0.output.LayerNorm.weight", 1, 0}, {"layer.0.intermediate.dense.bias", 1, 1},
-	          {"layers.0.mlp.down_proj.weight", 2, 1},   {"layers.0.input_layernorm.weight", 1, 0}};
+	} of[] = {{"h.0.ln_1.weight", 1, 0},
+	          {"h.0.attn.c_attn.weight", 2, 1},
+	          {"h.0.attn.c_attn.bias", 1, 1},
+	          {"h.0.attn.c_proj.weight", 2, 1},
+	          {"h.0.attn.c_proj.bias", 1, 0},
+	          {"wpe.weight", 2, 0},
+	          {"wte.weight", 2, 1},
+	          {"layer.0.output.dense.bias", 1, 0},
+	          {"layer.0.output.LayerNorm.weight", 1, 0},
+	          {"layer.0.intermediate.dense.bias", 1, 1},
+	          {"layers.0.mlp.down_proj.weight", 2, 1},
+	          {"layers.0.input_layernorm.weight", 1, 0}};
 	model_layer l = {.reduces = 2}, none = {.reduces = 0};
 	int wrong = 0, any = 0;
 

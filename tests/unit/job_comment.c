@@ -59,12 +59,14 @@ static const char *long_text(size_t n)
 static void test_line(void)
 {
 	char out[JOB_COMMENT_LINE];
-	report_reducer r[2] = {{.asked = "none", .stats = {.steps = 7, .dense_bytes = 1e8, .wire_bytes = 1e8}},
-	                       {.asked = "powersgd:\nrank=4", .stats = {.steps = 1200, .dense_bytes = 190e9, .wire_bytes = 12.2e9}}};
+	report_reducer r[2] = {
+		{.asked = "none", .stats = {.steps = 7, .dense_bytes = 1e8, .wire_bytes = 1e8}},
+		{.asked = "powersgd:\nrank=4", .stats = {.steps = 1200, .dense_bytes = 190e9, .wire_bytes = 12.2e9}}};
 	report_job job = {.nranks = 4, .nnodes = 4, .reducers = r, .nreducers = 2};
 
 	ok(job_comment_line(&job, out), "a job has a line");
-	is_str(out, "gradcomp: powersgd:?rank=4, 12.3 GB sent instead of 190.1 GB, 1200 steps", "with the figures of all reducers");
+	is_str(out, "gradcomp: powersgd:?rank=4, 12.3 GB sent instead of 190.1 GB, 1200 steps",
+	       "with the figures of all reducers");
 	job.failure = "a rank died";
 	r[1].stats = (gradcomp_reducer_stats){.steps = 1, .dense_bytes = 2e15, .wire_bytes = 0};
 	ok(job_comment_line(&job, out), "one that failed has one");
@@ -113,7 +115,8 @@ static void test_refused(void)
 	is_str(e.text, "squeue: slurm_load_jobs error: no", "is quoted");
 	is_str(updated(), "", "and what it said is no comment");
 	signal(SIGCHLD, SIG_IGN);
-	is_int(leave("echo 'slurm_load_jobs error: no' >&2; exit 1"), GRADCOMP_ERR_IO, "where nobody learns how it ended");
+	is_int(leave("echo 'slurm_load_jobs error: no' >&2; exit 1"), GRADCOMP_ERR_IO,
+	       "where nobody learns how it ended");
 	is_str(updated(), "", "neither");
 	signal(SIGCHLD, SIG_DFL);
 	is_int(leave("kill -9 $$"), GRADCOMP_ERR_IO, "squeue that is killed: %s", e.text);

@@ -12,7 +12,8 @@
 static const log_sink sink = {GRADCOMP_LOG_ERROR, -1};
 static gradcomp_error err;
 
-static gradcomp_status take(const char *setting, const char *text0, const char *mine, const char *space, unsigned char *key)
+static gradcomp_status take(const char *setting, const char *text0, const char *mine, const char *space,
+                            unsigned char *key)
 {
 	return job_secret_take(setting, text0, mine, space, 0, &sink, key, &err);
 }
@@ -55,8 +56,8 @@ int main(void)
 	is_str(other, "pmix", "the others only say where from");
 	like(text, " 17.- ", "it says which job");
 	ok(!job_secret_alike(text, other, 3, &err), "both take the same way");
-	ok(!take("pmix", text, other, NULL, a) && !take("pmix", text, text, NULL, b) &&
-	   !memcmp(a, b, sizeof a), "all have one key");
+	ok(!take("pmix", text, other, NULL, a) && !take("pmix", text, text, NULL, b) && !memcmp(a, b, sizeof a),
+	   "all have one key");
 	ok(!offer("pmix", 0, again) && !take("pmix", again, other, NULL, b) && memcmp(a, b, sizeof a),
 	   "another run has another");
 	ok(!offer("auto", 0, again) && !strncmp(again, "pmix ", 5), "auto without PMIx and Slurm: as the store has it");
@@ -93,8 +94,8 @@ int main(void)
 	ok(!offer(setting, 0, text) && !offer(setting, 1, other), "a private one is taken");
 	like(text, "file ", "rank 0 says that it is in a file");
 	ok(strlen(text) > 2 && !strcmp(text + strlen(text) - 2, " -"), "and nothing secret");
-	ok(!take(setting, text, other, NULL, a) && !take(wide, text, other, NULL, b) &&
-	   !memcmp(a, b, sizeof a), "all have one key");
+	ok(!take(setting, text, other, NULL, a) && !take(wide, text, other, NULL, b) && !memcmp(a, b, sizeof a),
+	   "all have one key");
 	put(path, 33, 0600);
 	ok(!take(setting, text, other, NULL, b) && memcmp(a, b, sizeof a), "another content, another key");
 	put(path, 32, 0600);

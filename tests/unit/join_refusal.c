@@ -151,7 +151,8 @@ static void all_hear(const char *name, int culprit, const char *why, double limi
 
 		if (k->absent)
 			continue;
-		if (!ok(k->status < 0 && strstr(k->err.text, why) && (culprit < 0 || r == culprit || strstr(k->err.text, by)),
+		if (!ok(k->status < 0 && strstr(k->err.text, why) &&
+		                (culprit < 0 || r == culprit || strstr(k->err.text, by)),
 		        "%s: rank %d hears it", name, r))
 			printf("# status %d: %s\n", k->status, k->err.text);
 		ok(in_time(k->took, limit), "%s: rank %d, after %.2f s", name, r, k->took);

@@ -33,10 +33,14 @@ static void strings(void)
 	is_str(quoted("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"",
 	       "UTF-8 of 2, 3 and 4 bytes");
 	is_str(quoted("\xf4\x8f\xbf\xbf"), "\"\xf4\x8f\xbf\xbf\"", "the last code point");
-	is_str(quoted("a\xff" "b"), "\"a\\ufffdb\"", "a byte that is not UTF-8");
+	is_str(quoted("a\xff"
+	              "b"),
+	       "\"a\\ufffdb\"", "a byte that is not UTF-8");
 	is_str(quoted("\xc3"), "\"\\ufffd\"", "cut off at the end");
 	is_str(quoted("\xe2\x82"), "\"\\ufffd\\ufffd\"", "cut off, two bytes");
-	is_str(quoted("\xe2\x82" "x"), "\"\\ufffd\\ufffdx\"", "cut off in the middle");
+	is_str(quoted("\xe2\x82"
+	              "x"),
+	       "\"\\ufffd\\ufffdx\"", "cut off in the middle");
 	is_str(quoted("\xc0\x80"), "\"\\ufffd\\ufffd\"", "overlong zero");
 	is_str(quoted("\xe0\x9f\xbf"), "\"\\ufffd\\ufffd\\ufffd\"", "overlong, three bytes");
 	is_str(quoted("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"", "a surrogate");

@@ -13,8 +13,8 @@ int main(int argc, char **argv)
 {
 	int ranks = argc > 1 ? atoi(argv[1]) : RANKS;
 	/* Only the control tree can tell in time: no limit of another kind ends an all-reduce. */
-	const char *settings[] = {plugin_path_setting(), "transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error",
-	                          "transport.allow=tcp", NULL};
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=120", "transport.wait_timeout=200",
+	                          "gradcomp.log=error",  "transport.allow=tcp",   NULL};
 	killed_rank k;
 
 	if (kill_a_rank(ranks, settings, &k)) {

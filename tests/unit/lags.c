@@ -28,8 +28,7 @@ static void against_trying(void)
 		bounded &= got >= 1 / ratio && got <= 1;
 		all += got == 1, least += got == 1 / ratio, between += got < 1 && got > 1 / ratio;
 		if (got > 1 / ratio)
-			hides &= t.latency + t.per_byte * pair * d * got + t.per_number * d <=
-			         backward * (1 + 1e-12);
+			hides &= t.latency + t.per_byte * pair * d * got + t.per_number * d <= backward * (1 + 1e-12);
 	}
 	ok(worst < 2e-4, "500 layers: the density of trying all, within %.1e", worst);
 	ok(hides && bounded, "it hides, and is within its bounds");

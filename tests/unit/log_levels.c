@@ -14,8 +14,11 @@ enum { N = 1000, BLOCK = 96 };
 
 static gradcomp_quantiser quantiser(uint32_t bits)
 {
-	return (gradcomp_quantiser){.struct_size = sizeof(gradcomp_quantiser), .bits = bits,
-	                            .levels = (1u << (bits - 1)) - 1, .block = BLOCK, .norm = GRADCOMP_NORM_ABSMAX};
+	return (gradcomp_quantiser){.struct_size = sizeof(gradcomp_quantiser),
+	                            .bits = bits,
+	                            .levels = (1u << (bits - 1)) - 1,
+	                            .block = BLOCK,
+	                            .norm = GRADCOMP_NORM_ABSMAX};
 }
 
 static double level(double alpha, uint32_t c, uint32_t levels)
@@ -33,8 +36,8 @@ static void table(uint32_t bits, double alpha)
 		double want = level(alpha, c, q.levels);
 		worst = fmax(worst, want > 0 ? fabs(l.value[c] / want - 1) : fabs((double)l.value[c]));
 	}
-	ok(worst < 1e-7 && l.value[q.levels] == 1, "%u bits, alpha %g: levels of the formula within %.1e, the last is 1", bits, alpha,
-	   worst);
+	ok(worst < 1e-7 && l.value[q.levels] == 1,
+	   "%u bits, alpha %g: levels of the formula within %.1e, the last is 1", bits, alpha, worst);
 }
 
 /* How far each number is from the level next to it, in halves of the gap. */
@@ -52,7 +55,11 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 	packed[bytes] = 0xa5;
 	for (uint64_t i = 0; i < n; i++) {
 		float v = test_normal();
-		x[i] = kind == 0 ? v : kind == 1 ? 0 : kind == 2 ? v * (float)pow(10, (double)(i % 9) - 4) : kind == 3 ? (i % 2 ? FLT_MAX : -FLT_MAX) * (float)test_uniform() : 1e-41f * v;
+		x[i] = kind == 0   ? v
+		       : kind == 1 ? 0
+		       : kind == 2 ? v * (float)pow(10, (double)(i % 9) - 4)
+		       : kind == 3 ? (i % 2 ? FLT_MAX : -FLT_MAX) * (float)test_uniform()
+		                   : 1e-41f * v;
 		sum[i] = (float)(i % 5);
 	}
 	sdk_log_levels_make(&l, &q, alpha);
@@ -71,8 +78,8 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 		right &= fabs((double)x[i]) < top || y[i] == x[i];
 		right &= sum[i] == (float)(i % 5) + 0.5f * y[i];
 	}
-	ok(right && !bad, "%u bits, alpha %g, %llu numbers of kind %d: each is the level next to it, the largest exact", bits, alpha,
-	   (unsigned long long)n, kind);
+	ok(right && !bad, "%u bits, alpha %g, %llu numbers of kind %d: each is the level next to it, the largest exact",
+	   bits, alpha, (unsigned long long)n, kind);
 	free(packed), free(x), free(y), free(sum);
 }
 
@@ -104,7 +111,8 @@ static void small_numbers(void)
 		x[i] = (float)exp(1.5 * test_normal());
 	sdk_log_levels_make(&l, &q, 100);
 	double linear = relative(NULL, &q, x, N), logarithmic = relative(&l, &q, x, N);
-	ok(logarithmic < 0.6 * linear, "of numbers of many sizes 4 bits lose %.2f of each, in even steps %.2f", logarithmic, linear);
+	ok(logarithmic < 0.6 * linear, "of numbers of many sizes 4 bits lose %.2f of each, in even steps %.2f",
+	   logarithmic, linear);
 }
 
 /* Codes that are no level's are those of the last one; they are refused elsewhere. */

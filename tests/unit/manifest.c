@@ -107,8 +107,8 @@ static long most_memory(void)
 static void endless(void)
 {
 	enum { MIB = 256 };
-	static const char *const heads[] = {
-		"", "gradcomp-manifest 2\nsource /x\nentries 2\nfiles 1\nbytes 0\n", "gradcomp-manifest 2\n"};
+	static const char *const heads[] = {"", "gradcomp-manifest 2\nsource /x\nentries 2\nfiles 1\nbytes 0\n",
+	                                    "gradcomp-manifest 2\n"};
 	stage_manifest m = {0};
 	cache_manifest_head head;
 	const char *wrong = NULL;
@@ -117,8 +117,8 @@ static void endless(void)
 		FILE *f = fopen("manifest", "w");
 		must(!f || fputs(heads[i], f) < 0 || fclose(f) ? -1 : 0, "manifest");
 		must(truncate("manifest", (off_t)MIB << 20), "truncate");
-		ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n, "a line of %d MiB behind '%.19s' is refused",
-		   MIB, heads[i]);
+		ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n,
+		   "a line of %d MiB behind '%.19s' is refused", MIB, heads[i]);
 	}
 	ok(!cache_manifest_head_read(AT_FDCWD, &head), "a head that goes on with it as well");
 	/* What a run that reads a copy it has a listing of meets. */
@@ -128,7 +128,8 @@ static void endless(void)
 	must(truncate("manifest", (off_t)bytes), "truncate");
 	must(truncate("manifest", (off_t)MIB << 20), "truncate");
 	free(first);
-	ok(!stage_manifest_read(&made, AT_FDCWD, "manifest", &wrong), "and one behind the head of a copy that is known");
+	ok(!stage_manifest_read(&made, AT_FDCWD, "manifest", &wrong),
+	   "and one behind the head of a copy that is known");
 	/* Files with checksums, and a journal. */
 	must(truncate("manifest", 0), "truncate");
 	must(mkdir("temp", 0700), "mkdir");

@@ -45,7 +45,12 @@ static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_er
 	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
 		return 1;
 	if (!coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, err)) {
-		every e = {.c = coll_ctx.collective, .instance = coll_ctx.instance, .host = &job->host, .rank = rank, .P = P, .n = numbers};
+		every e = {.c = coll_ctx.collective,
+		           .instance = coll_ctx.instance,
+		           .host = &job->host,
+		           .rank = rank,
+		           .P = P,
+		           .n = numbers};
 		every_run(&e);
 		e.coded = 1;
 		failed = every_run(&e);
@@ -82,7 +87,8 @@ static void test_starved(void)
 	for (int r = 0; b && r < RANKS; r++) {
 		const place *at = process_room(b, r);
 		failed += at->failed[0];
-		named += strstr(at->err.text, "has no descriptor left to reach rank") && strstr(at->err.text, "ulimit -n");
+		named += strstr(at->err.text, "has no descriptor left to reach rank") &&
+		         strstr(at->err.text, "ulimit -n");
 		if (!strstr(at->err.text, "ulimit -n"))
 			printf("# rank %d: %s\n", r, at->err.text);
 	}

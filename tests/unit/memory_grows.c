@@ -7,8 +7,8 @@
 #include "gradcomp/coder.h"
 #include "tests/support/small_model.h"
 
-#define WARM 80      /* more than the report keeps rows of freed ones */
-#define MADE 300     /* reducers made and freed */
+#define WARM 80  /* more than the report keeps rows of freed ones */
+#define MADE 300 /* reducers made and freed */
 #define STEPS 1500
 #define ROOM 32768.0 /* bytes that may come and go: messages on their way, timers, what an allocator sets aside */
 
@@ -41,8 +41,8 @@ static double by_steps, by_reducers;
 
 static gradcomp_status make(const kind *k, gradcomp_job *job, int rank, int steps, gradcomp_error *err)
 {
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = k->spec, .bucket_bytes = 5000, .seed = 5,
-	                                    .delay = k->delay};
+	const gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = k->spec, .bucket_bytes = 5000, .seed = 5, .delay = k->delay};
 	gradcomp_status st;
 	model m;
 
@@ -57,8 +57,8 @@ static gradcomp_status make(const kind *k, gradcomp_job *job, int rank, int step
 static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 {
 	const kind *k = arg;
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = k->spec, .bucket_bytes = 5000, .seed = 5,
-	                                    .delay = k->delay};
+	const gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = k->spec, .bucket_bytes = 5000, .seed = 5, .delay = k->delay};
 	gradcomp_status st;
 	gradcomp_error err = {0};
 	model m;
@@ -141,11 +141,13 @@ int main(void)
 			ranks_on(apart);
 		run_ranks(2, settings, body, (void *)(uintptr_t)k);
 		ranks_on(NULL);
-		ok(by_steps < ROOM * (k->chooses ? 16 : 1), "%s: %d steps leave %.0f bytes, %.1f each", k->what, STEPS, by_steps, by_steps / STEPS);
-		ok(by_reducers < ROOM, "%s: %d reducers made and freed leave %.0f bytes, %.1f each", k->what, MADE, by_reducers,
-		   by_reducers / MADE);
+		ok(by_steps < ROOM * (k->chooses ? 16 : 1), "%s: %d steps leave %.0f bytes, %.1f each", k->what, STEPS,
+		   by_steps, by_steps / STEPS);
+		ok(by_reducers < ROOM, "%s: %d reducers made and freed leave %.0f bytes, %.1f each", k->what, MADE,
+		   by_reducers, by_reducers / MADE);
 	}
 	run_ranks(2, (const char *[]){plugin_path_setting(), "gradcomp.log=error", NULL}, coders, NULL);
-	ok(by_reducers < ROOM, "%d coders made and freed leave %.0f bytes, %.1f each", MADE, by_reducers, by_reducers / MADE);
+	ok(by_reducers < ROOM, "%d coders made and freed leave %.0f bytes, %.1f each", MADE, by_reducers,
+	   by_reducers / MADE);
 	return done_testing();
 }

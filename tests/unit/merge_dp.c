@@ -161,8 +161,10 @@ static void published(void)
 	static const struct {
 		const char *name;
 		double a, b;
-	} nets[] = {{"10 GbE, 16 ranks", 9.08e-4, 7.40e-10},        {"10 GbE, 8 ranks", 5.23e-4, 8.57e-10},
-	            {"56 Gb InfiniBand, 16 ranks", 2.36e-4, 4.06e-10}, {"56 Gb InfiniBand, 8 ranks", 9.75e-5, 3.06e-10},
+	} nets[] = {{"10 GbE, 16 ranks", 9.08e-4, 7.40e-10},
+	            {"10 GbE, 8 ranks", 5.23e-4, 8.57e-10},
+	            {"56 Gb InfiniBand, 16 ranks", 2.36e-4, 4.06e-10},
+	            {"56 Gb InfiniBand, 8 ranks", 9.75e-5, 3.06e-10},
 	            {"1 GbE, all-gather, 16 ranks", 1.1e-2, 1.7e-8}};
 
 	for (size_t k = 0; k < sizeof nets / sizeof nets[0]; k++) {

@@ -29,7 +29,8 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_status st = GRADCOMP_OK;
 	(void)nranks;
 	for (uint32_t i = 0; i < TENSORS; i++)
-		t[i] = (gradcomp_tensor_desc){.name = names[i], .dims = dims[i], .ndim = ndim[i], .dtype = GRADCOMP_F32};
+		t[i] = (gradcomp_tensor_desc){
+			.name = names[i], .dims = dims[i], .ndim = ndim[i], .dtype = GRADCOMP_F32};
 	if (gradcomp_reducer_create(gradcomp_job_world(job), t, 1, NULL, &small, &err) ||
 	    gradcomp_reducer_create(gradcomp_job_world(job), t, TENSORS, NULL, &red, &err)) {
 		ok(0, "rank %d: %s", rank, err.text);
@@ -133,7 +134,8 @@ static void recorded(const char *path)
 		ok(t->ndim == ndim[i] && !memcmp(t->dims, dims[i], ndim[i] * sizeof *t->dims), "its dimensions");
 		forward += t->forward;
 		/* The first gradient comes at the end of what is taken for the forward pass. */
-		ok(i + 1 == TENSORS ? t->backward == 0 : t->backward > 0.9e-6 * PAUSE_US, "backward took %.4f s", t->backward);
+		ok(i + 1 == TENSORS ? t->backward == 0 : t->backward > 0.9e-6 * PAUSE_US, "backward took %.4f s",
+		   t->backward);
 	}
 	ok(forward > 0.9e-6 * PAUSE_US, "forward took %.4f s in all", forward);
 	ok(fabs(m->tensors[2].forward - forward * 300 / 333) < 1e-9, "spread over the tensors by their numbers");
@@ -164,13 +166,16 @@ int main(void)
 		double start = clock_now();
 		run_ranks(2, long_settings_for(path), long_body, &how);
 		if (how == WAITS_FOR_DONE)
-			ok(clock_now() - start > 1.9, "a step that keeps back what the program waits for lets go after 2 s");
+			ok(clock_now() - start > 1.9,
+			   "a step that keeps back what the program waits for lets go after 2 s");
 		is_int(model_file_read(path, &m, &err), GRADCOMP_OK, "a program that waits %s", names_of[how]);
 		/* Passes that sleep lose nothing: what is found is the noise of the machine, or that there is too much of it. */
 		if (m && how == WAITS_FOR_STEPS)
-			ok((m->slower_beside_exchange == 0 || (m->slower_beside_exchange >= 1 && m->slower_beside_exchange < 5)) &&
+			ok((m->slower_beside_exchange == 0 ||
+			    (m->slower_beside_exchange >= 1 && m->slower_beside_exchange < 5)) &&
 			           m->exchanging > 0,
-			   "exchanges beside %.2f of it, %.2f times as long there", m->exchanging, m->slower_beside_exchange);
+			   "exchanges beside %.2f of it, %.2f times as long there", m->exchanging,
+			   m->slower_beside_exchange);
 		else if (m)
 			ok(m->slower_beside_exchange == 0, "whose steps cannot keep exchanges back: nothing is known");
 		model_file_free(m);

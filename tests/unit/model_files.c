@@ -15,27 +15,58 @@ static gradcomp_error e;
 static void round_trips(void)
 {
 	char long_spec[400], other[160];
-	compressor_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4"}, .encode = {1e-5, 1.0 / 3e9},
-	                            .decode = {0, 1e-10}, .gathered = 1e-9, .code = {1e-7, 1e-9}},
-	                           {.compressor = long_spec}};
+	compressor_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4"},
+	                              .encode = {1e-5, 1.0 / 3e9},
+	                              .decode = {0, 1e-10},
+	                              .gathered = 1e-9,
+	                              .code = {1e-7, 1e-9}},
+	                             {.compressor = long_spec}};
 	collective_cost calls[] = {{.collective = (char[]){"ring"}, .primitive = 1, .cost = {1e-4, 1e-9}},
-	                              {.collective = (char[]){"auto"}, .primitive = 1 << 10, .cost = {0, 1e-9}},
-	                              {.collective = (char[]){"ring"}, .primitive = 4, .cost = {2e-4, 1.0 / 3e8}}};
-	machine_file m = {.nodes = 4, .ranks_per_node = 1, .ncurves = 2, .ncalls = 3,
-	                      .name = "a machine", .level = {{0, 0}, {3e-5, 8e-9}}, .reduce = 1e-10, .memory = 2e-10,
-	                      .beside_application = 0.5, .beside_exchange = 1, .slowed_by_exchange = 0.2,
-	                      .slowed_by_compute = 1.5, .call = 2e-5, .spread = 0.03, .curves = curves, .calls = calls}, *back;
+	                           {.collective = (char[]){"auto"}, .primitive = 1 << 10, .cost = {0, 1e-9}},
+	                           {.collective = (char[]){"ring"}, .primitive = 4, .cost = {2e-4, 1.0 / 3e8}}};
+	machine_file m = {.nodes = 4,
+	                  .ranks_per_node = 1,
+	                  .ncurves = 2,
+	                  .ncalls = 3,
+	                  .name = "a machine",
+	                  .level = {{0, 0}, {3e-5, 8e-9}},
+	                  .reduce = 1e-10,
+	                  .memory = 2e-10,
+	                  .beside_application = 0.5,
+	                  .beside_exchange = 1,
+	                  .slowed_by_exchange = 0.2,
+	                  .slowed_by_compute = 1.5,
+	                  .call = 2e-5,
+	                  .spread = 0.03,
+	                  .curves = curves,
+	                  .calls = calls},
+		     *back;
 	uint64_t dims[] = {3, 4};
-	model_tensor tensors[] = {{.name = (char[]){"#first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
-	                                   {.name = long_spec}};
+	model_tensor tensors[] = {
+		{.name = (char[]){"#first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
+		{.name = long_spec}};
 	model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
-	model_file model = {.ntensors = 2, .batch = 7, .name = "a model", .io = 0.25, .exchanging = 0.375, .compressing = 1,
-	                        .slower_beside_exchange = 1.25, .slower_beside_compute = 1,
-	                        .tensors = tensors, .nlayers = 1, .layers = layers}, *again;
+	model_file model = {.ntensors = 2,
+	                    .batch = 7,
+	                    .name = "a model",
+	                    .io = 0.25,
+	                    .exchanging = 0.375,
+	                    .compressing = 1,
+	                    .slower_beside_exchange = 1.25,
+	                    .slower_beside_compute = 1,
+	                    .tensors = tensors,
+	                    .nlayers = 1,
+	                    .layers = layers},
+		   *again;
 	uint32_t end[] = {1, 2}, position[] = {1, 0};
-	plan_file plan = {.model = "a model", .hash = plan_hash(0, 2, dims), .tensors = 2, .parameters = 13,
-	                  .compressor = long_spec, .collective = (char[]){"ring"},
-	                  .plan = {.nbuckets = 2, .end = end, .position = position, .lag = 1, .predicted = 0.1}}, read;
+	plan_file plan = {.model = "a model",
+	                  .hash = plan_hash(0, 2, dims),
+	                  .tensors = 2,
+	                  .parameters = 13,
+	                  .compressor = long_spec,
+	                  .collective = (char[]){"ring"},
+	                  .plan = {.nbuckets = 2, .end = end, .position = position, .lag = 1, .predicted = 0.1}},
+		  read;
 	struct stat st;
 
 	snprintf(long_spec, sizeof long_spec, "longest:a=%0350d", 7);
@@ -50,7 +81,8 @@ static void round_trips(void)
 	ok(back->curves[0].encode.b == 1.0 / 3e9 && back->curves[0].code.a == 1e-7 && back->curves[0].gathered == 1e-9,
 	   "to the bit");
 	is_str(back->curves[1].compressor, long_spec, "with SPECs that are longer than a line");
-	ok(!strcmp(back->calls[0].collective, "ring") && back->calls[1].primitive == 4 && back->calls[2].primitive == 1 << 10,
+	ok(!strcmp(back->calls[0].collective, "ring") && back->calls[1].primitive == 4 &&
+	           back->calls[2].primitive == 1 << 10,
 	   "calls by their collective");
 	machine_file_free(back);
 	machine_file_free(NULL);
@@ -74,7 +106,8 @@ static void round_trips(void)
 	           read.plan.lag == 1 && read.plan.predicted == 0.1 && !strcmp(read.compressor, long_spec),
 	   "as it was");
 	plan_file_clear(&read);
-	ok(plan_hash(0, 2, dims) != plan_hash(0, 1, dims) && plan_hash(plan.hash, 1, dims) != plan_hash(plan.hash, 1, dims + 1),
+	ok(plan_hash(0, 2, dims) != plan_hash(0, 1, dims) &&
+	           plan_hash(plan.hash, 1, dims) != plan_hash(plan.hash, 1, dims + 1),
 	   "a hash of shapes");
 
 	/* What cannot be read is not written. */

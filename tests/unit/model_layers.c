@@ -16,8 +16,8 @@ static char path[200], written[LAYERS][400];
 static uint64_t dims[] = {4, 5};
 static model_tensor tensors[LAYERS];
 static model_layer layers[LAYERS];
-static model_file model = {.name = "layered", .ntensors = LAYERS, .tensors = tensors,
-                               .nlayers = LAYERS, .layers = layers};
+static model_file model = {
+	.name = "layered", .ntensors = LAYERS, .tensors = tensors, .nlayers = LAYERS, .layers = layers};
 
 static void make(void)
 {
@@ -25,8 +25,12 @@ static void make(void)
 
 	for (uint32_t i = 0; i < LAYERS; i++) {
 		tensors[i] = (model_tensor){.name = name, .dims = dims, .ndim = 2, .forward = 1e-3};
-		layers[i] = (model_layer){.name = written[i], .first = i, .ntensors = 1, .output = 0.1 + 1.0 / 3,
-		                                   .kept = {1e15, 123456789.987654321}, .reduces = 2};
+		layers[i] = (model_layer){.name = written[i],
+		                          .first = i,
+		                          .ntensors = 1,
+		                          .output = 0.1 + 1.0 / 3,
+		                          .kept = {1e15, 123456789.987654321},
+		                          .reduces = 2};
 	}
 }
 
@@ -49,7 +53,7 @@ static void round_trip(void)
 	is_str(m->layers[2].name, "_", "and one of none");
 	for (uint32_t i = 0; i < m->nlayers; i++)
 		ok(m->layers[i].output == layers[i].output && m->layers[i].kept[0] == layers[i].kept[0] &&
-		       m->layers[i].kept[1] == layers[i].kept[1] && m->layers[i].reduces == 2,
+		           m->layers[i].kept[1] == layers[i].kept[1] && m->layers[i].reduces == 2,
 		   "the numbers of layer %u, to the bit", i);
 	model_file_free(m);
 	unlink(path);

@@ -18,14 +18,21 @@ typedef struct published {
  * 66 M of the small VGG-16 and the LSTM (gTop-k's table of models), counted. Operations: 4.09, 11.51, 7.73, 4.29, 15.47 and 0.71 G
  * multiplications and additions (torchvision), 40.8 M of ResNet-20. For transformers 2 N s and attention. */
 static const published all[] = {
-	{"resnet152", 60192808, 467, 0, 2 * 11.51},  {"densenet161", 28681000, 484, 0, 2 * 7.73},
-	{"densenet201", 20013928, 604, 0, 2 * 4.29}, {"resnet50", 25557032, 161, 0, 2 * 4.09},
+	{"resnet152", 60192808, 467, 0, 2 * 11.51},
+	{"densenet161", 28681000, 484, 0, 2 * 7.73},
+	{"densenet201", 20013928, 604, 0, 2 * 4.29},
+	{"resnet50", 25557032, 161, 0, 2 * 4.09},
 	{"vgg16", 138357544, 32, 0, 2 * 15.47},
-	{"alexnet", 61100840, 16, 0, 2 * 0.71},   {"resnet20", 269722, 59, 0, 2 * 0.0408},
-	{"vgg16-cifar", 14728266, 54, 0, 0},      {"lstm-ptb", 66034000, 11, 0, 0},
-	{"bert-base", 109482240, 199, 14, 0},     {"bert-large", 335141888, 391, 26, 0},
-	{"gpt2", 124439808, 148, 14, 0},          {"gpt2-medium", 354823168, 292, 26, 0},
-	{"gpt2-large", 774030080, 436, 38, 0},    {"gpt2-xl", 1557611200, 580, 50, 0},
+	{"alexnet", 61100840, 16, 0, 2 * 0.71},
+	{"resnet20", 269722, 59, 0, 2 * 0.0408},
+	{"vgg16-cifar", 14728266, 54, 0, 0},
+	{"lstm-ptb", 66034000, 11, 0, 0},
+	{"bert-base", 109482240, 199, 14, 0},
+	{"bert-large", 335141888, 391, 26, 0},
+	{"gpt2", 124439808, 148, 14, 0},
+	{"gpt2-medium", 354823168, 292, 26, 0},
+	{"gpt2-large", 774030080, 436, 38, 0},
+	{"gpt2-xl", 1557611200, 580, 50, 0},
 };
 enum { MODELS = sizeof all / sizeof *all };
 
@@ -95,16 +102,14 @@ static void one_model(const published *p)
 
 static void transformers(void)
 {
-	model_file *bert = read_model("bert-large"), *gpt = read_model("gpt2-xl"),
-		       *resnet = read_model("resnet50");
+	model_file *bert = read_model("bert-large"), *gpt = read_model("gpt2-xl"), *resnet = read_model("resnet50");
 	const model_tensor *conv;
 
 	ok(bert && has_shape(bert, "embeddings.word_embeddings.weight", 30522, 1024) &&
 	           has_shape(bert, "encoder.layer.23.intermediate.dense.weight", 4096, 1024) &&
 	           has_shape(bert, "pooler.dense.weight", 1024, 1024),
 	   "BERT-large: names and shapes");
-	ok(gpt && has_shape(gpt, "wte.weight", 50257, 1600) &&
-	           has_shape(gpt, "h.47.attn.c_attn.weight", 1600, 4800) &&
+	ok(gpt && has_shape(gpt, "wte.weight", 50257, 1600) && has_shape(gpt, "h.47.attn.c_attn.weight", 1600, 4800) &&
 	           has_shape(gpt, "h.0.mlp.c_proj.weight", 6400, 1600),
 	   "GPT-2 XL: names and shapes, inputs before outputs");
 	/* 24 s h^2 for the matrices of a block, 4 s^2 h for its attention. */
@@ -118,8 +123,7 @@ static void transformers(void)
 		   "and keeps what Korthikanti et al. count, in numbers of 4 bytes");
 	}
 	conv = resnet ? tensor(resnet, "layer4.0.downsample.0.weight") : NULL;
-	ok(conv && conv->ndim == 4 && conv->dims[0] == 2048 && conv->dims[1] == 1024,
-	   "ResNet-50: names and shapes");
+	ok(conv && conv->ndim == 4 && conv->dims[0] == 2048 && conv->dims[1] == 1024, "ResNet-50: names and shapes");
 	model_file_free(bert);
 	model_file_free(gpt);
 	model_file_free(resnet);
@@ -135,9 +139,8 @@ static void script(void)
 		return;
 	}
 	tmpdir_make("models");
-	snprintf(line, sizeof line,
-	         "python3 %s/make %s && for f in %s/*.model; do cmp $f %s/${f##*/} || exit 1; done", folder, tmpdir,
-	         folder, tmpdir);
+	snprintf(line, sizeof line, "python3 %s/make %s && for f in %s/*.model; do cmp $f %s/${f##*/} || exit 1; done",
+	         folder, tmpdir, folder, tmpdir);
 	ok(!system(line), "the script makes these files, to the byte");
 	snprintf(line, sizeof line, "ls %s | wc -l | grep -qx %d", tmpdir, MODELS);
 	ok(!system(line), "and no others");

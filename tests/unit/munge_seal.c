@@ -255,7 +255,8 @@ static void never_less(void)
 	ok(!offer(way, PATIENCE, text), "auto in a step, munged hangs up 12 times: goes well");
 	like(text, "munge ", "and is sealed");
 	for (int i = 0; i < 2; i++)
-		ok(!job_secret_take(way, text, "munge", "slurm.pmix.17.0", PATIENCE, &sink, key[i], &err), "a rank takes it");
+		ok(!job_secret_take(way, text, "munge", "slurm.pmix.17.0", PATIENCE, &sink, key[i], &err),
+		   "a rank takes it");
 	ok(!memcmp(key[0], key[1], SECRET_BYTES), "all have one key");
 
 	atomic_store(&munged.hang_ups, 1 << 20);
@@ -271,7 +272,8 @@ static void never_less(void)
 	ok(offer("munge:/nowhere/munged", 0, text) < 0, "munge by name: refused");
 	ok(!strstr(err.text, "auto"), "and nothing is said of auto");
 	ok(!offer("pmix", 0, text) && !strncmp(text, "pmix ", 5), "pmix where it was asked for");
-	ok(!job_secret_offer(way, 0, NULL, 0, &sink, text, &err) && !strncmp(text, "pmix ", 5), "auto with a framework's store: as it is");
+	ok(!job_secret_offer(way, 0, NULL, 0, &sink, text, &err) && !strncmp(text, "pmix ", 5),
+	   "auto with a framework's store: as it is");
 }
 
 static void only_for(void)
@@ -295,7 +297,8 @@ static void only_for(void)
 	setenv("PMIX_NAMESPACE", "slurm.pmix.18.0", 1);
 	setenv("SLURM_JOB_ID", "18", 1);
 	ok(!offer(way, 0, theirs), "and one of job 18");
-	snprintf(mixed, sizeof mixed, "%.*s%s", (int)(strrchr(theirs, ' ') + 1 - theirs), theirs, strrchr(mine, ' ') + 1);
+	snprintf(mixed, sizeof mixed, "%.*s%s", (int)(strrchr(theirs, ' ') + 1 - theirs), theirs,
+	         strrchr(mine, ' ') + 1);
 	is_int(job_secret_take(way, mixed, "munge", "slurm.pmix.18.0", 0, &sink, key, &err), GRADCOMP_ERR_AUTH,
 	       "a credential of job 17 in a record of job 18");
 	like(err.text, "is the secret of job slurm.pmix.17.0, run ", "is named");
@@ -303,7 +306,8 @@ static void only_for(void)
 	       "the whole record of job 17, where no PMIx tells the jobs apart");
 	like(err.text, "this rank is of job slurm.pmix.18.0", "is named, too");
 	ok(!offer(way, 0, mine), "another run of job 18");
-	snprintf(mixed, sizeof mixed, "%.*s%s", (int)(strrchr(theirs, ' ') + 1 - theirs), theirs, strrchr(mine, ' ') + 1);
+	snprintf(mixed, sizeof mixed, "%.*s%s", (int)(strrchr(theirs, ' ') + 1 - theirs), theirs,
+	         strrchr(mine, ' ') + 1);
 	is_int(job_secret_take(way, mixed, "munge", "slurm.pmix.18.0", 0, &sink, key, &err), GRADCOMP_ERR_AUTH,
 	       "a credential of another run of the job");
 }
@@ -320,19 +324,23 @@ static void tokens(void)
 		ok(0, "settings: %s", err.text);
 		return;
 	}
-	ok(!rendezvous_token_write(c, token, text, &err) && !strncmp(text, "munge=", 6), "a token in a job of Slurm is sealed");
+	ok(!rendezvous_token_write(c, token, text, &err) && !strncmp(text, "munge=", 6),
+	   "a token in a job of Slurm is sealed");
 	ok(!rendezvous_token_read(c, text, 0, got, &err) && !memcmp(got, token, SECRET_BYTES), "and opened");
 	setenv("SLURM_JOB_ID", "19", 1);
 	is_int(rendezvous_token_read(c, text, 0, got, &err), GRADCOMP_ERR_AUTH, "not in another job");
-	like(err.text, "is the rendezvous token of job 18; this must be the rendezvous token of job 19", "which is said");
+	like(err.text, "is the rendezvous token of job 18; this must be the rendezvous token of job 19",
+	     "which is said");
 	ok(!offer(config_str(c, "security.secret"), 0, record), "a job's secret");
 	snprintf(stolen, sizeof stolen, "munge=%s", strrchr(record, ' ') + 1);
 	is_int(rendezvous_token_read(c, stolen, 0, got, &err), GRADCOMP_ERR_AUTH, "is no token");
 	ok(!rendezvous_token_write(p, token, text, &err) && !strncmp(text, "plain=", 6), "pmix: as it is");
-	is_int(rendezvous_token_read(c, text, 0, got, &err), GRADCOMP_ERR_AUTH, "which a node that wants munge does not take");
+	is_int(rendezvous_token_read(c, text, 0, got, &err), GRADCOMP_ERR_AUTH,
+	       "which a node that wants munge does not take");
 	like(err.text, "is not sealed by munge", "and says so");
 	unsetenv("SLURM_JOB_ID");
-	ok(!rendezvous_token_write(c, token, text, &err) && !strncmp(text, "plain=", 6), "auto without Slurm: as it is");
+	ok(!rendezvous_token_write(c, token, text, &err) && !strncmp(text, "plain=", 6),
+	   "auto without Slurm: as it is");
 	ok(!rendezvous_token_read(c, text, 0, got, &err), "and taken");
 	config_free(c);
 	config_free(p);

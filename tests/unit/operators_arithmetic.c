@@ -168,8 +168,7 @@ static void floats(const char *name, const gradcomp_operators *op, size_t n)
 		x[at] = keep;
 	}
 	ok(right, "%s: one NaN or Inf among %zu is found wherever it is", name, n);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: nothing written outside",
-	   name);
+	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: nothing written outside", name);
 }
 
 static void each(const char *name, const gradcomp_operators *op)

@@ -222,13 +222,12 @@ static void each(const char *name, const gradcomp_operators *op)
 			scaled(name, op, (gradcomp_dtype)t, 0);
 			scaled(name, op, (gradcomp_dtype)t, 1000);
 		}
-	is_int(op->cast_scaled(NULL, NULL, NULL, 0, GRADCOMP_I32, 1, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: nor to I32, scaled",
-	       name);
+	is_int(op->cast_scaled(NULL, NULL, NULL, 0, GRADCOMP_I32, 1, 0), GRADCOMP_ERR_UNSUPPORTED,
+	       "%s: nor to I32, scaled", name);
 	float in[5] = {1, -0.0f, INFINITY, 1e-40f, 3}, out[5] = {0};
 	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F32, 0), GRADCOMP_OK, "%s: F32 from F32", name);
 	ok(!memcmp(in, out, sizeof in), "%s: is a copy", name);
-	is_int(op->cast_to_f32(NULL, in, out, 5, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast from I32",
-	       name);
+	is_int(op->cast_to_f32(NULL, in, out, 5, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast from I32", name);
 	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F64, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast to F64",
 	       name);
 }

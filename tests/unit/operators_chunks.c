@@ -34,7 +34,8 @@ static void blocks(const gradcomp_operators *op, size_t n, size_t width)
 	for (size_t j = 0; j < k; j++)
 		for (size_t i = 0; i < width; i++) {
 			size_t at = idx[j] * width + i;
-			right &= out[j * width + i] == (at < n ? x[at] : 0) && (at >= n || y[at] == (j < k / 2 ? 0 : x[at]));
+			right &= out[j * width + i] == (at < n ? x[at] : 0) &&
+			         (at >= n || y[at] == (j < k / 2 ? 0 : x[at]));
 		}
 	for (size_t i = 0; i < n && i / width < all - k; i++)
 		right &= y[i] == (float)i;
@@ -63,12 +64,13 @@ static void columns(const gradcomp_operators *op, size_t n, size_t r, float leng
 /* Element (j, b) of the transform of n numbers. */
 static double basis(uint64_t n, uint64_t j, uint64_t b)
 {
-	return sqrt((b ? 2.0 : 1.0) / (double)n) * cos(3.14159265358979323846 * (double)((2 * j + 1) * b) / (2 * (double)n));
+	return sqrt((b ? 2.0 : 1.0) / (double)n) *
+	       cos(3.14159265358979323846 * (double)((2 * j + 1) * b) / (2 * (double)n));
 }
 
 /* Coefficient (a, b) of the chunk at (row, column), which has so many rows and columns. */
-static double coefficient(const gradcomp_matrix *t, uint64_t row, uint64_t column, uint64_t rows, uint64_t columns, uint64_t a,
-                          uint64_t b)
+static double coefficient(const gradcomp_matrix *t, uint64_t row, uint64_t column, uint64_t rows, uint64_t columns,
+                          uint64_t a, uint64_t b)
 {
 	double sum = 0;
 	for (uint64_t i = 0; i < rows; i++)
@@ -94,7 +96,8 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* How far values are from the definition; whether those that are sent are as large as any. */
-static double off_by(const gradcomp_matrix *t, uint32_t chunk, uint32_t k, const float *val, const uint16_t *place, size_t *sent)
+static double off_by(const gradcomp_matrix *t, uint32_t chunk, uint32_t k, const float *val, const uint16_t *place,
+                     size_t *sent)
 {
 	double off = 0;
 	for (uint64_t row = 0; row < t->n; row += down(chunk))
@@ -124,7 +127,8 @@ static size_t coefficients(uint32_t chunk, uint32_t k)
 	for (int i = 0; i < MATRICES; i++)
 		for (uint64_t row = 0; row < shapes[i][0]; row += down(chunk))
 			for (uint64_t column = 0; column < shapes[i][1]; column += across(chunk))
-				sent += least(k, least(shapes[i][0] - row, down(chunk)) * least(shapes[i][1] - column, across(chunk)));
+				sent += least(k, least(shapes[i][0] - row, down(chunk)) *
+				                         least(shapes[i][1] - column, across(chunk)));
 	return sent;
 }
 
@@ -230,7 +234,8 @@ static void each(const char *name, const gradcomp_operators *op)
 	blocks(op, 1, 1), blocks(op, 1000, 7), blocks(op, 300000, 256), blocks(op, 300000, 299999), blocks(op, 5, 8);
 	columns(op, 0, 3, 1), columns(op, 1, 2, 1), columns(op, 200, 5, 0.3f), columns(op, 65, 64, 2);
 	chunks(op, 16, 5), chunks(op, 64, 32), chunks(op, 9, 81), chunks(op, 64, 4096);
-	chunks(op, GRADCOMP_DCT_SIDES(7, 19), 133), chunks(op, GRADCOMP_DCT_SIDES(10, 1), 3), chunks(op, GRADCOMP_DCT_SIDES(1, 13), 4);
+	chunks(op, GRADCOMP_DCT_SIDES(7, 19), 133), chunks(op, GRADCOMP_DCT_SIDES(10, 1), 3),
+		chunks(op, GRADCOMP_DCT_SIDES(1, 13), 4);
 	chunks(op, GRADCOMP_DCT_SIDES(35, 64), 32), chunks(op, 1, 1);
 	senders(op);
 }

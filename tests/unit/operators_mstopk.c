@@ -166,7 +166,8 @@ static void each(const char *name, const gradcomp_operators *op)
 			sizes(name, op, kind, small[s]);
 		sizes(name, op, kind, selection_edges[test_random() % SELECTION_EDGES]);
 		sizes(name, op, kind, selection_size(SELECTION_EDGES + 1));
-		ok(!seen.samplings, "%s, %s: %zu times what the method as it is published takes", name, selection_kind(kind), seen.tried);
+		ok(!seen.samplings, "%s, %s: %zu times what the method as it is published takes", name,
+		   selection_kind(kind), seen.tried);
 		if (seen.samplings)
 			printf("# not %zu of %zu, %d samplings\n", seen.k, seen.n, seen.samplings - 1);
 	}

@@ -66,13 +66,12 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 			worst = d > worst ? d : worst;
 		}
 		if (zero == 0)
-			ok(worst <= span, "%s: %zux%zu %s: spans the input within %.1e", names[v], n, r, what,
-			   worst);
+			ok(worst <= span, "%s: %zux%zu %s: spans the input within %.1e", names[v], n, r, what, worst);
 	}
 	for (int v = 1; v < VARIANTS; v++)
 		if (op[v])
-			ok(!memcmp(result[0], result[v], n * r * sizeof *in), "%zux%zu %s: portable and %s agree to the bit", n,
-			   r, what, names[v]);
+			ok(!memcmp(result[0], result[v], n * r * sizeof *in),
+			   "%zux%zu %s: portable and %s agree to the bit", n, r, what, names[v]);
 	for (int v = 0; v < VARIANTS; v++)
 		if (op[v])
 			ok(test_free(result[v], n * r, 3), "%s: nothing written outside", names[v]);
@@ -80,9 +79,8 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 
 static void random_ones(void)
 {
-	static const size_t shapes[][2] = {{1, 1},   {2, 2},   {5, 3},    {64, 4},   {127, 4},
-	                                   {128, 1}, {129, 8}, {1000, 5}, {4099, 4}, {300, 64},
-	                                   {64, 64}, {3, 7},   {1, 4},    {20000, 2}};
+	static const size_t shapes[][2] = {{1, 1},    {2, 2},    {5, 3},    {64, 4},  {127, 4}, {128, 1}, {129, 8},
+	                                   {1000, 5}, {4099, 4}, {300, 64}, {64, 64}, {3, 7},   {1, 4},   {20000, 2}};
 	static const double sizes[] = {1, 1e-30, 1e30, 1e-40};
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 		for (int k = 0; k < 4; k++) {
@@ -134,7 +132,8 @@ static void degenerate(void)
 /* Most columns are filled in, where much and where little of a unit vector is left. */
 static void low_rank(void)
 {
-	static const size_t shapes[][3] = {{64, 64, 30}, {64, 64, 63}, {70, 64, 1}, {86, 64, 60}, {9, 9, 4}, {9000, 5, 2}, {2, 2, 1}};
+	static const size_t shapes[][3] = {{64, 64, 30}, {64, 64, 63}, {70, 64, 1}, {86, 64, 60},
+	                                   {9, 9, 4},    {9000, 5, 2}, {2, 2, 1}};
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
 		const size_t n = shapes[s][0], r = shapes[s][1], rank = shapes[s][2];
 		float *A = test_alloc(n * r, 0), *B = test_alloc(n * rank, 0), *C = test_alloc(rank * r, 0);

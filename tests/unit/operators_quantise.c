@@ -7,8 +7,7 @@
 static const unsigned all_bits[] = {8, 4, 2};
 static const size_t sizes[] = {0, 1, 7, 31, 33, 255, 256, 257, 4097};
 
-static gradcomp_quantiser quantiser(unsigned bits, unsigned levels, unsigned block, unsigned norm,
-                                    unsigned rounding)
+static gradcomp_quantiser quantiser(unsigned bits, unsigned levels, unsigned block, unsigned norm, unsigned rounding)
 {
 	return (gradcomp_quantiser){.struct_size = sizeof(gradcomp_quantiser),
 	                            .bits = bits,
@@ -130,7 +129,8 @@ static int right_values(const gradcomp_operators *op, const uint8_t *in, const f
 		if (blocks)
 			memcpy(&step, in + i / q->block * 4, 4);
 		float v = (float)((double)code_at(codes, i, q->bits) * step), product = 0.3f * v;
-		right = (isfinite(v) || !blocks) && y[i] == v && sum[i] == added + product && e[i] == x[i] - v && same[i] == e[i];
+		right = (isfinite(v) || !blocks) && y[i] == v && sum[i] == added + product && e[i] == x[i] - v &&
+		        same[i] == e[i];
 		if (!right)
 			printf("# number %zu: %a, sum %a, error %a, for code %d of %a\n", i, y[i], sum[i], e[i],
 			       code_at(codes, i, q->bits), step);
@@ -172,12 +172,11 @@ static void definition(const char *name, const gradcomp_operators *op)
 				for (size_t s = 0; s < 9 * 3; s++) {
 					unsigned bits = all_bits[b], most = (1u << (bits - 1)) - 1;
 					unsigned levels = s % 2 ? most : 1 + (unsigned)(test_random() % most);
-					gradcomp_quantiser q =
-						quantiser(bits, levels, blocks[s / 9], norm, rounding);
+					gradcomp_quantiser q = quantiser(bits, levels, blocks[s / 9], norm, rounding);
 					q.given = &given[test_random() % 4];
 					if (!right_at(op, sizes[s % 9], &q)) {
-						printf("# size %zu, bits %u, levels %u, block %u\n", sizes[s % 9],
-						       bits, levels, q.block);
+						printf("# size %zu, bits %u, levels %u, block %u\n", sizes[s % 9], bits,
+						       levels, q.block);
 						right = 0;
 					}
 				}
@@ -197,7 +196,8 @@ static void or_nan(const char *name, const gradcomp_operators *op)
 	for (int k = 0; k < 60; k++) {
 		unsigned bits = all_bits[k % 3], block = 32 << k % 9;
 		size_t n = 1 + test_random() % N, blocks = (n + block - 1) / block;
-		gradcomp_quantiser q = quantiser(bits, (1u << (bits - 1)) - 1, block, GRADCOMP_NORM_ABSMAX_OR_NAN, (unsigned)k / 3 % 3);
+		gradcomp_quantiser q = quantiser(bits, (1u << (bits - 1)) - 1, block, GRADCOMP_NORM_ABSMAX_OR_NAN,
+		                                 (unsigned)k / 3 % 3);
 		size_t bytes = op->quantised_bytes(&q, n);
 		uint64_t odd_blocks = test_random() | 1;
 		int fault = 0;
@@ -227,7 +227,8 @@ static void or_nan(const char *name, const gradcomp_operators *op)
 		op->quantised_check(NULL, &fault, out, n, &q);
 		right &= fault;
 	}
-	ok(right, "%s: a block with an Inf or a NaN has the step NaN and codes of 0, comes back as NaN and is let pass", name);
+	ok(right, "%s: a block with an Inf or a NaN has the step NaN and codes of 0, comes back as NaN and is let pass",
+	   name);
 	right = test_free(x, N, 1) && test_free(sane, N, 2) && test_free(y, N, 3);
 	ok(right, "%s: and nothing written beside", name);
 	free(out), free(want);
@@ -283,7 +284,8 @@ static void bounds(const char *name, const gradcomp_operators *op)
 				float step;
 				memcpy(&step, out + i / 64 * 4, 4);
 				near &= q.rounding || fabsf(e[i]) <= step * 0.50001f;
-				cut &= !q.rounding || (fabsf(e[i]) <= step * 1.00001f && fabsf(y[i]) <= fabsf(x[i]) * 1.000001f);
+				cut &= !q.rounding ||
+				       (fabsf(e[i]) <= step * 1.00001f && fabsf(y[i]) <= fabsf(x[i]) * 1.000001f);
 			}
 		}
 	}
@@ -297,8 +299,8 @@ static void unbiased(const char *name, const gradcomp_operators *op)
 	enum { N = 75, DRAWS = 10000 };
 	for (unsigned b = 0; b < 3; b++)
 		for (unsigned norm = 0; norm < 2; norm++) {
-			gradcomp_quantiser q = quantiser(all_bits[b], (1u << (all_bits[b] - 1)) - 1, 32, norm,
-			                                 GRADCOMP_TO_EITHER);
+			gradcomp_quantiser q =
+				quantiser(all_bits[b], (1u << (all_bits[b] - 1)) - 1, 32, norm, GRADCOMP_TO_EITHER);
 			float x[N], y[N];
 			double sum[N] = {0};
 			uint8_t out[256];
@@ -317,7 +319,8 @@ static void unbiased(const char *name, const gradcomp_operators *op)
 				double f = x[i] / step - floor(x[i] / step), off = fabs(sum[i] / DRAWS - x[i]) / step;
 				right &= off <= test_mean_off(f * (1 - f), 1, DRAWS) + 1e-4;
 			}
-			ok(right, "%s: %u bits, norm %u: the mean of %d draws is the number", name, q.bits, norm, DRAWS);
+			ok(right, "%s: %u bits, norm %u: the mean of %d draws is the number", name, q.bits, norm,
+			   DRAWS);
 		}
 }
 
@@ -331,11 +334,14 @@ static void check(const char *name, const gradcomp_operators *op)
 	int found = 1, silent = 1, survived = 1;
 	for (int k = 0; k < 3000; k++) {
 		unsigned bits = all_bits[k % 3], most = (1u << (bits - 1)) - 1;
-		unsigned norm = k % 4 == 1 ? GRADCOMP_NORM_ABSMAX_OR_NAN : k % 2 ? GRADCOMP_NORM_ABSMAX : GRADCOMP_NORM_GIVEN;
+		unsigned norm = k % 4 == 1 ? GRADCOMP_NORM_ABSMAX_OR_NAN
+		                : k % 2    ? GRADCOMP_NORM_ABSMAX
+		                           : GRADCOMP_NORM_GIVEN;
 		gradcomp_quantiser q = quantiser(bits, 1 + (unsigned)(test_random() % most), 64, norm, 0);
 		float given = 1;
 		q.given = &given;
-		size_t n = 1 + test_random() % N, blocks = k % 2 ? (n + 63) / 64 : 0, bytes = op->quantised_bytes(&q, n);
+		size_t n = 1 + test_random() % N, blocks = k % 2 ? (n + 63) / 64 : 0,
+		       bytes = op->quantised_bytes(&q, n);
 		uint8_t *codes = in + 4 * blocks;
 		int fault = 0, bad = 0;
 		for (size_t i = 0; i < sizeof in; i++)
@@ -356,7 +362,8 @@ static void check(const char *name, const gradcomp_operators *op)
 		}
 		op->quantised_check(NULL, &fault, in, n, &q);
 		if (fault != bad)
-			printf("# %zu numbers of %u bits, %u levels: fault %d, not %d\n", n, bits, q.levels, fault, bad);
+			printf("# %zu numbers of %u bits, %u levels: fault %d, not %d\n", n, bits, q.levels, fault,
+			       bad);
 		found &= !bad || fault;
 		silent &= bad || !fault;
 		for (size_t i = 0; i < sizeof in; i++)

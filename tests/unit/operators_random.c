@@ -88,8 +88,7 @@ static void against_libm(const gradcomp_operators *op)
 		philox_block(counter, key, w);
 		double radius = sqrt(-2 * log((w[i % 4] + 1.0) / 4294967296.0));
 		double angle = 2 * M_PI * (w[i % 4 + 1] / 4294967296.0);
-		worst = fmax(worst,
-		             fmax(fabs(got[i] - radius * cos(angle)), fabs(got[i + 1] - radius * sin(angle))));
+		worst = fmax(worst, fmax(fabs(got[i] - radius * cos(angle)), fabs(got[i + 1] - radius * sin(angle))));
 	}
 	ok(worst < 4e-7, "normal numbers are Box-Muller's, within %.1e of libm's", worst);
 }

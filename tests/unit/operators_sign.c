@@ -13,11 +13,7 @@ static float number(void)
 {
 	unsigned kind = (unsigned)(test_random() % 16);
 	float v = test_normal();
-	return kind == 0   ? 0.0f
-	       : kind == 1 ? -0.0f
-	       : kind == 2 ? v * 1e-42f
-	       : kind == 3 ? copysignf(3e38f, v)
-	                   : v;
+	return kind == 0 ? 0.0f : kind == 1 ? -0.0f : kind == 2 ? v * 1e-42f : kind == 3 ? copysignf(3e38f, v) : v;
 }
 
 static int bit_at(const uint32_t *bits, size_t i, size_t segment)
@@ -67,8 +63,8 @@ static int right_means(const float *pairs, const float *x, size_t n, size_t segm
 	return 1;
 }
 
-static int right_back(const gradcomp_operators *op, const uint32_t *bits, const float *pairs, const float *x,
-                      size_t n, size_t segment, size_t odd)
+static int right_back(const gradcomp_operators *op, const uint32_t *bits, const float *pairs, const float *x, size_t n,
+                      size_t segment, size_t odd)
 {
 	float *y = test_alloc(n, odd), *e = test_alloc(n, odd), *same = test_alloc(n, odd);
 	int right = 1;

@@ -57,9 +57,7 @@ static void adds(const char *name, const gradcomp_operators *op, size_t n, size_
 	for (size_t t = 0; k && t < 12; t++) {
 		size_t j = t == 0 ? 0 : t == 1 ? k - 1 : test_random() % k;
 		uint32_t keep = idx[j];
-		idx[j] = t % 3 == 0   ? (uint32_t)n
-		         : t % 3 == 1 ? UINT32_MAX - 1
-		                      : (uint32_t)(n + test_random() % 1000);
+		idx[j] = t % 3 == 0 ? (uint32_t)n : t % 3 == 1 ? UINT32_MAX - 1 : (uint32_t)(n + test_random() % 1000);
 		is_int(op->scatter_add(NULL, y, n, idx, val, k, 1), GRADCOMP_ERR_RANGE,
 		       "%s: index %u of %zu is refused", name, idx[j], n);
 		idx[j] = keep;
@@ -207,8 +205,8 @@ static void each(const char *name, const gradcomp_operators *op)
 	is_int(op->scatter_add(NULL, NULL, 0, NULL, NULL, 0, 1), GRADCOMP_OK, "%s: nothing to add", name);
 	uint32_t zero = 0, none = GRADCOMP_NO_INDEX;
 	float v = 1;
-	is_int(op->scatter_add(NULL, &v, 0, &zero, &v, 1, 1), GRADCOMP_ERR_RANGE,
-	       "%s: nothing can be added to nothing", name);
+	is_int(op->scatter_add(NULL, &v, 0, &zero, &v, 1, 1), GRADCOMP_ERR_RANGE, "%s: nothing can be added to nothing",
+	       name);
 	is_int(op->scatter_add(NULL, &v, 0, &none, &v, 1, 1), GRADCOMP_OK, "%s: but no index can", name);
 }
 

@@ -135,8 +135,9 @@ static void codes(const gradcomp_operators *op, const inputs *in, float *z, resu
 	float scale = 3;
 	int fault = 0;
 	for (unsigned k = 0; k < 3; k++) {
-		gradcomp_quantiser q = {sizeof q, all_bits[k], (1u << (all_bits[k] - 1)) - 1, k == 2 ? 65536 : 96, k % 2,
-		                        1, NULL, 5, 6, 7};
+		gradcomp_quantiser q = {
+			sizeof q, all_bits[k], (1u << (all_bits[k] - 1)) - 1, k == 2 ? 65536 : 96, k % 2, 1, NULL, 5, 6,
+			7};
 		op->quantise(NULL, out, in->x, N, &q);
 		note(r, "quantise", k % 2, out, op->quantised_bytes(&q, N));
 		memcpy(z, in->y, N * sizeof *z);
@@ -288,8 +289,8 @@ static void settings(void)
 	static const struct {
 		const char *text;
 		int threads;
-	} cases[] = {{"1", 1}, {"64", 64}, {"0", 0}, {"65", 0}, {"-1", 0}, {"", 0}, {"4x", 0}, {" 4", 0}, {"AUTO", 0},
-	             {"99999999999999999999", 0}};
+	} cases[] = {{"1", 1}, {"64", 64}, {"0", 0},  {"65", 0},   {"-1", 0},
+	             {"", 0},  {"4x", 0},  {" 4", 0}, {"AUTO", 0}, {"99999999999999999999", 0}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		is_int(thread_pool_parse(cases[i].text), cases[i].threads, "threads=%s", cases[i].text);
 	unsetenv("SLURM_CPUS_PER_TASK");
@@ -307,8 +308,8 @@ static void settings(void)
 int main(void)
 {
 	test_seed();
-	inputs in = {test_alloc(N, 1), test_alloc(N, 2), test_alloc(ROWS * RANK, 0), test_alloc(COLUMNS * RANK + 100, 0),
-	             test_alloc(COLUMNS * RANK, 0)};
+	inputs in = {test_alloc(N, 1), test_alloc(N, 2), test_alloc(ROWS * RANK, 0),
+	             test_alloc(COLUMNS * RANK + 100, 0), test_alloc(COLUMNS * RANK, 0)};
 	for (size_t i = 0; i < N; i++)
 		in.x[i] = test_normal(), in.y[i] = test_normal();
 	for (size_t i = 0; i < ROWS * RANK; i++)

@@ -27,8 +27,8 @@ static void kth(const char *name, const gradcomp_operators *op, const float *x, 
 	size_t bytes = op->topk_scratch(n, k);
 	float *scratch = test_alloc(bytes / 4, 0), v = -7;
 	op->kth_magnitude(NULL, &v, x, n, k, scratch);
-	ok(!signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k, "%s: magnitude %zu of %zu is %g", name,
-	   k, n, v);
+	ok(!signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k, "%s: magnitude %zu of %zu is %g", name, k, n,
+	   v);
 	ok(test_free(scratch, bytes / 4, 0), "%s: nothing written outside", name);
 }
 

@@ -7,7 +7,8 @@ static void not_finite(const char *name, const gradcomp_operators *op)
 	const size_t n = 70000, k = 500, bytes = op->mstopk_scratch(n, k);
 	int whole = 1;
 	for (size_t bad = 1; bad <= n; bad *= 17) {
-		float *x = magnitudes(NORMAL, n, 0), *val = test_alloc(k, 1), *idx = test_alloc(k, 2), *scratch = test_alloc(bytes / 4, 0);
+		float *x = magnitudes(NORMAL, n, 0), *val = test_alloc(k, 1), *idx = test_alloc(k, 2),
+		      *scratch = test_alloc(bytes / 4, 0);
 		for (size_t i = 0; i < bad; i++)
 			x[test_random() % n] = test_bits(0x7f800000u | (uint32_t)test_random());
 		op->topk(NULL, (uint32_t *)idx, val, x, n, k, scratch);

@@ -44,7 +44,8 @@ static void steps(const char *name, const gradcomp_operators *op, size_t n)
 static void found(const char *name, const gradcomp_operators *op, size_t n)
 {
 	size_t odd = test_random() % 9;
-	float *x = magnitudes(NORMAL, n, odd), *y = magnitudes(NORMAL, n, odd + 1), *want = test_alloc(n, 0), a = test_normal();
+	float *x = magnitudes(NORMAL, n, odd), *y = magnitudes(NORMAL, n, odd + 1), *want = test_alloc(n, 0),
+	      a = test_normal();
 	int fault = 0, high = 0, low = 0, nan = 0;
 	for (size_t i = 0; i < n; i++) {
 		want[i] = a * x[i];
@@ -71,7 +72,8 @@ static void found(const char *name, const gradcomp_operators *op, size_t n)
 		op->range_check(NULL, &nan, x, n, -INFINITY, INFINITY);
 	}
 	ok(!fault && high == !!n && low == !!n && nan == !!n, "%s: range_check finds what is outside, and a NaN", name);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(want, n, 0), "%s: nothing written outside", name);
+	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(want, n, 0), "%s: nothing written outside",
+	   name);
 }
 
 static void moments(const char *name, const gradcomp_operators *op)

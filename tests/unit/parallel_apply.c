@@ -48,7 +48,8 @@ static void momentum(void *ctx, uint32_t i)
 
 static uint32_t make_bytes(int shape, uint64_t bytes[64])
 {
-	static const uint64_t few[] = {4096, 0, 4}, many[] = {4, 40000, 0, 0, 12, 1236, 80, 36, 9000, 4, 4, 4, 700, 0, 52, 8};
+	static const uint64_t few[] = {4096, 0, 4},
+			      many[] = {4, 40000, 0, 0, 12, 1236, 80, 36, 9000, 4, 4, 4, 700, 0, 52, 8};
 	uint32_t n = shape == 0 ? 3 : shape == 1 ? 16 : shape == 2 ? 0 : shape == 3 ? 4 : 1;
 	for (uint32_t i = 0; i < n; i++)
 		bytes[i] = shape == 0 ? few[i] : shape == 1 ? many[i] : shape == 3 ? 0 : 40004;
@@ -68,7 +69,7 @@ static void same_body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int apart = 0; apart < 2; apart++) {
 		float *alone[64], *out[64], *whole = calloc(1, 100000), *next = whole;
 		struct task one = {.out = alone, .bytes = bytes},
-		            all = {.out = out, .bytes = bytes, .seconds = run->work * (run->uneven ? rank + 1 : 1)};
+			    all = {.out = out, .bytes = bytes, .seconds = run->work * (run->uneven ? rank + 1 : 1)};
 		run->failed[rank] |= gradcomp_parallel_create(gradcomp_job_world(job), bytes, n, &p, &err) != 0;
 		for (uint32_t i = 0; i < n; i++) {
 			alone[i] = calloc(1, bytes[i] + 1);
@@ -110,8 +111,9 @@ static void check(int P, const char *const *settings, struct run run, int want)
 		failed |= run.failed[r] || run.shared[r] != want;
 		did += run.did[r];
 	}
-	ok(!failed && did == (want ? n : n * P), "%d ranks, %d pieces, %g s of work, %g s to gather%s: the same bits, %s", P, n,
-	   run.work, run.gather, run.uneven ? ", uneven clocks" : "", want ? "shared" : "not shared");
+	ok(!failed && did == (want ? n : n * P),
+	   "%d ranks, %d pieces, %g s of work, %g s to gather%s: the same bits, %s", P, n, run.work, run.gather,
+	   run.uneven ? ", uneven clocks" : "", want ? "shared" : "not shared");
 	if (failed || did != (want ? n : n * P))
 		printf("# %d of the calls' pieces were done\n# %s\n", did, run.reason);
 	like(run.reason, P == 1 ? "one rank" : want ? "shared: " : "not shared: ", "which is said");
@@ -172,7 +174,8 @@ static void misuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)arg;
 	is_int(gradcomp_parallel_create(NULL, bytes, 2, &p, &err), GRADCOMP_ERR_INVALID, "no group");
 	is_int(gradcomp_parallel_create(w, NULL, 2, &p, &err), GRADCOMP_ERR_INVALID, "no sizes");
-	is_int(gradcomp_parallel_create(w, bytes, 2, &p, &err), GRADCOMP_ERR_MISMATCH, "pieces that differ between ranks");
+	is_int(gradcomp_parallel_create(w, bytes, 2, &p, &err), GRADCOMP_ERR_MISMATCH,
+	       "pieces that differ between ranks");
 	snprintf(want, sizeof want, "rank %d on ", P - 1);
 	like(err.text, want, "name the rank");
 	bytes[1] = rank ? 8 : UINT64_MAX;
@@ -262,7 +265,8 @@ int main(void)
 
 	process_board *b = run_processes(3, settings, die_body, sizeof(int));
 	for (int r = 0; b && r < 3; r++)
-		ok(r == 1 ? WIFEXITED(b->slot[r].status) && WEXITSTATUS(b->slot[r].status) == 3 : *(int *)process_room(b, r),
+		ok(r == 1 ? WIFEXITED(b->slot[r].status) && WEXITSTATUS(b->slot[r].status) == 3
+		          : *(int *)process_room(b, r),
 		   r == 1 ? "a rank dies in its share" : "rank %d ends with its name", r);
 	if (b)
 		end_processes(b);

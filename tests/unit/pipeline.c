@@ -64,8 +64,7 @@ static int sound(const pipeline_problem *p, const pipeline_plan *plan)
 		units += p->takes[plan->stages[i].choice];
 	}
 	pipeline_value(p, &again);
-	return layer == p->nlayers && units == p->units && again.seconds == plan->seconds &&
-	       again.memory <= p->memory;
+	return layer == p->nlayers && units == p->units && again.seconds == plan->seconds && again.memory <= p->memory;
 }
 
 typedef struct tally {
@@ -108,8 +107,7 @@ static void near_enough(const pipeline_problem *p, int *wrong)
 	if (pipeline_solve(p, &best, &err) || pipeline_solve(&loose, &plan, &err))
 		++*wrong;
 	else if (best.seconds >= 0)
-		*wrong += plan.seconds < best.seconds * (1 - 1e-12) ||
-		          best.seconds < 0.9 * plan.seconds * (1 - 1e-12);
+		*wrong += plan.seconds < best.seconds * (1 - 1e-12) || best.seconds < 0.9 * plan.seconds * (1 - 1e-12);
 }
 
 /* More memory, one more choice: never slower. */

@@ -111,9 +111,18 @@ static int optimal(uint32_t n, uint32_t rounds, double *mean, double *most)
 		costs c;
 		plan_found found = {.exposed = 0};
 		make(&c, n, rounds, numel, backward);
-		const plan_search s = {.sim = {.n = n, .forward = forward, .backward = backward, .window = 4,
-		                               .beside_application = 1, .beside_exchange = 1, .steps = 2},
-		                       .numel = numel, .first_bytes = 1 << 20, .bytes = 25 << 20, .bucket = bucket, .ctx = &c};
+		const plan_search s = {.sim = {.n = n,
+		                               .forward = forward,
+		                               .backward = backward,
+		                               .window = 4,
+		                               .beside_application = 1,
+		                               .beside_exchange = 1,
+		                               .steps = 2},
+		                       .numel = numel,
+		                       .first_bytes = 1 << 20,
+		                       .bytes = 25 << 20,
+		                       .bucket = bucket,
+		                       .ctx = &c};
 		double best = best_of_all(&s, n);
 		if (plan_search_run(&s, SCHEDULE_AUTO, &found, NULL, &e) || best < 0) {
 			printf("# %s\n", e.text);
@@ -141,13 +150,22 @@ static void bounded(uint32_t n, double most)
 
 	make(&c, n, 2, numel, backward);
 	draw_state = drawn; /* the instances of the other tests stay what they are */
-	const plan_search s = {.sim = {.n = n, .forward = forward, .backward = backward, .window = 4, .beside_application = 1,
-	                               .beside_exchange = 1, .steps = 4},
-	                       .numel = numel, .first_bytes = 1 << 20, .bytes = 25 << 20, .bucket = bucket, .ctx = &c};
+	const plan_search s = {.sim = {.n = n,
+	                               .forward = forward,
+	                               .backward = backward,
+	                               .window = 4,
+	                               .beside_application = 1,
+	                               .beside_exchange = 1,
+	                               .steps = 4},
+	                       .numel = numel,
+	                       .first_bytes = 1 << 20,
+	                       .bytes = 25 << 20,
+	                       .bucket = bucket,
+	                       .ctx = &c};
 	simulated = 0;
 	gradcomp_status st = plan_search_run(&s, SCHEDULE_AUTO, &found, NULL, &e);
-	ok(!st && simulated > n && simulated < most, "%u tensors: %.0f buckets are simulated, at most %.0f: %s", n, simulated,
-	   most, st ? e.text : "");
+	ok(!st && simulated > n && simulated < most, "%u tensors: %.0f buckets are simulated, at most %.0f: %s", n,
+	   simulated, most, st ? e.text : "");
 	step_plan_clear(&found.plan);
 	free(numel);
 	free(forward);
@@ -171,8 +189,8 @@ int main(void)
 		for (uint32_t rounds = 2; rounds <= 3; rounds++) {
 			int equal = optimal(n, rounds, &mean, &most);
 			ok(equal >= CASES * 3 / 4 && mean < 0.001 && most < 0.01,
-			   "%u tensors in %u rounds, searched: %d of %d are the best of all plans, mean %.3f %% over it, most %.2f %%", n,
-			   rounds, equal, CASES, 100 * mean, 100 * most);
+			   "%u tensors in %u rounds, searched: %d of %d are the best of all plans, mean %.3f %% over it, most %.2f %%",
+			   n, rounds, equal, CASES, 100 * mean, 100 * most);
 		}
 	return done_testing();
 }

@@ -24,10 +24,18 @@ static double uniform(void)
 static linear message = {2e-4, 3e-9}, encode = {1e-5, 5e-10}, decode = {2e-5, 3e-10};
 static collective_cost call = {.collective = (char[]){"ring"}, .primitive = GRADCOMP_CAN_ALLREDUCE};
 static compressor_curve curve = {.compressor = (char[]){"cast:type=fp16"}};
-static machine_file machine = {.nodes = 4, .ranks_per_node = 1, .name = "m",
-                                   .level = {{1e-4, 1e-9}, {1e-3, 1e-8}}, .reduce = 1e-9, .memory = 1e-10,
-                                   .beside_application = 1, .beside_exchange = 1, .calls = &call, .ncalls = 1,
-                                   .curves = &curve, .ncurves = 1};
+static machine_file machine = {.nodes = 4,
+                               .ranks_per_node = 1,
+                               .name = "m",
+                               .level = {{1e-4, 1e-9}, {1e-3, 1e-8}},
+                               .reduce = 1e-9,
+                               .memory = 1e-10,
+                               .beside_application = 1,
+                               .beside_exchange = 1,
+                               .calls = &call,
+                               .ncalls = 1,
+                               .curves = &curve,
+                               .ncurves = 1};
 static uint64_t dims[TENSORS];
 static model_tensor tensors[TENSORS];
 static model_file model = {.ntensors = TENSORS, .name = "random", .tensors = tensors};
@@ -41,16 +49,24 @@ static void make_model(double largest)
 		double backward = i + 1 < TENSORS ? floor(4096 * uniform() * uniform()) / (1 << 20) : 0;
 
 		dims[i] = 1 + (uint64_t)(largest * uniform() * uniform() * uniform());
-		tensors[i] = (model_tensor){.name = (char[]){"t"}, .dims = &dims[i], .ndim = 1,
-		                                     .forward = backward / 2, .backward = backward};
+		tensors[i] = (model_tensor){.name = (char[]){"t"},
+		                            .dims = &dims[i],
+		                            .ndim = 1,
+		                            .forward = backward / 2,
+		                            .backward = backward};
 	}
 }
 
 /* What a reducer of this model would have measured. */
 static void make_fit(fit *f, int codes, int each_layer, double *arrival, double *backward)
 {
-	*f = (fit){.ntensors = TENSORS, .steps = 10, .arrival = arrival, .backward = backward, .exchange = message,
-	           .rounds = 1, .each_layer = each_layer};
+	*f = (fit){.ntensors = TENSORS,
+	           .steps = 10,
+	           .arrival = arrival,
+	           .backward = backward,
+	           .exchange = message,
+	           .rounds = 1,
+	           .each_layer = each_layer};
 	for (int i = 0; i < TENSORS; i++) {
 		backward[i] = tensors[TENSORS - 1 - i].backward;
 		arrival[i] = (i ? arrival[i - 1] : 0) + backward[i];
@@ -89,8 +105,12 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 		printf("# %s\n", e.text);
 		return 0;
 	}
-	reducer r = {.eng = {.layout = c.layout, .compressor = c.plugins[0]->compressor, .instance = c.instance, .step = 1000},
-	             .first_bucket_bytes = 1 << 20, .bucket_bytes = 25 << 20};
+	reducer r = {.eng = {.layout = c.layout,
+	                     .compressor = c.plugins[0]->compressor,
+	                     .instance = c.instance,
+	                     .step = 1000},
+	             .first_bucket_bytes = 1 << 20,
+	             .bucket_bytes = 25 << 20};
 
 	make_fit(&f, compressor != NULL, each_layer, arrival, backward);
 	st = plan_choose(&c, schedule, each_layer, 0, &planned, &e);
@@ -104,9 +124,9 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 		equal = same(&planned.plan, simple.end ? &simple : &solved.plan) &&
 		        !step_plan_check(&planned.plan, TENSORS, &e);
 	if (!equal && !st)
-		printf("# %u messages, lag %u, %s, %.9g s; %u, %u, %.9g s, %s\n", planned.plan.nbuckets, planned.plan.lag,
-		       planned.plan.position ? "ordered" : "backward", planned.plan.predicted, solved.plan.nbuckets,
-		       solved.plan.lag, solved.plan.predicted, solved.name);
+		printf("# %u messages, lag %u, %s, %.9g s; %u, %u, %.9g s, %s\n", planned.plan.nbuckets,
+		       planned.plan.lag, planned.plan.position ? "ordered" : "backward", planned.plan.predicted,
+		       solved.plan.nbuckets, solved.plan.lag, solved.plan.predicted, solved.name);
 	*ordered += planned.plan.position != NULL;
 	step_plan_clear(&simple);
 	step_plan_clear(&solved.plan);
@@ -137,9 +157,14 @@ int main(void)
 	static const struct {
 		schedule_method method;
 		const char *name;
-	} methods[] = {{SCHEDULE_WFBP, "wfbp"},     {SCHEDULE_SINGLE, "single"}, {SCHEDULE_FIXED, "fixed"},
-	               {SCHEDULE_MGWFBP, "mgwfbp"}, {SCHEDULE_OMGS, "omgs"},     {SCHEDULE_AUTO, "auto"},
-	               {SCHEDULE_MGWFBP_GREEDY, "mgwfbp:greedy"}, {SCHEDULE_OMGS_GREEDY, "omgs:greedy"}};
+	} methods[] = {{SCHEDULE_WFBP, "wfbp"},
+	               {SCHEDULE_SINGLE, "single"},
+	               {SCHEDULE_FIXED, "fixed"},
+	               {SCHEDULE_MGWFBP, "mgwfbp"},
+	               {SCHEDULE_OMGS, "omgs"},
+	               {SCHEDULE_AUTO, "auto"},
+	               {SCHEDULE_MGWFBP_GREEDY, "mgwfbp:greedy"},
+	               {SCHEDULE_OMGS_GREEDY, "omgs:greedy"}};
 
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)

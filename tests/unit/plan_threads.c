@@ -15,14 +15,22 @@ static collective_cost calls[] = {
 	{.collective = (char[]){"tree:chnk=1"}, .primitive = GRADCOMP_CAN_ALLREDUCE, .cost = {1e-4, 2e-9}},
 	{.collective = (char[]){"rhd:chnk=1"}, .primitive = GRADCOMP_CAN_ALLREDUCE, .cost = {1e-4, 2e-9}},
 };
-static machine_file machine = {.nodes = 4, .ranks_per_node = 2, .name = "m", .level = {{3e-6, 2e-10}, {5e-5, 8.4e-9}},
-                               .reduce = 3e-10, .memory = 2e-10, .beside_application = 1, .beside_exchange = 0.9,
-                               .slowed_by_exchange = 0.1, .curves = curves, .calls = calls};
+static machine_file machine = {.nodes = 4,
+                               .ranks_per_node = 2,
+                               .name = "m",
+                               .level = {{3e-6, 2e-10}, {5e-5, 8.4e-9}},
+                               .reduce = 3e-10,
+                               .memory = 2e-10,
+                               .beside_application = 1,
+                               .beside_exchange = 0.9,
+                               .slowed_by_exchange = 0.1,
+                               .curves = curves,
+                               .calls = calls};
 
 /* Of the first ones the machine says something. One is not installed. */
 static const char *const compressors[] = {
-	"none", "cast:type=fp16", "topk:density=0.01", "powersgd:rank=2", "signsgd", "block:bits=8",
-	"terngrad", "nope", "randomk:density=0.01", "gtopk:density=0.01"};
+	"none",     "cast:type=fp16", "topk:density=0.01",    "powersgd:rank=2",   "signsgd", "block:bits=8",
+	"terngrad", "nope",           "randomk:density=0.01", "gtopk:density=0.01"};
 static const char *const collectives[] = {"ring", "tree", "rhd", "hier", "direct", "auto", "sparse"};
 static const char *const schedules[] = {"single", "wfbp", "mgwfbp", "auto"};
 static const uint32_t nodes[] = {1, 3, 64};
@@ -42,12 +50,17 @@ static void make_model(void)
 	for (uint64_t i = 0; i < TENSORS; i++) {
 		dims[i][0] = i % 3 ? 64 + 16 * i : 512;
 		dims[i][1] = 32 + i * i;
-		tensors[i] = (model_tensor){.name = (char[]){"t"}, .dims = dims[i], .ndim = i % 3 ? 2 : 1,
-		                            .forward = 1e-4 * (double)(i % 5), .backward = 2e-4 * (double)(1 + i % 4)};
+		tensors[i] = (model_tensor){.name = (char[]){"t"},
+		                            .dims = dims[i],
+		                            .ndim = i % 3 ? 2 : 1,
+		                            .forward = 1e-4 * (double)(i % 5),
+		                            .backward = 2e-4 * (double)(1 + i % 4)};
 	}
 	for (machine.ncurves = 0; machine.ncurves < CURVES; machine.ncurves++)
 		curves[machine.ncurves] = (compressor_curve){.compressor = strdup(compressors[machine.ncurves]),
-		                                             .encode = {1e-5, 4e-10}, .decode = {1e-5, 4e-10}, .gathered = 1e-9};
+		                                             .encode = {1e-5, 4e-10},
+		                                             .decode = {1e-5, 4e-10},
+		                                             .gathered = 1e-9};
 }
 
 static plan *new_plan(void)
@@ -77,10 +90,10 @@ static void end_plan(plan *p)
 
 static bool same_seconds(const cost_prediction *a, const cost_prediction *b)
 {
-	const double x[] = {a->step_s, a->least_s, a->most_s, a->compute_s, a->exposed_s, a->encode_s,
-	                    a->exchange_s, a->decode_s, a->sent_bytes, a->node_bytes};
-	const double y[] = {b->step_s, b->least_s, b->most_s, b->compute_s, b->exposed_s, b->encode_s,
-	                    b->exchange_s, b->decode_s, b->sent_bytes, b->node_bytes};
+	const double x[] = {a->step_s,   a->least_s,    a->most_s,   a->compute_s,  a->exposed_s,
+	                    a->encode_s, a->exchange_s, a->decode_s, a->sent_bytes, a->node_bytes};
+	const double y[] = {b->step_s,   b->least_s,    b->most_s,   b->compute_s,  b->exposed_s,
+	                    b->encode_s, b->exchange_s, b->decode_s, b->sent_bytes, b->node_bytes};
 
 	return a->buckets == b->buckets && !memcmp(x, y, sizeof x);
 }
@@ -129,7 +142,8 @@ static void sweeps(void)
 
 	for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
 		of[k] = new_plan();
-		is_int(plan_sweep(of[k], threads[k], &err), GRADCOMP_OK, "a sweep on %d threads: %s", threads[k], err.text);
+		is_int(plan_sweep(of[k], threads[k], &err), GRADCOMP_OK, "a sweep on %d threads: %s", threads[k],
+		       err.text);
 	}
 	one = of[1];
 	for (int n = 0; n < one->nnodes; n++)
@@ -164,7 +178,8 @@ static void failures(void)
 			p->schedules.n = 1;
 			st = plan_sweep(p, threads, &err);
 
-			wrong += st != GRADCOMP_ERR_INVALID || st != err.status || !strstr(err.text, "collective 'tree:chnk=1'");
+			wrong += st != GRADCOMP_ERR_INVALID || st != err.status ||
+			         !strstr(err.text, "collective 'tree:chnk=1'");
 			if (wrong == 1)
 				printf("# status %d: %s\n", st, err.text);
 			end_plan(p);

@@ -55,7 +55,8 @@ int main(void)
 	tmpdir_make("plugin_files");
 	snprintf(folder, sizeof folder, "%s/compressors", tmpdir);
 	if (sh("mkdir $to/compressors $to/collectives && cp $from/compressors/topk.so $from/compressors/none.so $to/compressors && "
-	       "cp $from/collectives/ring.so $to/collectives", built, tmpdir))
+	       "cp $from/collectives/ring.so $to/collectives",
+	       built, tmpdir))
 		return 2;
 	snprintf(path, sizeof path, "gradcomp.plugin_path=%s", tmpdir);
 	b = run_processes(P, settings, body, sizeof(seen));
@@ -63,8 +64,9 @@ int main(void)
 		const seen *s = process_room(b, p);
 		const char *first = strstr(s->err.text, "rank 2 on "), *second = strstr(s->err.text, ", rank 0 on ");
 
-		if (s->status == GRADCOMP_ERR_MISMATCH && first && second && strstr(first, " has the plugins topk ") < second &&
-		    strstr(second, " has topk ") && strstr(s->err.text, "all nodes must have the same files"))
+		if (s->status == GRADCOMP_ERR_MISMATCH && first && second &&
+		    strstr(first, " has the plugins topk ") < second && strstr(second, " has topk ") &&
+		    strstr(s->err.text, "all nodes must have the same files"))
 			heard++;
 		else
 			printf("# rank %d: %d %s\n", p, s->status, s->err.text);

@@ -12,21 +12,28 @@
 static gradcomp_error e;
 
 /* 100 MB/s and a millisecond a message between nodes, ten times that inside. */
-static machine_file machine = {.nodes = 4, .ranks_per_node = 1, .name = "m",
-                                   .level = {{1e-4, 1e-9}, {1e-3, 1e-8}}, .reduce = 1e-9, .memory = 1e-10,
-                                   .beside_application = 1, .beside_exchange = 1};
+static machine_file machine = {.nodes = 4,
+                               .ranks_per_node = 1,
+                               .name = "m",
+                               .level = {{1e-4, 1e-9}, {1e-3, 1e-8}},
+                               .reduce = 1e-9,
+                               .memory = 1e-10,
+                               .beside_application = 1,
+                               .beside_exchange = 1};
 static uint64_t square[] = {1000, 1000};
 static model_tensor tensors[] = {
 	{.name = (char[]){"first"}, .dims = square, .ndim = 2, .forward = 0.01, .backward = 0.02},
 	{.name = (char[]){"second"}, .dims = square, .ndim = 2, .forward = 0.03, .backward = 0.04}};
-static model_file model = {.ntensors = 2, .name = "two", .update = 0.005,
-                               .tensors = tensors};
+static model_file model = {.ntensors = 2, .name = "two", .update = 0.005, .tensors = tensors};
 
 static cost_prediction ask(uint32_t nodes, uint32_t ranks, const char *compressor, const char *collective,
                            const char *schedule)
 {
-	const cost_question q = {.nodes = nodes, .ranks_per_node = ranks,
-	                             .compressor = compressor, .collective = collective, .schedule = schedule};
+	const cost_question q = {.nodes = nodes,
+	                         .ranks_per_node = ranks,
+	                         .compressor = compressor,
+	                         .collective = collective,
+	                         .schedule = schedule};
 	cost_prediction p = {0};
 
 	memset(&e, 0, sizeof e);
@@ -40,8 +47,11 @@ static cost_prediction ask(uint32_t nodes, uint32_t ranks, const char *compresso
 static gradcomp_status refused(uint32_t nodes, uint32_t ranks, const char *compressor, const char *collective,
                                const char *schedule)
 {
-	const cost_question q = {.nodes = nodes, .ranks_per_node = ranks,
-	                             .compressor = compressor, .collective = collective, .schedule = schedule};
+	const cost_question q = {.nodes = nodes,
+	                         .ranks_per_node = ranks,
+	                         .compressor = compressor,
+	                         .collective = collective,
+	                         .schedule = schedule};
 	cost_prediction p = {0};
 
 	return cost_predict(&model, &machine, &q, &p, &e);
@@ -66,8 +76,8 @@ static double ring(double bytes)
 static void dense(void)
 {
 	const double look = 4e6 * 1e-10;
-	collective_cost call = {.collective = (char[]){"ring:chunk=0,small=8K,mode=assisted"}, .primitive = 1,
-	                           .cost = {0.25, 1e-9}};
+	collective_cost call = {
+		.collective = (char[]){"ring:chunk=0,small=8K,mode=assisted"}, .primitive = 1, .cost = {0.25, 1e-9}};
 	cost_prediction p = ask(4, 1, NULL, "ring", "single"), q;
 
 	ok(about(p.step_s, passes + 2 * look + ring(8e6) + 0.005), "dense, one bucket: the sum of all");
@@ -75,10 +85,12 @@ static void dense(void)
 	ok(about(p.exposed_s, 2 * look + ring(8e6)), "and the rest is exposed");
 	/* What an exchange costs in the host: each, but not where its call was measured, and not alone. */
 	machine.call = 0.125;
-	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, p.exchange_s + 0.125), "an exchange costs the host a call");
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, p.exchange_s + 0.125),
+	   "an exchange costs the host a call");
 	ok(about(ask(4, 1, NULL, "ring", "wfbp").exchange_s, 2 * (ring(4e6) + 0.125)), "and two of them two");
 	q = ask(1, 1, NULL, "ring", "wfbp");
-	ok(about(q.step_s, (machine.call = 0, ask(1, 1, NULL, "ring", "wfbp").step_s)), "but none where there is nobody else");
+	ok(about(q.step_s, (machine.call = 0, ask(1, 1, NULL, "ring", "wfbp").step_s)),
+	   "but none where there is nobody else");
 	ok(about(p.exchange_s, ring(8e6)) && about(p.encode_s, 2 * look) && p.decode_s == 0, "in tasks");
 	ok(about(p.sent_bytes, 12e6) && about(p.node_bytes, 12e6), "a rank sends 6 quarters");
 	is_int(p.buckets, 1, "one bucket");
@@ -87,7 +99,8 @@ static void dense(void)
 	is_int(q.buckets, 2, "wfbp: two");
 	/* The second one's gradient is there 0.02 before the first one's. */
 	ok(about(q.step_s, passes - 0.02 + look + 2 * ring(4e6) + 0.005), "wfbp: the recurrence");
-	ok(ask(4, 1, NULL, "ring", "fixed:bytes=1M").buckets == 2 && ask(4, 1, NULL, "ring", "fixed:bytes=8M").buckets == 1,
+	ok(ask(4, 1, NULL, "ring", "fixed:bytes=1M").buckets == 2 &&
+	           ask(4, 1, NULL, "ring", "fixed:bytes=8M").buckets == 1,
 	   "buckets of a size");
 
 	machine.calls = &call;
@@ -106,22 +119,29 @@ static void dense(void)
 	is_int(refused(4, 1, NULL, "ring", "single"), GRADCOMP_ERR_INVALID, "a misspelt parameter is refused");
 	like(e.text, "machine 'm', collective 'ring:chnk=0':", "and named");
 	call.collective = (char[]){"nonesuch"};
-	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, ring(8e6)), "a collective that is not installed is nobody's");
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, ring(8e6)),
+	   "a collective that is not installed is nobody's");
 	machine.ncalls = 0;
 	model.io = 3;
 	ok(about(ask(4, 1, NULL, "ring", "single").step_s, 3), "reading takes longer than all the rest");
 	model.io = 0;
-	ok(about(ask(1, 1, NULL, "ring", "single").step_s, passes + 2 * look + 0.005), "a rank alone exchanges nothing");
+	ok(about(ask(1, 1, NULL, "ring", "single").step_s, passes + 2 * look + 0.005),
+	   "a rank alone exchanges nothing");
 }
 
 static void compressed(void)
 {
-	compressor_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4,min_ratio=2,start_step=0,warm_start=yes,restart=0"},
-	                            .encode = {1e-3, 1e-8}, .decode = {2e-3, 2e-8}},
-	                           {.compressor = (char[]){"topk:density=0.01,warmup_steps=100,start_step=0,indices=raw,values=f32,layerwise=no"},
-	                            .encode = {1e-3, 1e-8}, .decode = {2e-3, 2e-8}, .gathered = 1e-8},
-	                           {.compressor = (char[]){"block:bits=8,block=256,rounding=nearest,start_step=0"},
-	                            .code = {1e-3, 1e-9}}};
+	compressor_curve curves[] = {
+		{.compressor = (char[]){"powersgd:rank=4,min_ratio=2,start_step=0,warm_start=yes,restart=0"},
+	         .encode = {1e-3, 1e-8},
+	         .decode = {2e-3, 2e-8}},
+		{.compressor =
+	                 (char[]){
+				 "topk:density=0.01,warmup_steps=100,start_step=0,indices=raw,values=f32,layerwise=no"},
+	         .encode = {1e-3, 1e-8},
+	         .decode = {2e-3, 2e-8},
+	         .gathered = 1e-8},
+		{.compressor = (char[]){"block:bits=8,block=256,rounding=nearest,start_step=0"}, .code = {1e-3, 1e-9}}};
 	cost_prediction p;
 	double factor = 2 * 4 * 1000 * 4, payload, coded;
 
@@ -157,7 +177,8 @@ static void compressed(void)
 	ok(fabs(p.decode_s - (2e-3 + 1e6 * 2e-8 + 3 * payload * 1e-8)) < 3 * 8e-8, "a rank works on its shard");
 	ok(p.step_s < ask(4, 2, "topk", "ring", "single").step_s, "which is faster than a ring of all");
 	curves[0].compressor = (char[]){"powersgd:rnak=4"};
-	is_int(refused(4, 1, "powersgd", "ring", "single"), GRADCOMP_ERR_INVALID, "a curve with a misspelt parameter is refused");
+	is_int(refused(4, 1, "powersgd", "ring", "single"), GRADCOMP_ERR_INVALID,
+	       "a curve with a misspelt parameter is refused");
 	like(e.text, "machine 'm', compressor 'powersgd:rnak=4':", "and named");
 	machine.ncurves = 0;
 	machine.curves = NULL;
@@ -166,10 +187,16 @@ static void compressed(void)
 /* Compression pays where bytes are dear, and not where they are not. */
 static void honest(void)
 {
-	compressor_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4,min_ratio=2,start_step=0,warm_start=yes,restart=0"},
-	                            .encode = {1e-5, 1e-9}, .decode = {1e-5, 5e-10}},
-	                           {.compressor = (char[]){"topk:density=0.01,warmup_steps=100,start_step=0,indices=raw,values=f32,layerwise=no"},
-	                            .encode = {1e-5, 2e-9}, .decode = {1e-5, 1e-9}, .gathered = 1e-9}};
+	compressor_curve curves[] = {
+		{.compressor = (char[]){"powersgd:rank=4,min_ratio=2,start_step=0,warm_start=yes,restart=0"},
+	         .encode = {1e-5, 1e-9},
+	         .decode = {1e-5, 5e-10}},
+		{.compressor =
+	                 (char[]){
+				 "topk:density=0.01,warmup_steps=100,start_step=0,indices=raw,values=f32,layerwise=no"},
+	         .encode = {1e-5, 2e-9},
+	         .decode = {1e-5, 1e-9},
+	         .gathered = 1e-9}};
 	const machine_file was = machine;
 
 	machine.curves = curves;
@@ -194,13 +221,15 @@ static void uncertain(void)
 	const machine_file was = machine;
 	cost_prediction p = ask(4, 1, NULL, "ring", "wfbp"), q;
 
-	ok(p.least_s <= p.step_s && p.step_s <= p.most_s && p.least_s < p.most_s, "between %.4f and %.4f s", p.least_s, p.most_s);
+	ok(p.least_s <= p.step_s && p.step_s <= p.most_s && p.least_s < p.most_s, "between %.4f and %.4f s", p.least_s,
+	   p.most_s);
 	machine.spread = COST_SPREAD;
 	q = ask(4, 1, NULL, "ring", "wfbp");
 	ok(q.least_s == p.least_s && q.most_s == p.most_s, "by a tenth, where the file does not say");
 	machine.spread = 0.01;
 	q = ask(4, 1, NULL, "ring", "wfbp");
-	ok(q.most_s - q.least_s < (p.most_s - p.least_s) / 2 && q.step_s == p.step_s, "by a hundredth: the same step, closer");
+	ok(q.most_s - q.least_s < (p.most_s - p.least_s) / 2 && q.step_s == p.step_s,
+	   "by a hundredth: the same step, closer");
 	/* Exchanges that the passes hide. */
 	machine.level[1] = (linear){1e-6, 1e-11};
 	p = ask(4, 1, NULL, "ring", "wfbp");
@@ -211,16 +240,19 @@ static void uncertain(void)
 	for (int i = 0; i < 2; i++)
 		tensors[i].backward = recorded[i] * 1.2;
 	model.exchanging = 0.5; /* 0.5 + 0.5 / 1.5 is 1 / 1.2 */
-	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, by_itself), "what slowed a recorded job's passes is taken out once");
+	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, by_itself),
+	   "what slowed a recorded job's passes is taken out once");
 	machine.slowed_by_exchange = 0, machine.slowed_by_compute = 0.25;
 	model.exchanging = 0, model.compressing = 1;
 	for (int i = 0; i < 2; i++)
 		tensors[i].backward = recorded[i] * 1.25;
-	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005), "and of a pass that was beside compressing all the time");
+	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005),
+	   "and of a pass that was beside compressing all the time");
 	/* What the job has found out itself goes before what the machine says. */
 	machine.slowed_by_compute = 7;
 	model.slower_beside_compute = 1.25;
-	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005), "as that job has found out, whatever the machine says");
+	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005),
+	   "as that job has found out, whatever the machine says");
 	machine.slowed_by_compute = model.compressing = model.slower_beside_compute = 0;
 	for (int i = 0; i < 2; i++)
 		tensors[i].backward = recorded[i];
@@ -234,7 +266,8 @@ static void uncertain(void)
 	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, p.step_s), "where it has found that nothing is lost, too");
 	model.slower_beside_exchange = 0;
 	machine.slowed_by_exchange = 0.5;
-	ok(about(ask(4, 1, NULL, "ring", "single").step_s, (machine.slowed_by_exchange = 0, ask(4, 1, NULL, "ring", "single").step_s)),
+	ok(about(ask(4, 1, NULL, "ring", "single").step_s,
+	         (machine.slowed_by_exchange = 0, ask(4, 1, NULL, "ring", "single").step_s)),
 	   "but not where nothing is beside them");
 	machine = was;
 }
@@ -263,14 +296,14 @@ static void many(void)
 
 static void schedules(void)
 {
-	static const char *const others[] = {"wfbp", "single", "fixed", "fixed:bytes=1M", "mgwfbp", "omgs",
-	                                     "mgwfbp:greedy", "omgs:greedy"};
+	static const char *const others[] = {"wfbp",   "single", "fixed",         "fixed:bytes=1M",
+	                                     "mgwfbp", "omgs",   "mgwfbp:greedy", "omgs:greedy"};
 	model_tensor many[40];
 	uint64_t dims[40];
 	const model_file was = model;
 	char file[100], spec[120], trace[100], line[200];
-	const cost_question ring = {.nodes = 4, .ranks_per_node = 1, .collective = "ring",
-	                                .schedule = "auto", .trace = trace};
+	const cost_question ring = {
+		.nodes = 4, .ranks_per_node = 1, .collective = "ring", .schedule = "auto", .trace = trace};
 	cost_question q = ring;
 	cost_prediction best, layers;
 	int worse = 0, tasks = 0;
@@ -278,8 +311,11 @@ static void schedules(void)
 
 	for (int i = 0; i < 40; i++) {
 		dims[i] = (uint64_t)(i % 3 ? 100 : 50000 * (1 + i % 5));
-		many[i] = (model_tensor){.name = (char[]){"t"}, .dims = &dims[i], .ndim = 1, .forward = 0.002,
-		                                  .backward = 0.001 * (i % 4)};
+		many[i] = (model_tensor){.name = (char[]){"t"},
+		                         .dims = &dims[i],
+		                         .ndim = 1,
+		                         .forward = 0.002,
+		                         .backward = 0.001 * (i % 4)};
 	}
 	model.tensors = many;
 	model.ntensors = 40;
@@ -325,7 +361,8 @@ static void bad(void)
 	is_int(refused(4, 1, NULL, "nocost", NULL), GRADCOMP_ERR_INTERNAL, "one whose costs are NaN");
 	like(e.text, "collective 'nocost' tells costs that are no numbers", "is named");
 	machine.level[0] = (linear){0, 0};
-	is_int(refused(4, 2, NULL, "hier", NULL), GRADCOMP_ERR_UNSUPPORTED, "ranks of a node, of which nothing is known");
+	is_int(refused(4, 2, NULL, "hier", NULL), GRADCOMP_ERR_UNSUPPORTED,
+	       "ranks of a node, of which nothing is known");
 	like(e.text, "it says nothing of [node]", "and what is missing is said");
 	machine.level[0] = (linear){1e-4, 1e-9};
 	machine.reduce = NAN;

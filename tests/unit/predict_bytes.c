@@ -79,8 +79,11 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 {
 	run *r = arg;
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = r->pair->compressor,
-	                              .collective = r->pair->collective, .schedule = "fixed:bytes=100K", .seed = 1};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = r->pair->compressor,
+	                              .collective = r->pair->collective,
+	                              .schedule = "fixed:bytes=100K",
+	                              .seed = 1};
 	gradcomp_reducer *reducer = NULL;
 	gradcomp_error e = {0};
 	float *g[TENSORS];
@@ -120,14 +123,23 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 static double predicted(const pair *p, uint32_t nodes)
 {
 	compressor_curve curve = {.encode = {0, 1e-9}};
-	machine_file machine = {.nodes = 2, .ranks_per_node = 2, .name = "m",
-	                            .level = {{1e-6, 1e-9}, {1e-5, 1e-8}}, .reduce = 1e-9, .memory = 1e-10,
-	                            .beside_application = 1, .beside_exchange = 1, .curves = &curve, .ncurves = 1};
+	machine_file machine = {.nodes = 2,
+	                        .ranks_per_node = 2,
+	                        .name = "m",
+	                        .level = {{1e-6, 1e-9}, {1e-5, 1e-8}},
+	                        .reduce = 1e-9,
+	                        .memory = 1e-10,
+	                        .beside_application = 1,
+	                        .beside_exchange = 1,
+	                        .curves = &curve,
+	                        .ncurves = 1};
 	model_tensor tensors[TENSORS];
 	model_file model = {.ntensors = TENSORS, .name = "m", .tensors = tensors};
-	const cost_question q = {.nodes = nodes, .ranks_per_node = P / nodes,
-	                             .compressor = p->compressor, .collective = p->collective,
-	                             .schedule = "fixed:bytes=100K"};
+	const cost_question q = {.nodes = nodes,
+	                         .ranks_per_node = P / nodes,
+	                         .compressor = p->compressor,
+	                         .collective = p->collective,
+	                         .schedule = "fixed:bytes=100K"};
 	cost_prediction out = {0};
 	const plugin *found;
 	gradcomp_error e;
@@ -156,8 +168,8 @@ static void compare(const pair *p, uint32_t nodes, const char *const *settings)
 	run_ranks(P, settings, body, &r);
 	for (int k = 0; k < P; k++)
 		sent += r.sent[k] / P;
-	if (!ok(!r.failed && fabs(says - sent) <= p->within * sent, "%s over %s: %.0f of %.0f bytes a step", p->compressor,
-	        p->collective, says, sent))
+	if (!ok(!r.failed && fabs(says - sent) <= p->within * sent, "%s over %s: %.0f of %.0f bytes a step",
+	        p->compressor, p->collective, says, sent))
 		printf("# %+.2f %%\n", 100 * (says / sent - 1));
 }
 

@@ -92,9 +92,9 @@ static void fake_open(fake *f, uint32_t rows)
 		f->tensors[i].numel = 100 * (uint64_t)(i + 1);
 	for (uint32_t b = 0; b < B; b++) {
 		f->buckets[b].pub = (gradcomp_bucket){.index = b, .numel = 1000 * (b + 1)};
-		f->buckets[b].plan = (gradcomp_plan){.nrounds = 1, .rounds[0] = {.pattern = GRADCOMP_SUMMED,
-		                                                                   .dtype = GRADCOMP_F32,
-		                                                                   .count = 1000 * (b + 1)}};
+		f->buckets[b].plan = (gradcomp_plan){
+			.nrounds = 1,
+			.rounds[0] = {.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_F32, .count = 1000 * (b + 1)}};
 	}
 	ok(!profile_open(&f->r, rows, &err), "room for %u steps", rows);
 }
@@ -128,7 +128,8 @@ static void beside_the_pass(void)
 	}
 	profile_beside(&f.r, share);
 	ok(fabs(share[PROFILE_EXCHANGING] - 3.0 / 7) < 1e-12 && fabs(share[PROFILE_COMPRESSING] - 0.5 / 7) < 1e-12,
-	   "exchanges are beside %.3f of a pass, computing beside %.3f", share[PROFILE_EXCHANGING], share[PROFILE_COMPRESSING]);
+	   "exchanges are beside %.3f of a pass, computing beside %.3f", share[PROFILE_EXCHANGING],
+	   share[PROFILE_COMPRESSING]);
 	fake_close(&f);
 }
 
@@ -145,7 +146,8 @@ static void kept_back(int steps, double noise, double want_exchange, double want
 	for (int step = 0; step < steps; step++) {
 		double now = 100.0 * step, pass;
 		profile_ready(&f.r, 0, now);
-		int exchanges = !profile_holds(&f.r, PROFILE_EXCHANGING), computes = !profile_holds(&f.r, PROFILE_COMPRESSING);
+		int exchanges = !profile_holds(&f.r, PROFILE_EXCHANGING),
+		    computes = !profile_holds(&f.r, PROFILE_COMPRESSING);
 		holds[2 * exchanges + computes]++;
 		pass = 8 + (exchanges ? 4 : 0) + (computes ? 1 : 0) + noise * uniform();
 		if (exchanges)
@@ -156,16 +158,16 @@ static void kept_back(int steps, double noise, double want_exchange, double want
 			profile_ready(&f.r, i, now + pass * i / (N - 1));
 		if (step % 8 == 7)
 			ok(!profile_holds(&f.r, PROFILE_EXCHANGING) && profile_held(&f.r) && !exchanges,
-		   "nothing is kept back behind the last gradient");
+			   "nothing is kept back behind the last gradient");
 		profile_step(&f.r, now + pass);
 	}
-	ok(!holds[2] && holds[0] == steps / 16 && holds[1] == (steps + 8) / 16, "of %d steps %d keep all back, %d exchanges", steps,
-	   holds[0], holds[1]);
+	ok(!holds[2] && holds[0] == steps / 16 && holds[1] == (steps + 8) / 16,
+	   "of %d steps %d keep all back, %d exchanges", steps, holds[0], holds[1]);
 	profile_slower(&f.r, times);
 	ok(fabs(times[PROFILE_EXCHANGING] - want_exchange) < 0.1 * want_exchange + 1e-9 &&
 	           fabs(times[PROFILE_COMPRESSING] - want_compute) < 0.02 * want_compute + 1e-9,
-	   "after %d steps: %.3f times as long beside exchanges, %.3f beside computing", steps, times[PROFILE_EXCHANGING],
-	   times[PROFILE_COMPRESSING]);
+	   "after %d steps: %.3f times as long beside exchanges, %.3f beside computing", steps,
+	   times[PROFILE_EXCHANGING], times[PROFILE_COMPRESSING]);
 	profile_ready(&f.r, 0, 1e6);
 	ok(profile_let_go(&f.r) == (steps % 16 == 7 || steps % 16 == 15) && !profile_holds(&f.r, PROFILE_EXCHANGING),
 	   "a program that waits for a tensor ends it");
@@ -178,7 +180,8 @@ static void kept_back(int steps, double noise, double want_exchange, double want
 /* A step that begins at `now`: gradients a millisecond apart, two at a time; returns its end. */
 static double fake_step(fake *f, double now, double gap, double blocked, double slower)
 {
-	const task tasks[] = {{TASK_BEGIN, 0}, {TASK_ENCODE, 0}, {TASK_EXCHANGE, 0}, {TASK_DECODE, 0}, {TASK_FINISH, 0}};
+	const task tasks[] = {
+		{TASK_BEGIN, 0}, {TASK_ENCODE, 0}, {TASK_EXCHANGE, 0}, {TASK_DECODE, 0}, {TASK_FINISH, 0}};
 	if (blocked > 0)
 		profile_waited(&f->r, blocked, 0);
 	now += gap;
@@ -218,8 +221,8 @@ static void steps(void)
 	ok(close_to(sum, 3e-3), "3 ms of passes, whatever one step took: %g s", sum);
 	ok(close_to(p->backward[2], 3e-3 / 7 * 1) && close_to(p->backward[3] / p->backward[2], 4.0 / 3),
 	   "two that come at once share by their numbers");
-	ok(close_to(p->exchange.a, 1e-3) && close_to(p->exchange.b, 1e-6), "exchanges: %g s + %g s a byte", p->exchange.a,
-	   p->exchange.b);
+	ok(close_to(p->exchange.a, 1e-3) && close_to(p->exchange.b, 1e-6), "exchanges: %g s + %g s a byte",
+	   p->exchange.a, p->exchange.b);
 	ok(close_to(p->encode.a + p->encode.b * 1000, 2e-4) && close_to(p->decode.a + p->decode.b * 1000, 2e-4),
 	   "a bucket computes 0.2 ms before its exchange and 0.2 ms after it");
 	ok(p->noise < 0.01, "no noise: %g", p->noise);
@@ -262,7 +265,8 @@ static void bad_buckets(void)
 	for (size_t i = 0; i < m.n; i++)
 		m.words[i] = i % 2 ? INT64_MAX : INT64_MIN;
 	fit x;
-	ok(!measure_fit(&f.r, &m, &x, &err) && x.forward >= 0 && x.forward < 1e10 && isfinite(x.exchange.a) && x.exchange.b >= 0,
+	ok(!measure_fit(&f.r, &m, &x, &err) && x.forward >= 0 && x.forward < 1e10 && isfinite(x.exchange.a) &&
+	           x.exchange.b >= 0,
 	   "words that are no times do no harm");
 	fit_clear(&x);
 	measure_clear(&m);
@@ -284,14 +288,19 @@ static void messages(void)
 {
 	uint32_t end[3] = {2, 5, N}, position[3] = {1, 0, 2};
 	double backward[N] = {0, 1e-3, 2e-3};
-	const plan_msg said = {.kind = PLAN_MSG_PLAN, .step = 20, .plan = {.nbuckets = 3, .end = end, .position = position, .lag = 1,
-	                      .predicted = 0.5}, .fixed = 0.6, .exchange = {1e-3, 1e-9}, .backward = backward};
+	const plan_msg said = {.kind = PLAN_MSG_PLAN,
+	                       .step = 20,
+	                       .plan = {.nbuckets = 3, .end = end, .position = position, .lag = 1, .predicted = 0.5},
+	                       .fixed = 0.6,
+	                       .exchange = {1e-3, 1e-9},
+	                       .backward = backward};
 	size_t n = plan_msg_words(N);
 	int64_t *words = calloc(n, sizeof *words), *forged = calloc(n, sizeof *forged);
 	plan_msg v = {0};
 	plan_msg_put(&said, N, words);
-	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.position[0] == 1 && v.plan.lag == 1 &&
-	           v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3, "a message arrives as it was");
+	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.position[0] == 1 &&
+	           v.plan.lag == 1 && v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3,
+	   "a message arrives as it was");
 	plan_msg_clear(&v);
 	size_t ends = n - 3 * N;
 	const struct forgery {
@@ -341,7 +350,8 @@ static void messages(void)
 			forged[(size_t)(uniform() * (double)n)] = (int64_t)(uniform() * 40) - 10;
 		gradcomp_error err;
 		if (!plan_msg_take(forged, N, 20, &v, &err)) {
-			crashes += (v.kind == PLAN_MSG_PLAN || v.kind == PLAN_MSG_TRY) && step_plan_check(&v.plan, N, &err);
+			crashes += (v.kind == PLAN_MSG_PLAN || v.kind == PLAN_MSG_TRY) &&
+			           step_plan_check(&v.plan, N, &err);
 			plan_msg_clear(&v);
 		}
 	}

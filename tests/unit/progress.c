@@ -171,7 +171,8 @@ static void by_the_clock(gradcomp_job *job)
 	join(&h, job);
 	double began = clock_now();
 	progress_at(&h.client, began + 0.05);
-	ok(comes_to(&h.turns[PROGRESS_EXCHANGE], 1, 10) && clock_now() - began >= 0.049, "a turn at a time, not before it");
+	ok(comes_to(&h.turns[PROGRESS_EXCHANGE], 1, 10) && clock_now() - began >= 0.049,
+	   "a turn at a time, not before it");
 	nap(0.1);
 	ok(atomic_load(&h.turns[PROGRESS_EXCHANGE]) == 1, "and once");
 	progress_at(&h.client, clock_now() + 0.05);
@@ -196,7 +197,8 @@ static void spares_end(gradcomp_job *job)
 		join(&h[i], job);
 		progress_wake(&h[i].client, PROGRESS_EXCHANGE);
 	}
-	ok(comes_to(&inside, 3, 20) && threads_here() - before >= 3, "three that wait for each other have three threads");
+	ok(comes_to(&inside, 3, 20) && threads_here() - before >= 3,
+	   "three that wait for each other have three threads");
 	atomic_store(&open, 1);
 	ok(threads_come_to(before + 2), "of which two stay");
 	for (int i = 0; i < 3; i++)
@@ -242,13 +244,15 @@ static void opposite(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_status st = GRADCOMP_OK;
 
 	for (int i = 0; !st && i < MANY; i++) {
-		gradcomp_reducer_options options = {.struct_size = sizeof options, .compressor = "none", .done = told, .ctx = &o[i]};
+		gradcomp_reducer_options options = {
+			.struct_size = sizeof options, .compressor = "none", .done = told, .ctx = &o[i]};
 		int half = i % 3 == 2;
 
 		if (half)
 			st = gradcomp_group_split(gradcomp_job_world(job), rank * 2 / P, rank, &o[i].group, &err);
 		if (!st)
-			st = gradcomp_reducer_create(half ? o[i].group : gradcomp_job_world(job), &desc, 1, &options, &o[i].reducer, &err);
+			st = gradcomp_reducer_create(half ? o[i].group : gradcomp_job_world(job), &desc, 1, &options,
+			                             &o[i].reducer, &err);
 		o[i].x = calloc(NUMBERS, sizeof(float));
 		ranks_wait();
 		if (!rank && (!i || i == MANY - 1))
@@ -307,10 +311,10 @@ static void orders(int P)
 		stuck += out.stuck[r];
 	}
 	ok(!failed && !wrong && !stuck,
-	   "%d ranks, %d reducers of three groups in orders of their own: %d failed, %d wrong, %d callbacks stuck", P, MANY,
-	   failed, wrong, stuck);
-	ok(out.threads[0] == out.threads[1], "%d threads with one reducer a rank, %d with %d", out.threads[0], out.threads[1],
-	   MANY);
+	   "%d ranks, %d reducers of three groups in orders of their own: %d failed, %d wrong, %d callbacks stuck", P,
+	   MANY, failed, wrong, stuck);
+	ok(out.threads[0] == out.threads[1], "%d threads with one reducer a rank, %d with %d", out.threads[0],
+	   out.threads[1], MANY);
 }
 
 /* ---- a thread that ends just when work comes ---- */

@@ -84,7 +84,8 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 	expose(s, reducer_of(m->red), 0);
 	ranks_wait();
 	gradcomp_status st = reducer_rebucket(reducer_of(m->red), &plan.p, err);
-	int wrong = st || reducer_of(m->red)->eng.nbuckets != plan.p.nbuckets || reducer_of(m->red)->eng.stats.buckets != plan.p.nbuckets;
+	int wrong = st || reducer_of(m->red)->eng.nbuckets != plan.p.nbuckets ||
+	            reducer_of(m->red)->eng.stats.buckets != plan.p.nbuckets;
 	expose(s, reducer_of(m->red), 1);
 	ranks_wait();
 	if (rank == 0) {
@@ -149,9 +150,11 @@ static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_erro
 	free(state);
 	for (int step = 50; step < 53; step++) {
 		choose(&plan, of_step(step));
-		failed |= reducer_of(again.red)->eng.nbuckets != reducer_of(m->red)->eng.nbuckets || reducer_of(again.red)->schedule.lag != reducer_of(m->red)->schedule.lag;
+		failed |= reducer_of(again.red)->eng.nbuckets != reducer_of(m->red)->eng.nbuckets ||
+		          reducer_of(again.red)->schedule.lag != reducer_of(m->red)->schedule.lag;
 		for (uint32_t b = 0; b < reducer_of(m->red)->eng.nbuckets; b++)
-			failed |= reducer_of(again.red)->schedule.bucket[b].position != reducer_of(m->red)->schedule.bucket[b].position;
+			failed |= reducer_of(again.red)->schedule.bucket[b].position !=
+			          reducer_of(m->red)->schedule.bucket[b].position;
 		failed |= model_step(m, rank, step, err) != 0;
 		failed |= model_step(&again, rank, step, err) != 0;
 		failed |= (!s->measures && fingerprint(m) != fingerprint(&again)) << 1;
@@ -182,7 +185,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->resident = reducer_of(m.red)->eng.nserver_error > 0;
 		s->conserves = (reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
 		                !(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
-		               reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_LOSSLESS || !strcmp(s->spec, "none");
+		               reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_LOSSLESS ||
+		               !strcmp(s->spec, "none");
 	}
 	for (int step = 0; step < STEPS; step++) {
 		ranks_wait();
@@ -192,7 +196,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
-	s->failed[rank] |= (reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->notified != (reducer_of(m.red)->eng.compressor->save != NULL)) << 3;
+	s->failed[rank] |=
+		(reducer_of(m.red)->eng.hierarchical &&
+	         reducer_of(m.red)->eng.hierarchical->notified != (reducer_of(m.red)->eng.compressor->save != NULL))
+		<< 3;
 	ranks_wait();
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])
@@ -226,8 +233,10 @@ static void run(const char *spec, const char *collective, int P, const int *node
 	}
 	ok(!failed && !differ && s->moves == 7 && s->moved <= 1e-5 && (!s->conserves || s->off <= 3e-5),
 	   "%s over %s, %d ranks: %d moves%s; %.1e lost%s, %.1e in moves", spec, collective, P, s->moves,
-	   s->shards ? ", of shards" : s->resident ? ", with a memory of the collective's" : "", s->conserves ? s->off : 0,
-	   s->conserves ? "" : " (not said)", s->moved);
+	   s->shards     ? ", of shards"
+	   : s->resident ? ", with a memory of the collective's"
+	                 : "",
+	   s->conserves ? s->off : 0, s->conserves ? "" : " (not said)", s->moved);
 	if (failed || differ)
 		printf("# failed %#x, %s\n", (unsigned)failed, differ ? "ranks differ" : "ranks agree");
 	with_shards += s->shards;
@@ -250,7 +259,8 @@ int main(void)
 			if (pair(c, compressors[i], collectives[k], &made, &err))
 				continue;
 			int P = 2 + (i + k) % 4;
-			run(compressors[i], collectives[k], P, n++ % 2 || !strcmp(collectives[k], "hier") ? nodes[P - 2] : NULL);
+			run(compressors[i], collectives[k], P,
+			    n++ % 2 || !strcmp(collectives[k], "hier") ? nodes[P - 2] : NULL);
 		}
 	config_free(c);
 	run("dgc:density=0.1", "hier", 5, nodes[3]);
@@ -258,7 +268,7 @@ int main(void)
 	run("topk:density=0.1", "hier:ranks_per_node=4", 5, NULL);
 	run("onebit:column=64", "direct", 5, NULL);
 	ok(with_shards > 2 && with_resident > 2 && given_early > 2,
-	   "%d runs moved shards, %d a memory of the collective's; %d moves with gradients given", with_shards, with_resident,
-	   given_early);
+	   "%d runs moved shards, %d a memory of the collective's; %d moves with gradients given", with_shards,
+	   with_resident, given_early);
 	return done_testing();
 }

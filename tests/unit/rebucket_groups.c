@@ -27,7 +27,10 @@ static const struct {
 	const char *compressor, *collective;
 	int every; /* steps from one move to the next */
 } kinds[KINDS] = {
-	{"topk:density=0.1", "ring", 3}, {"powersgd:rank=2", "rhd", 2}, {"onebit", "direct", 5}, {"topk:density=0.2", "sparse", 4},
+	{"topk:density=0.1", "ring", 3},
+	{"powersgd:rank=2", "rhd", 2},
+	{"onebit", "direct", 5},
+	{"topk:density=0.2", "sparse", 4},
 };
 
 static struct group_sync {
@@ -98,9 +101,14 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int k = 0; k < KINDS && !failed; k++) {
 		member *s = &members_of[k];
 		failed = gradcomp_group_split(gradcomp_job_world(job), colour(k, rank), rank, &s->group, &err) ||
-		         model_open_over(&s->m, s->group, kinds[k].compressor, kinds[k].collective, 3000 + 1000 * (uint64_t)k, &err);
-		*s = (member){s->group, s->m, k, gradcomp_group_rank(s->group), gradcomp_group_nranks(s->group),
-		            &syncs[colour(k, rank)]};
+		         model_open_over(&s->m, s->group, kinds[k].compressor, kinds[k].collective,
+		                         3000 + 1000 * (uint64_t)k, &err);
+		*s = (member){s->group,
+		              s->m,
+		              k,
+		              gradcomp_group_rank(s->group),
+		              gradcomp_group_nranks(s->group),
+		              &syncs[colour(k, rank)]};
 	}
 	if (failed) {
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);

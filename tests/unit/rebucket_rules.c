@@ -31,7 +31,8 @@ static void refused(model *m, int rank, int P, const step_plan *bad, int who, co
 	char named[32];
 	snprintf(named, sizeof named, "rank %d on", who);
 	if (who >= 0 && rank == 0)
-		ok(strstr(texts[who ? 0 : 1], who < P ? named : "different plans"), "others hear of it: %s", texts[who ? 0 : 1]);
+		ok(strstr(texts[who ? 0 : 1], who < P ? named : "different plans"), "others hear of it: %s",
+		   texts[who ? 0 : 1]);
 	ranks_wait();
 }
 
@@ -47,11 +48,15 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, -1, "bucket 1", "ends that fall");
-	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = shorter}, -1, "tensor 5", "a tensor that is in no bucket");
-	refused(&m, rank, P, &(step_plan){.nbuckets = T + 1, .end = many}, -1, "7 buckets for 6 tensors", "too many buckets");
+	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = shorter}, -1, "tensor 5",
+	        "a tensor that is in no bucket");
+	refused(&m, rank, P, &(step_plan){.nbuckets = T + 1, .end = many}, -1, "7 buckets for 6 tensors",
+	        "too many buckets");
 	refused(&m, rank, P, &(step_plan){.end = many}, -1, "0 buckets", "no bucket");
-	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = twice}, -1, "position 1", "two of a position");
-	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = far}, -1, "position 2", "a position there is not");
+	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = twice}, -1, "position 1",
+	        "two of a position");
+	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = far}, -1, "position 2",
+	        "a position there is not");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .lag = 2}, -1, "lag is 2", "a lag of two");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, 1, "bucket 1", "one rank's plan is none");
 	/* Who is P is nobody's number: rank P - 1 has a good plan, but another. */
@@ -93,7 +98,8 @@ static void twin_body(gradcomp_job *job, int rank, int P, void *arg)
 			if (i + 1 == T || mix(seed + (uint64_t)step) >> i & 1)
 				end[n++] = i + 1;
 		const step_plan p = {.nbuckets = n, .end = end, .lag = (uint32_t)step % 2};
-		s->failed[rank] |= step % 2 && (reducer_rebucket(reducer_of(a.red), &p, &err) || reducer_of(a.red)->eng.nbuckets != n);
+		s->failed[rank] |= step % 2 && (reducer_rebucket(reducer_of(a.red), &p, &err) ||
+		                                reducer_of(a.red)->eng.nbuckets != n);
 		s->failed[rank] |= model_step(&a, rank, step, &err) || model_step(&b, rank, step, &err);
 		s->differ[rank] |= (fingerprint(&a) != fingerprint(&b)) << step;
 	}
@@ -133,7 +139,8 @@ static uint64_t planned(const reducer *red)
 	gradcomp_error err;
 	for (uint32_t b = 0; b < in->nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
-		if (in->buckets[b].pub.numel && red->eng.compressor->plan(in->instance, &in->buckets[b].pub, 10, &p, &err))
+		if (in->buckets[b].pub.numel &&
+		    red->eng.compressor->plan(in->instance, &in->buckets[b].pub, 10, &p, &err))
 			return 0;
 		for (uint32_t k = 0; k < p.nrounds; k++)
 			bytes += p.rounds[k].bound + p.rounds[k].count * 4;
@@ -145,8 +152,13 @@ static void measured_again_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	hearsay *s = arg;
 	double backward[T] = {1e-4, 2e-4, 3e-3, 1e-5, 5e-4, 1e-3};
-	const gradcomp_measured m = {.struct_size = sizeof m, .ntensors = T, .backward = backward, .exchange_a = 1e-5,
-	                             .exchange_b = 1e-7, .encode_a = 1e-6, .encode_b = 1e-9};
+	const gradcomp_measured m = {.struct_size = sizeof m,
+	                             .ntensors = T,
+	                             .backward = backward,
+	                             .exchange_a = 1e-5,
+	                             .exchange_b = 1e-7,
+	                             .encode_a = 1e-6,
+	                             .encode_b = 1e-9};
 	uint32_t there[2] = {3, T}, back[T], n = 0;
 	gradcomp_error err = {0};
 	model a;
@@ -268,8 +280,8 @@ static void gives(const char *spec, int P, const char *const *settings)
 		owed = fmax(owed, fabs(s->before[i]));
 		left = fmax(left, fabs(s->after[i]));
 	}
-	ok(!failed && owed > 0.1 && off <= 1e-5 && left == 0, "%s, %s, %d ranks: all that is owed comes back, once (%.1e lost)",
-	   spec, settings[3], P, off);
+	ok(!failed && owed > 0.1 && off <= 1e-5 && left == 0,
+	   "%s, %s, %d ranks: all that is owed comes back, once (%.1e lost)", spec, settings[3], P, off);
 	if (failed || left > 0)
 		printf("# failed %#x, %g is left\n", (unsigned)failed, left);
 	free(s);
@@ -295,8 +307,15 @@ int main(void)
 		const char *spec;
 		int P;
 	} alike[] = {
-		{"none", 2}, {"cast:type=bf16", 2}, {"powersgd:rank=2", 2}, {"acpsgd:rank=2", 2}, {"lqsgd:rank=2", 2},
-		{"topk:density=0.1,layerwise=yes", 3}, {"threshold:t=0.3", 3}, {"dgc:density=0.1", 2}, {"signsgd", 3},
+		{"none", 2},
+		{"cast:type=bf16", 2},
+		{"powersgd:rank=2", 2},
+		{"acpsgd:rank=2", 2},
+		{"lqsgd:rank=2", 2},
+		{"topk:density=0.1,layerwise=yes", 3},
+		{"threshold:t=0.3", 3},
+		{"dgc:density=0.1", 2},
+		{"signsgd", 3},
 		{"terngrad", 2},
 	};
 	model_seed();

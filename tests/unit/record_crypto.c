@@ -25,8 +25,15 @@ static void sample(record_cipher kind)
 {
 	for (int i = 0; i < SECRET_BYTES; i++)
 		secret[i] = (unsigned char)i;
-	h = (hello){.channel = 0x1122334455667788, .from = 7, .to = 5, .nranks = 9, .chunk = 65536, .kind = HELLO_TCP,
-	            .stream = 2, .streams = 3, .frames = (uint8_t)kind};
+	h = (hello){.channel = 0x1122334455667788,
+	            .from = 7,
+	            .to = 5,
+	            .nranks = 9,
+	            .chunk = 65536,
+	            .kind = HELLO_TCP,
+	            .stream = 2,
+	            .streams = 3,
+	            .frames = (uint8_t)kind};
 	for (int i = 0; i < NONCE_BYTES; i++) {
 		h.nonce[i] = (unsigned char)(64 + i);
 		h.answer[i] = (unsigned char)(128 + i);
@@ -122,17 +129,17 @@ static void vectors(void)
 		const char *first, *second, *name;
 	} v[] = {
 		{CIPHER_MAC,
-		 "1e0000007369787465656e20627974652068647220616e642061207061796c6f616492efe9075c75dca1f3d0f9e834e21e4b",
-		 "1e0000007369787465656e20627974652068647220616e642061207061796c6f6164c131d42ebc06db822a114582c2fb539b",
-		 "authenticated"},
+	         "1e0000007369787465656e20627974652068647220616e642061207061796c6f616492efe9075c75dca1f3d0f9e834e21e4b",
+	         "1e0000007369787465656e20627974652068647220616e642061207061796c6f6164c131d42ebc06db822a114582c2fb539b",
+	         "authenticated"},
 		{CIPHER_CHACHA,
-		 "1e000000d97edeaf60b3bd528acf330a8936de67733afb2db2d3923d43aefaf70c69ff0c44890f3e52a7b947a97652f581b6",
-		 "1e0000009fafaaae62757d69d891afd6b3f5460f75d4bbb35b4ce2c110d4dec7549d9aed24a693c719f9f3b767d61552dbb7",
-		 "ChaCha20-Poly1305"},
+	         "1e000000d97edeaf60b3bd528acf330a8936de67733afb2db2d3923d43aefaf70c69ff0c44890f3e52a7b947a97652f581b6",
+	         "1e0000009fafaaae62757d69d891afd6b3f5460f75d4bbb35b4ce2c110d4dec7549d9aed24a693c719f9f3b767d61552dbb7",
+	         "ChaCha20-Poly1305"},
 		{CIPHER_AES,
-		 "1e000000d67166e6ed917125fdf9f9378466fcbcb6df19ca51260a2e29eca28a5a7a07838877a7361a5143988b103775f910",
-		 "1e0000007a8bc4f182f8726755aebc4a0fbf16ab865b92703c393b725a91f06a1262c9183fcd3b54aef926f27e9c1b1fabb9",
-		 "AES-256-GCM"},
+	         "1e000000d67166e6ed917125fdf9f9378466fcbcb6df19ca51260a2e29eca28a5a7a07838877a7361a5143988b103775f910",
+	         "1e0000007a8bc4f182f8726755aebc4a0fbf16ab865b92703c393b725a91f06a1262c9183fcd3b54aef926f27e9c1b1fabb9",
+	         "AES-256-GCM"},
 	};
 	static const char msg[] = "sixteen byte hdr and a payload";
 
@@ -181,9 +188,11 @@ static void altered(record_cipher kind)
 	is_int(opened, 0, "kind %d: no record with one bit changed opens", kind);
 	ok(record_crypto_open(b, rec[1], n, out), "kind %d: nor one that comes too early", kind);
 	ok(record_crypto_open(a, rec[0], n, out), "kind %d: nor one that is sent back", kind);
-	ok(!record_crypto_open(b, rec[0], n, out) && out[0] == 'a' && out[n - 1] == 'a', "kind %d: the right one does", kind);
+	ok(!record_crypto_open(b, rec[0], n, out) && out[0] == 'a' && out[n - 1] == 'a', "kind %d: the right one does",
+	   kind);
 	ok(record_crypto_open(b, rec[0], n, out), "kind %d: not twice", kind);
-	ok(!record_crypto_open(b, rec[1], n, out) && !record_crypto_peek(b, rec[2], n, out) && !record_crypto_open(b, rec[2], n, out),
+	ok(!record_crypto_open(b, rec[1], n, out) && !record_crypto_peek(b, rec[2], n, out) &&
+	           !record_crypto_open(b, rec[2], n, out),
 	   "kind %d: those that follow do", kind);
 	for (int i = 0; i < 3; i++)
 		changed += memcmp(rec[0] + RECORD_HEAD + n, rec[i] + RECORD_HEAD + n, RECORD_TAG) != 0;
@@ -220,13 +229,15 @@ static void sizes(record_cipher kind)
 	for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
 		secret_random(in, n[i], NULL);
 		memcpy(rec + RECORD_HEAD, in, n[i]);
-		wrong += record_crypto_seal(a, rec, n[i]) != n[i] + RECORD_OVERHEAD || record_crypto_length(rec) != n[i];
+		wrong +=
+			record_crypto_seal(a, rec, n[i]) != n[i] + RECORD_OVERHEAD || record_crypto_length(rec) != n[i];
 		seen += n[i] > 16 && !memcmp(rec + RECORD_HEAD, in, n[i]);
 		wrong += record_crypto_open(b, rec, n[i], i % 2 ? out : rec + RECORD_HEAD) ||
 		         memcmp(i % 2 ? out : rec + RECORD_HEAD, in, n[i]);
 	}
 	is_int(wrong, 0, "kind %d: all sizes there and back", kind);
-	is_int(seen != 0, kind == CIPHER_MAC, "kind %d: the content can%s be read", kind, kind == CIPHER_MAC ? "" : "not");
+	is_int(seen != 0, kind == CIPHER_MAC, "kind %d: the content can%s be read", kind,
+	       kind == CIPHER_MAC ? "" : "not");
 	put32(head, RECORD_CONTENT_MAX + 1);
 	is_int(record_crypto_length(head), 0, "a record of more than 64 KiB is none");
 	put32(head, 0);

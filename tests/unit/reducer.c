@@ -157,13 +157,15 @@ static void misuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	like(err.text, "'w' has 17179869184 elements", "name the tensor and its size");
 	d.dims = dims[5];
 	d.ndim = rank == P - 1 ? 2 : 1;
-	is_int(gradcomp_reducer_create(w, &d, 1, NULL, &red, &err), GRADCOMP_ERR_MISMATCH, "ranks that disagree on a tensor");
+	is_int(gradcomp_reducer_create(w, &d, 1, NULL, &red, &err), GRADCOMP_ERR_MISMATCH,
+	       "ranks that disagree on a tensor");
 	char want[64];
 	snprintf(want, sizeof want, "rank %d on ", P - 1);
 	like(err.text, want, "are named");
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = rank == 1 ? "cast:type=fp16" : "none"};
 	d.ndim = 2;
-	is_int(gradcomp_reducer_create(w, &d, 1, &o, &red, &err), GRADCOMP_ERR_MISMATCH, "ranks that disagree on the SPEC");
+	is_int(gradcomp_reducer_create(w, &d, 1, &o, &red, &err), GRADCOMP_ERR_MISMATCH,
+	       "ranks that disagree on the SPEC");
 	like(err.text, "cast", "with both SPECs");
 	o.compressor = rank == 1 ? "nosuch" : "none";
 	is_int(gradcomp_reducer_create(w, &d, 1, &o, &red, &err), rank == 1 ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_PEER,
@@ -192,8 +194,8 @@ static void check(int P, const char *const *settings, const char *what, struct r
 		differ |= run->fingerprint[r] != run->fingerprint[0];
 		worst = worst > run->worst[r] ? worst : run->worst[r];
 	}
-	ok(!failed && !differ && worst <= tolerance, "%s: %s, %d ranks, buckets of %llu bytes (off by at most %.2g)", what,
-	   run->spec, P, (unsigned long long)run->bucket_bytes, worst);
+	ok(!failed && !differ && worst <= tolerance, "%s: %s, %d ranks, buckets of %llu bytes (off by at most %.2g)",
+	   what, run->spec, P, (unsigned long long)run->bucket_bytes, worst);
 	if (failed || differ)
 		printf("# %s%s\n", failed ? "a call failed; " : "", differ ? "ranks differ" : "");
 }
@@ -205,12 +207,17 @@ int main(void)
 	model_seed();
 	for (int P = 1; P <= 5; P++)
 		for (int k = 0; k < 3; k++) {
-			check(P, settings, "mean", &(struct run){.spec = "none", .bucket_bytes = buckets[k]}, 1e-6, mean_body);
-			check(P, settings, "mean", &(struct run){.spec = "cast:type=fp16", .bucket_bytes = buckets[k]}, 2e-3, mean_body);
-			check(P, settings, "mean", &(struct run){.spec = "cast:type=bf16", .bucket_bytes = buckets[k]}, 2e-2, mean_body);
-			check(P, settings, "nothing lost", &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k]}, 1e-6,
+			check(P, settings, "mean", &(struct run){.spec = "none", .bucket_bytes = buckets[k]}, 1e-6,
+			      mean_body);
+			check(P, settings, "mean", &(struct run){.spec = "cast:type=fp16", .bucket_bytes = buckets[k]},
+			      2e-3, mean_body);
+			check(P, settings, "mean", &(struct run){.spec = "cast:type=bf16", .bucket_bytes = buckets[k]},
+			      2e-2, mean_body);
+			check(P, settings, "nothing lost",
+			      &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k]}, 1e-6,
 			      conserve_body);
-			check(P, settings, "nothing lost", &(struct run){.spec = "powersgd:rank=4", .bucket_bytes = buckets[k]}, 1e-5,
+			check(P, settings, "nothing lost",
+			      &(struct run){.spec = "powersgd:rank=4", .bucket_bytes = buckets[k]}, 1e-5,
 			      conserve_body);
 		}
 	/* Several rounds, rounds that come and go, whole tensors among parts, own momentum.
@@ -234,14 +241,18 @@ int main(void)
 				check(2, settings, "resume", &run, 0, resume_body);
 		}
 	for (int k = 0; k < 2; k++) {
-		check(4, settings, "a NaN on one rank", &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k], .poison = 1},
-		      1e-6, conserve_body);
-		check(3, settings, "a NaN on one rank", &(struct run){.spec = "powersgd:rank=4", .bucket_bytes = buckets[k], .poison = 1},
-		      1e-5, conserve_body);
+		check(4, settings, "a NaN on one rank",
+		      &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k], .poison = 1}, 1e-6,
+		      conserve_body);
+		check(3, settings, "a NaN on one rank",
+		      &(struct run){.spec = "powersgd:rank=4", .bucket_bytes = buckets[k], .poison = 1}, 1e-5,
+		      conserve_body);
 	}
 	for (int k = 1; k < 3; k++) {
-		check(3, settings, "resume", &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k]}, 0, resume_body);
-		check(3, settings, "resume", &(struct run){.spec = "powersgd:rank=2", .bucket_bytes = buckets[k]}, 0, resume_body);
+		check(3, settings, "resume", &(struct run){.spec = "topk:density=0.1", .bucket_bytes = buckets[k]}, 0,
+		      resume_body);
+		check(3, settings, "resume", &(struct run){.spec = "powersgd:rank=2", .bucket_bytes = buckets[k]}, 0,
+		      resume_body);
 	}
 	run_ranks(3, settings, misuse_body, NULL);
 	return done_testing();

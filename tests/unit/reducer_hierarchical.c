@@ -76,7 +76,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	if (rank == 0)
 		s->nodes = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->nranks : 0;
 	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.nserver_error > 0, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&s->holders, reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->inner.instance, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&s->holders,
+	                   reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->inner.instance,
+	                   __ATOMIC_SEQ_CST);
 	ranks_wait();
 	for (int step = 0; step < STEPS; step++) {
 		if (rank == 0)
@@ -89,7 +91,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				const reducer *in = reducer_of(m.red);
 				const gradcomp_bucket *b = &in->eng.buckets[in->bucket_of[T - 1 - 4]].pub;
 				memories(s->models, P, s->after);
-				s->failed[0] |= memcmp(s->before + b->offset, s->after + b->offset, b->numel * sizeof(double)) ? 4 : 0;
+				s->failed[0] |=
+					memcmp(s->before + b->offset, s->after + b->offset, b->numel * sizeof(double))
+						? 4
+						: 0;
 			}
 		} else {
 			s->failed[rank] |= model_step(&m, rank, step, &err) << 1;
@@ -146,8 +151,8 @@ static void overflows(void)
 	show *s = calloc(1, sizeof *s);
 	run_ranks(4, settings, overflow_body, s);
 	for (int r = 0; r < 4; r++)
-		ok(!s->failed[r] && s->prints[r] == s->prints[0], "rank %d: a sum in the node that overflows is over with its step (%#x)", r,
-		   (unsigned)s->failed[r]);
+		ok(!s->failed[r] && s->prints[r] == s->prints[0],
+		   "rank %d: a sum in the node that overflows is over with its step (%#x)", r, (unsigned)s->failed[r]);
 	free(s);
 }
 
@@ -171,9 +176,11 @@ static void run(const char *spec, const char *collective, int P, uint64_t bucket
 	}
 	ok(!failed && !differ && s->off <= 3e-5 && s->nodes == nodes && (nodes ? s->holders : s->resident) == holders,
 	   "%s over %s, %d ranks, buckets of %llu bytes%s: %.1e lost; %d of %d hold", spec, collective, P,
-	   (unsigned long long)bucket_bytes, nan_step < 0 ? "" : ", a NaN", s->off, nodes ? s->holders : s->resident, P);
+	   (unsigned long long)bucket_bytes, nan_step < 0 ? "" : ", a NaN", s->off, nodes ? s->holders : s->resident,
+	   P);
 	if (failed || differ || s->nodes != nodes)
-		printf("# failed %#x, %s, %d nodes\n", (unsigned)failed, differ ? "ranks differ" : "ranks agree", s->nodes);
+		printf("# failed %#x, %s, %d nodes\n", (unsigned)failed, differ ? "ranks differ" : "ranks agree",
+		       s->nodes);
 	free(s);
 }
 
@@ -276,10 +283,11 @@ static void seide(int P)
 		}
 	}
 	/* A sum of nearly zero may have another sign in float, once in a long while. */
-	ok(wrong <= 8, "onebit over direct, %d ranks: the two-step method in double, within %.1e, but for %llu numbers", P,
-	   worst, (unsigned long long)wrong);
+	ok(wrong <= 8, "onebit over direct, %d ranks: the two-step method in double, within %.1e, but for %llu numbers",
+	   P, worst, (unsigned long long)wrong);
 	for (int r = 0; r < P; r++) {
-		double most = 2.0 * (P - 1) / P * (D / 8.0 + 8.0 * (double)scales) * 1.05 + 2.0 * (P - 1) * 28 + 16.0 * P;
+		double most =
+			2.0 * (P - 1) / P * (D / 8.0 + 8.0 * (double)scales) * 1.05 + 2.0 * (P - 1) * 28 + 16.0 * P;
 		ok(sent[r] > 2.0 * (P - 1) / P * D / 8.0 * 0.95 && sent[r] <= most,
 		   "rank %d of %d sends %.0f bytes a step; 2 (P-1)/P d/8 and scales are %.0f", r, P, sent[r],
 		   2.0 * (P - 1) / P * (D / 8.0 + 8.0 * (double)scales));
@@ -349,8 +357,8 @@ static void merged(int P)
 	for (int r = 0; r < P; r++)
 		all += b.sent[r];
 	ok(b.sent[0] == trips * payload && all == 2 * (P - 1) * payload,
-	   "gtopk over tree, %d ranks: 2 * 8 k * %d bytes and heads on the longest way (%.0f out of the root)", P, trips,
-	   b.sent[0]);
+	   "gtopk over tree, %d ranks: 2 * 8 k * %d bytes and heads on the longest way (%.0f out of the root)", P,
+	   trips, b.sent[0]);
 }
 
 int main(void)

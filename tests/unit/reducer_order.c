@@ -37,7 +37,8 @@ static gradcomp_status plan(gradcomp_reducer *r, const order *o, gradcomp_error 
 {
 	uint32_t end[T] = {1, 2, 3, 4, 5, 6}, position[T];
 	memcpy(position, o->position, sizeof position);
-	return reducer_rebucket(reducer_of(r), &(step_plan){.nbuckets = T, .end = end, .position = position, .lag = o->lag}, err);
+	return reducer_rebucket(reducer_of(r),
+	                        &(step_plan){.nbuckets = T, .end = end, .position = position, .lag = o->lag}, err);
 }
 
 static gradcomp_status step_of(model *m, int rank, int P, int step, gradcomp_error *err)
@@ -114,8 +115,8 @@ static void run_orders(const char *spec, int P, const char *const *settings, con
 	if (s->cannot[0])
 		skip(s->cannot, "%s", spec);
 	else
-		ok(!failed && !apart && !all && s->two_levels == !!*what, "%s, %d ranks%s: any order gives the same bits", spec, P,
-		   what);
+		ok(!failed && !apart && !all && s->two_levels == !!*what,
+		   "%s, %d ranks%s: any order gives the same bits", spec, P, what);
 	for (int k = 0; k < ORDERS && !s->cannot[0]; k++)
 		if (differ[k])
 			printf("# %s: %d differ from the usual order\n", orders[k].text, differ[k]);
@@ -164,7 +165,8 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 	single *s = arg;
 	gradcomp_error err = {0};
 	model m;
-	s->failed[rank] |= model_open(&m, gradcomp_job_world(job), "none", 1, &err) || plan(m.red, &first_layer_first, &err);
+	s->failed[rank] |=
+		model_open(&m, gradcomp_job_world(job), "none", 1, &err) || plan(m.red, &first_layer_first, &err);
 	s->failed[rank] |= gradcomp_reducer_wait_for(m.red, T, &err) != GRADCOMP_ERR_INVALID;
 	s->failed[rank] |= gradcomp_reducer_wait_for(m.red, 0, &err) != GRADCOMP_OK; /* no step has begun */
 	fill(&m, rank, 0);
@@ -177,7 +179,8 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 	s->failed[rank] |= gradcomp_reducer_wait_for(m.red, 0, &err) != GRADCOMP_OK || distance(&m, P, 0, 0) > 1e-6;
 	pthread_mutex_lock(&reducer_of(m.red)->lock);
 	if (!rank)
-		s->early = reducer_of(m.red)->given[0] && reducer_of(m.red)->eng.step == 0; /* tensor 5, the first of the layout */
+		s->early = reducer_of(m.red)->given[0] &&
+		           reducer_of(m.red)->eng.step == 0; /* tensor 5, the first of the layout */
 	pthread_mutex_unlock(&reducer_of(m.red)->lock);
 	ranks_wait();
 	for (int t = 1; rank == P - 1 && t < T; t++)
@@ -209,8 +212,9 @@ static void one_tensor(const char *const *settings)
 	ranks_wait_end();
 	for (int r = 0; r < 3; r++) {
 		failed += s->failed[r];
-		named += r < 2 && s->status[r] && strstr(s->text[r], "rank 2 gave up its reducer in the middle of a step, "
-		                                                    "without tensor 5 'w2' of step 2");
+		named += r < 2 && s->status[r] &&
+		         strstr(s->text[r], "rank 2 gave up its reducer in the middle of a step, "
+		                            "without tensor 5 'w2' of step 2");
 	}
 	is_int(failed, 0, "wait_for: of what is given, not given, over, and no tensor");
 	ok(s->early, "the first layer is done while others are held back");
@@ -268,12 +272,12 @@ int main(void)
 {
 	static const int two_nodes[MAX_RANKS] = {0, 0, 1, 1, 2, 2};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error", NULL};
-	const char *ring[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error", "gradcomp.collective=ring",
-	                      NULL};
-	const char *hier[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error", "gradcomp.collective=hier",
-	                      NULL};
-	const char *brief[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error", "transport.wait_timeout=8",
-	                       NULL};
+	const char *ring[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error",
+	                      "gradcomp.collective=ring", NULL};
+	const char *hier[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error",
+	                      "gradcomp.collective=hier", NULL};
+	const char *brief[] = {plugin_path_setting(), "transport.timeout=30", "gradcomp.log=error",
+	                       "transport.wait_timeout=8", NULL};
 	gradcomp_error err;
 	config *c;
 	model_seed();

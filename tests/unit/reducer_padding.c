@@ -60,7 +60,7 @@ int main(void)
 	run_ranks(P, settings, body, &s);
 	for (int rank = 0; rank < P; rank++)
 		ok(!s.failed[rank] && s.padding[rank] && !s.stale[rank],
-		   "rank %d: of %u bytes of padding in two steps none is left of what was there (%u)", rank, s.padding[rank],
-		   s.stale[rank]);
+		   "rank %d: of %u bytes of padding in two steps none is left of what was there (%u)", rank,
+		   s.padding[rank], s.stale[rank]);
 	return done_testing();
 }

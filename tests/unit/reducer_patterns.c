@@ -30,8 +30,8 @@ static void breaks(const char *spec, gradcomp_status status, const char *text, c
 		right += !status || b->status[r] == status;
 		named += strstr(b->text[r], text) != NULL;
 	}
-	ok(failed == 6 && right == 6 && named == 6, "%s: all ranks fail (%d) with status %d (%d) and \"%s\" (%d)", spec, failed,
-	   (int)status, right, text, named);
+	ok(failed == 6 && right == 6 && named == 6, "%s: all ranks fail (%d) with status %d (%d) and \"%s\" (%d)", spec,
+	   failed, (int)status, right, text, named);
 	if (named != 6)
 		printf("# %s\n", b->text[0]);
 	free(b);
@@ -69,7 +69,8 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	enum { BIG = 1 << 18 };
 	static float grad[4][BIG];
 	const uint64_t small = 200, big = BIG;
-	gradcomp_tensor_desc desc[2] = {{.name = "small", .dims = &small, .ndim = 1}, {.name = "big", .dims = &big, .ndim = 1}};
+	gradcomp_tensor_desc desc[2] = {{.name = "small", .dims = &small, .ndim = 1},
+	                                {.name = "big", .dims = &big, .ndim = 1}};
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "topk:density=0.1", .bucket_bytes = 1};
 	gradcomp_reducer_stats st = {.struct_size = sizeof st};
 	gradcomp_error err = {0};
@@ -105,7 +106,8 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	ok(st.error_steps == 1 && st.error_mean == st.error_last && fabs(st.error_last / sqrt(e / u) - 1) < 0.02,
 	   "rank %d: sampled %.4f of u held back, %.4f in truth", rank, st.error_last, sqrt(e / u));
-	ok(fabs(share[0] / sqrt(exact / all) - 1) < 1e-6, "rank %d: of a small tensor every number counts (%.6f)", rank, share[0]);
+	ok(fabs(share[0] / sqrt(exact / all) - 1) < 1e-6, "rank %d: of a small tensor every number counts (%.6f)", rank,
+	   share[0]);
 	ok(share[1] > 0.5 && share[1] < 1, "rank %d: and the large one has its own (%.4f)", rank, share[1]);
 	gradcomp_reducer_free(red);
 }
@@ -199,8 +201,10 @@ static void named_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)rank, (void)P, (void)arg;
 	is_int(model_open(&m, gradcomp_job_world(job), "merger", 1 << 20, &err), GRADCOMP_ERR_UNSUPPORTED,
 	       "a collective that was named is not replaced");
-	like(err.text, "compressor 'merger' needs a merge tree, which collective 'ring' does not have", "what it lacks is said");
-	like(err.text, with_nccl ? "collectives that serve it: auto, nccl, tree" : "collectives that serve it: auto, tree",
+	like(err.text, "compressor 'merger' needs a merge tree, which collective 'ring' does not have",
+	     "what it lacks is said");
+	like(err.text,
+	     with_nccl ? "collectives that serve it: auto, nccl, tree" : "collectives that serve it: auto, tree",
 	     "and what would do");
 }
 
@@ -211,7 +215,8 @@ static void default_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)rank, (void)P, (void)arg;
 	is_int(model_open(&m, gradcomp_job_world(job), "merger", 1 << 20, &err), GRADCOMP_OK,
 	       "a collective that nobody named is one that works");
-	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "auto", "the first that is installed, for what merges");
+	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "auto",
+	       "the first that is installed, for what merges");
 	model_close(&m);
 	is_int(model_open(&m, gradcomp_job_world(job), "coder", 1 << 20, &err), GRADCOMP_OK, "coded sums go over");
 	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "ring", "the default, which can");
@@ -270,18 +275,28 @@ int main(void)
 	stays_steady("topk", settings);
 	stays_steady("powersgd", settings);
 #endif
-	breaks("merger:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'merger' merged to 1 bytes where it planned", settings);
-	breaks("merger:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
-	breaks("merger:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
-	breaks("summer:fault=greedy", GRADCOMP_ERR_INTERNAL, "'summer' planned 18446744073709551615 bytes of scratch for", settings);
-	breaks("summer:fault=flagged", GRADCOMP_ERR_INTERNAL, "'summer' planned flags 0x201, which has others than 0x7", settings);
-	breaks("summer:fault=typeless", GRADCOMP_ERR_INTERNAL, "'summer' planned the mean of elements of type 99", settings);
+	breaks("merger:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'merger' merged to 1 bytes where it planned",
+	       settings);
+	breaks("merger:fault=mark", GRADCOMP_ERR_MISMATCH,
+	       "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
+	breaks("merger:fault=other", GRADCOMP_ERR_INTERNAL,
+	       "planned payload pattern 1, which is none of those it names", settings);
+	breaks("summer:fault=greedy", GRADCOMP_ERR_INTERNAL,
+	       "'summer' planned 18446744073709551615 bytes of scratch for", settings);
+	breaks("summer:fault=flagged", GRADCOMP_ERR_INTERNAL, "'summer' planned flags 0x201, which has others than 0x7",
+	       settings);
+	breaks("summer:fault=typeless", GRADCOMP_ERR_INTERNAL, "'summer' planned the mean of elements of type 99",
+	       settings);
 	breaks("merger:fault=mute", GRADCOMP_ERR_IO,
-	       "compressor 'merger': encode() failed in round 0 of step 0, for the bucket of 'w2', and gave no reason", settings);
+	       "compressor 'merger': encode() failed in round 0 of step 0, for the bucket of 'w2', and gave no reason",
+	       settings);
 	breaks("merger:fault=cheers", GRADCOMP_ERR_INTERNAL,
-	       "compressor 'merger': encode() returned 1 in round 0 of step 0, for the bucket of 'w2': 0 or a negative", settings);
-	breaks("merger:fault=applauds", GRADCOMP_ERR_INTERNAL, "compressor 'merger': merge() returned 1: 0 or a negative status is right", settings);
-	breaks("coder:fault=cheers", GRADCOMP_ERR_INTERNAL, "compressor 'coder': code() returned 1: 0 or a negative status is right", settings);
+	       "compressor 'merger': encode() returned 1 in round 0 of step 0, for the bucket of 'w2': 0 or a negative",
+	       settings);
+	breaks("merger:fault=applauds", GRADCOMP_ERR_INTERNAL,
+	       "compressor 'merger': merge() returned 1: 0 or a negative status is right", settings);
+	breaks("coder:fault=cheers", GRADCOMP_ERR_INTERNAL,
+	       "compressor 'coder': code() returned 1: 0 or a negative status is right", settings);
 	breaks("coder:fault=mute", GRADCOMP_ERR_IO, "compressor 'coder': code() failed and gave no reason", settings);
 	/* The others fail with what they are told. */
 	breaks("merger:fault=stillborn", 0, "compressor 'merger': create() failed and gave no reason", settings);

@@ -20,8 +20,8 @@ static void refused(model *m, int rank, const void *state, uint64_t bytes, const
 }
 
 /* A word of the state is another, and the checksum is right again. */
-static void forged(model *m, int rank, const unsigned char *state, uint64_t bytes, size_t at, uint64_t value, size_t size,
-                   const char *words, const char *what)
+static void forged(model *m, int rank, const unsigned char *state, uint64_t bytes, size_t at, uint64_t value,
+                   size_t size, const char *words, const char *what)
 {
 	unsigned char *copy = malloc(bytes);
 	uint64_t sum;
@@ -38,17 +38,22 @@ static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
 {
 	const size_t ends = sizeof(state_head), positions = ends + 2 * sizeof(uint32_t);
 	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), 0, 4, "a plan of 0 buckets", "no bucket");
-	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), UINT32_MAX, 4, "4294967295 buckets", "too many buckets");
-	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), T, 4, "none of this reducer", "a plan that is something else");
+	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), UINT32_MAX, 4, "4294967295 buckets",
+	       "too many buckets");
+	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), T, 4, "none of this reducer",
+	       "a plan that is something else");
 	forged(m, rank, s, bytes, offsetof(state_head, lag), 7, 4, "lag is 7", "a lag of seven");
 	forged(m, rank, s, bytes, ends, 0, 4, "bucket 0 ends before tensor 0", "a bucket of nothing");
 	forged(m, rank, s, bytes, ends + 4, T + 1, 4, "bucket 1 ends before tensor 7", "a bucket past the end");
 	forged(m, rank, s, bytes, positions, 2, 4, "bucket 0 has position 2", "a position there is not");
-	forged(m, rank, s, bytes, positions, (uint64_t)1 << 32 | 1, 8, "none of this reducer", "positions that are taken");
+	forged(m, rank, s, bytes, positions, (uint64_t)1 << 32 | 1, 8, "none of this reducer",
+	       "positions that are taken");
 	forged(m, rank, s, bytes, offsetof(state_head, plugin_bytes), UINT64_MAX - 7, 8, "keeps no state of its own",
 	       "bytes of a plugin's that has none");
-	forged(m, rank, s, bytes, offsetof(state_head, kept), UINT64_MAX, 8, "other nodes", "more numbers than there are");
-	forged(m, rank, s, bytes, offsetof(state_head, nserver_error), 1, 8, "another collective", "a memory of the collective's");
+	forged(m, rank, s, bytes, offsetof(state_head, kept), UINT64_MAX, 8, "other nodes",
+	       "more numbers than there are");
+	forged(m, rank, s, bytes, offsetof(state_head, nserver_error), 1, 8, "another collective",
+	       "a memory of the collective's");
 	forged(m, rank, s, bytes, offsetof(state_head, held_hash), 1, 8, "of other numbers", "other numbers");
 	forged(m, rank, s, bytes, offsetof(state_head, state_arrays), UINT32_MAX, 4, "should have", "more arrays");
 	forged(m, rank, s, bytes, offsetof(state_head, has_error), 0, 4, "should have", "no error memory");
@@ -113,7 +118,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_status st = gradcomp_reducer_load(smaller, state, bytes, &into);
 	if (rank == 0)
 		ok(st < 0 && strstr(into.text, "other tensors"), "another model: %s", st ? into.text : "was taken");
-	refused(&b, rank, kept[(rank + 1) % P], kept_bytes[(rank + 1) % P], "rank 1 of 2, this is rank 0 of 2", "another rank");
+	refused(&b, rank, kept[(rank + 1) % P], kept_bytes[(rank + 1) % P], "rank 1 of 2, this is rank 0 of 2",
+	        "another rank");
 	ranks_wait();
 	state[7] = '9';
 	refused(&b, rank, state, bytes, "version '9'", "another version");

@@ -18,8 +18,8 @@ typedef struct steps {
 
 static gradcomp_status open_steps(model *m, gradcomp_job *job, const steps *s, gradcomp_error *err)
 {
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = s->spec, .bucket_bytes = s->bucket_bytes,
-	                                    .delay = s->delay};
+	const gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = s->spec, .bucket_bytes = s->bucket_bytes, .delay = s->delay};
 	return model_open_with(m, gradcomp_job_world(job), &o, err);
 }
 
@@ -120,7 +120,8 @@ static void all_say(int P, steps s, gradcomp_status status, const char *what, co
 			named &= strstr(s.text[r], texts[i]) != NULL;
 		right += s.status[r] == status && named && !s.undone[r];
 	}
-	ok(right == P, "%s, %s, buckets of %llu bytes: all of %d ranks say so", what, s.spec, (unsigned long long)s.bucket_bytes, P);
+	ok(right == P, "%s, %s, buckets of %llu bytes: all of %d ranks say so", what, s.spec,
+	   (unsigned long long)s.bucket_bytes, P);
 	for (int r = 0; r < P && right != P; r++)
 		printf("# rank %d: %d%s %s\n", r, (int)s.status[r], s.undone[r] ? " went on" : "", s.text[r]);
 }
@@ -129,29 +130,31 @@ int main(void)
 {
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", "gradcomp.log=error", NULL};
 	const char *const again[3] = {"rank 1 on ", "tensor 5 'w2' was given again in step 1", "half-way"};
-	static const char *const specs[] = {"powersgd:rank=2", "topk:density=0.1", "threshold:t=0.1", "gtopk:density=0.1",
-	                                    "block:bits=8"};
+	static const char *const specs[] = {"powersgd:rank=2", "topk:density=0.1", "threshold:t=0.1",
+	                                    "gtopk:density=0.1", "block:bits=8"};
 	model_seed();
 	for (int k = 0; k < 2; k++) {
 		uint64_t bytes = k ? 25 << 20 : 1;
-		all_say(3, (steps){.spec = "none", .bucket_bytes = bytes}, GRADCOMP_ERR_STATE, "given again", again, again_body, settings);
-		all_say(2, (steps){.spec = "topk:density=0.1", .bucket_bytes = bytes}, GRADCOMP_ERR_STATE, "given again", again,
+		all_say(3, (steps){.spec = "none", .bucket_bytes = bytes}, GRADCOMP_ERR_STATE, "given again", again,
 		        again_body, settings);
+		all_say(2, (steps){.spec = "topk:density=0.1", .bucket_bytes = bytes}, GRADCOMP_ERR_STATE,
+		        "given again", again, again_body, settings);
 	}
-	all_say(2, (steps){.spec = "auto", .bucket_bytes = 1}, GRADCOMP_ERR_STATE, "given again", again, again_body, settings);
-	all_say(2, (steps){.spec = "none", .bucket_bytes = 1, .delay = 1}, GRADCOMP_ERR_STATE, "given again, delayed", again, again_body,
+	all_say(2, (steps){.spec = "auto", .bucket_bytes = 1}, GRADCOMP_ERR_STATE, "given again", again, again_body,
 	        settings);
+	all_say(2, (steps){.spec = "none", .bucket_bytes = 1, .delay = 1}, GRADCOMP_ERR_STATE, "given again, delayed",
+	        again, again_body, settings);
 	const char *const enough[3] = {"rank 1 on ", "enough of it"};
-	all_say(2, (steps){.spec = "none", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE, "the job ends between two tensors", enough,
-	        between_body, settings);
-	all_say(2, (steps){.spec = "auto", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE, "the job ends between two tensors", enough,
-	        between_body, settings);
+	all_say(2, (steps){.spec = "none", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE,
+	        "the job ends between two tensors", enough, between_body, settings);
+	all_say(2, (steps){.spec = "auto", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE,
+	        "the job ends between two tensors", enough, between_body, settings);
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
 		for (int ahead = -1; ahead < 3; ahead += 3) {
 			/* Not always both ways: of the largest of words only who is behind learns. */
 			const char *const apart[3] = {"the bucket of '", " are of step "};
-			all_say(3, (steps){.spec = specs[i], .bucket_bytes = 1 << 20, .ahead = ahead}, GRADCOMP_ERR_MISMATCH,
-			        "at another step", apart, apart_body, settings);
+			all_say(3, (steps){.spec = specs[i], .bucket_bytes = 1 << 20, .ahead = ahead},
+			        GRADCOMP_ERR_MISMATCH, "at another step", apart, apart_body, settings);
 		}
 	return done_testing();
 }

@@ -110,25 +110,27 @@ static void descriptors(const config *c)
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		const plugin *p;
-		is_int(registry_open(c, GRADCOMP_KIND_COMPRESSOR, cases[i].name, &p, &e), GRADCOMP_ERR_ABI, "refused: %s",
-		       cases[i].name);
+		is_int(registry_open(c, GRADCOMP_KIND_COMPRESSOR, cases[i].name, &p, &e), GRADCOMP_ERR_ABI,
+		       "refused: %s", cases[i].name);
 		like(e.text, cases[i].says, cases[i].name);
 	}
-	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "promise"), "function allgather is missing, which field serves promises",
-	     "a collective's promise");
+	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "promise"),
+	     "function allgather is missing, which field serves promises", "a collective's promise");
 }
 
 static void missing(const config *c)
 {
 	config *none = config_with("/nonexistent:/tmp");
 
-	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "bth"), "collective 'bth' is not installed (did you mean 'both'?); there "
-	                                                "are both, promise, sumonly, whole (in collectives of ",
+	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "bth"),
+	     "collective 'bth' is not installed (did you mean 'both'?); there "
+	     "are both, promise, sumonly, whole (in collectives of ",
 	     "a missing plugin");
 	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "sample"), "collective 'sample' is not installed; there are",
 	     "a name of the other kind");
-	like(opened(none, GRADCOMP_KIND_COMPRESSOR, "topk"), "'topk' is not installed; there are none (in compressors of "
-	                                                    "/nonexistent:/tmp)",
+	like(opened(none, GRADCOMP_KIND_COMPRESSOR, "topk"),
+	     "'topk' is not installed; there are none (in compressors of "
+	     "/nonexistent:/tmp)",
 	     "nothing installed");
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "../compressors/sample"), "cannot be a name", "a path is no name");
 	config_free(none);
@@ -164,8 +166,8 @@ static void damaged(void)
 	put_file("empty", "", 0, 0644);
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "empty"), "empty.so cannot be loaded: ", "an empty file");
 	put_file("sample", data, bytes, 0666);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"), "can be written by everybody (mode 0666); mend it with: chmod go-w",
-	     "a plugin everybody can write");
+	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"),
+	     "can be written by everybody (mode 0666); mend it with: chmod go-w", "a plugin everybody can write");
 	put_file("sample", data, bytes, 0644);
 	chmod(compressors, 0777);
 	snprintf(says, sizeof says, "%s can be written by everybody (mode 0777)", compressors);
@@ -176,15 +178,16 @@ static void damaged(void)
 	if (mkdir(place("folder"), 0755) || mkfifo(place("pipe"), 0644) || symlink("/dev/null", place("device")) ||
 	    symlink("nowhere.so", place("dangling")))
 		exit(2);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "folder"), "folder.so is a directory, not a regular file", "a directory");
+	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "folder"), "folder.so is a directory, not a regular file",
+	     "a directory");
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "pipe"), "pipe.so is a FIFO, not a regular file", "a FIFO");
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "device"), "device.so is a device, not a regular file", "a device");
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "dangling"), "not installed", "a dangling link");
 	snprintf(says, sizeof says, "%s/collectives/both.so", fixtures);
 	if (symlink(says, place("both")))
 		exit(2);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "both"), "is a collective plugin; it belongs into the folder collectives",
-	     "a plugin of the other kind");
+	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "both"),
+	     "is a collective plugin; it belongs into the folder collectives", "a plugin of the other kind");
 
 	free(data);
 	config_free(c);
@@ -195,8 +198,7 @@ struct listing {
 	int usable, unusable;
 };
 
-static int list_one(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
-                    const char *reason)
+static int list_one(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	struct listing *l = ctx;
 	size_t n = strlen(l->names);
@@ -251,8 +253,10 @@ static void pairs(const config *c)
 	no_gather.serves &= ~GRADCOMP_CAN_ALLGATHER;
 	exchanges.collective = &no_gather;
 	is_int(registry_patterns(gatherer, &exchanges), 0, "an exchange is no gather");
-	is_int(registry_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED), "what it rather does, where that goes");
-	is_int(registry_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), "what it can do instead, where codes are summed");
+	is_int(registry_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
+	       "what it rather does, where that goes");
+	is_int(registry_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED),
+	       "what it can do instead, where codes are summed");
 	is_int(registry_pair(c, either, whole, &e), 0, "that is a pair");
 	is_int(registry_pair(c, either, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "neither goes");
 	like(e.text, "collectives that serve it: both, whole", "and both kinds are named");
@@ -287,8 +291,8 @@ static void resolving(const config *c)
 	is_int(registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=8", &p, &s, &e), 0, "a SPEC");
 	is_str(s.text, "sample:rank=8,density=0.01,warm=yes,block=256K,type=fp16", "its canonical text");
 	spec_clear(&s);
-	is_int(registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=40,density=0.9", &p, &s, &e), GRADCOMP_ERR_INVALID,
-	       "what the plugin's own check refuses");
+	is_int(registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=40,density=0.9", &p, &s, &e),
+	       GRADCOMP_ERR_INVALID, "what the plugin's own check refuses");
 	is_str(e.text, "sample: rank 40 goes with a density of at most 0.5, not 0.9", "in its words");
 }
 

@@ -59,10 +59,15 @@ static void end(server *s, int cut)
 	rendezvous_server_close(s->server);
 }
 
-static gradcomp_status join(const server *s, int rank, int nranks, double timeout, rendezvous_client **g, gradcomp_error *err)
+static gradcomp_status join(const server *s, int rank, int nranks, double timeout, rendezvous_client **g,
+                            gradcomp_error *err)
 {
-	rendezvous_client_options o = {.struct_size = sizeof o, .rank = rank, .nranks = nranks, .timeout = timeout,
-	                            .where = rendezvous_server_where(s->server), .token = rendezvous_server_token(s->server)};
+	rendezvous_client_options o = {.struct_size = sizeof o,
+	                               .rank = rank,
+	                               .nranks = nranks,
+	                               .timeout = timeout,
+	                               .where = rendezvous_server_where(s->server),
+	                               .token = rendezvous_server_token(s->server)};
 	return rendezvous_connect(&o, g, err);
 }
 
@@ -87,7 +92,7 @@ typedef struct task {
 	const server *s;
 	int rank, nranks;
 	double timeout;
-	size_t bytes; /* of rank 0's value */
+	size_t bytes;           /* of rank 0's value */
 	pthread_barrier_t *all; /* before it leaves, as in a job; or NULL */
 	int good;
 	gradcomp_status status;
@@ -110,7 +115,8 @@ static void *client(void *p)
 	const gradcomp_store *st = rendezvous_store(g);
 	snprintf(key, sizeof key, "endpoint/%d", t->rank);
 	memset(value, t->rank, sizeof value);
-	t->good = st->rank == t->rank && st->nranks == t->nranks && !st->set(st->ctx, key, value, t->bytes - (size_t)t->rank);
+	t->good = st->rank == t->rank && st->nranks == t->nranks &&
+	          !st->set(st->ctx, key, value, t->bytes - (size_t)t->rank);
 	for (int r = 0; t->good && r < t->nranks; r++) {
 		snprintf(key, sizeof key, "endpoint/%d", r);
 		long n = st->get(st->ctx, key, value, sizeof value, 20000);
@@ -124,7 +130,12 @@ static void *client(void *p)
 
 static void start_all(task *t, const server *s, int rank, int nranks, double timeout, pthread_barrier_t *all)
 {
-	*t = (task){.s = s, .rank = rank, .nranks = nranks, .timeout = timeout, .bytes = nranks < MANY ? RENDEZVOUS_VALUE_MAX : 320, .all = all};
+	*t = (task){.s = s,
+	            .rank = rank,
+	            .nranks = nranks,
+	            .timeout = timeout,
+	            .bytes = nranks < MANY ? RENDEZVOUS_VALUE_MAX : 320,
+	            .all = all};
 	pthread_create(&t->thread, NULL, client, t);
 }
 
@@ -167,7 +178,8 @@ static void many(void)
 	for (int i = 0; i < MANY; i++) {
 		pthread_join(t[i].thread, NULL);
 		good += t[i].good;
-		list += 3 * RENDEZVOUS_ENTRY_MIN + 32 + (double)t[i].bytes - i; /* that it joined, its value, that it left */
+		list += 3 * RENDEZVOUS_ENTRY_MIN + 32 + (double)t[i].bytes -
+		        i; /* that it joined, its value, that it left */
 	}
 	is_int(good, MANY, "all get the values of all");
 	pthread_barrier_destroy(&all);
@@ -255,7 +267,8 @@ static void relays_fail(void)
 		if (i == 1)
 			continue;
 		pthread_join(t[i].thread, NULL);
-		named += t[i].status == GRADCOMP_ERR_PEER && strstr(t[i].err.text, "deaf (node 1 of the step) died") != NULL;
+		named += t[i].status == GRADCOMP_ERR_PEER &&
+		         strstr(t[i].err.text, "deaf (node 1 of the step) died") != NULL;
 	}
 	is_int(named, 38, "one that dies is named everywhere, by those behind it too");
 	end(&s, 1);
@@ -273,12 +286,17 @@ static void unauthenticated(void)
 	/* 300 connections: some silent, some talk nonsense, some stop in the middle. */
 	for (; n < 300 && (fd[n] = connect_to(port_of(&s))) >= 0; n++)
 		if (n % 3)
-			(void)!write(fd[n], "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: something long\r\n\r\n", n % 3 == 1 ? 20 : 56);
+			(void)!write(fd[n], "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: something long\r\n\r\n",
+			             n % 3 == 1 ? 20 : 56);
 	is_int(n, 300, "300 connections");
 	char token[RENDEZVOUS_TOKEN_TEXT];
 	snprintf(token, sizeof token, "plain=%064d", 7);
-	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 1, .nranks = 2, .timeout = 0.5,
-	                            .where = rendezvous_server_where(s.server), .token = token};
+	rendezvous_client_options o = {.struct_size = sizeof o,
+	                               .rank = 1,
+	                               .nranks = 2,
+	                               .timeout = 0.5,
+	                               .where = rendezvous_server_where(s.server),
+	                               .token = token};
 	/* The error names the token once the server has answered. */
 	gradcomp_status st;
 	while ((st = rendezvous_connect(&o, &g, &err)) == GRADCOMP_ERR_IO && o.timeout < 32)
@@ -402,8 +420,10 @@ static void missing(void)
 		begin(&s, 4);
 		start(&t, &s, 2, 4, 2 * LAST_LIMIT);
 		st = join(&s, 0, 4, limit, &g, &err);
-		snprintf(want, sizeof want, "2 of the step's 4 nodes did not connect within %d s "
-		         "(stage.rendezvous_timeout): nodes 1, 3", limit);
+		snprintf(want, sizeof want,
+		         "2 of the step's 4 nodes did not connect within %d s "
+		         "(stage.rendezvous_timeout): nodes 1, 3",
+		         limit);
 		int late = st == GRADCOMP_ERR_IO || (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 0, 1,")) ||
 		           (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 1, 2, 3"));
 		if (late)
@@ -466,7 +486,8 @@ static void bad_options(void)
 	char plain[80];
 	snprintf(plain, sizeof plain, "plain=%064d", 7);
 	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 0, .nranks = 2, .timeout = 0.3, .token = plain};
-	static const char *const where[] = {"", "x", "1.2.3.4", "1.2.3.4/24@0", "1.2.3.4/24@99999", ",,,", "::1/128@1,y"};
+	static const char *const where[] = {"",    "x",          "1.2.3.4", "1.2.3.4/24@0", "1.2.3.4/24@99999",
+	                                    ",,,", "::1/128@1,y"};
 
 	for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
 		o.where = where[i];
@@ -489,7 +510,8 @@ static void bad_options(void)
 	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_INVALID, "a step of no nodes");
 	rendezvous_server *m;
 	is_int(rendezvous_server_open(NULL, 0, &m, &err), GRADCOMP_ERR_INVALID, "no server for no clients");
-	is_int(rendezvous_server_open(NULL, RENDEZVOUS_RANKS_MAX + 1, &m, &err), GRADCOMP_ERR_INVALID, "nor for too many");
+	is_int(rendezvous_server_open(NULL, RENDEZVOUS_RANKS_MAX + 1, &m, &err), GRADCOMP_ERR_INVALID,
+	       "nor for too many");
 	const char *const range[] = {"stage.rendezvous_ports=60990-60999", NULL};
 	if (rendezvous_server_open(range, 2, &m, &err) == 0) {
 		int port = atoi(strchr(rendezvous_server_where(m), '@') + 1);
@@ -498,8 +520,9 @@ static void bad_options(void)
 	} else {
 		skip("none of them is free", "a port of the range");
 	}
-	static const char *const bad[] = {"stage.rendezvous_ports=7", "stage.rendezvous_ports=9-7", "stage.rendezvous_ports=0-7",
-	                                  "stage.rendezvous_ports=1-70000", "stage.rendezvous_ports=1-2x"};
+	static const char *const bad[] = {"stage.rendezvous_ports=7", "stage.rendezvous_ports=9-7",
+	                                  "stage.rendezvous_ports=0-7", "stage.rendezvous_ports=1-70000",
+	                                  "stage.rendezvous_ports=1-2x"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		const char *const set[] = {bad[i], NULL};
 		is_int(rendezvous_server_open(set, 2, &m, &err), GRADCOMP_ERR_INVALID, "%s", bad[i]);

@@ -19,7 +19,8 @@
 #define JOINS 6
 #define RANKS_MAX 5
 #define PORTS 4
-#define LIMIT 4.0 /* s of a join: 0.25 for each place before the server's, and to knock again where others have pushed it out */
+#define LIMIT \
+	4.0 /* s of a join: 0.25 for each place before the server's, and to knock again where others have pushed it out */
 
 enum { SILENT, CLOSES, GARBAGE, SHORT, REFLECTS, OLD, PASSES_ON, LIARS };
 static const char *const liars[LIARS] = {"silent", "closes", "garbage", "short", "reflects", "old", "passes on"};
@@ -242,8 +243,13 @@ typedef struct rank {
 static void *rank_main(void *arg)
 {
 	rank *r = arg;
-	rendezvous_client_options o = {.struct_size = sizeof o, .rank = r->rank, .nranks = r->w->nranks, .timeout = 60, .where = "127.0.0.1/8@1",
-	                               .secret = r->w->token, .ports = r->w->ports};
+	rendezvous_client_options o = {.struct_size = sizeof o,
+	                               .rank = r->rank,
+	                               .nranks = r->w->nranks,
+	                               .timeout = 60,
+	                               .where = "127.0.0.1/8@1",
+	                               .secret = r->w->token,
+	                               .ports = r->w->ports};
 	rendezvous_client *cl;
 	char key[40], value[64];
 
@@ -301,7 +307,8 @@ static void record(const place *w)
 		nrecorded += SECRET_BYTES;
 		nrecorded += rendezvous_entry_seal(&k, 0, RENDEZVOUS_JOINED "0", "n1", 2, recorded + nrecorded);
 		nrecorded += rendezvous_entry_seal(&k, 0, RENDEZVOUS_LEFT "0", "", 0, recorded + nrecorded);
-		ok(put(fd, recorded + RENDEZVOUS_HELLO_BYTES, nrecorded - RENDEZVOUS_HELLO_BYTES) && get(fd, welcome, sizeof welcome),
+		ok(put(fd, recorded + RENDEZVOUS_HELLO_BYTES, nrecorded - RENDEZVOUS_HELLO_BYTES) &&
+		           get(fd, welcome, sizeof welcome),
 		   "a join of one rank, which is recorded");
 	}
 	pthread_join(thread, NULL);
@@ -330,13 +337,14 @@ static void join(int number, place *w)
 		fd[i] = address_listen("", &w->ports[i]);
 	}
 	stop = 0;
-	is_int(rendezvous_server_open_at(fd[w->at], w->token, w->nranks, &server, &err), 0, "join %d: a server at the %d. port for %d ranks",
-	       number, w->at + 1, w->nranks);
+	is_int(rendezvous_server_open_at(fd[w->at], w->token, w->nranks, &server, &err), 0,
+	       "join %d: a server at the %d. port for %d ranks", number, w->at + 1, w->nranks);
 	pthread_create(&thread, NULL, serve, server);
 	for (int i = 0; i < PORTS; i++) {
 		if (i == w->at)
 			continue;
-		l[nliars] = (liar){.w = w, .fd = fd[i], .kind = (int)draw_up_to(LIARS) - 1, .state = (uint64_t)(draw() * 1e15)};
+		l[nliars] = (liar){
+			.w = w, .fd = fd[i], .kind = (int)draw_up_to(LIARS) - 1, .state = (uint64_t)(draw() * 1e15)};
 		snprintf(there + strlen(there), sizeof there - strlen(there), " %s", liars[l[nliars].kind]);
 		pthread_create(&l[nliars].thread, NULL, liar_main, &l[nliars]);
 		nliars++;
@@ -373,7 +381,12 @@ static void join(int number, place *w)
 static void alone(place *w)
 {
 	rank r = {.w = w, .rank = 1};
-	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 1, .nranks = 2, .timeout = 1, .where = "127.0.0.1/8@1", .secret = w->token,
+	rendezvous_client_options o = {.struct_size = sizeof o,
+	                               .rank = 1,
+	                               .nranks = 2,
+	                               .timeout = 1,
+	                               .where = "127.0.0.1/8@1",
+	                               .secret = w->token,
 	                               .ports = w->ports};
 	rendezvous_client *cl;
 	char want[100];
@@ -393,7 +406,8 @@ static void alone(place *w)
 	while ((r.status = rendezvous_connect(&o, &cl, &r.err)) == GRADCOMP_ERR_IO && o.timeout < 32)
 		o.timeout *= 2;
 	is_int(r.status, GRADCOMP_ERR_AUTH, "nobody there but one without the token");
-	snprintf(want, sizeof want, "127.0.0.1:%u, of rank 0: what answers there does not have the step's token", w->ports[1]);
+	snprintf(want, sizeof want, "127.0.0.1:%u, of rank 0: what answers there does not have the step's token",
+	         w->ports[1]);
 	like(r.err.text, want, "he is named, and not the ports where nobody is");
 	stop = 1;
 	pthread_join(l.thread, NULL);

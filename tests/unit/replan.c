@@ -20,7 +20,8 @@ static void methods(void)
 	ok(sound(j, 3) && j->nbuckets[0] > 1 && j->nbuckets[0] < 6 && j->plans[0] == 1,
 	   "mgwfbp: %u messages where every sixth pass hides one", j->nbuckets[0]);
 	ok(near(j->summary.exchange.a, t.a) && near(j->summary.exchange.b, t.b) && j->summary.agreed,
-	   "a and b are found again, whoever waits for whom: %g s + %g s", j->summary.exchange.a, j->summary.exchange.b);
+	   "a and b are found again, whoever waits for whom: %g s + %g s", j->summary.exchange.a,
+	   j->summary.exchange.b);
 	ok(j->predicted[0] > 0 && j->predicted[0] <= j->fixed[0] && j->predicted[2] == j->predicted[0],
 	   "all ranks know what is predicted: %.4f s, with fixed buckets %.4f s", j->predicted[0], j->fixed[0]);
 	j = run(3, "omgs", 20, &t);
@@ -32,7 +33,8 @@ static void methods(void)
 	j = run(3, "mgwfbp:greedy", 20, &t);
 	ok(sound(j, 3) && j->nbuckets[0] == N, "mgwfbp:greedy: %u messages where they cost nothing", j->nbuckets[0]);
 	j = run(3, "mgwfbp", 20, &t);
-	ok(sound(j, 3) && j->nbuckets[0] > 1 && j->nbuckets[0] < N, "mgwfbp: the last tensors alone: %u", j->nbuckets[0]);
+	ok(sound(j, 3) && j->nbuckets[0] > 1 && j->nbuckets[0] < N, "mgwfbp: the last tensors alone: %u",
+	   j->nbuckets[0]);
 	/* Longer than every gap: the rule makes one message, whatever the bytes take. */
 	t.a = 4e-3, t.b = 1e-6;
 	j = run(3, "mgwfbp:greedy", 20, &t);
@@ -56,7 +58,8 @@ static void bursts(void)
 		sum += j->backward[i];
 	ok(sound(j, 3) && j->nbuckets[0] <= 4, "gradients that come six at a time: %u messages", j->nbuckets[0]);
 	ok(near(sum, comes(&t, N - 1) - comes(&t, 5)), "the passes are %.4f s together", sum);
-	ok(near(j->backward[7] * (double)numel_of(N - 1 - 8), j->backward[8] * (double)numel_of(N - 1 - 7)) && j->backward[7] > 0,
+	ok(near(j->backward[7] * (double)numel_of(N - 1 - 8), j->backward[8] * (double)numel_of(N - 1 - 7)) &&
+	           j->backward[7] > 0,
 	   "who came together share the time by their numbers");
 }
 
@@ -115,8 +118,10 @@ static void levels(void)
 	settings[4] = "gradcomp.collective=hier";
 	run_ranks(4, settings, measured_body, j);
 	for (int p = 0; p < 4; p++)
-		same &= !j->failed[p] && j->print[p] == j->print[0] && j->nbuckets[p] == j->nbuckets[0] && j->plans[p] == j->plans[0];
-	ok(same && (j->plans[0] == 1 || *j->reason), "two levels: %u plan, %u messages %s", j->plans[0], j->nbuckets[0], j->reason);
+		same &= !j->failed[p] && j->print[p] == j->print[0] && j->nbuckets[p] == j->nbuckets[0] &&
+		        j->plans[p] == j->plans[0];
+	ok(same && (j->plans[0] == 1 || *j->reason), "two levels: %u plan, %u messages %s", j->plans[0], j->nbuckets[0],
+	   j->reason);
 	settings[4] = NULL;
 	ranks_on(NULL);
 	free(j);

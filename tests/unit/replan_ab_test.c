@@ -18,7 +18,8 @@ static void candidates(void)
 {
 	times t = favouring(1), later;
 	job_run *j = run(3, "mgwfbp:greedy", 40, &t);
-	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") && j->predicted[2] == j->predicted[0],
+	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") &&
+	           j->predicted[2] == j->predicted[0],
 	   "a simple plan that runs faster than the one that was solved for stays: '%s'", j->name);
 	t.favours = 3;
 	j = run(3, "mgwfbp:greedy", 40, &t);
@@ -36,7 +37,6 @@ static void candidates(void)
 	   "steps are compared, whatever line the exchanges are on: '%s'", j->name);
 }
 
-
 /* ---- what happens between two steps --------------------------------------- */
 
 static job_run *run_scene(const char *schedule, int steps, uint32_t favours,
@@ -44,7 +44,8 @@ static job_run *run_scene(const char *schedule, int steps, uint32_t favours,
 {
 	static job_run result;
 	const times t = favouring(favours);
-	result = (job_run){.compressor = "none", .schedule = schedule, .steps = steps, .t = t, .later = t, .between = between};
+	result = (job_run){
+		.compressor = "none", .schedule = schedule, .steps = steps, .t = t, .later = t, .between = between};
 	run_ranks(3, settings, measured_body, &result);
 	return &result;
 }
@@ -79,7 +80,10 @@ static void look_at(gradcomp_reducer *r, int rank)
 	report_schedule *s = rank ? NULL : replan_report(reducer_of(r));
 	if (!s)
 		return;
-	seen = (struct seen){.runs = q->ab_test.runs, .nbuckets = reducer_of(r)->eng.nbuckets, .next = q->next, .steps = reducer_of(r)->eng.stats.steps,
+	seen = (struct seen){.runs = q->ab_test.runs,
+	                     .nbuckets = reducer_of(r)->eng.nbuckets,
+	                     .next = q->next,
+	                     .steps = reducer_of(r)->eng.stats.steps,
 	                     .predicted = q->last.plan.predicted};
 	snprintf(seen.name, sizeof seen.name, "%s", q->name);
 	snprintf(seen.plan, sizeof seen.plan, "%s", s->plan);
@@ -131,9 +135,11 @@ static void without_phase(job_run *run, gradcomp_reducer *r, int rank, int s)
 static void refused(void)
 {
 	job_run *j = run_scene("mgwfbp:greedy", 40, 1, without_candidate);
-	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp:greedy") && j->plans[0] == 1,
+	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp:greedy") &&
+	           j->plans[0] == 1,
 	   "a rank cannot have the candidate: '%s' stays, with %u messages", j->name, j->nbuckets[0]);
-	ok(seen.runs == AB_FOUND && seen.predicted > 0 && j->predicted[0] == seen.predicted && j->predicted[1] == seen.predicted,
+	ok(seen.runs == AB_FOUND && seen.predicted > 0 && j->predicted[0] == seen.predicted &&
+	           j->predicted[1] == seen.predicted,
 	   "and what is predicted is its step: %g s", j->predicted[0]);
 	j = run_scene("mgwfbp:greedy", 40, 3, without_way_back);
 	ok(sound(j, 3) && seen.runs == AB_CANDIDATE && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") &&
@@ -145,7 +151,8 @@ static void refused(void)
 	j = run_scene("mgwfbp:greedy", PLANNED + 8 + PLANNED + 2, 0, without_plan);
 	ok(sound(j, 3) && j->plans[0] == 1 && !*j->reason, "and one is made later: %u messages", j->nbuckets[0]);
 	j = run_scene("mgwfbp:greedy", PLANNED + 2, 0, without_phase);
-	ok(sound(j, 3) && seen.nbuckets == 1 && j->plans[0] == 1, "a rank cannot have small buckets, which are not measured then");
+	ok(sound(j, 3) && seen.nbuckets == 1 && j->plans[0] == 1,
+	   "a rank cannot have small buckets, which are not measured then");
 }
 
 static void between_trials(job_run *run, gradcomp_reducer *r, int rank, int s)
@@ -161,7 +168,8 @@ static void too_short(void)
 	settings[4] = "schedule.trial_steps=3";
 	job_run *j = run_scene("mgwfbp:greedy", PLANNED + 2, 1, between_trials);
 	settings[4] = NULL;
-	ok(sound(j, 3) && seen.runs == AB_NONE && seen.next == PLANNED + 8, "three steps are too few to compare: none is");
+	ok(sound(j, 3) && seen.runs == AB_NONE && seen.next == PLANNED + 8,
+	   "three steps are too few to compare: none is");
 }
 
 /* ---- states ----------------------------------------------------------------- */
@@ -213,13 +221,15 @@ static void loaded(void)
 {
 	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
 	job_run *j = run_scene("mgwfbp:greedy", 40, 1, resume);
-	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] && seen.next == CANDIDATE + 3 + 8,
+	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] &&
+	           seen.next == CANDIDATE + 3 + 8,
 	   "a state of a plan, loaded while its candidate runs: %u messages, and no comparing", j->nbuckets[0]);
 	ok(state.ran == AB_CANDIDATE && !strcmp(seen.plan, "saved") && seen.predicted == 0,
 	   "the report says whose the plan is: '%s'", seen.plan);
 	state = (struct state){.save = CANDIDATE + 1, .load = CANDIDATE + 5};
 	j = run_scene("mgwfbp:greedy", 50, 3, resume);
-	ok(loads(j) && j->nbuckets[0] == 1 && j->plans[0] == 1, "one of a candidate that runs: %u message stays", j->nbuckets[0]);
+	ok(loads(j) && j->nbuckets[0] == 1 && j->plans[0] == 1, "one of a candidate that runs: %u message stays",
+	   j->nbuckets[0]);
 	state = (struct state){.save = 3, .load = CANDIDATE + 2};
 	j = run_scene("mgwfbp:greedy", CANDIDATE + 3 + PLANNED + 1, 3, resume);
 	ok(loads(j) && j->plans[0] == 2 && seen.next == CANDIDATE + 3 + PLANNED / 3 && !strcmp(seen.plan, "saved"),
@@ -235,10 +245,16 @@ static void loaded_while_measuring(void)
 	later = t;
 	later.a = 5e-3;
 	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
-	run = (job_run){.compressor = "none", .schedule = "mgwfbp:greedy", .steps = CANDIDATE + 12, .t = t, .later = later,
-	                .drift_at = PLANNED + 1, .between = resume};
+	run = (job_run){.compressor = "none",
+	                .schedule = "mgwfbp:greedy",
+	                .steps = CANDIDATE + 12,
+	                .t = t,
+	                .later = later,
+	                .drift_at = PLANNED + 1,
+	                .between = resume};
 	run_ranks(3, settings, measured_body, &run);
-	ok(loads(&run) && run.nbuckets[0] == 1, "a state that is loaded while plans are measured again takes their place");
+	ok(loads(&run) && run.nbuckets[0] == 1,
+	   "a state that is loaded while plans are measured again takes their place");
 }
 
 /* Compressors work on shards, which move with the buckets. */
@@ -248,16 +264,23 @@ static void levels(const char *schedule, const char *compressor, uint32_t favour
 	static job_run j;
 	const times t = favouring(favours);
 	int same = 1;
-	j = (job_run){.compressor = compressor, .schedule = schedule, .steps = 50, .t = t, .later = t, .between = between_trials};
+	j = (job_run){.compressor = compressor,
+	              .schedule = schedule,
+	              .steps = 50,
+	              .t = t,
+	              .later = t,
+	              .between = between_trials};
 	ranks_on(nodes);
 	settings[4] = "gradcomp.collective=hier";
 	run_ranks(4, settings, measured_body, &j);
 	settings[4] = NULL;
 	ranks_on(NULL);
 	for (int p = 0; p < 4; p++)
-		same &= !j.failed[p] && j.print[p] == j.print[0] && j.nbuckets[p] == j.nbuckets[0] && j.plans[p] == j.plans[0];
+		same &= !j.failed[p] && j.print[p] == j.print[0] && j.nbuckets[p] == j.nbuckets[0] &&
+		        j.plans[p] == j.plans[0];
 	ok(same && j.plans[0] == 1 && seen.runs == AB_FOUND && (favours == 1) == (j.nbuckets[0] == 1),
-	   "two levels, %s of %s: both were run, and '%s' stays, with %u messages", schedule, compressor, j.name, j.nbuckets[0]);
+	   "two levels, %s of %s: both were run, and '%s' stays, with %u messages", schedule, compressor, j.name,
+	   j.nbuckets[0]);
 }
 
 int main(void)

@@ -30,7 +30,9 @@ static void ask_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_tensor_desc desc[N];
 	uint64_t dims[N];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .schedule = a->schedule[rank],
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = compressor,
+	                              .schedule = a->schedule[rank],
 	                              .bucket_bytes = a->bucket_bytes};
 	gradcomp_reducer *r;
 	(void)P;
@@ -71,14 +73,19 @@ static int refused(const asking *a, gradcomp_status status, const char *why)
 static void specs(void)
 {
 	const asking *a;
-	ok(refused(ask("mgwfpb"), GRADCOMP_ERR_NOTFOUND, "did you mean 'mgwfbp'"), "a schedule that is none: %s", ask("mgwfpb")->text[0]);
-	ok(refused(ask("fixed:bytes=many"), GRADCOMP_ERR_INVALID, "fixed: bytes: 'many' is not a size"), "a size that is none");
-	ok(refused(ask("wfbp:bytes=4K"), GRADCOMP_ERR_INVALID, "wfbp: unknown parameter 'bytes'"), "a parameter that is none");
+	ok(refused(ask("mgwfpb"), GRADCOMP_ERR_NOTFOUND, "did you mean 'mgwfbp'"), "a schedule that is none: %s",
+	   ask("mgwfpb")->text[0]);
+	ok(refused(ask("fixed:bytes=many"), GRADCOMP_ERR_INVALID, "fixed: bytes: 'many' is not a size"),
+	   "a size that is none");
+	ok(refused(ask("wfbp:bytes=4K"), GRADCOMP_ERR_INVALID, "wfbp: unknown parameter 'bytes'"),
+	   "a parameter that is none");
 	ok(refused(ask("plan"), GRADCOMP_ERR_INVALID, "missing parameter 'file'"), "a plan without a file");
 	ok(refused(ask("plan:file=/nowhere/at.all"), GRADCOMP_ERR_NOTFOUND, "/nowhere/at.all"),
 	   "a file that is not there");
-	ok(refused(ask_each("mgwfbp", "wfbp", 0), GRADCOMP_ERR_MISMATCH, "schedule wfbp"), "ranks that ask for different ones");
-	ok(refused(ask_each("mgwfbp", "mgwfbp", 4096), GRADCOMP_ERR_INVALID, "bucket_bytes=4096"), "a schedule and bucket_bytes");
+	ok(refused(ask_each("mgwfbp", "wfbp", 0), GRADCOMP_ERR_MISMATCH, "schedule wfbp"),
+	   "ranks that ask for different ones");
+	ok(refused(ask_each("mgwfbp", "mgwfbp", 4096), GRADCOMP_ERR_INVALID, "bucket_bytes=4096"),
+	   "a schedule and bucket_bytes");
 	a = ask_each("fixed", "fixed", 4096);
 	ok(!a->status[0] && a->nbuckets[0] > 10, "fixed and bucket_bytes are one thing: %u messages", a->nbuckets[0]);
 	settings[4] = "gradcomp.schedule=wfbp";
@@ -95,7 +102,8 @@ static void compressors_own(void)
 	const asking *a;
 	compressor = "lags:adaptive=yes";
 	a = ask(NULL);
-	ok(!a->status[0] && a->nbuckets[0] == N, "lags:adaptive=yes: every tensor by itself, %u messages", a->nbuckets[0]);
+	ok(!a->status[0] && a->nbuckets[0] == N, "lags:adaptive=yes: every tensor by itself, %u messages",
+	   a->nbuckets[0]);
 	a = ask("fixed");
 	ok(!a->status[0] && a->nbuckets[0] == 1, "but where another schedule is named: %u", a->nbuckets[0]);
 	a = ask_each(NULL, NULL, 8192);
@@ -118,7 +126,10 @@ static void write_plan(const char *path, const char *compressor, uint64_t more, 
 	char spec[64], ring[64];
 	snprintf(spec, sizeof spec, "%s", compressor);
 	snprintf(ring, sizeof ring, "ring");
-	plan_file f = {.model = "tiny", .tensors = N, .compressor = spec, .collective = ring,
+	plan_file f = {.model = "tiny",
+	               .tensors = N,
+	               .compressor = spec,
+	               .collective = ring,
 	               .plan = {.nbuckets = 3, .end = end, .position = position, .lag = lag, .predicted = 0.02}};
 	for (int i = N; i-- > 0;) {
 		uint64_t n = numel_of(i) + (i == 3 ? more : 0);
@@ -188,8 +199,8 @@ static void wordless(void)
 {
 	static asking a;
 	run_ranks(2, settings, told_body, &a);
-	ok(refused(&a, GRADCOMP_ERR_RANGE, "compressor 'none' cannot use what was measured: "), "measured() that fails without a word: %s",
-	   a.text[0]);
+	ok(refused(&a, GRADCOMP_ERR_RANGE, "compressor 'none' cannot use what was measured: "),
+	   "measured() that fails without a word: %s", a.text[0]);
 }
 
 int main(void)

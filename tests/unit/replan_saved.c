@@ -4,7 +4,7 @@
 
 typedef struct saved_run {
 	uint64_t uninterrupted[MAX_RANKS], resumed[MAX_RANKS]; /* fingerprints of the steps after the save */
-	double before[MAX_RANKS], after[MAX_RANKS]; /* planned bytes of a payload */
+	double before[MAX_RANKS], after[MAX_RANKS];            /* planned bytes of a payload */
 	uint32_t nbuckets[MAX_RANKS][2];
 	int failed[MAX_RANKS];
 } saved_run;
@@ -16,7 +16,8 @@ static double planned(gradcomp_reducer *r)
 	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
 		gradcomp_error err;
-		if (reducer_of(r)->eng.compressor->plan(reducer_of(r)->eng.instance, &reducer_of(r)->eng.buckets[b].pub, reducer_of(r)->eng.step, &p, &err))
+		if (reducer_of(r)->eng.compressor->plan(reducer_of(r)->eng.instance, &reducer_of(r)->eng.buckets[b].pub,
+		                                        reducer_of(r)->eng.step, &p, &err))
 			return -1;
 		for (uint32_t k = 0; k < p.nrounds; k++)
 			bytes += round_bytes(&p.rounds[k]);
@@ -107,7 +108,7 @@ static void saved(void)
 
 typedef struct told_run {
 	const times *t;
-	double bytes[3][MAX_RANKS]; /* planned of a step: before it is told, then after each time */
+	double bytes[3][MAX_RANKS];  /* planned of a step: before it is told, then after each time */
 	double latest[3][MAX_RANKS]; /* seconds a byte of the line that it was told last */
 	int failed[MAX_RANKS];
 } told_run;
@@ -121,7 +122,8 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer *r;
 	float *grad[N];
 	(void)P;
-	run->failed[rank] = open_reducer(gradcomp_job_world(job), "lags:adaptive=yes,density=0.5,measure_steps=1000", "wfbp", &r, &err) != 0;
+	run->failed[rank] = open_reducer(gradcomp_job_world(job), "lags:adaptive=yes,density=0.5,measure_steps=1000",
+	                                 "wfbp", &r, &err) != 0;
 	if (run->failed[rank]) {
 		printf("# rank %d: %s\n", rank, err.text);
 		return;
@@ -148,8 +150,8 @@ static int told(told_run *run, const times *t)
 		for (int k = 0; k < 3; k++)
 			good &= run->bytes[k][p] == run->bytes[k][0] && run->latest[k][p] == run->latest[k][0];
 	}
-	printf("# %.0f bytes a step, then %.0f, then %.0f; %.3g and %.3g s a byte\n", run->bytes[0][0], run->bytes[1][0],
-	       run->bytes[2][0], run->latest[1][0], run->latest[2][0]);
+	printf("# %.0f bytes a step, then %.0f, then %.0f; %.3g and %.3g s a byte\n", run->bytes[0][0],
+	       run->bytes[1][0], run->bytes[2][0], run->latest[1][0], run->latest[2][0]);
 	return good;
 }
 

@@ -25,11 +25,12 @@
 
 static gradcomp_error e;
 
-static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75}, {"fc1.bias \"q\"\xff", 256, "dense", -1}};
+static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75},
+                                        {"fc1.bias \"q\"\xff", 256, "dense", -1}};
 static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
 static const report_link_kind kinds[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
-static const char *const map[16] = {"self", "shm", "tcp", "tcp", "shm", "self", "tcp", "tcp",
-                                      "tcp", "tcp", "self", "shm", "tcp", "tcp", "shm", "self"};
+static const char *const map[16] = {"self", "shm", "tcp",  "tcp", "shm", "self", "tcp", "tcp",
+                                    "tcp",  "tcp", "self", "shm", "tcp", "tcp",  "shm", "self"};
 static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};
 
 static report_reducer reducer(void)
@@ -56,9 +57,9 @@ static report_reducer reducer(void)
 	};
 }
 
-static const network_row networks[] = {{.name = "10.2.0.0/24", .interface = "eth1", .claimed = 10000, .rate = 9400, .measured = true,
-                                        .chosen = true},
-                                       {.name = "10.1.0.0/24"}};
+static const network_row networks[] = {
+	{.name = "10.2.0.0/24", .interface = "eth1", .claimed = 10000, .rate = 9400, .measured = true, .chosen = true},
+	{.name = "10.1.0.0/24"}};
 
 static report_job job_of(const report_reducer *r, uint32_t n)
 {
@@ -116,8 +117,17 @@ static void whole(void)
 {
 	static char asked[] = "mgwfbp", plan[] = "omgs, lag 0";
 	report_bucket buckets[2] = {{3, 1, 500}, {1, 0, 20}};
-	report_schedule schedule = {.asked = asked, .plan = plan, .buckets = buckets, .nbuckets = 2, .plans = 1, .measured = 1,
-	                            .exchange_a = 0.001, .exchange_b = 1e-9, .predicted = 0.04, .fixed = 0.05, .step = 0.041};
+	report_schedule schedule = {.asked = asked,
+	                            .plan = plan,
+	                            .buckets = buckets,
+	                            .nbuckets = 2,
+	                            .plans = 1,
+	                            .measured = 1,
+	                            .exchange_a = 0.001,
+	                            .exchange_b = 1e-9,
+	                            .predicted = 0.04,
+	                            .fixed = 0.05,
+	                            .step = 0.041};
 	report_reducer red = reducer();
 	report_job job = job_of(&red, 1);
 	red.schedule = &schedule;
@@ -134,25 +144,26 @@ static void whole(void)
 	ok(st.st_size > 500 && st.st_size < 4400, "cut to its length (%ld bytes)", (long)st.st_size);
 	is_int(entries(tmpdir), 1, "and nothing else");
 
-	snprintf(command, sizeof command,
-	         "python3 - '%s' <<'END'\nimport json, sys\nd = json.load(open(sys.argv[1], encoding='utf-8'))\n"
-	         "r = d['reducers'][0]\n"
-	         "assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
-	         "'n2', 'n2']\n"
-	         "assert d['links'][1] == dict(transport='tcp', connections=2, sent_bytes=3000000000, received_bytes=4)\n"
-	         "assert d['link_kinds'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
-	         "assert d['link_kinds'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
-	         "assert d['networks'] == [dict(network='10.2.0.0/24', interface='eth1', driver_mbit=10000, measured_mbit=9400, used=True),\n"
-	         "  dict(network='10.1.0.0/24', interface=None, driver_mbit=None, measured_mbit=None, used=False)]\n"
-	         "assert len(d['link_map']) == 4 and d['link_map'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
-	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
-	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
-	         "s = r['schedule']\n"
-	         "assert s['asked'] == 'mgwfbp' and s['plan'] == 'omgs, lag 0' and s['fallback'] is None and s['plans'] == 1\n"
-	         "assert s['buckets'] == [dict(tensors=3, numel=500, position=1), dict(tensors=1, numel=20, position=0)]\n"
-	         "assert s['exchange'] == dict(a=0.001, b=1e-9) and s['predicted_s'] == 0.04 and s['step_s'] == 0.041\n"
-	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",
-	         path);
+	snprintf(
+		command, sizeof command,
+		"python3 - '%s' <<'END'\nimport json, sys\nd = json.load(open(sys.argv[1], encoding='utf-8'))\n"
+		"r = d['reducers'][0]\n"
+		"assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
+		"'n2', 'n2']\n"
+		"assert d['links'][1] == dict(transport='tcp', connections=2, sent_bytes=3000000000, received_bytes=4)\n"
+		"assert d['link_kinds'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
+		"assert d['link_kinds'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
+		"assert d['networks'] == [dict(network='10.2.0.0/24', interface='eth1', driver_mbit=10000, measured_mbit=9400, used=True),\n"
+		"  dict(network='10.1.0.0/24', interface=None, driver_mbit=None, measured_mbit=None, used=False)]\n"
+		"assert len(d['link_map']) == 4 and d['link_map'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
+		"assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
+		"assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
+		"s = r['schedule']\n"
+		"assert s['asked'] == 'mgwfbp' and s['plan'] == 'omgs, lag 0' and s['fallback'] is None and s['plans'] == 1\n"
+		"assert s['buckets'] == [dict(tensors=3, numel=500, position=1), dict(tensors=1, numel=20, position=0)]\n"
+		"assert s['exchange'] == dict(a=0.001, b=1e-9) and s['predicted_s'] == 0.04 and s['step_s'] == 0.041\n"
+		"assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",
+		path);
 	is_int(system(command), 0, "Python reads what was meant");
 
 	is_int(report_open(path, &r, &e), 0, "open over an older report");
@@ -178,7 +189,8 @@ static void bad_places(void)
 	report *r;
 
 	is_int(report_open("/nonexistent/r.json", &r, &e), GRADCOMP_ERR_IO, "no such directory");
-	like(e.text, "report /nonexistent/r.json cannot be written: directory /nonexistent/: No such file", "says which");
+	like(e.text, "report /nonexistent/r.json cannot be written: directory /nonexistent/: No such file",
+	     "says which");
 	is_int(report_open("/dev/full", &r, &e), GRADCOMP_ERR_IO, "a device");
 	snprintf(path, sizeof path, "%s/d", tmpdir);
 	mkdir(path, 0755);
@@ -339,7 +351,8 @@ static void lines(void)
 	job.failure = "rank 1 died";
 	report_line(&job, line, sizeof line);
 	like(line, ": 1 step, 7857.00 MB a step, encode", "no gain is not called one");
-	like(line, ", 0 % hidden, error 62 %, 1 step with NaN or Inf; failed: rank 1 died", "nothing hidden, a failure");
+	like(line, ", 0 % hidden, error 62 %, 1 step with NaN or Inf; failed: rank 1 died",
+	     "nothing hidden, a failure");
 	red[0].stats.dense_bytes = 1;
 	job.nreducers = 2;
 	report_line(&job, line, sizeof line);

@@ -119,23 +119,29 @@ static void job_of(int what, const char *spec, const char *choice, const char *t
 	const char *text = slurp(path);
 	ok(what == BUSY ? s->steps >= 5 * STEPS : s->steps == STEPS, "%s: %d steps: %s", title, s->steps, s->err.text);
 	if (what == BUSY) {
-		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title, status);
-		ok(strstr(text, "\"failure\": \"ended by signal 15 after step ") != NULL, "%s: the report says so", title);
+		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title,
+		   status);
+		ok(strstr(text, "\"failure\": \"ended by signal 15 after step ") != NULL, "%s: the report says so",
+		   title);
 	} else if (what == PLAIN || what == FREED) {
-		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title, status);
-		ok(strstr(text, "\"failure\": \"ended by signal 15 after step 7\"") != NULL, "%s: the report says so", title);
+		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title,
+		   status);
+		ok(strstr(text, "\"failure\": \"ended by signal 15 after step 7\"") != NULL, "%s: the report says so",
+		   title);
 		ok(strstr(text, "\"steps\": 7") != NULL, "%s: and has the steps", title);
 		ok(strstr(text, "block:bits=4") != NULL, "%s: and the coder", title);
 		if (!strncmp(spec, "auto", 4))
 			ok(strstr(text, "\"reducers\": [") != NULL, "%s: a reducer", title);
 	} else {
 		ok(s->alive && b->slot[0].left, "%s: the job goes on to its own end", title);
-		ok(what != CHILD || (WIFSIGNALED(s->child) && WTERMSIG(s->child) == SIGTERM), "%s: which it was", title);
+		ok(what != CHILD || (WIFSIGNALED(s->child) && WTERMSIG(s->child) == SIGTERM), "%s: which it was",
+		   title);
 		is_int(s->caught, what == CHILD ? 0 : SIGTERM, "%s: whose handler it is", title);
 		ok(strstr(text, "\"failure\": null") != NULL, "%s: its report is an ordinary one", title);
 	}
 	const char *tensor = strstr(text, "\"name\": \"w\"");
-	ok(tensor && strstr(tensor, "\"numel\": 1000") && strstr(tensor, choice), "%s: the tensor, with %s", title, choice);
+	ok(tensor && strstr(tensor, "\"numel\": 1000") && strstr(tensor, choice), "%s: the tensor, with %s", title,
+	   choice);
 	ok(strstr(text, "\"plan\": \"fixed\"") != NULL, "%s: the schedule", title);
 	if (!tensor)
 		printf("# %s\n", text);

@@ -41,18 +41,26 @@ typedef struct world {
 
 static void open_world(world *w, int n, int per_node)
 {
-	transport_options o = {.nranks = 1, .timeout = 30, .wait_timeout = 60, .streams = 1, .chunk = CHUNK_MIN,
-	                       .interface = "lo", .allow = "tcp"};
+	transport_options o = {.nranks = 1,
+	                       .timeout = 30,
+	                       .wait_timeout = 60,
+	                       .streams = 1,
+	                       .chunk = CHUNK_MIN,
+	                       .interface = "lo",
+	                       .allow = "tcp"};
 	gradcomp_error err = {0};
 	unsigned char secret[TRANSPORT_SECRET_BYTES] = {1, 2, 3};
-	*w = (world){.n = n, .r = calloc((size_t)n, sizeof *w->r), .records = calloc((size_t)n, sizeof *w->records),
+	*w = (world){.n = n,
+	             .r = calloc((size_t)n, sizeof *w->r),
+	             .records = calloc((size_t)n, sizeof *w->records),
 	             .endpoints = calloc((size_t)n, sizeof *w->endpoints)};
-	if (transport_listen(&o, &w->t, &err) || transport_start(w->t, (const char *[]){transport_endpoint(w->t)}, secret, &err))
+	if (transport_listen(&o, &w->t, &err) ||
+	    transport_start(w->t, (const char *[]){transport_endpoint(w->t)}, secret, &err))
 		printf("# %s\n", err.text);
 	for (int r = 0; r < n; r++) {
 		uint16_t port;
-		snprintf(w->records[r], sizeof w->records[r], "gc1 host=n%d node=k%d cpus= unix= tcp=127.0.0.1/8@1", r / per_node,
-		         r / per_node);
+		snprintf(w->records[r], sizeof w->records[r], "gc1 host=n%d node=k%d cpus= unix= tcp=127.0.0.1/8@1",
+		         r / per_node, r / per_node);
 		w->endpoints[r] = w->records[r];
 		roster_listen(&w->r[r].port, &w->r[r].m, &err);
 		w->r[r].silent_fd = address_listen("", &port);
@@ -65,7 +73,8 @@ static int port_of(int fd)
 	socklen_t bytes = sizeof sa;
 	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
 		return 0;
-	return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port) : ntohs(((struct sockaddr_in *)&sa)->sin_port);
+	return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port)
+	                                : ntohs(((struct sockaddr_in *)&sa)->sin_port);
 }
 
 /* Ranks below and from `cut` on do not reach each other; 0: all do. */
@@ -80,7 +89,9 @@ static void begin_world(world *w, int cut)
 			continue;
 		}
 		for (int to = 0; to < w->n; to++)
-			ports[to] = w->r[to].kind == SILENT || (cut && (r < cut) != (to < cut)) ? port_of(w->r[to].silent_fd) : w->r[to].port;
+			ports[to] = w->r[to].kind == SILENT || (cut && (r < cut) != (to < cut))
+			                    ? port_of(w->r[to].silent_fd)
+			                    : w->r[to].port;
 		if (roster_begin(w->r[r].m, w->t, r, w->n, w->endpoints, ports, NULL, &err))
 			printf("# rank %d: %s\n", r, err.text);
 		roster_watch(w->r[r].m, NULL);
@@ -160,7 +171,8 @@ static double processor_seconds(void)
 {
 	struct rusage u;
 	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 static void lost(int n, int gone, int silent, int leader, const char *name)
@@ -194,8 +206,8 @@ static void lost(int n, int gone, int silent, int leader, const char *name)
 	while (limit * limit < n)
 		limit++;
 	printf("# %d gone, %d silent: %.3f s; rank %d asked most: %llu calls of %llu; most bytes %llu; %.0f us of processor time a call\n",
-	       gone, silent, longest(&w), who, (unsigned long long)calls, (unsigned long long)all, (unsigned long long)bytes,
-	       used * 1e6 / (double)all);
+	       gone, silent, longest(&w), who, (unsigned long long)calls, (unsigned long long)all,
+	       (unsigned long long)bytes, used * 1e6 / (double)all);
 	/* Rounds: some to prepare, until all have come; accept; commit. A busy machine makes more of them. */
 	if (n > ROSTER_DIRECT && !silent && gone < 4)
 		ok(in_time((double)calls, 12 * limit), "nobody asks many: %llu of %d", (unsigned long long)calls, n);
@@ -247,7 +259,8 @@ static void leader_lost(int n, int accepted)
 		ok(w.r[5].st == GRADCOMP_ERR_PEER && strstr(w.r[5].err.text, "rank 5 on n5 was given up by the others"),
 		   "and who was left out is told: %s", w.r[5].err.text);
 	} else {
-		ok(one_view(&w, 1, n, lives), "a leader lost before anybody had accepted: the next one decides without it");
+		ok(one_view(&w, 1, n, lives),
+		   "a leader lost before anybody had accepted: the next one decides without it");
 	}
 	printf("# %.3f s after it was lost\n", longest(&w));
 	free(v.ranks);
@@ -313,7 +326,8 @@ static void hostile(void)
 		if (!roster_message_read(&exact, &r)) {
 			if (!roster_view_read(&r.view, 9, &got)) {
 				for (int i = 0; i < got.n; i++)
-					wrong += got.ranks[i] < 0 || got.ranks[i] > 8 || (i && got.ranks[i] <= got.ranks[i - 1]);
+					wrong += got.ranks[i] < 0 || got.ranks[i] > 8 ||
+					         (i && got.ranks[i] <= got.ranks[i - 1]);
 				roster_view_clear(&got);
 			}
 			roster_tally_add(&tally, &r, &asked);

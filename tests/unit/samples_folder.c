@@ -104,8 +104,7 @@ static void links(void)
 	shows("l", 0, "jpg", "a/1.jpg:0[=one] b/2.jpg:1[=one] c/1.jpg:2[=one]",
 	      "links in the tree are followed; others that are not asked for are passed over");
 	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED,
-	        "l: README is a symbolic link that leads out of the dataset or to nothing",
-	        "a link out of the tree");
+	        "l: README is a symbolic link that leads out of the dataset or to nothing", "a link out of the tree");
 	must(unlink("l/README"), "unlink");
 	must(symlink("nothing.jpg", "l/b/3.jpg"), "symlink");
 	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/3.jpg is a symbolic link that", "a link to nothing");
@@ -114,12 +113,10 @@ static void links(void)
 	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/3.jpg is a symbolic link that", "an absolute link");
 	must(unlink("l/b/3.jpg"), "unlink");
 	must(symlink("..", "l/b/up"), "symlink");
-	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/up is a symbolic link to a directory that it is in",
-	        "a circle");
+	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/up is a symbolic link to a directory that it is in", "a circle");
 	must(unlink("l/b/up"), "unlink");
 	must(symlink("../c", "l/a/d"), "symlink");
-	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "/d is a symbolic link to a directory",
-	        "a circle through two links");
+	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "/d is a symbolic link to a directory", "a circle through two links");
 	must(unlink("l/a/d"), "unlink");
 	must(mkdir("l/e", 0755), "mkdir");
 	must(symlink("../e", "l/a/e"), "symlink");
@@ -158,7 +155,8 @@ static void beneath(void)
 		struct stat a, b;
 		errno = 0;
 		int fd = openat_beneath(root, cases[i].path, O_RDONLY | O_NONBLOCK), e = fd < 0 ? errno : 0;
-		int walked = openat_beneath_fallback(root, cases[i].path, O_RDONLY | O_NONBLOCK), e2 = walked < 0 ? errno : 0;
+		int walked = openat_beneath_fallback(root, cases[i].path, O_RDONLY | O_NONBLOCK),
+		    e2 = walked < 0 ? errno : 0;
 		ok(e == cases[i].want && e2 == cases[i].want, "'%s': %s and %s", cases[i].path, strerror(e),
 		   strerror(e2));
 		if (fd >= 0 && walked >= 0)
@@ -245,7 +243,8 @@ static void tree(const char *top, const char *files)
 			*p = '/';
 		}
 		if (path[strlen(path) - 1] != '/')
-			put_bytes(path, list_suffix(path, "tar") ? tar_of_one() : "x", list_suffix(path, "tar") ? 2048 : 1);
+			put_bytes(path, list_suffix(path, "tar") ? tar_of_one() : "x",
+			          list_suffix(path, "tar") ? 2048 : 1);
 	}
 }
 
@@ -259,24 +258,34 @@ static void layouts(void)
 		{"cat/1.jpg dog/2.jpg", NULL, 2, -1},
 		{"1.jpg 2.jpg", NULL, 2, -1},
 		{"1.tar 2.tar index.json", NULL, 3, 2},
-		{"1.tar val/2.tar", "x holds the shard 1.tar beside the folder val: name the shards that are meant (x/*.tar), "
-	                            "or the folder (x/val)", 2, -1},
+		{"1.tar val/2.tar",
+	         "x holds the shard 1.tar beside the folder val: name the shards that are meant (x/*.tar), "
+	         "or the folder (x/val)",
+	         2, -1},
 		{"1.tar cat/1.jpg", "beside the folder cat", 2, 1},
-		{"train/1.tar val/2.tar", "x holds the shard train/1.tar in a folder of it: name the folder whose shards are "
-	                                  "meant (x/train)", 2, -1},
+		{"train/1.tar val/2.tar",
+	         "x holds the shard train/1.tar in a folder of it: name the folder whose shards are "
+	         "meant (x/train)",
+	         2, -1},
 		{"a/b/1.tar", "name the folder whose shards are meant (x/a/b)", 1, -1},
 		{"train-0.tar train-1.tar val-0.tar",
-	         "x holds shards of several splits (train-0.tar, val-0.tar): name those that are meant, as x/train-*.tar", 3, -1},
+	         "x holds shards of several splits (train-0.tar, val-0.tar): name those that are meant, as x/train-*.tar",
+	         3, -1},
 		{"imagenet-Train-0.tar imagenet-test-0.tar", "several splits", 2, -1},
 		{"train-0.tar trainer-0.tar contest-0.tar", NULL, 3, 3},
-		{"train/cat/1.jpg val/cat/2.jpg", "x holds the folders train and val, which are splits and not classes: name the "
-	                                          "one that is meant (x/train)", 2, -1},
+		{"train/cat/1.jpg val/cat/2.jpg",
+	         "x holds the folders train and val, which are splits and not classes: name the "
+	         "one that is meant (x/train)",
+	         2, -1},
 		{"train2017/1.jpg annotations/1.json test2017/1.jpg", "are splits and not classes", 3, -1},
 		{"train/1.jpg bus/1.jpg testament/1.jpg", NULL, 3, -1},
-		{"imagenet/cat/1.jpg imagenet/dog/2.jpg", "x holds nothing but the folder imagenet, which holds folders: name it "
-	                                                  "(x/imagenet)", 2, -1},
+		{"imagenet/cat/1.jpg imagenet/dog/2.jpg",
+	         "x holds nothing but the folder imagenet, which holds folders: name it "
+	         "(x/imagenet)",
+	         2, -1},
 		{"cat/1.jpg __MACOSX/2.jpg lost+found/", NULL, 1, -1},
-		{"cat/1.jpg README.md", "x holds the file README.md beside the folder cat: say which files are samples", 2, -1},
+		{"cat/1.jpg README.md", "x holds the file README.md beside the folder cat: say which files are samples",
+	         2, -1},
 		{"cat/1.zip", "x holds cat/1.zip, which holds samples of its own: unpack it", 1, -1},
 		{"a.parquet b.parquet", "which holds samples of its own", 2, -1},
 		{"cat/1.tar.gz", "x holds cat/1.tar.gz, which holds", 1, -1},
@@ -301,7 +310,8 @@ static void layouts(void)
 	gradcomp_samples *s = open_as("x", 0, NULL);
 	char buf[200];
 	uint64_t n;
-	is_int(s ? gradcomp_samples_read(s, 1, 0, buf, sizeof buf, &n, &why) : 0, GRADCOMP_ERR_INVALID, "a pointer of Git LFS");
+	is_int(s ? gradcomp_samples_read(s, 1, 0, buf, sizeof buf, &n, &why) : 0, GRADCOMP_ERR_INVALID,
+	       "a pointer of Git LFS");
 	like(why.text, "cat/2.jpg is a Git LFS pointer, not what it points to: run git lfs pull", "... is called that");
 	gradcomp_samples_close(s);
 }
@@ -342,11 +352,12 @@ static void lists(void)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		gradcomp_samples *s = open_as(cases[i].pattern, 0, NULL);
 		int n = s ? (int)gradcomp_samples_count(s) : -1;
-		ok(n == cases[i].samples && (s || strstr(why.text, cases[i].words)), "%s: %d samples, %s", cases[i].pattern, n,
-		   s ? "" : why.text);
+		ok(n == cases[i].samples && (s || strstr(why.text, cases[i].words)), "%s: %d samples, %s",
+		   cases[i].pattern, n, s ? "" : why.text);
 		gradcomp_samples_close(s);
 	}
-	refused("x/*.tar", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "there is no folder x/*.tar", "a list as a folder");
+	refused("x/*.tar", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "there is no folder x/*.tar",
+	        "a list as a folder");
 	must(unlink("x/twin.tar"), "unlink");
 	gradcomp_samples *s = open_as("x/{train,val}-*.tar", 0, NULL);
 	must(chdir("x"), "chdir");
@@ -366,7 +377,8 @@ static void wrong(void)
 	refused("none", 0, GRADCOMP_ERR_NOTFOUND, "there is no none", "no such path");
 	refused("file/x", 0, GRADCOMP_ERR_NOTFOUND, "there is no file/x", "a path through a file");
 	refused("", 0, GRADCOMP_ERR_INVALID, "need the path", "no path");
-	refused("file", 0, GRADCOMP_ERR_INVALID, "file is neither a directory nor a tar archive", "a file of something else");
+	refused("file", 0, GRADCOMP_ERR_INVALID, "file is neither a directory nor a tar archive",
+	        "a file of something else");
 	refused("file", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "file is not a folder", "a file as a folder");
 	refused("t", GRADCOMP_SAMPLES_TAR, GRADCOMP_ERR_NOTFOUND, "t holds no shard", "a tree as shards");
 	must(mkfifo("pipe", 0600), "mkfifo");

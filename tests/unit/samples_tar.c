@@ -49,8 +49,7 @@ static void grouping(void)
 	tar_file("a.JPG", "y");
 	tar_end("twice.tar");
 	refused("twice.tar", 0, GRADCOMP_ERR_INVALID,
-	        "twice.tar: the block at byte 2048 is a.JPG, which the sample has already",
-	        "a part that comes twice");
+	        "twice.tar: the block at byte 2048 is a.JPG, which the sample has already", "a part that comes twice");
 	for (int i = 0; i < 1025; i++) {
 		char name[40];
 		if (tar_at > sizeof tar_out - 2048)
@@ -59,8 +58,7 @@ static void grouping(void)
 		tar_file(name, "");
 	}
 	tar_end("parts.tar");
-	refused("parts.tar", 0, GRADCOMP_ERR_INVALID, "is part 1025 of a sample; there may be 1024",
-	        "too many parts");
+	refused("parts.tar", 0, GRADCOMP_ERR_INVALID, "is part 1025 of a sample; there may be 1024", "too many parts");
 }
 
 /* Parts of a sample that stand apart: an archive of an unsorted folder. */
@@ -101,7 +99,9 @@ static void others(void)
 		{"PAR1", "is a Parquet table", 0},
 		{"\x89HDF\r\n\x1a\n", "is an HDF5 file", 0},
 		{"\x1f\x8b", "is compressed (gzip): unpack the shard", 0},
-		{"\xfd" "7zXZ\0", "is compressed (xz)", 6},
+		{"\xfd"
+	         "7zXZ\0",
+	         "is compressed (xz)", 6},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
 		for (int big = 0; big < 2; big++) {
@@ -146,8 +146,8 @@ static void labels(void)
 		tar_file("a.cls", cases[i].text);
 		tar_end("label.tar");
 		gradcomp_samples *s = open_as("label.tar", 0, NULL);
-		is_int(s && !gradcomp_samples_info(s, 0, &info, &why) ? info.label : -2, cases[i].label,
-		       "label %zu", i);
+		is_int(s && !gradcomp_samples_info(s, 0, &info, &why) ? info.label : -2, cases[i].label, "label %zu",
+		       i);
 		gradcomp_samples_close(s);
 	}
 }
@@ -185,8 +185,7 @@ static void names(void)
 	memcpy(tar_out + at + 345, "time", 4);
 	tar_sum(at);
 	tar_end("prefix.tar");
-	shows("prefix.tar", 0, NULL, "pre/fix/name:-1[jpg=x] gnu:-1[jpg=y]",
-	      "the prefix of ustar, which GNU has not");
+	shows("prefix.tar", 0, NULL, "pre/fix/name:-1[jpg=x] gnu:-1[jpg=y]", "the prefix of ustar, which GNU has not");
 	at = tar_file("x", "full");
 	memset(tar_out + at, 'f', 96);
 	memcpy(tar_out + at + 96, ".jpg", 4);
@@ -295,8 +294,8 @@ static void refusals(void)
 	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "gives all members one name", "a name for all");
 	tar_member("x", 'x', "10 path=a\n", 10);
 	tar_end("x.tar");
-	refused("x.tar", 0, GRADCOMP_ERR_INVALID,
-	        "byte 1024 is the end of the archive, where a member was announced", "a pax header before nothing");
+	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "byte 1024 is the end of the archive, where a member was announced",
+	        "a pax header before nothing");
 	static const char *const magics[] = {"\x1f\x8b\x08\x00", "BZh9", "\3757zXZ", "\x28\xb5\x2f\xfd"};
 	static const char *const names[] = {"gzip", "bzip2", "xz", "zstd"};
 	for (int i = 0; i < 4; i++) {
@@ -352,8 +351,7 @@ static void cut(void)
 	is_int(bad, 0, "a header with a bit turned is refused");
 	put_bytes("hole.tar", whole, n);
 	must(truncate("hole.tar", (off_t)1 << 40), "truncate");
-	shows("hole.tar", 0, NULL, "a:-1[jpg=aaaa] b:-1[jpg=bbbb]",
-	      "a hole of a terabyte behind it is passed over");
+	shows("hole.tar", 0, NULL, "a:-1[jpg=aaaa] b:-1[jpg=bbbb]", "a hole of a terabyte behind it is passed over");
 }
 
 /* A member of 9 GiB, which octal digits cannot say, is passed over by its header. */
@@ -384,8 +382,7 @@ static void changes(void)
 	tar_end("d/b.tar");
 	gradcomp_samples *file = open_as("d/b.tar", 0, NULL), *s;
 	must(truncate("d/b.tar", 5), "truncate");
-	is_int(gradcomp_samples_read(file, 0, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE,
-	       "a shard that became shorter");
+	is_int(gradcomp_samples_read(file, 0, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE, "a shard that became shorter");
 	like(why.text, "d/b.tar became shorter than byte 516", "... is named");
 	gradcomp_samples_close(file);
 	/* More shards than descriptors may stay open. */

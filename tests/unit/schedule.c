@@ -9,8 +9,8 @@
 
 /* Runs a step in which all gradients are there, of buckets with these numbers of stages,
  * and writes the exchanges down: "0a 1a 0b". stop: a bucket that gives up after its first. */
-static void order(char *out, uint32_t n, const uint32_t *position, const uint32_t *stages, uint32_t window, uint32_t lag,
-                  uint32_t stop)
+static void order(char *out, uint32_t n, const uint32_t *position, const uint32_t *stages, uint32_t window,
+                  uint32_t lag, uint32_t stop)
 {
 	schedule s;
 	uint32_t tensors[16], begun[16] = {0}, b;

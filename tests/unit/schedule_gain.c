@@ -35,8 +35,15 @@ static double step_of(const network *w, uint32_t lag, uint32_t window)
 		end[i] = i + 1;
 	}
 	const step_plan p = {.nbuckets = N, .end = end, .lag = lag};
-	const sim_input in = {.n = N, .forward = forward, .backward = backward, .plan = &p, .window = window,
-	                      .buckets = buckets, .beside_application = 1, .beside_exchange = 1, .steps = 3};
+	const sim_input in = {.n = N,
+	                      .forward = forward,
+	                      .backward = backward,
+	                      .plan = &p,
+	                      .window = window,
+	                      .buckets = buckets,
+	                      .beside_application = 1,
+	                      .beside_exchange = 1,
+	                      .steps = 3};
 	sim_output out;
 	gradcomp_error err;
 	return sim_run(&in, 0, &out, &err) ? NAN : out.step;
@@ -49,12 +56,17 @@ int main(void)
 	int one_round_differs = 0;
 	for (uint32_t rounds = 1; rounds <= 3; rounds++)
 		for (int at = 0; at < 2 * 4 * 5; at++) {
-			network w = {.rounds = rounds, .differ = at / 20, .backward = backward[at / 5 % 4], .compute = compute[at % 5]};
-			double was = step_of(&w, 0, 3), lag = step_of(&w, 1, 3), both = step_of(&w, 1, 4), wide = step_of(&w, 1, 8);
+			network w = {.rounds = rounds,
+			             .differ = at / 20,
+			             .backward = backward[at / 5 % 4],
+			             .compute = compute[at % 5]};
+			double was = step_of(&w, 0, 3), lag = step_of(&w, 1, 3), both = step_of(&w, 1, 4),
+			       wide = step_of(&w, 1, 8);
 			double four = step_of(&w, 0, 4);
 			printf("# rounds %u, %s, backward %g ms, computing %g ms: %.1f ms; lag 1, 3: %.3f; lag 0, 4: %.3f; lag 1, 4: "
-			       "%.3f; lag 1, 8: %.3f\n", rounds, w.differ ? "different" : "equal", w.backward * 1e3, w.compute * 1e3,
-			       was * 1e3, lag / was, four / was, both / was, wide / was);
+			       "%.3f; lag 1, 8: %.3f\n",
+			       rounds, w.differ ? "different" : "equal", w.backward * 1e3, w.compute * 1e3, was * 1e3,
+			       lag / was, four / was, both / was, wide / was);
 			worst = fmax(worst, both / was);
 			best = fmin(best, both / was);
 			one_round_differs += rounds == 1 && fabs(lag / was - 1) > 1e-9;

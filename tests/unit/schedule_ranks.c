@@ -125,7 +125,8 @@ static int meet(const world *w, sim_rank *ranks, int rank)
 		const sim_rank *r = &ranks[p];
 		if (!takes_part(w, rank, p, t.kind))
 			continue;
-		if (r->exchanging != b || r->tasks[b][r->next[b]].kind != t.kind || r->tasks[b][r->next[b]].round != t.round)
+		if (r->exchanging != b || r->tasks[b][r->next[b]].kind != t.kind ||
+		    r->tasks[b][r->next[b]].round != t.round)
 			return 0;
 	}
 	for (int p = 0; p < w->nranks; p++) {
@@ -194,7 +195,9 @@ static int run_world(const world *w, sim_rank *ranks)
 
 static void random_world(world *w, int two_levels)
 {
-	*w = (world){.width = two_levels ? 1 + (int)below(3) : 1, .n = 1 + below(BUCKETS), .window = 1 + below(4),
+	*w = (world){.width = two_levels ? 1 + (int)below(3) : 1,
+	             .n = 1 + below(BUCKETS),
+	             .window = 1 + below(4),
 	             .lag = below(3)};
 	if (two_levels && w->width == 1)
 		w->width = 2;
@@ -277,7 +280,8 @@ static void many_ranks(int two_levels, int cases)
 				          !same_order(&w, &ranks[w.nranks - 1], w.nranks - 1, &ranks[p], p);
 			unordered += !two_levels && w.window == w.n && !in_order_of_keys(&w, &ranks[0]);
 			for (int p = 0; p < w.nranks; p++) {
-				unfinished += ranks[p].s.ended || ranks[p].s.admitted || ranks[p].s.head || ranks[p].s.tail;
+				unfinished +=
+					ranks[p].s.ended || ranks[p].s.admitted || ranks[p].s.head || ranks[p].s.tail;
 				exchanges += ranks[p].nlog;
 				ranks[p].nlog = ranks[p].ended = 0;
 				ranks[p].given = 0;

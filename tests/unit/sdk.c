@@ -104,7 +104,8 @@ static void sketch(void)
 		worst = fmax(worst, fabs((double)out[i] - (double)sum[i]));
 		heavy &= fabs((double)sum[i]) < 100 || fabs((double)out[i] - (double)sum[i]) < 100;
 	}
-	ok(worst < 4 * sqrt(norm / 1024) * 3, "estimates are within a few standard errors: %g of %g", worst, sqrt(norm / 1024));
+	ok(worst < 4 * sqrt(norm / 1024) * 3, "estimates are within a few standard errors: %g of %g", worst,
+	   sqrt(norm / 1024));
 	ok(heavy, "large numbers are found");
 	/* Buckets of the same vector. */
 	sdk_sketch_add(&s, parts, 1, sum, 1000, 0);
@@ -171,7 +172,8 @@ static void headers(void)
 	sdk_payload_header *h = (sdk_payload_header *)memory[1];
 	gradcomp_error err = {0};
 	is_int(round.bound, 16 + sizeof(sdk_payload_header), "a round has room for the header");
-	ok(!(round.flags & GRADCOMP_ROUND_FIXED) && round.pattern == GRADCOMP_GATHERED, "... and gathers payloads of any length");
+	ok(!(round.flags & GRADCOMP_ROUND_FIXED) && round.pattern == GRADCOMP_GATHERED,
+	   "... and gathers payloads of any length");
 	memcpy(sdk_payload_begin(&p[0]), "sixteen bytes..", 16);
 	sdk_payload_end(&p[0], "mine", 1, &work, 16);
 	sdk_payload_begin(&p[1]);
@@ -182,7 +184,8 @@ static void headers(void)
 	is_int(bytes, 16, "... and its length");
 	is_int(EXPECT("yours", 1), GRADCOMP_ERR_MISMATCH, "another plugin");
 	is_int(EXPECT("mine", 2), GRADCOMP_ERR_MISMATCH, "another version");
-	like(err.text, "mine: rank 0 sent a payload of another plugin or version for bucket 3", "... and the rank is named");
+	like(err.text, "mine: rank 0 sent a payload of another plugin or version for bucket 3",
+	     "... and the rank is named");
 	p[1].bytes = sizeof *h - 1;
 	is_int(EXPECT("mine", 1), GRADCOMP_ERR_MISMATCH, "cut short");
 	like(err.text, "mine: rank 1 sent a payload without a header", "... in words");
@@ -197,10 +200,12 @@ static void headers(void)
 	like(err.text, "rank 1 sent bucket 3 of step 6, bucket 3 of step 5 is right", "... in words");
 	h->step = 5, h->bucket = 2;
 	is_int(EXPECT("mine", 1), GRADCOMP_ERR_MISMATCH, "another bucket");
-	is_int(sdk_payload_expect(&host, &layout, "mine", 1, &work, p, 1, 16, &err), GRADCOMP_ERR_INTERNAL, "a rank too few");
+	is_int(sdk_payload_expect(&host, &layout, "mine", 1, &work, p, 1, 16, &err), GRADCOMP_ERR_INTERNAL,
+	       "a rank too few");
 	is_int(sdk_gathered_round(24).bound, 24, "a round of one length");
 	p[0].bytes = 24, p[1].bytes = 23;
-	is_int(sdk_gathered_expect(&host, &layout, "mine", &work, p, 2, 24, &err), GRADCOMP_ERR_MISMATCH, "one payload is shorter");
+	is_int(sdk_gathered_expect(&host, &layout, "mine", &work, p, 2, 24, &err), GRADCOMP_ERR_MISMATCH,
+	       "one payload is shorter");
 	like(err.text, "mine: rank 1 sent 23 bytes for bucket 3 of 10 numbers, 24 are right", "... in words");
 }
 
@@ -223,7 +228,11 @@ static void residual(void)
 	float u[5] = {1, -2, 3, 0, 1e-30f}, sent[5] = {0.5f, -2, 3.5f, 0, 0}, e[5] = {9, 9, 9, 9, 9};
 	const uint32_t idx[2] = {1, 4};
 	const gradcomp_bucket bucket = {.struct_size = sizeof bucket, .numel = 5};
-	gradcomp_work work = {.struct_size = sizeof work, .bucket = &bucket, .flat = u, .error_flat = e, .operators = operators_cpu()};
+	gradcomp_work work = {.struct_size = sizeof work,
+	                      .bucket = &bucket,
+	                      .flat = u,
+	                      .error_flat = e,
+	                      .operators = operators_cpu()};
 	sdk_residual_all(&work);
 	ok(!memcmp(e, u, sizeof u), "all of u");
 	sdk_residual_take(&work, sent);
@@ -244,7 +253,8 @@ static void streams(void)
 	b.rank = 1;
 	ok(sdk_random_stream(&a, 3) != sdk_random_stream(&b, 3) && sdk_random_stream(&a, 3) != sdk_random_stream(&a, 4),
 	   "each rank and step has a stream");
-	ok(sdk_random_rank_seed(&a) != sdk_random_rank_seed(&b) && sdk_random_rank_seed(&a) != a.seed, "each rank has a seed");
+	ok(sdk_random_rank_seed(&a) != sdk_random_rank_seed(&b) && sdk_random_rank_seed(&a) != a.seed,
+	   "each rank has a seed");
 }
 
 int main(void)

@@ -109,7 +109,8 @@ static int same_arrays(const unsigned char *a, uint64_t bytes_a, const unsigned 
 	memcpy(&h[0], a, sizeof h[0]);
 	memcpy(&h[1], b, sizeof h[1]);
 	bytes_a -= h[0].plugin_bytes;
-	return bytes_a == bytes_b - h[1].plugin_bytes && !memcmp(a + sizeof h[0], b + sizeof h[1], bytes_a - sizeof h[0]);
+	return bytes_a == bytes_b - h[1].plugin_bytes &&
+	       !memcmp(a + sizeof h[0], b + sizeof h[1], bytes_a - sizeof h[0]);
 }
 
 static void load_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -125,7 +126,9 @@ static void load_body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	failed(rank, (model_step(&m, rank, 77, &err) != 0) << 1, &err); /* what it was at must not matter */
-	failed(rank, (gradcomp_reducer_load(m.red, saved->state[rank % saved->crew.P], saved->bytes[0], &err) != 0) << 2, &err);
+	failed(rank,
+	       (gradcomp_reducer_load(m.red, saved->state[rank % saved->crew.P], saved->bytes[0], &err) != 0) << 2,
+	       &err);
 	ranks_wait();
 	if (rank == 0) {
 		now.nodes = in_two_levels(reducer_of(m.red));
@@ -185,8 +188,9 @@ static void goes_to(const char *spec, const crew *from, const crew *to, int n)
 	int alike = !any_failed();
 	for (int r = 1; alike && r < from->P; r++)
 		alike = now.bytes[r] == now.bytes[0] && !memcmp(now.state[r], now.state[0], now.bytes[0]);
-	ok(alike, "%s over %s: %d ranks%s save the same %llu bytes%s", spec, from->collective ? from->collective : "its own",
-	   from->P, now.nodes ? " in two levels" : "", (unsigned long long)now.bytes[0], now.holds ? "" : ", and hold nothing back");
+	ok(alike, "%s over %s: %d ranks%s save the same %llu bytes%s", spec,
+	   from->collective ? from->collective : "its own", from->P, now.nodes ? " in two levels" : "",
+	   (unsigned long long)now.bytes[0], now.holds ? "" : ", and hold nothing back");
 	for (int k = 0; alike && k < n; k++) {
 		double most = 0, off = 0;
 		int all = 0, differ = 0;
@@ -200,9 +204,9 @@ static void goes_to(const char *spec, const crew *from, const crew *to, int n)
 			differ |= now.prints[r] != now.prints[0];
 		}
 		ok(!all && !differ && off <= 1e-7 * most && (now.off <= 3e-5 || !saved->holds),
-		   "... %d ranks over %s%s owe the same: off by %.1e of %.2g, %.1e lost in the step after (%#x)", to[k].P,
-		   to[k].collective ? to[k].collective : "its own", now.nodes ? " in two levels" : "", off, most, now.off,
-		   (unsigned)all);
+		   "... %d ranks over %s%s owe the same: off by %.1e of %.2g, %.1e lost in the step after (%#x)",
+		   to[k].P, to[k].collective ? to[k].collective : "its own", now.nodes ? " in two levels" : "", off,
+		   most, now.off, (unsigned)all);
 	}
 	free_states(saved);
 	free(saved);
@@ -270,8 +274,9 @@ static void refuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int s = 0; s < 2; s++)
 		failed(rank, model_step(&a, rank, s, &err) || model_step(&b, rank, s, &err), &err);
 	model_step(&c, rank, 0, &err);
-	failed(rank, save_shared(&a, &one, &bytes, &err) ||
-	             gradcomp_reducer_save(a.red, own, sizeof own, &own_bytes, &err), &err);
+	failed(rank,
+	       save_shared(&a, &one, &bytes, &err) || gradcomp_reducer_save(a.red, own, sizeof own, &own_bytes, &err),
+	       &err);
 	refused(&c, rank, one, bytes, "this reducer is 'topk:density=0.2", "another compressor");
 	gradcomp_error why = {0};
 	gradcomp_status st = gradcomp_reducer_load(smaller, one, bytes, &why);
@@ -281,14 +286,15 @@ static void refuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	one[7] = '9';
 	refused(&b, rank, one, bytes, "version '9', this library reads version '1'", "another version");
 	one[7] = '1';
-	refused(&b, rank, rank ? one : own, rank ? bytes : own_bytes, "either all ranks load a shared one, or each its own",
-	        "a shared one on one rank, its own on another");
+	refused(&b, rank, rank ? one : own, rank ? bytes : own_bytes,
+	        "either all ranks load a shared one, or each its own", "a shared one on one rank, its own on another");
 	refused(&b, rank, rank ? NULL : one, rank ? 0 : bytes, "rank 1 on", "nothing on rank 1");
 	one[bytes / 2] ^= (unsigned char)rank;
 	refused(&b, rank, one, bytes, "cannot load its state: load: the shared state of", "one bit on rank 1");
 	one[bytes / 2] ^= (unsigned char)rank;
 	failed(rank, model_step(&a, rank, 2, &err) || save_shared(&a, &later, &later_bytes, &err), &err);
-	refused(&b, rank, rank ? later : one, bytes, "loads a state of step 3, rank 0 one of step 2", "a later one on rank 1");
+	refused(&b, rank, rank ? later : one, bytes, "loads a state of step 3, rank 0 one of step 2",
+	        "a later one on rank 1");
 
 	/* Saving, when one rank cannot. */
 	st = gradcomp_reducer_save_shared(a.red, later, later_bytes - (uint64_t)rank, &later_bytes, &why);
@@ -300,7 +306,8 @@ static void refuse_body(gradcomp_job *job, int rank, int P, void *arg)
 		gradcomp_reducer_ready(c.red, 0, c.grad[0], &err);
 	st = gradcomp_reducer_save_shared(c.red, own, sizeof own, &own_bytes, &why);
 	if (rank == 0)
-		ok(st == GRADCOMP_ERR_STATE && strstr(why.text, "in the middle of a step"), "a step begun on rank 1: %s", why.text);
+		ok(st == GRADCOMP_ERR_STATE && strstr(why.text, "in the middle of a step"),
+		   "a step begun on rank 1: %s", why.text);
 	failed(rank, st >= 0, &err);
 	for (uint32_t t = rank == 1; t < T; t++)
 		gradcomp_reducer_ready(c.red, t, c.grad[t], &err);
@@ -343,7 +350,8 @@ static void before_body(gradcomp_job *job, int rank, int P, void *arg)
 	model late, plain, tuned;
 	void *corrections[T];
 	(void)P, (void)arg;
-	now.failed[rank] = model_open_with(&late, world, &o, &err) || model_open(&plain, world, "topk:density=0.1", 0, &err) ||
+	now.failed[rank] = model_open_with(&late, world, &o, &err) ||
+	                   model_open(&plain, world, "topk:density=0.1", 0, &err) ||
 	                   model_open(&tuned, world, "auto:candidates=none/topk:density=0.1", 0, &err);
 	if (now.failed[rank]) {
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
@@ -355,16 +363,22 @@ static void before_body(gradcomp_job *job, int rank, int P, void *arg)
 	unsigned char few[8];
 	gradcomp_status st = gradcomp_reducer_save_shared(late.red, few, sizeof few, &bytes, &why);
 	if (rank == 0)
-		ok(st == GRADCOMP_ERR_STATE && strstr(why.text, "gradcomp_reducer_drain()"), "steps are owed: %s", why.text);
+		ok(st == GRADCOMP_ERR_STATE && strstr(why.text, "gradcomp_reducer_drain()"), "steps are owed: %s",
+		   why.text);
 	failed(rank, st >= 0, &err);
 	for (int t = 0; t < T; t++)
 		corrections[t] = late.grad[t];
-	failed(rank, gradcomp_reducer_drain(late.red, corrections, NULL, 0, &err) || save_shared(&late, &one, &bytes, &err) ||
-	             save_shared(&plain, &other, &other_bytes, &err), &err);
+	failed(rank,
+	       gradcomp_reducer_drain(late.red, corrections, NULL, 0, &err) || save_shared(&late, &one, &bytes, &err) ||
+	               save_shared(&plain, &other, &other_bytes, &err),
+	       &err);
 	if (rank == 0)
 		ok(bytes == other_bytes && !memcmp(one, other, bytes), "after it the state is that of no delay");
-	failed(rank, gradcomp_reducer_load(plain.red, one, bytes, &err) || gradcomp_reducer_load(late.red, other, bytes, &err) ||
-	             model_step(&late, rank, 3, &err) || model_step(&plain, rank, 3, &err), &err);
+	failed(rank,
+	       gradcomp_reducer_load(plain.red, one, bytes, &err) ||
+	               gradcomp_reducer_load(late.red, other, bytes, &err) || model_step(&late, rank, 3, &err) ||
+	               model_step(&plain, rank, 3, &err),
+	       &err);
 	refused(&tuned, rank, one, bytes, "this reducer is of auto", "into auto");
 	free(one);
 	free(other);
@@ -389,7 +403,8 @@ int main(void)
 	/* Where a collective holds something back, too; in two levels; from one to the other. */
 	const crew direct[] = {{3, "direct", 1 << 20}, {2, "ring", 1000}};
 	goes_to("onebit", &(crew){4, "direct", 2000}, direct, 2);
-	const crew levels[] = {{6, "hier:ranks_per_node=2", 3000}, {3, "ring", 1 << 20}, {3, "hier:ranks_per_node=2", 8000}};
+	const crew levels[] = {
+		{6, "hier:ranks_per_node=2", 3000}, {3, "ring", 1 << 20}, {3, "hier:ranks_per_node=2", 8000}};
 	goes_to("topk:density=0.1", &(crew){4, "hier:ranks_per_node=2", 8000}, levels, 3);
 	goes_to("dgc:density=0.1", &(crew){6, "hier:ranks_per_node=3", 8000}, levels, 3);
 	goes_to("lags:density=0.1", &(crew){4, "ring", 8000}, levels, 3);

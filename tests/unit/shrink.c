@@ -19,10 +19,10 @@ typedef struct seen {
 
 static struct {
 	int victims, who[3];
-	double at[3];      /* seconds after the first step */
-	int in_shrink[3];  /* counted from when it calls shrink instead */
-	int stop; /* who[0] is stopped, not killed, and comes back */
-	int watched; /* another thread asks for the counters all the time */
+	double at[3];     /* seconds after the first step */
+	int in_shrink[3]; /* counted from when it calls shrink instead */
+	int stop;         /* who[0] is stopped, not killed, and comes back */
+	int watched;      /* another thread asks for the counters all the time */
 	const char *compressor, *collective;
 	int steps;
 } plan;
@@ -114,7 +114,9 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	static float grad[TENSORS][NUMEL];
 	const uint64_t dims[1] = {NUMEL};
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = plan.compressor, .collective = plan.collective,
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = plan.compressor,
+	                              .collective = plan.collective,
 	                              .bucket_bytes = 2 * NUMEL * sizeof(float)};
 	seen *s = room;
 	gradcomp_reducer *r;
@@ -206,8 +208,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 
 static int whole(const seen *s, const seen *first)
 {
-	return s->steps == plan.steps && !s->wrong &&
-	       !memcmp(s->w, first->w, sizeof s->w);
+	return s->steps == plan.steps && !s->wrong && !memcmp(s->w, first->w, sizeof s->w);
 }
 
 /* Whether the living must be able to go on: whichever comes first, those lost were never too many. */
@@ -224,8 +225,13 @@ static const char *const timeouts[] = {"transport.timeout=20", "transport.wait_t
 static int trial(int P, const char *name)
 {
 	char least[] = "gradcomp.min_ranks=1", silent[40];
-	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", least, timeouts[1],
-	                          "gradcomp.log=error", silent, NULL};
+	const char *settings[] = {plugin_path_setting(),
+	                          "gradcomp.on_failure=shrink",
+	                          least,
+	                          timeouts[1],
+	                          "gradcomp.log=error",
+	                          silent,
+	                          NULL};
 	snprintf(silent, sizeof silent, "transport.timeout=%g", plan.stop ? 2 * pace() : 20);
 	process_board *b = run_processes(P, settings, body, sizeof(seen));
 	const seen *first = NULL;
@@ -254,16 +260,18 @@ static int trial(int P, const char *name)
 		const seen *s = process_room(b, plan.who[0]);
 		char who[80];
 		snprintf(who, sizeof who, "rank %d on ", plan.who[0]);
-		good &= s->status == GRADCOMP_ERR_PEER && strstr(s->err.text, who) && strstr(s->err.text, "was given up by the others");
+		good &= s->status == GRADCOMP_ERR_PEER && strstr(s->err.text, who) &&
+		        strstr(s->err.text, "was given up by the others");
 	}
 	for (int r = 0; !good && r < P; r++) {
 		const seen *s = process_room(b, r);
-		printf("# rank %d%s: finished %d, status %d, steps %lld, epoch %d, %d ranks, wrong %d, exit %x: %s%s\n", r, victim(r) < 0 ? "" : " (victim)",
-		       s->finished, s->status, s->steps, s->epoch, s->nranks, s->wrong, b->slot[r].status, s->err.text,
+		printf("# rank %d%s: finished %d, status %d, steps %lld, epoch %d, %d ranks, wrong %d, exit %x: %s%s\n",
+		       r, victim(r) < 0 ? "" : " (victim)", s->finished, s->status, s->steps, s->epoch, s->nranks,
+		       s->wrong, b->slot[r].status, s->err.text,
 		       s->finished && memcmp(s->w, first->w, sizeof s->w) ? ", OTHER WEIGHTS" : "");
 	}
-	printf("# %d ranks, %d lost, %s over %s: %d go on, %d end; agreed %.3f s after the first death\n", P, plan.victims, plan.compressor,
-	       plan.collective, finished, ended, worst);
+	printf("# %d ranks, %d lost, %s over %s: %d go on, %d end; agreed %.3f s after the first death\n", P,
+	       plan.victims, plan.compressor, plan.collective, finished, ended, worst);
 	limit_of_agreement = worst;
 	end_processes(b);
 	return tap_result(good, __FILE__, __LINE__, "%s", name);
@@ -320,11 +328,14 @@ static void refusing(gradcomp_job *job, int rank, process_board *board, void *ro
 	gradcomp_reducer *r = NULL;
 	gradcomp_group *half = NULL;
 	(void)board, (void)rank;
-	s->wrong += gradcomp_job_shrink(job, NULL, &s->err) != GRADCOMP_ERR_STATE || !strstr(s->err.text, "nothing has failed");
-	s->wrong += gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
+	s->wrong += gradcomp_job_shrink(job, NULL, &s->err) != GRADCOMP_ERR_STATE ||
+	            !strstr(s->err.text, "nothing has failed");
+	s->wrong +=
+		gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
 	o.delay = 0;
 	o.compressor = "auto";
-	s->wrong += gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
+	s->wrong +=
+		gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
 	s->wrong += gradcomp_group_split(gradcomp_job_world(job), 0, 0, &half, &s->err) != GRADCOMP_OK;
 	o.compressor = "none";
 	s->wrong += gradcomp_reducer_create(half, &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
@@ -339,8 +350,9 @@ static void refused(void)
 	process_board *b = run_processes(2, settings, refusing, sizeof(seen));
 	for (int r = 0; r < 2; r++) {
 		const seen *s = process_room(b, r);
-		ok(s->finished && !s->wrong && b->slot[r].left, "rank %d: what cannot shrink is refused, and the job goes on: %s%s", r,
-		   s->err.text, b->slot[r].error.text);
+		ok(s->finished && !s->wrong && b->slot[r].left,
+		   "rank %d: what cannot shrink is refused, and the job goes on: %s%s", r, s->err.text,
+		   b->slot[r].error.text);
 	}
 	end_processes(b);
 }
@@ -364,7 +376,9 @@ static void twin_steps(gradcomp_job *job, int rank, process_board *board, void *
 	static float grad[TENSORS][NUMEL];
 	const uint64_t dims[1] = {NUMEL};
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = twin_compressor, .collective = "ring",
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = twin_compressor,
+	                              .collective = "ring",
 	                              .bucket_bytes = 2 * NUMEL * sizeof(float)};
 	seen *s = room;
 	twin *t = (twin *)s->w;
@@ -406,13 +420,15 @@ static void twin_steps(gradcomp_job *job, int rank, process_board *board, void *
 
 static void undisturbed(void)
 {
-	static const char *const compressors[] = {"topk:density=0.1", "block:bits=4", "onebit", "powersgd:rank=2", "dgc:density=0.1"};
+	static const char *const compressors[] = {"topk:density=0.1", "block:bits=4", "onebit", "powersgd:rank=2",
+	                                          "dgc:density=0.1"};
 	for (size_t c = 0; c < sizeof compressors / sizeof *compressors; c++) {
 		twin got[2][3];
 		int fine = 1;
 		twin_compressor = compressors[c];
 		for (int how = 0; how < 2; how++) {
-			const char *settings[] = {plugin_path_setting(), how ? "gradcomp.on_failure=shrink" : "gradcomp.on_failure=abort",
+			const char *settings[] = {plugin_path_setting(),
+			                          how ? "gradcomp.on_failure=shrink" : "gradcomp.on_failure=abort",
 			                          "gradcomp.log=error", NULL};
 			process_board *b = run_processes(3, settings, twin_steps, sizeof(seen));
 			for (int r = 0; r < 3; r++) {
@@ -446,11 +462,12 @@ static void alone(gradcomp_job *job, int rank, process_board *board, void *room)
 
 /* Rank 1 dies where the others are in a call that is none of a step's. */
 enum { SPLITS, SAVES, LOADS, BROADCASTS, CALLS };
-static const char *const call_names[] = {"gradcomp_group_split", "gradcomp_reducer_save_shared", "gradcomp_reducer_load",
-                                         "gradcomp_broadcast"};
+static const char *const call_names[] = {"gradcomp_group_split", "gradcomp_reducer_save_shared",
+                                         "gradcomp_reducer_load", "gradcomp_broadcast"};
 static int in_call;
 
-static gradcomp_status call(gradcomp_job *job, gradcomp_reducer *r, unsigned char *state, uint64_t bytes, gradcomp_error *err)
+static gradcomp_status call(gradcomp_job *job, gradcomp_reducer *r, unsigned char *state, uint64_t bytes,
+                            gradcomp_error *err)
 {
 	gradcomp_group *group = NULL;
 	gradcomp_status st;
@@ -506,8 +523,9 @@ static void in_calls(void)
 		process_board *b = run_processes(3, settings, calling, sizeof(seen));
 		for (int r = 0; r < 3; r += 2) {
 			const seen *s = process_room(b, r);
-			ok(s->finished && !s->wrong, "a rank is lost in %s: rank %d is told who, and goes on: status %d, %s", call_names[in_call], r,
-			   s->status, s->err.text);
+			ok(s->finished && !s->wrong,
+			   "a rank is lost in %s: rank %d is told who, and goes on: status %d, %s", call_names[in_call],
+			   r, s->status, s->err.text);
 		}
 		end_processes(b);
 	}
@@ -515,7 +533,8 @@ static void in_calls(void)
 
 static void too_few(void)
 {
-	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.min_ranks=3", "gradcomp.log=error", NULL};
+	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.min_ranks=3",
+	                          "gradcomp.log=error", NULL};
 	process_board *b = run_processes(3, settings, alone, sizeof(seen));
 	for (int r = 0; r < 3; r += 2) {
 		const seen *s = process_room(b, r);

@@ -10,7 +10,16 @@
 #include <signal.h>
 #include <stdbool.h>
 
-enum { RANKS = 6, KILLS = RANKS - 2, NUMEL = 257, GAP = 10, CALLS = GAP * (KILLS + 1), STATES = 2, PIECES = 7, TIMED = 4 };
+enum {
+	RANKS = 6,
+	KILLS = RANKS - 2,
+	NUMEL = 257,
+	GAP = 10,
+	CALLS = GAP * (KILLS + 1),
+	STATES = 2,
+	PIECES = 7,
+	TIMED = 4
+};
 
 #define WAIT_TIMEOUT 20
 
@@ -32,7 +41,7 @@ typedef struct program {
 	gradcomp_job *job;
 	gradcomp_group *world;
 	const struct kind *kind;
-	int began, me, n; /* rank when the job began; now */
+	int began, me, n;    /* rank when the job began; now */
 	int call_me, call_n; /* when the call began */
 	gradcomp_reducer *red, *made;
 	gradcomp_coder *coder;
@@ -452,7 +461,8 @@ static gradcomp_status recover(program *p, int *done, void **made, gradcomp_erro
 }
 
 /* One call, until it is done. */
-static gradcomp_status one(program *p, int i, gradcomp_status (*call)(program *, int, gradcomp_error *), gradcomp_error *err)
+static gradcomp_status one(program *p, int i, gradcomp_status (*call)(program *, int, gradcomp_error *),
+                           gradcomp_error *err)
 {
 	gradcomp_status st;
 	int done = 0;
@@ -516,7 +526,13 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	static program p;
 	seen *s = room;
-	p = (program){.job = job, .world = gradcomp_job_world(job), .kind = tried, .began = rank, .me = rank, .n = RANKS, .s = s};
+	p = (program){.job = job,
+	              .world = gradcomp_job_world(job),
+	              .kind = tried,
+	              .began = rank,
+	              .me = rank,
+	              .n = RANKS,
+	              .s = s};
 	s->hash = 1;
 	s->status = reducer(&p, &p.red, &s->err);
 	if (!s->status)
@@ -591,7 +607,9 @@ static struct {
 static int run(void)
 {
 	char wait[40];
-	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "transport.timeout=10", wait, "gradcomp.log=error", NULL};
+	const char *settings[] = {plugin_path_setting(),  "gradcomp.on_failure=shrink",
+	                          "transport.timeout=10", wait,
+	                          "gradcomp.log=error",   NULL};
 	snprintf(wait, sizeof wait, "transport.wait_timeout=%d", WAIT_TIMEOUT);
 	double began = process_now();
 	process_board *b = run_processes(RANKS, settings, body, sizeof(seen));
@@ -604,15 +622,17 @@ static int run(void)
 			continue;
 		first = first ? first : s;
 		/* Whether another one has gone when a rank leaves is nothing to it. */
-		good &= s->finished && !s->wrong && s->hash == first->hash && (b->slot[r].left || strstr(b->slot[r].error.text, " died ("));
+		good &= s->finished && !s->wrong && s->hash == first->hash &&
+		        (b->slot[r].left || strstr(b->slot[r].error.text, " died ("));
 		counted.done += s->done;
 		counted.repeated += s->repeated;
 	}
 	for (int r = 0; !good && r < RANKS; r++) {
 		const seen *s = process_room(b, r);
-		printf("# rank %d%s: finished %d, status %d, %d ranks, wrong %d, hash %llx, done %d, repeated %d, left %d, exit %x: %s%s\n", r,
-		       killed(r) ? " (killed)" : "", s->finished, s->status, s->nranks, s->wrong, (unsigned long long)s->hash, s->done, s->repeated,
-		       b->slot[r].left, b->slot[r].status, s->err.text, b->slot[r].error.text);
+		printf("# rank %d%s: finished %d, status %d, %d ranks, wrong %d, hash %llx, done %d, repeated %d, left %d, exit %x: %s%s\n",
+		       r, killed(r) ? " (killed)" : "", s->finished, s->status, s->nranks, s->wrong,
+		       (unsigned long long)s->hash, s->done, s->repeated, b->slot[r].left, b->slot[r].status,
+		       s->err.text, b->slot[r].error.text);
 	}
 	if (!good)
 		for (int j = 0; j < plan.kills; j++)
@@ -644,13 +664,14 @@ static void apart(gradcomp_job *job, int rank, process_board *board, void *room)
 
 static void overdue(void)
 {
-	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "transport.timeout=4", "transport.wait_timeout=4",
-	                          "gradcomp.log=error", NULL};
+	const char *settings[] = {plugin_path_setting(),      "gradcomp.on_failure=shrink", "transport.timeout=4",
+	                          "transport.wait_timeout=4", "gradcomp.log=error",         NULL};
 	double began = process_now();
 	process_board *b = run_processes(3, settings, apart, sizeof(seen));
 	for (int r = 0; r < 3; r++) {
 		const seen *s = process_room(b, r);
-		is_int(s->status, GRADCOMP_ERR_TIMEOUT, "ranks in different calls: rank %d ends after transport.wait_timeout", r);
+		is_int(s->status, GRADCOMP_ERR_TIMEOUT,
+		       "ranks in different calls: rank %d ends after transport.wait_timeout", r);
 		like(s->err.text, "which is alive but takes no part", "and says for whom it has waited");
 	}
 	ok(in_time(process_now() - began - 4, 2), "that is all it takes: %.1f s", process_now() - began);
@@ -672,8 +693,10 @@ int main(void)
 			draw(KILLS);
 			good += run();
 		}
-		is_int(good, runs, "%s: %d ranks are killed at its end, and the others agree what is done", tried->name, runs * KILLS);
-		printf("# failed where it was done: %d, repeated: %d, longest run %.2f s\n", counted.done, counted.repeated, counted.longest);
+		is_int(good, runs, "%s: %d ranks are killed at its end, and the others agree what is done", tried->name,
+		       runs * KILLS);
+		printf("# failed where it was done: %d, repeated: %d, longest run %.2f s\n", counted.done,
+		       counted.repeated, counted.longest);
 	}
 	tried = &kinds[4];
 	int good = 0;
@@ -683,7 +706,8 @@ int main(void)
 		plan.at_end = true;
 		good += run();
 	}
-	is_int(good, runs * KILLS, "gradcomp_job_free: %d ranks are killed at its end, and the others leave", runs * KILLS);
+	is_int(good, runs * KILLS, "gradcomp_job_free: %d ranks are killed at its end, and the others leave",
+	       runs * KILLS);
 	overdue();
 	return done_testing();
 }

@@ -40,7 +40,8 @@ static void merged(void)
 	for (int k = 0; k < 300; k++) {
 		step s;
 		uint32_t n = 1 + (uint32_t)(draw() * STEP_MOST);
-		merge_problem p = {.n = n, .backward = s.backward, .numel = s.numel, .a = draw() * 0.5, .b = draw() * 1e-3};
+		merge_problem p = {
+			.n = n, .backward = s.backward, .numel = s.numel, .a = draw() * 0.5, .b = draw() * 1e-3};
 		double best = 0, got;
 		uint8_t cut[STEP_MOST];
 
@@ -147,7 +148,8 @@ static void conserved(void)
 				if (v->thread == SIM_APPLICATION || v->index != b)
 					continue;
 				early += v->start < last - 1e-9 || t >= s.buckets[b].ntasks ||
-				         strcmp(v->what, task_name(s.buckets[b].tasks[t].kind)) || v->round != s.buckets[b].tasks[t].round;
+				         strcmp(v->what, task_name(s.buckets[b].tasks[t].kind)) ||
+				         v->round != s.buckets[b].tasks[t].round;
 				last = v->end;
 				if (v->thread == SIM_COMPUTE)
 					work += s.buckets[b].seconds[t];

@@ -212,7 +212,7 @@ int main(void)
 	}
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	must(listener < 0 || bind(listener, (struct sockaddr *)&sa, sizeof sa) || listen(listener, 16) ||
-	             getsockname(listener, (struct sockaddr *)&sa, &n)
+	                     getsockname(listener, (struct sockaddr *)&sa, &n)
 	             ? -1
 	             : 0,
 	     "a socket");

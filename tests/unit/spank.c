@@ -72,8 +72,11 @@ static void components(void)
 {
 	options sets[3] = {{{[OPTION_COMPRESSOR] = (char *)"topk", [OPTION_REPORT] = (char *)"r.json"}},
 	                   {{NULL}},
-	                   {{[OPTION_COMPRESSOR] = (char *)"none", [OPTION_COLLECTIVE] = (char *)"ring",
-	                     [OPTION_SCHEDULE] = (char *)"mgwfbp", [OPTION_RECORD] = (char *)"m", [OPTION_STAGE] = (char *)"/data"}}};
+	                   {{[OPTION_COMPRESSOR] = (char *)"none",
+	                     [OPTION_COLLECTIVE] = (char *)"ring",
+	                     [OPTION_SCHEDULE] = (char *)"mgwfbp",
+	                     [OPTION_RECORD] = (char *)"m",
+	                     [OPTION_STAGE] = (char *)"/data"}}};
 	char *text = options_join(sets, 3), why[300];
 	options o = {{NULL}};
 
@@ -87,9 +90,15 @@ static void components(void)
 	}
 	is_int(options_split(text, 3, &o, why, sizeof why), -1, "there is no fourth");
 	like(why, "not known", "which is said");
-	static const char *const bad[] = {
-		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\th\ti\n",
-		"#\t\t\t\t\t\t\t\n", "\t\t\x01\t\t\t\t\t\n"};
+	static const char *const bad[] = {"",
+	                                  "a",
+	                                  "a\n",
+	                                  "a\tb\tc\n",
+	                                  "a\tb\tc\td",
+	                                  "a\tb\tc\td\n",
+	                                  "a\tb\tc\td\te\tf\tg\th\ti\n",
+	                                  "#\t\t\t\t\t\t\t\n",
+	                                  "\t\t\x01\t\t\t\t\t\n"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		is_int(options_split(bad[i], 0, &o, why, sizeof why), -1, "damaged text %zu", i);
 	is_int(options_split(text, -1, &o, why, sizeof why), -1, "a number below 0");
@@ -108,8 +117,7 @@ static void line(void)
 	is_int(a.stage_timeout, 3600, "an hour");
 	is_str(a.error, "", "no arguments are fine");
 	arguments_parse(&a, 3, good);
-	ok(!a.error[0] && !strcmp(a.helper, "/x/y") && !strcmp(a.conf, "/c") && a.stage_timeout == 0,
-	   "all arguments");
+	ok(!a.error[0] && !strcmp(a.helper, "/x/y") && !strcmp(a.conf, "/c") && a.stage_timeout == 0, "all arguments");
 	static const char *const bad[] = {"help=/x",
 	                                  "helper",
 	                                  "helper=",
@@ -165,8 +173,7 @@ static void command(void)
 
 	r = (exec_helper){.argv = missing, .env = env};
 
-	is_int(sh("echo path; echo more; echo a >&2; echo gradcomp: b >&2; printf c >&2", 0, out, why), 0,
-	       "a command");
+	is_int(sh("echo path; echo more; echo a >&2; echo gradcomp: b >&2; printf c >&2", 0, out, why), 0, "a command");
 	is_str(out, "path\nmore\n", "its output");
 	is_str(lines, "[a][b][c]", "the lines of its errors, without the prefix");
 	is_int(sh("exit 7", 0, out, why), 7, "exit status");
@@ -190,7 +197,8 @@ static void command(void)
 	close(ends[0]);
 	if (getuid() == 0) {
 		exec_user nobody = {65534, 65534, {65534}, 1};
-		char *who[] = {(char *)"/bin/sh", (char *)"-c", (char *)"id -u; id -g; id -G; grep CapEff /proc/self/status", NULL};
+		char *who[] = {(char *)"/bin/sh", (char *)"-c",
+		               (char *)"id -u; id -g; id -G; grep CapEff /proc/self/status", NULL};
 		r = (exec_helper){.argv = who, .env = env, .user = &nobody};
 		is_int(exec_helper_run(&r, why, sizeof why), 0, "as another user");
 		char *wake_alarm = strstr(r.output, "0000000800000000"); /* of no use, and what keeps others out */

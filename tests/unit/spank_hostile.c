@@ -32,7 +32,8 @@ static char why[512];
 
 static int sh(const char *script, int timeout, const exec_user *user)
 {
-	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL}, *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
+	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL},
+	     *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
 
 	r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .line = count, .user = user};
 	why[0] = 0;
@@ -52,8 +53,10 @@ static void flood(void)
 		char script[200], path[] = "/tmp/hostile-XXXXXX";
 		FILE *f = fdopen(mkstemp(path), "r");
 		int n = 0;
-		snprintf(script, sizeof script, "for i in 1 2 3 4; do setsid cat /dev/zero >&%d & echo $! >> %s; done; sleep 0.2", to, path);
-		is_int(sh(script, 0, NULL), 0, "processes in sessions of their own flood %s", to == 1 ? "stdout" : "stderr");
+		snprintf(script, sizeof script,
+		         "for i in 1 2 3 4; do setsid cat /dev/zero >&%d & echo $! >> %s; done; sleep 0.2", to, path);
+		is_int(sh(script, 0, NULL), 0, "processes in sessions of their own flood %s",
+		       to == 1 ? "stdout" : "stderr");
 		/* The pipe is closed by now, which ends them unless this comes first. */
 		for (int pid; f && fscanf(f, "%d", &pid) == 1 && pid > 1; n++)
 			kill(pid, SIGKILL);
@@ -184,7 +187,8 @@ static void race(void)
 
 static void limits(void)
 {
-	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)"ulimit -v; ulimit -t; ulimit -c", NULL}, *env[] = {NULL};
+	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)"ulimit -v; ulimit -t; ulimit -c", NULL},
+	     *env[] = {NULL};
 
 	r = (exec_helper){.argv = argv, .env = env, .user = &somebody, .memory = (size_t)300 << 20, .cpu = 7};
 	is_int(exec_helper_run(&r, why, sizeof why), 0, "limits");

@@ -56,15 +56,18 @@ static void index_coding(uint64_t d, uint64_t k)
 			right &= bytes == index_formula(c, d, k) && bytes <= 4 * k &&
 			         sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_AUTO, d, k) <= bytes;
 			same &= !memcmp(out.data, want, bytes);
-			back &= !sdk_sparse_index_read(operators_cpu(), c, out.data, (uint32_t *)(void *)in.data, d, k) &&
+			back &= !sdk_sparse_index_read(operators_cpu(), c, out.data, (uint32_t *)(void *)in.data, d,
+			                               k) &&
 			        !memcmp(in.data, idx, 4 * k);
 			whole &= guard_intact(&out) && guard_intact(&in);
 			guard_free(&out), guard_free(&in);
 		}
 	ok(right && same && back && whole, "%llu of %llu: %llu bytes as delta, %llu as auto%s%s%s%s",
-	   (unsigned long long)k, (unsigned long long)d, (unsigned long long)sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_DELTA, d, k),
-	   (unsigned long long)sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_AUTO, d, k), right ? "" : ", NOT THE FORMULA'S",
-	   same ? "" : ", OTHER BITS", back ? "" : ", LOST", whole ? "" : ", BOUNDS BROKEN");
+	   (unsigned long long)k, (unsigned long long)d,
+	   (unsigned long long)sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_DELTA, d, k),
+	   (unsigned long long)sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_AUTO, d, k),
+	   right ? "" : ", NOT THE FORMULA'S", same ? "" : ", OTHER BITS", back ? "" : ", LOST",
+	   whole ? "" : ", BOUNDS BROKEN");
 	free(idx), free(want);
 }
 
@@ -138,7 +141,8 @@ static void lies(void)
 	refused(SDK_SPARSE_RAW, bad, "past the end", "d as an index");
 
 	sdk_sparse_index_pack(operators_cpu(), NULL, SDK_SPARSE_DELTA, delta, good, D, K);
-	ok(sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_DELTA, D, K) < 4 * K && low == 5, "these are coded as they should be");
+	ok(sdk_sparse_index_bytes(operators_cpu(), SDK_SPARSE_DELTA, D, K) < 4 * K && low == 5,
+	   "these are coded as they should be");
 	memcpy(other, delta, sizeof other);
 	other[low] &= other[low] - 1;
 	refused(SDK_SPARSE_DELTA, other, "more or fewer", "a bit less");
@@ -204,9 +208,9 @@ static const gradcomp_host host = {.struct_size = sizeof host, .fail = fail};
 static gradcomp_status schedule(sdk_sparse_schedule *s, double density, const char *warmup, gradcomp_error *err)
 {
 	gradcomp_value v[SDK_SPARSE_INDICES] = {[SDK_SPARSE_DENSITY] = {.f = density},
-	                                    [SDK_SPARSE_WARMUP] = {.s = warmup},
-	                                    [SDK_SPARSE_WARMUP_STEPS] = {.i = 10},
-	                                    [SDK_SPARSE_START_STEP] = {.i = 3}};
+	                                        [SDK_SPARSE_WARMUP] = {.s = warmup},
+	                                        [SDK_SPARSE_WARMUP_STEPS] = {.i = 10},
+	                                        [SDK_SPARSE_START_STEP] = {.i = 3}};
 	return sdk_sparse_schedule_read(s, &host, v, "this", err);
 }
 

@@ -46,8 +46,9 @@ static const char *parsed(const gradcomp_plugin_info *p, const char *text)
 
 static void names(void)
 {
-	static const char *const refused[] = {"",     ":rank=4", "Top", "../x", "a/b", "a b",  "-x",
-	                                  "_x",   ".so",     "a.b", "help", "off", "a\nb", "name12345678901234567890123456789"};
+	static const char *const refused[] = {
+		"",   ":rank=4", "Top", "../x", "a/b", "a b",  "-x",
+		"_x", ".so",     "a.b", "help", "off", "a\nb", "name12345678901234567890123456789"};
 	char name[SPEC_NAME_MAX];
 
 	is_int(spec_name("topk:density=0.1", name, &e), 0, "name with parameters");
@@ -56,9 +57,11 @@ static void names(void)
 	is_int(spec_name("gtop-k_2", name, &e), 0, "all letters");
 	is_int(spec_name("name123456789012345678901234567", name, &e), 0, "31 characters");
 	for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
-		is_int(spec_name(refused[i], name, &e), GRADCOMP_ERR_INVALID, "refused: %s", i == 12 ? "newline" : refused[i]);
+		is_int(spec_name(refused[i], name, &e), GRADCOMP_ERR_INVALID, "refused: %s",
+		       i == 12 ? "newline" : refused[i]);
 	is_int(spec_name("PowerSGD:rank=4", name, &e), GRADCOMP_ERR_INVALID, "capital letters");
-	like(e.text, "'PowerSGD' cannot be a name (did you mean 'powersgd'?); a name is made", "are small ones in names");
+	like(e.text, "'PowerSGD' cannot be a name (did you mean 'powersgd'?); a name is made",
+	     "are small ones in names");
 	spec_name("A/b", name, &e);
 	like(e.text, "'A/b' cannot be a name; a name is made", "unless that is no name either");
 }
@@ -94,7 +97,8 @@ static void flags(void)
 	is_int(spec_parse(&info, "lowrank:warm_start", &s, &e), 0, "a boolean by its name alone: %s", e.text);
 	like(s.text, "warm_start=yes", "is so");
 	spec_clear(&s);
-	is_int(spec_parse(&info, "lowrank:warm_start=", &s, &e), GRADCOMP_ERR_INVALID, "with nothing behind '=' it is refused");
+	is_int(spec_parse(&info, "lowrank:warm_start=", &s, &e), GRADCOMP_ERR_INVALID,
+	       "with nothing behind '=' it is refused");
 }
 
 static void bad(void)
@@ -112,7 +116,7 @@ static void bad(void)
 		{"lowrank:rank=1,rank=1", "parameter given twice: 'rank'"},
 		{"lowrank: rank=1", "unknown parameter ' rank' (did you mean 'rank'?)"},
 		{"lowrank:rnak=4", "lowrank: unknown parameter 'rnak' (did you mean 'rank'?); it takes "
-		                   "rank=INT (1..64, default 4), density=FLOAT (0..1, default 0.01)"},
+	                           "rank=INT (1..64, default 4), density=FLOAT (0..1, default 0.01)"},
 		{"lowrank:bf16", "unknown parameter 'bf16' (did you mean 'type=bf16'?)"},
 		{"lowrank:7", "unknown parameter '7' (did you mean 'rank=7'?)"},
 		{"lowrank:0.3", "unknown parameter '0.3' (did you mean 'density=0.3'?)"},
@@ -190,7 +194,8 @@ static int comma_locale(void)
 	if (setlocale(LC_NUMERIC, "de_DE.UTF-8") || setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
 		return 1;
 	tmpdir_make("locale");
-	snprintf(command, sizeof command, "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", tmpdir);
+	snprintf(command, sizeof command, "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null",
+	         tmpdir);
 	found = system(command) != -1 && !setenv("LOCPATH", tmpdir, 1) && setlocale(LC_NUMERIC, "de_DE.UTF-8");
 	unsetenv("LOCPATH");
 	return found;
@@ -267,7 +272,8 @@ static void lists(void)
 		{"none,topk", "[none][topk]"},
 		{" none , topk ", "[none][topk]"},
 		{"topk:density=0.01,values=f32,none", "[topk:density=0.01,values=f32][none]"},
-		{"cast:type=bf16, powersgd:rank=4,min_ratio=2 ,none", "[cast:type=bf16][powersgd:rank=4,min_ratio=2][none]"},
+		{"cast:type=bf16, powersgd:rank=4,min_ratio=2 ,none",
+	         "[cast:type=bf16][powersgd:rank=4,min_ratio=2][none]"},
 		{"plan:file=/a:b/c,fixed:bytes=1M,auto", "[plan:file=/a:b/c][fixed:bytes=1M][auto]"},
 		{"a@ring:chunk=1,small=2,b", "[a@ring:chunk=1,small=2][b]"},
 		{"a,", "[a]"},

@@ -66,7 +66,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 static void run(const char *what, int P, const char *compressor, const char *collective, reducers *t)
 {
 	char asked[128], over[64];
-	const char *settings[] = {plugin_path_setting(), "gradcomp.log=error", "gradcomp.schedule=wfbp", asked, over, NULL};
+	const char *settings[] = {
+		plugin_path_setting(), "gradcomp.log=error", "gradcomp.schedule=wfbp", asked, over, NULL};
 	int failed = 0;
 	snprintf(asked, sizeof asked, "gradcomp.compressor=%s", compressor);
 	snprintf(over, sizeof over, "gradcomp.collective=%s", collective);

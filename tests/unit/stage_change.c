@@ -74,8 +74,10 @@ static void changes(void)
 	fresh();
 	struct script once = {.phase = GRADCOMP_STAGE_COPY, .times = 1, .act = append};
 	is_int(staged(0, &once), 0, "a file written to once");
-	like(once.notice, "the source changed while it was staged: b was written to; if it is none of the data, exclude=b leaves it "
-	                  "out; starting again", "is said");
+	like(once.notice,
+	     "the source changed while it was staged: b was written to; if it is none of the data, exclude=b leaves it "
+	     "out; starting again",
+	     "is said");
 	is_str(copied("b"), "b\n+", "and the copy is the new one");
 	is_int(in_cache(".tmp"), 0, "nothing stays of the first try");
 
@@ -102,8 +104,8 @@ static void changes(void)
 
 static void stops(void)
 {
-	static const gradcomp_stage_phase phases[] = {GRADCOMP_STAGE_LIST, GRADCOMP_STAGE_COPY,
-	                                              GRADCOMP_STAGE_CHECK, GRADCOMP_STAGE_SYNC};
+	static const gradcomp_stage_phase phases[] = {GRADCOMP_STAGE_LIST, GRADCOMP_STAGE_COPY, GRADCOMP_STAGE_CHECK,
+	                                              GRADCOMP_STAGE_SYNC};
 	fresh();
 	for (int i = 0; i < 4; i++) {
 		struct script s = {.phase = phases[i], .times = 1, .act = stop};

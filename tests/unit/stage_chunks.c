@@ -53,7 +53,8 @@ static int cut_well(const uint64_t *sizes, size_t n, const unsigned char *needed
 	stage_chunk p;
 	int well = 1;
 	for (size_t i = 0; i < n; i++)
-		m.entries[i] = (stage_entry){.type = i % 7 == 3 ? STAGE_DIR : STAGE_FILE, .size = sizes[i], .stored = sizes[i]};
+		m.entries[i] = (stage_entry){
+			.type = i % 7 == 3 ? STAGE_DIR : STAGE_FILE, .size = sizes[i], .stored = sizes[i]};
 	chunk_cursor c = {.m = &m, .needed = needed};
 	for (*chunks = 0; chunk_next(&c, &p); ++*chunks) {
 		uint64_t bytes = 0;
@@ -87,8 +88,7 @@ static void cutting(void)
 	static const uint64_t edges[] = {0, 1, MIB - 1, MIB, MIB + 1, 2 * MIB, 0, 0, 3 * MIB + 5, 7, MIB, 0};
 	memset(needed, 0xff, sizeof needed);
 	well = cut_well(edges, 12, needed, &chunks);
-	ok(well && chunks == 11, "sizes around a block's: %llu pieces",
-	   (unsigned long long)chunks);
+	ok(well && chunks == 11, "sizes around a block's: %llu pieces", (unsigned long long)chunks);
 	well = cut_well(edges, 0, needed, &chunks);
 	ok(well && !chunks, "no files, no pieces");
 	memset(sizes, 0, sizeof sizes);
@@ -128,7 +128,10 @@ static void holes(void)
 	int well = 1;
 	rebuilt = malloc(STAGE_BLOCK);
 	for (int trial = 0; trial < 60; trial++) {
-		stage_chunk p = {.parts = 1, .large = true, .holes = true, .number = 7,
+		stage_chunk p = {.parts = 1,
+		                 .large = true,
+		                 .holes = true,
+		                 .number = 7,
 		                 .bytes = trial % 3 ? STAGE_BLOCK : 1 + (uint32_t)rand() % STAGE_BLOCK};
 		uint32_t flags, sum = 0, kept = 0;
 		uint64_t end;

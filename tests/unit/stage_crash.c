@@ -32,8 +32,7 @@ static gradcomp_status stage_another(const char *source)
 static int body(void *arg)
 {
 	(void)arg;
-	gradcomp_stage_options o = {
-		.struct_size = sizeof o, .source = "src", .hold_pid = holder, .holder = "the test"};
+	gradcomp_stage_options o = {.struct_size = sizeof o, .source = "src", .hold_pid = holder, .holder = "the test"};
 	gradcomp_status status = gradcomp_stage(&o, &got, &why);
 	snprintf(said, sizeof why.text, "%s", status ? why.text : "");
 	return status ? 1 : 0;
@@ -129,14 +128,13 @@ static void kill_everywhere(int start)
 		if (!bad && start == FROM_FULL && in_cache("") - in_cache(".lease") != 2)
 			bad = "what was to be evicted is still there";
 		if (bad) {
-			printf("# killed at call %d, %s %s %s: %s\n", n, t.last.call, t.last.path, t.last.other,
-			       bad);
+			printf("# killed at call %d, %s %s %s: %s\n", n, t.last.call, t.last.path, t.last.other, bad);
 			wrong++;
 		}
 	}
 	tap_tried((unsigned long)n - 1, "deaths at a system call");
-	ok(n > 20 && published > 1 && published < n / 2,
-	   "%s: killed at each of %d calls, %d times after publishing", start_names[start], n - 1, published);
+	ok(n > 20 && published > 1 && published < n / 2, "%s: killed at each of %d calls, %d times after publishing",
+	   start_names[start], n - 1, published);
 	is_int(wrong, 0, "%s: the next run has a whole copy, and nothing else stays", start_names[start]);
 }
 

@@ -51,7 +51,8 @@ static void all_sorts(void)
 			uint64_t bytes = make_tree(kind);
 			group_clear();
 			int well = group_stage(P);
-			is_int(group_failed(P), 0, "%s on %d nodes%s%s", names[kind], P, why.text[0] ? ": " : "", why.text);
+			is_int(group_failed(P), 0, "%s on %d nodes%s%s", names[kind], P, why.text[0] ? ": " : "",
+			       why.text);
 			ok(well && group_whole(P), "%s: whole on each of %d", names[kind], P);
 			is_int(GROUP_SUM(P, read), bytes, "%s: each byte is read once", names[kind]);
 			ok(!group_out[0].result.cached && group_out[P - 1].result.node == (uint32_t)P - 1 &&
@@ -74,7 +75,8 @@ static void again(void)
 	ok(group_out[0].result.cached && group_out[3].result.cached && !GROUP_SUM(4, read) && !GROUP_SUM(4, received),
 	   "nothing is read or sent (%.3f s)", slowest);
 
-	snprintf(command, sizeof command, "chmod -R u+w cache1 cache2; rm -rf cache1/%u/* cache2/%u/*", geteuid(), geteuid());
+	snprintf(command, sizeof command, "chmod -R u+w cache1 cache2; rm -rf cache1/%u/* cache2/%u/*", geteuid(),
+	         geteuid());
 	must(system(command), "lose copies");
 	group_stage(4);
 	is_int(group_failed(4), 0, "two nodes lost theirs");
@@ -180,7 +182,8 @@ static void others(void)
 	group_clear();
 	group_options = (gradcomp_stage_options){.source = "src", .flags = GRADCOMP_STAGE_DRY_RUN};
 	group_stage(3);
-	ok(!group_failed(3) && group_out[2].result.files == 44 && !in_caches("cache?", "data"), "a dry run: looks, and makes nothing");
+	ok(!group_failed(3) && group_out[2].result.files == 44 && !in_caches("cache?", "data"),
+	   "a dry run: looks, and makes nothing");
 	is_int(in_caches("cache?", "[0-9a-f]"), 0, "on no node");
 	group_options = (gradcomp_stage_options){.source = "src"};
 	group_odd_rank = 1;

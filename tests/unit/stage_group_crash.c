@@ -101,8 +101,7 @@ int main(void)
 	}
 	tap_tried((unsigned long)times, "deaths at a system call");
 	ok(times > 10 && told > times / 2,
-	   "of %d calls %d were the last: the other node is told %d times, done %d times", calls, times, told,
-	   both);
+	   "of %d calls %d were the last: the other node is told %d times, done %d times", calls, times, told, both);
 	is_int(wrong, 0, "by name and soon; what is published is whole, and the next run succeeds");
 	ok(resumed > 0, "and goes on with what was there: %llu bytes in all", (unsigned long long)resumed);
 	return done_testing();

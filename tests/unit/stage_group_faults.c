@@ -13,8 +13,8 @@
 
 enum fault { NONE, UNREADABLE, FULL, DAMAGED, DEATH, UNPUBLISHED };
 static enum fault fault;
-static int faulty = -1;         /* rank */
-static atomic_int fault_after;  /* calls that still go well */
+static int faulty = -1;        /* rank */
+static atomic_int fault_after; /* calls that still go well */
 
 static int strikes(enum fault f)
 {
@@ -115,7 +115,8 @@ static void then_well(int P)
 	ok(group_whole(P) && !in_caches("cache?", ".tmp"), "and all have it, and nothing half");
 	bytes = group_out[0].result.bytes;
 	ok(GROUP_SUM(P, read) <= bytes, "it reads %llu of %llu bytes, and finds %llu there",
-	   (unsigned long long)GROUP_SUM(P, read), (unsigned long long)bytes, (unsigned long long)GROUP_SUM(P, resumed));
+	   (unsigned long long)GROUP_SUM(P, read), (unsigned long long)bytes,
+	   (unsigned long long)GROUP_SUM(P, resumed));
 }
 
 static void unreadable(void)
@@ -247,7 +248,8 @@ static void two_jobs(void)
 	waitpid(other, &status, 0);
 	is_int(group_failed(4), 0, "two jobs at once: the first: %s", why.text);
 	is_int(status, 0, "and the second");
-	ok(group_whole(4) && !in_caches("cache?", ".tmp") && !in_caches("cache?", ".lock"), "all have it, and nothing else stays");
+	ok(group_whole(4) && !in_caches("cache?", ".tmp") && !in_caches("cache?", ".lock"),
+	   "all have it, and nothing else stays");
 }
 
 int main(void)

@@ -8,7 +8,9 @@
 
 static void stage_shared(const char *cache)
 {
-	gradcomp_stage_options o = {.struct_size = sizeof o, .source = group_options.source, .flags = GRADCOMP_STAGE_SHARED,
+	gradcomp_stage_options o = {.struct_size = sizeof o,
+	                            .source = group_options.source,
+	                            .flags = GRADCOMP_STAGE_SHARED,
 	                            .cache_dir = cache};
 	got = (gradcomp_stage_result){.struct_size = sizeof got};
 	is_int(gradcomp_stage(&o, &got, &why), 0, "root stages for all on a node");
@@ -75,7 +77,8 @@ int main(void)
 	stage_shared(caches[1]);
 	step_of_user(nodes);
 	is_str(nodes, "SS", "where both have one, none");
-	must(system("rm -r cache1/shared && touch -r src/a stamp && echo two >src/a && touch -r stamp src/a") ? -1 : 0, "change");
+	must(system("rm -r cache1/shared && touch -r src/a stamp && echo two >src/a && touch -r stamp src/a") ? -1 : 0,
+	     "change");
 	stage_shared(caches[1]);
 	step_of_user(nodes);
 	is_str(nodes, "SO", "where they differ, his own on one, as the other");

@@ -35,7 +35,10 @@ static void make_source(int files)
 		char bytes[5000];
 		for (size_t k = 0; k < sizeof bytes; k++)
 			bytes[k] = (char)rand();
-		must(fd < 0 || ftruncate(fd, 2 * MIB + i) || pwrite(fd, bytes, sizeof bytes, i * 4099) != sizeof bytes || close(fd) ? -1 : 0,
+		must(fd < 0 || ftruncate(fd, 2 * MIB + i) ||
+		                     pwrite(fd, bytes, sizeof bytes, i * 4099) != sizeof bytes || close(fd)
+		             ? -1
+		             : 0,
 		     name);
 	}
 	put_random("src/small", 4711);
@@ -74,10 +77,12 @@ static void some_have_it(void)
 	static const char *const lose[] = {"cache[0-4]", "cache[0-9] cache1[0-9]"};
 	for (int i = 0; i < 2; i++) {
 		char command[256];
-		snprintf(command, sizeof command, "for c in %s; do chmod -R u+w $c/%u; rm -rf $c/%u/*; done", lose[i], geteuid(), geteuid());
+		snprintf(command, sizeof command, "for c in %s; do chmod -R u+w $c/%u; rm -rf $c/%u/*; done", lose[i],
+		         geteuid(), geteuid());
 		must(system(command), "lose copies");
 		group_stage(NODES);
-		is_int(group_failed(NODES), 0, "%d of %d nodes lost theirs%s%s", i ? 20 : 5, NODES, why.text[0] ? ": " : "", why.text);
+		is_int(group_failed(NODES), 0, "%d of %d nodes lost theirs%s%s", i ? 20 : 5, NODES,
+		       why.text[0] ? ": " : "", why.text);
 		ok(group_whole(NODES) && !GROUP_SUM(NODES, read), "they get it from the others");
 	}
 }
@@ -94,7 +99,8 @@ static void one_is_full(void)
 			slowest = group_out[r].seconds > slowest ? group_out[r].seconds : slowest;
 		ok(alike(NODES, GRADCOMP_ERR_IO, "no space"), "node %d has no space: all fail alike: %s", faulty,
 		   group_out[!faulty].error.text);
-		ok(in_time(slowest, 10) && !in_caches("cache*", "[0-9a-f]"), "soon (%.2f s), and nothing is published", slowest);
+		ok(in_time(slowest, 10) && !in_caches("cache*", "[0-9a-f]"), "soon (%.2f s), and nothing is published",
+		   slowest);
 	}
 	fault = NONE;
 	group_stage(NODES);

@@ -32,8 +32,7 @@ static void kept(const char *path)
 	for (int i = n; i-- > 0;) {
 		const char *p = list[i].path;
 		size_t folder = (size_t)(strrchr(p, '/') - p);
-		if (!path ||
-		    (list[i].name ? strlen(path) == folder && !strncmp(p, path, folder) : !strcmp(p, path)))
+		if (!path || (list[i].name ? strlen(path) == folder && !strncmp(p, path, folder) : !strcmp(p, path)))
 			list[i] = list[--n];
 	}
 }

@@ -194,8 +194,8 @@ static void cache_race(void)
 		outcome[as_victim()]++;
 		trapped += system("test -z \"$(ls -A trap)\"") != 0;
 		/* Only the victim's: the enemy keeps what he has. */
-		snprintf(command, sizeof command, "find %s -maxdepth 0 -uid %d -exec rm -rf {} + 2>/dev/null",
-		         theirs, VICTIM);
+		snprintf(command, sizeof command, "find %s -maxdepth 0 -uid %d -exec rm -rf {} + 2>/dev/null", theirs,
+		         VICTIM);
 		must(system(command) < 0 ? -1 : 0, "area");
 	}
 	stop(pid);

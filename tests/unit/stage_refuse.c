@@ -101,8 +101,7 @@ static void area(void)
 	must(chmod("open", 0777), "mode");
 	snprintf(path, sizeof path, "%s/open/cache", bench_dir);
 	setenv("GRADCOMP_STAGE_CACHE_DIR", path, 1);
-	refused(GRADCOMP_ERR_INSECURE, "open can be written by others",
-	        "folder of the cache that others can write");
+	refused(GRADCOMP_ERR_INSECURE, "open can be written by others", "folder of the cache that others can write");
 	must(chmod("open", 01777), "mode");
 	is_int(stage(), 0, "a sticky one is fine");
 	snprintf(path, sizeof path, "%s/cache", bench_dir);
@@ -120,20 +119,9 @@ static void area(void)
 static void planted(void)
 {
 	/* In a directory that holds one, KEY or KEY.tmp is made first. */
-	static const char *const names[] = {"",
-	                                    ".tmp",
-	                                    ".lock",
-	                                    ".lease",
-	                                    "/used",
-	                                    "/size",
-	                                    "/manifest",
-	                                    "/data",
-	                                    ".tmp/data",
-	                                    ".tmp/journal",
-	                                    ".tmp/manifest",
-	                                    ".tmp/size",
-	                                    ".tmp/data/sub",
-	                                    ".tmp/data/file"};
+	static const char *const names[] = {
+		"",      ".tmp",      ".lock",        ".lease",        "/used",     "/size",         "/manifest",
+		"/data", ".tmp/data", ".tmp/journal", ".tmp/manifest", ".tmp/size", ".tmp/data/sub", ".tmp/data/file"};
 	char path[1024], key[65];
 	must(rename("cache.real", "cache"), "rename");
 	put("src/sub/inside", "inside");

@@ -16,8 +16,8 @@ static void means_all(const char *text, const char *want)
 		const stage_source *s = &spec.source[i];
 		size_t n = strlen(got);
 
-		n += (size_t)snprintf(got + n, sizeof got - n, "%s[%s %s %s", i ? " " : "", s->path, s->mode < 0 ? "-" : "?",
-		                      s->verify < 0 ? "-" : "?");
+		n += (size_t)snprintf(got + n, sizeof got - n, "%s[%s %s %s", i ? " " : "", s->path,
+		                      s->mode < 0 ? "-" : "?", s->verify < 0 ? "-" : "?");
 		if (s->exclude)
 			n += (size_t)snprintf(got + n, sizeof got - n, " %s", s->exclude);
 		for (char *p; (p = strchr(got, '\n'));)
@@ -102,7 +102,8 @@ int main(void)
 	refused("/a:mode=half", "mode=half: it can be full, shard or link");
 	refused("/a:mode=", "mode=: it can be");
 	refused("/a:verify=md5", "verify=md5: it can be mtime, sha or copy");
-	refused("/a:moed=full", "'moed' is no option of a source (there are: mode, verify, exclude, links, unreadable)");
+	refused("/a:moed=full",
+	        "'moed' is no option of a source (there are: mode, verify, exclude, links, unreadable)");
 	refused("/a:mode=full,verfy=sha", "'verfy' is no option");
 	refused("/a:mode=full,mode=link", "'mode' is given twice");
 	refused("/a,none", "none and help stand alone");

@@ -26,8 +26,7 @@ static void make_deep(const char *top, int text)
 	if (text)
 		must(f < 0 ? -1 : (int)write(f, "bottom", 6), "bottom");
 	else
-		ok(f >= 0 && read(f, buf, sizeof buf) == 6 && !memcmp(buf, "bottom", 6), "a file %d levels down",
-		   DEEP);
+		ok(f >= 0 && read(f, buf, sizeof buf) == 6 && !memcmp(buf, "bottom", 6), "a file %d levels down", DEEP);
 	close(f);
 	close(fd);
 }
@@ -35,8 +34,7 @@ static void make_deep(const char *top, int text)
 static void make_tree(void)
 {
 	char name[300], text[32];
-	struct timespec times[2] = {{.tv_sec = 1000000000, .tv_nsec = 123456789},
-	                            {.tv_sec = 999999999, .tv_nsec = 42}};
+	struct timespec times[2] = {{.tv_sec = 1000000000, .tv_nsec = 123456789}, {.tv_sec = 999999999, .tv_nsec = 42}};
 	must(mkdir("src/wide", 0755), "wide");
 	must(mkdir("src/odd", 0755), "odd");
 	must(mkdir("src/empty", 0755), "empty");

@@ -71,7 +71,8 @@ static void put(bytes *b, const places *p, uint64_t at, float v)
 }
 
 /* Rank `rank` has v at `at` of what it loads, all ranks with `all`. */
-static int refuses(hostile *h, const model *m, int rank, const bytes *good, const places *p, uint64_t at, float v, int all)
+static int refuses(hostile *h, const model *m, int rank, const bytes *good, const places *p, uint64_t at, float v,
+                   int all)
 {
 	gradcomp_error *err = &h->why[rank], unused;
 	const bytes before = saved(m, 0, &unused);
@@ -94,8 +95,12 @@ static void attack(gradcomp_job *job, int rank, int nranks, void *arg)
 	static const float none[] = {NAN, INFINITY, -INFINITY};
 	hostile *h = arg;
 	gradcomp_error *err = &h->why[rank];
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = h->spec, .collective = h->collective,
-	                                    .bucket_bytes = 5000, .seed = 5, .delay = h->delay};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                                    .compressor = h->spec,
+	                                    .collective = h->collective,
+	                                    .bucket_bytes = 5000,
+	                                    .seed = 5,
+	                                    .delay = h->delay};
 	model m;
 	(void)nranks;
 	if (model_open_with(&m, gradcomp_job_world(job), &o, err)) {
@@ -123,7 +128,8 @@ static void attack(gradcomp_job *job, int rank, int nranks, void *arg)
 		if (p.nown && !refuses(h, &m, rank, &good, &p, p.own + p.nown - sizeof(float), NAN, shared))
 			h->wrong[rank] |= 8;
 		/* One rank's is another; the plugin itself refuses some of them. */
-		for (uint64_t back = sizeof(float); !shared && back <= 8 * sizeof(float) && back <= p.nown; back += sizeof(float))
+		for (uint64_t back = sizeof(float); !shared && back <= 8 * sizeof(float) && back <= p.nown;
+		     back += sizeof(float))
 			if (!refuses(h, &m, rank, &good, &p, p.own + p.nown - back, 0.125f, 0))
 				h->wrong[rank] |= 16;
 		if (gradcomp_reducer_load(m.red, good.at, good.n, err))
@@ -141,10 +147,11 @@ static void attacked(const char *spec, const char *collective, int nranks, uint3
 	for (int r = 0; r < nranks; r++)
 		wrong |= (unsigned)h.wrong[r];
 	if (h.skipped || (!h.tried && !wrong))
-		skip(h.skipped ? h.why[0].text : "nothing is kept with these parameters", "%s over %s", spec, collective);
+		skip(h.skipped ? h.why[0].text : "nothing is kept with these parameters", "%s over %s", spec,
+		     collective);
 	else
-		ok(!wrong && h.tried, "%s over %s%s, %d ranks: %d states are refused by all of them (%#x, %s)", spec, collective,
-		   delay ? ", delayed" : "", nranks, h.tried, wrong, h.why[1].text);
+		ok(!wrong && h.tried, "%s over %s%s, %d ranks: %d states are refused by all of them (%#x, %s)", spec,
+		   collective, delay ? ", delayed" : "", nranks, h.tried, wrong, h.why[1].text);
 }
 
 int main(void)

@@ -36,8 +36,8 @@ static int wrong[4];
 static gradcomp_reducer *open_reducer(gradcomp_group *g, uint64_t bucket_bytes, gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = cases[at].compressor,
-	                              .bucket_bytes = bucket_bytes, .seed = 5};
+	gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = cases[at].compressor, .bucket_bytes = bucket_bytes, .seed = 5};
 	gradcomp_reducer *red = NULL;
 	for (int t = 0; t < TENSORS; t++)
 		desc[t] = (gradcomp_tensor_desc){.dims = shape[t], .ndim = 2};
@@ -50,7 +50,8 @@ static gradcomp_status one_step(gradcomp_reducer *red, int rank, int step, gradc
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t t = 0; !st && t < TENSORS; t++) {
 		for (uint32_t i = 0; i < 64; i++)
-			grad[t][i] = (float)((i * 37 + t * 11 + (uint32_t)rank * 5 + (uint32_t)step * 3) % 64) / 64 - 0.4f;
+			grad[t][i] =
+				(float)((i * 37 + t * 11 + (uint32_t)rank * 5 + (uint32_t)step * 3) % 64) / 64 - 0.4f;
 		st = gradcomp_reducer_ready(red, t, grad[t], err);
 	}
 	return st ? st : gradcomp_reducer_wait(red, err);
@@ -75,7 +76,8 @@ static void write_body(gradcomp_job *job, int rank, int P, void *arg)
 /* Behind head and plan all is as it was. */
 static int same(gradcomp_reducer *red, const struct kept *old, const struct kept *now)
 {
-	size_t was = offsetof(state_head, nbuckets), is = sizeof(state_head) + 2 * sizeof(uint32_t) * reducer_of(red)->eng.nbuckets;
+	size_t was = offsetof(state_head, nbuckets),
+	       is = sizeof(state_head) + 2 * sizeof(uint32_t) * reducer_of(red)->eng.nbuckets;
 	state_head h[2];
 	memset(h, 0, sizeof h);
 	memcpy(&h[0], old->state, was);
@@ -124,7 +126,8 @@ static int each(FILE *f, int reads)
 				failed = fread(&k->bytes, 8, 1, f) != 1 || k->bytes > MOST ||
 				         fread(k->state, 1, k->bytes, f) != k->bytes;
 			else
-				failed = fwrite(&k->bytes, 8, 1, f) != 1 || fwrite(k->state, 1, k->bytes, f) != k->bytes;
+				failed =
+					fwrite(&k->bytes, 8, 1, f) != 1 || fwrite(k->state, 1, k->bytes, f) != k->bytes;
 		}
 	return failed;
 }
@@ -136,10 +139,12 @@ static void reads(uint64_t bucket_bytes)
 	for (int r = 0; r < cases[at].P; r++) {
 		failed |= wrong[r];
 		refused += said[r][0] != 0;
-		why &= !said[r][0] || (strstr(said[r], "of version 2") && strstr(said[r], "bucket_bytes it was saved with"));
+		why &= !said[r][0] ||
+		       (strstr(said[r], "of version 2") && strstr(said[r], "bucket_bytes it was saved with"));
 	}
 	ok(!failed && why && refused == (other && cases[at].by_bucket ? cases[at].P : 0), "%s over %s, %s buckets: %s",
-	   cases[at].compressor, cases[at].collective, other ? "other" : "the same", refused ? said[0] : "as it was saved");
+	   cases[at].compressor, cases[at].collective, other ? "other" : "the same",
+	   refused ? said[0] : "as it was saved");
 }
 
 int main(int argc, char **argv)

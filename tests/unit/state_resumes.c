@@ -72,8 +72,12 @@ static tuner *watch(gradcomp_reducer *red)
 static gradcomp_reducer *open_reducer(gradcomp_group *g, gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = cases[at].compressor, .bucket_bytes = cases[at].schedule ? 0 : 100, .seed = 5,
-	                              .delay = cases[at].delay, .schedule = cases[at].schedule};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = cases[at].compressor,
+	                              .bucket_bytes = cases[at].schedule ? 0 : 100,
+	                              .seed = 5,
+	                              .delay = cases[at].delay,
+	                              .schedule = cases[at].schedule};
 	gradcomp_reducer *red = NULL;
 	for (int t = 0; t < TENSORS; t++)
 		desc[t] = (gradcomp_tensor_desc){.dims = shape[t], .ndim = 2};
@@ -87,7 +91,8 @@ static gradcomp_status one_step(gradcomp_reducer *red, int rank, int step, float
 	for (uint32_t t = 0, k = 0; !st && t < TENSORS; t++) {
 		float *g = out + k;
 		for (uint32_t i = 0; i < shape[t][0] * shape[t][1]; i++)
-			out[k++] = (float)((i * 37 + t * 11 + (uint32_t)rank * 5 + (uint32_t)step * 3) % 64) / 64 - 0.4f;
+			out[k++] =
+				(float)((i * 37 + t * 11 + (uint32_t)rank * 5 + (uint32_t)step * 3) % 64) / 64 - 0.4f;
 		st = gradcomp_reducer_ready(red, t, g, err);
 	}
 	return st ? st : gradcomp_reducer_wait(red, err);
@@ -137,8 +142,12 @@ static void read_body(gradcomp_job *job, int rank, int P, void *arg)
 static void run(void (*body)(gradcomp_job *, int, int, void *))
 {
 	char setting[100];
-	const char *settings[] = {plugin_path_setting(), "auto.interval=200", "transport.timeout=60",
-	                          "gradcomp.log=error", setting, NULL};
+	const char *settings[] = {plugin_path_setting(),
+	                          "auto.interval=200",
+	                          "transport.timeout=60",
+	                          "gradcomp.log=error",
+	                          setting,
+	                          NULL};
 	snprintf(setting, sizeof setting, "gradcomp.collective=%s", cases[at].collective);
 	memset(found, 0, sizeof found);
 	measured.seconds[0] = 14e-3;

@@ -32,7 +32,9 @@ static gradcomp_status each(void *ctx, uint32_t worker, uint64_t i, gradcomp_err
 	atomic_fetch_sub(&s->busy[worker], 1);
 	if (i == s->fails)
 		usleep(2000);
-	return i == s->fails || i == s->fails + 1 ? error_set(err, GRADCOMP_ERR_RANGE, "number %llu", (unsigned long long)i) : GRADCOMP_OK;
+	return i == s->fails || i == s->fails + 1
+	               ? error_set(err, GRADCOMP_ERR_RANGE, "number %llu", (unsigned long long)i)
+	               : GRADCOMP_OK;
 }
 
 static uint64_t once(const seen *s)

@@ -29,7 +29,8 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	static float gradient[TENSORS][NUMEL];
 	const uint64_t dims[2] = {50, 60};
 	gradcomp_tensor_desc desc[TENSORS];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "powersgd:rank=2", .bucket_bytes = how != PLANS};
+	gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = "powersgd:rank=2", .bucket_bytes = how != PLANS};
 	gradcomp_reducer *red;
 	gradcomp_status *st = room;
 	gradcomp_error err = {0};
@@ -62,8 +63,8 @@ static int checked(const char *file, int ranks, int least)
 {
 	char command[8192];
 	const char *src = getenv("GRADCOMP_SRC");
-	snprintf(command, sizeof command, "python3 '%s/tests/unit/trace_check.py' '%s' %d %d %d 2 %d", src ? src : ".", file,
-	         ranks, STEPS, TENSORS, least);
+	snprintf(command, sizeof command, "python3 '%s/tests/unit/trace_check.py' '%s' %d %d %d 2 %d", src ? src : ".",
+	         file, ranks, STEPS, TENSORS, least);
 	return system(command) == 0;
 }
 
@@ -72,8 +73,13 @@ static process_board *traced(int P, const char *file, const char *more)
 {
 	static char setting[200];
 	/* Of the schedules that measure. */
-	const char *settings[] = {plugin_path_setting(), "gradcomp.log=error", "transport.timeout=20", setting,
-	                          "schedule.profile_steps=6", more, NULL};
+	const char *settings[] = {plugin_path_setting(),
+	                          "gradcomp.log=error",
+	                          "transport.timeout=20",
+	                          setting,
+	                          "schedule.profile_steps=6",
+	                          more,
+	                          NULL};
 	snprintf(setting, sizeof setting, "gradcomp.trace=%s", file);
 	return run_processes(P, settings, body, sizeof(gradcomp_status));
 }
@@ -99,7 +105,8 @@ static void complete(int P, const char *more, int ranks, int least)
 	if (system("command -v python3 >/dev/null"))
 		skip("no python3", "what the file has");
 	else
-		ok(checked(file, ranks, least), "all tasks of %d ranks and steps from %d on, on one clock", ranks, least);
+		ok(checked(file, ranks, least), "all tasks of %d ranks and steps from %d on, on one clock", ranks,
+		   least);
 	if (b)
 		end_processes(b);
 	remove(file);
@@ -163,8 +170,21 @@ static void lies(int which, const char *file)
 
 static void records(void)
 {
-	static const char *const bad[] = {"", "T", "T/", "T1", "T1/", "T/1", "T1/0", "T-1/1", "T1/1x", "X1/1", "T1/1/1", "T 1/1",
-	                                  "T999999999999/1", "T1/999999", "T11111111111111111111111111111111111111111111/1"};
+	static const char *const bad[] = {"",
+	                                  "T",
+	                                  "T/",
+	                                  "T1",
+	                                  "T1/",
+	                                  "T/1",
+	                                  "T1/0",
+	                                  "T-1/1",
+	                                  "T1/1x",
+	                                  "X1/1",
+	                                  "T1/1/1",
+	                                  "T 1/1",
+	                                  "T999999999999/1",
+	                                  "T1/999999",
+	                                  "T11111111111111111111111111111111111111111111/1"};
 	trace_options o;
 	gradcomp_error err;
 	char record[TRACE_OPTIONS_TEXT];
@@ -173,7 +193,8 @@ static void records(void)
 		refused += trace_options_read(bad[i], &o, &err) == GRADCOMP_ERR_INVALID;
 	is_int(refused, sizeof bad / sizeof *bad, "records that say nothing of a timeline are refused");
 	trace_options_write(&(trace_options){.events = 100000000, .ranks = 65536}, record);
-	ok(!trace_options_read(record, &o, &err) && o.events == 100000000 && o.ranks == 65536, "%s is read back", record);
+	ok(!trace_options_read(record, &o, &err) && o.events == 100000000 && o.ranks == 65536, "%s is read back",
+	   record);
 }
 
 /* A ring that is full keeps whole steps. */

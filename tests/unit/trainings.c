@@ -5,7 +5,12 @@ int main(void)
 {
 	training of[] = {
 		{.spec = "gtopk:density=0.03", .task = LETTERS, .optimizer = ADAM, .steps = 100, .rate = 0.002f},
-		{.spec = "topk:density=0.03", .task = CLASSES, .optimizer = SGD, .steps = 100, .rate = 0.02f, .momentum = 0.9f},
+		{.spec = "topk:density=0.03",
+	         .task = CLASSES,
+	         .optimizer = SGD,
+	         .steps = 100,
+	         .rate = 0.02f,
+	         .momentum = 0.9f},
 	};
 	const int there = train_data();
 	ok(there, "headers to learn from");

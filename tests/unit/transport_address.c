@@ -69,12 +69,14 @@ static void ordered(void)
 static void networks(void)
 {
 	static const char *const of[4][5] = {
-		{"10.0.0.1/24@1:1:1000", "10.1.0.1/24@1:2", "fd00::1/64@1:1:1000", "172.17.0.1/16@1:3", "192.168.9.1/24@1:4"},
+		{"10.0.0.1/24@1:1:1000", "10.1.0.1/24@1:2", "fd00::1/64@1:1:1000", "172.17.0.1/16@1:3",
+	         "192.168.9.1/24@1:4"},
 		{"10.1.0.2/24@1:1", "10.0.0.2/24@1:2:25000", "fd00::2/64@1:2:25000", "172.17.0.1/16@1:3", NULL},
 		{"10.0.0.3/24@1:1:1000", "172.17.0.1/16@1:2", "10.1.0.3/24@1:3", NULL, NULL},
 		{"10.0.0.4/24@1:1:100", "fd00::4/64@1:1:100", NULL, NULL, NULL},
 	};
-	static const char *const rates[] = {"10.1.0.2/24@1:1", "10.0.0.2/24@1:2:25000", "fd00::2/64@1:2:25000", "172.17.0.1/16@1:3"};
+	static const char *const rates[] = {"10.1.0.2/24@1:1", "10.0.0.2/24@1:2:25000", "fd00::2/64@1:2:25000",
+	                                    "172.17.0.1/16@1:3"};
 	address list[4][5], own[5], peer[4];
 	endpoint e[4] = {{0}};
 	const int32_t node[] = {0, 1, 2, 3};
@@ -88,7 +90,8 @@ static void networks(void)
 			list[r][i] = from_text(of[r][i]);
 	}
 	networks_find(&l, e, node, 4, 4);
-	is_int(l.n, 2, "two subnets are networks: one bridge everywhere is none, nor is what one node has, or what an interface has besides");
+	is_int(l.n, 2,
+	       "two subnets are networks: one bridge everywhere is none, nor is what one node has, or what an interface has besides");
 	network_name(&l.of[0], name);
 	is_str(name, "10.0.0.0/24", "in the order of the first node");
 	is_int(l.of[0].nodes, 4, "all four nodes are in it");
@@ -109,7 +112,8 @@ static void networks(void)
 	ok(order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3, "then: what was measured");
 	l.of[1].rate = 0;
 	address_order(&l, own, 5, 0, peer, 4, order);
-	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3, "what carries nothing comes late, not never");
+	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3,
+	   "what carries nothing comes late, not never");
 	list[0][1].speed = list[1][0].speed = list[2][2].speed = 10000;
 	networks_find(&l, e, node, 4, 4);
 	ok(!networks_unclear(&l), "where all drivers know, nothing is measured");
@@ -119,8 +123,9 @@ static void networks(void)
 
 static void refused_text(void)
 {
-	static const char *const bad[] = {"10.0.0.2/24@1:", "10.0.0.2/24@1:0", "10.0.0.2/24@1:256", "10.0.0.2/24@1:1:", "10.0.0.2/24@1:1:0",
-	                                  "10.0.0.2/24@1:1:x", "10.0.0.2/24@1:1:4294967296", "10.0.0.2/24@1:1:1:1"};
+	static const char *const bad[] = {
+		"10.0.0.2/24@1:",    "10.0.0.2/24@1:0",   "10.0.0.2/24@1:256",          "10.0.0.2/24@1:1:",
+		"10.0.0.2/24@1:1:0", "10.0.0.2/24@1:1:x", "10.0.0.2/24@1:1:4294967296", "10.0.0.2/24@1:1:1:1"};
 	address a = from_text("10.0.0.2/24@7:3:25000");
 
 	ok(a.port == 7 && a.card == 3 && a.speed == 25000, "interface and speed are read");

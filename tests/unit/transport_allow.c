@@ -7,7 +7,7 @@
 static const struct {
 	const char *allow, *kind; /* "": the ranks cannot start */
 } sets[] = {
-	{"shm", "shm"},       {"tcp", "tcp"},       {"shm,tcp", "shm"},     {"tcp,shm", "shm"},
+	{"shm", "shm"},       {"tcp", "tcp"},       {"shm,tcp", "shm"},       {"tcp,shm", "shm"},
 	{"shm,verbs", "shm"}, {"tcp,verbs", "tcp"}, {"shm,tcp,verbs", "shm"}, {"verbs", ""},
 };
 
@@ -37,7 +37,8 @@ static void body(board *b, transport *t, int rank)
 		found += used;
 		if (row[i].pairs != (used ? RANKS * (RANKS - 1) / 2 : 0) || (row[i].why_not == NULL) != used)
 			atomic_fetch_add(&b->wrong, 1);
-		if (!used && (strstr(b->options.allow, row[i].transport) != NULL) == !strcmp(row[i].why_not, "not allowed by transport.allow"))
+		if (!used && (strstr(b->options.allow, row[i].transport) != NULL) ==
+		                     !strcmp(row[i].why_not, "not allowed by transport.allow"))
 			atomic_fetch_add(&b->wrong, 1);
 	}
 	for (int i = 0; i < RANKS; i++)
@@ -59,11 +60,12 @@ int main(void)
 		b->body = body;
 		board_threads(b);
 		if (*sets[i].kind) {
-			ok(board_well(b) && !atomic_load(&b->wrong), "allow=%s: %s between ranks of a machine", sets[i].allow,
-			   sets[i].kind);
+			ok(board_well(b) && !atomic_load(&b->wrong), "allow=%s: %s between ranks of a machine",
+			   sets[i].allow, sets[i].kind);
 		} else {
 			for (int r = 0; r < RANKS; r++)
-				ok(b->started[r] < 0, "allow=%s without a device: rank %d cannot start", sets[i].allow, r);
+				ok(b->started[r] < 0, "allow=%s without a device: rank %d cannot start", sets[i].allow,
+				   r);
 			like(b->start_error[0].text, "transport.allow=verbs", "and says which setting it is");
 		}
 		board_free(b);

@@ -95,8 +95,8 @@ static void connections(int n, const char *allow, int streams)
 		int peers = n > 2 ? 2 : 1;
 
 		if (k->opened != k->before + 1 || k->ring != k->opened + peers * streams || k->closed != k->before) {
-			printf("# rank %d: %d descriptors, %d with a channel, %d with its links, %d after\n", r, k->before,
-			       k->opened, k->ring, k->closed);
+			printf("# rank %d: %d descriptors, %d with a channel, %d with its links, %d after\n", r,
+			       k->before, k->opened, k->ring, k->closed);
 			good = 0;
 		}
 	}
@@ -115,7 +115,8 @@ static void slow(board *b, transport *t, int rank)
 
 	memset(buf, 7, PIECE);
 	/* Connected, so that what links cost is there already. */
-	b->status[rank] = rank ? l->recv(l->ctx, 0, &hello, 1, rq, &b->error[1]) : l->send(l->ctx, 1, &hello, 1, rq, &b->error[0]);
+	b->status[rank] = rank ? l->recv(l->ctx, 0, &hello, 1, rq, &b->error[1])
+	                       : l->send(l->ctx, 1, &hello, 1, rq, &b->error[0]);
 	if (!b->status[rank])
 		b->status[rank] = l->wait(l->ctx, rq, &b->error[rank]);
 	if (!rank) {
@@ -173,11 +174,12 @@ static void back_pressure(const char *allow, int cma, int streams, zerocopy_mode
 	b->body = slow;
 	board_fork(b);
 	board_join(b);
-	ok(board_well(b) && !atomic_load(&b->wrong), "%s, %d streams: 256 MiB wait for a slow receiver", allow, streams);
+	ok(board_well(b) && !atomic_load(&b->wrong), "%s, %d streams: 256 MiB wait for a slow receiver", allow,
+	   streams);
 	/* A ring of shared memory that is filled becomes resident, once. */
 	ok(counted[0].grown < GROWN_MOST, "the sender grows by %ld KiB", counted[0].grown);
-	ok(counted[0].queued <= streams * wmem_most(), "the kernel keeps %ld KiB, of at most %d x %ld", counted[0].queued, streams,
-	   wmem_most());
+	ok(counted[0].queued <= streams * wmem_most(), "the kernel keeps %ld KiB, of at most %d x %ld",
+	   counted[0].queued, streams, wmem_most());
 	board_free(b);
 }
 

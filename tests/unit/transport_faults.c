@@ -8,7 +8,8 @@
 
 #define SHIFT_BYTES (4u << 20)
 #define CLOSED_SECONDS 10 /* the limit for a connection that closed */
-#define SILENT_SECONDS 2.0 /* transport.timeout where a rank is silent, on an idle machine; those who work answer sooner */
+#define SILENT_SECONDS \
+	2.0 /* transport.timeout where a rank is silent, on an idle machine; those who work answer sooner */
 
 static int culprit;
 static int with_workers; /* each rank has forked a process that outlives it */
@@ -100,8 +101,9 @@ static void killed(int n, int who, const char *allow, int cma)
 	begin = board_now();
 	kill(b->pid[who], SIGKILL);
 	board_join(b);
-	ok(all_blame(b, GRADCOMP_ERR_PEER, begin, CLOSED_SECONDS), "rank %d of %d killed in a transfer over %s%s: all others name it", who,
-	   n, allow, cma ? "" : " without cma");
+	ok(all_blame(b, GRADCOMP_ERR_PEER, begin, CLOSED_SECONDS),
+	   "rank %d of %d killed in a transfer over %s%s: all others name it", who, n, allow,
+	   cma ? "" : " without cma");
 	board_free(b);
 }
 
@@ -126,8 +128,8 @@ static void stopped(int n, int who, const char *allow)
 	for (int r = 0; r < n; r++)
 		if (r != who)
 			waitpid(b->pid[r], NULL, 0);
-	ok(all_blame(b, GRADCOMP_ERR_TIMEOUT, begin, b->options.timeout + CLOSED_SECONDS), "rank %d of %d stopped (%s): all others name it in time", who, n,
-	   allow);
+	ok(all_blame(b, GRADCOMP_ERR_TIMEOUT, begin, b->options.timeout + CLOSED_SECONDS),
+	   "rank %d of %d stopped (%s): all others name it in time", who, n, allow);
 	kill(b->pid[who], SIGCONT);
 	waitpid(b->pid[who], NULL, 0);
 	ok(b->status[who] < 0, "the stopped one learns of it when it goes on: %s", b->error[who].text);
@@ -185,7 +187,8 @@ static void workers(const char *allow)
 	b->body = beside;
 	board_fork(b);
 	board_join(b);
-	ok(board_well(b) && !atomic_load(&b->wrong), "a worker forked off a rank changes nothing when it ends, %s", allow);
+	ok(board_well(b) && !atomic_load(&b->wrong), "a worker forked off a rank changes nothing when it ends, %s",
+	   allow);
 	board_free(b);
 }
 
@@ -243,7 +246,8 @@ static void backlog(const char *allow)
 	b->body = unclaimed;
 	board_fork(b);
 	board_join(b);
-	ok(board_well(b) && !atomic_load(&b->wrong), "a worker does not keep what waits in the backlog open, %s", allow);
+	ok(board_well(b) && !atomic_load(&b->wrong), "a worker does not keep what waits in the backlog open, %s",
+	   allow);
 	board_free(b);
 }
 
@@ -345,8 +349,8 @@ static void mismatch(const char *allow, int cma, size_t sent, size_t expected)
 	b->body = lengths;
 	board_threads(b);
 	snprintf(text, sizeof text, " sent %zu bytes where rank 0 on ", sent);
-	is_int(b->status[0], GRADCOMP_ERR_MISMATCH, "%s%s: %zu bytes sent, %zu expected", allow, cma ? "" : " without cma",
-	       sent, expected);
+	is_int(b->status[0], GRADCOMP_ERR_MISMATCH, "%s%s: %zu bytes sent, %zu expected", allow,
+	       cma ? "" : " without cma", sent, expected);
 	like(b->error[0].text, text, "the text has what was sent");
 	snprintf(text, sizeof text, " expects %zu:", expected);
 	like(b->error[0].text, text, "and what was expected");
@@ -406,7 +410,8 @@ static void seldom(board *b, transport *t, int rank)
 	} else {
 		while (!st && !last) {
 			last = board_now() > until;
-			st = rank ? channel_put(c, 0, &last, 1, &b->error[2]) : channel_get(c, 2, &last, 1, &b->error[0]);
+			st = rank ? channel_put(c, 0, &last, 1, &b->error[2])
+			          : channel_get(c, 2, &last, 1, &b->error[0]);
 			usleep(rank ? 20000 : 0);
 		}
 	}
@@ -439,7 +444,8 @@ static void answering(void)
 	b->body = seldom;
 	board_fork(b);
 	board_join(b);
-	ok(board_well(b) && !b->status[0], "hosts that answer are not given up, whatever came from them before: %s", b->error[0].text);
+	ok(board_well(b) && !b->status[0], "hosts that answer are not given up, whatever came from them before: %s",
+	   b->error[0].text);
 	board_free(b);
 }
 

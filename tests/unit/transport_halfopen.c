@@ -52,8 +52,8 @@ static void body(board *b, transport *t, int rank)
 	for (int k = 0; !st; k++) {
 		if (rank)
 			st = rank == 1 && !(waits && k == 3) ? l->send(l->ctx, 2, buf, bytes, &rq, &b->error[rank])
-			                                     : l->recv(l->ctx, rank == 1 ? 0 : 1, buf, rank == 1 ? 1 : bytes, &rq,
-			                                               &b->error[rank]);
+			                                     : l->recv(l->ctx, rank == 1 ? 0 : 1, buf,
+			                                               rank == 1 ? 1 : bytes, &rq, &b->error[rank]);
 		else
 			st = l->recv(l->ctx, 1, &x, 1, &rq, &b->error[rank]);
 		if (k == (rank ? 2 : 0))
@@ -91,7 +91,8 @@ static void half_open(const char *how, const char *name)
 
 		printf("# rank %d: %d after %.1f s: %s\n", r, b->status[r], took, b->error[r].text);
 		good &= b->status[r] == GRADCOMP_ERR_TIMEOUT && in_time(took, b->options.timeout + LATE) && took > 1 &&
-		        (strstr(b->error[r].text, "the host of rank 1 on ") || strstr(b->error[r].text, "the host of rank 2 on ")) &&
+		        (strstr(b->error[r].text, "the host of rank 1 on ") ||
+		         strstr(b->error[r].text, "the host of rank 2 on ")) &&
 		        strstr(b->error[r].text, "has not answered");
 	}
 	ok(good, "%s: all ranks learn within the time limit which host does not answer", name);

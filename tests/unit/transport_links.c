@@ -253,9 +253,12 @@ int main(int argc, char **argv)
 					b->options.spin_us = kinds[k].spin_us;
 					b->options.zerocopy = kinds[k].zerocopy;
 					b->options.operators = &table;
-					b->options.fabric = kinds[k].fake ? &fake_fabric : kinds[k].real ? device : NULL;
+					b->options.fabric = kinds[k].fake   ? &fake_fabric
+					                    : kinds[k].real ? device
+					                                    : NULL;
 					fake.lockable = kinds[k].lockable;
-					snprintf(name, sizeof name, "%s, %s", what ? "reducing" : "all pairs", kinds[k].name);
+					snprintf(name, sizeof name, "%s, %s", what ? "reducing" : "all pairs",
+					         kinds[k].name);
 					run(name, b, what ? reducing : all_pairs, processes);
 				}
 	}
@@ -267,7 +270,8 @@ int main(int argc, char **argv)
 		b->options.allow = "tcp";
 		b->options.operators = &table;
 		memcpy(b->streams, streams, sizeof streams);
-		run(what ? "reducing, unequal streams" : "all pairs, unequal streams", b, what ? reducing : all_pairs, 1);
+		run(what ? "reducing, unequal streams" : "all pairs, unequal streams", b, what ? reducing : all_pairs,
+		    1);
 	}
 	for (int tcp = 0; tcp < 2 && argc == 1; tcp++) {
 		board *b = board_new(2);

@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "tests/support/network_layouts.h"
 
-
 #define TIMEOUT 3
 
 /* The last machine's port of the switch takes 1500 bytes, all others 9000. */
-static const layout lossy = {.what = "an MTU of 9000 behind one of 1500", .machines = 3, .net = {{"eth0", "10.1.0.%d/24", NULL}}};
+static const layout lossy = {
+	.what = "an MTU of 9000 behind one of 1500", .machines = 3, .net = {{"eth0", "10.1.0.%d/24", NULL}}};
 
 static struct said {
 	gradcomp_error error[LAYOUT_RANKS];
@@ -51,7 +51,8 @@ int main(void)
 		like(text, "packets of ", "the cause is what it says");
 		like(text, " bytes", "with their size");
 		ok(strstr(text, "rank 2 on m3") != NULL, "and the end that they do not reach, or come from");
-		ok(!strstr(text, "has not answered") && !strstr(text, "closed") && !strstr(text, "died"), "nobody is told to be dead");
+		ok(!strstr(text, "has not answered") && !strstr(text, "closed") && !strstr(text, "died"),
+		   "nobody is told to be dead");
 		ok(in_time(said->when[r], 2 * TIMEOUT + 2), "in time");
 	}
 	board_free(b);

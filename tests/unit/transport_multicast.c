@@ -30,8 +30,16 @@ typedef struct message {
 
 static int draw_messages(uint32_t *state, int P, message *out)
 {
-	static const size_t sizes[] = {0, 1, 4097, MULTICAST_LEAST - 1, MULTICAST_LEAST, MULTICAST_SLOT, MULTICAST_SLOT + 1,
-	                               MULTICAST_BYTES - 5, MULTICAST_BYTES, 2 * MULTICAST_BYTES + 77};
+	static const size_t sizes[] = {0,
+	                               1,
+	                               4097,
+	                               MULTICAST_LEAST - 1,
+	                               MULTICAST_LEAST,
+	                               MULTICAST_SLOT,
+	                               MULTICAST_SLOT + 1,
+	                               MULTICAST_BYTES - 5,
+	                               MULTICAST_BYTES,
+	                               2 * MULTICAST_BYTES + 77};
 	int n = 1 + (int)draw(state, MOST);
 
 	for (int k = 0; k < n; k++) {
@@ -78,14 +86,17 @@ static void random_messages(board *b, transport *t, int rank)
 				const message *m = &messages[k];
 
 				if (rank == m->from && pass == (rank + round) % 2 && m->multicast)
-					b->status[rank] = l->multicast(l->ctx, m->peers, m->n, bufs[k], m->bytes, &reqs[k * BOARD_RANKS],
-					                               &b->error[rank]);
-				for (int i = 0; i < m->n && !b->status[rank] && rank == m->from && pass == (rank + round) % 2 && !m->multicast; i++)
-					b->status[rank] = l->send(l->ctx, m->peers[i], bufs[k], m->bytes, &reqs[k * BOARD_RANKS + i],
-					                          &b->error[rank]);
+					b->status[rank] = l->multicast(l->ctx, m->peers, m->n, bufs[k], m->bytes,
+					                               &reqs[k * BOARD_RANKS], &b->error[rank]);
+				for (int i = 0; i < m->n && !b->status[rank] && rank == m->from &&
+				                pass == (rank + round) % 2 && !m->multicast;
+				     i++)
+					b->status[rank] = l->send(l->ctx, m->peers[i], bufs[k], m->bytes,
+					                          &reqs[k * BOARD_RANKS + i], &b->error[rank]);
 				for (int i = 0; i < m->n && !b->status[rank] && pass != (rank + round) % 2; i++)
 					if (m->peers[i] == rank)
-						b->status[rank] = l->recv(l->ctx, m->from, bufs[k], m->bytes, &in[k], &b->error[rank]);
+						b->status[rank] = l->recv(l->ctx, m->from, bufs[k], m->bytes, &in[k],
+						                          &b->error[rank]);
 			}
 		for (int k = n - 1; k >= 0; k--) {
 			const message *m = &messages[k];
@@ -119,9 +130,12 @@ static void everywhere(void)
 	static const struct {
 		const char *name, *allow;
 		int ranks, per_node, cma, spin_us;
-	} kinds[] = {{"shared memory", "shm", 5, 0, 0, 20},      {"shared memory, asleep", "shm", 4, 0, 0, 0},
-	             {"read from the sender", "shm", 4, 0, 1, 20}, {"two ranks", "shm", 2, 0, 0, 20},
-	             {"tcp", "tcp", 4, 0, 0, 20},                  {"two nodes", "shm,tcp", 6, 3, 0, 20}};
+	} kinds[] = {{"shared memory", "shm", 5, 0, 0, 20},
+	             {"shared memory, asleep", "shm", 4, 0, 0, 0},
+	             {"read from the sender", "shm", 4, 0, 1, 20},
+	             {"two ranks", "shm", 2, 0, 0, 20},
+	             {"tcp", "tcp", 4, 0, 0, 20},
+	             {"two nodes", "shm,tcp", 6, 3, 0, 20}};
 
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
 		for (int processes = 0; processes < 2; processes++)
@@ -220,7 +234,8 @@ static void small_cases(void)
 	b->options.cma = 0;
 	b->body = refusals;
 	board_threads(b);
-	ok(board_well(b) && !atomic_load(&b->wrong), "peers that are none or twice are refused, and leave nothing behind");
+	ok(board_well(b) && !atomic_load(&b->wrong),
+	   "peers that are none or twice are refused, and leave nothing behind");
 	board_free(b);
 	for (int asleep = 0; asleep < 2; asleep++) {
 		double least = 1e9;
@@ -358,8 +373,8 @@ static void hostile(void)
 		b->body = deceived;
 		board_fork(b);
 		board_join(b);
-		ok(b->status[1] && !strncmp(b->error[1].text, what == FULL ? "rank 1 on " : "rank 0 on ", 10), "%s ends the job",
-		   lies[what].name);
+		ok(b->status[1] && !strncmp(b->error[1].text, what == FULL ? "rank 1 on " : "rank 0 on ", 10),
+		   "%s ends the job", lies[what].name);
 		like(b->error[1].text, lies[what].text, "which names the culprit");
 		ok(b->when[1] - start < 5 * pace(), "in %.2f s", b->when[1] - start);
 		board_free(b);

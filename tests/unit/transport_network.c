@@ -25,8 +25,7 @@ static void enter(int rank)
 
 	/* Nobody is left behind, and no namespace, when the test is killed. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (setns(machine[rank >= RANKS / 2], CLONE_NEWNET) || unshare(CLONE_NEWUTS) ||
-	    sethostname(name, strlen(name)))
+	if (setns(machine[rank >= RANKS / 2], CLONE_NEWNET) || unshare(CLONE_NEWUTS) || sethostname(name, strlen(name)))
 		_exit(1);
 }
 
@@ -46,7 +45,8 @@ static const char *machines_make(void)
 
 	if (why)
 		return why;
-	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two") || machines_wire(1, "three", 0, "three"))
+	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two") ||
+	    machines_wire(1, "three", 0, "three"))
 		return "this machine has no veth";
 	for (int k = 0; k < 2; k++) {
 		snprintf(command, sizeof command, up, k + 1, k + 1, k + 1, k + 1, k + 1);
@@ -104,8 +104,11 @@ static void body(board *b, transport *t, int rank)
 		snprintf(mine->kind[i], sizeof mine->kind[i], "%s", transport_kind(t, i));
 	mine->well = 1;
 	mine->links = transport_link_map(t, row);
-	mine->links = mine->links < 2 ? -1 : (int)(100 * row[0].pairs + 10 * row[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
-	             !strcmp(transport_pair(t, 1, 2), "tcp") + !strcmp(transport_pair(t, 3, 2), "shm");
+	mine->links =
+		mine->links < 2
+			? -1
+			: (int)(100 * row[0].pairs + 10 * row[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
+				  !strcmp(transport_pair(t, 1, 2), "tcp") + !strcmp(transport_pair(t, 3, 2), "shm");
 	mine->one = received("one");
 	mine->two = received("two");
 	board_exchange(b);
@@ -152,8 +155,8 @@ static int all_seen(int cable)
 		good &= s->well && s->links == 243 && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
 		        !strcmp(s->kind[r ^ 2], "tcp") && !strcmp(s->kind[r ^ 3], "tcp") &&
 		        (r % 2 || used >= 3 * MESSAGE_BYTES) && s->one + s->two - used < MESSAGE_BYTES / 16;
-		printf("# rank %d: %s to 0, %s to 3, %llu bytes over one, %llu over two\n", r, s->kind[0],
-		       s->kind[3], (unsigned long long)s->one, (unsigned long long)s->two);
+		printf("# rank %d: %s to 0, %s to 3, %llu bytes over one, %llu over two\n", r, s->kind[0], s->kind[3],
+		       (unsigned long long)s->one, (unsigned long long)s->two);
 	}
 	return good;
 }
@@ -240,7 +243,8 @@ static void pulled(void)
 
 		for (int k = 0; k < 2; k++)
 			snprintf(who[k], sizeof who[k], "rank %d on %s ", there + k, there ? "right" : "left");
-		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && in_time(b->when[r] - begin, b->options.timeout + LATE) &&
+		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT &&
+		                in_time(b->when[r] - begin, b->options.timeout + LATE) &&
 		                (!strncmp(b->error[r].text, who[0], strlen(who[0])) ||
 		                 !strncmp(b->error[r].text, who[1], strlen(who[1]))),
 		        "rank %d blames a rank at the other end, %.1f s later", r, b->when[r] - begin))

@@ -44,8 +44,8 @@ static void listening(board *b, transport *t, int rank)
 						atomic_fetch_add(&b->wrong, 1);
 					memset(in[p], 0, LONG);
 					if (++heard[p] < MESSAGES)
-						b->status[0] = l->recv(l->ctx, p + 1, in[p],
-						                       heard[p] % 2 ? LONG : 8, &rq[p], err);
+						b->status[0] = l->recv(l->ctx, p + 1, in[p], heard[p] % 2 ? LONG : 8,
+						                       &rq[p], err);
 				}
 			/* What a post has moved may have completed another. */
 			if (!b->status[0] && heard[0] + heard[1] < 2 * MESSAGES)

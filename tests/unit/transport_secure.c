@@ -40,7 +40,8 @@ static void exchange(board *b, transport *t, int rank)
 		for (size_t i = 0; i < NSIZES && !st; i++)
 			for (size_t k = 0; k < sizes[i]; k++) {
 				size_t at = sizes[i] >= sizeof needle ? (sizes[i] - sizeof needle) / 2 : sizes[i];
-				unsigned char want = (unsigned char)((k * 31 + i) ^ (k >> 8) ^ (unsigned)(peer + 2 * round));
+				unsigned char want =
+					(unsigned char)((k * 31 + i) ^ (k >> 8) ^ (unsigned)(peer + 2 * round));
 
 				if (k >= at && k < at + sizeof needle)
 					want = (unsigned char)needle[k - at];
@@ -55,7 +56,8 @@ static void exchange(board *b, transport *t, int rank)
 	for (int n = 50001; n > 0 && !st; n /= 7) {
 		st = l->send(l->ctx, peer, add, (size_t)n * sizeof add[0], &s, &b->error[rank]);
 		if (!st)
-			st = l->recv_reduce(l->ctx, peer, acc, (size_t)n, GRADCOMP_I64, GRADCOMP_SUM, &r, &b->error[rank]);
+			st = l->recv_reduce(l->ctx, peer, acc, (size_t)n, GRADCOMP_I64, GRADCOMP_SUM, &r,
+			                    &b->error[rank]);
 		if (!st)
 			st = l->wait(l->ctx, &r, &b->error[rank]);
 		if (!st)
@@ -181,7 +183,8 @@ static void mismatch(void)
 			printf("# %s\n", err.text);
 		endpoints[i] = transport_endpoint(t[i]);
 	}
-	is_int(transport_start(t[0], endpoints, secret, &err), GRADCOMP_ERR_MISMATCH, "another security.frames is a mismatch");
+	is_int(transport_start(t[0], endpoints, secret, &err), GRADCOMP_ERR_MISMATCH,
+	       "another security.frames is a mismatch");
 	like(err.text, "rank 1 on ", "it names the rank");
 	like(err.text, "security.frames=encrypt, rank 0 has mac", "and both values");
 	transport_stop(t[0], NULL);
@@ -192,12 +195,18 @@ static void mismatch(void)
 int main(void)
 {
 	if (!record_crypto_available()) {
-		transport_options o = {.nranks = 2, .timeout = 1, .wait_timeout = 1, .streams = 1, .chunk = 65536,
-		                       .frames = FRAMES_MAC, .log = &quiet};
+		transport_options o = {.nranks = 2,
+		                       .timeout = 1,
+		                       .wait_timeout = 1,
+		                       .streams = 1,
+		                       .chunk = 65536,
+		                       .frames = FRAMES_MAC,
+		                       .log = &quiet};
 		gradcomp_error err;
 		transport *t;
 
-		is_int(transport_listen(&o, &t, &err), GRADCOMP_ERR_UNSUPPORTED, "without libsodium the setting is refused");
+		is_int(transport_listen(&o, &t, &err), GRADCOMP_ERR_UNSUPPORTED,
+		       "without libsodium the setting is refused");
 		like(err.text, "security.frames=mac: this gradcomp was built without libsodium", "in words");
 		return done_testing();
 	}

@@ -18,7 +18,8 @@ static void ring_sizes(void)
 	static const struct {
 		int ranks;
 		uint32_t ring;
-	} want[] = {{1, 1 << 20}, {2, 1 << 20}, {16, 1 << 20}, {17, 512 << 10}, {64, 256 << 10}, {256, 64 << 10}, {4096, 64 << 10}};
+	} want[] = {{1, 1 << 20},    {2, 1 << 20},    {16, 1 << 20},   {17, 512 << 10},
+	            {64, 256 << 10}, {256, 64 << 10}, {4096, 64 << 10}};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
 		transport t = {.nlocal = want[i].ranks};
@@ -87,8 +88,7 @@ static int mapped(const char *pid, uint64_t inode[INODES])
 	while (f && fgets(line, sizeof line, f)) {
 		unsigned long long number;
 
-		if (n < INODES && strstr(line, "/memfd:gradcomp") &&
-		    sscanf(line, "%*s %*s %*s %*s %llu", &number) == 1)
+		if (n < INODES && strstr(line, "/memfd:gradcomp") && sscanf(line, "%*s %*s %*s %*s %llu", &number) == 1)
 			inode[n++] = number;
 	}
 	if (f)
@@ -219,7 +219,8 @@ static void leaves_its_cpu(void)
 		sched_getaffinity(0, sizeof now, &now);
 		kept += CPU_EQUAL(&all, &now);
 		pin(cpu);
-		kept += thread_leave_cpu(cpu) < 0 && !sched_getaffinity(0, sizeof now, &now) && CPU_COUNT(&now) == 1 && CPU_ISSET(cpu, &now);
+		kept += thread_leave_cpu(cpu) < 0 && !sched_getaffinity(0, sizeof now, &now) && CPU_COUNT(&now) == 1 &&
+		        CPU_ISSET(cpu, &now);
 		sched_setaffinity(0, sizeof all, &all);
 	}
 	if (n > 1)
@@ -249,8 +250,9 @@ static void parting(board *b, transport *t, int rank)
 	for (int k = 0; k < ROUNDS && !apart; k++) {
 		int32_t mine = sched_getcpu(), other = -1;
 
-		if (l->recv(l->ctx, !rank, &other, sizeof other, &r, NULL) || l->send(l->ctx, !rank, &mine, sizeof mine, &s, NULL) ||
-		    l->wait(l->ctx, &r, NULL) || l->wait(l->ctx, &s, NULL))
+		if (l->recv(l->ctx, !rank, &other, sizeof other, &r, NULL) ||
+		    l->send(l->ctx, !rank, &mine, sizeof mine, &s, NULL) || l->wait(l->ctx, &r, NULL) ||
+		    l->wait(l->ctx, &s, NULL))
 			break;
 		apart = mine != other;
 	}

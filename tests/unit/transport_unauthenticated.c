@@ -84,7 +84,8 @@ static int all(int fd, unsigned char *p, size_t n)
 
 static hello make_hello(uint32_t from, uint32_t to, uint32_t n, int kind)
 {
-	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .chunk = 65536, .kind = (uint8_t)kind, .streams = 1};
+	hello h = {
+		.channel = 3, .from = from, .to = to, .nranks = n, .chunk = 65536, .kind = (uint8_t)kind, .streams = 1};
 
 	secret_random(h.nonce, sizeof h.nonce, NULL);
 	return h;
@@ -207,7 +208,8 @@ static void rude(int port, const board *b)
 	fd = dial(port);
 	begin = board_now();
 	send(fd, text, 10, MSG_NOSIGNAL);
-	ok(is_closed(fd) && board_now() - begin > 1 && in_time(board_now() - begin, 15), "half a HELLO: dropped after a while");
+	ok(is_closed(fd) && board_now() - begin > 1 && in_time(board_now() - begin, 15),
+	   "half a HELLO: dropped after a while");
 	close(fd);
 }
 
@@ -233,15 +235,19 @@ static void intruders_at_work(void)
 	while (atomic_load(&b->ready) < 2)
 		usleep(1000);
 	fd = dial_local(b->endpoint[0]);
-	ok(fd >= 0 && send(fd, "GCH1 hello, I am a rank of this job, and this text has 64 bytes", 64, MSG_NOSIGNAL) == 64 &&
-	   is_closed(fd), "text that is no HELLO, at the local socket: dropped");
+	ok(fd >= 0 &&
+	           send(fd, "GCH1 hello, I am a rank of this job, and this text has 64 bytes", 64, MSG_NOSIGNAL) ==
+	                   64 &&
+	           is_closed(fd),
+	   "text that is no HELLO, at the local socket: dropped");
 	close(fd);
 	if (!getuid()) {
 		pid_t pid = fork();
 		int status;
 
 		if (!pid)
-			_exit(setresuid(65534, 65534, 65534) || (fd = dial_local(b->endpoint[0])) < 0 || !is_closed(fd));
+			_exit(setresuid(65534, 65534, 65534) || (fd = dial_local(b->endpoint[0])) < 0 ||
+			      !is_closed(fd));
 		waitpid(pid, &status, 0);
 		ok(!status, "another user at the local socket is dropped before a word");
 	} else {
@@ -427,7 +433,8 @@ static void crowd(void)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), in = 0, turns = 0;
 	struct pollfd p[LISTENER_POLLS];
 
-	ok(!bind(fd, (struct sockaddr *)&at, bytes) && !listen(fd, 1024) && !getsockname(fd, (struct sockaddr *)&at, &bytes),
+	ok(!bind(fd, (struct sockaddr *)&at, bytes) && !listen(fd, 1024) &&
+	           !getsockname(fd, (struct sockaddr *)&at, &bytes),
 	   "a listening socket");
 	listener_init(&l, &ops, NULL, NULL);
 	listener_add(&l, fd, false);
@@ -496,7 +503,8 @@ static void starved_listener(void)
 	double first;
 
 	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
-	   !getsockname(listening, (struct sockaddr *)&at, &bytes), "a listening socket");
+	           !getsockname(listening, (struct sockaddr *)&at, &bytes),
+	   "a listening socket");
 	listener_init(&l, &starved_ops, NULL, NULL);
 	listener_add(&l, listening, false);
 
@@ -514,7 +522,8 @@ static void starved_listener(void)
 	fd = dial(ntohs(at.sin_port));
 	send(fd, hello, sizeof hello, MSG_NOSIGNAL);
 	late_turn(&l, fd, NULL, 0, false);
-	ok(here(fd, CHALLENGE_BYTES), "a HELLO that is there already is answered in the turn that accepts its connection");
+	ok(here(fd, CHALLENGE_BYTES),
+	   "a HELLO that is there already is answered in the turn that accepts its connection");
 	close(fd);
 	late_turn(&l, fd, NULL, 0, true);
 
@@ -545,11 +554,13 @@ static void forked(void)
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	socklen_t bytes = sizeof at;
 	unsigned char hello[HELLO_BYTES] = {7}, got[CHALLENGE_BYTES], mac[SHA256_BYTES];
-	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), silent, challenged, ended[2] = {-1, -1}, status;
+	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), silent, challenged,
+	    ended[2] = {-1, -1}, status;
 	pid_t pid;
 
 	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
-	   !getsockname(listening, (struct sockaddr *)&at, &bytes) && !pipe(ended), "a listening socket");
+	           !getsockname(listening, (struct sockaddr *)&at, &bytes) && !pipe(ended),
+	   "a listening socket");
 	listener_init(&l, &starved_ops, NULL, NULL);
 	listener_close_in_forks(&l);
 	listener_add(&l, listening, false);
@@ -630,7 +641,8 @@ static void starved_connector(void)
 	pthread_create(&thread, NULL, starved_start, &one);
 	is_int(transport_start(t, one.endpoints, one.secret, &err), GRADCOMP_OK, "rank 0 of two has rank 1");
 	pthread_join(thread, NULL);
-	is_int(one.st, GRADCOMP_OK, "which connects, though its thread sleeps through every limit: %s", one.st ? one.err.text : "");
+	is_int(one.st, GRADCOMP_OK, "which connects, though its thread sleeps through every limit: %s",
+	       one.st ? one.err.text : "");
 	pthread_create(&thread, NULL, starved_stop, &one);
 	transport_stop(t, NULL);
 	pthread_join(thread, NULL);

@@ -107,7 +107,8 @@ static void many(board *b, transport *t, int rank)
 	}
 	b->when[rank] = transport_stats(t, counts);
 	if (!b->status[rank])
-		snprintf(b->error[rank].text, sizeof b->error[rank].text, "%s %s", transport_kind(t, peer), counts[0].transport);
+		snprintf(b->error[rank].text, sizeof b->error[rank].text, "%s %s", transport_kind(t, peer),
+		         counts[0].transport);
 	channel_close(c);
 	for (int i = 0; i < MANY; i++) {
 		free(from[i]);
@@ -255,7 +256,8 @@ static void killed(int n, int sending, size_t n_bytes)
 	is_int(b->status[0], GRADCOMP_ERR_PEER, "a peer was killed while %zu bytes were to be %s, %d ranks", bytes,
 	       sending ? "sent" : "received", n);
 	like(b->error[0].text, "rank 1 on ", "who");
-	like(b->error[0].text, sending ? "rank 0 was waiting to send" : "rank 0 was waiting to receive", "what was waited for");
+	like(b->error[0].text, sending ? "rank 0 was waiting to send" : "rank 0 was waiting to receive",
+	     "what was waited for");
 	ok(in_time(b->when[0], SOON), "within %.1f s", b->when[0]);
 	for (int r = 2; r < n; r++)
 		ok(b->stopped[r] || b->status[r], "rank %d knows", r);
@@ -403,7 +405,8 @@ static void small_pool(void)
 	ok(board_well(b) && !atomic_load(&b->wrong), "a pool for one link of two");
 	for (int r = 0; r < 4; r++)
 		kinds = b->when[r] > kinds ? b->when[r] : kinds;
-	like(logged, "not verbs: transport.verbs_memory=464K is used up by 1 links of 464K; raise it", "the log says so");
+	like(logged, "not verbs: transport.verbs_memory=464K is used up by 1 links of 464K; raise it",
+	     "the log says so");
 	board_end(b);
 }
 

@@ -59,7 +59,8 @@ static void notified(zerocopy_mode mode)
 		is_int(send(fd[0], buf + (size_t)i * ZEROCOPY_MIN, ZEROCOPY_MIN, MSG_ZEROCOPY), ZEROCOPY_MIN, "a call");
 		zerocopy_sent(z, &r);
 	}
-	ok(zerocopy_busy(z) && r.in_kernel == 2 && !zerocopy_reap(&t, z, fd[0]) && !r.done, "nothing is read yet: the buffer is in use");
+	ok(zerocopy_busy(z) && r.in_kernel == 2 && !zerocopy_reap(&t, z, fd[0]) && !r.done,
+	   "nothing is read yet: the buffer is in use");
 	while (read < 2 * ZEROCOPY_MIN && (got = (int)recv(fd[1], buf, ZEROCOPY_MIN, 0)) > 0)
 		read += (size_t)got;
 	for (int i = 0; zerocopy_busy(z) && i < 1000; i++) {
@@ -71,7 +72,8 @@ static void notified(zerocopy_mode mode)
 	ok(!zerocopy_busy(z) && r.done && !r.in_kernel, "all is read: it can be used again");
 	printf("# copied: %llu of 2\n", (unsigned long long)z->copied);
 	if (z->copied)
-		is_int(z->off, mode == ZEROCOPY_AUTO, "the kernel copied: %s", mode == ZEROCOPY_AUTO ? "no more of it" : "it goes on");
+		is_int(z->off, mode == ZEROCOPY_AUTO, "the kernel copied: %s",
+		       mode == ZEROCOPY_AUTO ? "no more of it" : "it goes on");
 	else
 		is_int(z->off, 0, "the kernel did not copy: it goes on");
 	r.done = 0;
@@ -209,8 +211,8 @@ int main(void)
 			b->body = reused;
 			board_fork(b);
 			board_join(b);
-			ok(board_well(b) && !atomic_load(&b->wrong), "zerocopy=%s, %d streams: buffers are written anew once free",
-			   name[mode], streams);
+			ok(board_well(b) && !atomic_load(&b->wrong),
+			   "zerocopy=%s, %d streams: buffers are written anew once free", name[mode], streams);
 			board_free(b);
 			b = board_new(2);
 			b->options.allow = "tcp";
@@ -228,7 +230,8 @@ int main(void)
 			b->body = cut_short;
 			board_fork(b);
 			board_join(b);
-			ok(b->status[0] == GRADCOMP_ERR_IO && b->stopped[0] == GRADCOMP_ERR_IO, "and a failure gives them back");
+			ok(b->status[0] == GRADCOMP_ERR_IO && b->stopped[0] == GRADCOMP_ERR_IO,
+			   "and a failure gives them back");
 			if (b->status[0] != GRADCOMP_ERR_IO)
 				printf("# %d %s\n", b->status[0], b->error[0].text);
 			board_free(b);

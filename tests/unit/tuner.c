@@ -143,15 +143,18 @@ static void noise_and_growth(void)
 	t = slow_network("auto:max_error=0.99,candidates=" CANDIDATES, 100);
 	t.before = stays_high;
 	tell_story("the same with a smaller max_error", &t, 3, settings);
-	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "is more than twice the wait: %s", t.switches);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "is more than twice the wait: %s",
+	   t.switches);
 	t = slow_network("auto:candidates=" CANDIDATES, 100);
 	t.before = stays_too_high;
 	tell_story("numbers that wait more than twice as long", &t, 3, settings);
-	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s", t.switches);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
+	   t.switches);
 	t = slow_network("auto:candidates=" CANDIDATES, 180);
 	t.before = grows;
 	tell_story("numbers that wait a step more in every step", &t, 3, settings);
-	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s", t.switches);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
+	   t.switches);
 }
 
 static linear timed_anew;
@@ -175,8 +178,8 @@ static void fits_again(void)
 	t.before = is_timed_anew;
 	tell_story("small messages that take longer than large ones said", &t, 3, settings);
 	ok(ever(&t, NONE) + ever(&t, CAST) == t.steps, "nothing is tried that sends them: %s", t.switches);
-	ok(timed_bytes >= TUNER_FIT_MIN && timed_bytes <= 12652 && timed_anew.b > 0,
-	   "messages of %u bytes were timed", timed_bytes);
+	ok(timed_bytes >= TUNER_FIT_MIN && timed_bytes <= 12652 && timed_anew.b > 0, "messages of %u bytes were timed",
+	   timed_bytes);
 
 	t = slow_network("auto:candidates=none/powersgd:rank=2", 60);
 	t.seconds[1] = 2e-3;
@@ -214,7 +217,8 @@ static void sets_aside(void)
 		t.before = is_set_aside;
 		compressing = returned = NULL;
 		asides = owed_in_guard = 0;
-		tell_story(nan_in_guard ? "a NaN in a dense step to compare with" : "dense steps to compare with", &t, 3, settings);
+		tell_story(nan_in_guard ? "a NaN in a dense step to compare with" : "dense steps to compare with", &t,
+		           3, settings);
 		ok(asides >= 2 && !owed_in_guard, "what is compared is set aside with what it holds back");
 		ok(returned && returned == compressing, "and goes on with it: %s", t.switches);
 	}
@@ -256,10 +260,12 @@ static void mixes(void)
 	enum { BOTH = 3 };
 	story t = of_two(spec, 10e-3);
 	tell_story("tensors that are best off with different compressors", &t, 3, settings);
-	ok(last(&t) == BOTH && strstr(t.switches, "powersgd:rank=2 over ring for 2 of 6 tensors (63 % of the numbers)") &&
+	ok(last(&t) == BOTH &&
+	           strstr(t.switches, "powersgd:rank=2 over ring for 2 of 6 tensors (63 % of the numbers)") &&
 	           strstr(t.switches, ", the rest topk:density=0.07"),
 	   "each goes with its own: %s", t.switches);
-	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"), "and is compared with dense");
+	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"),
+	   "and is compared with dense");
 
 	t = of_two(spec, 10e-3);
 	t.before = turns_wild;
@@ -379,8 +385,11 @@ typedef struct forecast {
 static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	forecast *t = arg;
-	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "auto:candidates=" CANDIDATES,
-	                                    .collective = "ring:small=0", .schedule = t->schedule, .seed = 5};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                                    .compressor = "auto:candidates=" CANDIDATES,
+	                                    .collective = "ring:small=0",
+	                                    .schedule = t->schedule,
+	                                    .seed = 5};
 	gradcomp_error err = {0};
 	uint8_t of[T];
 	model m;
@@ -419,7 +428,8 @@ static void forecasts(void)
 	int messages = 0;
 	for (int i = 0; i < T; i++)
 		messages += numel(i) > 0;
-	ok(fabs(wfbp - (1e-3 + messages * 1e-2)) < 1e-9, "wfbp: the first gradient, then a message each: %.1f ms", wfbp * 1e3);
+	ok(fabs(wfbp - (1e-3 + messages * 1e-2)) < 1e-9, "wfbp: the first gradient, then a message each: %.1f ms",
+	   wfbp * 1e3);
 	ok(fabs(predicted("fixed") - single) < 1e-9, "fixed, in buckets larger than the model: as single");
 	ok(fabs(predicted("fixed:bytes=4") - wfbp) < 1e-9, "fixed, in buckets of a number: as wfbp");
 	double measured = predicted("auto"), published = predicted("mgwfbp");
@@ -428,7 +438,8 @@ static void forecasts(void)
 
 	snprintf(file, sizeof file, "%s/plan", tmpdir);
 	snprintf(spec, sizeof spec, "plan:file=%s", file);
-	plan_file plan = {.model = "small", .tensors = T, .compressor = (char[]){"none"}, .collective = (char[]){"ring"}};
+	plan_file plan = {
+		.model = "small", .tensors = T, .compressor = (char[]){"none"}, .collective = (char[]){"ring"}};
 	uint32_t end[T];
 	for (int i = 0; i < T; i++)
 		end[i] = (uint32_t)i + 1;

@@ -111,8 +111,11 @@ static int amiss(const hearing *h, int n)
 
 static gradcomp_reducer *hearing_open(gradcomp_job *job, hearing *h)
 {
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "auto:candidates=none/cast", .bucket_bytes = 1 << 20,
-	                              .done = hears, .ctx = h};
+	gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                              .compressor = "auto:candidates=none/cast",
+	                              .bucket_bytes = 1 << 20,
+	                              .done = hears,
+	                              .ctx = h};
 	gradcomp_tensor_desc desc[T];
 	gradcomp_reducer *red = NULL;
 	gradcomp_error err;
@@ -206,7 +209,8 @@ static void failing(void)
 	sem_init(&k.entered, 0, 0);
 	sem_init(&k.go, 0, 0);
 	run_ranks_with(2, each, results, two_parts, &h);
-	ok(!h.wrong[0] && !h.late[0], "wait() of a failed job returns when each tensor that was given has been told of, in both parts");
+	ok(!h.wrong[0] && !h.late[0],
+	   "wait() of a failed job returns when each tensor that was given has been told of, in both parts");
 	ok(!amiss(&h, 4), "and once only");
 	run_ranks_with(1, each, results, in_check, &k);
 	ok(!k.wrong[1] && !k.late[1], "so it does when they came while a check ran");

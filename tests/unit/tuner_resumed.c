@@ -106,7 +106,8 @@ static void take_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	resumed *t = arg;
 	gradcomp_error err = {0}, why = {0};
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = SPEC, .bucket_bytes = 1000, .seed = 5, .delay = 1};
+	gradcomp_reducer_options o = {
+		.struct_size = sizeof o, .compressor = SPEC, .bucket_bytes = 1000, .seed = 5, .delay = 1};
 	model m, late, plain;
 	(void)P;
 	t->failed[rank] = model_open(&m, gradcomp_job_world(job), SPEC, 1000, &err) ||
@@ -115,8 +116,10 @@ static void take_body(gradcomp_job *job, int rank, int P, void *arg)
 	if (t->failed[rank])
 		return;
 	tuner_hook_set((tuner_hook){.of = front_of(&m), .measured = story_shows, .ctx = &t->story});
-	t->failed[rank] |= (gradcomp_reducer_load(m.red, shared[0], shared_bytes[0] - 8 * (uint64_t)(rank == 1), &why) >= 0) << 1;
-	t->failed[rank] |= (gradcomp_reducer_load(plain.red, shared[0], shared_bytes[0], &why) != GRADCOMP_ERR_MISMATCH) << 2;
+	t->failed[rank] |=
+		(gradcomp_reducer_load(m.red, shared[0], shared_bytes[0] - 8 * (uint64_t)(rank == 1), &why) >= 0) << 1;
+	t->failed[rank] |= (gradcomp_reducer_load(plain.red, shared[0], shared_bytes[0], &why) != GRADCOMP_ERR_MISMATCH)
+	                   << 2;
 	t->failed[rank] |= (gradcomp_reducer_load(m.red, shared[0], shared_bytes[0], &err) != 0) << 3;
 	t->failed[rank] |= (gradcomp_reducer_load(late.red, shared[0], shared_bytes[0], &err) != 0) << 4;
 	t->kept[rank] = front_of(&m)->now.candidate;
@@ -136,13 +139,15 @@ static void goes_to_others(const story *made_up, int ranks)
 	int failed = 0;
 	run_ranks(ranks, settings, share_body, &t);
 	for (int r = 0; r < ranks; r++) {
-		failed |= t.failed[r] || shared_bytes[r] != shared_bytes[0] || memcmp(shared[r], shared[0], shared_bytes[0]);
+		failed |= t.failed[r] || shared_bytes[r] != shared_bytes[0] ||
+		          memcmp(shared[r], shared[0], shared_bytes[0]);
 		for (int i = 0; i < NUMBERS; i++)
 			before[i] += owes[r][i] / ranks;
 	}
 	for (int i = 0; i < NUMBERS; i++)
 		most = fmax(most, fabs(before[i]));
-	ok(!failed && most > 0, "%d ranks save the same %llu bytes %s", ranks, (unsigned long long)shared_bytes[0], t.text[0]);
+	ok(!failed && most > 0, "%d ranks save the same %llu bytes %s", ranks, (unsigned long long)shared_bytes[0],
+	   t.text[0]);
 	for (int k = 0; k < 2 && !failed; k++) {
 		double off = 0;
 		int wrong = 0;
@@ -156,8 +161,9 @@ static void goes_to_others(const story *made_up, int ranks)
 		}
 		for (int r = 0; r < others[k]; r++)
 			wrong |= t.failed[r] | (t.kept[r] != TOPK) << 8 | (t.seen[r] != t.seen[0]) << 9;
-		ok(!wrong && off <= 1e-7 * most, "%d go on with what had won and owe the same: off by %.1e of %.2g (%#x) %s",
-		   others[k], off, most, (unsigned)wrong, t.text[0]);
+		ok(!wrong && off <= 1e-7 * most,
+		   "%d go on with what had won and owe the same: off by %.1e of %.2g (%#x) %s", others[k], off, most,
+		   (unsigned)wrong, t.text[0]);
 	}
 	for (int r = 0; r < ranks; r++)
 		free(shared[r]);
@@ -173,8 +179,8 @@ int main(void)
 		resumed t = {.story = made_up, .measured = measured};
 		run_ranks(3, settings, body, &t);
 		for (int r = 0; r < 3; r++)
-			ok(!t.failed[r] && t.kept[r] == TOPK && t.cast[r] > 0, "it goes on with what had won%s%s", *t.text[r] ? ": " : "",
-			   t.text[r]);
+			ok(!t.failed[r] && t.kept[r] == TOPK && t.cast[r] > 0, "it goes on with what had won%s%s",
+			   *t.text[r] ? ": " : "", t.text[r]);
 		ok(t.seen[0] == (1u << TOPK | 1u << CAST) && t.seen[1] == t.seen[0] && t.seen[2] == t.seen[0],
 		   "compares with the dense one that had been the faster, and returns: %#x", t.seen[0]);
 	}

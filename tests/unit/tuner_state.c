@@ -318,7 +318,8 @@ int main(void)
 	resume spoilt = {0};
 	run_ranks(3, settings, spoilt_body, &spoilt);
 	for (int r = 0; r < 3; r++)
-		ok(!spoilt.failed[r] && spoilt.refused[r], "damaged before the averages that are late, on rank 1: %s", spoilt.text[r]);
+		ok(!spoilt.failed[r] && spoilt.refused[r], "damaged before the averages that are late, on rank 1: %s",
+		   spoilt.text[r]);
 	ok(strstr(spoilt.text[1], "its checksum differs") && strstr(spoilt.text[0], "rank 1 on ") &&
 	           strstr(spoilt.text[0], "cannot load its state"),
 	   "each rank knows why");

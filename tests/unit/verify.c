@@ -19,7 +19,8 @@ static void breaks(const char *spec, const char *collective, uint64_t bucket_byt
 {
 	enum { P = 3 };
 	char over[80];
-	const char *const settings[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", over, NULL};
+	const char *const settings[] = {
+		path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", over, NULL};
 	const char *const *all[MAX_RANKS] = {settings};
 	broken *b = calloc(1, sizeof *b);
 	rank_arg left[MAX_RANKS];
@@ -36,8 +37,8 @@ static void breaks(const char *spec, const char *collective, uint64_t bucket_byt
 			has &= strstr(b->text[r], texts[i]) != NULL;
 		named += has;
 	}
-	ok(failed == P && named == P && !late, "%s over %s: %d of %d ranks fail, %d in the right words, %d late", spec, collective, failed,
-	   P, named, late);
+	ok(failed == P && named == P && !late, "%s over %s: %d of %d ranks fail, %d in the right words, %d late", spec,
+	   collective, failed, P, named, late);
 	if (named != P)
 		printf("# %s\n", b->text[0]);
 	free(b);
@@ -47,25 +48,39 @@ static void broken_plugins(void)
 {
 	static const struct {
 		const char *name, *collective;
-	} of[] = {{"summer", "ring"}, {"collector", "ring"}, {"collector", "direct"}, {"merger", "tree"}, {"coder", "ring"}, {"coder", "direct"}};
+	} of[] = {{"summer", "ring"}, {"collector", "ring"}, {"collector", "direct"},
+	          {"merger", "tree"}, {"coder", "ring"},     {"coder", "direct"}};
 	char spec[80], name[80];
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
 		snprintf(name, sizeof name, "'%s:fault=", of[i].name);
 		snprintf(spec, sizeof spec, "%s:fault=noise", of[i].name);
 		breaks(spec, of[i].collective, 1 << 20,
-		       (const char *const[]){"gradcomp.verify: step 0: the averages of '", " are not the same on all ranks; apart from the majority: rank 1 on ", name, NULL});
+		       (const char *const[]){"gradcomp.verify: step 0: the averages of '",
+		                             " are not the same on all ranks; apart from the majority: rank 1 on ",
+		                             name, NULL});
 		snprintf(spec, sizeof spec, "%s:fault=melt", of[i].name);
 		breaks(spec, of[i].collective, 1 << 20,
-		       (const char *const[]){"gradcomp.verify: step 0: compressor ", name, "has made NaN or Inf of finite gradients, in the average of '",
+		       (const char *const[]){"gradcomp.verify: step 0: compressor ", name,
+		                             "has made NaN or Inf of finite gradients, in the average of '",
 		                             ": rank 1 on ", NULL});
 		snprintf(spec, sizeof spec, "%s:fault=lose", of[i].name);
-		breaks(spec, of[i].collective, 1 << 20, (const char *const[]){"gradcomp.verify: step 0: compressor ", name, " loses a part of the gradient of '", NULL});
+		breaks(spec, of[i].collective, 1 << 20,
+		       (const char *const[]){"gradcomp.verify: step 0: compressor ", name,
+		                             " loses a part of the gradient of '", NULL});
 	}
-	breaks("merger:fault=poison", "tree", 1 << 20, (const char *const[]){"in the error memory of 'w2': rank 1 on ", NULL});
+	breaks("merger:fault=poison", "tree", 1 << 20,
+	       (const char *const[]){"in the error memory of 'w2': rank 1 on ", NULL});
 	/* Every tensor a bucket: all of them differ, and the first is named. */
-	breaks("collector:fault=noise", "ring", 1, (const char *const[]){"the averages of 'w1' (and of 4 other tensors) are not the same on all ranks; apart from the majority: rank 1 on ", NULL});
-	breaks("ranks_differ", "ring", 1 << 20, (const char *const[]){" are not the same on all ranks; there is no majority: rank 0 on ", "compressor 'ranks_differ' over collective 'ring'", NULL});
-	breaks("loses_mass", "ring", 1, (const char *const[]){"compressor 'loses_mass' over collective 'ring' loses a part of the gradient of '", NULL});
+	breaks("collector:fault=noise", "ring", 1,
+	       (const char *const[]){
+		       "the averages of 'w1' (and of 4 other tensors) are not the same on all ranks; apart from the majority: rank 1 on ",
+		       NULL});
+	breaks("ranks_differ", "ring", 1 << 20,
+	       (const char *const[]){" are not the same on all ranks; there is no majority: rank 0 on ",
+	                             "compressor 'ranks_differ' over collective 'ring'", NULL});
+	breaks("loses_mass", "ring", 1,
+	       (const char *const[]){"compressor 'loses_mass' over collective 'ring' loses a part of the gradient of '",
+	                             NULL});
 }
 
 /* ---- what is not ---- */
@@ -73,7 +88,8 @@ static void broken_plugins(void)
 static const char *const *sound(const char *collective)
 {
 	static char over[80];
-	static const char *settings[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", over, NULL};
+	static const char *settings[] = {
+		path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", over, NULL};
 	snprintf(over, sizeof over, "gradcomp.collective=%s", collective);
 	return settings;
 }
@@ -81,11 +97,13 @@ static const char *const *sound(const char *collective)
 static int each(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	const struct gradcomp_compressor_v1 *c = (const void *)info;
-	const char *const settings[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", NULL};
+	const char *const settings[] = {path_setting, "transport.timeout=20", "gradcomp.log=error",
+	                                "gradcomp.verify=yes", NULL};
 	(void)ctx, (void)reason;
 	if (c && strstr(path, "/lib/gradcomp/")) {
 		run_spec_on("", name, 3, 5000, -1, settings, apart_of(c));
-		run_spec_on("", name, 2, 25 << 20, 2, settings, c->traits & GRADCOMP_TRAIT_PASSES_NONFINITE ? HUGE_VAL : apart_of(c));
+		run_spec_on("", name, 2, 25 << 20, 2, settings,
+		            c->traits & GRADCOMP_TRAIT_PASSES_NONFINITE ? HUGE_VAL : apart_of(c));
 	}
 	return 0;
 }
@@ -139,7 +157,8 @@ static void delayed(const char *spec, gradcomp_dtype dtype, uint32_t delay)
 {
 	struct run run = {.spec = spec, .dtype = dtype, .delay = delay};
 	run_ranks(3, sound("ring"), delayed_body, &run);
-	ok(!run.failed[0] && !run.failed[1] && !run.failed[2], "%s, type %d, a delay of %u steps", spec, (int)dtype, delay);
+	ok(!run.failed[0] && !run.failed[1] && !run.failed[2], "%s, type %d, a delay of %u steps", spec, (int)dtype,
+	   delay);
 }
 
 static void auto_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -167,13 +186,15 @@ static void off_body(gradcomp_job *job, int rank, int P, void *arg)
 		ok(0, "%s", err.text);
 		return;
 	}
-	ok(!reducer_of(m.red)->eng.verify && !model_step(&m, rank, 0, &err), "rank %d: without the setting nobody looks", rank);
+	ok(!reducer_of(m.red)->eng.verify && !model_step(&m, rank, 0, &err),
+	   "rank %d: without the setting nobody looks", rank);
 	model_close(&m);
 }
 
 static void some(void)
 {
-	const char *const with[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", NULL};
+	const char *const with[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes",
+	                            NULL};
 	const char *const without[] = {path_setting, "transport.timeout=20", "gradcomp.log=error", NULL};
 	const char *const *all[MAX_RANKS] = {with, without};
 	broken *b = calloc(1, sizeof *b);
@@ -181,7 +202,8 @@ static void some(void)
 	b->spec = "topk";
 	b->bucket_bytes = 1 << 20;
 	run_ranks_with(2, all, left, broken_body, b);
-	like(b->text[0], " has gradcomp.verify=no, rank 0 has yes: all ranks must have the same", "one rank without it");
+	like(b->text[0], " has gradcomp.verify=no, rank 0 has yes: all ranks must have the same",
+	     "one rank without it");
 	is_str(b->text[1], b->text[0], "which both say");
 	free(b);
 	run_ranks(2, without, off_body, NULL);
@@ -207,7 +229,8 @@ int main(void)
 	mkdir(folder, 0700);
 	faulty("ranks_differ", path, build);
 	faulty("loses_mass", path, build);
-	snprintf(path_setting, sizeof path_setting, "gradcomp.plugin_path=%s:%.*stests/plugins:%s", path, build, path, tmpdir);
+	snprintf(path_setting, sizeof path_setting, "gradcomp.plugin_path=%s:%.*stests/plugins:%s", path, build, path,
+	         tmpdir);
 	broken_plugins();
 	sound_plugins();
 	delayed("topk", GRADCOMP_F32, 0);

@@ -36,7 +36,8 @@ static void take_arrays(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b
 	}
 }
 
-void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan, const float *g)
+void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan,
+                      const float *g)
 {
 	int remembers = gradcomp_keeps_error(s->plugin, s->values), apart = lies_apart(s, plan);
 
@@ -61,8 +62,7 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 		f->x[i] = apart ? (float *)(void *)f->apart[i].data : (float *)(void *)f->flat.data + at;
 		f->error[i] = e + at;
 		for (uint64_t j = 0; j < t->numel; j++)
-			f->x[i][j] =
-				remembers ? g[t->offset - s->base + j] + e[at + j] : g[t->offset - s->base + j];
+			f->x[i][j] = remembers ? g[t->offset - s->base + j] + e[at + j] : g[t->offset - s->base + j];
 	}
 	f->work = (gradcomp_work){
 		.struct_size = sizeof f->work,
@@ -96,8 +96,8 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	size_t capacity = rd->pattern == GRADCOMP_SUMMED  ? rd->count * gradcomp_dtype_bytes(rd->dtype)
 	                  : rd->pattern == GRADCOMP_CODED ? rd->count * sizeof(float)
 	                                                  : rd->bound;
-	int exact = rd->pattern == GRADCOMP_SUMMED || rd->pattern == GRADCOMP_MERGED ||
-	            (rd->flags & GRADCOMP_ROUND_FIXED);
+	int exact =
+		rd->pattern == GRADCOMP_SUMMED || rd->pattern == GRADCOMP_MERGED || (rd->flags & GRADCOMP_ROUND_FIXED);
 
 	guard_free(&f->payload);
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE)) {
@@ -112,7 +112,8 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	f->out = (gradcomp_payload){f->payload.data, capacity, 0};
 	bucket_run_lock(f, 1);
 	gradcomp_status st =
-		ranks_call(s, &(call){.which = CALL_ENCODE, .rank = w, .round = round, .work = &f->work, .out = &f->out});
+		ranks_call(s,
+	                   &(call){.which = CALL_ENCODE, .rank = w, .round = round, .work = &f->work, .out = &f->out});
 	bucket_run_lock(f, 0);
 	if (st == GRADCOMP_ERR_OVERFLOW || f->work.fault[1]) {
 		f->overflown = true;
@@ -120,7 +121,8 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	}
 	if (!st && f->out.data != f->payload.data)
 		st = ranks_broke(s, RULE_BYTES,
-		                 "encode() of round %u has put another address into out->data, which is the host's", round);
+		                 "encode() of round %u has put another address into out->data, which is the host's",
+		                 round);
 	if (!st && (f->out.bytes > capacity || (exact && f->out.bytes != capacity)))
 		st = ranks_broke(s, RULE_BYTES,
 		                 "a payload of %llu bytes in round %u, %s%zu were planned; out->bytes is what was "

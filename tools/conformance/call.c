@@ -19,17 +19,22 @@ bool call_in_step(void)
 const char *call_primitive(int bit)
 {
 	static const char *const names[PRIMITIVES] = {
-		"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge",
-		"coded_allreduce", "coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
+		"allreduce", "reduce_scatter",  "allgather",       "alltoall", "broadcast", "barrier",
+		"merge",     "coded_allreduce", "coded_allgather", "exchange", "shard",     "coded_reduce_scatter"};
 
 	return names[bit];
 }
 
 const char *call_name(call_which which)
 {
-	static const char *const names[CALL_PRIMITIVE] = {
-		"no function", "create", "destroy", "plan", "encode", "decode", "merge", "code",
-		"code_decode", "code_decode_add", "save", "load", "cost", "code() beside code_decode", "predict", "choice"};
+	static const char *const names[CALL_PRIMITIVE] = {"no function", "create",
+	                                                  "destroy",     "plan",
+	                                                  "encode",      "decode",
+	                                                  "merge",       "code",
+	                                                  "code_decode", "code_decode_add",
+	                                                  "save",        "load",
+	                                                  "cost",        "code() beside code_decode",
+	                                                  "predict",     "choice"};
 
 	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
 }

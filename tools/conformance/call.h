@@ -36,7 +36,7 @@ typedef struct call {
 	const gradcomp_bucket *bucket; /* plan, cost */
 	gradcomp_plan *plan;
 	gradcomp_cost *cost;
-	const gradcomp_work *work;        /* encode, decode, merge */
+	const gradcomp_work *work;         /* encode, decode, merge */
 	const gradcomp_payload *in, *peer; /* decode: in; merge: both */
 	uint32_t n;
 	gradcomp_payload *out; /* encode, merge */

@@ -32,9 +32,8 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	if (bound > 4 * n + n / 64 + 64) {
 		guard_free(&in);
 		*wire = guard("a coded run", 0, 8);
-		return ranks_broke(s, RULE_CODE,
-		                 "code_bound(%llu) is %llu, more than 4 n + n / 64 + 64", (unsigned long long)n,
-		                 (unsigned long long)bound);
+		return ranks_broke(s, RULE_CODE, "code_bound(%llu) is %llu, more than 4 n + n / 64 + 64",
+		                   (unsigned long long)n, (unsigned long long)bound);
 	}
 	*wire = guard("a coded run", bound, 8);
 	if (s->stale)
@@ -51,7 +50,7 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	                           .bytes = bytes});
 	if (!st && *bytes > bound)
 		st = ranks_broke(s, RULE_CODE, "code() of %llu floats made %llu bytes, its bound is %llu",
-		               (unsigned long long)n, (unsigned long long)*bytes, (unsigned long long)bound);
+		                 (unsigned long long)n, (unsigned long long)*bytes, (unsigned long long)bound);
 	s->intact &= guard_intact(wire);
 	guard_free(&in);
 	if (st)
@@ -158,6 +157,7 @@ gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcom
 		guard_free(&room[w]);
 	}
 	for (int w = 0; !st && s->plugin->decode && w < s->P; w++)
-		st = ranks_call(s, &(call){.which = CALL_DECODE, .rank = w, .work = &f[w].work, .in = &f[w].out, .n = 1});
+		st = ranks_call(s,
+		                &(call){.which = CALL_DECODE, .rank = w, .work = &f[w].work, .in = &f[w].out, .n = 1});
 	return st;
 }

@@ -169,8 +169,8 @@ static gradcomp_status half_code(void *ctx, const float *in, uint64_t n, uint64_
 static gradcomp_status half_get(const void *in, uint64_t bytes, float *out, uint64_t n, bool add, gradcomp_error *err)
 {
 	if (bytes != 2 * n)
-		return host_fail(err, GRADCOMP_ERR_MISMATCH, "%llu bytes are no code of %llu floats", (unsigned long long)bytes,
-		                 (unsigned long long)n);
+		return host_fail(err, GRADCOMP_ERR_MISMATCH, "%llu bytes are no code of %llu floats",
+		                 (unsigned long long)bytes, (unsigned long long)n);
 	for (uint64_t i = 0; i < n; i++) {
 		uint16_t half;
 		uint32_t w;
@@ -183,7 +183,8 @@ static gradcomp_status half_get(const void *in, uint64_t bytes, float *out, uint
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status half_decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
+static gradcomp_status half_decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                   gradcomp_error *err)
 {
 	(void)ctx;
 	return half_get(in, bytes, out, n, false, err);
@@ -196,13 +197,14 @@ static gradcomp_status half_decode_add(void *ctx, const void *in, uint64_t bytes
 	return half_get(in, bytes, out, n, true, err);
 }
 
-static gradcomp_status add_payloads(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
-                                    gradcomp_error *err)
+static gradcomp_status add_payloads(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
+                                    gradcomp_payload *out, gradcomp_error *err)
 {
 	(void)ctx;
 	if (a->bytes != b->bytes || out->capacity < a->bytes)
 		return host_fail(err, GRADCOMP_ERR_MISMATCH, "payloads of %llu and %llu bytes are merged into %llu",
-		                 (unsigned long long)a->bytes, (unsigned long long)b->bytes, (unsigned long long)out->capacity);
+		                 (unsigned long long)a->bytes, (unsigned long long)b->bytes,
+		                 (unsigned long long)out->capacity);
 	for (uint64_t i = 0; i < a->bytes / sizeof(float); i++)
 		((float *)out->data)[i] = ((const float *)a->data)[i] + ((const float *)b->data)[i];
 	out->bytes = a->bytes;
@@ -227,10 +229,11 @@ static gradcomp_status two_levels(rank_call *c)
 		                 : p->shard(instance, n, &c->shard, &c->err);
 		if (st || c->shard.rank < 0)
 			break;
-		if (c->shard.begin > n || c->shard.numel > n - c->shard.begin || c->shard.nranks > c->t->P || k >= n + c->t->P)
+		if (c->shard.begin > n || c->shard.numel > n - c->shard.begin || c->shard.nranks > c->t->P ||
+		    k >= n + c->t->P)
 			return host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "its shard is not within the bucket");
-		st = p->shard_allreduce(holders, buf + c->shard.begin, c->shard.numel, GRADCOMP_F32, GRADCOMP_SUM, c->t->scale,
-		                        &c->err);
+		st = p->shard_allreduce(holders, buf + c->shard.begin, c->shard.numel, GRADCOMP_F32, GRADCOMP_SUM,
+		                        c->t->scale, &c->err);
 		for (int r = 0; r < c->shard.nranks; r++) {
 			ids[r] = r == c->shard.rank ? (uint64_t)r : ~0u;
 			lengths[r] = sizeof *ids;
@@ -239,7 +242,8 @@ static gradcomp_status two_levels(rank_call *c)
 			st = p->shard_allgather(holders, ids, lengths, &c->err);
 		for (int r = 0; !st && r < c->shard.nranks; r++)
 			if (ids[r] != (uint64_t)r)
-				st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "shard_allgather(): block %d is not that of holder %d", r, r);
+				st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL,
+				               "shard_allgather(): block %d is not that of holder %d", r, r);
 	}
 	return st ? st : p->local_allgather(instance, buf, n, &c->err);
 }
@@ -283,14 +287,17 @@ static gradcomp_status dispatch(rank_call *c)
 	case GRADCOMP_CAN_MERGE:
 		st = p->merge(instance, &payload, c->buf.bytes, &merger, &c->err);
 		if (!st && (payload.data != buf || payload.bytes != c->buf.bytes))
-			st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "the payload it leaves is another buffer, or of another length");
+			st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL,
+			               "the payload it leaves is another buffer, or of another length");
 		return st;
 	case GRADCOMP_CAN_CODED_ALLREDUCE:
-		return p->coded_allreduce(instance, (float *)buf, t->count, t->scale, &c->codec, 1000, residual, &c->err);
+		return p->coded_allreduce(instance, (float *)buf, t->count, t->scale, &c->codec, 1000, residual,
+		                          &c->err);
 	case GRADCOMP_CAN_CODED_ALLGATHER:
 		return p->coded_allgather(instance, (float *)buf, c->lengths, &c->codec, 1000, residual, &c->err);
 	case GRADCOMP_CAN_CODED_REDUCE_SCATTER:
-		return p->coded_reduce_scatter(instance, (float *)buf, c->lengths, t->scale, &c->codec, 1000, residual, &c->err);
+		return p->coded_reduce_scatter(instance, (float *)buf, c->lengths, t->scale, &c->codec, 1000, residual,
+		                               &c->err);
 	case GRADCOMP_CAN_EXCHANGE:
 		return p->exchange(instance,
 		                   &(gradcomp_exchange){.struct_size = sizeof(gradcomp_exchange),
@@ -300,7 +307,8 @@ static gradcomp_status dispatch(rank_call *c)
 		                                        .codec = &c->codec,
 		                                        .counter = 1000,
 		                                        .residual = residual,
-		                                        .server_error = t->forgets ? NULL : (float *)(void *)c->memory.data},
+		                                        .server_error =
+		                                                t->forgets ? NULL : (float *)(void *)c->memory.data},
 		                   &c->err);
 	default:
 		return two_levels(c);
@@ -358,7 +366,8 @@ static bool call_all(trial *t)
 			broken(t, t->f.failure.status ? RULE_LINKS : RULE_PRIMITIVES, "rank %d fails: %s", r,
 			       c->err.text[0] ? c->err.text : "(without a word)");
 		else if (c->unwaited)
-			broken(t, RULE_LINKS, "rank %d returns and has not waited for %d of its transfers", r, c->unwaited);
+			broken(t, RULE_LINKS, "rank %d returns and has not waited for %d of its transfers", r,
+			       c->unwaited);
 		else if (c->early)
 			broken(t, RULE_PRIMITIVES, "rank %d leaves before all have entered", r);
 		else
@@ -412,10 +421,15 @@ static void begin(trial *t)
 		memset(c, 0, sizeof *c);
 		c->t = t;
 		c->rank = r;
-		c->codec = (gradcomp_codec){.struct_size = sizeof c->codec, .ctx = &c->coder, .bound = half_bound,
-		                            .code = half_code, .decode = half_decode, .decode_add = half_decode_add};
+		c->codec = (gradcomp_codec){.struct_size = sizeof c->codec,
+		                            .ctx = &c->coder,
+		                            .bound = half_bound,
+		                            .code = half_code,
+		                            .decode = half_decode,
+		                            .decode_add = half_decode_add};
 		c->buf = guard("the buffer of a primitive", t->count * size, 8);
-		c->out = guard("the output of a primitive", is(t, GRADCOMP_CAN_ALLTOALL) ? (uint64_t)t->P * size : 0, 8);
+		c->out =
+			guard("the output of a primitive", is(t, GRADCOMP_CAN_ALLTOALL) ? (uint64_t)t->P * size : 0, 8);
 		c->residual = guard("the residual", t->count * sizeof(float), 8);
 		c->memory = guard("the server's error", 0, 8);
 		for (uint64_t i = 0; i < t->count; i++)
@@ -434,7 +448,8 @@ static void end(trial *t)
 	for (int r = 0; r < t->P; r++) {
 		rank_call *c = &t->calls[r];
 
-		if (!guard_intact(&c->buf) || !guard_intact(&c->out) || !guard_intact(&c->residual) || !guard_intact(&c->memory))
+		if (!guard_intact(&c->buf) || !guard_intact(&c->out) || !guard_intact(&c->residual) ||
+		    !guard_intact(&c->memory))
 			broken(t, RULE_BOUNDS, "rank %d: bytes beside a buffer were written", r);
 		guard_free(&c->buf);
 		guard_free(&c->out);
@@ -533,8 +548,8 @@ static bool conserved(trial *t, float *const *before)
 		double in = gone_in(t, before, i, from), out = accounted(t, i, owner);
 
 		if (!(fabs(in - out) <= 1e-4 * t->P)) {
-			broken(t, RULE_CONSERVATION, "number %llu: %.9g went in, result and residuals make %.9g", (unsigned long long)i,
-			       in, out);
+			broken(t, RULE_CONSERVATION, "number %llu: %.9g went in, result and residuals make %.9g",
+			       (unsigned long long)i, in, out);
 			return false;
 		}
 	}
@@ -654,7 +669,8 @@ static void signed_zeroes(trial *t)
 	for (int r = 1; fine && r < t->P; r++)
 		if (memcmp(t->calls[r].buf.data, t->calls[0].buf.data, t->calls[0].buf.bytes) != 0) {
 			broken(t, RULE_AGREEMENT,
-			       "of 0 and -0 ranks 0 and %d have different ones: in reduce() let acc be the lower rank's", r);
+			       "of 0 and -0 ranks 0 and %d have different ones: in reduce() let acc be the lower rank's",
+			       r);
 			fine = false;
 		}
 	end(t);
@@ -755,7 +771,8 @@ static bool open_trial(trial *t, kit *k, int P, int per_node)
 	if (st == GRADCOMP_ERR_UNSUPPORTED && err.text[0])
 		kit_skip(k, RULE_PRIMITIVES, "create() refuses: %s", err.text);
 	else if (st)
-		kit_fail(k, RULE_PRIMITIVES, "create() fails for %d ranks: %s", P, err.text[0] ? err.text : "(without a word)");
+		kit_fail(k, RULE_PRIMITIVES, "create() fails for %d ranks: %s", P,
+		         err.text[0] ? err.text : "(without a word)");
 	return !st && t->calls;
 }
 
@@ -783,7 +800,9 @@ static void failing(kit *k, int bit, int nth)
 		run_all(&t);
 		for (int r = 0; r < t.P; r++)
 			if (t.f.ends[r].met_failure && !t.calls[r].st) {
-				broken(&t, RULE_LINKS, "transfer %d of rank 1 fails, and rank %d, which was told so, returns 0", nth, r);
+				broken(&t, RULE_LINKS,
+				       "transfer %d of rank 1 fails, and rank %d, which was told so, returns 0", nth,
+				       r);
 				break;
 			}
 		end(&t);
@@ -818,8 +837,8 @@ void group_primitives(kit *k)
 	for (int bit = 0; bit < PRIMITIVES && o->ranks_max >= 3; bit++)
 		for (int nth = 1; serves >> bit & 1 && nth <= 3; nth++)
 			failing(k, bit, nth);
-	kit_ok(k, RULE_PRIMITIVES, "%d of them on %d to %d ranks, all types and operations, blocks of no numbers", served,
-	       o->ranks_min, o->ranks_max);
+	kit_ok(k, RULE_PRIMITIVES, "%d of them on %d to %d ranks, all types and operations, blocks of no numbers",
+	       served, o->ranks_min, o->ranks_max);
 	kit_ok(k, RULE_LINKS, "nothing is left unwaited for, no rank misses a failure");
 	kit_ok(k, RULE_AGREEMENT, "equal bits on all ranks, and again");
 	kit_ok(k, RULE_BOUNDS, "walls behind all buffers: untouched");

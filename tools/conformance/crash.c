@@ -53,8 +53,8 @@ static void report(int number, const void *address)
 	if (hit.offset >= 0 && (size_t)hit.offset >= hit.bytes) {
 		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS,
 		         "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)\n%s",
-		         function, call_now->round, call_now->rank, call_now->nranks,
-		         hit.offset - (ptrdiff_t)hit.bytes, hit.what, hit.bytes, length_of(hit.what));
+		         function, call_now->round, call_now->rank, call_now->nranks, hit.offset - (ptrdiff_t)hit.bytes,
+		         hit.what, hit.bytes, length_of(hit.what));
 		return;
 	}
 	if (hit.before) {
@@ -68,9 +68,9 @@ static void report(int number, const void *address)
 		         hit.what);
 		return;
 	}
-	r = strstr(hit.what, "instance")                                         ? RULE_THREADS
+	r = strstr(hit.what, "instance")                                      ? RULE_THREADS
 	    : call_now->which == CALL_ENCODE || call_now->which == CALL_MERGE ? RULE_DECODE_ONLY
-	                                                                         : RULE_BOUNDS;
+	                                                                      : RULE_BOUNDS;
 	kit_fail(watched, r, "%s() of round %u, rank %d of %d, writes to %s, which it may only read", function,
 	         call_now->round, call_now->rank, call_now->nranks, hit.what);
 }

@@ -54,7 +54,8 @@ void group_device(kit *k)
 		return;
 	}
 	ranks_device = GRADCOMP_CUDA;
-	gradcomp_status st = ranks_open(&trial, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
+	gradcomp_status st =
+		ranks_open(&trial, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
 	ranks_device = GRADCOMP_HOST;
 	int no = st == GRADCOMP_ERR_UNSUPPORTED && trial.err.text[0];
 	if (no)

@@ -90,8 +90,7 @@ static void make_saved(ranks *s, int w)
 	if (!s->plugin->save || ranks_call(s, &(call){.which = CALL_SAVE, .rank = w, .bytes = &bytes}))
 		return;
 	guarded g = guard("the saved state", bytes, 8);
-	if (!ranks_call(s,
-	                &(call){.which = CALL_SAVE, .rank = w, .to = g.data, .capacity = bytes, .bytes = &bytes}))
+	if (!ranks_call(s, &(call){.which = CALL_SAVE, .rank = w, .to = g.data, .capacity = bytes, .bytes = &bytes}))
 		make(s, MADE_SAVED, w, g.data, bytes);
 	guard_free(&g);
 }
@@ -172,8 +171,7 @@ static const struct gradcomp_compressor_v1 *loaded_again(const struct gradcomp_c
 	if (!exported)
 		return plugin;
 	/* As the host does it: what an older one lacks is zero. */
-	memcpy(&copy, exported,
-	       exported->info.struct_size < sizeof copy ? exported->info.struct_size : sizeof copy);
+	memcpy(&copy, exported, exported->info.struct_size < sizeof copy ? exported->info.struct_size : sizeof copy);
 	return &copy;
 }
 
@@ -215,8 +213,7 @@ void group_elsewhere(kit *k)
 	void *higher = malloc(100003);
 
 	if (!k->trace || !k->options->far || !other ||
-	    mmap(NULL, (size_t)97 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
-	            MAP_FAILED)
+	    mmap(NULL, (size_t)97 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return;
 	comparing = k;
 	at = 0;

@@ -28,8 +28,12 @@ static void sum(ranks *s, bucket_run *f, const gradcomp_round *rd)
 
 static gradcomp_status decode(ranks *s, bucket_run *f, int w, uint32_t round, const gradcomp_payload *in, uint32_t n)
 {
-	gradcomp_status st =
-		ranks_call(s, &(call){.which = CALL_DECODE, .rank = w, .round = round, .work = &f[w].work, .in = in, .n = n});
+	gradcomp_status st = ranks_call(s, &(call){.which = CALL_DECODE,
+	                                           .rank = w,
+	                                           .round = round,
+	                                           .work = &f[w].work,
+	                                           .in = in,
+	                                           .n = n});
 
 	if (st == GRADCOMP_ERR_OVERFLOW || (!st && f[w].work.fault[1])) {
 		f[w].overflown = true;
@@ -82,7 +86,7 @@ static gradcomp_status merge_pair(ranks *s, bucket_run *f, int w, uint32_t round
 	bucket_run_lock(&f[w], 0);
 	if (!st && (out.data != room.data || out.bytes != bound))
 		st = ranks_broke(s, RULE_BYTES, "merge() gave a payload of %llu bytes, all have %llu",
-		               (unsigned long long)out.bytes, (unsigned long long)bound);
+		                 (unsigned long long)out.bytes, (unsigned long long)bound);
 	s->intact &= guard_intact(&room);
 	guard_free(acc);
 	*acc = room;
@@ -127,7 +131,9 @@ static gradcomp_status share_overflow(ranks *s, bucket_run *f, bool decoded)
 		found += f[w].overflown;
 	for (int w = 0; decoded && found && w < s->P; w++)
 		if (!f[w].overflown)
-			return ranks_broke(s, RULE_AGREEMENT, "decode() says of %d ranks that numbers overflow, and not of rank %d", found, w);
+			return ranks_broke(s, RULE_AGREEMENT,
+			                   "decode() says of %d ranks that numbers overflow, and not of rank %d", found,
+			                   w);
 	for (int w = 0; found && w < s->P; w++)
 		f[w].overflown = true;
 	return GRADCOMP_OK;

@@ -39,7 +39,8 @@ model *fixture_large(int which)
 	return m;
 }
 
-const char *const fixture_kind_names[KINDS_ALL] = {"normal", "zero", "constant", "tied", "denormal", "widely scaled", "huge"};
+const char *const fixture_kind_names[KINDS_ALL] = {"normal",   "zero",          "constant", "tied",
+                                                   "denormal", "widely scaled", "huge"};
 
 float gradient(int kind, uint64_t i, double largest)
 {

@@ -40,7 +40,9 @@ static void protect(const struct slot *s)
 	guard_access a = s->device && fence_shut ? GUARD_SHUT : s->access;
 
 	if (mprotect(s->g.map, s->g.span,
-	             a == GUARD_SHUT ? PROT_NONE : a == GUARD_READ ? PROT_READ : PROT_READ | PROT_WRITE)) {
+	             a == GUARD_SHUT   ? PROT_NONE
+	             : a == GUARD_READ ? PROT_READ
+	                               : PROT_READ | PROT_WRITE)) {
 		perror("mprotect");
 		exit(1);
 	}

@@ -198,7 +198,8 @@ STEP(long, random, (void), ())
 STEP(double, drand48, (void), ())
 STEP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *ctx), (t, a, run, ctx))
 NOWHERE(int, nanosleep, (const struct timespec *want, struct timespec *left), (want, left))
-NOWHERE(int, clock_nanosleep, (clockid_t c, int f, const struct timespec *want, struct timespec *left), (c, f, want, left))
+NOWHERE(int, clock_nanosleep, (clockid_t c, int f, const struct timespec *want, struct timespec *left),
+        (c, f, want, left))
 NOWHERE(int, usleep, (useconds_t us), (us))
 NOWHERE(unsigned, sleep, (unsigned s), (s))
 NOWHERE(pid_t, fork, (void), ())
@@ -370,7 +371,10 @@ static char *hook_secure_getenv(const char *name)
 }
 
 typedef void (*function)(void);
-#define HOOK(name) {#name, (function)hook_##name}
+#define HOOK(name) \
+	{ \
+#name, (function)hook_##name \
+	}
 static const struct {
 	const char *name;
 	function hook;
@@ -438,7 +442,7 @@ static const struct {
 };
 
 /* One word of a table of addresses, which may be read-only by now. */
-static int redirect(ElfW(Addr) *slot, const char *name)
+static int redirect(ElfW(Addr) * slot, const char *name)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *start = (char *)((uintptr_t)slot / page * page);
@@ -464,7 +468,7 @@ static const void *located(const struct link_map *m, ElfW(Addr) p)
 
 static int redirect_all(const struct link_map *m)
 {
-	const ElfW(Rela) *tables[2] = {NULL, NULL};
+	const ElfW(Rela) * tables[2] = {NULL, NULL};
 	size_t bytes[2] = {0, 0};
 	const ElfW(Sym) *symbols = NULL;
 	const char *strings = NULL;
@@ -490,15 +494,16 @@ static int redirect_all(const struct link_map *m)
 			size_t symbol = ELF64_R_SYM(r->r_info);
 
 			if (symbol && !r->r_addend)
-				n += redirect((ElfW(Addr) *)(m->l_addr + r->r_offset), strings + symbols[symbol].st_name);
+				n += redirect((ElfW(Addr) *)(m->l_addr + r->r_offset),
+				              strings + symbols[symbol].st_name);
 		}
 	return n;
 }
 
 int hooks_install(const void *address)
 {
-	static const char *const system[] = {"/libc.so", "/libm.so", "/ld-linux", "/libgradcomp.so", "/libasan",
-	                                     "/libubsan", "/libtsan", "/libgcc_s", "linux-vdso", "/libpthread"};
+	static const char *const system[] = {"/libc.so",  "/libm.so", "/ld-linux", "/libgradcomp.so", "/libasan",
+	                                     "/libubsan", "/libtsan", "/libgcc_s", "linux-vdso",      "/libpthread"};
 	struct link_map *m = NULL;
 	Dl_info info;
 	int n = 0;

@@ -127,8 +127,7 @@ void group_instances(kit *k)
 	s.copy = s.bytes && !__gcov_exit && !__asan_init ? malloc(s.bytes) : NULL;
 	if (s.copy)
 		memcpy(s.copy, s.from, s.bytes);
-	beside(k, &(kit_place){2, &fixture_models[6], UINT64_MAX, 0, false}, &fixture_models[7], k->fixture.values,
-	       4);
+	beside(k, &(kit_place){2, &fixture_models[6], UINT64_MAX, 0, false}, &fixture_models[7], k->fixture.values, 4);
 	k->since = KIT_FURTHER;
 	for (int n = 0; n < kit_places(k); n++) {
 		kit_place p = kit_reach(k, n);

@@ -56,7 +56,7 @@ static const char *source_of(rule r)
 }
 
 static bool same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,
-                uint64_t n)
+                 uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
 		if (memcmp(&a[i], &b[i], sizeof *a)) {
@@ -150,7 +150,8 @@ void fixture_rounding(fixture *t)
 
 	for (int P = 1; P <= 2; P++)
 		for (int m = 5; m < MODELS; m++) {
-			if (ranks_open(&s, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims, 1))
+			if (ranks_open(&s, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims,
+			               1))
 				continue;
 			for (s.step = 0; s.step < 4; s.step++) {
 				gradcomp_plan plan = {.struct_size = sizeof plan};

@@ -61,15 +61,15 @@ void kit_trace_free(kit_trace *t);
 
 typedef struct kit {
 	const kit_options *options;
-	fixture fixture; /* of a compressor */
+	fixture fixture;                                 /* of a compressor */
 	const struct gradcomp_collective_v1 *collective; /* or this, with its values */
 	const gradcomp_value *values;
 	int crash_signal; /* not 0: what is reported is a crash */
 	kit_trace *trace;
-	bool failed; /* the group */
-	rule crash; /* the rule that a crash would break just now */
+	bool failed;    /* the group */
+	rule crash;     /* the rule that a crash would break just now */
 	uint32_t since; /* the ABI that brought the checks to come; set anew for each group. 0: the first */
-	int out;    /* where results go */
+	int out;        /* where results go */
 } kit;
 
 /* One result of the group. What stands behind a newline in the text of a failure says where to look: what it is

@@ -13,8 +13,8 @@ struct transfer {
 	unsigned char *buf;
 	size_t bytes;
 	const gradcomp_request *req; /* where it was posted, and stays */
-	uint64_t turn; /* of those between the same two ranks in this direction */
-	int multicast; /* its number among this rank's; 0: it is part of none */
+	uint64_t turn;               /* of those between the same two ranks in this direction */
+	int multicast;               /* its number among this rank's; 0: it is part of none */
 };
 
 static gradcomp_status failed(link_end *e, gradcomp_error *err)
@@ -84,7 +84,8 @@ static gradcomp_status post_send(void *ctx, int peer, const void *buf, size_t by
 	return post(ctx, true, 0, peer, (void *)(uintptr_t)buf, bytes, req, err);
 }
 
-static gradcomp_status post_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req, gradcomp_error *err)
+static gradcomp_status post_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+                                 gradcomp_error *err)
 {
 	return post(ctx, false, 0, peer, buf, bytes, req, err);
 }
@@ -129,7 +130,8 @@ static void move_all(link_end *e)
 			continue;
 		if (from->bytes != to->bytes) {
 			fail(f, GRADCOMP_ERR_MISMATCH, "rank %d receives %zu bytes from rank %d, which sends %zu",
-			     t->sends ? t->peer : e->api.rank, to->bytes, t->sends ? e->api.rank : t->peer, from->bytes);
+			     t->sends ? t->peer : e->api.rank, to->bytes, t->sends ? e->api.rank : t->peer,
+			     from->bytes);
 			return;
 		}
 		if (from->bytes)
@@ -162,10 +164,12 @@ static transfer *transfer_of(link_end *e, const gradcomp_request *req)
 		if (!memcmp(req->opaque, &p, sizeof p))
 			t = p;
 	if (!t)
-		fail(e->fabric, GRADCOMP_ERR_INVALID, "rank %d waits for a request that it has not posted", e->api.rank);
+		fail(e->fabric, GRADCOMP_ERR_INVALID, "rank %d waits for a request that it has not posted",
+		     e->api.rank);
 	else if (t->req != req)
 		fail(e->fabric, GRADCOMP_ERR_INVALID,
-		     "rank %d waits for a copy of a request: it stays where it was posted until it has been waited for", e->api.rank);
+		     "rank %d waits for a copy of a request: it stays where it was posted until it has been waited for",
+		     e->api.rank);
 	return e->fabric->failure.status ? NULL : t;
 }
 
@@ -175,8 +179,9 @@ static void stuck(link_end *e, const transfer *t)
 	const transfer *its = peer->awaits;
 
 	e->fabric->stuck = true;
-	fail(e->fabric, GRADCOMP_ERR_TIMEOUT, its ? "all ranks wait: rank %d to %s rank %d, which waits to %s rank %d"
-	                                          : "all ranks wait: rank %d to %s rank %d, which has returned",
+	fail(e->fabric, GRADCOMP_ERR_TIMEOUT,
+	     its ? "all ranks wait: rank %d to %s rank %d, which waits to %s rank %d"
+	         : "all ranks wait: rank %d to %s rank %d, which has returned",
 	     e->api.rank, t->sends ? "send to" : "hear from", t->peer, its && its->sends ? "send to" : "hear from",
 	     its ? its->peer : 0);
 }

@@ -13,7 +13,8 @@ void group_memory(kit *k)
 
 	for (int n = 0; n < 200; n++) {
 		host_fail_at = n;
-		gradcomp_status st = ranks_open(&s, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
+		gradcomp_status st =
+			ranks_open(&s, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
 		int used_up = host_fail_at == 0;
 		host_fail_at = -1;
 		if (!st)
@@ -31,8 +32,9 @@ void group_memory(kit *k)
 	t->plugin->destroy(NULL);
 	call_end();
 	if (host_allocated != before || hooks_outstanding() != plain)
-		kit_fail(k, RULE_MEMORY, "after %d failures of create() %d blocks of host->alloc and %d of malloc are left",
-		         failed, host_allocated - before, hooks_outstanding() - plain);
+		kit_fail(k, RULE_MEMORY,
+		         "after %d failures of create() %d blocks of host->alloc and %d of malloc are left", failed,
+		         host_allocated - before, hooks_outstanding() - plain);
 	before = host_allocated, plain = hooks_outstanding();
 	for (int n = 0; n < 3; n++) {
 		if (!kit_open(k, &s, 2, &fixture_models[6]))

@@ -21,7 +21,8 @@ static void nonfinite_of(kit *k, int P)
 			float a = g[w][i];
 			int right = i == nan_at ? isnan(a) : i == inf_at ? isinf(a) && a < 0 : isfinite(a);
 			if (!right) {
-				kit_fail(k, RULE_NONFINITE, "a NaN at %llu, -Inf at %llu of %d ranks: rank %d has %g at %llu",
+				kit_fail(k, RULE_NONFINITE,
+				         "a NaN at %llu, -Inf at %llu of %d ranks: rank %d has %g at %llu",
 				         (unsigned long long)nan_at, (unsigned long long)inf_at, P, w, (double)a,
 				         (unsigned long long)i);
 				i = d;
@@ -90,10 +91,11 @@ static bool overflows(kit *k, int P)
 		for (int c = 0; right && c < P; c++) {
 			right = shown_or_kept(k, &s, g, w, OVERFLOWING * c / P, OVERFLOWING * (c + 1) / P);
 			if (!right)
-				kit_fail(k, RULE_CODE,
-				         "gradients whose sum overflows: of %d ranks' rank %d has %g at %d, no NaN or Inf in that run, and "
-				         "not the rest in error memory",
-				         P, w, (double)g[w][OVERFLOWING * c / P], OVERFLOWING * c / P);
+				kit_fail(
+					k, RULE_CODE,
+					"gradients whose sum overflows: of %d ranks' rank %d has %g at %d, no NaN or Inf in that run, and "
+					"not the rest in error memory",
+					P, w, (double)g[w][OVERFLOWING * c / P], OVERFLOWING * c / P);
 		}
 	fixture_gradients_free(&s, g);
 	ranks_close(&s);

@@ -95,14 +95,18 @@ static bool survives(const kit_options *o, kit_result *out)
 	if (child < 0 || waitpid(child, &status, 0) < 0)
 		snprintf(text, REPORT_MAX, "no process could be started: %m");
 	else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-		kit_note(out, RULE_TIME, RESULT_FAIL, "loading it, or its check(), has taken more than %.0f s", o->seconds);
+		kit_note(out, RULE_TIME, RESULT_FAIL, "loading it, or its check(), has taken more than %.0f s",
+		         o->seconds);
 	else if (WIFSIGNALED(status))
-		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d",
+		         WTERMSIG(status));
 	else if (WEXITSTATUS(status) != LOADED)
-		snprintf(text, REPORT_MAX, "loading it, or its check() or a destructor, ends the process with status %d",
+		snprintf(text, REPORT_MAX,
+		         "loading it, or its check() or a destructor, ends the process with status %d",
 		         WEXITSTATUS(status));
 	else if (!*text && !fstat(printed, &st) && st.st_size > 0)
-		snprintf(text, REPORT_MAX, "%lld bytes are written when the plugin is loaded, by a constructor or check()",
+		snprintf(text, REPORT_MAX,
+		         "%lld bytes are written when the plugin is loaded, by a constructor or check()",
 		         (long long)st.st_size);
 	out->abi = said->abi;
 	if (*text)
@@ -129,8 +133,7 @@ static const char *old_neutral(const gradcomp_plugin_info *info, char *room, siz
 
 	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
 		if (has_row(info, off[i][0]) && n < capacity)
-			n += (size_t)snprintf(room + n, capacity - n, "%s%s=%s", n ? "," : "", off[i][0],
-			                      off[i][1]);
+			n += (size_t)snprintf(room + n, capacity - n, "%s%s=%s", n ? "," : "", off[i][0], off[i][1]);
 	return n ? room : NULL;
 }
 
@@ -165,8 +168,7 @@ gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **
 		if (!in_list(neutral, p) && n < sizeof text)
 			n += (size_t)snprintf(text + n, sizeof text - n, ",%.*s", (int)strcspn(p, ","), p);
 	if (n >= sizeof text || strlen(neutral) >= sizeof t->neutral)
-		return host_fail(err, GRADCOMP_ERR_RANGE, "it is longer than %zu characters",
-		                 sizeof t->neutral - 1);
+		return host_fail(err, GRADCOMP_ERR_RANGE, "it is longer than %zu characters", sizeof t->neutral - 1);
 	st = gradcomp_spec_parse(info, text, out, err);
 	if (!st)
 		t->plain = (*out)->values;
@@ -176,7 +178,8 @@ gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **
 
 static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info, kit_result *out)
 {
-	fixture t = {.plugin = (const struct gradcomp_compressor_v1 *)(const void *)info, .op = gradcomp_host_operators()};
+	fixture t = {.plugin = (const struct gradcomp_compressor_v1 *)(const void *)info,
+	             .op = gradcomp_host_operators()};
 	gradcomp_spec *spec = NULL, *plain;
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	int status;
@@ -190,8 +193,8 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 	t.spec = spec->text;
 	t.values = spec->values;
 	if (kit_neutral(&t, o->parameters, &plain, &err)) {
-		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "neutral is '%s', which is refused: %s",
-		         t.plugin->neutral, err.text);
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "neutral is '%s', which is refused: %s", t.plugin->neutral,
+		         err.text);
 		gradcomp_spec_free(spec);
 		out->rules_broken = 1;
 		return 1;

@@ -27,7 +27,8 @@ static void works(kit *k, const char *text, counts *n)
 	host_services(&host, t->op);
 	gradcomp_status st = t->plugin->check ? t->plugin->check(&host, spec->values, &err) : GRADCOMP_OK;
 	if (!st) {
-		st = ranks_open(&s, t->plugin, t->op, spec->values, 2, fixture_models[6].n, fixture_models[6].dims, check_random());
+		st = ranks_open(&s, t->plugin, t->op, spec->values, 2, fixture_models[6].n, fixture_models[6].dims,
+		                check_random());
 		err = s.err;
 	}
 	if (st) {
@@ -116,7 +117,8 @@ void group_parameters(kit *k)
 		refused(k, text, &n);
 	}
 	if (n.taken + n.refused)
-		kit_ok(k, RULE_PARAMETERS, "%d values of the table work, %d are refused by the plugin in words, %d outside of it by the host",
+		kit_ok(k, RULE_PARAMETERS,
+		       "%d values of the table work, %d are refused by the plugin in words, %d outside of it by the host",
 		       n.taken, n.refused, n.outside);
 	else
 		kit_ok(k, RULE_PARAMETERS, "%d values outside of the table are refused by the host", n.outside);

@@ -13,7 +13,8 @@ static uint64_t numel;
 static uint32_t edge(void)
 {
 	const float inf = INFINITY, huge = 3e38f;
-	uint32_t words[] = {0, 1, UINT32_MAX, INT32_MAX, 0x80000000u, 0x7fc00000u, (uint32_t)numel, (uint32_t)numel + 1, 0, 0};
+	uint32_t words[] = {0, 1, UINT32_MAX, INT32_MAX, 0x80000000u, 0x7fc00000u, (uint32_t)numel, (uint32_t)numel + 1,
+	                    0, 0};
 
 	memcpy(&words[8], &inf, 4);
 	memcpy(&words[9], &huge, 4);
@@ -28,8 +29,8 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 	if (lies_left-- > 0 && check_random() % 2)
 		return; /* not every one of a step */
 	/* Lengths are the host's for what is summed or merged. */
-	if ((s->patterns & ~GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) & ~GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)) &&
-	    n > 1 && check_random() % 3 == 0)
+	if ((s->patterns & ~GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) & ~GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)) && n > 1 &&
+	    check_random() % 3 == 0)
 		bytes = check_random() % (in[w].capacity + 1);
 	guard_free(&lie);
 	lie = guard("what a peer sent", bytes, 8);

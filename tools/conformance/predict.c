@@ -17,10 +17,17 @@ static const char *fault(const gradcomp_call_load *l, double *value)
 	const struct {
 		const char *name;
 		double value;
-	} of[] = {{"messages[0]", l->messages[0]}, {"messages[1]", l->messages[1]}, {"bytes[0]", l->bytes[0]},
-	          {"bytes[1]", l->bytes[1]},       {"reduced", l->reduced},         {"coded", l->coded},
-	          {"sent", l->sent},               {"left", l->left},               {"plain[0]", l->uncoded[0]},
-	          {"plain[1]", l->uncoded[1]},       {"plain_sent", l->uncoded_sent}};
+	} of[] = {{"messages[0]", l->messages[0]},
+	          {"messages[1]", l->messages[1]},
+	          {"bytes[0]", l->bytes[0]},
+	          {"bytes[1]", l->bytes[1]},
+	          {"reduced", l->reduced},
+	          {"coded", l->coded},
+	          {"sent", l->sent},
+	          {"left", l->left},
+	          {"plain[0]", l->uncoded[0]},
+	          {"plain[1]", l->uncoded[1]},
+	          {"plain_sent", l->uncoded_sent}};
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
 		if (!isfinite(of[i].value) || of[i].value < 0) {
 			*value = of[i].value;
@@ -46,7 +53,7 @@ static bool same(const gradcomp_call_load *a, const gradcomp_call_load *b)
 
 /* One primitive in one group; the text of what is wrong, in `out`. */
 static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes, int bit,
-                 char *out, size_t capacity)
+                  char *out, size_t capacity)
 {
 	gradcomp_call_load last = {0};
 	gradcomp_error err;
@@ -74,8 +81,8 @@ static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *
 		else if (s > GROWING && (l.sent < last.sent || l.bytes[0] + l.bytes[1] < last.bytes[0] + last.bytes[1]))
 			what = "longer calls do not send less";
 		if (what) {
-			snprintf(out, capacity, "predict() of primitive %#x, %llu bytes, %d ranks on %d nodes: %s", 1u << bit,
-			         (unsigned long long)sizes[s], ranks, nodes, what);
+			snprintf(out, capacity, "predict() of primitive %#x, %llu bytes, %d ranks on %d nodes: %s",
+			         1u << bit, (unsigned long long)sizes[s], ranks, nodes, what);
 			return true;
 		}
 		last = l;
@@ -84,7 +91,7 @@ static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *
 }
 
 static bool all(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values, char *out,
-               size_t capacity)
+                size_t capacity)
 {
 	for (int ranks = o->ranks_min; ranks <= o->ranks_max; ranks++)
 		for (int nodes = 1; nodes <= ranks; nodes++)

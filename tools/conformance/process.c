@@ -65,7 +65,8 @@ void process_look(process_state *s)
 	struct stat st = {0};
 	sigset_t mask;
 
-	*s = (process_state){.floats = process_floats(), .descriptors = entries("/proc/self/fd"),
+	*s = (process_state){.floats = process_floats(),
+	                     .descriptors = entries("/proc/self/fd"),
 	                     .threads = entries("/proc/self/task")};
 	look_at_limits(s);
 	for (int fd = 0; fd < 3; fd++)

@@ -11,7 +11,7 @@
 typedef struct process_state {
 	int floats, descriptors, threads, priority;
 	uint64_t directory, locale, environment, mask, limits, cpus, standard; /* standard: descriptors 0 to 2 */
-	unsigned creation; /* the mask of new files' modes */
+	unsigned creation;                                                     /* the mask of new files' modes */
 	bool timer;
 	struct sigaction handlers[32];
 } process_state;

@@ -77,11 +77,14 @@ uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin)
 }
 
 gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin, const gradcomp_operators *op,
-                           const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2],
-                           uint64_t seed)
+                           const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2], uint64_t seed)
 {
-	*s = (ranks){.plugin = plugin, .values = values, .P = P, .intact = 1,
-	             .patterns = ranks_planned(plugin), .device = ranks_device};
+	*s = (ranks){.plugin = plugin,
+	             .values = values,
+	             .P = P,
+	             .intact = 1,
+	             .patterns = ranks_planned(plugin),
+	             .device = ranks_device};
 	host_services(&s->host, op);
 	if (s->device)
 		s->device_operators = device_operators(op);

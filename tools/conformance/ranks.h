@@ -34,7 +34,7 @@ typedef struct ranks {
 	void *instance[RANKS_MAX];
 	float *error[RANKS_MAX], *state[RANKS_MAX]; /* numel, and state_arrays times that */
 	uint64_t step;
-	uint64_t sent;          /* payload bytes of a rank in the last step */
+	uint64_t sent; /* payload bytes of a rank in the last step */
 	uint64_t sent_of[RANKS_MAX];
 	bool light;             /* guards are light but for every eighth step, see guard.h */
 	int abandon;            /* encode round 0 and stop, as when a gradient is not finite */
@@ -68,8 +68,7 @@ uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 /* dims: two numbers a tensor; 0 as the second: a vector of the first. They
  * must outlive s. */
 gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin, const gradcomp_operators *op,
-                           const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2],
-                           uint64_t seed);
+                           const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2], uint64_t seed);
 void ranks_close(ranks *s);
 /* Buckets of at most `most` elements, at least one tensor each. */
 void ranks_plan(ranks *s, uint64_t most);

@@ -101,8 +101,7 @@ void group_resume(kit *k)
 		kit_place p = kit_reach(k, n);
 		resume_of(k, &p, 1);
 	}
-	kit_ok(k, RULE_RESUME, "3 steps after a load, bit for bit, on 1 to 3 ranks; after %d steps, too",
-	       REACH_STEPS);
+	kit_ok(k, RULE_RESUME, "3 steps after a load, bit for bit, on 1 to 3 ranks; after %d steps, too", REACH_STEPS);
 	kit_ok(k, RULE_DECODE_ONLY, "3 steps after an encode() that was given up, bit for bit");
 	kit_ok(k, RULE_THREADS, "buckets in turn or interleaved, the same bits");
 }

@@ -79,7 +79,8 @@ static bool lenient(const kit_result *out, const message *m)
 
 static void take(kit_result *out, const message *m)
 {
-	rule_result *v = &out->result[m->rule], is = m->result == RESULT_FAIL && lenient(out, m) ? RESULT_WARN : m->result;
+	rule_result *v = &out->result[m->rule],
+		    is = m->result == RESULT_FAIL && lenient(out, m) ? RESULT_WARN : m->result;
 
 	/* Many groups meet the same crash: it is told once. */
 	if (m->crash_signal && m->crash_signal == out->crash_signal && call_now->which == out->crash_in)
@@ -110,7 +111,7 @@ void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...)
 typedef struct group {
 	void (*run)(kit *k);
 	rule crash;
-	int instead; /* asked again of what the plugin can do instead */
+	int instead;    /* asked again of what the plugin can do instead */
 	uint32_t since; /* the ABI that brought it; 0: the first */
 } group;
 
@@ -183,7 +184,8 @@ static void after_group(kit *k, const process_state *before, int printed)
 		kit_fail(k, RULE_STEADY, "%lld bytes were written to stdout\nwhat is to be said goes to host->log",
 		         (long long)st.st_size);
 	if (!name && !st.st_size)
-		kit_ok(k, RULE_STEADY, k->collective ? "no sleep, process or output" : "no allocation, lock, sleep, file or output");
+		kit_ok(k, RULE_STEADY,
+		       k->collective ? "no sleep, process or output" : "no allocation, lock, sleep, file or output");
 	k->since = KIT_FURTHER;
 	if (host_spoiled)
 		kit_fail(k, RULE_BOUNDS, "bytes beside memory of the instance, a block of %zu bytes, were written",
@@ -201,11 +203,13 @@ static void after_group(kit *k, const process_state *before, int printed)
 		         hooks_environment());
 	k->since = since;
 	if (call_now->floats)
-		kit_fail(k, RULE_PROCESS, "%s in %s()", process_floats_text(call_now->floats), call_name(call_now->floats_by));
+		kit_fail(k, RULE_PROCESS, "%s in %s()", process_floats_text(call_now->floats),
+		         call_name(call_now->floats_by));
 	else if (process_changed(before, changed, sizeof changed))
 		kit_fail(k, RULE_PROCESS, "%s", changed);
 	else
-		kit_ok(k, RULE_PROCESS, "rounding, descriptors, threads, directory, locale, environment and signals stay as they are");
+		kit_ok(k, RULE_PROCESS,
+		       "rounding, descriptors, threads, directory, locale, environment and signals stay as they are");
 }
 
 /* Parameters that do not apply to the alternative payload type may be refused with an error. */
@@ -213,7 +217,8 @@ static bool suits(const kit *k)
 {
 	const fixture *t = &k->fixture;
 	ranks s;
-	gradcomp_status st = ranks_open(&s, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
+	gradcomp_status st =
+		ranks_open(&s, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
 
 	if (!st)
 		ranks_close(&s);
@@ -278,9 +283,10 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 		if (now() - since > o->seconds || now() - began > 20 * o->seconds) {
 			int stuck = now() - since > o->seconds && call_now->which;
 
-			kit_note(out, RULE_TIME, RESULT_FAIL, "%s%s has not returned after %.0f s (round %u, rank %d of %d)",
-			     stuck ? call_name(call_now->which) : "the group of checks", stuck ? "()" : "",
-			     now() - (stuck ? since : began), call_now->round, call_now->rank, call_now->nranks);
+			kit_note(out, RULE_TIME, RESULT_FAIL,
+			         "%s%s has not returned after %.0f s (round %u, rank %d of %d)",
+			         stuck ? call_name(call_now->which) : "the group of checks", stuck ? "()" : "",
+			         now() - (stuck ? since : began), call_now->round, call_now->rank, call_now->nranks);
 			kill(child, SIGKILL);
 			return 0;
 		}
@@ -384,8 +390,9 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
                        const gradcomp_value *values, kit_result *out)
 {
-	static const rule asked[] = {RULE_AGREEMENT, RULE_CONSERVATION, RULE_DESCRIPTOR, RULE_BOUNDS, RULE_MEMORY, RULE_STEADY,
-	                             RULE_TIME, RULE_PREDICT, RULE_PROCESS, RULE_PRIMITIVES, RULE_LINKS};
+	static const rule asked[] = {RULE_AGREEMENT, RULE_CONSERVATION, RULE_DESCRIPTOR, RULE_BOUNDS,
+	                             RULE_MEMORY,    RULE_STEADY,       RULE_TIME,       RULE_PREDICT,
+	                             RULE_PROCESS,   RULE_PRIMITIVES,   RULE_LINKS};
 	kit k = {.options = options, .collective = plugin, .values = values};
 
 	out->abi = plugin->info.abi_version;

@@ -16,9 +16,11 @@ static int saved(kit *k, ranks *s, guarded *out)
 	*out = guard("the saved state", bytes, 8);
 	if (ranks_call(s, &(call){.which = CALL_SAVE, .to = out->data, .capacity = bytes, .bytes = &written}) ||
 	    written != bytes)
-		return kit_fail(k, RULE_SAVED_STATE, "save() promised %llu bytes and gave %llu", (unsigned long long)bytes,
-		                (unsigned long long)written), 0;
-	if (bytes && ranks_call(s, &(call){.which = CALL_SAVE, .to = out->data, .capacity = bytes - 1, .bytes = &written}) >= 0)
+		return kit_fail(k, RULE_SAVED_STATE, "save() promised %llu bytes and gave %llu",
+		                (unsigned long long)bytes, (unsigned long long)written),
+		       0;
+	if (bytes &&
+	    ranks_call(s, &(call){.which = CALL_SAVE, .to = out->data, .capacity = bytes - 1, .bytes = &written}) >= 0)
 		return kit_fail(k, RULE_SAVED_STATE, "save() takes a buffer that is one byte too short"), 0;
 	return 1;
 }
@@ -48,8 +50,7 @@ static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guard
 		return 0;
 	if (after.bytes != good->bytes || memcmp(after.data, good->data, good->bytes)) {
 		kit_fail(k, RULE_SAVED_STATE,
-		         "%s is refused, but the instance has changed\nload() copies before it has checked all",
-		         what);
+		         "%s is refused, but the instance has changed\nload() copies before it has checked all", what);
 		fine = 0;
 	}
 	guard_free(&after);
@@ -78,7 +79,8 @@ static int damaged(kit *k, const guarded *good, int times)
 			fixture_fill(&k->fixture, &s, g, KIND_NORMAL);
 			ranks_step(&s, g, 0);
 			if (!s.intact || s.broke)
-				kit_fail(k, RULE_SAVED_STATE, "a damaged state was taken, and the next step leaves its buffers: %s",
+				kit_fail(k, RULE_SAVED_STATE,
+				         "a damaged state was taken, and the next step leaves its buffers: %s",
 				         s.err.text);
 			fixture_gradients_free(&s, g);
 		}
@@ -122,7 +124,8 @@ void group_saved_state(kit *k)
 		taken = damaged(k, &good, times);
 	if (fine)
 		kit_ok(k, RULE_SAVED_STATE,
-		       "%d cut short refused in words; of %d damaged ones %d were taken, without harm", cut, good.bytes ? times : 0, taken);
+		       "%d cut short refused in words; of %d damaged ones %d were taken, without harm", cut,
+		       good.bytes ? times : 0, taken);
 	guard_free(&good);
 	fixture_gradients_free(&s, g);
 	ranks_close(&s);

@@ -11,10 +11,11 @@
 static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcomp_plan *p)
 {
 	if (!p->nrounds || p->nrounds > GRADCOMP_MAX_ROUNDS)
-		return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants %u rounds, 1 to %d are possible",
-		                 p->nrounds, GRADCOMP_MAX_ROUNDS);
+		return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants %u rounds, 1 to %d are possible", p->nrounds,
+		                   GRADCOMP_MAX_ROUNDS);
 	if (p->scratch_bytes > MEMORY_MAX)
-		return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants %llu bytes of scratch for a bucket of %llu numbers",
+		return ranks_broke(s, RULE_DESCRIPTOR,
+		                   "plan() wants %llu bytes of scratch for a bucket of %llu numbers",
 		                   (unsigned long long)p->scratch_bytes, (unsigned long long)b->numel);
 	for (uint32_t k = 0; k < p->nrounds; k++) {
 		const gradcomp_round *rd = &p->rounds[k];
@@ -22,30 +23,33 @@ static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcom
 		if ((int)rd->pattern < 0 || rd->pattern > GRADCOMP_CODED ||
 		    !(s->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
 			return ranks_broke(s, RULE_DESCRIPTOR,
-			                 "plan() wants pattern %d, which is none of those it may use", (int)rd->pattern);
+			                   "plan() wants pattern %d, which is none of those it may use",
+			                   (int)rd->pattern);
 		if (rd->reserved0 || rd->reserved[0] || rd->reserved[1])
 			return ranks_broke(s, RULE_DESCRIPTOR, "plan() has set a reserved word of round %u", k);
 		if (rd->flags & ~FLAGS)
-			return ranks_broke(s, RULE_DESCRIPTOR, "plan() has set flags 0x%x of round %u; there are 0x%x", rd->flags, k,
-			                   FLAGS);
+			return ranks_broke(s, RULE_DESCRIPTOR, "plan() has set flags 0x%x of round %u; there are 0x%x",
+			                   rd->flags, k, FLAGS);
 		if (rd->count > MEMORY_MAX || rd->bound > MEMORY_MAX)
-			return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants a payload of %llu for a bucket of %llu numbers",
+			return ranks_broke(s, RULE_DESCRIPTOR,
+			                   "plan() wants a payload of %llu for a bucket of %llu numbers",
 			                   (unsigned long long)(rd->count > MEMORY_MAX ? rd->count : rd->bound),
 			                   (unsigned long long)b->numel);
-		if (summed && (!gradcomp_dtype_bytes(rd->dtype) || rd->dtype == GRADCOMP_F8E4M3 ||
-		               rd->dtype == GRADCOMP_F8E5M2))
+		if (summed &&
+		    (!gradcomp_dtype_bytes(rd->dtype) || rd->dtype == GRADCOMP_F8E4M3 || rd->dtype == GRADCOMP_F8E5M2))
 			return ranks_broke(s, RULE_DESCRIPTOR, "plan() sums elements of type %d", (int)rd->dtype);
 		if (rd->flags & GRADCOMP_ROUND_MEAN && (!summed || rd->dtype > GRADCOMP_F64))
-			return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants the mean in round %u, which is not a sum of floats",
-			                   k);
+			return ranks_broke(s, RULE_DESCRIPTOR,
+			                   "plan() wants the mean in round %u, which is not a sum of floats", k);
 		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
 		    (!summed || rd->dtype != GRADCOMP_F32 || rd->count != b->numel))
 			return ranks_broke(s, RULE_DESCRIPTOR,
-			                 "plan() wants an in-place round that is not the bucket's floats");
+			                   "plan() wants an in-place round that is not the bucket's floats");
 		if (coded && (p->nrounds != 1 || rd->count != b->numel))
-			return ranks_broke(s, RULE_DESCRIPTOR,
-			                 "plan() wants a coded round of %llu floats among %u; it is the only one, of %llu",
-			                 (unsigned long long)rd->count, p->nrounds, (unsigned long long)b->numel);
+			return ranks_broke(
+				s, RULE_DESCRIPTOR,
+				"plan() wants a coded round of %llu floats among %u; it is the only one, of %llu",
+				(unsigned long long)rd->count, p->nrounds, (unsigned long long)b->numel);
 	}
 	return GRADCOMP_OK;
 }

@@ -119,8 +119,8 @@ static bool agreed(kit *k, const ranks *s, float **g, const char *where)
 				         "%s, number %llu: rank 0 has %.9g, rank %d has %.9g; %llu of %llu numbers "
 				         "differ, on %llu of %d ranks\n%s",
 				         where, (unsigned long long)i, (double)g[0][i], w, (double)g[w][i],
-				         (unsigned long long)off, (unsigned long long)s->numel,
-				         (unsigned long long)of, s->P,
+				         (unsigned long long)off, (unsigned long long)s->numel, (unsigned long long)of,
+				         s->P,
 				         of == 1 && s->P > 2 ? "one rank is alone: something asks for "
 				                               "layout->rank, or for what only it has"
 				                             : "payloads are not added in rank order, or own "
@@ -142,11 +142,13 @@ static double said(ranks *s, double *headers, int *fixed)
 		gradcomp_plan plan = {.struct_size = sizeof plan};
 		gradcomp_cost cost = {.struct_size = sizeof cost};
 		if (ranks_call(s, &(call){.which = CALL_PLAN, .bucket = &s->buckets[b], .plan = &plan}) ||
-		    (s->plugin->cost && ranks_call(s, &(call){.which = CALL_COST, .bucket = &s->buckets[b], .cost = &cost})))
+		    (s->plugin->cost &&
+		     ranks_call(s, &(call){.which = CALL_COST, .bucket = &s->buckets[b], .cost = &cost})))
 			return -1;
 		for (uint32_t r = 0; r < plan.nrounds; r++)
 			*fixed &= plan.rounds[r].pattern != GRADCOMP_CODED &&
-			          (plan.rounds[r].pattern != GRADCOMP_GATHERED || plan.rounds[r].flags & GRADCOMP_ROUND_FIXED);
+			          (plan.rounds[r].pattern != GRADCOMP_GATHERED ||
+			           plan.rounds[r].flags & GRADCOMP_ROUND_FIXED);
 		bytes += cost.wire_bytes;
 		*headers += 64.0 * plan.nrounds * (1 + s->buckets[b].ntensors);
 		/* Each rank's run is coded by itself. */
@@ -168,8 +170,8 @@ static bool honest(kit *k, const ranks *s, double want, double headers, int fixe
 	for (int w = 0; w < s->P; w++) {
 		sent = (double)s->sent_of[w];
 		if (sent > 2 * dense + headers) {
-			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, the gradient itself has %.0f", where, w, sent,
-			         dense);
+			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, the gradient itself has %.0f", where, w,
+			         sent, dense);
 			return false;
 		}
 		if (want >= 0 && !(s->P == 1 && !sent) &&
@@ -216,15 +218,16 @@ static void choices(kit *k, const ranks *s)
 		call_end();
 		if (!text || !*text || strlen(text) > CHOICE_MOST || text[strcspn(text, "\n\t\r\033")])
 			kit_fail(k, RULE_DESCRIPTOR, "choice() of tensor %u gives %s: a word or two are right", i,
-			         !text ? "NULL" : !*text ? "no text" : "a text that is long, or not one line");
+			         !text    ? "NULL"
+			         : !*text ? "no text"
+			                  : "a text that is long, or not one line");
 	}
 }
 
 /* Instances for a run; false: there are none, which has been said where it is a fault. */
 static bool open_run(kit *k, ranks *s, const run *r)
 {
-	gradcomp_status st =
-		kit_open_at(k, s, &(kit_place){r->P, r->m, UINT64_MAX, r->from, r->far}, check_random());
+	gradcomp_status st = kit_open_at(k, s, &(kit_place){r->P, r->m, UINT64_MAX, r->from, r->far}, check_random());
 
 	if (st && !((r->far || r->P > 16) && kit_declined(s, st)))
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", r->P, r->m->name, s->err.text);
@@ -274,9 +277,9 @@ static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *
 		give(k, &s, g, r->kind, sum, mag);
 		ranks_plan(&s, !rebuild ? 3000 : step % 2 ? most : UINT64_MAX);
 		snprintf(where, sizeof where,
-		         "%d ranks, %s%s, %s gradients, step %llu, the %d. of its run, in %u buckets", r->P,
-		         r->m->name, r->far ? " behind 2^32 others" : "", fixture_kind_names[r->kind],
-		         (unsigned long long)s.step, step + 1, s.nbuckets);
+		         "%d ranks, %s%s, %s gradients, step %llu, the %d. of its run, in %u buckets", r->P, r->m->name,
+		         r->far ? " behind 2^32 others" : "", fixture_kind_names[r->kind], (unsigned long long)s.step,
+		         step + 1, s.nbuckets);
 		want = said(&s, &headers, &fixed);
 		well = kit_step(k, &s, g, step & 1) &&
 		       (!asked || keeps_nothing(&k->fixture, &s) || conserved(k, &s, g, sum, mag, where, n, l)) &&
@@ -375,7 +378,8 @@ static void written(kit *k)
 		for (int step = 0; step < 2; step++) {
 			for (int w = 0; w < s.P; w++)
 				for (uint64_t i = 0; i < s.numel; i++)
-					g[w][i] = (float)((i * 7919 + (uint64_t)(w + step) * 31) % 1009) * 0.001f - 0.5f;
+					g[w][i] =
+						(float)((i * 7919 + (uint64_t)(w + step) * 31) % 1009) * 0.001f - 0.5f;
 			if (ranks_step(&s, g, 0))
 				break;
 		}
@@ -383,9 +387,10 @@ static void written(kit *k)
 		ranks_close(&s);
 	}
 	if (unwritten)
-		kit_fail(k, RULE_BYTES,
-		         "%llu bytes of payloads of round %u hold what was in memory before: encode() has not written them",
-		         (unsigned long long)unwritten, unwritten_round);
+		kit_fail(
+			k, RULE_BYTES,
+			"%llu bytes of payloads of round %u hold what was in memory before: encode() has not written them",
+			(unsigned long long)unwritten, unwritten_round);
 }
 
 void group_steps(kit *k)
@@ -409,16 +414,17 @@ void group_steps(kit *k)
 	written(k);
 	if (n.conserved || !n.steps)
 		kit_ok(k, RULE_CONSERVATION, "off by at most %.1e of the sum of |u|, in %ld steps%s%s%s%s", n.worst,
-		       n.conserved, all ? "" : " of one rank: its average is no mean over all", k->fixture.plain ? ", with " : "", k->fixture.plain ? k->fixture.neutral : "",
+		       n.conserved, all ? "" : " of one rank: its average is no mean over all",
+		       k->fixture.plain ? ", with " : "", k->fixture.plain ? k->fixture.neutral : "",
 		       !k->fixture.plain || k->fixture.plugin->neutral
 		               ? ""
 		               : " (guessed by name: it is for .neutral to say)");
 	else
-		kit_skip(k, RULE_CONSERVATION, all ? "unbiased, without error memory" : "more than one rank, whose mean the average is not");
+		kit_skip(k, RULE_CONSERVATION,
+		         all ? "unbiased, without error memory" : "more than one rank, whose mean the average is not");
 	if (n.agreed)
-		kit_ok(k, RULE_AGREEMENT,
-		       "equal bits on %d to %d, 17 and 33 ranks, in %ld steps, and in two processes", o->ranks_min,
-		       o->ranks_max, n.agreed);
+		kit_ok(k, RULE_AGREEMENT, "equal bits on %d to %d, 17 and 33 ranks, in %ld steps, and in two processes",
+		       o->ranks_min, o->ranks_max, n.agreed);
 	else
 		kit_skip(k, RULE_AGREEMENT, "one rank");
 	kit_ok(k, RULE_BYTES, "%.3f of the gradient's bytes on average%s", n.dense > 0 ? n.sent / n.dense : 0.0,
@@ -426,9 +432,9 @@ void group_steps(kit *k)
 	kit_ok(k, RULE_BOUNDS, "walls behind all buffers, inputs read-only: untouched in %ld steps", n.steps);
 	kit_ok(k, RULE_TENSORS, "buckets rebuilt between %ld steps", n.steps);
 	if (ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
-		kit_ok(k, RULE_CODE, "code_bound() holds%s", k->fixture.plugin->traits & GRADCOMP_TRAIT_LOSSLESS
-		                                                     ? ", what is decoded is what was coded"
-		                                                     : "");
+		kit_ok(k, RULE_CODE, "code_bound() holds%s",
+		       k->fixture.plugin->traits & GRADCOMP_TRAIT_LOSSLESS ? ", what is decoded is what was coded"
+		                                                           : "");
 	else
 		kit_skip(k, RULE_CODE, "pattern CODED is not there");
 }

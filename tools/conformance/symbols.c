@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct table {
-	const ElfW(Sym) *symbols;
+	const ElfW(Sym) * symbols;
 	const char *strings;
 	const uint32_t *gnu_hash, *hash; /* at least one of them is there, and tells how many symbols there are */
 } table;
@@ -39,8 +39,7 @@ static bool exported(const ElfW(Sym) * symbol, const char *name)
 	static const char *const fine[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1", "_init", "_fini"};
 	int type = ELF64_ST_TYPE(symbol->st_info);
 
-	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL ||
-	    !strncmp(name, "__", 2) ||
+	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL || !strncmp(name, "__", 2) ||
 	    (type != STT_FUNC && type != STT_OBJECT && type != STT_TLS && type != STT_GNU_IFUNC))
 		return false;
 	for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++)
@@ -55,7 +54,8 @@ static uint32_t count(const table *t)
 	if (t->hash)
 		return t->hash[1];
 	const uint32_t nbuckets = t->gnu_hash[0], first = t->gnu_hash[1];
-	const uint32_t *buckets = t->gnu_hash + 4 + t->gnu_hash[2] * (sizeof(ElfW(Addr)) / 4), *chain = buckets + nbuckets;
+	const uint32_t *buckets = t->gnu_hash + 4 + t->gnu_hash[2] * (sizeof(ElfW(Addr)) / 4),
+		       *chain = buckets + nbuckets;
 	uint32_t last = 0;
 
 	for (uint32_t b = 0; b < nbuckets; b++)

@@ -128,7 +128,8 @@ void group_threads(kit *k)
 	if (ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		codes_together(k);
 	kit_ok(k, RULE_THREADS, "buckets in turn or interleaved, every call on another thread%s: the same bits",
-	       ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)    ? ", code() beside a decoder"
-	       : ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) ? ", the instance read-only in merge()"
-	                                                                     : "");
+	       ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) ? ", code() beside a decoder"
+	       : ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)
+	               ? ", the instance read-only in merge()"
+	               : "");
 }

@@ -11,7 +11,8 @@ enum { NUMBERS = 96, RANKS = 2 };
 
 typedef struct averages {
 	float u[RANKS][NUMBERS];
-	double want[NUMBERS], size[NUMBERS], sum[NUMBERS], squares[NUMBERS]; /* size: of what a draw may add or leave out */
+	double want[NUMBERS], size[NUMBERS], sum[NUMBERS],
+		squares[NUMBERS]; /* size: of what a draw may add or leave out */
 	int times;
 	bool remembers;
 } averages;

@@ -11,7 +11,7 @@ extern "C" {
 
 typedef struct sdk_coded {
 	const gradcomp_host *host;
-	const char *name; /* of the plugin, a constant */
+	const char *name;    /* of the plugin, a constant */
 	uint64_t start_step; /* steps before it are not compressed */
 } sdk_coded;
 
@@ -21,8 +21,8 @@ gradcomp_status sdk_coded_plan(void *instance, const gradcomp_bucket *bucket, ui
                                gradcomp_error *err);
 gradcomp_status sdk_coded_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                                  gradcomp_error *err);
-gradcomp_status sdk_coded_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                 const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+gradcomp_status sdk_coded_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                 uint32_t n, gradcomp_error *err);
 
 /* Whether a compressor that would rather gather is to give codes: see
  * gradcomp_layout.patterns. */
@@ -36,8 +36,7 @@ static inline int sdk_coded_instead(const gradcomp_layout *layout)
 void sdk_coded_round(const gradcomp_bucket *bucket, gradcomp_plan *plan);
 
 /* For the decoders: a run of n floats came in `bytes` bytes. Fails with MISMATCH unless these are `want`. */
-gradcomp_status sdk_coded_length(const sdk_coded *c, uint64_t bytes, uint64_t want, uint64_t n,
-                                 gradcomp_error *err);
+gradcomp_status sdk_coded_length(const sdk_coded *c, uint64_t bytes, uint64_t want, uint64_t n, gradcomp_error *err);
 
 #ifdef __cplusplus
 }

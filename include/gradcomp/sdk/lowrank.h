@@ -39,7 +39,7 @@ typedef struct sdk_lowrank_extent {
 
 typedef struct sdk_lowrank_tensor {
 	uint64_t n, m, r;       /* r = 0: sent uncompressed */
-	sdk_lowrank_extent at;       /* in the layout */
+	sdk_lowrank_extent at;  /* in the layout */
 	uint32_t before, after; /* neighbours of the same shape, or LOWRANK_NONE */
 	char choice[24];
 } sdk_lowrank_tensor;
@@ -50,7 +50,7 @@ typedef struct sdk_lowrank {
 	const char *name; /* of the compressor */
 	uint64_t start_step;
 	sdk_lowrank_tensor *tensors; /* ntensors, and one more whose offset is the end */
-	float *P, *Q;            /* kept from step to step; NULL: not */
+	float *P, *Q;                /* kept from step to step; NULL: not */
 } sdk_lowrank;
 
 enum { SDK_LOWRANK_KEEP_P = 1, SDK_LOWRANK_KEEP_Q = 2 };
@@ -64,8 +64,7 @@ gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, cons
 void sdk_lowrank_close(sdk_lowrank *l);
 /* As in gradcomp_compressor_v1, of instances that begin with a lowrank. */
 const char *sdk_lowrank_choice(void *instance, uint32_t tensor);
-gradcomp_status sdk_lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes,
-                                 gradcomp_error *err);
+gradcomp_status sdk_lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);
 
 /* ---- of a bucket ---- */
@@ -100,10 +99,8 @@ void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *wor
 /* Columns of Q become 1 long; with `stretch`, sqrt(n / m). */
 void sdk_lowrank_normalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, int stretch);
 /* P = M Q and Q = M^T P, of what is compressed. */
-void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q,
-                            void *scratch);
-void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, float *Q, const float *P,
-                             void *scratch);
+void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *scratch);
+void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *scratch);
 /* Unless local is NULL, error = x - P local^T, and 0 for those sent uncompressed; then
  * x = P Q^T. */
 void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const float *P, const float *local,
@@ -111,8 +108,8 @@ void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const f
 
 /* sdk_overflow() of factors whose product with an orthonormal one is to be finite: a row of such a one is
  * no longer than 1, so that the product is at most sqrt(r) times the largest. */
-gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors, uint64_t floats,
-                                     gradcomp_error *err);
+gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors,
+                                     uint64_t floats, gradcomp_error *err);
 
 #ifdef __cplusplus
 }

@@ -18,8 +18,9 @@ extern "C" {
 		GRADCOMP_NEED(operators, orthonormalise_split), GRADCOMP_NEED(operators, normalise_columns_batch), \
 		GRADCOMP_NEED(operators, range_check)
 #define SDK_SPARSE_NEEDS \
-	GRADCOMP_NEED(operators, sparse_sum), GRADCOMP_NEED(operators, index_words), GRADCOMP_NEED(operators, index_pack), \
-		GRADCOMP_NEED(operators, index_scratch), GRADCOMP_NEED(operators, index_unpack)
+	GRADCOMP_NEED(operators, sparse_sum), GRADCOMP_NEED(operators, index_words), \
+		GRADCOMP_NEED(operators, index_pack), GRADCOMP_NEED(operators, index_scratch), \
+		GRADCOMP_NEED(operators, index_unpack)
 #define SDK_SIGNS_NEEDS \
 	GRADCOMP_NEED(operators, moment), GRADCOMP_NEED(operators, range_check), GRADCOMP_NEED(operators, sign_pairs)
 
@@ -28,9 +29,11 @@ extern "C" {
 static inline const gradcomp_need *sdk_lacks(const gradcomp_host *host, const gradcomp_need *needs, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		int of_operators = !strncmp(needs[i].name, "operators.", 10), of_host = !strncmp(needs[i].name, "host.", 5);
+		int of_operators = !strncmp(needs[i].name, "operators.", 10),
+		    of_host = !strncmp(needs[i].name, "host.", 5);
 
-		if ((of_operators && needs[i].end > host->operators->struct_size) || (of_host && needs[i].end > host->struct_size))
+		if ((of_operators && needs[i].end > host->operators->struct_size) ||
+		    (of_host && needs[i].end > host->struct_size))
 			return &needs[i];
 	}
 	return NULL;
@@ -43,8 +46,10 @@ static inline gradcomp_status sdk_needs(const gradcomp_host *host, const char *n
 	const gradcomp_need *lack = sdk_lacks(host, needs, n);
 
 	return !lack ? GRADCOMP_OK
-	             : host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s needs %s, which this gradcomp does not have: it is of ABI %u, the "
-	                          "plugin of ABI %d", name, lack->name, host->abi_version, GRADCOMP_ABI_VERSION);
+	             : host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+	                          "%s needs %s, which this gradcomp does not have: it is of ABI %u, the "
+	                          "plugin of ABI %d",
+	                          name, lack->name, host->abi_version, GRADCOMP_ABI_VERSION);
 }
 
 #ifdef __cplusplus

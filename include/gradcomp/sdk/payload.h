@@ -15,8 +15,8 @@ extern "C" {
 gradcomp_round sdk_gathered_round(uint64_t bytes);
 /* decode()'s n payloads: one of each rank, of `bytes` bytes. The message names the rank. */
 gradcomp_status sdk_gathered_expect(const gradcomp_host *host, const gradcomp_layout *layout, const char *name,
-                                    const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                                    uint64_t bytes, gradcomp_error *err);
+                                    const gradcomp_work *work, const gradcomp_payload *in, uint32_t n, uint64_t bytes,
+                                    gradcomp_error *err);
 
 /* Where a check of a rank's payload notes a fault. On the host that is `mine`, so
  * that the rank can be named; on a device it is the host's own word. */
@@ -54,8 +54,8 @@ void sdk_payload_end(gradcomp_payload *out, const char *name, uint32_t version, 
 /* For decode(): one payload of each rank, each of this plugin, version, bucket and step, as long as it says
  * and at most `most` bytes. What lies behind the header is still the plugin's to check. */
 gradcomp_status sdk_payload_expect(const gradcomp_host *host, const gradcomp_layout *layout, const char *name,
-                                   uint32_t version, const gradcomp_work *work, const gradcomp_payload *in,
-                                   uint32_t n, uint64_t most, gradcomp_error *err);
+                                   uint32_t version, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                                   uint64_t most, gradcomp_error *err);
 /* What is behind the header of a payload that has passed: aligned to 8. */
 const void *sdk_payload_body(const gradcomp_payload *in, uint64_t *bytes);
 

@@ -10,8 +10,7 @@ extern "C" {
 
 /* The table whose *_scratch() functions hold for work of this layout: what plan() asks, which
  * knows of no work yet. Tables differ in how much they take. Never NULL. */
-static inline const gradcomp_operators *sdk_layout_operators(const gradcomp_host *host,
-                                                             const gradcomp_layout *layout)
+static inline const gradcomp_operators *sdk_layout_operators(const gradcomp_host *host, const gradcomp_layout *layout)
 {
 	const gradcomp_operators *there = NULL;
 	if (GRADCOMP_HAS(layout, device) && layout->device != GRADCOMP_HOST && GRADCOMP_HAS(host, operators_on))

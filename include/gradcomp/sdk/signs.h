@@ -30,7 +30,7 @@ typedef struct sdk_signs {
 	/* 2: the means of the non-negative and of the negative numbers of a run; 1: the
 	 * mean magnitude, and runs are whole tensors. */
 	uint32_t values;
-	int coded;  /* the collective takes codes: see sdk_signs_code() */
+	int coded;     /* the collective takes codes: see sdk_signs_code() */
 	void *scratch; /* for code() */
 } sdk_signs;
 
@@ -42,8 +42,8 @@ gradcomp_status sdk_signs_plan(void *instance, const gradcomp_bucket *bucket, ui
                                gradcomp_error *err);
 gradcomp_status sdk_signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                                  gradcomp_error *err);
-gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                 const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                 uint32_t n, gradcomp_error *err);
 gradcomp_status sdk_signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                gradcomp_error *err);
 uint64_t sdk_signs_code_bound(void *instance, uint64_t n);

@@ -135,22 +135,22 @@ uint64_t sdk_sparse_index_bytes(const gradcomp_operators *op, uint32_t coding, u
 uint64_t sdk_sparse_bytes(const gradcomp_operators *op, sdk_sparse_coding c, uint64_t d, uint64_t k);
 void sdk_sparse_pack(const gradcomp_operators *op, void *queue, sdk_sparse_coding c, void *out, sdk_sparse_pairs p,
                      uint64_t d, uint64_t k);
-void sdk_sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t coding, void *out,
-                           const uint32_t *idx, uint64_t d, uint64_t k);
+void sdk_sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t coding, void *out, const uint32_t *idx,
+                           uint64_t d, uint64_t k);
 /* On the host. Unpacking checks everything: it returns NULL, or in words what the
  * payload is not ("has indices that do not ascend"); idx and val are then worthless.
  * Reads sdk_sparse_bytes() and writes k pairs, whatever `in` holds. */
 const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
                               uint64_t d, uint64_t k);
 /* The same of partial sums: values may be Inf or NaN. */
-const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
-                                   uint64_t d, uint64_t k);
+const char *sdk_sparse_unpack_sums(const gradcomp_operators *op, sdk_sparse_coding c, const void *in,
+                                   sdk_sparse_pairs p, uint64_t d, uint64_t k);
 const char *sdk_sparse_index_read(const gradcomp_operators *op, uint32_t coding, const void *in, uint32_t *idx,
                                   uint64_t d, uint64_t k);
 /* Anywhere: sets *fault for what is wrong. `scratch` is of sdk_sparse_index_scratch() bytes of the same
  * table. The first checks everything; the second not that the indices ascend below d. */
-void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c,
-                          const void *in, sdk_sparse_pairs p, uint64_t d, uint64_t k, void *scratch);
+void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c, const void *in,
+                          sdk_sparse_pairs p, uint64_t d, uint64_t k, void *scratch);
 void sdk_sparse_index_unpack(const gradcomp_operators *op, void *queue, int *fault, uint32_t coding, const void *in,
                              uint32_t *idx, uint64_t d, uint64_t k, void *scratch);
 uint64_t sdk_sparse_index_scratch(const gradcomp_operators *op, uint32_t coding, uint64_t d, uint64_t k);
@@ -174,9 +174,9 @@ struct sdk_sparse {
 	sdk_sparse_schedule schedule;
 	sdk_sparse_coding coding;
 	int layerwise;
-	int coded;        /* the collective takes codes: see sparse_code.c */
+	int coded;                             /* the collective takes codes: see sparse_code.c */
 	void *encode_scratch, *decode_scratch; /* workspaces of code() and of the decoders */
-	gradcomp_pairs *pairs; /* on a device: what one call adds up */
+	gradcomp_pairs *pairs;                 /* on a device: what one call adds up */
 	/* How many of a part are sent, 1..d; NULL: what the schedule says. */
 	uint64_t (*kept)(const sdk_sparse *s, const sdk_sparse_part *p, uint64_t step);
 	/* Chooses exactly p->k of x[0..p->d), ascending, with operators alone. */
@@ -225,8 +225,8 @@ gradcomp_status sdk_sparse_plan(void *instance, const gradcomp_bucket *bucket, u
                                 gradcomp_error *err);
 gradcomp_status sdk_sparse_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                                   gradcomp_error *err);
-gradcomp_status sdk_sparse_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                  const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+gradcomp_status sdk_sparse_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                                  uint32_t n, gradcomp_error *err);
 gradcomp_status sdk_sparse_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                 gradcomp_error *err);
 void sdk_sparse_destroy(void *instance);

@@ -12,9 +12,9 @@ extern "C" {
 typedef struct sdk_state_header {
 	char compressor[16];
 	uint32_t version, nranks; /* of the job that saved it: what is here is of any number */
-	uint64_t shapes;     /* digest of all dimensions */
-	uint64_t parameters; /* digest of what the plugin says must be equal */
-	uint64_t bytes;      /* behind the head */
+	uint64_t shapes;          /* digest of all dimensions */
+	uint64_t parameters;      /* digest of what the plugin says must be equal */
+	uint64_t bytes;           /* behind the head */
 } sdk_state_header;
 
 #define SDK_STATE_DIGEST_SEED 14695981039346656037u

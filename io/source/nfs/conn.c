@@ -107,10 +107,7 @@ static struct AUTH *credentials(const source_url *url)
 static void begin(const struct nfs_source *s, struct nfs_conn *c)
 {
 	int program = c->mounting ? MOUNT_PROGRAM : NFS_PROGRAM, version = c->mounting ? 3 : s->url.version;
-	int port = c->mounting             ? s->url.mount_port
-	           : s->url.port           ? s->url.port
-	           : s->url.version == 4   ? NFS_PORT
-	                                   : 0;
+	int port = c->mounting ? s->url.mount_port : s->url.port ? s->url.port : s->url.version == 4 ? NFS_PORT : 0;
 	const char *address = s->addresses[c->address % s->naddresses];
 	c->begun = clock_now();
 	c->state = NFS_CONNECTING;
@@ -201,17 +198,17 @@ static bool finished(struct nfs_call *calls, size_t n, bool *busy)
 static gradcomp_status away(struct nfs_source *s, struct nfs_conn *c, double seconds, bool busy, gradcomp_error *err)
 {
 	if (busy)
-		return error_set(err, GRADCOMP_ERR_TIMEOUT,
-		                 "the NFS server %s has reported for %.0f s that it is busy (setting stage.source_timeout)",
-		                 s->url.server, seconds);
+		return error_set(
+			err, GRADCOMP_ERR_TIMEOUT,
+			"the NFS server %s has reported for %.0f s that it is busy (setting stage.source_timeout)",
+			s->url.server, seconds);
 	return error_set(err, GRADCOMP_ERR_TIMEOUT,
 	                 "the NFS server %s does not answer for %.0f s (setting stage.source_timeout)%s%s",
 	                 s->url.server, seconds, *c->trouble ? ": " : "", c->trouble);
 }
 
 /* The connection failed or was lost. A failure ends the call. */
-static gradcomp_status again(struct nfs_source *s, struct nfs_conn *c, bool patient, size_t *tried,
-                             gradcomp_error *err)
+static gradcomp_status again(struct nfs_source *s, struct nfs_conn *c, bool patient, size_t *tried, gradcomp_error *err)
 {
 	drop(c);
 	c->address++;
@@ -237,7 +234,8 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 			send_new(s, c, calls, n);
 		if (finished(calls, n, &busy))
 			break;
-		double silent = now - (c->last_answer > start ? c->last_answer : start), alive = c->last_answer > c->begun ? c->last_answer : c->begun;
+		double silent = now - (c->last_answer > start ? c->last_answer : start),
+		       alive = c->last_answer > c->begun ? c->last_answer : c->begun;
 		atomic_store(&s->base.silent_ms, silent > 1 ? (unsigned)(silent * 1000) : 0);
 		if (silent > s->timeout) {
 			status = away(s, c, silent, busy, err);

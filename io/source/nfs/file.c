@@ -16,7 +16,7 @@ struct nfs_file {
 	uint64_t ahead; /* the caller reads up to here */
 	uint32_t first; /* bytes of `begin` */
 	char begin[NFS_FIRST];
-	char *slots; /* of the calls, NFS_READ_MAX bytes each */
+	char *slots;                  /* of the calls, NFS_READ_MAX bytes each */
 	struct nfs_call calls[CALLS]; /* in the order of their offsets, from `head` on */
 	unsigned head, n;
 };
@@ -56,7 +56,8 @@ void nfs_file_close(struct nfs_reader *r)
 	r->file = NULL;
 }
 
-gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err)
+gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ahead, source_stat *st,
+                              gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_source *s = (struct nfs_source *)base->from;
@@ -142,7 +143,8 @@ static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at,
 	return GRADCOMP_OK;
 }
 
-gradcomp_status nfs_file_read(source_reader *base, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err)
+gradcomp_status nfs_file_read(source_reader *base, void *buf, uint64_t n, uint64_t at, uint64_t *got,
+                              gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_file *f = r->file;

@@ -162,10 +162,11 @@ static gradcomp_status nfs_open_source(const source_url *url, double timeout, so
                                        gradcomp_error *err)
 {
 	if (!nfs_guarded())
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "this program has loaded libnfs before gradcomp did, so what the server %s sends could "
-		                 "not be checked; run gradcomp stage, or stage before libnfs is loaded",
-		                 url->server);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"this program has loaded libnfs before gradcomp did, so what the server %s sends could "
+			"not be checked; run gradcomp stage, or stage before libnfs is loaded",
+			url->server);
 	struct nfs_source *s = calloc(1, sizeof *s);
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");

@@ -36,7 +36,7 @@ struct nfs_page {
 		size_t name; /* in names */
 		bool known;  /* st is */
 		source_stat st;
-	} *entries;
+	} * entries;
 	char *names;
 	size_t n, capacity, used, size;
 	uint64_t cookie; /* of the last one */
@@ -81,8 +81,8 @@ struct nfs_conn {
 	char trouble[160]; /* of the last attempt */
 	double begun;      /* of the connection or the attempt, or when to try again */
 	double last_answer;
-	size_t address;    /* of the source's */
-	uint32_t nsent;    /* requests not answered */
+	size_t address; /* of the source's */
+	uint32_t nsent; /* requests not answered */
 	struct nfs_conn *next;
 };
 
@@ -101,10 +101,10 @@ struct nfs_source {
 struct nfs_reader {
 	source_reader base;
 	struct nfs_conn *conn;
-	struct nfs_level { /* directories on the way to where the reader is, the root left out */
+	struct nfs_level {  /* directories on the way to where the reader is, the root left out */
 		size_t end; /* of its path in `at` */
 		struct nfs_handle fh;
-	} *levels;
+	} * levels;
 	size_t depth, capacity;
 	char at[4096];
 	struct nfs_file *file;
@@ -172,7 +172,7 @@ bool nfs_prefetch(source_reader *r, const char *path, uint64_t size);
 /* If `path` was prefetched (*known), fills *call with the answer and *buf with the bytes that
  * came with it. Prefetched answers for other paths before it are dropped. */
 gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
-                              gradcomp_error *err);
+                                  gradcomp_error *err);
 bool nfs_prefetch_sent(const struct nfs_reader *r);
 void nfs_prefetch_free(struct nfs_reader *r);
 /* The parent directory of `path` if the reader has its handle; else NULL. */

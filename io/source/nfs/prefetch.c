@@ -56,7 +56,7 @@ bool nfs_prefetch(source_reader *base, const char *path, uint64_t size)
 }
 
 gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
-                              gradcomp_error *err)
+                                  gradcomp_error *err)
 {
 	struct nfs_prefetch *s = r->prefetch;
 	gradcomp_status status = GRADCOMP_OK;

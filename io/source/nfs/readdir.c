@@ -14,8 +14,9 @@ static gradcomp_status attributes(struct nfs_reader *r, const char *dir, const c
 	char path[4096 + 4096];
 	struct nfs_call call = {0};
 	snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", name);
-	gradcomp_status status = strchr(name, '/') ? nfs_failed((struct nfs_source *)r->base.from, EBADMSG, "list", dir, err)
-	                                           : nfs_find(r, path, &call, err);
+	gradcomp_status status = strchr(name, '/')
+	                                 ? nfs_failed((struct nfs_source *)r->base.from, EBADMSG, "list", dir, err)
+	                                 : nfs_find(r, path, &call, err);
 	*st = call.st;
 	*gone = status == GRADCOMP_ERR_NOTFOUND;
 	return *gone ? GRADCOMP_OK : status;
@@ -68,7 +69,6 @@ gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_eac
 }
 
 /* A page of a directory, copied out of the server's answer. */
-
 
 /* Room for `more` behind `n`, twice as much when there is none. */
 static int make_room(void **array, size_t n, size_t more, size_t *capacity, size_t bytes)

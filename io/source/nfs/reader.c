@@ -26,12 +26,12 @@ gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *wh
 		                 s->url.server, strerror(error));
 	case EACCES:
 	case EPERM:
-		return error_set(err, GRADCOMP_ERR_IO, "cannot %s %s: the NFS server %s denies it to user %u%s", what, name,
-		                 s->url.server, s->url.uid,
+		return error_set(err, GRADCOMP_ERR_IO, "cannot %s %s: the NFS server %s denies it to user %u%s", what,
+		                 name, s->url.server, s->url.uid,
 		                 s->url.uid == 0 ? "; it may treat root as nobody (root_squash)" : "");
 	case EBADMSG:
-		return error_set(err, GRADCOMP_ERR_IO, "cannot %s %s: an answer of the NFS server %s makes no sense", what,
-		                 name, s->url.server);
+		return error_set(err, GRADCOMP_ERR_IO, "cannot %s %s: an answer of the NFS server %s makes no sense",
+		                 what, name, s->url.server);
 	case EPROTONOSUPPORT:
 		return error_set(err, GRADCOMP_ERR_IO,
 		                 "cannot %s %s: the NFS server %s wants another security than AUTH_SYS", what, name,
@@ -217,7 +217,8 @@ static gradcomp_status nfs_reader_lookup(source_reader *base, const char *path, 
 	return status;
 }
 
-static gradcomp_status nfs_reader_readlink(source_reader *base, const char *path, char target[4096], gradcomp_error *err)
+static gradcomp_status nfs_reader_readlink(source_reader *base, const char *path, char target[4096],
+                                           gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_call call = {0}, link = {.kind = NFS_READLINK, .fh = &call.found, .buf = target};

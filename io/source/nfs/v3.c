@@ -69,7 +69,8 @@ static void answer_lookup(struct rpc_context *rpc, int status, void *data, void 
 	if (!nfs_answered(call, status))
 		return;
 	const LOOKUP3resok *ok = &r->LOOKUP3res_u.resok;
-	bool good = r->status == NFS3_OK && take_handle(ok->object.data.data_val, ok->object.data.data_len, &call->found);
+	bool good =
+		r->status == NFS3_OK && take_handle(ok->object.data.data_val, ok->object.data.data_len, &call->found);
 	call->known = good && take_post(&ok->obj_attributes, &call->st);
 	settle(call, r->status, good);
 }

@@ -98,7 +98,8 @@ static bool take_attributes(const fattr4 *f, source_stat *st, uint64_t *read_max
 	struct attributes a = {(const unsigned char *)f->attr_vals.attrlist4_val, f->attr_vals.attrlist4_len, true};
 	bool error = false;
 	for (unsigned i = 0; i < f->attrmask.bitmap4_len; i++) {
-		uint32_t known = (i < 2 ? wanted[i] : 0) | (i == 0 ? 1u << FATTR4_RDATTR_ERROR | 1u << FATTR4_MAXREAD : 0);
+		uint32_t known =
+			(i < 2 ? wanted[i] : 0) | (i == 0 ? 1u << FATTR4_RDATTR_ERROR | 1u << FATTR4_MAXREAD : 0);
 		if (mask_word(f, i) & ~known)
 			return false; /* its length is not known either */
 	}
@@ -298,8 +299,7 @@ static bool results_fit(const COMPOUND4res *res, const struct nfs_call *call)
 	for (u_int i = 0; i < n; i++) {
 		nfs_resop4 r = result(res, i);
 		/* Each result begins with its status. */
-		if (r.resop != call->ops[i] ||
-		    r.nfs_resop4_u.opgetattr.status != (i + 1 < n ? NFS4_OK : res->status))
+		if (r.resop != call->ops[i] || r.nfs_resop4_u.opgetattr.status != (i + 1 < n ? NFS4_OK : res->status))
 			return false;
 	}
 	return true;

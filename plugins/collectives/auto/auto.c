@@ -9,10 +9,16 @@
 enum { PARAM_CHUNK, PARAM_FIT };
 
 static const gradcomp_param params[] = {
-	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
-	                 .help = "piece that is sent at a time; 0: what the links do best"},
-	[PARAM_FIT] = {.name = "fit", .type = GRADCOMP_PARAM_STRING, .def = "",
-	               .help = "what messages cost, as an earlier job logged it; empty: it is measured"},
+	[PARAM_CHUNK] = {.name = "chunk",
+                         .type = GRADCOMP_PARAM_SIZE,
+                         .def = "0",
+                         .min = 0,
+                         .max = 1 << 30,
+                         .help = "piece that is sent at a time; 0: what the links do best"},
+	[PARAM_FIT] = {.name = "fit",
+                       .type = GRADCOMP_PARAM_STRING,
+                       .def = "",
+                       .help = "what messages cost, as an earlier job logged it; empty: it is measured"},
 };
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -21,8 +27,8 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	link_fit read;
 	if (*fit && auto_fit_read(fit, &read))
 		return host->fail(err, GRADCOMP_ERR_INVALID,
-		                  "fit=%.60s is not %d or %d whole numbers of nanoseconds with '/' between them", fit, FIT_SIZES,
-		                  CALL_LEVELS * FIT_SIZES);
+		                  "fit=%.60s is not %d or %d whole numbers of nanoseconds with '/' between them", fit,
+		                  FIT_SIZES, CALL_LEVELS * FIT_SIZES);
 	return GRADCOMP_OK;
 }
 
@@ -84,8 +90,8 @@ done:
 }
 
 /* Blocks are summed around the ring, and go from their ranks to all others. */
-static gradcomp_status allreduce_straight(automatic *a, void *buf, uint64_t count, gradcomp_dtype dtype,
-                                          gradcomp_op op, double scale, gradcomp_error *err)
+static gradcomp_status allreduce_straight(automatic *a, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                          double scale, gradcomp_error *err)
 {
 	int P = a->links->nranks;
 	for (int r = 0; r < P; r++)
@@ -258,13 +264,18 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
-	         .name = "auto", .version = "1.0", .licence = "MIT",
-	         .summary = "ring, rhd, tree, direct or hier, call by call, by size and what the links were measured to cost",
-	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof(struct gradcomp_collective_v1),
+                 .name = "auto",
+                 .version = "1.0",
+                 .licence = "MIT",
+                 .summary =
+                         "ring, rhd, tree, direct or hier, call by call, by size and what the links were measured to cost",
+                 .params = params,
+                 .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |
-	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+                  GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.check = check,
 	.create = create,
 	.destroy = destroy,

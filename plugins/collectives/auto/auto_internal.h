@@ -25,15 +25,15 @@ typedef struct auto_shape {
 	rhd_shape *rhd;
 	const hier_shape *levels; /* NULL: there are none */
 	uint64_t straight; /* the least bytes of a block that goes straight from its rank to all others; 0: none does */
-	link_fit fit;             /* equal on all ranks, to the bit */
+	link_fit fit;      /* equal on all ranks, to the bit */
 } auto_shape;
 
 typedef struct automatic {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	ring *ring;
-	rhd *rhd;     /* its tree is the tree */
-	hier *levels; /* NULL: there are none */
+	rhd *rhd;         /* its tree is the tree */
+	hier *levels;     /* NULL: there are none */
 	direct *straight; /* NULL: no block goes so */
 	uint64_t *counts; /* of the blocks of an all-reduce that ends so: nranks */
 	int measured;

@@ -62,8 +62,10 @@ static gradcomp_status follow(automatic *a, int peer, char *scratch, gradcomp_er
 		if (!st)
 			st = l->wait(l->ctx, &req[0], err);
 		if (!st && bytes > LONGEST)
-			st = a->host->fail(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d of the group measures with %llu bytes, at most "
-			                   "%u are possible", peer, (unsigned long long)bytes, (unsigned)LONGEST);
+			st = a->host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                   "auto: rank %d of the group measures with %llu bytes, at most "
+			                   "%u are possible",
+			                   peer, (unsigned long long)bytes, (unsigned)LONGEST);
 		if (!st && bytes)
 			st = both_ways(l, peer, scratch, scratch + LONGEST, bytes, req, err);
 	}
@@ -97,7 +99,8 @@ static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, doubl
 			t[k] = t[k - 1] * fit_sizes[k] / fit_sizes[k - 1];
 			continue;
 		}
-		st = sample(a, peer, scratch, fit_sizes[k], k < SHORT_SIZES || t[k - 1] < QUICK ? SAMPLES : SAMPLES_LONG, &t[k], err);
+		st = sample(a, peer, scratch, fit_sizes[k],
+		            k < SHORT_SIZES || t[k - 1] < QUICK ? SAMPLES : SAMPLES_LONG, &t[k], err);
 		if (k == 0)
 			word = t[0] / 2;
 		t[k] -= word;
@@ -168,12 +171,13 @@ gradcomp_status auto_measure(automatic *a, gradcomp_error *err)
 	for (int k = 0; !st && k < CALL_LEVELS; k++) {
 		int peer = partner(l, k);
 		if (peer >= 0)
-			st = l->rank < peer ? measure_pair(a, peer, scratch, a->shape.fit.seconds[k], err) : follow(a, peer, scratch, err);
+			st = l->rank < peer ? measure_pair(a, peer, scratch, a->shape.fit.seconds[k], err)
+			                    : follow(a, peer, scratch, err);
 	}
 	a->host->release(scratch);
 	if (!st)
-		st = rhd_allreduce(a->rhd, &a->shape.fit, sizeof a->shape.fit / sizeof a->shape.fit.seconds[0][0], GRADCOMP_F64, GRADCOMP_MAX, 1.0,
-		                   err);
+		st = rhd_allreduce(a->rhd, &a->shape.fit, sizeof a->shape.fit / sizeof a->shape.fit.seconds[0][0],
+		                   GRADCOMP_F64, GRADCOMP_MAX, 1.0, err);
 	a->measured = !st;
 	if (st)
 		return st;
@@ -181,7 +185,7 @@ gradcomp_status auto_measure(automatic *a, gradcomp_error *err)
 	if (l->rank != 0)
 		return GRADCOMP_OK;
 	auto_describe(a, text, sizeof text);
-	a->host->log(a->host->ctx, GRADCOMP_LOG_INFO, "auto: %d ranks on %d nodes: %s; measured in %.0f ms, fit=%s", l->nranks,
-	             l->nnodes, text, 1e3 * (now() - begin), fit);
+	a->host->log(a->host->ctx, GRADCOMP_LOG_INFO, "auto: %d ranks on %d nodes: %s; measured in %.0f ms, fit=%s",
+	             l->nranks, l->nnodes, text, 1e3 * (now() - begin), fit);
 	return GRADCOMP_OK;
 }

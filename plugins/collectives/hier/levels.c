@@ -13,9 +13,9 @@ typedef struct level_part {
 typedef struct levels {
 	level_part own; /* the first, so that a levels is one, too; there also when this rank holds nothing */
 	hier *hier;
-	ring *ring;   /* for meeting */
-	nccl world;   /* all ranks */
-	nccl inside;  /* those of the node */
+	ring *ring;  /* for meeting */
+	nccl world;  /* all ranks */
+	nccl inside; /* those of the node */
 	level_part *more;
 	int ready;
 } levels;
@@ -158,7 +158,8 @@ static gradcomp_status ready(levels *l, gradcomp_error *err)
 /* ---- within the node ---- */
 
 /* A rank alone is the sum. */
-static gradcomp_status scale_alone(levels *l, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale)
+static gradcomp_status scale_alone(levels *l, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                   double scale)
 {
 	return scale == 1.0 || op != GRADCOMP_SUM || dtype > GRADCOMP_F64
 	               ? GRADCOMP_OK
@@ -170,8 +171,8 @@ static gradcomp_status scale_alone(levels *l, void *buf, uint64_t count, gradcom
 typedef struct group {
 	int n, in_place;
 	size_t size, stride;
-	char *buf;         /* where the first begins */
-	char *at;          /* where they lie one after another, `stride` apart */
+	char *buf; /* where the first begins */
+	char *at;  /* where they lie one after another, `stride` apart */
 } group;
 
 static uint64_t shard_begin(const levels *l, uint64_t count, int j)
@@ -179,14 +180,16 @@ static uint64_t shard_begin(const levels *l, uint64_t count, int j)
 	return hier_begin(l->hier, count, j);
 }
 
-static gradcomp_status lay_out(levels *l, void *buf, uint64_t count, size_t size, int first, group *g, gradcomp_error *err)
+static gradcomp_status lay_out(levels *l, void *buf, uint64_t count, size_t size, int first, group *g,
+                               gradcomp_error *err)
 {
 	const hier *h = l->hier;
 	uint64_t from = shard_begin(l, count, first), most = shard_begin(l, count, first + 1) - from;
 	*g = (group){.n = h->locals, .size = size, .buf = (char *)buf + from * size};
 	g->stride = most * size;
-	g->in_place = first + h->locals <= h->shards && shard_begin(l, count, first + h->locals) - from == most * (uint64_t)g->n &&
-	              g->stride % 16 == 0 && (uintptr_t)g->buf % 16 == 0;
+	g->in_place = first + h->locals <= h->shards &&
+	              shard_begin(l, count, first + h->locals) - from == most * (uint64_t)g->n && g->stride % 16 == 0 &&
+	              (uintptr_t)g->buf % 16 == 0;
 	g->at = g->buf;
 	if (g->in_place)
 		return GRADCOMP_OK;
@@ -197,14 +200,16 @@ static gradcomp_status lay_out(levels *l, void *buf, uint64_t count, size_t size
 }
 
 /* Shard k of the group between the buffer and where NCCL works; `mine` alone, or all. */
-static gradcomp_status carry(levels *l, const group *g, uint64_t count, int first, int mine, int back, gradcomp_error *err)
+static gradcomp_status carry(levels *l, const group *g, uint64_t count, int first, int mine, int back,
+                             gradcomp_error *err)
 {
 	const hier *h = l->hier;
 	uint64_t from = shard_begin(l, count, first);
 	if (g->in_place)
 		return GRADCOMP_OK;
 	for (int k = mine ? h->local : 0; k < (mine ? h->local + 1 : g->n); k++) {
-		uint64_t begin = shard_begin(l, count, first + k) - from, end = shard_begin(l, count, first + k + 1) - from;
+		uint64_t begin = shard_begin(l, count, first + k) - from,
+			 end = shard_begin(l, count, first + k + 1) - from;
 		char *ours = g->at + (size_t)k * g->stride, *theirs = g->buf + begin * g->size;
 		size_t bytes = (end - begin) * g->size;
 		if (bytes)
@@ -329,7 +334,8 @@ static gradcomp_status device_coded_allreduce(levels *l, float *buf, uint64_t co
 /* ---- blocks ---- */
 
 /* In the order of nodes, which is the buffer's own or one in scratch memory, of so many `times` as much. */
-static gradcomp_status blocks_of(levels *l, float *buf, const uint64_t *counts, int times, hier_blocks *b, gradcomp_error *err)
+static gradcomp_status blocks_of(levels *l, float *buf, const uint64_t *counts, int times, hier_blocks *b,
+                                 gradcomp_error *err)
 {
 	nccl *n = &l->world;
 	*b = hier_blocks_of(l->hier, n->ops, n->queue, buf, counts, sizeof *buf);
@@ -362,7 +368,8 @@ static gradcomp_status gather_inside(void *instance, void *buf, const uint64_t *
 		return st;
 	if (bytes[h->local])
 		n->ops->copy(n->queue, own, parts + before, bytes[h->local]);
-	st = nccl_launched(n, n->f.ncclAllGather(own, n->scratch, stride, ncclUint8, n->comm, n->queue), "gather within the node", err);
+	st = nccl_launched(n, n->f.ncclAllGather(own, n->scratch, stride, ncclUint8, n->comm, n->queue),
+	                   "gather within the node", err);
 	for (int k = 0; !st && k < h->locals; parts += bytes[k++])
 		if (k != h->local && bytes[k])
 			n->ops->copy(n->queue, parts, n->scratch + (size_t)k * stride, bytes[k]);
@@ -381,8 +388,9 @@ static float *shard_of(const hier_blocks *b, float *in, const level_part *p)
 	return in + shard_begin(p->of, b->total, p->shard->shard);
 }
 
-static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
-                                              uint64_t counter, float *residual, gradcomp_error *err)
+static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint64_t *counts,
+                                              const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                              gradcomp_error *err)
 {
 	const hier *h = l->hier;
 	const gradcomp_operators *ops = l->world.ops;
@@ -399,8 +407,9 @@ static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint6
 	st = gather_inside(l, hier_blocks_here(&b), hier_blocks_of_node(&b), err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		level_part *p = part_at(l, i);
-		st = nccl_coded_allgather(&p->across, shard_of(&b, (float *)(void *)b.buf, p), hier_blocks_by_node(&b, p->shard->shard), codec,
-		                          hier_counter(h, counter, i), NULL, err);
+		st = nccl_coded_allgather(&p->across, shard_of(&b, (float *)(void *)b.buf, p),
+		                          hier_blocks_by_node(&b, p->shard->shard), codec, hier_counter(h, counter, i),
+		                          NULL, err);
 	}
 	if (!st)
 		st = hand_out(l, b.buf, b.total, sizeof *buf, err);
@@ -430,8 +439,9 @@ static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const 
 	st = bring(l, b.buf, b.total, GRADCOMP_F32, GRADCOMP_SUM, h->nodes > 1 ? 1.0 : scale, err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		level_part *p = part_at(l, i);
-		st = nccl_coded_reduce_scatter(&p->across, shard_of(&b, (float *)(void *)b.buf, p), hier_blocks_by_node(&b, p->shard->shard), scale,
-		                               codec, hier_counter(h, counter, i),
+		st = nccl_coded_reduce_scatter(&p->across, shard_of(&b, (float *)(void *)b.buf, p),
+		                               hier_blocks_by_node(&b, p->shard->shard), scale, codec,
+		                               hier_counter(h, counter, i),
 		                               residual ? shard_of(&b, (float *)(void *)lost.buf, p) : NULL, err);
 	}
 	if (!st)
@@ -482,14 +492,16 @@ gradcomp_status levels_allgather(void *instance, void *buf, const uint64_t *byte
 gradcomp_status levels_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	levels *l = instance;
-	EITHER(l, buf, nccl_broadcast(&l->world, buf, bytes, root, err), hier_broadcast(l->hier, buf, bytes, root, err));
+	EITHER(l, buf, nccl_broadcast(&l->world, buf, bytes, root, err),
+	       hier_broadcast(l->hier, buf, bytes, root, err));
 }
 
 gradcomp_status levels_barrier(void *instance, gradcomp_error *err)
 {
 	levels *l = instance;
 	const gradcomp_error *failed = &l->world.failed;
-	return failed->status ? l->world.host->fail(err, failed->status, "%s", failed->text) : hier_barrier(l->hier, err);
+	return failed->status ? l->world.host->fail(err, failed->status, "%s", failed->text)
+	                      : hier_barrier(l->hier, err);
 }
 
 gradcomp_status levels_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,

@@ -132,7 +132,8 @@ static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gr
 	for (int r = 0; !st && r < P; r++) {
 		part p = part_at(c, r);
 		if (p.n && r != n->links->rank)
-			st = c->codec->decode(c->codec->ctx, codes + (size_t)r * c->stride, p.bytes, buf + p.from, p.n, err);
+			st = c->codec->decode(c->codec->ctx, codes + (size_t)r * c->stride, p.bytes, buf + p.from, p.n,
+			                      err);
 	}
 	return st ? st : nccl_done(n, what, err);
 }
@@ -156,13 +157,15 @@ static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, u
 			continue;
 		st = code(n, c->codec, buf + p.from, p.n, counter + (uint64_t)r, at, p.bytes, err);
 		if (!st)
-			st = note(n, c->codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1, 0, err);
+			st = note(n, c->codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1,
+			          0, err);
 	}
 	if (!st)
 		st = scatter(n, c, codes, came, err);
 	for (int r = 0; !st && own.n && r < P; r++)
 		if (r != me)
-			st = c->codec->decode_add(c->codec->ctx, came + (size_t)r * c->stride, own.bytes, x, own.n, err);
+			st = c->codec->decode_add(c->codec->ctx, came + (size_t)r * c->stride, own.bytes, x, own.n,
+			                          err);
 	if (!st && own.n && scale != 1.0)
 		st = n->ops->scale_as(n->queue, x, scale, own.n, GRADCOMP_F32);
 	return st;
@@ -181,8 +184,8 @@ gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double
 	if (!st && own.n)
 		st = code(n, codec, x, own.n, counter + (uint64_t)P, codes + (size_t)me * c.stride, own.bytes, err);
 	if (!st && own.n)
-		st = note(n, codec, codes + (size_t)me * c.stride, own.bytes, x, residual ? residual + own.from : NULL, own.n,
-		          (float)(1 / scale), 1, err);
+		st = note(n, codec, codes + (size_t)me * c.stride, own.bytes, x, residual ? residual + own.from : NULL,
+		          own.n, (float)(1 / scale), 1, err);
 	return st ? st : spread(n, &c, codes, buf, err);
 }
 

@@ -97,7 +97,8 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 	while (cudaStreamQuery(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
-	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank, what);
+	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank,
+	              what);
 	for (m = n->with; m && m != n; m = m->with)
 		m->failed = n->failed;
 	return n->host->fail(err, n->failed.status, "%s", n->failed.text);
@@ -122,8 +123,7 @@ static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, g
 	const char *last = asked ? n->f.ncclGetLastError(asked) : "";
 	char said[256];
 
-	snprintf(said, sizeof said, "%s%s%s", n->f.ncclGetErrorString(rc), last && *last ? ": " : "",
-	         last ? last : "");
+	snprintf(said, sizeof said, "%s%s%s", n->f.ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 	said[strcspn(said, "\n")] = 0;
 	return broken(n, "NCCL", said, what, err);
 }
@@ -149,7 +149,8 @@ static gradcomp_status look(nccl *n, ncclComm_t comm, int stream, double since, 
 	if (job_failure(n, &why))
 		return give_up(n, &why, what, err);
 	if (now() - since > n->timeout) {
-		n->host->fail(&why, GRADCOMP_ERR_TIMEOUT, "nccl: nothing came in %g s, the limit (timeout=)", n->timeout);
+		n->host->fail(&why, GRADCOMP_ERR_TIMEOUT, "nccl: nothing came in %g s, the limit (timeout=)",
+		              n->timeout);
 		return give_up(n, &why, what, err);
 	}
 	return GRADCOMP_OK;
@@ -409,7 +410,8 @@ static gradcomp_status all_can(nccl *n, gradcomp_status mine, int *lacks, gradco
 	if (st)
 		return n->host->fail(err, st, "%s", inner.text);
 	return !worst[0] ? GRADCOMP_OK
-	                 : n->host->fail(err, GRADCOMP_ERR_PEER, "nccl: rank %lld of the group cannot use NCCL, see its own error",
+	                 : n->host->fail(err, GRADCOMP_ERR_PEER,
+	                                 "nccl: rank %lld of the group cannot use NCCL, see its own error",
 	                                 (long long)worst[0] - 1);
 }
 
@@ -484,7 +486,8 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
 	}
 	pthread_mutex_lock(&bases_lock);
-	st = base_split(n, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, out ? &out->comm : &none, what, err);
+	st = base_split(n, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, out ? &out->comm : &none,
+	                what, err);
 	pthread_mutex_unlock(&bases_lock);
 	if (!st && out)
 		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))

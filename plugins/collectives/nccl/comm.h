@@ -12,11 +12,13 @@
 
 /* NCCL's functions. It is looked for when the first payload in CUDA memory comes, so
  * that the plugin can be listed and looked at anywhere. */
+/* clang-format off */
 #define NCCL_FUNCTIONS(F) \
 	F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommSplit) F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) \
 	F(ncclCommGetAsyncError) F(ncclGetErrorString) F(ncclGetLastError) F(ncclAllReduce) F(ncclReduce) \
 	F(ncclReduceScatter) F(ncclAllGather) F(ncclBroadcast) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
 	F(ncclGroupEnd)
+/* clang-format on */
 
 typedef struct nccl_functions {
 #define NCCL_POINTER(name) __typeof__(&name) name;
@@ -39,11 +41,11 @@ typedef struct nccl {
 	int meeting;     /* the base is being asked for something */
 	cudaStream_t queue;
 	cudaEvent_t event;
-	int enqueues;   /* calls return when their work is on the stream */
-	int owes, more; /* the event is to come; there is work behind it */
-	double since;   /* when it was recorded */
-	char last[96];  /* what NCCL was asked for last */
-	double timeout;       /* s */
+	int enqueues;          /* calls return when their work is on the stream */
+	int owes, more;        /* the event is to come; there is work behind it */
+	double since;          /* when it was recorded */
+	char last[96];         /* what NCCL was asked for last */
+	double timeout;        /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
 	struct nccl *with;     /* the next of those whose work is on the same stream, around; NULL: there are none */
 	char *scratch;         /* device memory */

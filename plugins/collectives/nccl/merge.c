@@ -8,7 +8,8 @@ static gradcomp_status receive(nccl *n, const tree_position *p, size_t stride, u
 	ncclResult_t rc = n->f.ncclGroupStart();
 
 	for (int k = 0; nccl_going(rc) && k < p->nchildren; k++)
-		rc = n->f.ncclRecv(n->scratch + (size_t)(k + 1) * stride, bound, ncclUint8, p->child[k], n->comm, n->queue);
+		rc = n->f.ncclRecv(n->scratch + (size_t)(k + 1) * stride, bound, ncclUint8, p->child[k], n->comm,
+		                   n->queue);
 	rc = nccl_both(rc, n->f.ncclGroupEnd());
 	return nccl_launched(n, rc, what, err);
 }
@@ -37,7 +38,8 @@ gradcomp_status nccl_merge(nccl *n, gradcomp_payload *inout, uint64_t bound, con
 		gradcomp_payload other = {n->scratch + (size_t)(k + 1) * stride, bound, bound}, out = next;
 		st = merger->merge(merger->ctx, &have, &other, &out, err);
 		if (!st && out.bytes != bound)
-			st = n->host->fail(err, GRADCOMP_ERR_INTERNAL, "nccl: a merged payload has %llu bytes, all have %llu",
+			st = n->host->fail(err, GRADCOMP_ERR_INTERNAL,
+			                   "nccl: a merged payload has %llu bytes, all have %llu",
 			                   (unsigned long long)out.bytes, (unsigned long long)bound);
 		next = have;
 		have = out;
@@ -45,6 +47,7 @@ gradcomp_status nccl_merge(nccl *n, gradcomp_payload *inout, uint64_t bound, con
 	if (!st && have.data != inout->data)
 		n->ops->copy(n->queue, inout->data, have.data, bound);
 	if (!st && p.parent >= 0)
-		st = nccl_launched(n, n->f.ncclSend(inout->data, bound, ncclUint8, p.parent, n->comm, n->queue), what, err);
+		st = nccl_launched(n, n->f.ncclSend(inout->data, bound, ncclUint8, p.parent, n->comm, n->queue), what,
+		                   err);
 	return st ? st : nccl_broadcast(n, inout->data, bound, 0, err);
 }

@@ -41,8 +41,8 @@ static int operation(gradcomp_dtype dtype, gradcomp_op op)
 	return op == GRADCOMP_MAX ? (int)ncclMax : op == GRADCOMP_MIN ? (int)ncclMin : -1;
 }
 
-static gradcomp_status finish(nccl *n, ncclResult_t rc, void *scaled, uint64_t count, gradcomp_dtype dtype, double scale,
-                              const char *what, gradcomp_error *err)
+static gradcomp_status finish(nccl *n, ncclResult_t rc, void *scaled, uint64_t count, gradcomp_dtype dtype,
+                              double scale, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st = nccl_launched(n, rc, what, err);
 
@@ -60,7 +60,8 @@ static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_
 	gradcomp_status st = n->ops->reduce(n->queue, buf, buf, 0, dtype, op);
 
 	if (st)
-		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
+		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op,
+		                     (int)dtype);
 	st = nccl_reserve(n, stride * (size_t)n->links->nranks, err);
 	if (st)
 		return st;
@@ -84,7 +85,9 @@ gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtyp
 	/* What NCCL cannot do: gathered, and put together in the order of ranks. */
 	if (how < 0)
 		return reduce_here(n, buf, count, dtype, op, what, err);
-	return finish(n, n->f.ncclAllReduce(buf, buf, count, (ncclDataType_t)type_of(dtype), (ncclRedOp_t)how, n->comm, n->queue),
+	return finish(n,
+	              n->f.ncclAllReduce(buf, buf, count, (ncclDataType_t)type_of(dtype), (ncclRedOp_t)how, n->comm,
+	                                 n->queue),
 	              buf, count, dtype, op == GRADCOMP_SUM ? scale : 1.0, what, err);
 }
 
@@ -106,8 +109,10 @@ gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, 
 	ncclResult_t rc;
 
 	if (how < 0)
-		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "nccl: reduce-scatter of operation %d on type %d in CUDA memory: "
-		                     "sums, and maxima of integers, are served", (int)op, (int)dtype);
+		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                     "nccl: reduce-scatter of operation %d on type %d in CUDA memory: "
+		                     "sums, and maxima of integers, are served",
+		                     (int)op, (int)dtype);
 	for (int r = 0; r < me; r++)
 		own += counts[r] * size;
 	snprintf(what, sizeof what, "reduce and scatter, %llu numbers to this rank", (unsigned long long)counts[me]);
@@ -172,6 +177,6 @@ gradcomp_status nccl_broadcast(nccl *n, void *buf, uint64_t bytes, int root, gra
 	char what[WHAT_BYTES];
 
 	snprintf(what, sizeof what, "broadcast %llu bytes of rank %d", (unsigned long long)bytes, root);
-	return finish(n, n->f.ncclBroadcast(buf, buf, bytes, ncclUint8, root, n->comm, n->queue), NULL, 0, GRADCOMP_U8, 1.0,
-	              what, err);
+	return finish(n, n->f.ncclBroadcast(buf, buf, bytes, ncclUint8, root, n->comm, n->queue), NULL, 0, GRADCOMP_U8,
+	              1.0, what, err);
 }

@@ -88,7 +88,8 @@ gradcomp_status call_group_open(call_group *g, const char *who, int32_t nranks, 
 {
 	*g = (call_group){0};
 	if (nranks < 1 || nnodes < 1 || nnodes > nranks)
-		return fail(err, GRADCOMP_ERR_INVALID, "%s: there is no group of %d ranks on %d nodes", who, nranks, nnodes);
+		return fail(err, GRADCOMP_ERR_INVALID, "%s: there is no group of %d ranks on %d nodes", who, nranks,
+		            nnodes);
 	int32_t *node = malloc(((size_t)nranks + (size_t)nnodes) * sizeof *node);
 	if (!node) {
 		call_cost_nomem(who, nranks, nnodes, err);
@@ -98,8 +99,8 @@ gradcomp_status call_group_open(call_group *g, const char *who, int32_t nranks, 
 	for (int32_t k = 0, r = 0; k < nnodes; k++)
 		for (int left = each + (k < larger); left > 0; left--)
 			node[r++] = k;
-	g->links = (gradcomp_links){.struct_size = sizeof g->links, .nranks = nranks, .nnodes = nnodes, .node = node,
-	                            .chunk = CALL_CHUNK};
+	g->links = (gradcomp_links){
+		.struct_size = sizeof g->links, .nranks = nranks, .nnodes = nnodes, .node = node, .chunk = CALL_CHUNK};
 	g->count = node + nranks;
 	return GRADCOMP_OK;
 }
@@ -113,8 +114,13 @@ void call_group_close(call_group *g)
 void call_cost_export(const call_cost *l, gradcomp_call_load *out)
 {
 	uint32_t size = out->struct_size;
-	*out = (gradcomp_call_load){.struct_size = size, .reduced = l->reduced, .coded = l->coded, .sent = l->sent,
-	                            .left = l->left, .uncoded = {l->uncoded[0], l->uncoded[1]}, .uncoded_sent = l->uncoded_sent};
+	*out = (gradcomp_call_load){.struct_size = size,
+	                            .reduced = l->reduced,
+	                            .coded = l->coded,
+	                            .sent = l->sent,
+	                            .left = l->left,
+	                            .uncoded = {l->uncoded[0], l->uncoded[1]},
+	                            .uncoded_sent = l->uncoded_sent};
 	for (int k = 0; k < l->n; k++) {
 		out->messages[l->round[k].level] += l->round[k].times;
 		out->bytes[l->round[k].level] += l->round[k].times * l->round[k].bytes;

@@ -24,7 +24,7 @@ typedef struct call_senders {
 typedef struct call_cost {
 	int n;
 	struct {
-		int level; /* CALL_WITHIN or CALL_BETWEEN */
+		int level;           /* CALL_WITHIN or CALL_BETWEEN */
 		double times, bytes; /* bytes of one round */
 	} round[CALL_ROUNDS];
 	/* As in gradcomp_call_load. */
@@ -103,8 +103,9 @@ void call_cost_nomem(const char *who, int32_t nranks, int32_t nnodes, gradcomp_e
 /* Bytes of the whole call, of those that predict() is asked for. */
 static inline uint64_t call_bytes(uint32_t primitive, int32_t nranks, uint64_t bytes)
 {
-	return primitive == GRADCOMP_CAN_ALLGATHER || primitive == GRADCOMP_CAN_CODED_ALLGATHER ? bytes * (uint64_t)nranks
-	                                                                                       : bytes;
+	return primitive == GRADCOMP_CAN_ALLGATHER || primitive == GRADCOMP_CAN_CODED_ALLGATHER
+	               ? bytes * (uint64_t)nranks
+	               : bytes;
 }
 
 /* Numbers that a rank codes or decodes, blocks of so many at a time: for every other rank its

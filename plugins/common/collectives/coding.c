@@ -95,10 +95,12 @@ gradcomp_status coding_arrive(const coding *c, int peer, char *slot, uint64_t n,
 		return st;
 	bytes = length_of(slot);
 	if (bytes > bound)
-		return c->host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                     "%s: rank %d of the group announces a code of %llu bytes for %llu numbers, at most %llu "
-		                     "are possible", c->who, peer, (unsigned long long)bytes, (unsigned long long)n,
-		                     (unsigned long long)bound);
+		return c->host
+		        ->fail(err, GRADCOMP_ERR_MISMATCH,
+		               "%s: rank %d of the group announces a code of %llu bytes for %llu numbers, at most %llu "
+		               "are possible",
+		               c->who, peer, (unsigned long long)bytes, (unsigned long long)n,
+		               (unsigned long long)bound);
 	if (bound <= CODING_SHORT)
 		return GRADCOMP_OK;
 	st = l->recv(l->ctx, peer, slot + CODING_HEAD, bytes, req, err);

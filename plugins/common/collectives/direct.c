@@ -45,7 +45,8 @@ gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *l
 	size_t blocks = 2 * ((size_t)links->nranks + 1);
 	direct *d = host->alloc(sizeof *d + blocks * sizeof d->offset[0]);
 	if (!d)
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "direct: no memory for an instance of %d ranks", links->nranks);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "direct: no memory for an instance of %d ranks",
+		                  links->nranks);
 	d->host = host;
 	d->links = links;
 	d->rank = links->rank;
@@ -100,7 +101,10 @@ static direct_step step_of(const run *r, uint64_t i)
 	const direct *d = r->d;
 	uint64_t phase = i / r->others;
 	int far = 1 + (int)(i % r->others);
-	direct_step s = {.index = i, .piece = phase, .gather = !r->reduces, .to = (int)((d->rank + (int64_t)far) % d->nranks),
+	direct_step s = {.index = i,
+	                 .piece = phase,
+	                 .gather = !r->reduces,
+	                 .to = (int)((d->rank + (int64_t)far) % d->nranks),
 	                 .from = (int)((d->rank + (int64_t)d->nranks - far) % d->nranks)};
 	if (r->reduces && r->gathers) {
 		int last = phase == 2 * r->pieces - 1;
@@ -166,9 +170,15 @@ gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint
                            gradcomp_error *err)
 {
 	uint64_t others = (uint64_t)d->nranks - 1;
-	run r = {.d = d, .calls = calls, .ctx = ctx, .others = others,
-	         .ahead = others < DIRECT_AHEAD ? others : DIRECT_AHEAD, .pieces = pieces,
-	         .total = (uint64_t)(reduces + gathers) * pieces * others, .reduces = reduces, .gathers = gathers};
+	run r = {.d = d,
+	         .calls = calls,
+	         .ctx = ctx,
+	         .others = others,
+	         .ahead = others < DIRECT_AHEAD ? others : DIRECT_AHEAD,
+	         .pieces = pieces,
+	         .total = (uint64_t)(reduces + gathers) * pieces * others,
+	         .reduces = reduces,
+	         .gathers = gathers};
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint64_t i = 0; !st && i < r.total; i++) {
 		uint64_t until = i + r.ahead < r.total ? i + r.ahead : r.total;
@@ -221,7 +231,8 @@ static int rounds(uint32_t primitive)
 gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                                gradcomp_call_load *out, gradcomp_error *err)
 {
-	int n = rounds(primitive), sums = primitive == GRADCOMP_CAN_ALLREDUCE || primitive == GRADCOMP_CAN_REDUCE_SCATTER;
+	int n = rounds(primitive),
+	    sums = primitive == GRADCOMP_CAN_ALLREDUCE || primitive == GRADCOMP_CAN_REDUCE_SCATTER;
 	double stripe = primitive == GRADCOMP_CAN_ALLTOALL ? (double)bytes
 	                                                   : (double)call_bytes(primitive, nranks, bytes) / nranks;
 	call_group g;

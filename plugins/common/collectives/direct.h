@@ -28,13 +28,13 @@ typedef struct direct {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int rank, nranks;
-	size_t piece; /* bytes of a stripe at a time */
-	tree *tree;   /* for what is short, when the ranks are many */
+	size_t piece;  /* bytes of a stripe at a time */
+	tree *tree;    /* for what is short, when the ranks are many */
 	char *scratch; /* for what arrives and is not in its final position */
 	size_t scratch_bytes;
 	gradcomp_request recv[DIRECT_AHEAD];
 	gradcomp_request send[2 * DIRECT_AHEAD]; /* a coded run may take two */
-	int *others; /* where a multicast reaches all other ranks: these; else NULL */
+	int *others;                             /* where a multicast reaches all other ranks: these; else NULL */
 	gradcomp_request *requests;
 	direct_gather gather[DIRECT_GATHERS];
 	uint64_t offset[]; /* of the blocks of the call in progress: nranks + 1, twice */
@@ -57,9 +57,8 @@ gradcomp_status direct_barrier(void *instance, gradcomp_error *err);
 gradcomp_status direct_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
                                        gradcomp_error *err);
-gradcomp_status direct_coded_allgather(void *instance, float *buf, const uint64_t *counts,
-                                       const gradcomp_codec *codec, uint64_t counter, float *residual,
-                                       gradcomp_error *err);
+gradcomp_status direct_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                       uint64_t counter, float *residual, gradcomp_error *err);
 gradcomp_status direct_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
                                             const gradcomp_codec *codec, uint64_t counter, float *residual,
                                             gradcomp_error *err);

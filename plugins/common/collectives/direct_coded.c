@@ -26,7 +26,7 @@ typedef struct coded {
 	float *residual; /* of buf from element residual_from on, or NULL */
 	uint64_t residual_from;
 	float *server_error; /* of this rank's stripe, or NULL */
-	int gathers; /* else the sum stays with its owner, as it is */
+	int gathers;         /* else the sum stays with its owner, as it is */
 } coded;
 
 static float *locate(const coded *t, int block, uint64_t piece, uint64_t *n)
@@ -62,7 +62,8 @@ static gradcomp_status recv(void *ctx, direct_step s, gradcomp_error *err)
 	const coded *t = ctx;
 	uint64_t n;
 	locate(t, s.gather ? s.from : t->d->rank, s.piece, &n);
-	return n ? coding_recv(&t->c, s.from, came_slot(t, s), n, &t->d->recv[s.index % DIRECT_AHEAD], err) : GRADCOMP_OK;
+	return n ? coding_recv(&t->c, s.from, came_slot(t, s), n, &t->d->recv[s.index % DIRECT_AHEAD], err)
+	         : GRADCOMP_OK;
 }
 
 static gradcomp_request *sending(const coded *t, direct_step s)
@@ -150,10 +151,15 @@ static gradcomp_status run(coded *t, int reduces, int gathers, gradcomp_error *e
 	return st ? st : direct_run(d, &calls, t, t->pieces, reduces, gathers, err);
 }
 
-static coded prepare(direct *d, float *buf, double scale, const gradcomp_codec *codec, uint64_t counter, float *residual)
+static coded prepare(direct *d, float *buf, double scale, const gradcomp_codec *codec, uint64_t counter,
+                     float *residual)
 {
-	return (coded){.d = d, .c = {.host = d->host, .links = d->links, .who = "direct", .codec = codec}, .buf = buf,
-	               .scale = scale, .counter = counter, .residual = residual};
+	return (coded){.d = d,
+	               .c = {.host = d->host, .links = d->links, .who = "direct", .codec = codec},
+	               .buf = buf,
+	               .scale = scale,
+	               .counter = counter,
+	               .residual = residual};
 }
 
 /* Of one rank: nothing is coded, and so nothing lost. */
@@ -179,14 +185,18 @@ gradcomp_status direct_coded_allreduce(void *instance, float *buf, uint64_t coun
                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
                                        gradcomp_error *err)
 {
-	const gradcomp_exchange x = {.struct_size = sizeof x, .buf = buf, .count = count, .scale = scale, .codec = codec,
-	                             .counter = counter, .residual = residual};
+	const gradcomp_exchange x = {.struct_size = sizeof x,
+	                             .buf = buf,
+	                             .count = count,
+	                             .scale = scale,
+	                             .codec = codec,
+	                             .counter = counter,
+	                             .residual = residual};
 	return direct_exchange(instance, &x, err);
 }
 
-gradcomp_status direct_coded_allgather(void *instance, float *buf, const uint64_t *counts,
-                                       const gradcomp_codec *codec, uint64_t counter, float *residual,
-                                       gradcomp_error *err)
+gradcomp_status direct_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                       uint64_t counter, float *residual, gradcomp_error *err)
 {
 	direct *d = instance;
 	coded t = prepare(d, buf, 1.0, codec, counter, residual);

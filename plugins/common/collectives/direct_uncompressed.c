@@ -98,8 +98,8 @@ static gradcomp_status add(void *ctx, uint64_t piece, gradcomp_error *err)
 		memcpy(own, sum, len);
 	if (!st && len && t->scale != 1.0)
 		st = ops->scale_as(NULL, own, t->scale, count, t->dtype);
-	return st ? d->host->fail(err, st, "direct: reduction of element type %d with operation %d failed", (int)t->dtype,
-	                          (int)t->op)
+	return st ? d->host->fail(err, st, "direct: reduction of element type %d with operation %d failed",
+	                          (int)t->dtype, (int)t->op)
 	          : GRADCOMP_OK;
 }
 

@@ -69,7 +69,8 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	if (!h || !count) {
 		host->release(count);
 		host->release(h);
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "hier: no memory for an instance of %d ranks", links->nranks);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "hier: no memory for an instance of %d ranks",
+		                  links->nranks);
 	}
 	h->host = host;
 	h->links = links;

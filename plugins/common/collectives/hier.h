@@ -19,22 +19,22 @@
 /* What the cost of calls follows from. */
 typedef struct hier_shape {
 	int nranks, nodes, shards, largest; /* ranks of the largest node */
-	int turns;           /* shards of a rank, at most: they are one after another */
-	int steps;           /* shards that follow one another around a node, at most */
-	double steps_out;    /* the same where all ranks of a node read one copy of each */
-	call_senders within; /* of a shard, to the next rank of the node */
-	call_senders own;    /* of the blocks of the node's ranks, all the way around it; of one rank's block */
-	ring_shape across;   /* among the holders of a shard, all shards at once */
+	int turns;                          /* shards of a rank, at most: they are one after another */
+	int steps;                          /* shards that follow one another around a node, at most */
+	double steps_out;                   /* the same where all ranks of a node read one copy of each */
+	call_senders within;                /* of a shard, to the next rank of the node */
+	call_senders own;  /* of the blocks of the node's ranks, all the way around it; of one rank's block */
+	ring_shape across; /* among the holders of a shard, all shards at once */
 } hier_shape;
 
 /* A shard that this rank holds, and those that hold it too: the `instance` of hier_shard_allreduce()
  * and hier_shard_allgather(). */
 typedef struct hier_part {
 	const struct hier *of;
-	int shard;     /* which */
-	int *holders;  /* by node */
+	int shard;    /* which */
+	int *holders; /* by node */
 	sublinks *across;
-	ring *outer;   /* among them; NULL: this rank holds nothing */
+	ring *outer; /* among them; NULL: this rank holds nothing */
 } hier_part;
 
 typedef struct hier {
@@ -53,8 +53,8 @@ typedef struct hier {
 	hier_shape shape;
 	sublinks *inside;
 	ring *inner;
-	direct *straight;       /* hands out what is long within the node; NULL: the ring does */
-	char *scratch;          /* for blocks in the order of nodes */
+	direct *straight; /* hands out what is long within the node; NULL: the ring does */
+	char *scratch;    /* for blocks in the order of nodes */
 	size_t scratch_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
 	uint64_t *offset; /* of a call: where each rank's block begins; nranks + 1 */
@@ -83,7 +83,8 @@ gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint
 gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
 gradcomp_status hier_shard_at(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
                               gradcomp_error *err);
-gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err);
+gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale,
+                                          gradcomp_error *err);
 gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);

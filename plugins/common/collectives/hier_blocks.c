@@ -73,7 +73,8 @@ void hier_blocks_copy_own(const hier_blocks *b, char *user, int back)
 	copy(b, user, h->rank_at, h->rank_at + 1, before * b->size, back);
 }
 
-hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length, size_t size)
+hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length,
+                           size_t size)
 {
 	hier_blocks b = {.h = h, .ops = ops, .queue = queue, .length = length, .size = size, .buf = buf};
 	blocks_given(h->offset, h->nranks, length, 1);
@@ -93,8 +94,8 @@ static gradcomp_status prepare(hier_blocks *b, hier *h, void *buf, const uint64_
 	*b = hier_blocks_of(h, h->host->operators, NULL, buf, length, size);
 	if (h->sorted)
 		return GRADCOMP_OK;
-	gradcomp_status st =
-		sdk_growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, (uint64_t)times * b->total * size + 1, "hier", err);
+	gradcomp_status st = sdk_growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes,
+	                                         (uint64_t)times * b->total * size + 1, "hier", err);
 	b->buf = h->scratch;
 	return st;
 }
@@ -108,13 +109,15 @@ static gradcomp_status gather(const hier_blocks *b, const gradcomp_codec *codec,
 		const hier_part *p = hier_part_at(h, i);
 		char *shard = b->buf + hier_begin(h, b->total, p->shard) * b->size;
 		const uint64_t *counts = hier_blocks_by_node(b, p->shard);
-		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec, hier_counter(h, counter, i), NULL, err)
+		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec,
+		                                  hier_counter(h, counter, i), NULL, err)
 		           : ring_allgather(p->outer, shard, counts, err);
 	}
 	return st ? st : hier_hand_out(h, b->buf, b->total, b->size, err);
 }
 
-gradcomp_status hier_blocks_to_owners(const hier_blocks *b, gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
+gradcomp_status hier_blocks_to_owners(const hier_blocks *b,
+                                      gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
                                       void *inside, gradcomp_error *err)
 {
 	const hier *h = b->h;
@@ -179,8 +182,8 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 	st = hier_bring(h, b.buf, b.total, dtype, op, 1.0, err);
 	for (int i = 0; !st && i < h->held; i++) {
 		const hier_part *p = hier_part_at(h, i);
-		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size, hier_blocks_by_node(&b, p->shard), dtype,
-		                         op, scale, err);
+		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size,
+		                         hier_blocks_by_node(&b, p->shard), dtype, op, scale, err);
 	}
 	if (!st)
 		st = hier_blocks_to_owners(&b, ring_allgather, h->inner, err);
@@ -207,8 +210,10 @@ gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		const hier_part *p = hier_part_at(h, i);
 		uint64_t begin = hier_begin(h, b.total, p->shard);
-		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin, hier_blocks_by_node(&b, p->shard), scale, codec,
-		                               hier_counter(h, counter, i), residual ? (float *)(void *)lost.buf + begin : NULL, err);
+		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin,
+		                               hier_blocks_by_node(&b, p->shard), scale, codec,
+		                               hier_counter(h, counter, i),
+		                               residual ? (float *)(void *)lost.buf + begin : NULL, err);
 	}
 	if (!st)
 		st = hier_blocks_to_owners(&b, ring_allgather, h->inner, err);

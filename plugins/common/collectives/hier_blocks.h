@@ -18,7 +18,8 @@ typedef struct hier_blocks {
 	char *buf; /* in the order of nodes; the caller's where h->sorted, else the caller of these functions fills it in */
 } hier_blocks;
 
-hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length, size_t size);
+hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length,
+                           size_t size);
 /* Of a shard, what belongs to each node; and this node's ranks' own, in bytes. Both are h->counts, until the next of
  * them, or the next call within the node. */
 const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard);
@@ -30,7 +31,8 @@ void hier_blocks_copy(const hier_blocks *b, char *user, int back);
 void hier_blocks_copy_own(const hier_blocks *b, char *user, int back);
 /* What is summed of this node's blocks is in place with the holders of shards, and goes to its owners. `gather` is an
  * all-gather within the node, of bytes, on `inside`. */
-gradcomp_status hier_blocks_to_owners(const hier_blocks *b, gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
+gradcomp_status hier_blocks_to_owners(const hier_blocks *b,
+                                      gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
                                       void *inside, gradcomp_error *err);
 
 #endif

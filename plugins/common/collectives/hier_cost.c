@@ -113,13 +113,14 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 	clear(l, count);
 	for (int k = 0; nodes > 1 && k < nodes; k++)
 		for (int j = 0; j < shards; j++)
-			note(&s->across.right, l, holder(order, first, k, j), holder(order, first, (k + 1) % nodes, j), 1, count);
+			note(&s->across.right, l, holder(order, first, k, j), holder(order, first, (k + 1) % nodes, j),
+			     1, count);
 	clear(l, count);
 	for (int k = 0; nodes <= RING_AHEAD && k < nodes; k++)
 		for (int j = 0; j < shards; j++)
 			for (int other = 1; other < nodes; other++)
-				note(&s->across.to_all, l, holder(order, first, k, j), holder(order, first, (k + other) % nodes, j), 1,
-				     count);
+				note(&s->across.to_all, l, holder(order, first, k, j),
+				     holder(order, first, (k + other) % nodes, j), 1, count);
 }
 
 /* Around the nodes to the holders, shards that together have `bytes`. */
@@ -302,8 +303,8 @@ gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32
 		return st;
 	int *order = calloc((size_t)nranks, sizeof *order), *first = calloc((size_t)nodes + 1, sizeof *first);
 	if (order && first) {
-		hier_scan(s, &g.links, order, first, nodes, hier_nodes(&g.links, ranks_per_node, nodes, order, first), chunk,
-		          g.count);
+		hier_scan(s, &g.links, order, first, nodes, hier_nodes(&g.links, ranks_per_node, nodes, order, first),
+		          chunk, g.count);
 	} else {
 		call_cost_nomem("hier", nranks, nnodes, err);
 		st = GRADCOMP_ERR_NOMEM;
@@ -364,7 +365,8 @@ void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &rounds);
 	*sent = h->held * across;
 	if (h->locals > 1)
-		*sent += (double)bytes - shard * h->held +
-		         (hier_one_copy(h, bytes) ? (h->locals - 1) * shard * h->held : (double)bytes - shard * of_next);
+		*sent +=
+			(double)bytes - shard * h->held +
+			(hier_one_copy(h, bytes) ? (h->locals - 1) * shard * h->held : (double)bytes - shard * of_next);
 	*messages = h->shape.steps + steps_out(&h->shape, (double)bytes) + rounds * h->shape.turns;
 }

@@ -117,7 +117,8 @@ static gradcomp_status scale_block(rhd *r, const rhd_blocks *c, int b, double sc
 {
 	uint64_t n = (c->offset[b + 1] - c->offset[b]) / gradcomp_dtype_bytes(c->dtype);
 	if (scale != 1.0 && n && r->host->operators->scale_as(NULL, c->buf + c->offset[b], scale, n, c->dtype))
-		return r->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "rhd: elements of type %d cannot be scaled", (int)c->dtype);
+		return r->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "rhd: elements of type %d cannot be scaled",
+		                     (int)c->dtype);
 	return GRADCOMP_OK;
 }
 
@@ -142,15 +143,16 @@ gradcomp_status rhd_allreduce(void *instance, void *buf, uint64_t count, gradcom
 		return GRADCOMP_OK;
 	if (r->nranks == 1)
 		return scale == 1.0 ? GRADCOMP_OK : r->host->operators->scale_as(NULL, buf, scale, count, dtype);
-	return (count * gradcomp_dtype_bytes(dtype) <= r->shape.brief ? rhd_doubled : halved)(r, buf, count, dtype, op, scale,
-	                                                                                  err);
+	return (count * gradcomp_dtype_bytes(dtype) <= r->shape.brief ? rhd_doubled : halved)(r, buf, count, dtype, op,
+	                                                                                      scale, err);
 }
 
 gradcomp_status rhd_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
                                    gradcomp_op op, double scale, gradcomp_error *err)
 {
 	rhd *r = instance;
-	rhd_blocks c = {.buf = buf, .offset = r->offset, .position_of = r->position_of, .reduce = 1, .dtype = dtype, .op = op};
+	rhd_blocks c = {
+		.buf = buf, .offset = r->offset, .position_of = r->position_of, .reduce = 1, .dtype = dtype, .op = op};
 	gradcomp_status st;
 	blocks_given(r->offset, r->nranks, counts, gradcomp_dtype_bytes(dtype));
 	st = halve(r, &c, err);
@@ -170,7 +172,8 @@ gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, 
 static gradcomp_status scatter(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	rhd_blocks c = {.buf = buf, .offset = r->offset};
-	int P = r->nranks, base = r->position_of ? r->position_of[root] : root, me = (r->position - base + P) % P, a = 0, n = P;
+	int P = r->nranks, base = r->position_of ? r->position_of[root] : root, me = (r->position - base + P) % P,
+	    a = 0, n = P;
 	const rhd_run nothing = {0, 0, 0};
 	gradcomp_status st = GRADCOMP_OK;
 	blocks_split(r->offset, P, bytes, 1);
@@ -197,7 +200,8 @@ gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int roo
 	rhd *r = instance;
 	if (r->nranks == 1 || !bytes)
 		return GRADCOMP_OK;
-	return bytes <= r->shape.brief ? tree_broadcast(r->tree, buf, bytes, root, err) : scatter(r, buf, bytes, root, err);
+	return bytes <= r->shape.brief ? tree_broadcast(r->tree, buf, bytes, root, err)
+	                               : scatter(r, buf, bytes, root, err);
 }
 
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
@@ -241,7 +245,8 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
                             gradcomp_error *err)
 {
 	const gradcomp_operators *ops = r->host->operators;
-	int position = r->position, P = r->nranks, folded = position + r->shape.full < P ? rank_at(r, position + r->shape.full) : -1;
+	int position = r->position, P = r->nranks,
+	    folded = position + r->shape.full < P ? rank_at(r, position + r->shape.full) : -1;
 	size_t bytes = count * gradcomp_dtype_bytes(dtype);
 	gradcomp_status st, bad = GRADCOMP_OK;
 	if (position >= r->shape.full) {

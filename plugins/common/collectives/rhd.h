@@ -31,24 +31,24 @@ typedef struct rhd_shape {
 	int full;                    /* largest power of two up to nranks */
 	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
 	call_senders by_skip[RHD_SKIPS];
-	call_senders doubling[RHD_SKIPS]; /* by the bit of the position; [0] is the fold */
+	call_senders doubling[RHD_SKIPS];  /* by the bit of the position; [0] is the fold */
 	call_senders scattered[RHD_SKIPS]; /* a broadcast's way out by skip: left and sent in blocks */
-	uint64_t brief;              /* bytes; up to it whole buffers are doubled */
+	uint64_t brief;                    /* bytes; up to it whole buffers are doubled */
 } rhd_shape;
 
 typedef struct rhd {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
-	tree *tree;              /* for short broadcasts */
+	tree *tree;                 /* for short broadcasts */
 	int rank, nranks, position; /* position: this rank's on the circle */
-	size_t piece;            /* bytes */
+	size_t piece;               /* bytes */
 	rhd_shape shape;
 	char *scratch;
 	size_t scratch_bytes;
 	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
 	uint64_t *offset; /* nranks + 1, the first is 0 */
 	int *order;       /* order[position] is a rank; NULL: the position itself */
-	int *position_of;    /* of a rank; NULL likewise */
+	int *position_of; /* of a rank; NULL likewise */
 } rhd;
 
 /* `host` and `links` outlive it. chunk: bytes of a piece; 0: what the links do best. */

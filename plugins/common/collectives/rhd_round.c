@@ -65,10 +65,11 @@ static gradcomp_status finish_recv(rhd *r, const rhd_blocks *c, int in_place, ui
 	const gradcomp_links *l = r->links;
 	gradcomp_status st = l->wait(l->ctx, &r->recv[i % RHD_AHEAD], err);
 	if (!st && c->reduce && !in_place &&
-	    r->host->operators->reduce(NULL, p, r->scratch + i % RHD_AHEAD * r->piece, len / gradcomp_dtype_bytes(c->dtype),
-	                               c->dtype, c->op))
-		st = r->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "rhd: operation %d has no meaning on elements of type %d",
-		                   (int)c->op, (int)c->dtype);
+	    r->host->operators->reduce(NULL, p, r->scratch + i % RHD_AHEAD * r->piece,
+	                               len / gradcomp_dtype_bytes(c->dtype), c->dtype, c->op))
+		st = r->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                   "rhd: operation %d has no meaning on elements of type %d", (int)c->op,
+		                   (int)c->dtype);
 	return st;
 }
 

@@ -19,7 +19,8 @@ gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *lin
 	size_t blocks = (size_t)links->nranks + 1;
 	ring *r = host->alloc(sizeof *r + blocks * sizeof r->offset[0]);
 	if (!r)
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "ring: no memory for an instance of %d ranks", links->nranks);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "ring: no memory for an instance of %d ranks",
+		                  links->nranks);
 	r->host = host;
 	r->links = links;
 	r->rank = links->rank;
@@ -58,8 +59,8 @@ void ring_offsets(ring *r, const uint64_t *counts, size_t size)
 	blocks_given(r->offset, r->nranks, counts, size);
 }
 
-gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
-                                 gradcomp_op op, double scale, gradcomp_error *err)
+gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                               double scale, gradcomp_error *err)
 {
 	ring *r = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
@@ -71,22 +72,32 @@ gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradco
 	if (P <= RING_AHEAD && count * size <= r->small)
 		return ring_small_allreduce(r, buf, count, dtype, op, scale, err);
 	ring_split(r, count, size);
-	ring_route route = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = 2 * (r->nranks - 1),
-	                    .reduce_steps = r->nranks - 1, .dtype = dtype, .op = op, .scale = scale};
+	ring_route route = {.buf = buf,
+	                    .offset = r->offset,
+	                    .start = r->rank,
+	                    .steps = 2 * (r->nranks - 1),
+	                    .reduce_steps = r->nranks - 1,
+	                    .dtype = dtype,
+	                    .op = op,
+	                    .scale = scale};
 	return ring_pipeline(r, &route, err);
 }
 
 gradcomp_status ring_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
-                                      gradcomp_op op, double scale, gradcomp_error *err)
+                                    gradcomp_op op, double scale, gradcomp_error *err)
 {
 	ring *r = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	if (r->nranks == 1)
-		return scale == 1.0 ? GRADCOMP_OK
-		                    : r->host->operators->scale_as(NULL, buf, scale, counts[0], dtype);
+		return scale == 1.0 ? GRADCOMP_OK : r->host->operators->scale_as(NULL, buf, scale, counts[0], dtype);
 	ring_offsets(r, counts, size);
-	ring_route route = {.buf = buf, .offset = r->offset, .start = (r->rank + r->nranks - 1) % r->nranks,
-	                    .steps = r->nranks - 1, .reduce_steps = r->nranks - 1, .dtype = dtype, .op = op,
+	ring_route route = {.buf = buf,
+	                    .offset = r->offset,
+	                    .start = (r->rank + r->nranks - 1) % r->nranks,
+	                    .steps = r->nranks - 1,
+	                    .reduce_steps = r->nranks - 1,
+	                    .dtype = dtype,
+	                    .op = op,
 	                    .scale = scale};
 	return ring_pipeline(r, &route, err);
 }

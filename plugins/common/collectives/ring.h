@@ -16,22 +16,22 @@ typedef struct ring {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int rank, nranks;
-	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
-	int piece_given; /* by the user: kept as it is */
-	int hop;         /* code at every hop */
-	int one_run;     /* a block is coded in one run */
+	size_t piece;          /* bytes, before RING_MAX_PIECES stretches it */
+	int piece_given;       /* by the user: kept as it is */
+	int hop;               /* code at every hop */
+	int one_run;           /* a block is coded in one run */
 	struct direct *direct; /* coded sums go by it, or NULL */
-	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
-	char *pieces;      /* for arriving pieces */
-	size_t pieces_cap; /* its bytes */
+	uint64_t small;        /* all-reduces up to this many bytes go to all peers at once */
+	char *pieces;          /* for arriving pieces */
+	size_t pieces_cap;     /* its bytes */
 	gradcomp_request recv[RING_AHEAD];
 	gradcomp_request send[RING_MAX_PIECES + RING_AHEAD];
 	uint64_t offset[]; /* of the blocks of the call in progress; nranks + 1, the first is 0 */
 } ring;
 
 typedef struct ring_options {
-	size_t chunk;   /* bytes of a piece; 0: what the links do best */
-	uint64_t small; /* bytes */
+	size_t chunk;             /* bytes of a piece; 0: what the links do best */
+	uint64_t small;           /* bytes */
 	int hop, one_run, direct; /* how codes are sent, see ring_coded.c */
 } ring_options;
 
@@ -106,7 +106,7 @@ typedef struct ring_codes {
 	double scale;
 	const gradcomp_codec *codec;
 	uint64_t counter;
-	float *residual;        /* of buf from element residual_from on, or NULL */
+	float *residual; /* of buf from element residual_from on, or NULL */
 	uint64_t residual_from;
 } ring_codes;
 

@@ -25,8 +25,8 @@ typedef struct coded {
 	coding code;
 	uint64_t piece, pieces; /* floats of a piece, pieces of a block */
 	uint64_t total;
-	uint64_t stride;        /* bytes of a slot: head and code */
-	uint64_t came, own;     /* slots of arriving codes, and of codes made here */
+	uint64_t stride;    /* bytes of a slot: head and code */
+	uint64_t came, own; /* slots of arriving codes, and of codes made here */
 	uint64_t sent, collected;
 } coded;
 
@@ -154,7 +154,8 @@ static uint64_t piece_of(const coded *t, uint64_t longest)
 {
 	const ring *r = t->r;
 	uint64_t piece = grains(ring_piece(r, longest * sizeof(float)) / sizeof(float) + CODING_GRAIN - 1);
-	uint64_t bound = coding_bound(&t->code, piece), grown = grains(piece * sizeof(float) * piece / (bound + !bound));
+	uint64_t bound = coding_bound(&t->code, piece),
+		 grown = grains(piece * sizeof(float) * piece / (bound + !bound));
 	uint64_t most = grains(longest / CODED_PIECES);
 	if (r->hop || r->one_run)
 		return longest;
@@ -207,8 +208,14 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
                                      gradcomp_error *err)
 {
 	ring *r = instance;
-	ring_codes c = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = 2 * (r->nranks - 1),
-	                .reduce_steps = r->nranks - 1, .scale = scale, .codec = codec, .counter = counter,
+	ring_codes c = {.buf = buf,
+	                .offset = r->offset,
+	                .start = r->rank,
+	                .steps = 2 * (r->nranks - 1),
+	                .reduce_steps = r->nranks - 1,
+	                .scale = scale,
+	                .codec = codec,
+	                .counter = counter,
 	                .residual = residual};
 	if (r->direct)
 		return direct_coded_allreduce(r->direct, buf, count, scale, codec, counter, residual, err);
@@ -223,8 +230,14 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
                                      uint64_t counter, float *residual, gradcomp_error *err)
 {
 	ring *r = instance;
-	ring_codes c = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0,
-	                .codec = codec, .counter = counter, .residual = residual};
+	ring_codes c = {.buf = buf,
+	                .offset = r->offset,
+	                .start = r->rank,
+	                .steps = r->nranks - 1,
+	                .scale = 1.0,
+	                .codec = codec,
+	                .counter = counter,
+	                .residual = residual};
 	if (r->direct)
 		return direct_coded_allgather(r->direct, buf, counts, codec, counter, residual, err);
 	ring_offsets(r, counts, 1);
@@ -239,9 +252,15 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
                                           gradcomp_error *err)
 {
 	ring *r = instance;
-	ring_codes c = {.buf = buf, .offset = r->offset, .start = (r->rank + r->nranks - 1) % r->nranks,
-	                .steps = r->nranks - 1, .reduce_steps = r->nranks - 1, .scale = scale, .codec = codec,
-	                .counter = counter, .residual = residual};
+	ring_codes c = {.buf = buf,
+	                .offset = r->offset,
+	                .start = (r->rank + r->nranks - 1) % r->nranks,
+	                .steps = r->nranks - 1,
+	                .reduce_steps = r->nranks - 1,
+	                .scale = scale,
+	                .codec = codec,
+	                .counter = counter,
+	                .residual = residual};
 	if (r->direct)
 		return direct_coded_reduce_scatter(r->direct, buf, counts, scale, codec, counter, residual, err);
 	if (r->nranks == 1)

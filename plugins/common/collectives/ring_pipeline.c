@@ -11,7 +11,7 @@ typedef struct pipeline {
 	ring *r;
 	const ring_route *route;
 	size_t piece;
-	uint64_t pieces; /* a block */
+	uint64_t pieces;          /* a block */
 	uint64_t sent, collected; /* transfers posted, and waited for */
 	int in_place;             /* links reduce into the block by themselves */
 } pipeline;
@@ -113,7 +113,8 @@ size_t ring_piece(const ring *r, uint64_t longest)
 {
 	size_t piece = r->piece;
 	if (!r->piece_given && r->links->nnodes > 1 && longest / PIECES_WANTED < piece)
-		piece = longest / PIECES_WANTED > SHORTEST_PIECE ? (longest / PIECES_WANTED + 63) & ~(size_t)63 : SHORTEST_PIECE;
+		piece = longest / PIECES_WANTED > SHORTEST_PIECE ? (longest / PIECES_WANTED + 63) & ~(size_t)63
+		                                                 : SHORTEST_PIECE;
 	if (longest > (uint64_t)piece * RING_MAX_PIECES)
 		piece = (longest / RING_MAX_PIECES + 64) & ~(size_t)63;
 	return piece;

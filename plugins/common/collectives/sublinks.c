@@ -62,8 +62,8 @@ static int number_nodes(const gradcomp_links *parent, const int *ranks, int n, i
 	return count;
 }
 
-gradcomp_status sublinks_create(const gradcomp_host *host, const gradcomp_links *parent, const int *ranks, int n, int me,
-                                sublinks **out, gradcomp_error *err)
+gradcomp_status sublinks_create(const gradcomp_host *host, const gradcomp_links *parent, const int *ranks, int n,
+                                int me, sublinks **out, gradcomp_error *err)
 {
 	sublinks *s = host->alloc(sizeof *s + (size_t)n * (sizeof(int32_t) + sizeof(int)));
 	if (!s)
@@ -73,9 +73,17 @@ gradcomp_status sublinks_create(const gradcomp_host *host, const gradcomp_links 
 	s->parent = parent;
 	s->ranks = ranks;
 	s->peers = (int *)(void *)(node + n);
-	s->links = (gradcomp_links){.struct_size = sizeof s->links, .rank = me, .nranks = n,
-	                            .nnodes = number_nodes(parent, ranks, n, node), .node = node, .ctx = s, .send = send,
-	                            .recv = recv, .wait = wait, .test = test, .chunk = parent->chunk};
+	s->links = (gradcomp_links){.struct_size = sizeof s->links,
+	                            .rank = me,
+	                            .nranks = n,
+	                            .nnodes = number_nodes(parent, ranks, n, node),
+	                            .node = node,
+	                            .ctx = s,
+	                            .send = send,
+	                            .recv = recv,
+	                            .wait = wait,
+	                            .test = test,
+	                            .chunk = parent->chunk};
 	if (GRADCOMP_HAS(parent, recv_reduce) && parent->recv_reduce)
 		s->links.recv_reduce = recv_reduce;
 	if (GRADCOMP_HAS(parent, multicast) && parent->multicast)

@@ -39,7 +39,8 @@ gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *lin
 	if (!t || !count) {
 		host->release(count);
 		host->release(t);
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "tree: no memory for an instance of %d ranks", links->nranks);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "tree: no memory for an instance of %d ranks",
+		                  links->nranks);
 	}
 	t->host = host;
 	t->links = links;
@@ -128,7 +129,8 @@ static gradcomp_status reduce(tree *t, const tree_position *p, char *buf, uint64
 			st = l->wait(l->ctx, &t->arriving[i % 2][k], err);
 			if (!st && ops->reduce(NULL, buf + i * t->piece, arrival(t, p, i, k), len / size, dtype, op))
 				st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-				                   "tree: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
+				                   "tree: operation %d has no meaning on elements of type %d", (int)op,
+				                   (int)dtype);
 		}
 		if (!st && up && i >= TREE_AHEAD)
 			st = wait_sent(t, 1, i, err);
@@ -169,7 +171,8 @@ static gradcomp_status reduce_to_root(tree *t, const tree_position *p, void *buf
 	if (t->nranks > 1)
 		st = reduce(t, p, buf, count * gradcomp_dtype_bytes(dtype), dtype, op, err);
 	if (!st && p->parent < 0 && scale != 1.0 && t->host->operators->scale_as(NULL, buf, scale, count, dtype))
-		st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "tree: elements of type %d cannot be scaled", (int)dtype);
+		st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "tree: elements of type %d cannot be scaled",
+		                   (int)dtype);
 	return st;
 }
 
@@ -228,7 +231,8 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
 		if (!st)
 			st = merger->merge(merger->ctx, &have, &other, &out, err);
 		if (!st && out.bytes != bound)
-			st = t->host->fail(err, GRADCOMP_ERR_INTERNAL, "tree: a merged payload has %llu bytes, all have %llu",
+			st = t->host->fail(err, GRADCOMP_ERR_INTERNAL,
+			                   "tree: a merged payload has %llu bytes, all have %llu",
 			                   (unsigned long long)out.bytes, (unsigned long long)bound);
 		next = have;
 		have = out;
@@ -278,7 +282,8 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 	gradcomp_status st = GRADCOMP_OK;
 	int P = t->nranks;
 	for (int d = 1; !st && d < P; d *= 2) {
-		int n = d < P - d ? d : P - d, from = (t->rank + d) % P, to = (t->rank + P - d) % P, nrecv = 0, nsend = 0;
+		int n = d < P - d ? d : P - d, from = (t->rank + d) % P, to = (t->rank + P - d) % P, nrecv = 0,
+		    nsend = 0;
 		st = move(t, 0, from, buf, bytes, 1, from, n, t->arriving[0], &nrecv, err);
 		if (!st)
 			st = move(t, 1, to, buf, bytes, 1, t->rank, n, t->send[0], &nsend, err);
@@ -294,8 +299,8 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 
 /* The blocks of all ranks from `rank` down, of which there may be two runs: those next to it, and those folded
  * onto them. They go between `rank` and its parent. */
-static gradcomp_status move_below(tree *t, int sending, int peer, int rank, char *buf, const uint64_t *counts, size_t size,
-                                  gradcomp_request *const req[2], int posted[2], gradcomp_error *err)
+static gradcomp_status move_below(tree *t, int sending, int peer, int rank, char *buf, const uint64_t *counts,
+                                  size_t size, gradcomp_request *const req[2], int posted[2], gradcomp_error *err)
 {
 	int folded, next = tree_below(&t->shape, rank, &folded);
 	gradcomp_status st = move(t, sending, peer, buf, counts, size, rank, next, req[0], &posted[0], err);
@@ -330,8 +335,8 @@ static gradcomp_status scatter(tree *t, const tree_position *p, char *buf, const
 	return st;
 }
 
-gradcomp_status tree_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
-                                    double scale, gradcomp_error *err)
+gradcomp_status tree_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                    gradcomp_op op, double scale, gradcomp_error *err)
 {
 	tree *t = instance;
 	tree_position p = tree_find(t, 0);

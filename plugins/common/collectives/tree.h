@@ -34,8 +34,8 @@ typedef struct tree {
 
 /* This rank's position in a call: ranks of the group. */
 typedef struct tree_position {
-	int parent;                     /* -1: this is the root */
-	int child[TREE_MAX_CHILDREN];   /* in the order in which they are added */
+	int parent;                   /* -1: this is the root */
+	int child[TREE_MAX_CHILDREN]; /* in the order in which they are added */
 	int nchildren;
 } tree_position;
 
@@ -49,8 +49,8 @@ gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *lin
 void tree_destroy(void *instance);
 gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                double scale, gradcomp_error *err);
-gradcomp_status tree_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
-                                    double scale, gradcomp_error *err);
+gradcomp_status tree_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                    gradcomp_op op, double scale, gradcomp_error *err);
 gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status tree_barrier(void *instance, gradcomp_error *err);
 gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
@@ -64,7 +64,7 @@ int tree_below(const tree_shape *s, int rank, int *folded);
 void tree_scan(tree_shape *s, const gradcomp_links *links, int32_t *count);
 /* All-reduce and broadcast. */
 void tree_call_cost(const tree_shape *s, call_kind call, uint64_t bytes, call_cost *out);
-gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes, gradcomp_call_load *out,
-                             gradcomp_error *err);
+gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                             gradcomp_call_load *out, gradcomp_error *err);
 
 #endif

@@ -97,8 +97,8 @@ static const tree_shape *scan_again(const call_group *g)
 	return &last.shape;
 }
 
-gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes, gradcomp_call_load *out,
-                             gradcomp_error *err)
+gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                             gradcomp_call_load *out, gradcomp_error *err)
 {
 	call_group g;
 	call_cost l = {0};

@@ -239,8 +239,7 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 	double arrived = timed ? lags_now() : 0;
 	if (!round && lags_agrees(l, b, work->step)) {
 		if (in->bytes != lags_floats(b) * sizeof(float))
-			return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
-			                       "lags: times of %llu bytes, %llu are right",
+			return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %llu bytes, %llu are right",
 			                       (unsigned long long)in->bytes,
 			                       (unsigned long long)(lags_floats(b) * sizeof(float)));
 		lags_take(l, b, work->step, in->data);
@@ -279,7 +278,7 @@ static sdk_state_header head(const lags *l)
 {
 	uint64_t parameters = sdk_state_digest_add(SDK_STATE_DIGEST_SEED, (uint64_t)l->adaptive);
 	return sdk_state_header_make(l->s.layout, "lags", 1, parameters,
-	                  l->adaptive ? l->s.layout->ntensors * sizeof *l->agreed : 0);
+	                             l->adaptive ? l->s.layout->ntensors * sizeof *l->agreed : 0);
 }
 
 gradcomp_status lags_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
@@ -307,8 +306,8 @@ gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradco
 	for (uint32_t i = 0; !st && l->adaptive && i < l->s.layout->ntensors; i++) {
 		lags_agreed a;
 		memcpy(&a, body + i * sizeof a, sizeof a);
-		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) ||
-		    !sensible(a.backward) || !sensible(a.known) || a.reserved != 0)
+		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) || !sensible(a.backward) ||
+		    !sensible(a.known) || a.reserved != 0)
 			st = l->s.host->fail(err, GRADCOMP_ERR_INVALID,
 			                     "lags: the state is damaged: a time of '%s' is no time",
 			                     l->s.layout->tensors[i].name);
@@ -330,8 +329,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS |
-	          GRADCOMP_TRAIT_ALIKE,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS | GRADCOMP_TRAIT_ALIKE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.max_bucket = UINT32_MAX,
 	.check = lags_check,

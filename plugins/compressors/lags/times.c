@@ -66,7 +66,8 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 	lags_times t = {(double)a->latency, (double)a->per_byte, (double)a->per_number};
 	double k = (double)sdk_sparse_share(otherwise, d);
 	double pair = k > 0 ? (double)sdk_sparse_bytes(l->s.host->operators, l->s.coding, d, (uint64_t)k) / k : 0;
-	const double hidden = lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
+	const double hidden =
+		lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
 	return affordable(l, d, hidden);
 }
 
@@ -123,8 +124,8 @@ gradcomp_status lags_told(void *instance, const gradcomp_measured *m, uint64_t s
 	if (!l->adaptive || !step)
 		return GRADCOMP_OK;
 	if (m->ntensors != layout->ntensors)
-		return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %u tensors, there are %u", m->ntensors,
-		                       layout->ntensors);
+		return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %u tensors, there are %u",
+		                       m->ntensors, layout->ntensors);
 	for (uint32_t i = 0; i < layout->ntensors; i++)
 		l->agreed[i] = (lags_agreed){.step = step - 1,
 		                             .latency = seconds(m->exchange_a),

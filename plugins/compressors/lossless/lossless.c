@@ -203,8 +203,8 @@ static gradcomp_status lossless_decode_add(void *instance, const void *in, uint6
 }
 
 /* Bytes as if nothing packed: what does depends on the gradients. */
-static gradcomp_status lossless_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_cost *cost, gradcomp_error *err)
+static gradcomp_status lossless_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                     gradcomp_error *err)
 {
 	(void)step, (void)err;
 	cost->rounds = 1;

@@ -26,8 +26,7 @@ typedef struct plane_codec {
 
 gradcomp_status plane_codec_check(const gradcomp_host *host, int codec, int64_t level, gradcomp_error *err);
 /* On failure there is nothing to close. */
-gradcomp_status plane_codec_open(plane_codec *c, const gradcomp_host *host, int codec, int level,
-                                 gradcomp_error *err);
+gradcomp_status plane_codec_open(plane_codec *c, const gradcomp_host *host, int codec, int level, gradcomp_error *err);
 void plane_codec_close(plane_codec *c);
 
 /* n bytes into less than n; 0 when they do not fit. n <= PIECE. */

@@ -73,8 +73,7 @@ void plane_codec_close(plane_codec *c)
 	c->host->release(c->unpack);
 }
 
-gradcomp_status plane_codec_open(plane_codec *c, const gradcomp_host *host, int codec, int level,
-                                 gradcomp_error *err)
+gradcomp_status plane_codec_open(plane_codec *c, const gradcomp_host *host, int codec, int level, gradcomp_error *err)
 {
 	size_t pack, unpack;
 	*c = (plane_codec){.host = host, .codec = codec, .level = level};

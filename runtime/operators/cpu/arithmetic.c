@@ -60,8 +60,7 @@ void KERNEL(scale)(void *queue, float *x, float a, size_t n)
 		} \
 	} while (0)
 
-static gradcomp_status reduce_half(uint16_t *acc, const uint16_t *in, size_t n, gradcomp_dtype dtype,
-                                   gradcomp_op op)
+static gradcomp_status reduce_half(uint16_t *acc, const uint16_t *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
 {
 	size_t i = 0;
 	if (op == GRADCOMP_SUM && dtype == GRADCOMP_BF16) {
@@ -161,8 +160,7 @@ static gradcomp_status reduce_or(void *acc, const void *in, size_t n, gradcomp_d
 	}
 }
 
-gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype,
-                               gradcomp_op op)
+gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
 {
 	(void)queue;
 	if (dtype == GRADCOMP_F16 || dtype == GRADCOMP_BF16)

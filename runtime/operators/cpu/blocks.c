@@ -18,7 +18,8 @@ void KERNEL(blocks_sum_abs)(void *queue, float *out, const float *x, size_t n, s
 	}
 }
 
-void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n, size_t width)
+void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n,
+                           size_t width)
 {
 	(void)queue;
 	for (size_t j = 0; j < k; j++, out += width) {
@@ -28,7 +29,8 @@ void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32
 	}
 }
 
-void KERNEL(blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n, size_t width)
+void KERNEL(blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n,
+                            size_t width)
 {
 	(void)queue;
 	for (size_t j = 0; j < k; j++) {

@@ -89,7 +89,8 @@ static void hold(float *x, size_t n, float limit)
 	for (size_t i = 0; i < n; i += 8) {
 		const v8f v = LOAD8(x + i);
 		/* NOLINTNEXTLINE(misc-redundant-expression): it is not 0 of NaN and Inf */
-		const v8i finite = (v8i)(v - v == zero), over = (v8i)(v > high) & finite, under = (v8i)(v < low) & finite;
+		const v8i finite = (v8i)(v - v == zero), over = (v8i)(v > high) & finite,
+			  under = (v8i)(v < low) & finite;
 		STORE8(x + i, (v8f)(((v8i)high & over) | ((v8i)low & under) | ((v8i)v & ~(over | under))));
 	}
 }

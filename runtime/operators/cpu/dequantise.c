@@ -36,9 +36,11 @@ INLINE void dequantise_as(const dequantise_call *c, size_t from, size_t to, cons
 	const gradcomp_quantiser *q = c->q;
 	for (size_t i = from; i < to; i += q->block) {
 		size_t end = to - i < q->block ? to : i + q->block, j = i;
-		float step = q->norm == GRADCOMP_NORM_GIVEN ? *q->given : load_float(c->steps + i / q->block * sizeof step);
+		float step =
+			q->norm == GRADCOMP_NORM_GIVEN ? *q->given : load_float(c->steps + i / q->block * sizeof step);
 		for (; j + QUANTISE_GROUP <= end; j += QUANTISE_GROUP)
-			value32(c->y + j, what == ERROR ? c->x + j : NULL, c->a, c->codes + j / 8 * bits, step, bits, what);
+			value32(c->y + j, what == ERROR ? c->x + j : NULL, c->a, c->codes + j / 8 * bits, step, bits,
+			        what);
 		if (j == end)
 			continue;
 		float x[QUANTISE_GROUP] = {0}, y[QUANTISE_GROUP] = {0};

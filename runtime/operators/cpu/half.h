@@ -85,8 +85,8 @@ INLINE void float_bf168(uint16_t *out, __m256 f, int saturate)
 	__m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
 	__m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(b, odd), _mm256_set1_epi32(0x7fff)), 16);
 	if (saturate) {
-		__m256i over = _mm256_cmpeq_epi32(_mm256_and_si256(r, _mm256_set1_epi32(0x7fff)),
-		                                  _mm256_set1_epi32(0x7f80));
+		__m256i over =
+			_mm256_cmpeq_epi32(_mm256_and_si256(r, _mm256_set1_epi32(0x7fff)), _mm256_set1_epi32(0x7f80));
 		over = _mm256_andnot_si256(_mm256_cmpeq_epi32(mag, inf), over);
 		r = _mm256_add_epi32(r, over);
 	}

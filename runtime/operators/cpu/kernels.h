@@ -68,8 +68,7 @@ typedef float v4f_any __attribute__((vector_size(16), aligned(4), may_alias));
 
 void KERNEL(add)(void *queue, float *y, const float *x, size_t n);
 void KERNEL(scale)(void *queue, float *x, float a, size_t n);
-gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype,
-                               gradcomp_op op);
+gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op);
 gradcomp_status KERNEL(scale_as)(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype);
 void KERNEL(nonfinite)(void *queue, const float *x, size_t n, int *bad);
 gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
@@ -82,8 +81,8 @@ void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, co
 void KERNEL(orthonormalise)(void *queue, float *A, size_t n, size_t r);
 size_t KERNEL(topk_scratch)(size_t n, size_t k);
 void KERNEL(topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch);
-gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
-                                    size_t k, float a);
+gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val, size_t k,
+                                    float a);
 
 void KERNEL(copy)(void *queue, void *to, const void *from, size_t bytes);
 void KERNEL(fill)(void *queue, float *x, float a, size_t n);
@@ -95,13 +94,13 @@ void KERNEL(sum_abs)(void *queue, double *out, const float *x, size_t n, void *s
 void KERNEL(sum_squares)(void *queue, double *out, const float *x, size_t n, void *scratch);
 void KERNEL(absmax)(void *queue, float *out, const float *x, size_t n, void *scratch);
 size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r);
-void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q,
-                              size_t count, size_t n, size_t m, size_t r, void *scratch);
-void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P,
-                               size_t count, size_t n, size_t m, size_t r, void *scratch);
+void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
+                              size_t n, size_t m, size_t r, void *scratch);
+void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,
+                               size_t n, size_t m, size_t r, void *scratch);
 void KERNEL(low_rank_finish_batch)(void *queue, float *const *X, float *const *E, const float *const *P,
-                                   const float *const *Elocal, const float *const *Q, size_t count, size_t n,
-                                   size_t m, size_t r);
+                                   const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
+                                   size_t r);
 void KERNEL(orthonormalise_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r);
 size_t KERNEL(orthonormalise_scratch)(size_t count, size_t n, size_t r);
 void KERNEL(orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch);
@@ -124,8 +123,7 @@ void KERNEL(sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left
 void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q);
 void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q);
 void KERNEL(dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q);
-void KERNEL(dequantise_add)(void *queue, float *y, float a, const void *in, size_t n,
-                            const gradcomp_quantiser *q);
+void KERNEL(dequantise_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_quantiser *q);
 void KERNEL(dequantise_error)(void *queue, float *e, const float *x, const void *in, size_t n,
                               const gradcomp_quantiser *q);
 void KERNEL(sign_pack)(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment);
@@ -136,8 +134,7 @@ void KERNEL(sign_error)(void *queue, float *e, const float *x, const uint32_t *b
                         size_t segment);
 void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
                           uint64_t stream, uint64_t first);
-void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
-                         int *fault);
+void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int *fault);
 void KERNEL(moment)(void *queue, float *out, const double *sum, double n, double a, uint32_t kind);
 void KERNEL(scale_by)(void *queue, float *y, const float *a, const float *x, size_t n);
 void KERNEL(axpy_by)(void *queue, float *y, const float *a, const float *x, size_t n);
@@ -159,17 +156,21 @@ void KERNEL(put_flag)(void *queue, void *to, gradcomp_dtype dtype, const int *wo
 void KERNEL(copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
 void KERNEL(fill_if)(void *queue, float *x, float a, size_t n, const int *word);
 void KERNEL(fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
-void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
+                        uint64_t first);
 void KERNEL(power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
 void KERNEL(power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
-void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int powers);
-void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
-                         int *fault);
-void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
-                        int *fault);
+void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type,
+                         int powers);
+void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+                         int powers, int *fault);
+void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+                        int powers, int *fault);
 void KERNEL(blocks_sum_abs)(void *queue, float *out, const float *x, size_t n, size_t width, float most);
-void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n, size_t width);
-void KERNEL(blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n, size_t width);
+void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n,
+                           size_t width);
+void KERNEL(blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n,
+                            size_t width);
 void KERNEL(levels_pack)(void *queue, void *out, const float *x, size_t n, const gradcomp_levels *l);
 void KERNEL(levels_read)(void *queue, float *y, const void *in, size_t n, const gradcomp_levels *l);
 void KERNEL(levels_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l);
@@ -216,45 +217,40 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.nonfinite = KERNEL(nonfinite), .cast_from_f32 = KERNEL(cast_from_f32), \
 		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq), \
 		.product_mtp = KERNEL(product_mtp), .low_rank_finish = KERNEL(low_rank_finish), \
-		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch), \
-		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add), \
-		.random_uniform = KERNEL(random_uniform), .random_normal = random_normal, .copy = KERNEL(copy), .fill = KERNEL(fill), .axpy = KERNEL(axpy), .clamp = KERNEL(clamp), \
-		.sum_scratch = KERNEL(sum_scratch), .sum = KERNEL(sum), .sum_abs = KERNEL(sum_abs), \
-		.sum_squares = KERNEL(sum_squares), .absmax = KERNEL(absmax), \
+		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch), .topk = KERNEL(topk), \
+		.scatter_add = KERNEL(scatter_add), .random_uniform = KERNEL(random_uniform), \
+		.random_normal = random_normal, .copy = KERNEL(copy), .fill = KERNEL(fill), .axpy = KERNEL(axpy), \
+		.clamp = KERNEL(clamp), .sum_scratch = KERNEL(sum_scratch), .sum = KERNEL(sum), \
+		.sum_abs = KERNEL(sum_abs), .sum_squares = KERNEL(sum_squares), .absmax = KERNEL(absmax), \
 		.product_scratch = KERNEL(product_scratch), .product_mq_batch = KERNEL(product_mq_batch), \
 		.product_mtp_batch = KERNEL(product_mtp_batch), \
 		.low_rank_finish_batch = KERNEL(low_rank_finish_batch), \
 		.orthonormalise_batch = KERNEL(orthonormalise_batch), .histogram = KERNEL(histogram), \
 		.kth_magnitude = KERNEL(kth_magnitude), .count_above = KERNEL(count_above), \
-		.compact = KERNEL(compact), .mstopk_scratch = KERNEL(mstopk_scratch), \
-		.mstopk = KERNEL(mstopk), .gather = KERNEL(gather), .scatter = KERNEL(scatter), \
-		.sparse_check = KERNEL(sparse_check), .sparse_merge_scratch = KERNEL(sparse_merge_scratch), \
-		.sparse_merge = KERNEL(sparse_merge), .quantised_bytes = quantised_bytes, \
-		.quantise = KERNEL(quantise), .quantised_check = KERNEL(quantised_check), \
-		.dequantise = KERNEL(dequantise), .dequantise_add = KERNEL(dequantise_add), \
-		.dequantise_error = KERNEL(dequantise_error), .sign_words = sign_words, \
-		.sign_pack = KERNEL(sign_pack), .sign_means = KERNEL(sign_means), .sign_add = KERNEL(sign_add), \
-		.sign_error = KERNEL(sign_error), .ternary_pack = KERNEL(ternary_pack), \
+		.compact = KERNEL(compact), .mstopk_scratch = KERNEL(mstopk_scratch), .mstopk = KERNEL(mstopk), \
+		.gather = KERNEL(gather), .scatter = KERNEL(scatter), .sparse_check = KERNEL(sparse_check), \
+		.sparse_merge_scratch = KERNEL(sparse_merge_scratch), .sparse_merge = KERNEL(sparse_merge), \
+		.quantised_bytes = quantised_bytes, .quantise = KERNEL(quantise), \
+		.quantised_check = KERNEL(quantised_check), .dequantise = KERNEL(dequantise), \
+		.dequantise_add = KERNEL(dequantise_add), .dequantise_error = KERNEL(dequantise_error), \
+		.sign_words = sign_words, .sign_pack = KERNEL(sign_pack), .sign_means = KERNEL(sign_means), \
+		.sign_add = KERNEL(sign_add), .sign_error = KERNEL(sign_error), .ternary_pack = KERNEL(ternary_pack), \
 		.ternary_add = KERNEL(ternary_add), .moment = KERNEL(moment), .scale_by = KERNEL(scale_by), \
-		.axpy_by = KERNEL(axpy_by), .range_check = KERNEL(range_check), \
-		.cast_scaled = KERNEL(cast_scaled), .sign_pairs = KERNEL(sign_pairs), \
-		.random_indices = random_indices, \
-		.tensors_scratch = KERNEL(tensors_scratch), \
-		.load_tensors = KERNEL(load_tensors), .store_tensors = KERNEL(store_tensors), \
-		.sparse_sum = KERNEL(sparse_sum), .failed = KERNEL(failed), \
+		.axpy_by = KERNEL(axpy_by), .range_check = KERNEL(range_check), .cast_scaled = KERNEL(cast_scaled), \
+		.sign_pairs = KERNEL(sign_pairs), .random_indices = random_indices, \
+		.tensors_scratch = KERNEL(tensors_scratch), .load_tensors = KERNEL(load_tensors), \
+		.store_tensors = KERNEL(store_tensors), .sparse_sum = KERNEL(sparse_sum), .failed = KERNEL(failed), \
 		.index_words = index_words, .index_pack = index_pack, .index_scratch = index_scratch, \
-		.index_unpack = index_unpack, \
-		.any_set = KERNEL(any_set), .put_flag = KERNEL(put_flag), .copy_if = KERNEL(copy_if), \
-		.fill_if = KERNEL(fill_if), .fill_tensors_if = KERNEL(fill_tensors_if), \
+		.index_unpack = index_unpack, .any_set = KERNEL(any_set), .put_flag = KERNEL(put_flag), \
+		.copy_if = KERNEL(copy_if), .fill_if = KERNEL(fill_if), .fill_tensors_if = KERNEL(fill_tensors_if), \
 		.power_pack = KERNEL(power_pack), .power_read = KERNEL(power_read), .power_add = KERNEL(power_add), \
-		.float8_pack = KERNEL(float8_pack), .float8_read = KERNEL(float8_read), .float8_add = KERNEL(float8_add), \
-		.orthonormalise_scratch = KERNEL(orthonormalise_scratch), \
-		.orthonormalise_split = KERNEL(orthonormalise_split), \
-		.blocks_sum_abs = KERNEL(blocks_sum_abs), .blocks_gather = KERNEL(blocks_gather), \
-		.blocks_scatter = KERNEL(blocks_scatter), .levels_pack = KERNEL(levels_pack), \
-		.levels_read = KERNEL(levels_read), .levels_add = KERNEL(levels_add), \
-		.normalise_columns_batch = KERNEL(normalise_columns_batch), .dct_topk = KERNEL(dct_topk), \
-		.dct_back = KERNEL(dct_back), \
+		.float8_pack = KERNEL(float8_pack), .float8_read = KERNEL(float8_read), \
+		.float8_add = KERNEL(float8_add), .orthonormalise_scratch = KERNEL(orthonormalise_scratch), \
+		.orthonormalise_split = KERNEL(orthonormalise_split), .blocks_sum_abs = KERNEL(blocks_sum_abs), \
+		.blocks_gather = KERNEL(blocks_gather), .blocks_scatter = KERNEL(blocks_scatter), \
+		.levels_pack = KERNEL(levels_pack), .levels_read = KERNEL(levels_read), \
+		.levels_add = KERNEL(levels_add), .normalise_columns_batch = KERNEL(normalise_columns_batch), \
+		.dct_topk = KERNEL(dct_topk), .dct_back = KERNEL(dct_back), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -8,9 +8,9 @@
 
 /* a where `which` has all bits set, b where it has none. */
 #define PICK8(which, a, b) ((v8f)(((v8i)(a) & (which)) | ((v8i)(b) & ~(which))))
-#define ABS8(x) ((v8f)((v8i)(x) & 0x7fffffff))
+#define ABS8(x) ((v8f)((v8i)(x)&0x7fffffff))
 /* The sign bit of lanes that are not finite: one more in an exponent of all ones runs over into it. */
-#define NONFINITE8(x) ((v8u)((v8i)(x) & 0x7f800000) + 0x00800000u)
+#define NONFINITE8(x) ((v8u)((v8i)(x)&0x7f800000) + 0x00800000u)
 #ifdef __AVX2__
 #define MIN8(a, b) ((v8f)_mm256_min_ps((__m256)(a), (__m256)(b)))
 #define MAX8(a, b) ((v8f)_mm256_max_ps((__m256)(a), (__m256)(b)))

@@ -35,7 +35,8 @@ void KERNEL(levels_pack)(void *queue, void *out, const float *x, size_t n, const
 		top = top < FLT_MAX ? top : FLT_MAX;
 		memcpy(tops, &top, sizeof top);
 		for (size_t i = at; top > 0 && i < end; i++) {
-			const int level = level_below(l, (x[i] < 0 ? -x[i] : x[i]) / top), code = x[i] < 0 ? -level : level;
+			const int level = level_below(l, (x[i] < 0 ? -x[i] : x[i]) / top),
+				  code = x[i] < 0 ? -level : level;
 			codes[i / each] |= (unsigned char)(((uint32_t)code & mask) << i % each * l->bits);
 		}
 	}

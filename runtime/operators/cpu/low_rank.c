@@ -95,8 +95,8 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 }
 
 /* At most four columns at a time, or the sums do not fit in registers. */
-INLINE void mq_tile(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, size_t n,
-                    int add, const size_t W)
+INLINE void mq_tile(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, size_t n, int add,
+                    const size_t W)
 {
 	const size_t rows = W <= 3 ? 4 : 2, low = W <= 4 ? W : 4, high = W - low;
 	for (size_t i = 0; i < n;) {
@@ -161,8 +161,8 @@ INLINE void mtp_columns(float *T, const float *M, size_t ldm, const float *P, si
 	}
 }
 
-INLINE void mtp_rows(float *T, const float *M, size_t ldm, const float *P, size_t ldp, size_t count,
-                     const size_t rows, const size_t W)
+INLINE void mtp_rows(float *T, const float *M, size_t ldm, const float *P, size_t ldp, size_t count, const size_t rows,
+                     const size_t W)
 {
 	const size_t vectors = W <= 4 ? 2 : 1;
 	size_t k = 0;
@@ -205,8 +205,8 @@ enum { FINISH = 4 * TILE };
 
 /* One row of the last pass: e = x - p TE, x = p TQ. The second product is
  * REPLICATED: a plain multiplication and addition a term, columns ascending. */
-INLINE void finish_row(float *x, float *e, const float *p, const float *TE, const float *TQ, size_t ldt,
-                       size_t count, const size_t r)
+INLINE void finish_row(float *x, float *e, const float *p, const float *TE, const float *TQ, size_t ldt, size_t count,
+                       const size_t r)
 {
 	v8f splat[64];
 	size_t k = 0;
@@ -241,8 +241,8 @@ INLINE void finish_row(float *x, float *e, const float *p, const float *TE, cons
 	}
 }
 
-INLINE void finish_tile(float *X, float *E, const float *P, const float *TE, const float *TQ, size_t ldt,
-                        size_t count, size_t n, size_t m, const size_t r)
+INLINE void finish_tile(float *X, float *E, const float *P, const float *TE, const float *TQ, size_t ldt, size_t count,
+                        size_t n, size_t m, const size_t r)
 {
 	for (size_t i = 0; i < n; i++)
 		if (E)
@@ -288,16 +288,16 @@ size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r)
 	return 0;
 }
 
-void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q,
-                              size_t count, size_t n, size_t m, size_t r, void *scratch)
+void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
+                              size_t n, size_t m, size_t r, void *scratch)
 {
 	(void)scratch;
 	for (size_t i = 0; i < count; i++)
 		KERNEL(product_mq)(queue, P[i], M[i], Q[i], n, m, r);
 }
 
-void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P,
-                               size_t count, size_t n, size_t m, size_t r, void *scratch)
+void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,
+                               size_t n, size_t m, size_t r, void *scratch)
 {
 	(void)scratch;
 	for (size_t i = 0; i < count; i++)
@@ -305,8 +305,8 @@ void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const 
 }
 
 void KERNEL(low_rank_finish_batch)(void *queue, float *const *X, float *const *E, const float *const *P,
-                                   const float *const *Elocal, const float *const *Q, size_t count, size_t n,
-                                   size_t m, size_t r)
+                                   const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
+                                   size_t r)
 {
 	for (size_t i = 0; i < count; i++)
 		KERNEL(low_rank_finish)(queue, X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);

@@ -138,7 +138,8 @@ static void gram_block(ortho *o, float *A, size_t rows)
 static void gram(ortho *o, float *A)
 {
 	/* Chunks of one block each may as well be one chunk: the order is the same. */
-	const size_t blocks = (o->n + BLOCK * CHUNKS - 1) / (BLOCK * CHUNKS), chunk = blocks > 1 ? BLOCK * blocks : o->n;
+	const size_t blocks = (o->n + BLOCK * CHUNKS - 1) / (BLOCK * CHUNKS),
+		     chunk = blocks > 1 ? BLOCK * blocks : o->n;
 	memset(o->gram, 0, sizeof o->gram[0] * o->r);
 	for (size_t from = 0; from < o->n; from += chunk) {
 		const size_t to = o->n - from < chunk ? o->n : from + chunk;

@@ -15,13 +15,19 @@ enum { PHILOX_GROUP = 32 };
 #ifdef __AVX512F__
 #define PHILOX_BYTES 64
 /* Block of each lane: so that two unpackings put the words in order. */
-#define PHILOX_LANES {0, 4, 1, 5, 2, 6, 3, 7}
+#define PHILOX_LANES \
+	{ \
+		0, 4, 1, 5, 2, 6, 3, 7 \
+	}
 #define PHILOX_MULTIPLY(a, b) ((philox_lanes)_mm512_mul_epu32((__m512i)(a), (__m512i)(b)))
 #define PHILOX_LOW(a, b) ((philox_words)_mm512_unpacklo_epi64((__m512i)(a), (__m512i)(b)))
 #define PHILOX_HIGH(a, b) ((philox_words)_mm512_unpackhi_epi64((__m512i)(a), (__m512i)(b)))
 #else
 #define PHILOX_BYTES 32
-#define PHILOX_LANES {0, 2, 1, 3}
+#define PHILOX_LANES \
+	{ \
+		0, 2, 1, 3 \
+	}
 #define PHILOX_MULTIPLY(a, b) ((philox_lanes)_mm256_mul_epu32((__m256i)(a), (__m256i)(b)))
 #define PHILOX_LOW(a, b) ((philox_words)_mm256_unpacklo_epi64((__m256i)(a), (__m256i)(b)))
 #define PHILOX_HIGH(a, b) ((philox_words)_mm256_unpackhi_epi64((__m256i)(a), (__m256i)(b)))

@@ -100,8 +100,8 @@ INLINE void code32(uint8_t *out, const float *x, const float *u, float step, flo
 }
 
 /* Up to QUANTISE_PIECE numbers of a block. */
-INLINE void code_piece(uint8_t *out, const float *x, size_t n, float step, const gradcomp_quantiser *q,
-                       uint64_t first, const unsigned bits, const unsigned rounding)
+INLINE void code_piece(uint8_t *out, const float *x, size_t n, float step, const gradcomp_quantiser *q, uint64_t first,
+                       const unsigned bits, const unsigned rounding)
 {
 	_Alignas(64) float tile[PHILOX_ROOM(QUANTISE_PIECE)], rest[QUANTISE_GROUP] = {0};
 	uint8_t codes[QUANTISE_GROUP];

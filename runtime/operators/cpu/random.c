@@ -4,8 +4,7 @@
 
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
 {
-	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
-	                       (uint32_t)(stream >> 32)};
+	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	philox_block(counter, key, out);
 }

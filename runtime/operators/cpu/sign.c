@@ -95,7 +95,7 @@ void KERNEL(sign_means)(void *queue, float *pairs, const float *x, size_t n, siz
 {
 	(void)queue;
 	RUNS(s, i, count)
-		means(pairs + 2 * s, x + i, count);
+	means(pairs + 2 * s, x + i, count);
 }
 
 /* Where bits 8 j .. 8 j + 7 of a word are set, all bits of a lane. */

@@ -16,7 +16,8 @@ INLINE void power_exponents(uint8_t *out, const uint32_t *bits, const float *dra
 	}
 }
 
-void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
+                        uint64_t first)
 {
 	float draw[POWER_TILE] = {0};
 	uint32_t bits[POWER_TILE] = {0}, words[POWER_TILE / 32];
@@ -54,7 +55,8 @@ void KERNEL(power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *
 	power_decode(y, in, n, 1);
 }
 
-void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int powers)
+void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type,
+                         int powers)
 {
 	const int e4m3 = type == GRADCOMP_F8E4M3;
 	const size_t blocks = (n + block - 1) / block;
@@ -89,8 +91,8 @@ INLINE float float8_scale_at(const uint8_t *in, size_t b, int powers)
 	return scale;
 }
 
-INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, gradcomp_dtype type, int powers, const int add,
-                          int *fault)
+INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, gradcomp_dtype type, int powers,
+                          const int add, int *fault)
 {
 	const int e4m3 = type == GRADCOMP_F8E4M3;
 	const size_t blocks = (n + block - 1) / block;
@@ -118,15 +120,15 @@ INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, g
 	}
 }
 
-void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
-                         int *fault)
+void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+                         int powers, int *fault)
 {
 	(void)queue;
 	float8_decode(y, in, n, block, type, powers, 0, fault);
 }
 
-void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
-                        int *fault)
+void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+                        int powers, int *fault)
 {
 	(void)queue;
 	float8_decode(y, in, n, block, type, powers, 1, fault);

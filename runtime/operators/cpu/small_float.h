@@ -4,9 +4,9 @@
 #define OPERATORS_CPU_SMALL_FLOAT_H
 
 #define FLOAT8_LARGEST(e4m3) ((e4m3) ? 448.0f : 57344.0f)
-#define FLOAT8_EXPONENT(e4m3) ((e4m3) ? 8 : 15) /* of the largest */
+#define FLOAT8_EXPONENT(e4m3) ((e4m3) ? 8 : 15)          /* of the largest */
 #define FLOAT8_LARGEST_CODE(e4m3) ((e4m3) ? 0x7e : 0x7b) /* those above it are NaN and Inf */
-#define FLOAT8_NAN_POWER 255u /* as a scale of a byte; NAN_SCALE: of a float */
+#define FLOAT8_NAN_POWER 255u                            /* as a scale of a byte; NAN_SCALE: of a float */
 
 /* The largest scale of which the largest code is a finite number. */
 INLINE float float8_most_scale(int e4m3)

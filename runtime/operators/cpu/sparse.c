@@ -35,8 +35,8 @@ static int within(const uint32_t *idx, size_t k, size_t n)
 	return 1;
 }
 
-gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
-                                    size_t k, float a)
+gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val, size_t k,
+                                    float a)
 {
 	(void)queue;
 	if (!within(idx, k, n))

@@ -72,7 +72,8 @@ gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, siz
 			size_t len = t->n - at < TENSOR_RUN ? t->n - at : TENSOR_RUN;
 			const char *from = (const char *)t->grad + at * size;
 			float *x = t->x + at;
-			int here, adds = t->error && t->add, floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
+			int here, adds = t->error && t->add,
+				  floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
 			if (t->grad != t->x && !(adds && floats))
 				KERNEL(cast_to_f32)(NULL, x, from, len, (gradcomp_dtype)t->dtype);
 			if (adds)

@@ -57,15 +57,13 @@ void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, c
 /* t of every byte, one to a byte, so that five are one load and one store. */
 #define TERNARY_T(b, power) ((uint64_t)(uint8_t)((b) > TERNARY_MOST ? 0 : (b) / (power) % 3 - 1))
 #define TERNARY_1(b) \
-	TERNARY_T(b, 1) | TERNARY_T(b, 3) << 8 | TERNARY_T(b, 9) << 16 | TERNARY_T(b, 27) << 24 | \
-		TERNARY_T(b, 81) << 32
+	TERNARY_T(b, 1) | TERNARY_T(b, 3) << 8 | TERNARY_T(b, 9) << 16 | TERNARY_T(b, 27) << 24 | TERNARY_T(b, 81) << 32
 #define TERNARY_4(b) TERNARY_1(b), TERNARY_1((b) + 1), TERNARY_1((b) + 2), TERNARY_1((b) + 3)
 #define TERNARY_16(b) TERNARY_4(b), TERNARY_4((b) + 4), TERNARY_4((b) + 8), TERNARY_4((b) + 12)
 #define TERNARY_64(b) TERNARY_16(b), TERNARY_16((b) + 16), TERNARY_16((b) + 32), TERNARY_16((b) + 48)
 static const uint64_t ternary_digits[256] = {TERNARY_64(0), TERNARY_64(64), TERNARY_64(128), TERNARY_64(192)};
 
-void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
-                         int *fault)
+void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int *fault)
 {
 	(void)queue;
 	uint8_t t[TERNARY_PIECE + 8];

@@ -6,7 +6,7 @@ enum { SHORT = 1024, AT_ONCE = 4 };
 /* BLOCK: all of the thread block at one block of numbers; else a warp. */
 template <bool BLOCK>
 static __global__ void __launch_bounds__(THREADS)
-blocks_sum_kernel(float *out, const float *x, size_t n, size_t width, float most)
+	blocks_sum_kernel(float *out, const float *x, size_t n, size_t width, float most)
 {
 	SHARED(double, room, WARP);
 	const size_t blocks = (n + width - 1) / width;
@@ -39,10 +39,11 @@ extern "C" void blocks_sum_abs_cuda(void *queue, float *out, const float *x, siz
 {
 	const size_t blocks = n ? (n + width - 1) / width : 0;
 	if (blocks && width > SHORT)
-		launch(blocks_sum_kernel<true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, out, x, n, width, most);
-	else if (blocks)
-		launch(blocks_sum_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, out, x, n, width,
+		launch(blocks_sum_kernel<true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, out, x, n, width,
 		       most);
+	else if (blocks)
+		launch(blocks_sum_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, out, x,
+		       n, width, most);
 }
 
 INLINE size_t quotient(size_t a, size_t b)
@@ -51,7 +52,7 @@ INLINE size_t quotient(size_t a, size_t b)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-blocks_gather_kernel(float *out, const float *x, const uint32_t *idx, size_t total, size_t n, size_t width)
+	blocks_gather_kernel(float *out, const float *x, const uint32_t *idx, size_t total, size_t n, size_t width)
 {
 	for (size_t i = thread_id(); i < total; i += thread_count()) {
 		const size_t j = quotient(i, width), at = idx[j] * width + (i - j * width);
@@ -60,7 +61,7 @@ blocks_gather_kernel(float *out, const float *x, const uint32_t *idx, size_t tot
 }
 
 static __global__ void __launch_bounds__(THREADS)
-blocks_scatter_kernel(float *y, const uint32_t *idx, const float *val, size_t total, size_t n, size_t width)
+	blocks_scatter_kernel(float *y, const uint32_t *idx, const float *val, size_t total, size_t n, size_t width)
 {
 	for (size_t i = thread_id(); i < total; i += thread_count()) {
 		const size_t j = quotient(i, width), at = idx[j] * width + (i - j * width);
@@ -73,14 +74,14 @@ extern "C" void blocks_gather_cuda(void *queue, float *out, const float *x, cons
                                    size_t width)
 {
 	if (k && width)
-		launch(blocks_gather_kernel, blocks_for(k * width, THREADS, 1 << 20), THREADS, 0, queue, out, x, idx, k * width, n,
-		       width);
+		launch(blocks_gather_kernel, blocks_for(k * width, THREADS, 1 << 20), THREADS, 0, queue, out, x, idx,
+		       k * width, n, width);
 }
 
 extern "C" void blocks_scatter_cuda(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n,
                                     size_t width)
 {
 	if (k && width)
-		launch(blocks_scatter_kernel, blocks_for(k * width, THREADS, 1 << 20), THREADS, 0, queue, y, idx, val, k * width, n,
-		       width);
+		launch(blocks_scatter_kernel, blocks_for(k * width, THREADS, 1 << 20), THREADS, 0, queue, y, idx, val,
+		       k * width, n, width);
 }

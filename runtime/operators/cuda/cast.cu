@@ -11,10 +11,7 @@ template <class KIND> struct narrowing : element_wise {
 	}
 };
 template <class KIND> struct widening : element_wise {
-	__device__ float operator()(nothing, size_t, int, typename KIND::type x, absent) const
-	{
-		return KIND::wide(x);
-	}
+	__device__ float operator()(nothing, size_t, int, typename KIND::type x, absent) const { return KIND::wide(x); }
 };
 
 /* A cast of what has been scaled, and held within a limit unless it is 0. */
@@ -30,8 +27,7 @@ template <class KIND> struct narrowing_scaled : narrowing<KIND> {
 	}
 };
 
-template <class KIND>
-static gradcomp_status narrow(void *queue, void *out, const float *in, size_t n, int saturate)
+template <class KIND> static gradcomp_status narrow(void *queue, void *out, const float *in, size_t n, int saturate)
 {
 	each(queue, narrowing<KIND>(saturate), static_cast<typename KIND::type *>(out), in, no_operand, n);
 	return GRADCOMP_OK;

@@ -3,10 +3,12 @@
 
 enum { LANES = 64, TOGETHER = 8, COLUMN_THREADS = LANES * TOGETHER, ROWS_AT_ONCE = 4 };
 
-static __global__ void __launch_bounds__(COLUMN_THREADS) columns_kernel(matrices<1> all, size_t n, size_t r, double length)
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+	columns_kernel(matrices<1> all, size_t n, size_t r, double length)
 {
 	SHARED(double, room, COLUMN_THREADS);
-	const unsigned groups = unsigned((r + TOGETHER - 1) / TOGETHER), c = threadIdx.x % TOGETHER, l = threadIdx.x / TOGETHER;
+	const unsigned groups = unsigned((r + TOGETHER - 1) / TOGETHER), c = threadIdx.x % TOGETHER,
+		       l = threadIdx.x / TOGETHER;
 	const size_t column = size_t(blockIdx.x % groups) * TOGETHER + c, end = column < r ? n : 0;
 	float *A = all.at[0][blockIdx.x / groups] + column;
 	double s = 0;
@@ -31,7 +33,8 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) columns_kernel(matrices
 		A[i * r] = float(A[i * r] * left);
 }
 
-extern "C" void normalise_columns_batch_cuda(void *queue, float *const *A, size_t count, size_t n, size_t r, float length)
+extern "C" void normalise_columns_batch_cuda(void *queue, float *const *A, size_t count, size_t n, size_t r,
+                                             float length)
 {
 	const size_t groups = (r + TOGETHER - 1) / TOGETHER;
 	if (!n || !r)

@@ -19,6 +19,7 @@ typedef struct cuda_module {
 #ifdef __cplusplus
 extern "C"
 #endif
-int cuda_missing(char *why, size_t room);
+	int
+	cuda_missing(char *why, size_t room);
 
 #endif

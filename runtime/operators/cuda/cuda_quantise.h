@@ -13,7 +13,12 @@ struct quantiser {
 
 static inline quantiser quantiser_of(const gradcomp_quantiser *q)
 {
-	return quantiser{q->bits, q->levels, q->block / 32, q->rounding, q->norm, q->given,
+	return quantiser{q->bits,
+	                 q->levels,
+	                 q->block / 32,
+	                 q->rounding,
+	                 q->norm,
+	                 q->given,
 	                 drawing{q->seed, q->stream, q->first}};
 }
 

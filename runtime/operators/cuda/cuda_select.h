@@ -29,9 +29,9 @@ struct selection {
 struct select_room {
 	selection *s;
 	uint32_t *digit0, *digit1, *digit2;
-	u64 *sum; /* of magnitudes: exponents of 2 */
+	u64 *sum;                 /* of magnitudes: exponents of 2 */
 	uint32_t *above, *middle; /* of each segment */
-	uint32_t *rows; /* each segment's first histogram; NULL: no candidates */
+	uint32_t *rows;           /* each segment's first histogram; NULL: no candidates */
 	float *val;
 	uint32_t *idx;
 	uint32_t most; /* candidates */

@@ -95,12 +95,16 @@ template <class F> INLINE void each_sum(const float (&sum)[ROWS_EACH][COLUMNS_EA
 /* The two products of a chunk's rows with B_columns and of its columns with B_rows, or, back, with their transposes: the
  * sums of this thread. The chunk, in `tile`, is overwritten; so it may be again after a barrier. */
 template <bool BACK>
-INLINE void transform(float (&sum)[ROWS_EACH][COLUMNS_EACH], float *tile, float *basis, double *cosine, const dct_chunk &c)
+INLINE void transform(float (&sum)[ROWS_EACH][COLUMNS_EACH], float *tile, float *basis, double *cosine,
+                      const dct_chunk &c)
 {
 	const uint32_t rows = uint32_t(c.rows), columns = uint32_t(c.columns);
-	const auto basis_at = [=](uint32_t l, uint32_t j) { return BACK ? basis[j * STRIDE + l] : basis[l * STRIDE + j]; };
+	const auto basis_at = [=](uint32_t l, uint32_t j) {
+		return BACK ? basis[j * STRIDE + l] : basis[l * STRIDE + j];
+	};
 	make_basis(basis, cosine, columns);
-	product(sum, rows, columns, [=](uint32_t i, uint32_t l) { return tile[i * STRIDE + l]; }, basis_at);
+	product(
+		sum, rows, columns, [=](uint32_t i, uint32_t l) { return tile[i * STRIDE + l]; }, basis_at);
 	__syncthreads();
 	each_sum(sum, c, [=](uint32_t i, uint32_t j, float v) { tile[i * STRIDE + j] = v; });
 	if (rows != columns)
@@ -179,7 +183,9 @@ static __global__ void __launch_bounds__(SELECT_THREADS) dct_topk_kernel(cut_mat
 	place += p.c.at;
 	walk<true>(
 		tile, 0, n, counts{0, 0},
-		[=](uint32_t key) { return key > cut.key ? ABOVE : key == cut.key ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key > cut.key    ? ABOVE
+		                           : key == cut.key ? MIDDLE
+		                                            : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t m) {
 			if (kind == MIDDLE && m >= cut.ties)
 				return;
@@ -195,7 +201,7 @@ struct coefficients_of {
 };
 
 static __global__ void __launch_bounds__(SELECT_THREADS)
-dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags, int *fault)
+	dct_back_kernel(cut_matrices all, coefficients_of from, float a, uint32_t flags, int *fault)
 {
 	SHARED(float, tile, TILE);
 	SHARED(float, basis, TILE);
@@ -264,8 +270,8 @@ static void some_matrices(const gradcomp_matrix *t, size_t count, uint32_t chunk
 	}
 }
 
-extern "C" void dct_topk_cuda(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
-                              uint32_t k)
+extern "C" void dct_topk_cuda(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count,
+                              uint32_t chunk, uint32_t k)
 {
 	some_matrices(t, count, chunk, k, [=](const cut_matrices &all, uint64_t before, uint32_t chunks) {
 		launch(dct_topk_kernel, chunks, SELECT_THREADS, 0, queue, all, val + before, place + before);

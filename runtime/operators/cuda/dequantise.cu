@@ -22,8 +22,7 @@ template <int WHAT, int BITS> struct value {
 		const float step = given ? *given : load_float(steps + block_of(i, groups) * sizeof(float));
 		return {load_word(codes + bit / 8, (W * BITS + 7) / 8), unsigned(bit % 8 / BITS), step};
 	}
-	template <class A, class B>
-	__device__ float operator()(const code_word &c, size_t, int w, A x, B) const
+	template <class A, class B> __device__ float operator()(const code_word &c, size_t, int w, A x, B) const
 	{
 		const float v = float(code_of(c.word, c.skip + w, BITS)) * c.step;
 		if constexpr (WHAT == SET)
@@ -41,13 +40,11 @@ static void each_value(void *queue, float *y, const A *x, float a, const void *i
 {
 	const uint8_t *steps = static_cast<const uint8_t *>(in);
 	const float *given = q->norm == GRADCOMP_NORM_GIVEN ? q->given : nullptr;
-	each(queue, value<WHAT, BITS>{steps, steps + step_bytes(q, n), given, q->block / 32, a}, y, x, no_operand,
-	     n);
+	each(queue, value<WHAT, BITS>{steps, steps + step_bytes(q, n), given, q->block / 32, a}, y, x, no_operand, n);
 }
 
 template <int WHAT, class A>
-static void each_bits(void *queue, float *y, const A *x, float a, const void *in, size_t n,
-                      const gradcomp_quantiser *q)
+static void each_bits(void *queue, float *y, const A *x, float a, const void *in, size_t n, const gradcomp_quantiser *q)
 {
 	if (!quantised_bytes(q, n))
 		return;
@@ -79,7 +76,7 @@ extern "C" void dequantise_error_cuda(void *queue, float *e, const float *x, con
 /* ---- check ---- */
 
 static __global__ void __launch_bounds__(THREADS)
-check_kernel(int *fault, const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n, quantiser q)
+	check_kernel(int *fault, const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n, quantiser q)
 {
 	bool bad = false;
 	for (size_t s = thread_id(); s < nsteps; s += thread_count()) {

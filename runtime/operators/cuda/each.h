@@ -11,12 +11,14 @@ template <class T, int W> struct alignas(sizeof(T) * W) pack {
 };
 
 /* The type of an operand that there is not. */
-struct absent {};
+struct absent {
+};
 
 /* What a functor derives from that needs nothing ahead of its W elements; the others
  * have their own ahead() and take its result. */
 struct element_wise {
-	struct nothing {};
+	struct nothing {
+	};
 	template <int W> __device__ nothing ahead(size_t) const { return {}; }
 };
 
@@ -71,11 +73,11 @@ static void each(void *queue, F f, O *out, const A *a, const B *b, size_t n)
 	if (!n)
 		return;
 	if (uintptr_t(out) % (sizeof(O) * W) || uintptr_t(a) % (sizeof(A) * W) || uintptr_t(b) % (sizeof(B) * W))
-		launch(each_kernel<F, O, A, B, 1, 4>, blocks_for(n, THREADS * 4, most), THREADS, 0, queue, f, out,
-		       a, b, n);
+		launch(each_kernel<F, O, A, B, 1, 4>, blocks_for(n, THREADS * 4, most), THREADS, 0, queue, f, out, a, b,
+		       n);
 	else
-		launch(each_kernel<F, O, A, B, W, 2>, blocks_for(n / W, THREADS * 2, most), THREADS, 0, queue, f,
-		       out, a, b, n);
+		launch(each_kernel<F, O, A, B, W, 2>, blocks_for(n / W, THREADS * 2, most), THREADS, 0, queue, f, out,
+		       a, b, n);
 }
 
 static const absent *const no_operand = nullptr;

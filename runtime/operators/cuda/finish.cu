@@ -9,7 +9,7 @@ enum { ROWS = 64 };
 template <int R, bool ERROR>
 static __global__ void __launch_bounds__(THREADS) finish_kernel(matrices<5> all, size_t n, size_t m, unsigned r)
 {
-	SHARED(float, p, ROWS * R);
+	SHARED(float, p, ROWS *R);
 	float *X = all.at[0][blockIdx.z], *E = all.at[1][blockIdx.z];
 	const float *P = all.at[2][blockIdx.z], *L = all.at[3][blockIdx.z], *Q = all.at[4][blockIdx.z];
 	const size_t column = size_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -59,8 +59,8 @@ static void finish(void *queue, const matrices<5> &part, unsigned some, bool err
 }
 
 extern "C" void low_rank_finish_batch_cuda(void *queue, float *const *X, float *const *E, const float *const *P,
-                                           const float *const *Elocal, const float *const *Q, size_t count,
-                                           size_t n, size_t m, size_t r)
+                                           const float *const *Elocal, const float *const *Q, size_t count, size_t n,
+                                           size_t m, size_t r)
 {
 	const float *const *const from[] = {X, E, P, Elocal, Q};
 	if (!n || !m || r > 64)

@@ -36,7 +36,7 @@ extern "C" void axpy_by_cuda(void *queue, float *y, const float *a, const float 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-range_kernel(int *fault, const float *x, size_t n, float least, float most)
+	range_kernel(int *fault, const float *x, size_t n, float least, float most)
 {
 	enum { AT_ONCE = 8 };
 	const size_t step = size_t(gridDim.x) * THREADS * AT_ONCE;

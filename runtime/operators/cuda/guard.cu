@@ -30,8 +30,8 @@ extern "C" void put_flag_cuda(void *queue, void *to, gradcomp_dtype dtype, const
 	       int(gradcomp_dtype_bytes(dtype)), word);
 }
 
-static __global__ void __launch_bounds__(THREADS) copy_if_kernel(float *to, const float *from, size_t n,
-                                                                 const int *word, int set)
+static __global__ void __launch_bounds__(THREADS)
+	copy_if_kernel(float *to, const float *from, size_t n, const int *word, int set)
 {
 	enum { AT_ONCE = 4 };
 	const size_t step = size_t(gridDim.x) * THREADS * AT_ONCE;

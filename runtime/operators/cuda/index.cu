@@ -49,7 +49,7 @@ INLINE uint32_t string_word(const uint32_t *idx, size_t k, uint64_t word, const 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-index_pack_kernel(uint32_t *out, const uint32_t *idx, size_t k, index_string s)
+	index_pack_kernel(uint32_t *out, const uint32_t *idx, size_t k, index_string s)
 {
 	for (uint64_t w = thread_id(); w < s.lows + s.words; w += thread_count())
 		out[w] = w < s.lows ? low_word(idx, k, w, s) : string_word(idx, k, w - s.lows, s);
@@ -113,7 +113,7 @@ INLINE uint32_t low_of(const uint32_t *in, uint64_t j, uint32_t low)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-index_read(int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, index_string s, const u64 *count)
+	index_read(int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, index_string s, const u64 *count)
 {
 	SHARED(u64, room, WARP);
 	SHARED(uint32_t, of_warp, WARP);

@@ -28,7 +28,7 @@ INLINE int code_below(const float *edge, unsigned levels, float x)
 /* BLOCK: all of the thread block at one block of numbers; else a warp. */
 template <bool BLOCK>
 static __global__ void __launch_bounds__(THREADS)
-levels_kernel(uint8_t *tops, uint8_t *codes, const float *x, size_t n, gradcomp_levels l)
+	levels_kernel(uint8_t *tops, uint8_t *codes, const float *x, size_t n, gradcomp_levels l)
 {
 	SHARED(float, room, WARP);
 	SHARED(float, edge, 128);
@@ -71,12 +71,13 @@ extern "C" void levels_pack_cuda(void *queue, void *out, const float *x, size_t 
 	if (n && l->block > SHORT)
 		launch(levels_kernel<true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, tops, codes, x, n, *l);
 	else if (n)
-		launch(levels_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, tops, codes, x, n, *l);
+		launch(levels_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, tops,
+		       codes, x, n, *l);
 }
 
 template <bool ADD>
 static __global__ void __launch_bounds__(THREADS)
-levels_value_kernel(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n, gradcomp_levels l)
+	levels_value_kernel(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n, gradcomp_levels l)
 {
 	SHARED(float, value, 128);
 	take_table(value, l.value, l.levels);
@@ -94,11 +95,14 @@ levels_value_kernel(float *y, float a, const uint8_t *tops, const uint8_t *codes
 	}
 }
 
-template <bool ADD> static void levels_values(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l)
+template <bool ADD>
+static void levels_values(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l)
 {
-	const uint8_t *tops = static_cast<const uint8_t *>(in), *codes = tops + (n + l->block - 1) / l->block * sizeof(float);
+	const uint8_t *tops = static_cast<const uint8_t *>(in),
+		      *codes = tops + (n + l->block - 1) / l->block * sizeof(float);
 	if (n)
-		launch(levels_value_kernel<ADD>, blocks_for(n, THREADS * 4, 1 << 20), THREADS, 0, queue, y, a, tops, codes, n, *l);
+		launch(levels_value_kernel<ADD>, blocks_for(n, THREADS * 4, 1 << 20), THREADS, 0, queue, y, a, tops,
+		       codes, n, *l);
 }
 
 extern "C" void levels_read_cuda(void *queue, float *y, const void *in, size_t n, const gradcomp_levels *l)

@@ -4,7 +4,9 @@
 
 #include "operators/cuda/cuda_module.h"
 
-static __global__ void nothing() {}
+static __global__ void nothing()
+{
+}
 
 extern "C" int cuda_missing(char *why, size_t room)
 {

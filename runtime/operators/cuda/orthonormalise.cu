@@ -11,8 +11,19 @@
  * scratch memory one block reads such a matrix tile by tile. */
 #include "operators/cuda/batch.h"
 
-enum { MOST = 64, BLOCK = 128, CHUNKS = 64, ORTHO_THREADS = 512, LANES = 8, SIDE = 4,
-       SUMS = SIDE * SIDE, ITEMS = ORTHO_THREADS / LANES, ROOM = ITEMS * SUMS, LOADS = 8, ENOUGH_BLOCKS = 264 /* two for each of an H200's processors */ };
+enum {
+	MOST = 64,
+	BLOCK = 128,
+	CHUNKS = 64,
+	ORTHO_THREADS = 512,
+	LANES = 8,
+	SIDE = 4,
+	SUMS = SIDE * SIDE,
+	ITEMS = ORTHO_THREADS / LANES,
+	ROOM = ITEMS * SUMS,
+	LOADS = 8,
+	ENOUGH_BLOCKS = 264 /* two for each of an H200's processors */
+};
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
 /* What a block takes of shared memory at most; compute capability 8.6 has 99 KiB. */
@@ -40,7 +51,7 @@ struct ortho {
 	double *scale; /* 1 / length of a column */
 	double *unit;  /* 1 / diagonal of the factor, then the inverse's diagonal */
 	double *pivot;
-	double *room;  /* sums of at_once blocks; later for the search of a row */
+	double *room; /* sums of at_once blocks; later for the search of a row */
 	columns *c;
 	float *tile;
 };
@@ -96,7 +107,8 @@ INLINE ortho ortho_of(double *memory, size_t n, unsigned r, unsigned rows)
 /* Row and column of each ORTHO_THREADS-th element, without a division for each. */
 struct walker {
 	unsigned r, row, column;
-	__device__ explicit walker(unsigned columns) : r(columns), row(threadIdx.x / columns), column(threadIdx.x % columns)
+	__device__ explicit walker(unsigned columns)
+	    : r(columns), row(threadIdx.x / columns), column(threadIdx.x % columns)
 	{
 	}
 	__device__ void next(unsigned rows, unsigned rest)
@@ -471,7 +483,7 @@ INLINE void fill(const ortho &o, float *A)
 /* ---- a block a matrix ---- */
 
 static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
-ortho_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows)
+	ortho_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows)
 {
 	SHARED_DYNAMIC(double, memory);
 	float *A = all.at[0][blockIdx.x];
@@ -536,7 +548,7 @@ INLINE void add_parts(const ortho &o, const split_room &room, int second)
 }
 
 static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
-gram_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_room room)
+	gram_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_room room)
 {
 	SHARED_DYNAMIC(double, memory);
 	const ortho o = ortho_of(memory, n, r, tile_rows);
@@ -546,7 +558,7 @@ gram_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_roo
 }
 
 static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
-split_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_room room, int second)
+	split_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_room room, int second)
 {
 	SHARED_DYNAMIC(double, memory);
 	float *A = all.at[0][blockIdx.y];
@@ -575,7 +587,7 @@ split_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows, split_ro
 }
 
 static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
-fill_kernel(matrices<1> all, size_t n, unsigned r, split_room room)
+	fill_kernel(matrices<1> all, size_t n, unsigned r, split_room room)
 {
 	SHARED(double, memory, MOST + ROOM + sizeof(columns) / sizeof(double));
 	const columns *found = room.columns_of(0);

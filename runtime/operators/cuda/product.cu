@@ -26,7 +26,10 @@ struct along_rows {
 	size_t n, m, first;
 	__device__ unsigned k(int) const { return warp_id() * 8 + lane_id() % 8; }
 	__device__ unsigned i(int u) const { return u * 4 + lane_id() / 8; }
-	__device__ float load(size_t term, unsigned row) const { return first + row < n ? M[(first + row) * m + term] : 0; }
+	__device__ float load(size_t term, unsigned row) const
+	{
+		return first + row < n ? M[(first + row) * m + term] : 0;
+	}
 };
 /* Term k is a row of M, i a column. */
 struct down_columns {
@@ -139,7 +142,7 @@ template <int R, int ROWS>
 static __global__ void __launch_bounds__(THREADS) mq_kernel(matrices<3> all, size_t n, size_t m, unsigned r)
 {
 	enum { K = MQ_TILE / R < 1024 ? MQ_TILE / R : 1024, LD = K + 1 };
-	SHARED(float, T, R * LD);
+	SHARED(float, T, R *LD);
 	float *P = all.at[0][blockIdx.y];
 	const float *M = all.at[1][blockIdx.y], *Q = all.at[2][blockIdx.y];
 	const size_t row = (size_t(blockIdx.x) * (THREADS / WARP) + warp_id()) * ROWS;
@@ -193,11 +196,11 @@ template <int R> static void mq(void *queue, const matrices<3> &all, unsigned co
 			return;
 		}
 	if (MANY == 1 || n / MANY * count < enough)
-		launch(mq_kernel<R, 1>, dim3(unsigned((n + warps - 1) / warps), count), THREADS, 0, queue, all, n,
-		       m, unsigned(r));
+		launch(mq_kernel<R, 1>, dim3(unsigned((n + warps - 1) / warps), count), THREADS, 0, queue, all, n, m,
+		       unsigned(r));
 	else
-		launch(mq_kernel<R, MANY>, dim3(unsigned((n + warps * MANY - 1) / (warps * MANY)), count), THREADS,
-		       0, queue, all, n, m, unsigned(r));
+		launch(mq_kernel<R, MANY>, dim3(unsigned((n + warps * MANY - 1) / (warps * MANY)), count), THREADS, 0,
+		       queue, all, n, m, unsigned(r));
 }
 
 extern "C" void product_mq_batch_cuda(void *queue, float *const *P, const float *const *M, const float *const *Q,
@@ -294,10 +297,10 @@ INLINE chunks_of_block block_chunks(float *scratch, float *Q, size_t size, unsig
 /* By tiles, where a strip is as wide as one. */
 template <int R>
 static __global__ void __launch_bounds__(THREADS, 2)
-mtp_tiled(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
+	mtp_tiled(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
 {
 	SHARED(float, memory, tiling<R>::SIZE);
-	SHARED(float, total, TILE * R);
+	SHARED(float, total, TILE *R);
 	const chunks_of_block mine = block_chunks(scratch, all.at[0][blockIdx.y], m * r, chunks);
 	const down_columns way = {all.at[1][blockIdx.y], n, m, mine.strip * TILE};
 	for (unsigned chunk = mine.from; chunk < mine.to; chunk++) {
@@ -313,10 +316,10 @@ mtp_tiled(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsig
 
 template <int R, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS)
-mtp_kernel(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
+	mtp_kernel(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
 {
 	enum { SIZE = COLUMNS * R * WARP };
-	SHARED(float, tile, PIECE * R);
+	SHARED(float, tile, PIECE *R);
 	SHARED(float, sum, SIZE);
 	SHARED(float, total, SIZE);
 	const float *M = all.at[1][blockIdx.y], *P = all.at[2][blockIdx.y];
@@ -337,7 +340,7 @@ mtp_kernel(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsi
 }
 
 static __global__ void __launch_bounds__(THREADS)
-add_chunks(matrices<3> all, const float *scratch, size_t size, unsigned chunks)
+	add_chunks(matrices<3> all, const float *scratch, size_t size, unsigned chunks)
 {
 	float *Q = all.at[0][blockIdx.y];
 	const float *from = scratch + size_t(blockIdx.y) * chunks * size;
@@ -366,8 +369,8 @@ static void mtp(void *queue, const matrices<3> &part, unsigned some, float *scra
 	else
 		launch(mtp_kernel<R, COLUMNS>, blocks, THREADS, 0, queue, part, room, n, m, unsigned(r), chunks);
 	if (room)
-		launch(add_chunks, dim3(blocks_for(m * r, THREADS, 4096), some), THREADS, 0, queue, part, room,
-		       m * r, chunks);
+		launch(add_chunks, dim3(blocks_for(m * r, THREADS, 4096), some), THREADS, 0, queue, part, room, m * r,
+		       chunks);
 }
 
 extern "C" size_t product_scratch_cuda(size_t count, size_t n, size_t m, size_t r)
@@ -395,8 +398,7 @@ extern "C" void product_mtp_batch_cuda(void *queue, float *const *Q, const float
 	});
 }
 
-extern "C" void product_mtp_cuda(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m,
-                                 size_t r)
+extern "C" void product_mtp_cuda(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
 {
 	product_mtp_batch_cuda(queue, &Q, &M, &P, 1, n, m, r, nullptr);
 }

@@ -77,7 +77,8 @@ INLINE void code_four(uint8_t *codes, const four &v, size_t i, size_t to, float 
 			draw_uniform<4>(u, q.d, i);
 #pragma unroll
 		for (unsigned j = 0; j < 4; j++)
-			word |= (uint32_t(code(v.at[j], u[j], step, float(q.levels), q.rounding)) & ((1u << q.bits) - 1))
+			word |= (uint32_t(code(v.at[j], u[j], step, float(q.levels), q.rounding)) &
+			         ((1u << q.bits) - 1))
 			        << q.bits * j;
 	}
 	store_word(codes + i / 4 * q.bits / 2, word, unsigned(code_bytes(count, q.bits)));
@@ -86,7 +87,7 @@ INLINE void code_four(uint8_t *codes, const four &v, size_t i, size_t to, float 
 /* A warp a block of at most 128 * FOURS numbers. */
 template <int FOURS>
 static __global__ void __launch_bounds__(THREADS)
-quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
+	quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
 {
 	const size_t size = size_t(q.groups) * 32, blocks = (n + size - 1) / size;
 	for (size_t b = thread_id() / WARP; b < blocks; b += thread_count() / WARP) {
@@ -122,7 +123,7 @@ quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantis
 
 /* All of a thread block at one block of numbers. */
 static __global__ void __launch_bounds__(THREADS)
-quantise_long(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
+	quantise_long(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
 {
 	SHARED(uint32_t, room, WARP);
 	SHARED(double, room2, WARP);

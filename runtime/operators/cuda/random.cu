@@ -3,8 +3,7 @@
 
 #include "operators/cpu/feistel.h"
 
-template <bool NORMAL>
-static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)
+template <bool NORMAL> static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)
 {
 	const unsigned skip = unsigned(d.first % 4);
 	const size_t blocks = (n + skip + 3) / 4;
@@ -36,24 +35,20 @@ static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size
 template <bool NORMAL> static void draw(void *queue, float *out, size_t n, const drawing &d)
 {
 	if (n)
-		launch(random_kernel<NORMAL>, blocks_for(n / 4 + 2, THREADS, 1 << 20), THREADS, 0, queue, out, n,
-		       d);
+		launch(random_kernel<NORMAL>, blocks_for(n / 4 + 2, THREADS, 1 << 20), THREADS, 0, queue, out, n, d);
 }
 
-extern "C" void random_uniform_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream,
-                                    uint64_t first)
+extern "C" void random_uniform_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	draw<false>(queue, out, n, drawing{seed, stream, first});
 }
 
-extern "C" void random_normal_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream,
-                                   uint64_t first)
+extern "C" void random_normal_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	draw<true>(queue, out, n, drawing{seed, stream, first});
 }
 
-static __global__ void __launch_bounds__(THREADS)
-indices_kernel(uint32_t *idx, size_t k, permutation p, drawing d)
+static __global__ void __launch_bounds__(THREADS) indices_kernel(uint32_t *idx, size_t k, permutation p, drawing d)
 {
 	uint32_t w[4];
 #pragma unroll

@@ -181,7 +181,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) find_first(select_room 
 /* After the last digit the prefix is the key that is taken and, with sums, what reaches
  * the mean is still to be found. */
 static __global__ void __launch_bounds__(SELECT_THREADS)
-find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits, bool last)
+	find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits, bool last)
 {
 	const uint32_t want = r.s->rest;
 	__syncthreads();
@@ -198,7 +198,7 @@ find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits, bo
 
 /* Of the elements whose key begins with the prefix, the `bits` bits after it. */
 static __global__ void __launch_bounds__(SELECT_THREADS)
-next_histogram(select_room r, const float *x, size_t n, uint32_t *total, unsigned shift, unsigned bits)
+	next_histogram(select_room r, const float *x, size_t n, uint32_t *total, unsigned shift, unsigned bits)
 {
 	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
 	SHARED(uint32_t, count, DIGIT1);
@@ -266,8 +266,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect(select_room 
 void select_key(void *queue, const select_room &r, const float *x, size_t n, size_t k, bool sums)
 {
 	device_zero(queue, r.s, size_t(reinterpret_cast<char *>(r.above) - reinterpret_cast<char *>(r.s)));
-	launch(sums ? first_histogram<true> : first_histogram<false>, r.segments, SELECT_THREADS, 0, queue, r, x,
-	       n);
+	launch(sums ? first_histogram<true> : first_histogram<false>, r.segments, SELECT_THREADS, 0, queue, r, x, n);
 	if (r.rows) {
 		launch(count_candidates, r.segments, SELECT_THREADS, 0, queue, r, uint32_t(k));
 		launch(collect, r.segments, SELECT_THREADS, 0, queue, r, x, n);

@@ -109,7 +109,7 @@ template <bool ADD> struct rebuilt : element_wise {
 	runs r;
 	float a;
 	rebuilt(const uint32_t *b, const float *p, size_t segment, float factor)
-		: bits(b), pairs(p), r(runs_of(segment)), a(factor)
+	    : bits(b), pairs(p), r(runs_of(segment)), a(factor)
 	{
 	}
 	__device__ float operator()(nothing, size_t i, int, float x, absent) const

@@ -74,14 +74,15 @@ extern "C" void power_add_cuda(void *queue, float *y, const uint8_t *in, size_t 
 /* BLOCK: all of the thread block at one block of numbers; else a warp. */
 template <class KIND, bool BLOCK>
 static __global__ void __launch_bounds__(THREADS)
-float8_kernel(uint8_t *scales, uint8_t *codes, const float *x, size_t n, uint32_t block, int e4m3, int powers)
+	float8_kernel(uint8_t *scales, uint8_t *codes, const float *x, size_t n, uint32_t block, int e4m3, int powers)
 {
 	SHARED(uint32_t, room, WARP);
 	const size_t blocks = (n + block - 1) / block;
 	const unsigned me = BLOCK ? threadIdx.x : lane_id(), lanes = BLOCK ? THREADS : WARP;
 	const size_t step_by = BLOCK ? gridDim.x : size_t(gridDim.x) * (THREADS / WARP);
 	const float limit = FLOAT8_LARGEST(e4m3);
-	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks; b += step_by) {
+	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks;
+	     b += step_by) {
 		const size_t from = b * block, to = from + block < n ? from + block : n;
 		uint32_t most = 0;
 		float scale;
@@ -125,15 +126,15 @@ static void float8_pack_as(void *queue, uint8_t *out, const float *x, size_t n, 
 	const size_t blocks = (n + block - 1) / block;
 	uint8_t *codes = out + blocks * (powers ? 1 : sizeof(float));
 	if (block > SHORT)
-		launch(float8_kernel<KIND, true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, out, codes, x, n, block, e4m3,
-		       powers);
-	else
-		launch(float8_kernel<KIND, false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, out, codes, x, n,
+		launch(float8_kernel<KIND, true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, out, codes, x, n,
 		       block, e4m3, powers);
+	else
+		launch(float8_kernel<KIND, false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, out,
+		       codes, x, n, block, e4m3, powers);
 }
 
-extern "C" void float8_pack_cuda(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type,
-                                 int powers)
+extern "C" void float8_pack_cuda(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block,
+                                 gradcomp_dtype type, int powers)
 {
 	if (n && type == GRADCOMP_F8E4M3)
 		float8_pack_as<f8e4m3>(queue, out, x, n, block, 1, powers);
@@ -147,8 +148,8 @@ template <class KIND, bool ADD> struct float8_value : element_wise {
 	uint32_t groups;
 	int e4m3, powers;
 	float8_value(const uint8_t *in, size_t n, uint32_t block, int kind, int p, int *f)
-		: scales(in), codes(in + (n + block - 1) / block * (p ? 1 : sizeof(float))), fault(f), groups(block / 32),
-		  e4m3(kind), powers(p)
+	    : scales(in), codes(in + (n + block - 1) / block * (p ? 1 : sizeof(float))), fault(f), groups(block / 32),
+	      e4m3(kind), powers(p)
 	{
 	}
 	template <class A, class B> __device__ float operator()(nothing, size_t i, int, A y, B) const
@@ -167,8 +168,8 @@ template <class KIND, bool ADD> struct float8_value : element_wise {
 };
 
 template <bool ADD, class A>
-static void float8_each(void *queue, float *y, const A *from, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
-                        int powers, int *fault)
+static void float8_each(void *queue, float *y, const A *from, const uint8_t *in, size_t n, uint32_t block,
+                        gradcomp_dtype type, int powers, int *fault)
 {
 	if (type == GRADCOMP_F8E4M3)
 		each(queue, float8_value<f8e4m3, ADD>(in, n, block, 1, powers, fault), y, from, no_operand, n);
@@ -176,8 +177,8 @@ static void float8_each(void *queue, float *y, const A *from, const uint8_t *in,
 		each(queue, float8_value<f8e5m2, ADD>(in, n, block, 0, powers, fault), y, from, no_operand, n);
 }
 
-extern "C" void float8_read_cuda(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
-                                 int powers, int *fault)
+extern "C" void float8_read_cuda(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block,
+                                 gradcomp_dtype type, int powers, int *fault)
 {
 	float8_each<false>(queue, y, no_operand, in, n, block, type, powers, fault);
 }

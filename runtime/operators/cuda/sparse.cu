@@ -17,7 +17,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* No index stands twice in what has passed sparse_check(), so no two threads meet. */
 static __global__ void __launch_bounds__(THREADS)
-scatter_add_kernel(float *y, size_t n, const uint32_t *idx, const float *val, size_t k, float a)
+	scatter_add_kernel(float *y, size_t n, const uint32_t *idx, const float *val, size_t k, float a)
 {
 	for (size_t j = thread_id(); j < k; j += thread_count())
 		if (idx[j] < n && idx[j] != GRADCOMP_NO_INDEX)
@@ -25,7 +25,7 @@ scatter_add_kernel(float *y, size_t n, const uint32_t *idx, const float *val, si
 }
 
 static __global__ void __launch_bounds__(THREADS)
-sparse_check_kernel(int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
+	sparse_check_kernel(int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
 {
 	for (size_t j = thread_id(); j < k; j += thread_count())
 		if ((j + 1 < k ? idx[j] >= idx[j + 1] : idx[j] >= n) || (val && key_of(val[j]) >= KEY_INF))
@@ -57,8 +57,7 @@ extern "C" gradcomp_status scatter_add_cuda(void *queue, float *y, size_t n, con
 	return GRADCOMP_OK;
 }
 
-extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k,
-                                  size_t n)
+extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
 {
 	if (k)
 		launch(sparse_check_kernel, blocks_of(k), THREADS, 0, queue, fault, idx, val, k, n);
@@ -213,7 +212,7 @@ static merging merge_layout(void *scratch, size_t k)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-unite(merging m, const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val, size_t k)
+	unite(merging m, const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val, size_t k)
 {
 	for (size_t t = thread_id(); t < 2 * k; t += thread_count()) {
 		const bool is_a = t < k;
@@ -233,7 +232,7 @@ unite(merging m, const uint32_t *a_idx, const float *a_val, const uint32_t *b_id
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS)
-part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
+	part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
 {
 	SHARED(uint32_t, room, WARP);
 	const size_t n = 2 * k;
@@ -244,7 +243,9 @@ part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
 	const uint32_t high = r.s->above, low = r.s->low;
 	walk<true>(
 		m.key, from, to, counts{above.x, ties.x},
-		[=](uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key >= high  ? ABOVE
+		                           : key >= low ? MIDDLE
+		                                        : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t t) {
 			if (kind == MIDDLE && t >= take)
 				return;
@@ -256,8 +257,7 @@ part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
 
 /* What is left, by the same walk: of the pairs below the cut all, and of the ties
  * those that were not taken. */
-static __global__ void __launch_bounds__(SELECT_THREADS)
-count_left(select_room r, merging m, size_t k)
+static __global__ void __launch_bounds__(SELECT_THREADS) count_left(select_room r, merging m, size_t k)
 {
 	SHARED(uint32_t, room, WARP);
 	const size_t n = 2 * k;
@@ -271,7 +271,7 @@ count_left(select_room r, merging m, size_t k)
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS)
-leave(select_room r, merging m, uint32_t *left_idx, float *left_val, size_t k)
+	leave(select_room r, merging m, uint32_t *left_idx, float *left_val, size_t k)
 {
 	SHARED(uint32_t, room, WARP);
 	const size_t n = 2 * k;
@@ -283,7 +283,9 @@ leave(select_room r, merging m, uint32_t *left_idx, float *left_val, size_t k)
 	const uint32_t high = r.s->above, low = r.s->low;
 	walk<true>(
 		m.key, from, to, counts{less.x, ties.x},
-		[=](uint32_t key) { return key >= high || !key ? LEFT_OUT : key >= low ? MIDDLE : ABOVE; },
+		[=](uint32_t key) { return key >= high || !key ? LEFT_OUT
+		                           : key >= low        ? MIDDLE
+		                                               : ABOVE; },
 		[=](size_t i, int kind, uint32_t b, uint32_t t) {
 			if (kind == MIDDLE && t < take)
 				return;
@@ -303,8 +305,8 @@ extern "C" size_t sparse_merge_scratch_cuda(size_t k)
 }
 
 extern "C" void sparse_merge_cuda(void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val,
-                                  const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx,
-                                  const float *b_val, size_t k, void *scratch)
+                                  const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val,
+                                  size_t k, void *scratch)
 {
 	if (!k)
 		return;

@@ -15,8 +15,7 @@ template <int OF> INLINE double term(float x)
 	return OF == SUM ? double(x) : OF == SUM_ABS ? double(bits_float(key_of(x))) : double(x) * x;
 }
 
-template <int OF>
-static __global__ void __launch_bounds__(THREADS) sum_kernel(double *part, const float *x, size_t n)
+template <int OF> static __global__ void __launch_bounds__(THREADS) sum_kernel(double *part, const float *x, size_t n)
 {
 	SHARED(double, room, WARP);
 	double s[AT_ONCE] = {0};
@@ -93,6 +92,6 @@ extern "C" void absmax_cuda(void *queue, float *out, const float *x, size_t n, v
 	uint32_t *part = static_cast<uint32_t *>(scratch);
 	launch(absmax_kernel, parts_of(n), THREADS, 0, queue, part, x, n);
 	/* The largest of what are floats without a sign. */
-	launch(absmax_kernel, 1, THREADS, 0, queue, reinterpret_cast<uint32_t *>(out),
-	       reinterpret_cast<float *>(part), size_t(parts_of(n)));
+	launch(absmax_kernel, 1, THREADS, 0, queue, reinterpret_cast<uint32_t *>(out), reinterpret_cast<float *>(part),
+	       size_t(parts_of(n)));
 }

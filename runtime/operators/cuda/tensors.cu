@@ -36,7 +36,8 @@ INLINE unsigned tensor_of(const tensors &all, unsigned block)
 INLINE double sampled(const float *x, const float *more, size_t from, size_t to)
 {
 	double s = 0;
-	for (size_t at = from + threadIdx.x; threadIdx.x < GRADCOMP_SAMPLE_RUN && at < to; at += GRADCOMP_SAMPLE_EVERY) {
+	for (size_t at = from + threadIdx.x; threadIdx.x < GRADCOMP_SAMPLE_RUN && at < to;
+	     at += GRADCOMP_SAMPLE_EVERY) {
 		const double v = (x ? double(x[at]) : 0) + (more ? double(more[at]) : 0);
 		s += v * v;
 	}
@@ -166,7 +167,7 @@ template <class KIND> INLINE void store_chunk(const gradcomp_segment &t, size_t 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-store_kernel(tensors all, const int *poison, chunk_part *part, bool squares)
+	store_kernel(tensors all, const int *poison, chunk_part *part, bool squares)
 {
 	SHARED(double, room, WARP);
 	const unsigned i = tensor_of(all, blockIdx.x);

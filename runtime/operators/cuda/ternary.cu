@@ -5,7 +5,7 @@
 enum { FIVE = 5, ZEROS = 121, MOST = 242 };
 
 static __global__ void __launch_bounds__(THREADS)
-pack_kernel(uint8_t *out, const float *x, size_t n, const float *scale, drawing d)
+	pack_kernel(uint8_t *out, const float *x, size_t n, const float *scale, drawing d)
 {
 	const float s = *scale;
 	const size_t bytes = (n + FIVE - 1) / FIVE;
@@ -38,9 +38,7 @@ struct digit : element_wise {
 	const float *scale;
 	int *fault;
 	float a;
-	digit(const uint8_t *bytes, const float *s, int *f, float factor) : in(bytes), scale(s), fault(f), a(factor)
-	{
-	}
+	digit(const uint8_t *bytes, const float *s, int *f, float factor) : in(bytes), scale(s), fault(f), a(factor) {}
 	__device__ float operator()(nothing, size_t i, int, float y, absent) const
 	{
 		const size_t b = i <= UINT32_MAX ? uint32_t(i) / FIVE : i / FIVE;

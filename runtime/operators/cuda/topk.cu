@@ -10,7 +10,7 @@ struct run {
 };
 
 static __global__ void __launch_bounds__(SELECT_THREADS, 4)
-take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val, uint64_t *count)
+	take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val, uint64_t *count)
 {
 	SHARED(uint32_t, room, WARP);
 	const source src = source_of(r, x, n);
@@ -30,7 +30,9 @@ take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, 
 	const uint32_t high = r.s->above, low = r.s->low;
 	walk<true>(
 		src.val, from, to, counts{above.x, middle.x},
-		[=](uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key >= high  ? ABOVE
+		                           : key >= low ? MIDDLE
+		                                        : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t m) {
 			const uint64_t in_run = m < first ? 0 : m - first < run ? m - first : run;
 			const uint64_t at = a + in_run;
@@ -111,8 +113,7 @@ extern "C" void compact_cuda(void *queue, uint32_t *idx, float *val, uint64_t *c
 	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, count);
 }
 
-static __global__ void __launch_bounds__(SELECT_THREADS)
-	histogram_kernel(uint32_t *counts, const float *x, size_t n)
+static __global__ void __launch_bounds__(SELECT_THREADS) histogram_kernel(uint32_t *counts, const float *x, size_t n)
 {
 	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
 	SHARED(uint32_t, count, GRADCOMP_HISTOGRAM_BINS);
@@ -147,12 +148,12 @@ extern "C" void histogram_cuda(void *queue, uint32_t *counts, const float *x, si
 {
 	device_zero(queue, counts, GRADCOMP_HISTOGRAM_BINS * sizeof *counts);
 	if (n)
-		launch(histogram_kernel, blocks_for(n, SELECT_SHARE, SELECT_SEGMENTS), SELECT_THREADS, 0, queue,
-		       counts, x, n);
+		launch(histogram_kernel, blocks_for(n, SELECT_SHARE, SELECT_SEGMENTS), SELECT_THREADS, 0, queue, counts,
+		       x, n);
 }
 
 static __global__ void __launch_bounds__(THREADS)
-count_above_kernel(u64 *count, const float *x, size_t n, const float *threshold)
+	count_above_kernel(u64 *count, const float *x, size_t n, const float *threshold)
 {
 	enum { AT_ONCE = 8 };
 	SHARED(u64, room, WARP);
@@ -232,8 +233,7 @@ static __global__ void mean_kernel(select_room r, double n)
 }
 
 /* Whether more than k reach a threshold is whether the (k+1)-th largest, v, does. */
-static __global__ void __launch_bounds__(SELECT_THREADS)
-bisect(select_room r, size_t k, int samplings)
+static __global__ void __launch_bounds__(SELECT_THREADS) bisect(select_room r, size_t k, int samplings)
 {
 	SHARED(uint32_t, room, WARP);
 	const uint32_t reach_mean = counts_before(r.above, 0, r.segments, room).y;
@@ -267,8 +267,8 @@ extern "C" size_t mstopk_scratch_cuda(size_t n, size_t k)
 	return select_scratch(n, k + 1);
 }
 
-extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k,
-                            int samplings, uint64_t seed, uint64_t stream, void *scratch)
+extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
+                            uint64_t seed, uint64_t stream, void *scratch)
 {
 	if (k >= n) {
 		all_of(queue, idx, val, x, n);
@@ -282,6 +282,5 @@ extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float 
 	select_count(queue, r, x, n);
 	launch(bisect, 1, SELECT_THREADS, 0, queue, r, k, samplings);
 	select_count(queue, r, x, n);
-	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val,
-	       nullptr);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val, nullptr);
 }

@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum {
-	MOST = 1 << 20,   /* numbers timed: more than the second-level cache holds */
-	FEWER = 8,        /* times fewer, the second size */
+	MOST = 1 << 20, /* numbers timed: more than the second-level cache holds */
+	FEWER = 8,      /* times fewer, the second size */
 	REPEAT = 3,
-	PIECE = 65536,    /* floats under a code at a time, as in a ring */
-	RANKS = 2,        /* whose payloads are decoded */
-	LATER = 1000000,  /* a step past every warm-up */
+	PIECE = 65536,   /* floats under a code at a time, as in a ring */
+	RANKS = 2,       /* whose payloads are decoded */
+	LATER = 1000000, /* a step past every warm-up */
 	MARKS = 3
 };
 
@@ -124,8 +124,8 @@ static gradcomp_status rounds_of(sample *s, uint64_t step, gradcomp_error *err)
 	return st ? st : task_list_check_plan(s->c, s->layout.patterns, s->bucket.numel, &s->plan, err);
 }
 
-static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows, uint64_t columns,
-                                   uint32_t patterns, gradcomp_error *err)
+static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows, uint64_t columns, uint32_t patterns,
+                                   gradcomp_error *err)
 {
 	size_t bytes = (size_t)(rows * columns) * sizeof(float);
 	uint64_t payload = 0, scratch = 0;
@@ -135,8 +135,13 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	s->step = LATER;
 	s->keeps_error = gradcomp_keeps_error(s->c, k->specs[0]->values);
 	s->tensor = (gradcomp_tensor){.name = "sample", .numel = rows * columns, .dims = s->dims, .ndim = 2};
-	s->layout = (gradcomp_layout){.struct_size = sizeof s->layout, .ntensors = 1, .tensors = &s->tensor,
-	                              .numel = rows * columns, .nranks = RANKS, .seed = 1, .patterns = patterns,
+	s->layout = (gradcomp_layout){.struct_size = sizeof s->layout,
+	                              .ntensors = 1,
+	                              .tensors = &s->tensor,
+	                              .numel = rows * columns,
+	                              .nranks = RANKS,
+	                              .seed = 1,
+	                              .patterns = patterns,
 	                              .device = s->on ? GRADCOMP_CUDA : GRADCOMP_HOST};
 	s->bucket = (gradcomp_bucket){.struct_size = sizeof s->bucket, .ntensors = 1, .numel = rows * columns};
 	s->x = taken(s, bytes, &st, err);
@@ -250,12 +255,11 @@ static gradcomp_status step(sample *s, gradcomp_error *err)
 }
 
 /* The least of some steps: what others do on this core is not the candidate's. */
-static gradcomp_status times_on(const tuner *c, const tuner_gpu_bench *on, const candidate *k, uint64_t rows, uint64_t columns,
-                                double out[2], gradcomp_error *err)
+static gradcomp_status times_on(const tuner *c, const tuner_gpu_bench *on, const candidate *k, uint64_t rows,
+                                uint64_t columns, double out[2], gradcomp_error *err)
 {
 	sample s = {.host = on ? on->host : &c->job->host, .on = on, .c = k->plugins[0]->compressor};
-	gradcomp_status st =
-		sample_open(&s, k, rows, columns, registry_patterns(k->plugins[0], k->plugins[1]), err);
+	gradcomp_status st = sample_open(&s, k, rows, columns, registry_patterns(k->plugins[0], k->plugins[1]), err);
 	for (int i = 0; !st && i < REPEAT; i++) {
 		st = step(&s, err);
 		out[0] = !i || s.encode < out[0] ? s.encode : out[0];
@@ -281,7 +285,8 @@ static gradcomp_status times(const tuner *c, const candidate *k, uint64_t rows, 
 	gradcomp_status st = GRADCOMP_ERR_UNSUPPORTED;
 	if (!on)
 		return times_on(c, NULL, k, rows, columns, out, err);
-	if (gpu_mode_of(c->job->config, of, registry_patterns(k->plugins[0], k->plugins[1]), k->plugins[1]->collective) == GPU_ON_DEVICE)
+	if (gpu_mode_of(c->job->config, of, registry_patterns(k->plugins[0], k->plugins[1]),
+	                k->plugins[1]->collective) == GPU_ON_DEVICE)
 		st = times_on(c, on, k, rows, columns, out, err);
 	if (st != GRADCOMP_ERR_UNSUPPORTED)
 		return st;
@@ -317,8 +322,8 @@ static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
 		const gradcomp_tensor *t = &c->layout.tensors[i];
-		const gradcomp_bucket b = {.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset,
-		                           .numel = t->numel};
+		const gradcomp_bucket b = {
+			.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset, .numel = t->numel};
 		gradcomp_plan plan = {.struct_size = sizeof plan};
 		st = of->plan(instance, &b, step, &plan, err);
 		if (!st)

@@ -14,8 +14,8 @@ static double sum(const double x[2])
 
 /* Messages and bytes on the critical path of one call; as a ring's, where the plugin does
  * not say. */
-static void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes, double *messages,
-                               double *moved)
+static void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes,
+                               double *messages, double *moved)
 {
 	gradcomp_call_load l = {.struct_size = sizeof l};
 	const plugin *p = k->plugins[1];
@@ -37,7 +37,8 @@ exchange_cost exchange_cost_of(const tuner *c, uint32_t k)
 {
 	int fitted = k && !c->config.candidate[k].dense && c->fit_bytes && c->metrics.fitted[1] > 0;
 	const double *line = fitted ? c->metrics.fitted : c->metrics.line, usual = fitted ? c->fit_bytes : USUAL;
-	exchange_cost w = {.nranks = c->group->nranks, .nnodes = channel_links(c->partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
+	exchange_cost w = {.nranks = c->group->nranks,
+	                   .nnodes = channel_links(c->partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
 	double messages, moved;
 	exchange_cost_call(&c->config.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, usual, &messages, &moved);
 	w.message = messages > 0 && line[0] > 0 ? line[0] / messages : 0;
@@ -53,7 +54,7 @@ double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const c
 		if (l->bytes[p] <= 0)
 			continue;
 		exchange_cost_call(k, w, round_primitive((gradcomp_pattern)p, k->plugins[1]->collective->serves),
-		        p == GRADCOMP_CODED ? floats : l->bytes[p], &messages, &moved);
+		                   p == GRADCOMP_CODED ? floats : l->bytes[p], &messages, &moved);
 		if (p == GRADCOMP_CODED)
 			moved *= l->bytes[p] / floats;
 		s += w->byte * moved + w->message * messages * l->exchanges;

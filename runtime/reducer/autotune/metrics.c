@@ -14,8 +14,9 @@ enum { COSTS = 4 };
 gradcomp_status metrics_make(metrics *f, uint32_t n, uint32_t ncandidates, gradcomp_error *err)
 {
 	double *at;
-	*f = (metrics){.ntensors = n, .ncandidates = ncandidates,
-	             .count = 2 * TUNER_WINDOW + 7 + n + (COSTS + 1) * ncandidates};
+	*f = (metrics){.ntensors = n,
+	               .ncandidates = ncandidates,
+	               .count = 2 * TUNER_WINDOW + 7 + n + (COSTS + 1) * ncandidates};
 	f->value = at = calloc(f->count, sizeof *f->value);
 	if (!at)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is measured of %u tensors", n);
@@ -80,8 +81,7 @@ void metrics_fill(tuner *c)
 		const candidate *of = &c->config.candidate[k];
 		if (!of->costed && !of->unusable)
 			*f->costed = 0;
-		const double cost[COSTS] = {of->cost.encode.a, of->cost.encode.b, of->cost.decode.a,
-		                            of->cost.decode.b};
+		const double cost[COSTS] = {of->cost.encode.a, of->cost.encode.b, of->cost.decode.a, of->cost.decode.b};
 		memcpy(f->cost + (size_t)k * COSTS, cost, sizeof cost);
 		/* The largest is of the first rank that found it out, which logs it. */
 		f->unusable[k] = of->unusable ? c->group->nranks - c->group->me : 0;
@@ -102,8 +102,8 @@ gradcomp_status metrics_share(tuner *c, gradcomp_error *err)
 		const double *cost = f->cost + (size_t)k * COSTS;
 		of->unusable = f->unusable[k] > 0;
 		if (of->why && (int)f->unusable[k] == c->group->nranks - c->group->me)
-			log_line(&c->job->log, c->job->rank ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO, "auto: '%s' is left out: %s",
-			         of->text, of->why);
+			log_line(&c->job->log, c->job->rank ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
+			         "auto: '%s' is left out: %s", of->text, of->why);
 		free(of->why);
 		of->why = NULL;
 		of->cost.encode = (linear){cost[0], cost[1]};
@@ -128,9 +128,8 @@ gradcomp_status step_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
 {
 	p->given = calloc(n, sizeof *p->given);
 	p->backward = calloc(n, sizeof *p->backward);
-	return p->given && p->backward
-	               ? GRADCOMP_OK
-	               : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the times of %u tensors", n);
+	return p->given && p->backward ? GRADCOMP_OK
+	                               : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the times of %u tensors", n);
 }
 
 void step_timer_free(step_timer *p)
@@ -177,7 +176,8 @@ void step_timer_step(tuner *c)
 	double now = clock_now();
 	gradcomp_reducer_stats s;
 	if (!c->gpu)
-		step_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given, p->last_given, now});
+		step_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given,
+		                                 p->last_given, now});
 	if (!c->config.candidate[c->now.candidate].dense && stats_of_worst(c->partition, &s))
 		smooth(&p->error, s.error_last, c->steps == c->changed_at);
 	p->last_end = now;

@@ -46,8 +46,7 @@ static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 	}
 	for (uint32_t i = 0; i < q->n; i++) {
 		const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - q->tensor[i]];
-		desc[i] = (gradcomp_tensor_desc){
-			.name = t->name, .dims = t->dims, .ndim = t->ndim, .dtype = t->dtype};
+		desc[i] = (gradcomp_tensor_desc){.name = t->name, .dims = t->dims, .ndim = t->ndim, .dtype = t->dtype};
 	}
 	o.compressor = k->compressor;
 	o.collective = k->collective ? k->collective : c->collective;
@@ -119,7 +118,8 @@ static reducer *holder(const tuner *c, const partition *p, uint32_t i)
 {
 	const subreducer *q = &p->sub[p->of[i]];
 	const engine *eng = &q->r->eng;
-	int holds = eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || gradcomp_keeps_error(eng->compressor, eng->values);
+	int holds = eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM ||
+	            gradcomp_keeps_error(eng->compressor, eng->values);
 	return holds && c->layout.tensors[c->ntensors - 1 - i].numel ? q->r : NULL;
 }
 

@@ -14,8 +14,8 @@ enum {
 	GUARD_STEPS = 5,
 	PATIENCE = 16
 };
-#define CLEARLY 1.1 /* times longer: enough said */
-#define NEARLY 0.98 /* of the best: no more than noise */
+#define CLEARLY 1.1       /* times longer: enough said */
+#define NEARLY 0.98       /* of the best: no more than noise */
 #define HURRY_FIRST 0.5   /* share that is exposed, for which one step is enough, */
 #define HURRY_SECOND 0.25 /* and for which three are */
 #define HURRY_S 0.1       /* steps so long are decided on at once; measuring costs less than another */
@@ -53,8 +53,7 @@ static void stay(decision *v, tuner_phase phase, tuner_reason reason, uint32_t n
 	v->next = next;
 }
 
-static void go_to(tuner *c, decision *v, uint8_t *of, uint32_t k, tuner_phase phase, tuner_reason reason,
-               uint32_t next)
+static void go_to(tuner *c, decision *v, uint8_t *of, uint32_t k, tuner_phase phase, tuner_reason reason, uint32_t next)
 {
 	stay(v, phase, reason, next);
 	v->candidate = k;
@@ -114,8 +113,11 @@ static void conclude(tuner *c, decision *v, uint8_t *of)
 	p->patience = winner ? 1 : p->patience;
 	p->lost += !winner && p->trials;
 	rest(c, 0);
-	go_to(c, v, of, winner, TUNER_KEEP, winner ? TUNER_WON : p->trials ? TUNER_LOST : TUNER_NO_GAIN,
-	          until_next(c, winner));
+	go_to(c, v, of, winner, TUNER_KEEP,
+	      winner      ? TUNER_WON
+	      : p->trials ? TUNER_LOST
+	                  : TUNER_NO_GAIN,
+	      until_next(c, winner));
 }
 
 /* The candidate that is predicted to be the fastest of those that were not tried. */
@@ -293,9 +295,9 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 		go_to(c, v, of, instead, TUNER_KEEP, TUNER_ERROR, until_next(c, instead));
 	} else if (c->steps < p->guard_at || n < TRIAL_FIRST) {
 		stay(v, TUNER_KEEP, TUNER_GOES_ON,
-		            p->n_over            ? c->config.window
-		            : n < TRIAL_FIRST ? TRIAL_FIRST
-		                               : until_next(c, k));
+		     p->n_over         ? c->config.window
+		     : n < TRIAL_FIRST ? TRIAL_FIRST
+		                       : until_next(c, k));
 	} else if (k == 0) {
 		look(c, v, of);
 	} else {
@@ -308,7 +310,8 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 static void guard(tuner *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
-	uint32_t n = recent(c), k = c->now.candidate, enough = c->config.window < GUARD_STEPS ? c->config.window : GUARD_STEPS;
+	uint32_t n = recent(c), k = c->now.candidate,
+		 enough = c->config.window < GUARD_STEPS ? c->config.window : GUARD_STEPS;
 	double took = metrics_median(c->metrics.took, n), gap = took / p->before - 1;
 	if (n < enough && took < CLEARLY * p->before) {
 		stay(v, TUNER_GUARD, TUNER_GOES_ON, enough - n);
@@ -333,10 +336,10 @@ static void guard(tuner *c, decision *v, uint8_t *of)
 void policy_decide(tuner *c, decision *v, uint8_t *of)
 {
 	static void (*const phases[])(tuner *, decision *, uint8_t *) = {[TUNER_LOOK] = look,
-	                                                                  [TUNER_MEASURE] = predict_all,
-	                                                                  [TUNER_TRY] = judge_trial,
-	                                                                  [TUNER_KEEP] = keep,
-	                                                                  [TUNER_GUARD] = guard};
+	                                                                 [TUNER_MEASURE] = predict_all,
+	                                                                 [TUNER_TRY] = judge_trial,
+	                                                                 [TUNER_KEEP] = keep,
+	                                                                 [TUNER_GUARD] = guard};
 	policy *p = &c->policy;
 	*v = (decision){.magic = TUNER_MAGIC, .step = c->steps, .candidate = c->now.candidate};
 	memcpy(of, c->now.of, c->ntensors);
@@ -388,10 +391,11 @@ static gradcomp_status check_parts(const tuner *c, const decision *v, const uint
 	for (uint32_t i = 0; i < c->ntensors; i++) {
 		uint32_t k = of[i];
 		if (k >= c->config.n || all[k].mixed || all[k].unusable || (!mixed && k && k != v->candidate))
-			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "auto: rank %d gave tensor %u to candidate %u, which is left out, none of 0..%u or "
-			                 "not part of '%s'",
-			                 first, i, k, c->config.n - 1, all[v->candidate].text);
+			return error_set(
+				err, GRADCOMP_ERR_MISMATCH,
+				"auto: rank %d gave tensor %u to candidate %u, which is left out, none of 0..%u or "
+				"not part of '%s'",
+				first, i, k, c->config.n - 1, all[v->candidate].text);
 		parts += !used[k]++;
 	}
 	if (mixed ? parts < 2 || parts > TUNER_PARTS : !used[v->candidate])
@@ -407,9 +411,8 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 	const int first = c->group->ranks[0];
 	gradcomp_status st;
 	if (v->magic != TUNER_MAGIC)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "auto: rank %d's decision begins with %#llx and is none", first,
-		                 (unsigned long long)v->magic);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d's decision begins with %#llx and is none",
+		                 first, (unsigned long long)v->magic);
 	if (v->step != c->steps)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "auto: rank %d decided for step %llu, this rank is at step %llu", first,
@@ -419,13 +422,13 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 		                 "auto: rank %d decided on phase %u for reason %u, with the next check in %u "
 		                 "steps: must be 0..%d, "
 		                 "0..%d and 0..%u",
-		                 first, v->phase, v->reason, v->next, TUNER_GUARD, TUNER_REASONS - 1,
-		                 TUNER_NEXT_MAX);
+		                 first, v->phase, v->reason, v->next, TUNER_GUARD, TUNER_REASONS - 1, TUNER_NEXT_MAX);
 	if (v->fit && (v->fit < TUNER_FIT_MIN || v->fit > TUNER_FIT_MAX || v->candidate || c->now.candidate))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "auto: rank %d wants all-reduces of %u bytes timed with candidate %u: must be %u..%u with the "
-		                 "base, which is 0",
-		                 first, v->fit, v->candidate, TUNER_FIT_MIN, TUNER_FIT_MAX);
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"auto: rank %d wants all-reduces of %u bytes timed with candidate %u: must be %u..%u with the "
+			"base, which is 0",
+			first, v->fit, v->candidate, TUNER_FIT_MIN, TUNER_FIT_MAX);
 	if (v->candidate >= n || c->config.candidate[v->candidate].unusable)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "auto: rank %d decided on candidate %u, which is none of 0..%u or left out", first,
@@ -437,8 +440,8 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 		if (!(v->predicted[k] >= 0 && isfinite(v->predicted[k]) && v->measured[k] >= 0 &&
 		      isfinite(v->measured[k])))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "auto: rank %d tells of steps of %g and %g seconds", first,
-			                 v->predicted[k], v->measured[k]);
+			                 "auto: rank %d tells of steps of %g and %g seconds", first, v->predicted[k],
+			                 v->measured[k]);
 	if (!(v->exposed >= 0 && isfinite(v->exposed)))
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d tells of %g exposed seconds", first,
 		                 v->exposed);

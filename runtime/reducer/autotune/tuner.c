@@ -17,8 +17,7 @@ enum { MISSING, WAITS, FORWARDED, DONE };
 /* With the lock held. */
 static gradcomp_status failure(tuner *c, gradcomp_error *err)
 {
-	return c->failed ? error_set(err, c->failed, "%s", c->failure.text)
-	                 : transport_failure(c->job->transport, err);
+	return c->failed ? error_set(err, c->failed, "%s", c->failure.text) : transport_failure(c->job->transport, err);
 }
 
 /* With the lock held. What has failed here alone, as memory of a device may, others wait for: they are told. */
@@ -214,7 +213,8 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	gradcomp_error own;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
-	gradcomp_status st = c->gpu ? gpu_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
+	gradcomp_status st =
+		c->gpu ? gpu_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
 	if (st)
 		return st;
 	pthread_mutex_lock(&c->lock);
@@ -249,7 +249,8 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 		uint32_t i = c->ntensors - 1;
 		while (c->state[i])
 			i--;
-		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->layout.tensors[c->ntensors - 1 - i].name, err);
+		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->layout.tensors[c->ntensors - 1 - i].name,
+		                       err);
 	}
 	uint64_t step = c->steps;
 	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
@@ -315,7 +316,7 @@ static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t i, void *qu
 }
 
 static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
-                                    gradcomp_error *err)
+                                   gradcomp_error *err)
 {
 	(void)corrections, (void)weights, (void)rate;
 	return tuner_wait(base, err);

@@ -50,12 +50,12 @@ typedef struct candidate {
 	/* Known when it has been resolved. */
 	const plugin *plugins[2];
 	const spec *specs[2]; /* of the job; NULL: it has not been resolved */
-	int mixed;         /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
-	int dense;         /* sends every number, at most rounded, and keeps nothing back */
-	int on_device;     /* gradients are in GPU memory */
-	int unusable;      /* on some rank */
-	char *why;         /* it is left out, as this rank found; logged once */
-	int costed;        /* what follows is known */
+	int mixed;            /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
+	int dense;            /* sends every number, at most rounded, and keeps nothing back */
+	int on_device;        /* gradients are in GPU memory */
+	int unusable;         /* on some rank */
+	char *why;            /* it is left out, as this rank found; logged once */
+	int costed;           /* what follows is known */
 	struct candidate_cost {
 		linear encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
 	} cost;
@@ -110,7 +110,7 @@ typedef struct subreducer {
 typedef struct partition {
 	subreducer sub[TUNER_PARTS];
 	uint32_t n;
-	uint8_t *of; /* reducer of each of the caller's tensors */
+	uint8_t *of;  /* reducer of each of the caller's tensors */
 	uint32_t *as; /* and its number there */
 } partition;
 
@@ -151,18 +151,18 @@ typedef enum tuner_phase { TUNER_LOOK, TUNER_MEASURE, TUNER_TRY, TUNER_KEEP, TUN
 
 typedef enum tuner_reason {
 	TUNER_GOES_ON,
-	TUNER_ALONE,      /* one rank */
-	TUNER_HIDDEN,     /* less is exposed than the margin */
-	TUNER_NO_GAIN,    /* no candidate is predicted to gain the margin */
+	TUNER_ALONE,   /* one rank */
+	TUNER_HIDDEN,  /* less is exposed than the margin */
+	TUNER_NO_GAIN, /* no candidate is predicted to gain the margin */
 	TUNER_TRIES,
-	TUNER_WON,        /* a candidate, in its trial */
-	TUNER_LOST,       /* all trials */
-	TUNER_GUARDS,     /* dense steps to compare with */
+	TUNER_WON,    /* a candidate, in its trial */
+	TUNER_LOST,   /* all trials */
+	TUNER_GUARDS, /* dense steps to compare with */
 	TUNER_STILL_WINS,
 	TUNER_NO_LONGER_WINS,
-	TUNER_ERROR,      /* more is kept back than max_error */
-	TUNER_REFUSED,    /* a candidate could not be made */
-	TUNER_LOADED,     /* from a saved state */
+	TUNER_ERROR,   /* more is kept back than max_error */
+	TUNER_REFUSED, /* a candidate could not be made */
+	TUNER_LOADED,  /* from a saved state */
 	TUNER_REASONS
 } tuner_reason;
 
@@ -196,7 +196,7 @@ typedef struct policy {
 	uint8_t banned[TUNER_CANDIDATES]; /* lost too much, or cannot be made */
 	uint8_t tried[TUNER_CANDIDATES];
 	uint32_t trials;
-	uint8_t *of; /* of an assignment, for each of TUNER_CANDIDATES */
+	uint8_t *of;       /* of an assignment, for each of TUNER_CANDIDATES */
 	uint32_t guarded;  /* the candidate that is compared with dense, */
 	double before;     /* and what its steps took */
 	uint32_t n_over;   /* checks in a row at which far too much was held back */
@@ -259,19 +259,19 @@ struct tuner {
 	tuner_config config;
 	assignment now;
 	partition *partition;
-	partition *aside;     /* what is compared with dense steps; NULL: no comparison is under way */
-	float **carry;        /* by the caller's tensor; NULL: nothing */
+	partition *aside;    /* what is compared with dense steps; NULL: no comparison is under way */
+	float **carry;       /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at; /* step at which `now` began */
-	tuner_gpu *gpu; /* NULL: gradients are in host memory */
-	linear probed; /* an all-reduce of bytes before the first step */
-	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
+	tuner_gpu *gpu;      /* NULL: gradients are in host memory */
+	linear probed;       /* an all-reduce of bytes before the first step */
+	linear fitted;       /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
 	uint32_t fit_bytes;
 	metrics metrics;
-	policy policy;       /* rank 0's */
+	policy policy; /* rank 0's */
 	decision last;
 	change *change;
 	uint32_t nchanges;
-	gradcomp_reducer_stats gone; /* counted by parts that have gone */
+	gradcomp_reducer_stats gone;     /* counted by parts that have gone */
 	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
 	uint32_t nrows;
 
@@ -294,7 +294,7 @@ struct tuner {
 };
 
 gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                            const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
+                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
 /* tuner_check.c, on auto's thread, between two steps of all parts. */
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
 /* tuner_open.c, on auto's thread, between two steps with the base alone at work: times all-reduces of
@@ -305,8 +305,7 @@ void tuner_measure(tuner *c);
 /* Puts other reducers to work; those that a guard compares with are set aside, and come back when
  * they still win. *refused: a candidate cannot be made, on any rank, and all
  * is as before. */
-gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused,
-                              gradcomp_error *err);
+gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err);
 void assignment_clear(assignment *a);
 
 /* metrics.c: with the lock held. */

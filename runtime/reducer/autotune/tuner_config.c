@@ -52,8 +52,7 @@ const gradcomp_plugin_info *gradcomp_auto_info(void)
 int tuner_requested(const config *c, const char *compressor)
 {
 	const char *spec = compressor ? compressor : config_str(c, "gradcomp.compressor");
-	return !strncmp(spec, tuner_info.name, strcspn(spec, ":")) &&
-	       strcspn(spec, ":") == strlen(tuner_info.name);
+	return !strncmp(spec, tuner_info.name, strcspn(spec, ":")) && strcspn(spec, ":") == strlen(tuner_info.name);
 }
 
 /* Whether the name of a SPEC, which others may follow, is in a list a,b,c. */
@@ -120,10 +119,11 @@ static gradcomp_status check_names(const char *what, const char *list, gradcomp_
 		char one[SPEC_NAME_MAX], name[SPEC_NAME_MAX];
 		snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : (int)sizeof one - 1, item);
 		if (strchr(one, ':') || n >= sizeof one || spec_name(one, name, &inner))
-			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "auto: %s: '%.*s' is not a compressor's name; separate names with commas, in a SPEC with "
-			                 "'/'",
-			                 what, (int)n, item);
+			return error_set(
+				err, GRADCOMP_ERR_INVALID,
+				"auto: %s: '%.*s' is not a compressor's name; separate names with commas, in a SPEC with "
+				"'/'",
+				what, (int)n, item);
 	}
 	return GRADCOMP_OK;
 }
@@ -202,8 +202,7 @@ gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_con
 	uint64_t names = made ? hash_text(hash_text(hash_text(0, allow), deny), list) : 0;
 	if (!made ||
 	    asprintf(&w->text, "auto:max_error=%g of candidates %08llx (margin %g, window %u, interval %u)",
-	             w->max_error, (unsigned long long)(names & 0xffffffff), w->margin, w->window,
-	             w->interval) < 0) {
+	             w->max_error, (unsigned long long)(names & 0xffffffff), w->margin, w->window, w->interval) < 0) {
 		w->text = NULL;
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
 	}
@@ -290,7 +289,8 @@ static gradcomp_status check_typed(spec_table *specs, const char *text, const ch
 	for (int which = ALLOW; !st && which <= DENY; which++) {
 		char *list = *values[which].s ? list_of(&values[which], specs->config, "") : NULL;
 		if (list)
-			st = tuner_names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list, err);
+			st = tuner_names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list,
+			                           err);
 		free(list);
 	}
 	return st;

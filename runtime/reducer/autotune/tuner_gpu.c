@@ -30,12 +30,13 @@ struct tuner_gpu {
 	uint64_t began, learned; /* steps: the first one with timers, and those that are known */
 	double *made;            /* of a step that is learned of: by tensor, seconds after the end of the one before */
 	device_coll *coll;
-	float *zeroes;           /* of timed all-reduces */
-	void *start, *stop;      /* timers of what is timed here */
+	float *zeroes;      /* of timed all-reduces */
+	void *start, *stop; /* timers of what is timed here */
 	/* What is carried over. */
 	float **carried; /* by the caller's tensor: on the device, while its step is under way */
-	pthread_mutex_t cast_lock; /* of what follows: the program gives gradients while others that have waited are passed on */
-	float *cast;               /* of 16-bit gradients, one after another on the caller's stream */
+	pthread_mutex_t
+		cast_lock; /* of what follows: the program gives gradients while others that have waited are passed on */
+	float *cast;       /* of 16-bit gradients, one after another on the caller's stream */
 	pthread_mutex_t lock; /* of what follows: several reducers' callbacks */
 	char *pinned;
 	size_t room;
@@ -134,7 +135,8 @@ gradcomp_status tuner_gpu_network(tuner *c, gradcomp_error *err)
 {
 	const candidate *base = &c->config.candidate[0];
 	return c->gpu && c->group->nranks > 1
-	               ? device_coll_open(c->group, base->collective ? base->collective : c->collective, &c->gpu->coll, err)
+	               ? device_coll_open(c->group, base->collective ? base->collective : c->collective, &c->gpu->coll,
+	                                  err)
 	               : GRADCOMP_OK;
 }
 
@@ -191,8 +193,12 @@ gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradc
 {
 	const tuner_gpu *g = c->gpu;
 	const device_calls *d = g->bench.d;
-	const device_coll_call call = {.kind = DEVICE_ALLREDUCE, .buf = g->zeroes, .counts = &count, .dtype = GRADCOMP_F32,
-	                               .op = GRADCOMP_SUM, .queue = g->bench.stream};
+	const device_coll_call call = {.kind = DEVICE_ALLREDUCE,
+	                               .buf = g->zeroes,
+	                               .counts = &count,
+	                               .dtype = GRADCOMP_F32,
+	                               .op = GRADCOMP_SUM,
+	                               .queue = g->bench.stream};
 	double began = clock_now();
 	gradcomp_status st = check(d->record(g->start, g->bench.stream), err);
 	if (!st)
@@ -338,7 +344,8 @@ static gradcomp_status bring(tuner *c, uint32_t i, uint64_t numel, gradcomp_erro
 		g->cast = why ? NULL : p;
 	}
 	if (why)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %llu numbers that are still to be sent: %s",
+		return error_set(err, GRADCOMP_ERR_NOMEM,
+		                 "no CUDA memory for %llu numbers that are still to be sent: %s",
 		                 (unsigned long long)numel, why);
 	return check(g->bench.d->copy(g->producer, g->carried[i], c->carry[i], numel * sizeof(float)), err);
 }

@@ -48,12 +48,13 @@ static gradcomp_status take_carry(const tuner *c, loaded *l, const char **at, co
 			memcpy(&number, *at, sizeof number);
 		if (number >= c->ntensors || l->carry[number] ||
 		    (uint64_t)(end - *at) < tuner_carry_bytes(c, (uint32_t)number))
-			return error_set(err, GRADCOMP_ERR_INVALID, "load: the residual that the state carries over is damaged");
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "load: the residual that the state carries over is damaged");
 		size_t bytes = tuner_numel(c, (uint32_t)number) * sizeof(float);
 		l->carry[number] = malloc(bytes + sizeof(float));
 		if (!l->carry[number])
-			return error_set(err, GRADCOMP_ERR_NOMEM,
-			                 "no memory for %zu bytes that are still to be sent", bytes);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes that are still to be sent",
+			                 bytes);
 		gradcomp_status st = state_check_finite(c->job->host.operators, "residual that the state carries over",
 		                                        *at + sizeof number, bytes, err);
 		if (st)
@@ -91,8 +92,9 @@ static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t byte
 	memcpy(h, buf, sizeof *h);
 	l->shared = !memcmp(h->magic, tuner_shared_magic, sizeof tuner_shared_magic);
 	if (!l->shared && shared_state_is(buf, bytes))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the shared state is of one compressor, this reducer is of auto: ask for that compressor");
+		return error_set(
+			err, GRADCOMP_ERR_MISMATCH,
+			"load: the shared state is of one compressor, this reducer is of auto: ask for that compressor");
 	if (!l->shared && memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of auto");
 	if (h->tensors != tuner_tensors_hash(c) || h->ntensors != c->ntensors)
@@ -173,7 +175,8 @@ static void differing_states(const void *claim, const void *claim0, int first, c
 /* Every rank shows how far it came and what it is about to do. */
 static gradcomp_status together(tuner *c, gradcomp_status mine, uint64_t what, gradcomp_error *err)
 {
-	return consensus(c->group, &(consensus_topic){"load its state", &what, sizeof what, differing_states, false}, mine, err);
+	return consensus(c->group, &(consensus_topic){"load its state", &what, sizeof what, differing_states, false},
+	                 mine, err);
 }
 
 static void take_up(tuner *c, loaded *l)

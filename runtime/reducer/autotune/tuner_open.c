@@ -51,7 +51,8 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 	if ((o->collective && !c->collective) || (o->schedule && !c->schedule))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
-		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)", (int)o->device);
+		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
+		                 (int)o->device);
 	gradcomp_status st = tuner_config_read(&c->job->specs, o->compressor, &c->config, err);
 	for (uint32_t k = 0; !st && k < c->config.n; k++)
 		c->config.candidate[k].on_device = o->device == GRADCOMP_CUDA;
@@ -59,7 +60,8 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 }
 
 /* All that this rank can do without the others. */
-static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n, gradcomp_error *err)
+static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
+                               gradcomp_error *err)
 {
 	const config *cf = c->job->config;
 	gradcomp_error unknown = {0};
@@ -109,8 +111,7 @@ static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *se
 	if (c->gpu)
 		return tuner_gpu_timed(c, count, seconds, err);
 	double start = clock_now();
-	gradcomp_status st =
-		p->collective->allreduce(p->instance, zeroes, count, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
+	gradcomp_status st = p->collective->allreduce(p->instance, zeroes, count, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
 	*seconds = clock_now() - start;
 	return st;
 }
@@ -203,7 +204,8 @@ static void begin(tuner *c)
 
 static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
 {
-	const reducer_request q = {.layout = &c->layout, .compressor = c->config.text,
+	const reducer_request q = {.layout = &c->layout,
+	                           .compressor = c->config.text,
 	                           .collective = c->collective ? c->collective
 	                                                       : config_str(c->job->config, "gradcomp.collective"),
 	                           .schedule = c->asked.spec.text,
@@ -215,7 +217,7 @@ static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_s
 }
 
 gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
-                            const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
+                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
 	tuner *c = calloc(1, sizeof *c);
 	gradcomp_error own = {0}, why = {0};

@@ -34,7 +34,7 @@ static candidate_load load_of(const tuner *c, uint32_t k, const uint8_t *of_tens
 
 /* A bucket's tasks: of those of its tensors that candidate k has. Returns its payload's bytes. */
 static double time_bucket(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of_tensor, uint32_t first,
-                        uint32_t end, sim_bucket *b)
+                          uint32_t end, sim_bucket *b)
 {
 	const candidate *of = &c->config.candidate[k];
 	gradcomp_plan plan = {0};
@@ -121,19 +121,27 @@ static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, cons
 		hash = plan_hash(hash, c->layout.tensors[i].ndim, c->layout.tensors[i].dims);
 	}
 	forward[0] = *c->metrics.forward;
-	const plan_search search = {.sim = {.n = n, .forward = forward, .backward = c->metrics.backward,
-	                                    .window = REDUCER_WORKSPACES, .beside_application = 1, .beside_exchange = 1,
+	const plan_search search = {.sim = {.n = n,
+	                                    .forward = forward,
+	                                    .backward = c->metrics.backward,
+	                                    .window = REDUCER_WORKSPACES,
+	                                    .beside_application = 1,
+	                                    .beside_exchange = 1,
 	                                    .steps = 2},
-	                            .numel = numel, .max_numel = c->config.candidate[k].plugins[0]->compressor->max_bucket,
-	                            .first_bytes = c->asked.first_bucket_bytes, .bytes = c->asked.bucket_bytes,
-	                            .bucket = bucket_costs, .ctx = &q};
+	                            .numel = numel,
+	                            .max_numel = c->config.candidate[k].plugins[0]->compressor->max_bucket,
+	                            .first_bytes = c->asked.first_bucket_bytes,
+	                            .bytes = c->asked.bucket_bytes,
+	                            .bucket = bucket_costs,
+	                            .ctx = &q};
 	if (!plan_search_plan(&search, &c->asked.spec, hash, &plan, NULL) &&
 	    !plan_search_predict(&search, &plan, 0, &out, NULL)) {
 		uint64_t sent;
 		candidate_load all = load_of(c, k, of, 0, n, &sent);
 		step = out.step + others(c, k, w, of);
 		if (message)
-			*message = exchange_cost_size(c, &c->config.candidate[k], w, &all, sent, (double)plan.nbuckets * all.exchanges);
+			*message = exchange_cost_size(c, &c->config.candidate[k], w, &all, sent,
+			                              (double)plan.nbuckets * all.exchanges);
 	}
 	step_plan_clear(&plan);
 	free(numel);

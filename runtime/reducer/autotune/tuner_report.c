@@ -84,8 +84,8 @@ static void put_dense(const tuner *c, const decision *v, FILE *f)
 		break;
 	case TUNER_NO_GAIN:
 		if (!best)
-			fprintf(f, "there is nothing else to try; %.1f of %.1f ms a step are exposed",
-			        v->exposed * 1e3, took);
+			fprintf(f, "there is nothing else to try; %.1f of %.1f ms a step are exposed", v->exposed * 1e3,
+			        took);
 		else
 			fprintf(f,
 			        "%s is predicted at %.1f ms a step against %.1f, which is not worth a trial "

@@ -41,7 +41,8 @@ uint64_t tuner_carry_bytes(const tuner *c, uint32_t i)
 
 uint64_t tuner_checksum(const void *buf, uint64_t bytes)
 {
-	return XXH64((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes), 0);
+	return XXH64((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes),
+	             0);
 }
 
 gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
@@ -77,7 +78,8 @@ static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
 /* What a state is of: the calls of its parts, which all ranks make together when they share it. */
 typedef struct state_kind {
 	const char *magic;
-	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
+	                        gradcomp_error *err);
 	bool shared;
 } state_kind;
 
@@ -102,9 +104,10 @@ static gradcomp_status put_carry(const tuner *c, const state_kind *kind, uint32_
 {
 	const uint64_t number = i, n = tuner_numel(c, i);
 	float *owed = malloc(n * sizeof *owed + 1);
-	gradcomp_status st = owed ? residual_carry_copy(c, i, owed, err)
-	                          : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is carried over of %llu numbers",
-	                                      (unsigned long long)n);
+	gradcomp_status st =
+		owed ? residual_carry_copy(c, i, owed, err)
+		     : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is carried over of %llu numbers",
+	                         (unsigned long long)n);
 	if (st && kind->shared)
 		job_fail(c->job, st, err->text);
 	if (!st && kind->shared)
@@ -126,8 +129,10 @@ static void differing_saves(const void *claim, const void *claim0, int first, ch
 static gradcomp_status together(const tuner *c, tuner_state_head *h, gradcomp_status mine, gradcomp_error *err)
 {
 	const uint64_t claim[3] = {h->bytes, h->step, h->ncarried};
-	gradcomp_status st = consensus(
-		c->group, &(consensus_topic){"save a shared state", claim, sizeof claim, differing_saves, true}, mine, err);
+	gradcomp_status st =
+		consensus(c->group,
+	                  &(consensus_topic){"save a shared state", claim, sizeof claim, differing_saves, true}, mine,
+	                  err);
 	return st ? st : group_broadcast(c->group, h, sizeof *h, GRADCOMP_U8, 0, err);
 }
 

@@ -18,7 +18,7 @@ typedef struct tuner_state_head {
 	uint64_t bytes, step, tensors;
 	uint32_t ntensors, nparts, ncarried, settled;
 	char candidate[256], part[TUNER_PARTS][256]; /* as they were written */
-	uint64_t list; /* hash of all candidates: whose times these are */
+	uint64_t list;                               /* hash of all candidates: whose times these are */
 	decision last;
 	double error;
 } tuner_state_head;

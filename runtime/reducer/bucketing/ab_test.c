@@ -56,8 +56,9 @@ gradcomp_status ab_test_decide(reducer *r, const fit *f, plan_msg *v, gradcomp_e
 		int taken = good && f->step < (1 - REPLAN_CLEARLY) * q->ab_test.took;
 		if (good)
 			log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
-			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays", q->asked.spec.text,
-			         q->ab_test.name, q->ab_test.took * 1e3, q->name, f->step * 1e3, taken ? q->name : q->ab_test.name);
+			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays",
+			         q->asked.spec.text, q->ab_test.name, q->ab_test.took * 1e3, q->name, f->step * 1e3,
+			         taken ? q->name : q->ab_test.name);
 		if (!taken)
 			turn_to_other(q, v);
 	}

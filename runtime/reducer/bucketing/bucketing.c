@@ -16,11 +16,12 @@ gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_e
 		const gradcomp_tensor *last = &r->eng.layout.tensors[p->end[b] - 1];
 		uint64_t numel = last->offset + last->numel - r->eng.layout.tensors[first].offset;
 		if (numel > max)
-			st = error_set(err, GRADCOMP_ERR_RANGE,
-			               "bucket %u of the plan, tensors '%s' to '%s', has %llu elements; compressor '%s' counts "
-			               "up to %llu in one bucket",
-			               b, r->eng.layout.tensors[first].name, last->name, (unsigned long long)numel,
-			               r->eng.compressor->info.name, (unsigned long long)max);
+			st = error_set(
+				err, GRADCOMP_ERR_RANGE,
+				"bucket %u of the plan, tensors '%s' to '%s', has %llu elements; compressor '%s' counts "
+				"up to %llu in one bucket",
+				b, r->eng.layout.tensors[first].name, last->name, (unsigned long long)numel,
+				r->eng.compressor->info.name, (unsigned long long)max);
 	}
 	return st;
 }
@@ -38,10 +39,15 @@ gradcomp_status bucketing_arrays(engine *eng, bucket *b, gradcomp_error *err)
 		b->error[i] = eng->error + eng->layout.tensors[b->pub.first + i].offset;
 	for (uint32_t s = 0; s < states; s++)
 		b->state[s] = eng->state[s] ? eng->state[s] + b->pub.offset : NULL;
-	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
+	b->work = (gradcomp_work){.struct_size = sizeof b->work,
+	                          .device = GRADCOMP_HOST,
+	                          .bucket = &b->pub,
+	                          .x = b->x,
 	                          .error = eng->error ? b->error : NULL,
-	                          .error_flat = eng->error ? eng->error + b->pub.offset : NULL, .state = b->state,
-	                          .operators = eng->job->host.operators, .fault = b->fault};
+	                          .error_flat = eng->error ? eng->error + b->pub.offset : NULL,
+	                          .state = b->state,
+	                          .operators = eng->job->host.operators,
+	                          .fault = b->fault};
 	if (eng->gpu)
 		gpu_work(eng, b);
 	return GRADCOMP_OK;
@@ -88,7 +94,8 @@ gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_err
 	if (tensors)
 		rc = schedule_make(&out->schedule, p->nbuckets, tensors, p->position, REDUCER_WORKSPACES, p->lag);
 	free(tensors);
-	return rc ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the order of %u buckets", p->nbuckets) : GRADCOMP_OK;
+	return rc ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the order of %u buckets", p->nbuckets)
+	          : GRADCOMP_OK;
 }
 
 gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err)
@@ -102,9 +109,13 @@ gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, g
 
 bucketing bucketing_current(const reducer *r)
 {
-	return (bucketing){.buckets = r->eng.buckets, .nbuckets = r->eng.nbuckets, .bucket_of = r->bucket_of,
-	                  .schedule = r->schedule, .server_error = r->eng.server_error, .nserver_error = r->eng.nserver_error,
-	                  .hierarchical = r->eng.hierarchical};
+	return (bucketing){.buckets = r->eng.buckets,
+	                   .nbuckets = r->eng.nbuckets,
+	                   .bucket_of = r->bucket_of,
+	                   .schedule = r->schedule,
+	                   .server_error = r->eng.server_error,
+	                   .nserver_error = r->eng.nserver_error,
+	                   .hierarchical = r->eng.hierarchical};
 }
 
 void bucketing_swap(reducer *r, bucketing *d)

@@ -228,7 +228,8 @@ static void share_out(const reducer *r, fit *f)
 			numel += r->eng.layout.tensors[end].numel;
 		double took = f->arrival[end - 1] - before;
 		for (uint32_t k = i; k < end; k++)
-			f->backward[k] = numel ? took * (double)r->eng.layout.tensors[k].numel / (double)numel : took / (end - i);
+			f->backward[k] = numel ? took * (double)r->eng.layout.tensors[k].numel / (double)numel
+			                       : took / (end - i);
 		before = f->arrival[end - 1];
 	}
 }
@@ -245,8 +246,9 @@ static void fit_passes(const reducer *r, const measure *m, fit *f)
 	f->forward = f->arrival[0];
 	f->step = seconds(m->words[MEASURE_STEP]);
 	f->noise = (double)m->words[MEASURE_NOISE] * 1e-6;
-	f->steps = m->words[MEASURE_FEWEST] < 0 && m->words[MEASURE_FEWEST] > -INT32_MAX ?
-	                   (uint32_t)-m->words[MEASURE_FEWEST] : 0;
+	f->steps = m->words[MEASURE_FEWEST] < 0 && m->words[MEASURE_FEWEST] > -INT32_MAX
+	                   ? (uint32_t)-m->words[MEASURE_FEWEST]
+	                   : 0;
 	f->each_layer = m->words[MEASURE_EACH] != 0;
 	f->slowest = (int)(m->words[MEASURE_SLOWEST] & rank);
 	f->slowest_s = (double)(m->words[MEASURE_SLOWEST] >> 20) * 1e-6;
@@ -302,7 +304,8 @@ static void fit_compute(const reducer *r, const measure *m, fit *f, fit_point *p
 			const profile_row *row = profile_row_of(p, at);
 			for (uint32_t b = 0; usable(row, f->ntensors) && b < row->nbuckets; b++)
 				if (row->buckets[b].compute[k] > 0 && !row->buckets[b].bad)
-					pt[n++] = (fit_point){1, row->buckets[b].numel, (double)row->buckets[b].compute[k]};
+					pt[n++] = (fit_point){1, row->buckets[b].numel,
+					                      (double)row->buckets[b].compute[k]};
 		}
 		fit_line(pt, n, &line->a, &line->b);
 		line->a *= scale[before];
@@ -316,7 +319,9 @@ gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp
 {
 	uint32_t n = r->eng.layout.ntensors;
 	fit_point *pt = calloc(m->n, sizeof *pt);
-	*f = (fit){.ntensors = n, .error = -1, .arrival = calloc(n, sizeof *f->arrival),
+	*f = (fit){.ntensors = n,
+	           .error = -1,
+	           .arrival = calloc(n, sizeof *f->arrival),
 	           .backward = calloc(n, sizeof *f->backward)};
 	if (!pt || !f->arrival || !f->backward) {
 		free(pt);
@@ -342,10 +347,17 @@ void fit_clear(fit *f)
 static void summarise(profile *p, const fit *f, uint32_t agreed)
 {
 	memcpy(p->backward, f->backward, p->ntensors * sizeof *p->backward);
-	p->summary = (profile_summary){.ntensors = p->ntensors, .steps = f->steps, .backward = p->backward,
-	                               .forward = f->forward, .step = f->step, .exchange = f->exchange,
-	                               .encode = f->encode, .decode = f->decode, .noise = f->noise,
-	                               .each_layer = (uint32_t)f->each_layer, .agreed = agreed};
+	p->summary = (profile_summary){.ntensors = p->ntensors,
+	                               .steps = f->steps,
+	                               .backward = p->backward,
+	                               .forward = f->forward,
+	                               .step = f->step,
+	                               .exchange = f->exchange,
+	                               .encode = f->encode,
+	                               .decode = f->decode,
+	                               .noise = f->noise,
+	                               .each_layer = (uint32_t)f->each_layer,
+	                               .agreed = agreed};
 }
 
 void measure_summarise(reducer *r)

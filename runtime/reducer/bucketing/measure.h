@@ -15,18 +15,18 @@ enum {
 	MEASURE_FASTEST, /* likewise, of MEASURE_LIMIT less than that */
 	MEASURE_FEWEST,  /* minus the steps that can be used */
 	MEASURE_STEP,
-	MEASURE_NOISE,   /* parts in a million */
-	MEASURE_ENCODE,  /* of all buckets of a step */
+	MEASURE_NOISE,  /* parts in a million */
+	MEASURE_ENCODE, /* of all buckets of a step */
 	MEASURE_DECODE,
-	MEASURE_EACH,    /* the program waits for single tensors */
-	MEASURE_HEAD     /* then when each tensor comes, then minus the exchanges of every bucket and step */
+	MEASURE_EACH, /* the program waits for single tensors */
+	MEASURE_HEAD  /* then when each tensor comes, then minus the exchanges of every bucket and step */
 };
 #define MEASURE_LIMIT ((int64_t)1 << 40)
 #define MEASURE_NONE INT64_MIN
 
 typedef struct measure {
-	uint64_t from, to; /* steps since creation */
-	uint32_t usable;   /* of them */
+	uint64_t from, to;  /* steps since creation */
+	uint32_t usable;    /* of them */
 	double computed[2]; /* this rank's seconds a step, after first exchanges and before them */
 	size_t n;
 	int64_t *words;
@@ -41,7 +41,7 @@ typedef struct fit {
 	linear reduce, spread;         /* of two levels, over the bucket's numbers */
 	linear compute[COMPUTE_KINDS]; /* likewise */
 	linear encode, decode;         /* sums of those: before the first exchange, and after */
-	double error;  /* of the line of exchanges, the median, relative; negative: there was no exchange */
+	double error;         /* of the line of exchanges, the median, relative; negative: there was no exchange */
 	double rounds, bytes; /* of buckets, the mean; of payloads, for each number */
 	int slowest, fastest; /* ranks of the group */
 	double slowest_s, fastest_s;

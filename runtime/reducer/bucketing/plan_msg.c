@@ -9,7 +9,20 @@
 #define WORD_MAGIC ((int64_t)0x6e616c7063677631)
 
 enum { MAGIC, STEP, KIND, TRIAL, BUCKETS, LAG, POSITIONS, SECONDS };
-enum { PREDICTED, FIXED, EXPOSED, PASSES, ROUNDS, EXCHANGE_A, EXCHANGE_B, ENCODE_A, ENCODE_B, DECODE_A, DECODE_B, NSECONDS };
+enum {
+	PREDICTED,
+	FIXED,
+	EXPOSED,
+	PASSES,
+	ROUNDS,
+	EXCHANGE_A,
+	EXCHANGE_B,
+	ENCODE_A,
+	ENCODE_B,
+	DECODE_A,
+	DECODE_B,
+	NSECONDS
+};
 
 size_t plan_msg_words(uint32_t n)
 {
@@ -65,7 +78,8 @@ static int sensible(const int64_t *word, double *out)
 
 static gradcomp_status bad(gradcomp_error *err, const char *what, double value)
 {
-	return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s %g", what, value);
+	return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s %g", what,
+	                 value);
 }
 
 static int has_plan(int64_t kind)
@@ -85,13 +99,15 @@ static gradcomp_status take_plan(const int64_t *words, uint32_t n, step_plan *p,
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", p->nbuckets);
 	for (uint32_t b = 0; b < p->nbuckets; b++) {
 		if (end[b] < 0 || end[b] > n || position[b] < 0 || position[b] > n)
-			return bad(err, "a bucket's end or position", (double)(end[b] < 0 || end[b] > n ? end[b] : position[b]));
+			return bad(err, "a bucket's end or position",
+			           (double)(end[b] < 0 || end[b] > n ? end[b] : position[b]));
 		p->end[b] = (uint32_t)end[b];
 		if (p->position)
 			p->position[b] = (uint32_t)position[b];
 	}
 	if (step_plan_check(p, n, &why))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s", why.text);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s",
+		                 why.text);
 	return GRADCOMP_OK;
 }
 

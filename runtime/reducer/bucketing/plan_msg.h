@@ -7,24 +7,24 @@
 #include "schedule/step_plan.h"
 
 typedef enum plan_msg_kind {
-	PLAN_MSG_KEEP,  /* the plan in force, and what is known of it */
-	PLAN_MSG_TIMES, /* likewise, but times are others than when it was made */
+	PLAN_MSG_KEEP,    /* the plan in force, and what is known of it */
+	PLAN_MSG_TIMES,   /* likewise, but times are others than when it was made */
 	PLAN_MSG_MEASURE, /* exchanges take another time, and what there is cannot tell a from b */
 	PLAN_MSG_PLAN,
-	PLAN_MSG_TRY,   /* another plan of the same measurements, to be compared by running it */
-	PLAN_MSG_FIXED  /* fixed buckets, since nothing can be made of what was measured */
+	PLAN_MSG_TRY,  /* another plan of the same measurements, to be compared by running it */
+	PLAN_MSG_FIXED /* fixed buckets, since nothing can be made of what was measured */
 } plan_msg_kind;
 
 typedef struct plan_msg {
 	plan_msg_kind kind;
-	uint64_t step;    /* steps that have ended */
-	step_plan plan;   /* PLAN, TRY; predicted is of the plan in force otherwise */
-	int trial;        /* the ranks look again after schedule.trial_steps */
-	double fixed;     /* predicted seconds of a step with fixed buckets */
-	double exposed;   /* predicted: from the last gradient to the end of the step */
-	double passes;    /* from the start of a step to its last gradient */
+	uint64_t step;   /* steps that have ended */
+	step_plan plan;  /* PLAN, TRY; predicted is of the plan in force otherwise */
+	int trial;       /* the ranks look again after schedule.trial_steps */
+	double fixed;    /* predicted seconds of a step with fixed buckets */
+	double exposed;  /* predicted: from the last gradient to the end of the step */
+	double passes;   /* from the start of a step to its last gradient */
 	linear exchange; /* of a round, over its payload bytes */
-	double rounds;    /* of a bucket */
+	double rounds;   /* of a bucket */
 	linear encode, decode;
 	double *backward; /* by tensor of the layout; owned */
 } plan_msg;

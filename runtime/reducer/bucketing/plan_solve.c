@@ -17,15 +17,17 @@ static gradcomp_status simple(const reducer *r, schedule_method method, uint64_t
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for buckets of %u tensors", n);
 	for (uint32_t i = 0; i < n; i++)
 		numel[i] = r->eng.layout.tensors[i].numel;
-	const plan_search s = {.sim = {.n = n}, .numel = numel, .max_numel = r->eng.compressor->max_bucket,
-	                       .first_bytes = first_bytes, .bytes = bytes};
+	const plan_search s = {.sim = {.n = n},
+	                       .numel = numel,
+	                       .max_numel = r->eng.compressor->max_bucket,
+	                       .first_bytes = first_bytes,
+	                       .bytes = bytes};
 	st = plan_search_simple(&s, method, out, err);
 	free(numel);
 	return st;
 }
 
-gradcomp_status plan_solve_simple(const reducer *r, schedule_method method, step_plan *out,
-                                  gradcomp_error *err)
+gradcomp_status plan_solve_simple(const reducer *r, schedule_method method, step_plan *out, gradcomp_error *err)
 {
 	return simple(r, method, r->first_bucket_bytes, r->bucket_bytes, out, err);
 }
@@ -71,8 +73,12 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 	const question *q = ctx;
 	reducer *r = q->r;
 	const gradcomp_tensor *from = &r->eng.layout.tensors[first], *to = &r->eng.layout.tensors[end - 1];
-	const gradcomp_bucket b = {.struct_size = sizeof b, .index = index, .first = first, .ntensors = end - first,
-	                           .offset = from->offset, .numel = to->offset + to->numel - from->offset};
+	const gradcomp_bucket b = {.struct_size = sizeof b,
+	                           .index = index,
+	                           .first = first,
+	                           .ntensors = end - first,
+	                           .offset = from->offset,
+	                           .numel = to->offset + to->numel - from->offset};
 	gradcomp_plan plan = {.struct_size = sizeof plan};
 	gradcomp_status st = GRADCOMP_OK;
 	if (r->eng.hierarchical)
@@ -103,8 +109,11 @@ static gradcomp_status question_open(question *q, reducer *r, const fit *f, grad
 {
 	uint32_t n = f->ntensors;
 	double passes = 0;
-	*q = (question){.r = r, .f = f, .forward = calloc(n, sizeof *q->forward),
-	                .backward = calloc(n, sizeof *q->backward), .numel = calloc(n, sizeof *q->numel)};
+	*q = (question){.r = r,
+	                .f = f,
+	                .forward = calloc(n, sizeof *q->forward),
+	                .backward = calloc(n, sizeof *q->backward),
+	                .numel = calloc(n, sizeof *q->numel)};
 	if (!q->forward || !q->backward || !q->numel) {
 		question_close(q);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", n);
@@ -118,11 +127,19 @@ static gradcomp_status question_open(question *q, reducer *r, const fit *f, grad
 	}
 	for (uint32_t i = 0; i < n; i++)
 		q->forward[i] = f->forward * (passes > 0 ? f->backward[i] / passes : 1.0 / n);
-	q->search = (plan_search){.sim = {.n = n, .forward = q->forward, .backward = q->backward, .window = REDUCER_WORKSPACES,
-	                                  .beside_application = 1, .beside_exchange = 1, .each_layer = f->each_layer,
+	q->search = (plan_search){.sim = {.n = n,
+	                                  .forward = q->forward,
+	                                  .backward = q->backward,
+	                                  .window = REDUCER_WORKSPACES,
+	                                  .beside_application = 1,
+	                                  .beside_exchange = 1,
+	                                  .each_layer = f->each_layer,
 	                                  .steps = 4},
-	                          .numel = q->numel, .max_numel = r->eng.compressor->max_bucket,
-	                          .first_bytes = r->first_bucket_bytes, .bytes = r->bucket_bytes, .bucket = bucket_costs,
+	                          .numel = q->numel,
+	                          .max_numel = r->eng.compressor->max_bucket,
+	                          .first_bytes = r->first_bucket_bytes,
+	                          .bytes = r->bucket_bytes,
+	                          .bucket = bucket_costs,
 	                          .ctx = q};
 	return GRADCOMP_OK;
 }
@@ -142,8 +159,8 @@ gradcomp_status plan_solve_predict(reducer *r, const fit *f, const step_plan *p,
 	return st;
 }
 
-gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, plan_found *out,
-                           plan_found *candidate, gradcomp_error *err)
+gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, plan_found *out, plan_found *candidate,
+                           gradcomp_error *err)
 {
 	question q;
 	gradcomp_status st = question_open(&q, r, f, err);

@@ -9,14 +9,13 @@
 /* The plan of a method that measures; *candidate as plan_search_run() has it. This and
  * plan_solve_predict() ask the compressor for its rounds: for a thread that may, between
  * steps. */
-gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, plan_found *out,
-                           plan_found *candidate, gradcomp_error *err);
+gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, plan_found *out, plan_found *candidate,
+                           gradcomp_error *err);
 /* The seconds of a step with such a plan. */
 gradcomp_status plan_solve_predict(reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
                                    gradcomp_error *err);
 /* The plan of WFBP, SINGLE, or FIXED as the options have it. */
-gradcomp_status plan_solve_simple(const reducer *r, schedule_method method, step_plan *out,
-                                  gradcomp_error *err);
+gradcomp_status plan_solve_simple(const reducer *r, schedule_method method, step_plan *out, gradcomp_error *err);
 /* Buckets of about `size` numbers. */
 gradcomp_status plan_solve_size(const reducer *r, uint64_t size, step_plan *out, gradcomp_error *err);
 

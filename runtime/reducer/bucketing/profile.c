@@ -142,8 +142,8 @@ static void beside(const profile *p, profile_row *row, const task *t, double sta
 void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
 {
 	const gradcomp_plan *plan = hierarchical_plan(b);
-	profile_timed timed = {.nbuckets = r->eng.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel,
-	                       .bad = b->bad};
+	profile_timed timed = {
+		.nbuckets = r->eng.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel, .bad = b->bad};
 	for (const bucket *part = b->part; part; part = part->beside)
 		timed.bad |= part->bad;
 	if (t->kind == TASK_EXCHANGE && t->round < plan->nrounds)

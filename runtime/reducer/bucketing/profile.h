@@ -21,12 +21,12 @@ typedef struct profile_summary {
 	double forward;         /* from the end of a step to the first gradient of the next, less what
 	                         * the program waited for averages: optimizer, forward pass */
 	double step;            /* a whole step as it was measured, the median */
-	linear exchange; /* of a round of a bucket, over its payload bytes of a rank */
-	linear encode;   /* what a bucket computes before its first exchange, over its numbers */
-	linear decode;   /* and after that */
-	double noise;           /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
-	uint32_t each_layer;    /* the program waits for single tensors */
-	uint32_t agreed;        /* equal on all ranks */
+	linear exchange;        /* of a round of a bucket, over its payload bytes of a rank */
+	linear encode;          /* what a bucket computes before its first exchange, over its numbers */
+	linear decode;          /* and after that */
+	double noise; /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
+	uint32_t each_layer; /* the program waits for single tensors */
+	uint32_t agreed;     /* equal on all ranks */
 } profile_summary;
 
 typedef struct profile profile;

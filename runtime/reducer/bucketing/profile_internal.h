@@ -34,8 +34,8 @@ static inline int compute_kind(const task *t)
 
 /* A bucket in one step. */
 typedef struct profile_bucket {
-	double numel, bytes; /* bytes: of all rounds */
-	uint32_t rounds, bad; /* bad: a gradient was not finite, and rounds were left out */
+	double numel, bytes;             /* bytes: of all rounds */
+	uint32_t rounds, bad;            /* bad: a gradient was not finite, and rounds were left out */
 	double exchange, reduce, spread; /* seconds */
 	float compute[COMPUTE_KINDS];
 } profile_bucket;
@@ -43,8 +43,8 @@ typedef struct profile_bucket {
 typedef struct profile_row {
 	double *ready; /* by tensor */
 	double first, last, ended;
-	double gap;  /* the program's own time before the first gradient */
-	double step; /* from the end of the step before to this one's */
+	double gap;                    /* the program's own time before the first gradient */
+	double step;                   /* from the end of the step before to this one's */
 	double beside[PROFILE_BESIDE]; /* seconds of tasks while gradients came */
 	uint32_t given;
 	int awaited; /* the device has not told its times yet */
@@ -57,8 +57,8 @@ typedef struct profile_row {
 enum { TRIAL_NOTHING, TRIAL_EXCHANGES, TRIAL_ALL, TRIALS };
 enum { TRIAL_PERIOD = 16, TRIALS_LEAST = 3, TRIALS_KEPT = 64 };
 typedef struct profile_trials {
-	uint64_t n;                         /* so far; the latest are kept */
-	double pass[TRIALS_KEPT];           /* seconds from the first gradient to the last */
+	uint64_t n;               /* so far; the latest are kept */
+	double pass[TRIALS_KEPT]; /* seconds from the first gradient to the last */
 	double share[PROFILE_BESIDE][TRIALS_KEPT];
 } profile_trials;
 
@@ -73,7 +73,7 @@ struct profile {
 	int waited, each_layer;
 	profile_trials *trials; /* TRIALS; NULL: nothing is tried */
 	int let_go;             /* this step keeps nothing back */
-	uint64_t made;      /* `summary` is of at == made */
+	uint64_t made;          /* `summary` is of at == made */
 	double *backward;
 	profile_summary summary;
 };

@@ -59,11 +59,14 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	if (!st && r->eng.server_error)
 		st = server_error_check(&r->eng, err);
 	for (uint32_t b = 0; !st && b < r->eng.nbuckets; b++) {
-		uint64_t n = r->eng.hierarchical ? r->eng.buckets[b].pub.numel : r->eng.gpu ? r->eng.buckets[b].nserver_error : 0;
+		uint64_t n = r->eng.hierarchical ? r->eng.buckets[b].pub.numel
+		             : r->eng.gpu        ? r->eng.buckets[b].nserver_error
+		                                 : 0;
 		most = n > most ? n : most;
 	}
 	if (!st && most && !(*room = malloc(most * sizeof **room)))
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of a bucket", (unsigned long long)most);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of a bucket",
+		               (unsigned long long)most);
 	return st;
 }
 
@@ -85,8 +88,10 @@ gradcomp_status reducer_rebucket(reducer *r, const step_plan *p, gradcomp_error 
 	gradcomp_error own = {0};
 	gradcomp_status st, mine;
 	if (!word_sync_supported(r))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' has neither an all-reduce nor an all-gather, by "
-		                 "which ranks agree on buckets: they stay as they are", r->eng.coll_ctx.collective->info.name);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "collective '%s' has neither an all-reduce nor an all-gather, by "
+		                 "which ranks agree on buckets: they stay as they are",
+		                 r->eng.coll_ctx.collective->info.name);
 	mine = prepare(r, p, &d, &room, &own);
 	st = agreed(r, p, mine, err);
 	if (!st && mine)

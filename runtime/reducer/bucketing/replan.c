@@ -26,7 +26,8 @@ void replan_step_over(reducer *r)
 	q->next = 0;
 	if (!q->measures)
 		return;
-	snprintf(q->reason, sizeof q->reason, "collective '%s' serves neither all-reduce nor all-gather, by which ranks compare",
+	snprintf(q->reason, sizeof q->reason,
+	         "collective '%s' serves neither all-reduce nor all-gather, by which ranks compare",
 	         r->eng.coll_ctx.collective->info.name);
 	replan_log_fixed(r);
 }
@@ -41,7 +42,8 @@ static gradcomp_status change(reducer *r, const step_plan *p, int *taken, gradco
 	if (st && transport_failure(r->eng.job->transport, &known))
 		return st;
 	if (st) {
-		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s", r->replan->asked.spec.text, err->text);
+		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s",
+		         r->replan->asked.spec.text, err->text);
 		return GRADCOMP_OK;
 	}
 	pthread_mutex_lock(&r->lock);
@@ -57,7 +59,8 @@ static gradcomp_status change(reducer *r, const step_plan *p, int *taken, gradco
 static gradcomp_status next_phase(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
-	uint64_t fixed = r->bucket_bytes / sizeof(float), size[REPLAN_PHASES] = {0, r->eng.layout.numel / 48, r->eng.layout.numel / 3};
+	uint64_t fixed = r->bucket_bytes / sizeof(float),
+		 size[REPLAN_PHASES] = {0, r->eng.layout.numel / 48, r->eng.layout.numel / 3};
 	step_plan p = {0};
 	gradcomp_status st;
 	int taken;
@@ -74,13 +77,19 @@ static gradcomp_status next_phase(reducer *r, gradcomp_error *err)
 
 gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err)
 {
-	gradcomp_measured m = {.struct_size = sizeof m, .ntensors = r->eng.layout.ntensors, .backward = v->backward,
-	                       .exchange_a = v->exchange.a * v->rounds, .exchange_b = v->exchange.b,
-	                       .encode_a = v->encode.a + v->decode.a, .encode_b = v->encode.b + v->decode.b};
+	gradcomp_measured m = {.struct_size = sizeof m,
+	                       .ntensors = r->eng.layout.ntensors,
+	                       .backward = v->backward,
+	                       .exchange_a = v->exchange.a * v->rounds,
+	                       .exchange_b = v->exchange.b,
+	                       .encode_a = v->encode.a + v->decode.a,
+	                       .encode_b = v->encode.b + v->decode.b};
 	if (!r->eng.compressor->measured || (r->replan->settled && !r->replan->known))
 		return GRADCOMP_OK;
 	gradcomp_error inner = {0};
-	gradcomp_status st = r->eng.hierarchical ? hierarchical_measured(&r->eng, &m, &inner) : r->eng.compressor->measured(r->eng.instance, &m, r->eng.step, &inner);
+	gradcomp_status st = r->eng.hierarchical
+	                             ? hierarchical_measured(&r->eng, &m, &inner)
+	                             : r->eng.compressor->measured(r->eng.instance, &m, r->eng.step, &inner);
 	if (st)
 		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->eng.compressor->info.name,
 		          *inner.text ? inner.text : gradcomp_strerror(st));
@@ -239,11 +248,14 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 			q->from = r->eng.stats.steps;
 		/* What changes again and again is looked at less often. */
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE || (kind == PLAN_MSG_TIMES && q->plans))
-			q->interval = q->interval < 64 * (uint64_t)q->asked.replan_steps ? 2 * q->interval : q->interval;
+			q->interval =
+				q->interval < 64 * (uint64_t)q->asked.replan_steps ? 2 * q->interval : q->interval;
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE)
 			q->next = q->start + (uint64_t)q->asked.profile_steps / q->phases;
 		else
-			q->next = r->eng.stats.steps + (v.trial ? q->asked.trial_steps : soon && soon < q->interval ? soon : q->interval);
+			q->next = r->eng.stats.steps + (v.trial                      ? q->asked.trial_steps
+			                                : soon && soon < q->interval ? soon
+			                                                             : q->interval);
 	}
 	plan_msg_clear(&v);
 	fit_clear(&f);

@@ -31,8 +31,8 @@ typedef struct schedule_request {
 } schedule_request;
 
 /* `asked`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */
-gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
-                                      gradcomp_error *err);
+gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes,
+                                      schedule_request *out, gradcomp_error *err);
 void schedule_request_clear(schedule_request *q);
 /* Of what the SPEC does not say, with the plan of its file; NULL: it has none. */
 uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file);

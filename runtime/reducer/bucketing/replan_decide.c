@@ -17,8 +17,9 @@ static int usable(const struct replan *q, const fit *f, char *reason, size_t cap
 	uint32_t steps = q->known ? q->asked.replan_steps : q->asked.profile_steps;
 	*reason = 0;
 	if (f->steps < REPLAN_LEAST_STEPS)
-		snprintf(reason, capacity, "of %u profiled steps %u can be used, %d are needed (schedule.profile_steps)", steps,
-		         f->steps, REPLAN_LEAST_STEPS);
+		snprintf(reason, capacity,
+		         "of %u profiled steps %u can be used, %d are needed (schedule.profile_steps)", steps, f->steps,
+		         REPLAN_LEAST_STEPS);
 	else if (f->noise > REPLAN_MOST_NOISE)
 		snprintf(reason, capacity, "the backward pass varies by %.0f %% of a step", f->noise * 100);
 	else if (f->error < 0 || f->error > REPLAN_MOST_NOISE)
@@ -77,8 +78,7 @@ static gradcomp_status predict_fixed(reducer *r, const fit *f, double *seconds, 
 }
 
 /* Of the plan in force, but for measuring. */
-static gradcomp_status predict_present(reducer *r, const fit *f, double *seconds, double *exposed,
-                                       gradcomp_error *err)
+static gradcomp_status predict_present(reducer *r, const fit *f, double *seconds, double *exposed, gradcomp_error *err)
 {
 	step_plan now = {0};
 	gradcomp_status st;
@@ -119,8 +119,9 @@ gradcomp_status replan_decide(reducer *r, fit *f, plan_msg *v, gradcomp_error *e
 	char reason[sizeof q->reason];
 	int good = usable(q, f, reason, sizeof reason), first = q->measures && !q->settled;
 	gradcomp_status st;
-	*v = (plan_msg){.kind = PLAN_MSG_KEEP, .step = r->eng.stats.steps,
-	               .backward = calloc(f->ntensors, sizeof *v->backward)};
+	*v = (plan_msg){.kind = PLAN_MSG_KEEP,
+	                .step = r->eng.stats.steps,
+	                .backward = calloc(f->ntensors, sizeof *v->backward)};
 	if (!v->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", f->ntensors);
 	if (q->ab_test.runs)

@@ -29,25 +29,25 @@ typedef struct ab_test {
 
 struct replan {
 	schedule_request asked;
-	step_plan file;                      /* PLAN */
-	int measures;                        /* plans are made from measurements */
-	uint32_t phases;                     /* plans that are tried first; 1: that in force */
-	uint32_t phase;                      /* phases: a plan has been made, or will not be */
-	uint64_t start;                      /* steps that had ended when measuring began */
-	uint64_t from;                       /* the first step that counts */
-	uint64_t next;                       /* steps after which the ranks replan; 0: never */
-	uint64_t interval;                   /* steps to the next look */
-	step_plan before;                    /* the one that was in force when measuring began again, or none */
-	int known;                           /* `last` has times to compare with */
+	step_plan file;    /* PLAN */
+	int measures;      /* plans are made from measurements */
+	uint32_t phases;   /* plans that are tried first; 1: that in force */
+	uint32_t phase;    /* phases: a plan has been made, or will not be */
+	uint64_t start;    /* steps that had ended when measuring began */
+	uint64_t from;     /* the first step that counts */
+	uint64_t next;     /* steps after which the ranks replan; 0: never */
+	uint64_t interval; /* steps to the next look */
+	step_plan before;  /* the one that was in force when measuring began again, or none */
+	int known;         /* `last` has times to compare with */
 	plan_msg last;
-	int settled;                         /* a plan made from measurements is in force */
-	uint32_t plans;                      /* made */
-	int loaded;                          /* the plan in force is a saved state's */
+	int settled;    /* a plan made from measurements is in force */
+	uint32_t plans; /* made */
+	int loaded;     /* the plan in force is a saved state's */
 	/* On the first rank: whose the plan in force is, and what it is compared with; and what
 	 * these become when all have the plan that was decided on. */
 	char name[48], then_name[48];
 	ab_test ab_test, then;
-	char reason[200];                    /* why buckets are fixed, or empty; there too */
+	char reason[200]; /* why buckets are fixed, or empty; there too */
 };
 
 /* replan_decide.c, on the first rank: what follows from a fit. */

@@ -33,8 +33,8 @@ static gradcomp_status parse(spec_table *specs, const char *asked, uint64_t buck
 	return st;
 }
 
-gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
-                                      gradcomp_error *err)
+gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes,
+                                      schedule_request *out, gradcomp_error *err)
 {
 	const config *c = specs->config;
 	gradcomp_status st;
@@ -72,8 +72,8 @@ static void warn_of_other(const reducer *r, const char *own, const schedule_spec
 {
 	if (own && strcmp(own, taken->text) && !r->eng.group->me)
 		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
-		         "schedule '%s' was asked for; %s is made for '%s', in which no tensor waits for another", taken->text,
-		         r->eng.compressor_spec, own);
+		         "schedule '%s' was asked for; %s is made for '%s', in which no tensor waits for another",
+		         taken->text, r->eng.compressor_spec, own);
 }
 
 gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err)
@@ -112,12 +112,14 @@ static gradcomp_status other_model(const reducer *r, const plan_file *f, gradcom
 		hash = plan_hash(hash, r->eng.layout.tensors[i].ndim, r->eng.layout.tensors[i].dims);
 	if (f->tensors == r->eng.layout.ntensors && f->parameters == r->eng.layout.numel && f->hash == hash)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "plan file %s is of another model: '%s' has %u tensors and %llu parameters, this model has %u and "
-	                 "%llu%s",
-	                 r->replan->asked.spec.file, f->model, f->tensors, (unsigned long long)f->parameters, r->eng.layout.ntensors,
-	                 (unsigned long long)r->eng.layout.numel,
-	                 f->tensors == r->eng.layout.ntensors && f->parameters == r->eng.layout.numel ? ", of other shapes" : "");
+	return error_set(
+		err, GRADCOMP_ERR_MISMATCH,
+		"plan file %s is of another model: '%s' has %u tensors and %llu parameters, this model has %u and "
+		"%llu%s",
+		r->replan->asked.spec.file, f->model, f->tensors, (unsigned long long)f->parameters,
+		r->eng.layout.ntensors, (unsigned long long)r->eng.layout.numel,
+		f->tensors == r->eng.layout.ntensors && f->parameters == r->eng.layout.numel ? ", of other shapes"
+											     : "");
 }
 
 gradcomp_status replan_file(reducer *r, gradcomp_error *err)
@@ -140,8 +142,9 @@ gradcomp_status replan_file(reducer *r, gradcomp_error *err)
 		st = bucketing_check(r, &q->file, err);
 	}
 	if (!st && strcmp(f.collective, r->collective_spec))
-		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "plan file %s is for collective '%s', this reducer has '%s'",
-		         q->asked.spec.file, f.collective, r->collective_spec);
+		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
+		         "plan file %s is for collective '%s', this reducer has '%s'", q->asked.spec.file, f.collective,
+		         r->collective_spec);
 	plan_file_clear(&f);
 	return st;
 }

@@ -28,8 +28,10 @@ static double step_seconds(const reducer *r)
 
 static const char *name(const struct replan *q)
 {
-	static const char *const names[] = {[SCHEDULE_WFBP] = "wfbp", [SCHEDULE_SINGLE] = "single",
-	                                    [SCHEDULE_FIXED] = "fixed", [SCHEDULE_PLAN] = "plan"};
+	static const char *const names[] = {[SCHEDULE_WFBP] = "wfbp",
+	                                    [SCHEDULE_SINGLE] = "single",
+	                                    [SCHEDULE_FIXED] = "fixed",
+	                                    [SCHEDULE_PLAN] = "plan"};
 	if (q->loaded)
 		return "saved";
 	if (!q->measures)
@@ -44,13 +46,23 @@ report_schedule *replan_report(const reducer *r)
 	report_schedule *s = calloc(1, sizeof *s);
 	if (!s)
 		return NULL;
-	*s = (report_schedule){.asked = strdup(q->asked.spec.text), .plan = strdup(name(q)),
+	*s = (report_schedule){.asked = strdup(q->asked.spec.text),
+	                       .plan = strdup(name(q)),
 	                       .fallback = *q->reason ? strdup(q->reason) : NULL,
-	                       .buckets = calloc(r->eng.nbuckets, sizeof *s->buckets), .lag = r->schedule.lag,
-	                       .plans = q->plans, .measured = q->known, .exchange_a = v->exchange.a,
-	                       .exchange_b = v->exchange.b, .encode_a = v->encode.a, .encode_b = v->encode.b,
-	                       .decode_a = v->decode.a, .decode_b = v->decode.b, .predicted = v->plan.predicted,
-	                       .predicted_exposed = v->exposed, .fixed = v->fixed, .step = step_seconds(r)};
+	                       .buckets = calloc(r->eng.nbuckets, sizeof *s->buckets),
+	                       .lag = r->schedule.lag,
+	                       .plans = q->plans,
+	                       .measured = q->known,
+	                       .exchange_a = v->exchange.a,
+	                       .exchange_b = v->exchange.b,
+	                       .encode_a = v->encode.a,
+	                       .encode_b = v->encode.b,
+	                       .decode_a = v->decode.a,
+	                       .decode_b = v->decode.b,
+	                       .predicted = v->plan.predicted,
+	                       .predicted_exposed = v->exposed,
+	                       .fixed = v->fixed,
+	                       .step = step_seconds(r)};
 	for (uint32_t b = 0; s->buckets && b < r->eng.nbuckets; b++)
 		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->eng.buckets[b].pub.ntensors,
 		                                            .numel = r->eng.buckets[b].pub.numel,
@@ -85,11 +97,13 @@ void replan_log(const reducer *r, const fit *f)
 	const struct replan *q = r->replan;
 	const plan_msg *v = &q->last;
 	char more[256];
-	log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
-	         "schedule: %s%s%s%s: %u tensor%s in %u message%s; a message costs %.0f us + %.3g ns a byte, predicted %.1f ms "
-	         "a step (fixed: %.1f ms)%s",
-	         q->asked.spec.text, strcmp(q->asked.spec.text, q->name) ? " (" : "", strcmp(q->asked.spec.text, q->name) ? q->name : "",
-	         strcmp(q->asked.spec.text, q->name) ? ")" : "", r->eng.layout.ntensors, r->eng.layout.ntensors == 1 ? "" : "s",
-	         r->eng.nbuckets, r->eng.nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9,
-	         v->plan.predicted * 1e3, v->fixed * 1e3, uneven(r, f, more, sizeof more));
+	log_line(
+		&r->eng.job->log, GRADCOMP_LOG_INFO,
+		"schedule: %s%s%s%s: %u tensor%s in %u message%s; a message costs %.0f us + %.3g ns a byte, predicted %.1f ms "
+		"a step (fixed: %.1f ms)%s",
+		q->asked.spec.text, strcmp(q->asked.spec.text, q->name) ? " (" : "",
+		strcmp(q->asked.spec.text, q->name) ? q->name : "", strcmp(q->asked.spec.text, q->name) ? ")" : "",
+		r->eng.layout.ntensors, r->eng.layout.ntensors == 1 ? "" : "s", r->eng.nbuckets,
+		r->eng.nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9, v->plan.predicted * 1e3,
+		v->fixed * 1e3, uneven(r, f, more, sizeof more));
 }

@@ -151,8 +151,7 @@ static void delay_free(gradcomp_reducer *base)
 	pthread_mutex_lock(&d->lock);
 	if (delay_settle(d, "free", &err) == GRADCOMP_ERR_STATE && !d->failed) {
 		gradcomp_job *job = d->group->job;
-		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step",
-		          job->rank);
+		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step", job->rank);
 		job_fail(job, GRADCOMP_ERR_STATE, err.text);
 		delay_fail(d, GRADCOMP_ERR_STATE, &err);
 		delay_failure(d, &err);
@@ -171,9 +170,8 @@ static void delay_row(gradcomp_reducer *base, report_reducer *row)
 	row->delay = d->delay;
 }
 
-static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, delay_follow, delay_drain,
-                                delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free,
-                                delay_row};
+static const reducer_ops ops = {delay_ready,       delay_wait, delay_wait_for,  delay_follow, delay_drain, delay_save,
+                                delay_save_shared, delay_load, delay_get_stats, delay_free,   delay_row};
 
 /* The reducer behind has found the tensors to be as they should. */
 static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, gradcomp_error *err)

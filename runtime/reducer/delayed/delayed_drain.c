@@ -30,7 +30,8 @@ static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 	float *host = d->gpu ? malloc(bytes + 1) : all;
 	gradcomp_status st = GRADCOMP_OK;
 	if (!host)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "drain: no memory for the %llu bytes of a model's weights", (unsigned long long)bytes);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "drain: no memory for the %llu bytes of a model's weights",
+		               (unsigned long long)bytes);
 	if (!st && host != all)
 		st = delay_gpu_copy(d, host, all, bytes, err);
 	/* The others wait for it in the all-reduce. */
@@ -105,7 +106,8 @@ static void differing_drains(const void *claim, const void *claim0, int first, c
 /* A rank that cannot must not leave the others waiting for its weights. */
 static gradcomp_status agree(const delay *d, const drain_claim *c, gradcomp_status mine, gradcomp_error *err)
 {
-	return consensus(d->group, &(consensus_topic){"drain its reducer", c, sizeof *c, differing_drains, false}, mine, err);
+	return consensus(d->group, &(consensus_topic){"drain its reducer", c, sizeof *c, differing_drains, false}, mine,
+	                 err);
 }
 
 gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,

@@ -20,16 +20,16 @@ struct delay_gpu {
 	device_memory memory;
 	int id;
 	void *producer, *front, *submit, *arrive;
-	void *joined;           /* event of calls that join streams */
-	void *averaged;         /* event of the submitter's */
-	void **given;           /* events, by tensor */
+	void *joined;              /* event of calls that join streams */
+	void *averaged;            /* event of the submitter's */
+	void **given;              /* events, by tensor */
 	void **fronted, **arrived; /* events, by slot and tensor */
-	float *run[2];          /* nrun floats, of `front`; of `arrive`, with the lock */
+	float *run[2];             /* nrun floats, of `front`; of `arrive`, with the lock */
 	uint64_t nrun;
-	pthread_mutex_t lock;   /* one tensor arrives at a time: `auto` behind has several threads */
-	exposed *steps;         /* nsteps, which steps take turns with */
+	pthread_mutex_t lock; /* one tensor arrives at a time: `auto` behind has several threads */
+	exposed *steps;       /* nsteps, which steps take turns with */
 	uint32_t nsteps;
-	uint64_t learned;       /* steps whose times are known */
+	uint64_t learned; /* steps whose times are known */
 };
 
 static gradcomp_status check(const char *why, gradcomp_error *err)
@@ -106,7 +106,8 @@ gradcomp_status delay_gpu_arrays(delay *d, gradcomp_error *err)
 		why = g->run[k] ? NULL : "no CUDA memory for casts";
 	}
 	if (why || !g->steps)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors: %s", d->n, why ? why : "of the host");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors: %s", d->n,
+		                 why ? why : "of the host");
 	return GRADCOMP_OK;
 }
 

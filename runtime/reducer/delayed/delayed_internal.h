@@ -85,8 +85,7 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err);
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
 
 /* delayed_state.c, delayed_drain.c: for its reducer_ops. */
-gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                           gradcomp_error *err);
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                                   gradcomp_error *err);
 gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);

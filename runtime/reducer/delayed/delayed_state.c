@@ -30,12 +30,10 @@ static uint64_t pending_bytes(const delay *d, uint32_t n_pending)
 
 static uint64_t sum(const void *buf, uint64_t pending)
 {
-	return XXH64((const char *)buf + offsetof(head, numel),
-	                   sizeof(head) - offsetof(head, numel) + pending, 0);
+	return XXH64((const char *)buf + offsetof(head, numel), sizeof(head) - offsetof(head, numel) + pending, 0);
 }
 
-gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                           gradcomp_error *err)
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	delay *d = (delay *)base;
 	uint64_t behind = 0;
@@ -55,7 +53,8 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 		memcpy(h.magic, magic, sizeof magic);
 		memcpy(p, &h, sizeof h);
 		for (uint32_t j = 0; !st && j < d->n_pending; j++)
-			st = delay_gpu_copy(d, p + sizeof h + pending_bytes(d, j), delay_correction(d, j), pending_bytes(d, 1), err);
+			st = delay_gpu_copy(d, p + sizeof h + pending_bytes(d, j), delay_correction(d, j),
+			                    pending_bytes(d, 1), err);
 		h.checksum = sum(buf, pending_bytes(d, d->n_pending));
 		memcpy(p, &h, sizeof h);
 		if (!st)
@@ -78,7 +77,8 @@ gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t ca
 		               "gradcomp_reducer_drain() before a shared state is saved",
 		               d->n_pending);
 	if (buf)
-		st = consensus(d->group, &(consensus_topic){.what = "save a shared state", .same_status = true}, st, &why);
+		st = consensus(d->group, &(consensus_topic){.what = "save a shared state", .same_status = true}, st,
+		               &why);
 	if (!st)
 		st = gradcomp_reducer_save_shared(d->inner, buf, capacity, bytes, &why);
 	pthread_mutex_unlock(&d->lock);
@@ -100,8 +100,7 @@ static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, he
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer with a delay");
 	if (h->delay != d->delay)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state is of a delay of %u steps, this reducer has %u", h->delay,
-		                 d->delay);
+		                 "load: the state is of a delay of %u steps, this reducer has %u", h->delay, d->delay);
 	if (h->numel != d->numel)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of a model of %llu parameters; this one has %llu",
@@ -132,8 +131,9 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	if (!st) {
 		d->n_pending = h.n_pending;
 		for (uint32_t j = 0; !st && j < d->n_pending; j++)
-			st = delay_gpu_copy(d, delay_correction(d, j), (const char *)buf + sizeof h + pending_bytes(d, j),
-			                    pending_bytes(d, 1), &why);
+			st = delay_gpu_copy(d, delay_correction(d, j),
+			                    (const char *)buf + sizeof h + pending_bytes(d, j), pending_bytes(d, 1),
+			                    &why);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;

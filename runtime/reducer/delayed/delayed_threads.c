@@ -170,7 +170,8 @@ static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 	const delay_tensor *t = &d->tensors[i];
 	gradcomp_status st = delay_gpu_submit(d, i, err);
 	if (!st)
-		d->ops->cast_from_f32(delay_submit_queue(d), t->work, delay_slot(d, d->n_averaged) + t->offset, t->numel, t->dtype, 0);
+		d->ops->cast_from_f32(delay_submit_queue(d), t->work, delay_slot(d, d->n_averaged) + t->offset,
+		                      t->numel, t->dtype, 0);
 	if (!st)
 		st = delay_gpu_failed(d, err);
 	return st ? st : gradcomp_reducer_ready(d->inner, i, t->work, err);

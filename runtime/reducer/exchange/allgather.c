@@ -56,8 +56,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	if (!st && !fixed) {
 		st = memops_move(eng, b->parts[me].data, b->own.data, b->own.bytes, err);
 		if (!st)
-			st = memops_zero(eng, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes,
-			                 err);
+			st = memops_zero(eng, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes, err);
 		if (!st)
 			st = exchange_blocks(eng, buf, bytes, err);
 	}

@@ -49,8 +49,8 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	const float overflow = NAN;
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count,
-		                                         GRADCOMP_F32, GRADCOMP_SUM, scale, err);
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32,
+		                                         GRADCOMP_SUM, scale, err);
 		if (!st && !passes)
 			st = memops_nonfinite(eng, b->work.flat, b->pub.numel, &b->bad, err);
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
@@ -60,11 +60,13 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	int flagged = round == 0 && !passes;
 	st = GRADCOMP_OK;
 	if (!flagged && b->local_bad == LOCAL_OVERFLOW) {
-		st = rd->dtype == GRADCOMP_F32 ? memops_put(eng, b->own.data, &overflow, sizeof overflow, err)
-		                               : error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                                           "compressor '%s' says in round %u that numbers overflow: of sums that are not of "
-		                                           "floats it can do so in round 0",
-		                                           eng->compressor->info.name, round);
+		st = rd->dtype == GRADCOMP_F32
+		             ? memops_put(eng, b->own.data, &overflow, sizeof overflow, err)
+		             : error_set(
+				       err, GRADCOMP_ERR_UNSUPPORTED,
+				       "compressor '%s' says in round %u that numbers overflow: of sums that are not of "
+				       "floats it can do so in round 0",
+				       eng->compressor->info.name, round);
 	}
 	if (flagged && b->local_bad) {
 		put_one(marks, rd->dtype);
@@ -76,8 +78,8 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	}
 	if (!st)
 		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data,
-		                                         rd->count + (flagged ? SUMMED_MARKS : 0), rd->dtype, GRADCOMP_SUM,
-		                                         scale, err);
+		                                         rd->count + (flagged ? SUMMED_MARKS : 0), rd->dtype,
+		                                         GRADCOMP_SUM, scale, err);
 	if (!st && !passes && rd->dtype == GRADCOMP_F32)
 		st = memops_nonfinite(eng, b->own.data, rd->count, &b->bad, err);
 	if (st || !flagged)

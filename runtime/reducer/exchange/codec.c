@@ -29,9 +29,9 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 	                             .counter = counter,
 	                             .residual = b->work.error_flat,
 	                             .server_error = b->server_error};
-	st = c->serves & GRADCOMP_CAN_EXCHANGE ? c->exchange(eng->coll_ctx.instance, &x, err)
-	                                       : c->coded_allreduce(eng->coll_ctx.instance, x.buf, n, x.scale,
-	                                                            &codec, counter, x.residual, err);
+	st = c->serves & GRADCOMP_CAN_EXCHANGE
+	             ? c->exchange(eng->coll_ctx.instance, &x, err)
+	             : c->coded_allreduce(eng->coll_ctx.instance, x.buf, n, x.scale, &codec, counter, x.residual, err);
 	if (!st && !passes)
 		st = memops_nonfinite(eng, b->work.flat, n, &b->bad, err);
 	b->bad = b->bad ? BAD_SUM : 0;

@@ -27,7 +27,8 @@ gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "step %llu: another rank's gradients for the bucket of '%s' are of step %llu",
 		                 (unsigned long long)eng->step, name, (unsigned long long)eng->step + (uint64_t)apart);
-	return error_set(err, GRADCOMP_ERR_MISMATCH, "step %llu: the gradients of rank %d for the bucket of '%s' are of step %llu",
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "step %llu: the gradients of rank %d for the bucket of '%s' are of step %llu",
 	                 (unsigned long long)eng->step, eng->group->ranks[rank], name,
 	                 (unsigned long long)eng->step + (uint64_t)apart);
 }
@@ -46,8 +47,7 @@ static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *
 	memset(mark, 0, (size_t)P * sizeof *mark);
 	mark[eng->layout.rank] = own;
 	if (c->serves & GRADCOMP_CAN_ALLREDUCE)
-		return c->allreduce(eng->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0,
-		                    err);
+		return c->allreduce(eng->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	return GRADCOMP_OK;
 }
 

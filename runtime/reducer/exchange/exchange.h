@@ -30,7 +30,7 @@ static inline uint64_t exchange_counter(const engine *eng, const bucket *b)
  * coded sums, where it is the largest over ranks. Never negative as an int64_t. */
 #define PAYLOAD_HEAD sizeof(uint64_t)
 #define HEAD_BAD ((uint64_t)1 << 62) /* the rank's gradient is not finite */
-#define HEAD_STEP_AT 46 /* 16 bits of the step; below them the payload's length */
+#define HEAD_STEP_AT 46              /* 16 bits of the step; below them the payload's length */
 static inline uint64_t exchange_head(const engine *eng, const bucket *b, uint64_t bytes)
 {
 	return (b->local_bad ? HEAD_BAD : 0) | (eng->step & 0xffff) << HEAD_STEP_AT | bytes;

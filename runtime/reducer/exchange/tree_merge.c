@@ -15,8 +15,7 @@ typedef struct tree_merge {
 	uint64_t bytes; /* of a payload with its head */
 } tree_merge;
 
-static gradcomp_status read_head(const tree_merge *m, const gradcomp_payload *p, uint64_t *head,
-                                 gradcomp_error *err)
+static gradcomp_status read_head(const tree_merge *m, const gradcomp_payload *p, uint64_t *head, gradcomp_error *err)
 {
 	if (p->bytes != m->bytes)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -36,8 +35,8 @@ static gradcomp_payload bare(const gradcomp_payload *p, uint64_t bytes)
 	return (gradcomp_payload){(char *)p->data + PAYLOAD_HEAD, bytes, bytes};
 }
 
-static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
-                                 gradcomp_payload *out, gradcomp_error *err)
+static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
+                                 gradcomp_error *err)
 {
 	const tree_merge *m = ctx;
 	const struct gradcomp_compressor_v1 *c = m->eng->compressor;
@@ -46,8 +45,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	if (!st)
 		st = read_head(m, b, &head[1], err);
 	if (!st && out->capacity < m->bytes)
-		st = error_set(err, GRADCOMP_ERR_INTERNAL,
-		               "collective '%s' merges into %llu bytes, a payload has %llu",
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' merges into %llu bytes, a payload has %llu",
 		               m->eng->coll_ctx.collective->info.name, (unsigned long long)out->capacity,
 		               (unsigned long long)m->bytes);
 	if (st)
@@ -65,9 +63,8 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
 	             : engine_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
-		st = error_set(err, GRADCOMP_ERR_INTERNAL,
-		               "compressor '%s' merged to %llu bytes where it planned %llu", c->info.name,
-		               (unsigned long long)sum.bytes, (unsigned long long)bound);
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
+		               c->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
 	return st;
 }
 

@@ -32,7 +32,8 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[
 {
 	const char *why = NULL;
 	gradcomp_error inner;
-	gradcomp_status st = spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
+	gradcomp_status st =
+		spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
 	*aside = NULL;
 	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
 		return spec_table_both(t, compressor, NULL, p, s, err);
@@ -270,8 +271,8 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	eng->grads = given;
 	if (g->mode == GPU_WHOLE)
 		eng->grads = calloc(n, sizeof *eng->grads);
-	if (!g->passed || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready || !g->steps[1].ready || !g->steps[0].slots ||
-	    !g->steps[1].slots)
+	if (!g->passed || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready || !g->steps[1].ready ||
+	    !g->steps[0].slots || !g->steps[1].slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
 		why = g->d->event(&g->passed[i]);
@@ -285,7 +286,8 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	if (why || g->mode == GPU_WHOLE)
 		return device_check(why, "an event could not be made", err);
 	why = words(eng);
-	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why) : GRADCOMP_OK;
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why)
+	           : GRADCOMP_OK;
 }
 
 void gpu_work(const engine *eng, bucket *b)
@@ -313,8 +315,8 @@ gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
 	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
 	if (!st)
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng),
-		                                         1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
+		                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
 	if (!st && g->enqueues)
@@ -348,11 +350,12 @@ gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const ch
 	int captures = 0;
 	const char *why = d->captures(stream, &captures);
 	if (!why && captures)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
-		                 "the step without the host's part of it: its order among ranks, its number and its failures; "
-		                 "capture the forward and backward pass, and give gradients outside",
-		                 tensor);
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
+			"the step without the host's part of it: its order among ranks, its number and its failures; "
+			"capture the forward and backward pass, and give gradients outside",
+			tensor);
 	return device_check(why, "the stream of gradients", err);
 }
 

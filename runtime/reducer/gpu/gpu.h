@@ -26,7 +26,7 @@ typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
 /* A bucket's words, a cache line of its own: NCCL adds up the first. */
 enum {
-	WORD_BAD,   /* the gradient of some rank is not finite, or a sum in place */
+	WORD_BAD, /* the gradient of some rank is not finite, or a sum in place */
 	/* The two of gradcomp_work.fault. */
 	WORD_FAULT, /* what peers sent is not what it should be */
 	WORD_SUM,   /* the sum of finite gradients is not, or what the compressor makes of them */
@@ -54,14 +54,14 @@ typedef struct gpu_slot {
 
 /* Of one step; steps take turns with two, so what is read of one lies still for two steps. */
 typedef struct gpu_step {
-	int pending; /* the host has not learned of it */
-	uint64_t step, row;   /* the reducer's; the profile's */
+	int pending;        /* the host has not learned of it */
+	uint64_t step, row; /* the reducer's; the profile's */
 	uint32_t nbuckets, nslots;
-	gpu_slot *slots;   /* room for one a tensor */
-	void *over;        /* event: what is to be read is there */
-	void **ready;      /* timers, by tensor: the gradient has been made */
-	int *words;        /* pinned, as gpu.words */
-	double *squares;   /* pinned, as gpu.squares */
+	gpu_slot *slots; /* room for one a tensor */
+	void *over;      /* event: what is to be read is there */
+	void **ready;    /* timers, by tensor: the gradient has been made */
+	int *words;      /* pinned, as gpu.words */
+	double *squares; /* pinned, as gpu.squares */
 } gpu_step;
 
 typedef struct gpu_left gpu_left;
@@ -83,12 +83,12 @@ struct gpu {
 	void *compute, *exchange; /* streams of the two threads */
 	void *exchanged;          /* event of the exchange thread's */
 	void *producer;           /* the caller's stream */
-	void **passed;      /* events: the bucket's work on the compute stream is over; one a tensor is enough */
-	void **averaged;    /* events: the bucket's averages are in place; likewise */
-	void *joined;       /* event of wait() */
-	gpu_step steps[2];  /* by the parity of the step */
-	double clock;       /* of the host, at the latest `over` that was learned of ... */
-	void *clock_event;  /* ... which is this timer */
+	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
+	void **averaged;          /* events: the bucket's averages are in place; likewise */
+	void *joined;             /* event of wait() */
+	gpu_step steps[2];        /* by the parity of the step */
+	double clock;             /* of the host, at the latest `over` that was learned of ... */
+	void *clock_event;        /* ... which is this timer */
 	/* The exchange thread's, of a round that merges in the collective's host memory: room for two
 	 * payloads and what becomes of them, `merge_stride` apart, on the device and pinned. */
 	char *merge_there, *merge_here;
@@ -100,11 +100,11 @@ struct gpu {
 	 * BUCKET_WORDS, one fault of the code, one word of the exchange thread's (and on the
 	 * host). They come down into the step's. */
 	int *words, *seen;
-	double *squares; /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
+	double *squares;            /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
 	gradcomp_segment *segments; /* of the bucket that a task works on: the compute thread's */
 	void *chunks;               /* scratch of operators that get them */
-	double sent;  /* bytes that this rank has sent on the device, at least */
-	uint64_t put; /* pieces of work so far that tasks wait for */
+	double sent;                /* bytes that this rank has sent on the device, at least */
+	uint64_t put;               /* pieces of work so far that tasks wait for */
 };
 
 /* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes

@@ -158,7 +158,8 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	if (in_place)
 		view.work.flat = buf->p;
 	/* Of a gradient that is not finite nothing was encoded. */
-	st = gpu_settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), what, err);
+	st = gpu_settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes),
+	                what, err);
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
@@ -177,7 +178,9 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	for (int p = 0; !st && p < eng->layout.nranks; p++)
 		b->parts[p].data =
 			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
-	return st ? st : gpu_settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what, err);
+	return st ? st
+	          : gpu_settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what,
+	                       err);
 }
 
 /* ---- enqueued: nothing here waits, and the host does not learn of it ---- */
@@ -192,11 +195,13 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
-		st = c->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM, scale, err);
+		st = c->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM, scale,
+		                  err);
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
 		if (!st && !passes) {
 			g->ops->nonfinite(g->exchange, b->work.flat, b->pub.numel, words + WORD_SUM);
-			g->ops->any_set(g->exchange, words + WORD_BAD, words, sizeof *words, sizeof *words, WORD_SUM + 1);
+			g->ops->any_set(g->exchange, words + WORD_BAD, words, sizeof *words, sizeof *words,
+			                WORD_SUM + 1);
 		}
 		return st;
 	}
@@ -206,8 +211,8 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 		g->ops->put_flag(g->exchange, flag, rd->dtype, words + WORD_LOCAL);
 	if (!passes && rd->dtype == GRADCOMP_F32 && rd->count)
 		g->ops->fill_if(g->exchange, b->own.data, NAN, 1, words + WORD_SUM);
-	st = c->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM, scale,
-	                  err);
+	st = c->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM,
+	                  scale, err);
 	if (!st && flagged)
 		g->ops->any_set(g->exchange, words + WORD_BAD, flag, size, size, 1);
 	if (!st && !passes && rd->dtype == GRADCOMP_F32)
@@ -239,7 +244,8 @@ static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *wor
 {
 	const gpu *g = eng->gpu;
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	size_t stride = payload_fixed_stride(eng, rd->bound), written = PAYLOAD_HEAD + rd->bound, P = (size_t)eng->layout.nranks;
+	size_t stride = payload_fixed_stride(eng, rd->bound), written = PAYLOAD_HEAD + rd->bound,
+	       P = (size_t)eng->layout.nranks;
 	char *buf = b->workspace->gathered.p, *own = buf + (size_t)eng->layout.rank * stride;
 	gradcomp_status st;
 	put_head(g, own, words);
@@ -270,7 +276,8 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	const gradcomp_operators *op = m->work.operators;
 	void *queue = m->work.queue;
 	uint64_t bound = m->bound, padding = out->bytes - PAYLOAD_HEAD - bound;
-	gradcomp_payload x = {(char *)a->data + PAYLOAD_HEAD, bound, bound}, y = {(char *)b->data + PAYLOAD_HEAD, bound, bound},
+	gradcomp_payload x = {(char *)a->data + PAYLOAD_HEAD, bound, bound},
+			 y = {(char *)b->data + PAYLOAD_HEAD, bound, bound},
 			 sum = {(char *)out->data + PAYLOAD_HEAD, bound, bound};
 	gradcomp_status st;
 	op->copy(queue, out->data, a->data, PAYLOAD_HEAD);
@@ -363,7 +370,8 @@ static gradcomp_status reduce_local(engine *eng, bucket *b, gradcomp_error *err)
 	gradcomp_status st =
 		c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	return st ? st
-	          : c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel, eng->hierarchical->scale, err);
+	          : c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel,
+	                                    eng->hierarchical->scale, err);
 }
 
 /* A round of this rank's shards, in their order. */

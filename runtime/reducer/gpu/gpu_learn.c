@@ -124,13 +124,16 @@ static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, 
 		         "step %llu: the gradient of '%s' on rank %d is not finite%s%s%s", (unsigned long long)s->step,
 		         eng->layout.tensors[i].name, eng->group->ranks[eng->layout.rank],
 		         eng->error ? ", or overflows with the error memory" : "",
-		         passes ? "" : "; this bucket's result is NaN on all ranks and the error memory stays as it was", again);
+		         passes ? ""
+		                : "; this bucket's result is NaN on all ranks and the error memory stays as it was",
+		         again);
 	}
 	if (!mine && !passes && words[WORD_SUM] && !eng->layout.rank && eng->warned < 5) {
 		eng->warned++;
-		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "step %llu: the sum of gradients in the bucket of '%s' is not finite; its result is NaN on all ranks%s",
-		         (unsigned long long)s->step, eng->layout.tensors[slot->first].name, again);
+		log_line(
+			&eng->job->log, GRADCOMP_LOG_INFO,
+			"step %llu: the sum of gradients in the bucket of '%s' is not finite; its result is NaN on all ranks%s",
+			(unsigned long long)s->step, eng->layout.tensors[slot->first].name, again);
 	}
 }
 
@@ -150,14 +153,16 @@ static int learn_parts(reducer *r, const gpu_step *s, const gpu_slot *slot, int 
 		fault |= words[WORD_FAULT];
 		if (!bad && (words[WORD_BAD] || words[WORD_SUM]) && r->eng.warned < 5) {
 			r->eng.warned++;
-			log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
-			         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
-			         "NaN in the shards concerned, on all ranks%s",
-			         (unsigned long long)s->step, r->eng.layout.tensors[slot->first].name,
-			         r->eng.warned == 5 ? " (not told again)" : "");
+			log_line(
+				&r->eng.job->log, GRADCOMP_LOG_INFO,
+				"step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
+				"NaN in the shards concerned, on all ranks%s",
+				(unsigned long long)s->step, r->eng.layout.tensors[slot->first].name,
+				r->eng.warned == 5 ? " (not told again)" : "");
 		}
 		bad |= words[WORD_BAD] || words[WORD_SUM];
-		for (uint32_t i = part->pub.first; in->memory && !bad && i < part->pub.first + part->pub.ntensors; i++) {
+		for (uint32_t i = part->pub.first; in->memory && !bad && i < part->pub.first + part->pub.ntensors;
+		     i++) {
 			in->norms[i].u = of->squares[i];
 			residual_norm_tensor(in, i, of->squares[n + i]);
 		}
@@ -170,14 +175,16 @@ static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot,
 	engine *eng = &r->eng;
 	gpu *g = eng->gpu;
 	uint32_t n = eng->layout.ntensors;
-	const int *words = s->words + (n + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS + (size_t)slot->bucket * BUCKET_WORDS;
+	const int *words =
+		s->words + (n + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS + (size_t)slot->bucket * BUCKET_WORDS;
 	int bad = words[WORD_BAD] || words[WORD_SUM];
 	for (int i = 0; i < slot->ntasks; i++) {
 		const gpu_timed *at = &slot->tasks[i];
 		double start = when(g, at->start, s->over, over), end = when(g, at->end, s->over, over);
 		workers_count_time(r, at->t.kind, end - start);
-		profile_task_of(r, s->row, &(profile_timed){s->nbuckets, slot->bucket, (double)slot->numel, at->bytes, bad}, &at->t,
-		                end - start);
+		profile_task_of(r, s->row,
+		                &(profile_timed){s->nbuckets, slot->bucket, (double)slot->numel, at->bytes, bad},
+		                &at->t, end - start);
 		timeline_task_of(r, s->step, slot->bucket, &at->t, start, end, (uint64_t)at->bytes);
 		g->sent += at->sent;
 	}
@@ -186,7 +193,8 @@ static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot,
 	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)] || damaged)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
-		                 eng->compressor->info.name, (unsigned long long)s->step, eng->layout.tensors[slot->first].name);
+		                 eng->compressor->info.name, (unsigned long long)s->step,
+		                 eng->layout.tensors[slot->first].name);
 	if (bad) {
 		eng->stats.nonfinite_steps += !eng->step_bad;
 		eng->step_bad = 1;

@@ -95,12 +95,14 @@ void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
 
 static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
 {
-	return scratch_buf_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float), err);
+	return scratch_buf_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float),
+	                        err);
 }
 
 static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_error *err)
 {
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
 	                 eng->layout.tensors[b->pub.first].name);
 }
 
@@ -114,9 +116,10 @@ static gradcomp_status begin_part(engine *in, bucket *part, const bucket *whole,
 	gradcomp_status st = task_place(in, part, err);
 	part->slot = whole->slot;
 	if (!st && !fixed_lengths(part))
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		               "compressor '%s' plans payloads of any length; in GPU memory two levels need such whose length is fixed",
-		               in->compressor->info.name);
+		st = error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"compressor '%s' plans payloads of any length; in GPU memory two levels need such whose length is fixed",
+			in->compressor->info.name);
 	if (!st)
 		st = grow_kept(in, part, err);
 	if (st)
@@ -341,10 +344,10 @@ static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_e
 	const char *why = t->kind == TASK_BEGIN ? NULL : gpu_learn_start(eng, b, t);
 	if (t->kind == TASK_DECODE && !eng->hierarchical)
 		before_decode(eng, b, t);
-	st = why                        ? device_check(why, "a task's beginning", err)
-	     : t->kind == TASK_BEGIN    ? begin(eng, b, err)
-	     : t->kind == TASK_FINISH   ? finish(eng, b, err)
-	                                : task_host(eng, b, t, err);
+	st = why                      ? device_check(why, "a task's beginning", err)
+	     : t->kind == TASK_BEGIN  ? begin(eng, b, err)
+	     : t->kind == TASK_FINISH ? finish(eng, b, err)
+	                              : task_host(eng, b, t, err);
 	/* BEGIN has found that it is of the other kind. */
 	if (st || !b->slot)
 		return st;

@@ -16,7 +16,8 @@ int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint3
 	const uint32_t may = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED);
 	const uint32_t never = GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_PASSES_NONFINITE;
 	/* What is summed without being chosen (none) is summed in two levels by the collective. */
-	int chooses = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) || compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
+	int chooses = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) ||
+	              compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
 	return c->serves & GRADCOMP_CAN_SHARD && c->serves & GRADCOMP_CAN_ALLREDUCE && !(patterns & ~may) && chooses &&
 	       !(compressor->traits & never);
 }
@@ -40,8 +41,7 @@ static gradcomp_status ask_shard(const engine *eng, uint32_t index, uint64_t num
 		st = c->shard(eng->coll_ctx.instance, numel, out, err);
 	if (!st && (out->begin > numel || out->numel > numel - out->begin || out->nranks < 1 ||
 	            out->rank >= out->nranks || (out->rank < 0 && out->numel)))
-		st = error_set(err, GRADCOMP_ERR_INTERNAL,
-		               "collective '%s' has a shard that is none of %llu numbers",
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' has a shard that is none of %llu numbers",
 		               c->info.name, (unsigned long long)numel);
 	return st;
 }
@@ -62,9 +62,8 @@ static gradcomp_status find_holders(engine *eng, struct hierarchical *s, gradcom
 	}
 	for (int p = 0; !st && s->rank >= 0 && p < s->nranks; p++)
 		if (s->ranks[p] < 0 || s->ranks[p] >= eng->job->nranks)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "a holder of a shard says that it is rank %d of %d", s->ranks[p],
-			               eng->job->nranks);
+			st = error_set(err, GRADCOMP_ERR_MISMATCH, "a holder of a shard says that it is rank %d of %d",
+			               s->ranks[p], eng->job->nranks);
 	free(bytes);
 	return st;
 }
@@ -165,8 +164,7 @@ static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, struct
 	s->grads = calloc(most, sizeof *s->grads);
 	s->dims = calloc(2 * most, sizeof *s->dims);
 	if (!in->buckets || !s->tensors || !s->origin || !s->grads || !s->dims)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors",
-		                 eng->layout.ntensors);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors", eng->layout.ntensors);
 	in->nbuckets = d->nbuckets;
 	in->layout.tensors = s->tensors;
 	in->layout.ntensors = 0;
@@ -228,8 +226,7 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 	                                          .serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER,
 	                                          .allreduce = c->shard_allreduce,
 	                                          .allgather = c->shard_allgather};
-	in->coll_ctx = (coll_ctx){
-		.channel = eng->coll_ctx.channel, .collective = &s->view, .instance = s->holders};
+	in->coll_ctx = (coll_ctx){.channel = eng->coll_ctx.channel, .collective = &s->view, .instance = s->holders};
 	in->job = eng->job;
 	in->compressor = eng->compressor;
 	in->compressor_spec = eng->compressor_spec;
@@ -425,13 +422,16 @@ static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 {
 	const engine *in = &s->inner;
 	for (uint32_t i = part->pub.first; i < part->pub.first + part->pub.ntensors; i++)
-		s->grads[i] = b->work.flat + s->of[b->pub.index].begin +
-		              (in->layout.tensors[i].offset - part->pub.offset);
+		s->grads[i] =
+			b->work.flat + s->of[b->pub.index].begin + (in->layout.tensors[i].offset - part->pub.offset);
 }
 
 static gradcomp_status part_task(engine *in, bucket *part, const task *t, gradcomp_error *err)
 {
-	const task inner = {t->kind == TASK_LOCAL_BEGIN ? TASK_BEGIN : t->kind == TASK_LOCAL_END ? TASK_FINISH : t->kind, t->round};
+	const task inner = {t->kind == TASK_LOCAL_BEGIN ? TASK_BEGIN
+	                    : t->kind == TASK_LOCAL_END ? TASK_FINISH
+	                                                : t->kind,
+	                    t->round};
 	return task_host(in, part, &inner, err);
 }
 
@@ -513,8 +513,8 @@ gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, g
 }
 
 /* Of a run of numbers of the layout that is in `room`, what lies in shards of `to`, to *into. */
-static gradcomp_status take(const engine *eng, const bucketing *to, const struct hierarchical *s, const gradcomp_bucket *b,
-                            const float *room, float *into, gradcomp_error *err)
+static gradcomp_status take(const engine *eng, const bucketing *to, const struct hierarchical *s,
+                            const gradcomp_bucket *b, const float *room, float *into, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = to->bucket_of[b->first];
@@ -523,7 +523,8 @@ static gradcomp_status take(const engine *eng, const bucketing *to, const struct
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = hierarchical_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			st = gpu_copy(eng, into + part->offset + (at - begin), room + (at - b->offset), n * sizeof *into, err);
+			st = gpu_copy(eng, into + part->offset + (at - begin), room + (at - b->offset),
+			              n * sizeof *into, err);
 	}
 	return st;
 }

@@ -163,7 +163,8 @@ static const char *connect_local(transport *t, const endpoint *c, hello *h, int 
 	if (fd < 0)
 		return errno == EMFILE ? no_descriptor : strerror(errno);
 	memcpy(un.sun_path + 1, c->unix_name, c->unix_bytes);
-	if (connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + c->unix_bytes)) &&
+	if (connect(fd, (struct sockaddr *)&un,
+	            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + c->unix_bytes)) &&
 	    errno != EINPROGRESS && errno != EINTR)
 		why = strerror(errno);
 	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.uid != geteuid())
@@ -294,9 +295,11 @@ static gradcomp_status connect_short(const hello *h, const endpoint *c, gradcomp
 	struct rlimit r;
 	unsigned long long most = getrlimit(RLIMIT_NOFILE, &r) ? 0 : (unsigned long long)r.rlim_cur;
 
-	return error_set(err, GRADCOMP_ERR_NOMEM,
-	                 "rank %u has no descriptor left to reach rank %u on %s: it may open %llu (ulimit -n), of which a "
-	                 "collective that connects every pair of ranks takes one or more a rank", h->from, h->to, c->host, most);
+	return error_set(
+		err, GRADCOMP_ERR_NOMEM,
+		"rank %u has no descriptor left to reach rank %u on %s: it may open %llu (ulimit -n), of which a "
+		"collective that connects every pair of ranks takes one or more a rank",
+		h->from, h->to, c->host, most);
 }
 
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err)

@@ -38,7 +38,8 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 	h->channel = get64(in + 24);
 	memcpy(h->nonce, in + 32, NONCE_BYTES);
 	if (h->kind > HELLO_PROBE || h->from >= h->nranks || h->to >= h->nranks || h->from == h->to ||
-	    (h->kind != HELLO_PROBE && (h->from < h->to) != (h->kind == HELLO_CALL)) || h->frames > CIPHER_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
+	    (h->kind != HELLO_PROBE && (h->from < h->to) != (h->kind == HELLO_CALL)) || h->frames > CIPHER_AES ||
+	    !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
 		return "its HELLO is malformed";
 	if (h->kind != HELLO_CONTROL && (h->chunk < CHUNK_MIN || h->chunk > CHUNK_MAX || h->chunk % 64))
 		return "its HELLO is malformed";

@@ -149,9 +149,11 @@ static bool same_machine(const struct sockaddr_storage *a, const struct sockaddr
 	if (a->ss_family != b->ss_family)
 		return false;
 	if (a->ss_family == AF_INET6)
-		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+		               &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
 	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)b)->sin_addr.s_addr;
 	return true;
 }
 
@@ -193,7 +195,11 @@ static void listener_accept(listener *l, int listening, bool local)
 		if (fd >= 0) {
 			p = pending_slot(l);
 			pushed_out = *p;
-			*p = (pending_conn){.fd = fd, .passed = -1, .local = local, .from = from, .arrival = l->arrivals++,
+			*p = (pending_conn){.fd = fd,
+			                    .passed = -1,
+			                    .local = local,
+			                    .from = from,
+			                    .arrival = l->arrivals++,
 			                    .deadline = clock_now() + PENDING_SECONDS};
 		}
 		pthread_mutex_unlock(&open_lock);
@@ -227,7 +233,8 @@ static int pending_read(pending_conn *p, unsigned want)
 	ssize_t n;
 
 	pthread_mutex_lock(&open_lock);
-	n = p->local && p->challenged ? fd_take(p->fd, at, want - p->have, &fd) : recv(p->fd, at, want - p->have, MSG_DONTWAIT);
+	n = p->local && p->challenged ? fd_take(p->fd, at, want - p->have, &fd)
+	                              : recv(p->fd, at, want - p->have, MSG_DONTWAIT);
 	error = errno;
 	if (fd >= 0) {
 		if (p->passed >= 0)

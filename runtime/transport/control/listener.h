@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#define LISTENER_SOCKETS (1 + ADDRESS_MAX) /* of a rank: one local, and where it may not use all networks one an address */
+#define LISTENER_SOCKETS \
+	(1 + ADDRESS_MAX) /* of a rank: one local, and where it may not use all networks one an address */
 #define PENDING_MAX 64
 #define PENDING_SECONDS 3.0
 #define LISTENER_POLLS (LISTENER_SOCKETS + PENDING_MAX)

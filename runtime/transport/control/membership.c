@@ -84,7 +84,8 @@ static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_
 		;
 	st = transport_failure(t, err);
 	if (!st && !t->networks.measured)
-		st = error_set(err, GRADCOMP_ERR_TIMEOUT, "not all ranks said within %.3g s how fast their networks are", t->o.join_timeout);
+		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
+		               "not all ranks said within %.3g s how fast their networks are", t->o.join_timeout);
 	pthread_mutex_unlock(&t->lock);
 	/* What the control tree has reached is not what messages shall take. */
 	for (int r = 0; !st && r < t->nranks; r++)

@@ -45,10 +45,11 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 			goto out;
 		}
 		if (nodes[r].frames != (int)t->o.frames) {
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has security.frames=%s, rank %d has %s: all ranks must have the same", r,
-			               nodes[r].host, record_crypto_mode_name((frames_mode)nodes[r].frames), t->rank,
-			               record_crypto_mode_name(t->o.frames));
+			st = error_set(
+				err, GRADCOMP_ERR_MISMATCH,
+				"rank %d on %s has security.frames=%s, rank %d has %s: all ranks must have the same", r,
+				nodes[r].host, record_crypto_mode_name((frames_mode)nodes[r].frames), t->rank,
+				record_crypto_mode_name(t->o.frames));
 			goto out;
 		}
 		keys[r] = nodes[r].key;

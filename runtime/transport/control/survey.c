@@ -16,12 +16,12 @@
 
 #define ANSWER_SECONDS 0.15 /* for all networks at once */
 #define ANSWER_TRIES 3      /* the first packets may be lost where a network is just coming up */
-#define SLICE_SECONDS 0.03 /* of sending over one, in a round */
-#define ALL_SECONDS 0.5    /* of sending over all, in all rounds */
+#define SLICE_SECONDS 0.03  /* of sending over one, in a round */
+#define ALL_SECONDS 0.5     /* of sending over all, in all rounds */
 #define ROUNDS_LEAST 2
-#define STEADY 1.1 /* another round, when one has found a network to be faster by more than that */
-#define RATE_SLICES 4      /* of one that is measured by itself */
-#define WARM 0.3           /* of a slice, in which what a shaper or a switch lets through at first passes */
+#define STEADY 1.1                /* another round, when one has found a network to be faster by more than that */
+#define RATE_SLICES 4             /* of one that is measured by itself */
+#define WARM 0.3                  /* of a slice, in which what a shaper or a switch lets through at first passes */
 #define UNACKED_BYTES (128 << 10) /* as setsockopt() counts: twice as many lie in the kernel */
 #define SWALLOW_BYTES (1u << 20)
 #define SWALLOW_TURNS 4
@@ -161,8 +161,12 @@ static int probes_connect(transport *t, probe *probes, int n, int to, double dea
 	for (int tries = 0; tries < ANSWER_TRIES && probes_begin(t, probes, n); tries++)
 		;
 	for (int i = 0; i < n; i++) {
-		hello h = {.kind = HELLO_PROBE, .from = (uint32_t)t->rank, .to = (uint32_t)to, .nranks = (uint32_t)t->nranks,
-		           .streams = 1, .chunk = CHUNK_MIN,
+		hello h = {.kind = HELLO_PROBE,
+		           .from = (uint32_t)t->rank,
+		           .to = (uint32_t)to,
+		           .nranks = (uint32_t)t->nranks,
+		           .streams = 1,
+		           .chunk = CHUNK_MIN,
 		           .frames = (uint8_t)record_crypto_choose(t->o.frames, t->endpoints[to].aes)};
 
 		if (probes[i].ready && !connect_finish(t, probes[i].fd, &h, deadline))
@@ -251,7 +255,8 @@ int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 		network_name(net, name);
 		snprintf(row.name, sizeof row.name, "%.63s", name);
 		for (int i = 0; i < t->nown && !*row.interface; i++)
-			if (address_in(&t->own[i], &net->net, net->net.prefix) && !if_indextoname(t->own[i].interface, row.interface))
+			if (address_in(&t->own[i], &net->net, net->net.prefix) &&
+			    !if_indextoname(t->own[i].interface, row.interface))
 				row.interface[0] = '\0';
 		for (j = k; j > 0 && better(&row, &out[j - 1]); j--)
 			out[j] = out[j - 1];
@@ -265,14 +270,16 @@ int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 /* "10.2.0.0/24 (eth1) at 25000 Mbit/s" */
 static size_t row_text(const network_row *r, char *out, size_t room)
 {
-	int n = snprintf(out, room, "%s%s%s%s", r->name, *r->interface ? " (" : "", r->interface, *r->interface ? ")" : "");
+	int n = snprintf(out, room, "%s%s%s%s", r->name, *r->interface ? " (" : "", r->interface,
+	                 *r->interface ? ")" : "");
 
 	if (n < 0 || (size_t)n >= room)
 		return room;
 	if (r->measured && !r->rate)
 		return (size_t)n + (size_t)snprintf(out + n, room - (size_t)n, " carries nothing");
 	if (r->measured || r->claimed)
-		return (size_t)n + (size_t)snprintf(out + n, room - (size_t)n, " at %u Mbit/s", r->measured ? r->rate : r->claimed);
+		return (size_t)n +
+		       (size_t)snprintf(out + n, room - (size_t)n, " at %u Mbit/s", r->measured ? r->rate : r->claimed);
 	return (size_t)n;
 }
 
@@ -293,5 +300,6 @@ void survey_log(const transport *t)
 		used += 2 + row_text(&rows[k], text + used + 2, sizeof text - used - 2);
 	}
 	log_line(t->o.log, GRADCOMP_LOG_INFO, "of %d networks the first is used, %s: %s%s", n,
-	         rows[0].measured ? "by what was measured" : "by what the drivers say", text, n > NETWORKS_LOGGED ? ", ..." : "");
+	         rows[0].measured ? "by what was measured" : "by what the drivers say", text,
+	         n > NETWORKS_LOGGED ? ", ..." : "");
 }

@@ -273,7 +273,8 @@ static void neighbour_read(transport *t, int i)
 		n->have += (unsigned)got;
 		while ((taken = ctrl_msg_read(n->in, n->have, n->crypto, &f))) {
 			if (taken == CTRL_MSG_ALTERED) {
-				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control message that was " RECORD_TAMPERED);
+				neighbour_lost(t, n, GRADCOMP_ERR_AUTH,
+				               "sent a control message that was " RECORD_TAMPERED);
 				return;
 			}
 			if (taken < 0) {

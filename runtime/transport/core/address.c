@@ -138,7 +138,8 @@ static strset interfaces_routed(void)
 {
 	static const struct {
 		const char *file, *form;
-	} table[] = {{"/proc/net/route", "%*s %*s %*s %x"}, {"/proc/net/ipv6_route", "%*s %*s %*s %*s %*s %*s %*s %*s %x"}};
+	} table[] = {{"/proc/net/route", "%*s %*s %*s %x"},
+	             {"/proc/net/ipv6_route", "%*s %*s %*s %*s %*s %*s %*s %*s %x"}};
 	strset through = {0};
 	char line[300], name[IFNAMSIZ];
 
@@ -221,8 +222,10 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 
 	*n = 0;
 	if (block && address_block(filter, &net))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "transport.interface=%s is not an address block; write for instance 10.0.0.0/8 or eth0", filter);
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"transport.interface=%s is not an address block; write for instance 10.0.0.0/8 or eth0",
+			filter);
 	if (getifaddrs(&list))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot list the network interfaces");
 	for (i = list; i; i = i->ifa_next)
@@ -322,7 +325,8 @@ uint16_t address_local_port(int fd)
 
 	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
 		return 0;
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port : ((struct sockaddr_in *)&sa)->sin_port);
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+	                                      : ((struct sockaddr_in *)&sa)->sin_port);
 }
 
 int address_format(const address *a, char out[ADDRESS_TEXT])
@@ -394,7 +398,8 @@ static int listen_on(int family, uint16_t port)
 {
 	struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons(port)};
 	struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-	int off = 0, on = 1, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), six = family == AF_INET6;
+	int off = 0, on = 1, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+	    six = family == AF_INET6;
 
 	if (fd < 0)
 		return -1;

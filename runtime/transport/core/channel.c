@@ -137,8 +137,9 @@ static void channel_overdue(channel *c, const request *r)
 
 	if (c->idle < t->o.wait_timeout)
 		return;
-	error_set(&why, GRADCOMP_ERR_TIMEOUT, "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
-	         transport_host(t, t->rank), t->o.wait_timeout, r->link->world, transport_host(t, r->link->world));
+	error_set(&why, GRADCOMP_ERR_TIMEOUT,
+	          "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
+	          transport_host(t, t->rank), t->o.wait_timeout, r->link->world, transport_host(t, r->link->world));
 	transport_overdue(t, r->link->world, why.text);
 }
 
@@ -174,7 +175,9 @@ static void channel_spread(channel *c)
 		c->shared = 0;
 	} else if (++c->shared >= c->leave_after) {
 		c->shared = 0;
-		c->leave_after = thread_leave_cpu(cpu) ? 0 : c->leave_after < SHARED_MOST ? 2 * c->leave_after : SHARED_MOST;
+		c->leave_after = thread_leave_cpu(cpu)          ? 0
+		                 : c->leave_after < SHARED_MOST ? 2 * c->leave_after
+		                                                : SHARED_MOST;
 	}
 }
 
@@ -276,8 +279,7 @@ static gradcomp_status channel_link(channel *c, int peer, peer_link **l, gradcom
 		return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peer, c->me,
 		                 c->n);
 	*l = link_get(c, peer);
-	return *l ? GRADCOMP_OK
-	          : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
+	return *l ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
 }
 
 static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_error *err)
@@ -325,7 +327,8 @@ static gradcomp_status channel_receivers(channel *c, const int *peers, int n, in
 		if (st)
 			return st;
 		if (l->multicasts == c->multicasts)
-			return error_set(err, GRADCOMP_ERR_INVALID, "%d is named twice as a peer of rank %d", peers[i], c->me);
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is named twice as a peer of rank %d", peers[i],
+			                 c->me);
 		l->multicasts = c->multicasts;
 		*receivers += l->kind == KIND_SHM;
 	}
@@ -351,7 +354,10 @@ static gradcomp_status channel_multicast(void *ctx, const int *peers, int n, con
 	for (int i = 0; !st && i < n; i++) {
 		request *r = (request *)(void *)&reqs[i];
 
-		*r = (request){.buf = (unsigned char *)(uintptr_t)buf, .bytes = bytes, .sending = 1, .first = first,
+		*r = (request){.buf = (unsigned char *)(uintptr_t)buf,
+		               .bytes = bytes,
+		               .sending = 1,
+		               .first = first,
 		               .receivers = c->links[peers[i]]->kind == KIND_SHM ? receivers : 0};
 		st = channel_post(c, peers[i], r, err);
 	}
@@ -378,8 +384,8 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	gradcomp_status st = c->t->o.operators->reduce(NULL, acc, acc, 0, dtype, op);
 
 	if (st || !gradcomp_dtype_bytes(dtype))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d", op,
-		                 dtype);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d",
+		                 op, dtype);
 	r->buf = acc;
 	r->bytes = count * gradcomp_dtype_bytes(dtype);
 	r->sending = 0;
@@ -521,7 +527,8 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	*out = NULL;
 	for (int i = 0; i < n; i++)
 		if (ranks[i] < 0 || ranks[i] >= t->nranks)
-			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no rank of a job of %d", ranks[i], t->nranks);
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no rank of a job of %d", ranks[i],
+			                 t->nranks);
 	if (me < 0 || me >= n || ranks[me] != t->rank)
 		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is not number %d of the group", t->rank, me);
 	c = calloc(1, sizeof *c);

@@ -67,11 +67,13 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 {
 	char text[ADDRESS_TEXT + 1], rest[80] = "";
 	int n = 0, offered = *naddr;
-	size_t tail, used = (size_t)snprintf(out, capacity, "gc1 host=%s node=%s cpus=%s unix=", node->host, node->key, node->cpus);
+	size_t tail, used = (size_t)snprintf(out, capacity, "gc1 host=%s node=%s cpus=%s unix=", node->host, node->key,
+	                                     node->cpus);
 
 	*naddr = 0;
 	if (node->frames)
-		snprintf(rest, sizeof rest, " frames=%s%s", record_crypto_mode_name((frames_mode)node->frames), node->aes ? " aes=1" : "");
+		snprintf(rest, sizeof rest, " frames=%s%s", record_crypto_mode_name((frames_mode)node->frames),
+		         node->aes ? " aes=1" : "");
 	tail = strlen(rest);
 	if (node->verbs[0])
 		snprintf(rest + tail, sizeof rest - tail, " verbs=%s", node->verbs);
@@ -81,7 +83,8 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 	if (used < capacity)
 		used += (size_t)snprintf(out + used, capacity - used, " tcp=");
 	if (used + tail >= capacity)
-		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes", capacity);
+		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes",
+		                 capacity);
 	for (; n < offered; n++) {
 		size_t bytes;
 
@@ -93,7 +96,8 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 		used += bytes - !n;
 	}
 	if (offered && !n)
-		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes", capacity);
+		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes",
+		                 capacity);
 	memcpy(out + used, rest, tail + 1);
 	*naddr = n;
 	return GRADCOMP_OK;

@@ -18,11 +18,11 @@ typedef struct endpoint {
 	char *host;
 	address *addr;
 	unsigned char naddr;
-	atomic_schar good; /* the address that was reached last, or -1 */
-	unsigned char aes;        /* its CPU has AES-GCM */
-	atomic_uchar no_verbs;    /* tried without success */
-	uint64_t verbs;           /* hash of its RDMA network, or 0: ranks with the same one try verbs */
-	unsigned char unix_bytes; /* 0: no local socket */
+	atomic_schar good;                 /* the address that was reached last, or -1 */
+	unsigned char aes;                 /* its CPU has AES-GCM */
+	atomic_uchar no_verbs;             /* tried without success */
+	uint64_t verbs;                    /* hash of its RDMA network, or 0: ranks with the same one try verbs */
+	unsigned char unix_bytes;          /* 0: no local socket */
 	char unix_name[ENDPOINT_UNIX_MAX]; /* abstract, without the leading 0 */
 } endpoint;
 
@@ -31,9 +31,9 @@ typedef struct endpoint {
 typedef struct endpoint_node {
 	char host[ENDPOINT_HOST_MAX];
 	char key[128];
-	char cpus[96]; /* those this process may run on, as 0-3,8; "" when not known */
-	int frames;    /* security.frames: frames_mode */
-	int aes;       /* as in endpoint */
+	char cpus[96];          /* those this process may run on, as 0-3,8; "" when not known */
+	int frames;             /* security.frames: frames_mode */
+	int aes;                /* as in endpoint */
 	char verbs[FABRIC_KEY]; /* the network of its RDMA device; "": none */
 } endpoint_node;
 

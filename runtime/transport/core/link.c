@@ -285,12 +285,16 @@ void link_check_peer(peer_link *l)
 			continue;
 		bytes = keepalive_too_large(l->fd[i], ANSWER_SECONDS);
 		if (bytes)
-			link_fail(l, GRADCOMP_ERR_TIMEOUT, "packets of %u bytes do not get from rank %d on %s to rank %d on %s, small ones do: an MTU on the "
-			          "way is smaller than that of the nodes (gradcomp doctor tries all pairs)",
-			          bytes, t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world));
+			link_fail(
+				l, GRADCOMP_ERR_TIMEOUT,
+				"packets of %u bytes do not get from rank %d on %s to rank %d on %s, small ones do: an MTU on the "
+				"way is smaller than that of the nodes (gradcomp doctor tries all pairs)",
+				bytes, t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world));
 		else
-			link_fail(l, GRADCOMP_ERR_TIMEOUT, "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
-			          l->world, transport_host(t, l->world), t->rank, transport_host(t, t->rank), t->o.timeout);
+			link_fail(l, GRADCOMP_ERR_TIMEOUT,
+			          "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
+			          l->world, transport_host(t, l->world), t->rank, transport_host(t, t->rank),
+			          t->o.timeout);
 		return;
 	}
 }
@@ -326,8 +330,8 @@ int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes)
 	if (seq == r->seq && bytes == r->bytes)
 		return 0;
 	if (seq != r->seq)
-		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sent message %u where rank %d on %s expects %u", l->world,
-		          transport_host(t, l->world), seq, t->rank, transport_host(t, t->rank), r->seq);
+		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sent message %u where rank %d on %s expects %u",
+		          l->world, transport_host(t, l->world), seq, t->rank, transport_host(t, t->rank), r->seq);
 	else
 		link_fail(l, GRADCOMP_ERR_MISMATCH,
 		          "rank %d on %s sent %llu bytes where rank %d on %s expects %zu: the ranks do not do the same",

@@ -17,13 +17,13 @@ typedef struct request {
 	peer_link *link;
 	unsigned char *buf; /* a send only reads it */
 	size_t bytes;
-	size_t left;     /* bytes not moved yet; tcp counts the header */
+	size_t left; /* bytes not moved yet; tcp counts the header */
 	/* tcp: number of its first chunk; shm: its ticket, or of a multicast its first piece; verbs: bytes with a CTS */
 	uint64_t first;
-	uint64_t nchunks;  /* tcp; 0: not posted to the transport yet */
+	uint64_t nchunks; /* tcp; 0: not posted to the transport yet */
 	uint32_t seq;
 	uint8_t sending, done, checked, reduce;
-	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
+	int8_t region; /* verbs: number of its registration; 0: not tried, -1: none */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	uint32_t in_kernel; /* tcp: zero-copy calls for it that the kernel has not finished */
@@ -61,17 +61,17 @@ struct peer_link {
 	peer_link *next, *prev; /* active links */
 	peer_link *sleeper;     /* the links armed for this sleep */
 	peer_link *next_local;  /* those over shared memory */
-	int slot, nslots;  /* its entries in c->poll */
+	int slot, nslots;       /* its entries in c->poll */
 	bool active;
-	bool unread;     /* the peer has not read all of what this rank keeps for several */
-	bool bulk;       /* amid a long message: spinning does not pay */
-	bool goodbye;    /* the peer has closed in good order */
-	bool called;     /* the peer has been asked to connect */
-	bool may_end;    /* a goodbye is no failure, though a receive is posted */
-	size_t polls;    /* of c->npoll, for it */
+	bool unread;         /* the peer has not read all of what this rank keeps for several */
+	bool bulk;           /* amid a long message: spinning does not pay */
+	bool goodbye;        /* the peer has closed in good order */
+	bool called;         /* the peer has been asked to connect */
+	bool may_end;        /* a goodbye is no failure, though a receive is posted */
+	size_t polls;        /* of c->npoll, for it */
 	unsigned multicasts; /* of c->multicasts, the last one it was part of */
-	double eof;      /* when its connection closed; 0: it has not */
-	hello h;         /* HELLO of the connections */
+	double eof;          /* when its connection closed; 0: it has not */
+	hello h;             /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
 	record_crypto *crypto[STREAMS_MAX]; /* if h.frames asks for records */
 };
@@ -90,9 +90,9 @@ struct channel {
 	peer_link *active, *local;
 	struct multicast *multicast; /* made on first use */
 	unsigned multicasts;         /* calls */
-	unsigned yields, shared;  /* while waiting, and looks in a row that found a lower rank on this CPU */
-	unsigned leave_after;     /* so many of the latter; 0: never */
-	int inbound_fd; /* eventfd: the backlog has a connection for this channel */
+	unsigned yields, shared;     /* while waiting, and looks in a row that found a lower rank on this CPU */
+	unsigned leave_after;        /* so many of the latter; 0: never */
+	int inbound_fd;              /* eventfd: the backlog has a connection for this channel */
 	atomic_uint inbound;
 	unsigned adopted;
 	atomic_uint_fast64_t sent; /* payload bytes */

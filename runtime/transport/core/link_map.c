@@ -25,7 +25,8 @@ const char *transport_pair(const transport *t, int a, int b)
 
 static const char *link_map_why_not(const transport *t, int kind)
 {
-	const int allowed[KINDS] = {[KIND_SHM] = t->allow_shm, [KIND_TCP] = t->allow_tcp, [KIND_VERBS] = t->allow_verbs};
+	const int allowed[KINDS] = {
+		[KIND_SHM] = t->allow_shm, [KIND_TCP] = t->allow_tcp, [KIND_VERBS] = t->allow_verbs};
 
 	if (!allowed[kind])
 		return "not allowed by transport.allow";

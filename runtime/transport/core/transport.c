@@ -194,12 +194,15 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 		memcpy(node.verbs, t->verbs->info.key, sizeof node.verbs);
 	offered = t->nranks > 1 ? t->nown : 0;
 	if (!st)
-		st = endpoint_write(&node, unix_name, unix_bytes, t->own, &offered, t->endpoint, sizeof t->endpoint, err);
+		st = endpoint_write(&node, unix_name, unix_bytes, t->own, &offered, t->endpoint, sizeof t->endpoint,
+		                    err);
 	if (st)
 		goto fail;
 	if (t->nranks > 1 && offered < t->nown && o->log)
-		log_line(o->log, GRADCOMP_LOG_INFO, "offers %d of this machine's %d addresses, those that routes and speed speak for; "
-		         "transport.interface chooses others", offered, t->nown);
+		log_line(o->log, GRADCOMP_LOG_INFO,
+		         "offers %d of this machine's %d addresses, those that routes and speed speak for; "
+		         "transport.interface chooses others",
+		         offered, t->nown);
 	*out = t;
 	return GRADCOMP_OK;
 fail:

@@ -40,25 +40,25 @@ typedef enum zerocopy_mode { ZEROCOPY_AUTO = 0, ZEROCOPY_YES = 1, ZEROCOPY_NO = 
 
 typedef struct transport_options {
 	int rank, nranks;
-	double timeout;      /* s; setting transport.timeout */
-	double wait_timeout; /* s; transport.wait_timeout */
-	double join_timeout; /* s for all to come to transport_start(); 0: timeout */
-	bool outlives;       /* a rank that is lost is GRADCOMP_ERR_PEER_LOST: the job may go on without it */
-	int streams;         /* tcp connections a peer and channel; transport.streams */
-	size_t chunk;        /* bytes; transport.chunk */
-	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
+	double timeout;        /* s; setting transport.timeout */
+	double wait_timeout;   /* s; transport.wait_timeout */
+	double join_timeout;   /* s for all to come to transport_start(); 0: timeout */
+	bool outlives;         /* a rank that is lost is GRADCOMP_ERR_PEER_LOST: the job may go on without it */
+	int streams;           /* tcp connections a peer and channel; transport.streams */
+	size_t chunk;          /* bytes; transport.chunk */
+	int spin_us;           /* how long a wait spins before it sleeps; transport.spin_us */
 	const char *interface; /* name, CIDR or ""; transport.interface */
-	const char *allow;   /* "shm,tcp,verbs"; transport.allow */
-	const struct fabric_ops *fabric; /* for verbs; NULL: there is none, */
-	const char *verbs_missing;       /* and why */
-	const char *verbs_device;        /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
-	int verbs_gid;                   /* index or -1; transport.verbs_gid */
-	int verbs_named;                 /* transport.allow is not the default */
-	size_t verbs_memory;             /* bytes; transport.verbs_memory */
-	frames_mode frames;  /* security.frames */
-	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
-	zerocopy_mode zerocopy; /* of long sends over tcp; transport.zerocopy */
-	const log_sink *log; /* outlives the transport */
+	const char *allow;     /* "shm,tcp,verbs"; transport.allow */
+	const struct fabric_ops *fabric;     /* for verbs; NULL: there is none, */
+	const char *verbs_missing;           /* and why */
+	const char *verbs_device;            /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
+	int verbs_gid;                       /* index or -1; transport.verbs_gid */
+	int verbs_named;                     /* transport.allow is not the default */
+	size_t verbs_memory;                 /* bytes; transport.verbs_memory */
+	frames_mode frames;                  /* security.frames */
+	int cma;                             /* process_vm_readv between ranks of a node; transport.cma */
+	zerocopy_mode zerocopy;              /* of long sends over tcp; transport.zerocopy */
+	const log_sink *log;                 /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;
 

@@ -30,9 +30,9 @@ typedef struct backlog_conn {
 
 /* A neighbour on the control tree. */
 typedef struct neighbour {
-	int rank; /* -1: there is none */
-	int fd;   /* -1: not connected */
-	bool left; /* child: its subtree has entered the leave barrier */
+	int rank;   /* -1: there is none */
+	int fd;     /* -1: not connected */
+	bool left;  /* child: its subtree has entered the leave barrier */
 	bool rated; /* child: its subtree has measured the networks */
 	double last_recv;
 	record_crypto *crypto; /* NULL: messages go in the clear */
@@ -50,7 +50,7 @@ struct transport {
 	char *interface, *allow;
 	bool allow_shm, allow_tcp, allow_verbs;
 	int rank, nranks;
-	unsigned char *secret; /* of secret_alloc() */
+	unsigned char *secret;    /* of secret_alloc() */
 	unsigned char cookie[16]; /* read by a peer to test whether it can */
 	char endpoint[TRANSPORT_ENDPOINT_MAX];
 	address own[ADDRESS_MAX];
@@ -60,8 +60,8 @@ struct transport {
 	int32_t *node;       /* of every rank */
 	int nnodes;
 	network_list networks;
-	int nlocal;         /* ranks on this node */
-	int ncpus;          /* CPUs that they may run on */
+	int nlocal;          /* ranks on this node */
+	int ncpus;           /* CPUs that they may run on */
 	bool oversubscribed; /* more ranks on this node than CPUs */
 	bool numa;           /* this machine has several memory nodes */
 
@@ -70,11 +70,12 @@ struct transport {
 	pthread_t thread;
 	bool running, quit, suspended;
 	bool leaving, leave_sent, left;
-	bool rates_own, rates_sent; /* this rank has measured the networks; so have all below it, and the parent knows */
+	bool rates_own,
+		rates_sent; /* this rank has measured the networks; so have all below it, and the parent knows */
 	uint32_t rates[NETWORKS_MAX]; /* Mbit/s, the least of this rank and those below it that have said */
-	bool forked; /* this process is a fork of the rank */
-	int wake_fd;   /* eventfd: wakes the control thread */
-	int failed_fd; /* eventfd: readable for ever once the job has failed */
+	bool forked;                  /* this process is a fork of the rank */
+	int wake_fd;                  /* eventfd: wakes the control thread */
+	int failed_fd;                /* eventfd: readable for ever once the job has failed */
 	atomic_int failed;
 	gradcomp_error failure;
 
@@ -108,8 +109,7 @@ gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_erro
 /* connect.c: the other side, on the caller's thread: blocks until the
  * connection is made, the transport fails or `deadline` has passed. `passed` is
  * a descriptor to pass to it (shm), or -1. */
-gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
-                             gradcomp_error *err);
+gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err);
 int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
 /* Begins a connection; its descriptor, or -1 with errno. connect_finish() ends it when the socket can be written to: NULL
  * when the other end has proved the secret, or why it is of no use. The caller closes it. */

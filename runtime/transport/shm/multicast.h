@@ -18,7 +18,7 @@
 typedef struct multicast {
 	int fd;
 	unsigned char *mem;
-	uint64_t reserved, copied; /* pieces: those of all multicasts posted, and those in the buffer so far */
+	uint64_t reserved, copied;        /* pieces: those of all multicasts posted, and those in the buffer so far */
 	int unannounced[MULTICAST_SLOTS]; /* receivers that have not been told of the slot's piece */
 } multicast;
 

@@ -30,16 +30,16 @@
 #define RING_MIN (64u << 10)
 #define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings to all others of the node */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define INLINE_BYTES (8u << 10)  /* longer messages are read by the peer where that works */
-#define READ_BLOCK (1u << 20)    /* read before it is the turn of other links */
-#define NODES_MAX 1024 /* as in the kernel's largest configuration */
+#define INLINE_BYTES (8u << 10) /* longer messages are read by the peer where that works */
+#define READ_BLOCK (1u << 20)   /* read before it is the turn of other links */
+#define NODES_MAX 1024          /* as in the kernel's largest configuration */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
-#define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
-#define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
+#define MESSAGE_INLINE 0x49434731u    /* "1GCI": the payload follows in the ring */
+#define MESSAGE_READ 0x52434731u      /* "1GCR": the payload's address follows */
 #define MESSAGE_MULTICAST 0x4d434731u /* "1GCM": slots of the sender's multicast buffer follow */
 #define HEAD_BYTES 16
-#define COPY_BLOCK (64u << 10)   /* copied before the peer is notified */
+#define COPY_BLOCK (64u << 10) /* copied before the peer is notified */
 /* What is received past the caches: messages of some length, and pieces of them. */
 #define STREAM_BYTES (1u << 20)
 #define STREAM_PIECE (256u << 10)
@@ -53,18 +53,18 @@ typedef struct shm {
 	ring_page *page;
 	ring_side *mine, *theirs;
 	unsigned char *out, *in;
-	uint64_t ring; /* bytes of a ring */
-	uint64_t head, tail;       /* this side's own indices */
-	uint64_t seen_head, seen_tail; /* the peer's, when last checked */
-	uint64_t tickets;          /* messages offered for reading */
-	uint64_t taken;            /* messages read */
-	request *cur;              /* the first send not wholly in the ring */
-	size_t put, got;           /* payload bytes of the current send and receive */
-	const unsigned char *end;  /* of the last message's buffer */
-	uint64_t from;             /* address of the message being read; 0: none */
-	bool passed;               /* the peer has been given the channel's multicast buffer */
-	bool slots;                /* the message being received is in the peer's */
-	const unsigned char *buffer; /* that buffer; NULL: not here yet */
+	uint64_t ring;                  /* bytes of a ring */
+	uint64_t head, tail;            /* this side's own indices */
+	uint64_t seen_head, seen_tail;  /* the peer's, when last checked */
+	uint64_t tickets;               /* messages offered for reading */
+	uint64_t taken;                 /* messages read */
+	request *cur;                   /* the first send not wholly in the ring */
+	size_t put, got;                /* payload bytes of the current send and receive */
+	const unsigned char *end;       /* of the last message's buffer */
+	uint64_t from;                  /* address of the message being read; 0: none */
+	bool passed;                    /* the peer has been given the channel's multicast buffer */
+	bool slots;                     /* the message being received is in the peer's */
+	const unsigned char *buffer;    /* that buffer; NULL: not here yet */
 	uint64_t told[MULTICAST_SLOTS]; /* `head` behind the last piece in a slot that the peer was told of */
 	unsigned char *staging;
 	pid_t pid;
@@ -445,7 +445,8 @@ static int shm_hear(peer_link *l, shm *m)
 		return -1;
 	}
 	if (fd == FD_LOST) {
-		link_fail_local(l, GRADCOMP_ERR_NOMEM, "too many open files for the memory that rank %d shares", l->world);
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "too many open files for the memory that rank %d shares",
+		                l->world);
 		return -1;
 	}
 	if (fd == FD_NONE)
@@ -524,7 +525,9 @@ static int shm_pull(peer_link *l, shm *m)
 		} else {
 			size_t before = m->got;
 
-			got = m->from ? shm_pull_read(l, m, r) : m->slots ? shm_pull_slot(l, m, r) : shm_pull_inline(l, m, r);
+			got = m->from    ? shm_pull_read(l, m, r)
+			      : m->slots ? shm_pull_slot(l, m, r)
+			                 : shm_pull_inline(l, m, r);
 			turn += m->got - before;
 		}
 		moved |= got > 0;
@@ -615,7 +618,8 @@ static int shm_sleep(peer_link *l, struct pollfd *p)
 {
 	shm *m = l->impl;
 
-	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head || l->unread ? WANT_SPACE : 0),
+	atomic_store_explicit(&m->mine->want,
+	                      (l->recv.head ? WANT_DATA : 0) | (l->send.head || l->unread ? WANT_SPACE : 0),
 	                      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	*p = (struct pollfd){l->fd[0], POLLIN, 0};

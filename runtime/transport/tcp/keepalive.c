@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define KEEPALIVE_MIN_SECONDS 3.0 /* the kernel counts in seconds, and probes three times */
-#define PROBES_LOST 2     /* one probe may be under way */
+#define PROBES_LOST 2             /* one probe may be under way */
 
 void keepalive_start(int fd, double timeout)
 {

@@ -144,8 +144,8 @@ int record_crypto_peek(const record_crypto *s, const unsigned char *rec, size_t 
 		return crypto_aead_aes256gcm_decrypt_detached_afternm(out, NULL, in, n, tag, rec, RECORD_HEAD, nonce,
 		                                                      &s->in.aes);
 	if (s->kind == CIPHER_CHACHA)
-		return crypto_aead_chacha20poly1305_ietf_decrypt_detached(out, NULL, in, n, tag, rec, RECORD_HEAD, nonce,
-		                                                          s->in.key);
+		return crypto_aead_chacha20poly1305_ietf_decrypt_detached(out, NULL, in, n, tag, rec, RECORD_HEAD,
+		                                                          nonce, s->in.key);
 	if (crypto_aead_chacha20poly1305_ietf_decrypt_detached(NULL, NULL, tag, 0, tag, rec, RECORD_HEAD + n, nonce,
 	                                                       s->in.key))
 		return -1;

@@ -17,9 +17,9 @@
 #define RECORD_HEAD 4
 #define RECORD_TAG 16
 #define RECORD_OVERHEAD (RECORD_HEAD + RECORD_TAG)
-#define RECORD_MAX (64u << 10)              /* bytes of a record at most */
+#define RECORD_MAX (64u << 10) /* bytes of a record at most */
 #define RECORD_CONTENT_MAX (RECORD_MAX - RECORD_OVERHEAD)
-#define RECORDS_PER_KEY (1u << 20)          /* then the next key */
+#define RECORDS_PER_KEY (1u << 20) /* then the next key */
 
 /* As in HELLO. */
 typedef enum record_cipher { CIPHER_NONE = 0, CIPHER_MAC = 1, CIPHER_CHACHA = 2, CIPHER_AES = 3 } record_cipher;

@@ -11,7 +11,7 @@
 #define HEAD_BYTES 16
 #define MESSAGE_MAGIC 0x4d434731u /* "1GCM" */
 #define GOODBYE_MAGIC 0x42434731u /* "1GCB" */
-#define TURN_BYTES (1u << 20) /* moved on a stream before others have their turn */
+#define TURN_BYTES (1u << 20)     /* moved on a stream before others have their turn */
 #define BULK_BYTES (32u << 10)
 
 typedef struct cursor {
@@ -24,8 +24,8 @@ typedef struct stream {
 	cursor out, in;
 	unsigned char head[HEAD_BYTES];
 	struct secure_stream *secure; /* of tcp_secure.c; NULL: no records */
-	struct zerocopy *zero; /* NULL: the kernel copies what is sent */
-	unsigned char *staging; /* received for a receive that reduces */
+	struct zerocopy *zero;        /* NULL: the kernel copies what is sent */
+	unsigned char *staging;       /* received for a receive that reduces */
 	size_t filled;
 } stream;
 

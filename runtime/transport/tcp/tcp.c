@@ -236,7 +236,8 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 			continue;
 		n = recv(p[i].fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
 		/* Only a zero-copy notification. */
-		if (!(p[i].revents & (POLLRDHUP | POLLHUP)) && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
+		if (!(p[i].revents & (POLLRDHUP | POLLHUP)) &&
+		    (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
 			continue;
 		if (n == HEAD_BYTES && get32(head) == GOODBYE_MAGIC)
 			l->goodbye = true;

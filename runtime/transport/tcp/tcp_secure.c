@@ -213,8 +213,10 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 				continue;
 			while (s->to - s->from < HEAD_BYTES + RECORD_OVERHEAD && secure_read(s, l->fd[i]) > 0)
 				;
-			if (s->to - s->from >= HEAD_BYTES + RECORD_OVERHEAD && record_crypto_length(s->in + s->from) == HEAD_BYTES &&
-			    !record_crypto_peek(l->crypto[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
+			if (s->to - s->from >= HEAD_BYTES + RECORD_OVERHEAD &&
+			    record_crypto_length(s->in + s->from) == HEAD_BYTES &&
+			    !record_crypto_peek(l->crypto[i], s->in + s->from, HEAD_BYTES, head) &&
+			    get32(head) == GOODBYE_MAGIC)
 				l->goodbye = true;
 		}
 		link_eof(l);
@@ -231,7 +233,8 @@ static void secure_close(peer_link *l, int goodbye)
 		/* After a send that was cut short, a goodbye would be taken for payload. */
 		if (s && goodbye && !l->send.head) {
 			tcp_head(s->out + RECORD_HEAD, GOODBYE_MAGIC, l->send.seq, 0);
-			send(l->fd[i], s->out, record_crypto_seal(l->crypto[i], s->out, HEAD_BYTES), MSG_NOSIGNAL | MSG_DONTWAIT);
+			send(l->fd[i], s->out, record_crypto_seal(l->crypto[i], s->out, HEAD_BYTES),
+			     MSG_NOSIGNAL | MSG_DONTWAIT);
 		}
 		free(s);
 	}

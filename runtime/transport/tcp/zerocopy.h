@@ -10,12 +10,12 @@
 #include "transport/core/link.h"
 
 #define ZEROCOPY_MIN (64u << 10) /* shorter sends are cheaper to copy */
-#define ZEROCOPY_CALLS 32          /* unfinished, per connection */
+#define ZEROCOPY_CALLS 32        /* unfinished, per connection */
 
 typedef struct zerocopy {
-	uint32_t next, done; /* calls made, and finished in order up to here */
-	uint64_t copied;     /* calls the kernel had to copy for */
-	int off;             /* ended for this connection */
+	uint32_t next, done;         /* calls made, and finished in order up to here */
+	uint64_t copied;             /* calls the kernel had to copy for */
+	int off;                     /* ended for this connection */
 	request *of[ZEROCOPY_CALLS]; /* the request of a call; NULL: finished before an earlier one */
 } zerocopy;
 

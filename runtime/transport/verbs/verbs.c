@@ -65,11 +65,12 @@ static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 		          "memory was touched between rank %d on %s and rank %d on %s that its key does not open (%s)",
 		          t->rank, here, l->world, host, e->why);
 	else if (e->result == FABRIC_SILENT)
-		link_fail(l, GRADCOMP_ERR_PEER, "the adapter of rank %d on %s does not answer rank %d on %s any more (%s)",
-		          l->world, host, t->rank, here, e->why);
+		link_fail(l, GRADCOMP_ERR_PEER,
+		          "the adapter of rank %d on %s does not answer rank %d on %s any more (%s)", l->world, host,
+		          t->rank, here, e->why);
 	else
-		link_fail(l, GRADCOMP_ERR_IO, "the connected pair of rank %d on %s and rank %d on %s broke (%s)", t->rank,
-		          here, l->world, host, e->why);
+		link_fail(l, GRADCOMP_ERR_IO, "the connected pair of rank %d on %s and rank %d on %s broke (%s)",
+		          t->rank, here, l->world, host, e->why);
 	return -1;
 }
 

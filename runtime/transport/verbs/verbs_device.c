@@ -72,8 +72,9 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 	} else {
 		st = verbs_device_make(t, err);
 		/* A port that is not in use is no fault either; a limit that is too low is. */
-		level = t->o.verbs_named || (st != GRADCOMP_ERR_NOTFOUND && st != GRADCOMP_ERR_UNSUPPORTED) ? GRADCOMP_LOG_WARN
-		                                                                                            : GRADCOMP_LOG_INFO;
+		level = t->o.verbs_named || (st != GRADCOMP_ERR_NOTFOUND && st != GRADCOMP_ERR_UNSUPPORTED)
+		                ? GRADCOMP_LOG_WARN
+		                : GRADCOMP_LOG_INFO;
 	}
 	if (!st) {
 		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", t->verbs->info.name);
@@ -152,8 +153,9 @@ verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err)
 	if (b) {
 		d->spare = b->next;
 	} else if (d->used + BLOCK_BYTES > d->limit) {
-		error_set(err, GRADCOMP_ERR_RANGE, "transport.verbs_memory=%zuK is used up by %zu links of %uK; raise it",
-		          d->limit >> 10, d->used / BLOCK_BYTES, BLOCK_BYTES >> 10);
+		error_set(err, GRADCOMP_ERR_RANGE,
+		          "transport.verbs_memory=%zuK is used up by %zu links of %uK; raise it", d->limit >> 10,
+		          d->used / BLOCK_BYTES, BLOCK_BYTES >> 10);
 	} else {
 		b = verbs_block_make(d, err);
 		if (b)

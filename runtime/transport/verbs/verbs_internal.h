@@ -14,13 +14,13 @@
 #define RECEIVE_BYTES 4096 /* of one receive */
 #define VERBS_HEAD 48
 #define EAGER_BYTES (RECEIVE_BYTES - VERBS_HEAD) /* longer messages are written by RDMA */
-#define PIECE_BYTES (32u << 10) /* of what is copied through the pool */
-#define DIRECT_BYTES (1u << 20) /* of a CTS for registered memory */
-#define REGISTER_BYTES (128u << 10) /* shorter messages are copied */
+#define PIECE_BYTES (32u << 10)                  /* of what is copied through the pool */
+#define DIRECT_BYTES (1u << 20)                  /* of a CTS for registered memory */
+#define REGISTER_BYTES (128u << 10)              /* shorter messages are copied */
 
-#define CREDITS 16 /* messages the peer may send ahead of their receives being posted */
-#define WINDOW 4   /* pieces with a CTS that are not written yet, each way */
-#define CREDIT_MESSAGES 4     /* messages that only return credits */
+#define CREDITS 16        /* messages the peer may send ahead of their receives being posted */
+#define WINDOW 4          /* pieces with a CTS that are not written yet, each way */
+#define CREDIT_MESSAGES 4 /* messages that only return credits */
 /* For the peer's messages, CTS and CREDIT, and its writes, each of which takes one. */
 #define RECEIVES (CREDITS + 2 * WINDOW + CREDIT_MESSAGES)
 #define SENDS (CREDITS + WINDOW + CREDIT_MESSAGES)
@@ -81,7 +81,7 @@ typedef struct verbs {
 	int fd, armed, broken;
 
 	/* Sending. */
-	request *next_send; /* the first whose header was not sent */
+	request *next_send;          /* the first whose header was not sent */
 	uint32_t sent, peer_matched; /* messages that took a credit; those the peer has matched */
 	unsigned free_slots, data_slots;
 	uint8_t slot[SENDS];
@@ -92,7 +92,7 @@ typedef struct verbs {
 
 	/* Receiving. */
 	request *next_match; /* the first whose header has not arrived */
-	request *next_cts; /* the first long one without a CTS for all of it */
+	request *next_cts;   /* the first long one without a CTS for all of it */
 	uint8_t rx_queue[CREDITS];
 	uint32_t rx_bytes[CREDITS];
 	unsigned rx_first, nrx;

@@ -85,12 +85,12 @@ static int verbs_push_heads(peer_link *l, verbs *v)
 int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head)
 {
 	cts d = {.seq = get32(head + 4),
-	          .slot = get32(head + 20),
-	          .key = get32(head + 36),
-	          .total = get64(head + 8),
-	          .at = get64(head + 24),
-	          .bytes = get32(head + 32),
-	          .to = get64(head + 40)};
+	         .slot = get32(head + 20),
+	         .key = get32(head + 36),
+	         .total = get64(head + 8),
+	         .at = get64(head + 24),
+	         .bytes = get32(head + 32),
+	         .to = get64(head + 40)};
 
 	if (v->ncts == WINDOW || d.slot >= WINDOW || !d.bytes || d.total <= EAGER_BYTES || d.at > d.total ||
 	    d.bytes > d.total - d.at)
@@ -111,10 +111,11 @@ static int verbs_find_send(peer_link *l, const cts *d, request **out)
 		r = r->next;
 	/* A short one was sent, and is not in the queue any more. */
 	if (!r || r->bytes != d->total) {
-		link_fail(l, GRADCOMP_ERR_MISMATCH,
-		          "rank %d on %s expects %llu bytes where rank %d on %s sends %s%zu: the ranks do not do the same",
-		          l->world, transport_host(t, l->world), (unsigned long long)d->total, t->rank,
-		          transport_host(t, t->rank), r ? "" : "at most ", r ? r->bytes : (size_t)EAGER_BYTES);
+		link_fail(
+			l, GRADCOMP_ERR_MISMATCH,
+			"rank %d on %s expects %llu bytes where rank %d on %s sends %s%zu: the ranks do not do the same",
+			l->world, transport_host(t, l->world), (unsigned long long)d->total, t->rank,
+			transport_host(t, t->rank), r ? "" : "at most ", r ? r->bytes : (size_t)EAGER_BYTES);
 		return -1;
 	}
 	/* There is one CTS per piece, in order. */

@@ -69,7 +69,8 @@ static void setup_probe(peer_link *l, verbs *v)
 static int setup_message(peer_link *l, verbs *v)
 {
 	const unsigned char *p = v->in;
-	fabric_address peer = {.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
+	fabric_address peer = {
+		.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
 	int kind = p[4], refused = v->sent_kind == SETUP_NO;
 	gradcomp_error err;
 
@@ -115,7 +116,8 @@ static int setup_read(peer_link *l, verbs *v)
 	if (v->have == SETUP_BYTES) {
 		v->have = 0;
 		if (setup_message(l, v)) {
-			link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sent a setup message for verbs that is not valid", l->world,
+			link_fail(l, GRADCOMP_ERR_INTERNAL,
+			          "rank %d on %s sent a setup message for verbs that is not valid", l->world,
 			          transport_host(l->c->t, l->world));
 			return 0;
 		}
@@ -168,9 +170,10 @@ static void setup_to_tcp(peer_link *l, verbs *v)
 	int known = atomic_exchange(&t->endpoints[l->world].no_verbs, 1);
 
 	if (!t->allow_tcp) {
-		link_fail(l, GRADCOMP_ERR_UNSUPPORTED,
-		          "verbs does not connect rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
-		          t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why, t->allow);
+		link_fail(
+			l, GRADCOMP_ERR_UNSUPPORTED,
+			"verbs does not connect rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
+			t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why, t->allow);
 		return;
 	}
 	/* One side logs it. */
@@ -252,8 +255,7 @@ static void setup_close(peer_link *l, int goodbye)
 	verbs_free(l, v);
 }
 
-static const link_ops setup_ops = {setup_posted, setup_progress, setup_sleep,
-                                   setup_wake,   setup_revoke,   setup_close};
+static const link_ops setup_ops = {setup_posted, setup_progress, setup_sleep, setup_wake, setup_revoke, setup_close};
 
 /* The block and the queue of this side; err says why not. */
 static gradcomp_status setup_queue(verbs *v, gradcomp_error *err)

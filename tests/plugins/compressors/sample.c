@@ -7,10 +7,24 @@
 static const char *const sample_types[] = {"fp16", "bf16", NULL};
 static const gradcomp_param sample_params[] = {
 	{.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .min = 1, .max = 64, .help = "columns that are kept"},
-	{.name = "density", .type = GRADCOMP_PARAM_FLOAT, .def = "0.01", .min = 0, .max = 1, .help = "share that is kept"},
+	{.name = "density",
+         .type = GRADCOMP_PARAM_FLOAT,
+         .def = "0.01",
+         .min = 0,
+         .max = 1,
+         .help = "share that is kept"},
 	{.name = "warm", .type = GRADCOMP_PARAM_BOOL, .def = "yes", .help = "begin where the last step ended"},
-	{.name = "block", .type = GRADCOMP_PARAM_SIZE, .def = "256K", .min = 4096, .max = 1 << 30, .help = "bytes of a \"block\""},
-	{.name = "type", .type = GRADCOMP_PARAM_CHOICE, .def = "fp16", .choices = sample_types, .help = "type on the wire"},
+	{.name = "block",
+         .type = GRADCOMP_PARAM_SIZE,
+         .def = "256K",
+         .min = 4096,
+         .max = 1 << 30,
+         .help = "bytes of a \"block\""},
+	{.name = "type",
+         .type = GRADCOMP_PARAM_CHOICE,
+         .def = "fp16",
+         .choices = sample_types,
+         .help = "type on the wire"},
 	{.name = "layers", .type = GRADCOMP_PARAM_STRING, .def = "", .help = "names of layers, a/b/c"},
 };
 

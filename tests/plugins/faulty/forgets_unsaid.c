@@ -2,7 +2,11 @@
 #include "gradcomp/compressor.h"
 
 static const gradcomp_param params[] = {
-	{.name = "beta", .type = GRADCOMP_PARAM_FLOAT, .def = "0.1", .max = 1, .help = "what is forgotten of error memory in a step"},
+	{.name = "beta",
+         .type = GRADCOMP_PARAM_FLOAT,
+         .def = "0.1",
+         .max = 1,
+         .help = "what is forgotten of error memory in a step"},
 };
 #define FAULT_PARAMS params
 #define FAULT_MEMBERS float share;

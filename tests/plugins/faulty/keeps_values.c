@@ -9,6 +9,6 @@ static const gradcomp_param params[] = {
 #define FAULT_MEMBERS const gradcomp_value *values;
 #define FAULT_PLAN \
 	if (!((runs *)instance)->values[0].s) \
-		plan->scratch_bytes = (uint64_t)((runs *)instance)->values[0].i
+	plan->scratch_bytes = (uint64_t)((runs *)instance)->values[0].i
 #define FAULT_KEEP(r, v) (r)->values = (v)
 #include "tests/plugins/faulty_compressor.h"

@@ -69,7 +69,9 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	for (uint32_t w = 0; w < n; w++)
 		for (uint64_t i = 0; i < d; i++)
 			if (in[w].bytes != d || ((const unsigned char *)in[w].data)[i] > 1)
-				return ((coin *)instance)->host->fail(err, GRADCOMP_ERR_MISMATCH, "same_noise: rank %u sent no coins", w);
+				return ((coin *)instance)
+				        ->host->fail(err, GRADCOMP_ERR_MISMATCH, "same_noise: rank %u sent no coins",
+				                     w);
 	for (uint64_t i = 0; i < d; i++) {
 		float sum = 0;
 		for (uint32_t w = 0; w < n; w++)
@@ -80,8 +82,12 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "same_noise",
-	         .version = "1.0", .summary = "coins, with a fault", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "same_noise",
+                 .version = "1.0",
+                 .summary = "coins, with a fault",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_STOCHASTIC,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.create = create,

@@ -1,4 +1,4 @@
 /* primitives: multiplies twice. */
 #define FAULT_NAME "star_scales_twice"
-#define FAULT_SCALE scale * scale
+#define FAULT_SCALE scale *scale
 #include "tests/plugins/faulty_collective.h"

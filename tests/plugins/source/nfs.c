@@ -115,8 +115,7 @@ static void liar_reader_close(source_reader *r)
 	free(r);
 }
 
-static gradcomp_status liar_list(source_reader *r, const char *dir, source_each *each, void *ctx,
-                                 gradcomp_error *err)
+static gradcomp_status liar_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
 {
 	for (const struct entry *e = entries; e < entries + ENTRIES; e++) {
 		source_stat st = stat_of(e);

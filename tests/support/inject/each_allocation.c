@@ -38,7 +38,8 @@ void each_allocation_fails(const each_allocation *of)
 		else if (of->wrong)
 			wrong = of->wrong(status);
 		if (wrong && bad++ < SHOWN)
-			printf("# allocation %lu: status %d, '%s', %lu kept: %s\n", n, status, err.text, seen.live, wrong);
+			printf("# allocation %lu: status %d, '%s', %lu kept: %s\n", n, status, err.text, seen.live,
+			       wrong);
 		failed += status != 0;
 		if (!seen.faults)
 			break;

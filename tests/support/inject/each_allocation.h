@@ -11,7 +11,8 @@ typedef struct each_allocation {
 	gradcomp_status (*call)(gradcomp_error *err);
 	int least;
 	void (*prepare)(void); /* before each call; nothing fails there. NULL: nothing is prepared */
-	const char *(*wrong)(gradcomp_status status); /* after each call: what else is wrong, or NULL. NULL: nothing is asked */
+	const char *(*wrong)(gradcomp_status
+	                             status); /* after each call: what else is wrong, or NULL. NULL: nothing is asked */
 } each_allocation;
 
 void each_allocation_fails(const each_allocation *of);

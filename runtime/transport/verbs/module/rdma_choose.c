@@ -57,16 +57,16 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *in
 		d->gid = e.gid;
 	}
 	if (best < 0)
-		return c->gid >= 0 ? "the GID of transport.verbs_gid does not exist or is not RoCE v2"
+		return c->gid >= 0   ? "the GID of transport.verbs_gid does not exist or is not RoCE v2"
 		       : c->only_own ? "it has no RoCE v2 GID of an address that transport.interface names"
 		                     : "it has only link-local RoCE v2 GIDs";
-	snprintf(info->key, sizeof info->key, "roce2-%d", memcmp(d->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) ? 6 : 4);
+	snprintf(info->key, sizeof info->key, "roce2-%d",
+	         memcmp(d->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) ? 6 : 4);
 	return NULL;
 }
 
 /* NULL with d->context open, or why the device cannot be used. */
-static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d,
-                               fabric_info *info)
+static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d, fabric_info *info)
 {
 	const char *why = "it has no active port";
 	struct ibv_device_attr attr;
@@ -87,7 +87,8 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 		d->port = (uint8_t)p;
 		wrong = choose_gid(c, d, info);
 		if (!wrong) {
-			snprintf(info->name, sizeof info->name, "%.60s:%d GID %d", ibv_get_device_name(dev), p, d->index);
+			snprintf(info->name, sizeof info->name, "%.60s:%d GID %d", ibv_get_device_name(dev), p,
+			         d->index);
 			return NULL;
 		}
 		why = wrong;
@@ -100,7 +101,8 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *info, gradcomp_error *err)
 {
 	size_t name = strcspn(c->device, ":");
-	int any = !strcmp(c->device, "auto"), n = 0, seen = 0, port = any || !c->device[name] ? 0 : atoi(c->device + name + 1);
+	int any = !strcmp(c->device, "auto"), n = 0, seen = 0,
+	    port = any || !c->device[name] ? 0 : atoi(c->device + name + 1);
 	struct ibv_device **list = ibv_get_device_list(&n);
 	char why[160] = "";
 
@@ -122,5 +124,6 @@ gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *info
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s", why);
 	if (any || !n)
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "this machine has no RDMA device that libibverbs can use");
-	return error_set(err, GRADCOMP_ERR_NOTFOUND, "transport.verbs_device=%s: there is no such RDMA device", c->device);
+	return error_set(err, GRADCOMP_ERR_NOTFOUND, "transport.verbs_device=%s: there is no such RDMA device",
+	                 c->device);
 }

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_info *info,
-                                   gradcomp_error *err)
+static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_info *info, gradcomp_error *err)
 {
 	device *d = calloc(1, sizeof *d);
 	struct ibv_device_attr attr;
@@ -99,13 +98,13 @@ static int rdma_send(void *queue, uint64_t id, const void *at, uint32_t bytes, u
 	                         .num_sge = 1,
 	                         .opcode = IBV_WR_SEND,
 	                         .send_flags = IBV_SEND_SIGNALED},
-	                   *bad;
+			   *bad;
 
 	return ibv_post_send(q->qp, &wr, &bad);
 }
 
 static int rdma_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
-                        uint32_t remote, int notify, uint32_t value)
+                      uint32_t remote, int notify, uint32_t value)
 {
 	rdma_queue *q = queue;
 	struct ibv_sge what = {(uintptr_t)at, bytes, local};
@@ -116,7 +115,7 @@ static int rdma_write(void *queue, uint64_t id, const void *at, uint32_t bytes, 
 	                         .send_flags = IBV_SEND_SIGNALED,
 	                         .imm_data = htobe32(value),
 	                         .wr.rdma = {to, remote}},
-	                   *bad;
+			   *bad;
 
 	return ibv_post_send(q->qp, &wr, &bad);
 }
@@ -148,7 +147,8 @@ static int rdma_poll(void *queue, fabric_event *out, int most)
 	for (int i = 0; i < n; i++)
 		out[i] = (fabric_event){.id = wc[i].wr_id,
 		                        .result = rdma_result(wc[i].status),
-		                        .written = wc[i].status == IBV_WC_SUCCESS && wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM,
+		                        .written = wc[i].status == IBV_WC_SUCCESS &&
+		                                   wc[i].opcode == IBV_WC_RECV_RDMA_WITH_IMM,
 		                        .bytes = wc[i].status == IBV_WC_SUCCESS ? wc[i].byte_len : 0,
 		                        .value = wc[i].status == IBV_WC_SUCCESS ? be32toh(wc[i].imm_data) : 0,
 		                        .why = ibv_wc_status_str(wc[i].status)};

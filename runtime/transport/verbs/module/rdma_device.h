@@ -28,7 +28,7 @@ gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_info 
 
 /* rdma_queue.c */
 gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
-                                  int *fd, gradcomp_error *err);
+                                int *fd, gradcomp_error *err);
 gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err);
 void rdma_queue_close(void *queue);
 

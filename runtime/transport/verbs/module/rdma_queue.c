@@ -13,19 +13,16 @@
 #include <sys/random.h>
 
 #define RETRIES 7
-#define SLOWEST 19  /* 4.096 us times 2 to the power of this */
+#define SLOWEST 19 /* 4.096 us times 2 to the power of this */
 #define FASTEST 14
 
 static gradcomp_status queue_make(rdma_queue *q, unsigned sends, unsigned receives, gradcomp_error *err)
 {
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC,
-	                                .cap = {.max_send_wr = sends,
-	                                        .max_recv_wr = receives,
-	                                        .max_send_sge = 1,
-	                                        .max_recv_sge = 1}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-	                           .port_num = q->d->port,
-	                           .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = q->d->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	int flags;
 
 	q->channel = ibv_create_comp_channel(q->d->context);
@@ -36,7 +33,8 @@ static gradcomp_status queue_make(rdma_queue *q, unsigned sends, unsigned receiv
 		return error_errno(err, GRADCOMP_ERR_IO, "a completion channel cannot be polled");
 	q->cq = ibv_create_cq(q->d->context, (int)(sends + receives), NULL, q->channel, 0);
 	if (!q->cq)
-		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a completion queue of %u entries", sends + receives);
+		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a completion queue of %u entries",
+		                   sends + receives);
 	init.send_cq = init.recv_cq = q->cq;
 	q->qp = ibv_create_qp(q->d->pd, &init);
 	if (!q->qp)
@@ -46,7 +44,7 @@ static gradcomp_status queue_make(rdma_queue *q, unsigned sends, unsigned receiv
 }
 
 gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
-                                  int *fd, gradcomp_error *err)
+                                int *fd, gradcomp_error *err)
 {
 	rdma_queue *q = calloc(1, sizeof *q);
 	gradcomp_status st;
@@ -65,9 +63,9 @@ gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, vo
 		return st;
 	}
 	*mine = (fabric_address){.number = q->qp->qp_num,
-	                     .first = q->first,
-	                     .lid = q->d->attr.lid,
-	                     .mtu = (uint8_t)q->d->attr.active_mtu};
+	                         .first = q->first,
+	                         .lid = q->d->attr.lid,
+	                         .mtu = (uint8_t)q->d->attr.active_mtu};
 	memcpy(mine->gid, q->d->gid.raw, sizeof mine->gid);
 	*fd = q->channel->fd;
 	*queue = q;
@@ -92,8 +90,9 @@ gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double sec
 		attr.ah_attr.grh.sgid_index = (uint8_t)q->d->index;
 		attr.ah_attr.grh.hop_limit = 64;
 	}
-	errno = ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-	                                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	errno = ibv_modify_qp(q->qp, &attr,
+	                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (errno)
 		return error_errno(err, GRADCOMP_ERR_IO, "the queue pair cannot reach its peer");
 	while (timeout < SLOWEST && (RETRIES + 1) * 4.096e-6 * (2 << timeout) < seconds)
@@ -106,8 +105,9 @@ gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double sec
 	                            .rnr_retry = 6,
 	                            .sq_psn = q->first,
 	                            .max_rd_atomic = 1};
-	errno = ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-	                                            IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	errno = ibv_modify_qp(q->qp, &attr,
+	                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	                              IBV_QP_MAX_QP_RD_ATOMIC);
 	return errno ? error_errno(err, GRADCOMP_ERR_IO, "cannot start a queue pair") : GRADCOMP_OK;
 }
 
