@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tools/bench.h"
-#include "tools/conformance/host.h"
+#include "conformance/host.h"
 
 /* Floats of a piece under a code: a ring's pieces stay in the second-level cache. */
 enum { PIECE = 65536 };

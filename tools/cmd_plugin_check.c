@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/conformance/kit.h"
+#include "conformance/kit.h"
 #include "tools/commands.h"
 #include "base/json.h"
 

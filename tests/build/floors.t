@@ -17,8 +17,8 @@ is "the library names no plugin" "$(cat "$tmp/named")" ""
 
 # A copy, and its objects.
 mkdir -p "$tmp/copy" "$tmp/build/obj"
-for folder in include runtime io tools plugins spank tests; do cp -r "$GRADCOMP_SRC/$folder" "$tmp/copy/"; done
-for folder in runtime io tools; do cp -r "$GRADCOMP_BUILD/obj/$folder" "$tmp/build/obj/"; done
+for folder in include runtime io conformance tools plugins spank tests; do cp -r "$GRADCOMP_SRC/$folder" "$tmp/copy/"; done
+for folder in runtime io conformance tools; do cp -r "$GRADCOMP_BUILD/obj/$folder" "$tmp/build/obj/"; done
 chmod -R u+w "$tmp/copy" "$tmp/build"
 cd "$tmp" || exit 1
 floors () { copy/tests/floors "$@" build; }

@@ -342,7 +342,7 @@ static void check(const char *spec, const layout *l, const char *const *settings
 	free(t);
 }
 
-/* What the kit asks of any plugin's is in tools/conformance. */
+/* What the kit asks of any plugin's is in conformance. */
 static void arguments(const char *const *settings)
 {
 	gradcomp_error err;

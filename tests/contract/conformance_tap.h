@@ -1,11 +1,11 @@
-/* The rules of every compressor (tools/conformance) as TAP, and ranks that say when they
+/* The rules of every compressor (conformance) as TAP, and ranks that say when they
  * fail. */
 #ifndef TESTS_CONTRACT_CONFORMANCE_TAP_H
 #define TESTS_CONTRACT_CONFORMANCE_TAP_H
 
 #include <math.h>
 
-#include "tools/conformance/kit.h"
+#include "conformance/kit.h"
 #include "tests/support/operator_input.h"
 
 static int opened(const fixture *t, ranks *s, int P, model *m)

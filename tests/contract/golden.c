@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/conformance/ranks.h"
+#include "conformance/ranks.h"
 #include "operators/operator_tables.h"
 #include "config/spec.h"
 #include "tests/support/tap.h"

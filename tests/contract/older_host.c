@@ -10,7 +10,7 @@
 #include "config/spec.h"
 #include "operators/operator_tables.h"
 #include "tests/support/tap.h"
-#include "tools/conformance/ranks.h"
+#include "conformance/ranks.h"
 
 static const char *const asking[] = {"topk",     "gtopk",  "mstopk", "lags", "dgc",    "randomk", "blocktopk",
                                      "powersgd", "acpsgd", "lqsgd",  "dion", "onebit", "signsgd"};

@@ -12,7 +12,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "tools/conformance/ranks.h"
+#include "conformance/ranks.h"
 #include "gradcomp/plugin.h"
 #include "tests/support/tap.h"
 

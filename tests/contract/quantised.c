@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tools/conformance/fixture.h"
+#include "conformance/fixture.h"
 #include "operators/operator_tables.h"
 #include "config/spec.h"
 #include "tests/support/tap.h"

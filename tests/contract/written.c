@@ -2,7 +2,7 @@
  * process, sent to all peers. Two runs of the same, whose payloads hold different bytes
  * before; a byte that differs behind encode() the way it did before was not written. */
 #include "tests/support/codec_fixture.h"
-#include "tools/conformance/fixture.h"
+#include "conformance/fixture.h"
 #include "tests/support/operator_input.h"
 
 #include <dirent.h>

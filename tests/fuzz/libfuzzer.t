@@ -29,7 +29,7 @@ for so in "$GRADCOMP_BUILD"/lib/gradcomp/compressors/*.so; do
 done | both
 # shellcheck disable=SC2046,SC2086
 check "plugins.c is built with libFuzzer" clang $common -DFUZZ_ENGINE -fsanitize=fuzzer -rdynamic -I"$GRADCOMP_SRC/runtime" -I"$GRADCOMP_SRC" \
-	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/tools/conformance/*.c \
+	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/conformance/*.c \
 	"$GRADCOMP_BUILD/lib/libgradcomp.a" $(sed -n 's/^LIB_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -pthread
 is "all compressors are there" "$(find "$tmp/plugins" -name '*.so' | wc -l)" \
 	"$(find "$GRADCOMP_BUILD/lib/gradcomp/compressors" -name '*.so' | wc -l)"

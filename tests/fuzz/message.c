@@ -5,7 +5,7 @@
  * record where records are sealed. Flag 8 breaks the third. */
 #include "tests/fuzz/harness.h"
 
-#include "tools/conformance/guard.h"
+#include "conformance/guard.h"
 #include "transport/core/link.h"
 #include "operators/operator_tables.h"
 

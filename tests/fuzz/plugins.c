@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/conformance/call.h"
-#include "tools/conformance/random.h"
+#include "conformance/call.h"
+#include "conformance/random.h"
 #include "gradcomp/plugin.h"
 
 enum { PLUGINS_MAX = 64, HEAD = 4 };

@@ -7,7 +7,7 @@
  * For libFuzzer, without main():
  *
  *     clang -fsanitize=fuzzer,address -DLIBFUZZER ... tests/fuzz/sparse.c */
-#include "tools/conformance/guard.h"
+#include "conformance/guard.h"
 #include "operators/operator_tables.h"
 #include "gradcomp/sdk/sparse.h"
 #include "tests/support/tap.h"

@@ -8,7 +8,7 @@
  *   4 bytes on the connection: 2 bytes of length, and so many bytes */
 #include "tests/fuzz/harness.h"
 
-#include "tools/conformance/guard.h"
+#include "conformance/guard.h"
 #include "operators/operator_tables.h"
 #include "transport/verbs/verbs_internal.h"
 

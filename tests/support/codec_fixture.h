@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/conformance/guard.h"
-#include "tools/conformance/host.h"
+#include "conformance/guard.h"
+#include "conformance/host.h"
 #include "gradcomp/compressor.h"
 #include "operators/operator_tables.h"
 #include "config/spec.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/conformance/ranks.h"
-#include "tools/conformance/fixture.h"
+#include "conformance/ranks.h"
+#include "conformance/fixture.h"
 #include "config/spec.h"
 #include "tests/support/operator_input.h"
 

@@ -1,6 +1,6 @@
 /* Payloads of sparse compressors: their bytes, index codings against plain code bit
  * by bit, value codings, and everything that must be refused. */
-#include "tools/conformance/guard.h"
+#include "conformance/guard.h"
 #include "tests/support/operator_input.h"
 #include "tests/support/sparse_bytes.h"
 

@@ -1,0 +1,16 @@
+/* Random input that is new in every run; a seed repeats one (splitmix64). One
+ * generator a program. */
+#ifndef CONFORMANCE_RANDOM_H
+#define CONFORMANCE_RANDOM_H
+
+#include <stdint.h>
+
+void check_seed(uint64_t seed);
+/* A seed from the clock. */
+uint64_t check_fresh_seed(void);
+uint64_t check_random(void);
+double check_uniform(void);
+/* Roughly normal. */
+float check_normal(void);
+
+#endif
