@@ -93,13 +93,17 @@ static gradcomp_status refuse_lonely_rank(gradcomp_error *err)
 {
 	int world = number_of("WORLD_SIZE"), rank = number_of("RANK");
 
+	if (world < 2 || rank < 0) { /* MPICH's mpiexec has PMI, and no PMIx */
+		world = number_of("PMI_SIZE");
+		rank = number_of("PMI_RANK");
+	}
 	if (world < 2 || rank < 0)
 		return GRADCOMP_OK;
 	return error_set(
 		err, GRADCOMP_ERR_STATE,
-		"this is rank %d of WORLD_SIZE=%d, but nothing says where the others are: start the program with gradcomp run -n "
-		"%d or srun --mpi=pmix, or give the job torch.distributed's store (gradcomp.torch); for a job of one rank each, "
-		"take WORLD_SIZE out of the environment",
+		"this is rank %d of %d, but nothing says where the others are: start the program with srun --mpi=pmix, mpirun of Open "
+		"MPI or gradcomp run -n %d, or give the job torch.distributed's store (gradcomp.torch); for a job of one rank each, "
+		"take WORLD_SIZE and PMI_SIZE out of the environment",
 		rank, world, world);
 }
 
