@@ -549,7 +549,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	table_of = -1;
 	memset(items, 0, sizeof items);
 	memcpy(ds->head, fresh, ds->mapped);
-	atomic_store(&job->transport->failed, 0);
+	atomic_store(&job->transport->failure.set, 0);
 	must_be(!service_new(ds, &links, &err), "a service", &err);
 	for (int i = 0; i < ds->service->npeers; i++)
 		service_open(ds->service, &ds->service->peers[i]);

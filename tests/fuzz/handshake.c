@@ -41,11 +41,9 @@ static void empty(transport *t)
 {
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
-	while (t->backlog) {
-		backlog_conn *p = t->backlog;
+	while (t->backlog.first) {
+		backlog_conn *p = backlog_pull(&t->backlog, &t->backlog.first);
 
-		t->backlog = p->next;
-		t->nbacklog--;
 		if ((p->h.from < p->h.to) != (p->h.kind == HELLO_CALL) || p->h.from == p->h.to || p->h.to != 2 ||
 		    p->h.from >= 9 || p->h.stream >= p->h.streams || p->h.streams > STREAMS_MAX ||
 		    p->h.chunk < CHUNK_MIN || p->h.chunk > CHUNK_MAX)
@@ -127,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			pending_serve(&t->listener, &s);
 		}
 	}
-	in = t->nbacklog;
+	in = t->backlog.n;
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		in += t->tree[i].fd >= 0;
 	/* Nobody gets in without the secret. */

@@ -64,7 +64,7 @@ static void feed(peer_link *l, const int fd[], int streams, int flags, const uin
 			return;
 		if (flags & 16)
 			l->ops->progress(l);
-		if (atomic_load(&l->c->t->failed))
+		if (transport_failed(l->c->t))
 			return;
 	}
 }
@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	flags = *data++;
 	size--;
 	streams = 1 + (flags & 1);
-	atomic_store(&t->failed, 0);
+	atomic_store(&t->failure.set, 0);
 	c.t = t;
 	l.c = &c;
 	l.world = 1;
@@ -131,11 +131,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	feed(&l, fd, streams, flags, data, size, theirs);
 	for (int i = 0; i < streams; i++)
 		shutdown(fd[i], SHUT_WR);
-	for (int i = 0; i < 100 && !atomic_load(&t->failed) && l.active && l.ops->progress(&l); i++)
+	for (int i = 0; i < 100 && !transport_failed(t) && l.active && l.ops->progress(&l); i++)
 		;
 	for (int i = 0; i < POSTED; i++)
 		done += rq[i].done;
-	if (atomic_load(&t->failed) || l.goodbye)
+	if (transport_failed(t) || l.goodbye)
 		refused++;
 	else
 		taken += done;

@@ -184,7 +184,7 @@ static void stand(peer_link *l, int fd)
 
 static void feed(peer_link *l, int fd, const uint8_t *data, size_t size)
 {
-	while (size && !atomic_load(&l->c->t->failed) && l->kind == KIND_VERBS) {
+	while (size && !transport_failed(l->c->t) && l->kind == KIND_VERBS) {
 		int what = *data % 5;
 		size_t n = 0;
 
@@ -251,7 +251,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (int i = 0; i < POSTED; i++)
 			buf[i] = guard("a buffer", 140000, 64);
 	}
-	atomic_store(&t->failed, 0);
+	atomic_store(&t->failure.set, 0);
 	c.t = t;
 	l.c = &c;
 	l.world = 1;
@@ -280,12 +280,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		stand(&l, pair[1]);
 	feed(&l, pair[1], data + 1, size - 1);
 	shutdown(pair[1], SHUT_WR);
-	for (int i = 0; i < 100 && !atomic_load(&t->failed) && l.active && l.ops->progress(&l); i++)
+	for (int i = 0; i < 100 && !transport_failed(t) && l.active && l.ops->progress(&l); i++)
 		;
 	for (int i = 0; i < POSTED; i++)
 		done += rq[i].done;
 	fallen = l.kind == KIND_TCP;
-	if (atomic_load(&t->failed) || fallen)
+	if (transport_failed(t) || fallen)
 		refused++;
 	else
 		taken += done;

@@ -209,7 +209,7 @@ static void unclaimed(board *b, transport *t, int rank)
 		while (!n) {
 			usleep(1000);
 			pthread_mutex_lock(&t->lock);
-			for (const backlog_conn *p = t->backlog; p && n < 7; p = p->next) {
+			for (const backlog_conn *p = t->backlog.first; p && n < 7; p = p->next) {
 				fd[n++] = p->fd;
 				if (p->passed >= 0)
 					fd[n++] = p->passed;
@@ -237,7 +237,7 @@ static void unclaimed(board *b, transport *t, int rank)
 	channel_close(c);
 }
 
-static void backlog(const char *allow)
+static void forked_backlog(const char *allow)
 {
 	board *b = board_new(2);
 
@@ -494,7 +494,7 @@ int main(void)
 		for (int who = 0; who < 3; who++)
 			stopped(3, who, allow[a]);
 		workers(allow[a]);
-		backlog(allow[a]);
+		forked_backlog(allow[a]);
 		leaving(allow[a], 0);
 		leaving(allow[a], 1);
 		mismatch(allow[a], 1, 100, 64);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -133,9 +134,25 @@ static void accept_proof(void *ctx, handshake_role role, const pending_conn *p, 
 	handshake_mac(t->secret, role, p->hello, p->nonce, mac);
 }
 
+/* Why it cannot wait for its channel, or NULL. */
+static const char *accept_keep(transport *t, const hello *h, int fd, int passed)
+{
+	gradcomp_status st = backlog_put(t, h, fd, passed);
+	char text[CULPRIT_TEXT];
+
+	if (st == GRADCOMP_ERR_NOMEM) {
+		/* The peer has its WELCOME, and would wait. */
+		snprintf(text, sizeof text, "rank %d on %s: no memory for a connection of rank %u", t->rank,
+		         transport_host(t, t->rank), h->from);
+		transport_fail(t, st, t->rank, text);
+	}
+	return st ? "too many connections wait in the backlog" : NULL;
+}
+
 static const char *accept_rank(void *ctx, pending_conn *p)
 {
 	transport *t = ctx;
+	const char *why;
 	hello h;
 
 	hello_read(p->hello, &h);
@@ -144,8 +161,9 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 		return "its HELLO is malformed";
 	if (h.kind == HELLO_CALL) {
 		/* Without a WELCOME the rank calls again; with one it waits for this rank to connect. */
-		if (channel_enqueue(t, &h, -1, -1))
-			return "too many connections wait in the backlog";
+		why = accept_keep(t, &h, -1, -1);
+		if (why)
+			return why;
 		if (pending_welcome(p))
 			return "it does not read";
 		/* Its connection has no other use. */
@@ -174,8 +192,12 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	/* It may wait long for its channel. */
 	if (h.kind == HELLO_TCP || h.kind == HELLO_VERBS)
 		keepalive_start(p->fd, t->o.timeout);
-	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_enqueue(t, &h, p->fd, p->passed))
-		return "it is connected already, or too many connections wait in the backlog";
+	if (h.kind == HELLO_CONTROL)
+		why = tree_attach(t, (int)h.from, p->fd, &h) ? "it is connected already" : NULL;
+	else
+		why = accept_keep(t, &h, p->fd, p->passed);
+	if (why)
+		return why;
 	p->fd = p->passed = -1;
 	return NULL;
 }

@@ -38,7 +38,7 @@ int connect_kind(const transport *t, int rank)
  * When this thread got no processor for so long that `until` has passed, what has come meanwhile counts. */
 static int connect_wait(transport *t, int fd, short events, double until)
 {
-	struct pollfd p[2] = {{fd, events, 0}, {t->failed_fd, POLLIN, 0}};
+	struct pollfd p[2] = {{fd, events, 0}, {t->failure.fd, POLLIN, 0}};
 
 	for (;;) {
 		double left = until - clock_now();
@@ -246,7 +246,7 @@ static const char *connect_race(transport *t, racer *line, int n, hello *h, doub
 			break;
 		for (int i = 0; i < begun; i++)
 			p[i] = (struct pollfd){line[i].fd, POLLOUT, 0};
-		p[begun] = (struct pollfd){t->failed_fd, POLLIN, 0};
+		p[begun] = (struct pollfd){t->failure.fd, POLLIN, 0};
 		double until = begun < n && next < end ? next : end;
 		got = poll(p, (nfds_t)begun + 1, until > now ? (int)((until - now) * 1e3) + 1 : 0);
 		now = clock_now();

@@ -1,5 +1,4 @@
-/* This rank as a member of the job: it joins the tree, shares the failure of all
- * ranks, and leaves with them. */
+/* This rank as a member of the job: it joins the tree, and leaves with all ranks. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -60,7 +59,7 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 		}
 	}
 	pthread_mutex_lock(&t->lock);
-	while (!transport_complete(t) && !atomic_load(&t->failed) && transport_sleep(t, deadline))
+	while (!transport_complete(t) && !transport_failed(t) && transport_sleep(t, deadline))
 		;
 	st = transport_failure(t, err);
 	if (!st && !transport_complete(t))
@@ -80,7 +79,7 @@ static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_
 	survey_measure(t, rate, deadline);
 	pthread_mutex_lock(&t->lock);
 	tree_rates(t, rate);
-	while (!t->networks.measured && !atomic_load(&t->failed) && transport_sleep(t, deadline))
+	while (!t->networks.measured && !transport_failed(t) && transport_sleep(t, deadline))
 		;
 	st = transport_failure(t, err);
 	if (!st && !t->networks.measured)
@@ -103,6 +102,8 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 
 	if (st)
 		return st;
+	if (endpoints)
+		verbs_log_unreachable(t);
 	memcpy(t->secret, secret, TRANSPORT_SECRET_BYTES);
 	if (t->nranks == 1)
 		return GRADCOMP_OK;
@@ -149,7 +150,7 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	tree_leave(t);
 	/* The control thread sends what the socket did not take at once. */
 	tree_wake(t);
-	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
+	while (!t->left && !transport_failed(t) && transport_sleep(t, until))
 		;
 	if (!t->left) {
 		char text[CULPRIT_TEXT];
@@ -187,31 +188,4 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 	}
 	transport_release(t);
 	return st;
-}
-
-void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
-{
-	/* Neighbours take no other for one. */
-	if (status >= 0)
-		status = GRADCOMP_ERR_INTERNAL;
-	pthread_mutex_lock(&t->lock);
-	tree_fail(t, status, culprit, text);
-	pthread_mutex_unlock(&t->lock);
-	tree_wake(t);
-}
-
-void transport_overdue(transport *t, int culprit, const char *text)
-{
-	pthread_mutex_lock(&t->lock);
-	tree_overdue(t, culprit, text);
-	pthread_mutex_unlock(&t->lock);
-	tree_wake(t);
-}
-
-gradcomp_status transport_failure(const transport *t, gradcomp_error *err)
-{
-	/* The text never changes once `failed` is set. */
-	if (!atomic_load(&t->failed))
-		return GRADCOMP_OK;
-	return error_set(err, t->failure.status, "%s", t->failure.text);
 }

@@ -1,5 +1,4 @@
-/* The ranks of the job, from their endpoint records: hosts, nodes, the kind of link to
- * each, and whether this node has more ranks than CPUs. */
+/* The ranks of the job, from their endpoint records: hosts, nodes, and whether this node has more ranks than CPUs. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -61,7 +60,6 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 	}
 	networks_find(&t->networks, t->endpoints, t->node, t->nranks, t->nnodes);
 	peer_table_oversubscribed(t, nodes, keys);
-	verbs_log_unreachable(t);
 out:
 	free(nodes);
 	free(keys);
@@ -116,28 +114,4 @@ const int32_t *transport_nodes(const transport *t, int *nnodes)
 {
 	*nnodes = t->nnodes;
 	return t->node;
-}
-
-const char *const link_kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
-
-const char *transport_kind(const transport *t, int rank)
-{
-	int kind;
-
-	if (rank == t->rank)
-		return "self";
-	kind = connect_kind(t, rank);
-	return kind < 0 ? "none" : link_kind_name[kind];
-}
-
-int transport_stats(const transport *t, transport_counts out[4])
-{
-	int n = 0;
-
-	for (int k = 0; k < KINDS; k++)
-		if (atomic_load(&t->counts[k].pairs))
-			out[n++] = (transport_counts){link_kind_name[k], atomic_load(&t->counts[k].pairs),
-			                              atomic_load(&t->counts[k].sent),
-			                              atomic_load(&t->counts[k].received)};
-	return n;
 }

@@ -139,7 +139,7 @@ static int probes_begin(transport *t, probe *probes, int n)
 			setsockopt(q->fd, SOL_SOCKET, SO_SNDBUF, &(int){UNACKED_BYTES}, sizeof(int));
 		waiting++;
 	}
-	for (double now = clock_now(); waiting && now < until && !atomic_load(&t->failed); now = clock_now()) {
+	for (double now = clock_now(); waiting && now < until && !transport_failed(t); now = clock_now()) {
 		for (int i = 0; i < n; i++)
 			p[i] = (struct pollfd){probes[i].ready ? -1 : probes[i].fd, POLLOUT, 0};
 		if (poll(p, (nfds_t)n, (int)((until - now) * 1e3) + 1) <= 0)

@@ -49,13 +49,12 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
  * process that exits on the error has passed it on. */
 static void fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
-	if (atomic_load(&t->failed) || t->left)
+	if (transport_failed(t) || t->left)
 		return;
-	error_set(&t->failure, status, "%.*s", CULPRIT_TEXT, text);
+	error_set(&t->failure.error, status, "%.*s", CULPRIT_TEXT, text);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.text);
-	atomic_store(&t->failed, 1);
-	eventfd_write(t->failed_fd, 1);
+		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.error.text);
+	failure_set(&t->failure);
 	pthread_cond_broadcast(&t->changed);
 }
 
@@ -69,6 +68,23 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 void tree_overdue(transport *t, int culprit, const char *text)
 {
 	fail(t, GRADCOMP_ERR_TIMEOUT, culprit, text);
+}
+
+void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+{
+	pthread_mutex_lock(&t->lock);
+	/* Neighbours take no other for one. */
+	tree_fail(t, status < 0 ? status : GRADCOMP_ERR_INTERNAL, culprit, text);
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
+}
+
+void transport_overdue(transport *t, int culprit, const char *text)
+{
+	pthread_mutex_lock(&t->lock);
+	tree_overdue(t, culprit, text);
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
 }
 
 int tree_attach(transport *t, int rank, int fd, const hello *h)
@@ -89,8 +105,8 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 		n->last_recv = clock_now();
 		n->have = n->unsent = 0;
 		/* It joined after the failure was reported. */
-		if (atomic_load(&t->failed))
-			neighbour_send(n, CTRL_FAIL, t->failure.status, -1, t->failure.text);
+		if (transport_failed(t))
+			neighbour_send(n, CTRL_FAIL, t->failure.error.status, -1, t->failure.error.text);
 		done = 0;
 	}
 	pthread_cond_broadcast(&t->changed);
@@ -105,7 +121,7 @@ void tree_leave(transport *t)
 {
 	neighbour *parent = &t->tree[TREE_PARENT];
 
-	if (!t->leaving || t->leave_sent || atomic_load(&t->failed))
+	if (!t->leaving || t->leave_sent || transport_failed(t))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
 		if (t->tree[i].rank >= 0 && !t->tree[i].left)
@@ -148,7 +164,7 @@ void tree_rates(transport *t, const uint32_t *rate)
 	for (int k = 0; rate && k < t->networks.n; k++)
 		t->rates[k] = rate[k] < t->rates[k] ? rate[k] : t->rates[k];
 	t->rates_own |= rate != NULL;
-	if (!t->rates_own || t->rates_sent || atomic_load(&t->failed))
+	if (!t->rates_own || t->rates_sent || transport_failed(t))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
 		if (t->tree[i].rank >= 0 && !t->tree[i].rated)
@@ -207,9 +223,9 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 		tree_leave(t);
 		return 0;
 	case CTRL_LEFT:
-		if (i != TREE_PARENT || (!t->leave_sent && !atomic_load(&t->failed)))
+		if (i != TREE_PARENT || (!t->leave_sent && !transport_failed(t)))
 			return -1;
-		if (atomic_load(&t->failed))
+		if (transport_failed(t))
 			return 0;
 		t->left = true;
 		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
@@ -313,7 +329,7 @@ static void tree_tick(transport *t, double now, double slept, double *beat)
 			n->last_recv = now;
 		if (due)
 			neighbour_send(n, CTRL_HEARTBEAT, 0, 0, NULL);
-		if (now - n->last_recv < t->o.timeout || atomic_load(&t->failed))
+		if (now - n->last_recv < t->o.timeout || transport_failed(t))
 			continue;
 		snprintf(how, sizeof how, "has not answered for %.3g s", t->o.timeout);
 		neighbour_lost(t, n, GRADCOMP_ERR_TIMEOUT, how);

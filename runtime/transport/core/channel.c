@@ -1,5 +1,4 @@
-/* Channels: open, post, wait, close. The transport keeps a list of them, so that the
- * control thread can hand over connections of peers that were first. */
+/* Channels: open, post, wait, close. */
 #define _GNU_SOURCE
 #include "transport/core/link.h"
 
@@ -35,12 +34,12 @@
 
 static int channel_progress(channel *c)
 {
-	unsigned inbound = atomic_load_explicit(&c->inbound, memory_order_acquire);
+	unsigned inbound = atomic_load_explicit(&c->inbound.came, memory_order_acquire);
 	int moved = 0;
 	peer_link *next;
 
 	/* The posted buffers have been given back then. */
-	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+	if (transport_failed(c->t))
 		return 0;
 	for (peer_link *l = c->active; l; l = next) {
 		next = l->next;
@@ -70,8 +69,8 @@ static gradcomp_status channel_failure(channel *c, const request *r, int world, 
 	}
 	if (world < 0 || r->done)
 		return transport_failure(t, err);
-	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
-	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
+	return error_set(err, t->failure.error.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
+	                 t->failure.error.text, t->rank, r->sending ? "send" : "receive", r->bytes,
 	                 r->sending ? "to" : "from", world, transport_host(t, world));
 }
 
@@ -93,8 +92,8 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 	peer_link *sleepers = NULL;
 	int n = CHANNEL_POLLS;
 
-	p[0] = (struct pollfd){c->t->failed_fd, POLLIN, 0};
-	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
+	p[0] = (struct pollfd){c->t->failure.fd, POLLIN, 0};
+	p[1] = (struct pollfd){c->inbound.fd, POLLIN, 0};
 	p[2] = (struct pollfd){fd, POLLIN, 0};
 	for (peer_link *l = c->active; l; l = l->next) {
 		if (l->eof) {
@@ -114,7 +113,7 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 			link_check_peer(l);
 	}
 	/* A link that was adopted just now is not armed, and may have moved the array. */
-	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !atomic_load(&c->t->failed)) {
+	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !transport_failed(c->t)) {
 		channel_poll(p, n, limit);
 		/* Time in which this process was stopped does not count. */
 		double slept = clock_now() - begin;
@@ -123,7 +122,7 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 		if (p[1].revents) {
 			eventfd_t events;
 
-			eventfd_read(c->inbound_fd, &events);
+			eventfd_read(c->inbound.fd, &events);
 		}
 	}
 	for (peer_link *l = sleepers; l; l = l->sleeper)
@@ -209,7 +208,7 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 	for (;;) {
 		int moved;
 
-		if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		if (transport_failed(c->t))
 			return channel_failure(c, r, r->link ? r->link->world : -1, err);
 		if (r->done)
 			return GRADCOMP_OK;
@@ -247,7 +246,7 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 	*done = 0;
 	if (!r->done)
 		channel_progress(c);
-	if (atomic_load(&c->t->failed))
+	if (transport_failed(c->t))
 		return channel_failure(c, r, r->link ? r->link->world : -1, err);
 	if (!r->link)
 		return error_set(err, GRADCOMP_ERR_STATE, "test of a transfer that was refused when posted");
@@ -259,9 +258,9 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err)
 {
-	if (!atomic_load_explicit(&c->t->failed, memory_order_acquire) && !channel_progress(c))
+	if (!transport_failed(c->t) && !channel_progress(c))
 		channel_sleep(c, NULL, fd, seconds < SLEEP_SECONDS ? seconds : SLEEP_SECONDS);
-	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+	if (transport_failed(c->t))
 		return channel_failure(c, NULL, -1, err);
 	return GRADCOMP_OK;
 }
@@ -292,12 +291,12 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 	st = channel_link(c, peer, &l, err);
 	if (st)
 		return st;
-	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+	if (transport_failed(c->t))
 		return channel_failure(c, r, l->world, err);
 	link_post(l, r);
 	if (!l->ops)
 		link_connect(l);
-	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+	if (transport_failed(c->t))
 		return channel_failure(c, r, l->world, err);
 	return GRADCOMP_OK;
 }
@@ -419,25 +418,23 @@ void channel_on_demand(channel *c)
 int channel_caller(channel *c)
 {
 	transport *t = c->t;
-	unsigned inbound = atomic_load_explicit(&c->inbound, memory_order_acquire);
+	unsigned inbound = atomic_load_explicit(&c->inbound.came, memory_order_acquire);
 	int peer = -1;
 
 	if (inbound == c->heard)
 		return -1;
 	pthread_mutex_lock(&t->lock);
-	for (backlog_conn **at = &t->backlog, *p; peer < 0 && (p = *at);) {
+	for (backlog_conn **at = &t->backlog.first, *p; peer < 0 && (p = *at);) {
 		bool call = p->h.kind == HELLO_CALL;
 
-		for (int i = 0; p->h.channel == c->id && peer < 0 && i < c->n; i++)
+		for (int i = 0; p->h.channel == c->inbound.id && peer < 0 && i < c->n; i++)
 			if (c->ranks[i] == (int)p->h.from && (call || !c->links[i]))
 				peer = i;
 		if (peer < 0 || !call) {
 			at = &p->next;
 			continue;
 		}
-		*at = p->next;
-		t->nbacklog--;
-		free(p);
+		free(backlog_pull(&t->backlog, at));
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (peer < 0)
@@ -463,7 +460,7 @@ void channel_hang_up(channel *c, int peer)
 	link_forget(l);
 	link_free(l);
 	/* The peer may have connected anew, which channel_caller() has passed over. */
-	c->heard = atomic_load(&c->inbound) - 1;
+	c->heard = atomic_load(&c->inbound.came) - 1;
 }
 
 void channel_may_end(channel *c, int peer)
@@ -534,9 +531,9 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	c = calloc(1, sizeof *c);
 	if (!c)
 		goto nomem;
-	c->inbound_fd = -1;
+	c->inbound.fd = -1;
 	c->t = t;
-	c->id = id;
+	c->inbound.id = id;
 	c->n = n;
 	c->me = me;
 	c->npoll = CHANNEL_POLLS;
@@ -546,16 +543,11 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	c->node = malloc((size_t)n * sizeof *c->node);
 	c->links = calloc((size_t)n, sizeof *c->links);
 	c->poll = malloc(c->npoll * sizeof *c->poll);
-	c->inbound_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!c->ranks || !c->node || !c->links || !c->poll || c->inbound_fd < 0)
+	if (!c->ranks || !c->node || !c->links || !c->poll)
 		goto nomem;
 	memcpy(c->ranks, ranks, (size_t)n * sizeof *ranks);
-	if (channel_describe(c))
+	if (channel_describe(c) || backlog_listen(t, &c->inbound))
 		goto nomem;
-	pthread_mutex_lock(&t->lock);
-	c->next = t->channels;
-	t->channels = c;
-	pthread_mutex_unlock(&t->lock);
 	*out = c;
 	return GRADCOMP_OK;
 nomem:
@@ -573,65 +565,17 @@ const gradcomp_links *channel_links(const channel *c)
 
 void channel_close(channel *c)
 {
-	transport *t;
-
 	if (!c)
 		return;
-	t = c->t;
-	pthread_mutex_lock(&t->lock);
-	for (channel **at = &t->channels; *at; at = &(*at)->next)
-		if (*at == c) {
-			*at = c->next;
-			break;
-		}
-	pthread_mutex_unlock(&t->lock);
+	backlog_leave(c->t, &c->inbound);
 	for (int i = 0; i < c->n; i++)
 		link_free(c->links[i]);
 	multicast_free(c->multicast);
-	if (c->inbound_fd >= 0)
-		close(c->inbound_fd);
 	free(c->ranks);
 	free(c->node);
 	free(c->links);
 	free(c->poll);
 	free(c);
-}
-
-int channel_enqueue(transport *t, const hello *h, int fd, int passed)
-{
-	/* Every rank may be ahead of this one by a few channels, no more. */
-	int most = 1024 + 16 * t->nranks, done = -1;
-	backlog_conn *p = malloc(sizeof *p);
-
-	if (!p) {
-		char text[CULPRIT_TEXT];
-
-		/* The peer has its WELCOME, and would wait. */
-		snprintf(text, sizeof text, "rank %d on %s: no memory for a connection of rank %u", t->rank,
-		         transport_host(t, t->rank), h->from);
-		transport_fail(t, GRADCOMP_ERR_NOMEM, t->rank, text);
-		return -1;
-	}
-	*p = (backlog_conn){.h = *h, .fd = fd, .passed = passed};
-	pthread_mutex_lock(&t->lock);
-	if (t->nbacklog < most) {
-		backlog_conn **end = &t->backlog;
-
-		while (*end)
-			end = &(*end)->next;
-		*end = p;
-		t->nbacklog++;
-		done = 0;
-		for (channel *c = t->channels; c; c = c->next)
-			if (c->id == h->channel) {
-				atomic_fetch_add_explicit(&c->inbound, 1, memory_order_release);
-				eventfd_write(c->inbound_fd, 1);
-			}
-	}
-	pthread_mutex_unlock(&t->lock);
-	if (done)
-		free(p);
-	return done;
 }
 
 uint64_t channel_sent(const channel *c)

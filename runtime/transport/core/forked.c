@@ -34,15 +34,15 @@ static void forked_child(void)
 				close(t->tree[i].fd);
 			t->tree[i].fd = -1;
 		}
-		while (t->backlog)
-			backlog_drop(t);
+		while (t->backlog.first)
+			backlog_drop(&t->backlog);
 		/* Its control thread is not in this process, and its eventfds are
 		 * shared with the rank, so nobody here writes to them. */
 		t->running = false;
 		t->forked = true;
-		error_set(&t->failure, GRADCOMP_ERR_STATE,
+		error_set(&t->failure.error, GRADCOMP_ERR_STATE,
 		          "this process was forked off rank %d, which alone can use the job", t->rank);
-		atomic_store(&t->failed, 1);
+		atomic_store(&t->failure.set, 1);
 	}
 	forked_parent();
 }

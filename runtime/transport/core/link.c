@@ -90,7 +90,11 @@ static const hello_kind link_hello[] = {[KIND_SHM] = HELLO_SHM, [KIND_TCP] = HEL
 /* The higher rank connects, the lower one accepts; on demand it asks for that. */
 static void link_call(peer_link *l)
 {
-	hello h = {.kind = HELLO_CALL, .to = (uint32_t)l->world, .channel = l->c->id, .streams = 1, .chunk = CHUNK_MIN};
+	hello h = {.kind = HELLO_CALL,
+	           .to = (uint32_t)l->world,
+	           .channel = l->c->inbound.id,
+	           .streams = 1,
+	           .chunk = CHUNK_MIN};
 	gradcomp_error err;
 	int fd = -1;
 
@@ -116,7 +120,7 @@ void link_connect(peer_link *l)
 	}
 	l->h = (hello){.kind = link_hello[l->kind],
 	               .to = (uint32_t)l->world,
-	               .channel = l->c->id,
+	               .channel = l->c->inbound.id,
 	               .streams = l->kind == KIND_TCP ? (uint8_t)t->o.streams : 1,
 	               .chunk = l->kind == KIND_SHM ? shm_ring_bytes(t) : (uint32_t)t->o.chunk};
 	if (l->kind == KIND_SHM) {
@@ -148,13 +152,12 @@ void link_adopt(peer_link *l)
 	hello_kind want = link_hello[l->kind];
 
 	pthread_mutex_lock(&t->lock);
-	for (backlog_conn **at = &t->backlog, *p; (p = *at);) {
-		if (p->h.channel != l->c->id || p->h.from != (uint32_t)l->world || p->h.kind == HELLO_CALL) {
+	for (backlog_conn **at = &t->backlog.first, *p; (p = *at);) {
+		if (p->h.channel != l->c->inbound.id || p->h.from != (uint32_t)l->world || p->h.kind == HELLO_CALL) {
 			at = &p->next;
 			continue;
 		}
-		*at = p->next;
-		t->nbacklog--;
+		backlog_pull(&t->backlog, at);
 		/* A connection made again replaces the one that was given up. */
 		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.chunk != p->h.chunk))
 			link_drop_fds(l);
@@ -251,7 +254,7 @@ void link_free(peer_link *l)
 	if (!l)
 		return;
 	if (l->ops)
-		l->ops->close(l, !atomic_load(&l->c->t->failed));
+		l->ops->close(l, !transport_failed(l->c->t));
 	link_drop_fds(l);
 	free(l);
 }

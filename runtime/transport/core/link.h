@@ -81,8 +81,6 @@ struct peer_link {
 
 struct channel {
 	transport *t;
-	channel *next;
-	uint64_t id;
 	int n, me;
 	int *ranks;
 	int32_t *node;
@@ -92,8 +90,7 @@ struct channel {
 	unsigned multicasts;         /* calls */
 	unsigned yields, shared;     /* while waiting, and looks in a row that found a lower rank on this CPU */
 	unsigned leave_after;        /* so many of the latter; 0: never */
-	int inbound_fd;              /* eventfd: the backlog has a connection for this channel */
-	atomic_uint inbound;
+	backlog_channel inbound;     /* connections that peers have made for it */
 	unsigned adopted;
 	atomic_uint_fast64_t sent; /* payload bytes */
 	struct pollfd *poll;
@@ -102,7 +99,7 @@ struct channel {
 	double last_peer_check; /* when the hosts of silent peers were last checked */
 	bool revoked;
 	bool on_demand;
-	unsigned heard; /* of `inbound`: when the callers were last looked for */
+	unsigned heard; /* of inbound.came: when the callers were last looked for */
 	gradcomp_links api;
 };
 

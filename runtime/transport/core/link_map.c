@@ -1,6 +1,29 @@
-/* The kind of link between each pair of ranks, from their endpoint records, and why a
- * kind is not used: for the report. */
+/* The kind of link between each pair of ranks, what went over each kind, and why one is not used: for the report. */
 #include "transport/core/transport_internal.h"
+
+const char *const link_kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
+
+const char *transport_kind(const transport *t, int rank)
+{
+	int kind;
+
+	if (rank == t->rank)
+		return "self";
+	kind = connect_kind(t, rank);
+	return kind < 0 ? "none" : link_kind_name[kind];
+}
+
+int transport_stats(const transport *t, transport_counts out[4])
+{
+	int n = 0;
+
+	for (int k = 0; k < KINDS; k++)
+		if (atomic_load(&t->counts[k].pairs))
+			out[n++] = (transport_counts){link_kind_name[k], atomic_load(&t->counts[k].pairs),
+			                              atomic_load(&t->counts[k].sent),
+			                              atomic_load(&t->counts[k].received)};
+	return n;
+}
 
 /* As connect_kind() on rank a, which is assumed to have this rank's settings. */
 static int link_map_kind(const transport *t, int a, int b)

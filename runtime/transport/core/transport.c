@@ -35,34 +35,20 @@ static bool transport_allows(const char *list, const char *name)
 	return false;
 }
 
-void backlog_drop(transport *t)
-{
-	backlog_conn *p = t->backlog;
-
-	t->backlog = p->next;
-	t->nbacklog--;
-	if (p->fd >= 0)
-		close(p->fd);
-	if (p->passed >= 0)
-		close(p->passed);
-	free(p);
-}
-
 void transport_release(transport *t)
 {
 	listener_close(&t->listener);
 	verbs_device_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
-	while (t->backlog)
-		backlog_drop(t);
+	while (t->backlog.first)
+		backlog_drop(&t->backlog);
 	for (int i = 0; i < PROBES_MAX; i++)
 		if (t->probe[i] >= 0)
 			close(t->probe[i]);
 	if (t->wake_fd >= 0)
 		close(t->wake_fd);
-	if (t->failed_fd >= 0)
-		close(t->failed_fd);
+	failure_close(&t->failure);
 	for (int r = 0; t->endpoints && r < t->nranks; r++)
 		endpoint_clear(&t->endpoints[r]);
 	pthread_mutex_destroy(&t->lock);
@@ -126,7 +112,7 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->o.join_timeout = o->join_timeout > 0 ? o->join_timeout : o->timeout;
-	t->wake_fd = t->failed_fd = -1;
+	t->wake_fd = t->failure.fd = -1;
 	listener_init(&t->listener, &accept_ops, t, o->log);
 	listener_close_in_forks(&t->listener);
 	pthread_mutex_init(&t->lock, NULL);
@@ -144,9 +130,8 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	t->interface = strdup(o->interface ? o->interface : "");
 	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	t->failed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t->secret = secret_alloc(TRANSPORT_SECRET_BYTES);
-	if (!t->interface || !t->allow || !t->secret || t->wake_fd < 0 || t->failed_fd < 0) {
+	if (!t->interface || !t->allow || !t->secret || t->wake_fd < 0 || failure_open(&t->failure)) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for the transport");
 		goto fail;
 	}

@@ -2,13 +2,14 @@
  *
  * Threads. The application's threads use channels, one thread a channel at a
  * time. The control thread owns the listener and serves the tree. What they share
- * is under `lock`: the tree's sockets, the failure, the backlog and the list of
- * channels. `failed` may be read without it. */
+ * is under `lock`: the tree's sockets, the failure, the backlog and what channels it knows. */
 #ifndef TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 #define TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 
 #include "base/clock.h"
+#include "transport/control/backlog.h"
 #include "transport/control/ctrl_msg.h"
+#include "transport/control/failure.h"
 #include "transport/control/listener.h"
 #include "transport/core/endpoint.h"
 #include "transport/core/network.h"
@@ -20,13 +21,6 @@
 #define CULPRIT_TEXT CTRL_MSG_TEXT
 #define TREE_OUT 1024
 #define PROBES_MAX 8 /* of the ranks that measure a network to this one, at a time */
-
-/* An authenticated data connection that its channel has not taken yet. */
-typedef struct backlog_conn {
-	struct backlog_conn *next;
-	hello h;
-	int fd, passed;
-} backlog_conn;
 
 /* A neighbour on the control tree. */
 typedef struct neighbour {
@@ -75,22 +69,24 @@ struct transport {
 	uint32_t rates[NETWORKS_MAX]; /* Mbit/s, the least of this rank and those below it that have said */
 	bool forked;                  /* this process is a fork of the rank */
 	int wake_fd;                  /* eventfd: wakes the control thread */
-	int failed_fd;                /* eventfd: readable for ever once the job has failed */
-	atomic_int failed;
-	gradcomp_error failure;
+	job_failure failure;
 
 	listener listener;
 	int probe[PROBES_MAX]; /* connections that measure a network; of the control thread */
 	neighbour tree[TREE_NEIGHBOURS];
-	backlog_conn *backlog;
-	int nbacklog;
-	channel *channels;
+	backlog backlog;
 	transport *next_alive; /* forked.c */
 	struct {
 		atomic_uint_fast64_t pairs, sent, received;
 	} counts[KINDS];
 	struct verbs_device *verbs; /* NULL: not used */
 };
+
+/* Pending and later waits return transport_failure(). */
+static inline bool transport_failed(const transport *t)
+{
+	return atomic_load_explicit(&t->failure.set, memory_order_acquire);
+}
 
 /* transport.c: closes and frees all; no thread runs any more. */
 void transport_release(transport *t);
@@ -156,11 +152,5 @@ void tree_wake(transport *t);
  * seen, and the copy of the transport refuses to work. */
 void forked_watch(transport *t);
 void forked_forget(transport *t);
-
-/* channel.c: queues an authenticated connection for its channel; takes ownership of both
- * descriptors unless it returns -1 (too many wait already). Locks. */
-int channel_enqueue(transport *t, const hello *h, int fd, int passed);
-/* Closes the first connection of the backlog. With the lock held, or alone. */
-void backlog_drop(transport *t);
 
 #endif

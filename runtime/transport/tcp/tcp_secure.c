@@ -170,7 +170,7 @@ static int secure_pull(peer_link *l, tcp *t, unsigned i)
 	size_t moved = 0;
 
 	/* The posted buffers have been given back then. */
-	if (atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
+	if (transport_failed(l->c->t))
 		return 0;
 	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && !c->off))) {
 		long n = secure_whole(l, s);

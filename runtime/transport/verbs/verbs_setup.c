@@ -194,13 +194,13 @@ static int setup_progress(peer_link *l)
 	verbs *v = l->impl;
 	int moved = setup_read(l, v);
 
-	if (atomic_load(&l->c->t->failed))
+	if (transport_failed(l->c->t))
 		return 0;
 	if (v->queue && (v->probed || v->sent_kind >= SETUP_UP) && v->sent_kind != SETUP_NO)
 		moved |= setup_path(l, v);
 	if (v->unsent)
 		moved |= setup_write(l, v);
-	if (v->unsent || atomic_load(&l->c->t->failed))
+	if (v->unsent || transport_failed(l->c->t))
 		return moved;
 	if (v->sent_kind == SETUP_NO && v->got_kind == SETUP_NO) {
 		setup_to_tcp(l, v);

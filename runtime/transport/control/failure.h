@@ -1,0 +1,22 @@
+/* What the job has failed of. It fails once: the first failure counts, and is told to whoever waits. */
+#ifndef TRANSPORT_CONTROL_FAILURE_H
+#define TRANSPORT_CONTROL_FAILURE_H
+
+#include "gradcomp/abi.h"
+
+#include <stdatomic.h>
+
+typedef struct job_failure {
+	atomic_int set; /* may be read at any time */
+	int fd;         /* eventfd: readable for ever once the job has failed */
+	gradcomp_error
+		error; /* is written before `set`, with the transport's lock held, and does not change after it */
+} job_failure;
+
+/* NOMEM when there is no descriptor for it. */
+gradcomp_status failure_open(job_failure *f);
+void failure_close(job_failure *f);
+/* From now on the job has failed of f->error. */
+void failure_set(job_failure *f);
+
+#endif
