@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What doc/scale.md shows of many ranks, as Markdown: steps that gradcomp plan predicts up to 100,000
+"""What doc/admin/scale.md shows of many ranks, as Markdown: steps that gradcomp plan predicts up to 100,000
 ranks from a machine file, and a job of so many real ranks on this machine: how long they take to join,
 what each of them holds, and how soon all of them name one that was killed.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The figure of doc/scale.md: what grows with the number of ranks, up to 100,000. Lines are the formulas of that
+"""The figure of doc/admin/scale.md: what grows with the number of ranks, up to 100,000. Lines are the formulas of that
 page; points are what the programs named there have measured, and wrote as JSON.
 
     bench/scale_plot.py FILE.json... --svg FILE

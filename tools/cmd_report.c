@@ -1,4 +1,4 @@
-/* gradcomp report: a job's report (doc/report.md) as a table. */
+/* gradcomp report: a job's report (doc/user/report.md) as a table. */
 #include "tools/commands.h"
 
 static const char usage[] = "usage: gradcomp report [--json | --tensors | --html PAGE [--trace FILE]] FILE\n"

@@ -38,8 +38,8 @@
  *
  * Error. x is what was given, D a code and its decoding, |D(x) - x| <= b for a block of numbers
  * of magnitude up to m; block: b = m / (2^bits - 2) with rounding to nearest, twice that when
- * stochastic; fp8 and natural: a share of the number itself, see doc/coder.md; zfp: see
- * doc/compressors.md; lossless and none: 0. An all-gather codes each
+ * stochastic; fp8 and natural: a share of the number itself, see doc/user/coder.md; zfp: see
+ * doc/user/compressors.md; lossless and none: 0. An all-gather codes each
  * number once: an error up to b. A reduce-scatter over a ring codes partial sums P - 1 times, over
  * `direct` each rank's part once: errors of P - 1 codes add up. Rounding in F32, and in a
  * 16-bit type at the end, is beside that.

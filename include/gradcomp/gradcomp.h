@@ -357,7 +357,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer,
  *
  * what the average over ranks is still owed; likewise the mean of each of the compressor's
  * arrays, and what the compressor keeps of its own, which is equal on all ranks. Whoever loads
- * it owes the same on average, on Q ranks as on P (doc/checkpoints.md); it does not continue to
+ * it owes the same on average, on Q ranks as on P (doc/user/checkpoints.md); it does not continue to
  * the bit. Collective, between steps. With buf NULL only *bytes is set, and nothing is sent.
  * With a delay: after gradcomp_reducer_drain(), else GRADCOMP_ERR_STATE. GRADCOMP_ERR_MISMATCH when
  * ranks are at different steps, or the compressor's own state differs between them. */

@@ -10,7 +10,7 @@
  * was handed out always shows a complete dataset; it is kept for the next job.
  * Its key is the source's path and every entry's path, type, mode, size and
  * modification time: a changed source gets a new copy. The layout on disk is
- * in doc/staging.md.
+ * in doc/admin/staging.md.
  *
  * Kept: empty directories, names with any byte, holes of sparse files, hard
  * links, symbolic links that stay inside the tree, permission bits (the owner

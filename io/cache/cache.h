@@ -1,6 +1,6 @@
 /* The managed side of a cache area: leases that keep copies from eviction, sizes,
  * budgets and quotas. `area` is a descriptor from cache_user_area(); what is below
- * it is reached by name, without following links. doc/staging-internals.md has the layout
+ * it is reached by name, without following links. doc/dev/staging-internals.md has the layout
  * and the argument why nothing leased is ever evicted. Any thread. */
 #ifndef IO_CACHE_CACHE_H
 #define IO_CACHE_CACHE_H

@@ -1,5 +1,5 @@
 /* The manifest of a source tree, or of its copy: what is in it, and the key made of that.
- * doc/staging-internals.md describes its lines and files. */
+ * doc/dev/staging-internals.md describes its lines and files. */
 #ifndef IO_CACHE_MANIFEST_H
 #define IO_CACHE_MANIFEST_H
 

@@ -1,5 +1,5 @@
 /* The service of a rank: a thread that fetches for the rank and its children what other
- * nodes own, and answers what ranks of other nodes ask for. doc/wire-format.md has the
+ * nodes own, and answers what ranks of other nodes ask for. doc/dev/wire-format.md has the
  * messages.
  *
  * A rank sends its requests to its counterpart on each other node: the rank with the same local

@@ -10,7 +10,7 @@
  * A node that fails sets a flag in the headers that it sends from then on, and so do all that see
  * it. One that reads chunks also names the last one there will be, when it is its turn. So all end with the same
  * chunk, with every message sent and received, and can then agree on what happened.
- * doc/staging-internals.md has the protocol. */
+ * doc/dev/staging-internals.md has the protocol. */
 #ifndef IO_TRANSFER_TRANSFER_H
 #define IO_TRANSFER_TRANSFER_H
 

@@ -23,7 +23,7 @@
 enum { BLOCK = SDK_SPARSE_INDICES, ROWS };
 
 static const gradcomp_param params[] = {
-	/* 1 % of such blocks does not train (doc/accuracy.md). */
+	/* 1 % of such blocks does not train (doc/results/accuracy.md). */
 	SDK_SPARSE_SCHEDULE_ROWS_OF("0.1"),
 	[BLOCK] = {.name = "block",
                    .type = GRADCOMP_PARAM_INT,

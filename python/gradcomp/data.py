@@ -12,7 +12,7 @@ or, with or without PyTorch,
     for value in ds.epoch(0):
         ...
 
-What is stored, where, and how much: doc/data.md and gradcomp/dataset.h.
+What is stored, where, and how much: doc/user/data.md and gradcomp/dataset.h.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@
  *     rendezvous_disconnect(client);
  *
  * The token is a secret. The server drops a connection that cannot prove it, and the
- * values are encrypted with a key derived from it (doc/wire-format.md).
+ * values are encrypted with a key derived from it (doc/dev/wire-format.md).
  *
  * The ranks of a step that have PMIx meet at such a server, too, which rank 0 opens
  * at a place they all know (step.c).

@@ -1,5 +1,5 @@
 /* What the server and its clients share: keys, entries, the token as text. The bytes
- * are described in doc/wire-format.md, "Rendezvous server". */
+ * are described in doc/dev/wire-format.md, "Rendezvous server". */
 #ifndef BOOTSTRAP_RENDEZVOUS_MSG_H
 #define BOOTSTRAP_RENDEZVOUS_MSG_H
 

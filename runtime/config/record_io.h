@@ -1,6 +1,6 @@
 /* Keys of machine, model and plan files, as tables: one row reads, checks and writes a value.
  *
- * The three files are INI files (doc/planning.md, "Files"); inifile.h reads the lines. A
+ * The three files are INI files (doc/user/planning.md, "Files"); inifile.h reads the lines. A
  * SPEC that does not fit on a line goes on in the key `more` behind it. */
 #ifndef CONFIG_RECORD_IO_H
 #define CONFIG_RECORD_IO_H

@@ -4,7 +4,7 @@
  * file says what messages, bytes and compressors cost on some nodes. From both follows the
  * step time of every compressor, collective and schedule, on the nodes that were measured
  * or on more of them. `gradcomp probe` and --gradcomp-record write the files, `gradcomp
- * plan` asks the questions; their formats are in doc/planning.md.
+ * plan` asks the questions; their formats are in doc/user/planning.md.
  *
  * The prediction is a simulation of the reducer's own schedule with the rounds that the
  * compressor itself plans. What it rests on: exchanges cost

@@ -1,4 +1,4 @@
-/* The job's report: one JSON file (schema in doc/report.md), written by rank 0
+/* The job's report: one JSON file (schema in doc/user/report.md), written by rank 0
  * when the job ends, by rename, so that a reader never sees half of it. Disk space for
  * it is taken when the job starts, so a full disk or a wrong path is an error
  * before the training and not after it. */

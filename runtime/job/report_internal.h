@@ -6,7 +6,7 @@
 
 #include "job/report.h"
 
-/* The schema is in doc/report.md. */
+/* The schema is in doc/user/report.md. */
 void report_write(FILE *out, const report_job *job);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct roster_blob {
 	size_t bytes;
 } roster_blob;
 
-/* A question, or what one or more ranks have answered; doc/wire-format.md. Bitmaps are over the members
+/* A question, or what one or more ranks have answered; doc/dev/wire-format.md. Bitmaps are over the members
  * of `epoch`, in their order, and empty when no bit is set. */
 typedef struct roster_message {
 	uint32_t type, from, budget; /* budget: of a question, milliseconds for the answer */

@@ -1,5 +1,5 @@
 /* The job's timeline: what every rank's reducers did when, of the ranks a person can look at,
- * on rank 0's clock, as a file for Perfetto or chrome://tracing (doc/schedule.md).
+ * on rank 0's clock, as a file for Perfetto or chrome://tracing (doc/user/schedule.md).
  *
  * Each rank keeps its latest events in a ring. When the job ends rank 0 asks the others for
  * theirs, one after another. Clocks are compared over links when the job begins and when it

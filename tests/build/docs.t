@@ -5,33 +5,15 @@
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 cd "$GRADCOMP_SRC" || exit 1
 
-# anchors FILE: what its headings are linked by.
-anchors () {
-	sed -n 's/^##* *//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
-}
-# links FILE: a line for each link of it, without code.
-# shellcheck disable=SC2016 # backticks of Markdown
-links () { sed -e '/^    /d' -e 's/`[^`]*`//g' "$1" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//'; }
+command -v python3 > /dev/null || skip_all 'python3 is not installed'
 
-for document in *.md doc/*.md; do
-	bad=
-	while read -r link; do
-		case $link in http://* | https://*) continue ;; esac
-		file=${link%%#*} anchor=
-		[ "$file" = "$link" ] || anchor=${link#*#}
-		target=$document
-		[ -z "$file" ] || target=$(dirname "$document")/$file
-		if [ ! -e "$target" ]; then
-			bad="$bad $link"
-		elif [ -n "$anchor" ] && ! anchors "$target" | grep -qxF -- "$anchor"; then
-			bad="$bad $link"
-		fi
-	done < <(links "$document")
-	is "$document: every link leads somewhere" "$bad" ""
-done
+# Links and their anchors, from the README to every page; and what sources, messages and manual pages name.
+is 'every link leads somewhere, and every page can be reached' "$(python3 -B tests/build/links.py 2>&1)" ''
+is 'every document that is named is there' "$(grep -rohE '\bdoc/[A-Za-z0-9_/-]+\.(md|svg|json)\b' --include='*' \
+	--exclude-dir=golden --exclude-dir=build --exclude-dir=.git . | sort -u | while read -r file; do [ -e "$file" ] || [ "${file#doc/gradcomp/}" != "$file" ] || echo "$file"; done)" ''
 
 # A document that names a test names one that there is: a folder, a script, a program or a pattern.
-for document in *.md doc/*.md; do
+for document in *.md doc/*/*.md; do
 	bad=
 	# shellcheck disable=SC2016 # backticks of Markdown
 	for test in $(grep -oE '`tests/[A-Za-z0-9_/.*-]+`' "$document" | tr -d '`' | sort -u); do
@@ -42,18 +24,14 @@ done
 
 lines=$(wc -l < README.md)
 check "README.md has less than 200 lines: $lines" test "$lines" -lt 200
-for document in doc/*.md; do
-	check "README.md leads to $document, or a document it leads to does" \
-		grep -qF -e "(${document#doc/}" -e "($document" README.md doc/*.md
-done
 
-# The README's figures are those of doc/performance.md: both of a row stand in one line there.
+# The README's figures are those of doc/results/performance.md: both of a row stand in one line there.
 other=
 while IFS='|' read -r _ what own peer _; do
 	own=$(grep -oE '[0-9.]+ (ms|s|%)' <<< "$own" | head -n 1) peer=$(grep -oE '[0-9.]+ (ms|s|%)' <<< "$peer" | head -n 1)
-	grep -F -e "$own" doc/performance.md | grep -qF -e "$peer" || other="$other;$what"
+	grep -F -e "$own" doc/results/performance.md | grep -qF -e "$peer" || other="$other;$what"
 done < <(sed -n '/^## Measured/,/^\[/p' README.md | grep '^| [^f]')
-is "README.md: measured is what doc/performance.md says" "$other" ''
+is "README.md: measured is what doc/results/performance.md says" "$other" ''
 
 # The block of C in the README, compiled as it stands there.
 awk '/^    #include </ { c = 1 } c && /^[^ ]/ { exit } c { print substr($0, 5) }' README.md > "$tmp/readme.c"
@@ -68,8 +46,8 @@ while IFS='|' read -r _ words _; do
 	IFS=',' read -ra each <<< "$words"
 	for word in "${each[@]}"; do
 		word=${word# } word=${word% }
-		others=$(grep -liwF -- "$word" README.md doc/*.md doc/man/* CONTRIBUTING.md | grep -cvx doc/glossary.md)
+		others=$(grep -liwF -- "$word" README.md doc/*/*.md doc/man/* CONTRIBUTING.md | grep -cvx doc/user/glossary.md)
 		check "the glossary's '$word' is in use" test "$others" -gt 0
 	done
-done < <(sed -n '/^|---/,$p' doc/glossary.md | sed 1d)
+done < <(sed -n '/^|---/,$p' doc/user/glossary.md | sed 1d)
 done_testing

@@ -69,9 +69,9 @@ is "nothing has a run-time path: the command has the library in it, plugins and 
 		! readelf -d "$file" 2>/dev/null | grep -qE 'RPATH|RUNPATH' || echo "$file"
 	done)" ""
 # shellcheck disable=SC2016 # backticks of Markdown
-dead=$(cd "$staged/share/doc/gradcomp" && for document in *.md; do
+dead=$(cd "$staged/share/doc/gradcomp" && for document in *.md */*.md; do
 	sed -e '/^    /d' -e 's/`[^`]*`//g' "$document" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//; s/#.*//' | while read -r link; do
-		case $link in '' | http*://*) ;; /*) [ -e "$tmp/stage$link" ] || echo "$document: $link" ;; *) [ -e "$link" ] || echo "$document: $link" ;; esac
+		case $link in '' | http*://*) ;; /*) [ -e "$tmp/stage$link" ] || echo "$document: $link" ;; *) [ -e "$(dirname "$document")/$link" ] || echo "$document: $link" ;; esac
 	done
 done)
 is "links of the installed documents lead somewhere" "$dead" ""

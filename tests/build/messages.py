@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""messages.py SOURCE: the messages of the rooms that doc/messages.md is about, one a line, with `...` for what
+"""messages.py SOURCE: the messages of the rooms that doc/user/messages.md is about, one a line, with `...` for what
 differs, N for the end of a range. Left out: those of memory, parts of others, and what was said elsewhere and is
 handed on."""
 

@@ -1,10 +1,10 @@
 #!/bin/bash
-# doc/messages.md has every message of the rooms that it is about, and no other: what is said when a job starts and
+# doc/user/messages.md has every message of the rooms that it is about, and no other: what is said when a job starts and
 # stops can be looked up by its words.
 # shellcheck source=tests/support/tap.sh
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 command -v python3 > /dev/null || skip_all 'python3 is not installed'
-page=$GRADCOMP_SRC/doc/messages.md
+page=$GRADCOMP_SRC/doc/user/messages.md
 
 check 'the messages can be read out of the code' python3 -B "$GRADCOMP_SRC/tests/build/messages.py" "$GRADCOMP_SRC"
 LC_ALL=C sort -u <<< "$said" > "$tmp/said"

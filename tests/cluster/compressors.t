@@ -35,7 +35,7 @@ for compressor in $(GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp "$GRADCOMP_BUILD/bin/
 done
 note "fewer bytes:$fewer"
 
-# The example of coders. A sharded program sends what the table of doc/coder.md says.
+# The example of coders. A sharded program sends what the table of doc/user/coder.md says.
 check 'sharded.c is compiled' cc -std=gnu11 -O2 -Wall -Werror -o sharded "$GRADCOMP_SRC/examples/c/sharded.c" -I"$GRADCOMP_SRC/include" \
 	-L"$tmp/lib" -lgradcomp -lm
 said=$(on srun --mpi=pmix -N2 -n4 -D "$tmp/run" --gradcomp=none "$tmp/sharded" 60 2>&1)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# One job of four ranks on two nodes, started as doc/launchers.md says: by srun, by mpirun of Open MPI and by prterun inside
+# One job of four ranks on two nodes, started as doc/user/launchers.md says: by srun, by mpirun of Open MPI and by prterun inside
 # an allocation; mpirun on one machine without Slurm. torchrun has torchrun.t. MPICH's mpiexec has no PMIx: its ranks are told.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

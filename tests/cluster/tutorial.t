@@ -1,5 +1,5 @@
 #!/bin/bash
-# doc/tutorial.md, typed word for word: its program, its commands in their order, and what it shows of their
+# doc/user/tutorial.md, typed word for word: its program, its commands in their order, and what it shows of their
 # output, with other numbers and paths. Its first block, which installs a wheel, is tests/build/wheel.t's: here python3
 # and gradcomp are those of the machine and of the build. torchrun is that of python3's PyTorch, which may be so old
 # that it writes its options otherwise.
@@ -10,7 +10,7 @@
 /usr/bin/python3 -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False)' 2>&1 | grep -q libuv &&
 	skip_all 'this PyTorch was built without the libuv that its torchrun asks for'
 real_jobs
-page=$GRADCOMP_SRC/doc/tutorial.md
+page=$GRADCOMP_SRC/doc/user/tutorial.md
 cd run || exit 1
 mkdir "$tmp/typed"
 ln -s /usr/bin/python3 "$tmp/bin/gradcomp" "$tmp/typed"

@@ -3,7 +3,7 @@
 
 mutants.py SEED COUNT FOLDER writes mutant_NNNN.c, and prints for each: name, class, what it does. Each is a good
 plugin of the tree, wrapped by tests/support/mutant.h, that breaks one rule. No class has a limit built in: what
-gradcomp plugin-check cannot see is in doc/plugin-guide.md by name, and mutants.t knows those names.
+gradcomp plugin-check cannot see is in doc/plugin/guide.md by name, and mutants.t knows those names.
 """
 
 import math

@@ -14,9 +14,9 @@ installed=$GRADCOMP_BUILD/lib/gradcomp
 said=$(GRADCOMP_PLUGIN_PATH=$installed "$gradcomp" list --pairs)
 like "of this build" "$said" "| none       | "
 # The page has the columns of all plugins; those that this build lacks (nccl) are left out here.
-documented=$(sed -n '/^| payloads/,/^$/p' "$GRADCOMP_SRC/doc/collectives.md" | grep .)
+documented=$(sed -n '/^| payloads/,/^$/p' "$GRADCOMP_SRC/doc/user/collectives.md" | grep .)
 here=$(printf '%s\n' "$said" | sed -n 's/|//g; 1p' | cut -d' ' -f3-)
-is "doc/collectives.md has the same table" \
+is "doc/user/collectives.md has the same table" \
 	"$(printf '%s\n' "$documented" | awk -F'|' -v here=" $here " '
 		NR == 1 { for (i = 2; i < NF; i++) { name = $i; gsub(/ /, "", name); keep[i] = i == 2 || index(here, " " name " ") } }
 		{ line = "|"; for (i = 2; i < NF; i++) if (keep[i]) line = line $i "|"; print line }')" \

@@ -320,6 +320,6 @@ bad machine 'a curve twice' 's/^spec = topk.*/spec = none/'
 "$gradcomp" plan --model resnet50 --machine "$GRADCOMP_SRC/examples/gigabit.machine" --compute 0.4 --collectives ring,rhd 2>"$tmp/err" |
 	sed '/^Left out:/,$d' >"$tmp/out"
 # shellcheck disable=SC2016 # a pattern
-is 'the table of doc/planning.md' "$(cat "$tmp/out")" \
-	"$(sed -n '/^    \$ gradcomp plan --model resnet50 .*gigabit/,/^`/{/^    \$/d;/^`/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/planning.md")"
+is 'the table of doc/user/planning.md' "$(cat "$tmp/out")" \
+	"$(sed -n '/^    \$ gradcomp plan --model resnet50 .*gigabit/,/^`/{/^    \$/d;/^`/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/user/planning.md")"
 done_testing

@@ -1,7 +1,7 @@
 /* Death and failure at every step of making a copy: each system call that changes the
  * cache is, in its turn, the one at which the process is killed, or which fails.
  * Whatever happens, a published copy is whole, the next run succeeds, and after the one
- * that follows nothing is in the cache but what doc/staging-internals.md says. */
+ * that follows nothing is in the cache but what doc/dev/staging-internals.md says. */
 #include <dirent.h>
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-/* Messages of the control tree, as in doc/wire-format.md. */
+/* Messages of the control tree, as in doc/dev/wire-format.md. */
 #ifndef TRANSPORT_CONTROL_CTRL_MSG_H
 #define TRANSPORT_CONTROL_CTRL_MSG_H
 

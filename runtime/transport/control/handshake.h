@@ -1,5 +1,5 @@
 /* The mutual proof of the job's secret that begins every connection. Sizes and
- * fields are in doc/wire-format.md. Both sides authenticate the whole HELLO and
+ * fields are in doc/dev/wire-format.md. Both sides authenticate the whole HELLO and
  * both nonces with a key of their role, so a proof is valid for one connection and one
  * direction only. The secret belongs to one job and step. */
 #ifndef TRANSPORT_CONTROL_HANDSHAKE_H

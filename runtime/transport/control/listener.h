@@ -1,6 +1,6 @@
 /* Listening sockets, and the connections on them that have not proved a secret yet: the
  * accepting side of every handshake, for a rank and for the rendezvous server. HELLO
- * and keys are the server's own; the messages are in doc/wire-format.md.
+ * and keys are the server's own; the messages are in doc/dev/wire-format.md.
  *
  * At most PENDING_MAX connections are pending, each for PENDING_SECONDS until its HELLO is
  * there and as long again until its proof is, so a flood costs a bounded amount. One thread. */

@@ -1,4 +1,4 @@
-/* The control tree: rank r's parent is (r-1)/2. The messages are in doc/wire-format.md. */
+/* The control tree: rank r's parent is (r-1)/2. The messages are in doc/dev/wire-format.md. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 

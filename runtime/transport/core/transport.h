@@ -5,7 +5,7 @@
  * are made on first use, per peer and channel: over shm when both ranks can share memory,
  * over verbs when both have a device on the same network, else over tcp. Every connection
  * begins with a mutual challenge and response over the job's secret
- * (doc/wire-format.md). Nothing is accepted from anybody who has not proved it, and a flood
+ * (doc/dev/wire-format.md). Nothing is accepted from anybody who has not proved it, and a flood
  * of connections costs a bounded number of slots.
  *
  * Control tree. Each rank keeps an authenticated control connection to its parent

@@ -1,6 +1,6 @@
 /* The memory two ranks of a node share for one link: a page of indices, then a
  * ring of bytes each way, one producer and one consumer each. The layout is in
- * doc/wire-format.md.
+ * doc/dev/wire-format.md.
  *
  * What the peer writes here is not trusted: its index is copied once, and
  * checked against this side's own, before it is used. */
@@ -36,7 +36,7 @@ typedef struct ring_page {
 } ring_page;
 
 #define RING_PAGE 4096
-_Static_assert(sizeof(ring_side) == 256 && sizeof(ring_page) <= RING_PAGE, "as in doc/wire-format.md");
+_Static_assert(sizeof(ring_side) == 256 && sizeof(ring_page) <= RING_PAGE, "as in doc/dev/wire-format.md");
 
 /* Bytes between a consumer's and a producer's index, or -1 when the producer's
  * (or, the other way round, the consumer's) is impossible. */

@@ -1,6 +1,6 @@
 /* Records under AEAD: what a connection carries after its handshake when
  * security.frames is mac or encrypt. Layout, keys and limits are in
- * doc/wire-format.md.
+ * doc/dev/wire-format.md.
  *
  * A record is 4 bytes of length, the content and a tag of 16 bytes. Each
  * connection has a key per direction, from its handshake. Both sides number the records,

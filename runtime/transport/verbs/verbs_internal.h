@@ -1,6 +1,6 @@
 /* Links over verbs. verbs_setup.c connects two queue pairs or falls back to tcp, verbs.c
  * is the link after that, verbs_send.c and verbs_receive.c move messages, verbs_device.c
- * has the device and the pool. The messages are in doc/wire-format.md.
+ * has the device and the pool. The messages are in doc/dev/wire-format.md.
  *
  * A link has space for all that it may have in flight from the beginning. So a peer
  * never sends what there is no receive for, and nothing is allocated while messages

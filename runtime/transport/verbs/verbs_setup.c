@@ -2,7 +2,7 @@
  * the address of its own, connects to the other's, and sends one message through it to
  * test the path. When anything fails on either side, both go on over tcp on that same
  * connection. It stays open in any case, because its end shows at once that a peer has
- * died. The messages are in doc/wire-format.md. */
+ * died. The messages are in doc/dev/wire-format.md. */
 #define _GNU_SOURCE
 #include "transport/verbs/verbs_internal.h"
 
@@ -19,7 +19,7 @@
 #define SETUP_MAGIC 0x56434731u /* "1GCV" */
 #define PATH_SECONDS 5.0
 #define REASON_AT 48
-_Static_assert(REASON_AT + SETUP_REASON == SETUP_BYTES, "as in doc/wire-format.md");
+_Static_assert(REASON_AT + SETUP_REASON == SETUP_BYTES, "as in doc/dev/wire-format.md");
 
 enum { SETUP_NOTHING, SETUP_INFO, SETUP_UP, SETUP_GO, SETUP_NO };
 
