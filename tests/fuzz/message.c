@@ -94,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	c.t = t;
 	l.c = &c;
 	l.world = 1;
-	l.kind = KIND_TCP;
+	l.use = link_use_of(t, HELLO_TCP);
 	l.passed = -1;
 	l.h = (hello){.from = 1,
 	              .nranks = 2,
@@ -117,7 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			theirs[i] = record_crypto_new(secret, &l.h, 1);
 		}
 	}
-	if (l.h.frames ? tcp_secure_open(&l) : tcp_open(&l))
+	if (l.use->kind->open(&l) != LINK_OPENED)
 		abort();
 	for (int i = 0; i < POSTED; i++) {
 		rq[i] = (request){.bytes = sizes[i],

@@ -184,7 +184,7 @@ static void stand(peer_link *l, int fd)
 
 static void feed(peer_link *l, int fd, const uint8_t *data, size_t size)
 {
-	while (size && !transport_failed(l->c->t) && l->kind == KIND_VERBS) {
+	while (size && !transport_failed(l->c->t) && l->use->kind == &verbs_kind) {
 		int what = *data % 5;
 		size_t n = 0;
 
@@ -246,7 +246,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		t->nranks = 2;
 		t->endpoints = calloc(2, sizeof *t->endpoints);
-		if (!t->endpoints || verbs_device_open(t, NULL))
+		if (t->endpoints)
+			t->endpoints[1].naddr = 1;
+		if (!t->endpoints || verbs_device_open(link_use_of(t, HELLO_VERBS), t, NULL))
 			abort();
 		for (int i = 0; i < POSTED; i++)
 			buf[i] = guard("a buffer", 140000, 64);
@@ -255,7 +257,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	c.t = t;
 	l.c = &c;
 	l.world = 1;
-	l.kind = KIND_VERBS;
+	l.use = link_use_of(t, HELLO_VERBS);
 	l.passed = -1;
 	l.h = (hello){.from = 1, .nranks = 2, .streams = 1, .chunk = CHUNK_MIN, .kind = HELLO_VERBS};
 	for (int i = 0; i < STREAMS_MAX; i++)
@@ -264,7 +266,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	l.fd[0] = pair[0];
 	l.nfd = 1;
-	if (verbs_open(&l))
+	if (l.use->kind->open(&l) != LINK_NEGOTIATES)
 		abort();
 	for (int i = 0; i < POSTED; i++) {
 		rq[i] = (request){.bytes = sizes[i],
@@ -284,7 +286,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		;
 	for (int i = 0; i < POSTED; i++)
 		done += rq[i].done;
-	fallen = l.kind == KIND_TCP;
+	fallen = l.use->kind != &verbs_kind;
 	if (transport_failed(t) || fallen)
 		refused++;
 	else

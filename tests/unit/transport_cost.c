@@ -128,7 +128,7 @@ static void slow(board *b, transport *t, int rank)
 			b->status[0] = l->test(l->ctx, &rq[PIECES - 1], &done, &b->error[0]);
 		counted[0].grown = resident() - before;
 		for (int i = 0, bytes = 0; i < c->links[1]->nfd; i++)
-			if (c->links[1]->kind == KIND_TCP && !ioctl(c->links[1]->fd[i], SIOCOUTQ, &bytes))
+			if (c->links[1]->use->kind->hello == HELLO_TCP && !ioctl(c->links[1]->fd[i], SIOCOUTQ, &bytes))
 				counted[0].queued += bytes / 1024;
 		atomic_store(&b->late, 1);
 	}

@@ -4,7 +4,9 @@
 #include "tests/support/transport_ranks.h"
 
 #include "base/thread.h"
+#include "transport/core/link.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/shm_memory.h"
 
 #include <dirent.h>
 #include <linux/mempolicy.h>

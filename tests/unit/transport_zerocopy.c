@@ -34,7 +34,8 @@ static void notified(zerocopy_mode mode)
 {
 	transport t = {.o = {.zerocopy = mode}};
 	channel c = {.t = &t};
-	peer_link l = {.c = &c, .active = 1};
+	link_use use = {0};
+	peer_link l = {.c = &c, .use = &use, .active = 1};
 	request r = {.link = &l, .bytes = 2 * ZEROCOPY_MIN, .left = 0, .sending = 1};
 	char *buf = calloc(1, 2 * ZEROCOPY_MIN);
 	zerocopy *z = NULL;

@@ -68,13 +68,14 @@ static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 	return kept ? GRADCOMP_OK : st;
 }
 
-gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err)
+gradcomp_status accept_open(transport *t, bool local, bool network, char unix_name[ENDPOINT_UNIX_MAX],
+                            size_t *unix_bytes, gradcomp_error *err)
 {
 	struct sockaddr_un un;
 	socklen_t bytes = sizeof un;
 
 	*unix_bytes = 0;
-	if (t->allow_shm) {
+	if (local) {
 		memset(&un, 0, sizeof un);
 		un.sun_family = AF_UNIX;
 		/* An address of the family alone: the kernel picks a free abstract
@@ -90,8 +91,7 @@ gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], siz
 		*unix_bytes = bytes - offsetof(struct sockaddr_un, sun_path) - 1;
 		memcpy(unix_name, un.sun_path + 1, *unix_bytes);
 	}
-	/* Verbs begins over TCP, and is watched over it. */
-	return t->allow_tcp || t->allow_verbs ? accept_open_tcp(t, err) : GRADCOMP_OK;
+	return network ? accept_open_tcp(t, err) : GRADCOMP_OK;
 }
 
 gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err)

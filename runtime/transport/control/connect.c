@@ -22,18 +22,6 @@
 
 static const char no_descriptor[] = "no descriptor is left";
 
-int connect_kind(const transport *t, int rank)
-{
-	const endpoint *c = &t->endpoints[rank];
-
-	if (t->allow_shm && c->unix_bytes && t->node[rank] == t->node[t->rank])
-		return KIND_SHM;
-	if (t->verbs && c->verbs && c->verbs == t->endpoints[t->rank].verbs && c->naddr &&
-	    !atomic_load_explicit(&c->no_verbs, memory_order_relaxed))
-		return KIND_VERBS;
-	return t->allow_tcp && c->naddr ? KIND_TCP : -1;
-}
-
 /* Sleeps until fd has `events`, until `until`, or until the job has failed. 1, 0 or -1.
  * When this thread got no processor for so long that `until` has passed, what has come meanwhile counts. */
 static int connect_wait(transport *t, int fd, short events, double until)
@@ -305,20 +293,16 @@ static gradcomp_status connect_short(const hello *h, const endpoint *c, gradcomp
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err)
 {
 	endpoint *c = &t->endpoints[h->to];
-	int kind = connect_kind(t, (int)h->to);
+	bool local = peers_share(t, t->rank, (int)h->to);
 	double limit = 0.25, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";
 	const char *why = "the time limit passed before the first attempt";
 
-	if (kind < 0)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "no transport connects rank %d on %s to rank %u on %s: transport.allow=%s", t->rank,
-		                 t->endpoints[t->rank].host, h->to, c->host, t->allow);
 	h->from = (uint32_t)t->rank;
 	h->nranks = (uint32_t)t->nranks;
-	h->frames = (uint8_t)record_crypto_choose(kind == KIND_SHM ? FRAMES_NONE : t->o.frames, c->aes);
+	h->frames = (uint8_t)record_crypto_choose(local ? FRAMES_NONE : t->o.frames, c->aes);
 	while (clock_now() < deadline) {
-		why = connect_round(t, c, kind == KIND_SHM, h, passed, limit, deadline, fd, where);
+		why = connect_round(t, c, local, h, passed, limit, deadline, fd, where);
 		if (!why)
 			return GRADCOMP_OK;
 		if (why == no_descriptor)

@@ -1,6 +1,6 @@
 /* This rank as a member of the job: it joins the tree, and leaves with all ranks. */
 #define _GNU_SOURCE
-#include "transport/core/transport_internal.h"
+#include "transport/core/link_kind.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -103,12 +103,12 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	if (st)
 		return st;
 	if (endpoints)
-		verbs_log_unreachable(t);
+		links_met(t);
 	memcpy(t->secret, secret, TRANSPORT_SECRET_BYTES);
 	if (t->nranks == 1)
 		return GRADCOMP_OK;
 	for (int r = 0; r < t->nranks; r++)
-		if (r != t->rank && connect_kind(t, r) < 0)
+		if (r != t->rank && !link_use_to(t, r))
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 			                 "no transport connects rank %d on %s to rank %d on %s: transport.allow=%s",
 			                 t->rank, transport_host(t, t->rank), r, transport_host(t, r), t->allow);

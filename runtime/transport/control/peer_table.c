@@ -105,6 +105,16 @@ gradcomp_status peer_table_inherit(transport *t, const transport *old, const int
 	                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 }
 
+bool peers_share(const transport *t, int a, int b)
+{
+	return t->node[a] == t->node[b] && t->endpoints[a].unix_bytes && t->endpoints[b].unix_bytes;
+}
+
+bool peer_has_address(const transport *t, int rank)
+{
+	return rank == t->rank || t->endpoints[rank].naddr;
+}
+
 const char *transport_host(const transport *t, int rank)
 {
 	return t->endpoints && rank >= 0 && rank < t->nranks && t->endpoints[rank].host ? t->endpoints[rank].host : "?";

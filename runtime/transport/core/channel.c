@@ -4,8 +4,6 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "transport/shm/multicast.h"
-#include "transport/shm/shm.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -16,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define SHM_CHUNK_BYTES (256u << 10)
+#define NEAR_CHUNK_BYTES (256u << 10)
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
 #define OVERSUBSCRIBED_SPIN_BYTES 4096u
@@ -110,7 +108,8 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 	if (begin - c->last_peer_check > SLEEP_SECONDS) {
 		c->last_peer_check = begin;
 		for (peer_link *l = sleepers; l; l = l->sleeper)
-			link_check_peer(l);
+			if (l->use->kind->check)
+				l->use->kind->check(l);
 	}
 	/* A link that was adopted just now is not armed, and may have moved the array. */
 	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !transport_failed(c->t)) {
@@ -150,7 +149,7 @@ static bool channel_spins(const channel *c, const request *r)
 {
 	size_t most = c->t->oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
 
-	if (!(c->spin > 0) || (r->link->kind != KIND_SHM && r->bytes > most))
+	if (!(c->spin > 0) || (!r->link->use->kind->near && r->bytes > most))
 		return false;
 	for (const peer_link *l = c->active; l; l = l->next)
 		if (l->bulk)
@@ -168,8 +167,12 @@ static void channel_spread(channel *c)
 
 	if (cpu < 0)
 		return;
-	for (peer_link *l = c->local; l; l = l->next_local)
-		shared |= shm_waits_on(l, here) == here && l->world < c->t->rank;
+	for (int i = 0; i < c->t->links->n; i++) {
+		link_use *u = &c->t->links->use[i];
+
+		if (u->kind->crowded)
+			shared |= u->kind->crowded(c, u, here);
+	}
 	if (!shared || !c->leave_after) {
 		c->shared = 0;
 	} else if (++c->shared >= c->leave_after) {
@@ -186,9 +189,9 @@ static void channel_spread(channel *c)
  * the peer's host when machines are virtual. */
 static inline void channel_relax(channel *c, const request *r, unsigned looks)
 {
-	if (c->t->oversubscribed || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0) {
+	if (c->t->oversubscribed || !r->link->use->kind->near || looks % YIELD_LOOKS == 0) {
 		sched_yield();
-		if (c->local && !c->t->oversubscribed && ++c->yields % SPREAD_YIELDS == 0)
+		if (!c->t->oversubscribed && ++c->yields % SPREAD_YIELDS == 0)
 			channel_spread(c);
 	}
 #if defined(__x86_64__) || defined(__i386__)
@@ -223,7 +226,7 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 		}
 		if (channel_spins(c, r)) {
 			/* The clock takes longer than a look at shared memory. */
-			bool timed = r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0;
+			bool timed = !r->link->use->kind->near || looks % YIELD_LOOKS == 0;
 			double now = timed ? clock_now() : 0;
 
 			if (timed && !(spin_end > 0))
@@ -314,9 +317,11 @@ static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t
 	return channel_post(ctx, peer, r, err);
 }
 
-/* Whether all are different peers, and how many of them share this rank's memory. */
-static gradcomp_status channel_receivers(channel *c, const int *peers, int n, int *receivers, gradcomp_error *err)
+/* Whether all are different peers, and how many of them are reached over the kind that can send to several at once. */
+static gradcomp_status channel_receivers(channel *c, const int *peers, int n, link_use **over, int *receivers,
+                                         gradcomp_error *err)
 {
+	*over = NULL;
 	*receivers = 0;
 	c->multicasts++;
 	for (int i = 0; i < n; i++) {
@@ -329,7 +334,10 @@ static gradcomp_status channel_receivers(channel *c, const int *peers, int n, in
 			return error_set(err, GRADCOMP_ERR_INVALID, "%d is named twice as a peer of rank %d", peers[i],
 			                 c->me);
 		l->multicasts = c->multicasts;
-		*receivers += l->kind == KIND_SHM;
+		if (!l->use || !l->use->kind->multicast || (*over && *over != l->use))
+			continue;
+		*over = l->use;
+		++*receivers;
 	}
 	return GRADCOMP_OK;
 }
@@ -338,18 +346,15 @@ static gradcomp_status channel_multicast(void *ctx, const int *peers, int n, con
                                          gradcomp_request *reqs, gradcomp_error *err)
 {
 	channel *c = ctx;
+	link_use *over;
 	int receivers;
 	uint64_t first = 0;
-	gradcomp_status st = channel_receivers(c, peers, n, &receivers, err);
+	gradcomp_status st = channel_receivers(c, peers, n, &over, &receivers, err);
 
 	if (st)
 		return st;
-	if (receivers < 2 || bytes < MULTICAST_LEAST || c->t->o.cma)
+	if (receivers < 2 || !over->kind->multicast(c, over, bytes, &first))
 		receivers = 0;
-	if (receivers && !c->multicast && !(c->multicast = multicast_create()))
-		receivers = 0;
-	if (receivers)
-		first = multicast_reserve(c->multicast, bytes);
 	for (int i = 0; !st && i < n; i++) {
 		request *r = (request *)(void *)&reqs[i];
 
@@ -357,7 +362,7 @@ static gradcomp_status channel_multicast(void *ctx, const int *peers, int n, con
 		               .bytes = bytes,
 		               .sending = 1,
 		               .first = first,
-		               .receivers = c->links[peers[i]]->kind == KIND_SHM ? receivers : 0};
+		               .receivers = c->links[peers[i]]->use == over ? receivers : 0};
 		st = channel_post(c, peers[i], r, err);
 	}
 	return st;
@@ -449,14 +454,9 @@ void channel_hang_up(channel *c, int peer)
 	if (!l)
 		return;
 	c->links[peer] = NULL;
-	for (peer_link **at = &c->local; *at; at = &(*at)->next_local)
-		if (*at == l) {
-			*at = l->next_local;
-			break;
-		}
 	c->npoll -= l->polls;
 	if (l->ops)
-		atomic_fetch_sub_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&l->use->pairs, 1, memory_order_relaxed);
 	link_forget(l);
 	link_free(l);
 	/* The peer may have connected anew, which channel_caller() has passed over. */
@@ -486,7 +486,8 @@ static int channel_describe(channel *c)
 {
 	transport *t = c->t;
 	int32_t *number = calloc((size_t)t->nnodes, sizeof *number); /* plus 1; 0: not seen */
-	int nodes = 0, network = 0;
+	int nodes = 0;
+	bool network = false;
 
 	if (!number)
 		return -1;
@@ -496,7 +497,8 @@ static int channel_describe(channel *c)
 		if (!*at)
 			*at = ++nodes;
 		c->node[i] = *at - 1;
-		network |= i != c->me && connect_kind(t, c->ranks[i]) != KIND_SHM;
+		const link_use *u = i == c->me ? NULL : link_use_to(t, c->ranks[i]);
+		network |= i != c->me && !(u && u->kind->near);
 	}
 	free(number);
 	c->api = (gradcomp_links){.struct_size = sizeof c->api,
@@ -509,7 +511,7 @@ static int channel_describe(channel *c)
 	                          .recv = channel_recv,
 	                          .wait = channel_wait,
 	                          .test = channel_test,
-	                          .chunk = network ? t->o.chunk : SHM_CHUNK_BYTES,
+	                          .chunk = network ? t->o.chunk : NEAR_CHUNK_BYTES,
 	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL,
 	                          .failure = channel_job_failure,
 	                          .multicast = channel_multicast};
@@ -570,7 +572,9 @@ void channel_close(channel *c)
 	backlog_leave(c->t, &c->inbound);
 	for (int i = 0; i < c->n; i++)
 		link_free(c->links[i]);
-	multicast_free(c->multicast);
+	for (int i = 0; i < c->t->links->n; i++)
+		if (c->group[i])
+			c->t->links->use[i].kind->leave(c->group[i]);
 	free(c->ranks);
 	free(c->node);
 	free(c->links);

@@ -2,7 +2,6 @@
 #include "transport/core/link.h"
 
 #include "base/error.h"
-#include "transport/shm/shm.h"
 #include "transport/tcp/keepalive.h"
 
 #include <poll.h>
@@ -14,7 +13,6 @@
 /* A rank that dies is told of along the tree at once; one that closes because of a failure has told of that before. So
  * another cause is given this time to come. */
 #define EOF_GRACE_SECONDS 3.0
-#define ANSWER_SECONDS 1.0 /* for a host to answer */
 
 peer_link *link_get(channel *c, int peer)
 {
@@ -27,7 +25,7 @@ peer_link *link_get(channel *c, int peer)
 		return NULL;
 	l->c = c;
 	l->world = c->ranks[peer];
-	l->kind = connect_kind(c->t, l->world);
+	l->use = link_use_to(c->t, l->world);
 	l->passed = -1;
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l->fd[i] = -1;
@@ -52,7 +50,7 @@ static void link_drop_fds(peer_link *l)
 
 void link_begin(peer_link *l)
 {
-	atomic_fetch_add_explicit(&l->c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&l->use->pairs, 1, memory_order_relaxed);
 	for (request *r = l->send.head; r; r = r->next)
 		l->ops->posted(l, r);
 	for (request *r = l->recv.head; r; r = r->next)
@@ -60,11 +58,25 @@ void link_begin(peer_link *l)
 	l->ops->progress(l);
 }
 
-/* All connections are made. Verbs has to set up its queue pairs first. */
+static void link_open(peer_link *l)
+{
+	switch (l->use->kind->open(l)) {
+	case LINK_OPENED:
+		link_begin(l);
+		break;
+	case LINK_NEGOTIATES:
+		l->ops->progress(l);
+		break;
+	case LINK_REFUSED:
+		break;
+	}
+}
+
+/* All connections are made. */
 static void link_ready(peer_link *l)
 {
 	channel *c = l->c;
-	size_t polls = l->kind == KIND_VERBS ? 2 : l->h.streams;
+	size_t polls = l->use->kind->polls ? (size_t)l->use->kind->polls : l->h.streams;
 	struct pollfd *p = realloc(c->poll, (c->npoll + polls) * sizeof *p);
 
 	if (!p) {
@@ -74,18 +86,14 @@ static void link_ready(peer_link *l)
 	c->poll = p;
 	c->npoll += polls;
 	l->polls += polls;
-	if (l->kind == KIND_VERBS) {
-		if (!verbs_open(l))
-			l->ops->progress(l);
-		return;
-	}
-	if (l->kind == KIND_SHM ? shm_link_open(l) : l->h.frames ? tcp_secure_open(l) : tcp_open(l))
-		return;
-	link_begin(l);
+	link_open(l);
 }
 
-static const char *const link_name[] = {[HELLO_TCP] = "tcp", [HELLO_SHM] = "shm", [HELLO_VERBS] = "verbs"};
-static const hello_kind link_hello[] = {[KIND_SHM] = HELLO_SHM, [KIND_TCP] = HELLO_TCP, [KIND_VERBS] = HELLO_VERBS};
+void link_turn(peer_link *l, link_use *u)
+{
+	l->use = u;
+	link_open(l);
+}
 
 /* The higher rank connects, the lower one accepts; on demand it asks for that. */
 static void link_call(peer_link *l)
@@ -110,36 +118,38 @@ void link_connect(peer_link *l)
 	transport *t = l->c->t;
 	double deadline;
 	gradcomp_error err;
-	int passed = -1;
 
+	if (!l->use) {
+		link_fail(l, GRADCOMP_ERR_UNSUPPORTED,
+		          "no transport connects rank %d on %s to rank %d on %s: transport.allow=%s", t->rank,
+		          transport_host(t, t->rank), l->world, transport_host(t, l->world), t->allow);
+		return;
+	}
 	if (t->rank < l->world) {
 		link_adopt(l);
 		if (l->c->on_demand && !l->ops && !l->nfd && !l->called)
 			link_call(l);
 		return;
 	}
-	l->h = (hello){.kind = link_hello[l->kind],
+	l->h = (hello){.kind = l->use->kind->hello,
 	               .to = (uint32_t)l->world,
 	               .channel = l->c->inbound.id,
-	               .streams = l->kind == KIND_TCP ? (uint8_t)t->o.streams : 1,
-	               .chunk = l->kind == KIND_SHM ? shm_ring_bytes(t) : (uint32_t)t->o.chunk};
-	if (l->kind == KIND_SHM) {
-		passed = l->passed = shm_create(l->h.chunk, &err);
-		if (passed < 0) {
-			link_fail_local(l, err.status, "%s", err.text);
-			return;
-		}
+	               .streams = 1,
+	               .chunk = (uint32_t)t->o.chunk};
+	if (l->use->kind->offer && l->use->kind->offer(l, &err)) {
+		link_fail_local(l, err.status, "%s", err.text);
+		return;
 	}
 	deadline = clock_now() + t->o.timeout;
 	for (int i = 0; i < l->h.streams; i++) {
 		l->h.stream = (uint8_t)i;
-		if (connect_peer(t, &l->h, passed, deadline, &l->fd[i], &err)) {
+		if (connect_peer(t, &l->h, l->passed, deadline, &l->fd[i], &err)) {
 			link_drop_fds(l);
 			link_fail(l, err.status, "%s", err.text);
 			return;
 		}
 		l->nfd++;
-		if (l->kind != KIND_SHM)
+		if (!l->use->kind->near)
 			keepalive_start(l->fd[i], t->o.timeout);
 		l->crypto[i] = l->h.frames ? record_crypto_new(t->secret, &l->h, 1) : NULL;
 	}
@@ -149,7 +159,7 @@ void link_connect(peer_link *l)
 void link_adopt(peer_link *l)
 {
 	transport *t = l->c->t;
-	hello_kind want = link_hello[l->kind];
+	link_use *other;
 
 	pthread_mutex_lock(&t->lock);
 	for (backlog_conn **at = &t->backlog.first, *p; (p = *at);) {
@@ -175,15 +185,16 @@ void link_adopt(peer_link *l)
 		free(p);
 	}
 	pthread_mutex_unlock(&t->lock);
-	/* The peer may have found out whether verbs works. */
-	if (l->nfd && want != HELLO_SHM && (l->h.kind == HELLO_VERBS || (l->h.kind == HELLO_TCP && t->allow_tcp))) {
-		want = (hello_kind)l->h.kind;
-		l->kind = want == HELLO_VERBS ? KIND_VERBS : KIND_TCP;
-	}
-	if (l->nfd && l->h.kind != want)
+	if (!l->nfd)
+		return;
+	/* The peer may have found out whether a kind works that may refuse. */
+	other = link_use_of(t, (hello_kind)l->h.kind);
+	if (!l->use->kind->near && !other->kind->near && (other->allowed || other->kind->may_refuse))
+		l->use = other;
+	if (l->use != other)
 		link_fail(l, GRADCOMP_ERR_MISMATCH, "rank %d on %s connects over %s, this rank expects %s", l->world,
-		          transport_host(t, l->world), link_name[l->h.kind], link_name[want]);
-	else if (l->nfd && l->nfd == l->h.streams)
+		          transport_host(t, l->world), other->kind->name, l->use->kind->name);
+	else if (l->nfd == l->h.streams)
 		link_ready(l);
 }
 
@@ -231,12 +242,9 @@ void link_settle(peer_link *l)
 
 static void link_count(peer_link *l, int sent, uint64_t bytes)
 {
-	transport *t = l->c->t;
-
 	if (sent)
 		atomic_fetch_add_explicit(&l->c->sent, bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(sent ? &t->counts[l->kind].sent : &t->counts[l->kind].received, bytes,
-	                          memory_order_relaxed);
+	atomic_fetch_add_explicit(sent ? &l->use->sent : &l->use->received, bytes, memory_order_relaxed);
 }
 
 void link_done(request *r)
@@ -275,31 +283,6 @@ void link_check_eof(peer_link *l, double now)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);
 	else
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s closed its connection", l->world, host);
-}
-
-void link_check_peer(peer_link *l)
-{
-	transport *t = l->c->t;
-
-	for (int i = 0; l->kind == KIND_TCP && !l->eof && i < l->nfd; i++) {
-		unsigned bytes;
-
-		if (!keepalive_lost(l->fd[i], t->o.timeout))
-			continue;
-		bytes = keepalive_too_large(l->fd[i], ANSWER_SECONDS);
-		if (bytes)
-			link_fail(
-				l, GRADCOMP_ERR_TIMEOUT,
-				"packets of %u bytes do not get from rank %d on %s to rank %d on %s, small ones do: an MTU on the "
-				"way is smaller than that of the nodes (gradcomp doctor tries all pairs)",
-				bytes, t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world));
-		else
-			link_fail(l, GRADCOMP_ERR_TIMEOUT,
-			          "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
-			          l->world, transport_host(t, l->world), t->rank, transport_host(t, t->rank),
-			          t->o.timeout);
-		return;
-	}
 }
 
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)

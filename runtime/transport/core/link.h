@@ -7,7 +7,7 @@
 #ifndef TRANSPORT_CORE_LINK_H
 #define TRANSPORT_CORE_LINK_H
 
-#include "transport/core/transport_internal.h"
+#include "transport/core/link_kind.h"
 
 typedef struct peer_link peer_link;
 
@@ -53,14 +53,13 @@ typedef struct link_ops {
 
 struct peer_link {
 	channel *c;
-	int world; /* rank of the peer */
-	int kind;
+	int world;           /* rank of the peer */
+	link_use *use;       /* its kind; NULL: none reaches the peer, and the job fails */
 	const link_ops *ops; /* NULL: not connected yet */
-	void *impl;
+	void *impl;          /* the kind's own */
 	queue send, recv;
 	peer_link *next, *prev; /* active links */
 	peer_link *sleeper;     /* the links armed for this sleep */
-	peer_link *next_local;  /* those over shared memory */
 	int slot, nslots;       /* its entries in c->poll */
 	bool active;
 	bool unread;         /* the peer has not read all of what this rank keeps for several */
@@ -85,8 +84,8 @@ struct channel {
 	int *ranks;
 	int32_t *node;
 	peer_link **links; /* made on first use */
-	peer_link *active, *local;
-	struct multicast *multicast; /* made on first use */
+	peer_link *active;
+	void *group[LINK_KINDS_MAX]; /* link_group() */
 	unsigned multicasts;         /* calls */
 	unsigned yields, shared;     /* while waiting, and looks in a row that found a lower rank on this CPU */
 	unsigned leave_after;        /* so many of the latter; 0: never */
@@ -121,22 +120,21 @@ void link_forget(peer_link *l);
 void link_eof(peer_link *l);
 /* Fails the job when that moment is over, or the peer has left in good order. */
 void link_check_eof(peer_link *l, double now);
-/* Fails the job when the peer's host does not answer any more. */
-void link_check_peer(peer_link *l);
 /* Fails the job; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* The same for a failure of this rank; the text follows its name. */
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* Another kind has the link from now on. */
+void link_turn(peer_link *l, link_use *u);
+/* What the links of a channel that are of one kind share: that kind's own, NULL at first. */
+static inline void **link_group(channel *c, const link_use *u)
+{
+	return &c->group[u - c->t->links->use];
+}
 /* Checks a message's header against what was posted. 0 when it fits. */
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
 /* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
-
-/* One a kind: takes over the link's descriptors; -1 with the job failed. */
-int tcp_open(peer_link *l);
-int tcp_secure_open(peer_link *l);
-int shm_link_open(peer_link *l);
-int verbs_open(peer_link *l);
 
 static inline void queue_add(queue *q, request *r)
 {

@@ -1,10 +1,11 @@
 /* A transport by itself: created with its sockets and its endpoint record, and freed.
  * membership.c joins it to the others. */
 #define _GNU_SOURCE
-#include "transport/core/transport_internal.h"
+#include "transport/core/link_kind.h"
 
 #include "base/error.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/striping.h"
 #include "transport/verbs/verbs_internal.h"
 
 #include <stdbool.h>
@@ -13,6 +14,10 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
+
+/* In the order of reports. */
+static const link_kind *const kinds[] = {&shm_kind, &tcp_kind, &verbs_kind};
+_Static_assert(sizeof kinds / sizeof *kinds <= LINK_KINDS_MAX, "a transport has a place for each");
 
 void transport_key(const transport *t, const char *label, const void *info, size_t bytes,
                    unsigned char key[TRANSPORT_SECRET_BYTES])
@@ -25,20 +30,10 @@ gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], g
 	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);
 }
 
-static bool transport_allows(const char *list, const char *name)
-{
-	size_t n = strlen(name);
-
-	for (const char *p = list; (p = strstr(p, name)); p += n)
-		if ((p == list || strchr(", ", p[-1])) && (!p[n] || strchr(", ", p[n])))
-			return true;
-	return false;
-}
-
 void transport_release(transport *t)
 {
 	listener_close(&t->listener);
-	verbs_device_close(t);
+	links_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
 	while (t->backlog.first)
@@ -108,7 +103,6 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	t = calloc(1, sizeof *t);
 	if (!t)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
-	t->numa = shm_numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->o.join_timeout = o->join_timeout > 0 ? o->join_timeout : o->timeout;
@@ -137,15 +131,7 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	}
 	t->o.interface = t->interface;
 	t->o.allow = t->allow;
-	t->allow_shm = transport_allows(t->allow, "shm");
-	t->allow_tcp = transport_allows(t->allow, "tcp");
-	t->allow_verbs = transport_allows(t->allow, "verbs");
-	if (!t->allow_shm && !t->allow_tcp && !t->allow_verbs) {
-		st = error_set(err, GRADCOMP_ERR_INVALID, "transport.allow=%s names no transport: shm, tcp, verbs",
-		               t->allow);
-		goto fail;
-	}
-	st = secret_random(t->cookie, sizeof t->cookie, err);
+	st = links_open(t, kinds, sizeof kinds / sizeof *kinds, err);
 	if (st)
 		goto fail;
 	*out = t;
@@ -162,21 +148,19 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	endpoint_node node;
 	transport *t;
 	int offered;
-	gradcomp_error why;
 	gradcomp_status st = transport_new(o, &t, err);
 
 	*out = NULL;
 	if (st)
 		return st;
 	if (t->nranks > 1)
-		st = accept_open(t, unix_name, &unix_bytes, err);
-	if (!st && verbs_device_open(t, &why) && !t->allow_shm && !t->allow_tcp)
-		st = error_set(err, why.status, "transport.allow=%s, but verbs cannot be used: %s", t->allow, why.text);
+		st = accept_open(t, links_allowed(t, true), links_allowed(t, false), unix_name, &unix_bytes, err);
+	if (!st)
+		st = links_start(t, false, err);
 	endpoint_this_node(&node);
 	node.frames = (int)t->o.frames;
 	node.aes = record_crypto_has_aes();
-	if (t->verbs)
-		memcpy(node.verbs, t->verbs->info.key, sizeof node.verbs);
+	links_tell(t, &node);
 	offered = t->nranks > 1 ? t->nown : 0;
 	if (!st)
 		st = endpoint_write(&node, unix_name, unix_bytes, t->own, &offered, t->endpoint, sizeof t->endpoint,
@@ -204,10 +188,14 @@ gradcomp_status transport_inherit(const transport *old, const transport_options 
 	*out = NULL;
 	if (st)
 		return st;
-	if (old->verbs)
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a transport over verbs cannot be inherited");
+	for (int i = 0; !st && i < old->links->n; i++)
+		if (old->links->use[i].part && !old->links->use[i].kind->inherits)
+			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a transport over %s cannot be inherited",
+			               old->links->use[i].kind->name);
 	if (!st)
 		st = accept_inherit(t, old, err);
+	if (!st)
+		st = links_start(t, true, err);
 	if (!st)
 		st = peer_table_inherit(t, old, peers, err);
 	if (st) {

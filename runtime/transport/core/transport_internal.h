@@ -36,16 +36,11 @@ typedef struct neighbour {
 
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
 
-enum { KIND_SHM, KIND_TCP, KIND_VERBS, KINDS };
-extern const char *const link_kind_name[KINDS];
-
 struct transport {
 	transport_options o;
 	char *interface, *allow;
-	bool allow_shm, allow_tcp, allow_verbs;
 	int rank, nranks;
-	unsigned char *secret;    /* of secret_alloc() */
-	unsigned char cookie[16]; /* read by a peer to test whether it can */
+	unsigned char *secret; /* of secret_alloc() */
 	char endpoint[TRANSPORT_ENDPOINT_MAX];
 	address own[ADDRESS_MAX];
 	int nown;
@@ -57,7 +52,6 @@ struct transport {
 	int nlocal;          /* ranks on this node */
 	int ncpus;           /* CPUs that they may run on */
 	bool oversubscribed; /* more ranks on this node than CPUs */
-	bool numa;           /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -75,11 +69,8 @@ struct transport {
 	int probe[PROBES_MAX]; /* connections that measure a network; of the control thread */
 	neighbour tree[TREE_NEIGHBOURS];
 	backlog backlog;
-	transport *next_alive; /* forked.c */
-	struct {
-		atomic_uint_fast64_t pairs, sent, received;
-	} counts[KINDS];
-	struct verbs_device *verbs; /* NULL: not used */
+	transport *next_alive;         /* forked.c */
+	struct transport_links *links; /* link_kind.h */
 };
 
 /* Pending and later waits return transport_failure(). */
@@ -93,11 +84,16 @@ void transport_release(transport *t);
 
 /* peer_table.c: reads the endpoint records of all ranks. */
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err);
+/* Whether two ranks can reach each other's local sockets, and so share memory. */
+bool peers_share(const transport *t, int a, int b);
+/* Whether other ranks can reach it over a network. This rank can reach others without addresses of its own. */
+bool peer_has_address(const transport *t, int rank);
 /* Copies those of some ranks of another transport. */
 gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err);
 
-/* accept.c: opens the sockets that other ranks connect to; accept_ops authenticates them. */
-gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
+/* accept.c: opens the sockets that other ranks connect to, a local one or those of networks; accept_ops authenticates them. */
+gradcomp_status accept_open(transport *t, bool local, bool network, char unix_name[ENDPOINT_UNIX_MAX],
+                            size_t *unix_bytes, gradcomp_error *err);
 extern const listener_ops accept_ops;
 /* The sockets of another transport become this one's. */
 gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err);
@@ -106,7 +102,6 @@ gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_erro
  * connection is made, the transport fails or `deadline` has passed. `passed` is
  * a descriptor to pass to it (shm), or -1. */
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err);
-int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
 /* Begins a connection; its descriptor, or -1 with errno. connect_finish() ends it when the socket can be written to: NULL
  * when the other end has proved the secret, or why it is of no use. The caller closes it. */
 int connect_begin(const address *a);
@@ -119,13 +114,6 @@ void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline);
 void survey_log(const transport *t);
 /* Reads and forgets what has come over the connection; false at its end. */
 bool survey_swallow(int fd);
-
-/* verbs_device.c: opens the device for verbs, where it is allowed; err says why
- * there is none, and the log too. */
-gradcomp_status verbs_device_open(transport *t, gradcomp_error *err);
-void verbs_device_close(transport *t);
-/* Logs ranks that verbs could reach and does not. */
-void verbs_log_unreachable(const transport *t);
 
 /* tree.c */
 void *tree_main(void *transport);

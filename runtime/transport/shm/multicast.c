@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "transport/shm/multicast.h"
 
-#include "transport/shm/shm.h"
+#include "transport/shm/shm_memory.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

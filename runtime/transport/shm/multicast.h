@@ -7,7 +7,8 @@
 #ifndef TRANSPORT_SHM_MULTICAST_H
 #define TRANSPORT_SHM_MULTICAST_H
 
-#include "transport/core/link.h"
+#include <stddef.h>
+#include <stdint.h>
 
 #define MULTICAST_SLOT (64u << 10)
 #define MULTICAST_SLOTS 16u

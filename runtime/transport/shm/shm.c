@@ -8,32 +8,26 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/fd_pass.h"
+#include "transport/core/link.h"
 #include "transport/shm/multicast.h"
+#include "transport/shm/shm_memory.h"
 #include "transport/shm/shm_ring.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/mempolicy.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #define RING_MAX (1u << 20)
 #define RING_MIN (64u << 10)
 #define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings to all others of the node */
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define INLINE_BYTES (8u << 10) /* longer messages are read by the peer where that works */
 #define READ_BLOCK (1u << 20)   /* read before it is the turn of other links */
-#define NODES_MAX 1024          /* as in the kernel's largest configuration */
-#define WORD_BITS (8 * sizeof(unsigned long))
 
 #define MESSAGE_INLINE 0x49434731u    /* "1GCI": the payload follows in the ring */
 #define MESSAGE_READ 0x52434731u      /* "1GCR": the payload's address follows */
@@ -43,6 +37,18 @@
 /* What is received past the caches: messages of some length, and pieces of them. */
 #define STREAM_BYTES (1u << 20)
 #define STREAM_PIECE (256u << 10)
+
+/* In a transport. */
+typedef struct shm_room {
+	unsigned char cookie[16]; /* read by a peer to test whether it can */
+	bool numa;                /* this machine has several memory nodes */
+} shm_room;
+
+/* In a channel. */
+typedef struct shm_group {
+	peer_link *links;     /* those that are open */
+	multicast *multicast; /* made on first use */
+} shm_group;
 
 typedef struct head {
 	uint32_t magic, seq;
@@ -67,6 +73,8 @@ typedef struct shm {
 	const unsigned char *buffer;    /* that buffer; NULL: not here yet */
 	uint64_t told[MULTICAST_SLOTS]; /* `head` behind the last piece in a slot that the peer was told of */
 	unsigned char *staging;
+	shm_group *group;
+	peer_link *next; /* of group->links */
 	pid_t pid;
 	int reading; /* this side can read the peer's memory */
 	int probed;
@@ -82,68 +90,6 @@ uint32_t shm_ring_bytes(const transport *t)
 	while (ring > RING_MIN && (uint64_t)ring * (unsigned)t->nlocal > RINGS_BYTES)
 		ring /= 2;
 	return ring;
-}
-
-int shm_memory(size_t bytes)
-{
-	int fd = memfd_create("gradcomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd >= 0 && !ftruncate(fd, (off_t)bytes) && !fcntl(fd, F_ADD_SEALS, SEALS))
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return -1;
-}
-
-bool shm_valid(int fd, size_t bytes)
-{
-	struct stat st;
-
-	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)bytes &&
-	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
-}
-
-int shm_create(uint32_t ring, gradcomp_error *err)
-{
-	size_t bytes = RING_PAGE + 2 * (size_t)ring;
-	int fd = shm_memory(bytes);
-
-	if (fd < 0)
-		error_errno(err, GRADCOMP_ERR_IO, "cannot make %zu bytes of shared memory", bytes);
-	return fd;
-}
-
-/* A list as 0-1,4. */
-int shm_numa_nodes(void)
-{
-	char list[256], *p = list, *end;
-	int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC), nodes = 0;
-	ssize_t n = fd >= 0 ? read(fd, list, sizeof list - 1) : -1;
-
-	if (fd >= 0)
-		close(fd);
-	list[n > 0 ? n : 0] = '\0';
-	while (*p >= '0' && *p <= '9') {
-		long first = strtol(p, &end, 10), last = first;
-
-		if (*end == '-')
-			last = strtol(end + 1, &end, 10);
-		nodes += last >= first && last < NODES_MAX ? (int)(last - first + 1) : 0;
-		p = end + (*end == ',');
-	}
-	return nodes > 0 ? nodes : 1;
-}
-
-int shm_numa_near(void *p, size_t bytes)
-{
-	unsigned long mask[NODES_MAX / WORD_BITS] = {0};
-	unsigned node;
-
-	if (getcpu(NULL, &node) || node >= NODES_MAX)
-		return -1;
-	mask[node / WORD_BITS] |= 1ul << node % WORD_BITS;
-	/* The kernel takes the number of bits plus one. */
-	return syscall(SYS_mbind, p, bytes, MPOL_PREFERRED, mask, (unsigned long)NODES_MAX + 1, 0u) ? -1 : 0;
 }
 
 /* The peer wrote what is not valid: fails the job; returns -1. */
@@ -214,11 +160,12 @@ static int shm_acks(peer_link *l, shm *m)
 }
 
 /* Whether all who were told of what is in a slot have read it; -1: the job has failed. */
-static int shm_slot_read(channel *c, unsigned slot)
+static int shm_slot_read(const shm_group *g, unsigned slot)
 {
-	for (peer_link *l = c->local; l; l = l->next_local) {
-		shm *m = l->impl;
+	shm *m;
 
+	for (peer_link *l = g->links; l; l = m->next) {
+		m = l->impl;
 		if (m->told[slot] > m->seen_tail && shm_space(l, m, m->ring) < 0)
 			return -1;
 		if (m->told[slot] > m->seen_tail)
@@ -230,7 +177,7 @@ static int shm_slot_read(channel *c, unsigned slot)
 /* Pieces of a multicast are copied by the link that comes to them first, in their order. */
 static int shm_push_multicast(peer_link *l, shm *m, request *r)
 {
-	multicast *s = l->c->multicast;
+	multicast *s = m->group->multicast;
 	uint64_t p = r->first + m->put / MULTICAST_SLOT;
 	unsigned slot = p % MULTICAST_SLOTS;
 	size_t n = r->bytes - m->put < MULTICAST_SLOT ? r->bytes - m->put : MULTICAST_SLOT;
@@ -240,7 +187,7 @@ static int shm_push_multicast(peer_link *l, shm *m, request *r)
 	if (p > s->copied || (p == s->copied && s->unannounced[slot]))
 		return 0;
 	if (p == s->copied) {
-		int read = shm_slot_read(l->c, slot);
+		int read = shm_slot_read(m->group, slot);
 
 		if (read <= 0)
 			return read;
@@ -604,10 +551,9 @@ static int shm_progress(peer_link *l)
 	return 0;
 }
 
-uint32_t shm_waits_on(peer_link *l, uint32_t cpu)
+/* Tells the peer on which CPU this side waits; the same of the peer, 0 where it is not known. The peer may lie. */
+static uint32_t shm_waits_on(shm *m, uint32_t cpu)
 {
-	shm *m = l->impl;
-
 	/* The peer reads this line in every look: it is written only when it changes. */
 	if (cpu != atomic_load_explicit(&m->mine->cpu, memory_order_relaxed))
 		atomic_store_explicit(&m->mine->cpu, cpu, memory_order_relaxed);
@@ -653,6 +599,11 @@ static void shm_close(peer_link *l, int goodbye)
 	shm_revoke(l);
 	if (goodbye)
 		atomic_store_explicit(&m->mine->goodbye, 1, memory_order_release);
+	for (peer_link **at = &m->group->links; *at; at = &((shm *)(*at)->impl)->next)
+		if (*at == l) {
+			*at = m->next;
+			break;
+		}
 	munmap(m->page, RING_PAGE + 2 * m->ring);
 	multicast_unmap(m->buffer);
 	free(m->staging);
@@ -667,11 +618,28 @@ static void shm_posted(peer_link *l, request *r)
 		m->cur = r;
 }
 
-static const link_ops shm_ops = {shm_posted, shm_progress, shm_sleep, shm_wake, shm_revoke, shm_close};
+static const link_ops shm_ops = {.posted = shm_posted,
+                                 .progress = shm_progress,
+                                 .sleep = shm_sleep,
+                                 .wake = shm_wake,
+                                 .revoke = shm_revoke,
+                                 .close = shm_close};
 
-int shm_link_open(peer_link *l)
+/* NULL: no memory. */
+static shm_group *shm_group_of(channel *c, const link_use *u)
 {
-	transport *t = l->c->t;
+	void **at = link_group(c, u);
+
+	if (!*at)
+		*at = calloc(1, sizeof(shm_group));
+	return *at;
+}
+
+static link_opened shm_open_link(peer_link *l)
+{
+	const transport *t = l->c->t;
+	shm_room *room = l->use->part;
+	shm_group *group = shm_group_of(l->c, l->use);
 	size_t bytes = RING_PAGE + 2 * (size_t)l->h.chunk;
 	int side = t->rank < l->world; /* 0: this rank connected */
 	void *map = MAP_FAILED;
@@ -681,15 +649,15 @@ int shm_link_open(peer_link *l)
 	if (!shm_valid(l->passed, bytes)) {
 		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers shared memory that is not valid", l->world,
 		          transport_host(t, l->world));
-		return -1;
+		return LINK_REFUSED;
 	}
-	m = calloc(1, sizeof *m);
+	m = group ? calloc(1, sizeof *m) : NULL;
 	if (m)
 		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->passed, 0);
 	if (map == MAP_FAILED) {
 		free(m);
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "cannot map %zu bytes shared with rank %d", bytes, l->world);
-		return -1;
+		return LINK_REFUSED;
 	}
 	close(l->passed);
 	l->passed = -1;
@@ -700,14 +668,102 @@ int shm_link_open(peer_link *l)
 	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
 	m->in = (unsigned char *)map + RING_PAGE + (side ? 0 : m->ring);
 	/* The reader waits for memory, the writer does not. */
-	if (t->numa)
+	if (room->numa)
 		shm_numa_near(m->in, m->ring);
-	memcpy(m->mine->cookie, t->cookie, sizeof t->cookie);
-	m->mine->cookie_at = (uintptr_t)t->cookie;
+	memcpy(m->mine->cookie, room->cookie, sizeof room->cookie);
+	m->mine->cookie_at = (uintptr_t)room->cookie;
 	atomic_store_explicit(&m->mine->cookie_set, 1, memory_order_release);
 	l->impl = m;
 	l->ops = &shm_ops;
-	l->next_local = l->c->local;
-	l->c->local = l;
-	return 0;
+	m->group = group;
+	m->next = group->links;
+	group->links = l;
+	return LINK_OPENED;
 }
+
+static gradcomp_status shm_offer(peer_link *l, gradcomp_error *err)
+{
+	size_t bytes;
+
+	l->h.chunk = shm_ring_bytes(l->c->t);
+	bytes = RING_PAGE + 2 * (size_t)l->h.chunk;
+	l->passed = shm_memory(bytes);
+	return l->passed >= 0 ? GRADCOMP_OK
+	                      : error_errno(err, GRADCOMP_ERR_IO, "cannot make %zu bytes of shared memory", bytes);
+}
+
+static bool shm_multicast(channel *c, link_use *u, size_t bytes, uint64_t *first)
+{
+	shm_group *g = bytes < MULTICAST_LEAST || c->t->o.cma ? NULL : shm_group_of(c, u);
+
+	if (!g || (!g->multicast && !(g->multicast = multicast_create())))
+		return false;
+	*first = multicast_reserve(g->multicast, bytes);
+	return true;
+}
+
+static bool shm_crowded(channel *c, link_use *u, uint32_t cpu)
+{
+	const shm_group *g = *link_group(c, u);
+	bool crowded = false;
+	shm *m;
+
+	for (peer_link *l = g ? g->links : NULL; l; l = m->next) {
+		m = l->impl;
+		crowded |= shm_waits_on(m, cpu) == cpu && l->world < c->t->rank;
+	}
+	return crowded;
+}
+
+static void shm_leave(void *group)
+{
+	shm_group *g = group;
+
+	multicast_free(g->multicast);
+	free(g);
+}
+
+static gradcomp_status shm_start(link_use *u, transport *t, gradcomp_error *err)
+{
+	shm_room *room = calloc(1, sizeof *room);
+
+	(void)t;
+	if (!room)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
+	room->numa = shm_numa_nodes() > 1;
+	u->part = room;
+	return secret_random(room->cookie, sizeof room->cookie, err);
+}
+
+static void shm_stop(link_use *u, const transport *t)
+{
+	(void)t;
+	free(u->part);
+}
+
+static bool shm_reaches(const link_use *u, const transport *t, int a, int b)
+{
+	(void)u;
+	return peers_share(t, a, b);
+}
+
+static const char *shm_why_not(const link_use *u)
+{
+	(void)u;
+	return "no two ranks can share memory: each is on a node, or in a network namespace or of a user, of its own";
+}
+
+const link_kind shm_kind = {.name = "shm",
+                            .hello = HELLO_SHM,
+                            .worth = 3,
+                            .near = true,
+                            .inherits = true,
+                            .start = shm_start,
+                            .stop = shm_stop,
+                            .reaches = shm_reaches,
+                            .why_not = shm_why_not,
+                            .offer = shm_offer,
+                            .open = shm_open_link,
+                            .multicast = shm_multicast,
+                            .crowded = shm_crowded,
+                            .leave = shm_leave};

@@ -73,6 +73,12 @@ static inline void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint
 	put64(head + 8, bytes);
 }
 
+extern const link_kind tcp_kind;
+
+/* tcp.c, tcp_secure.c: take over the link's descriptors; -1 with the job failed. */
+int tcp_open(peer_link *l);
+int tcp_secure_open(peer_link *l);
+
 /* tcp.c */
 /* The streams of the link, idle; NULL with the job failed. */
 tcp *tcp_new(peer_link *l);

@@ -272,7 +272,12 @@ static void tcp_close(peer_link *l, int goodbye)
 	free(t);
 }
 
-static const link_ops tcp_ops = {tcp_posted, tcp_progress, tcp_sleep, tcp_wake, tcp_revoke, tcp_close};
+static const link_ops tcp_ops = {.posted = tcp_posted,
+                                 .progress = tcp_progress,
+                                 .sleep = tcp_sleep,
+                                 .wake = tcp_wake,
+                                 .revoke = tcp_revoke,
+                                 .close = tcp_close};
 
 tcp *tcp_new(peer_link *l)
 {

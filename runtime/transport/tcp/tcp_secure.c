@@ -241,7 +241,12 @@ static void secure_close(peer_link *l, int goodbye)
 	free(t);
 }
 
-static const link_ops secure_ops = {tcp_posted, secure_progress, tcp_sleep, secure_wake, tcp_revoke, secure_close};
+static const link_ops secure_ops = {.posted = tcp_posted,
+                                    .progress = secure_progress,
+                                    .sleep = tcp_sleep,
+                                    .wake = secure_wake,
+                                    .revoke = tcp_revoke,
+                                    .close = secure_close};
 
 int tcp_secure_open(peer_link *l)
 {

@@ -267,7 +267,12 @@ void verbs_free(peer_link *l, verbs *v)
 	free(v);
 }
 
-static const link_ops verbs_ops = {verbs_posted, verbs_progress, verbs_sleep, verbs_wake, verbs_revoke, verbs_close};
+static const link_ops verbs_ops = {.posted = verbs_posted,
+                                   .progress = verbs_progress,
+                                   .sleep = verbs_sleep,
+                                   .wake = verbs_wake,
+                                   .revoke = verbs_revoke,
+                                   .close = verbs_close};
 
 void verbs_begin(peer_link *l, verbs *v)
 {

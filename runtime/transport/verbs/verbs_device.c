@@ -28,7 +28,7 @@ static void verbs_own_gids(const transport *t, fabric_choice *c)
 	}
 }
 
-static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
+static gradcomp_status verbs_device_make(link_use *u, const transport *t, gradcomp_error *err)
 {
 	fabric_choice choice = {.device = t->o.verbs_device ? t->o.verbs_device : "auto", .gid = t->o.verbs_gid};
 	verbs_device *d = calloc(1, sizeof *d);
@@ -41,7 +41,7 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 	d->f = t->o.fabric;
 	d->limit = t->o.verbs_memory;
 	pthread_mutex_init(&d->lock, NULL);
-	t->verbs = d;
+	u->part = d;
 	st = d->f->open(&choice, &d->device, &d->info, err);
 	if (st) {
 		d->device = NULL;
@@ -55,13 +55,13 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
+gradcomp_status verbs_device_open(link_use *u, transport *t, gradcomp_error *err)
 {
 	/* A machine without a device is worth a line only if verbs was asked for. */
 	gradcomp_log_level level = t->o.verbs_named ? GRADCOMP_LOG_INFO : GRADCOMP_LOG_DEBUG;
 	gradcomp_status st;
 
-	if (!t->allow_verbs || t->nranks == 1)
+	if (t->nranks == 1)
 		return GRADCOMP_OK;
 	if (t->o.frames) {
 		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "security.frames=%s protects only what goes over tcp",
@@ -70,41 +70,44 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 		st = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s",
 		               t->o.verbs_missing ? t->o.verbs_missing : "this program has no module for it");
 	} else {
-		st = verbs_device_make(t, err);
+		st = verbs_device_make(u, t, err);
 		/* A port that is not in use is no fault either; a limit that is too low is. */
 		level = t->o.verbs_named || (st != GRADCOMP_ERR_NOTFOUND && st != GRADCOMP_ERR_UNSUPPORTED)
 		                ? GRADCOMP_LOG_WARN
 		                : GRADCOMP_LOG_INFO;
 	}
 	if (!st) {
-		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", t->verbs->info.name);
+		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", ((const verbs_device *)u->part)->info.name);
 		return GRADCOMP_OK;
 	}
-	verbs_device_close(t);
+	verbs_device_close(u, t);
 	log_line(t->o.log, level, "verbs is not used: %s", err->text);
 	return st;
 }
 
-void verbs_log_unreachable(const transport *t)
+void verbs_log_unreachable(const link_use *u, const transport *t)
 {
 	int over_tcp = 0, first = 0;
 
-	for (int r = t->nranks - 1; t->verbs && r >= 0; r--)
-		if (r != t->rank && connect_kind(t, r) == KIND_TCP) {
+	for (int r = t->nranks - 1; u->part && r >= 0; r--) {
+		const link_use *other = r == t->rank ? NULL : link_use_to(t, r);
+
+		if (other && other != u && !other->kind->near) {
 			over_tcp++;
 			first = r;
 		}
+	}
 	if (over_tcp)
 		log_line(t->o.log, GRADCOMP_LOG_INFO,
 		         "rank %d reaches %d of %d ranks over tcp and not over verbs, the first of them rank %d on %s",
 		         t->rank, over_tcp, t->nranks, first, transport_host(t, first));
 }
 
-void verbs_device_close(transport *t)
+void verbs_device_close(link_use *u, const transport *t)
 {
-	verbs_device *d = t->verbs;
+	verbs_device *d = u->part;
 
-	t->verbs = NULL;
+	u->part = NULL;
 	/* In a fork the device belongs to the rank. */
 	if (!d || t->forked)
 		return;

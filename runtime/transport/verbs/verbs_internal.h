@@ -158,7 +158,14 @@ int verbs_pull(peer_link *l, verbs *v);
 int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t bytes);
 int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e);
 
-/* verbs_device.c */
+/* verbs_setup.c */
+extern const link_kind verbs_kind;
+
+/* verbs_device.c, as in link_kind: err says why there is no device, and the log too. */
+gradcomp_status verbs_device_open(link_use *u, transport *t, gradcomp_error *err);
+void verbs_device_close(link_use *u, const transport *t);
+/* Logs ranks that verbs could reach and does not. */
+void verbs_log_unreachable(const link_use *u, const transport *t);
 /* A block for a link, from the pool; NULL with the reason. */
 verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err);
 void verbs_block_give(verbs_device *d, verbs_block *b);

@@ -163,13 +163,14 @@ static int setup_path(peer_link *l, verbs *v)
 	return n > 0;
 }
 
-static void setup_to_tcp(peer_link *l, verbs *v)
+/* Verbs does not work between the two: another kind takes over. */
+static void setup_give_up(peer_link *l, verbs *v)
 {
 	transport *t = l->c->t;
-
 	int known = atomic_exchange(&t->endpoints[l->world].no_verbs, 1);
+	link_use *other = link_use_to(t, l->world);
 
-	if (!t->allow_tcp) {
+	if (!other) {
 		link_fail(
 			l, GRADCOMP_ERR_UNSUPPORTED,
 			"verbs does not connect rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
@@ -178,15 +179,13 @@ static void setup_to_tcp(peer_link *l, verbs *v)
 	}
 	/* One side logs it. */
 	log_line(t->o.log, known || t->rank < l->world ? GRADCOMP_LOG_DEBUG : GRADCOMP_LOG_WARN,
-	         "tcp is used between rank %d on %s and rank %d on %s, not verbs: %s", t->rank,
+	         "%s is used between rank %d on %s and rank %d on %s, not verbs: %s", other->kind->name, t->rank,
 	         transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why);
 	if (v->queue)
 		v->d->f->unqueue(v->queue);
 	verbs_free(l, v);
 	l->impl = NULL;
-	l->kind = KIND_TCP;
-	if (!tcp_open(l))
-		link_begin(l);
+	link_turn(l, other);
 }
 
 static int setup_progress(peer_link *l)
@@ -203,7 +202,7 @@ static int setup_progress(peer_link *l)
 	if (v->unsent || transport_failed(l->c->t))
 		return moved;
 	if (v->sent_kind == SETUP_NO && v->got_kind == SETUP_NO) {
-		setup_to_tcp(l, v);
+		setup_give_up(l, v);
 	} else if (v->sent_kind == SETUP_GO && v->got_kind == SETUP_GO) {
 		verbs_begin(l, v);
 		link_begin(l);
@@ -255,7 +254,12 @@ static void setup_close(peer_link *l, int goodbye)
 	verbs_free(l, v);
 }
 
-static const link_ops setup_ops = {setup_posted, setup_progress, setup_sleep, setup_wake, setup_revoke, setup_close};
+static const link_ops setup_ops = {.posted = setup_posted,
+                                   .progress = setup_progress,
+                                   .sleep = setup_sleep,
+                                   .wake = setup_wake,
+                                   .revoke = setup_revoke,
+                                   .close = setup_close};
 
 /* The block and the queue of this side; err says why not. */
 static gradcomp_status setup_queue(verbs *v, gradcomp_error *err)
@@ -281,21 +285,59 @@ static gradcomp_status setup_queue(verbs *v, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-int verbs_open(peer_link *l)
+static link_opened verbs_open(peer_link *l)
 {
 	verbs *v = calloc(1, sizeof *v);
 	gradcomp_error err;
 
 	if (!v) {
 		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
-		return -1;
+		return LINK_REFUSED;
 	}
-	v->d = l->c->t->verbs;
+	v->d = l->use->part;
 	l->impl = v;
 	l->ops = &setup_ops;
 	if (setup_queue(v, &err))
 		setup_refuse(v, err.text);
 	else
 		setup_send(v, SETUP_INFO);
-	return 0;
+	return LINK_NEGOTIATES;
 }
+
+static void verbs_tell(const link_use *u, endpoint_node *own)
+{
+	const verbs_device *d = u->part;
+
+	if (d)
+		memcpy(own->verbs, d->info.key, sizeof own->verbs);
+}
+
+/* It begins over TCP, and is watched over it. */
+static bool verbs_reaches(const link_use *u, const transport *t, int a, int b)
+{
+	bool own = a == t->rank || b == t->rank;
+	endpoint *x = &t->endpoints[a], *y = &t->endpoints[b];
+
+	if (own && (!u->part || atomic_load_explicit(a == t->rank ? &y->no_verbs : &x->no_verbs, memory_order_relaxed)))
+		return false;
+	return x->verbs && x->verbs == y->verbs && peer_has_address(t, a) && peer_has_address(t, b);
+}
+
+static const char *verbs_why_not(const link_use *u)
+{
+	return u->part ? "no two ranks of different nodes have devices on one network"
+	               : "this rank has no device that can be used";
+}
+
+const link_kind verbs_kind = {.name = "verbs",
+                              .hello = HELLO_VERBS,
+                              .worth = 2,
+                              .polls = 2,
+                              .may_refuse = true,
+                              .start = verbs_device_open,
+                              .stop = verbs_device_close,
+                              .tell = verbs_tell,
+                              .met = verbs_log_unreachable,
+                              .reaches = verbs_reaches,
+                              .why_not = verbs_why_not,
+                              .open = verbs_open};

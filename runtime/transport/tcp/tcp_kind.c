@@ -1,0 +1,64 @@
+/* Links over TCP as a kind: when they can be used, how they are made, and whether the peer's host still answers. */
+#include "transport/tcp/keepalive.h"
+#include "transport/tcp/striping.h"
+
+#define ANSWER_SECONDS 1.0 /* for a host to answer */
+
+static bool tcp_reaches(const link_use *u, const transport *t, int a, int b)
+{
+	(void)u;
+	return peer_has_address(t, a) && peer_has_address(t, b);
+}
+
+static const char *tcp_why_not(const link_use *u)
+{
+	(void)u;
+	return "not needed";
+}
+
+static gradcomp_status tcp_offer(peer_link *l, gradcomp_error *err)
+{
+	(void)err;
+	l->h.streams = (uint8_t)l->c->t->o.streams;
+	return GRADCOMP_OK;
+}
+
+static link_opened tcp_open_link(peer_link *l)
+{
+	return (l->h.frames ? tcp_secure_open(l) : tcp_open(l)) ? LINK_REFUSED : LINK_OPENED;
+}
+
+static void tcp_check(peer_link *l)
+{
+	const transport *t = l->c->t;
+
+	for (int i = 0; !l->eof && i < l->nfd; i++) {
+		unsigned bytes;
+
+		if (!keepalive_lost(l->fd[i], t->o.timeout))
+			continue;
+		bytes = keepalive_too_large(l->fd[i], ANSWER_SECONDS);
+		if (bytes)
+			link_fail(
+				l, GRADCOMP_ERR_TIMEOUT,
+				"packets of %u bytes do not get from rank %d on %s to rank %d on %s, small ones do: an MTU on the "
+				"way is smaller than that of the nodes (gradcomp doctor tries all pairs)",
+				bytes, t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world));
+		else
+			link_fail(l, GRADCOMP_ERR_TIMEOUT,
+			          "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
+			          l->world, transport_host(t, l->world), t->rank, transport_host(t, t->rank),
+			          t->o.timeout);
+		return;
+	}
+}
+
+const link_kind tcp_kind = {.name = "tcp",
+                            .hello = HELLO_TCP,
+                            .worth = 1,
+                            .inherits = true,
+                            .reaches = tcp_reaches,
+                            .why_not = tcp_why_not,
+                            .offer = tcp_offer,
+                            .open = tcp_open_link,
+                            .check = tcp_check};
