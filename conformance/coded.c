@@ -4,6 +4,7 @@
  * do, what is decoded; its loss counts P times. Blocks travel in pieces. */
 #include "conformance/bucket_run.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Of an exchange; another in each, so that codes meet runs of many lengths. */
@@ -70,6 +71,31 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	return st;
 }
 
+/* Whether code_decode_add() has added to `was` what code_decode() gives. */
+static gradcomp_status added(ranks *s, int w, const guarded *wire, uint64_t bytes, const float *was, const float *x,
+                             uint64_t n)
+{
+	guarded back = guard("the output of code_decode()", n * sizeof(float), 8);
+	const float *v = (const float *)(const void *)back.data;
+	gradcomp_status st = ranks_call(s, &(call){.which = CALL_CODE_DECODE,
+	                                           .rank = w,
+	                                           .from = wire->data,
+	                                           .capacity = bytes,
+	                                           .to = back.data,
+	                                           .count = n});
+
+	for (uint64_t i = 0; !st && i < n; i++)
+		if (fabsf(x[i] - (was[i] + v[i])) > 1e-6f * (fabsf(was[i]) + fabsf(v[i])))
+			st = ranks_broke(
+				s, RULE_CODE,
+				"code_decode_add() of %llu floats makes %.9g of %.9g at number %llu, where code_decode() "
+				"gives %.9g",
+				(unsigned long long)n, (double)x[i], (double)was[i], (unsigned long long)i,
+				(double)v[i]);
+	guard_free(&back);
+	return st;
+}
+
 /* What a peer coded, into x of rank w. */
 static gradcomp_status take_run(ranks *s, int w, call_which how, const guarded *wire, uint64_t bytes, float *x,
                                 uint64_t n)
@@ -92,6 +118,8 @@ static gradcomp_status take_run(ranks *s, int w, call_which how, const guarded *
 	                           .to = out.data,
 	                           .count = n});
 	s->intact &= guard_intact(&out);
+	if (!st && how == CALL_CODE_DECODE_ADD && !s->tamper && !s->light)
+		st = added(s, w, wire, bytes, x, (const float *)(const void *)out.data, n);
 	memcpy(x, out.data, n * sizeof(float));
 	guard_free(&out);
 	guard_free(&copy);

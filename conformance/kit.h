@@ -84,7 +84,7 @@ bool kit_step(kit *k, ranks *s, float **g, int interleave);
 /* The error memory of rank w: the host's or the plugin's. NULL: none. */
 const float *kit_memory(const fixture *t, const ranks *s, int w);
 
-/* The number of a step to begin with: half of all are 0, the others of any length up to 38 bits. */
+/* The number of a step to begin with: 0, of any length up to 38 bits, or of a job that has run for years. */
 uint64_t kit_some_step(void);
 /* Whether two sets of ranks hold the same gradients and memory; reports a difference. */
 bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);

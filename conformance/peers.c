@@ -54,12 +54,12 @@ void group_peers(kit *k)
 
 	for (int i = 0; i < times; i++) {
 		ranks s;
-		if (!kit_open(k, &s, 2 + i % 2, &fixture_models[i % MODELS]))
+		if (!kit_open(k, &s, 2 + i % 2, &fixture_models[i / 4 % MODELS]))
 			return;
 		fixture_gradients_new(&s, g);
 		fixture_fill(&k->fixture, &s, g, KIND_NORMAL);
 		numel = s.numel;
-		s.step = i % 2 ? kit_some_step() : 0;
+		s.step = i & 2 ? kit_some_step() : 0;
 		lies_left = 2;
 		s.tamper = tamper;
 		gradcomp_status st = ranks_step(&s, g, 0);
