@@ -5,7 +5,7 @@
 #ifndef IO_CACHE_CACHE_H
 #define IO_CACHE_CACHE_H
 
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 #include "io/cache/stage_run.h"
 
 /* ---- areas and locks (area.c, lock.c) ------------------------------------------- */
@@ -137,6 +137,10 @@ bool cache_lease_alive(const cache_lease_info *l);
 /* Writes the lease as KEY.lease/NAME: whole or not at all. */
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err);
 
+/* Calls each() for the files in KEY.lease: leases, those that have ended, and other files. `name`
+ * is that of the file, `dir` KEY.lease. -1 and errno. */
+int cache_lease_each(int area, const char *key,
+                     void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx);
 /* Removes leases that have ended, unless a process is leasing at this moment. */
 void cache_leases_sweep(int area, const char *key);
 /* Removes a lease. 0 also when there is none; -1 and errno. */
@@ -223,11 +227,6 @@ gradcomp_status cache_entry_read(int area, const char *name, cache_entry *out, g
 void cache_entry_free(cache_entry *entry);
 /* Whether it is neither leased nor pinned nor being made. */
 bool cache_evictable(const cache_entry *entry);
-
-/* Calls each() for the files in KEY.lease: leases, those that have ended, and other files. `name`
- * is that of the file, `dir` KEY.lease. -1 and errno. */
-int cache_lease_each(int area, const char *key,
-                     void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx);
 
 /* ---- eviction (evict.c) ------------------------------------------------------- */
 

@@ -37,34 +37,6 @@ cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES])
 	return kind;
 }
 
-int cache_lease_each(int area, const char *key,
-                     void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx)
-{
-	char name[STAGE_KEY_BYTES + 8];
-	cache_lease_info l;
-	snprintf(name, sizeof name, "%s.lease", key);
-	int fd = openat(area, name, OPEN_DIR);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	if (!d) {
-		int e = errno;
-		if (fd >= 0)
-			close(fd);
-		errno = e;
-		/* A foreign file has this name: there are no leases in it. */
-		return e == ENOENT || e == ENOTDIR || e == ELOOP ? 0 : -1;
-	}
-	errno = 0;
-	for (struct dirent *de; (de = readdir(d)); errno = 0)
-		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..")) {
-			cache_lease_read(fd, de->d_name, &l);
-			each(ctx, fd, de->d_name, &l);
-		}
-	int e = errno;
-	closedir(d);
-	errno = e;
-	return e ? -1 : 0;
-}
-
 static void note_lease(void *ctx, int dir, const char *name, const cache_lease_info *l)
 {
 	cache_entry *entry = ctx;

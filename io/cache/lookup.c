@@ -10,7 +10,7 @@
 #include "base/fileio.h"
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 #include "io/source/nfs_url.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)

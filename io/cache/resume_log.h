@@ -3,7 +3,7 @@
 #ifndef IO_CACHE_RESUME_LOG_H
 #define IO_CACHE_RESUME_LOG_H
 
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 
 void resume_log_read(stage_manifest *m, int temp);
 int resume_log_open(int temp);

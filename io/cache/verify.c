@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
 #include "config/config.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 

@@ -17,21 +17,6 @@ typedef struct claim {
 
 #define TOPIC "open its dataset"
 
-void dataset_unuse(gradcomp_dataset *ds)
-{
-	if (atomic_fetch_sub(&ds->users, 1) > 1)
-		return;
-	shm_share_detach(ds);
-	if (ds->wake_fd >= 0)
-		close(ds->wake_fd);
-	owners_clear(&ds->owners);
-	free(ds->node_of);
-	free(ds->local_of);
-	free(ds->began);
-	free(ds->spill);
-	free(ds);
-}
-
 /* Which ranks are on which node, and which of them are here. */
 static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 {

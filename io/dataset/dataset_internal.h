@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/error.h"
 #include "gradcomp/dataset.h"
@@ -162,10 +163,13 @@ static inline uint64_t division_position(uint64_t division, uint64_t place)
 
 /* ---- without ranks that are lost (survive.c) -------------------------------------- */
 
+static inline gradcomp_dataset *dataset_of(job_object *o)
+{
+	return (gradcomp_dataset *)(void *)((char *)o - offsetof(gradcomp_dataset, object));
+}
 /* Of a job_object that is a dataset's. */
 void dataset_detach(job_object *o);
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
-gradcomp_dataset *dataset_of(job_object *o);
 void dataset_drop(job_object *o);
 
 /* ---- processes (process.c) ------------------------------------------------------ */

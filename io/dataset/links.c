@@ -13,20 +13,6 @@
 #define CLOSINGS 8u        /* connections that are closed at a time */
 #define STAYS_NS 10000000u /* a peer that has said STAY is not asked again before */
 
-void service_open(service *s, peer *p)
-{
-	if (p->link != LINK_CLOSED)
-		return;
-	p->link = LINK_OPEN;
-	p->crossed = p->called = false;
-	p->stays = 0;
-	p->used = ++s->uses;
-	s->nlinks++;
-	if (s->nlinks > s->nlinks_most)
-		s->nlinks_most = s->nlinks;
-	receive_header(s, p);
-}
-
 void links_called(service *s, peer *p)
 {
 	/* Its end is closed, which has not been seen here yet. */

@@ -5,36 +5,6 @@
 #include "job/job.h"
 #include "io/dataset/service.h"
 
-void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
-{
-	gradcomp_error err;
-	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
-
-	s->posted = true;
-	if (st && !s->status)
-		service_failed(s, st, &err);
-}
-
-void receive_header(service *s, peer *p)
-{
-	p->state = IN_HEAD;
-	receive_post(s, p, &p->in, sizeof p->in, &p->req);
-}
-
-slot *receive_slot(service *s, const peer *p, uint64_t index)
-{
-	gradcomp_dataset *ds = s->ds;
-	sample_owner at;
-
-	if (index < ds->o.count) {
-		owner_of(ds, index, &at);
-		if (at.node == ds->node)
-			return &ds->slots[at.slot];
-	}
-	service_wrong(s, p, "named a sample that this node does not own");
-	return NULL;
-}
-
 /* ---- requests and answers ---- */
 
 static void receive_request(service *s, peer *p)

@@ -1,62 +1,9 @@
-/* Messages out: kept until they are sent; and answers to requests. */
+/* Answers to requests. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "job/job.h"
 #include "io/dataset/service.h"
-
-out *out_new(service *s, unsigned sends)
-{
-	out *o = calloc(1, sizeof *o + sends * sizeof o->req[0]);
-
-	if (o)
-		o->block = -1;
-	else if (!s->status)
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
-	return o;
-}
-
-void out_add(peer *p, out *o)
-{
-	o->next = p->outs;
-	p->outs = o;
-	p->nouts++;
-}
-
-void out_free(out *o)
-{
-	for (unsigned i = 0; i < o->nowned; i++)
-		free(o->owned[i]);
-	free(o->owned);
-	free(o->pack);
-	free(o->table);
-	free(o);
-}
-
-void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
-{
-	gradcomp_error err;
-	gradcomp_status st;
-
-	service_open(s, p);
-	p->used = ++s->uses;
-	st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
-
-	s->posted = true;
-	if (st && !s->status)
-		service_failed(s, st, &err);
-}
-
-void out_header(service *s, peer *p, header h)
-{
-	out *o = out_new(s, 1);
-
-	if (!o)
-		return;
-	o->h = h;
-	out_add(p, o);
-	out_post(s, p, o, &o->h, sizeof o->h);
-}
 
 uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *carried)
 {

@@ -13,40 +13,6 @@
 #define STARVED_SECONDS 0.002
 #define SWEEP_NS 1000000000u /* between looks at who is dead, and who is silent */
 
-void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
-{
-	if (s->status)
-		return;
-	s->status = st;
-	if (err) {
-		s->error = *err;
-		return;
-	}
-	/* A failure of this rank's ends the job for all. */
-	job_fail(s->ds->group->job, st, "no memory to serve a dataset");
-	transport_failure(s->ds->group->job->transport, &s->error);
-}
-
-static void blame(service *s, const peer *p, gradcomp_status st, const char *what)
-{
-	gradcomp_dataset *ds = s->ds;
-	int world = ds->group->ranks[p->rank];
-	gradcomp_error err;
-
-	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world),
-	          what, ds->group->ranks[ds->rank]);
-	if (st == GRADCOMP_ERR_TIMEOUT)
-		transport_overdue(ds->group->job->transport, world, err.text);
-	else
-		transport_fail(ds->group->job->transport, st, world, err.text);
-	service_failed(s, st, &err);
-}
-
-void service_wrong(service *s, const peer *p, const char *what)
-{
-	blame(s, p, GRADCOMP_ERR_MISMATCH, what);
-}
-
 static bool ends(const peer *p)
 {
 	return p->link == LINK_LEAVING || p->link == LINK_LEFT;
@@ -76,7 +42,7 @@ static void peers_watch(service *s, uint64_t passed)
 		snprintf(what, sizeof what,
 		         "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
 		         ends(p) ? "the end of a connection" : "values");
-		blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
+		service_blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
 	}
 }
 
@@ -150,8 +116,8 @@ static void callers_hear(service *s)
 		if (i < s->npeers)
 			links_called(s, &s->peers[i]);
 		else
-			blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH,
-			      "connects to the service of a dataset that it has nothing to do with");
+			service_blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH,
+			              "connects to the service of a dataset that it has nothing to do with");
 	}
 }
 

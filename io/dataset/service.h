@@ -178,7 +178,7 @@ void rx_buffer_unref(service *s, uint32_t block);
 /* The longest block that rx_buffer_alloc() would find now. */
 uint64_t rx_buffer_longest(service *s);
 
-/* ---- messages out (reply.c, request.c) --------------------------------------------- */
+/* ---- messages, out and in (messages.c) ---------------------------------------------- */
 
 out *out_new(service *s, unsigned sends);
 /* Is kept until its sends are done. */
@@ -187,6 +187,21 @@ void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
 /* A header alone. */
 void out_header(service *s, peer *p, header h);
 void out_free(out *o);
+/* The first message to a peer, or from it: receives its headers from now on. */
+void service_open(service *s, peer *p);
+void receive_header(service *s, peer *p);
+void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
+/* The slot of a sample this node owns; NULL with the job failed when it is another's. */
+slot *receive_slot(service *s, const peer *p, uint64_t index);
+
+/* The first failure ends the service. Without `err` it is a want of memory here, and ends the job for all. */
+void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
+/* Fails the job: a peer did `what`. TIMEOUT: it may only be slow. */
+void service_blame(service *s, const peer *p, gradcomp_status st, const char *what);
+/* The same: it sent an invalid message. */
+void service_wrong(service *s, const peer *p, const char *what);
+
+/* ---- requests and replies (request.c, reply.c) ---------------------------------------- */
 
 /* A value's messages: bytes of the next, and how many of the items from i on it carries. Values
  * stand in their block one after another; short ones that follow each other are one message. */
@@ -201,10 +216,6 @@ void request_send(service *s, peer *p);
 
 /* Receives on as long as something is there. */
 void receive_poll(service *s, peer *p);
-void receive_header(service *s, peer *p);
-void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
-/* The slot of a sample this node owns; NULL with the job failed when it is another's. */
-slot *receive_slot(service *s, const peer *p, uint64_t index);
 
 /* Values loaded elsewhere (push.c): offered to this node, pushed to it, and the owner's answer to an
  * offer. */
@@ -241,8 +252,6 @@ void load_worker_notify(service *s);
 
 /* ---- connections (links.c) ------------------------------------------------------------ */
 
-/* The first message to a peer, or from it: receives its headers from now on. */
-void service_open(service *s, peer *p);
 /* The peer needs a connection. */
 void links_called(service *s, peer *p);
 /* Whether what begins an exchange may be sent to it now. If not, it is to be asked again in every turn. */
@@ -261,9 +270,5 @@ void links_turn(service *s);
 gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err);
 /* One turn: what is written on tickets, what has come, what has gone. */
 void service_turn(service *s);
-
-/* Fails the job: a peer sent an invalid message. */
-void service_wrong(service *s, const peer *p, const char *what);
-void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
 
 #endif

@@ -1,15 +1,9 @@
 /* A dataset whose job goes on without ranks that are lost. Its memory, and what is in it, stay where they are: what
  * a lost node kept is loaded again by those that own it now. Other threads may be in get() and next() meanwhile. */
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/dataset/dataset_internal.h"
-
-gradcomp_dataset *dataset_of(job_object *o)
-{
-	return (gradcomp_dataset *)(void *)((char *)o - offsetof(gradcomp_dataset, object));
-}
 
 void dataset_detach(job_object *o)
 {

@@ -1,9 +1,25 @@
 /* Values by index: lent, released, counted. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/dataset/fetch.h"
 #include "job/job.h"
+
+void dataset_unuse(gradcomp_dataset *ds)
+{
+	if (atomic_fetch_sub(&ds->users, 1) > 1)
+		return;
+	shm_share_detach(ds);
+	if (ds->wake_fd >= 0)
+		close(ds->wake_fd);
+	owners_clear(&ds->owners);
+	free(ds->node_of);
+	free(ds->local_of);
+	free(ds->began);
+	free(ds->spill);
+	free(ds);
+}
 
 gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)

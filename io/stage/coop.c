@@ -9,18 +9,6 @@
 #include "io/cache/cache.h"
 #include "io/stage/stage_internal.h"
 
-gradcomp_status staging_open(staging *s, gradcomp_error *err)
-{
-	if (s->from)
-		return GRADCOMP_OK;
-	gradcomp_status status =
-		source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
-	s->run->reads = s->from;
-	if (!status && s->run->options->flags & GRADCOMP_STAGE_FOLLOW)
-		status = source_follow(s->from, err);
-	return status;
-}
-
 /* 1: there is a copy; 0: there is none; or a status. */
 static int look(staging *s, char damage[508], gradcomp_error *err)
 {

@@ -435,3 +435,15 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 	pthread_mutex_destroy(&s.lock);
 	return status;
 }
+
+gradcomp_status staging_open(staging *s, gradcomp_error *err)
+{
+	if (s->from)
+		return GRADCOMP_OK;
+	gradcomp_status status =
+		source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
+	s->run->reads = s->from;
+	if (!status && s->run->options->flags & GRADCOMP_STAGE_FOLLOW)
+		status = source_follow(s->from, err);
+	return status;
+}

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "io/stage/stage_group.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 #include "base/thread.h"
 #include "job/job.h"
 #include "transport/core/wire.h"

@@ -27,9 +27,6 @@ typedef struct staging {
 	char *left_out_text; /* as the manifest of node 0 has it; NULL: nothing was */
 } staging;
 
-/* Opens the source on this node. */
-gradcomp_status staging_open(staging *s, gradcomp_error *err);
-
 /* What a node has. */
 typedef enum staging_state {
 	STAGING_LACKS = 0,  /* nothing; another process is making it */
@@ -48,6 +45,8 @@ gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *e
 
 /* Lists the tree of a source; m->source must be set. */
 gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
+/* Opens the source on this node, the first time. */
+gradcomp_status staging_open(staging *s, gradcomp_error *err);
 
 /* ---- populate.c -------------------------------------------------------------- */
 

@@ -4,5 +4,5 @@
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 # shellcheck source=tests/fuzz/engine.sh
 . "$GRADCOMP_SRC/tests/fuzz/engine.sh"
-fuzz "what reads them is" "tar manifest model" "runtime/config/record_io.c runtime/cost/machine.c runtime/cost/model.c runtime/cost/layers.c runtime/schedule/plan_file.c runtime/config/inifile.c io/format/*.c io/cache/manifest*.c io/cache/symlink.c runtime/base/text.c runtime/base/error.c"
+fuzz "what reads them is" "tar manifest model" "runtime/config/record_io.c runtime/cost/machine.c runtime/cost/model.c runtime/cost/layers.c runtime/schedule/plan_file.c runtime/config/inifile.c io/format/*.c io/manifest/*.c runtime/base/text.c runtime/base/error.c"
 done_testing

@@ -3,7 +3,7 @@
 #include "tests/fuzz/harness.h"
 
 #include "base/text.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

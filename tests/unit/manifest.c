@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "io/cache/manage_internal.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 #include "io/cache/resume_log.h"
 #include "tests/support/stage_fixture.h"
 

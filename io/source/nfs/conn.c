@@ -159,7 +159,7 @@ static int send_one(const struct nfs_source *s, struct nfs_conn *c, struct nfs_c
 	call->busy = false;
 	call->error = 0;
 	call->state = NFS_SENT;
-	return s->url.version == 3 ? nfs3_send(c->rpc, call) : nfs4_send(c->rpc, call);
+	return s->send(c->rpc, call);
 }
 
 static bool send_new(struct nfs_source *s, struct nfs_conn *c, struct nfs_call *calls, size_t n)

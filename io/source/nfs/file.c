@@ -60,7 +60,7 @@ gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ah
                               gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
-	struct nfs_source *s = (struct nfs_source *)base->from;
+	struct nfs_source *s = nfs_source_of(r);
 	gradcomp_status status;
 	bool known;
 	if (r->file && (status = forget(r, err)))
@@ -91,7 +91,7 @@ gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ah
 static void send_all(struct nfs_reader *r)
 {
 	struct nfs_file *f = r->file;
-	struct nfs_source *s = (struct nfs_source *)r->base.from;
+	struct nfs_source *s = nfs_source_of(r);
 	unsigned first = f->head % CALLS, straight = f->n < CALLS - first ? f->n : CALLS - first;
 	nfs_send(s, r->conn, f->calls + first, straight);
 	nfs_send(s, r->conn, f->calls, f->n - straight);
@@ -102,7 +102,7 @@ static void send_all(struct nfs_reader *r)
 static void request(struct nfs_reader *r, uint64_t at, uint64_t end)
 {
 	struct nfs_file *f = r->file;
-	uint64_t max = ((struct nfs_source *)r->base.from)->read_max;
+	uint64_t max = nfs_source_of(r)->read_max;
 	uint64_t next = f->n ? call_at(f, f->n - 1)->at + call_at(f, f->n - 1)->n : at;
 	while (next < end && f->n < CALLS) {
 		struct nfs_call *call = call_at(f, f->n);
@@ -192,6 +192,5 @@ gradcomp_status nfs_file_again(source_reader *base, source_stat *st, gradcomp_er
 	if (status)
 		return status;
 	*st = call.st;
-	return call.error ? nfs_failed((struct nfs_source *)base->from, call.error, "look at", base->path, err)
-	                  : GRADCOMP_OK;
+	return call.error ? nfs_failed(nfs_source_of(r), call.error, "look at", base->path, err) : GRADCOMP_OK;
 }

@@ -92,6 +92,7 @@ struct nfs_source {
 	double timeout;
 	char (*addresses)[64]; /* numeric */
 	size_t naddresses;
+	int (*send)(struct rpc_context *rpc, struct nfs_call *call); /* of its version: nfs3_send() or nfs4_send() */
 	struct nfs_handle root;
 	uint32_t read_max;
 	pthread_mutex_t lock;
@@ -141,8 +142,14 @@ bool nfs_answered(struct nfs_call *call, int status);
 void nfs_settle(struct nfs_call *call, int error, bool busy);
 /* Adds an entry whose name has n bytes. Names with a zero byte are invalid. */
 int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st);
+void nfs_page_free(struct nfs_page *page);
 
-/* ---- readers (reader.c, readdir.c, file.c) ----------------------------------------- */
+/* ---- where a reader is (position.c) --------------------------------------------- */
+
+static inline struct nfs_source *nfs_source_of(const struct nfs_reader *r)
+{
+	return (struct nfs_source *)r->base.from;
+}
 
 /* The failure of a request about `path`: errno `error`, as what was tried. NOTFOUND
  * when it is not there or something else is. */
@@ -158,6 +165,10 @@ gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, c
                         gradcomp_error *err);
 /* Looks up `path` with what it is; fh and st of *call. */
 gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call *call, gradcomp_error *err);
+/* The parent directory of `path` if the reader has its handle; else NULL. */
+const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
+
+/* ---- readers (reader.c, readdir.c, file.c, prefetch.c) --------------------------- */
 
 gradcomp_status nfs_reader_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err);
 gradcomp_status nfs_file_open(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err);
@@ -175,8 +186,6 @@ gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct
                                   gradcomp_error *err);
 bool nfs_prefetch_sent(const struct nfs_reader *r);
 void nfs_prefetch_free(struct nfs_reader *r);
-/* The parent directory of `path` if the reader has its handle; else NULL. */
-const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 
 extern const source_ops nfs_ops;
 

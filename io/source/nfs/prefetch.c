@@ -32,7 +32,7 @@ static void take_off(struct nfs_prefetch *s)
 bool nfs_prefetch(source_reader *base, const char *path, uint64_t size)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
-	struct nfs_source *source = (struct nfs_source *)base->from;
+	struct nfs_source *source = nfs_source_of(r);
 	const struct nfs_handle *dir = nfs_parent_known(r, path);
 	const char *slash = strrchr(path, '/');
 	if (!r->prefetch && !(r->prefetch = calloc(1, sizeof *r->prefetch)))
@@ -66,7 +66,7 @@ gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct
 		bool wanted = !strcmp(f->path, path);
 		/* After a lost connection all of them are sent again. */
 		for (unsigned i = 0; i < s->n; i++)
-			nfs_send((struct nfs_source *)r->base.from, r->conn, &file_at(s, i)->call, 1);
+			nfs_send(nfs_source_of(r), r->conn, &file_at(s, i)->call, 1);
 		if (wanted || f->call.state == NFS_SENT)
 			status = nfs_request(r, &f->call, err);
 		/* A request that failed is made again when the file is opened, for the error; so is one whose

@@ -1,7 +1,6 @@
 /* Listing a directory, a page at a time. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "io/source/nfs/nfs.h"
@@ -14,9 +13,8 @@ static gradcomp_status attributes(struct nfs_reader *r, const char *dir, const c
 	char path[4096 + 4096];
 	struct nfs_call call = {0};
 	snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", name);
-	gradcomp_status status = strchr(name, '/')
-	                                 ? nfs_failed((struct nfs_source *)r->base.from, EBADMSG, "list", dir, err)
-	                                 : nfs_find(r, path, &call, err);
+	gradcomp_status status = strchr(name, '/') ? nfs_failed(nfs_source_of(r), EBADMSG, "list", dir, err)
+	                                           : nfs_find(r, path, &call, err);
 	*st = call.st;
 	*gone = status == GRADCOMP_ERR_NOTFOUND;
 	return *gone ? GRADCOMP_OK : status;
@@ -63,41 +61,6 @@ gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_eac
 			status = entries(r, dir, &page, each, ctx, err);
 		call.at = page.cookie;
 	} while (!status && !page.eof);
-	free(page.entries);
-	free(page.names);
+	nfs_page_free(&page);
 	return status;
-}
-
-/* A page of a directory, copied out of the server's answer. */
-
-/* Room for `more` behind `n`, twice as much when there is none. */
-static int make_room(void **array, size_t n, size_t more, size_t *capacity, size_t bytes)
-{
-	if (more <= *capacity - n)
-		return 0;
-	size_t size = 2 * (n + more);
-	void *p = reallocarray(*array, size, bytes);
-	if (!p)
-		return ENOMEM;
-	*array = p;
-	*capacity = size;
-	return 0;
-}
-
-int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st)
-{
-	if (!n || n > 4096 || memchr(name, 0, n))
-		return EBADMSG;
-	if (make_room((void **)&page->entries, page->n, 1, &page->capacity, sizeof *page->entries) ||
-	    make_room((void **)&page->names, page->used, n + 1, &page->size, 1))
-		return ENOMEM;
-	struct nfs_page_entry *e = &page->entries[page->n++];
-	*e = (struct nfs_page_entry){.name = page->used, .known = st != NULL};
-	if (st)
-		e->st = *st;
-	memcpy(page->names + page->used, name, n);
-	page->names[page->used + n] = 0;
-	page->used += n + 1;
-	page->cookie = cookie;
-	return 0;
 }

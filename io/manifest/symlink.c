@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/cache/cache.h"
+#include "io/manifest/manifest.h"
 
 #define HOPS 40 /* the kernel's limit */
 

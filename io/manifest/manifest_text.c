@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 
 #define HEX (2 * SHA256_BYTES)
 
@@ -302,15 +302,4 @@ bool stage_manifest_head_line(stage_manifest *m, int i, const char *first, char 
 	default:
 		return value_of(line, "bytes", &m->promised.bytes);
 	}
-}
-
-const char *stage_manifest_complete(stage_manifest *m)
-{
-	if (m->n != m->promised.entries || !m->n)
-		return "it does not have all its entries";
-	if (stage_manifest_finish(m, NULL))
-		return "there is no memory for it";
-	if (m->files != m->promised.files || m->bytes != m->promised.bytes)
-		return "its totals are wrong";
-	return stage_symlink_outside(m) ? "it has a symbolic link that leads out of the tree" : NULL;
 }

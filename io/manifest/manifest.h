@@ -1,7 +1,7 @@
 /* The manifest of a source tree, or of its copy: what is in it, and the key made of that.
  * doc/dev/staging-internals.md describes its lines and files. */
-#ifndef IO_CACHE_MANIFEST_H
-#define IO_CACHE_MANIFEST_H
+#ifndef IO_MANIFEST_MANIFEST_H
+#define IO_MANIFEST_MANIFEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,6 +32,13 @@ typedef struct stage_entry {
 	bool sealed; /* sha256 is known */
 	unsigned char sha256[SHA256_BYTES];
 } stage_entry;
+
+/* A name of a file that has several. */
+struct stage_inode {
+	dev_t dev;
+	ino_t ino;
+	const char *path;
+};
 
 typedef struct stage_manifest {
 	char *source;

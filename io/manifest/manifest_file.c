@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/fileio.h"
-#include "io/cache/manifest.h"
+#include "io/manifest/manifest.h"
 
 #define HEX (2 * SHA256_BYTES)
 #define FIRST "gradcomp-manifest 2"
