@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "gradcomp/dataset.h"
 #include "gradcomp/gradcomp.h"
-#include "io/dataset/owners.h"
+#include "io/dataset/node/owners.h"
 #include "job/job.h"
 
 /* ---- words ---------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 #include "job/job.h"
 #include "base/thread.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 #include "job/job.h"
 
 void dataset_unuse(gradcomp_dataset *ds)

@@ -11,7 +11,7 @@
 
 #include <xxhash.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 #include "job/job.h"
 #include "transport/core/link.h"
 #include "transport/core/transport_internal.h"

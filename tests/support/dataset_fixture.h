@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_DATASET_FIXTURE_H
 #define TESTS_SUPPORT_DATASET_FIXTURE_H
 
-#include "io/dataset/permutation.h"
+#include "io/dataset/node/permutation.h"
 #include "gradcomp/dataset.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"

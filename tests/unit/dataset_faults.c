@@ -1,7 +1,7 @@
 /* What breaks: values in memory and in the spill file, ranks that die in the midst of an
  * epoch, children whose rank has gone. */
 #include "tests/support/dataset_fixture.h"
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 #include "tests/support/pace.h"
 #include "tests/support/tmpdir.h"
 

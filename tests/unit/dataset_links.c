@@ -3,7 +3,7 @@
 #include "tests/support/dataset_fixture.h"
 #include "tests/support/pace.h"
 #include "tests/support/test_random.h"
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* The order of samples: each exactly once for any number of samples and ranks, its
  * inverse, and that it is an order one would call random. */
-#include "io/dataset/permutation.h"
+#include "io/dataset/node/permutation.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>

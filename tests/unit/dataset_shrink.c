@@ -7,7 +7,7 @@
 #include <math.h>
 #include <signal.h>
 
-#include "io/dataset/owners.h"
+#include "io/dataset/node/owners.h"
 #include "job/job.h"
 
 enum { RUNS = 6, MOST = 8, SUMS = 32, BATCH = 3 };

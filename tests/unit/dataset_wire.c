@@ -1,7 +1,7 @@
 /* A rank that says to another's service what it must not: the job ends, naming it. */
 #include "tests/support/dataset_fixture.h"
 #include "tests/support/pace.h"
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 #include "job/job.h"
 
 #include <signal.h>

@@ -11,8 +11,8 @@
  *
  * LOADING may ask for space in the receive buffer (ALLOC), and gets it or not. A ticket whose process
  * has died is freed by the service. The owner of a HELD value that is DAMAGED is notified. */
-#ifndef IO_DATASET_FETCH_H
-#define IO_DATASET_FETCH_H
+#ifndef IO_DATASET_NET_FETCH_H
+#define IO_DATASET_NET_FETCH_H
 
 #include "io/dataset/dataset_internal.h"
 

@@ -6,8 +6,8 @@
  * holds the count (at least eight), with keys from Philox by seed and epoch; what falls
  * outside of 0..count-1 goes through it again (cycle walking: Black and Rogaway, 2002),
  * from 65 samples on less than four times on average. */
-#ifndef IO_DATASET_PERMUTATION_H
-#define IO_DATASET_PERMUTATION_H
+#ifndef IO_DATASET_NODE_PERMUTATION_H
+#define IO_DATASET_NODE_PERMUTATION_H
 
 #include <stdint.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 #define MEAN_AT_FIRST (64u << 10)
 #define LEAST 4096u       /* bytes that are worth a request for a value that may be longer */

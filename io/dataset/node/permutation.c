@@ -1,4 +1,4 @@
-#include "io/dataset/permutation.h"
+#include "io/dataset/node/permutation.h"
 
 #include "base/philox_block.h"
 

@@ -3,7 +3,7 @@
  * the last of its values has been released. */
 #include <string.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 static uint64_t rx_buffer_begin(const service *s)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 #include "base/thread.h"
 
 typedef struct want {

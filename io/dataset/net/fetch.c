@@ -1,4 +1,4 @@
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>

@@ -1,4 +1,4 @@
-#include "io/dataset/owners.h"
+#include "io/dataset/node/owners.h"
 
 #include <stdlib.h>
 #include <string.h>

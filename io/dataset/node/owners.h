@@ -6,14 +6,14 @@
  *
  * The slots of a node that may outlive others are a table for all samples, in sections: the samples that were each
  * node's at first. It takes memory where it is written to, so pieces are pages of it, unless there are few samples. */
-#ifndef IO_DATASET_OWNERS_H
-#define IO_DATASET_OWNERS_H
+#ifndef IO_DATASET_NODE_OWNERS_H
+#define IO_DATASET_NODE_OWNERS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "io/dataset/permutation.h"
+#include "io/dataset/node/permutation.h"
 
 typedef struct owners {
 	permutation first; /* that of epoch 0 */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "job/job.h"
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *carried)
 {

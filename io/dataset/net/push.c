@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 void receive_offer(service *s, peer *p)
 {

@@ -1,4 +1,4 @@
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "base/sha256.h"
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 #include "gradcomp/stage.h"
 #include "job/job.h"
 #include "security/secret.h"

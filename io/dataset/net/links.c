@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "job/job.h"
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 #define CLOSINGS 8u        /* connections that are closed at a time */
 #define STAYS_NS 10000000u /* a peer that has said STAY is not asked again before */

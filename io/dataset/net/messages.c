@@ -2,7 +2,7 @@
  * those that come, one from each peer is received at a time. */
 #include <stdlib.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 #include "job/job.h"
 
 void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 static peer *peer_for(const service *s, uint64_t index)
 {

@@ -5,10 +5,10 @@
  * A rank sends its requests to its counterpart on each other node: the rank with the same local
  * number there, modulo how many there are. So each has few peers. Everything here belongs to the
  * service thread; other threads write to tickets or to the load worker's lists. */
-#ifndef IO_DATASET_SERVICE_H
-#define IO_DATASET_SERVICE_H
+#ifndef IO_DATASET_NET_SERVICE_H
+#define IO_DATASET_NET_SERVICE_H
 
-#include "io/dataset/fetch.h"
+#include "io/dataset/net/fetch.h"
 #include "gradcomp/collective.h"
 
 #define REQUEST_ITEMS_MAX 256u         /* samples in one request */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "job/job.h"
-#include "io/dataset/service.h"
+#include "io/dataset/net/service.h"
 
 /* ---- requests and answers ---- */
 
