@@ -167,8 +167,7 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 static void detach(gradcomp_job *job)
 {
 	enduring_detach(job);
-	for (job_object *o = job->objects; o; o = o->next)
-		o->detach(o);
+	job_detach_objects(job);
 }
 
 /* How far a rank has come with the calls on the world, and what it has. */
@@ -278,9 +277,7 @@ static gradcomp_status attach(gradcomp_job *job, int leaving, course *c, int *st
 	if (st || *c != COURSE_GO_ON)
 		return st;
 	st = enduring_attach(job, step_done, err);
-	for (job_object *o = job->objects; !st && o; o = o->next)
-		st = o->attach(o, err);
-	return st;
+	return st ? st : job_attach_objects(job, err);
 }
 
 static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors *survivors, gradcomp_error *err)

@@ -44,34 +44,6 @@ void job_remove_object(gradcomp_job *job, job_object *o)
 		*at = o->next;
 }
 
-void job_settle_objects(gradcomp_job *job, uint64_t done)
-{
-	for (job_object *o = job->objects, *next; o; o = next) {
-		next = o->next;
-		if (o->pending ? o->id > done : o->freeing && o->freeing <= done) {
-			job_remove_object(job, o);
-			o->drop(o);
-			continue;
-		}
-		if (o->pending)
-			job->made = o->of;
-		o->pending = false;
-		o->freeing = 0;
-	}
-}
-
-void job_sweep_objects(gradcomp_job *job)
-{
-	for (job_object *o = job->objects, *next; o; o = next) {
-		next = o->next;
-		if (!o->pending && !o->freeing && o->of != job->made)
-			continue;
-		job_remove_object(job, o);
-		o->detach(o);
-		o->drop(o);
-	}
-}
-
 int job_count_objects(const gradcomp_job *job)
 {
 	int n = 0;

@@ -151,12 +151,15 @@ void job_leave(gradcomp_job *job);
 /* Collective, as making and freeing the object is: they stand in one order on all ranks. */
 void job_add_object(gradcomp_job *job, job_object *o);
 void job_remove_object(gradcomp_job *job, job_object *o);
+int job_count_objects(const gradcomp_job *job);
+/* (job_objects.c) After a failure; and collective, over a world that is new, until one of them fails. */
+void job_detach_objects(gradcomp_job *job);
+gradcomp_status job_attach_objects(gradcomp_job *job, gradcomp_error *err);
 /* Of calls that have failed at their end, when `done` calls are done on all ranks: what is not to be is freed, and what the
  * last one has made is job->made. All objects are detached. */
 void job_settle_objects(gradcomp_job *job, uint64_t done);
 /* Frees those that the program has not been told of, or has tried to free. */
 void job_sweep_objects(gradcomp_job *job);
-int job_count_objects(const gradcomp_job *job);
 
 /* The group of ranks[0..n-1] (copied). */
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
