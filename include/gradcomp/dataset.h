@@ -49,7 +49,7 @@
  * Lost ranks. With gradcomp.on_failure=shrink a dataset on the job's world outlives them. Until gradcomp_job_shrink() calls do
  * not fail: what is not in this node's memory is loaded, and not kept. Then what a lost node kept is
  * the others', which load it again, next() goes on in its epoch, and length() and order() are of the ranks
- * that are left (doc/user/dataset.md). The step that failed may be void: resume(). create() and free() that fail with
+ * that are left (doc/dev/dataset.md). The step that failed may be void: resume(). create() and free() that fail with
  * GRADCOMP_ERR_PEER_LOST are done or void as gradcomp_survivors says: the dataset is `made`, is gone, or is as before.
  *
  * Threads: all calls but create() and free() may come from any thread, next() from

@@ -1,4 +1,4 @@
-/* Inside of gradcomp_dataset: what the files of this folder share. doc/user/dataset.md has
+/* Inside of gradcomp_dataset: what the files of this folder share. doc/dev/dataset.md has
  * the design.
  *
  * The ranks of a node have one memory, made by the first of them and passed to the

@@ -21,7 +21,7 @@
 #include <pthread.h>
 
 /* Buckets in flight. One computes, one exchanges, one waits for each of them; more are of no
- * use to one thread of each kind (doc/user/schedule.md). */
+ * use to one thread of each kind (doc/dev/schedule.md). */
 #define REDUCER_WORKSPACES 4
 
 typedef struct reducer {

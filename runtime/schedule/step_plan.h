@@ -16,7 +16,7 @@ typedef struct step_plan {
 
 /* Between a bucket's exchanges the next one's first goes, unless a solver finds otherwise: by
  * the simulator with two and three rounds up to 30 % of a step less, and at most 2 % more; of
- * one round it is the same (doc/user/schedule.md). */
+ * one round it is the same (doc/dev/schedule.md). */
 #define STEP_PLAN_LAG 1
 
 /* From cut[n] as in merge.h, with that lag. */

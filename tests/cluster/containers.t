@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ranks in rootless containers, each in one of its own: of the node they see what doc/user/containers.md says
+# Ranks in rootless containers, each in one of its own: of the node they see what doc/admin/containers.md says
 # that a container needs, and no more.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"

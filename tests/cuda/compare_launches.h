@@ -1,4 +1,4 @@
-/* How many launches, copies and fills an operator takes; doc/user/gpu.md has the same table, which
+/* How many launches, copies and fills an operator takes; doc/dev/gpu.md has the same table, which
  * tests/cuda/emulated.t holds against what is printed here. */
 #ifndef TESTS_CUDA_COMPARE_LAUNCHES_H
 #define TESTS_CUDA_COMPARE_LAUNCHES_H

@@ -47,7 +47,7 @@ cat "$tmp/said"
 # The table of the documentation is what was counted.
 # shellcheck disable=SC2016 # backquotes of Markdown
 sed -n 's/^# launches: \(.*\) \([0-9]*\)$/| `\1` | \2 |/p' "$tmp/said" | while read -r row; do
-	grep -qF "$row" "$src/doc/user/gpu.md" || { echo "not ok - doc/user/gpu.md has no row that begins with: $row"; break; }
+	grep -qF "$row" "$src/doc/dev/gpu.md" || { echo "not ok - doc/dev/gpu.md has no row that begins with: $row"; break; }
 done >"$tmp/missing"
 cat "$tmp/missing"
 [ ! -s "$tmp/missing" ] || exit 1

@@ -1,5 +1,5 @@
 /* What a lag and more buckets in flight are worth, by the simulator: the figures of
- * doc/user/schedule.md, and the reason for STEP_PLAN_LAG and REDUCER_WORKSPACES. */
+ * doc/dev/schedule.md, and the reason for STEP_PLAN_LAG and REDUCER_WORKSPACES. */
 #include "schedule/sim.h"
 #include "reducer/reducer.h"
 #include "tests/support/tap.h"
