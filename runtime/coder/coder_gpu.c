@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* No call takes more runs. */
 #define RUN_BITS 24
@@ -118,35 +117,41 @@ gradcomp_status coder_gpu_watch(gradcomp_coder *c, bool *busy, gradcomp_error *e
 	return st;
 }
 
+static gradcomp_status look(void *coder, gradcomp_error *err)
+{
+	bool busy;
+	return coder_gpu_watch(coder, &busy, err);
+}
+
+static gradcomp_status look_locked(void *coder, gradcomp_error *err)
+{
+	gradcomp_coder *c = coder;
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = look(c, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
 /* Until at most `most` calls are ahead of the host. */
 static gradcomp_status catch_up(gradcomp_coder *c, uint64_t most, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 50000};
-	coder_gpu *g = c->gpu;
+	const coder_gpu *g = c->gpu;
 	gradcomp_status st = GRADCOMP_OK;
-	bool busy;
 	while (!st && g->put - g->learned > most) {
-		pthread_mutex_lock(&c->lock);
-		st = coder_gpu_watch(c, &busy, err);
-		pthread_mutex_unlock(&c->lock);
-		if (!st && busy)
-			nanosleep(&nap, NULL);
+		st = device_await(g->d, g->notes[(g->put - most - 1) % NOTES].ended, &(device_watch){look_locked, c},
+		                  "a call's end", err);
+		if (!st)
+			st = look_locked(c, err);
 	}
 	return st;
 }
 
 gradcomp_status coder_gpu_settle(gradcomp_coder *c, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 50000};
+	static const char what[] = "the end of its work";
 	const coder_gpu *g = c->gpu;
-	gradcomp_status st = device_check(g->d->record(g->settled, g->stream), "the end of its work", err);
-	int is = 0;
-	bool busy;
-	while (!st && !(st = device_check(g->d->test(g->settled, &is), "the end of its work", err)) && !is) {
-		st = coder_gpu_watch(c, &busy, err);
-		nanosleep(&nap, NULL);
-	}
-	return st;
+	gradcomp_status st = device_check(g->d->record(g->settled, g->stream), what, err);
+	return st ? st : device_await(g->d, g->settled, &(device_watch){look, c}, what, err);
 }
 
 /* ---- memory ---- */

@@ -48,23 +48,88 @@ gradcomp_status device_check(const char *why, const char *what, gradcomp_error *
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
 }
 
-bool device_streams_idle(const device_calls *d, void *const *streams, size_t n)
+void device_until(bool (*is)(void *ctx), void *ctx, double seconds)
 {
+	static const struct timespec nap = {.tv_nsec = 20000};
+	double until = clock_now() + seconds;
+
+	while (!is(ctx) && clock_now() < until)
+		nanosleep(&nap, NULL);
+}
+
+typedef struct awaiting {
+	const device_calls *d;
+	void *event;
+	const device_watch *watch;
+	const char *why;
+	gradcomp_error *err;
+	gradcomp_status st;
+} awaiting;
+
+static bool has_come(void *ctx)
+{
+	awaiting *a = ctx;
+	int is = 0;
+
+	a->why = a->d->test(a->event, &is);
+	if (a->why || is)
+		return true;
+	a->st = a->watch->look(a->watch->ctx, a->err);
+	return a->st != GRADCOMP_OK;
+}
+
+gradcomp_status device_await(const device_calls *d, void *event, const device_watch *watch, const char *what,
+                             gradcomp_error *err)
+{
+	awaiting a = {d, event, watch, NULL, err, GRADCOMP_OK};
+
+	if (watch && watch->look)
+		device_until(has_come, &a, DEVICE_FOR_EVER);
+	else
+		a.why = d->wait(event);
+	return a.st ? a.st : device_check(a.why, what, err);
+}
+
+gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err)
+{
+	int captures = 0;
+	const char *why = d->captures(stream, &captures);
+
+	if (!why && captures)
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
+			"the step without the host's part of it: its order among ranks, its number and its failures; "
+			"capture the forward and backward pass, and give gradients outside",
+			tensor);
+	return device_check(why, "the stream of gradients", err);
+}
+
+typedef struct streams {
+	const device_calls *d;
+	void *const *at;
+	size_t n;
+} streams;
+
+static bool idle(void *ctx)
+{
+	const streams *s = ctx;
 	int is = 1;
 
-	for (size_t i = 0; is && i < n; i++)
-		if (streams[i] && d->idle(streams[i], &is))
+	for (size_t i = 0; is && i < s->n; i++)
+		if (s->at[i] && s->d->idle(s->at[i], &is))
 			is = 1;
 	return is;
 }
 
-void device_drain(const device_calls *d, void *const *streams, size_t n)
+bool device_streams_idle(const device_calls *d, void *const *at, size_t n)
 {
-	static const struct timespec nap = {.tv_nsec = 200000};
-	double until = clock_now() + DRAIN_SECONDS;
+	return idle(&(streams){d, at, n});
+}
 
-	while (!device_streams_idle(d, streams, n) && clock_now() < until)
-		nanosleep(&nap, NULL);
+void device_drain(const device_calls *d, void *const *at, size_t n)
+{
+	device_until(idle, &(streams){d, at, n}, DRAIN_SECONDS);
 }
 
 /* NCCL and the operators move 16 bytes at a time. */

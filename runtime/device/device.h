@@ -79,6 +79,20 @@ struct config;
 const device_calls *device_open(const struct config *c, gradcomp_error *err);
 /* What one of its functions has said, NULL is OK: an error that begins with `what`. */
 gradcomp_status device_check(const char *why, const char *what, gradcomp_error *err);
+/* Asks until it is so, or for so many seconds, and sleeps a little in between. Any thread. */
+void device_until(bool (*is)(void *ctx), void *ctx, double seconds);
+#define DEVICE_FOR_EVER 1e300
+/* Called now and then by a thread that waits for a device: whether what it waits for may still come. */
+typedef struct device_watch {
+	gradcomp_status (*look)(void *ctx, gradcomp_error *err);
+	void *ctx;
+} device_watch;
+/* Returns when the event has come, or `watch` has failed. NULL for that, or for its look(): what is on the device
+ * comes to an end by itself, and is waited for as wait() does. `what` begins the error. */
+gradcomp_status device_await(const device_calls *d, void *event, const device_watch *watch, const char *what,
+                             gradcomp_error *err);
+/* UNSUPPORTED where the gradient of that tensor is made by a replay of a graph that `stream` is being captured into. */
+gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
 /* Whether nothing is on any of the n streams; an error counts as yes, and so does NULL for a stream. */
 bool device_streams_idle(const device_calls *d, void *const *streams, size_t n);
 /* Returns when that is so, or the device is lost: what is on it does not end. */

@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Of pinned memory, twice. */
 #define PIECE ((size_t)4 << 20)
 /* A block of fewer bytes is not worth a message. */
 #define LEAST ((size_t)16 << 10)
-#define DRAIN_SECONDS 10.0
 
 struct device_coll {
 	gradcomp_group *group;
@@ -219,19 +217,20 @@ static const char *copy(const device_coll *c, const device_coll_call *call, void
 	return bytes && to != from ? c->d->copy(call->queue, to, from, bytes) : NULL;
 }
 
-/* Until the stream has come to the event; the job may fail meanwhile. */
+static gradcomp_status alive(void *job, gradcomp_error *err)
+{
+	return transport_failure(((gradcomp_job *)job)->transport, err);
+}
+
+gradcomp_status device_coll_await(gradcomp_job *job, const device_calls *d, void *event, const char *what,
+                                  gradcomp_error *err)
+{
+	return device_await(d, event, &(device_watch){alive, job}, what, err);
+}
+
 static gradcomp_status await(const device_coll *c, void *event, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 20000};
-	int is = 0;
-	const char *why = c->d->test(event, &is);
-	gradcomp_status st = GRADCOMP_OK;
-	while (!why && !is && !st) {
-		nanosleep(&nap, NULL);
-		st = transport_failure(c->group->job->transport, err);
-		why = st ? NULL : c->d->test(event, &is);
-	}
-	return st ? st : device_check(why, "the caller's stream", err);
+	return device_coll_await(c->group->job, c->d, event, "the caller's stream", err);
 }
 
 /* Until it has done what it has. */
@@ -239,16 +238,6 @@ static gradcomp_status settle(const device_coll *c, void *queue, gradcomp_error 
 {
 	gradcomp_status st = device_check(c->d->record(c->came[0], queue), "the caller's stream", err);
 	return st ? st : await(c, c->came[0], err);
-}
-
-/* The same after a failure: there are copies on it alone, which end, or the device is lost. */
-static void drain(const device_coll *c, void *queue)
-{
-	static const struct timespec nap = {.tv_nsec = 200000};
-	double until = clock_now() + DRAIN_SECONDS;
-	int is = 0;
-	while (!c->d->idle(queue, &is) && !is && clock_now() < until)
-		nanosleep(&nap, NULL);
 }
 
 /* ---- as work on the stream ---- */
@@ -394,9 +383,9 @@ static gradcomp_status run_staged(device_coll *c, const device_coll_call *call, 
 	}
 	if (!st)
 		st = settle(c, call->queue, err);
-	/* Nothing is on its way from or to the caller's memory, or ours, when this returns. */
+	/* Nothing is on its way from or to the caller's memory, or ours, when this returns: copies alone are, which end. */
 	if (st)
-		drain(c, call->queue);
+		device_drain(c->d, &call->queue, 1);
 	free(counts);
 	return st;
 }

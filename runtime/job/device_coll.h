@@ -19,6 +19,10 @@ gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_co
 /* NULL is fine. */
 void device_coll_close(device_coll *c);
 
+/* Returns when the event has come, or the job has failed. `what` begins the error. */
+gradcomp_status device_coll_await(gradcomp_job *job, const device_calls *d, void *event, const char *what,
+                                  gradcomp_error *err);
+
 /* The collective takes device memory as it is: calls are work on the stream. */
 bool device_coll_direct(const device_coll *c);
 const device_calls *device_coll_device(const device_coll *c);

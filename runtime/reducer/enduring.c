@@ -487,7 +487,7 @@ static void settle(reducer *r)
 	/* The collective gives up what it has there. */
 	if (r->eng.gpu && r->eng.gpu->enqueues)
 		gpu_watch(&r->eng, &known);
-	gpu_flush(r->eng.gpu);
+	device_arena_flush(gpu_arena(r->eng.gpu));
 }
 
 /* What the inner one keeps is taken from it, before it is freed. */
@@ -577,8 +577,8 @@ static gradcomp_status fill(enduring *d, gradcomp_error *err)
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
 		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
 		for (uint32_t s = 0; !st && s < d->undo->arrays && t->numel; s++)
-			st = gpu_copy(eng, engine_array(eng, s) + t->offset, from[s] + t->offset,
-			              t->numel * sizeof(float), err);
+			st = device_arena_copy(eng->arena, engine_array(eng, s) + t->offset, from[s] + t->offset,
+			                       t->numel * sizeof(float), err);
 	}
 	if (st) {
 		job_fail(d->group->job, st, err->text);

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "plugin/descriptor.h"
-#include "reducer/gpu/gpu.h"
 #include "reducer/layout.h"
 
 #include <stdlib.h>
@@ -27,13 +26,13 @@ gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint3
 /* Zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	device_arena *a = eng->arena;
 	void *p = NULL;
-	if (g && g->mode == GPU_ON_DEVICE) {
-		const char *why = gpu_alloc(g, &p, bytes);
+	if (a) {
+		const char *why = device_arena_alloc(a, &p, bytes);
 		*out = p;
 		if (!why)
-			why = g->d->zero(g->compute, p, bytes);
+			why = a->memory.d->zero(a->compute, p, bytes);
 		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes,
 		                       why)
 		           : GRADCOMP_OK;
@@ -44,8 +43,8 @@ static gradcomp_status array(const engine *eng, size_t bytes, const char *what, 
 
 static void array_free(const engine *eng, float *p)
 {
-	if (p && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
-		gpu_release(eng->gpu, p);
+	if (eng->arena)
+		device_arena_release(eng->arena, p);
 	else
 		free(p);
 }
@@ -112,13 +111,13 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 {
 	size_t bytes = b->pub.numel * sizeof(float);
 	const char *why = NULL;
-	const int device = eng->gpu && eng->gpu->mode == GPU_ON_DEVICE;
+	const device_arena *a = eng->arena;
 	/* On the host BEGIN copies the error memory as it adds it. */
-	for (uint32_t s = !device && eng->error; !why && s < eng->undo->arrays; s++) {
+	for (uint32_t s = !a && eng->error; !why && s < eng->undo->arrays; s++) {
 		float *to = eng->undo->array[s] + b->pub.offset;
 		const float *from = engine_array(eng, s) + b->pub.offset;
-		if (device)
-			why = bytes ? eng->gpu->d->copy(eng->gpu->compute, to, from, bytes) : NULL;
+		if (a)
+			why = bytes ? a->memory.d->copy(a->compute, to, from, bytes) : NULL;
 		else
 			memcpy(to, from, bytes);
 	}
@@ -135,7 +134,8 @@ gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_
 	u->own = own;
 	u->nown = nown;
 	for (uint32_t s = 0; !st && s < u->arrays; s++)
-		st = gpu_copy(eng, u->array[s], engine_array(eng, s), eng->layout.numel * sizeof(float), err);
+		st = device_arena_copy(eng->arena, u->array[s], engine_array(eng, s), eng->layout.numel * sizeof(float),
+		                       err);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		u->step[i] = eng->step + 1;
 	return st;
@@ -154,10 +154,10 @@ static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 	size_t bytes = eng->layout.numel * sizeof(float);
 	gradcomp_status st;
 	float *to;
-	if (!eng->gpu || eng->gpu->mode != GPU_ON_DEVICE)
+	if (!eng->arena)
 		return GRADCOMP_OK;
 	to = malloc(bytes + 1);
-	st = to ? gpu_copy(eng, to, *p, bytes, err)
+	st = to ? device_arena_copy(eng->arena, to, *p, bytes, err)
 	        : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of a reducer's state", bytes);
 	array_free(eng, *p);
 	*p = to;
@@ -198,5 +198,4 @@ void engine_free(engine *eng)
 	free(eng->lengths);
 	free(eng->norms);
 	array_free(eng, eng->error);
-	gpu_close(eng);
 }

@@ -12,6 +12,7 @@
 #ifndef REDUCER_ENGINE_H
 #define REDUCER_ENGINE_H
 
+#include "device/arena.h"
 #include "job/job.h"
 #include "reducer/workspace.h"
 #include "schedule/task_list.h"
@@ -65,6 +66,8 @@ typedef struct engine {
 	gradcomp_layout layout;
 	gpu *gpu;                          /* gradients are in GPU memory; else NULL */
 	struct hierarchical *hierarchical; /* two levels; else NULL */
+	device_arena *arena;               /* its arrays are there; NULL: in memory of the host */
+	const struct memops *wire; /* where exchanges find payloads, see memops.h; NULL: in memory of the host */
 
 	bucket *buckets;
 	uint32_t nbuckets;
@@ -120,7 +123,7 @@ gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint3
 /* The arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if
  * there is one, has been opened. `grads` is the caller's. */
 gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);
-/* All but the buckets. NULL members are fine. */
+/* All but the buckets and what is on a GPU. NULL members are fine. */
 void engine_free(engine *eng);
 
 /* tasks.c */

@@ -1,12 +1,19 @@
 #include "reducer/memops.h"
 
-static const char unread[] = "a payload could not be read";
+/* What has been put on the stream to read a payload has been done. */
+static gradcomp_status settle(const memops *w, const char *why, gradcomp_error *err)
+{
+	static const char unread[] = "a payload could not be read";
+	return why ? device_check(why, unread, err)
+	           : device_arena_settle(w->arena, w->arena->exchange, w->event, &w->watch, unread, err);
+}
 
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	if (memops_on_device(eng))
-		return device_check(g->d->copy(g->exchange, to, from, bytes), "a payload could not be copied", err);
+	const memops *w = eng->wire;
+	if (w)
+		return device_check(w->arena->memory.d->copy(w->arena->exchange, to, from, bytes),
+		                    "a payload could not be copied", err);
 	memcpy(to, from, bytes);
 	return GRADCOMP_OK;
 }
@@ -20,9 +27,10 @@ gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes
 gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
                                gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	if (memops_on_device(eng))
-		return gpu_settle(eng, g->d->copy_rows(g->exchange, to, bytes, from, stride, bytes, n), unread, err);
+	const memops *w = eng->wire;
+	if (w)
+		return settle(w, w->arena->memory.d->copy_rows(w->arena->exchange, to, bytes, from, stride, bytes, n),
+		              err);
 	for (size_t i = 0; i < n; i++)
 		memcpy((char *)to + i * bytes, (const char *)from + i * stride, bytes);
 	return GRADCOMP_OK;
@@ -35,24 +43,24 @@ gradcomp_status memops_get(engine *eng, void *to, const void *from, size_t bytes
 
 gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	if (memops_on_device(eng))
-		return device_check(g->d->zero(g->exchange, p, bytes), "a payload could not be cleared", err);
+	const memops *w = eng->wire;
+	if (w)
+		return device_check(w->arena->memory.d->zero(w->arena->exchange, p, bytes),
+		                    "a payload could not be cleared", err);
 	memset(p, 0, bytes);
 	return GRADCOMP_OK;
 }
 
 gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	if (!memops_on_device(eng)) {
+	const memops *w = eng->wire;
+	if (!w) {
 		eng->job->host.operators->nonfinite(NULL, x, n, bad);
 		return GRADCOMP_OK;
 	}
-	size_t w = gpu_exchange_word(eng);
-	g->ops->nonfinite(g->exchange, x, n, g->words + w);
+	w->ops->nonfinite(w->arena->exchange, x, n, w->word);
 	gradcomp_status st =
-		gpu_settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), unread, err);
-	*bad = g->seen[w];
+		settle(w, w->arena->memory.d->copy(w->arena->exchange, w->seen, w->word, sizeof(int)), err);
+	*bad = *w->seen;
 	return st;
 }

@@ -4,13 +4,22 @@
 #ifndef REDUCER_MEMOPS_H
 #define REDUCER_MEMOPS_H
 
-#include "reducer/gpu/gpu.h"
+#include "reducer/engine.h"
 
 #include <string.h>
 
+/* A GPU's memory that the collective takes. */
+typedef struct memops {
+	device_arena *arena;
+	const gradcomp_operators *ops;
+	int *word, *seen; /* the exchange thread's, on the device and on the host */
+	void *event;      /* likewise */
+	device_watch watch;
+} memops;
+
 static inline int memops_on_device(const engine *eng)
 {
-	return eng->gpu && eng->gpu->direct;
+	return eng->wire != NULL;
 }
 
 /* Host memory into a bucket, and back. */

@@ -112,6 +112,7 @@ static void destroy(reducer *r)
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
 	engine_free(&r->eng);
+	gpu_close(&r->eng);
 	replan_close(r);
 	profile_close(r);
 	layout_free(&r->eng.layout);

@@ -10,7 +10,6 @@
 #include "config/spec.h"
 #include "job/consensus.h"
 #include "reducer/reducer_ops.h"
-#include "reducer/gpu/gpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -264,7 +263,7 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
 		size_t bytes = k->layout.numel * sizeof(float);
 		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = gpu_copy(&r->eng, p, engine_array(k, s), bytes, err);
+			st = device_arena_copy(r->eng.arena, p, engine_array(k, s), bytes, err);
 	}
 	if (!st && d->nserver_error)
 		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
@@ -278,7 +277,7 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
 		size_t bytes = k->layout.numel * sizeof(float);
 		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = gpu_copy(&r->eng, engine_array(k, s), p, bytes, err);
+			st = device_arena_copy(r->eng.arena, engine_array(k, s), p, bytes, err);
 	}
 	if (!st && d->nserver_error)
 		memcpy(d->server_error, p, d->nserver_error * sizeof(float));

@@ -1,7 +1,6 @@
 /* Error memory that is given back, see rebucket.h. */
 #include "reducer/bucketing/rebucket.h"
 
-#include "reducer/gpu/gpu.h"
 #include "reducer/arg_errors.h"
 #include "reducer/server_error.h"
 #include "reducer/hierarchical/hierarchical_internal.h"
@@ -38,11 +37,11 @@ static gradcomp_status export_memory(reducer *r, const part *p, float *from, flo
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of '%s'",
 		                 (unsigned long long)p->n, p->t->name);
-	st = gpu_copy(&r->eng, room, from, bytes, err);
+	st = device_arena_copy(r->eng.arena, room, from, bytes, err);
 	if (!st) {
 		export_run(p, room, to);
 		if (!p->stays)
-			st = gpu_copy(&r->eng, from, room, bytes, err);
+			st = device_arena_copy(r->eng.arena, from, room, bytes, err);
 	}
 	free(room);
 	return st;

@@ -1,7 +1,6 @@
 #include "reducer/server_error.h"
 
 #include "reducer/bucketing/bucketing.h"
-#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 
@@ -77,11 +76,11 @@ gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err)
 			continue;
 		float *e = eng->error + server_error_offset(eng, b), *to = room ? room : e;
 		if (room)
-			st = gpu_copy(eng, room, e, b->nserver_error * sizeof *e, err);
+			st = device_arena_copy(eng->arena, room, e, b->nserver_error * sizeof *e, err);
 		if (!st)
 			eng->job->host.operators->add(NULL, to, b->server_error, b->nserver_error);
 		if (!st && room)
-			st = gpu_copy(eng, e, room, b->nserver_error * sizeof *e, err);
+			st = device_arena_copy(eng->arena, e, room, b->nserver_error * sizeof *e, err);
 	}
 	if (!st)
 		memset(eng->server_error, 0, eng->nserver_error * sizeof *eng->server_error);

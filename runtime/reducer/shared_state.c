@@ -1,6 +1,5 @@
 #include "reducer/shared_state.h"
 
-#include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/layout.h"
 #include "reducer/reducer_state.h"
@@ -64,16 +63,16 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 			uint64_t first, begin = r->eng.buckets[i].pub.offset + two->of[i].begin;
 			uint64_t common = hierarchical_overlap(at, n, begin, part->numel, &first);
 			if (common)
-				st = gpu_copy(&r->eng, room,
-				              engine_array(&two->inner, s) + part->offset + (first - begin),
-				              common * sizeof *room, err);
+				st = device_arena_copy(r->eng.arena, room,
+				                       engine_array(&two->inner, s) + part->offset + (first - begin),
+				                       common * sizeof *room, err);
 			if (!st && common)
 				add_run(to, at, n, room, first, common);
 		}
 	if (st || r->eng.hierarchical)
 		return st;
 	const float *array = engine_array(&r->eng, s);
-	st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
+	st = device_arena_copy(r->eng.arena, room, array + at, n * sizeof *room, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		to[i] = (double)room[i];
 	for (uint32_t i = 0; !st && array == r->eng.error && i < r->eng.nbuckets; i++) {
@@ -283,9 +282,10 @@ static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gr
 		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
 			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
 			if (part->numel)
-				st = gpu_copy(&r->eng, engine_array(&two->inner, s) + part->offset,
-				              array + (r->eng.buckets[i].pub.offset + two->of[i].begin) * sizeof(float),
-				              part->numel * sizeof(float), err);
+				st = device_arena_copy(r->eng.arena, engine_array(&two->inner, s) + part->offset,
+				                       array + (r->eng.buckets[i].pub.offset + two->of[i].begin) *
+				                                       sizeof(float),
+				                       part->numel * sizeof(float), err);
 		}
 	return st;
 }
@@ -298,7 +298,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 		if (r->eng.hierarchical)
 			st = take_shards(r, s, array, err);
 		else
-			st = gpu_copy(&r->eng, engine_array(&r->eng, s), array, array_bytes(r), err);
+			st = device_arena_copy(r->eng.arena, engine_array(&r->eng, s), array, array_bytes(r), err);
 	if (st)
 		return st;
 	if (r->eng.server_error)

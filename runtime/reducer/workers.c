@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 
 /* How long a dead peer may hold up a device before this rank looks. */
 #define WATCH_S 0.005
@@ -105,22 +104,30 @@ static bool held(reducer *r)
 
 /* With the lock held: nothing is on the device, and the exchange thread looks after nothing there, so
  * that the collective is another thread's to call. */
-static int device_at_rest(const reducer *r)
+static bool device_at_rest(const reducer *r)
 {
 	const gpu *g = r->eng.gpu;
-	return gpu_idle(g) && !(g && g->enqueues && (r->running || g->busy));
+	return device_arena_idle(gpu_arena(g)) && !(g && g->enqueues && (r->running || g->busy));
+}
+
+static bool settled(void *ctx)
+{
+	reducer *r = ctx;
+	pthread_mutex_lock(&r->lock);
+	bool is = r->failed || device_at_rest(r);
+	pthread_mutex_unlock(&r->lock);
+	return is;
 }
 
 void workers_replan_settle(reducer *r)
 {
-	static const struct timespec nap = {.tv_nsec = 200000};
 	gradcomp_error err;
 	while ((r->replan_due || r->verify_due) && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	/* The exchange thread looks after what is on the device meanwhile, and takes the lock for it. */
 	while (!r->failed && !device_at_rest(r)) {
 		pthread_mutex_unlock(&r->lock);
-		nanosleep(&nap, NULL);
+		device_until(settled, r, DEVICE_FOR_EVER);
 		pthread_mutex_lock(&r->lock);
 	}
 	gradcomp_status st = r->failed ? GRADCOMP_OK : gpu_learn(r, &err);
@@ -158,7 +165,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 	/* What is on the device and waits for peers ends now. */
 	if (r->eng.gpu && r->eng.gpu->enqueues)
 		gpu_watch(&r->eng, &known);
-	gpu_flush(r->eng.gpu);
+	device_arena_flush(gpu_arena(r->eng.gpu));
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
 			notify(r, i, 1, r->failed, &r->failure);
@@ -537,7 +544,7 @@ static void exchange_turn(void *arg)
 static void bind_thread(void *arg)
 {
 	const reducer *r = arg;
-	gpu_bind_thread(r->eng.gpu);
+	device_arena_bind(gpu_arena(r->eng.gpu));
 }
 
 gradcomp_status workers_start(reducer *r, gradcomp_error *err)
@@ -563,5 +570,5 @@ void workers_stop(reducer *r)
 		gradcomp_error known;
 		gpu_watch(&r->eng, &known);
 	}
-	gpu_flush(r->eng.gpu);
+	device_arena_flush(gpu_arena(r->eng.gpu));
 }

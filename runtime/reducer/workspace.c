@@ -1,7 +1,6 @@
 #include "reducer/workspace.h"
 
 #include "base/error.h"
-#include "reducer/gpu/gpu.h"
 
 #include <stdlib.h>
 
@@ -13,7 +12,7 @@ gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *e
 		return GRADCOMP_OK;
 	bytes = (bytes + 4095) & ~(size_t)4095;
 	if (b->on)
-		why = b->pinned ? b->on->d->pin(&p, bytes) : gpu_alloc(b->on, &p, bytes);
+		why = b->pinned ? b->on->memory.d->pin(&p, bytes) : device_arena_alloc(b->on, &p, bytes);
 	else
 		p = aligned_alloc(64, bytes);
 	if (why)
@@ -32,19 +31,19 @@ void scratch_buf_free(scratch_buf *b)
 	if (!b->on)
 		free(b->p);
 	else if (b->pinned)
-		b->on->d->unpin(b->p);
+		b->on->memory.d->unpin(b->p);
 	else
-		gpu_release(b->on, b->p);
+		device_arena_release(b->on, b->p);
 	b->p = NULL;
 	b->bytes = 0;
 }
 
-static void place_buf(scratch_buf *b, struct gpu *on, bool pinned)
+static void place_buf(scratch_buf *b, device_arena *on, bool pinned)
 {
 	*b = (scratch_buf){.on = on, .pinned = pinned};
 }
 
-void workspace_place(workspace *w, struct gpu *on, bool pinned)
+void workspace_place(workspace *w, device_arena *on, bool pinned)
 {
 	place_buf(&w->flat, on, pinned);
 	place_buf(&w->own, on, pinned);

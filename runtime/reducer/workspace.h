@@ -3,16 +3,14 @@
 #ifndef REDUCER_WORKSPACE_H
 #define REDUCER_WORKSPACE_H
 
-#include "gradcomp/abi.h"
+#include "device/arena.h"
 
 #include <stdbool.h>
-
-struct gpu;
 
 typedef struct scratch_buf {
 	void *p;
 	size_t bytes;
-	struct gpu *on; /* its device's memory, or pinned host memory for it; NULL: plain */
+	device_arena *on; /* its device's memory, or pinned host memory for it; NULL: plain */
 	bool pinned;
 } scratch_buf;
 
@@ -27,7 +25,7 @@ typedef struct workspace {
 gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
 void scratch_buf_free(scratch_buf *b);
 /* All buffers of an empty workspace are in such memory from now on. */
-void workspace_place(workspace *w, struct gpu *on, bool pinned);
+void workspace_place(workspace *w, device_arena *on, bool pinned);
 /* The one beside it, in memory of the same kind; NULL: no memory. */
 workspace *workspace_beside(workspace *w);
 /* And those beside it. */

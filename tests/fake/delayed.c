@@ -6,8 +6,6 @@
 #include "reducer/delayed/delayed_internal.h"
 #include "reducer/reducer.h"
 
-int gpu_idle(const gpu *g); /* of reducer/gpu/gpu.h, where gpu_step is something else */
-
 __attribute__((weak)) extern long fake_cuda_allocations(void);
 __attribute__((weak)) extern long fake_cuda_launches(void);
 __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
@@ -174,7 +172,7 @@ static void come(gradcomp_reducer *red)
 		pthread_mutex_lock(&d->lock);
 		done = d->failed || d->n_averaged == d->step;
 		pthread_mutex_unlock(&d->lock);
-		done = done && gpu_idle(reducer_of(d->inner)->eng.gpu);
+		done = done && device_arena_idle(reducer_of(d->inner)->eng.arena);
 	}
 }
 

@@ -214,7 +214,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
 	gradcomp_status st =
-		c->gpu ? gpu_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
+		c->gpu ? device_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
 	if (st)
 		return st;
 	pthread_mutex_lock(&c->lock);

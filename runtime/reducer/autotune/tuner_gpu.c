@@ -3,11 +3,9 @@
 #include "base/error.h"
 #include "operators/operator_tables.h"
 #include "reducer/autotune/tuner_internal.h"
-#include "reducer/gpu/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Reducers are at most two steps ahead of the device, and a step's times need the end of the one before. */
 enum { SLOTS = 4 };
@@ -53,20 +51,9 @@ static gradcomp_status launched(const tuner_gpu *g, gradcomp_error *err)
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
 }
 
-/* Until the event has come, or the job has failed. */
 static gradcomp_status await(const tuner *c, void *event, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 50000};
-	const device_calls *d = c->gpu->bench.d;
-	int is = 0;
-	const char *why = d->test(event, &is);
-	gradcomp_status st = GRADCOMP_OK;
-	while (!why && !is && !st) {
-		nanosleep(&nap, NULL);
-		st = transport_failure(c->job->transport, err);
-		why = st ? NULL : d->test(event, &is);
-	}
-	return st ? st : check(why, err);
+	return device_coll_await(c->job, c->gpu->bench.d, event, "auto", err);
 }
 
 /* ---- its life ---- */

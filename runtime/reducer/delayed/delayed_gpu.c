@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "operators/operator_tables.h"
-#include "reducer/gpu/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -205,7 +204,7 @@ gradcomp_status delay_gpu_given(delay *d, uint32_t i, gradcomp_error *err)
 	const delay_gpu *g = d->gpu;
 	if (!g)
 		return GRADCOMP_OK;
-	gradcomp_status st = gpu_refuse_capture(g->d, g->producer, d->tensors[i].name, err);
+	gradcomp_status st = device_refuse_capture(g->d, g->producer, d->tensors[i].name, err);
 	if (st)
 		return st;
 	const char *why = g->d->record(g->given[i], g->producer);

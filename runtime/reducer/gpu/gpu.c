@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
 {
@@ -73,16 +72,9 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
 	return GPU_ON_DEVICE;
 }
 
-static gradcomp_status streams(gpu *g, gradcomp_error *err)
+static gradcomp_status events(gpu *g, gradcomp_error *err)
 {
-	const char *why = g->d->current(&g->id);
-	if (!why)
-		why = g->d->stream(&g->compute, 0);
-	/* Peers wait for what this one has to send. */
-	if (!why)
-		why = g->d->stream(&g->exchange, 1);
-	if (!why)
-		why = g->d->event(&g->exchanged);
+	const char *why = g->d->event(&g->exchanged);
 	if (!why)
 		why = g->d->event(&g->joined);
 	if (!why)
@@ -92,7 +84,7 @@ static gradcomp_status streams(gpu *g, gradcomp_error *err)
 	if (!why)
 		why = g->d->wait(g->clock_event);
 	g->clock = clock_now();
-	return device_check(why, "a stream could not be made", err);
+	return device_check(why, "an event could not be made", err);
 }
 
 static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcomp_error *err)
@@ -121,16 +113,20 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	gpu *g = eng->gpu = calloc(1, sizeof *g);
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	pthread_mutex_init(&g->left_lock, NULL);
+	device_memory memory = {NULL, o->device_alloc, o->device_release, o->device_ctx};
 	g->producer = o->queue;
-	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
-	st = device_memory_check(&g->memory, err);
+	st = device_memory_check(&memory, err);
 	if (st)
 		return st;
-	g->d = g->memory.d = device_open(eng->job->config, &inner);
+	g->d = memory.d = device_open(eng->job->config, &inner);
 	if (!g->d)
 		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
-	st = streams(g, err);
+	st = device_arena_open(&memory, &g->arena, err);
+	if (st)
+		return st;
+	g->compute = g->arena->compute;
+	g->exchange = g->arena->exchange;
+	st = events(g, err);
 	if (st)
 		return st;
 	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective);
@@ -140,7 +136,10 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 		return st;
 	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);
 	g->enqueues = g->direct && can_enqueue(eng->compressor, collective);
+	if (g->enqueues)
+		g->watch = (device_watch){gpu_look, eng};
 	if (g->mode == GPU_ON_DEVICE) {
+		eng->arena = g->arena;
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
 			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s",
@@ -152,8 +151,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	g->nmirrors = n;
 	for (uint32_t i = 0; i < n; i++) {
 		if (g->mode == GPU_ON_DEVICE)
-			workspace_place(&workspaces[i], g, false);
-		workspace_place(&g->mirrors[i], g, true);
+			workspace_place(&workspaces[i], g->arena, false);
+		workspace_place(&g->mirrors[i], g->arena, true);
 		workspaces[i].mirror = &g->mirrors[i];
 	}
 	if (g->mode == GPU_WHOLE)
@@ -171,7 +170,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 /* Device memory, zeroed, and the pinned memory it is read through. */
 static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 {
-	const char *why = gpu_alloc(g, device, bytes);
+	const char *why = device_arena_alloc(g->arena, device, bytes);
 	if (!why)
 		why = g->d->zero(g->compute, *device, bytes);
 	if (!why)
@@ -187,7 +186,7 @@ static const char *norms(engine *eng)
 	gpu *g = eng->gpu;
 	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
 	void *p[3] = {0};
-	const char *why = gpu_alloc(g, &p[2], bytes);
+	const char *why = device_arena_alloc(g->arena, &p[2], bytes);
 	g->squares = p[2];
 	for (int k = 0; !why && k < 2; k++) {
 		why = g->d->pin(&p[k], bytes);
@@ -202,7 +201,7 @@ static const char *chunks(engine *eng)
 	gpu *g = eng->gpu;
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
-	return gpu_alloc(g, &g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
+	return device_arena_alloc(g->arena, &g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
 }
 
 /* For the bits that operators write, and what they come down into. */
@@ -228,13 +227,12 @@ gradcomp_status gpu_part_open(engine *in, const gpu *of, gradcomp_error *err)
 	gpu *g = in->gpu = calloc(1, sizeof *g);
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
-	pthread_mutex_init(&g->left_lock, NULL);
 	g->of = of;
 	g->d = of->d;
-	g->memory = of->memory;
+	in->arena = g->arena = of->arena;
+	in->wire = &of->wire;
 	g->ops = of->ops;
 	g->mode = of->mode;
-	g->id = of->id;
 	g->direct = of->direct;
 	g->enqueues = of->enqueues;
 	g->compute = of->compute;
@@ -286,6 +284,11 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	if (why || g->mode == GPU_WHOLE)
 		return device_check(why, "an event could not be made", err);
 	why = words(eng);
+	if (!why && g->direct) {
+		size_t w = gpu_exchange_word(eng);
+		g->wire = (memops){g->arena, g->ops, g->words + w, g->seen + w, g->exchanged, g->watch};
+		eng->wire = &g->wire;
+	}
 	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why)
 	           : GRADCOMP_OK;
 }
@@ -309,7 +312,7 @@ gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	gradcomp_status st;
 	/* What has been zeroed so far must be before anybody else writes to it. */
-	gpu_flush(g);
+	device_arena_flush(g->arena);
 	if (!g->direct)
 		return GRADCOMP_OK;
 	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
@@ -324,45 +327,10 @@ gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status gpu_copy(const engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
-{
-	const gpu *g = eng->gpu;
-	if (!g || g->mode == GPU_WHOLE) {
-		memcpy(to, from, bytes);
-		return GRADCOMP_OK;
-	}
-	const char *why = g->d->copy(g->compute, to, from, bytes);
-	if (!why)
-		why = g->d->record(g->exchanged, g->compute);
-	if (!why)
-		why = g->d->wait(g->exchanged);
-	return device_check(why, "the reducer's state could not be copied", err);
-}
-
-void gpu_bind_thread(const gpu *g)
-{
-	if (g)
-		g->d->use(g->id);
-}
-
-gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err)
-{
-	int captures = 0;
-	const char *why = d->captures(stream, &captures);
-	if (!why && captures)
-		return error_set(
-			err, GRADCOMP_ERR_UNSUPPORTED,
-			"tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
-			"the step without the host's part of it: its order among ranks, its number and its failures; "
-			"capture the forward and backward pass, and give gradients outside",
-			tensor);
-	return device_check(why, "the stream of gradients", err);
-}
-
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
-	gradcomp_status st = gpu_refuse_capture(g->d, g->producer, eng->layout.tensors[tensor].name, err);
+	gradcomp_status st = device_refuse_capture(g->d, g->producer, eng->layout.tensors[tensor].name, err);
 	if (st)
 		return st;
 	return device_check(g->d->record(gpu_step_of(eng)->ready[tensor], g->producer), "the stream of gradients", err);
@@ -383,17 +351,6 @@ gradcomp_status gpu_join(const engine *eng, gradcomp_error *err)
 	return device_check(eng->gpu->d->wait(eng->gpu->joined), "a step's end", err);
 }
 
-int gpu_idle(const gpu *g)
-{
-	return !g || device_streams_idle(g->d, (void *const[]){g->compute, g->exchange}, 2);
-}
-
-void gpu_flush(const gpu *g)
-{
-	if (g)
-		device_drain(g->d, (void *const[]){g->compute, g->exchange}, 2);
-}
-
 void gpu_close(engine *eng)
 {
 	gpu *g = eng->gpu;
@@ -405,21 +362,23 @@ void gpu_close(engine *eng)
 			g->d->event_free(g->averaged[i]);
 		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
-		gpu_release(g, g->words);
 		g->d->unpin(g->seen);
-		gpu_release(g, g->squares);
-		gpu_release(g, g->chunks);
-		gpu_release_all(g);
 	}
-	if (g->d && !g->of) {
+	if (g->arena) {
+		device_arena_release(g->arena, g->words);
+		device_arena_release(g->arena, g->squares);
+		device_arena_release(g->arena, g->chunks);
+	}
+	if (g->arena && !g->of) {
+		device_arena_flush(g->arena);
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);
 		g->d->event_free(g->clock_event);
-		g->d->stream_free(g->compute);
-		g->d->stream_free(g->exchange);
 	}
 	for (uint32_t i = 0; i < g->nmirrors; i++)
 		workspace_free(&g->mirrors[i]);
+	if (!g->of)
+		device_arena_close(g->arena);
 	free(g->mirrors);
 	/* Not before gpu_arrays() has been. */
 	if (g->mode == GPU_WHOLE && g->given)
@@ -431,6 +390,5 @@ void gpu_close(engine *eng)
 	free(g->passed);
 	free(g->averaged);
 	free(g->segments);
-	pthread_mutex_destroy(&g->left_lock);
 	free(g);
 }

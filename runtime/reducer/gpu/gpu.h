@@ -19,8 +19,9 @@
 #ifndef REDUCER_GPU_GPU_H
 #define REDUCER_GPU_GPU_H
 
-#include "device/device.h"
+#include "device/arena.h"
 #include "reducer/engine.h"
+#include "reducer/memops.h"
 
 typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
@@ -64,24 +65,21 @@ typedef struct gpu_step {
 	double *squares; /* pinned, as gpu.squares */
 } gpu_step;
 
-typedef struct gpu_left gpu_left;
-
 struct gpu {
 	const struct gpu *of; /* of a rank's shards: the reducer's, whose streams these are; else NULL */
 	uint32_t room;        /* buckets there is room for in words */
 	const device_calls *d;
-	device_memory memory;
-	gpu_left *left; /* memory given back that streams may work on */
-	pthread_mutex_t left_lock;
+	device_arena *arena;           /* that of `of`, if there is one */
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
-	int id;
 	int direct;               /* ON_DEVICE: the collective takes device memory */
 	int enqueues;             /* direct, and nothing of a step makes the host wait */
 	int busy;                 /* the collective has work on the stream: the exchange thread's */
 	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
-	void *compute, *exchange; /* streams of the two threads */
+	void *compute, *exchange; /* streams of the two threads: the arena's */
 	void *exchanged;          /* event of the exchange thread's */
+	device_watch watch;       /* of a thread that waits for what the collective has enqueued; else all 0 */
+	memops wire;              /* direct: engine.wire */
 	void *producer;           /* the caller's stream */
 	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
 	void **averaged;          /* events: the bucket's averages are in place; likewise */
@@ -128,26 +126,19 @@ gradcomp_status gpu_part_arrays(engine *in, uint32_t nbuckets, gradcomp_error *e
 /* When layout and arenas are there, and when there is a port. */
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err);
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err);
-/* One of the reducer's arrays, or a part of it, to or from host memory; eng->gpu may be NULL.
- * It has been copied when the call returns. When no task runs. */
-gradcomp_status gpu_copy(const engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
 /* What a bucket's work is on. */
 void gpu_work(const engine *eng, bucket *b);
-/* Returns when nothing of the reducer's is on the device any more, or the device is lost.
- * NULL is fine, as below. */
-void gpu_flush(const gpu *g);
-/* Whether that is so; an error counts as yes. */
-int gpu_idle(const gpu *g);
-/* The tensor's gradient is made by a replay of a graph that `stream` is being captured into. */
-gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
+/* Where the reducer's work is; NULL without a GPU. */
+static inline device_arena *gpu_arena(const gpu *g)
+{
+	return g ? g->arena : NULL;
+}
 /* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
  * the buckets that are done; after those of one, `bucket`, if it is not NULL. */
 gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
 /* After a wait(): returns when all that was before it is done on the device. */
 gradcomp_status gpu_join(const engine *eng, gradcomp_error *err);
 void gpu_close(engine *eng);
-/* The calling thread is one of the reducer's from now on. */
-void gpu_bind_thread(const gpu *g);
 /* The tensor's gradient is what the caller's stream has made so far. */
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err);
 /* Whether all that operators of the calling thread put on streams since it was last asked got
@@ -174,14 +165,6 @@ static inline gpu_step *gpu_step_of(const engine *eng)
 	return &eng->gpu->steps[eng->step % 2];
 }
 
-/* gpu_memory.c: memory of the device, from any of the reducer's threads. What is released goes back when
- * the streams have done what they have by then; nobody waits for that. NULL is fine. */
-const char *gpu_alloc(gpu *g, void **p, size_t bytes);
-void gpu_release(gpu *g, void *p);
-/* What may go now goes back; in the end all of it, when the streams are done. */
-void gpu_sweep(gpu *g);
-void gpu_release_all(gpu *g);
-
 /* gpu_tasks.c: task_run() of such a reducer. */
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* Whether the bucket's work on the compute stream is over. */
@@ -199,9 +182,8 @@ gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_err
  * when the call returns. `work` is the bucket's. */
 gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
                           const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
-/* Returns when what is on the exchange stream has been done, or the collective has failed; at once with
- * `why`, what the device said of a call before. `what` begins the error. */
-gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err);
+/* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
+gradcomp_status gpu_look(void *eng, gradcomp_error *err);
 /* Looks after what the collective has on the stream; the exchange thread's, or when that runs
  * nothing any more. */
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);

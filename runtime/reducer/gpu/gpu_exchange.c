@@ -11,7 +11,6 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 static gradcomp_status look_after(engine *eng, int *busy, gradcomp_error *err)
 {
@@ -23,34 +22,31 @@ gradcomp_status gpu_watch(engine *eng, gradcomp_error *err)
 	return look_after(eng, &eng->gpu->busy, err);
 }
 
-/* A stream whose peer has died comes to an end only when the collective is looked after. */
-gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err)
+gradcomp_status gpu_look(void *eng, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 50000};
+	int busy;
+	return look_after(eng, &busy, err);
+}
+
+/* Returns when what is on the exchange stream has been done, or the collective has failed; at once with
+ * `why`, what the device said of a call before. A stream whose peer has died comes to an end only when the
+ * collective is looked after. */
+static gradcomp_status settle(const engine *eng, const char *why, const char *what, gradcomp_error *err)
+{
 	const gpu *g = eng->gpu;
-	gradcomp_status st = GRADCOMP_OK;
-	int is = 0, busy;
-	if (!why)
-		why = g->d->record(g->exchanged, g->exchange);
-	if (!g->enqueues)
-		return device_check(why ? why : g->d->wait(g->exchanged), what, err);
-	while (!why && !st && !(why = g->d->test(g->exchanged, &is)) && !is) {
-		st = look_after(eng, &busy, err);
-		nanosleep(&nap, NULL);
-	}
-	return st ? st : device_check(why, what, err);
+	return why ? device_check(why, what, err)
+	           : device_arena_settle(g->arena, g->exchange, g->exchanged, &g->watch, what, err);
+}
+
+static gradcomp_status look_busy(void *ctx, gradcomp_error *err)
+{
+	engine *eng = ctx;
+	return eng->gpu->enqueues ? gpu_watch(eng, err) : GRADCOMP_OK;
 }
 
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 {
-	static const struct timespec nap = {.tv_nsec = 50000};
-	gradcomp_status st = GRADCOMP_OK;
-	while (!st && !gpu_idle(eng->gpu)) {
-		if (eng->gpu->enqueues)
-			st = gpu_watch(eng, err);
-		nanosleep(&nap, NULL);
-	}
-	return st;
+	return device_arena_drain(gpu_arena(eng->gpu), &(device_watch){look_busy, eng}, err);
 }
 
 gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
@@ -74,7 +70,7 @@ gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round
 	if (!st)
 		st = gpu_failed(g, err);
 	if (!st)
-		st = gpu_settle(eng, g->d->copy(g->exchange, here + 2 * stride, sum.data, bytes), what, err);
+		st = settle(eng, g->d->copy(g->exchange, here + 2 * stride, sum.data, bytes), what, err);
 	if (!st)
 		memcpy(out->data, here + 2 * stride, bytes);
 	out->bytes = sum.bytes;
@@ -114,7 +110,7 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 	view.workspace = mirror;
 	view.work.flat = mirror->own.p;
 	view.work.error_flat = b->work.error_flat ? mirror->gathered.p : NULL;
-	st = gpu_settle(eng, g->d->copy(g->exchange, view.work.flat, b->work.flat, bytes), what, err);
+	st = settle(eng, g->d->copy(g->exchange, view.work.flat, b->work.flat, bytes), what, err);
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
@@ -125,7 +121,7 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 		why = g->d->copy(g->exchange, b->work.error_flat, view.work.error_flat, bytes);
 	if (!why)
 		why = g->d->copy(g->exchange, b->work.flat, view.work.flat, bytes);
-	return gpu_settle(eng, why, what, err);
+	return settle(eng, why, what, err);
 }
 
 /* Where what a round sends is, and how much; what comes back takes as much, or with
@@ -158,8 +154,8 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	if (in_place)
 		view.work.flat = buf->p;
 	/* Of a gradient that is not finite nothing was encoded. */
-	st = gpu_settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes),
-	                what, err);
+	st = settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), what,
+	            err);
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
@@ -167,7 +163,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		return st;
 	if (!gathers) {
 		b->own = (gradcomp_payload){own, bytes, bytes};
-		return gpu_settle(eng, g->d->copy(g->exchange, own, view.own.data, bytes), what, err);
+		return settle(eng, g->d->copy(g->exchange, own, view.own.data, bytes), what, err);
 	}
 	size_t all = 0;
 	for (int p = 0; p < eng->layout.nranks; p++) {
@@ -179,8 +175,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		b->parts[p].data =
 			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
 	return st ? st
-	          : gpu_settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what,
-	                       err);
+	          : settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what, err);
 }
 
 /* ---- enqueued: nothing here waits, and the host does not learn of it ---- */
@@ -353,8 +348,8 @@ static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
 	size_t at = gpu_bucket_words(eng, b) + WORD_SUM;
-	gradcomp_status st = gpu_settle(eng, g->d->copy(g->exchange, g->seen + at, g->words + at, sizeof(int)),
-	                                "what an encoding says could not be read", err);
+	gradcomp_status st = settle(eng, g->d->copy(g->exchange, g->seen + at, g->words + at, sizeof(int)),
+	                            "what an encoding says could not be read", err);
 	if (!st && g->seen[at] && !b->local_bad)
 		b->local_bad = LOCAL_OVERFLOW;
 	return st;

@@ -364,7 +364,7 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 	gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
 	int is = 1;
-	gpu_sweep(g);
+	device_arena_sweep(g->arena);
 	if (b->later)
 		st = gpu_passed(g, b, &is, err);
 	if (st) {

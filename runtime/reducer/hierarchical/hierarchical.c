@@ -286,6 +286,7 @@ void hierarchical_free(struct hierarchical *s)
 		bucketing_release(&s->inner.buckets[i]);
 	free(s->inner.buckets);
 	engine_free(&s->inner);
+	gpu_close(&s->inner);
 	free(s->tensors);
 	free(s->grads);
 	free(s->origin);
@@ -523,8 +524,8 @@ static gradcomp_status take(const engine *eng, const bucketing *to, const struct
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = hierarchical_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			st = gpu_copy(eng, into + part->offset + (at - begin), room + (at - b->offset),
-			              n * sizeof *into, err);
+			st = device_arena_copy(eng->arena, into + part->offset + (at - begin), room + (at - b->offset),
+			                       n * sizeof *into, err);
 	}
 	return st;
 }
@@ -540,8 +541,9 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 		for (const struct hierarchical *s = eng->hierarchical; !st && s; s = s->next) {
 			const gradcomp_bucket *part = &s->inner.buckets[i].pub;
 			if (part->numel)
-				st = gpu_copy(eng, room + s->of[i].begin, engine_array(&s->inner, k) + part->offset,
-				              part->numel * sizeof *room, err);
+				st = device_arena_copy(eng->arena, room + s->of[i].begin,
+				                       engine_array(&s->inner, k) + part->offset,
+				                       part->numel * sizeof *room, err);
 		}
 		if (!st)
 			st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
