@@ -130,12 +130,5 @@ void engine_free(engine *eng);
 gradcomp_status task_run(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* The same in the memory of the host. */
 gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error *err);
-/* The parts of it that are as good for a device: what BEGIN settles before it touches a
- * gradient, a gradient passed on that is not finite, and a fault. */
-gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err);
-void task_pass_on(engine *eng, bucket *b);
-gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err);
-/* Tells that the bucket's finite gradients have overflowed. */
-void task_tell_overflow(engine *eng, const bucket *b);
 
 #endif

@@ -229,20 +229,6 @@ static void reducer_free(gradcomp_reducer *base)
 	destroy(r);
 }
 
-/* With the lock held: tensor i of the layout was given in this step. */
-static int reducer_was_given(const reducer *r, uint32_t i)
-{
-	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
-}
-
-uint32_t reducer_missing(const reducer *r)
-{
-	uint32_t i = 0;
-	while (reducer_was_given(r, i))
-		i++;
-	return i;
-}
-
 /* With the lock held: a failure of the job shows even when nothing is in flight. */
 static gradcomp_status failure(reducer *r, gradcomp_error *err)
 {

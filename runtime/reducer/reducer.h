@@ -67,6 +67,21 @@ static inline reducer *reducer_of(gradcomp_reducer *r)
 	return (reducer *)r;
 }
 
+/* With the lock held: tensor i of the layout was given in this step. */
+static inline bool reducer_was_given(const reducer *r, uint32_t i)
+{
+	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
+}
+
+/* With the lock held: the first that was not; there is one. */
+static inline uint32_t reducer_missing(const reducer *r)
+{
+	uint32_t i = 0;
+	while (reducer_was_given(r, i))
+		i++;
+	return i;
+}
+
 /* As gradcomp_reducer_create(); `options` are whole, whatever headers the caller had, and their
  * delay, which others see to, is compared with that of other ranks. */
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
@@ -83,10 +98,6 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 
 /* When the job has failed, all tensors that were given are done now, with its error. Without the lock. */
 void reducer_look(reducer *r);
-/* The first that was not; there is one. */
-uint32_t reducer_missing(const reducer *r);
-/* With the lock held, whether there is nothing of a step; `what` is asked for. */
-gradcomp_status reducer_between_steps(const reducer *r, const char *what, gradcomp_error *err);
 
 /* workers.c */
 gradcomp_status workers_start(reducer *r, gradcomp_error *err);
@@ -100,6 +111,8 @@ void workers_count_time(reducer *r, task_kind kind, double seconds);
 /* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing
  * of the reducer's is on a device. */
 void workers_replan_settle(reducer *r);
+/* With the lock held, whether there is nothing of a step; `what` is asked for. */
+gradcomp_status workers_between_steps(const reducer *r, const char *what, gradcomp_error *err);
 /* With the lock held, dropped meanwhile: until nobody is inside of the compressor, for so long at most.
  * Returns whether that is so; it stays so while the lock is held. After it the release, in any case. */
 int workers_hold(reducer *r, double seconds);

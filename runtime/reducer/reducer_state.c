@@ -7,43 +7,18 @@
 #include "reducer/shared_state.h"
 
 #include "base/error.h"
-#include "config/spec.h"
 #include "job/consensus.h"
 #include "reducer/reducer_ops.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 
+_Static_assert(offsetof(state_head, step) == STATE_CHECKED, "state_checksum() is of both kinds");
+
 static const char magic[8] = "GCSTATE3";
 #define VERSION_AT (sizeof magic - 1)
 #define OLDEST '2'
-
-/* Eight bytes at a time; the tail is padded with zeroes. */
-static uint64_t bytes_hash(const unsigned char *p, size_t n)
-{
-	uint64_t h = n, w;
-	for (; n >= 8; p += 8, n -= 8) {
-		memcpy(&w, p, 8);
-		h = (h ^ w) * 0x9e3779b97f4a7c15u;
-		h ^= h >> 29;
-	}
-	w = 0;
-	memcpy(&w, p, n);
-	return id_mix(h, w);
-}
-
-uint64_t state_checksum(const void *state, uint64_t bytes)
-{
-	return bytes_hash((const unsigned char *)state + offsetof(state_head, step),
-	                  bytes - offsetof(state_head, step));
-}
-
-const engine *state_owner(const reducer *r, const bucketing *d)
-{
-	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
-}
 
 /* A rank that holds several shards of a bucket has an engine for each: the next one, or NULL. */
 static const engine *next_owner(const struct hierarchical **s)
@@ -103,66 +78,6 @@ static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin
 	h->nbuckets = d->nbuckets;
 	h->lag = d->schedule.lag;
 	h->settled = (uint32_t)replan_settled(r);
-}
-
-enum { KEPT = sizeof((state_head *)0)->compressor - 1 }; /* of a SPEC, in states of both kinds */
-
-/* A parameter that the plugin has got since has its default in what is older. */
-static int same_compressor(const reducer *r, const char *text)
-{
-	gradcomp_error unused;
-	spec s = {0};
-	int same = !strncmp(text, r->eng.compressor_spec, KEPT);
-
-	if (!same && strlen(text) < KEPT && !spec_parse(&r->eng.compressor->info, text, &s, &unused))
-		same = !strncmp(s.text, r->eng.compressor_spec, KEPT);
-	spec_clear(&s);
-	return same;
-}
-
-gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
-                                  uint64_t numel, gradcomp_error *err)
-{
-	if (!same_compressor(r, compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the %s is of '%s', this reducer is '%.*s'", what,
-		                 compressor, KEPT, r->eng.compressor_spec);
-	if (tensors != layout_hash(&r->eng.layout) || numel != r->eng.layout.numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the %s is of a model of %llu parameters in other tensors; this one has %llu",
-		                 what, (unsigned long long)numel, (unsigned long long)r->eng.layout.numel);
-	return GRADCOMP_OK;
-}
-
-gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes, uint64_t sum,
-                                  uint64_t plugin_bytes, gradcomp_error *err)
-{
-	if (sum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the %s of %llu bytes is damaged (its checksum differs)", what,
-		                 (unsigned long long)bytes);
-	if (plugin_bytes && !r->eng.compressor->load)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
-		                 r->eng.compressor->info.name, (unsigned long long)plugin_bytes);
-	return GRADCOMP_OK;
-}
-
-gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
-                                   gradcomp_error *err)
-{
-	float run[4096];
-	for (uint64_t at = 0; at < bytes; at += sizeof run) {
-		uint64_t n = bytes - at < sizeof run ? bytes - at : sizeof run;
-		int bad = 0;
-		memcpy(run, (const char *)floats + at, n);
-		ops->nonfinite(NULL, run, n / sizeof *run, &bad);
-		for (uint64_t i = 0; bad && i < n / sizeof *run; i++)
-			if (!isfinite(run[i]))
-				return error_set(err, GRADCOMP_ERR_INVALID,
-				                 "load: the %s keeps %g at number %llu: only finite numbers are right",
-				                 what, (double)run[i], (unsigned long long)(at / sizeof *run + i));
-	}
-	return GRADCOMP_OK;
 }
 
 /* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
@@ -239,15 +154,6 @@ static gradcomp_status state_fits(const reducer *r, const bucketing *d, const st
  * it had, hence to the bit. Ranks load together, each its own state of the same step, or all
  * the same shared one (shared_state.h): what can be refused is looked at before the ranks agree,
  * and nothing but the compressor's own state is changed until then, which can be put back. */
-
-gradcomp_status reducer_between_steps(const reducer *r, const char *what, gradcomp_error *err)
-{
-	if (r->failed)
-		return error_set(err, r->failed, "%s", r->failure.text);
-	if (r->ngiven)
-		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
-	return GRADCOMP_OK;
-}
 
 static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_t n)
 {
@@ -340,7 +246,7 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
 	step_plan plan = {0};
 	state_head h;
-	gradcomp_status st = reducer_between_steps(r, "save", err);
+	gradcomp_status st = workers_between_steps(r, "save", err);
 	if (!st)
 		st = put_plugin(r, &d, NULL, &own, err);
 	if (st)
@@ -479,7 +385,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 
 static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
 {
-	gradcomp_status st = reducer_between_steps(r, "load", err);
+	gradcomp_status st = workers_between_steps(r, "load", err);
 	l->shared = shared_state_is(l->state, l->bytes);
 	if (st)
 		return st;
@@ -521,7 +427,7 @@ static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status
 {
 	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
 	if (!mine && !l->shared && !l->d.hierarchical && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
-		c.own = bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
+		c.own = state_bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine,
 	                 err);
 }
@@ -564,7 +470,7 @@ static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_er
 			p += sizeof own;
 		}
 		if (k->layout.rank >= 0)
-			st = same_of_holders(k, bytes_hash(p, own), &mine, err);
+			st = same_of_holders(k, state_bytes_hash(p, own), &mine, err);
 		p += own;
 	}
 	return st ? st

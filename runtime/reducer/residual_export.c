@@ -95,7 +95,7 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 	const gradcomp_tensor *t = &r->eng.layout.tensors[n - 1 - index];
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
-	st = reducer_between_steps(r, "give back", err);
+	st = workers_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
 	if (!st && r->eng.hierarchical && r->eng.hierarchical->inner.memory)

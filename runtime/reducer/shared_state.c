@@ -2,7 +2,7 @@
 
 #include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/layout.h"
-#include "reducer/reducer_state.h"
+#include "reducer/state_check.h"
 #include "reducer/server_error.h"
 
 #include "base/error.h"
@@ -15,7 +15,7 @@
 static const char magic[8] = "GCSHARE1";
 #define VERSION_AT (sizeof magic - 1)
 
-_Static_assert(offsetof(shared_head, step) == offsetof(state_head, step), "state_checksum() is of both");
+_Static_assert(offsetof(shared_head, step) == STATE_CHECKED, "state_checksum() is of both kinds");
 
 /* Numbers that go through the ranks' mean at a time. */
 enum { RUN = 1 << 17 };
@@ -192,7 +192,7 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	uint64_t own = 0;
 	double *sums = NULL;
 	float *room = NULL;
-	gradcomp_status st = reducer_between_steps(r, "save", &mine);
+	gradcomp_status st = workers_between_steps(r, "save", &mine);
 	if (!st && r->eng.server_error)
 		st = server_error_check(&r->eng, &mine);
 	if (!st)

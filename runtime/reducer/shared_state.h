@@ -16,7 +16,7 @@
 #ifndef REDUCER_SHARED_STATE_H
 #define REDUCER_SHARED_STATE_H
 
-#include "reducer/reducer.h"
+#include "reducer/state_check.h"
 
 #include <stdbool.h>
 
@@ -25,7 +25,7 @@ typedef struct shared_head {
 	uint64_t checksum; /* of all that follows it */
 	uint64_t step, numel, tensors, plugin_bytes;
 	uint32_t has_error, state_arrays, nranks, reserved0; /* nranks: that it is the mean of */
-	char compressor[256];
+	char compressor[STATE_SPEC];
 } shared_head;
 
 /* Whether these bytes begin like a shared state, auto's (tuner_state.h) too. */

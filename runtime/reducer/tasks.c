@@ -1,4 +1,5 @@
 /* The compute tasks of a bucket: BEGIN, ENCODE, DECODE, FINISH. */
+#include "reducer/bucket.h"
 #include "reducer/exchange/exchange.h"
 #include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical.h"
@@ -43,108 +44,11 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 	return !bad;
 }
 
-/* Whether the compressor can work in the caller's own memory: floats, and in one
- * piece if it wants them so. */
-static int in_callers_memory(const engine *eng, bucket *b)
-{
-	uint32_t first = b->pub.first;
-	float *next = NULL, *flat = NULL;
-	int together = 1;
-	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
-		const gradcomp_tensor *t = &eng->layout.tensors[first + i];
-		float *g = eng->grads[first + i];
-		if (t->dtype != GRADCOMP_F32 || (uintptr_t)g % sizeof(float))
-			return 0;
-		b->x[i] = g;
-		if (!t->numel)
-			continue;
-		if (!flat)
-			flat = g;
-		else if (g != next)
-			together = 0;
-		next = g + t->numel;
-	}
-	b->work.flat = together ? flat : NULL;
-	return together || (eng->compressor->traits & GRADCOMP_TRAIT_SHAPED);
-}
-
-static int needs_flat(const bucket *b)
-{
-	for (uint32_t k = 0; k < b->plan.nrounds; k++)
-		if (b->plan.rounds[k].pattern == GRADCOMP_CODED || (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
-			return 1;
-	return 0;
-}
-
-static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
-{
-	workspace *s = b->workspace;
-	gradcomp_status st = scratch_buf_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
-	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
-		const gradcomp_round *rd = &b->plan.rounds[k];
-		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = scratch_buf_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype),
-			                      err);
-		if (rd->pattern == GRADCOMP_MERGED)
-			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
-		if (rd->pattern == GRADCOMP_GATHERED)
-			st = rd->flags & GRADCOMP_ROUND_FIXED ? scratch_buf_grow(&s->gathered,
-			                                                         payload_fixed_stride(eng, rd->bound) *
-			                                                                 (size_t)eng->layout.nranks,
-			                                                         err)
-			                                      : scratch_buf_grow(&s->own, rd->bound, err);
-	}
-	b->work.scratch = s->scratch.p;
-	b->work.scratch_bytes = b->plan.scratch_bytes;
-	return st;
-}
-
-/* A compressor that passes NaN and Inf on: it is logged and otherwise forgotten. */
-void task_pass_on(engine *eng, bucket *b)
-{
-	if (eng->warned < 5) {
-		eng->warned++;
-		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
-		         "step %llu: the gradient of '%s' on rank %d is not finite%s", (unsigned long long)eng->step,
-		         eng->layout.tensors[b->pub.first + (uint32_t)b->local_bad - 1].name,
-		         eng->group->ranks[eng->layout.rank], eng->warned == 5 ? " (not told again)" : "");
-	}
-	b->local_bad = 0;
-}
-
-gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
-{
-	uint32_t first = b->pub.first;
-	gradcomp_status st;
-	memset(&b->plan, 0, sizeof b->plan);
-	b->plan.struct_size = sizeof b->plan;
-	b->work.step = eng->step;
-	b->local_bad = b->bad = b->fault[0] = b->fault[1] = 0;
-	st = eng->hierarchical ? GRADCOMP_OK : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
-	if (!st && !eng->hierarchical)
-		st = task_list_check_plan(eng->compressor, eng->layout.patterns, b->pub.numel, &b->plan, err);
-	if (!st)
-		st = room(eng, b, err);
-	if (st)
-		return st;
-	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
-	              ((needs_flat(b) || eng->hierarchical) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
-	if (b->copy_out) {
-		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
-		if (st)
-			return st;
-		b->work.flat = b->workspace->flat.p;
-		for (uint32_t i = 0; i < b->pub.ntensors; i++)
-			b->x[i] = b->work.flat + (eng->layout.tensors[first + i].offset - b->pub.offset);
-	}
-	return GRADCOMP_OK;
-}
-
 static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = eng->job->host.operators;
 	uint32_t first = b->pub.first;
-	gradcomp_status st = task_place(eng, b, err);
+	gradcomp_status st = bucket_place(eng, b, err);
 	if (!st && eng->undo)
 		st = engine_keep(eng, b, err);
 	if (st)
@@ -164,7 +68,7 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		part->bad = 0;
 	}
 	if (b->local_bad && (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
-		task_pass_on(eng, b);
+		bucket_pass_on(eng, b);
 	return GRADCOMP_OK;
 }
 
@@ -211,29 +115,8 @@ static gradcomp_status decode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 	if (st != GRADCOMP_ERR_OVERFLOW)
 		return st;
 	b->bad = BAD_SUM;
-	task_tell_overflow(eng, b);
+	bucket_tell_overflow(eng, b);
 	return GRADCOMP_OK;
-}
-
-void task_tell_overflow(engine *eng, const bucket *b)
-{
-	if (eng->warned >= 5)
-		return;
-	eng->warned++;
-	log_line(
-		&eng->job->log, GRADCOMP_LOG_INFO,
-		"step %llu: gradients are finite on every rank, but not their sum, or what '%s' makes of them, in the bucket "
-		"of '%s'; its result is NaN on all ranks and the error memory becomes 0%s",
-		(unsigned long long)eng->step, eng->compressor->info.name, eng->layout.tensors[b->pub.first].name,
-		eng->warned == 5 ? " (not told again)" : "");
-}
-
-gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err)
-{
-	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
-	                 eng->compressor->info.name, (unsigned long long)eng->step,
-	                 eng->layout.tensors[b->pub.first].name);
 }
 
 /* All numbers are looked at in the first steps, afterwards one of so many, others in each step. */
@@ -282,7 +165,7 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = eng->job->host.operators;
 	if (b->fault[0])
-		return task_damaged(eng, b, err);
+		return bucket_damaged(eng, b, err);
 	if (b->bad == BAD_SUM)
 		clear_kept(eng, b);
 	if (!b->bad && !eng->hierarchical && !eng->verify &&

@@ -135,6 +135,15 @@ void workers_replan_settle(reducer *r)
 		workers_fail(r, st, &err);
 }
 
+gradcomp_status workers_between_steps(const reducer *r, const char *what, gradcomp_error *err)
+{
+	if (r->failed)
+		return error_set(err, r->failed, "%s", r->failure.text);
+	if (r->ngiven)
+		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
+	return GRADCOMP_OK;
+}
+
 /* Tells the application about tensors [first, first + n), without the lock. */
 static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
 {

@@ -1,5 +1,6 @@
 #include "reducer/bucketing/bucketing.h"
 
+#include "reducer/bucket.h"
 #include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical.h"
 
@@ -26,41 +27,6 @@ gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_e
 	return st;
 }
 
-gradcomp_status bucketing_arrays(engine *eng, bucket *b, gradcomp_error *err)
-{
-	uint32_t n = b->pub.ntensors, states = eng->compressor->state_arrays;
-	b->x = calloc(n, sizeof *b->x);
-	b->error = calloc(n, sizeof *b->error);
-	b->state = calloc(states + 1, sizeof *b->state);
-	b->parts = calloc((size_t)eng->layout.nranks, sizeof *b->parts);
-	if (!b->x || !b->error || !b->state || !b->parts)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for bucket %u", b->pub.index);
-	for (uint32_t i = 0; eng->error && i < n; i++)
-		b->error[i] = eng->error + eng->layout.tensors[b->pub.first + i].offset;
-	for (uint32_t s = 0; s < states; s++)
-		b->state[s] = eng->state[s] ? eng->state[s] + b->pub.offset : NULL;
-	b->work = (gradcomp_work){.struct_size = sizeof b->work,
-	                          .device = GRADCOMP_HOST,
-	                          .bucket = &b->pub,
-	                          .x = b->x,
-	                          .error = eng->error ? b->error : NULL,
-	                          .error_flat = eng->error ? eng->error + b->pub.offset : NULL,
-	                          .state = b->state,
-	                          .operators = eng->job->host.operators,
-	                          .fault = b->fault};
-	if (eng->gpu)
-		gpu_work(eng, b);
-	return GRADCOMP_OK;
-}
-
-void bucketing_release(bucket *b)
-{
-	free(b->x);
-	free(b->error);
-	free(b->state);
-	free(b->parts);
-}
-
 static gradcomp_status cut(reducer *r, const step_plan *p, bucketing *d, gradcomp_error *err)
 {
 	uint32_t n = r->eng.layout.ntensors;
@@ -80,8 +46,11 @@ static gradcomp_status cut(reducer *r, const step_plan *p, bucketing *d, gradcom
 		b->numel += t->numel;
 		d->bucket_of[i] = k;
 	}
-	for (uint32_t i = 0; !st && i < d->nbuckets; i++)
-		st = bucketing_arrays(&r->eng, &d->buckets[i], err);
+	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
+		st = bucket_open(&r->eng, &d->buckets[i], err);
+		if (!st && r->eng.gpu)
+			gpu_work(&r->eng, &d->buckets[i]);
+	}
 	return st;
 }
 
@@ -141,7 +110,7 @@ void bucketing_swap(reducer *r, bucketing *d)
 void bucketing_free(bucketing *d)
 {
 	for (uint32_t i = 0; i < d->nbuckets; i++)
-		bucketing_release(&d->buckets[i]);
+		bucket_close(&d->buckets[i]);
 	free(d->buckets);
 	free(d->bucket_of);
 	free(d->server_error);

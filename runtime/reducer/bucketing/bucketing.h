@@ -35,8 +35,4 @@ void bucketing_free(bucketing *d);
 /* The plan in force, to be cleared. */
 gradcomp_status bucketing_plan(const reducer *r, step_plan *out, gradcomp_error *err);
 
-/* What belongs to bucket b of r->eng.error and r->eng.state. */
-gradcomp_status bucketing_arrays(engine *eng, bucket *b, gradcomp_error *err);
-void bucketing_release(bucket *b);
-
 #endif

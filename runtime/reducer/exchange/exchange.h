@@ -17,7 +17,10 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err);
 /* The largest head of all ranks, in an all-reduce of one word: who is behind learns it, and b->bad. */
 gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *err);
 /* An all-gather of blocks of these lengths. */
-gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err);
+static inline gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err)
+{
+	return eng->coll_ctx.collective->allgather(eng->coll_ctx.instance, buf, bytes, err);
+}
 
 /* The number of a bucket's first coded run in a step. There is room for 2^24 of a bucket; no two
  * runs share one, however buckets move. */

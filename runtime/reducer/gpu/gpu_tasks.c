@@ -1,5 +1,6 @@
 /* The tasks of a bucket whose gradients are in GPU memory, see gpu.h. */
 #include "reducer/gpu/gpu.h"
+#include "reducer/bucket.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
 #include "reducer/verify.h"
@@ -113,7 +114,7 @@ static gradcomp_status begin_part(engine *in, bucket *part, const bucket *whole,
 	const gpu *g = in->gpu;
 	uint32_t first = part->pub.first, n = part->pub.ntensors;
 	int *words = g->words + gpu_bucket_words(in, part);
-	gradcomp_status st = task_place(in, part, err);
+	gradcomp_status st = bucket_place(in, part, err);
 	part->slot = whole->slot;
 	if (!st && !fixed_lengths(part))
 		st = error_set(
@@ -151,11 +152,11 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		for (uint32_t i = 0; i < n && !b->local_bad; i++)
 			b->local_bad = at->words[first + i] ? (int)i + 1 : 0;
 		if (b->local_bad && passes(eng))
-			task_pass_on(eng, b);
+			bucket_pass_on(eng, b);
 		return GRADCOMP_OK;
 	}
 	int *words = g->words + gpu_bucket_words(eng, b);
-	gradcomp_status st = task_place(eng, b, err);
+	gradcomp_status st = bucket_place(eng, b, err);
 	b->slot = NULL;
 	if (!st && g->enqueues && fixed_lengths(b))
 		gpu_learn_begin(eng, b);
@@ -196,10 +197,10 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
 	b->later = 0;
 	if (at->words[gpu_bucket_words(eng, b) + WORD_FAULT] || at->words[gpu_code_word(eng)])
-		return task_damaged(eng, b, err);
+		return bucket_damaged(eng, b, err);
 	if (!b->bad && at->words[gpu_bucket_words(eng, b) + WORD_SUM]) {
 		b->bad = BAD_SUM;
-		task_tell_overflow(eng, b);
+		bucket_tell_overflow(eng, b);
 	}
 	for (uint32_t i = first; eng->memory && !b->bad && i < first + b->pub.ntensors; i++) {
 		eng->norms[i].u = at->squares[i];

@@ -1,5 +1,6 @@
 #include "reducer/hierarchical/hierarchical_internal.h"
 
+#include "reducer/bucket.h"
 #include "reducer/exchange/exchange.h"
 #include "reducer/gpu/gpu.h"
 #include "reducer/residual_norm.h"
@@ -195,7 +196,9 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
 		bucket **to = &d->buckets[i].part;
-		st = bucketing_arrays(in, &in->buckets[i], err);
+		st = bucket_open(in, &in->buckets[i], err);
+		if (!st && in->gpu)
+			gpu_work(in, &in->buckets[i]);
 		while (*to)
 			to = &(*to)->beside;
 		*to = &in->buckets[i];
@@ -283,7 +286,7 @@ void hierarchical_free(struct hierarchical *s)
 		return;
 	hierarchical_free(s->next);
 	for (uint32_t i = 0; s->inner.buckets && i < s->inner.nbuckets; i++)
-		bucketing_release(&s->inner.buckets[i]);
+		bucket_close(&s->inner.buckets[i]);
 	free(s->inner.buckets);
 	engine_free(&s->inner);
 	gpu_close(&s->inner);

@@ -1,0 +1,22 @@
+/* A bucket of an engine's, as far as it does not matter where its numbers are: what belongs to it of the engine's
+ * arrays, where a step works on it, and what the log or a failure says of it. */
+#ifndef REDUCER_BUCKET_H
+#define REDUCER_BUCKET_H
+
+#include "reducer/engine.h"
+
+/* What belongs to b, whose `pub` is there, of the engine's arrays, in memory of the host. To be closed either way. */
+gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err);
+void bucket_close(bucket *b);
+
+/* The compute thread's: what BEGIN settles before it touches a gradient: the plan, workspace, and where the compressor
+ * works. */
+gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err);
+/* A gradient that is not finite, of a compressor that passes such on: it is logged and otherwise forgotten. */
+void bucket_pass_on(engine *eng, bucket *b);
+/* MISMATCH: what a rank sent is damaged. */
+gradcomp_status bucket_damaged(const engine *eng, const bucket *b, gradcomp_error *err);
+/* Tells that the bucket's finite gradients have overflowed. */
+void bucket_tell_overflow(engine *eng, const bucket *b);
+
+#endif
