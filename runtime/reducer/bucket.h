@@ -4,6 +4,7 @@
 #define REDUCER_BUCKET_H
 
 #include "reducer/engine.h"
+#include "schedule/schedule.h"
 
 /* What belongs to b, whose `pub` is there, of the engine's arrays, in memory of the host. To be closed either way. */
 gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err);
@@ -18,5 +19,16 @@ void bucket_pass_on(engine *eng, bucket *b);
 gradcomp_status bucket_damaged(const engine *eng, const bucket *b, gradcomp_error *err);
 /* Tells that the bucket's finite gradients have overflowed. */
 void bucket_tell_overflow(engine *eng, const bucket *b);
+
+/* What a plan makes of a layout, see bucketing/bucketing.h: all that is by bucket. */
+typedef struct bucketing {
+	bucket *buckets;
+	uint32_t nbuckets;
+	uint32_t *bucket_of; /* by tensor of the layout */
+	schedule schedule;
+	float *server_error;
+	uint64_t nserver_error;
+	struct hierarchical *hierarchical;
+} bucketing;
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "reducer/gpu/gpu.h"
 #include "reducer/arg_errors.h"
+#include "reducer/bucketing/bucketing.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
 #include "reducer/enduring.h"

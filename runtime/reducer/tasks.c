@@ -224,7 +224,7 @@ gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error 
 	case TASK_ENCODE:
 		return encode(eng, b, t->round, err);
 	case TASK_EXCHANGE:
-		return exchange_run(eng, b, t->round, err);
+		return exchange_run(eng, b, t->round, engine_merge, err);
 	default: /* DECODE: the others are of hierarchical.c */
 		return decode(eng, b, t->round, err);
 	case TASK_FINISH:

@@ -4,17 +4,8 @@
 #define REDUCER_BUCKETING_BUCKETING_H
 
 #include "schedule/step_plan.h"
+#include "reducer/bucket.h"
 #include "reducer/reducer.h"
-
-typedef struct bucketing {
-	bucket *buckets;
-	uint32_t nbuckets;
-	uint32_t *bucket_of; /* by tensor of the layout */
-	schedule schedule;
-	float *server_error;
-	uint64_t nserver_error;
-	struct hierarchical *hierarchical;
-} bucketing;
 
 /* Whether the reducer can have this plan; what is wrong is said with the plan's numbers. */
 gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err);

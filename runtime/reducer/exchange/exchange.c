@@ -21,7 +21,7 @@ static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *r
 	return st;
 }
 
-gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, exchange_merge *merge, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
@@ -36,7 +36,7 @@ gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_er
 		st = exchange_allgather(eng, b, round, err);
 		break;
 	case GRADCOMP_MERGED:
-		st = exchange_tree_merge(eng, b, round, err);
+		st = exchange_tree_merge(eng, b, round, merge, err);
 		break;
 	case GRADCOMP_CODED:
 		st = exchange_codec(eng, b, err);

@@ -5,11 +5,16 @@
 #include "reducer/engine.h"
 #include "reducer/memops.h"
 
-gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
+/* Makes one payload of two, in the memory that the collective merges in; `work` is the bucket's. As the compressor's merge(). */
+typedef gradcomp_status exchange_merge(const engine *eng, const gradcomp_work *work, uint32_t round,
+                                       const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
+                                       gradcomp_error *err);
+
+gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, exchange_merge *merge, gradcomp_error *err);
 /* One file for each pattern: SUMMED, GATHERED, MERGED, CODED. */
 gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
 gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
-gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, exchange_merge *merge, gradcomp_error *err);
 gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err);
 /* Tells which rank's gradient, and which tensor's, is not finite: an exchange that only a
  * bad step pays. */

@@ -2,7 +2,6 @@
  * in front of each says the step, and whether a gradient behind it is not finite: that
  * spreads through merges exactly, whatever the compressor does with numbers. */
 #include "reducer/exchange/exchange.h"
-#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 
@@ -13,6 +12,7 @@ typedef struct tree_merge {
 	bucket *b;
 	uint32_t round;
 	uint64_t bytes; /* of a payload with its head */
+	exchange_merge *merge;
 } tree_merge;
 
 static gradcomp_status read_head(const tree_merge *m, const gradcomp_payload *p, uint64_t *head, gradcomp_error *err)
@@ -59,19 +59,17 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		return GRADCOMP_OK;
 	}
 	gradcomp_payload x = bare(a, bound), y = bare(b, bound), sum = bare(out, bound);
-	st = m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE
-	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
-	             : engine_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
+	st = m->merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
 		               c->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
 	return st;
 }
 
-gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, exchange_merge *merge, gradcomp_error *err)
 {
 	uint64_t bound = b->plan.rounds[round].bound, head = exchange_head(eng, b, 0);
-	tree_merge m = {.eng = eng, .b = b, .round = round, .bytes = merged_bytes(bound)};
+	tree_merge m = {.eng = eng, .b = b, .round = round, .bytes = merged_bytes(bound), .merge = merge};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &m, .merge = merge_two};
 	gradcomp_payload whole = {(char *)b->own.data - PAYLOAD_HEAD, m.bytes, m.bytes};
 	memset((char *)b->own.data + bound, 0, m.bytes - PAYLOAD_HEAD - bound);

@@ -178,10 +178,6 @@ gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, con
 /* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err);
-/* The compressor's merge() of two payloads in host memory, on the device; what it makes has come
- * when the call returns. `work` is the bucket's. */
-gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
-                          const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
 /* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
 gradcomp_status gpu_look(void *eng, gradcomp_error *err);
 /* Looks after what the collective has on the stream; the exchange thread's, or when that runs

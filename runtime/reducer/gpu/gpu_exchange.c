@@ -49,8 +49,9 @@ gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 	return device_arena_drain(gpu_arena(eng->gpu), &(device_watch){look_busy, eng}, err);
 }
 
-gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
-                          const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
+/* exchange_merge() on the device, of payloads in host memory; what it makes has come when the call returns. */
+static gradcomp_status merge(const engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                             const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
 {
 	static const char what[] = "payloads could not be merged on the device";
 	const gpu *g = eng->gpu;
@@ -112,7 +113,7 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 	view.work.error_flat = b->work.error_flat ? mirror->gathered.p : NULL;
 	st = settle(eng, g->d->copy(g->exchange, view.work.flat, b->work.flat, bytes), what, err);
 	if (!st)
-		st = exchange_run(eng, &view, round, err);
+		st = exchange_run(eng, &view, round, merge, err);
 	b->bad = view.bad;
 	if (st || b->bad)
 		return st;
@@ -157,7 +158,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	st = settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), what,
 	            err);
 	if (!st)
-		st = exchange_run(eng, &view, round, err);
+		st = exchange_run(eng, &view, round, merge, err);
 	b->bad = view.bad;
 	if (st || b->bad)
 		return st;
@@ -409,7 +410,7 @@ gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_err
 	if (!g->direct)
 		return through_host(eng, b, t->round, err);
 	g->busy = g->enqueues;
-	st = b->slot ? enqueue(eng, b, t, err) : exchange_run(eng, b, t->round, err);
+	st = b->slot ? enqueue(eng, b, t, err) : exchange_run(eng, b, t->round, engine_merge, err);
 	const char *why = st ? NULL : g->d->record(g->exchanged, g->exchange);
 	if (!st && !why)
 		why = g->d->follow(g->compute, g->exchanged);

@@ -1,6 +1,5 @@
 #include "reducer/hierarchical/hierarchical_internal.h"
 
-#include "reducer/bucket.h"
 #include "reducer/exchange/exchange.h"
 #include "reducer/gpu/gpu.h"
 #include "reducer/residual_norm.h"

@@ -19,7 +19,7 @@
 #ifndef REDUCER_HIERARCHICAL_HIERARCHICAL_H
 #define REDUCER_HIERARCHICAL_HIERARCHICAL_H
 
-#include "reducer/bucketing/bucketing.h"
+#include "reducer/bucket.h"
 
 #include <stdbool.h>
 
