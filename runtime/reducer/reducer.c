@@ -133,7 +133,7 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&r->lock);
 	gradcomp_error err;
-	gradcomp_status st = r->failed ? GRADCOMP_OK : gpu_learn(r, &err);
+	gradcomp_status st = r->failed ? GRADCOMP_OK : workers_learn(r, &err);
 	if (st)
 		workers_fail(r, st, &err);
 	gradcomp_reducer_stats full = r->eng.stats;
@@ -236,7 +236,7 @@ static gradcomp_status failure(reducer *r, gradcomp_error *err)
 	gradcomp_error known;
 	gradcomp_status st = r->failed ? GRADCOMP_OK : transport_failure(r->eng.job->transport, &known);
 	if (!st && !r->failed)
-		st = gpu_learn(r, &known);
+		st = workers_learn(r, &known);
 	if (st)
 		workers_fail(r, st, &known);
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
@@ -433,8 +433,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, &o, r->workspaces, REDUCER_WORKSPACES,
-		              &own);
+		st = gpu_open(&r->eng, plugins[1]->collective, hierarchical_wanted(&r->eng, plugins[1]->collective), &o,
+		              r->workspaces, REDUCER_WORKSPACES, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
 	int late = !st && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)

@@ -106,8 +106,9 @@ void workers_stop(reducer *r);
 void workers_given(reducer *r, uint32_t bucket);
 /* With the lock held: what a step keeps back until its last gradient (profile_try()) is due now. */
 void workers_let_go(reducer *r);
-/* Seconds that a task took go to the counters. */
-void workers_count_time(reducer *r, task_kind kind, double seconds);
+/* With the lock held: what a device has done of steps that are over is counted, measured and told. Fails when it found
+ * that a payload was damaged. */
+gradcomp_status workers_learn(reducer *r, gradcomp_error *err);
 /* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing
  * of the reducer's is on a device. */
 void workers_replan_settle(reducer *r);

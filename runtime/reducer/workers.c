@@ -62,6 +62,87 @@ static bool admit(reducer *r)
 	return any;
 }
 
+/* ---- what is learned of a step ---- */
+
+static void count_time(reducer *r, task_kind kind, double seconds)
+{
+	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
+		r->eng.stats.encode_s += seconds;
+	else if (task_exchanges(kind))
+		r->eng.stats.exchange_s += seconds;
+	else
+		r->eng.stats.decode_s += seconds;
+}
+
+static void end_norms(reducer *r)
+{
+	if (r->eng.hierarchical)
+		hierarchical_norms(&r->eng);
+	else
+		residual_norm_step(&r->eng);
+}
+
+static uint64_t observe_row(void *ctx)
+{
+	return profile_row_now(ctx);
+}
+
+static void observe_ready(void *ctx, uint64_t row, uint32_t tensor, double at)
+{
+	profile_ready_of(ctx, row, tensor, at);
+}
+
+static void observe_task(void *ctx, const observed_task *t)
+{
+	reducer *r = ctx;
+	count_time(r, t->t.kind, t->end - t->start);
+	profile_task_of(r, t->row, &(profile_timed){t->nbuckets, t->bucket, t->numel, t->bytes, t->bad}, &t->t,
+	                t->end - t->start);
+	timeline_task_of(r, t->step, t->bucket, &t->t, t->start, t->end, (uint64_t)t->bytes);
+}
+
+static void observe_over(void *ctx, const observed_step *s)
+{
+	reducer *r = ctx;
+	r->eng.stats.exposed_s += s->over > s->last ? s->over - s->last : 0;
+	profile_step_of(r, s->row, s->first, s->last, s->over);
+	timeline(r, TRACE_STEP, s->step, 0, s->first, s->over);
+	end_norms(r);
+}
+
+static step_observer observer(reducer *r)
+{
+	return (step_observer){observe_row, observe_ready, observe_task, observe_over, r};
+}
+
+gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
+{
+	const step_observer to = observer(r);
+	return gpu_learn(&r->eng, &to, err);
+}
+
+/* With the lock held, dropped meanwhile: until the event has come on the device. */
+static void await_device(reducer *r, void *event)
+{
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	r->eng.gpu->d->wait(event);
+	pthread_mutex_lock(&r->lock);
+	r->running--;
+	if (r->failed)
+		pthread_cond_broadcast(&r->step_over);
+}
+
+/* With the lock held, dropped meanwhile: there is a place for what a device will tell of this step. */
+static gradcomp_status learn_place(reducer *r, gradcomp_error *err)
+{
+	const step_observer to = observer(r);
+	void *event = gpu_learn_awaits(&r->eng);
+	if (event)
+		await_device(r, event);
+	return gpu_learn_place(&r->eng, &to, err);
+}
+
 static void wake_both(reducer *r)
 {
 	progress_wake(&r->progress, PROGRESS_COMPUTE);
@@ -130,7 +211,7 @@ void workers_replan_settle(reducer *r)
 		device_until(settled, r, DEVICE_FOR_EVER);
 		pthread_mutex_lock(&r->lock);
 	}
-	gradcomp_status st = r->failed ? GRADCOMP_OK : gpu_learn(r, &err);
+	gradcomp_status st = r->failed ? GRADCOMP_OK : workers_learn(r, &err);
 	if (st)
 		workers_fail(r, st, &err);
 }
@@ -187,7 +268,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 static void step_done(reducer *r)
 {
 	double now = clock_now();
-	int later = r->eng.gpu && r->eng.gpu->enqueues; /* gpu_learn() */
+	int later = r->eng.gpu && r->eng.gpu->enqueues; /* workers_learn() */
 	if (!later)
 		r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
@@ -196,10 +277,8 @@ static void step_done(reducer *r)
 	r->eng.step++;
 	if (r->eng.hierarchical)
 		hierarchical_next_step(&r->eng);
-	if (r->eng.hierarchical && !later)
-		hierarchical_norms(&r->eng);
-	else if (!later)
-		residual_norm_step(&r->eng);
+	if (!later)
+		end_norms(r);
 	r->ngiven = 0;
 	r->eng.step_bad = 0;
 	profile_step(r, now);
@@ -253,13 +332,7 @@ static uint32_t next_on_gpu(reducer *r)
 			schedule_later(&r->schedule, aside[k]);
 	if (i != SCHEDULE_NONE || first == SCHEDULE_NONE)
 		return i;
-	r->running++;
-	pthread_mutex_unlock(&r->lock);
-	g->d->wait(g->passed[first]);
-	pthread_mutex_lock(&r->lock);
-	r->running--;
-	if (r->failed)
-		pthread_cond_broadcast(&r->step_over);
+	await_device(r, g->passed[first]);
 	return first;
 }
 
@@ -295,16 +368,6 @@ void workers_release(reducer *r)
 	pthread_cond_broadcast(&r->step_over);
 }
 
-void workers_count_time(reducer *r, task_kind kind, double seconds)
-{
-	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
-		r->eng.stats.encode_s += seconds;
-	else if (task_exchanges(kind))
-		r->eng.stats.exchange_s += seconds;
-	else
-		r->eng.stats.decode_s += seconds;
-}
-
 /* With the lock held, dropped while the task runs. Returns 0 when it failed. */
 static int run_next(reducer *r, bucket *b)
 {
@@ -313,7 +376,7 @@ static int run_next(reducer *r, bucket *b)
 	gradcomp_error err = {0};
 	if (computes && !enter_compressor(r))
 		return 0;
-	gradcomp_status st = t->kind == TASK_BEGIN && r->eng.gpu ? gpu_learn_place(r, &err) : GRADCOMP_OK;
+	gradcomp_status st = t->kind == TASK_BEGIN ? learn_place(r, &err) : GRADCOMP_OK;
 	double start = clock_now(), end;
 	uint64_t sent = timeline_sent(r);
 	r->running++;
@@ -328,7 +391,7 @@ static int run_next(reducer *r, bucket *b)
 		pthread_cond_broadcast(&r->step_over);
 	end = clock_now();
 	if (!b->slot) {
-		workers_count_time(r, t->kind, end - start);
+		count_time(r, t->kind, end - start);
 		profile_task(r, b, t, start, end);
 		timeline_task(r, b, t, start, end, sent);
 	}
@@ -417,7 +480,7 @@ static void replan_sync(reducer *r)
 	gradcomp_status st = gpu_drain(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	if (!st)
-		st = gpu_learn(r, &err);
+		st = workers_learn(r, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (!st)
 		st = replan_run(r, &err);

@@ -3,6 +3,7 @@
  * candidate; done only where something is exposed. On rank 0 also what it would send. */
 #include "reducer/autotune/tuner_gpu.h"
 #include "reducer/gpu/gpu.h"
+#include "reducer/hierarchical/hierarchical.h"
 
 #include "base/error.h"
 
@@ -285,8 +286,9 @@ static gradcomp_status times(const tuner *c, const candidate *k, uint64_t rows, 
 	gradcomp_status st = GRADCOMP_ERR_UNSUPPORTED;
 	if (!on)
 		return times_on(c, NULL, k, rows, columns, out, err);
-	if (gpu_mode_of(c->job->config, of, registry_patterns(k->plugins[0], k->plugins[1]),
-	                k->plugins[1]->collective) == GPU_ON_DEVICE)
+	uint32_t patterns = registry_patterns(k->plugins[0], k->plugins[1]);
+	const struct gradcomp_collective_v1 *over = k->plugins[1]->collective;
+	if (gpu_mode_of(c->job->config, of, patterns, over, hierarchical_possible(of, patterns, over)) == GPU_ON_DEVICE)
 		st = times_on(c, on, k, rows, columns, out, err);
 	if (st != GRADCOMP_ERR_UNSUPPORTED)
 		return st;

@@ -1,6 +1,5 @@
 /* What a reducer with gradients in GPU memory has beside the others. */
 #include "reducer/gpu/gpu.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -55,14 +54,13 @@ static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct grad
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats. */
 gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
-                     const struct gradcomp_collective_v1 *collective)
+                     const struct gradcomp_collective_v1 *collective, bool levels)
 {
 	int direct = takes_device(collective);
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
 	/* Shards are where both levels are, and steps enqueued; what is made of them is verified on the host. */
-	if (hierarchical_possible(c, patterns, collective) &&
-	    !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
+	if (levels && !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
 		return GPU_WHOLE;
 	/* A collective on the device merges and codes there, too. */
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(c, collective))
@@ -87,7 +85,7 @@ static gradcomp_status events(gpu *g, gradcomp_error *err)
 	return device_check(why, "an event could not be made", err);
 }
 
-static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcomp_error *err)
+static gradcomp_status create(engine *eng, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gpu *g = eng->gpu;
@@ -95,7 +93,7 @@ static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcom
 	g->host.alloc = device_host_alloc;
 	g->host.release = device_host_release;
 	eng->layout.device = GRADCOMP_CUDA;
-	gradcomp_status st = engine_create_instance(eng, &g->host, values, &inner);
+	gradcomp_status st = engine_create_instance(eng, &g->host, eng->values, &inner);
 	if (st == GRADCOMP_ERR_UNSUPPORTED) {
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
 		eng->layout.device = GRADCOMP_HOST;
@@ -105,7 +103,7 @@ static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcom
 	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
 }
 
-gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
                          const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
@@ -129,9 +127,9 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	st = events(g, err);
 	if (st)
 		return st;
-	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective);
+	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective, levels);
 	if (g->mode == GPU_ON_DEVICE)
-		st = create(eng, values, err);
+		st = create(eng, err);
 	if (st)
 		return st;
 	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);

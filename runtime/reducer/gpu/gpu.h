@@ -22,6 +22,7 @@
 #include "device/arena.h"
 #include "reducer/engine.h"
 #include "reducer/memops.h"
+#include "reducer/step_observer.h"
 
 typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
@@ -110,14 +111,14 @@ struct gpu {
  * for all others; *aside (freed by the caller): why it cannot be used. */
 gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
                          gradcomp_error *err);
-/* Where a compressor that may plan these patterns works. */
+/* Where a compressor that may plan these patterns works. levels: it would go by shards, if there are nodes. */
 gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
-                     const struct gradcomp_collective_v1 *collective);
+                     const struct gradcomp_collective_v1 *collective, bool levels);
 /* Opened when the layout is known and before anything of the model's size is
  * allocated. The caller's stream and allocator are taken from `o`; the reducer's n
  * workspaces are placed. A compressor that works on the device is
  * created here, since its parameters decide whether it does. */
-gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
                          const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
 /* Of shards (hierarchical.h): in->gpu, on the streams of a reducer whose work is enqueued, before
  * anything is allocated; and its words, once the layout is there, for so many buckets. */
@@ -191,12 +192,12 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t);
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t);
 void gpu_learn_close(engine *eng);
 
-struct reducer;
-/* With the lock held: what the device has done of steps that are over is counted, measured and
- * told. Fails when it found that a payload was damaged. Without a GPU nothing. */
-gradcomp_status gpu_learn(struct reducer *r, gradcomp_error *err);
-/* The same, before the step's first BEGIN, so that there is a place for it: the lock is dropped
- * while the device has not done the step before the last one. */
-gradcomp_status gpu_learn_place(struct reducer *r, gradcomp_error *err);
+/* With the lock held: what the device has done of steps that are over is counted, and told. Fails when it
+ * found that a payload was damaged. Without a GPU nothing. */
+gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *err);
+/* With the lock held, before the step's first BEGIN: an event that must have come before there is a place for it, since
+ * no more than two steps are ahead of the device; NULL: none. And when that has come. */
+void *gpu_learn_awaits(const engine *eng);
+gradcomp_status gpu_learn_place(engine *eng, const step_observer *to, gradcomp_error *err);
 
 #endif

@@ -3,10 +3,8 @@
  * streams say. It is read when a later step needs the place, when somebody asks for counters,
  * or when nothing is under way. */
 #include "reducer/gpu/gpu.h"
-#include "reducer/bucketing/profile.h"
 #include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/residual_norm.h"
-#include "reducer/timeline.h"
 
 #include "base/error.h"
 
@@ -110,9 +108,8 @@ static double when(const gpu *g, void *timer, void *other, double then)
 	return g->d->elapsed(timer, other, &before) ? then : then - before;
 }
 
-static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, const int *words)
+static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot, const int *words)
 {
-	engine *eng = &r->eng;
 	const char *again = eng->warned == 4 ? " (not told again)" : "";
 	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE), mine = 0;
 	for (uint32_t i = slot->first; i < slot->first + slot->ntensors && eng->warned < 5; i++) {
@@ -139,26 +136,26 @@ static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, 
 
 /* What was found in this rank's shards of the bucket: norms, unless it was given up, and whether what peers sent
  * was damaged. */
-static int learn_parts(reducer *r, const gpu_step *s, const gpu_slot *slot, int bad)
+static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int bad)
 {
-	const bucket *part = r->eng.hierarchical ? r->eng.buckets[slot->bucket].part : NULL;
+	const bucket *part = eng->hierarchical ? eng->buckets[slot->bucket].part : NULL;
 	int fault = 0;
-	for (struct hierarchical *h = r->eng.hierarchical; h; h = h->next, part = part->beside) {
+	for (struct hierarchical *h = eng->hierarchical; h; h = h->next, part = part->beside) {
 		engine *in = &h->inner;
 		if (!part->pub.numel)
 			continue;
-		const gpu_step *of = &in->gpu->steps[s - r->eng.gpu->steps];
+		const gpu_step *of = &in->gpu->steps[s - eng->gpu->steps];
 		const int *words = of->words + gpu_bucket_words(in, part);
 		uint32_t n = in->layout.ntensors;
 		fault |= words[WORD_FAULT];
-		if (!bad && (words[WORD_BAD] || words[WORD_SUM]) && r->eng.warned < 5) {
-			r->eng.warned++;
+		if (!bad && (words[WORD_BAD] || words[WORD_SUM]) && eng->warned < 5) {
+			eng->warned++;
 			log_line(
-				&r->eng.job->log, GRADCOMP_LOG_INFO,
+				&eng->job->log, GRADCOMP_LOG_INFO,
 				"step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
 				"NaN in the shards concerned, on all ranks%s",
-				(unsigned long long)s->step, r->eng.layout.tensors[slot->first].name,
-				r->eng.warned == 5 ? " (not told again)" : "");
+				(unsigned long long)s->step, eng->layout.tensors[slot->first].name,
+				eng->warned == 5 ? " (not told again)" : "");
 		}
 		bad |= words[WORD_BAD] || words[WORD_SUM];
 		for (uint32_t i = part->pub.first; in->memory && !bad && i < part->pub.first + part->pub.ntensors;
@@ -170,9 +167,9 @@ static int learn_parts(reducer *r, const gpu_step *s, const gpu_slot *slot, int 
 	return fault;
 }
 
-static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot, double over, gradcomp_error *err)
+static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot, double over, const step_observer *to,
+                                  gradcomp_error *err)
 {
-	engine *eng = &r->eng;
 	gpu *g = eng->gpu;
 	uint32_t n = eng->layout.ntensors;
 	const int *words =
@@ -180,16 +177,20 @@ static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot,
 	int bad = words[WORD_BAD] || words[WORD_SUM];
 	for (int i = 0; i < slot->ntasks; i++) {
 		const gpu_timed *at = &slot->tasks[i];
-		double start = when(g, at->start, s->over, over), end = when(g, at->end, s->over, over);
-		workers_count_time(r, at->t.kind, end - start);
-		profile_task_of(r, s->row,
-		                &(profile_timed){s->nbuckets, slot->bucket, (double)slot->numel, at->bytes, bad},
-		                &at->t, end - start);
-		timeline_task_of(r, s->step, slot->bucket, &at->t, start, end, (uint64_t)at->bytes);
+		to->task(to->ctx, &(observed_task){.step = s->step,
+		                                   .row = s->row,
+		                                   .nbuckets = s->nbuckets,
+		                                   .bucket = slot->bucket,
+		                                   .numel = (double)slot->numel,
+		                                   .bytes = at->bytes,
+		                                   .bad = bad,
+		                                   .t = at->t,
+		                                   .start = when(g, at->start, s->over, over),
+		                                   .end = when(g, at->end, s->over, over)});
 		g->sent += at->sent;
 	}
-	tell_nonfinite(r, s, slot, words);
-	int damaged = learn_parts(r, s, slot, bad);
+	tell_nonfinite(eng, s, slot, words);
+	int damaged = learn_parts(eng, s, slot, bad);
 	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)] || damaged)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
@@ -206,80 +207,78 @@ static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot,
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status learn_step(reducer *r, gpu_step *s, gradcomp_error *err)
+static gradcomp_status learn_step(engine *eng, gpu_step *s, const step_observer *to, gradcomp_error *err)
 {
-	gpu *g = r->eng.gpu;
+	gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
-	double since = 0, over, first = 0, last = 0, now = clock_now();
+	double since = 0, over, now = clock_now();
+	observed_step step = {.step = s->step, .row = s->row};
 	void *timer = s->over;
-	uint32_t n = r->eng.layout.ntensors;
+	uint32_t n = eng->layout.ntensors;
 	s->pending = 0;
 	over = g->d->elapsed(g->clock_event, s->over, &since) ? now : g->clock + since;
 	/* The two clocks run apart a little, but nothing came before it was there. */
-	over = over > now ? now : over;
+	step.over = over = over > now ? now : over;
 	for (uint32_t i = 0; i < n; i++) {
 		double at = when(g, s->ready[i], s->over, over);
-		profile_ready_of(r, s->row, i, at);
-		first = !i || at < first ? at : first;
-		last = !i || at > last ? at : last;
+		to->ready(to->ctx, s->row, i, at);
+		step.first = !i || at < step.first ? at : step.first;
+		step.last = !i || at > step.last ? at : step.last;
 	}
 	for (uint32_t i = 0; !st && i < s->nslots; i++)
-		st = learn_slot(r, s, &s->slots[i], over, err);
-	r->eng.stats.exposed_s += over > last ? over - last : 0;
-	profile_step_of(r, s->row, first, last, over);
-	timeline(r, TRACE_STEP, s->step, 0, first, over);
-	if (r->eng.hierarchical)
-		hierarchical_norms(&r->eng);
-	else
-		residual_norm_step(&r->eng);
-	r->eng.step_bad = 0;
+		st = learn_slot(eng, s, &s->slots[i], over, to, err);
+	to->over(to->ctx, &step);
+	eng->step_bad = 0;
 	s->over = g->clock_event;
 	g->clock_event = timer;
 	g->clock = over;
 	return st;
 }
 
-gradcomp_status gpu_learn(reducer *r, gradcomp_error *err)
+gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *err)
 {
-	gpu *g = r->eng.gpu;
+	gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
 	if (!g || !g->enqueues)
 		return GRADCOMP_OK;
 	for (int k = 0; !st && k < 2; k++) {
-		gpu_step *s = &g->steps[(r->eng.step + (uint64_t)k) % 2];
+		gpu_step *s = &g->steps[(eng->step + (uint64_t)k) % 2];
 		int is = 0;
-		if (!s->pending || s->step == r->eng.step)
+		if (!s->pending || s->step == eng->step)
 			continue;
 		if (g->d->test(s->over, &is) || !is)
 			break;
-		st = learn_step(r, s, err);
+		st = learn_step(eng, s, to, err);
 	}
 	return st;
 }
 
-gradcomp_status gpu_learn_place(reducer *r, gradcomp_error *err)
+/* The step's place is taken already. */
+static bool is_placed(const engine *eng)
 {
-	gpu *g = r->eng.gpu;
-	gpu_step *s = gpu_step_of(&r->eng);
-	gradcomp_status st = GRADCOMP_OK;
+	const gpu_step *s = gpu_step_of(eng);
+	return !eng->gpu || !eng->gpu->enqueues || (s->pending && s->step == eng->step);
+}
+
+void *gpu_learn_awaits(const engine *eng)
+{
 	int is = 0;
-	if (!g->enqueues || (s->pending && s->step == r->eng.step))
+	if (!eng->gpu || is_placed(eng))
+		return NULL;
+	const gpu_step *s = gpu_step_of(eng);
+	return s->pending && (eng->gpu->d->test(s->over, &is) || !is) ? s->over : NULL;
+}
+
+gradcomp_status gpu_learn_place(engine *eng, const step_observer *to, gradcomp_error *err)
+{
+	if (!eng->gpu || is_placed(eng))
 		return GRADCOMP_OK;
-	/* No more than two steps are ahead of the device. */
-	if (s->pending && (g->d->test(s->over, &is) || !is)) {
-		r->running++;
-		pthread_mutex_unlock(&r->lock);
-		g->d->wait(s->over);
-		pthread_mutex_lock(&r->lock);
-		r->running--;
-		if (r->failed)
-			pthread_cond_broadcast(&r->step_over);
-	}
-	st = gpu_learn(r, err);
+	gradcomp_status st = gpu_learn(eng, to, err);
+	gpu_step *s = gpu_step_of(eng);
 	s->pending = 1;
-	s->step = r->eng.step;
-	s->row = profile_row_now(r);
-	s->nbuckets = r->eng.nbuckets;
+	s->step = eng->step;
+	s->row = to->row(to->ctx);
+	s->nbuckets = eng->nbuckets;
 	s->nslots = 0;
 	return st;
 }
