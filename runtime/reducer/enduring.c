@@ -50,21 +50,6 @@ gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reduc
 	return GRADCOMP_OK;
 }
 
-gradcomp_status enduring_fits(reducer *r, const char *collective, gradcomp_error *err)
-{
-	if (r->eng.hierarchical)
-		return error_set(
-			err, GRADCOMP_ERR_UNSUPPORTED,
-			"gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone",
-			collective);
-	if (r->eng.nserver_error)
-		return error_set(
-			err, GRADCOMP_ERR_UNSUPPORTED,
-			"gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own",
-			collective);
-	return engine_undo_open(&r->eng, err);
-}
-
 static uint64_t reached(enduring *d)
 {
 	pthread_mutex_lock(&d->inner->lock);

@@ -6,7 +6,6 @@
 #include "reducer/bucketing/bucketing.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
-#include "reducer/enduring.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/reducer_consensus.h"
@@ -396,6 +395,22 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 	return reducer_consensus(r->eng.group, &q, mine, err);
 }
 
+/* What a void step overwrites of a reducer that outlives ranks is kept, where that can be. */
+static gradcomp_status keep_undo(reducer *r, const char *collective, gradcomp_error *err)
+{
+	if (r->eng.hierarchical)
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone",
+			collective);
+	if (r->eng.nserver_error)
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own",
+			collective);
+	return engine_undo_open(&r->eng, err);
+}
+
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                                const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err)
 {
@@ -463,7 +478,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		r->eng.nserver_error = d.nserver_error;
 	}
 	if (!st && r->eng.job->roster)
-		st = enduring_fits(r, plugins[1]->info->name, &why);
+		st = keep_undo(r, plugins[1]->info->name, &why);
 	if (!st)
 		st = workers_start(r, &why);
 	if (st) {

@@ -15,7 +15,7 @@
 
 #include "reducer/engine.h"
 #include "reducer/progress.h"
-#include "reducer/reducer_ops.h"
+#include "reducer/dispatch.h"
 #include "schedule/schedule.h"
 
 #include <pthread.h>
@@ -86,9 +86,6 @@ static inline uint32_t reducer_missing(const reducer *r)
  * delay, which others see to, is compared with that of other ranks. */
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                                const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err);
-/* The same, of the kind that the SPEC of the compressor asks for. */
-gradcomp_status reducer_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                             const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
 /* reducer_state.c: for its reducer_ops. */
 gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                              gradcomp_error *err);

@@ -3,7 +3,7 @@
 #include "tests/support/process_ranks.h"
 
 #include "reducer/autotune/tuner_state.h"
-#include "reducer/reducer_ops.h"
+#include "reducer/dispatch.h"
 
 static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", "transport.wait_timeout=20", NULL};
 #define SPEC "auto:candidates=none/topk:density=0.1/powersgd:rank=2"

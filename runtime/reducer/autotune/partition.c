@@ -22,7 +22,7 @@ void partition_free(tuner *c, partition *p, int last)
 	stats_add(&c->gone, p);
 	for (uint32_t i = 0; i < p->n; i++)
 		if (p->sub[i].r)
-			gradcomp_reducer_free(&p->sub[i].r->base);
+			reducer_dispose(&p->sub[i].r->base);
 	if (last)
 		tuner_keep_row(c, p);
 	else

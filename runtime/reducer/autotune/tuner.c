@@ -14,6 +14,12 @@
 /* Of a tensor in this step. */
 enum { MISSING, WAITS, FORWARDED, DONE };
 
+/* The reducer that has tensor i. */
+static gradcomp_reducer *behind(const partition *p, uint32_t i)
+{
+	return &p->sub[p->of[i]].r->base;
+}
+
 /* With the lock held. */
 static gradcomp_status failure(tuner *c, gradcomp_error *err)
 {
@@ -130,7 +136,7 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 	pthread_mutex_unlock(&c->lock);
 	gradcomp_status st = residual_carry_add(c, i, c->given[i], err);
 	if (!st)
-		st = gradcomp_reducer_ready(&p->sub[p->of[i]].r->base, p->as[i], c->given[i], err);
+		st = behind(p, i)->ops->ready(behind(p, i), p->as[i], c->given[i], err);
 	pthread_mutex_lock(&c->lock);
 	c->inside--;
 	if (st)
@@ -268,7 +274,7 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 static gradcomp_status follow_part(const tuner *c, uint32_t i, void *queue, gradcomp_error *err)
 {
 	const partition *p = c->partition;
-	return c->gpu ? gradcomp_reducer_follow(&p->sub[p->of[i]].r->base, p->as[i], queue, err) : GRADCOMP_OK;
+	return c->gpu ? behind(p, i)->ops->follow(behind(p, i), p->as[i], queue, err) : GRADCOMP_OK;
 }
 
 static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradcomp_error *err)
@@ -288,7 +294,7 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 		partition *p = c->partition;
 		c->inside++;
 		pthread_mutex_unlock(&c->lock);
-		st = gradcomp_reducer_wait_for(&p->sub[p->of[i]].r->base, p->as[i], err);
+		st = behind(p, i)->ops->wait_for(behind(p, i), p->as[i], err);
 		pthread_mutex_lock(&c->lock);
 		c->inside--;
 		pthread_cond_signal(&c->wake);

@@ -293,8 +293,10 @@ struct tuner {
 	gradcomp_error failure;
 };
 
-gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
+/* As reducer_create(), of the kind that the SPEC of the compressor asks for: auto, or one that reduces. */
+gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                                     const gradcomp_reducer_options *options, gradcomp_reducer **out,
+                                     gradcomp_error *err);
 /* tuner_check.c, on auto's thread, between two steps of all parts. */
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
 /* tuner_open.c, on auto's thread, between two steps with the base alone at work: times all-reduces of

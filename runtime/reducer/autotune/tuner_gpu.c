@@ -254,7 +254,8 @@ gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err)
 		return st;
 	/* A reducer's stream has what came before its last tensor, too. */
 	for (uint32_t k = 0; !st && k < c->partition->n; k++)
-		st = gradcomp_reducer_follow(&c->partition->sub[k].r->base, c->partition->sub[k].last, g->stream, err);
+		st = c->partition->sub[k].r->base.ops->follow(&c->partition->sub[k].r->base, c->partition->sub[k].last,
+		                                              g->stream, err);
 	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->end, g->stream), err);
 }
 
@@ -376,7 +377,7 @@ gradcomp_status tuner_gpu_averaged(tuner *c, uint32_t i, const void *average, vo
 	}
 	gradcomp_status st = check(why, err);
 	if (!st)
-		st = gradcomp_reducer_follow(&p->sub[p->of[i]].r->base, p->as[i], g->stream, err);
+		st = p->sub[p->of[i]].r->base.ops->follow(&p->sub[p->of[i]].r->base, p->as[i], g->stream, err);
 	if (!st)
 		why = d->copy(g->stream, g->pinned, average, bytes);
 	if (!st && !why)

@@ -157,10 +157,10 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 		if (!r || left < sizeof bytes || bytes > left - sizeof bytes) {
 			/* The ranks load together. */
 			if (r)
-				gradcomp_reducer_load(&r->base, NULL, 0, &ignored);
+				r->base.ops->load(&r->base, NULL, 0, &ignored);
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
 		}
-		st = gradcomp_reducer_load(&r->base, at + sizeof bytes, bytes, err);
+		st = r->base.ops->load(&r->base, at + sizeof bytes, bytes, err);
 		at += sizeof bytes + tuner_padded(bytes);
 	}
 	return st;

@@ -157,7 +157,7 @@ int stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
 	int found = 0;
 	for (uint32_t i = 0; i < p->n && p->sub[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		gradcomp_reducer_get_stats(&p->sub[i].r->base, &s);
+		p->sub[i].r->base.ops->get_stats(&p->sub[i].r->base, &s);
 		if (!s.error_steps || (found && s.error_last <= out->error_last))
 			continue;
 		*out = s;
@@ -172,7 +172,7 @@ void stats_add(gradcomp_reducer_stats *to, const partition *p)
 	uint64_t bad = 0;
 	for (uint32_t i = 0; i < p->n && p->sub[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		gradcomp_reducer_get_stats(&p->sub[i].r->base, &s);
+		p->sub[i].r->base.ops->get_stats(&p->sub[i].r->base, &s);
 		to->buckets += s.buckets;
 		to->dense_bytes += s.dense_bytes;
 		to->wire_bytes += s.wire_bytes;

@@ -83,8 +83,8 @@ typedef struct state_kind {
 	bool shared;
 } state_kind;
 
-static const state_kind own_state = {tuner_state_magic, gradcomp_reducer_save, false};
-static const state_kind shared_state = {tuner_shared_magic, gradcomp_reducer_save_shared, true};
+static const state_kind own_state = {tuner_state_magic, reducer_save, false};
+static const state_kind shared_state = {tuner_shared_magic, reducer_save_shared, true};
 
 static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p, const uint64_t *bytes,
                                  gradcomp_error *err)

@@ -2,7 +2,7 @@
 #include "reducer/delayed/delayed.h"
 #include "reducer/delayed/delayed_gpu.h"
 #include "reducer/reducer_consensus.h"
-#include "reducer/reducer.h"
+#include "reducer/autotune/tuner.h"
 #include "reducer/arg_errors.h"
 
 #include "base/error.h"
@@ -104,7 +104,7 @@ static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stat
 	delay *d = (delay *)base;
 	gradcomp_reducer_stats full = {.struct_size = sizeof full};
 	uint32_t size = stats->struct_size;
-	gradcomp_reducer_get_stats(d->inner, &full);
+	d->inner->ops->get_stats(d->inner, &full);
 	pthread_mutex_lock(&d->lock);
 	delay_gpu_learn(d);
 	full.exposed_s = d->exposed_s;
@@ -125,7 +125,7 @@ static void delay_kept(void *ctx, report_reducer *row)
 /* Behind the threads: they are not there any more, or never were. */
 static void destroy(delay *d)
 {
-	gradcomp_reducer_free(d->inner);
+	reducer_dispose(d->inner);
 	for (uint32_t i = 0; d->tensors && i < d->n; i++)
 		free(d->tensors[i].name);
 	delay_gpu_drain(d);
@@ -243,7 +243,7 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	if (st)
 		st = reducer_consensus(group, &(reducer_request){.delay = d->delay}, st, &own);
 	else
-		st = reducer_open(group, tensors, ntensors, &behind, &d->inner, &own);
+		st = tuner_open_requested(group, tensors, ntensors, &behind, &d->inner, &own);
 	if (!st) {
 		st = allocate(d, tensors, &own);
 		if (!st)

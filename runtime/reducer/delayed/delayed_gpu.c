@@ -245,7 +245,7 @@ gradcomp_status delay_gpu_arrive(delay *d, uint32_t i, gradcomp_error *err)
 	if (!g)
 		return GRADCOMP_OK;
 	pthread_mutex_lock(&g->lock);
-	return gradcomp_reducer_follow(d->inner, i, g->arrive, err);
+	return d->inner->ops->follow(d->inner, i, g->arrive, err);
 }
 
 gradcomp_status delay_gpu_arrived(delay *d, uint32_t i, gradcomp_status st, gradcomp_error *err)
@@ -338,7 +338,7 @@ gradcomp_status delay_gpu_copy(delay *d, void *to, const void *from, size_t byte
 		why = g->d->record(g->joined, g->front);
 	gradcomp_status st = check(why ? why : g->d->wait(g->joined), err);
 	/* What the device has done by now may have failed there, which the reducer behind finds. */
-	return st ? st : gradcomp_reducer_wait(d->inner, err);
+	return st ? st : d->inner->ops->wait(d->inner, err);
 }
 
 void delay_gpu_drain(const delay *d)

@@ -3,7 +3,7 @@
 #define REDUCER_DELAYED_DELAYED_INTERNAL_H
 
 #include "job/job.h"
-#include "reducer/reducer_ops.h"
+#include "reducer/dispatch.h"
 
 #include <pthread.h>
 

@@ -40,7 +40,7 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 	pthread_mutex_lock(&d->lock);
 	gradcomp_status st = delay_settle(d, "save", err);
 	if (!st)
-		st = gradcomp_reducer_save(d->inner, NULL, 0, &behind, err);
+		st = d->inner->ops->save(d->inner, NULL, 0, &behind, err);
 	uint64_t own = sizeof(head) + pending_bytes(d, d->n_pending);
 	if (!st)
 		*bytes = own + behind;
@@ -58,7 +58,7 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 		h.checksum = sum(buf, pending_bytes(d, d->n_pending));
 		memcpy(p, &h, sizeof h);
 		if (!st)
-			st = gradcomp_reducer_save(d->inner, p + own, behind, &behind, err);
+			st = d->inner->ops->save(d->inner, p + own, behind, &behind, err);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st;
@@ -80,7 +80,7 @@ gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t ca
 		st = consensus(d->group, &(consensus_topic){.what = "save a shared state", .same_status = true}, st,
 		               &why);
 	if (!st)
-		st = gradcomp_reducer_save_shared(d->inner, buf, capacity, bytes, &why);
+		st = d->inner->ops->save_shared(d->inner, buf, capacity, bytes, &why);
 	pthread_mutex_unlock(&d->lock);
 	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;
 }
@@ -127,7 +127,7 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	const uint64_t own = shared ? 0 : sizeof h + pending_bytes(d, h.n_pending);
 	st = consensus(d->group, &(consensus_topic){.what = "load its state", .same_status = true}, st, &why);
 	if (!st)
-		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, &why);
+		st = d->inner->ops->load(d->inner, (const char *)buf + own, bytes - own, &why);
 	if (!st) {
 		d->n_pending = h.n_pending;
 		for (uint32_t j = 0; !st && j < d->n_pending; j++)

@@ -174,7 +174,7 @@ static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 		                      t->numel, t->dtype, 0);
 	if (!st)
 		st = delay_gpu_failed(d, err);
-	return st ? st : gradcomp_reducer_ready(d->inner, i, t->work, err);
+	return st ? st : d->inner->ops->ready(d->inner, i, t->work, err);
 }
 
 static void *submitter_main(void *arg)
@@ -193,7 +193,7 @@ static void *submitter_main(void *arg)
 		pthread_mutex_unlock(&d->lock);
 		gradcomp_status st = submit(d, i, &err);
 		if (!st && ++sent == d->n)
-			st = gradcomp_reducer_wait(d->inner, &err);
+			st = d->inner->ops->wait(d->inner, &err);
 		if (!st && sent == d->n)
 			st = delay_gpu_averaged(d, &err);
 		pthread_mutex_lock(&d->lock);

@@ -26,18 +26,6 @@ static gradcomp_status check_delay(const gradcomp_reducer_options *o, gradcomp_e
 	return GRADCOMP_OK;
 }
 
-gradcomp_status reducer_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                             const gradcomp_reducer_options *o, gradcomp_reducer **out, gradcomp_error *err)
-{
-	reducer *r = NULL;
-	if (tuner_requested(group->job->config, o->compressor))
-		return tuner_open(group, tensors, ntensors, o, out, err);
-	gradcomp_status st = reducer_create(group, tensors, ntensors, o, &r, err);
-	if (!st)
-		*out = &r->base;
-	return st;
-}
-
 static void row(void *of, report_reducer *out)
 {
 	gradcomp_reducer *r = of;
@@ -64,7 +52,7 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	}
 	st = group->job->roster ? enduring_open(group, tensors, ntensors, &o, out, err)
 	     : o.delay          ? delay_open(group, tensors, ntensors, &o, out, err)
-	                        : reducer_open(group, tensors, ntensors, &o, out, err);
+	                        : tuner_open_requested(group, tensors, ntensors, &o, out, err);
 	if (!st) {
 		(*out)->part = (job_part){.of = *out, .reducer = row};
 		job_show(group->job, &(*out)->part);
@@ -94,7 +82,7 @@ gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *r, uint32_t index, g
 
 gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *r, uint32_t index, void *queue, gradcomp_error *err)
 {
-	return r->ops->follow ? r->ops->follow(r, index, queue, err) : GRADCOMP_OK;
+	return r->ops->follow(r, index, queue, err);
 }
 
 gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights, double rate,

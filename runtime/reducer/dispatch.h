@@ -1,13 +1,14 @@
 /* The public handle of a reducer. There are several kinds: one that reduces (reducer.h), and
  * two that stand before others and forward to them (delayed/delayed.h, autotune/tuner.h). Each
  * kind's struct begins with this one. */
-#ifndef REDUCER_OPS_H
-#define REDUCER_OPS_H
+#ifndef REDUCER_DISPATCH_H
+#define REDUCER_DISPATCH_H
 
 #include "gradcomp/gradcomp.h"
 #include "job/job.h"
 
-/* As the public functions of the same names. `follow` is NULL where gradients are in host memory. */
+/* As the public functions of the same names (api/reducer_calls.c), which are for the program alone: within the library
+ * a reducer is reached through this table. */
 typedef struct reducer_ops {
 	gradcomp_status (*ready)(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err);
 	gradcomp_status (*wait)(gradcomp_reducer *r, gradcomp_error *err);
@@ -35,5 +36,12 @@ struct gradcomp_reducer {
 	void *report_ctx;
 	job_part part; /* of what the program has */
 };
+
+/* NULL is fine. */
+static inline void reducer_dispose(gradcomp_reducer *r)
+{
+	if (r)
+		r->ops->free(r);
+}
 
 #endif
