@@ -18,11 +18,6 @@
 #define RUN_BITS 24
 #define TELL_MOST 5
 
-const char *coder_kind_name(coder_kind kind)
-{
-	return kind == CODER_REDUCE_SCATTER ? "reduce-scatter" : "all-gather";
-}
-
 const char *coder_dtype_name(gradcomp_dtype dtype)
 {
 	static const char *const names[] = {"float32", "float16", "bfloat16",    "float64",    "int32",

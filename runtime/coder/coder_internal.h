@@ -83,7 +83,10 @@ struct gradcomp_coder {
 gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call,
                            gradcomp_coder_stats *took, gradcomp_error *err);
 /* "reduce-scatter", "all-gather" */
-const char *coder_kind_name(coder_kind kind);
+static inline const char *coder_kind_name(coder_kind kind)
+{
+	return kind == CODER_REDUCE_SCATTER ? "reduce-scatter" : "all-gather";
+}
 const char *coder_dtype_name(gradcomp_dtype dtype);
 
 /* With a device's `memory` it has no numbers yet. */
