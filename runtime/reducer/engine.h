@@ -12,7 +12,7 @@
 #ifndef REDUCER_ENGINE_H
 #define REDUCER_ENGINE_H
 
-#include "device/arena.h"
+#include "device/device_arena.h"
 #include "job/job.h"
 #include "reducer/workspace.h"
 #include "schedule/task_list.h"

@@ -3,7 +3,7 @@
 #ifndef REDUCER_WORKSPACE_H
 #define REDUCER_WORKSPACE_H
 
-#include "device/arena.h"
+#include "device/device_arena.h"
 
 #include <stdbool.h>
 

@@ -19,7 +19,7 @@
 #ifndef REDUCER_GPU_GPU_H
 #define REDUCER_GPU_GPU_H
 
-#include "device/arena.h"
+#include "device/device_arena.h"
 #include "reducer/engine.h"
 #include "reducer/memops.h"
 #include "reducer/step_observer.h"

@@ -1,4 +1,4 @@
-#include "device/arena.h"
+#include "device/device_arena.h"
 
 #include "base/error.h"
 
