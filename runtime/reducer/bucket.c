@@ -10,6 +10,7 @@
 gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err)
 {
 	uint32_t n = b->pub.ntensors, states = eng->compressor->state_arrays;
+	b->of = eng;
 	b->x = calloc(n, sizeof *b->x);
 	b->error = calloc(n, sizeof *b->error);
 	b->state = calloc(states + 1, sizeof *b->state);
@@ -117,15 +118,15 @@ gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = eng->step;
 	b->local_bad = b->bad = b->fault[0] = b->fault[1] = 0;
-	st = eng->hierarchical ? GRADCOMP_OK : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
-	if (!st && !eng->hierarchical)
+	st = b->part ? GRADCOMP_OK : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
+	if (!st && !b->part)
 		st = task_list_check_plan(eng->compressor, eng->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
 		st = room(eng, b, err);
 	if (st)
 		return st;
 	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
-	              ((needs_flat(b) || eng->hierarchical) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
+	              ((needs_flat(b) || b->part) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
 	if (b->copy_out) {
 		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
@@ -134,6 +135,55 @@ gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 		for (uint32_t i = 0; i < b->pub.ntensors; i++)
 			b->x[i] = b->work.flat + (eng->layout.tensors[first + i].offset - b->pub.offset);
 	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status bucket_encode(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const uint32_t round = t->round;
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	uint64_t want = round_bytes(rd);
+	int exact = rd->pattern != GRADCOMP_GATHERED || (rd->flags & GRADCOMP_ROUND_FIXED);
+	gradcomp_status st = GRADCOMP_OK;
+	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE))
+		return GRADCOMP_OK;
+	b->own = (gradcomp_payload){b->workspace->own.p, want, want};
+	if (rd->pattern == GRADCOMP_MERGED)
+		b->own.data = (char *)b->workspace->own.p + PAYLOAD_HEAD;
+	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
+		b->own.data = (char *)b->workspace->gathered.p +
+		              (size_t)eng->layout.rank * payload_fixed_stride(eng, rd->bound) + PAYLOAD_HEAD;
+	if (b->local_bad) {
+		b->own.bytes = exact ? want : 0;
+		return GRADCOMP_OK;
+	}
+	st = eng->compressor->encode(eng->instance, &b->work, round, &b->own, err);
+	if (st == GRADCOMP_ERR_OVERFLOW) {
+		b->local_bad = LOCAL_OVERFLOW;
+		b->own.bytes = exact ? want : 0;
+		return GRADCOMP_OK;
+	}
+	if (!st && (b->own.bytes > want || (exact && b->own.bytes != want)))
+		st = error_set(err, GRADCOMP_ERR_INTERNAL,
+		               "compressor '%s' made a payload of %llu bytes in round %u where it planned %s%llu",
+		               eng->compressor->info.name, (unsigned long long)b->own.bytes, round,
+		               exact ? "" : "at most ", (unsigned long long)want);
+	return st;
+}
+
+gradcomp_status bucket_decode(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const uint32_t round = t->round;
+	const int gathered = b->plan.rounds[round].pattern == GRADCOMP_GATHERED;
+	gradcomp_status st;
+	if (!eng->compressor->decode)
+		return GRADCOMP_OK;
+	st = eng->compressor->decode(eng->instance, &b->work, round, gathered ? b->parts : &b->own,
+	                             gathered ? (uint32_t)eng->layout.nranks : 1, err);
+	if (st != GRADCOMP_ERR_OVERFLOW)
+		return st;
+	b->bad = BAD_SUM;
+	bucket_tell_overflow(eng, b);
 	return GRADCOMP_OK;
 }
 
@@ -156,4 +206,33 @@ gradcomp_status bucket_damaged(const engine *eng, const bucket *b, gradcomp_erro
 	                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
 	                 eng->compressor->info.name, (unsigned long long)eng->step,
 	                 eng->layout.tensors[b->pub.first].name);
+}
+
+const gradcomp_plan *bucket_plan(const bucket *b)
+{
+	const gradcomp_plan *most = &b->plan;
+	for (const bucket *part = b->part; part; part = part->beside)
+		if (part == b->part || part->plan.nrounds > most->nrounds)
+			most = &part->plan;
+	return most;
+}
+
+double bucket_round_bytes(const bucket *b, uint32_t round)
+{
+	double bytes = b->part ? 0 : (double)round_bytes(&b->plan.rounds[round]);
+	for (const bucket *part = b->part; part; part = part->beside)
+		if (round < part->plan.nrounds)
+			bytes += (double)round_bytes(&part->plan.rounds[round]);
+	return bytes;
+}
+
+bool bucket_given_up(const bucket *b)
+{
+	bool bad = false;
+	for (const bucket *part = b->part; part; part = part->beside) {
+		if (part->pub.numel && !part->bad)
+			return false;
+		bad |= part->bad;
+	}
+	return bad;
 }

@@ -20,6 +20,17 @@ gradcomp_status bucket_damaged(const engine *eng, const bucket *b, gradcomp_erro
 /* Tells that the bucket's finite gradients have overflowed. */
 void bucket_tell_overflow(engine *eng, const bucket *b);
 
+/* engine_ops.encode and decode, wherever the compressor works. */
+engine_task bucket_encode, bucket_decode;
+
+/* What a bucket's tasks follow from: the bucket's own plan, or of its shards the one with the most
+ * rounds. */
+const gradcomp_plan *bucket_plan(const bucket *b);
+/* Of this rank's payloads of a round, as planned. */
+double bucket_round_bytes(const bucket *b, uint32_t round);
+/* All rounds of this rank's shards are given up, since none is finite. */
+bool bucket_given_up(const bucket *b);
+
 /* What a plan makes of a layout, see bucketing/bucketing.h: all that is by bucket. */
 typedef struct bucketing {
 	bucket *buckets;

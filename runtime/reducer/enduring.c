@@ -1,7 +1,6 @@
 #include "reducer/enduring.h"
 
 #include "reducer/autotune/tuner.h"
-#include "reducer/gpu/gpu.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -112,9 +111,9 @@ static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, vo
  * leaves the barrier has all averages; so nobody may enter it before. */
 static gradcomp_status on_device(reducer *r, gradcomp_error *err)
 {
-	if (!r->eng.gpu || !r->eng.gpu->enqueues)
+	if (!r->eng.device->enqueues)
 		return GRADCOMP_OK;
-	gradcomp_status st = gpu_join(&r->eng, err);
+	gradcomp_status st = r->eng.device->calls->join(&r->eng, err);
 	pthread_mutex_lock(&r->lock);
 	/* A collective that is given up ends what is on the device, too: who gives it up has not said so yet. */
 	while (r->running && !r->failed)
@@ -470,9 +469,8 @@ static void settle(reducer *r)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* The collective gives up what it has there. */
-	if (r->eng.gpu && r->eng.gpu->enqueues)
-		gpu_watch(&r->eng, &known);
-	device_arena_flush(gpu_arena(r->eng.gpu));
+	r->eng.device->calls->watch(&r->eng, &known);
+	device_arena_flush(r->eng.device->arena);
 }
 
 /* What the inner one keeps is taken from it, before it is freed. */

@@ -199,3 +199,50 @@ void engine_free(engine *eng)
 	free(eng->norms);
 	array_free(eng, eng->error);
 }
+
+/* What a plugin has failed in that gives no reason, or a status above 0, which peers would not take for one. */
+static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st,
+                                gradcomp_error *err)
+{
+	int exchanges = task_exchanges(t->kind);
+	const char *calls = exchanges                ? "a call"
+	                    : t->kind == TASK_BEGIN  ? "plan()"
+	                    : t->kind == TASK_ENCODE ? "encode()"
+	                                             : "decode()";
+	const char *kind = exchanges ? "collective" : "compressor";
+	const char *name = exchanges ? eng->coll_ctx.collective->info.name : eng->compressor->info.name;
+	const char *tensor = eng->layout.tensors[b->pub.first].name;
+	if (st > 0)
+		return error_set(
+			err, GRADCOMP_ERR_INTERNAL,
+			"%s '%s': %s returned %d in round %u of step %llu, for the bucket of '%s': 0 or a negative status is right",
+			kind, name, calls, (int)st, t->round, (unsigned long long)eng->step, tensor);
+	return error_set(err, st,
+	                 "%s '%s': %s failed in round %u of step %llu, for the bucket of '%s', and gave no reason (%s)",
+	                 kind, name, calls, t->round, (unsigned long long)eng->step, tensor, gradcomp_strerror(st));
+}
+
+gradcomp_status engine_do(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const engine_ops *ops = eng->ops;
+	switch (t->kind) {
+	case TASK_BEGIN:
+	case TASK_LOCAL_BEGIN:
+		return ops->begin(eng, b, t, err);
+	case TASK_ENCODE:
+		return ops->encode(eng, b, t, err);
+	case TASK_DECODE:
+		return ops->decode(eng, b, t, err);
+	case TASK_LOCAL_END:
+	case TASK_FINISH:
+		return ops->finish(eng, b, t, err);
+	default:
+		return ops->exchange(eng, b, t, err);
+	}
+}
+
+gradcomp_status engine_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gradcomp_status st = eng->device->calls->run(eng, b, t, err);
+	return st > 0 || (st && !*err->text) ? wordless(eng, b, t, st, err) : st;
+}

@@ -18,15 +18,81 @@
 #include "schedule/task_list.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
-typedef struct gpu gpu; /* gpu/gpu.h */
+typedef struct engine engine;
+typedef struct bucket bucket;
+
+/* Does a bucket's task t, or puts it where it is done. */
+typedef gradcomp_status engine_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+
+/* What the tasks are: of numbers that the host works on (host.c), that a GPU works on (gpu/), of two levels
+ * (hierarchical/). Nobody calls another's by name. A task that leaves work on a device for which the next one has to wait
+ * sets b->later: it is called again when engine_device_calls.passed() says so. Where steps are enqueued none does: the next
+ * task's work comes after it on the device, and the host learns of it later. */
+typedef struct engine_ops {
+	engine_task *begin;    /* u = gradient + error memory */
+	engine_task *encode;   /* of a round, as what follows */
+	engine_task *exchange; /* carries payloads, or the sums of a level */
+	engine_task *decode;
+	engine_task *finish; /* the averages are where gradients were */
+	/* Tells all ranks of the engine whether a gradient is not finite, before it is summed. */
+	gradcomp_status (*announce)(engine *eng, bucket *b, gradcomp_error *err);
+} engine_ops;
+
+struct step_observer; /* step_observer.h */
+
+/* What an engine's work is on: the host (host_device), or a GPU, whose struct begins with this one. */
+typedef struct engine_device {
+	const struct engine_device_calls *calls;
+	device_arena *arena; /* of work that has to be waited for; NULL: there is none */
+	bool enqueues;       /* nothing of a step makes the host wait: it learns of the step later */
+	bool busy;           /* the collective has work there that watch() looks after: the exchange thread's */
+	double sent;         /* bytes that this rank has sent from there, at least */
+} engine_device;
+typedef struct engine_device_calls {
+	/* Around engine_do(). */
+	engine_task *run;
+	/* When layout and arrays are there, `given` are the caller's gradients; and when the collective is. */
+	gradcomp_status (*arrays)(engine *eng, void **given, gradcomp_error *err);
+	gradcomp_status (*port)(engine *eng, gradcomp_error *err);
+	/* What a bucket's work is on. */
+	void (*place)(const engine *eng, bucket *b);
+	/* Of shards: `in` works there too, before anything of it is allocated; when so many buckets of it are there; and
+	 * the compressor on them. */
+	gradcomp_status (*share)(engine *in, const engine *eng, gradcomp_error *err);
+	gradcomp_status (*share_arrays)(engine *in, uint32_t nbuckets, gradcomp_error *err);
+	gradcomp_status (*create)(engine *in, const engine *eng, gradcomp_error *err);
+	void (*close)(engine *eng);
+	/* The tensor's gradient is what the caller's stream has made so far. */
+	gradcomp_status (*ready)(engine *eng, uint32_t tensor, gradcomp_error *err);
+	/* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
+	 * the buckets that are done; after those of one, b, if it is not NULL. */
+	gradcomp_status (*follow)(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
+	/* After a wait(), where steps are enqueued: returns when all that was before it has been done. */
+	gradcomp_status (*join)(engine *eng, gradcomp_error *err);
+	/* What a bucket's next task waits for where b->later: an event; NULL: it has come, or failed. */
+	void *(*passed)(const engine *eng, const bucket *b);
+	/* With the lock held, before the step's first BEGIN: an event that must have come before there is room for what is
+	 * to be learned of it; NULL: none. And when it has come. */
+	void *(*full)(const engine *eng);
+	gradcomp_status (*room)(engine *eng, const struct step_observer *to, gradcomp_error *err);
+	/* With the lock held: what has been done of steps that are over is counted, and told. Fails when a payload was
+	 * found to be damaged. */
+	gradcomp_status (*learn)(engine *eng, const struct step_observer *to, gradcomp_error *err);
+	/* Looks after what the collective has there: the exchange thread's, or when that runs nothing any more. */
+	gradcomp_status (*watch)(engine *eng, gradcomp_error *err);
+	/* Returns when nothing is there any more, or the collective has failed: the exchange thread's. */
+	gradcomp_status (*drain)(engine *eng, gradcomp_error *err);
+} engine_device_calls;
 
 enum {
 	BAD_SUM = 2,               /* of bucket.bad: gradients are finite on all ranks, what is made of them is not */
 	LOCAL_OVERFLOW = INT32_MAX /* of bucket.local_bad: the same on this rank */
 };
 
-typedef struct bucket {
+struct bucket {
+	engine *of; /* that works on it */
 	gradcomp_bucket pub;
 	workspace *workspace; /* while it is in flight */
 	gradcomp_plan plan;
@@ -37,7 +103,7 @@ typedef struct bucket {
 	int fault[2];          /* what peers sent is not what it should be: set by operators; what has overflowed */
 	int copy_out;          /* x is workspace, not the caller's memory */
 	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */
-	uint64_t later;        /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
+	uint64_t later;        /* its next task waits for what it has put on the device, as the so-many-th */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
@@ -47,7 +113,8 @@ typedef struct bucket {
 	uint64_t nserver_error;
 	struct bucket *part;   /* this rank's shard of it, or NULL: see hierarchical.h ... */
 	struct bucket *beside; /* ... and of such a one the rank's next shard of the same bucket, or NULL */
-} bucket;
+	struct bucket *whole;  /* ... and the bucket */
+};
 
 /* Of a tensor, see residual_norm.h. */
 typedef struct residual_norm {
@@ -55,7 +122,10 @@ typedef struct residual_norm {
 	uint64_t steps;
 } residual_norm;
 
-typedef struct engine {
+struct engine {
+	const engine_ops *ops;   /* what tasks are */
+	const engine_ops *whole; /* the same, of whole buckets: of two levels another one */
+	const engine_device *device;
 	gradcomp_job *job;
 	gradcomp_group *group;
 	const struct gradcomp_compressor_v1 *compressor;
@@ -64,7 +134,6 @@ typedef struct engine {
 	const gradcomp_value *values; /* of it; the job's */
 	coll_ctx coll_ctx;
 	gradcomp_layout layout;
-	gpu *gpu;                          /* gradients are in GPU memory; else NULL */
 	struct hierarchical *hierarchical; /* two levels; else NULL */
 	device_arena *arena;               /* its arrays are there; NULL: in memory of the host */
 	const struct memops *wire; /* where exchanges find payloads, see memops.h; NULL: in memory of the host */
@@ -88,7 +157,7 @@ typedef struct engine {
 	int step_bad;          /* this step has been counted as non-finite */
 	atomic_int warned;     /* log lines about non-finite gradients; of both threads */
 	gradcomp_reducer_stats stats;
-} engine;
+};
 
 /* What a step has overwritten, until it is known to be done on all ranks. */
 typedef struct engine_undo {
@@ -126,9 +195,12 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);
 /* All but the buckets and what is on a GPU. NULL members are fine. */
 void engine_free(engine *eng);
 
-/* tasks.c */
-gradcomp_status task_run(engine *eng, bucket *b, const task *t, gradcomp_error *err);
-/* The same in the memory of the host. */
-gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+/* host.c */
+extern const engine_ops host_ops;
+extern const engine_device host_device;
+/* Any of eng->ops, whichever the task's kind asks for. */
+engine_task engine_do;
+/* The same, on the engine's device if it has one; a failure of a plugin that gives no reason is said in words. */
+engine_task engine_run;
 
 #endif

@@ -88,8 +88,8 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 	step_plan plan = {0};
 	bucketing d = {0};
 	gradcomp_status st = engine_allocate(&r->eng, err);
-	if (!st && r->eng.gpu)
-		st = gpu_arrays(&r->eng, r->given, err);
+	if (!st)
+		st = r->eng.device->calls->arrays(&r->eng, r->given, err);
 	if (!st)
 		st = replan_first(r, &plan, err);
 	if (!st)
@@ -112,7 +112,7 @@ static void destroy(reducer *r)
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
 	engine_free(&r->eng);
-	gpu_close(&r->eng);
+	r->eng.device->calls->close(&r->eng);
 	replan_close(r);
 	profile_close(r);
 	layout_free(&r->eng.layout);
@@ -136,7 +136,7 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	if (st)
 		workers_fail(r, st, &err);
 	gradcomp_reducer_stats full = r->eng.stats;
-	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + (r->eng.gpu ? r->eng.gpu->sent : 0);
+	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + r->eng.device->sent;
 	pthread_mutex_unlock(&r->lock);
 	full.struct_size = size;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
@@ -265,8 +265,8 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 		arg_fail_twice(r->eng.job, index, r->eng.layout.tensors[i].name, r->eng.step);
 		st = failure(r, err);
 	}
-	if (!st && r->eng.gpu)
-		st = gpu_ready(&r->eng, i, err);
+	if (!st)
+		st = r->eng.device->calls->ready(&r->eng, i, err);
 	if (!st) {
 		r->given[i] = gradient ? gradient : nothing;
 		r->last_given = clock_now();
@@ -307,8 +307,8 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	timeline(r, TRACE_WAIT, step, 0, began, end);
 	if (!st)
 		st = failure(r, err);
-	if (!st && r->eng.gpu)
-		st = gpu_follow(&r->eng, NULL, NULL, err);
+	if (!st)
+		st = r->eng.device->calls->follow(&r->eng, NULL, NULL, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -341,8 +341,8 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 	timeline(r, TRACE_WAIT_FOR, r->eng.step, index, began, end);
 	if (!st)
 		st = failure(r, err);
-	if (!st && r->eng.gpu)
-		st = gpu_follow(&r->eng, NULL, &r->eng.buckets[r->bucket_of[i]], err);
+	if (!st)
+		st = r->eng.device->calls->follow(&r->eng, NULL, &r->eng.buckets[r->bucket_of[i]], err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -351,12 +351,11 @@ static gradcomp_status reducer_follow(gradcomp_reducer *base, uint32_t index, vo
 {
 	reducer *r = reducer_of(base);
 	uint32_t n = r->eng.layout.ntensors;
-	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_status st;
 	if (index >= n)
 		return arg_error_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
-	if (r->eng.gpu)
-		st = gpu_follow(&r->eng, queue, &r->eng.buckets[r->bucket_of[n - 1 - index]], err);
+	st = r->eng.device->calls->follow(&r->eng, queue, &r->eng.buckets[r->bucket_of[n - 1 - index]], err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -428,6 +427,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	}
 	pthread_mutex_init(&r->lock, NULL);
 	thread_condition(&r->step_over);
+	r->eng.ops = r->eng.whole = &host_ops;
+	r->eng.device = &host_device;
 	r->eng.job = group->job;
 	r->eng.group = group;
 	st = choose(r, &o, plugins, specs, &own);
@@ -469,8 +470,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		st = declare(r, o.delay, plugins, st, &why);
 		agreed = !st;
 	}
-	if (!st && r->eng.gpu)
-		st = gpu_port(&r->eng, &why);
+	if (!st)
+		st = r->eng.device->calls->port(&r->eng, &why);
 	if (!st) {
 		bucketing d = bucketing_current(r);
 		st = bucketing_server_error(&r->eng, &d, &why);

@@ -1,6 +1,5 @@
 #include "reducer/verify.h"
 
-#include "reducer/gpu/gpu.h"
 #include "reducer/server_error.h"
 
 #include "base/error.h"
@@ -99,28 +98,28 @@ static verify_row *row_of(const engine *eng, uint32_t tensor)
  * since the device has failed. */
 static const void *look_at(const engine *eng, const void *p, size_t bytes)
 {
-	const gpu *g = eng->gpu;
+	const device_arena *a = eng->arena;
 	verify *v = eng->verify;
 	const char *why = NULL;
 
-	if (!g || g->mode == GPU_WHOLE)
+	if (!a)
 		return p;
-	v->d = g->d;
+	const device_calls *d = v->d = a->memory.d;
 	if (!v->came)
-		why = g->d->event(&v->came);
+		why = d->event(&v->came);
 	if (!why && bytes > v->copy_bytes) {
-		g->d->unpin(v->copy);
+		d->unpin(v->copy);
 		v->copy = NULL;
 		v->copy_bytes = 0;
-		why = g->d->pin(&v->copy, bytes);
+		why = d->pin(&v->copy, bytes);
 		v->copy_bytes = why ? 0 : bytes;
 	}
 	if (!why)
-		why = g->d->copy(g->compute, v->copy, p, bytes);
+		why = d->copy(a->compute, v->copy, p, bytes);
 	if (!why)
-		why = g->d->record(v->came, g->compute);
+		why = d->record(v->came, a->compute);
 	if (!why)
-		why = g->d->wait(v->came);
+		why = d->wait(v->came);
 	return why ? NULL : v->copy;
 }
 

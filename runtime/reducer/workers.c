@@ -2,12 +2,13 @@
  * progress.h. "The compute thread" and "the exchange thread" are whoever has such a turn. */
 #include "reducer/reducer.h"
 
-#include "reducer/gpu/gpu.h"
+#include "reducer/bucket.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/residual_norm.h"
+#include "reducer/step_observer.h"
 #include "reducer/timeline.h"
 #include "reducer/verify.h"
 
@@ -26,7 +27,7 @@
 /* The tasks of a bucket's step, when its rounds are known. */
 static void set_tasks(bucket *b)
 {
-	b->ntasks = task_list_make(hierarchical_plan(b), b->part != NULL, b->tasks);
+	b->ntasks = task_list_make(bucket_plan(b), b->part != NULL, b->tasks);
 }
 
 /* The rest of the rounds is given up: goes on with the task of this kind, unless the bucket is
@@ -118,7 +119,7 @@ static step_observer observer(reducer *r)
 gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
-	return gpu_learn(&r->eng, &to, err);
+	return r->eng.device->calls->learn(&r->eng, &to, err);
 }
 
 /* With the lock held, dropped meanwhile: until the event has come on the device. */
@@ -126,7 +127,7 @@ static void await_device(reducer *r, void *event)
 {
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	r->eng.gpu->d->wait(event);
+	r->eng.device->arena->memory.d->wait(event);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
@@ -137,10 +138,11 @@ static void await_device(reducer *r, void *event)
 static gradcomp_status learn_place(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
-	void *event = gpu_learn_awaits(&r->eng);
+	const engine_device_calls *on = r->eng.device->calls;
+	void *event = on->full(&r->eng);
 	if (event)
 		await_device(r, event);
-	return gpu_learn_place(&r->eng, &to, err);
+	return on->room(&r->eng, &to, err);
 }
 
 static void wake_both(reducer *r)
@@ -187,8 +189,8 @@ static bool held(reducer *r)
  * that the collective is another thread's to call. */
 static bool device_at_rest(const reducer *r)
 {
-	const gpu *g = r->eng.gpu;
-	return device_arena_idle(gpu_arena(g)) && !(g && g->enqueues && (r->running || g->busy));
+	const engine_device *on = r->eng.device;
+	return device_arena_idle(on->arena) && !(on->enqueues && (r->running || on->busy));
 }
 
 static bool settled(void *ctx)
@@ -253,9 +255,8 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* What is on the device and waits for peers ends now. */
-	if (r->eng.gpu && r->eng.gpu->enqueues)
-		gpu_watch(&r->eng, &known);
-	device_arena_flush(gpu_arena(r->eng.gpu));
+	r->eng.device->calls->watch(&r->eng, &known);
+	device_arena_flush(r->eng.device->arena);
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
 			notify(r, i, 1, r->failed, &r->failure);
@@ -268,7 +269,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 static void step_done(reducer *r)
 {
 	double now = clock_now();
-	int later = r->eng.gpu && r->eng.gpu->enqueues; /* workers_learn() */
+	const bool later = r->eng.device->enqueues; /* workers_learn() */
 	if (!later)
 		r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
@@ -311,20 +312,21 @@ static void bucket_done(reducer *r, bucket *b)
 	pthread_cond_broadcast(&r->step_over);
 }
 
-/* schedule_compute(), but of a GPU's buckets the first that has nothing more on the device. With
+/* schedule_compute(), but of buckets on a device the first that has nothing more there. With
  * the lock held, dropped while it waits until one has. */
-static uint32_t next_on_gpu(reducer *r)
+static uint32_t next_to_compute(reducer *r)
 {
-	const gpu *g = r->eng.gpu;
 	uint32_t aside[REDUCER_WORKSPACES], n = 0, i, first = SCHEDULE_NONE;
-	int is = 0;
+	void *event, *awaited = NULL;
 	while ((i = schedule_compute(&r->schedule)) != SCHEDULE_NONE) {
 		const bucket *b = &r->eng.buckets[i];
-		if (!b->later || gpu_passed(g, b, &is, NULL) || is)
+		if (!b->later || !(event = r->eng.device->calls->passed(&r->eng, b)))
 			break;
 		/* The stream comes first to what was put there first. */
-		if (first == SCHEDULE_NONE || b->later < r->eng.buckets[first].later)
+		if (first == SCHEDULE_NONE || b->later < r->eng.buckets[first].later) {
 			first = i;
+			awaited = event;
+		}
 		aside[n++] = i;
 	}
 	for (uint32_t k = 0; k < n; k++)
@@ -332,7 +334,7 @@ static uint32_t next_on_gpu(reducer *r)
 			schedule_later(&r->schedule, aside[k]);
 	if (i != SCHEDULE_NONE || first == SCHEDULE_NONE)
 		return i;
-	await_device(r, g->passed[first]);
+	await_device(r, awaited);
 	return first;
 }
 
@@ -382,7 +384,7 @@ static int run_next(reducer *r, bucket *b)
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
 	if (!st)
-		st = task_run(&r->eng, b, t, &err);
+		st = engine_run(&r->eng, b, t, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (computes)
@@ -446,13 +448,13 @@ static void compute_turn(void *arg)
 	bool due = false;
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
-		if (due && r->eng.gpu) {
+		if (due && r->progress.bind) {
 			progress_wake(&r->progress, PROGRESS_EXCHANGE);
 			due = false;
 		}
 		if (profile_holds(r, PROFILE_COMPRESSING))
 			break;
-		uint32_t i = r->eng.gpu ? next_on_gpu(r) : schedule_compute(&r->schedule);
+		uint32_t i = next_to_compute(r);
 		if (i == SCHEDULE_NONE || r->failed)
 			break;
 		if (due)
@@ -477,7 +479,7 @@ static void replan_sync(reducer *r)
 		return;
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = gpu_drain(&r->eng, &err);
+	gradcomp_status st = r->eng.device->calls->drain(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	if (!st)
 		st = workers_learn(r, &err);
@@ -534,7 +536,7 @@ static void watch(reducer *r)
 	gradcomp_error err = {0};
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = gpu_watch(&r->eng, &err);
+	gradcomp_status st = r->eng.device->calls->watch(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
@@ -547,7 +549,7 @@ static void watch(reducer *r)
 static void exchange_rest(reducer *r)
 {
 	double now = clock_now(), due = r->last_given + r->patience;
-	if (r->eng.gpu && r->eng.gpu->busy) {
+	if (r->eng.device->busy) {
 		if (now >= r->watch_at) {
 			r->watch_at = now + WATCH_S;
 			watch(r);
@@ -571,7 +573,7 @@ static int exchange(reducer *r, uint32_t i)
 	count_bad(r, b);
 	if (b->bad) {
 		skip_to(b, TASK_FINISH);
-	} else if (hierarchical_given_up(b)) {
+	} else if (bucket_given_up(b)) {
 		/* Only the shards are given up: what was summed beside them is gathered. */
 		skip_to(b, TASK_LOCAL_END);
 	}
@@ -616,7 +618,7 @@ static void exchange_turn(void *arg)
 static void bind_thread(void *arg)
 {
 	const reducer *r = arg;
-	device_arena_bind(gpu_arena(r->eng.gpu));
+	device_arena_bind(r->eng.device->arena);
 }
 
 gradcomp_status workers_start(reducer *r, gradcomp_error *err)
@@ -626,7 +628,7 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 	r->patience = wait - fmin(wait / 4, 30);
 	r->progress.turn[PROGRESS_COMPUTE] = compute_turn;
 	r->progress.turn[PROGRESS_EXCHANGE] = exchange_turn;
-	r->progress.bind = r->eng.gpu ? bind_thread : NULL;
+	r->progress.bind = r->eng.device->arena ? bind_thread : NULL;
 	r->progress.ctx = r;
 	return progress_join(&r->progress, r->eng.job, err);
 }
@@ -638,9 +640,9 @@ void workers_stop(reducer *r)
 	pthread_mutex_unlock(&r->lock);
 	progress_leave(&r->progress, r->eng.job);
 	/* What is to be freed now is still in use on a device that a failure has not reached yet. */
-	if (r->failed && r->eng.gpu && r->eng.gpu->enqueues) {
+	if (r->failed) {
 		gradcomp_error known;
-		gpu_watch(&r->eng, &known);
+		r->eng.device->calls->watch(&r->eng, &known);
 	}
-	device_arena_flush(gpu_arena(r->eng.gpu));
+	device_arena_flush(r->eng.device->arena);
 }

@@ -53,7 +53,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gradcomp_status st =
 		gpu_model_open(&m, w, GRADCOMP_CUDA, GRADCOMP_F32, now->compressor, now->collective, 5000, &err);
 	if (!st) {
-		gpu *g = ((reducer *)m.red)->eng.gpu;
+		gpu *g = gpu_of(&((reducer *)m.red)->eng);
 		out->failed = g->mode != GPU_ON_DEVICE;
 		table = *(real = g->ops);
 		table.store_tensors = store;

@@ -1,7 +1,6 @@
 #include "reducer/bucketing/bucketing.h"
 
 #include "reducer/bucket.h"
-#include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical.h"
 
 #include "base/error.h"
@@ -48,8 +47,8 @@ static gradcomp_status cut(reducer *r, const step_plan *p, bucketing *d, gradcom
 	}
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
 		st = bucket_open(&r->eng, &d->buckets[i], err);
-		if (!st && r->eng.gpu)
-			gpu_work(&r->eng, &d->buckets[i]);
+		if (!st)
+			r->eng.device->calls->place(&r->eng, &d->buckets[i]);
 	}
 	return st;
 }

@@ -1,6 +1,6 @@
 /* Steps as they are measured. */
 #include "reducer/bucketing/measure.h"
-#include "reducer/hierarchical/hierarchical.h"
+#include "reducer/bucket.h"
 #include "reducer/bucketing/profile_internal.h"
 
 #include "base/error.h"
@@ -141,13 +141,13 @@ static void beside(const profile *p, profile_row *row, const task *t, double sta
 
 void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
 {
-	const gradcomp_plan *plan = hierarchical_plan(b);
+	const gradcomp_plan *plan = bucket_plan(b);
 	profile_timed timed = {
 		.nbuckets = r->eng.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel, .bad = b->bad};
 	for (const bucket *part = b->part; part; part = part->beside)
 		timed.bad |= part->bad;
 	if (t->kind == TASK_EXCHANGE && t->round < plan->nrounds)
-		timed.bytes = hierarchical_round_bytes(b, t->round);
+		timed.bytes = bucket_round_bytes(b, t->round);
 	count(r->profile, current(r->profile), &timed, t, end - start);
 	beside(r->profile, current(r->profile), t, start, end);
 }

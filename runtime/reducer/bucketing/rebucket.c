@@ -60,7 +60,7 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 		st = server_error_check(&r->eng, err);
 	for (uint32_t b = 0; !st && b < r->eng.nbuckets; b++) {
 		uint64_t n = r->eng.hierarchical ? r->eng.buckets[b].pub.numel
-		             : r->eng.gpu        ? r->eng.buckets[b].nserver_error
+		             : r->eng.arena      ? r->eng.buckets[b].nserver_error
 		                                 : 0;
 		most = n > most ? n : most;
 	}

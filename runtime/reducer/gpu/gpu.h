@@ -19,6 +19,7 @@
 #ifndef REDUCER_GPU_GPU_H
 #define REDUCER_GPU_GPU_H
 
+#include "base/error.h"
 #include "device/device_arena.h"
 #include "reducer/engine.h"
 #include "reducer/memops.h"
@@ -66,16 +67,14 @@ typedef struct gpu_step {
 	double *squares; /* pinned, as gpu.squares */
 } gpu_step;
 
-struct gpu {
+typedef struct gpu {
+	engine_device device; /* its arena is that of `of`, if there is one */
 	const struct gpu *of; /* of a rank's shards: the reducer's, whose streams these are; else NULL */
 	uint32_t room;        /* buckets there is room for in words */
 	const device_calls *d;
-	device_arena *arena;           /* that of `of`, if there is one */
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
 	int direct;               /* ON_DEVICE: the collective takes device memory */
-	int enqueues;             /* direct, and nothing of a step makes the host wait */
-	int busy;                 /* the collective has work on the stream: the exchange thread's */
 	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
 	void *compute, *exchange; /* streams of the two threads: the arena's */
 	void *exchanged;          /* event of the exchange thread's */
@@ -102,9 +101,13 @@ struct gpu {
 	double *squares;            /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
 	gradcomp_segment *segments; /* of the bucket that a task works on: the compute thread's */
 	void *chunks;               /* scratch of operators that get them */
-	double sent;                /* bytes that this rank has sent on the device, at least */
 	uint64_t put;               /* pieces of work so far that tasks wait for */
-};
+} gpu;
+
+static inline gpu *gpu_of(const engine *eng)
+{
+	return (gpu *)eng->device;
+}
 
 /* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes
  * none of the compressor's payloads from there gains nothing, and then, as where it cannot be used, it is the one
@@ -120,31 +123,13 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
  * created here, since its parameters decide whether it does. */
 gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
                          const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
-/* Of shards (hierarchical.h): in->gpu, on the streams of a reducer whose work is enqueued, before
- * anything is allocated; and its words, once the layout is there, for so many buckets. */
-gradcomp_status gpu_part_open(engine *in, const gpu *of, gradcomp_error *err);
-gradcomp_status gpu_part_arrays(engine *in, uint32_t nbuckets, gradcomp_error *err);
-/* When layout and arenas are there, and when there is a port. */
-gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err);
-gradcomp_status gpu_port(engine *eng, gradcomp_error *err);
-/* What a bucket's work is on. */
-void gpu_work(const engine *eng, bucket *b);
-/* Where the reducer's work is; NULL without a GPU. */
-static inline device_arena *gpu_arena(const gpu *g)
-{
-	return g ? g->arena : NULL;
-}
-/* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
- * the buckets that are done; after those of one, `bucket`, if it is not NULL. */
-gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
-/* After a wait(): returns when all that was before it is done on the device. */
-gradcomp_status gpu_join(const engine *eng, gradcomp_error *err);
-void gpu_close(engine *eng);
-/* The tensor's gradient is what the caller's stream has made so far. */
-gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err);
 /* Whether all that operators of the calling thread put on streams since it was last asked got
  * there. Every thread asks after each task, before anybody uses what the task has made. */
-gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err);
+static inline gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
+{
+	const char *why = g->ops ? g->ops->failed() : NULL;
+	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
+}
 /* The words by bucket, and the two after them. There is room for as many buckets as
  * tensors, so that words stay where they are when buckets are made anew. */
 static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
@@ -155,7 +140,7 @@ static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
 static inline size_t gpu_code_word(const engine *eng)
 {
 	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
-	       (size_t)eng->gpu->room * BUCKET_WORDS;
+	       (size_t)gpu_of(eng)->room * BUCKET_WORDS;
 }
 static inline size_t gpu_exchange_word(const engine *eng)
 {
@@ -163,27 +148,21 @@ static inline size_t gpu_exchange_word(const engine *eng)
 }
 static inline gpu_step *gpu_step_of(const engine *eng)
 {
-	return &eng->gpu->steps[eng->step % 2];
+	return &gpu_of(eng)->steps[eng->step % 2];
 }
 
-/* gpu_tasks.c: task_run() of such a reducer. */
-gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
-/* Whether the bucket's work on the compute stream is over. */
-gradcomp_status gpu_passed(const gpu *g, const bucket *b, int *is, gradcomp_error *err);
+/* gpu_tasks.c */
+extern const engine_ops gpu_ops;
+engine_task gpu_run;
+/* gpu_exchange.c: engine_ops.exchange and announce; engine_device_calls.drain and watch. */
+engine_task gpu_exchange;
+gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err);
+gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
+gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
 /* What lasts of the bucket is kept beside, or put back, where a rank's gradient is not finite. */
 void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
-/* A compute task of a shard of `whole`, a bucket whose tasks are all enqueued. */
-gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, const int *whole_words, const task *t,
-                              gradcomp_error *err);
-/* gpu_exchange.c */
-/* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
-gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
-gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
 gradcomp_status gpu_look(void *eng, gradcomp_error *err);
-/* Looks after what the collective has on the stream; the exchange thread's, or when that runs
- * nothing any more. */
-gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
 
 /* gpu_learn.c: the bucket gets its slot in the step. */
 void gpu_learn_begin(engine *eng, bucket *b);
@@ -192,12 +171,9 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t);
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t);
 void gpu_learn_close(engine *eng);
 
-/* With the lock held: what the device has done of steps that are over is counted, and told. Fails when it
- * found that a payload was damaged. Without a GPU nothing. */
+/* engine_device_calls.learn, full, room. */
 gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *err);
-/* With the lock held, before the step's first BEGIN: an event that must have come before there is a place for it, since
- * no more than two steps are ahead of the device; NULL: none. And when that has come. */
-void *gpu_learn_awaits(const engine *eng);
-gradcomp_status gpu_learn_place(engine *eng, const step_observer *to, gradcomp_error *err);
+void *gpu_learn_full(const engine *eng);
+gradcomp_status gpu_learn_room(engine *eng, const step_observer *to, gradcomp_error *err);
 
 #endif

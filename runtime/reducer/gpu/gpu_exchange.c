@@ -3,7 +3,6 @@
  * pinned host memory, exchanged there as any, and what came is brought back. */
 #include "reducer/gpu/gpu.h"
 #include "reducer/exchange/exchange.h"
-#include "reducer/hierarchical/hierarchical_internal.h"
 
 #include "base/error.h"
 #include "plugin/code_view.h"
@@ -19,7 +18,13 @@ static gradcomp_status look_after(engine *eng, int *busy, gradcomp_error *err)
 
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err)
 {
-	return look_after(eng, &eng->gpu->busy, err);
+	gpu *g = gpu_of(eng);
+	int busy = g->device.busy;
+	if (!g->device.enqueues)
+		return GRADCOMP_OK;
+	gradcomp_status st = look_after(eng, &busy, err);
+	g->device.busy = busy;
+	return st;
 }
 
 gradcomp_status gpu_look(void *eng, gradcomp_error *err)
@@ -33,20 +38,19 @@ gradcomp_status gpu_look(void *eng, gradcomp_error *err)
  * collective is looked after. */
 static gradcomp_status settle(const engine *eng, const char *why, const char *what, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	return why ? device_check(why, what, err)
-	           : device_arena_settle(g->arena, g->exchange, g->exchanged, &g->watch, what, err);
+	           : device_arena_settle(g->device.arena, g->exchange, g->exchanged, &g->watch, what, err);
 }
 
 static gradcomp_status look_busy(void *ctx, gradcomp_error *err)
 {
-	engine *eng = ctx;
-	return eng->gpu->enqueues ? gpu_watch(eng, err) : GRADCOMP_OK;
+	return gpu_watch(ctx, err);
 }
 
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 {
-	return device_arena_drain(gpu_arena(eng->gpu), &(device_watch){look_busy, eng}, err);
+	return device_arena_drain(eng->device->arena, &(device_watch){look_busy, eng}, err);
 }
 
 /* exchange_merge() on the device, of payloads in host memory; what it makes has come when the call returns. */
@@ -54,7 +58,7 @@ static gradcomp_status merge(const engine *eng, const gradcomp_work *work, uint3
                              const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
 {
 	static const char what[] = "payloads could not be merged on the device";
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	char *there = g->merge_there, *here = g->merge_here;
 	size_t stride = g->merge_stride, bytes = a->bytes;
 	const gradcomp_payload x = {there, bytes, bytes}, y = {there + stride, bytes, bytes};
@@ -80,7 +84,7 @@ static gradcomp_status merge(const engine *eng, const gradcomp_work *work, uint3
 
 static gradcomp_status merge_room(engine *eng, const bucket *b, uint64_t bound, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
 	scratch_buf *there = &b->workspace->gathered, *here = &b->workspace->mirror->gathered;
 	gradcomp_status st;
 
@@ -97,7 +101,7 @@ static gradcomp_status merge_room(engine *eng, const bucket *b, uint64_t bound, 
 static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	static const char what[] = "a bucket could not be moved";
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	workspace *mirror = b->workspace->mirror;
 	size_t bytes = b->pub.numel * sizeof(float);
 	const char *why = NULL;
@@ -129,7 +133,7 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
  * gathered payloads all of `gathered`. */
 static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	workspace *mirror = b->workspace->mirror;
 	bucket view = *b;
@@ -179,11 +183,25 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	          : settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what, err);
 }
 
+void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
+{
+	const gpu *g = gpu_of(eng);
+	const int *bad = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
+	float *kept = b->workspace->kept.p;
+	for (uint32_t s = 0; s <= eng->compressor->state_arrays; s++) {
+		float *array = s ? b->state[s - 1] : b->work.error_flat;
+		if (!array)
+			continue;
+		g->ops->copy_if(stream, restore ? array : kept, restore ? kept : array, b->pub.numel, bad, 1);
+		kept += b->pub.numel;
+	}
+}
+
 /* ---- enqueued: nothing here waits, and the host does not learn of it ---- */
 
 static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / eng->layout.nranks : 1.0;
@@ -228,7 +246,7 @@ static void put_head(const gpu *g, char *head, const int *words)
 
 static void read_heads(const engine *eng, const char *heads, size_t stride, size_t n, int *words)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	if (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)
 		return;
 	g->ops->any_set(g->exchange, words + WORD_BAD, heads, sizeof(int32_t), stride, n);
@@ -238,7 +256,7 @@ static void read_heads(const engine *eng, const char *heads, size_t stride, size
 /* All lengths are known, so the head says no more than what is void. */
 static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	size_t stride = payload_fixed_stride(eng, rd->bound), written = PAYLOAD_HEAD + rd->bound,
 	       P = (size_t)eng->layout.nranks;
@@ -290,7 +308,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 
 static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	merging m = {.eng = eng, .work = b->work, .round = round, .bound = b->plan.rounds[round].bound};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &m, .merge = merge_two};
 	uint64_t bytes = merged_bytes(m.bound), padding = bytes - PAYLOAD_HEAD - m.bound;
@@ -310,7 +328,7 @@ static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words
 
 static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
 	code_source source = {eng->compressor, eng->instance};
 	const gradcomp_codec codec = code_view(&source);
@@ -333,7 +351,7 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 
 static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	int *words = g->words + gpu_bucket_words(eng, b);
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
 	gradcomp_status st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
@@ -347,7 +365,7 @@ static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_er
 /* What encode() has found to overflow on the device is told as on the host. */
 static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	size_t at = gpu_bucket_words(eng, b) + WORD_SUM;
 	gradcomp_status st = settle(eng, g->d->copy(g->exchange, g->seen + at, g->words + at, sizeof(int)),
 	                            "what an encoding says could not be read", err);
@@ -356,63 +374,26 @@ static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 	return st;
 }
 
-/* Of two levels: the news of NaN to all ranks, then the sums of the node. */
-static gradcomp_status reduce_local(engine *eng, bucket *b, gradcomp_error *err)
+gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	const gpu *g = gpu_of(eng);
 	int *words = g->words + gpu_bucket_words(eng, b);
 	g->ops->put_flag(g->exchange, words + WORD_BAD, GRADCOMP_I32, words + WORD_LOCAL);
-	gradcomp_status st =
-		c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
-	return st ? st
-	          : c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel,
-	                                    eng->hierarchical->scale, err);
-}
-
-/* A round of this rank's shards, in their order. */
-static gradcomp_status carry_parts(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
-{
-	gradcomp_status st = GRADCOMP_OK;
-	bucket *part = b->part;
-	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside)
-		if (part->pub.numel && round < part->plan.nrounds)
-			st = carry(&s->inner, part, round, err);
-	return st;
-}
-
-static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_error *err)
-{
-	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	gradcomp_status st = device_check(gpu_learn_start(eng, b, t), "an exchange's beginning", err);
-	if (!st)
-		st = t->kind == TASK_REDUCE_LOCAL ? reduce_local(eng, b, err)
-		     : t->kind == TASK_ALLGATHER_LOCAL
-		             ? c->local_allgather(eng->coll_ctx.instance, b->work.flat, b->pub.numel, err)
-		     : eng->hierarchical ? carry_parts(eng, b, t->round, err)
-		                         : carry(eng, b, t->round, err);
-	return st ? st : device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
+	return eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32,
+	                                           GRADCOMP_SUM, 1.0, err);
 }
 
 gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
-	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
-	if (st)
-		return st;
 	const gradcomp_pattern pattern = b->plan.rounds[t->round].pattern;
-	if (!b->slot && pattern != GRADCOMP_CODED)
+	gradcomp_status st = GRADCOMP_OK;
+	if (b->slot)
+		return carry(eng, b, t->round, err);
+	if (pattern != GRADCOMP_CODED)
 		st = ask_overflow(eng, b, err);
 	if (st)
 		return st;
-	if (!g->direct && pattern == GRADCOMP_CODED)
-		return coded_on_host(eng, b, t->round, err);
-	if (!g->direct)
-		return through_host(eng, b, t->round, err);
-	g->busy = g->enqueues;
-	st = b->slot ? enqueue(eng, b, t, err) : exchange_run(eng, b, t->round, engine_merge, err);
-	const char *why = st ? NULL : g->d->record(g->exchanged, g->exchange);
-	if (!st && !why)
-		why = g->d->follow(g->compute, g->exchanged);
-	return st ? st : device_check(why, "a bucket's work", err);
+	if (gpu_of(eng)->direct)
+		return exchange_run(eng, b, t->round, engine_merge, err);
+	return pattern == GRADCOMP_CODED ? coded_on_host(eng, b, t->round, err) : through_host(eng, b, t->round, err);
 }

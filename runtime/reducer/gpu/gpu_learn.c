@@ -3,7 +3,6 @@
  * streams say. It is read when a later step needs the place, when somebody asks for counters,
  * or when nothing is under way. */
 #include "reducer/gpu/gpu.h"
-#include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -35,16 +34,16 @@ static double payload(const engine *eng, const bucket *b, const task *t, double 
 }
 
 /* Of two levels: a level within the node, or this rank's shards. */
-static double payload_of_levels(const engine *eng, const bucket *b, const task *t, double *sent)
+static double payload_of_levels(const bucket *b, const task *t, double *sent)
 {
 	const bucket *part = b->part;
 	double bytes = 0, held = 0, more;
 	*sent = 0;
-	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next, part = part->beside) {
+	for (; part; part = part->beside) {
 		held += (double)part->pub.numel * sizeof(float);
 		if (t->kind != TASK_EXCHANGE || !part->pub.numel || t->round >= part->plan.nrounds)
 			continue;
-		bytes += payload(&s->inner, part, t, &more);
+		bytes += payload(part->of, part, t, &more);
 		*sent += more;
 	}
 	if (t->kind == TASK_EXCHANGE)
@@ -62,7 +61,7 @@ static void *stream_of(const gpu *g, const task *t)
 
 const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	gpu_timed *at = &b->slot->tasks[b->slot->ntasks];
 	const char *why = at->start ? NULL : g->d->timer(&at->start);
 	if (!why && !at->end)
@@ -70,25 +69,25 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 	at->t = *t;
 	at->sent = 0;
 	at->bytes = !task_exchanges(t->kind) ? (double)b->pub.numel * sizeof(float)
-	            : eng->hierarchical      ? payload_of_levels(eng, b, t, &at->sent)
+	            : b->part                ? payload_of_levels(b, t, &at->sent)
 	                                     : payload(eng, b, t, &at->sent);
 	return why ? why : g->d->record(at->start, stream_of(g, t));
 }
 
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	return g->d->record(b->slot->tasks[b->slot->ntasks++].end, stream_of(g, t));
 }
 
 void gpu_learn_close(engine *eng)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
 	for (int k = 0; k < 2; k++) {
 		gpu_step *s = &g->steps[k];
 		for (uint32_t i = 0; s->ready && i < eng->layout.ntensors; i++)
 			g->d->event_free(s->ready[i]);
-		for (uint32_t i = 0; s->slots && g->enqueues && i < eng->layout.ntensors; i++)
+		for (uint32_t i = 0; s->slots && g->device.enqueues && i < eng->layout.ntensors; i++)
 			for (int n = 0; n < MAX_TASKS; n++) {
 				g->d->event_free(s->slots[i].tasks[n].start);
 				g->d->event_free(s->slots[i].tasks[n].end);
@@ -138,13 +137,12 @@ static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot,
  * was damaged. */
 static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int bad)
 {
-	const bucket *part = eng->hierarchical ? eng->buckets[slot->bucket].part : NULL;
 	int fault = 0;
-	for (struct hierarchical *h = eng->hierarchical; h; h = h->next, part = part->beside) {
-		engine *in = &h->inner;
+	for (const bucket *part = eng->buckets[slot->bucket].part; part; part = part->beside) {
+		engine *in = part->of;
 		if (!part->pub.numel)
 			continue;
-		const gpu_step *of = &in->gpu->steps[s - eng->gpu->steps];
+		const gpu_step *of = &gpu_of(in)->steps[s - gpu_of(eng)->steps];
 		const int *words = of->words + gpu_bucket_words(in, part);
 		uint32_t n = in->layout.ntensors;
 		fault |= words[WORD_FAULT];
@@ -170,7 +168,7 @@ static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int
 static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot, double over, const step_observer *to,
                                   gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
 	uint32_t n = eng->layout.ntensors;
 	const int *words =
 		s->words + (n + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS + (size_t)slot->bucket * BUCKET_WORDS;
@@ -187,7 +185,7 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 		                                   .t = at->t,
 		                                   .start = when(g, at->start, s->over, over),
 		                                   .end = when(g, at->end, s->over, over)});
-		g->sent += at->sent;
+		g->device.sent += at->sent;
 	}
 	tell_nonfinite(eng, s, slot, words);
 	int damaged = learn_parts(eng, s, slot, bad);
@@ -209,7 +207,7 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 
 static gradcomp_status learn_step(engine *eng, gpu_step *s, const step_observer *to, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
 	gradcomp_status st = GRADCOMP_OK;
 	double since = 0, over, now = clock_now();
 	observed_step step = {.step = s->step, .row = s->row};
@@ -237,9 +235,9 @@ static gradcomp_status learn_step(engine *eng, gpu_step *s, const step_observer 
 
 gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
 	gradcomp_status st = GRADCOMP_OK;
-	if (!g || !g->enqueues)
+	if (!g->device.enqueues)
 		return GRADCOMP_OK;
 	for (int k = 0; !st && k < 2; k++) {
 		gpu_step *s = &g->steps[(eng->step + (uint64_t)k) % 2];
@@ -256,22 +254,21 @@ gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *
 /* The step's place is taken already. */
 static bool is_placed(const engine *eng)
 {
-	const gpu_step *s = gpu_step_of(eng);
-	return !eng->gpu || !eng->gpu->enqueues || (s->pending && s->step == eng->step);
+	return !eng->device->enqueues || (gpu_step_of(eng)->pending && gpu_step_of(eng)->step == eng->step);
 }
 
-void *gpu_learn_awaits(const engine *eng)
+void *gpu_learn_full(const engine *eng)
 {
 	int is = 0;
-	if (!eng->gpu || is_placed(eng))
+	if (is_placed(eng))
 		return NULL;
 	const gpu_step *s = gpu_step_of(eng);
-	return s->pending && (eng->gpu->d->test(s->over, &is) || !is) ? s->over : NULL;
+	return s->pending && (gpu_of(eng)->d->test(s->over, &is) || !is) ? s->over : NULL;
 }
 
-gradcomp_status gpu_learn_place(engine *eng, const step_observer *to, gradcomp_error *err)
+gradcomp_status gpu_learn_room(engine *eng, const step_observer *to, gradcomp_error *err)
 {
-	if (!eng->gpu || is_placed(eng))
+	if (is_placed(eng))
 		return GRADCOMP_OK;
 	gradcomp_status st = gpu_learn(eng, to, err);
 	gpu_step *s = gpu_step_of(eng);

@@ -1,7 +1,6 @@
 /* The tasks of a bucket whose gradients are in GPU memory, see gpu.h. */
 #include "reducer/gpu/gpu.h"
 #include "reducer/bucket.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
 #include "reducer/verify.h"
 
@@ -13,16 +12,11 @@
 /* The task is run again when what is on the compute stream now is over. */
 static gradcomp_status pause_here(engine *eng, bucket *b, const char *why, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	if (!why)
 		why = g->d->record(g->passed[b->pub.index], g->compute);
-	b->later = why ? 0 : ++eng->gpu->put;
+	b->later = why ? 0 : ++gpu_of(eng)->put;
 	return device_check(why, "a bucket's work could not be put on its stream", err);
-}
-
-gradcomp_status gpu_passed(const gpu *g, const bucket *b, int *is, gradcomp_error *err)
-{
-	return device_check(g->d->test(g->passed[b->pub.index], is), "a bucket's work failed", err);
 }
 
 /* ---- ON_DEVICE ---- */
@@ -35,7 +29,7 @@ static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
 /* What the operators of whole buckets go by. With `back`: what FINISH gives them. */
 static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
 {
-	gradcomp_segment *to = eng->gpu->segments;
+	gradcomp_segment *to = gpu_of(eng)->segments;
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		uint32_t k = b->pub.first + i;
 		const gradcomp_tensor *t = &eng->layout.tensors[k];
@@ -72,26 +66,12 @@ static int passes(const engine *eng)
 /* All of x becomes `a` where the word is set. */
 static void fill_if(const engine *eng, bucket *b, float a, int word)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const int *w = g->words + gpu_bucket_words(eng, b) + word;
 	if (b->work.flat)
 		g->ops->fill_if(g->compute, b->work.flat, a, b->pub.numel, w);
 	else
 		g->ops->fill_tensors_if(g->compute, segments(eng, b, 0), b->pub.ntensors, a, w);
-}
-
-void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
-{
-	const gpu *g = eng->gpu;
-	const int *bad = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
-	float *kept = b->workspace->kept.p;
-	for (uint32_t s = 0; s <= eng->compressor->state_arrays; s++) {
-		float *array = s ? b->state[s - 1] : b->work.error_flat;
-		if (!array)
-			continue;
-		g->ops->copy_if(stream, restore ? array : kept, restore ? kept : array, b->pub.numel, bad, 1);
-		kept += b->pub.numel;
-	}
 }
 
 static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
@@ -108,14 +88,14 @@ static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_e
 }
 
 /* u of a shard is where the node's sums are. */
-static gradcomp_status begin_part(engine *in, bucket *part, const bucket *whole, const int *whole_words,
-                                  gradcomp_error *err)
+static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 {
-	const gpu *g = in->gpu;
+	const gpu *g = gpu_of(in);
+	const int *whole_words = g->of->words + gpu_bucket_words(part->whole->of, part->whole);
 	uint32_t first = part->pub.first, n = part->pub.ntensors;
 	int *words = g->words + gpu_bucket_words(in, part);
 	gradcomp_status st = bucket_place(in, part, err);
-	part->slot = whole->slot;
+	part->slot = part->whole->slot;
 	if (!st && !fixed_lengths(part))
 		st = error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
@@ -141,9 +121,11 @@ static gradcomp_status begin_part(engine *in, bucket *part, const bucket *whole,
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
+static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
+	if (g->of)
+		return begin_part(eng, b, err);
 	const gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	const char *why = NULL;
@@ -158,9 +140,9 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	int *words = g->words + gpu_bucket_words(eng, b);
 	gradcomp_status st = bucket_place(eng, b, err);
 	b->slot = NULL;
-	if (!st && g->enqueues && fixed_lengths(b))
+	if (!st && g->device.enqueues && fixed_lengths(b))
 		gpu_learn_begin(eng, b);
-	if (!st && b->slot && !eng->hierarchical)
+	if (!st && b->slot && !b->part)
 		st = grow_kept(eng, b, err);
 	if (!st && eng->undo)
 		st = engine_keep(eng, b, err);
@@ -169,7 +151,7 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	for (uint32_t i = 0; !why && i < n; i++)
 		why = g->d->follow(g->compute, at->ready[first + i]);
 	if (!why && b->slot)
-		why = gpu_learn_start(eng, b, &b->tasks[0]);
+		why = gpu_learn_start(eng, b, t);
 	if (!why)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
 	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
@@ -192,7 +174,7 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 
 static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
 	b->later = 0;
@@ -213,7 +195,7 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
  * was not finite, it is as it was. Of sums in place it is not known which. */
 static void void_result(engine *eng, bucket *b)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	int *words = g->words + gpu_bucket_words(eng, b);
 	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
 	if (passes(eng))
@@ -227,9 +209,10 @@ static void void_result(engine *eng, bucket *b)
 		gpu_keep(eng, b, g->compute, 1);
 }
 
-static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
+static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	(void)t;
+	const gpu *g = gpu_of(eng);
 	gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
 	size_t words = gpu_bucket_words(eng, b), code = gpu_code_word(eng), doubles = b->pub.ntensors * sizeof(double);
@@ -268,7 +251,7 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 
 static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	scratch_buf *buf = &b->workspace->mirror->flat;
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	const char *why = NULL;
@@ -287,7 +270,7 @@ static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 
 static gradcomp_status up(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	const gpu *g = gpu_of(eng);
 	const char *why = NULL;
 	for (uint32_t i = b->pub.first; !why && i < b->pub.first + b->pub.ntensors; i++)
 		why = g->d->copy(g->compute, g->given[i], eng->grads[i],
@@ -307,7 +290,7 @@ static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_err
 		return GRADCOMP_OK;
 	}
 	b->later = 0;
-	st = task_host(eng, b, t, err);
+	st = engine_do(eng, b, t, err);
 	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
 }
 
@@ -316,78 +299,79 @@ static void before_decode(const engine *eng, bucket *b, const task *t)
 {
 	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
 		return;
-	gpu_keep(eng, b, eng->gpu->compute, 0);
+	gpu_keep(eng, b, gpu_of(eng)->compute, 0);
 	if (in_place(b))
 		fill_if(eng, b, 0, WORD_BAD);
 }
 
-gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, const int *whole_words, const task *t,
-                              gradcomp_error *err)
+static gradcomp_status decode(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	switch (t->kind) {
-	case TASK_LOCAL_BEGIN:
-		return begin_part(in, part, whole, whole_words, err);
-	case TASK_LOCAL_END:
-		return finish(in, part, err);
-	case TASK_DECODE:
-		before_decode(in, part, t);
-		return task_host(in, part, t, err);
-	default:
-		return task_host(in, part, t, err);
-	}
+	if (b->slot)
+		before_decode(eng, b, t);
+	return bucket_decode(eng, b, t, err);
 }
 
-/* A compute task of a bucket whose tasks are all enqueued. */
-static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+const engine_ops gpu_ops = {begin, bucket_encode, gpu_exchange, decode, finish, gpu_announce};
+
+/* What a task of an enqueued bucket puts on the device is between two timers there; BEGIN starts its own, when it has
+ * found that the bucket is such a one. */
+static gradcomp_status compute(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
-	gradcomp_status st;
-	const char *why = t->kind == TASK_BEGIN ? NULL : gpu_learn_start(eng, b, t);
-	if (t->kind == TASK_DECODE && !eng->hierarchical)
-		before_decode(eng, b, t);
-	st = why                      ? device_check(why, "a task's beginning", err)
-	     : t->kind == TASK_BEGIN  ? begin(eng, b, err)
-	     : t->kind == TASK_FINISH ? finish(eng, b, err)
-	                              : task_host(eng, b, t, err);
-	/* BEGIN has found that it is of the other kind. */
-	if (st || !b->slot)
+	const gpu *g = gpu_of(eng);
+	const int again = b->later != 0;
+	const char *why = t->kind != TASK_BEGIN && b->slot ? gpu_learn_start(eng, b, t) : NULL;
+	gradcomp_status st = why ? device_check(why, "a task's beginning", err) : engine_do(eng, b, t, err);
+	if (st || b->later || again || (!b->slot && t->kind == TASK_BEGIN))
 		return st;
-	why = gpu_learn_end(eng, b, t);
-	if (!why && t->kind == TASK_FINISH)
+	if (b->slot)
+		why = gpu_learn_end(eng, b, t);
+	if (!why && b->slot && t->kind == TASK_FINISH)
 		why = g->d->record(gpu_step_of(eng)->over, g->compute);
+	/* For the exchange thread to come after. */
 	if (!why)
 		why = g->d->record(g->passed[b->pub.index], g->compute);
 	return device_check(why, "a bucket's work", err);
 }
 
-gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+/* The exchange stream comes after what the compute stream has made of the bucket, and that after what was exchanged. */
+static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
+	gpu *g = gpu_of(eng);
+	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
+	if (st)
+		return st;
+	if (b->slot)
+		st = device_check(gpu_learn_start(eng, b, t), "an exchange's beginning", err);
+	if (g->device.enqueues)
+		g->device.busy = true;
+	if (!st)
+		st = engine_do(eng, b, t, err);
+	if (!st && b->slot)
+		st = device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
+	if (st || !g->direct)
+		return st;
+	const char *why = g->d->record(g->exchanged, g->exchange);
+	if (!why)
+		why = g->d->follow(g->compute, g->exchanged);
+	return device_check(why, "a bucket's work", err);
+}
+
+gradcomp_status gpu_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
 	gradcomp_status st = GRADCOMP_OK;
-	int is = 1;
-	device_arena_sweep(g->arena);
-	if (b->later)
-		st = gpu_passed(g, b, &is, err);
+	device_arena_sweep(g->device.arena);
+	if (b->later) {
+		int is;
+		st = device_check(g->d->test(g->passed[b->pub.index], &is), "a bucket's work failed", err);
+	}
 	if (st) {
 		b->later = 0;
 		return st;
 	}
 	if (g->mode == GPU_WHOLE)
 		return whole(eng, b, t, err);
-	if (task_exchanges(t->kind)) {
-		st = gpu_exchange(eng, b, t, err);
-	} else if (g->enqueues && !b->later && (b->slot || t->kind == TASK_BEGIN)) {
-		st = enqueue(eng, b, t, err);
-	} else if (t->kind == TASK_BEGIN) {
-		st = begin(eng, b, err);
-	} else if (t->kind == TASK_FINISH) {
-		st = finish(eng, b, err);
-	} else {
-		st = task_host(eng, b, t, err);
-		/* For the exchange thread to come after. */
-		if (!st)
-			st = device_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
-	}
+	st = task_exchanges(t->kind) ? exchange(eng, b, t, err) : compute(eng, b, t, err);
 	gradcomp_status launched = gpu_failed(g, st ? NULL : err);
 	if (launched)
 		b->later = 0;

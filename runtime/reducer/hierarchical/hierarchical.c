@@ -1,7 +1,5 @@
 #include "reducer/hierarchical/hierarchical_internal.h"
 
-#include "reducer/exchange/exchange.h"
-#include "reducer/gpu/gpu.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -68,6 +66,8 @@ static gradcomp_status find_holders(engine *eng, struct hierarchical *s, gradcom
 	return st;
 }
 
+static const engine_ops ops;
+
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 {
 	gradcomp_shard any;
@@ -94,6 +94,7 @@ gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 	/* Others wait for this rank in find_holders(). */
 	if (st)
 		job_fail(eng->job, st, err->text);
+	eng->ops = &ops;
 	/* On a GPU it was made to know whether it works there; what works is on shards. */
 	if (!st && eng->instance) {
 		eng->compressor->destroy(eng->instance);
@@ -196,8 +197,9 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
 		bucket **to = &d->buckets[i].part;
 		st = bucket_open(in, &in->buckets[i], err);
-		if (!st && in->gpu)
-			gpu_work(in, &in->buckets[i]);
+		if (!st)
+			in->device->calls->place(in, &in->buckets[i]);
+		in->buckets[i].whole = &d->buckets[i];
 		while (*to)
 			to = &(*to)->beside;
 		*to = &in->buckets[i];
@@ -208,8 +210,7 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	const gradcomp_host *host = in->gpu ? &eng->gpu->host : &eng->job->host;
-	return in->layout.numel ? engine_create_instance(in, host, eng->values, err) : GRADCOMP_OK;
+	return in->layout.numel ? eng->device->calls->create(in, eng, err) : GRADCOMP_OK;
 }
 
 /* The shards with that index, whose holders are those of `like`. */
@@ -250,12 +251,14 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 		st = ask_shard(eng, index, d->buckets[i].pub.numel, &s->of[i], &holders, err);
 	if (!st)
 		st = cut_buckets(eng, d, s, err);
-	if (!st && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
-		st = gpu_part_open(in, eng->gpu, err);
+	in->ops = in->whole = &host_ops;
+	in->device = &host_device;
+	if (!st)
+		st = eng->device->calls->share(in, eng, err);
 	if (!st)
 		st = engine_allocate(in, err);
-	if (!st && in->gpu)
-		st = gpu_part_arrays(in, d->nbuckets, err);
+	if (!st)
+		st = in->device->calls->share_arrays(in, d->nbuckets, err);
 	if (!st) {
 		in->grads = s->grads;
 		in->verify = eng->verify;
@@ -288,7 +291,8 @@ void hierarchical_free(struct hierarchical *s)
 		bucket_close(&s->inner.buckets[i]);
 	free(s->inner.buckets);
 	engine_free(&s->inner);
-	gpu_close(&s->inner);
+	if (s->inner.device)
+		s->inner.device->calls->close(&s->inner);
 	free(s->tensors);
 	free(s->grads);
 	free(s->origin);
@@ -313,35 +317,6 @@ uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket)
 const struct hierarchical *hierarchical_next(const struct hierarchical *s)
 {
 	return s->next;
-}
-
-const gradcomp_plan *hierarchical_plan(const bucket *b)
-{
-	const gradcomp_plan *most = &b->plan;
-	for (const bucket *part = b->part; part; part = part->beside)
-		if (part == b->part || part->plan.nrounds > most->nrounds)
-			most = &part->plan;
-	return most;
-}
-
-double hierarchical_round_bytes(const bucket *b, uint32_t round)
-{
-	double bytes = b->part ? 0 : (double)round_bytes(&b->plan.rounds[round]);
-	for (const bucket *part = b->part; part; part = part->beside)
-		if (round < part->plan.nrounds)
-			bytes += (double)round_bytes(&part->plan.rounds[round]);
-	return bytes;
-}
-
-bool hierarchical_given_up(const bucket *b)
-{
-	bool bad = false;
-	for (const bucket *part = b->part; part; part = part->beside) {
-		if (part->pub.numel && !part->bad)
-			return false;
-		bad |= part->bad;
-	}
-	return bad;
 }
 
 /* The first part of tensor i in a shard, or the number of parts. */
@@ -410,16 +385,6 @@ void hierarchical_norms(engine *eng)
 	eng->stats.error_last = in->stats.error_last;
 }
 
-static gradcomp_status reduce(engine *eng, bucket *b, gradcomp_error *err)
-{
-	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	gradcomp_status st = exchange_largest_head(eng, b, err);
-	if (st || b->bad)
-		return st ? st : exchange_nonfinite(eng, b, err);
-	return c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel, eng->hierarchical->scale,
-	                               err);
-}
-
 /* The compressor has its tensors where the node's sums are. */
 static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 {
@@ -429,49 +394,51 @@ static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 			b->work.flat + s->of[b->pub.index].begin + (in->layout.tensors[i].offset - part->pub.offset);
 }
 
-static gradcomp_status part_task(engine *in, bucket *part, const task *t, gradcomp_error *err)
-{
-	const task inner = {t->kind == TASK_LOCAL_BEGIN ? TASK_BEGIN
-	                    : t->kind == TASK_LOCAL_END ? TASK_FINISH
-	                                                : t->kind,
-	                    t->round};
-	return task_host(in, part, &inner, err);
-}
-
 /* A task of all this rank's shards, in their order. */
 static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const int rounds = t->kind == TASK_ENCODE || t->kind == TASK_EXCHANGE || t->kind == TASK_DECODE;
-	const int *words = b->slot ? eng->gpu->words + gpu_bucket_words(eng, b) : NULL;
 	workspace *w = b->workspace;
 	bucket *part = b->part;
 	gradcomp_status st = GRADCOMP_OK;
 	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside) {
 		/* On a GPU a shard that stands on no boundary may need a copy, beside the bucket's. */
-		if ((s != eng->hierarchical || words) && !(w = workspace_beside(w)))
+		if ((s != eng->hierarchical || eng->arena) && !(w = workspace_beside(w)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace");
 		if (!part->pub.numel || (rounds && (t->round >= part->plan.nrounds || part->bad)))
 			continue;
 		part->workspace = w;
 		if (t->kind == TASK_LOCAL_BEGIN)
 			place(s, b, part);
-		st = words ? gpu_part_task(&s->inner, part, b, words, t, err) : part_task(&s->inner, part, t, err);
+		st = engine_do(&s->inner, part, t, err);
 	}
 	return st;
 }
 
-gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	switch (t->kind) {
-	case TASK_REDUCE_LOCAL:
-		return reduce(eng, b, err);
-	case TASK_ALLGATHER_LOCAL:
-		return eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, b->work.flat, b->pub.numel,
-		                                                 err);
-	default:
-		return each_part(eng, b, t, err);
-	}
+	return t->kind == TASK_BEGIN ? eng->whole->begin(eng, b, t, err) : each_part(eng, b, t, err);
 }
+
+static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	return t->kind == TASK_FINISH ? eng->whole->finish(eng, b, t, err) : each_part(eng, b, t, err);
+}
+
+static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	void *on = eng->coll_ctx.instance;
+	if (t->kind == TASK_EXCHANGE)
+		return each_part(eng, b, t, err);
+	if (t->kind == TASK_ALLGATHER_LOCAL)
+		return c->local_allgather(on, b->work.flat, b->pub.numel, err);
+	gradcomp_status st = eng->whole->announce(eng, b, err);
+	return st || b->bad ? st
+	                    : c->local_reduce_scatter(on, b->work.flat, b->pub.numel, eng->hierarchical->scale, err);
+}
+
+static const engine_ops ops = {begin, each_part, exchange, each_part, finish, NULL};
 
 /* *m, as far as it is of the parts in s, to the compressor of s. */
 static gradcomp_status pass_on_measured(const engine *eng, const struct hierarchical *s, const gradcomp_measured *m,

@@ -28,7 +28,8 @@
 int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
                           const struct gradcomp_collective_v1 *c);
 int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c);
-/* eng->hierarchical, when there are several nodes and not all of one rank. Needs the collective. */
+/* eng->hierarchical, and eng->ops of two levels, when there are several nodes and not all of one rank. Needs the
+ * collective. */
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err);
 /* d->hierarchical: the parts of all of d's buckets, and the compressor on them. */
 gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err);
@@ -36,7 +37,6 @@ void hierarchical_free(struct hierarchical *s);
 /* What the ranks of a node hold goes to those of them that hold it in d->hierarchical. `room`
  * for the largest bucket. Every rank calls it; what has arrived is the same to the bit. */
 gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err);
-gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* What has been counted so far goes on in d->hierarchical. */
 void hierarchical_carry(engine *eng, const bucketing *d);
 /* The step that comes next is eng->step. */
@@ -47,13 +47,6 @@ void hierarchical_norms(engine *eng);
 /* measured() of the compressor on the shards: m is of eng's layout. */
 gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
 
-/* What a bucket's tasks follow from: the bucket's own plan, or of its shards the one with the most
- * rounds. */
-const gradcomp_plan *hierarchical_plan(const bucket *b);
-/* Of this rank's payloads of a round, as planned. */
-double hierarchical_round_bytes(const bucket *b, uint32_t round);
-/* All rounds of this rank's shards are given up, since none is finite. */
-bool hierarchical_given_up(const bucket *b);
 /* The rank's next shard; NULL: there is none. */
 const struct hierarchical *hierarchical_next(const struct hierarchical *s);
 /* The reducer of the shards; where a bucket's shard begins. */
