@@ -16,33 +16,6 @@
 #define GOODBYE_MAGIC 0x42434731u /* "1GCB" */
 #define GOODBYE_BYTES 8
 
-int verbs_corrupt(peer_link *l)
-{
-	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends over verbs what is not a message", l->world,
-	          transport_host(l->c->t, l->world));
-	return -1;
-}
-
-int verbs_refused(peer_link *l, int error)
-{
-	link_fail(l, GRADCOMP_ERR_IO, "the queue pair to rank %d on %s takes no more: %s", l->world,
-	          transport_host(l->c->t, l->world), strerror(error));
-	return -1;
-}
-
-int verbs_post_receive(verbs *v, unsigned i)
-{
-	return v->d->f->receive(v->queue, (uint64_t)ID_RECEIVE << 8 | i, verbs_receive_buf(v, i), RECEIVE_BYTES,
-	                        v->block->memory.local);
-}
-
-int verbs_repost(peer_link *l, verbs *v, unsigned i)
-{
-	int rc = verbs_usable(v) ? verbs_post_receive(v, i) : 0;
-
-	return rc ? verbs_refused(l, rc) : 0;
-}
-
 /* A completion with an error is the last. If the peer is gone, its connection says so
  * first and more exactly. */
 static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)

@@ -130,21 +130,18 @@ static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i
 
 /* verbs.c: takes over the link after its setup. */
 void verbs_begin(peer_link *l, verbs *v);
-/* The queue takes no more, or the peer sent what is not valid. -1 with the job failed. */
-int verbs_refused(peer_link *l, int error);
-int verbs_corrupt(peer_link *l);
 static inline int verbs_usable(const verbs *v)
 {
 	return v->queue && !v->broken;
 }
 
-/* 0 or an errno; verbs_repost() fails the job then. */
-int verbs_post_receive(verbs *v, unsigned i);
-int verbs_repost(peer_link *l, verbs *v, unsigned i);
 int verbs_sleep(peer_link *l, struct pollfd *p);
 void verbs_free(peer_link *l, verbs *v);
 
 /* verbs_send.c */
+/* The queue takes no more, or the peer sent what is not valid. -1 with the job failed. */
+int verbs_refused(peer_link *l, int error);
+int verbs_corrupt(peer_link *l);
 int verbs_push(peer_link *l, verbs *v);
 /* A message without payload: 1 when it was sent, 0 when there is no slot now. */
 int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d);
@@ -154,6 +151,9 @@ int verbs_written(peer_link *l, verbs *v, unsigned i);
 int verbs_take_credit(peer_link *l, verbs *v, uint32_t matched);
 
 /* verbs_receive.c */
+/* 0 or an errno; verbs_repost() fails the job then. */
+int verbs_post_receive(verbs *v, unsigned i);
+int verbs_repost(peer_link *l, verbs *v, unsigned i);
 int verbs_pull(peer_link *l, verbs *v);
 int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t bytes);
 int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e);

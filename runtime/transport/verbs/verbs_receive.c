@@ -7,6 +7,19 @@
 
 #include <string.h>
 
+int verbs_post_receive(verbs *v, unsigned i)
+{
+	return v->d->f->receive(v->queue, (uint64_t)ID_RECEIVE << 8 | i, verbs_receive_buf(v, i), RECEIVE_BYTES,
+	                        v->block->memory.local);
+}
+
+int verbs_repost(peer_link *l, verbs *v, unsigned i)
+{
+	int rc = verbs_usable(v) ? verbs_post_receive(v, i) : 0;
+
+	return rc ? verbs_refused(l, rc) : 0;
+}
+
 int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t bytes)
 {
 	const unsigned char *p = receive < RECEIVES ? verbs_receive_buf(v, receive) : NULL;

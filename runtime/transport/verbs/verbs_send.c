@@ -8,6 +8,20 @@
 
 #define CREDIT_DUE (CREDITS / 2)
 
+int verbs_corrupt(peer_link *l)
+{
+	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends over verbs what is not a message", l->world,
+	          transport_host(l->c->t, l->world));
+	return -1;
+}
+
+int verbs_refused(peer_link *l, int error)
+{
+	link_fail(l, GRADCOMP_ERR_IO, "the queue pair to rank %d on %s takes no more: %s", l->world,
+	          transport_host(l->c->t, l->world), strerror(error));
+	return -1;
+}
+
 int verbs_take_credit(peer_link *l, verbs *v, uint32_t matched)
 {
 	if (matched - v->peer_matched > v->sent - v->peer_matched)
