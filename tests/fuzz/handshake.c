@@ -33,14 +33,14 @@ static transport *make(void)
 	t->rank = 2;
 	t->nranks = 9;
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		t->tree[i].rank = i ? 4 + i : 0;
+		t->tree.near[i].rank = i ? 4 + i : 0;
 	return t;
 }
 
 static void empty(transport *t)
 {
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		tree_drop(&t->tree[i]);
+		tree_drop(&t->tree.near[i]);
 	while (t->backlog.first) {
 		backlog_conn *p = backlog_pull(&t->backlog, &t->backlog.first);
 
@@ -85,15 +85,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		shutdown(fd[0], SHUT_WR);
 		for (int i = 0; i < 3 && s.fd >= 0; i++)
-			pending_serve(&t->listener, &s);
+			pending_serve(&t->sockets.listener, &s);
 	} else {
 		if (cut && write(fd[0], text, (size_t)cut) != cut)
 			abort();
 		if (cut)
-			pending_serve(&t->listener, &s);
+			pending_serve(&t->sockets.listener, &s);
 		if (write(fd[0], text + cut, (size_t)(HELLO_BYTES - cut)) != HELLO_BYTES - cut)
 			abort();
-		pending_serve(&t->listener, &s);
+		pending_serve(&t->sockets.listener, &s);
 		if (s.fd >= 0 && recv(fd[0], challenge, sizeof challenge, MSG_DONTWAIT) != (ssize_t)sizeof challenge)
 			abort();
 		if (s.fd >= 0) {
@@ -122,12 +122,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				abort();
 			if (memory >= 0)
 				close(memory);
-			pending_serve(&t->listener, &s);
+			pending_serve(&t->sockets.listener, &s);
 		}
 	}
 	in = t->backlog.n;
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		in += t->tree[i].fd >= 0;
+		in += t->tree.near[i].fd >= 0;
 	/* Nobody gets in without the secret. */
 	if (in && !(flags & 1))
 		abort();

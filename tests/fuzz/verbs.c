@@ -245,10 +245,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (transport_listen(&o, &t, NULL))
 			abort();
 		t->nranks = 2;
-		t->endpoints = calloc(2, sizeof *t->endpoints);
-		if (t->endpoints)
-			t->endpoints[1].naddr = 1;
-		if (!t->endpoints || verbs_device_open(link_use_of(t, HELLO_VERBS), t, NULL))
+		t->peers.endpoints = calloc(2, sizeof *t->peers.endpoints);
+		if (t->peers.endpoints)
+			t->peers.endpoints[1].naddr = 1;
+		if (!t->peers.endpoints || verbs_device_open(link_use_of(t, HELLO_VERBS), t, NULL))
 			abort();
 		for (int i = 0; i < POSTED; i++)
 			buf[i] = guard("a buffer", 140000, 64);

@@ -24,7 +24,7 @@ static void ring_sizes(void)
 	            {64, 256 << 10}, {256, 64 << 10}, {4096, 64 << 10}};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		transport t = {.nlocal = want[i].ranks};
+		transport t = {.peers = {.nlocal = want[i].ranks}};
 
 		is_int(shm_ring_bytes(&t), want[i].ring, "rings on a node of %d ranks", want[i].ranks);
 	}

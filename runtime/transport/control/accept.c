@@ -36,9 +36,9 @@ static gradcomp_status accept_listen(listener *l, const struct sockaddr *sa, soc
 
 static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 {
-	listener *l = &t->listener;
+	listener *l = &t->sockets.listener;
 	struct sockaddr_storage sa;
-	gradcomp_status st = address_own(t->interface, t->own, &t->nown, err);
+	gradcomp_status st = address_own(t->interface, t->sockets.own, &t->sockets.nown, err);
 	int kept = 0;
 
 	if (st)
@@ -51,20 +51,20 @@ static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 		if (accept_listen(l, (struct sockaddr *)&any6, sizeof any6, NULL) &&
 		    (st = accept_listen(l, (struct sockaddr *)&any4, sizeof any4, err)))
 			return st;
-		for (int i = 0; i < t->nown; i++)
-			t->own[i].port = address_local_port(l->fd[l->n - 1]);
+		for (int i = 0; i < t->sockets.nown; i++)
+			t->sockets.own[i].port = address_local_port(l->fd[l->n - 1]);
 		return GRADCOMP_OK;
 	}
-	for (int i = 0; i < t->nown && l->n < LISTENER_SOCKETS; i++) {
-		socklen_t bytes = address_sockaddr(&t->own[i], &sa);
+	for (int i = 0; i < t->sockets.nown && l->n < LISTENER_SOCKETS; i++) {
+		socklen_t bytes = address_sockaddr(&t->sockets.own[i], &sa);
 
 		st = accept_listen(l, (struct sockaddr *)&sa, bytes, err);
 		if (st)
 			continue;
-		t->own[kept] = t->own[i];
-		t->own[kept++].port = address_local_port(l->fd[l->n - 1]);
+		t->sockets.own[kept] = t->sockets.own[i];
+		t->sockets.own[kept++].port = address_local_port(l->fd[l->n - 1]);
 	}
-	t->nown = kept;
+	t->sockets.nown = kept;
 	return kept ? GRADCOMP_OK : st;
 }
 
@@ -80,11 +80,12 @@ gradcomp_status accept_open(transport *t, bool local, bool network, char unix_na
 		un.sun_family = AF_UNIX;
 		/* An address of the family alone: the kernel picks a free abstract
 		 * name, which needs no file and vanishes with the process. */
-		gradcomp_status st = accept_listen(&t->listener, (struct sockaddr *)&un, sizeof un.sun_family, err);
+		gradcomp_status st =
+			accept_listen(&t->sockets.listener, (struct sockaddr *)&un, sizeof un.sun_family, err);
 
 		if (st)
 			return st;
-		if (getsockname(t->listener.fd[0], (struct sockaddr *)&un, &bytes) ||
+		if (getsockname(t->sockets.listener.fd[0], (struct sockaddr *)&un, &bytes) ||
 		    bytes <= offsetof(struct sockaddr_un, sun_path) + 1 ||
 		    bytes > offsetof(struct sockaddr_un, sun_path) + 1 + ENDPOINT_UNIX_MAX)
 			return error_errno(err, GRADCOMP_ERR_IO, "cannot name the local socket");
@@ -96,17 +97,17 @@ gradcomp_status accept_open(transport *t, bool local, bool network, char unix_na
 
 gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err)
 {
-	for (int i = 0; i < old->listener.n; i++) {
-		int fd = fcntl(old->listener.fd[i], F_DUPFD_CLOEXEC, 0);
+	for (int i = 0; i < old->sockets.listener.n; i++) {
+		int fd = fcntl(old->sockets.listener.fd[i], F_DUPFD_CLOEXEC, 0);
 
 		if (fd < 0)
 			return error_errno(err, GRADCOMP_ERR_IO, "cannot take over a listening socket");
-		listener_add(&t->listener, fd, old->listener.local[i]);
+		listener_add(&t->sockets.listener, fd, old->sockets.listener.local[i]);
 	}
 	/* Connections that were on their way to the other transport are no attack. */
-	t->listener.log = NULL;
-	memcpy(t->own, old->own, sizeof t->own);
-	t->nown = old->nown;
+	t->sockets.listener.log = NULL;
+	memcpy(t->sockets.own, old->sockets.own, sizeof t->sockets.own);
+	t->sockets.nown = old->sockets.nown;
 	return GRADCOMP_OK;
 }
 
@@ -172,11 +173,11 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 		return NULL;
 	}
 	if (h.kind == HELLO_PROBE) {
-		int *place = t->probe;
+		int *place = t->sockets.probe;
 
-		while (place < t->probe + PROBES_MAX && *place >= 0)
+		while (place < t->sockets.probe + PROBES_MAX && *place >= 0)
 			place++;
-		if (place == t->probe + PROBES_MAX)
+		if (place == t->sockets.probe + PROBES_MAX)
 			return "too many connections measure the network";
 		if (pending_welcome(p))
 			return "it does not read";
@@ -202,4 +203,21 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	return NULL;
 }
 
-const listener_ops accept_ops = {HELLO_BYTES, accept_hello, accept_proof, accept_rank};
+static const listener_ops accept_ops = {
+	.hello_bytes = HELLO_BYTES, .hello = accept_hello, .proof = accept_proof, .accept = accept_rank};
+
+void accept_init(transport *t)
+{
+	listener_init(&t->sockets.listener, &accept_ops, t, t->o.log);
+	listener_close_in_forks(&t->sockets.listener);
+	for (int i = 0; i < PROBES_MAX; i++)
+		t->sockets.probe[i] = -1;
+}
+
+void accept_close(transport *t)
+{
+	listener_close(&t->sockets.listener);
+	for (int i = 0; i < PROBES_MAX; i++)
+		if (t->sockets.probe[i] >= 0)
+			close(t->sockets.probe[i]);
+}

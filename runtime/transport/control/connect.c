@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include "transport/control/connect.h"
+
 #include "transport/core/transport_internal.h"
 
 #include "base/error.h"
@@ -178,15 +180,16 @@ static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line
 {
 	int order[ADDRESS_MAX], good = atomic_load_explicit(&c->good, memory_order_relaxed), n = 0;
 
-	address_order(&t->networks, t->own, t->nown, t->node[to] == t->node[t->rank], c->addr, c->naddr, order);
+	address_order(&t->peers.networks, t->sockets.own, t->sockets.nown, t->peers.node[to] == t->peers.node[t->rank],
+	              c->addr, c->naddr, order);
 	for (int i = good < 0 ? 0 : -1; i < c->naddr; i++) {
 		int at = i < 0 ? good : order[i];
 		bool cable = address_link_local(&c->addr[at]);
 
-		for (int k = 0; k < (cable ? t->nown : 1) && n < RACE_MAX && (i < 0 || at != good); k++)
-			if (!cable || address_link_local(&t->own[k])) {
+		for (int k = 0; k < (cable ? t->sockets.nown : 1) && n < RACE_MAX && (i < 0 || at != good); k++)
+			if (!cable || address_link_local(&t->sockets.own[k])) {
 				line[n] = (racer){c->addr[at], at, -1};
-				line[n++].a.interface = cable ? t->own[k].interface : 0;
+				line[n++].a.interface = cable ? t->sockets.own[k].interface : 0;
 			}
 	}
 	return n;
@@ -292,7 +295,7 @@ static gradcomp_status connect_short(const hello *h, const endpoint *c, gradcomp
 
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err)
 {
-	endpoint *c = &t->endpoints[h->to];
+	endpoint *c = &t->peers.endpoints[h->to];
 	bool local = peers_share(t, t->rank, (int)h->to);
 	double limit = 0.25, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";

@@ -1,5 +1,7 @@
 /* This rank as a member of the job: it joins the tree, and leaves with all ranks. */
 #define _GNU_SOURCE
+#include "transport/control/connect.h"
+#include "transport/control/survey.h"
 #include "transport/core/link_kind.h"
 
 #include "base/error.h"
@@ -18,7 +20,7 @@ static gradcomp_status transport_missing(const transport *t, gradcomp_error *err
 	size_t used = 0;
 
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-		const neighbour *n = &t->tree[i];
+		const neighbour *n = &t->tree.near[i];
 
 		if (n->rank >= 0 && n->fd < 0 && used < sizeof who)
 			used += (size_t)snprintf(who + used, sizeof who - used, "%srank %d on %s", used ? " and " : "",
@@ -30,7 +32,7 @@ static gradcomp_status transport_missing(const transport *t, gradcomp_error *err
 static bool transport_complete(const transport *t)
 {
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		if (t->tree[i].rank >= 0 && t->tree[i].fd < 0)
+		if (t->tree.near[i].rank >= 0 && t->tree.near[i].fd < 0)
 			return false;
 	return true;
 }
@@ -39,7 +41,7 @@ static int transport_sleep(transport *t, double until)
 {
 	struct timespec ts = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
 
-	return pthread_cond_timedwait(&t->changed, &t->lock, &ts) != ETIMEDOUT;
+	return pthread_cond_timedwait(&t->tree.changed, &t->lock, &ts) != ETIMEDOUT;
 }
 
 static gradcomp_status transport_join(transport *t, double deadline, gradcomp_error *err)
@@ -48,7 +50,7 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 	int fd;
 
 	if (t->rank) {
-		hello h = {.kind = HELLO_CONTROL, .streams = 1, .to = (uint32_t)t->tree[TREE_PARENT].rank};
+		hello h = {.kind = HELLO_CONTROL, .streams = 1, .to = (uint32_t)t->tree.near[TREE_PARENT].rank};
 
 		st = connect_peer(t, &h, -1, deadline, &fd, err);
 		if (st)
@@ -74,21 +76,21 @@ static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_
 	uint32_t rate[NETWORKS_MAX];
 	gradcomp_status st;
 
-	if (t->networks.measured || !networks_unclear(&t->networks))
+	if (t->peers.networks.measured || !networks_unclear(&t->peers.networks))
 		return GRADCOMP_OK;
 	survey_measure(t, rate, deadline);
 	pthread_mutex_lock(&t->lock);
 	tree_rates(t, rate);
-	while (!t->networks.measured && !transport_failed(t) && transport_sleep(t, deadline))
+	while (!t->peers.networks.measured && !transport_failed(t) && transport_sleep(t, deadline))
 		;
 	st = transport_failure(t, err);
-	if (!st && !t->networks.measured)
+	if (!st && !t->peers.networks.measured)
 		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
 		               "not all ranks said within %.3g s how fast their networks are", t->o.join_timeout);
 	pthread_mutex_unlock(&t->lock);
 	/* What the control tree has reached is not what messages shall take. */
 	for (int r = 0; !st && r < t->nranks; r++)
-		atomic_store_explicit(&t->endpoints[r].good, -1, memory_order_relaxed);
+		atomic_store_explicit(&t->peers.endpoints[r].good, -1, memory_order_relaxed);
 	return st;
 }
 
@@ -112,10 +114,10 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 			                 "no transport connects rank %d on %s to rank %d on %s: transport.allow=%s",
 			                 t->rank, transport_host(t, t->rank), r, transport_host(t, r), t->allow);
-	rc = thread_start(&t->thread, tree_main, t);
+	rc = thread_start(&t->tree.thread, tree_main, t);
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the control thread: %s", strerror(rc));
-	t->running = true;
+	t->tree.running = true;
 	forked_watch(t);
 	st = transport_join(t, deadline, &why);
 	if (!st)
@@ -132,7 +134,7 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 void transport_suspend(transport *t)
 {
 	pthread_mutex_lock(&t->lock);
-	t->suspended = true;
+	t->tree.suspended = true;
 	pthread_mutex_unlock(&t->lock);
 	tree_wake(t);
 }
@@ -143,16 +145,16 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	double until = clock_now() + t->o.wait_timeout;
 	gradcomp_status st;
 
-	if (!t->running)
+	if (!t->tree.running)
 		return transport_failure(t, err);
 	pthread_mutex_lock(&t->lock);
-	t->leaving = true;
+	t->tree.leaving = true;
 	tree_leave(t);
 	/* The control thread sends what the socket did not take at once. */
 	tree_wake(t);
-	while (!t->left && !transport_failed(t) && transport_sleep(t, until))
+	while (!t->tree.left && !transport_failed(t) && transport_sleep(t, until))
 		;
-	if (!t->left) {
+	if (!t->tree.left) {
 		char text[CULPRIT_TEXT];
 
 		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
@@ -167,12 +169,12 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 static void transport_quit(transport *t)
 {
 	pthread_mutex_lock(&t->lock);
-	t->left = true;
+	t->tree.left = true;
 	tree_flush(t, 1);
-	t->quit = true;
+	t->tree.quit = true;
 	pthread_mutex_unlock(&t->lock);
 	tree_wake(t);
-	pthread_join(t->thread, NULL);
+	pthread_join(t->tree.thread, NULL);
 }
 
 gradcomp_status transport_stop(transport *t, gradcomp_error *err)
@@ -182,7 +184,7 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 	if (!t)
 		return GRADCOMP_OK;
 	forked_forget(t);
-	if (t->running) {
+	if (t->tree.running) {
 		st = transport_leave(t, err);
 		transport_quit(t);
 	}

@@ -15,12 +15,12 @@ static void peer_table_oversubscribed(transport *t, const endpoint_node *nodes, 
 	int nlocal = 0;
 
 	for (int r = 0; r < t->nranks; r++)
-		if (t->node[r] == t->node[t->rank])
+		if (t->peers.node[r] == t->peers.node[t->rank])
 			lists[nlocal++] = nodes[r].cpus;
-	t->ncpus = endpoint_count_cpus(lists, nlocal);
-	t->ncpus = t->ncpus ? t->ncpus : (int)sysconf(_SC_NPROCESSORS_ONLN);
-	t->nlocal = nlocal;
-	t->oversubscribed = nlocal > t->ncpus;
+	t->peers.ncpus = endpoint_count_cpus(lists, nlocal);
+	t->peers.ncpus = t->peers.ncpus ? t->peers.ncpus : (int)sysconf(_SC_NPROCESSORS_ONLN);
+	t->peers.nlocal = nlocal;
+	t->peers.oversubscribed = nlocal > t->peers.ncpus;
 }
 
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err)
@@ -31,14 +31,14 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error why;
 
-	t->endpoints = calloc(n, sizeof *t->endpoints);
-	t->node = calloc(n, sizeof *t->node);
-	if (!nodes || !keys || !t->endpoints || !t->node) {
+	t->peers.endpoints = calloc(n, sizeof *t->peers.endpoints);
+	t->peers.node = calloc(n, sizeof *t->peers.node);
+	if (!nodes || !keys || !t->peers.endpoints || !t->peers.node) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 		goto out;
 	}
 	for (int r = 0; r < t->nranks; r++) {
-		st = endpoint_read(texts[r], &t->endpoints[r], &nodes[r], &why);
+		st = endpoint_read(texts[r], &t->peers.endpoints[r], &nodes[r], &why);
 		if (st) {
 			error_set(err, st, "rank %d: %s", r, why.text);
 			goto out;
@@ -53,12 +53,12 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 		}
 		keys[r] = nodes[r].key;
 	}
-	t->nnodes = endpoint_number_nodes(keys, t->nranks, t->node);
-	if (t->nnodes < 0) {
+	t->peers.nnodes = endpoint_number_nodes(keys, t->nranks, t->peers.node);
+	if (t->peers.nnodes < 0) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 		goto out;
 	}
-	networks_find(&t->networks, t->endpoints, t->node, t->nranks, t->nnodes);
+	networks_find(&t->peers.networks, t->peers.endpoints, t->peers.node, t->nranks, t->peers.nnodes);
 	peer_table_oversubscribed(t, nodes, keys);
 out:
 	free(nodes);
@@ -69,15 +69,15 @@ out:
 gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err)
 {
 	size_t n = (size_t)t->nranks;
-	int32_t *renumbered = calloc((size_t)old->nnodes + 1, sizeof *renumbered); /* a node's number + 1 */
+	int32_t *renumbered = calloc((size_t)old->peers.nnodes + 1, sizeof *renumbered); /* a node's number + 1 */
 	bool complete = renumbered;
 
-	t->endpoints = calloc(n, sizeof *t->endpoints);
-	t->node = calloc(n, sizeof *t->node);
-	for (size_t r = 0; r < n && complete && t->endpoints && t->node; r++) {
-		const endpoint *from = &old->endpoints[peers[r]];
-		endpoint *c = &t->endpoints[r];
-		int32_t *node = &renumbered[old->node[peers[r]]];
+	t->peers.endpoints = calloc(n, sizeof *t->peers.endpoints);
+	t->peers.node = calloc(n, sizeof *t->peers.node);
+	for (size_t r = 0; r < n && complete && t->peers.endpoints && t->peers.node; r++) {
+		const endpoint *from = &old->peers.endpoints[peers[r]];
+		endpoint *c = &t->peers.endpoints[r];
+		int32_t *node = &renumbered[old->peers.node[peers[r]]];
 
 		c->host = strdup(from->host);
 		c->addr = malloc(from->naddr * sizeof *c->addr + 1);
@@ -91,37 +91,48 @@ gradcomp_status peer_table_inherit(transport *t, const transport *old, const int
 		c->unix_bytes = from->unix_bytes;
 		memcpy(c->unix_name, from->unix_name, sizeof c->unix_name);
 		if (!*node)
-			*node = ++t->nnodes;
-		t->node[r] = *node - 1;
+			*node = ++t->peers.nnodes;
+		t->peers.node[r] = *node - 1;
 	}
-	complete = complete && t->endpoints && t->node;
+	complete = complete && t->peers.endpoints && t->peers.node;
 	for (int r = 0; complete && r < t->nranks; r++)
-		t->nlocal += t->node[r] == t->node[t->rank];
-	t->networks = old->networks;
-	t->ncpus = old->ncpus;
-	t->oversubscribed = t->nlocal > t->ncpus;
+		t->peers.nlocal += t->peers.node[r] == t->peers.node[t->rank];
+	t->peers.networks = old->peers.networks;
+	t->peers.ncpus = old->peers.ncpus;
+	t->peers.oversubscribed = t->peers.nlocal > t->peers.ncpus;
 	free(renumbered);
 	return complete ? GRADCOMP_OK
 	                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 }
 
+void peer_table_free(peer_table *p, int nranks)
+{
+	for (int r = 0; p->endpoints && r < nranks; r++)
+		endpoint_clear(&p->endpoints[r]);
+	free(p->endpoints);
+	free(p->node);
+}
+
 bool peers_share(const transport *t, int a, int b)
 {
-	return t->node[a] == t->node[b] && t->endpoints[a].unix_bytes && t->endpoints[b].unix_bytes;
+	return t->peers.node[a] == t->peers.node[b] && t->peers.endpoints[a].unix_bytes &&
+	       t->peers.endpoints[b].unix_bytes;
 }
 
 bool peer_has_address(const transport *t, int rank)
 {
-	return rank == t->rank || t->endpoints[rank].naddr;
+	return rank == t->rank || t->peers.endpoints[rank].naddr;
 }
 
 const char *transport_host(const transport *t, int rank)
 {
-	return t->endpoints && rank >= 0 && rank < t->nranks && t->endpoints[rank].host ? t->endpoints[rank].host : "?";
+	return t->peers.endpoints && rank >= 0 && rank < t->nranks && t->peers.endpoints[rank].host
+	               ? t->peers.endpoints[rank].host
+	               : "?";
 }
 
 const int32_t *transport_nodes(const transport *t, int *nnodes)
 {
-	*nnodes = t->nnodes;
-	return t->node;
+	*nnodes = t->peers.nnodes;
+	return t->peers.node;
 }

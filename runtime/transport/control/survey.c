@@ -1,7 +1,10 @@
 /* How fast the networks are that nodes have in common, where drivers do not say: a virtual interface, a switch that is
  * slower than its ports, a path that full-size packets do not pass. The lowest rank of each node sends to that of
- * the next node; tree.c takes the least of each network. */
+ * the next node; control_tree.c takes the least of each network. */
 #define _GNU_SOURCE
+#include "transport/control/survey.h"
+
+#include "transport/control/connect.h"
 #include "transport/core/transport_internal.h"
 
 #include <errno.h>
@@ -96,10 +99,10 @@ static void probe_close(probe *p)
 static const address *address_there(const transport *t, const endpoint *peer, int network)
 {
 	for (int i = 0; i < peer->naddr; i++) {
-		if (network_of(&t->networks, peer->addr, peer->naddr, i) != network)
+		if (network_of(&t->peers.networks, peer->addr, peer->naddr, i) != network)
 			continue;
-		for (int j = 0; j < t->nown; j++)
-			if (address_in(&peer->addr[i], &t->own[j], t->own[j].prefix))
+		for (int j = 0; j < t->sockets.nown; j++)
+			if (address_in(&peer->addr[i], &t->sockets.own[j], t->sockets.own[j].prefix))
 				return &peer->addr[i];
 	}
 	return NULL;
@@ -110,7 +113,7 @@ static int probes_find(const transport *t, const endpoint *peer, uint32_t *rate,
 {
 	int n = 0;
 
-	for (int k = 0; k < t->networks.n; k++) {
+	for (int k = 0; k < t->peers.networks.n; k++) {
 		const address *a = address_there(t, peer, k);
 
 		rate[k] = a ? 0 : SURVEY_UNKNOWN;
@@ -167,7 +170,7 @@ static int probes_connect(transport *t, probe *probes, int n, int to, double dea
 		           .nranks = (uint32_t)t->nranks,
 		           .streams = 1,
 		           .chunk = CHUNK_MIN,
-		           .frames = (uint8_t)record_crypto_choose(t->o.frames, t->endpoints[to].aes)};
+		           .frames = (uint8_t)record_crypto_choose(t->o.frames, t->peers.endpoints[to].aes)};
 
 		if (probes[i].ready && !connect_finish(t, probes[i].fd, &h, deadline))
 			probes[kept++] = probes[i];
@@ -181,7 +184,7 @@ static int lowest_of_node(const transport *t, int node)
 {
 	int r = 0;
 
-	while (t->node[r] != node)
+	while (t->peers.node[r] != node)
 		r++;
 	return r;
 }
@@ -189,14 +192,14 @@ static int lowest_of_node(const transport *t, int node)
 void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
 {
 	probe probes[NETWORKS_MAX] = {{0}};
-	int node = t->node[t->rank], to = lowest_of_node(t, (node + 1) % t->nnodes), n;
+	int node = t->peers.node[t->rank], to = lowest_of_node(t, (node + 1) % t->peers.nnodes), n;
 	double slice;
 	bool steady = false;
 
 	memset(rate, 0xff, NETWORKS_MAX * sizeof *rate);
 	if (lowest_of_node(t, node) != t->rank || to == t->rank)
 		return;
-	n = probes_find(t, &t->endpoints[to], rate, probes);
+	n = probes_find(t, &t->peers.endpoints[to], rate, probes);
 	n = probes_connect(t, probes, n, to, deadline);
 	slice = ROUNDS_LEAST * n * SLICE_SECONDS > ALL_SECONDS ? ALL_SECONDS / (ROUNDS_LEAST * n) : SLICE_SECONDS;
 	/* Again, since neither this thread nor the other end's may have got a processor meanwhile: no rate is too high. */
@@ -245,18 +248,18 @@ static bool better(const network_row *a, const network_row *b)
 
 int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 {
-	int n = t->networks.n;
+	int n = t->peers.networks.n;
 
 	for (int k = 0, j; k < n; k++) {
-		const network *net = &t->networks.of[k];
-		network_row row = {.claimed = net->claimed, .rate = net->rate, .measured = t->networks.measured};
+		const network *net = &t->peers.networks.of[k];
+		network_row row = {.claimed = net->claimed, .rate = net->rate, .measured = t->peers.networks.measured};
 		char name[ADDRESS_TEXT];
 
 		network_name(net, name);
 		snprintf(row.name, sizeof row.name, "%.63s", name);
-		for (int i = 0; i < t->nown && !*row.interface; i++)
-			if (address_in(&t->own[i], &net->net, net->net.prefix) &&
-			    !if_indextoname(t->own[i].interface, row.interface))
+		for (int i = 0; i < t->sockets.nown && !*row.interface; i++)
+			if (address_in(&t->sockets.own[i], &net->net, net->net.prefix) &&
+			    !if_indextoname(t->sockets.own[i].interface, row.interface))
 				row.interface[0] = '\0';
 		for (j = k; j > 0 && better(&row, &out[j - 1]); j--)
 			out[j] = out[j - 1];

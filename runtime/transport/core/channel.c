@@ -147,7 +147,7 @@ static void channel_overdue(channel *c, const request *r)
  * ranks than CPUs the limit is lower. */
 static bool channel_spins(const channel *c, const request *r)
 {
-	size_t most = c->t->oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
+	size_t most = c->t->peers.oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
 
 	if (!(c->spin > 0) || (!r->link->use->kind->near && r->bytes > most))
 		return false;
@@ -189,9 +189,9 @@ static void channel_spread(channel *c)
  * the peer's host when machines are virtual. */
 static inline void channel_relax(channel *c, const request *r, unsigned looks)
 {
-	if (c->t->oversubscribed || !r->link->use->kind->near || looks % YIELD_LOOKS == 0) {
+	if (c->t->peers.oversubscribed || !r->link->use->kind->near || looks % YIELD_LOOKS == 0) {
 		sched_yield();
-		if (!c->t->oversubscribed && ++c->yields % SPREAD_YIELDS == 0)
+		if (!c->t->peers.oversubscribed && ++c->yields % SPREAD_YIELDS == 0)
 			channel_spread(c);
 	}
 #if defined(__x86_64__) || defined(__i386__)
@@ -485,14 +485,14 @@ static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 static int channel_describe(channel *c)
 {
 	transport *t = c->t;
-	int32_t *number = calloc((size_t)t->nnodes, sizeof *number); /* plus 1; 0: not seen */
+	int32_t *number = calloc((size_t)t->peers.nnodes, sizeof *number); /* plus 1; 0: not seen */
 	int nodes = 0;
 	bool network = false;
 
 	if (!number)
 		return -1;
 	for (int i = 0; i < c->n; i++) {
-		int32_t *at = &number[t->node[c->ranks[i]]];
+		int32_t *at = &number[t->peers.node[c->ranks[i]]];
 
 		if (!*at)
 			*at = ++nodes;

@@ -30,15 +30,15 @@ static void forked_child(void)
 {
 	for (transport *t = forked_alive; t; t = t->next_alive) {
 		for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-			if (t->tree[i].fd >= 0)
-				close(t->tree[i].fd);
-			t->tree[i].fd = -1;
+			if (t->tree.near[i].fd >= 0)
+				close(t->tree.near[i].fd);
+			t->tree.near[i].fd = -1;
 		}
 		while (t->backlog.first)
 			backlog_drop(&t->backlog);
 		/* Its control thread is not in this process, and its eventfds are
 		 * shared with the rank, so nobody here writes to them. */
-		t->running = false;
+		t->tree.running = false;
 		t->forked = true;
 		error_set(&t->failure.error, GRADCOMP_ERR_STATE,
 		          "this process was forked off rank %d, which alone can use the job", t->rank);

@@ -2,6 +2,7 @@
 #include "transport/core/link.h"
 
 #include "base/error.h"
+#include "transport/control/connect.h"
 #include "transport/tcp/keepalive.h"
 
 #include <poll.h>

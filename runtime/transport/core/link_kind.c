@@ -143,7 +143,7 @@ int transport_link_map(const transport *t, link_map_row out[4])
 {
 	uint64_t pairs[LINK_KINDS_MAX] = {0};
 
-	if (t->nranks > LINK_MAP_RANKS_MAX || !t->endpoints)
+	if (t->nranks > LINK_MAP_RANKS_MAX || !t->peers.endpoints)
 		return 0;
 	for (int a = 0; a < t->nranks; a++)
 		for (int b = 0; b < a; b++) {

@@ -32,24 +32,14 @@ gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], g
 
 void transport_release(transport *t)
 {
-	listener_close(&t->listener);
+	accept_close(t);
 	links_close(t);
-	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		tree_drop(&t->tree[i]);
+	tree_close(&t->tree);
 	while (t->backlog.first)
 		backlog_drop(&t->backlog);
-	for (int i = 0; i < PROBES_MAX; i++)
-		if (t->probe[i] >= 0)
-			close(t->probe[i]);
-	if (t->wake_fd >= 0)
-		close(t->wake_fd);
 	failure_close(&t->failure);
-	for (int r = 0; t->endpoints && r < t->nranks; r++)
-		endpoint_clear(&t->endpoints[r]);
+	peer_table_free(&t->peers, t->nranks);
 	pthread_mutex_destroy(&t->lock);
-	pthread_cond_destroy(&t->changed);
-	free(t->endpoints);
-	free(t->node);
 	free(t->interface);
 	free(t->allow);
 	secret_free(t->secret, TRANSPORT_SECRET_BYTES);
@@ -78,17 +68,6 @@ static gradcomp_status transport_check(const transport_options *o, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
-static void place_in_tree(transport *t, int rank, int nranks)
-{
-	t->rank = rank;
-	t->nranks = nranks;
-	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-		int r = i == TREE_PARENT ? (rank ? (rank - 1) / 2 : -1) : 2 * rank + i;
-
-		t->tree[i].rank = r < nranks ? r : -1;
-	}
-}
-
 /* All but its sockets and its peers. */
 static gradcomp_status transport_new(const transport_options *o, transport **out, gradcomp_error *err)
 {
@@ -106,26 +85,16 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->o.join_timeout = o->join_timeout > 0 ? o->join_timeout : o->timeout;
-	t->wake_fd = t->failure.fd = -1;
-	listener_init(&t->listener, &accept_ops, t, o->log);
-	listener_close_in_forks(&t->listener);
+	t->failure.fd = -1;
+	t->rank = o->rank;
+	t->nranks = o->nranks;
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_condattr_t attr;
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	place_in_tree(t, o->rank, o->nranks);
-	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		t->tree[i].fd = -1;
-	for (int i = 0; i < PROBES_MAX; i++)
-		t->probe[i] = -1;
-	memset(t->rates, 0xff, sizeof t->rates); /* SURVEY_UNKNOWN */
+	accept_init(t);
+	st = tree_open(t);
 	t->interface = strdup(o->interface ? o->interface : "");
 	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
-	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t->secret = secret_alloc(TRANSPORT_SECRET_BYTES);
-	if (!t->interface || !t->allow || !t->secret || t->wake_fd < 0 || failure_open(&t->failure)) {
+	if (!t->interface || !t->allow || !t->secret || st || failure_open(&t->failure)) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for the transport");
 		goto fail;
 	}
@@ -161,17 +130,17 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	node.frames = (int)t->o.frames;
 	node.aes = record_crypto_has_aes();
 	links_tell(t, &node);
-	offered = t->nranks > 1 ? t->nown : 0;
+	offered = t->nranks > 1 ? t->sockets.nown : 0;
 	if (!st)
-		st = endpoint_write(&node, unix_name, unix_bytes, t->own, &offered, t->endpoint, sizeof t->endpoint,
-		                    err);
+		st = endpoint_write(&node, unix_name, unix_bytes, t->sockets.own, &offered, t->endpoint,
+		                    sizeof t->endpoint, err);
 	if (st)
 		goto fail;
-	if (t->nranks > 1 && offered < t->nown && o->log)
+	if (t->nranks > 1 && offered < t->sockets.nown && o->log)
 		log_line(o->log, GRADCOMP_LOG_INFO,
 		         "offers %d of this machine's %d addresses, those that routes and speed speak for; "
 		         "transport.interface chooses others",
-		         offered, t->nown);
+		         offered, t->sockets.nown);
 	*out = t;
 	return GRADCOMP_OK;
 fail:

@@ -87,7 +87,7 @@ uint32_t shm_ring_bytes(const transport *t)
 {
 	uint32_t ring = RING_MAX;
 
-	while (ring > RING_MIN && (uint64_t)ring * (unsigned)t->nlocal > RINGS_BYTES)
+	while (ring > RING_MIN && (uint64_t)ring * (unsigned)t->peers.nlocal > RINGS_BYTES)
 		ring /= 2;
 	return ring;
 }

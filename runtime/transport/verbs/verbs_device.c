@@ -16,14 +16,14 @@
 static void verbs_own_gids(const transport *t, fabric_choice *c)
 {
 	c->only_own = *t->interface != '\0';
-	for (int i = 0; i < t->nown && c->nown < FABRIC_OWN; i++) {
+	for (int i = 0; i < t->sockets.nown && c->nown < FABRIC_OWN; i++) {
 		unsigned char *gid = c->own[c->nown++];
 
-		if (t->own[i].bytes == 16) {
-			memcpy(gid, t->own[i].ip, 16);
+		if (t->sockets.own[i].bytes == 16) {
+			memcpy(gid, t->sockets.own[i].ip, 16);
 		} else {
 			memset(gid + 10, 0xff, 2);
-			memcpy(gid + 12, t->own[i].ip, 4);
+			memcpy(gid + 12, t->sockets.own[i].ip, 4);
 		}
 	}
 }

@@ -167,7 +167,7 @@ static int setup_path(peer_link *l, verbs *v)
 static void setup_give_up(peer_link *l, verbs *v)
 {
 	transport *t = l->c->t;
-	int known = atomic_exchange(&t->endpoints[l->world].no_verbs, 1);
+	int known = atomic_exchange(&t->peers.endpoints[l->world].no_verbs, 1);
 	link_use *other = link_use_to(t, l->world);
 
 	if (!other) {
@@ -316,7 +316,7 @@ static void verbs_tell(const link_use *u, endpoint_node *own)
 static bool verbs_reaches(const link_use *u, const transport *t, int a, int b)
 {
 	bool own = a == t->rank || b == t->rank;
-	endpoint *x = &t->endpoints[a], *y = &t->endpoints[b];
+	endpoint *x = &t->peers.endpoints[a], *y = &t->peers.endpoints[b];
 
 	if (own && (!u->part || atomic_load_explicit(a == t->rank ? &y->no_verbs : &x->no_verbs, memory_order_relaxed)))
 		return false;

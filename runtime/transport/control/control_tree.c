@@ -3,6 +3,7 @@
 #include "transport/core/transport_internal.h"
 
 #include "base/error.h"
+#include "transport/control/survey.h"
 #include "transport/core/wire.h"
 
 #include <errno.h>
@@ -10,13 +11,43 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HEARTBEAT_SECONDS 1.0
 
+gradcomp_status tree_open(transport *t)
+{
+	control_tree *tree = &t->tree;
+	pthread_condattr_t attr;
+
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		int r = i == TREE_PARENT ? (t->rank ? (t->rank - 1) / 2 : -1) : 2 * t->rank + i;
+
+		tree->near[i].rank = r < t->nranks ? r : -1;
+		tree->near[i].fd = -1;
+	}
+	memset(tree->rates, 0xff, sizeof tree->rates); /* SURVEY_UNKNOWN */
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&tree->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	tree->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return tree->wake_fd >= 0 ? GRADCOMP_OK : GRADCOMP_ERR_NOMEM;
+}
+
+void tree_close(control_tree *tree)
+{
+	for (int i = 0; i < TREE_NEIGHBOURS; i++)
+		tree_drop(&tree->near[i]);
+	if (tree->wake_fd >= 0)
+		close(tree->wake_fd);
+	pthread_cond_destroy(&tree->changed);
+}
+
 void tree_wake(transport *t)
 {
-	eventfd_write(t->wake_fd, 1);
+	eventfd_write(t->tree.wake_fd, 1);
 }
 
 /* Writes what the socket takes; the rest stays. */
@@ -49,13 +80,13 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
  * process that exits on the error has passed it on. */
 static void fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
-	if (transport_failed(t) || t->left)
+	if (transport_failed(t) || t->tree.left)
 		return;
 	error_set(&t->failure.error, status, "%.*s", CULPRIT_TEXT, text);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.error.text);
+		neighbour_send(&t->tree.near[i], CTRL_FAIL, status, culprit, t->failure.error.text);
 	failure_set(&t->failure);
-	pthread_cond_broadcast(&t->changed);
+	pthread_cond_broadcast(&t->tree.changed);
 }
 
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
@@ -96,7 +127,7 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 		return -1;
 	pthread_mutex_lock(&t->lock);
 	for (int i = 0; i < TREE_NEIGHBOURS && done; i++) {
-		neighbour *n = &t->tree[i];
+		neighbour *n = &t->tree.near[i];
 
 		if (n->rank != rank || n->fd >= 0)
 			continue;
@@ -109,7 +140,7 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 			neighbour_send(n, CTRL_FAIL, t->failure.error.status, -1, t->failure.error.text);
 		done = 0;
 	}
-	pthread_cond_broadcast(&t->changed);
+	pthread_cond_broadcast(&t->tree.changed);
 	pthread_mutex_unlock(&t->lock);
 	if (done)
 		record_crypto_free(crypto);
@@ -119,59 +150,59 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 
 void tree_leave(transport *t)
 {
-	neighbour *parent = &t->tree[TREE_PARENT];
+	neighbour *parent = &t->tree.near[TREE_PARENT];
 
-	if (!t->leaving || t->leave_sent || transport_failed(t))
+	if (!t->tree.leaving || t->tree.leave_sent || transport_failed(t))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
-		if (t->tree[i].rank >= 0 && !t->tree[i].left)
+		if (t->tree.near[i].rank >= 0 && !t->tree.near[i].left)
 			return;
-	t->leave_sent = true;
+	t->tree.leave_sent = true;
 	if (parent->rank >= 0) {
 		neighbour_send(parent, CTRL_LEAVE, t->rank, 0, NULL);
 		return;
 	}
-	t->left = true;
+	t->tree.left = true;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
-		neighbour_send(&t->tree[i], CTRL_LEFT, 0, 0, NULL);
-	pthread_cond_broadcast(&t->changed);
+		neighbour_send(&t->tree.near[i], CTRL_LEFT, 0, 0, NULL);
+	pthread_cond_broadcast(&t->tree.changed);
 }
 
-/* The message that says t->rates. */
+/* The message that says t->tree.rates. */
 static void neighbour_send_rates(const transport *t, neighbour *n, int type)
 {
 	unsigned char text[4 * NETWORKS_MAX];
-	ctrl_msg f = {type, t->rank, 0, (const char *)text, 4 * (size_t)t->networks.n};
+	ctrl_msg f = {type, t->rank, 0, (const char *)text, 4 * (size_t)t->peers.networks.n};
 
-	for (int k = 0; k < t->networks.n; k++)
-		put32(text + 4 * (size_t)k, t->rates[k]);
+	for (int k = 0; k < t->peers.networks.n; k++)
+		put32(text + 4 * (size_t)k, t->tree.rates[k]);
 	neighbour_send_msg(n, &f);
 }
 
 /* All ranks have said theirs. */
 static void tree_rated(transport *t)
 {
-	for (int k = 0; k < t->networks.n; k++)
-		t->networks.of[k].rate = t->rates[k] == SURVEY_UNKNOWN ? 0 : t->rates[k];
-	t->networks.measured = true;
+	for (int k = 0; k < t->peers.networks.n; k++)
+		t->peers.networks.of[k].rate = t->tree.rates[k] == SURVEY_UNKNOWN ? 0 : t->tree.rates[k];
+	t->peers.networks.measured = true;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
-		neighbour_send_rates(t, &t->tree[i], CTRL_RATED);
-	pthread_cond_broadcast(&t->changed);
+		neighbour_send_rates(t, &t->tree.near[i], CTRL_RATED);
+	pthread_cond_broadcast(&t->tree.changed);
 }
 
 void tree_rates(transport *t, const uint32_t *rate)
 {
-	for (int k = 0; rate && k < t->networks.n; k++)
-		t->rates[k] = rate[k] < t->rates[k] ? rate[k] : t->rates[k];
-	t->rates_own |= rate != NULL;
-	if (!t->rates_own || t->rates_sent || transport_failed(t))
+	for (int k = 0; rate && k < t->peers.networks.n; k++)
+		t->tree.rates[k] = rate[k] < t->tree.rates[k] ? rate[k] : t->tree.rates[k];
+	t->tree.rates_own |= rate != NULL;
+	if (!t->tree.rates_own || t->tree.rates_sent || transport_failed(t))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
-		if (t->tree[i].rank >= 0 && !t->tree[i].rated)
+		if (t->tree.near[i].rank >= 0 && !t->tree.near[i].rated)
 			return;
-	t->rates_sent = true;
-	if (t->tree[TREE_PARENT].rank >= 0)
-		neighbour_send_rates(t, &t->tree[TREE_PARENT], CTRL_RATES);
+	t->tree.rates_sent = true;
+	if (t->tree.near[TREE_PARENT].rank >= 0)
+		neighbour_send_rates(t, &t->tree.near[TREE_PARENT], CTRL_RATES);
 	else
 		tree_rated(t);
 }
@@ -181,7 +212,7 @@ void tree_flush(transport *t, double seconds)
 	double until = clock_now() + seconds;
 
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-		neighbour *n = &t->tree[i];
+		neighbour *n = &t->tree.near[i];
 
 		while (n->fd >= 0 && n->unsent && clock_now() < until) {
 			struct pollfd p = {n->fd, POLLOUT, 0};
@@ -198,11 +229,11 @@ void tree_flush(transport *t, double seconds)
 /* One whole message of neighbour i. 0, or -1 when it is not valid. */
 static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 {
-	neighbour *n = &t->tree[i];
+	neighbour *n = &t->tree.near[i];
 	char text[CULPRIT_TEXT + 1];
 	uint32_t rate[NETWORKS_MAX];
 
-	if (f->type >= CTRL_RATES && (t->networks.measured || f->bytes != 4 * (size_t)t->networks.n))
+	if (f->type >= CTRL_RATES && (t->peers.networks.measured || f->bytes != 4 * (size_t)t->peers.networks.n))
 		return -1;
 	for (size_t k = 0; f->type >= CTRL_RATES && k < f->bytes / 4; k++)
 		rate[k] = get32((const unsigned char *)f->text + 4 * k);
@@ -223,27 +254,27 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 		tree_leave(t);
 		return 0;
 	case CTRL_LEFT:
-		if (i != TREE_PARENT || (!t->leave_sent && !transport_failed(t)))
+		if (i != TREE_PARENT || (!t->tree.leave_sent && !transport_failed(t)))
 			return -1;
 		if (transport_failed(t))
 			return 0;
-		t->left = true;
+		t->tree.left = true;
 		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
-			neighbour_send(&t->tree[c], CTRL_LEFT, 0, 0, NULL);
-		pthread_cond_broadcast(&t->changed);
+			neighbour_send(&t->tree.near[c], CTRL_LEFT, 0, 0, NULL);
+		pthread_cond_broadcast(&t->tree.changed);
 		return 0;
 	case CTRL_RATES:
 		if (i == TREE_PARENT || n->rated)
 			return -1;
 		n->rated = true;
-		for (int k = 0; k < t->networks.n; k++)
-			t->rates[k] = rate[k] < t->rates[k] ? rate[k] : t->rates[k];
+		for (int k = 0; k < t->peers.networks.n; k++)
+			t->tree.rates[k] = rate[k] < t->tree.rates[k] ? rate[k] : t->tree.rates[k];
 		tree_rates(t, NULL);
 		return 0;
 	case CTRL_RATED:
-		if (i != TREE_PARENT || !t->rates_sent)
+		if (i != TREE_PARENT || !t->tree.rates_sent)
 			return -1;
-		memcpy(t->rates, rate, sizeof rate);
+		memcpy(t->tree.rates, rate, sizeof rate);
 		tree_rated(t);
 		return 0;
 	default:
@@ -272,7 +303,7 @@ static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, c
 
 static void neighbour_read(transport *t, int i)
 {
-	neighbour *n = &t->tree[i];
+	neighbour *n = &t->tree.near[i];
 	ctrl_msg f;
 	int taken;
 
@@ -320,7 +351,7 @@ static void tree_tick(transport *t, double now, double slept, double *beat)
 	int due = now >= *beat;
 
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-		neighbour *n = &t->tree[i];
+		neighbour *n = &t->tree.near[i];
 		char how[64];
 
 		if (n->fd < 0)
@@ -353,42 +384,42 @@ void *tree_main(void *arg)
 
 		pthread_mutex_lock(&t->lock);
 		for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-			fd[i] = t->tree[i].fd;
-			p[1 + i] = (struct pollfd){fd[i], (short)(POLLIN | (t->tree[i].unsent ? POLLOUT : 0)), 0};
+			fd[i] = t->tree.near[i].fd;
+			p[1 + i] = (struct pollfd){fd[i], (short)(POLLIN | (t->tree.near[i].unsent ? POLLOUT : 0)), 0};
 		}
-		quit = t->quit;
-		suspended = t->suspended;
+		quit = t->tree.quit;
+		suspended = t->tree.suspended;
 		pthread_mutex_unlock(&t->lock);
 		if (quit)
 			return NULL;
-		p[0] = (struct pollfd){t->wake_fd, POLLIN, 0};
-		n = suspended ? 0 : listener_poll(&t->listener, p + 1 + TREE_NEIGHBOURS, now);
-		due = suspended ? beat : listener_deadline(&t->listener);
+		p[0] = (struct pollfd){t->tree.wake_fd, POLLIN, 0};
+		n = suspended ? 0 : listener_poll(&t->sockets.listener, p + 1 + TREE_NEIGHBOURS, now);
+		due = suspended ? beat : listener_deadline(&t->sockets.listener);
 		due = due < beat ? due : beat;
 		probes = p + 1 + TREE_NEIGHBOURS + n;
 		for (int i = 0; i < PROBES_MAX; i++)
-			probes[i] = (struct pollfd){t->probe[i], POLLIN, 0};
+			probes[i] = (struct pollfd){t->sockets.probe[i], POLLIN, 0};
 		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + n + PROBES_MAX), due > now ? (int)((due - now) * 1e3) + 1 : 0);
 		if (p[0].revents)
-			eventfd_read(t->wake_fd, &events);
+			eventfd_read(t->tree.wake_fd, &events);
 		now = clock_now();
 		pthread_mutex_lock(&t->lock);
 		for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-			if (fd[i] < 0 || t->tree[i].fd != fd[i])
+			if (fd[i] < 0 || t->tree.near[i].fd != fd[i])
 				continue;
 			if (p[1 + i].revents & POLLOUT)
-				neighbour_flush(&t->tree[i]);
+				neighbour_flush(&t->tree.near[i]);
 			if (p[1 + i].revents & ~POLLOUT)
 				neighbour_read(t, i);
 		}
 		tree_tick(t, now, now - due, &beat);
 		pthread_mutex_unlock(&t->lock);
 		for (int i = 0; i < PROBES_MAX; i++)
-			if (probes[i].revents && !survey_swallow(t->probe[i])) {
-				close(t->probe[i]);
-				t->probe[i] = -1;
+			if (probes[i].revents && !survey_swallow(t->sockets.probe[i])) {
+				close(t->sockets.probe[i]);
+				t->sockets.probe[i] = -1;
 			}
 		if (!suspended)
-			listener_serve(&t->listener, p + 1 + TREE_NEIGHBOURS, n);
+			listener_serve(&t->sockets.listener, p + 1 + TREE_NEIGHBOURS, n);
 	}
 }
