@@ -31,6 +31,14 @@ double bucket_round_bytes(const bucket *b, uint32_t round);
 /* All rounds of this rank's shards are given up, since none is finite. */
 bool bucket_given_up(const bucket *b);
 
+/* How many numbers two runs of the layout have in common, from *at on. */
+static inline uint64_t bucket_overlap(uint64_t a, uint64_t numel, uint64_t b, uint64_t more, uint64_t *at)
+{
+	uint64_t end = a + numel < b + more ? a + numel : b + more;
+	*at = a > b ? a : b;
+	return end > *at ? end - *at : 0;
+}
+
 /* What a plan makes of a layout, see bucketing/bucketing.h: all that is by bucket. */
 typedef struct bucketing {
 	bucket *buckets;
@@ -39,7 +47,7 @@ typedef struct bucketing {
 	schedule schedule;
 	float *server_error;
 	uint64_t nserver_error;
-	struct hierarchical *hierarchical;
+	engine *shards; /* as engine.shards */
 } bucketing;
 
 #endif

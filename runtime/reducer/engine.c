@@ -54,7 +54,7 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = eng->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = eng->compressor->state_arrays;
-	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->hierarchical) {
+	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->shards) {
 		st = array(eng, bytes, "an error memory", &eng->error, err);
 		if (st)
 			return st;
@@ -64,10 +64,10 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	eng->norms = calloc(eng->layout.ntensors, sizeof *eng->norms);
 	if (!eng->state || !eng->lengths || !eng->norms)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	for (uint32_t s = 0; !st && s < states && !eng->hierarchical; s++)
+	for (uint32_t s = 0; !st && s < states && !eng->shards; s++)
 		st = array(eng, bytes, "a state array", &eng->state[s], err);
 	eng->memory = eng->error;
-	if (states && !eng->hierarchical && (eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
+	if (states && !eng->shards && (eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
 		eng->memory = eng->state[states - 1];
 	return st;
 }
@@ -199,6 +199,50 @@ void engine_free(engine *eng)
 	free(eng->norms);
 	array_free(eng, eng->error);
 }
+
+void engine_next_step(engine *eng)
+{
+	for (engine *in = eng->shards; in; in = in->next)
+		in->step = eng->step;
+}
+
+/* ---- one level ---- */
+
+static gradcomp_status divide(engine *eng, struct bucketing *to, gradcomp_error *err)
+{
+	(void)eng, (void)to, (void)err;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status move(engine *eng, const struct bucketing *to, float *room, gradcomp_error *err)
+{
+	(void)eng, (void)to, (void)room, (void)err;
+	return GRADCOMP_OK;
+}
+
+static void carry(engine *eng, const struct bucketing *to)
+{
+	(void)eng, (void)to;
+}
+
+static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
+{
+	return eng->compressor->measured(eng->instance, m, eng->step, err);
+}
+
+static const char *choice(const engine *eng, uint32_t tensor)
+{
+	return eng->compressor->choice ? eng->compressor->choice(eng->instance, tensor) : eng->compressor->info.name;
+}
+
+static const residual_norm *norm(engine *eng, uint32_t tensor)
+{
+	return &eng->norms[tensor];
+}
+
+const engine_levels engine_one_level = {divide, move, carry, measured, choice, norm};
+
+/* ---- tasks ---- */
 
 /* What a plugin has failed in that gives no reason, or a status above 0, which peers would not take for one. */
 static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st,

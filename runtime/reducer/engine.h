@@ -113,7 +113,8 @@ struct bucket {
 	uint64_t nserver_error;
 	struct bucket *part;   /* this rank's shard of it, or NULL: see hierarchical.h ... */
 	struct bucket *beside; /* ... and of such a one the rank's next shard of the same bucket, or NULL */
-	struct bucket *whole;  /* ... and the bucket */
+	struct bucket *whole;  /* ... and the bucket, */
+	uint64_t begin;        /* and where in its numbers the shard begins */
 };
 
 /* Of a tensor, see residual_norm.h. */
@@ -121,6 +122,25 @@ typedef struct residual_norm {
 	double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
 	uint64_t steps;
 } residual_norm;
+
+struct bucketing; /* bucket.h */
+
+/* What is asked of an engine of which it matters whether it works on whole tensors (engine_one_level), or on this rank's
+ * shards of them (hierarchical/). */
+typedef struct engine_levels {
+	/* to->shards: the parts of all of to's buckets, and the compressor on them. */
+	gradcomp_status (*divide)(engine *eng, struct bucketing *to, gradcomp_error *err);
+	/* What ranks hold for one another goes to those that hold it in `to`. `room` for the largest bucket. Every rank
+	 * calls it; what has arrived is the same to the bit. */
+	gradcomp_status (*move)(engine *eng, const struct bucketing *to, float *room, gradcomp_error *err);
+	/* What has been counted so far goes on in `to`. */
+	void (*carry)(engine *eng, const struct bucketing *to);
+	/* measured() of the compressor: m is of eng's layout. */
+	gradcomp_status (*measured)(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
+	/* For the report, of a tensor as this rank knows it: what is done with it, and its norms. */
+	const char *(*choice)(const engine *eng, uint32_t tensor);
+	const residual_norm *(*norm)(engine *eng, uint32_t tensor);
+} engine_levels;
 
 struct engine {
 	const engine_ops *ops;   /* what tasks are */
@@ -134,8 +154,10 @@ struct engine {
 	const gradcomp_value *values; /* of it; the job's */
 	coll_ctx coll_ctx;
 	gradcomp_layout layout;
-	struct hierarchical *hierarchical; /* two levels; else NULL */
-	device_arena *arena;               /* its arrays are there; NULL: in memory of the host */
+	const engine_levels *levels;
+	engine *shards;            /* of two levels: that of what this rank holds; it has the arrays. Else NULL */
+	engine *next;              /* of such a one: that of the rank's next shard of each bucket, or NULL */
+	device_arena *arena;       /* its arrays are there; NULL: in memory of the host */
 	const struct memops *wire; /* where exchanges find payloads, see memops.h; NULL: in memory of the host */
 
 	bucket *buckets;
@@ -195,6 +217,10 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);
 /* All but the buckets and what is on a GPU. NULL members are fine. */
 void engine_free(engine *eng);
 
+/* engine.c */
+extern const engine_levels engine_one_level;
+/* The step that comes next is eng->step, also of its shards. */
+void engine_next_step(engine *eng);
 /* host.c */
 extern const engine_ops host_ops;
 extern const engine_device host_device;

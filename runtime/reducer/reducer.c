@@ -98,7 +98,7 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 		bucketing_swap(r, &d);
 	bucketing_free(&d);
 	step_plan_clear(&plan);
-	if (!st && !r->eng.instance && !r->eng.hierarchical)
+	if (!st && !r->eng.instance && !r->eng.shards)
 		st = engine_create_instance(&r->eng, &r->eng.job->host, r->eng.values, err);
 	return st;
 }
@@ -149,11 +149,8 @@ static report_tensor *report_tensors(reducer *r)
 	report_tensor *t = calloc(n, sizeof *t);
 	for (uint32_t i = 0; t && i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
-		const char *choice = r->eng.hierarchical         ? hierarchical_choice(&r->eng, n - 1 - i)
-		                     : r->eng.compressor->choice ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
-		                                                 : r->eng.compressor->info.name;
-		const residual_norm *norm =
-			r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i) : &r->eng.norms[n - 1 - i];
+		const char *choice = r->eng.levels->choice(&r->eng, n - 1 - i);
+		const residual_norm *norm = r->eng.levels->norm(&r->eng, n - 1 - i);
 		t[i] = (report_tensor){.name = strdup(from->name),
 		                       .numel = from->numel,
 		                       .choice = strdup(choice ? choice : ""),
@@ -397,7 +394,7 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 /* What a void step overwrites of a reducer that outlives ranks is kept, where that can be. */
 static gradcomp_status keep_undo(reducer *r, const char *collective, gradcomp_error *err)
 {
-	if (r->eng.hierarchical)
+	if (r->eng.shards)
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
 			"gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone",
@@ -429,6 +426,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	thread_condition(&r->step_over);
 	r->eng.ops = r->eng.whole = &host_ops;
 	r->eng.device = &host_device;
+	r->eng.levels = &engine_one_level;
 	r->eng.job = group->job;
 	r->eng.group = group;
 	st = choose(r, &o, plugins, specs, &own);

@@ -2,7 +2,6 @@
 #include "reducer/reducer_state.h"
 
 #include "reducer/bucketing/replan.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/shared_state.h"
 
@@ -20,18 +19,10 @@ static const char magic[8] = "GCSTATE3";
 #define VERSION_AT (sizeof magic - 1)
 #define OLDEST '2'
 
-/* A rank that holds several shards of a bucket has an engine for each: the next one, or NULL. */
-static const engine *next_owner(const struct hierarchical **s)
-{
-	*s = *s ? hierarchical_next(*s) : NULL;
-	return *s ? hierarchical_inner(*s) : NULL;
-}
-
 static uint64_t kept(const reducer *r, const bucketing *d)
 {
-	const struct hierarchical *s = d->hierarchical;
 	uint64_t n = 0;
-	for (const engine *k = state_owner(r, d); k; k = next_owner(&s))
+	for (const engine *k = state_owner(r, d); k; k = k->next)
 		n += k->layout.numel;
 	return n;
 }
@@ -48,12 +39,12 @@ static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 static uint64_t held_hash(const bucketing *d)
 {
 	uint64_t h = 0;
-	for (uint32_t i = 0; (d->hierarchical || d->nserver_error) && i < d->nbuckets; i++) {
+	for (uint32_t i = 0; (d->shards || d->nserver_error) && i < d->nbuckets; i++) {
 		h = id_mix(h, d->buckets[i].pub.numel);
-		h = id_mix(h, d->hierarchical ? hierarchical_shard_begin(d->hierarchical, i) : 1);
-		const struct hierarchical *s = d->hierarchical ? hierarchical_next(d->hierarchical) : NULL;
-		for (; s; s = hierarchical_next(s))
-			h = id_mix(h, hierarchical_shard_begin(s, i));
+		if (!d->shards)
+			h = id_mix(h, 1);
+		for (const bucket *part = d->buckets[i].part; part; part = part->beside)
+			h = id_mix(h, part->begin);
 	}
 	return h;
 }
@@ -164,9 +155,8 @@ static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_
 /* The arrays and the collective's memory, state_array_bytes() of them. */
 static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
 {
-	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
+	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
 		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
 			st = device_arena_copy(r->eng.arena, p, engine_array(k, s), bytes, err);
@@ -178,9 +168,8 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 
 static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const unsigned char *p, gradcomp_error *err)
 {
-	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
+	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
 		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
 			st = device_arena_copy(r->eng.arena, engine_array(k, s), p, bytes, err);
@@ -195,12 +184,11 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned char *buf, uint64_t *bytes,
                                   gradcomp_error *err)
 {
-	const struct hierarchical *two = d->hierarchical;
-	const int several = two && hierarchical_next(two);
+	const bool several = d->shards && d->shards->next;
 	const uint64_t capacity = *bytes;
 	gradcomp_status st = GRADCOMP_OK;
 	*bytes = 0;
-	for (const engine *k = state_owner(r, d); !st && k && r->eng.compressor->save; k = next_owner(&two)) {
+	for (const engine *k = state_owner(r, d); !st && k && r->eng.compressor->save; k = k->next) {
 		uint64_t head = several ? sizeof(uint64_t) : 0, own = 0;
 		if (k->instance)
 			st = r->eng.compressor->save(k->instance, NULL, 0, &own, err);
@@ -220,9 +208,8 @@ static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned
 static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const unsigned char *p, uint64_t bytes,
                                    gradcomp_error *err)
 {
-	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (const engine *k = state_owner(r, d); !st && k; k = next_owner(&two)) {
+	for (const engine *k = state_owner(r, d); !st && k; k = k->next) {
 		uint64_t own = 0;
 		if (bytes >= sizeof own)
 			memcpy(&own, p, sizeof own);
@@ -377,7 +364,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 	const void *plugin = l->state + l->body + state_array_bytes(r, &l->d);
 	if (!k->instance || !r->eng.compressor->load)
 		return GRADCOMP_OK;
-	if (l->d.hierarchical && hierarchical_next(l->d.hierarchical))
+	if (l->d.shards && l->d.shards->next)
 		return take_plugin(r, &l->d, plugin, l->own.plugin_bytes, err);
 	return k->instance == r->eng.instance ? plugin_load(r, l, plugin, l->own.plugin_bytes, err)
 	                                      : r->eng.compressor->load(k->instance, plugin, l->own.plugin_bytes, err);
@@ -426,7 +413,7 @@ static void differing_loads(const void *claim, const void *claim0, int first, ch
 static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status mine, gradcomp_error *err)
 {
 	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
-	if (!mine && !l->shared && !l->d.hierarchical && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
+	if (!mine && !l->shared && !l->d.shards && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
 		c.own = state_bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine,
 	                 err);
@@ -457,13 +444,13 @@ static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_
 /* Of shards, when each rank has a state that fits: only holders of the same one can be alike. */
 static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_error *err)
 {
-	const struct hierarchical *s = l->d.hierarchical;
-	const bool several = s && hierarchical_next(s);
+	const engine *first = l->d.shards;
+	const bool several = first && first->next;
 	const unsigned char *p = l->state + l->body + state_array_bytes(r, &l->d);
 	gradcomp_status st = GRADCOMP_OK, mine = GRADCOMP_OK;
-	if (!s || !(r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE) || !r->eng.compressor->load)
+	if (!first || !(r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE) || !r->eng.compressor->load)
 		return GRADCOMP_OK;
-	for (const engine *k = hierarchical_inner(s); !st && k; k = next_owner(&s)) {
+	for (const engine *k = first; !st && k; k = k->next) {
 		uint64_t own = l->own.plugin_bytes;
 		if (several) {
 			memcpy(&own, p, sizeof own);
@@ -487,13 +474,11 @@ static gradcomp_status take_up(reducer *r, loading *l, gradcomp_error *err)
 	st = take_arrays(r, &l->d, l->state + l->body, err);
 	if (st)
 		return st;
-	if (r->eng.hierarchical)
-		hierarchical_carry(&r->eng, &l->d);
+	r->eng.levels->carry(&r->eng, &l->d);
 	bucketing_swap(r, &l->d);
 	r->eng.step = l->own.step;
 	replan_loaded(r, l->own.settled != 0);
-	if (r->eng.hierarchical)
-		hierarchical_next_step(&r->eng);
+	engine_next_step(&r->eng);
 	return GRADCOMP_OK;
 }
 

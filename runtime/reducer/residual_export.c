@@ -3,7 +3,7 @@
 
 #include "reducer/arg_errors.h"
 #include "reducer/server_error.h"
-#include "reducer/hierarchical/hierarchical_internal.h"
+#include "reducer/bucket.h"
 
 #include "base/error.h"
 
@@ -63,7 +63,7 @@ static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t,
 		return st;
 	part p = {.t = t, .scale = 1, .stays = stays};
 	uint64_t begin = server_error_offset(&r->eng, b);
-	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->nserver_error, &p.at);
+	p.n = bucket_overlap(t->offset, t->numel, begin, b->nserver_error, &p.at);
 	if (p.n)
 		export_run(&p, b->server_error + (p.at - begin), to);
 	return GRADCOMP_OK;
@@ -75,13 +75,14 @@ static gradcomp_status export_shard(reducer *r, const gradcomp_tensor *t, int st
 {
 	gradcomp_status st = GRADCOMP_OK;
 	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
-	for (const struct hierarchical *s = r->eng.hierarchical; s; s = s->next) {
-		const gradcomp_bucket *held = &s->inner.buckets[b->pub.index].pub;
-		uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
-		part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
-		p.n = hierarchical_overlap(t->offset, t->numel, begin, held->numel, &p.at);
+	for (const engine *k = r->eng.shards; k; k = k->next) {
+		const gradcomp_bucket *held = &k->buckets[b->pub.index].pub;
+		uint64_t begin = b->pub.offset + k->buckets[b->pub.index].begin;
+		const double scale = (double)k->layout.nranks / r->eng.layout.nranks;
+		part p = {.t = t, .scale = 1 / scale, .stays = stays};
+		p.n = bucket_overlap(t->offset, t->numel, begin, held->numel, &p.at);
 		if (!st && p.n)
-			st = export_memory(r, &p, s->inner.memory + held->offset + (p.at - begin), to, err);
+			st = export_memory(r, &p, k->memory + held->offset + (p.at - begin), to, err);
 	}
 	return st;
 }
@@ -98,7 +99,7 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 	st = workers_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
-	if (!st && r->eng.hierarchical && r->eng.hierarchical->inner.memory)
+	if (!st && r->eng.shards && r->eng.shards->memory)
 		st = export_shard(r, t, stays, to, err);
 	else if (!st && r->eng.memory)
 		st = export_own(r, t, stays, to, err);

@@ -61,12 +61,27 @@ void residual_norm_bucket(engine *eng, const bucket *b)
 		                               eng->layout.tensors[i].numel));
 }
 
-void residual_norm_step(engine *eng)
+static void end_step(engine *eng, bool bad)
 {
 	gradcomp_reducer_stats *s = &eng->stats;
-	if (eng->memory && !eng->step_bad) {
+	if (eng->memory && !bad) {
 		s->error_last = eng->step_u > 0 ? sqrt(eng->step_e / eng->step_u) : 0;
 		s->error_mean += (s->error_last - s->error_mean) / (double)++s->error_steps;
 	}
 	eng->step_e = eng->step_u = 0;
+}
+
+/* The mean of the error is that of the rank's first shards. */
+void residual_norm_step(engine *eng)
+{
+	const engine *first = eng->shards;
+	if (!first) {
+		end_step(eng, eng->step_bad);
+		return;
+	}
+	for (engine *in = eng->shards; in; in = in->next)
+		end_step(in, eng->step_bad);
+	eng->stats.error_steps = first->stats.error_steps;
+	eng->stats.error_mean = first->stats.error_mean;
+	eng->stats.error_last = first->stats.error_last;
 }

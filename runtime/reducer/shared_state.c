@@ -1,6 +1,5 @@
 #include "reducer/shared_state.h"
 
-#include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/layout.h"
 #include "reducer/state_check.h"
 #include "reducer/server_error.h"
@@ -46,7 +45,7 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 /* Onto to[], which is of numbers [at, at + n), what of them is among the `held` ones that begin at `begin`. */
 static void add_run(double *to, uint64_t at, uint64_t n, const float *from, uint64_t begin, uint64_t held)
 {
-	uint64_t first, common = hierarchical_overlap(at, n, begin, held, &first);
+	uint64_t first, common = bucket_overlap(at, n, begin, held, &first);
 	for (uint64_t j = 0; j < common; j++)
 		to[first - at + j] += (double)from[first - begin + j];
 }
@@ -57,19 +56,19 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 {
 	gradcomp_status st = GRADCOMP_OK;
 	memset(to, 0, n * sizeof *to);
-	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
+	for (const engine *k = r->eng.shards; k; k = k->next)
 		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
-			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
-			uint64_t first, begin = r->eng.buckets[i].pub.offset + two->of[i].begin;
-			uint64_t common = hierarchical_overlap(at, n, begin, part->numel, &first);
+			const gradcomp_bucket *part = &k->buckets[i].pub;
+			uint64_t first, begin = r->eng.buckets[i].pub.offset + k->buckets[i].begin;
+			uint64_t common = bucket_overlap(at, n, begin, part->numel, &first);
 			if (common)
 				st = device_arena_copy(r->eng.arena, room,
-				                       engine_array(&two->inner, s) + part->offset + (first - begin),
+				                       engine_array(k, s) + part->offset + (first - begin),
 				                       common * sizeof *room, err);
 			if (!st && common)
 				add_run(to, at, n, room, first, common);
 		}
-	if (st || r->eng.hierarchical)
+	if (st || r->eng.shards)
 		return st;
 	const float *array = engine_array(&r->eng, s);
 	st = device_arena_copy(r->eng.arena, room, array + at, n * sizeof *room, err);
@@ -100,7 +99,7 @@ static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, fl
 	const bucketing d = bucketing_current(r);
 	const uint32_t arrays = !!state_owner(r, &d)->error + r->eng.compressor->state_arrays;
 	const uint64_t numel = r->eng.layout.numel;
-	const double holders = r->eng.hierarchical ? r->eng.hierarchical->nranks : r->eng.layout.nranks;
+	const double holders = state_owner(r, &d)->layout.nranks;
 	for (uint32_t s = 0; s < arrays; s++)
 		for (uint64_t at = 0, n; at < numel; at += n, to += n * sizeof *room) {
 			n = numel - at < RUN ? numel - at : RUN;
@@ -278,12 +277,12 @@ const void *shared_state_plugin(const reducer *r, const void *state, const share
 static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
+	for (const engine *k = r->eng.shards; k; k = k->next)
 		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
-			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
+			const gradcomp_bucket *part = &k->buckets[i].pub;
 			if (part->numel)
-				st = device_arena_copy(r->eng.arena, engine_array(&two->inner, s) + part->offset,
-				                       array + (r->eng.buckets[i].pub.offset + two->of[i].begin) *
+				st = device_arena_copy(r->eng.arena, engine_array(k, s) + part->offset,
+				                       array + (r->eng.buckets[i].pub.offset + k->buckets[i].begin) *
 				                                       sizeof(float),
 				                       part->numel * sizeof(float), err);
 		}
@@ -295,7 +294,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 	const char *array = (const char *)state + sizeof *h;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < h->has_error + h->state_arrays; s++, array += array_bytes(r))
-		if (r->eng.hierarchical)
+		if (r->eng.shards)
 			st = take_shards(r, s, array, err);
 		else
 			st = device_arena_copy(r->eng.arena, engine_array(&r->eng, s), array, array_bytes(r), err);
@@ -304,7 +303,6 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 	if (r->eng.server_error)
 		memset(r->eng.server_error, 0, r->eng.nserver_error * sizeof *r->eng.server_error);
 	r->eng.step = h->step;
-	if (r->eng.hierarchical)
-		hierarchical_next_step(&r->eng);
+	engine_next_step(&r->eng);
 	return GRADCOMP_OK;
 }

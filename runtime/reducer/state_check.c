@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "config/spec.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 
 #include <math.h>
@@ -29,7 +28,7 @@ uint64_t state_checksum(const void *state, uint64_t bytes)
 
 const engine *state_owner(const reducer *r, const bucketing *d)
 {
-	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
+	return d->shards ? d->shards : &r->eng;
 }
 
 enum { KEPT = STATE_SPEC - 1 }; /* of a SPEC */

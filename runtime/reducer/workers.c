@@ -5,7 +5,6 @@
 #include "reducer/bucket.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/residual_norm.h"
 #include "reducer/step_observer.h"
@@ -75,14 +74,6 @@ static void count_time(reducer *r, task_kind kind, double seconds)
 		r->eng.stats.decode_s += seconds;
 }
 
-static void end_norms(reducer *r)
-{
-	if (r->eng.hierarchical)
-		hierarchical_norms(&r->eng);
-	else
-		residual_norm_step(&r->eng);
-}
-
 static uint64_t observe_row(void *ctx)
 {
 	return profile_row_now(ctx);
@@ -108,7 +99,7 @@ static void observe_over(void *ctx, const observed_step *s)
 	r->eng.stats.exposed_s += s->over > s->last ? s->over - s->last : 0;
 	profile_step_of(r, s->row, s->first, s->last, s->over);
 	timeline(r, TRACE_STEP, s->step, 0, s->first, s->over);
-	end_norms(r);
+	residual_norm_step(&r->eng);
 }
 
 static step_observer observer(reducer *r)
@@ -276,10 +267,9 @@ static void step_done(reducer *r)
 	r->eng.stats.dense_bytes +=
 		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
 	r->eng.step++;
-	if (r->eng.hierarchical)
-		hierarchical_next_step(&r->eng);
+	engine_next_step(&r->eng);
 	if (!later)
-		end_norms(r);
+		residual_norm_step(&r->eng);
 	r->ngiven = 0;
 	r->eng.step_bad = 0;
 	profile_step(r, now);

@@ -5,7 +5,6 @@
 #include "tests/support/plugin_pairs.h"
 #include "tests/support/small_model.h"
 
-#include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/reducer.h"
 
 #include <float.h>
@@ -42,22 +41,13 @@ static void note(flood *f, int rank, unsigned what, int step, int kind)
 	f->wrong[rank] |= what;
 }
 
-/* The engines of a reducer: its own, or those of its shards. */
-static const engine *owner(const reducer *red, const struct hierarchical **s)
-{
-	*s = *s ? (*s)->next : red->eng.hierarchical;
-	return *s ? &(*s)->inner : &red->eng;
-}
-
 /* Everything kept, one array after another; *n of it. To be freed. */
 static float *kept(const model *m, size_t *n)
 {
 	const reducer *red = reducer_of(m->red);
-	const struct hierarchical *s = NULL;
 	float *all = NULL;
 	*n = 0;
-	do {
-		const engine *k = owner(red, &s);
+	for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
 		for (uint32_t a = 0; a < !!k->error + k->compressor->state_arrays; a++) {
 			float *more = realloc(all, (*n + k->layout.numel + 1) * sizeof *all);
 			if (!more)
@@ -66,7 +56,6 @@ static float *kept(const model *m, size_t *n)
 			memcpy(all + *n, engine_array(k, a), k->layout.numel * sizeof *all);
 			*n += k->layout.numel;
 		}
-	} while (s && s->next);
 	return all;
 }
 
@@ -116,7 +105,7 @@ static int result(const model *m)
 				numbers += isfinite(m->grad[t][k]) != 0;
 			}
 		}
-		if (nans + numbers != pub->numel || (nans && numbers && !red->eng.hierarchical))
+		if (nans + numbers != pub->numel || (nans && numbers && !red->eng.shards))
 			return -1;
 		is |= nans != 0;
 	}
@@ -138,7 +127,7 @@ static int cleared_or_same(const model *m, const float *before, const float *aft
 	const engine *eng = &reducer_of(m->red)->eng;
 	uint64_t numel_all = eng->layout.numel;
 	int right = 1;
-	for (uint32_t b = 0; !eng->hierarchical && b < eng->nbuckets; b++) {
+	for (uint32_t b = 0; !eng->shards && b < eng->nbuckets; b++) {
 		const gradcomp_bucket *pub = &eng->buckets[b].pub;
 		int t = T - 1 - (int)pub->first;
 		while (t > 0 && !numel(t))

@@ -4,7 +4,7 @@
 #include "tests/fake/gpu_model.h"
 
 #include "reducer/bucketing/rebucket.h"
-#include "reducer/hierarchical/hierarchical_internal.h"
+#include "reducer/reducer.h"
 
 /* On a real device there is none. */
 __attribute__((weak)) extern long fake_cuda_allocations(void);
@@ -130,7 +130,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	                        run->bucket_bytes, &err)))
 		goto no_other;
 	const reducer *r = reducer_of(dev.red);
-	int levels = r->eng.hierarchical && r->eng.hierarchical->inner.arena ? 1 : -1;
+	int levels = r->eng.shards && r->eng.shards->arena ? 1 : -1;
 	out->failed = run->levels && levels != run->levels;
 	if (out->failed)
 		printf("# rank %d: %s levels on the device\n", rank, levels < 0 ? "no" : "two");

@@ -15,10 +15,9 @@ enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 /* What a rank keeps, in units of the sum, onto total[], by place in the layout. */
 static void memory_add(double *total, const reducer *red)
 {
-	const struct hierarchical *s = red->eng.hierarchical;
-	for (const engine *k = s ? &s->inner : &red->eng; k; s = s ? s->next : NULL, k = s ? &s->inner : NULL)
+	for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
 		for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
-			uint64_t at = red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0);
+			uint64_t at = red->eng.buckets[i].pub.offset + k->buckets[i].begin;
 			for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
 				total[at + j] += k->error[k->buckets[i].pub.offset + j];
 		}
@@ -44,7 +43,7 @@ __attribute__((unused)) static double memories_off(model *const *models, int P, 
                                                    const double *after)
 {
 	const reducer *red = reducer_of(models[0]->red);
-	int nodes = red->eng.hierarchical ? red->eng.hierarchical->nranks : 0;
+	int nodes = red->eng.shards ? red->eng.shards->layout.nranks : 0;
 	double weight = nodes ? (double)nodes / P : 1, shares = nodes ? nodes : P, worst = 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++) {

@@ -59,14 +59,14 @@ static uint64_t of_step(int step)
 /* What this rank holds of each array, for others to see. */
 static void expose(show *s, const reducer *red, int after)
 {
-	const struct hierarchical *h = red->eng.hierarchical;
-	int node = h ? h->rank : red->eng.layout.rank;
-	for (const engine *k = h ? &h->inner : &red->eng; k; h = h ? h->next : NULL, k = h ? &h->inner : NULL) {
+	const engine *first = red->eng.shards ? red->eng.shards : &red->eng;
+	int node = first->layout.rank;
+	for (const engine *k = first; k; k = k->next) {
 		uint32_t arrays = !!k->error + k->compressor->state_arrays;
 		for (uint32_t a = 0; node >= 0 && a < arrays; a++)
 			for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
 				const float *from = k->error && !a ? k->error : k->state[a - !!k->error];
-				uint64_t at = red->eng.buckets[i].pub.offset + (h ? h->of[i].begin : 0);
+				uint64_t at = red->eng.buckets[i].pub.offset + k->buckets[i].begin;
 				memcpy(s->held[after][node][a] + at, from + k->buckets[i].pub.offset,
 				       k->buckets[i].pub.numel * sizeof *from);
 			}
@@ -181,7 +181,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0) {
-		s->shards = reducer_of(m.red)->eng.hierarchical != NULL;
+		s->shards = reducer_of(m.red)->eng.shards != NULL;
 		s->resident = reducer_of(m.red)->eng.nserver_error > 0;
 		s->conserves = (reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
 		                !(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
@@ -196,10 +196,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
-	s->failed[rank] |=
-		(reducer_of(m.red)->eng.hierarchical &&
-	         reducer_of(m.red)->eng.hierarchical->notified != (reducer_of(m.red)->eng.compressor->save != NULL))
-		<< 3;
+	s->failed[rank] |= (reducer_of(m.red)->eng.shards && hierarchical_of(reducer_of(m.red)->eng.shards)->notified !=
+	                                                             (reducer_of(m.red)->eng.compressor->save != NULL))
+	                   << 3;
 	ranks_wait();
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])

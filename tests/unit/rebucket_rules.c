@@ -134,7 +134,7 @@ typedef struct hearsay {
 /* That the compressor on this rank's shards plans to send of them in the step that comes. */
 static uint64_t planned(const reducer *red)
 {
-	const engine *in = &red->eng.hierarchical->inner;
+	const engine *in = red->eng.shards;
 	uint64_t bytes = 0;
 	gradcomp_error err;
 	for (uint32_t b = 0; b < in->nbuckets; b++) {
@@ -175,7 +175,8 @@ static void measured_again_body(gradcomp_job *job, int rank, int P, void *arg)
 	home.nbuckets = n;
 	s->failed[rank] |= model_step(&a, rank, 0, &err) != 0;
 	s->bytes[0][rank] = planned(reducer_of(a.red));
-	s->failed[rank] |= hierarchical_measured(&reducer_of(a.red)->eng, &m, &err) || model_step(&a, rank, 1, &err);
+	s->failed[rank] |= reducer_of(a.red)->eng.levels->measured(&reducer_of(a.red)->eng, &m, &err) ||
+	                   model_step(&a, rank, 1, &err);
 	s->bytes[1][rank] = planned(reducer_of(a.red));
 	s->failed[rank] |= reducer_rebucket(reducer_of(a.red), &away, &err) || model_step(&a, rank, 2, &err);
 	s->failed[rank] |= reducer_rebucket(reducer_of(a.red), &home, &err) || model_step(&a, rank, 3, &err);
@@ -228,7 +229,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
 	ranks_wait();
 	if (rank == 0) {
-		s->weight = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->scale : 1;
+		s->weight = reducer_of(m.red)->eng.shards ? hierarchical_of(reducer_of(m.red)->eng.shards)->scale : 1;
 		memories(s->models, P, s->before);
 		for (int r = 0; own && r < P; r++)
 			for (uint64_t i = 0; i < reducer_of(m.red)->eng.layout.numel; i++)

@@ -74,10 +74,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0)
-		s->nodes = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->nranks : 0;
+		s->nodes = reducer_of(m.red)->eng.shards ? reducer_of(m.red)->eng.shards->layout.nranks : 0;
 	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.nserver_error > 0, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&s->holders,
-	                   reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->inner.instance,
+	__atomic_add_fetch(&s->holders, reducer_of(m.red)->eng.shards && reducer_of(m.red)->eng.shards->instance,
 	                   __ATOMIC_SEQ_CST);
 	ranks_wait();
 	for (int step = 0; step < STEPS; step++) {

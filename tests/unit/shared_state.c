@@ -39,7 +39,7 @@ static void failed(int rank, int what, const gradcomp_error *err)
 
 static int in_two_levels(const reducer *r)
 {
-	return r->eng.hierarchical ? r->eng.hierarchical->nranks : 0;
+	return r->eng.shards ? r->eng.shards->layout.nranks : 0;
 }
 
 /* With all ranks standing still: what the average over ranks lacks. */
@@ -51,11 +51,10 @@ static void owed(double *to)
 	/* The compressor's own accumulation, where that is not error memory. */
 	for (int r = 0; first->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM && r < P; r++) {
 		const reducer *red = reducer_of(now.models[r]->red);
-		const struct hierarchical *s = red->eng.hierarchical;
-		for (const engine *k = s ? &s->inner : &red->eng; k; s = s ? s->next : NULL, k = s ? &s->inner : NULL)
+		for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
 			for (uint32_t i = 0; i < k->nbuckets; i++)
 				for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-					to[red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0) + j] +=
+					to[red->eng.buckets[i].pub.offset + k->buckets[i].begin + j] +=
 						k->memory[k->buckets[i].pub.offset + j];
 	}
 	for (int i = 0; i < MEMORIES; i++)

@@ -72,7 +72,7 @@ gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, g
 	gradcomp_status st = cut(r, p, out, err);
 	if (!st)
 		st = bucketing_order(p, out, err);
-	return !st && r->eng.hierarchical ? hierarchical_divide(&r->eng, out, err) : st;
+	return st ? st : r->eng.levels->divide(&r->eng, out, err);
 }
 
 bucketing bucketing_current(const reducer *r)
@@ -83,7 +83,7 @@ bucketing bucketing_current(const reducer *r)
 	                   .schedule = r->schedule,
 	                   .server_error = r->eng.server_error,
 	                   .nserver_error = r->eng.nserver_error,
-	                   .hierarchical = r->eng.hierarchical};
+	                   .shards = r->eng.shards};
 }
 
 void bucketing_swap(reducer *r, bucketing *d)
@@ -97,7 +97,7 @@ void bucketing_swap(reducer *r, bucketing *d)
 		r->bucket_of = d->bucket_of;
 		r->eng.server_error = d->server_error;
 		r->eng.nserver_error = d->nserver_error;
-		r->eng.hierarchical = d->hierarchical;
+		r->eng.shards = d->shards;
 		*d = was;
 	}
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
@@ -114,7 +114,7 @@ void bucketing_free(bucketing *d)
 	free(d->bucket_of);
 	free(d->server_error);
 	schedule_free(&d->schedule);
-	hierarchical_free(d->hierarchical);
+	hierarchical_free(d->shards);
 	*d = (bucketing){0};
 }
 

@@ -4,7 +4,6 @@
 
 #include "reducer/bucketing/bucketing.h"
 #include "reducer/server_error.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/word_sync.h"
 
 #include "base/error.h"
@@ -59,9 +58,9 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	if (!st && r->eng.server_error)
 		st = server_error_check(&r->eng, err);
 	for (uint32_t b = 0; !st && b < r->eng.nbuckets; b++) {
-		uint64_t n = r->eng.hierarchical ? r->eng.buckets[b].pub.numel
-		             : r->eng.arena      ? r->eng.buckets[b].nserver_error
-		                                 : 0;
+		uint64_t n = r->eng.shards  ? r->eng.buckets[b].pub.numel
+		             : r->eng.arena ? r->eng.buckets[b].nserver_error
+		                            : 0;
 		most = n > most ? n : most;
 	}
 	if (!st && most && !(*room = malloc(most * sizeof **room)))
@@ -74,8 +73,8 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 static gradcomp_status carry(reducer *r, const bucketing *d, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = r->eng.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;
-	if (!st && r->eng.hierarchical)
-		st = hierarchical_move(&r->eng, d, room, err);
+	if (!st)
+		st = r->eng.levels->move(&r->eng, d, room, err);
 	if (st)
 		job_fail(r->eng.job, st, err->text);
 	return st;

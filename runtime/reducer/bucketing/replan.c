@@ -4,7 +4,6 @@
 #include "reducer/bucketing/bucketing.h"
 #include "reducer/bucketing/measure.h"
 #include "reducer/bucketing/rebucket.h"
-#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/bucketing/plan_solve.h"
 #include "reducer/word_sync.h"
 
@@ -72,27 +71,6 @@ static gradcomp_status next_phase(reducer *r, gradcomp_error *err)
 		st = change(r, &p, &taken, err);
 	step_plan_clear(&p);
 	q->next = q->start + (uint64_t)q->asked.profile_steps * (q->phase + 1) / q->phases;
-	return st;
-}
-
-gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err)
-{
-	gradcomp_measured m = {.struct_size = sizeof m,
-	                       .ntensors = r->eng.layout.ntensors,
-	                       .backward = v->backward,
-	                       .exchange_a = v->exchange.a * v->rounds,
-	                       .exchange_b = v->exchange.b,
-	                       .encode_a = v->encode.a + v->decode.a,
-	                       .encode_b = v->encode.b + v->decode.b};
-	if (!r->eng.compressor->measured || (r->replan->settled && !r->replan->known))
-		return GRADCOMP_OK;
-	gradcomp_error inner = {0};
-	gradcomp_status st = r->eng.hierarchical
-	                             ? hierarchical_measured(&r->eng, &m, &inner)
-	                             : r->eng.compressor->measured(r->eng.instance, &m, r->eng.step, &inner);
-	if (st)
-		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->eng.compressor->info.name,
-		          *inner.text ? inner.text : gradcomp_strerror(st));
 	return st;
 }
 

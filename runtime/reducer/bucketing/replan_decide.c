@@ -150,3 +150,22 @@ gradcomp_status replan_decide(reducer *r, fit *f, plan_msg *v, gradcomp_error *e
 		st = predict_present(r, f, &v->plan.predicted, &v->exposed, err);
 	return !st && q->measures && (first || q->known) ? plan(r, f, first, v, err) : st;
 }
+
+gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err)
+{
+	gradcomp_measured m = {.struct_size = sizeof m,
+	                       .ntensors = r->eng.layout.ntensors,
+	                       .backward = v->backward,
+	                       .exchange_a = v->exchange.a * v->rounds,
+	                       .exchange_b = v->exchange.b,
+	                       .encode_a = v->encode.a + v->decode.a,
+	                       .encode_b = v->encode.b + v->decode.b};
+	if (!r->eng.compressor->measured || (r->replan->settled && !r->replan->known))
+		return GRADCOMP_OK;
+	gradcomp_error inner = {0};
+	gradcomp_status st = r->eng.levels->measured(&r->eng, &m, &inner);
+	if (st)
+		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->eng.compressor->info.name,
+		          *inner.text ? inner.text : gradcomp_strerror(st));
+	return st;
+}

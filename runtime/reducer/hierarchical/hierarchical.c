@@ -67,22 +67,24 @@ static gradcomp_status find_holders(engine *eng, struct hierarchical *s, gradcom
 }
 
 static const engine_ops ops;
+static const engine_levels levels;
 
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 {
 	gradcomp_shard any;
-	struct hierarchical **to = &eng->hierarchical;
+	engine **to = &eng->shards;
 	void *holders;
 	gradcomp_status st = ask_shard(eng, 0, 0, &any, &holders, err);
 	if (!st && (any.nranks == 1 || any.nranks >= eng->layout.nranks))
 		return GRADCOMP_OK;
 	/* A rank that holds nothing has the first, too. */
 	for (uint32_t k = 0; !st && (!k || any.rank >= 0); k++, to = &(*to)->next) {
-		struct hierarchical *s = *to = calloc(1, sizeof *s);
+		struct hierarchical *s = calloc(1, sizeof *s);
 		if (!s) {
 			st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
 			break;
 		}
+		*to = &s->inner;
 		s->holders = holders;
 		s->rank = any.rank;
 		s->nranks = any.nranks;
@@ -95,6 +97,7 @@ gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 	if (st)
 		job_fail(eng->job, st, err->text);
 	eng->ops = &ops;
+	eng->levels = &levels;
 	/* On a GPU it was made to know whether it works there; what works is on shards. */
 	if (!st && eng->instance) {
 		eng->compressor->destroy(eng->instance);
@@ -200,6 +203,7 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 		if (!st)
 			in->device->calls->place(in, &in->buckets[i]);
 		in->buckets[i].whole = &d->buckets[i];
+		in->buckets[i].begin = s->of[i].begin;
 		while (*to)
 			to = &(*to)->beside;
 		*to = &in->buckets[i];
@@ -253,6 +257,7 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 		st = cut_buckets(eng, d, s, err);
 	in->ops = in->whole = &host_ops;
 	in->device = &host_device;
+	in->levels = &engine_one_level;
 	if (!st)
 		st = eng->device->calls->share(in, eng, err);
 	if (!st)
@@ -268,25 +273,27 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 	return st ? st : make_instance(eng, in, err);
 }
 
-gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
+static gradcomp_status divide_all(engine *eng, bucketing *d, gradcomp_error *err)
 {
-	struct hierarchical **to = &d->hierarchical;
+	engine **to = &d->shards;
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t index = 0;
-	for (const struct hierarchical *like = eng->hierarchical; !st && like; like = like->next, to = &(*to)->next) {
-		*to = calloc(1, sizeof **to);
-		if (!*to)
+	for (engine *like = eng->shards; !st && like; like = like->next, to = &(*to)->next) {
+		struct hierarchical *s = calloc(1, sizeof *s);
+		if (!s)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
-		st = divide(eng, d, like, index++, *to, err);
+		*to = &s->inner;
+		st = divide(eng, d, hierarchical_of(like), index++, s, err);
 	}
 	return st;
 }
 
-void hierarchical_free(struct hierarchical *s)
+void hierarchical_free(engine *shards)
 {
+	struct hierarchical *s = hierarchical_of(shards);
 	if (!s)
 		return;
-	hierarchical_free(s->next);
+	hierarchical_free(s->inner.next);
 	for (uint32_t i = 0; s->inner.buckets && i < s->inner.nbuckets; i++)
 		bucket_close(&s->inner.buckets[i]);
 	free(s->inner.buckets);
@@ -304,21 +311,6 @@ void hierarchical_free(struct hierarchical *s)
 	free(s);
 }
 
-const engine *hierarchical_inner(const struct hierarchical *s)
-{
-	return &s->inner;
-}
-
-uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket)
-{
-	return s->of[bucket].begin;
-}
-
-const struct hierarchical *hierarchical_next(const struct hierarchical *s)
-{
-	return s->next;
-}
-
 /* The first part of tensor i in a shard, or the number of parts. */
 static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 {
@@ -328,11 +320,11 @@ static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 	return k;
 }
 
-const char *hierarchical_choice(const engine *eng, uint32_t i)
+static const char *choice(const engine *eng, uint32_t i)
 {
 	if (!eng->compressor->choice)
 		return eng->compressor->info.name;
-	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next) {
+	for (const struct hierarchical *s = hierarchical_of(eng->shards); s; s = hierarchical_of(s->inner.next)) {
 		uint32_t k = part_of(s, i);
 		if (k < s->inner.layout.ntensors)
 			return eng->compressor->choice(s->inner.instance, k);
@@ -340,11 +332,11 @@ const char *hierarchical_choice(const engine *eng, uint32_t i)
 	return "on other ranks";
 }
 
-const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i)
+static const residual_norm *norm_of(engine *eng, uint32_t i)
 {
 	residual_norm *sum = &eng->norms[i];
-	*sum = eng->hierarchical->before[i];
-	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next)
+	*sum = hierarchical_of(eng->shards)->before[i];
+	for (const struct hierarchical *s = hierarchical_of(eng->shards); s; s = hierarchical_of(s->inner.next))
 		for (uint32_t k = part_of(s, i); k < s->inner.layout.ntensors && s->origin[k] == i; k++) {
 			sum->shares += s->inner.norms[k].shares;
 			sum->steps += s->inner.norms[k].steps;
@@ -352,37 +344,17 @@ const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i)
 	return sum;
 }
 
-void hierarchical_carry(engine *eng, const bucketing *d)
+static void carry(engine *eng, const bucketing *d)
 {
-	struct hierarchical *to = d->hierarchical;
+	struct hierarchical *to = hierarchical_of(d->shards);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
-		to->before[i] = *hierarchical_residual_norm(eng, i);
-	to->notified = eng->hierarchical->notified;
-	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next, to = to->next) {
-		to->inner.stats = s->inner.stats;
-		to->inner.warned = s->inner.warned;
+		to->before[i] = *norm_of(eng, i);
+	to->notified = hierarchical_of(eng->shards)->notified;
+	engine *next = d->shards;
+	for (const engine *in = eng->shards; in; in = in->next, next = next->next) {
+		next->stats = in->stats;
+		next->warned = in->warned;
 	}
-}
-
-void hierarchical_next_step(engine *eng)
-{
-	for (struct hierarchical *s = eng->hierarchical; s; s = s->next)
-		s->inner.step = eng->step;
-}
-
-/* The mean of the error is that of the rank's first shards. */
-void hierarchical_norms(engine *eng)
-{
-	struct hierarchical *s = eng->hierarchical;
-	const engine *in = &s->inner;
-	do {
-		s->inner.step_bad = eng->step_bad;
-		residual_norm_step(&s->inner);
-		s = s->next;
-	} while (s);
-	eng->stats.error_steps = in->stats.error_steps;
-	eng->stats.error_mean = in->stats.error_mean;
-	eng->stats.error_last = in->stats.error_last;
 }
 
 /* The compressor has its tensors where the node's sums are. */
@@ -401,9 +373,10 @@ static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp
 	workspace *w = b->workspace;
 	bucket *part = b->part;
 	gradcomp_status st = GRADCOMP_OK;
-	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside) {
+	for (struct hierarchical *s = hierarchical_of(eng->shards); !st && s;
+	     s = hierarchical_of(s->inner.next), part = part->beside) {
 		/* On a GPU a shard that stands on no boundary may need a copy, beside the bucket's. */
-		if ((s != eng->hierarchical || eng->arena) && !(w = workspace_beside(w)))
+		if ((part != b->part || eng->arena) && !(w = workspace_beside(w)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace");
 		if (!part->pub.numel || (rounds && (t->round >= part->plan.nrounds || part->bad)))
 			continue;
@@ -435,7 +408,8 @@ static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_
 		return c->local_allgather(on, b->work.flat, b->pub.numel, err);
 	gradcomp_status st = eng->whole->announce(eng, b, err);
 	return st || b->bad ? st
-	                    : c->local_reduce_scatter(on, b->work.flat, b->pub.numel, eng->hierarchical->scale, err);
+	                    : c->local_reduce_scatter(on, b->work.flat, b->pub.numel,
+	                                              hierarchical_of(eng->shards)->scale, err);
 }
 
 static const engine_ops ops = {begin, each_part, exchange, each_part, finish, NULL};
@@ -468,14 +442,14 @@ static gradcomp_status pass_on_measured(const engine *eng, const struct hierarch
 static gradcomp_status tell_measured(const engine *eng, const struct hierarchical *first, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (const struct hierarchical *s = first; !st && s; s = s->next)
+	for (const struct hierarchical *s = first; !st && s; s = hierarchical_of(s->inner.next))
 		st = pass_on_measured(eng, s, &first->measured, err);
 	return st;
 }
 
-gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
+static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
 {
-	struct hierarchical *s = eng->hierarchical;
+	struct hierarchical *s = hierarchical_of(eng->shards);
 	memcpy(s->backward, m->backward, eng->layout.ntensors * sizeof *s->backward);
 	s->measured = *m;
 	s->measured.backward = s->backward;
@@ -491,7 +465,7 @@ static gradcomp_status take(const engine *eng, const bucketing *to, const struct
 	     !st && k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
 		const gradcomp_bucket *part = &s->inner.buckets[k].pub;
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
-		uint64_t n = hierarchical_overlap(b->offset, b->numel, begin, part->numel, &at);
+		uint64_t n = bucket_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
 			st = device_arena_copy(eng->arena, into + part->offset + (at - begin), room + (at - b->offset),
 			                       n * sizeof *into, err);
@@ -507,7 +481,8 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 		const gradcomp_bucket *b = &eng->buckets[i].pub;
 		if (!b->numel)
 			continue;
-		for (const struct hierarchical *s = eng->hierarchical; !st && s; s = s->next) {
+		for (const struct hierarchical *s = hierarchical_of(eng->shards); !st && s;
+		     s = hierarchical_of(s->inner.next)) {
 			const gradcomp_bucket *part = &s->inner.buckets[i].pub;
 			if (part->numel)
 				st = device_arena_copy(eng->arena, room + s->of[i].begin,
@@ -516,7 +491,8 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 		}
 		if (!st)
 			st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
-		for (const struct hierarchical *s = to->hierarchical; !st && s; s = s->next)
+		for (const struct hierarchical *s = hierarchical_of(to->shards); !st && s;
+		     s = hierarchical_of(s->inner.next))
 			st = take(eng, to, s, b, room, engine_array(&s->inner, k), err);
 	}
 	return st;
@@ -525,16 +501,16 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 /* Array by array and bucket by bucket of before, the ranks of a node gather what they hold, as
  * they do with a result, and each takes what it holds from now on. So no rank needs more room
  * than for a bucket. */
-gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err)
+static gradcomp_status move(engine *eng, const bucketing *d, float *room, gradcomp_error *err)
 {
-	struct hierarchical *to = d->hierarchical;
-	uint32_t arrays = !!eng->hierarchical->inner.error + eng->compressor->state_arrays;
+	struct hierarchical *from = hierarchical_of(eng->shards), *to = hierarchical_of(d->shards);
+	uint32_t arrays = !!eng->shards->error + eng->compressor->state_arrays;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = 0; !st && k < arrays; k++)
 		st = move_array(eng, d, k, room, err);
 	if (st)
 		return st;
-	hierarchical_carry(eng, d);
+	carry(eng, d);
 	if (eng->compressor->save && !to->notified) {
 		to->notified = 1;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
@@ -543,10 +519,12 @@ gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, 
 		         "keeps of its own about those begins anew (error memory has moved along)",
 		         (unsigned long long)eng->step, eng->compressor->info.name);
 	}
-	if (!eng->hierarchical->measured.struct_size)
+	if (!from->measured.struct_size)
 		return GRADCOMP_OK;
-	to->measured = eng->hierarchical->measured;
+	to->measured = from->measured;
 	to->measured.backward = to->backward;
-	memcpy(to->backward, eng->hierarchical->backward, eng->layout.ntensors * sizeof *to->backward);
+	memcpy(to->backward, from->backward, eng->layout.ntensors * sizeof *to->backward);
 	return tell_measured(eng, to, err);
 }
+
+static const engine_levels levels = {divide_all, move, carry, measured, choice, norm_of};

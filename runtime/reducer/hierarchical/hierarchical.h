@@ -28,32 +28,9 @@
 int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
                           const struct gradcomp_collective_v1 *c);
 int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c);
-/* eng->hierarchical, and eng->ops of two levels, when there are several nodes and not all of one rank. Needs the
+/* eng->shards, and eng->ops and levels of two levels, when there are several nodes and not all of one rank. Needs the
  * collective. */
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err);
-/* d->hierarchical: the parts of all of d's buckets, and the compressor on them. */
-gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err);
-void hierarchical_free(struct hierarchical *s);
-/* What the ranks of a node hold goes to those of them that hold it in d->hierarchical. `room`
- * for the largest bucket. Every rank calls it; what has arrived is the same to the bit. */
-gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err);
-/* What has been counted so far goes on in d->hierarchical. */
-void hierarchical_carry(engine *eng, const bucketing *d);
-/* The step that comes next is eng->step. */
-void hierarchical_next_step(engine *eng);
-/* With the lock held, when all is known of a step: its error counts. */
-void hierarchical_norms(engine *eng);
-
-/* measured() of the compressor on the shards: m is of eng's layout. */
-gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
-
-/* The rank's next shard; NULL: there is none. */
-const struct hierarchical *hierarchical_next(const struct hierarchical *s);
-/* The reducer of the shards; where a bucket's shard begins. */
-const engine *hierarchical_inner(const struct hierarchical *s);
-uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket);
-/* For the report, of tensor i of eng's layout as this rank knows it. */
-const char *hierarchical_choice(const engine *eng, uint32_t i);
-const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i);
-
+/* NULL is fine. */
+void hierarchical_free(engine *shards);
 #endif

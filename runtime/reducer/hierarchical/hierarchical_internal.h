@@ -6,7 +6,6 @@
 
 struct hierarchical {
 	engine inner;               /* of what this rank holds; of no tensors when that is nothing */
-	struct hierarchical *next;  /* this rank's next shard of each bucket, on a small node; or NULL */
 	void *holders;              /* the collective's instance for calls among them */
 	int rank, nranks;           /* among the holders; -1: none */
 	double scale;               /* nodes / ranks */
@@ -24,12 +23,10 @@ struct hierarchical {
 	gradcomp_group group;
 };
 
-/* How many numbers two runs of the layout have in common, from *at on. */
-static inline uint64_t hierarchical_overlap(uint64_t a, uint64_t numel, uint64_t b, uint64_t more, uint64_t *at)
+/* Those of an engine's shards, the first; and the rank's next one. */
+static inline struct hierarchical *hierarchical_of(engine *shards)
 {
-	uint64_t end = a + numel < b + more ? a + numel : b + more;
-	*at = a > b ? a : b;
-	return end > *at ? end - *at : 0;
+	return (struct hierarchical *)shards;
 }
 
 #endif
