@@ -119,6 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	if (l.use->kind->open(&l) != LINK_OPENED)
 		abort();
+	l.state = PEER_OPEN;
 	for (int i = 0; i < POSTED; i++) {
 		rq[i] = (request){.bytes = sizes[i],
 		                  .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i],
@@ -135,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		;
 	for (int i = 0; i < POSTED; i++)
 		done += rq[i].done;
-	if (transport_failed(t) || l.goodbye)
+	if (transport_failed(t) || link_leaves(&l))
 		refused++;
 	else
 		taken += done;

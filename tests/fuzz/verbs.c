@@ -268,6 +268,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.nfd = 1;
 	if (l.use->kind->open(&l) != LINK_NEGOTIATES)
 		abort();
+	l.state = PEER_SETTING_UP;
 	for (int i = 0; i < POSTED; i++) {
 		rq[i] = (request){.bytes = sizes[i],
 		                  .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i],

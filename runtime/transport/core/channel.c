@@ -41,12 +41,12 @@ static int channel_progress(channel *c)
 		return 0;
 	for (peer_link *l = c->active; l; l = next) {
 		next = l->next;
-		if (!l->ops && inbound != c->adopted) {
+		if (!link_up(l) && inbound != c->adopted) {
 			link_adopt(l);
 			/* What was posted may have moved. */
-			moved |= l->ops != NULL;
+			moved |= link_up(l);
 		}
-		if (l->ops)
+		if (link_up(l))
 			moved |= l->ops->progress(l);
 	}
 	c->adopted = inbound;
@@ -62,7 +62,7 @@ static gradcomp_status channel_failure(channel *c, const request *r, int world, 
 	if (!c->revoked) {
 		c->revoked = true;
 		for (int i = 0; i < c->n; i++)
-			if (c->links[i] && c->links[i]->ops)
+			if (c->links[i] && link_up(c->links[i]))
 				c->links[i]->ops->revoke(c->links[i]);
 	}
 	if (world < 0 || r->done)
@@ -94,10 +94,10 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 	p[1] = (struct pollfd){c->inbound.fd, POLLIN, 0};
 	p[2] = (struct pollfd){fd, POLLIN, 0};
 	for (peer_link *l = c->active; l; l = l->next) {
-		if (l->eof) {
+		if (link_ended(l)) {
 			limit = limit < SLEEP_EOF_SECONDS ? limit : SLEEP_EOF_SECONDS;
 			link_check_eof(l, begin);
-		} else if (l->ops) {
+		} else if (link_up(l)) {
 			l->slot = n;
 			l->nslots = l->ops->sleep(l, p + n);
 			n += l->nslots;
@@ -253,7 +253,7 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 		return channel_failure(c, r, r->link ? r->link->world : -1, err);
 	if (!r->link)
 		return error_set(err, GRADCOMP_ERR_STATE, "test of a transfer that was refused when posted");
-	if (r->link->eof)
+	if (link_ended(r->link))
 		link_check_eof(r->link, clock_now());
 	*done = r->done;
 	return GRADCOMP_OK;
@@ -297,7 +297,7 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 	if (transport_failed(c->t))
 		return channel_failure(c, r, l->world, err);
 	link_post(l, r);
-	if (!l->ops)
+	if (!link_up(l))
 		link_connect(l);
 	if (transport_failed(c->t))
 		return channel_failure(c, r, l->world, err);
@@ -455,7 +455,7 @@ void channel_hang_up(channel *c, int peer)
 		return;
 	c->links[peer] = NULL;
 	c->npoll -= l->polls;
-	if (l->ops)
+	if (l->state >= PEER_OPEN)
 		atomic_fetch_sub_explicit(&l->use->pairs, 1, memory_order_relaxed);
 	link_forget(l);
 	link_free(l);
@@ -471,7 +471,7 @@ void channel_may_end(channel *c, int peer)
 
 bool channel_ended(const channel *c, int peer)
 {
-	return c->links[peer] && c->links[peer]->eof > 0 && c->links[peer]->goodbye;
+	return c->links[peer] && c->links[peer]->state == PEER_LEFT;
 }
 
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)

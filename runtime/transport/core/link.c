@@ -15,6 +15,35 @@
  * another cause is given this time to come. */
 #define EOF_GRACE_SECONDS 3.0
 
+#define TO(state) (1u << PEER_##state)
+
+static const struct {
+	const char *name;
+	unsigned next;
+} states[] = {
+	[PEER_NEW] = {"new", TO(CALLED) | TO(JOINING)},
+	[PEER_CALLED] = {"called", TO(JOINING)},
+	/* Again, where connecting fails or a kind has refused. */
+	[PEER_JOINING] = {"joining", TO(NEW) | TO(SETTING_UP) | TO(OPEN)},
+	[PEER_SETTING_UP] = {"setting up", TO(JOINING) | TO(OPEN) | TO(LOST)},
+	[PEER_OPEN] = {"open", TO(LEAVING) | TO(LOST)},
+	[PEER_LEAVING] = {"leaving", TO(LEFT)},
+	[PEER_LEFT] = {"left", 0},
+	/* A send may fail before the goodbye is read. */
+	[PEER_LOST] = {"lost", TO(LEFT)},
+};
+
+void link_enter(peer_link *l, link_phase to)
+{
+	if (l->state == to)
+		return;
+	if (states[l->state].next & 1u << to)
+		l->state = to;
+	else
+		link_fail_local(l, GRADCOMP_ERR_INTERNAL, "its link to rank %d is %s and cannot become %s", l->world,
+		                states[l->state].name, states[to].name);
+}
+
 peer_link *link_get(channel *c, int peer)
 {
 	peer_link *l = c->links[peer];
@@ -51,6 +80,7 @@ static void link_drop_fds(peer_link *l)
 
 void link_begin(peer_link *l)
 {
+	link_enter(l, PEER_OPEN);
 	atomic_fetch_add_explicit(&l->use->pairs, 1, memory_order_relaxed);
 	for (request *r = l->send.head; r; r = r->next)
 		l->ops->posted(l, r);
@@ -66,6 +96,7 @@ static void link_open(peer_link *l)
 		link_begin(l);
 		break;
 	case LINK_NEGOTIATES:
+		link_enter(l, PEER_SETTING_UP);
 		l->ops->progress(l);
 		break;
 	case LINK_REFUSED:
@@ -92,6 +123,8 @@ static void link_ready(peer_link *l)
 
 void link_turn(peer_link *l, link_use *u)
 {
+	link_enter(l, PEER_JOINING);
+	l->ops = NULL;
 	l->use = u;
 	link_open(l);
 }
@@ -107,7 +140,7 @@ static void link_call(peer_link *l)
 	gradcomp_error err;
 	int fd = -1;
 
-	l->called = true;
+	link_enter(l, PEER_CALLED);
 	if (connect_peer(l->c->t, &h, -1, clock_now() + l->c->t->o.timeout, &fd, &err))
 		link_fail(l, err.status, "%s", err.text);
 	else
@@ -128,7 +161,7 @@ void link_connect(peer_link *l)
 	}
 	if (t->rank < l->world) {
 		link_adopt(l);
-		if (l->c->on_demand && !l->ops && !l->nfd && !l->called)
+		if (l->c->on_demand && l->state == PEER_NEW)
 			link_call(l);
 		return;
 	}
@@ -146,10 +179,12 @@ void link_connect(peer_link *l)
 		l->h.stream = (uint8_t)i;
 		if (connect_peer(t, &l->h, l->passed, deadline, &l->fd[i], &err)) {
 			link_drop_fds(l);
+			link_enter(l, PEER_NEW);
 			link_fail(l, err.status, "%s", err.text);
 			return;
 		}
 		l->nfd++;
+		link_enter(l, PEER_JOINING);
 		if (!l->use->kind->near)
 			keepalive_start(l->fd[i], t->o.timeout);
 		l->crypto[i] = l->h.frames ? record_crypto_new(t->secret, &l->h, 1) : NULL;
@@ -172,6 +207,7 @@ void link_adopt(peer_link *l)
 		/* A connection made again replaces the one that was given up. */
 		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.chunk != p->h.chunk))
 			link_drop_fds(l);
+		link_enter(l, PEER_JOINING);
 		l->h = p->h;
 		if (l->fd[p->h.stream] >= 0)
 			close(l->fd[p->h.stream]);
@@ -217,7 +253,7 @@ void link_post(peer_link *l, request *r)
 			c->active->prev = l;
 		c->active = l;
 	}
-	if (!l->ops)
+	if (!link_up(l))
 		return;
 	l->ops->posted(l, r);
 	/* So that a short message leaves before the caller does anything else. */
@@ -262,7 +298,7 @@ void link_free(peer_link *l)
 {
 	if (!l)
 		return;
-	if (l->ops)
+	if (link_up(l))
 		l->ops->close(l, !transport_failed(l->c->t));
 	link_drop_fds(l);
 	free(l);
@@ -270,17 +306,25 @@ void link_free(peer_link *l)
 
 void link_eof(peer_link *l)
 {
-	if (!l->eof)
-		l->eof = clock_now();
+	if (link_ended(l))
+		return;
+	l->eof = clock_now();
+	link_enter(l, l->state == PEER_LEAVING ? PEER_LEFT : PEER_LOST);
+}
+
+void link_goodbye(peer_link *l)
+{
+	if (!link_leaves(l))
+		link_enter(l, l->state == PEER_LOST ? PEER_LEFT : PEER_LEAVING);
 }
 
 void link_check_eof(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
 
-	if (!l->eof || (l->goodbye && l->may_end) || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
+	if (!link_ended(l) || (link_leaves(l) && l->may_end) || (!link_leaves(l) && now - l->eof < EOF_GRACE_SECONDS))
 		return;
-	if (l->goodbye)
+	if (link_leaves(l))
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);
 	else
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s closed its connection", l->world, host);

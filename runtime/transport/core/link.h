@@ -51,11 +51,24 @@ typedef struct link_ops {
 	void (*close)(peer_link *l, int goodbye);
 } link_ops;
 
+/* What has come of a link. link.c has the table of what may follow what. */
+typedef enum link_phase {
+	PEER_NEW,
+	PEER_CALLED,     /* the peer has been asked to connect */
+	PEER_JOINING,    /* some of its connections are there */
+	PEER_SETTING_UP, /* its kind negotiates; from here on it has operations */
+	PEER_OPEN,
+	PEER_LEAVING, /* the peer has closed in good order; what it sent before that may still be on its way */
+	PEER_LEFT,    /* ... and the connection is at its end */
+	PEER_LOST     /* the connection is at its end without a goodbye */
+} link_phase;
+
 struct peer_link {
 	channel *c;
-	int world;           /* rank of the peer */
-	link_use *use;       /* its kind; NULL: none reaches the peer, and the job fails */
-	const link_ops *ops; /* NULL: not connected yet */
+	int world;     /* rank of the peer */
+	link_use *use; /* its kind; NULL: none reaches the peer, and the job fails */
+	link_phase state;
+	const link_ops *ops; /* NULL before PEER_SETTING_UP */
 	void *impl;          /* the kind's own */
 	queue send, recv;
 	peer_link *next, *prev; /* active links */
@@ -64,12 +77,10 @@ struct peer_link {
 	bool active;
 	bool unread;         /* the peer has not read all of what this rank keeps for several */
 	bool bulk;           /* amid a long message: spinning does not pay */
-	bool goodbye;        /* the peer has closed in good order */
-	bool called;         /* the peer has been asked to connect */
 	bool may_end;        /* a goodbye is no failure, though a receive is posted */
 	size_t polls;        /* of c->npoll, for it */
 	unsigned multicasts; /* of c->multicasts, the last one it was part of */
-	double eof;          /* when its connection closed; 0: it has not */
+	double eof;          /* when its connection ended */
 	hello h;             /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
 	record_crypto *crypto[STREAMS_MAX]; /* if h.frames asks for records */
@@ -102,7 +113,23 @@ struct channel {
 	gradcomp_links api;
 };
 
+static inline bool link_up(const peer_link *l)
+{
+	return l->state >= PEER_SETTING_UP;
+}
+/* The peer has said goodbye. */
+static inline bool link_leaves(const peer_link *l)
+{
+	return l->state == PEER_LEAVING || l->state == PEER_LEFT;
+}
+static inline bool link_ended(const peer_link *l)
+{
+	return l->state >= PEER_LEFT;
+}
+
 /* link.c */
+/* Fails the job when `to` does not follow the state that the link has. */
+void link_enter(peer_link *l, link_phase to);
 peer_link *link_get(channel *c, int peer);
 /* Connects, or takes the connection that the peer has made. */
 void link_connect(peer_link *l);
@@ -118,6 +145,8 @@ void link_settle(peer_link *l);
 void link_forget(peer_link *l);
 /* The connection is closed. The tree gets a moment to report why. */
 void link_eof(peer_link *l);
+/* The peer has closed in good order. */
+void link_goodbye(peer_link *l);
 /* Fails the job when that moment is over, or the peer has left in good order. */
 void link_check_eof(peer_link *l, double now);
 /* Fails the job; `culprit` is the link's peer. */

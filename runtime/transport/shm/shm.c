@@ -541,12 +541,12 @@ static int shm_progress(peer_link *l)
 		shm_probe(l, m);
 	if (shm_move(l, m) || (l->unread && shm_read(l, m)))
 		return 1;
-	if (l->goodbye || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
+	if (link_leaves(l) || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
 		return 0;
 	/* What it sent before the goodbye has arrived by now. */
 	if (shm_move(l, m))
 		return 1;
-	l->goodbye = true;
+	link_goodbye(l);
 	link_eof(l);
 	return 0;
 }

@@ -87,7 +87,7 @@ int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 	uint32_t magic = get32(head);
 
 	if (magic == GOODBYE_MAGIC) {
-		l->goodbye = true;
+		link_goodbye(l);
 		link_eof(l);
 		return -1;
 	}
@@ -240,7 +240,7 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 		    (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
 			continue;
 		if (n == HEAD_BYTES && get32(head) == GOODBYE_MAGIC)
-			l->goodbye = true;
+			link_goodbye(l);
 		link_eof(l);
 	}
 }

@@ -32,7 +32,7 @@ static void tcp_check(peer_link *l)
 {
 	const transport *t = l->c->t;
 
-	for (int i = 0; !l->eof && i < l->nfd; i++) {
+	for (int i = 0; !link_ended(l) && i < l->nfd; i++) {
 		unsigned bytes;
 
 		if (!keepalive_lost(l->fd[i], t->o.timeout))

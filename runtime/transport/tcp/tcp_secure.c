@@ -217,7 +217,7 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 			    record_crypto_length(s->in + s->from) == HEAD_BYTES &&
 			    !record_crypto_peek(l->crypto[i], s->in + s->from, HEAD_BYTES, head) &&
 			    get32(head) == GOODBYE_MAGIC)
-				l->goodbye = true;
+				link_goodbye(l);
 		}
 		link_eof(l);
 	}

@@ -28,8 +28,8 @@ static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 	if (v->broken++)
 		return 0;
 	matched_sent = recv(l->fd[0], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (matched_sent >= 0 || l->goodbye) {
-		if (!matched_sent && !l->goodbye)
+	if (matched_sent >= 0 || link_leaves(l)) {
+		if (!matched_sent && !link_leaves(l))
 			link_eof(l);
 		return 0;
 	}
@@ -152,7 +152,7 @@ static int verbs_progress(peer_link *l)
 		return 0;
 	moved |= more;
 	/* What the peer sent before its goodbye has arrived by now. */
-	if (!moved && l->goodbye && !l->eof)
+	if (!moved && l->state == PEER_LEAVING)
 		verbs_left(l, v);
 	return moved > 0;
 }
@@ -190,10 +190,11 @@ static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 		if (v->have < GOODBYE_BYTES)
 			return;
 		v->received = get32(v->in + 4);
-		l->goodbye = get32(v->in) == GOODBYE_MAGIC;
+		if (get32(v->in) == GOODBYE_MAGIC)
+			link_goodbye(l);
 	}
 	/* A goodbye counts when nothing is left to be read. */
-	if (!l->goodbye && (got >= 0 || (errno != EAGAIN && errno != EINTR)))
+	if (!link_leaves(l) && (got >= 0 || (errno != EAGAIN && errno != EINTR)))
 		link_eof(l);
 }
 
