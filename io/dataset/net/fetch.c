@@ -33,11 +33,6 @@ uint64_t fetch_reach(const gradcomp_dataset *ds, uint32_t prefetch)
 	return fit > prefetch ? fit : prefetch;
 }
 
-bool ticket_move(ticket *t, uint32_t word, uint32_t to)
-{
-	return atomic_compare_exchange_strong(&t->word, &word, to);
-}
-
 bool fetch_holds(const gradcomp_dataset *ds, const void *hold)
 {
 	return ds->tickets && (const ticket *)hold >= ds->tickets &&
@@ -93,7 +88,7 @@ static ticket *claim(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 		atomic_store_explicit(&t->index, index, memory_order_relaxed);
 		atomic_store_explicit(&t->flags, flags, memory_order_relaxed);
 		t->bytes = t->offset = 0;
-		atomic_store_explicit(&t->word, TICKET_WANTED | self, memory_order_release);
+		ticket_become(t, TICKET_WANTED);
 		fetch_notify(ds, t);
 		return t;
 	}
@@ -114,7 +109,7 @@ void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 static void put_back(gradcomp_dataset *ds, ticket *t)
 {
 	atomic_fetch_sub(&ds->fetch->refs[t->block], 1);
-	atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+	ticket_become(t, TICKET_FREE);
 }
 
 void fetch_release(gradcomp_dataset *ds, ticket *t)
@@ -195,7 +190,7 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, un
 				return GRADCOMP_OK;
 			}
 			/* It had become another's in between. */
-			atomic_store_explicit(&t->word, word, memory_order_release);
+			ticket_move(t, to, word);
 			process_wake(&t->word);
 			return GRADCOMP_OK;
 		}
@@ -234,7 +229,7 @@ static void *request_space(void *ctx, uint64_t bytes)
 
 	t->bytes = bytes;
 	t->offset = 0;
-	atomic_store_explicit(&t->word, TICKET_ALLOC | self, memory_order_release);
+	ticket_become(t, TICKET_ALLOC);
 	fetch_notify(w->ds, t);
 	while (atomic_load_explicit(&t->word, memory_order_acquire) == (TICKET_ALLOC | self))
 		if (process_wait(w->ds, &t->word, TICKET_ALLOC | self, NULL) &&
@@ -248,7 +243,6 @@ static void *request_space(void *ctx, uint64_t bytes)
 static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
                                     gradcomp_error *err)
 {
-	uint32_t self = atomic_load(&ds->self);
 	bool offer = !(atomic_load(&t->flags) & (TICKET_FINAL | TICKET_ORDERED)) && !process_lost(ds);
 	rx_space room = {t, ds};
 	gradcomp_status st;
@@ -260,7 +254,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 		/* Loaded in vain, or where only this process sees it. */
 		if (t->offset)
 			atomic_fetch_sub(&ds->fetch->refs[t->block], 1);
-		atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+		ticket_become(t, TICKET_FREE);
 		if (!st) {
 			count(&ds->area->counts.unkept, 1);
 			value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
@@ -270,7 +264,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	t->sum = XXH64(v.data, v.bytes, index);
 	value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	view->hold = t;
-	atomic_store_explicit(&t->word, TICKET_OFFERED | self, memory_order_release);
+	ticket_become(t, TICKET_OFFERED);
 	fetch_notify(ds, t);
 	return GRADCOMP_OK;
 }
@@ -382,7 +376,7 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 		if ((word & WORD_STATE) == TICKET_HELD) {
 			if (take(ds, t, index, view))
 				break;
-			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self), memory_order_release);
+			ticket_become(t, TICKET_DAMAGED);
 			fetch_notify(ds, t);
 			st = load_alone(ds, index, view, err);
 			break;

@@ -4,52 +4,15 @@
  * child, that wants a value writes a ticket. The rank's service thread requests the value from
  * its owner, receives it into the rank's receive buffer, and updates the ticket. One ticket is
  * one loan: it ends with release().
- *
- *     FREE -> SETUP -> WANTED -> FLYING -> READY -> HELD -> FREE
- *                        ^          |--> ABSENT -> LOADING -> OFFERED -> HELD
- *                        |__________|
- *
- * LOADING may ask for space in the receive buffer (ALLOC), and gets it or not. A ticket whose process
- * has died is freed by the service. The owner of a HELD value that is DAMAGED is notified. */
+ */
 #ifndef IO_DATASET_NET_FETCH_H
 #define IO_DATASET_NET_FETCH_H
 
-#include "io/dataset/dataset_internal.h"
+#include "io/dataset/node/ticket.h"
 
-enum {
-	TICKET_FREE = 0,
-	TICKET_SETUP,
-	TICKET_WANTED,
-	TICKET_FLYING,
-	TICKET_READY,
-	TICKET_HELD,
-	TICKET_ABSENT, /* the owner does not have it: the requesting process loads it */
-	TICKET_LOADING,
-	TICKET_ALLOC,   /* wants `bytes` of the receive buffer */
-	TICKET_OFFERED, /* lent, and to be offered to its owner */
-	TICKET_LEFT,    /* released before that was done */
-	TICKET_DAMAGED  /* the value does not match its checksum: the owner is to check its own */
-};
-
-/* next() waits for the owner to load it; get() loads it itself. */
-#define TICKET_ORDERED 1u
-#define TICKET_URGENT 2u  /* a process waits for it */
-#define TICKET_FINAL 4u   /* ABSENT: the owner has no memory for it, and does not take it from another */
-#define TICKET_DROPPED 8u /* FLYING: next() does not expect it any more; freed when it comes, unless it is URGENT */
 /* Of a call of fetch_obtain() alone: what has not come is not waited for but loaded; or waited for, since that has failed. */
 #define FETCH_RELOAD 16u
 #define FETCH_PATIENT 32u
-
-typedef struct ticket {
-	_Alignas(64) atomic_uint word;
-	atomic_uint flags;
-	atomic_uint_fast64_t index;
-	atomic_uint_fast64_t bytes, arrived; /* the latter is the service's count of values that arrived */
-	/* Of the process that the word names. */
-	uint64_t offset, sum;
-	uint32_t block;
-} ticket;
-_Static_assert(sizeof(ticket) == 64, "one line of the cache");
 
 #define BUCKET 16u /* tickets among which an index is looked for, and the next bucket's */
 #define TICKETS_LEAST 256u
@@ -83,7 +46,5 @@ bool fetch_dropped(gradcomp_dataset *ds, ticket *t, uint32_t whose);
 bool fetch_holds(const gradcomp_dataset *ds, const void *hold);
 /* The service is to look at it. */
 void fetch_notify(gradcomp_dataset *ds, const ticket *t);
-/* From one state to another, by the process that owns the word. */
-bool ticket_move(ticket *t, uint32_t word, uint32_t to);
 
 #endif

@@ -27,7 +27,7 @@ static void receive_request(service *s, peer *p)
 	receive_header(s, p);
 }
 
-static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned flags)
+static void ticket_end(service *s, uint32_t number, enum ticket_state state, unsigned flags)
 {
 	ticket *t = &s->ds->tickets[number];
 	uint32_t whose = atomic_load(&t->word) & ~WORD_STATE;
@@ -35,7 +35,7 @@ static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned fla
 
 	s->flights[number] = (flight){0};
 	atomic_fetch_or(&t->flags, flags);
-	atomic_store(&t->word, whose | state);
+	ticket_become(t, state);
 	dropped = fetch_dropped(s->ds, t, whose);
 	process_wake(&t->word);
 	if (state == TICKET_WANTED && !dropped)

@@ -73,7 +73,7 @@ static bool evict(service *s)
 	if (!oldest || !ticket_move(oldest, seen, (seen & ~WORD_STATE) | TICKET_HELD))
 		return false;
 	rx_buffer_unref(s, oldest->block);
-	atomic_store(&oldest->word, TICKET_FREE);
+	ticket_become(oldest, TICKET_FREE);
 	return true;
 }
 

@@ -73,7 +73,7 @@ static bool is_here(const service *s, const ticket *t)
 
 static void ticket_free(ticket *t)
 {
-	atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+	ticket_become(t, TICKET_FREE);
 	process_wake(&t->word);
 }
 
@@ -96,7 +96,7 @@ static void ticket_serve(service *s, uint32_t n)
 			ticket_want(s, n, false);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
-			atomic_store_explicit(&t->word, TICKET_ABSENT | whose, memory_order_release);
+			ticket_become(t, TICKET_ABSENT);
 			process_wake(&t->word);
 		}
 		break;
@@ -104,7 +104,7 @@ static void ticket_serve(service *s, uint32_t n)
 		b = atomic_load(&s->draining) ? -1 : rx_buffer_alloc(s, t->bytes);
 		t->block = b < 0 ? 0 : (uint32_t)b;
 		t->offset = b < 0 ? 0 : s->blocks[b].offset;
-		atomic_store_explicit(&t->word, TICKET_LOADING | whose, memory_order_release);
+		ticket_become(t, TICKET_LOADING);
 		process_wake(&t->word);
 		break;
 	case TICKET_OFFERED:
@@ -140,7 +140,7 @@ void tickets_detach(service *s)
 
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
-		uint32_t word = atomic_load(&t->word), whose = word & ~WORD_STATE;
+		uint32_t word = atomic_load(&t->word);
 
 		switch (word & WORD_STATE) {
 		case TICKET_WANTED:
@@ -153,11 +153,11 @@ void tickets_detach(service *s)
 			if (atomic_load(&t->flags) & (TICKET_URGENT | TICKET_ORDERED))
 				ticket_free(t);
 			else
-				atomic_store(&t->word, TICKET_WANTED | whose);
+				ticket_become(t, TICKET_WANTED);
 			break;
 		case TICKET_ALLOC:
 			t->offset = 0;
-			atomic_store_explicit(&t->word, TICKET_LOADING | whose, memory_order_release);
+			ticket_become(t, TICKET_LOADING);
 			break;
 		default:
 			break;
