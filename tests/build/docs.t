@@ -25,6 +25,9 @@ done
 lines=$(wc -l < README.md)
 check "README.md has at most 120 lines: $lines" test "$lines" -le 120
 
+is 'sentences of users'\'' pages have fewer than 18 words in the mean' \
+	"$(python3 -B tests/build/sentences.py README.md doc/user/*.md | awk '$1 >= 18')" ''
+
 # The README's figures are those of doc/results/performance.md: both of a row stand in one line there.
 other=
 while IFS='|' read -r _ what own peer _; do
