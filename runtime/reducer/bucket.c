@@ -17,16 +17,16 @@ gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err)
 	b->parts = calloc((size_t)eng->layout.nranks, sizeof *b->parts);
 	if (!b->x || !b->error || !b->state || !b->parts)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for bucket %u", b->pub.index);
-	for (uint32_t i = 0; eng->error && i < n; i++)
-		b->error[i] = eng->error + eng->layout.tensors[b->pub.first + i].offset;
+	for (uint32_t i = 0; eng->arrays.error && i < n; i++)
+		b->error[i] = eng->arrays.error + eng->layout.tensors[b->pub.first + i].offset;
 	for (uint32_t s = 0; s < states; s++)
-		b->state[s] = eng->state[s] ? eng->state[s] + b->pub.offset : NULL;
+		b->state[s] = eng->arrays.state[s] ? eng->arrays.state[s] + b->pub.offset : NULL;
 	b->work = (gradcomp_work){.struct_size = sizeof b->work,
 	                          .device = GRADCOMP_HOST,
 	                          .bucket = &b->pub,
 	                          .x = b->x,
-	                          .error = eng->error ? b->error : NULL,
-	                          .error_flat = eng->error ? eng->error + b->pub.offset : NULL,
+	                          .error = eng->arrays.error ? b->error : NULL,
+	                          .error_flat = eng->arrays.error ? eng->arrays.error + b->pub.offset : NULL,
 	                          .state = b->state,
 	                          .operators = eng->job->host.operators,
 	                          .fault = b->fault};

@@ -4,7 +4,6 @@
 #define REDUCER_BUCKET_H
 
 #include "reducer/engine.h"
-#include "schedule/schedule.h"
 
 /* What belongs to b, whose `pub` is there, of the engine's arrays, in memory of the host. To be closed either way. */
 gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err);
@@ -38,16 +37,5 @@ static inline uint64_t bucket_overlap(uint64_t a, uint64_t numel, uint64_t b, ui
 	*at = a > b ? a : b;
 	return end > *at ? end - *at : 0;
 }
-
-/* What a plan makes of a layout, see bucketing/bucketing.h: all that is by bucket. */
-typedef struct bucketing {
-	bucket *buckets;
-	uint32_t nbuckets;
-	uint32_t *bucket_of; /* by tensor of the layout */
-	schedule schedule;
-	float *server_error;
-	uint64_t nserver_error;
-	engine *shards; /* as engine.shards */
-} bucketing;
 
 #endif

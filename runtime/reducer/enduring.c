@@ -111,9 +111,9 @@ static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, vo
  * leaves the barrier has all averages; so nobody may enter it before. */
 static gradcomp_status on_device(reducer *r, gradcomp_error *err)
 {
-	if (!r->eng.device->enqueues)
+	if (!r->eng.ways.device->enqueues)
 		return GRADCOMP_OK;
-	gradcomp_status st = r->eng.device->calls->join(&r->eng, err);
+	gradcomp_status st = r->eng.ways.device->calls->join(&r->eng, err);
 	pthread_mutex_lock(&r->lock);
 	/* A collective that is given up ends what is on the device, too: who gives it up has not said so yet. */
 	while (r->running && !r->failed)
@@ -210,7 +210,7 @@ static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, ui
 	if (st) {
 		d->loading = d->group->done + 1;
 	} else {
-		engine_undo_forget(d->inner->eng.undo, d->ntensors);
+		engine_undo_forget(d->inner->eng.arrays.undo, d->ntensors);
 		begin_at(d, d->step, reached(d));
 	}
 	return leave(d, st);
@@ -469,8 +469,8 @@ static void settle(reducer *r)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* The collective gives up what it has there. */
-	r->eng.device->calls->watch(&r->eng, &known);
-	device_arena_flush(r->eng.device->arena);
+	r->eng.ways.device->calls->watch(&r->eng, &known);
+	device_arena_flush(r->eng.ways.device->arena);
 }
 
 /* What the inner one keeps is taken from it, before it is freed. */
@@ -481,7 +481,7 @@ static void set_aside(enduring *d)
 	gradcomp_error err;
 	drop_kept(d);
 	d->reached = eng->step;
-	d->array = calloc((size_t)eng->undo->arrays + 1, sizeof *d->array);
+	d->array = calloc((size_t)eng->arrays.undo->arrays + 1, sizeof *d->array);
 	d->short_of = !d->array || engine_take(eng, d->array, &d->undo, &err);
 	if (c->save && !c->save(eng->instance, NULL, 0, &d->nown, &err) && d->nown) {
 		d->own = malloc(d->nown);
@@ -560,7 +560,7 @@ static gradcomp_status fill(enduring *d, gradcomp_error *err)
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
 		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
 		for (uint32_t s = 0; !st && s < d->undo->arrays && t->numel; s++)
-			st = device_arena_copy(eng->arena, engine_array(eng, s) + t->offset, from[s] + t->offset,
+			st = device_arena_copy(eng->arrays.arena, engine_array(eng, s) + t->offset, from[s] + t->offset,
 			                       t->numel * sizeof(float), err);
 	}
 	if (st) {

@@ -26,7 +26,7 @@ gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint3
 /* Zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {
-	device_arena *a = eng->arena;
+	device_arena *a = eng->arrays.arena;
 	void *p = NULL;
 	if (a) {
 		const char *why = device_arena_alloc(a, &p, bytes);
@@ -43,8 +43,8 @@ static gradcomp_status array(const engine *eng, size_t bytes, const char *what, 
 
 static void array_free(const engine *eng, float *p)
 {
-	if (eng->arena)
-		device_arena_release(eng->arena, p);
+	if (eng->arrays.arena)
+		device_arena_release(eng->arrays.arena, p);
 	else
 		free(p);
 }
@@ -54,33 +54,33 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = eng->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = eng->compressor->state_arrays;
-	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->shards) {
-		st = array(eng, bytes, "an error memory", &eng->error, err);
+	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->list.shards) {
+		st = array(eng, bytes, "an error memory", &eng->arrays.error, err);
 		if (st)
 			return st;
 	}
-	eng->state = calloc(states + 1, sizeof *eng->state);
-	eng->lengths = calloc((size_t)eng->layout.nranks, 2 * sizeof *eng->lengths);
-	eng->norms = calloc(eng->layout.ntensors, sizeof *eng->norms);
-	if (!eng->state || !eng->lengths || !eng->norms)
+	eng->arrays.state = calloc(states + 1, sizeof *eng->arrays.state);
+	eng->room.lengths = calloc((size_t)eng->layout.nranks, 2 * sizeof *eng->room.lengths);
+	eng->meter.norms = calloc(eng->layout.ntensors, sizeof *eng->meter.norms);
+	if (!eng->arrays.state || !eng->room.lengths || !eng->meter.norms)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	for (uint32_t s = 0; !st && s < states && !eng->shards; s++)
-		st = array(eng, bytes, "a state array", &eng->state[s], err);
-	eng->memory = eng->error;
-	if (states && !eng->shards && (eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
-		eng->memory = eng->state[states - 1];
+	for (uint32_t s = 0; !st && s < states && !eng->list.shards; s++)
+		st = array(eng, bytes, "a state array", &eng->arrays.state[s], err);
+	eng->arrays.memory = eng->arrays.error;
+	if (states && !eng->list.shards && (eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
+		eng->arrays.memory = eng->arrays.state[states - 1];
 	return st;
 }
 
 float *engine_array(const engine *eng, uint32_t s)
 {
-	return !eng->error ? eng->state[s] : s ? eng->state[s - 1] : eng->error;
+	return !eng->arrays.error ? eng->arrays.state[s] : s ? eng->arrays.state[s - 1] : eng->arrays.error;
 }
 
 gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err)
 {
-	uint32_t arrays = !!eng->error + eng->compressor->state_arrays;
-	engine_undo *u = eng->undo = calloc(1, sizeof *u);
+	uint32_t arrays = !!eng->arrays.error + eng->compressor->state_arrays;
+	engine_undo *u = eng->arrays.undo = calloc(1, sizeof *u);
 	gradcomp_status st = GRADCOMP_OK;
 	if (u) {
 		u->arrays = arrays;
@@ -111,10 +111,10 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 {
 	size_t bytes = b->pub.numel * sizeof(float);
 	const char *why = NULL;
-	const device_arena *a = eng->arena;
+	const device_arena *a = eng->arrays.arena;
 	/* On the host BEGIN copies the error memory as it adds it. */
-	for (uint32_t s = !a && eng->error; !why && s < eng->undo->arrays; s++) {
-		float *to = eng->undo->array[s] + b->pub.offset;
+	for (uint32_t s = !a && eng->arrays.error; !why && s < eng->arrays.undo->arrays; s++) {
+		float *to = eng->arrays.undo->array[s] + b->pub.offset;
 		const float *from = engine_array(eng, s) + b->pub.offset;
 		if (a)
 			why = bytes ? a->memory.d->copy(a->compute, to, from, bytes) : NULL;
@@ -122,20 +122,20 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 			memcpy(to, from, bytes);
 	}
 	for (uint32_t i = 0; i < b->pub.ntensors; i++)
-		eng->undo->step[b->pub.first + i] = eng->step + 1;
+		eng->arrays.undo->step[b->pub.first + i] = eng->step + 1;
 	return device_check(why, "what a step overwrites could not be kept", err);
 }
 
 gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_error *err)
 {
-	engine_undo *u = eng->undo;
+	engine_undo *u = eng->arrays.undo;
 	gradcomp_status st = GRADCOMP_OK;
 	free(u->own);
 	u->own = own;
 	u->nown = nown;
 	for (uint32_t s = 0; !st && s < u->arrays; s++)
-		st = device_arena_copy(eng->arena, u->array[s], engine_array(eng, s), eng->layout.numel * sizeof(float),
-		                       err);
+		st = device_arena_copy(eng->arrays.arena, u->array[s], engine_array(eng, s),
+		                       eng->layout.numel * sizeof(float), err);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		u->step[i] = eng->step + 1;
 	return st;
@@ -154,10 +154,10 @@ static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 	size_t bytes = eng->layout.numel * sizeof(float);
 	gradcomp_status st;
 	float *to;
-	if (!eng->arena)
+	if (!eng->arrays.arena)
 		return GRADCOMP_OK;
 	to = malloc(bytes + 1);
-	st = to ? device_arena_copy(eng->arena, to, *p, bytes, err)
+	st = to ? device_arena_copy(eng->arrays.arena, to, *p, bytes, err)
 	        : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of a reducer's state", bytes);
 	array_free(eng, *p);
 	*p = to;
@@ -166,9 +166,9 @@ static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 
 gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err)
 {
-	engine_undo *u = *undo = eng->undo;
+	engine_undo *u = *undo = eng->arrays.undo;
 	gradcomp_status st = GRADCOMP_OK;
-	eng->undo = NULL;
+	eng->arrays.undo = NULL;
 	for (uint32_t s = 0; s < u->arrays; s++) {
 		gradcomp_status one;
 		array[s] = engine_array(eng, s);
@@ -177,50 +177,50 @@ gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, grad
 		one = take(eng, &u->array[s], err);
 		st = st ? st : one;
 	}
-	eng->error = NULL;
+	eng->arrays.error = NULL;
 	for (uint32_t s = 0; s < eng->compressor->state_arrays; s++)
-		eng->state[s] = NULL;
+		eng->arrays.state[s] = NULL;
 	return st;
 }
 
 void engine_free(engine *eng)
 {
-	for (uint32_t s = 0; eng->undo && eng->undo->array && s < eng->undo->arrays; s++) {
-		array_free(eng, eng->undo->array[s]);
-		eng->undo->array[s] = NULL;
+	for (uint32_t s = 0; eng->arrays.undo && eng->arrays.undo->array && s < eng->arrays.undo->arrays; s++) {
+		array_free(eng, eng->arrays.undo->array[s]);
+		eng->arrays.undo->array[s] = NULL;
 	}
-	engine_undo_close(eng->undo);
+	engine_undo_close(eng->arrays.undo);
 	if (eng->instance)
 		eng->compressor->destroy(eng->instance);
-	for (uint32_t s = 0; eng->state && s < eng->compressor->state_arrays; s++)
-		array_free(eng, eng->state[s]);
-	free(eng->state);
-	free(eng->lengths);
-	free(eng->norms);
-	array_free(eng, eng->error);
+	for (uint32_t s = 0; eng->arrays.state && s < eng->compressor->state_arrays; s++)
+		array_free(eng, eng->arrays.state[s]);
+	free(eng->arrays.state);
+	free(eng->room.lengths);
+	free(eng->meter.norms);
+	array_free(eng, eng->arrays.error);
 }
 
 void engine_next_step(engine *eng)
 {
-	for (engine *in = eng->shards; in; in = in->next)
+	for (engine *in = eng->list.shards; in; in = in->next)
 		in->step = eng->step;
 }
 
 /* ---- one level ---- */
 
-static gradcomp_status divide(engine *eng, struct bucketing *to, gradcomp_error *err)
+static gradcomp_status divide(engine *eng, bucket_list *to, gradcomp_error *err)
 {
 	(void)eng, (void)to, (void)err;
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status move(engine *eng, const struct bucketing *to, float *room, gradcomp_error *err)
+static gradcomp_status move(engine *eng, const bucket_list *to, float *room, gradcomp_error *err)
 {
 	(void)eng, (void)to, (void)room, (void)err;
 	return GRADCOMP_OK;
 }
 
-static void carry(engine *eng, const struct bucketing *to)
+static void carry(engine *eng, const bucket_list *to)
 {
 	(void)eng, (void)to;
 }
@@ -237,7 +237,7 @@ static const char *choice(const engine *eng, uint32_t tensor)
 
 static const residual_norm *norm(engine *eng, uint32_t tensor)
 {
-	return &eng->norms[tensor];
+	return &eng->meter.norms[tensor];
 }
 
 const engine_levels engine_one_level = {divide, move, carry, measured, choice, norm};
@@ -268,7 +268,7 @@ static gradcomp_status wordless(const engine *eng, const bucket *b, const task *
 
 gradcomp_status engine_do(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const engine_ops *ops = eng->ops;
+	const engine_ops *ops = eng->ways.ops;
 	switch (t->kind) {
 	case TASK_BEGIN:
 	case TASK_LOCAL_BEGIN:
@@ -287,6 +287,6 @@ gradcomp_status engine_do(engine *eng, bucket *b, const task *t, gradcomp_error 
 
 gradcomp_status engine_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	gradcomp_status st = eng->device->calls->run(eng, b, t, err);
+	gradcomp_status st = eng->ways.device->calls->run(eng, b, t, err);
 	return st > 0 || (st && !*err->text) ? wordless(eng, b, t, st, err) : st;
 }

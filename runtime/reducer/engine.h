@@ -123,18 +123,18 @@ typedef struct residual_norm {
 	uint64_t steps;
 } residual_norm;
 
-struct bucketing; /* bucket.h */
+struct bucket_list;
 
 /* What is asked of an engine of which it matters whether it works on whole tensors (engine_one_level), or on this rank's
  * shards of them (hierarchical/). */
 typedef struct engine_levels {
 	/* to->shards: the parts of all of to's buckets, and the compressor on them. */
-	gradcomp_status (*divide)(engine *eng, struct bucketing *to, gradcomp_error *err);
+	gradcomp_status (*divide)(engine *eng, struct bucket_list *to, gradcomp_error *err);
 	/* What ranks hold for one another goes to those that hold it in `to`. `room` for the largest bucket. Every rank
 	 * calls it; what has arrived is the same to the bit. */
-	gradcomp_status (*move)(engine *eng, const struct bucketing *to, float *room, gradcomp_error *err);
+	gradcomp_status (*move)(engine *eng, const struct bucket_list *to, float *room, gradcomp_error *err);
 	/* What has been counted so far goes on in `to`. */
-	void (*carry)(engine *eng, const struct bucketing *to);
+	void (*carry)(engine *eng, const struct bucket_list *to);
 	/* measured() of the compressor: m is of eng's layout. */
 	gradcomp_status (*measured)(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
 	/* For the report, of a tensor as this rank knows it: what is done with it, and its norms. */
@@ -142,10 +142,53 @@ typedef struct engine_levels {
 	const residual_norm *(*norm)(engine *eng, uint32_t tensor);
 } engine_levels;
 
-struct engine {
+/* How an engine's tasks are done, and where its work is. */
+typedef struct engine_ways {
 	const engine_ops *ops;   /* what tasks are */
 	const engine_ops *whole; /* the same, of whole buckets: of two levels another one */
 	const engine_device *device;
+	const engine_levels *levels;
+} engine_ways;
+
+/* The arrays of the layout's length. */
+typedef struct engine_arrays {
+	device_arena *arena;      /* they are there; NULL: in memory of the host */
+	float *error;             /* numel, or NULL */
+	float **state;            /* compressor->state_arrays of numel */
+	float *memory;            /* the one of them that holds back what was not sent, or NULL */
+	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
+} engine_arrays;
+
+/* Buckets that a plan makes of a layout. */
+typedef struct bucket_list {
+	bucket *buckets;
+	uint32_t nbuckets;
+	uint32_t *bucket_of; /* by tensor of the layout; NULL: of shards */
+	float *server_error; /* of all buckets, one after another, or NULL: see server_error.h */
+	uint64_t nserver_error;
+	engine *shards; /* of two levels: that of what this rank holds; it has the arrays. Else NULL */
+} bucket_list;
+
+/* What is held back, see residual_norm.h: the compute thread's. */
+typedef struct residual_meter {
+	residual_norm *norms; /* by tensor of the layout */
+	double e, u;          /* |e|^2 and |u|^2 of this step */
+} residual_meter;
+
+/* What exchanges go by. */
+typedef struct exchange_room {
+	const struct memops *wire; /* where they find payloads, see memops.h; NULL: in memory of the host */
+	uint64_t *lengths;         /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
+} exchange_room;
+
+/* With gradcomp.verify, see verify.h. */
+typedef struct verify_use {
+	struct verify *verify; /* NULL without; with two levels the outer one's, */
+	const uint32_t *row;   /* and by tensor of the layout whose row is meant; NULL: its own */
+} verify_use;
+
+struct engine {
+	engine_ways ways;
 	gradcomp_job *job;
 	gradcomp_group *group;
 	const struct gradcomp_compressor_v1 *compressor;
@@ -154,30 +197,16 @@ struct engine {
 	const gradcomp_value *values; /* of it; the job's */
 	coll_ctx coll_ctx;
 	gradcomp_layout layout;
-	const engine_levels *levels;
-	engine *shards;            /* of two levels: that of what this rank holds; it has the arrays. Else NULL */
-	engine *next;              /* of such a one: that of the rank's next shard of each bucket, or NULL */
-	device_arena *arena;       /* its arrays are there; NULL: in memory of the host */
-	const struct memops *wire; /* where exchanges find payloads, see memops.h; NULL: in memory of the host */
-
-	bucket *buckets;
-	uint32_t nbuckets;
-	void **grads;        /* by tensor of the layout: the gradient that tasks work on */
-	float *error;        /* numel, or NULL */
-	float **state;       /* compressor->state_arrays of numel */
-	float *memory;       /* the one of them that holds back what was not sent, or NULL */
-	float *server_error; /* of all buckets, one after another, or NULL: see server_error.h */
-	uint64_t nserver_error;
-	uint64_t *lengths;        /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
-	residual_norm *norms;     /* by tensor of the layout */
-	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
-	struct verify *verify; /* with gradcomp.verify, see verify.h; else NULL. With two levels the outer one's ... */
-	const uint32_t *verify_row; /* ... and by tensor of the layout whose row is meant; NULL: its own */
-
+	engine *next; /* of shards: that of the rank's next shard of each bucket, or NULL */
+	engine_arrays arrays;
+	bucket_list list;
+	exchange_room room;
+	residual_meter meter;
+	verify_use checks;
+	void **grads; /* by tensor of the layout: the gradient that tasks work on */
 	uint64_t step;
-	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
-	int step_bad;          /* this step has been counted as non-finite */
-	atomic_int warned;     /* log lines about non-finite gradients; of both threads */
+	int step_bad;      /* this step has been counted as non-finite */
+	atomic_int warned; /* log lines about non-finite gradients; of both threads */
 	gradcomp_reducer_stats stats;
 };
 

@@ -48,19 +48,20 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 	const gradcomp_operators *ops = eng->job->host.operators;
 	uint32_t first = b->pub.first;
 	gradcomp_status st = bucket_place(eng, b, err);
-	if (!st && eng->undo)
+	if (!st && eng->arrays.undo)
 		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *x = &eng->layout.tensors[first + i];
-		float *kept = eng->error && eng->undo ? eng->undo->array[0] + x->offset : NULL;
-		if (!accumulate(ops, b->x[i], eng->grads[first + i], x->dtype, eng->error ? b->error[i] : NULL, kept,
-		                eng->memory ? eng->memory + x->offset : NULL, x->numel, &eng->norms[first + i].u) &&
+		float *kept = eng->arrays.error && eng->arrays.undo ? eng->arrays.undo->array[0] + x->offset : NULL;
+		if (!accumulate(ops, b->x[i], eng->grads[first + i], x->dtype, eng->arrays.error ? b->error[i] : NULL,
+		                kept, eng->arrays.memory ? eng->arrays.memory + x->offset : NULL, x->numel,
+		                &eng->meter.norms[first + i].u) &&
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
-	if (eng->verify)
+	if (eng->checks.verify)
 		verify_input(eng, b);
 	for (bucket *part = b->part; part; part = part->beside) {
 		part->plan.nrounds = 0;
@@ -94,7 +95,7 @@ static void blame_compressor(engine *eng, const bucket *b)
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		bool average = !looks_finite(eng, b->x[i], t->numel);
 
-		if (!average && (!eng->error || looks_finite(eng, b->error[i], t->numel)))
+		if (!average && (!eng->arrays.error || looks_finite(eng, b->error[i], t->numel)))
 			continue;
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
@@ -107,7 +108,7 @@ static void blame_compressor(engine *eng, const bucket *b)
 /* Of numbers that have overflowed nothing is kept: with what they left, the next step would overflow, too. */
 static void clear_kept(const engine *eng, bucket *b)
 {
-	for (uint32_t s = 0; s < !!eng->error + eng->compressor->state_arrays && !b->part; s++)
+	for (uint32_t s = 0; s < !!eng->arrays.error + eng->compressor->state_arrays && !b->part; s++)
 		memset(engine_array(eng, s) + b->pub.offset, 0, b->pub.numel * sizeof(float));
 	if (b->server_error)
 		memset(b->server_error, 0, b->nserver_error * sizeof(float));
@@ -121,9 +122,9 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 		return bucket_damaged(eng, b, err);
 	if (b->bad == BAD_SUM)
 		clear_kept(eng, b);
-	if (!b->bad && !b->part && !eng->verify && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+	if (!b->bad && !b->part && !eng->checks.verify && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		blame_compressor(eng, b);
-	if (eng->verify)
+	if (eng->checks.verify)
 		verify_output(eng, b);
 	residual_norm_bucket(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
@@ -133,7 +134,7 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 		if (b->copy_out)
 			ops->cast_from_f32(NULL, eng->grads[b->pub.first + i], b->x[i], x->numel, x->dtype, 0);
 	}
-	if (eng->verify && !eng->verify_row)
+	if (eng->checks.verify && !eng->checks.row)
 		verify_result(eng, b);
 	return GRADCOMP_OK;
 }

@@ -10,7 +10,7 @@ static gradcomp_status settle(const memops *w, const char *why, gradcomp_error *
 
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
 {
-	const memops *w = eng->wire;
+	const memops *w = eng->room.wire;
 	if (w)
 		return device_check(w->arena->memory.d->copy(w->arena->exchange, to, from, bytes),
 		                    "a payload could not be copied", err);
@@ -27,7 +27,7 @@ gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes
 gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
                                gradcomp_error *err)
 {
-	const memops *w = eng->wire;
+	const memops *w = eng->room.wire;
 	if (w)
 		return settle(w, w->arena->memory.d->copy_rows(w->arena->exchange, to, bytes, from, stride, bytes, n),
 		              err);
@@ -43,7 +43,7 @@ gradcomp_status memops_get(engine *eng, void *to, const void *from, size_t bytes
 
 gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *err)
 {
-	const memops *w = eng->wire;
+	const memops *w = eng->room.wire;
 	if (w)
 		return device_check(w->arena->memory.d->zero(w->arena->exchange, p, bytes),
 		                    "a payload could not be cleared", err);
@@ -53,7 +53,7 @@ gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *
 
 gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad, gradcomp_error *err)
 {
-	const memops *w = eng->wire;
+	const memops *w = eng->room.wire;
 	if (!w) {
 		eng->job->host.operators->nonfinite(NULL, x, n, bad);
 		return GRADCOMP_OK;

@@ -19,7 +19,7 @@ typedef struct memops {
 
 static inline int memops_on_device(const engine *eng)
 {
-	return eng->wire != NULL;
+	return eng->room.wire != NULL;
 }
 
 /* Host memory into a bucket, and back. */

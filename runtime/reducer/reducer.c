@@ -89,7 +89,7 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 	bucketing d = {0};
 	gradcomp_status st = engine_allocate(&r->eng, err);
 	if (!st)
-		st = r->eng.device->calls->arrays(&r->eng, r->given, err);
+		st = r->eng.ways.device->calls->arrays(&r->eng, r->given, err);
 	if (!st)
 		st = replan_first(r, &plan, err);
 	if (!st)
@@ -98,7 +98,7 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 		bucketing_swap(r, &d);
 	bucketing_free(&d);
 	step_plan_clear(&plan);
-	if (!st && !r->eng.instance && !r->eng.shards)
+	if (!st && !r->eng.instance && !r->eng.list.shards)
 		st = engine_create_instance(&r->eng, &r->eng.job->host, r->eng.values, err);
 	return st;
 }
@@ -108,11 +108,11 @@ static void destroy(reducer *r)
 	bucketing d = bucketing_current(r);
 	bucketing_free(&d);
 	coll_ctx_close(&r->eng.coll_ctx);
-	verify_close(r->eng.verify);
+	verify_close(r->eng.checks.verify);
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
 	engine_free(&r->eng);
-	r->eng.device->calls->close(&r->eng);
+	r->eng.ways.device->calls->close(&r->eng);
 	replan_close(r);
 	profile_close(r);
 	layout_free(&r->eng.layout);
@@ -136,7 +136,7 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	if (st)
 		workers_fail(r, st, &err);
 	gradcomp_reducer_stats full = r->eng.stats;
-	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + r->eng.device->sent;
+	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + r->eng.ways.device->sent;
 	pthread_mutex_unlock(&r->lock);
 	full.struct_size = size;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
@@ -149,8 +149,8 @@ static report_tensor *report_tensors(reducer *r)
 	report_tensor *t = calloc(n, sizeof *t);
 	for (uint32_t i = 0; t && i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
-		const char *choice = r->eng.levels->choice(&r->eng, n - 1 - i);
-		const residual_norm *norm = r->eng.levels->norm(&r->eng, n - 1 - i);
+		const char *choice = r->eng.ways.levels->choice(&r->eng, n - 1 - i);
+		const residual_norm *norm = r->eng.ways.levels->norm(&r->eng, n - 1 - i);
 		t[i] = (report_tensor){.name = strdup(from->name),
 		                       .numel = from->numel,
 		                       .choice = strdup(choice ? choice : ""),
@@ -263,7 +263,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 		st = failure(r, err);
 	}
 	if (!st)
-		st = r->eng.device->calls->ready(&r->eng, i, err);
+		st = r->eng.ways.device->calls->ready(&r->eng, i, err);
 	if (!st) {
 		r->given[i] = gradient ? gradient : nothing;
 		r->last_given = clock_now();
@@ -271,7 +271,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 			r->step_began = r->last_given;
 		profile_ready(r, i, r->last_given);
 		timeline(r, TRACE_READY, r->eng.step, index, r->last_given, r->last_given);
-		workers_given(r, r->bucket_of[i]);
+		workers_given(r, r->eng.list.bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return st;
@@ -305,7 +305,7 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	if (!st)
 		st = failure(r, err);
 	if (!st)
-		st = r->eng.device->calls->follow(&r->eng, NULL, NULL, err);
+		st = r->eng.ways.device->calls->follow(&r->eng, NULL, NULL, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -314,7 +314,8 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
  * of the layout is not done. */
 static int in_flight(const reducer *r, uint32_t i, uint64_t step)
 {
-	return r->ngiven && r->eng.stats.steps == step && r->schedule.bucket[r->bucket_of[i]].state != SCHEDULE_ENDED;
+	return r->ngiven && r->eng.stats.steps == step &&
+	       r->schedule.bucket[r->eng.list.bucket_of[i]].state != SCHEDULE_ENDED;
 }
 
 static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
@@ -339,7 +340,8 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 	if (!st)
 		st = failure(r, err);
 	if (!st)
-		st = r->eng.device->calls->follow(&r->eng, NULL, &r->eng.buckets[r->bucket_of[i]], err);
+		st = r->eng.ways.device->calls->follow(&r->eng, NULL, &r->eng.list.buckets[r->eng.list.bucket_of[i]],
+		                                       err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -352,7 +354,8 @@ static gradcomp_status reducer_follow(gradcomp_reducer *base, uint32_t index, vo
 	if (index >= n)
 		return arg_error_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
-	st = r->eng.device->calls->follow(&r->eng, queue, &r->eng.buckets[r->bucket_of[n - 1 - index]], err);
+	st = r->eng.ways.device->calls->follow(&r->eng, queue,
+	                                       &r->eng.list.buckets[r->eng.list.bucket_of[n - 1 - index]], err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -394,12 +397,12 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 /* What a void step overwrites of a reducer that outlives ranks is kept, where that can be. */
 static gradcomp_status keep_undo(reducer *r, const char *collective, gradcomp_error *err)
 {
-	if (r->eng.shards)
+	if (r->eng.list.shards)
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
 			"gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone",
 			collective);
-	if (r->eng.nserver_error)
+	if (r->eng.list.nserver_error)
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
 			"gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own",
@@ -424,9 +427,9 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	}
 	pthread_mutex_init(&r->lock, NULL);
 	thread_condition(&r->step_over);
-	r->eng.ops = r->eng.whole = &host_ops;
-	r->eng.device = &host_device;
-	r->eng.levels = &engine_one_level;
+	r->eng.ways.ops = r->eng.ways.whole = &host_ops;
+	r->eng.ways.device = &host_device;
+	r->eng.ways.levels = &engine_one_level;
 	r->eng.job = group->job;
 	r->eng.group = group;
 	st = choose(r, &o, plugins, specs, &own);
@@ -469,13 +472,9 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		agreed = !st;
 	}
 	if (!st)
-		st = r->eng.device->calls->port(&r->eng, &why);
-	if (!st) {
-		bucketing d = bucketing_current(r);
-		st = bucketing_server_error(&r->eng, &d, &why);
-		r->eng.server_error = d.server_error;
-		r->eng.nserver_error = d.nserver_error;
-	}
+		st = r->eng.ways.device->calls->port(&r->eng, &why);
+	if (!st)
+		st = bucketing_server_error(&r->eng, &r->eng.list, &why);
 	if (!st && r->eng.job->roster)
 		st = keep_undo(r, plugins[1]->info->name, &why);
 	if (!st)

@@ -29,9 +29,8 @@ typedef struct reducer {
 	engine eng;
 	char *asked; /* the compressor's SPEC as it was typed */
 	char *collective_spec;
-	char *aside;         /* why the device's own collective is not used, or NULL */
-	uint32_t *bucket_of; /* by tensor of the layout */
-	schedule schedule;   /* of the buckets */
+	char *aside;       /* why the device's own collective is not used, or NULL */
+	schedule schedule; /* of the buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	struct profile *profile; /* bucketing/profile.h */
 	struct replan *replan;   /* bucketing/replan.h */
@@ -70,7 +69,7 @@ static inline reducer *reducer_of(gradcomp_reducer *r)
 /* With the lock held: tensor i of the layout was given in this step. */
 static inline bool reducer_was_given(const reducer *r, uint32_t i)
 {
-	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
+	return r->given[i] || r->schedule.bucket[r->eng.list.bucket_of[i]].state == SCHEDULE_ENDED;
 }
 
 /* With the lock held: the first that was not; there is one. */

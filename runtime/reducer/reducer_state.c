@@ -31,7 +31,7 @@ static uint64_t kept(const reducer *r, const bucketing *d)
 static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
-	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * kept(r, d) + d->nserver_error) *
+	return ((uint64_t)(!!k->arrays.error + r->eng.compressor->state_arrays) * kept(r, d) + d->list.nserver_error) *
 	       sizeof(float);
 }
 
@@ -39,11 +39,11 @@ static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 static uint64_t held_hash(const bucketing *d)
 {
 	uint64_t h = 0;
-	for (uint32_t i = 0; (d->shards || d->nserver_error) && i < d->nbuckets; i++) {
-		h = id_mix(h, d->buckets[i].pub.numel);
-		if (!d->shards)
+	for (uint32_t i = 0; (d->list.shards || d->list.nserver_error) && i < d->list.nbuckets; i++) {
+		h = id_mix(h, d->list.buckets[i].pub.numel);
+		if (!d->list.shards)
 			h = id_mix(h, 1);
-		for (const bucket *part = d->buckets[i].part; part; part = part->beside)
+		for (const bucket *part = d->list.buckets[i].part; part; part = part->beside)
 			h = id_mix(h, part->begin);
 	}
 	return h;
@@ -58,15 +58,15 @@ static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
 	h->plugin_bytes = plugin_bytes;
-	h->has_error = !!state_owner(r, d)->error;
+	h->has_error = !!state_owner(r, d)->arrays.error;
 	h->state_arrays = r->eng.compressor->state_arrays;
 	h->rank = (uint32_t)r->eng.layout.rank;
 	h->nranks = (uint32_t)r->eng.layout.nranks;
 	h->kept = kept(r, d);
-	h->nserver_error = d->nserver_error;
+	h->nserver_error = d->list.nserver_error;
 	h->held_hash = held_hash(d);
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
-	h->nbuckets = d->nbuckets;
+	h->nbuckets = d->list.nbuckets;
 	h->lag = d->schedule.lag;
 	h->settled = (uint32_t)replan_settled(r);
 }
@@ -158,11 +158,11 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	gradcomp_status st = GRADCOMP_OK;
 	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
-		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = device_arena_copy(r->eng.arena, p, engine_array(k, s), bytes, err);
+		for (uint32_t s = 0; !st && s < !!k->arrays.error + r->eng.compressor->state_arrays; s++, p += bytes)
+			st = device_arena_copy(r->eng.arrays.arena, p, engine_array(k, s), bytes, err);
 	}
-	if (!st && d->nserver_error)
-		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
+	if (!st && d->list.nserver_error)
+		memcpy(p, d->list.server_error, d->list.nserver_error * sizeof(float));
 	return st;
 }
 
@@ -171,11 +171,11 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	gradcomp_status st = GRADCOMP_OK;
 	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
-		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = device_arena_copy(r->eng.arena, engine_array(k, s), p, bytes, err);
+		for (uint32_t s = 0; !st && s < !!k->arrays.error + r->eng.compressor->state_arrays; s++, p += bytes)
+			st = device_arena_copy(r->eng.arrays.arena, engine_array(k, s), p, bytes, err);
 	}
-	if (!st && d->nserver_error)
-		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
+	if (!st && d->list.nserver_error)
+		memcpy(d->list.server_error, p, d->list.nserver_error * sizeof(float));
 	return st;
 }
 
@@ -184,7 +184,7 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned char *buf, uint64_t *bytes,
                                   gradcomp_error *err)
 {
-	const bool several = d->shards && d->shards->next;
+	const bool several = d->list.shards && d->list.shards->next;
 	const uint64_t capacity = *bytes;
 	gradcomp_status st = GRADCOMP_OK;
 	*bytes = 0;
@@ -230,7 +230,7 @@ static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const u
 static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
-	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
+	uint64_t own = 0, words = 2 * (uint64_t)d.list.nbuckets * sizeof(uint32_t);
 	step_plan plan = {0};
 	state_head h;
 	gradcomp_status st = workers_between_steps(r, "save", err);
@@ -352,7 +352,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 	if (!st)
 		st = bucketing_make(r, &l->plan, &l->d, err);
 	if (!st)
-		st = bucketing_server_error(&r->eng, &l->d, err);
+		st = bucketing_server_error(&r->eng, &l->d.list, err);
 	if (!st)
 		st = state_fits(r, &l->d, &l->own, l->body, l->bytes, err);
 	if (!st)
@@ -364,7 +364,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 	const void *plugin = l->state + l->body + state_array_bytes(r, &l->d);
 	if (!k->instance || !r->eng.compressor->load)
 		return GRADCOMP_OK;
-	if (l->d.shards && l->d.shards->next)
+	if (l->d.list.shards && l->d.list.shards->next)
 		return take_plugin(r, &l->d, plugin, l->own.plugin_bytes, err);
 	return k->instance == r->eng.instance ? plugin_load(r, l, plugin, l->own.plugin_bytes, err)
 	                                      : r->eng.compressor->load(k->instance, plugin, l->own.plugin_bytes, err);
@@ -413,7 +413,7 @@ static void differing_loads(const void *claim, const void *claim0, int first, ch
 static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status mine, gradcomp_error *err)
 {
 	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
-	if (!mine && !l->shared && !l->d.shards && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
+	if (!mine && !l->shared && !l->d.list.shards && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
 		c.own = state_bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine,
 	                 err);
@@ -444,7 +444,7 @@ static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_
 /* Of shards, when each rank has a state that fits: only holders of the same one can be alike. */
 static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_error *err)
 {
-	const engine *first = l->d.shards;
+	const engine *first = l->d.list.shards;
 	const bool several = first && first->next;
 	const unsigned char *p = l->state + l->body + state_array_bytes(r, &l->d);
 	gradcomp_status st = GRADCOMP_OK, mine = GRADCOMP_OK;
@@ -474,7 +474,7 @@ static gradcomp_status take_up(reducer *r, loading *l, gradcomp_error *err)
 	st = take_arrays(r, &l->d, l->state + l->body, err);
 	if (st)
 		return st;
-	r->eng.levels->carry(&r->eng, &l->d);
+	r->eng.ways.levels->carry(&r->eng, &l->d.list);
 	bucketing_swap(r, &l->d);
 	r->eng.step = l->own.step;
 	replan_loaded(r, l->own.settled != 0);
@@ -496,7 +496,7 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 	if (st && l.before)
 		r->eng.compressor->load(r->eng.instance, l.before, l.nbefore, NULL);
 	if (!st) {
-		if (r->eng.undo) {
+		if (r->eng.arrays.undo) {
 			st = engine_keep_all(&r->eng, l.before, l.nbefore, &why);
 			l.before = NULL;
 		}

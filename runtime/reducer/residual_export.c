@@ -37,11 +37,11 @@ static gradcomp_status export_memory(reducer *r, const part *p, float *from, flo
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of '%s'",
 		                 (unsigned long long)p->n, p->t->name);
-	st = device_arena_copy(r->eng.arena, room, from, bytes, err);
+	st = device_arena_copy(r->eng.arrays.arena, room, from, bytes, err);
 	if (!st) {
 		export_run(p, room, to);
 		if (!p->stays)
-			st = device_arena_copy(r->eng.arena, from, room, bytes, err);
+			st = device_arena_copy(r->eng.arrays.arena, from, room, bytes, err);
 	}
 	free(room);
 	return st;
@@ -51,13 +51,13 @@ static gradcomp_status export_memory(reducer *r, const part *p, float *from, flo
 static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
 {
 	const part p = {t, t->offset, t->numel, 1, stays};
-	return export_memory(r, &p, r->eng.memory + t->offset, to, err);
+	return export_memory(r, &p, r->eng.arrays.memory + t->offset, to, err);
 }
 
 static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, int stays, float *to,
                                            gradcomp_error *err)
 {
-	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
+	const bucket *b = &r->eng.list.buckets[r->eng.list.bucket_of[t - r->eng.layout.tensors]];
 	gradcomp_status st = b->nserver_error ? server_error_check(&r->eng, err) : GRADCOMP_OK;
 	if (st || !b->nserver_error)
 		return st;
@@ -74,15 +74,15 @@ static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t,
 static gradcomp_status export_shard(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
-	for (const engine *k = r->eng.shards; k; k = k->next) {
-		const gradcomp_bucket *held = &k->buckets[b->pub.index].pub;
-		uint64_t begin = b->pub.offset + k->buckets[b->pub.index].begin;
+	const bucket *b = &r->eng.list.buckets[r->eng.list.bucket_of[t - r->eng.layout.tensors]];
+	for (const engine *k = r->eng.list.shards; k; k = k->next) {
+		const gradcomp_bucket *held = &k->list.buckets[b->pub.index].pub;
+		uint64_t begin = b->pub.offset + k->list.buckets[b->pub.index].begin;
 		const double scale = (double)k->layout.nranks / r->eng.layout.nranks;
 		part p = {.t = t, .scale = 1 / scale, .stays = stays};
 		p.n = bucket_overlap(t->offset, t->numel, begin, held->numel, &p.at);
 		if (!st && p.n)
-			st = export_memory(r, &p, k->memory + held->offset + (p.at - begin), to, err);
+			st = export_memory(r, &p, k->arrays.memory + held->offset + (p.at - begin), to, err);
 	}
 	return st;
 }
@@ -99,9 +99,9 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 	st = workers_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
-	if (!st && r->eng.shards && r->eng.shards->memory)
+	if (!st && r->eng.list.shards && r->eng.list.shards->arrays.memory)
 		st = export_shard(r, t, stays, to, err);
-	else if (!st && r->eng.memory)
+	else if (!st && r->eng.arrays.memory)
 		st = export_own(r, t, stays, to, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;

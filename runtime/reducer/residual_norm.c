@@ -44,42 +44,42 @@ static double weight(uint64_t n)
 void residual_norm_tensor(engine *eng, uint32_t i, double e)
 {
 	uint64_t n = eng->layout.tensors[i].numel;
-	double u = eng->norms[i].u;
+	double u = eng->meter.norms[i].u;
 	if (!isfinite(u)) /* a compressor that passes NaN on */
 		return;
-	eng->norms[i].steps++;
-	eng->norms[i].shares += u > 0 ? sqrt(e / u) : 0;
-	eng->step_e += e * weight(n);
-	eng->step_u += u * weight(n);
+	eng->meter.norms[i].steps++;
+	eng->meter.norms[i].shares += u > 0 ? sqrt(e / u) : 0;
+	eng->meter.e += e * weight(n);
+	eng->meter.u += u * weight(n);
 }
 
 void residual_norm_bucket(engine *eng, const bucket *b)
 {
-	for (uint32_t i = b->pub.first; eng->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
+	for (uint32_t i = b->pub.first; eng->arrays.memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
 		residual_norm_tensor(eng, i,
-		                     of_tensor(eng->memory + eng->layout.tensors[i].offset,
+		                     of_tensor(eng->arrays.memory + eng->layout.tensors[i].offset,
 		                               eng->layout.tensors[i].numel));
 }
 
 static void end_step(engine *eng, bool bad)
 {
 	gradcomp_reducer_stats *s = &eng->stats;
-	if (eng->memory && !bad) {
-		s->error_last = eng->step_u > 0 ? sqrt(eng->step_e / eng->step_u) : 0;
+	if (eng->arrays.memory && !bad) {
+		s->error_last = eng->meter.u > 0 ? sqrt(eng->meter.e / eng->meter.u) : 0;
 		s->error_mean += (s->error_last - s->error_mean) / (double)++s->error_steps;
 	}
-	eng->step_e = eng->step_u = 0;
+	eng->meter.e = eng->meter.u = 0;
 }
 
 /* The mean of the error is that of the rank's first shards. */
 void residual_norm_step(engine *eng)
 {
-	const engine *first = eng->shards;
+	const engine *first = eng->list.shards;
 	if (!first) {
 		end_step(eng, eng->step_bad);
 		return;
 	}
-	for (engine *in = eng->shards; in; in = in->next)
+	for (engine *in = eng->list.shards; in; in = in->next)
 		end_step(in, eng->step_bad);
 	eng->stats.error_steps = first->stats.error_steps;
 	eng->stats.error_mean = first->stats.error_mean;

@@ -14,7 +14,7 @@ static int keeps(const engine *eng)
 	       gradcomp_keeps_error(eng->compressor, eng->values);
 }
 
-gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err)
+gradcomp_status bucketing_server_error(const engine *eng, bucket_list *d, gradcomp_error *err)
 {
 	uint64_t at = 0;
 	if (!keeps(eng))
@@ -49,8 +49,8 @@ gradcomp_status server_error_check(const engine *eng, gradcomp_error *err)
 		                 "collective '%s' keeps a memory for each bucket and does not say "
 		                 "of which numbers (server_error_begin): buckets stay as they are",
 		                 c->info.name);
-	for (uint32_t i = 0; i < eng->nbuckets; i++) {
-		const bucket *b = &eng->buckets[i];
+	for (uint32_t i = 0; i < eng->list.nbuckets; i++) {
+		const bucket *b = &eng->list.buckets[i];
 		uint64_t begin = b->nserver_error ? c->server_error_begin(eng->coll_ctx.instance, b->pub.numel) : 0;
 		if (begin > b->pub.numel || b->nserver_error > b->pub.numel - begin)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
@@ -70,19 +70,19 @@ uint64_t server_error_offset(const engine *eng, const bucket *b)
 gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < eng->nbuckets; i++) {
-		const bucket *b = &eng->buckets[i];
+	for (uint32_t i = 0; !st && i < eng->list.nbuckets; i++) {
+		const bucket *b = &eng->list.buckets[i];
 		if (!b->nserver_error)
 			continue;
-		float *e = eng->error + server_error_offset(eng, b), *to = room ? room : e;
+		float *e = eng->arrays.error + server_error_offset(eng, b), *to = room ? room : e;
 		if (room)
-			st = device_arena_copy(eng->arena, room, e, b->nserver_error * sizeof *e, err);
+			st = device_arena_copy(eng->arrays.arena, room, e, b->nserver_error * sizeof *e, err);
 		if (!st)
 			eng->job->host.operators->add(NULL, to, b->server_error, b->nserver_error);
 		if (!st && room)
-			st = device_arena_copy(eng->arena, e, room, b->nserver_error * sizeof *e, err);
+			st = device_arena_copy(eng->arrays.arena, e, room, b->nserver_error * sizeof *e, err);
 	}
 	if (!st)
-		memset(eng->server_error, 0, eng->nserver_error * sizeof *eng->server_error);
+		memset(eng->list.server_error, 0, eng->list.nserver_error * sizeof *eng->list.server_error);
 	return st;
 }

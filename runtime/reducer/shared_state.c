@@ -34,7 +34,7 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
 	h->plugin_bytes = plugin_bytes;
-	h->has_error = !!state_owner(r, &d)->error;
+	h->has_error = !!state_owner(r, &d)->arrays.error;
 	h->state_arrays = r->eng.compressor->state_arrays;
 	h->nranks = (uint32_t)r->eng.layout.nranks;
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
@@ -56,26 +56,26 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 {
 	gradcomp_status st = GRADCOMP_OK;
 	memset(to, 0, n * sizeof *to);
-	for (const engine *k = r->eng.shards; k; k = k->next)
-		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
-			const gradcomp_bucket *part = &k->buckets[i].pub;
-			uint64_t first, begin = r->eng.buckets[i].pub.offset + k->buckets[i].begin;
+	for (const engine *k = r->eng.list.shards; k; k = k->next)
+		for (uint32_t i = 0; !st && i < r->eng.list.nbuckets; i++) {
+			const gradcomp_bucket *part = &k->list.buckets[i].pub;
+			uint64_t first, begin = r->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
 			uint64_t common = bucket_overlap(at, n, begin, part->numel, &first);
 			if (common)
-				st = device_arena_copy(r->eng.arena, room,
+				st = device_arena_copy(r->eng.arrays.arena, room,
 				                       engine_array(k, s) + part->offset + (first - begin),
 				                       common * sizeof *room, err);
 			if (!st && common)
 				add_run(to, at, n, room, first, common);
 		}
-	if (st || r->eng.shards)
+	if (st || r->eng.list.shards)
 		return st;
 	const float *array = engine_array(&r->eng, s);
-	st = device_arena_copy(r->eng.arena, room, array + at, n * sizeof *room, err);
+	st = device_arena_copy(r->eng.arrays.arena, room, array + at, n * sizeof *room, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		to[i] = (double)room[i];
-	for (uint32_t i = 0; !st && array == r->eng.error && i < r->eng.nbuckets; i++) {
-		const bucket *b = &r->eng.buckets[i];
+	for (uint32_t i = 0; !st && array == r->eng.arrays.error && i < r->eng.list.nbuckets; i++) {
+		const bucket *b = &r->eng.list.buckets[i];
 		if (b->server_error && b->nserver_error)
 			add_run(to, at, n, b->server_error, server_error_offset(&r->eng, b), b->nserver_error);
 	}
@@ -97,7 +97,7 @@ static gradcomp_status mean_of(gradcomp_group *g, double *sums, uint64_t n, doub
 static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, float *room, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
-	const uint32_t arrays = !!state_owner(r, &d)->error + r->eng.compressor->state_arrays;
+	const uint32_t arrays = !!state_owner(r, &d)->arrays.error + r->eng.compressor->state_arrays;
 	const uint64_t numel = r->eng.layout.numel;
 	const double holders = state_owner(r, &d)->layout.nranks;
 	for (uint32_t s = 0; s < arrays; s++)
@@ -192,7 +192,7 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	double *sums = NULL;
 	float *room = NULL;
 	gradcomp_status st = workers_between_steps(r, "save", &mine);
-	if (!st && r->eng.server_error)
+	if (!st && r->eng.list.server_error)
 		st = server_error_check(&r->eng, &mine);
 	if (!st)
 		st = plugin_bytes(r, &own, &mine);
@@ -277,12 +277,13 @@ const void *shared_state_plugin(const reducer *r, const void *state, const share
 static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (const engine *k = r->eng.shards; k; k = k->next)
-		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
-			const gradcomp_bucket *part = &k->buckets[i].pub;
+	for (const engine *k = r->eng.list.shards; k; k = k->next)
+		for (uint32_t i = 0; !st && i < r->eng.list.nbuckets; i++) {
+			const gradcomp_bucket *part = &k->list.buckets[i].pub;
 			if (part->numel)
-				st = device_arena_copy(r->eng.arena, engine_array(k, s) + part->offset,
-				                       array + (r->eng.buckets[i].pub.offset + k->buckets[i].begin) *
+				st = device_arena_copy(r->eng.arrays.arena, engine_array(k, s) + part->offset,
+				                       array + (r->eng.list.buckets[i].pub.offset +
+				                                k->list.buckets[i].begin) *
 				                                       sizeof(float),
 				                       part->numel * sizeof(float), err);
 		}
@@ -294,14 +295,15 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 	const char *array = (const char *)state + sizeof *h;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < h->has_error + h->state_arrays; s++, array += array_bytes(r))
-		if (r->eng.shards)
+		if (r->eng.list.shards)
 			st = take_shards(r, s, array, err);
 		else
-			st = device_arena_copy(r->eng.arena, engine_array(&r->eng, s), array, array_bytes(r), err);
+			st = device_arena_copy(r->eng.arrays.arena, engine_array(&r->eng, s), array, array_bytes(r),
+			                       err);
 	if (st)
 		return st;
-	if (r->eng.server_error)
-		memset(r->eng.server_error, 0, r->eng.nserver_error * sizeof *r->eng.server_error);
+	if (r->eng.list.server_error)
+		memset(r->eng.list.server_error, 0, r->eng.list.nserver_error * sizeof *r->eng.list.server_error);
 	r->eng.step = h->step;
 	engine_next_step(&r->eng);
 	return GRADCOMP_OK;

@@ -28,7 +28,7 @@ uint64_t state_checksum(const void *state, uint64_t bytes)
 
 const engine *state_owner(const reducer *r, const bucketing *d)
 {
-	return d->shards ? d->shards : &r->eng;
+	return d->list.shards ? d->list.shards : &r->eng;
 }
 
 enum { KEPT = STATE_SPEC - 1 }; /* of a SPEC */

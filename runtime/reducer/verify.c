@@ -55,7 +55,7 @@ gradcomp_status verify_open(reducer *r, gradcomp_error *err)
 
 	if (!config_int(eng->job->config, "gradcomp.verify"))
 		return GRADCOMP_OK;
-	v = r->eng.verify = calloc(1, sizeof *v);
+	v = r->eng.checks.verify = calloc(1, sizeof *v);
 	if (v) {
 		v->rows = calloc((size_t)eng->layout.ntensors + 1, sizeof *v->rows);
 		v->own = calloc((size_t)eng->layout.ntensors + 1, sizeof *v->own);
@@ -89,7 +89,7 @@ void verify_close(verify *v)
 
 static verify_row *row_of(const engine *eng, uint32_t tensor)
 {
-	return &eng->verify->rows[eng->verify_row ? eng->verify_row[tensor] : tensor];
+	return &eng->checks.verify->rows[eng->checks.row ? eng->checks.row[tensor] : tensor];
 }
 
 /* ---- what this rank's compute thread sees ---- */
@@ -98,8 +98,8 @@ static verify_row *row_of(const engine *eng, uint32_t tensor)
  * since the device has failed. */
 static const void *look_at(const engine *eng, const void *p, size_t bytes)
 {
-	const device_arena *a = eng->arena;
-	verify *v = eng->verify;
+	const device_arena *a = eng->arrays.arena;
+	verify *v = eng->checks.verify;
 	const char *why = NULL;
 
 	if (!a)
@@ -173,7 +173,8 @@ static double of_server(const engine *eng, const bucket *b, const gradcomp_tenso
 /* Whether it can be told what a bucket's error memory is about. */
 static bool accounts(const engine *eng, const bucket *b)
 {
-	return eng->verify->mass && eng->error && (!b->nserver_error || eng->coll_ctx.collective->server_error_begin);
+	return eng->checks.verify->mass && eng->arrays.error &&
+	       (!b->nserver_error || eng->coll_ctx.collective->server_error_begin);
 }
 
 static uint64_t coarseness(const bucket *b)
@@ -229,9 +230,9 @@ void verify_output(engine *eng, const bucket *b)
 		row->flags |= finite ? 0 : OUTPUT_BAD;
 		if (accounts(eng, b))
 			row->lost -= signed_sum(x, t->numel, t->offset, eng->step);
-		if (eng->memory) {
-			float e = largest(look_at(eng, eng->memory + t->offset, t->numel * sizeof(float)), t->numel,
-			                  &kept);
+		if (eng->arrays.memory) {
+			float e = largest(look_at(eng, eng->arrays.memory + t->offset, t->numel * sizeof(float)),
+			                  t->numel, &kept);
 			row->flags |= kept ? 0 : MEMORY_BAD;
 			row->size += kept ? e : 0;
 		}
@@ -253,7 +254,8 @@ void verify_result(engine *eng, const bucket *b)
 		size_t bytes = t->numel * gradcomp_dtype_bytes(t->dtype);
 		const void *result = look_at(eng, eng->grads[i], bytes);
 
-		eng->verify->rows[i].least = eng->verify->rows[i].most = result ? XXH3_64bits(result, bytes) : 0;
+		eng->checks.verify->rows[i].least = eng->checks.verify->rows[i].most =
+			result ? XXH3_64bits(result, bytes) : 0;
 	}
 }
 
@@ -421,7 +423,7 @@ static gradcomp_status describe(const engine *eng, fault f, const gradcomp_tenso
 static gradcomp_status tell(reducer *r, fault f, uint32_t tensor, uint32_t more, gradcomp_error *err)
 {
 	engine *eng = &r->eng;
-	verify *v = eng->verify;
+	verify *v = eng->checks.verify;
 	int P = eng->layout.nranks;
 	const gradcomp_tensor *t = &eng->layout.tensors[tensor];
 	bool *in = calloc((size_t)P, sizeof *in), most = false;
@@ -452,7 +454,7 @@ static gradcomp_status tell(reducer *r, fault f, uint32_t tensor, uint32_t more,
 gradcomp_status verify_step(reducer *r, gradcomp_error *err)
 {
 	engine *eng = &r->eng;
-	verify *v = eng->verify;
+	verify *v = eng->checks.verify;
 	uint32_t n = eng->layout.ntensors, first = n, more = 0;
 	fault f = FAULT_NONE;
 	gradcomp_status st;

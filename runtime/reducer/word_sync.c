@@ -59,11 +59,11 @@ static gradcomp_status gathered(reducer *r, const int64_t *w, size_t n, int64_t 
 	void *buf;
 	gradcomp_status st = word_buffer(r, P * bytes, &buf, err);
 	for (size_t p = 0; p < P; p++)
-		r->eng.lengths[p] = bytes;
+		r->eng.room.lengths[p] = bytes;
 	if (!st)
 		st = memops_put(&r->eng, (char *)buf + (size_t)r->eng.layout.rank * bytes, w, bytes, err);
 	if (!st)
-		st = exchange_blocks(&r->eng, buf, r->eng.lengths, err);
+		st = exchange_blocks(&r->eng, buf, r->eng.room.lengths, err);
 	if (!st)
 		st = memops_get(&r->eng, all, buf, P * bytes, err);
 	release(r, buf);

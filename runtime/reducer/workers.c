@@ -50,7 +50,7 @@ static bool admit(reducer *r)
 	uint32_t i;
 	bool any = false;
 	while (!r->replan_due && !r->verify_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
-		bucket *b = &r->eng.buckets[i];
+		bucket *b = &r->eng.list.buckets[i];
 		/* Always the same of a position: then its workspace has grown when every bucket has
 		 * been through once. */
 		b->workspace = &r->workspaces[r->schedule.bucket[i].position % REDUCER_WORKSPACES];
@@ -110,7 +110,7 @@ static step_observer observer(reducer *r)
 gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
-	return r->eng.device->calls->learn(&r->eng, &to, err);
+	return r->eng.ways.device->calls->learn(&r->eng, &to, err);
 }
 
 /* With the lock held, dropped meanwhile: until the event has come on the device. */
@@ -118,7 +118,7 @@ static void await_device(reducer *r, void *event)
 {
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	r->eng.device->arena->memory.d->wait(event);
+	r->eng.ways.device->arena->memory.d->wait(event);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
@@ -129,7 +129,7 @@ static void await_device(reducer *r, void *event)
 static gradcomp_status learn_place(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
-	const engine_device_calls *on = r->eng.device->calls;
+	const engine_device_calls *on = r->eng.ways.device->calls;
 	void *event = on->full(&r->eng);
 	if (event)
 		await_device(r, event);
@@ -180,7 +180,7 @@ static bool held(reducer *r)
  * that the collective is another thread's to call. */
 static bool device_at_rest(const reducer *r)
 {
-	const engine_device *on = r->eng.device;
+	const engine_device *on = r->eng.ways.device;
 	return device_arena_idle(on->arena) && !(on->enqueues && (r->running || on->busy));
 }
 
@@ -246,8 +246,8 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* What is on the device and waits for peers ends now. */
-	r->eng.device->calls->watch(&r->eng, &known);
-	device_arena_flush(r->eng.device->arena);
+	r->eng.ways.device->calls->watch(&r->eng, &known);
+	device_arena_flush(r->eng.ways.device->arena);
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
 			notify(r, i, 1, r->failed, &r->failure);
@@ -260,7 +260,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 static void step_done(reducer *r)
 {
 	double now = clock_now();
-	const bool later = r->eng.device->enqueues; /* workers_learn() */
+	const bool later = r->eng.ways.device->enqueues; /* workers_learn() */
 	if (!later)
 		r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
@@ -276,7 +276,7 @@ static void step_done(reducer *r)
 	if (!later)
 		timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
 	replan_step_over(r);
-	r->verify_due = r->eng.verify != NULL;
+	r->verify_due = r->eng.checks.verify != NULL;
 	if (r->replan_due || r->verify_due)
 		progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
@@ -309,11 +309,11 @@ static uint32_t next_to_compute(reducer *r)
 	uint32_t aside[REDUCER_WORKSPACES], n = 0, i, first = SCHEDULE_NONE;
 	void *event, *awaited = NULL;
 	while ((i = schedule_compute(&r->schedule)) != SCHEDULE_NONE) {
-		const bucket *b = &r->eng.buckets[i];
-		if (!b->later || !(event = r->eng.device->calls->passed(&r->eng, b)))
+		const bucket *b = &r->eng.list.buckets[i];
+		if (!b->later || !(event = r->eng.ways.device->calls->passed(&r->eng, b)))
 			break;
 		/* The stream comes first to what was put there first. */
-		if (first == SCHEDULE_NONE || b->later < r->eng.buckets[first].later) {
+		if (first == SCHEDULE_NONE || b->later < r->eng.list.buckets[first].later) {
 			first = i;
 			awaited = event;
 		}
@@ -412,7 +412,7 @@ static void count_bad(reducer *r, const bucket *b)
  * has come to one. */
 static bool compute(reducer *r, uint32_t i)
 {
-	bucket *b = &r->eng.buckets[i];
+	bucket *b = &r->eng.list.buckets[i];
 	while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
 		if (!run_next(r, b) || b->later)
 			break;
@@ -469,7 +469,7 @@ static void replan_sync(reducer *r)
 		return;
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = r->eng.device->calls->drain(&r->eng, &err);
+	gradcomp_status st = r->eng.ways.device->calls->drain(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	if (!st)
 		st = workers_learn(r, &err);
@@ -526,7 +526,7 @@ static void watch(reducer *r)
 	gradcomp_error err = {0};
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = r->eng.device->calls->watch(&r->eng, &err);
+	gradcomp_status st = r->eng.ways.device->calls->watch(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
@@ -539,7 +539,7 @@ static void watch(reducer *r)
 static void exchange_rest(reducer *r)
 {
 	double now = clock_now(), due = r->last_given + r->patience;
-	if (r->eng.device->busy) {
+	if (r->eng.ways.device->busy) {
 		if (now >= r->watch_at) {
 			r->watch_at = now + WATCH_S;
 			watch(r);
@@ -557,7 +557,7 @@ static void exchange_rest(reducer *r)
 /* With the lock held, dropped meanwhile: the bucket's exchange. Returns 0 when it failed. */
 static int exchange(reducer *r, uint32_t i)
 {
-	bucket *b = &r->eng.buckets[i];
+	bucket *b = &r->eng.list.buckets[i];
 	if (!run_next(r, b))
 		return 0;
 	count_bad(r, b);
@@ -608,7 +608,7 @@ static void exchange_turn(void *arg)
 static void bind_thread(void *arg)
 {
 	const reducer *r = arg;
-	device_arena_bind(r->eng.device->arena);
+	device_arena_bind(r->eng.ways.device->arena);
 }
 
 gradcomp_status workers_start(reducer *r, gradcomp_error *err)
@@ -618,7 +618,7 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 	r->patience = wait - fmin(wait / 4, 30);
 	r->progress.turn[PROGRESS_COMPUTE] = compute_turn;
 	r->progress.turn[PROGRESS_EXCHANGE] = exchange_turn;
-	r->progress.bind = r->eng.device->arena ? bind_thread : NULL;
+	r->progress.bind = r->eng.ways.device->arena ? bind_thread : NULL;
 	r->progress.ctx = r;
 	return progress_join(&r->progress, r->eng.job, err);
 }
@@ -632,7 +632,7 @@ void workers_stop(reducer *r)
 	/* What is to be freed now is still in use on a device that a failure has not reached yet. */
 	if (r->failed) {
 		gradcomp_error known;
-		r->eng.device->calls->watch(&r->eng, &known);
+		r->eng.ways.device->calls->watch(&r->eng, &known);
 	}
-	device_arena_flush(r->eng.device->arena);
+	device_arena_flush(r->eng.ways.device->arena);
 }

@@ -82,7 +82,7 @@ static void overflows(gradcomp_job *job, int rank, int P, void *arg)
 			memories(f->models, P, f->after);
 			f->odd |= !all_finite(f->after);
 		}
-		if (!rank && s != BIG_STEP && reducer_of(m.red)->eng.memory)
+		if (!rank && s != BIG_STEP && reducer_of(m.red)->eng.arrays.memory)
 			f->off = fmax(f->off, memories_off(f->models, P, s, f->before, f->after));
 		for (uint64_t i = 0; s != BIG_STEP && i < numel(5); i++)
 			f->failed[rank] |= !(fabsf(m.grad[5][i]) < 10) << 3;
@@ -140,7 +140,7 @@ static void with_memory(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	for (int s = 0; s < 3; s++) {
-		const float *e = reducer_of(red)->eng.error;
+		const float *e = reducer_of(red)->eng.arrays.error;
 		for (int i = 0; i < BIG; i++)
 			x[i] = rank == P - 1 ? given[s] * (1 - (float)i / 8000) : 0;
 		memcpy(memory[rank], e, sizeof memory[rank]);

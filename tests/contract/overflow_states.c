@@ -47,8 +47,8 @@ static float *kept(const model *m, size_t *n)
 	const reducer *red = reducer_of(m->red);
 	float *all = NULL;
 	*n = 0;
-	for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
-		for (uint32_t a = 0; a < !!k->error + k->compressor->state_arrays; a++) {
+	for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)
+		for (uint32_t a = 0; a < !!k->arrays.error + k->compressor->state_arrays; a++) {
 			float *more = realloc(all, (*n + k->layout.numel + 1) * sizeof *all);
 			if (!more)
 				abort();
@@ -95,8 +95,8 @@ static int result(const model *m)
 {
 	const reducer *red = reducer_of(m->red);
 	int is = 0;
-	for (uint32_t b = 0; b < red->eng.nbuckets; b++) {
-		const gradcomp_bucket *pub = &red->eng.buckets[b].pub;
+	for (uint32_t b = 0; b < red->eng.list.nbuckets; b++) {
+		const gradcomp_bucket *pub = &red->eng.list.buckets[b].pub;
 		uint64_t nans = 0, numbers = 0;
 		for (uint32_t i = pub->first; i < pub->first + pub->ntensors; i++) {
 			int t = T - 1 - (int)i;
@@ -105,7 +105,7 @@ static int result(const model *m)
 				numbers += isfinite(m->grad[t][k]) != 0;
 			}
 		}
-		if (nans + numbers != pub->numel || (nans && numbers && !red->eng.shards))
+		if (nans + numbers != pub->numel || (nans && numbers && !red->eng.list.shards))
 			return -1;
 		is |= nans != 0;
 	}
@@ -127,8 +127,8 @@ static int cleared_or_same(const model *m, const float *before, const float *aft
 	const engine *eng = &reducer_of(m->red)->eng;
 	uint64_t numel_all = eng->layout.numel;
 	int right = 1;
-	for (uint32_t b = 0; !eng->shards && b < eng->nbuckets; b++) {
-		const gradcomp_bucket *pub = &eng->buckets[b].pub;
+	for (uint32_t b = 0; !eng->list.shards && b < eng->list.nbuckets; b++) {
+		const gradcomp_bucket *pub = &eng->list.buckets[b].pub;
 		int t = T - 1 - (int)pub->first;
 		while (t > 0 && !numel(t))
 			t--;

@@ -172,7 +172,7 @@ static void come(gradcomp_reducer *red)
 		pthread_mutex_lock(&d->lock);
 		done = d->failed || d->n_averaged == d->step;
 		pthread_mutex_unlock(&d->lock);
-		done = done && device_arena_idle(reducer_of(d->inner)->eng.arena);
+		done = done && device_arena_idle(reducer_of(d->inner)->eng.arrays.arena);
 	}
 }
 

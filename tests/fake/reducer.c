@@ -72,7 +72,7 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 		*differ |= to[0][i] != to[1][i] || to[2][i] != 0;
 	}
 	/* But those that are unbiased. */
-	int holds = reducer_of(a->red)->eng.memory &&
+	int holds = reducer_of(a->red)->eng.arrays.memory &&
 	            !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
 	/* Of two levels a rank holds what is in its shards, which may be nothing of this one. */
 	*differ |= (held > 0) != holds && !(reducer_of(a->red)->eng.coll_ctx.collective->serves & GRADCOMP_CAN_SHARD);
@@ -130,7 +130,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	                        run->bucket_bytes, &err)))
 		goto no_other;
 	const reducer *r = reducer_of(dev.red);
-	int levels = r->eng.shards && r->eng.shards->arena ? 1 : -1;
+	int levels = r->eng.list.shards && r->eng.list.shards->arrays.arena ? 1 : -1;
 	out->failed = run->levels && levels != run->levels;
 	if (out->failed)
 		printf("# rank %d: %s levels on the device\n", rank, levels < 0 ? "no" : "two");
@@ -221,7 +221,7 @@ static void overflows(gradcomp_job *job, int rank, int P, outcome *out, void *ar
 		out->number[WORST] = fmax(out->number[WORST], gpu_distance(&host, &dev));
 		out->mark = mixed(out->mark ^ gpu_fingerprint(&dev));
 		/* Nothing is held of what was lost, and no more than a step's share later. */
-		if (!out->failed && reducer_of(dev.red)->eng.memory && s == 1) {
+		if (!out->failed && reducer_of(dev.red)->eng.arrays.memory && s == 1) {
 			out->failed |= told(rank, &err, reducer_residual_export(reducer_of(dev.red), 4, held, &err));
 			for (uint64_t i = 0; i < tensor_numel(4); i++)
 				out->failed |= !(fabsf(held[i]) < 10);

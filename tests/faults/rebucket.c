@@ -21,8 +21,8 @@ static const uint32_t ends[2][3] = {{1, 4, T}, {2, 5, T}};
 /* One move with allocation number n failing. */
 static void attempt(show *s, model *m, int rank, int P, int n)
 {
-	uint32_t end[3], before = reducer_of(m->red)->eng.nbuckets;
-	const bucket *was = reducer_of(m->red)->eng.buckets;
+	uint32_t end[3], before = reducer_of(m->red)->eng.list.nbuckets;
+	const bucket *was = reducer_of(m->red)->eng.list.buckets;
 	step_plan plan = {.nbuckets = 3, .end = end};
 	gradcomp_error err = {0};
 	memcpy(end, ends[n % 2], sizeof end);
@@ -50,9 +50,9 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 		s->last = s->done || s->failed[0];
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
-	s->failed[rank] |=
-		(s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before))
-		<< 3;
+	s->failed[rank] |= (s->st[rank] && (reducer_of(m->red)->eng.list.buckets != was ||
+	                                    reducer_of(m->red)->eng.list.nbuckets != before))
+	                   << 3;
 	ranks_wait();
 }
 

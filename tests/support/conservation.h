@@ -29,8 +29,8 @@ typedef struct show {
 /* Error memory as tensor t has it; NULL: there is none. */
 static const float *memory_of(const model *m, int t)
 {
-	return reducer_of(m->red)->eng.error
-	               ? reducer_of(m->red)->eng.error + reducer_of(m->red)->eng.layout.tensors[T - 1 - t].offset
+	return reducer_of(m->red)->eng.arrays.error
+	               ? reducer_of(m->red)->eng.arrays.error + reducer_of(m->red)->eng.layout.tensors[T - 1 - t].offset
 	               : NULL;
 }
 
@@ -99,16 +99,16 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	ranks_wait();
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
-		if (reducer_of(m.red)->eng.error)
-			memcpy(s->before[rank], reducer_of(m.red)->eng.error, bytes);
+		if (reducer_of(m.red)->eng.arrays.error)
+			memcpy(s->before[rank], reducer_of(m.red)->eng.arrays.error, bytes);
 		if (step == s->nan_step) {
 			s->failed[rank] |= poisoned_step(&m, rank, P, &err) != 0;
 			for (uint64_t i = 0; i < numel(4); i++)
 				s->failed[rank] |= (s->passes ? i == 7 && isfinite(m.grad[4][i]) : !isnan(m.grad[4][i]))
 				                   << 1;
 			s->failed[rank] |=
-				reducer_of(m.red)->eng.error &&
-						memcmp(s->before[rank], reducer_of(m.red)->eng.error, bytes) &&
+				reducer_of(m.red)->eng.arrays.error &&
+						memcmp(s->before[rank], reducer_of(m.red)->eng.arrays.error, bytes) &&
 						s->bucket_bytes > 1e6
 					? 4
 					: 0;

@@ -124,10 +124,10 @@ __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *
 	struct replan *q = reducer_of(r)->replan;
 	pthread_mutex_lock(&reducer_of(r)->lock);
 	workers_replan_settle(reducer_of(r));
-	run->nbuckets[rank] = reducer_of(r)->eng.nbuckets;
-	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++)
+	run->nbuckets[rank] = reducer_of(r)->eng.list.nbuckets;
+	for (uint32_t b = 0; b < reducer_of(r)->eng.list.nbuckets; b++)
 		run->ends[rank][b] =
-			reducer_of(r)->eng.buckets[b].pub.first + reducer_of(r)->eng.buckets[b].pub.ntensors;
+			reducer_of(r)->eng.list.buckets[b].pub.first + reducer_of(r)->eng.list.buckets[b].pub.ntensors;
 	run->plans[rank] = q->plans;
 	run->settled[rank] = q->settled;
 	run->predicted[rank] = q->last.plan.predicted;

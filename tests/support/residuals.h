@@ -15,14 +15,14 @@ enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 /* What a rank keeps, in units of the sum, onto total[], by place in the layout. */
 static void memory_add(double *total, const reducer *red)
 {
-	for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
-		for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
-			uint64_t at = red->eng.buckets[i].pub.offset + k->buckets[i].begin;
-			for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-				total[at + j] += k->error[k->buckets[i].pub.offset + j];
+	for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)
+		for (uint32_t i = 0; k->arrays.error && i < k->list.nbuckets; i++) {
+			uint64_t at = red->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
+			for (uint64_t j = 0; j < k->list.buckets[i].pub.numel; j++)
+				total[at + j] += k->arrays.error[k->list.buckets[i].pub.offset + j];
 		}
-	for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
-		const bucket *b = &red->eng.buckets[i];
+	for (uint32_t i = 0; i < red->eng.list.nbuckets; i++) {
+		const bucket *b = &red->eng.list.buckets[i];
 		uint64_t P = (uint64_t)red->eng.layout.nranks, n = b->pub.numel, me = (uint64_t)red->eng.layout.rank;
 		uint64_t begin = n / P * me + (me < n % P ? me : n % P);
 		for (uint64_t j = 0; j < b->nserver_error; j++)
@@ -43,7 +43,7 @@ __attribute__((unused)) static double memories_off(model *const *models, int P, 
                                                    const double *after)
 {
 	const reducer *red = reducer_of(models[0]->red);
-	int nodes = red->eng.shards ? red->eng.shards->layout.nranks : 0;
+	int nodes = red->eng.list.shards ? red->eng.list.shards->layout.nranks : 0;
 	double weight = nodes ? (double)nodes / P : 1, shares = nodes ? nodes : P, worst = 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++) {

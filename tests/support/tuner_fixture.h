@@ -135,7 +135,7 @@ static double held_in(const partition *p, int t, uint64_t i)
 {
 	const subreducer *q = &p->sub[p->of[t]];
 	const reducer *r = q->r;
-	return r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - p->as[t]].offset + i] : 0;
+	return r->eng.arrays.error ? r->eng.arrays.error[r->eng.layout.tensors[q->n - 1 - p->as[t]].offset + i] : 0;
 }
 
 static double held_by(const tuner *c, int t, uint64_t i)

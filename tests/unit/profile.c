@@ -86,8 +86,8 @@ static void fake_open(fake *f, uint32_t rows)
 	f->r.eng.layout.tensors = f->tensors;
 	f->r.eng.layout.ntensors = N;
 	f->r.eng.layout.nranks = 1;
-	f->r.eng.nbuckets = B;
-	f->r.eng.buckets = f->buckets;
+	f->r.eng.list.nbuckets = B;
+	f->r.eng.list.buckets = f->buckets;
 	for (int i = 0; i < N; i++)
 		f->tensors[i].numel = 100 * (uint64_t)(i + 1);
 	for (uint32_t b = 0; b < B; b++) {

@@ -59,16 +59,17 @@ static uint64_t of_step(int step)
 /* What this rank holds of each array, for others to see. */
 static void expose(show *s, const reducer *red, int after)
 {
-	const engine *first = red->eng.shards ? red->eng.shards : &red->eng;
+	const engine *first = red->eng.list.shards ? red->eng.list.shards : &red->eng;
 	int node = first->layout.rank;
 	for (const engine *k = first; k; k = k->next) {
-		uint32_t arrays = !!k->error + k->compressor->state_arrays;
+		uint32_t arrays = !!k->arrays.error + k->compressor->state_arrays;
 		for (uint32_t a = 0; node >= 0 && a < arrays; a++)
-			for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
-				const float *from = k->error && !a ? k->error : k->state[a - !!k->error];
-				uint64_t at = red->eng.buckets[i].pub.offset + k->buckets[i].begin;
-				memcpy(s->held[after][node][a] + at, from + k->buckets[i].pub.offset,
-				       k->buckets[i].pub.numel * sizeof *from);
+			for (uint32_t i = 0; i < red->eng.list.nbuckets; i++) {
+				const float *from = k->arrays.error && !a ? k->arrays.error
+				                                          : k->arrays.state[a - !!k->arrays.error];
+				uint64_t at = red->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
+				memcpy(s->held[after][node][a] + at, from + k->list.buckets[i].pub.offset,
+				       k->list.buckets[i].pub.numel * sizeof *from);
 			}
 	}
 }
@@ -84,7 +85,7 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 	expose(s, reducer_of(m->red), 0);
 	ranks_wait();
 	gradcomp_status st = reducer_rebucket(reducer_of(m->red), &plan.p, err);
-	int wrong = st || reducer_of(m->red)->eng.nbuckets != plan.p.nbuckets ||
+	int wrong = st || reducer_of(m->red)->eng.list.nbuckets != plan.p.nbuckets ||
 	            reducer_of(m->red)->eng.stats.buckets != plan.p.nbuckets;
 	expose(s, reducer_of(m->red), 1);
 	ranks_wait();
@@ -93,7 +94,8 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 		for (int i = 0; i < MEMORIES; i++)
 			s->moved = fmax(s->moved, fabs(s->after[i] - s->before[i]));
 		/* Into what error memory has a collective's was added. */
-		wrong |= !reducer_of(m->red)->eng.nserver_error && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
+		wrong |= !reducer_of(m->red)->eng.list.nserver_error &&
+		         memcmp(s->held[0], s->held[1], sizeof s->held[0]);
 		s->moves++;
 	}
 	ranks_wait();
@@ -104,7 +106,8 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 static int step_with(show *s, model *m, int rank, int P, int step, int move, gradcomp_error *err)
 {
 	/* With a bucket of all tensors none begins before the last one is given. */
-	int early = move && reducer_of(m->red)->eng.nbuckets == 1 ? (int)((of_step(step) >> 20) % T) : 0, wrong = 0;
+	int early = move && reducer_of(m->red)->eng.list.nbuckets == 1 ? (int)((of_step(step) >> 20) % T) : 0,
+	    wrong = 0;
 	int bad = (of_step(step) >> 30) % 4 == 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++)
@@ -150,9 +153,9 @@ static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_erro
 	free(state);
 	for (int step = 50; step < 53; step++) {
 		choose(&plan, of_step(step));
-		failed |= reducer_of(again.red)->eng.nbuckets != reducer_of(m->red)->eng.nbuckets ||
+		failed |= reducer_of(again.red)->eng.list.nbuckets != reducer_of(m->red)->eng.list.nbuckets ||
 		          reducer_of(again.red)->schedule.lag != reducer_of(m->red)->schedule.lag;
-		for (uint32_t b = 0; b < reducer_of(m->red)->eng.nbuckets; b++)
+		for (uint32_t b = 0; b < reducer_of(m->red)->eng.list.nbuckets; b++)
 			failed |= reducer_of(again.red)->schedule.bucket[b].position !=
 			          reducer_of(m->red)->schedule.bucket[b].position;
 		failed |= model_step(m, rank, step, err) != 0;
@@ -181,8 +184,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0) {
-		s->shards = reducer_of(m.red)->eng.shards != NULL;
-		s->resident = reducer_of(m.red)->eng.nserver_error > 0;
+		s->shards = reducer_of(m.red)->eng.list.shards != NULL;
+		s->resident = reducer_of(m.red)->eng.list.nserver_error > 0;
 		s->conserves = (reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
 		                !(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
 		               reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_LOSSLESS ||
@@ -196,9 +199,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
-	s->failed[rank] |= (reducer_of(m.red)->eng.shards && hierarchical_of(reducer_of(m.red)->eng.shards)->notified !=
-	                                                             (reducer_of(m.red)->eng.compressor->save != NULL))
-	                   << 3;
+	s->failed[rank] |=
+		(reducer_of(m.red)->eng.list.shards && hierarchical_of(reducer_of(m.red)->eng.list.shards)->notified !=
+	                                                       (reducer_of(m.red)->eng.compressor->save != NULL))
+		<< 3;
 	ranks_wait();
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])

@@ -56,7 +56,7 @@ static void move(member *s, int step, gradcomp_error *err)
 		if (i + 1 == T || h >> i & 1)
 			end[n++] = i + 1;
 	const step_plan p = {.nbuckets = n, .end = end, .lag = h >> 20 & 1};
-	if (reducer_rebucket(reducer_of(s->m.red), &p, err) || reducer_of(s->m.red)->eng.nbuckets != n)
+	if (reducer_rebucket(reducer_of(s->m.red), &p, err) || reducer_of(s->m.red)->eng.list.nbuckets != n)
 		__atomic_store_n(&s->at->failed, 1, __ATOMIC_SEQ_CST);
 	if (s->rank == 0)
 		s->at->moves++;

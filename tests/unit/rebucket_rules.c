@@ -14,14 +14,14 @@ static char texts[MAX_RANKS][508];
 /* `who`: the rank that is given it; -1: all. Others get a good one. */
 static void refused(model *m, int rank, int P, const step_plan *bad, int who, const char *words, const char *what)
 {
-	uint32_t end[2] = {3, T}, before = reducer_of(m->red)->eng.nbuckets;
+	uint32_t end[2] = {3, T}, before = reducer_of(m->red)->eng.list.nbuckets;
 	const step_plan good = {.nbuckets = 2, .end = end};
 	gradcomp_error err = {0}, own = {0};
 	statuses[rank] = reducer_rebucket(reducer_of(m->red), who < 0 || who == rank ? bad : &good, &err);
 	memcpy(texts[rank], err.text, sizeof texts[0]);
 	gradcomp_status st = model_step(m, rank, 3, &own);
 	ranks_wait();
-	int all = !st && reducer_of(m->red)->eng.nbuckets == before, said = 0;
+	int all = !st && reducer_of(m->red)->eng.list.nbuckets == before, said = 0;
 	for (int r = 0; r < P; r++) {
 		all &= statuses[r] != GRADCOMP_OK;
 		said |= strstr(texts[r], words) != NULL;
@@ -99,7 +99,7 @@ static void twin_body(gradcomp_job *job, int rank, int P, void *arg)
 				end[n++] = i + 1;
 		const step_plan p = {.nbuckets = n, .end = end, .lag = (uint32_t)step % 2};
 		s->failed[rank] |= step % 2 && (reducer_rebucket(reducer_of(a.red), &p, &err) ||
-		                                reducer_of(a.red)->eng.nbuckets != n);
+		                                reducer_of(a.red)->eng.list.nbuckets != n);
 		s->failed[rank] |= model_step(&a, rank, step, &err) || model_step(&b, rank, step, &err);
 		s->differ[rank] |= (fingerprint(&a) != fingerprint(&b)) << step;
 	}
@@ -134,13 +134,13 @@ typedef struct hearsay {
 /* That the compressor on this rank's shards plans to send of them in the step that comes. */
 static uint64_t planned(const reducer *red)
 {
-	const engine *in = red->eng.shards;
+	const engine *in = red->eng.list.shards;
 	uint64_t bytes = 0;
 	gradcomp_error err;
-	for (uint32_t b = 0; b < in->nbuckets; b++) {
+	for (uint32_t b = 0; b < in->list.nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
-		if (in->buckets[b].pub.numel &&
-		    red->eng.compressor->plan(in->instance, &in->buckets[b].pub, 10, &p, &err))
+		if (in->list.buckets[b].pub.numel &&
+		    red->eng.compressor->plan(in->instance, &in->list.buckets[b].pub, 10, &p, &err))
 			return 0;
 		for (uint32_t k = 0; k < p.nrounds; k++)
 			bytes += p.rounds[k].bound + p.rounds[k].count * 4;
@@ -170,12 +170,13 @@ static void measured_again_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	const step_plan away = {.nbuckets = 2, .end = there};
 	step_plan home = {.end = back};
-	for (; n < reducer_of(a.red)->eng.nbuckets; n++)
-		back[n] = reducer_of(a.red)->eng.buckets[n].pub.first + reducer_of(a.red)->eng.buckets[n].pub.ntensors;
+	for (; n < reducer_of(a.red)->eng.list.nbuckets; n++)
+		back[n] = reducer_of(a.red)->eng.list.buckets[n].pub.first +
+		          reducer_of(a.red)->eng.list.buckets[n].pub.ntensors;
 	home.nbuckets = n;
 	s->failed[rank] |= model_step(&a, rank, 0, &err) != 0;
 	s->bytes[0][rank] = planned(reducer_of(a.red));
-	s->failed[rank] |= reducer_of(a.red)->eng.levels->measured(&reducer_of(a.red)->eng, &m, &err) ||
+	s->failed[rank] |= reducer_of(a.red)->eng.ways.levels->measured(&reducer_of(a.red)->eng, &m, &err) ||
 	                   model_step(&a, rank, 1, &err);
 	s->bytes[1][rank] = planned(reducer_of(a.red));
 	s->failed[rank] |= reducer_rebucket(reducer_of(a.red), &away, &err) || model_step(&a, rank, 2, &err);
@@ -229,11 +230,13 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
 	ranks_wait();
 	if (rank == 0) {
-		s->weight = reducer_of(m.red)->eng.shards ? hierarchical_of(reducer_of(m.red)->eng.shards)->scale : 1;
+		s->weight = reducer_of(m.red)->eng.list.shards
+		                    ? hierarchical_of(reducer_of(m.red)->eng.list.shards)->scale
+		                    : 1;
 		memories(s->models, P, s->before);
 		for (int r = 0; own && r < P; r++)
 			for (uint64_t i = 0; i < reducer_of(m.red)->eng.layout.numel; i++)
-				s->before[i] += reducer_of(s->models[r]->red)->eng.state[1][i];
+				s->before[i] += reducer_of(s->models[r]->red)->eng.arrays.state[1][i];
 	}
 	ranks_wait();
 	for (uint32_t t = 0; t < T; t++) {
@@ -250,7 +253,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 		memories(s->models, P, s->after);
 	ranks_wait();
 	for (uint64_t i = 0; own && i < reducer_of(m.red)->eng.layout.numel; i++)
-		s->failed[rank] |= reducer_of(m.red)->eng.state[1][i] != 0;
+		s->failed[rank] |= reducer_of(m.red)->eng.arrays.state[1][i] != 0;
 	gradcomp_error no;
 	s->failed[rank] |= (reducer_residual_export(reducer_of(m.red), T, to, &no) != GRADCOMP_ERR_INVALID) << 1;
 	s->failed[rank] |= (gradcomp_reducer_ready(m.red, 0, m.grad[0], &err) != 0) << 2;

@@ -74,9 +74,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0)
-		s->nodes = reducer_of(m.red)->eng.shards ? reducer_of(m.red)->eng.shards->layout.nranks : 0;
-	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.nserver_error > 0, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&s->holders, reducer_of(m.red)->eng.shards && reducer_of(m.red)->eng.shards->instance,
+		s->nodes = reducer_of(m.red)->eng.list.shards ? reducer_of(m.red)->eng.list.shards->layout.nranks : 0;
+	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.list.nserver_error > 0, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&s->holders,
+	                   reducer_of(m.red)->eng.list.shards && reducer_of(m.red)->eng.list.shards->instance,
 	                   __ATOMIC_SEQ_CST);
 	ranks_wait();
 	for (int step = 0; step < STEPS; step++) {
@@ -88,7 +89,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			ranks_wait();
 			if (rank == 0) {
 				const reducer *in = reducer_of(m.red);
-				const gradcomp_bucket *b = &in->eng.buckets[in->bucket_of[T - 1 - 4]].pub;
+				const gradcomp_bucket *b = &in->eng.list.buckets[in->eng.list.bucket_of[T - 1 - 4]].pub;
 				memories(s->models, P, s->after);
 				s->failed[0] |=
 					memcmp(s->before + b->offset, s->after + b->offset, b->numel * sizeof(double))

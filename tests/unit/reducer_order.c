@@ -82,7 +82,7 @@ static void order_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= plan(m[opened].red, &orders[opened], &err) != 0;
 	}
 	if (!rank)
-		s->two_levels = reducer_of(usual.red)->eng.shards != NULL;
+		s->two_levels = reducer_of(usual.red)->eng.list.shards != NULL;
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
 		s->failed[rank] |= step_of(&usual, rank, P, step, &err) != 0;
 		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&usual));

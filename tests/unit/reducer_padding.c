@@ -44,7 +44,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		}
 		s->failed[rank] = model_step(&m, rank, step, &err);
 		if (step && !s->failed[rank])
-			look(&reducer_of(m.red)->eng.buckets[0], rank, s);
+			look(&reducer_of(m.red)->eng.list.buckets[0], rank, s);
 	}
 	if (s->failed[rank])
 		printf("# rank %d: %s\n", rank, err.text);

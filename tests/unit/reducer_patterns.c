@@ -94,13 +94,13 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_ready(red, 1, grad[rank], &err);
 	gradcomp_reducer_wait(red, &err);
 	for (uint64_t i = 0; i < reducer_of(red)->eng.layout.numel; i++)
-		e += (double)reducer_of(red)->eng.error[i] * reducer_of(red)->eng.error[i];
+		e += (double)reducer_of(red)->eng.arrays.error[i] * reducer_of(red)->eng.arrays.error[i];
 	gradcomp_reducer_get_stats(red, &st);
-	share[0] = reducer_of(red)->eng.norms[1].shares;
-	share[1] = reducer_of(red)->eng.norms[0].shares;
+	share[0] = reducer_of(red)->eng.meter.norms[1].shares;
+	share[1] = reducer_of(red)->eng.meter.norms[0].shares;
 	double exact = 0, all = 0;
 	for (int i = 0; i < 200; i++) {
-		double v = gradient(rank, 0, 0, (uint64_t)i), left = reducer_of(red)->eng.error[BIG + i];
+		double v = gradient(rank, 0, 0, (uint64_t)i), left = reducer_of(red)->eng.arrays.error[BIG + i];
 		all += v * v;
 		exact += left * left;
 	}

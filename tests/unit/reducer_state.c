@@ -71,7 +71,7 @@ static void memory_as_asked(gradcomp_group *world, int rank)
 		model m;
 		if (model_open(&m, world, specs[k], 8000, &err) || model_step(&m, rank, 0, &err))
 			break;
-		there[k] = reducer_of(m.red)->eng.error != NULL;
+		there[k] = reducer_of(m.red)->eng.arrays.error != NULL;
 		floats = reducer_of(m.red)->eng.layout.numel;
 		gradcomp_reducer_save(m.red, NULL, 0, &bytes[k], &err);
 		model_close(&m);

@@ -81,7 +81,7 @@ static void look_at(gradcomp_reducer *r, int rank)
 	if (!s)
 		return;
 	seen = (struct seen){.runs = q->ab_test.runs,
-	                     .nbuckets = reducer_of(r)->eng.nbuckets,
+	                     .nbuckets = reducer_of(r)->eng.list.nbuckets,
 	                     .next = q->next,
 	                     .steps = reducer_of(r)->eng.stats.steps,
 	                     .predicted = q->last.plan.predicted};
@@ -192,13 +192,13 @@ static void resume(job_run *run, gradcomp_reducer *r, int rank, int s)
 		state.bytes[rank] = malloc(state.n[rank]);
 		if (!st)
 			st = gradcomp_reducer_save(r, state.bytes[rank], state.n[rank], &state.n[rank], &err);
-		state.nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
+		state.nbuckets[rank][0] = reducer_of(r)->eng.list.nbuckets;
 	}
 	if (s == state.load) {
 		if (rank == 0)
 			state.ran = reducer_of(r)->replan->ab_test.runs;
 		st = gradcomp_reducer_load(r, state.bytes[rank], state.n[rank], &err);
-		state.nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
+		state.nbuckets[rank][1] = reducer_of(r)->eng.list.nbuckets;
 		state.before[rank] = reducer_of(r)->replan->before.end != NULL;
 		look_at(r, rank);
 		free(state.bytes[rank]);

@@ -44,7 +44,7 @@ static void ask_body(gradcomp_job *job, int rank, int P, void *arg)
 	memcpy(a->text[rank], err.text, sizeof err.text);
 	if (a->status[rank])
 		return;
-	a->nbuckets[rank] = reducer_of(r)->eng.nbuckets;
+	a->nbuckets[rank] = reducer_of(r)->eng.list.nbuckets;
 	a->lag[rank] = reducer_of(r)->schedule.lag;
 	gradcomp_reducer_free(r);
 }

@@ -13,10 +13,11 @@ typedef struct saved_run {
 static double planned(gradcomp_reducer *r)
 {
 	double bytes = 0;
-	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++) {
+	for (uint32_t b = 0; b < reducer_of(r)->eng.list.nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
 		gradcomp_error err;
-		if (reducer_of(r)->eng.compressor->plan(reducer_of(r)->eng.instance, &reducer_of(r)->eng.buckets[b].pub,
+		if (reducer_of(r)->eng.compressor->plan(reducer_of(r)->eng.instance,
+		                                        &reducer_of(r)->eng.list.buckets[b].pub,
 		                                        reducer_of(r)->eng.step, &p, &err))
 			return -1;
 		for (uint32_t k = 0; k < p.nrounds; k++)
@@ -71,12 +72,12 @@ static void saved_body(gradcomp_job *job, int rank, int P, void *arg)
 	run->failed[rank] |= gradcomp_reducer_save(r, NULL, 0, &bytes, &err) != 0;
 	state = malloc(bytes);
 	run->failed[rank] |= gradcomp_reducer_save(r, state, bytes, &bytes, &err) != 0;
-	run->nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
+	run->nbuckets[rank][0] = reducer_of(r)->eng.list.nbuckets;
 	run->uninterrupted[rank] = steps_of(r, rank, 24, 40, &usual, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	run->failed[rank] |= open_reducer(gradcomp_job_world(job), lags, "mgwfbp", &r, &err) != 0;
 	run->failed[rank] |= gradcomp_reducer_load(r, state, bytes, &err) != 0;
-	run->nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
+	run->nbuckets[rank][1] = reducer_of(r)->eng.list.nbuckets;
 	run->resumed[rank] = steps_of(r, rank, 24, 40, &usual, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	if (err.status)

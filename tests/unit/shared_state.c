@@ -39,7 +39,7 @@ static void failed(int rank, int what, const gradcomp_error *err)
 
 static int in_two_levels(const reducer *r)
 {
-	return r->eng.shards ? r->eng.shards->layout.nranks : 0;
+	return r->eng.list.shards ? r->eng.list.shards->layout.nranks : 0;
 }
 
 /* With all ranks standing still: what the average over ranks lacks. */
@@ -51,11 +51,11 @@ static void owed(double *to)
 	/* The compressor's own accumulation, where that is not error memory. */
 	for (int r = 0; first->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM && r < P; r++) {
 		const reducer *red = reducer_of(now.models[r]->red);
-		for (const engine *k = red->eng.shards ? red->eng.shards : &red->eng; k; k = k->next)
-			for (uint32_t i = 0; i < k->nbuckets; i++)
-				for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-					to[red->eng.buckets[i].pub.offset + k->buckets[i].begin + j] +=
-						k->memory[k->buckets[i].pub.offset + j];
+		for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)
+			for (uint32_t i = 0; i < k->list.nbuckets; i++)
+				for (uint64_t j = 0; j < k->list.buckets[i].pub.numel; j++)
+					to[red->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin + j] +=
+						k->arrays.memory[k->list.buckets[i].pub.offset + j];
 	}
 	for (int i = 0; i < MEMORIES; i++)
 		to[i] /= nodes ? nodes : P;

@@ -77,7 +77,7 @@ static void write_body(gradcomp_job *job, int rank, int P, void *arg)
 static int same(gradcomp_reducer *red, const struct kept *old, const struct kept *now)
 {
 	size_t was = offsetof(state_head, nbuckets),
-	       is = sizeof(state_head) + 2 * sizeof(uint32_t) * reducer_of(red)->eng.nbuckets;
+	       is = sizeof(state_head) + 2 * sizeof(uint32_t) * reducer_of(red)->eng.list.nbuckets;
 	state_head h[2];
 	memset(h, 0, sizeof h);
 	memcpy(&h[0], old->state, was);

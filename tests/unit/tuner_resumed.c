@@ -75,7 +75,7 @@ static void owed(const tuner *c, double *to)
 		const subreducer *q = &c->partition->sub[c->partition->of[i]];
 		const gradcomp_tensor *t = &q->r->eng.layout.tensors[q->n - 1 - c->partition->as[i]];
 		for (uint64_t k = 0; k < t->numel; k++)
-			*to++ = (q->r->eng.memory ? (double)q->r->eng.memory[t->offset + k] : 0) +
+			*to++ = (q->r->eng.arrays.memory ? (double)q->r->eng.arrays.memory[t->offset + k] : 0) +
 			        (c->carry[i] ? (double)c->carry[i][k] : 0);
 	}
 }

@@ -186,7 +186,7 @@ static void off_body(gradcomp_job *job, int rank, int P, void *arg)
 		ok(0, "%s", err.text);
 		return;
 	}
-	ok(!reducer_of(m.red)->eng.verify && !model_step(&m, rank, 0, &err),
+	ok(!reducer_of(m.red)->eng.checks.verify && !model_step(&m, rank, 0, &err),
 	   "rank %d: without the setting nobody looks", rank);
 	model_close(&m);
 }

@@ -30,25 +30,25 @@ static gradcomp_status cut(reducer *r, const step_plan *p, bucketing *d, gradcom
 {
 	uint32_t n = r->eng.layout.ntensors;
 	gradcomp_status st = GRADCOMP_OK;
-	d->buckets = calloc(p->nbuckets, sizeof *d->buckets);
-	d->bucket_of = calloc(n, sizeof *d->bucket_of);
-	if (!d->buckets || !d->bucket_of)
+	d->list.buckets = calloc(p->nbuckets, sizeof *d->list.buckets);
+	d->list.bucket_of = calloc(n, sizeof *d->list.bucket_of);
+	if (!d->list.buckets || !d->list.bucket_of)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u buckets", p->nbuckets);
-	d->nbuckets = p->nbuckets;
+	d->list.nbuckets = p->nbuckets;
 	for (uint32_t i = 0, k = 0; i < n; i++) {
 		const gradcomp_tensor *t = &r->eng.layout.tensors[i];
 		k += i == p->end[k];
-		gradcomp_bucket *b = &d->buckets[k].pub;
+		gradcomp_bucket *b = &d->list.buckets[k].pub;
 		if (!b->ntensors)
 			*b = (gradcomp_bucket){.struct_size = sizeof *b, .index = k, .first = i, .offset = t->offset};
 		b->ntensors++;
 		b->numel += t->numel;
-		d->bucket_of[i] = k;
+		d->list.bucket_of[i] = k;
 	}
-	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
-		st = bucket_open(&r->eng, &d->buckets[i], err);
+	for (uint32_t i = 0; !st && i < d->list.nbuckets; i++) {
+		st = bucket_open(&r->eng, &d->list.buckets[i], err);
 		if (!st)
-			r->eng.device->calls->place(&r->eng, &d->buckets[i]);
+			r->eng.ways.device->calls->place(&r->eng, &d->list.buckets[i]);
 	}
 	return st;
 }
@@ -72,18 +72,12 @@ gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, g
 	gradcomp_status st = cut(r, p, out, err);
 	if (!st)
 		st = bucketing_order(p, out, err);
-	return st ? st : r->eng.levels->divide(&r->eng, out, err);
+	return st ? st : r->eng.ways.levels->divide(&r->eng, &out->list, err);
 }
 
 bucketing bucketing_current(const reducer *r)
 {
-	return (bucketing){.buckets = r->eng.buckets,
-	                   .nbuckets = r->eng.nbuckets,
-	                   .bucket_of = r->bucket_of,
-	                   .schedule = r->schedule,
-	                   .server_error = r->eng.server_error,
-	                   .nserver_error = r->eng.nserver_error,
-	                   .shards = r->eng.shards};
+	return (bucketing){r->eng.list, r->schedule};
 }
 
 void bucketing_swap(reducer *r, bucketing *d)
@@ -91,44 +85,39 @@ void bucketing_swap(reducer *r, bucketing *d)
 	const bucketing was = bucketing_current(r);
 	r->schedule = d->schedule;
 	d->schedule = was.schedule;
-	if (d->buckets) {
-		r->eng.buckets = d->buckets;
-		r->eng.nbuckets = d->nbuckets;
-		r->bucket_of = d->bucket_of;
-		r->eng.server_error = d->server_error;
-		r->eng.nserver_error = d->nserver_error;
-		r->eng.shards = d->shards;
-		*d = was;
+	if (d->list.buckets) {
+		r->eng.list = d->list;
+		d->list = was.list;
 	}
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
-			schedule_given(&r->schedule, r->bucket_of[i]);
-	r->eng.stats.buckets = r->eng.nbuckets;
+			schedule_given(&r->schedule, r->eng.list.bucket_of[i]);
+	r->eng.stats.buckets = r->eng.list.nbuckets;
 }
 
 void bucketing_free(bucketing *d)
 {
-	for (uint32_t i = 0; i < d->nbuckets; i++)
-		bucket_close(&d->buckets[i]);
-	free(d->buckets);
-	free(d->bucket_of);
-	free(d->server_error);
+	for (uint32_t i = 0; i < d->list.nbuckets; i++)
+		bucket_close(&d->list.buckets[i]);
+	free(d->list.buckets);
+	free(d->list.bucket_of);
+	free(d->list.server_error);
 	schedule_free(&d->schedule);
-	hierarchical_free(d->shards);
+	hierarchical_free(d->list.shards);
 	*d = (bucketing){0};
 }
 
 gradcomp_status bucketing_plan(const reducer *r, step_plan *out, gradcomp_error *err)
 {
-	*out = (step_plan){.nbuckets = r->eng.nbuckets, .lag = r->schedule.lag};
-	out->end = calloc(r->eng.nbuckets, sizeof *out->end);
-	out->position = calloc(r->eng.nbuckets, sizeof *out->position);
+	*out = (step_plan){.nbuckets = r->eng.list.nbuckets, .lag = r->schedule.lag};
+	out->end = calloc(r->eng.list.nbuckets, sizeof *out->end);
+	out->position = calloc(r->eng.list.nbuckets, sizeof *out->position);
 	if (!out->end || !out->position) {
 		step_plan_clear(out);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", r->eng.nbuckets);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", r->eng.list.nbuckets);
 	}
-	for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
-		out->end[i] = r->eng.buckets[i].pub.first + r->eng.buckets[i].pub.ntensors;
+	for (uint32_t i = 0; i < r->eng.list.nbuckets; i++) {
+		out->end[i] = r->eng.list.buckets[i].pub.first + r->eng.list.buckets[i].pub.ntensors;
 		out->position[i] = r->schedule.bucket[i].position;
 	}
 	return GRADCOMP_OK;

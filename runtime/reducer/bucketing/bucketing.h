@@ -7,6 +7,11 @@
 #include "reducer/bucket.h"
 #include "reducer/reducer.h"
 
+typedef struct bucketing {
+	bucket_list list;
+	schedule schedule;
+} bucketing;
+
 /* Whether the reducer can have this plan; what is wrong is said with the plan's numbers. */
 gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err);
 /* Buckets of a plan that has been checked, with what belongs to each of the reducer's
@@ -16,7 +21,7 @@ gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, g
 /* The order alone, for buckets that stay as they are. */
 gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_error *err);
 /* server_error.c: the memory of a collective that serves an exchange, zeroed. Needs coll_ctx. */
-gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err);
+gradcomp_status bucketing_server_error(const engine *eng, bucket_list *d, gradcomp_error *err);
 /* The one in use. */
 bucketing bucketing_current(const reducer *r);
 /* *d, which is whole or an order alone, is in use from now on, and what was is *d. With the lock held

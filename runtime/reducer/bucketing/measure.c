@@ -180,7 +180,8 @@ gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradco
 			continue;
 		if (!row->nbuckets) {
 			free(v);
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to measure %u buckets", r->eng.nbuckets);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to measure %u buckets",
+			                 r->eng.list.nbuckets);
 		}
 		m->n += 3 * (size_t)row->nbuckets;
 	}

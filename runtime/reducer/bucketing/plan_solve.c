@@ -81,18 +81,18 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 	                           .numel = to->offset + to->numel - from->offset};
 	gradcomp_plan plan = {.struct_size = sizeof plan};
 	gradcomp_status st = GRADCOMP_OK;
-	if (r->eng.shards)
+	if (r->eng.list.shards)
 		shard_plan(q->f, (double)b.numel, &plan);
 	else
 		st = r->eng.compressor->plan(r->eng.instance, &b, r->eng.step, &plan, err);
-	if (!st && !r->eng.shards)
+	if (!st && !r->eng.list.shards)
 		st = task_list_check_plan(r->eng.compressor, r->eng.layout.patterns, b.numel, &plan, err);
 	if (st)
 		return st;
 	*payload = 0;
 	for (uint32_t k = 0; k < plan.nrounds; k++)
 		*payload += (double)round_bytes(&plan.rounds[k]);
-	out->ntasks = (uint32_t)task_list_make(&plan, r->eng.shards != NULL, out->tasks);
+	out->ntasks = (uint32_t)task_list_make(&plan, r->eng.list.shards != NULL, out->tasks);
 	for (uint32_t k = 0; k < out->ntasks; k++)
 		out->seconds[k] = task_seconds(q->f, &plan, (double)b.numel, &out->tasks[k]);
 	return GRADCOMP_OK;

@@ -143,7 +143,7 @@ void profile_task(reducer *r, const bucket *b, const task *t, double start, doub
 {
 	const gradcomp_plan *plan = bucket_plan(b);
 	profile_timed timed = {
-		.nbuckets = r->eng.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel, .bad = b->bad};
+		.nbuckets = r->eng.list.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel, .bad = b->bad};
 	for (const bucket *part = b->part; part; part = part->beside)
 		timed.bad |= part->bad;
 	if (t->kind == TASK_EXCHANGE && t->round < plan->nrounds)

@@ -38,9 +38,9 @@ static gradcomp_status agreed(reducer *r, const step_plan *p, gradcomp_status mi
 
 static int same_ends(const reducer *r, const step_plan *p)
 {
-	int same = r->eng.nbuckets == p->nbuckets;
+	int same = r->eng.list.nbuckets == p->nbuckets;
 	for (uint32_t b = 0; same && b < p->nbuckets; b++)
-		same = r->eng.buckets[b].pub.first + r->eng.buckets[b].pub.ntensors == p->end[b];
+		same = r->eng.list.buckets[b].pub.first + r->eng.list.buckets[b].pub.ntensors == p->end[b];
 	return same;
 }
 
@@ -54,13 +54,13 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	if (!st)
 		st = bucketing_make(r, p, d, err);
 	if (!st)
-		st = bucketing_server_error(&r->eng, d, err);
-	if (!st && r->eng.server_error)
+		st = bucketing_server_error(&r->eng, &d->list, err);
+	if (!st && r->eng.list.server_error)
 		st = server_error_check(&r->eng, err);
-	for (uint32_t b = 0; !st && b < r->eng.nbuckets; b++) {
-		uint64_t n = r->eng.shards  ? r->eng.buckets[b].pub.numel
-		             : r->eng.arena ? r->eng.buckets[b].nserver_error
-		                            : 0;
+	for (uint32_t b = 0; !st && b < r->eng.list.nbuckets; b++) {
+		uint64_t n = r->eng.list.shards    ? r->eng.list.buckets[b].pub.numel
+		             : r->eng.arrays.arena ? r->eng.list.buckets[b].nserver_error
+		                                   : 0;
 		most = n > most ? n : most;
 	}
 	if (!st && most && !(*room = malloc(most * sizeof **room)))
@@ -72,9 +72,9 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 /* What is by position in a bucket. All ranks do it: that one cannot ends the job. */
 static gradcomp_status carry(reducer *r, const bucketing *d, float *room, gradcomp_error *err)
 {
-	gradcomp_status st = r->eng.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;
+	gradcomp_status st = r->eng.list.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;
 	if (!st)
-		st = r->eng.levels->move(&r->eng, d, room, err);
+		st = r->eng.ways.levels->move(&r->eng, &d->list, room, err);
 	if (st)
 		job_fail(r->eng.job, st, err->text);
 	return st;
@@ -95,7 +95,7 @@ gradcomp_status reducer_rebucket(reducer *r, const step_plan *p, gradcomp_error 
 	st = agreed(r, p, mine, err);
 	if (!st && mine)
 		st = error_set(err, mine, "%s", own.text);
-	if (!st && d.buckets)
+	if (!st && d.list.buckets)
 		st = carry(r, &d, room, err);
 	if (!st) {
 		pthread_mutex_lock(&r->lock);

@@ -58,7 +58,7 @@ static plan_msg_kind drifted(const reducer *r, fit *f)
 	double passes = q->last.passes > 0 ? f->arrival[f->ntensors - 1] / q->last.passes : 1;
 	if (q->before.end)
 		return PLAN_MSG_TIMES;
-	if (r->eng.nbuckets < 2 || most < 2 * least) {
+	if (r->eng.list.nbuckets < 2 || most < 2 * least) {
 		f->exchange = q->last.exchange;
 		if (q->measures && off(ratio, q->asked.drift))
 			return PLAN_MSG_MEASURE;
@@ -163,7 +163,7 @@ gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp
 	if (!r->eng.compressor->measured || (r->replan->settled && !r->replan->known))
 		return GRADCOMP_OK;
 	gradcomp_error inner = {0};
-	gradcomp_status st = r->eng.levels->measured(&r->eng, &m, &inner);
+	gradcomp_status st = r->eng.ways.levels->measured(&r->eng, &m, &inner);
 	if (st)
 		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->eng.compressor->info.name,
 		          *inner.text ? inner.text : gradcomp_strerror(st));

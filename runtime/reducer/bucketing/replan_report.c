@@ -49,7 +49,7 @@ report_schedule *replan_report(const reducer *r)
 	*s = (report_schedule){.asked = strdup(q->asked.spec.text),
 	                       .plan = strdup(name(q)),
 	                       .fallback = *q->reason ? strdup(q->reason) : NULL,
-	                       .buckets = calloc(r->eng.nbuckets, sizeof *s->buckets),
+	                       .buckets = calloc(r->eng.list.nbuckets, sizeof *s->buckets),
 	                       .lag = r->schedule.lag,
 	                       .plans = q->plans,
 	                       .measured = q->known,
@@ -63,9 +63,9 @@ report_schedule *replan_report(const reducer *r)
 	                       .predicted_exposed = v->exposed,
 	                       .fixed = v->fixed,
 	                       .step = step_seconds(r)};
-	for (uint32_t b = 0; s->buckets && b < r->eng.nbuckets; b++)
-		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->eng.buckets[b].pub.ntensors,
-		                                            .numel = r->eng.buckets[b].pub.numel,
+	for (uint32_t b = 0; s->buckets && b < r->eng.list.nbuckets; b++)
+		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->eng.list.buckets[b].pub.ntensors,
+		                                            .numel = r->eng.list.buckets[b].pub.numel,
 		                                            .position = r->schedule.bucket[b].position};
 	return s;
 }
@@ -76,7 +76,7 @@ void replan_log_fixed(const reducer *r)
 {
 	const struct replan *q = r->replan;
 	log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "schedule: %s: %s; fixed buckets instead, %u message%s a step",
-	         q->asked.spec.text, q->reason, r->eng.nbuckets, r->eng.nbuckets == 1 ? "" : "s");
+	         q->asked.spec.text, q->reason, r->eng.list.nbuckets, r->eng.list.nbuckets == 1 ? "" : "s");
 }
 
 /* "; rank 3 on n2 takes 2.4 times as long as rank 0 for a step's passes", or nothing. */
@@ -103,7 +103,7 @@ void replan_log(const reducer *r, const fit *f)
 		"a step (fixed: %.1f ms)%s",
 		q->asked.spec.text, strcmp(q->asked.spec.text, q->name) ? " (" : "",
 		strcmp(q->asked.spec.text, q->name) ? q->name : "", strcmp(q->asked.spec.text, q->name) ? ")" : "",
-		r->eng.layout.ntensors, r->eng.layout.ntensors == 1 ? "" : "s", r->eng.nbuckets,
-		r->eng.nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9, v->plan.predicted * 1e3,
+		r->eng.layout.ntensors, r->eng.layout.ntensors == 1 ? "" : "s", r->eng.list.nbuckets,
+		r->eng.list.nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9, v->plan.predicted * 1e3,
 		v->fixed * 1e3, uneven(r, f, more, sizeof more));
 }

@@ -10,7 +10,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	int P = eng->layout.nranks, me = eng->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
-	uint64_t *bytes = eng->lengths, *heads = bytes + P;
+	uint64_t *bytes = eng->room.lengths, *heads = bytes + P;
 	size_t stride = payload_fixed_stride(eng, rd->bound), at = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	char *buf;

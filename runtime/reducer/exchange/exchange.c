@@ -14,7 +14,7 @@ static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *r
 {
 	int64_t bad = b->bad;
 	gradcomp_status st;
-	if (!eng->verify || (rd->pattern != GRADCOMP_CODED && rd->pattern != GRADCOMP_SUMMED))
+	if (!eng->checks.verify || (rd->pattern != GRADCOMP_CODED && rd->pattern != GRADCOMP_SUMMED))
 		return GRADCOMP_OK;
 	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	b->bad = bad == BAD_SUM ? BAD_SUM : bad != 0;

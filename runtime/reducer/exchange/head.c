@@ -27,7 +27,7 @@ gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t
 static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	uint64_t own = mark[eng->layout.rank], *bytes = eng->lengths;
+	uint64_t own = mark[eng->layout.rank], *bytes = eng->room.lengths;
 	int P = eng->layout.nranks;
 	for (int p = 0; p < P; p++)
 		bytes[p] = sizeof *mark;
@@ -43,7 +43,7 @@ static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *
 gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 {
 	int P = eng->layout.nranks, named = 0;
-	uint64_t *mark = eng->lengths + P;
+	uint64_t *mark = eng->room.lengths + P;
 	gradcomp_status st;
 	mark[eng->layout.rank] = (uint64_t)b->local_bad;
 	st = share_words(eng, mark, err);
@@ -59,7 +59,7 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		         "all ranks and "
 		         "the error memory stays as it was%s",
 		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name,
-		         eng->group->ranks[p], eng->error ? ", or overflows with the error memory" : "",
+		         eng->group->ranks[p], eng->arrays.error ? ", or overflows with the error memory" : "",
 		         eng->warned == 5 ? " (not told again)" : "");
 	}
 	if (!st && !named) {

@@ -148,7 +148,7 @@ static const char *words(engine *eng)
 		why = g->d->pin(&p[1], bytes);
 		g->steps[k].words = p[1];
 	}
-	if (!why && eng->memory)
+	if (!why && eng->arrays.memory)
 		why = norms(eng);
 	return why ? why : chunks(eng);
 }
@@ -161,13 +161,13 @@ static gradcomp_status share(engine *in, const engine *eng, gradcomp_error *err)
 	gpu *g = calloc(1, sizeof *g);
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
-	in->ops = in->whole = &gpu_ops;
-	in->device = &g->device;
+	in->ways.ops = in->ways.whole = &gpu_ops;
+	in->ways.device = &g->device;
 	g->device.calls = of->device.calls;
 	g->of = of;
 	g->d = of->d;
-	in->arena = g->device.arena = of->device.arena;
-	in->wire = &of->wire;
+	in->arrays.arena = g->device.arena = of->device.arena;
+	in->room.wire = &of->wire;
 	g->ops = of->ops;
 	g->mode = of->mode;
 	g->direct = of->direct;
@@ -224,7 +224,7 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 	if (!why && g->direct) {
 		size_t w = gpu_exchange_word(eng);
 		g->wire = (memops){g->device.arena, g->ops, g->words + w, g->seen + w, g->exchanged, g->watch};
-		eng->wire = &g->wire;
+		eng->room.wire = &g->wire;
 	}
 	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why)
 	           : GRADCOMP_OK;
@@ -371,7 +371,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	g->device.calls = &calls;
-	eng->device = &g->device;
+	eng->ways.device = &g->device;
 	device_memory memory = {NULL, o->device_alloc, o->device_release, o->device_ctx};
 	g->producer = o->queue;
 	st = device_memory_check(&memory, err);
@@ -398,8 +398,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (g->device.enqueues)
 		g->watch = (device_watch){gpu_look, eng};
 	if (g->mode == GPU_ON_DEVICE) {
-		eng->ops = eng->whole = &gpu_ops;
-		eng->arena = g->device.arena;
+		eng->ways.ops = eng->ways.whole = &gpu_ops;
+		eng->arrays.arena = g->device.arena;
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
 			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s",

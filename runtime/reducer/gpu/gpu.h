@@ -106,7 +106,7 @@ typedef struct gpu {
 
 static inline gpu *gpu_of(const engine *eng)
 {
-	return (gpu *)eng->device;
+	return (gpu *)eng->ways.device;
 }
 
 /* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes

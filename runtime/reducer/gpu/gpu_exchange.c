@@ -50,7 +50,7 @@ static gradcomp_status look_busy(void *ctx, gradcomp_error *err)
 
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 {
-	return device_arena_drain(eng->device->arena, &(device_watch){look_busy, eng}, err);
+	return device_arena_drain(eng->ways.device->arena, &(device_watch){look_busy, eng}, err);
 }
 
 /* exchange_merge() on the device, of payloads in host memory; what it makes has come when the call returns. */
@@ -264,10 +264,10 @@ static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *wor
 	gradcomp_status st;
 	put_head(g, own, words);
 	for (size_t p = 0; p < P; p++)
-		eng->lengths[p] = stride;
+		eng->room.lengths[p] = stride;
 	st = memops_zero(eng, own + written, stride - written, err);
 	if (!st)
-		st = exchange_blocks(eng, buf, eng->lengths, err);
+		st = exchange_blocks(eng, buf, eng->room.lengths, err);
 	if (!st)
 		read_heads(eng, buf, stride, P, words);
 	for (size_t p = 0; p < P; p++)

@@ -119,7 +119,7 @@ static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot,
 		log_line(&eng->job->log, passes ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
 		         "step %llu: the gradient of '%s' on rank %d is not finite%s%s%s", (unsigned long long)s->step,
 		         eng->layout.tensors[i].name, eng->group->ranks[eng->layout.rank],
-		         eng->error ? ", or overflows with the error memory" : "",
+		         eng->arrays.error ? ", or overflows with the error memory" : "",
 		         passes ? ""
 		                : "; this bucket's result is NaN on all ranks and the error memory stays as it was",
 		         again);
@@ -138,7 +138,7 @@ static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot,
 static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int bad)
 {
 	int fault = 0;
-	for (const bucket *part = eng->buckets[slot->bucket].part; part; part = part->beside) {
+	for (const bucket *part = eng->list.buckets[slot->bucket].part; part; part = part->beside) {
 		engine *in = part->of;
 		if (!part->pub.numel)
 			continue;
@@ -156,9 +156,9 @@ static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int
 				eng->warned == 5 ? " (not told again)" : "");
 		}
 		bad |= words[WORD_BAD] || words[WORD_SUM];
-		for (uint32_t i = part->pub.first; in->memory && !bad && i < part->pub.first + part->pub.ntensors;
-		     i++) {
-			in->norms[i].u = of->squares[i];
+		for (uint32_t i = part->pub.first;
+		     in->arrays.memory && !bad && i < part->pub.first + part->pub.ntensors; i++) {
+			in->meter.norms[i].u = of->squares[i];
 			residual_norm_tensor(in, i, of->squares[n + i]);
 		}
 	}
@@ -198,8 +198,8 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 		eng->stats.nonfinite_steps += !eng->step_bad;
 		eng->step_bad = 1;
 	}
-	for (uint32_t i = slot->first; eng->memory && !bad && i < slot->first + slot->ntensors; i++) {
-		eng->norms[i].u = s->squares[i];
+	for (uint32_t i = slot->first; eng->arrays.memory && !bad && i < slot->first + slot->ntensors; i++) {
+		eng->meter.norms[i].u = s->squares[i];
 		residual_norm_tensor(eng, i, s->squares[n + i]);
 	}
 	return GRADCOMP_OK;
@@ -254,7 +254,7 @@ gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *
 /* The step's place is taken already. */
 static bool is_placed(const engine *eng)
 {
-	return !eng->device->enqueues || (gpu_step_of(eng)->pending && gpu_step_of(eng)->step == eng->step);
+	return !eng->ways.device->enqueues || (gpu_step_of(eng)->pending && gpu_step_of(eng)->step == eng->step);
 }
 
 void *gpu_learn_full(const engine *eng)
@@ -275,7 +275,7 @@ gradcomp_status gpu_learn_room(engine *eng, const step_observer *to, gradcomp_er
 	s->pending = 1;
 	s->step = eng->step;
 	s->row = to->row(to->ctx);
-	s->nbuckets = eng->nbuckets;
+	s->nbuckets = eng->list.nbuckets;
 	s->nslots = 0;
 	return st;
 }

@@ -35,10 +35,10 @@ static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
 		const gradcomp_tensor *t = &eng->layout.tensors[k];
 		to[i] = (gradcomp_segment){.x = b->x[i],
 		                           .grad = back && !b->copy_out ? NULL : eng->grads[k],
-		                           .error = eng->memory ? eng->memory + t->offset : NULL,
+		                           .error = eng->arrays.memory ? eng->arrays.memory + t->offset : NULL,
 		                           .n = t->numel,
 		                           .dtype = t->dtype,
-		                           .add = !back && eng->error};
+		                           .add = !back && eng->arrays.error};
 	}
 	return to;
 }
@@ -107,7 +107,7 @@ static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 		return st;
 	const char *why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
 	if (!why && g->ops->load_tensors(g->compute, segments(in, part, 0), n, g->words + first,
-	                                 in->memory ? g->squares + first : NULL, g->chunks))
+	                                 in->arrays.memory ? g->squares + first : NULL, g->chunks))
 		return unreadable(in, part, err);
 	if (why)
 		return device_check(why, "a shard's work could not be put on its stream", err);
@@ -144,7 +144,7 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 		gpu_learn_begin(eng, b);
 	if (!st && b->slot && !b->part)
 		st = grow_kept(eng, b, err);
-	if (!st && eng->undo)
+	if (!st && eng->arrays.undo)
 		st = engine_keep(eng, b, err);
 	if (st)
 		return st;
@@ -155,9 +155,9 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 	if (!why)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
 	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
-	                                 eng->memory ? g->squares + first : NULL, g->chunks))
+	                                 eng->arrays.memory ? g->squares + first : NULL, g->chunks))
 		st = unreadable(eng, b, err);
-	if (!st && !why && eng->verify)
+	if (!st && !why && eng->checks.verify)
 		verify_input(eng, b);
 	if (st || why || !b->slot) {
 		if (!why && !st)
@@ -184,8 +184,8 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 		b->bad = BAD_SUM;
 		bucket_tell_overflow(eng, b);
 	}
-	for (uint32_t i = first; eng->memory && !b->bad && i < first + b->pub.ntensors; i++) {
-		eng->norms[i].u = at->squares[i];
+	for (uint32_t i = first; eng->arrays.memory && !b->bad && i < first + b->pub.ntensors; i++) {
+		eng->meter.norms[i].u = at->squares[i];
 		residual_norm_tensor(eng, i, at->squares[n + i]);
 	}
 	return device_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
@@ -226,8 +226,8 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 	for (uint32_t i = 0; b->bad && i < b->pub.ntensors; i++)
 		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
 	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, g->words + words + WORD_VOID,
-	                      eng->memory ? g->squares + n + first : NULL, g->chunks);
-	if (eng->verify) {
+	                      eng->arrays.memory ? g->squares + n + first : NULL, g->chunks);
+	if (eng->checks.verify) {
 		verify_output(eng, b);
 		verify_result(eng, b);
 	}
@@ -236,9 +236,9 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
 	if (!why)
 		why = copy_down(g, at->words + code, g->words + code, 1);
-	if (!why && eng->memory)
+	if (!why && eng->arrays.memory)
 		why = g->d->copy(g->compute, at->squares + first, g->squares + first, doubles);
-	if (!why && eng->memory)
+	if (!why && eng->arrays.memory)
 		why = g->d->copy(g->compute, at->squares + n + first, g->squares + n + first, doubles);
 	if (!b->slot)
 		return pause_here(eng, b, why, err);

@@ -72,7 +72,7 @@ static const engine_levels levels;
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 {
 	gradcomp_shard any;
-	engine **to = &eng->shards;
+	engine **to = &eng->list.shards;
 	void *holders;
 	gradcomp_status st = ask_shard(eng, 0, 0, &any, &holders, err);
 	if (!st && (any.nranks == 1 || any.nranks >= eng->layout.nranks))
@@ -96,8 +96,8 @@ gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 	/* Others wait for this rank in find_holders(). */
 	if (st)
 		job_fail(eng->job, st, err->text);
-	eng->ops = &ops;
-	eng->levels = &levels;
+	eng->ways.ops = &ops;
+	eng->ways.levels = &levels;
 	/* On a GPU it was made to know whether it works there; what works is on shards. */
 	if (!st && eng->instance) {
 		eng->compressor->destroy(eng->instance);
@@ -157,26 +157,26 @@ static void cut(struct hierarchical *s, const gradcomp_tensor *t, uint32_t origi
 }
 
 /* Fills the tensors and buckets of s->inner, origin and dims. */
-static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, struct hierarchical *s, gradcomp_error *err)
+static gradcomp_status cut_buckets(const engine *eng, const bucket_list *d, struct hierarchical *s, gradcomp_error *err)
 {
 	engine *in = &s->inner;
 	/* A shard cuts at most two tensors of a bucket, each into three. */
 	size_t most = (size_t)eng->layout.ntensors + 4 * (size_t)d->nbuckets;
-	in->buckets = calloc(d->nbuckets, sizeof *in->buckets);
+	in->list.buckets = calloc(d->nbuckets, sizeof *in->list.buckets);
 	s->tensors = calloc(most, sizeof *s->tensors);
 	s->origin = calloc(most, sizeof *s->origin);
 	s->grads = calloc(most, sizeof *s->grads);
 	s->dims = calloc(2 * most, sizeof *s->dims);
-	if (!in->buckets || !s->tensors || !s->origin || !s->grads || !s->dims)
+	if (!in->list.buckets || !s->tensors || !s->origin || !s->grads || !s->dims)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors", eng->layout.ntensors);
-	in->nbuckets = d->nbuckets;
+	in->list.nbuckets = d->nbuckets;
 	in->layout.tensors = s->tensors;
 	in->layout.ntensors = 0;
 	in->layout.numel = 0;
 	for (uint32_t i = 0; i < d->nbuckets; i++) {
 		const gradcomp_bucket *b = &d->buckets[i].pub;
 		uint64_t begin = s->of[i].begin, end = begin + s->of[i].numel;
-		gradcomp_bucket *part = &in->buckets[i].pub;
+		gradcomp_bucket *part = &in->list.buckets[i].pub;
 		*part = (gradcomp_bucket){.struct_size = sizeof *part,
 		                          .index = i,
 		                          .first = in->layout.ntensors,
@@ -193,20 +193,20 @@ static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, struct
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcomp_error *err)
+static gradcomp_status make_arrays(bucket_list *d, struct hierarchical *s, gradcomp_error *err)
 {
 	engine *in = &s->inner;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
 		bucket **to = &d->buckets[i].part;
-		st = bucket_open(in, &in->buckets[i], err);
+		st = bucket_open(in, &in->list.buckets[i], err);
 		if (!st)
-			in->device->calls->place(in, &in->buckets[i]);
-		in->buckets[i].whole = &d->buckets[i];
-		in->buckets[i].begin = s->of[i].begin;
+			in->ways.device->calls->place(in, &in->list.buckets[i]);
+		in->list.buckets[i].whole = &d->buckets[i];
+		in->list.buckets[i].begin = s->of[i].begin;
 		while (*to)
 			to = &(*to)->beside;
-		*to = &in->buckets[i];
+		*to = &in->list.buckets[i];
 	}
 	return st;
 }
@@ -214,11 +214,11 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	return in->layout.numel ? eng->device->calls->create(in, eng, err) : GRADCOMP_OK;
+	return in->layout.numel ? eng->ways.device->calls->create(in, eng, err) : GRADCOMP_OK;
 }
 
 /* The shards with that index, whose holders are those of `like`. */
-static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchical *like, uint32_t index,
+static gradcomp_status divide(engine *eng, bucket_list *d, const struct hierarchical *like, uint32_t index,
                               struct hierarchical *s, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
@@ -255,30 +255,30 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 		st = ask_shard(eng, index, d->buckets[i].pub.numel, &s->of[i], &holders, err);
 	if (!st)
 		st = cut_buckets(eng, d, s, err);
-	in->ops = in->whole = &host_ops;
-	in->device = &host_device;
-	in->levels = &engine_one_level;
+	in->ways.ops = in->ways.whole = &host_ops;
+	in->ways.device = &host_device;
+	in->ways.levels = &engine_one_level;
 	if (!st)
-		st = eng->device->calls->share(in, eng, err);
+		st = eng->ways.device->calls->share(in, eng, err);
 	if (!st)
 		st = engine_allocate(in, err);
 	if (!st)
-		st = in->device->calls->share_arrays(in, d->nbuckets, err);
+		st = in->ways.device->calls->share_arrays(in, d->nbuckets, err);
 	if (!st) {
 		in->grads = s->grads;
-		in->verify = eng->verify;
-		in->verify_row = s->origin;
+		in->checks.verify = eng->checks.verify;
+		in->checks.row = s->origin;
 		st = make_arrays(d, s, err);
 	}
 	return st ? st : make_instance(eng, in, err);
 }
 
-static gradcomp_status divide_all(engine *eng, bucketing *d, gradcomp_error *err)
+static gradcomp_status divide_all(engine *eng, bucket_list *d, gradcomp_error *err)
 {
 	engine **to = &d->shards;
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t index = 0;
-	for (engine *like = eng->shards; !st && like; like = like->next, to = &(*to)->next) {
+	for (engine *like = eng->list.shards; !st && like; like = like->next, to = &(*to)->next) {
 		struct hierarchical *s = calloc(1, sizeof *s);
 		if (!s)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
@@ -294,12 +294,12 @@ void hierarchical_free(engine *shards)
 	if (!s)
 		return;
 	hierarchical_free(s->inner.next);
-	for (uint32_t i = 0; s->inner.buckets && i < s->inner.nbuckets; i++)
-		bucket_close(&s->inner.buckets[i]);
-	free(s->inner.buckets);
+	for (uint32_t i = 0; s->inner.list.buckets && i < s->inner.list.nbuckets; i++)
+		bucket_close(&s->inner.list.buckets[i]);
+	free(s->inner.list.buckets);
 	engine_free(&s->inner);
-	if (s->inner.device)
-		s->inner.device->calls->close(&s->inner);
+	if (s->inner.ways.device)
+		s->inner.ways.device->calls->close(&s->inner);
 	free(s->tensors);
 	free(s->grads);
 	free(s->origin);
@@ -324,7 +324,7 @@ static const char *choice(const engine *eng, uint32_t i)
 {
 	if (!eng->compressor->choice)
 		return eng->compressor->info.name;
-	for (const struct hierarchical *s = hierarchical_of(eng->shards); s; s = hierarchical_of(s->inner.next)) {
+	for (const struct hierarchical *s = hierarchical_of(eng->list.shards); s; s = hierarchical_of(s->inner.next)) {
 		uint32_t k = part_of(s, i);
 		if (k < s->inner.layout.ntensors)
 			return eng->compressor->choice(s->inner.instance, k);
@@ -334,24 +334,24 @@ static const char *choice(const engine *eng, uint32_t i)
 
 static const residual_norm *norm_of(engine *eng, uint32_t i)
 {
-	residual_norm *sum = &eng->norms[i];
-	*sum = hierarchical_of(eng->shards)->before[i];
-	for (const struct hierarchical *s = hierarchical_of(eng->shards); s; s = hierarchical_of(s->inner.next))
+	residual_norm *sum = &eng->meter.norms[i];
+	*sum = hierarchical_of(eng->list.shards)->before[i];
+	for (const struct hierarchical *s = hierarchical_of(eng->list.shards); s; s = hierarchical_of(s->inner.next))
 		for (uint32_t k = part_of(s, i); k < s->inner.layout.ntensors && s->origin[k] == i; k++) {
-			sum->shares += s->inner.norms[k].shares;
-			sum->steps += s->inner.norms[k].steps;
+			sum->shares += s->inner.meter.norms[k].shares;
+			sum->steps += s->inner.meter.norms[k].steps;
 		}
 	return sum;
 }
 
-static void carry(engine *eng, const bucketing *d)
+static void carry(engine *eng, const bucket_list *d)
 {
 	struct hierarchical *to = hierarchical_of(d->shards);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		to->before[i] = *norm_of(eng, i);
-	to->notified = hierarchical_of(eng->shards)->notified;
+	to->notified = hierarchical_of(eng->list.shards)->notified;
 	engine *next = d->shards;
-	for (const engine *in = eng->shards; in; in = in->next, next = next->next) {
+	for (const engine *in = eng->list.shards; in; in = in->next, next = next->next) {
 		next->stats = in->stats;
 		next->warned = in->warned;
 	}
@@ -373,10 +373,10 @@ static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp
 	workspace *w = b->workspace;
 	bucket *part = b->part;
 	gradcomp_status st = GRADCOMP_OK;
-	for (struct hierarchical *s = hierarchical_of(eng->shards); !st && s;
+	for (struct hierarchical *s = hierarchical_of(eng->list.shards); !st && s;
 	     s = hierarchical_of(s->inner.next), part = part->beside) {
 		/* On a GPU a shard that stands on no boundary may need a copy, beside the bucket's. */
-		if ((part != b->part || eng->arena) && !(w = workspace_beside(w)))
+		if ((part != b->part || eng->arrays.arena) && !(w = workspace_beside(w)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace");
 		if (!part->pub.numel || (rounds && (t->round >= part->plan.nrounds || part->bad)))
 			continue;
@@ -390,12 +390,12 @@ static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp
 
 static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	return t->kind == TASK_BEGIN ? eng->whole->begin(eng, b, t, err) : each_part(eng, b, t, err);
+	return t->kind == TASK_BEGIN ? eng->ways.whole->begin(eng, b, t, err) : each_part(eng, b, t, err);
 }
 
 static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	return t->kind == TASK_FINISH ? eng->whole->finish(eng, b, t, err) : each_part(eng, b, t, err);
+	return t->kind == TASK_FINISH ? eng->ways.whole->finish(eng, b, t, err) : each_part(eng, b, t, err);
 }
 
 static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -406,10 +406,10 @@ static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_
 		return each_part(eng, b, t, err);
 	if (t->kind == TASK_ALLGATHER_LOCAL)
 		return c->local_allgather(on, b->work.flat, b->pub.numel, err);
-	gradcomp_status st = eng->whole->announce(eng, b, err);
+	gradcomp_status st = eng->ways.whole->announce(eng, b, err);
 	return st || b->bad ? st
 	                    : c->local_reduce_scatter(on, b->work.flat, b->pub.numel,
-	                                              hierarchical_of(eng->shards)->scale, err);
+	                                              hierarchical_of(eng->list.shards)->scale, err);
 }
 
 static const engine_ops ops = {begin, each_part, exchange, each_part, finish, NULL};
@@ -449,7 +449,7 @@ static gradcomp_status tell_measured(const engine *eng, const struct hierarchica
 
 static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
 {
-	struct hierarchical *s = hierarchical_of(eng->shards);
+	struct hierarchical *s = hierarchical_of(eng->list.shards);
 	memcpy(s->backward, m->backward, eng->layout.ntensors * sizeof *s->backward);
 	s->measured = *m;
 	s->measured.backward = s->backward;
@@ -457,35 +457,35 @@ static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcom
 }
 
 /* Of a run of numbers of the layout that is in `room`, what lies in shards of `to`, to *into. */
-static gradcomp_status take(const engine *eng, const bucketing *to, const struct hierarchical *s,
+static gradcomp_status take(const engine *eng, const bucket_list *to, const struct hierarchical *s,
                             const gradcomp_bucket *b, const float *room, float *into, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = to->bucket_of[b->first];
 	     !st && k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
-		const gradcomp_bucket *part = &s->inner.buckets[k].pub;
+		const gradcomp_bucket *part = &s->inner.list.buckets[k].pub;
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = bucket_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			st = device_arena_copy(eng->arena, into + part->offset + (at - begin), room + (at - b->offset),
-			                       n * sizeof *into, err);
+			st = device_arena_copy(eng->arrays.arena, into + part->offset + (at - begin),
+			                       room + (at - b->offset), n * sizeof *into, err);
 	}
 	return st;
 }
 
 /* Array k of all shards. */
-static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, float *room, gradcomp_error *err)
+static gradcomp_status move_array(engine *eng, const bucket_list *to, uint32_t k, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < eng->nbuckets; i++) {
-		const gradcomp_bucket *b = &eng->buckets[i].pub;
+	for (uint32_t i = 0; !st && i < eng->list.nbuckets; i++) {
+		const gradcomp_bucket *b = &eng->list.buckets[i].pub;
 		if (!b->numel)
 			continue;
-		for (const struct hierarchical *s = hierarchical_of(eng->shards); !st && s;
+		for (const struct hierarchical *s = hierarchical_of(eng->list.shards); !st && s;
 		     s = hierarchical_of(s->inner.next)) {
-			const gradcomp_bucket *part = &s->inner.buckets[i].pub;
+			const gradcomp_bucket *part = &s->inner.list.buckets[i].pub;
 			if (part->numel)
-				st = device_arena_copy(eng->arena, room + s->of[i].begin,
+				st = device_arena_copy(eng->arrays.arena, room + s->of[i].begin,
 				                       engine_array(&s->inner, k) + part->offset,
 				                       part->numel * sizeof *room, err);
 		}
@@ -501,10 +501,10 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 /* Array by array and bucket by bucket of before, the ranks of a node gather what they hold, as
  * they do with a result, and each takes what it holds from now on. So no rank needs more room
  * than for a bucket. */
-static gradcomp_status move(engine *eng, const bucketing *d, float *room, gradcomp_error *err)
+static gradcomp_status move(engine *eng, const bucket_list *d, float *room, gradcomp_error *err)
 {
-	struct hierarchical *from = hierarchical_of(eng->shards), *to = hierarchical_of(d->shards);
-	uint32_t arrays = !!eng->shards->error + eng->compressor->state_arrays;
+	struct hierarchical *from = hierarchical_of(eng->list.shards), *to = hierarchical_of(d->shards);
+	uint32_t arrays = !!eng->list.shards->arrays.error + eng->compressor->state_arrays;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = 0; !st && k < arrays; k++)
 		st = move_array(eng, d, k, room, err);

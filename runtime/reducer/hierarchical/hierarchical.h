@@ -33,4 +33,5 @@ int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err);
 /* NULL is fine. */
 void hierarchical_free(engine *shards);
+
 #endif
