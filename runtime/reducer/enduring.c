@@ -116,7 +116,7 @@ static gradcomp_status on_device(reducer *r, gradcomp_error *err)
 	gradcomp_status st = r->eng.ways.device->calls->join(&r->eng, err);
 	pthread_mutex_lock(&r->lock);
 	/* A collective that is given up ends what is on the device, too: who gives it up has not said so yet. */
-	while (r->running && !r->failed)
+	while (r->turns.running && !r->failed)
 		thread_wait(&r->step_over, &r->lock, 1);
 	if (r->failed)
 		st = error_set(err, r->failed, "%s", r->failure.text);
@@ -465,7 +465,7 @@ static void settle(reducer *r)
 	gradcomp_error known;
 	reducer_look(r);
 	pthread_mutex_lock(&r->lock);
-	while (r->running || r->callbacks)
+	while (r->turns.running || r->calls.running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* The collective gives up what it has there. */

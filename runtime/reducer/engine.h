@@ -253,7 +253,7 @@ void engine_next_step(engine *eng);
 /* host.c */
 extern const engine_ops host_ops;
 extern const engine_device host_device;
-/* Any of eng->ops, whichever the task's kind asks for. */
+/* Any of eng->ways.ops, whichever the task's kind asks for. */
 engine_task engine_do;
 /* The same, on the engine's device if it has one; a failure of a plugin that gives no reason is said in words. */
 engine_task engine_run;

@@ -23,12 +23,12 @@ static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_optio
                                         const spec *specs[2], gradcomp_error *err)
 {
 	gradcomp_job *job = r->eng.job;
-	gradcomp_status st = gpu_pair(&job->specs, o->compressor, plugins, specs, &r->aside, err);
-	if (!st && r->aside && !r->eng.group->me && !job->aside_told++)
+	gradcomp_status st = gpu_pair(&job->specs, o->compressor, plugins, specs, &r->specs.aside, err);
+	if (!st && r->specs.aside && !r->eng.group->me && !job->aside_told++)
 		log_line(&job->log, GRADCOMP_LOG_WARN,
 		         "gradients on the GPU are sent by '%s', through host memory, since '%s' cannot be used (%s); "
 		         "--gradcomp-collective names another",
-		         plugins[1]->info->name, config_str(job->config, "gradcomp.device_collective"), r->aside);
+		         plugins[1]->info->name, config_str(job->config, "gradcomp.device_collective"), r->specs.aside);
 	return st;
 }
 
@@ -39,12 +39,12 @@ static int stay_on_host(reducer *r, const plugin *p)
 	const char *why = p->collective->unusable();
 	if (!why)
 		return 1;
-	r->aside = strdup(why);
-	if (r->aside && !r->eng.group->me)
+	r->specs.aside = strdup(why);
+	if (r->specs.aside && !r->eng.group->me)
 		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
 		         "gradients on the GPU go through host memory over '%s', whose way on GPUs cannot be used (%s)",
 		         p->info->name, why);
-	return r->aside != NULL;
+	return r->specs.aside != NULL;
 }
 
 /* What the options leave out comes from the job's settings. */
@@ -67,14 +67,14 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	    !stay_on_host(r, plugins[1]))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	r->eng.compressor = plugins[0]->compressor;
-	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
+	r->specs.asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
 	r->eng.compressor_spec = strdup(specs[0]->text);
 	r->eng.values = specs[0]->values;
-	r->collective_spec = strdup(specs[1]->text);
-	r->done = o->done;
-	r->done_run = o->done_run;
-	r->ctx = o->ctx;
-	if (!r->asked || !r->eng.compressor_spec || !r->collective_spec)
+	r->specs.collective = strdup(specs[1]->text);
+	r->calls.done = o->done;
+	r->calls.done_run = o->done_run;
+	r->calls.ctx = o->ctx;
+	if (!r->specs.asked || !r->eng.compressor_spec || !r->specs.collective)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
@@ -89,7 +89,7 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 	bucketing d = {0};
 	gradcomp_status st = engine_allocate(&r->eng, err);
 	if (!st)
-		st = r->eng.ways.device->calls->arrays(&r->eng, r->given, err);
+		st = r->eng.ways.device->calls->arrays(&r->eng, r->step.given, err);
 	if (!st)
 		st = replan_first(r, &plan, err);
 	if (!st)
@@ -116,11 +116,11 @@ static void destroy(reducer *r)
 	replan_close(r);
 	profile_close(r);
 	layout_free(&r->eng.layout);
-	free(r->given);
-	free(r->asked);
+	free(r->step.given);
+	free(r->specs.asked);
 	free(r->eng.compressor_spec);
-	free(r->collective_spec);
-	free(r->aside);
+	free(r->specs.collective);
+	free(r->specs.aside);
 	pthread_cond_destroy(&r->step_over);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
@@ -169,11 +169,11 @@ static void keep_report(reducer *r)
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 	reducer_get_stats(&r->base, &stats);
 	kept.stats = stats;
-	kept.asked = r->asked;
+	kept.asked = r->specs.asked;
 	kept.compressor = r->eng.compressor_spec;
-	kept.collective = r->collective_spec;
+	kept.collective = r->specs.collective;
 	kept.schedule = replan_report(r);
-	r->asked = r->eng.compressor_spec = r->collective_spec = NULL;
+	r->specs.asked = r->eng.compressor_spec = r->specs.collective = NULL;
 	if (r->base.report)
 		r->base.report(r->base.report_ctx, &kept);
 	else
@@ -194,9 +194,9 @@ static void reducer_row(gradcomp_reducer *base, report_reducer *row)
 	}
 	workers_release(r);
 	pthread_mutex_unlock(&r->lock);
-	row->asked = strdup(r->asked);
+	row->asked = strdup(r->specs.asked);
 	row->compressor = strdup(r->eng.compressor_spec);
-	row->collective = strdup(r->collective_spec);
+	row->collective = strdup(r->specs.collective);
 	row->nranks = r->eng.layout.nranks;
 }
 
@@ -204,10 +204,10 @@ static void reducer_free(gradcomp_reducer *base)
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
-	while (((r->ngiven == r->eng.layout.ntensors || r->verify_due) && !r->failed) || r->callbacks)
+	while (((r->step.ngiven == r->eng.layout.ntensors || r->turns.verify_due) && !r->failed) || r->calls.running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	workers_replan_settle(r);
-	if (r->ngiven && !r->failed) {
+	if (r->step.ngiven && !r->failed) {
 		uint32_t i = reducer_missing(r);
 		gradcomp_error err;
 		error_set(&err, GRADCOMP_ERR_STATE,
@@ -265,12 +265,12 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 	if (!st)
 		st = r->eng.ways.device->calls->ready(&r->eng, i, err);
 	if (!st) {
-		r->given[i] = gradient ? gradient : nothing;
-		r->last_given = clock_now();
-		if (!r->ngiven++)
-			r->step_began = r->last_given;
-		profile_ready(r, i, r->last_given);
-		timeline(r, TRACE_READY, r->eng.step, index, r->last_given, r->last_given);
+		r->step.given[i] = gradient ? gradient : nothing;
+		r->step.last_given = clock_now();
+		if (!r->step.ngiven++)
+			r->step.began = r->step.last_given;
+		profile_ready(r, i, r->step.last_given);
+		timeline(r, TRACE_READY, r->eng.step, index, r->step.last_given, r->step.last_given);
 		workers_given(r, r->eng.list.bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -281,7 +281,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
  * free as soon as it knows of the failure. */
 static void settle_failed(reducer *r)
 {
-	while (r->failed && (r->running || r->callbacks))
+	while (r->failed && (r->turns.running || r->calls.running))
 		pthread_cond_wait(&r->step_over, &r->lock);
 }
 
@@ -290,13 +290,14 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	reducer *r = reducer_of(base);
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&r->lock);
-	if (r->ngiven && r->ngiven < r->eng.layout.ntensors && !r->failed) {
+	if (r->step.ngiven && r->step.ngiven < r->eng.layout.ntensors && !r->failed) {
 		uint32_t i = reducer_missing(r), n = r->eng.layout.ntensors;
-		st = arg_error_missing(r->ngiven, n, r->eng.step, n - 1 - i, r->eng.layout.tensors[i].name, err);
+		st = arg_error_missing(r->step.ngiven, n, r->eng.step, n - 1 - i, r->eng.layout.tensors[i].name, err);
 	}
 	uint64_t step = r->eng.step;
 	double began = clock_now();
-	while (!st && !r->failed && ((r->ngiven && r->eng.step == step) || r->callbacks || r->verify_due))
+	while (!st && !r->failed &&
+	       ((r->step.ngiven && r->eng.step == step) || r->calls.running || r->turns.verify_due))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
@@ -314,7 +315,7 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
  * of the layout is not done. */
 static int in_flight(const reducer *r, uint32_t i, uint64_t step)
 {
-	return r->ngiven && r->eng.stats.steps == step &&
+	return r->step.ngiven && r->eng.stats.steps == step &&
 	       r->schedule.bucket[r->eng.list.bucket_of[i]].state != SCHEDULE_ENDED;
 }
 
@@ -327,11 +328,11 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 		return arg_error_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
 	uint64_t step = r->eng.stats.steps;
-	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
+	if (r->step.ngiven && !r->failed && !reducer_was_given(r, i))
 		st = arg_error_not_given(index, r->eng.layout.tensors[i].name, r->eng.step, err);
 	workers_let_go(r);
 	double began = clock_now();
-	while (!st && !r->failed && (in_flight(r, i, step) || i - r->callback_first < r->callback_count))
+	while (!st && !r->failed && (in_flight(r, i, step) || i - r->calls.first < r->calls.count))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
@@ -378,10 +379,10 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 {
 	reducer_request q = {.layout = &r->eng.layout,
 	                     .compressor = r->eng.compressor_spec,
-	                     .aside = r->aside,
-	                     .collective = r->collective_spec,
+	                     .aside = r->specs.aside,
+	                     .collective = r->specs.collective,
 	                     .bucket_bytes = r->bucket_bytes,
-	                     .through_host = r->aside && plugins[1] &&
+	                     .through_host = r->specs.aside && plugins[1] &&
 	                                     plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST,
 	                     .plugins = {plugins[0], plugins[1]},
 	                     .first_bucket_bytes = r->first_bucket_bytes,
@@ -435,9 +436,9 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	st = choose(r, &o, plugins, specs, &own);
 	if (!st)
 		st = layout_make(&r->eng.layout, group, tensors, ntensors, o.seed, &own);
-	r->given = calloc((size_t)ntensors + 1, sizeof *r->given);
-	r->eng.grads = r->given;
-	if (!st && !r->given)
+	r->step.given = calloc((size_t)ntensors + 1, sizeof *r->step.given);
+	r->eng.grads = r->step.given;
+	if (!st && !r->step.given)
 		st = error_set(&own, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", ntensors);
 	if (!st)
 		st = profile_open(r, replan_rows(r), &own);

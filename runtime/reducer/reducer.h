@@ -24,38 +24,57 @@
  * use to one thread of each kind (doc/dev/schedule.md). */
 #define REDUCER_WORKSPACES 4
 
+/* As it was asked for. */
+typedef struct reducer_specs {
+	char *asked; /* the compressor's SPEC as it was typed */
+	char *collective;
+	char *aside; /* why the device's own collective is not used, or NULL */
+} reducer_specs;
+
+/* The program's callbacks. */
+typedef struct reducer_calls {
+	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+	int running;
+	uint32_t first, count; /* tensors that one of them is about */
+} reducer_calls;
+
+/* What threads are at, see workers.c. */
+typedef struct reducer_turns {
+	int stop;
+	int replan_due;      /* nothing is admitted until replan_run() has been, */
+	int verify_due;      /* or verify_step(), for which wait() waits */
+	int running;         /* tasks: they may touch the caller's gradients */
+	int inside, holders; /* of the compressor; who waits that nobody is */
+	double patience;     /* seconds without a gradient in the middle of a step */
+	double watch_at;     /* when what is on the device is looked after again */
+} reducer_turns;
+
+/* The gradients of this step. */
+typedef struct reducer_step {
+	void **given; /* by tensor of the layout, or NULL */
+	uint32_t ngiven;
+	double began, last_given;
+} reducer_step;
+
 typedef struct reducer {
 	gradcomp_reducer base;
 	engine eng;
-	char *asked; /* the compressor's SPEC as it was typed */
-	char *collective_spec;
-	char *aside;       /* why the device's own collective is not used, or NULL */
+	reducer_specs specs;
 	schedule schedule; /* of the buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	struct profile *profile; /* bucketing/profile.h */
 	struct replan *replan;   /* bucketing/replan.h */
-	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
-	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
-	void *ctx;
-
+	reducer_calls calls;
 	pthread_mutex_t lock;
 	pthread_cond_t step_over;
 	progress_client progress;
-	int stop;
-	int replan_due; /* nothing is admitted until replan_run() has been, */
-	int verify_due; /* or verify_step(), for which wait() waits */
-	void **given;   /* by tensor of the layout: the gradient of this step, or NULL */
-	uint32_t ngiven;
-	int callbacks;                           /* running */
-	uint32_t callback_first, callback_count; /* tensors that one of them is about */
-	int running;                             /* tasks: they may touch the caller's gradients */
-	int inside, holders;                     /* of the compressor; who waits that nobody is */
+	reducer_turns turns;
+	reducer_step step;
 	workspace workspaces[REDUCER_WORKSPACES];
-	double patience; /* seconds without a gradient in the middle of a step */
-	double watch_at; /* when what is on the device is looked after again */
 	gradcomp_status failed;
 	gradcomp_error failure;
-	double step_began, last_given;
 	struct trace *trace; /* the job's timeline, or NULL */
 	uint16_t trace_id;
 } reducer;
@@ -69,7 +88,7 @@ static inline reducer *reducer_of(gradcomp_reducer *r)
 /* With the lock held: tensor i of the layout was given in this step. */
 static inline bool reducer_was_given(const reducer *r, uint32_t i)
 {
-	return r->given[i] || r->schedule.bucket[r->eng.list.bucket_of[i]].state == SCHEDULE_ENDED;
+	return r->step.given[i] || r->schedule.bucket[r->eng.list.bucket_of[i]].state == SCHEDULE_ENDED;
 }
 
 /* With the lock held: the first that was not; there is one. */

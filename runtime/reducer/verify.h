@@ -17,7 +17,7 @@
 
 typedef struct verify verify;
 
-/* r->eng.verify, when the setting asks for it. All ranks call it, alike. */
+/* r->eng.checks.verify, when the setting asks for it. All ranks call it, alike. */
 gradcomp_status verify_open(reducer *r, gradcomp_error *err);
 /* NULL is fine. */
 void verify_close(verify *v);

@@ -49,7 +49,7 @@ static bool admit(reducer *r)
 {
 	uint32_t i;
 	bool any = false;
-	while (!r->replan_due && !r->verify_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
+	while (!r->turns.replan_due && !r->turns.verify_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
 		bucket *b = &r->eng.list.buckets[i];
 		/* Always the same of a position: then its workspace has grown when every bucket has
 		 * been through once. */
@@ -116,11 +116,11 @@ gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
 /* With the lock held, dropped meanwhile: until the event has come on the device. */
 static void await_device(reducer *r, void *event)
 {
-	r->running++;
+	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	r->eng.ways.device->arena->memory.d->wait(event);
 	pthread_mutex_lock(&r->lock);
-	r->running--;
+	r->turns.running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
 }
@@ -145,10 +145,10 @@ static void wake_both(reducer *r)
 void workers_given(reducer *r, uint32_t bucket)
 {
 	schedule_given(&r->schedule, bucket);
-	if (r->ngiven == 1)
-		progress_at(&r->progress, r->last_given + r->patience);
-	if (r->ngiven == 1 && profile_holds(r, PROFILE_EXCHANGING))
-		progress_at(&r->progress, r->last_given + HELD_MOST_S);
+	if (r->step.ngiven == 1)
+		progress_at(&r->progress, r->step.last_given + r->turns.patience);
+	if (r->step.ngiven == 1 && profile_holds(r, PROFILE_EXCHANGING))
+		progress_at(&r->progress, r->step.last_given + HELD_MOST_S);
 	if (admit(r))
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 	if (profile_held(r))
@@ -167,8 +167,8 @@ static bool held(reducer *r)
 {
 	if (!profile_holds(r, PROFILE_EXCHANGING))
 		return false;
-	if (clock_now() - r->last_given < HELD_MOST_S) {
-		progress_at(&r->progress, r->last_given + HELD_MOST_S);
+	if (clock_now() - r->step.last_given < HELD_MOST_S) {
+		progress_at(&r->progress, r->step.last_given + HELD_MOST_S);
 		return true;
 	}
 	profile_try_no_more(r);
@@ -181,7 +181,7 @@ static bool held(reducer *r)
 static bool device_at_rest(const reducer *r)
 {
 	const engine_device *on = r->eng.ways.device;
-	return device_arena_idle(on->arena) && !(on->enqueues && (r->running || on->busy));
+	return device_arena_idle(on->arena) && !(on->enqueues && (r->turns.running || on->busy));
 }
 
 static bool settled(void *ctx)
@@ -196,7 +196,7 @@ static bool settled(void *ctx)
 void workers_replan_settle(reducer *r)
 {
 	gradcomp_error err;
-	while ((r->replan_due || r->verify_due) && !r->failed)
+	while ((r->turns.replan_due || r->turns.verify_due) && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	/* The exchange thread looks after what is on the device meanwhile, and takes the lock for it. */
 	while (!r->failed && !device_at_rest(r)) {
@@ -213,7 +213,7 @@ gradcomp_status workers_between_steps(const reducer *r, const char *what, gradco
 {
 	if (r->failed)
 		return error_set(err, r->failed, "%s", r->failure.text);
-	if (r->ngiven)
+	if (r->step.ngiven)
 		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
 	return GRADCOMP_OK;
 }
@@ -221,10 +221,10 @@ gradcomp_status workers_between_steps(const reducer *r, const char *what, gradco
 /* Tells the application about tensors [first, first + n), without the lock. */
 static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
 {
-	if (r->done_run)
-		r->done_run(r->ctx, r->eng.layout.ntensors - (first + n), n, status, err);
-	for (uint32_t i = 0; r->done && !r->done_run && i < n; i++)
-		r->done(r->ctx, r->eng.layout.ntensors - 1 - (first + i), status, err);
+	if (r->calls.done_run)
+		r->calls.done_run(r->calls.ctx, r->eng.layout.ntensors - (first + n), n, status, err);
+	for (uint32_t i = 0; r->calls.done && !r->calls.done_run && i < n; i++)
+		r->calls.done(r->calls.ctx, r->eng.layout.ntensors - 1 - (first + i), status, err);
 }
 
 void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
@@ -241,18 +241,18 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 		error_set(&r->failure, status, "%s", err->text);
 		job_fail(r->eng.job, status, err->text);
 	}
-	r->callbacks++;
-	while (r->running)
+	r->calls.running++;
+	while (r->turns.running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
 	/* What is on the device and waits for peers ends now. */
 	r->eng.ways.device->calls->watch(&r->eng, &known);
 	device_arena_flush(r->eng.ways.device->arena);
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
-		if (r->given[i])
+		if (r->step.given[i])
 			notify(r, i, 1, r->failed, &r->failure);
 	pthread_mutex_lock(&r->lock);
-	r->callbacks--;
+	r->calls.running--;
 	pthread_cond_broadcast(&r->step_over);
 }
 
@@ -262,7 +262,7 @@ static void step_done(reducer *r)
 	double now = clock_now();
 	const bool later = r->eng.ways.device->enqueues; /* workers_learn() */
 	if (!later)
-		r->eng.stats.exposed_s += now - r->last_given;
+		r->eng.stats.exposed_s += now - r->step.last_given;
 	r->eng.stats.steps++;
 	r->eng.stats.dense_bytes +=
 		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
@@ -270,14 +270,14 @@ static void step_done(reducer *r)
 	engine_next_step(&r->eng);
 	if (!later)
 		residual_norm_step(&r->eng);
-	r->ngiven = 0;
+	r->step.ngiven = 0;
 	r->eng.step_bad = 0;
 	profile_step(r, now);
 	if (!later)
-		timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
+		timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step.began, now);
 	replan_step_over(r);
-	r->verify_due = r->eng.checks.verify != NULL;
-	if (r->replan_due || r->verify_due)
+	r->turns.verify_due = r->eng.checks.verify != NULL;
+	if (r->turns.replan_due || r->turns.verify_due)
 		progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
 
@@ -286,19 +286,19 @@ static void bucket_done(reducer *r, bucket *b)
 {
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	b->workspace = NULL;
-	memset(r->given + first, 0, n * sizeof *r->given);
+	memset(r->step.given + first, 0, n * sizeof *r->step.given);
 	if (schedule_ended(&r->schedule, b->pub.index))
 		step_done(r);
 	admit(r);
-	r->callbacks++;
-	r->callback_first = first;
-	r->callback_count = n;
+	r->calls.running++;
+	r->calls.first = first;
+	r->calls.count = n;
 	pthread_mutex_unlock(&r->lock);
 	/* From here on the bucket may be gone: another plan may be in force. */
 	notify(r, first, n, GRADCOMP_OK, NULL);
 	pthread_mutex_lock(&r->lock);
-	r->callbacks--;
-	r->callback_count = 0;
+	r->calls.running--;
+	r->calls.count = 0;
 	pthread_cond_broadcast(&r->step_over);
 }
 
@@ -332,31 +332,31 @@ static uint32_t next_to_compute(reducer *r)
  * compressor. Not when the reducer has failed meanwhile: whoever has heard of it counts on nothing running. */
 static bool enter_compressor(reducer *r)
 {
-	while (r->holders && !r->failed)
+	while (r->turns.holders && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
-	r->inside += !r->failed;
+	r->turns.inside += !r->failed;
 	return !r->failed;
 }
 
 static void leave_compressor(reducer *r)
 {
-	r->inside--;
-	if (r->holders)
+	r->turns.inside--;
+	if (r->turns.holders)
 		pthread_cond_broadcast(&r->step_over);
 }
 
 int workers_hold(reducer *r, double seconds)
 {
 	double limit = clock_now() + seconds;
-	r->holders++;
-	while (r->inside && clock_now() < limit)
+	r->turns.holders++;
+	while (r->turns.inside && clock_now() < limit)
 		thread_wait(&r->step_over, &r->lock, 100);
-	return !r->inside;
+	return !r->turns.inside;
 }
 
 void workers_release(reducer *r)
 {
-	r->holders--;
+	r->turns.holders--;
 	pthread_cond_broadcast(&r->step_over);
 }
 
@@ -371,12 +371,12 @@ static int run_next(reducer *r, bucket *b)
 	gradcomp_status st = t->kind == TASK_BEGIN ? learn_place(r, &err) : GRADCOMP_OK;
 	double start = clock_now(), end;
 	uint64_t sent = timeline_sent(r);
-	r->running++;
+	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	if (!st)
 		st = engine_run(&r->eng, b, t, &err);
 	pthread_mutex_lock(&r->lock);
-	r->running--;
+	r->turns.running--;
 	if (computes)
 		leave_compressor(r);
 	if (r->failed)
@@ -437,7 +437,7 @@ static void compute_turn(void *arg)
 	reducer *r = arg;
 	bool due = false;
 	pthread_mutex_lock(&r->lock);
-	while (!r->stop && !r->failed) {
+	while (!r->turns.stop && !r->failed) {
 		if (due && r->progress.bind) {
 			progress_wake(&r->progress, PROGRESS_EXCHANGE);
 			due = false;
@@ -467,7 +467,7 @@ static void replan_sync(reducer *r)
 	double start = clock_now();
 	if (!enter_compressor(r))
 		return;
-	r->running++;
+	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = r->eng.ways.device->calls->drain(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
@@ -478,9 +478,9 @@ static void replan_sync(reducer *r)
 		st = replan_run(r, &err);
 	pthread_mutex_lock(&r->lock);
 	timeline(r, TRACE_REPLAN, r->eng.step, 0, start, clock_now());
-	r->running--;
+	r->turns.running--;
 	leave_compressor(r);
-	r->replan_due = 0;
+	r->turns.replan_due = 0;
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
 		workers_fail(r, st, &err);
@@ -492,12 +492,12 @@ static void replan_sync(reducer *r)
 static void verify_sync(reducer *r)
 {
 	gradcomp_error err = {0};
-	r->running++;
+	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = verify_step(r, &err);
 	pthread_mutex_lock(&r->lock);
-	r->running--;
-	r->verify_due = 0;
+	r->turns.running--;
+	r->turns.verify_due = 0;
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
 		workers_fail(r, st, &err);
@@ -515,7 +515,7 @@ static void fail_missing(reducer *r)
 	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s "
 	          "(transport.wait_timeout=%g)",
 	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step,
-	          r->patience, config_float(r->eng.job->config, "transport.wait_timeout"));
+	          r->turns.patience, config_float(r->eng.job->config, "transport.wait_timeout"));
 	job_fail(r->eng.job, GRADCOMP_ERR_STATE, err.text);
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
@@ -524,11 +524,11 @@ static void fail_missing(reducer *r)
 static void watch(reducer *r)
 {
 	gradcomp_error err = {0};
-	r->running++;
+	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = r->eng.ways.device->calls->watch(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
-	r->running--;
+	r->turns.running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
 	if (st)
@@ -538,15 +538,15 @@ static void watch(reducer *r)
 /* With the lock held: there is nothing to exchange. Says when to look again. */
 static void exchange_rest(reducer *r)
 {
-	double now = clock_now(), due = r->last_given + r->patience;
+	double now = clock_now(), due = r->step.last_given + r->turns.patience;
 	if (r->eng.ways.device->busy) {
-		if (now >= r->watch_at) {
-			r->watch_at = now + WATCH_S;
+		if (now >= r->turns.watch_at) {
+			r->turns.watch_at = now + WATCH_S;
 			watch(r);
 		}
 		if (!r->failed)
-			progress_at(&r->progress, r->watch_at);
-	} else if (r->ngiven && r->ngiven < r->eng.layout.ntensors) {
+			progress_at(&r->progress, r->turns.watch_at);
+	} else if (r->step.ngiven && r->step.ngiven < r->eng.layout.ntensors) {
 		if (due <= now)
 			fail_missing(r);
 		else
@@ -578,12 +578,12 @@ static void exchange_turn(void *arg)
 	reducer *r = arg;
 	bool due = false;
 	pthread_mutex_lock(&r->lock);
-	while (!r->stop && !r->failed) {
-		if (r->verify_due) {
+	while (!r->turns.stop && !r->failed) {
+		if (r->turns.verify_due) {
 			verify_sync(r);
 			continue;
 		}
-		if (r->replan_due) {
+		if (r->turns.replan_due) {
 			replan_sync(r);
 			continue;
 		}
@@ -615,7 +615,7 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 {
 	double wait = config_float(r->eng.job->config, "transport.wait_timeout");
 	/* Before its peers give up waiting, who know only which rank they wait for. */
-	r->patience = wait - fmin(wait / 4, 30);
+	r->turns.patience = wait - fmin(wait / 4, 30);
 	r->progress.turn[PROGRESS_COMPUTE] = compute_turn;
 	r->progress.turn[PROGRESS_EXCHANGE] = exchange_turn;
 	r->progress.bind = r->eng.ways.device->arena ? bind_thread : NULL;
@@ -626,7 +626,7 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 void workers_stop(reducer *r)
 {
 	pthread_mutex_lock(&r->lock);
-	r->stop = 1;
+	r->turns.stop = 1;
 	pthread_mutex_unlock(&r->lock);
 	progress_leave(&r->progress, r->eng.job);
 	/* What is to be freed now is still in use on a device that a failure has not reached yet. */

@@ -31,19 +31,20 @@ void __wrap_metrics_fill(tuner *c);
 /* As tests/support/tuner_fixture.h has it. */
 void __wrap_metrics_fill(tuner *c)
 {
-	metrics *f = &c->metrics;
+	metrics *f = &c->choice.metrics;
 	__real_metrics_fill(c);
 	if (!told || !told->given)
 		return;
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
-		double took = c->now.candidate && slow ? 1.5 * told->seconds[0] : told->seconds[c->now.candidate];
+		double took =
+			c->parts.now.candidate && slow ? 1.5 * told->seconds[0] : told->seconds[c->parts.now.candidate];
 		f->took[TUNER_WINDOW - k] = took;
 		f->exposed[TUNER_WINDOW - k] = took - 1e-3;
 	}
 	f->line[0] = 0;
 	f->line[1] = 1e-6;
 	f->fitted[0] = f->fitted[1] = 0;
-	*f->error = c->config.candidate[c->now.candidate].dense ? 0 : 0.3;
+	*f->error = c->config.candidate[c->parts.now.candidate].dense ? 0 : 0.3;
 	*f->forward = 1e-3;
 	memset(f->backward, 0, c->ntensors * sizeof *f->backward);
 	for (uint32_t i = 0; i < 4 * f->ncandidates; i++)
@@ -53,8 +54,8 @@ void __wrap_metrics_fill(tuner *c)
 static void rest(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
-	while ((c->busy || c->measuring) && !c->failed)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while ((c->turns.busy || c->turns.measuring) && !c->failed)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -65,7 +66,7 @@ static double weigh(gradcomp_group *w, tuner *c, const double *in, const double 
 	float *of = calloc(SUM, sizeof *of);
 	uint64_t at = 0;
 	for (int t = 0; t < N_TENSORS; at += tensor_numel(t++)) {
-		const partition *p = c->partition;
+		const partition *p = c->parts.partition;
 		memset(of, 0, SUM * sizeof *of);
 		if (!tensor_numel(t))
 			continue;
@@ -129,7 +130,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	for (int step = 0; !st && step < STEPS; step++) {
 		int owes = 0, poison, checks = c->next_check == c->steps + 1;
 		for (int t = 0; t < N_TENSORS; t++)
-			owes |= c->carry[t] != NULL;
+			owes |= c->parts.carry[t] != NULL;
 		slow = s->turns && step >= s->turns;
 		carried += owes;
 		poison = owes && carried == s->poison && !poisoned;
@@ -142,29 +143,29 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		if (!st)
 			st = gpu_step(&m, rank, step, poison, &err);
 		/* One a step is the test's own. */
-		if (fake_cuda_waits && !checks && !owes && !c->measuring)
+		if (fake_cuda_waits && !checks && !owes && !c->turns.measuring)
 			most = fake_cuda_waits() - waits - 1 > most ? fake_cuda_waits() - waits - 1 : most;
 		if (st)
 			break;
 		rest(c);
 		account(in, averages, &m, rank, step);
-		out->mark = mixed(out->mark ^ gpu_fingerprint(&m)) + c->now.candidate;
+		out->mark = mixed(out->mark ^ gpu_fingerprint(&m)) + c->parts.now.candidate;
 		if (s->dies < 0 && (owes || checks || step + 1 == STEPS))
 			out->number[LOST] = fmax(out->number[LOST], weigh(w, c, in, averages, P, &err));
 	}
 	if (c) {
 		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 		gradcomp_reducer_get_stats(m.red, &stats);
-		out->number[CHANGES] = c->nchanges;
+		out->number[CHANGES] = c->choice.nchanges;
 		out->number[WAITED] = (double)most;
 		out->number[CARRIED] = carried;
 		out->failed |= !st && (stats.steps != STEPS || !(stats.exposed_s > 0));
 		for (int k = 0; !st && k < STEPS - 4; k++)
 			out->failed |= !(c->timer.took[k] > 0 && c->timer.took[k] < 60 && c->timer.exposed[k] >= 0 &&
 			                 c->timer.exposed[k] <= c->timer.took[k] + 1e-6);
-		for (uint32_t i = 0; rank == 0 && i < c->nchanges; i++)
-			printf("# step %llu: %s (%s)\n", (unsigned long long)c->change[i].step, c->change[i].to,
-			       tuner_reason_text(c->change[i].reason));
+		for (uint32_t i = 0; rank == 0 && i < c->choice.nchanges; i++)
+			printf("# step %llu: %s (%s)\n", (unsigned long long)c->choice.change[i].step,
+			       c->choice.change[i].to, tuner_reason_text(c->choice.change[i].reason));
 		gpu_model_close(&m);
 	}
 	free(in);

@@ -114,17 +114,18 @@ static tuner *front_of(const model *m)
 static void story_shows(tuner *c, void *ctx)
 {
 	story *t = ctx;
-	metrics *f = &c->metrics;
+	metrics *f = &c->choice.metrics;
 	double slower = 1 + 0.001 * c->group->me;
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
-		f->took[TUNER_WINDOW - k] = t->seconds[c->now.candidate] * slower;
-		f->exposed[TUNER_WINDOW - k] = (t->exposed + t->seconds[c->now.candidate] - t->seconds[0]) * slower;
+		f->took[TUNER_WINDOW - k] = t->seconds[c->parts.now.candidate] * slower;
+		f->exposed[TUNER_WINDOW - k] =
+			(t->exposed + t->seconds[c->parts.now.candidate] - t->seconds[0]) * slower;
 	}
 	f->line[0] = t->message;
 	f->line[1] = t->byte;
 	f->fitted[0] = t->small_message;
 	f->fitted[1] = t->small_message > 0 ? t->byte : 0;
-	*f->error = c->config.candidate[c->now.candidate].dense ? 0 : t->error;
+	*f->error = c->config.candidate[c->parts.now.candidate].dense ? 0 : t->error;
 	*f->forward = t->seconds[0] - t->exposed;
 	memset(f->backward, 0, c->ntensors * sizeof *f->backward);
 	for (uint32_t i = 0; i < 4 * f->ncandidates; i++)
@@ -140,8 +141,8 @@ static double held_in(const partition *p, int t, uint64_t i)
 
 static double held_by(const tuner *c, int t, uint64_t i)
 {
-	return held_in(c->partition, t, i) + (c->aside ? held_in(c->aside, t, i) : 0) +
-	       (c->carry[t] ? c->carry[t][i] : 0);
+	return held_in(c->parts.partition, t, i) + (c->parts.aside ? held_in(c->parts.aside, t, i) : 0) +
+	       (c->parts.carry[t] ? c->parts.carry[t][i] : 0);
 }
 
 /* With all ranks standing still between two steps. */
@@ -189,8 +190,8 @@ static gradcomp_status nan_step(model *m, int rank, int P, gradcomp_error *err)
 static void story_rest(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
-	while (c->busy && !c->failed)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (c->turns.busy && !c->failed)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -213,7 +214,7 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 			t->before(t, c, rank, s);
 			ranks_wait();
 		}
-		t->with[rank][s] = c->now.candidate;
+		t->with[rank][s] = c->parts.now.candidate;
 		t->failed[rank] = (s == t->nan_step ? nan_step(&m, rank, P, &err) : model_step(&m, rank, s, &err)) != 0;
 		story_rest(c);
 		if (t->on_decision) /* ranks may fail apart */
@@ -228,10 +229,10 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 			t->prints[rank] = mix(t->prints[rank] ^ fingerprint(&m));
 	}
 	if (rank == 0)
-		for (uint32_t i = 0; i < c->nchanges; i++)
+		for (uint32_t i = 0; i < c->choice.nchanges; i++)
 			snprintf(t->switches + strlen(t->switches), sizeof t->switches - strlen(t->switches),
-			         "%llu:%s:%s;", (unsigned long long)c->change[i].step, c->change[i].to,
-			         tuner_reason_text(c->change[i].reason));
+			         "%llu:%s:%s;", (unsigned long long)c->choice.change[i].step, c->choice.change[i].to,
+			         tuner_reason_text(c->choice.change[i].reason));
 	if (err.status)
 		memcpy(t->text[rank], err.text, sizeof err.text);
 	model_close(&m);

@@ -107,7 +107,7 @@ static void converge_body(gradcomp_job *job, int rank, int P, void *arg)
 	run->failed[rank] = bad || gradcomp_reducer_drain(m.red, m.corrections.at, m.weights.at, 0.1, &err);
 	if (c) {
 		story_rest(c);
-		run->failed[rank] |= c->now.candidate != 1;
+		run->failed[rank] |= c->parts.now.candidate != 1;
 	}
 	sgd_close(&m, run, rank, P, 1, 1, &err);
 }

@@ -179,7 +179,7 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 	s->failed[rank] |= gradcomp_reducer_wait_for(m.red, 0, &err) != GRADCOMP_OK || distance(&m, P, 0, 0) > 1e-6;
 	pthread_mutex_lock(&reducer_of(m.red)->lock);
 	if (!rank)
-		s->early = reducer_of(m.red)->given[0] &&
+		s->early = reducer_of(m.red)->step.given[0] &&
 		           reducer_of(m.red)->eng.step == 0; /* tensor 5, the first of the layout */
 	pthread_mutex_unlock(&reducer_of(m.red)->lock);
 	ranks_wait();

@@ -165,8 +165,8 @@ static void is_timed_anew(story *t, tuner *c, int rank, int s)
 	(void)t, (void)s;
 	if (rank)
 		return;
-	timed_anew = c->fitted;
-	timed_bytes = c->fit_bytes;
+	timed_anew = c->network.fitted;
+	timed_bytes = c->network.fit_bytes;
 }
 
 /* The line of large messages misleads about small ones. */
@@ -197,16 +197,16 @@ static void is_set_aside(story *t, tuner *c, int rank, int s)
 {
 	if (rank)
 		return;
-	if (c->aside) {
+	if (c->parts.aside) {
 		asides++;
-		compressing = c->aside;
+		compressing = c->parts.aside;
 		returned = NULL;
 		for (int i = 0; i < T; i++)
-			owed_in_guard += c->carry[i] != NULL;
-	} else if (asides && c->now.candidate == POWERSGD && !returned) {
-		returned = c->partition;
+			owed_in_guard += c->parts.carry[i] != NULL;
+	} else if (asides && c->parts.now.candidate == POWERSGD && !returned) {
+		returned = c->parts.partition;
 	}
-	if (nan_in_guard && c->aside && asides == 1)
+	if (nan_in_guard && c->parts.aside && asides == 1)
 		t->nan_step = s;
 }
 
@@ -404,10 +404,10 @@ static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 		t->failed = tuner_measure_cost(c, &c->config.candidate[NONE], &err) != 0;
 		memset(&c->config.candidate[NONE].cost, 0, sizeof c->config.candidate[NONE].cost);
 		for (int i = 0; i < T; i++)
-			c->metrics.backward[i] = 1e-3;
-		*c->metrics.forward = 0;
-		c->metrics.line[0] = 1e-2;
-		c->metrics.line[1] = 0;
+			c->choice.metrics.backward[i] = 1e-3;
+		*c->choice.metrics.forward = 0;
+		c->choice.metrics.line[0] = 1e-2;
+		c->choice.metrics.line[1] = 0;
 		t->step = tuner_predict(c, NONE, of, NULL);
 	}
 	model_close(&m);

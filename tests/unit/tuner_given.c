@@ -16,9 +16,9 @@ typedef struct held_up {
 /* Tensor i of the only part has its gradient. */
 static int handed_on(const tuner *c, uint32_t i)
 {
-	reducer *r = c->partition->sub[0].r;
+	reducer *r = c->parts.partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
-	int given = r->given[T - 1 - i] != NULL;
+	int given = r->step.given[T - 1 - i] != NULL;
 	pthread_mutex_unlock(&r->lock);
 	return given;
 }
@@ -38,8 +38,8 @@ static void shows(tuner *c, void *ctx)
 static void due(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
-	c->busy = 1;
-	pthread_cond_signal(&c->wake);
+	c->turns.busy = 1;
+	pthread_cond_signal(&c->turns.wake);
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -55,7 +55,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	tuner *c = front_of(&m);
-	reducer *r = c->partition->sub[0].r;
+	reducer *r = c->parts.partition->sub[0].r;
 	h->failed |= model_step(&m, rank, 0, &err) != 0;
 	tuner_hook_set((tuner_hook){.of = c, .measured = shows, .ctx = h});
 	due(c);
@@ -66,8 +66,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	sem_post(&h->go);
 	for (int inside = 0; !inside; usleep(100)) {
 		pthread_mutex_lock(&c->lock);
-		inside = c->inside;
-		c->busy |= inside;
+		inside = c->turns.inside;
+		c->turns.busy |= inside;
 		pthread_mutex_unlock(&c->lock);
 	}
 	h->failed |= gradcomp_reducer_ready(m.red, 1, m.grad[1], &err) != 0;
@@ -142,8 +142,8 @@ static void two_parts(gradcomp_job *job, int rank, int P, void *arg)
 		exit(1);
 	}
 	pthread_mutex_lock(&c->lock);
-	old = c->partition;
-	c->partition = p;
+	old = c->parts.partition;
+	c->parts.partition = p;
 	pthread_mutex_unlock(&c->lock);
 	partition_free(c, old, 0);
 	atomic_fetch_add(&h->ranks, 1);

@@ -18,7 +18,7 @@ static gradcomp_status some_steps(model *m, int rank, int from, int to, uint32_t
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (int s = from; !st && s < to; s++) {
-		*seen |= 1u << front_of(m)->now.candidate;
+		*seen |= 1u << front_of(m)->parts.now.candidate;
 		st = model_step(m, rank, s, err);
 		story_rest(front_of(m));
 	}
@@ -44,8 +44,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			if (rank % 2 == t->measured) /* as on a slow network before the first step */
 				tuner_measure(c);
 			t->failed[rank] |= gradcomp_reducer_load(m.red, state, bytes, &err) != 0;
-			t->kept[rank] = c->now.candidate;
-			t->cast[rank] = c->last.measured[CAST];
+			t->kept[rank] = c->parts.now.candidate;
+			t->cast[rank] = c->choice.last.measured[CAST];
 		}
 		t->failed[rank] |= some_steps(&m, rank, life ? BEFORE : 0, life ? BEFORE + AFTER : BEFORE,
 		                              life ? &t->seen[rank] : &before, &err) != 0;
@@ -72,11 +72,11 @@ static void owed(const tuner *c, double *to)
 {
 	memset(to, 0, NUMBERS * sizeof *to);
 	for (uint32_t i = 0; i < T; i++) {
-		const subreducer *q = &c->partition->sub[c->partition->of[i]];
-		const gradcomp_tensor *t = &q->r->eng.layout.tensors[q->n - 1 - c->partition->as[i]];
+		const subreducer *q = &c->parts.partition->sub[c->parts.partition->of[i]];
+		const gradcomp_tensor *t = &q->r->eng.layout.tensors[q->n - 1 - c->parts.partition->as[i]];
 		for (uint64_t k = 0; k < t->numel; k++)
 			*to++ = (q->r->eng.arrays.memory ? (double)q->r->eng.arrays.memory[t->offset + k] : 0) +
-			        (c->carry[i] ? (double)c->carry[i][k] : 0);
+			        (c->parts.carry[i] ? (double)c->parts.carry[i][k] : 0);
 	}
 }
 
@@ -122,7 +122,7 @@ static void take_body(gradcomp_job *job, int rank, int P, void *arg)
 	                   << 2;
 	t->failed[rank] |= (gradcomp_reducer_load(m.red, shared[0], shared_bytes[0], &err) != 0) << 3;
 	t->failed[rank] |= (gradcomp_reducer_load(late.red, shared[0], shared_bytes[0], &err) != 0) << 4;
-	t->kept[rank] = front_of(&m)->now.candidate;
+	t->kept[rank] = front_of(&m)->parts.now.candidate;
 	owed(front_of(&m), owes[rank]);
 	t->failed[rank] |= some_steps(&m, rank, SHARED, SHARED + AFTER, &t->seen[rank], &err) != 0;
 	memcpy(t->text[rank], err.text, sizeof t->text[0]);

@@ -44,7 +44,7 @@ static gradcomp_status steps(model *m, int rank, int from, int to, uint64_t *pri
 /* The state ends 7 bytes into the length of its last part's, and its own length and checksum say so. */
 static unsigned char *end_within(const tuner *c, unsigned char *state, uint64_t *bytes)
 {
-	const partition *p = c->partition;
+	const partition *p = c->parts.partition;
 	uint64_t last = 0;
 	tuner_state_head h;
 	if (gradcomp_reducer_save(&p->sub[p->n - 1].r->base, NULL, 0, &last, NULL))
@@ -80,8 +80,8 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	failed |= gradcomp_reducer_save(a.red, state, bytes - 1, &more, &err) != GRADCOMP_ERR_INVALID;
 	failed |= gradcomp_reducer_save(a.red, state, bytes, &more, &err) != 0 || more != bytes;
 	for (int i = 0; i < T; i++)
-		t->carry[rank] += front_of(&a)->carry[i] != NULL;
-	t->with[rank] = front_of(&a)->now.candidate;
+		t->carry[rank] += front_of(&a)->parts.carry[i] != NULL;
+	t->with[rank] = front_of(&a)->parts.now.candidate;
 	failed |= steps(&a, rank, t->at, t->until, &t->first[rank], &err) != 0;
 	if (t->spoil == 1 && rank == 1)
 		state[bytes - 5] ^= 64;
@@ -94,7 +94,7 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 		memcpy(t->text[rank], err.text, sizeof err.text);
 		failed |= steps(&b, rank, t->nth, t->nth + 3, NULL, &err) != 0; /* as before */
 	} else {
-		t->then[rank] = front_of(&b)->now.candidate;
+		t->then[rank] = front_of(&b)->parts.now.candidate;
 		failed |= steps(&b, rank, t->at, t->until, &t->second[rank], &err) != 0;
 	}
 	if (failed && err.status)
@@ -148,23 +148,23 @@ static void aside_body(gradcomp_job *job, int rank, int P, void *arg)
 	tuner *c = front_of(&a), *d = front_of(&b);
 	watched(&a, &t->story);
 	watched(&b, &t->story);
-	while (!failed && !c->aside && c->steps < 300)
+	while (!failed && !c->parts.aside && c->steps < 300)
 		failed = steps(&a, rank, (int)c->steps, (int)c->steps + 1, NULL, &err) != 0;
-	t->then[rank] = c->aside != NULL;
+	t->then[rank] = c->parts.aside != NULL;
 	failed |= gradcomp_reducer_save(a.red, NULL, 0, &bytes, &err) != 0;
 	state = malloc(bytes + 1);
 	failed |= gradcomp_reducer_save(a.red, state, bytes, &bytes, &err) != 0;
 	failed |= gradcomp_reducer_load(b.red, state, bytes, &err) != 0;
 	double off = 0, held = 0;
-	for (int k = 0; !failed && c->aside && k < T; k++)
+	for (int k = 0; !failed && c->parts.aside && k < T; k++)
 		for (uint64_t i = 0; i < numel(k); i++) {
-			held += fabs(held_in(c->aside, k, i));
-			off += fabs(held_in(c->aside, k, i) - (d->carry[k] ? d->carry[k][i] : 0));
+			held += fabs(held_in(c->parts.aside, k, i));
+			off += fabs(held_in(c->parts.aside, k, i) - (d->parts.carry[k] ? d->parts.carry[k][i] : 0));
 		}
 	t->carry[rank] = held > 0 && off == 0;
 	failed |= steps(&a, rank, (int)c->steps, (int)c->steps + 8, NULL, &err) != 0;
 	failed |= steps(&b, rank, (int)d->steps, (int)d->steps + 8, NULL, &err) != 0;
-	t->with[rank] = c->now.candidate;
+	t->with[rank] = c->parts.now.candidate;
 	if (failed)
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
 	t->failed[rank] = failed;

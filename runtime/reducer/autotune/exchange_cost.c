@@ -35,10 +35,11 @@ static void exchange_cost_call(const candidate *k, const exchange_cost *w, uint3
 
 exchange_cost exchange_cost_of(const tuner *c, uint32_t k)
 {
-	int fitted = k && !c->config.candidate[k].dense && c->fit_bytes && c->metrics.fitted[1] > 0;
-	const double *line = fitted ? c->metrics.fitted : c->metrics.line, usual = fitted ? c->fit_bytes : USUAL;
+	int fitted = k && !c->config.candidate[k].dense && c->network.fit_bytes && c->choice.metrics.fitted[1] > 0;
+	const double *line = fitted ? c->choice.metrics.fitted : c->choice.metrics.line,
+		     usual = fitted ? c->network.fit_bytes : USUAL;
 	exchange_cost w = {.nranks = c->group->nranks,
-	                   .nnodes = channel_links(c->partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
+	                   .nnodes = channel_links(c->parts.partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
 	double messages, moved;
 	exchange_cost_call(&c->config.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, usual, &messages, &moved);
 	w.message = messages > 0 && line[0] > 0 ? line[0] / messages : 0;

@@ -41,9 +41,9 @@ void metrics_free(metrics *f)
 
 uint32_t metrics_steps(const tuner *c)
 {
-	uint64_t n = c->steps - c->changed_at;
+	uint64_t n = c->steps - c->parts.changed_at;
 	/* The base has been connected before its first step. */
-	if (n == 1 && !c->nchanges)
+	if (n == 1 && !c->choice.nchanges)
 		return 1;
 	return n <= 1 ? 0 : n - 1 > TUNER_WINDOW ? TUNER_WINDOW : (uint32_t)n - 1;
 }
@@ -51,17 +51,17 @@ uint32_t metrics_steps(const tuner *c)
 /* The exchange's line: of steps where there are some, else as it was probed. */
 static linear exchange_line(const tuner *c)
 {
-	reducer *r = c->partition->sub[0].r;
+	reducer *r = c->parts.partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r); /* a replanning round changes the summary */
 	pthread_mutex_unlock(&r->lock);
 	const profile_summary *s = profile_get(r);
-	return s->steps > 1 && c->steps > 1 && s->exchange.b > 0 ? s->exchange : c->probed;
+	return s->steps > 1 && c->steps > 1 && s->exchange.b > 0 ? s->exchange : c->network.probed;
 }
 
 void metrics_fill(tuner *c)
 {
-	metrics *f = &c->metrics;
+	metrics *f = &c->choice.metrics;
 	const step_timer *p = &c->timer;
 	linear line = exchange_line(c);
 	memset(f->value, 0, f->count * sizeof *f->value);
@@ -71,9 +71,9 @@ void metrics_fill(tuner *c)
 	}
 	f->line[0] = line.a;
 	f->line[1] = line.b;
-	f->fitted[0] = c->fitted.a;
-	f->fitted[1] = c->fitted.b;
-	*f->error = c->steps > c->changed_at ? p->error : 0;
+	f->fitted[0] = c->network.fitted.a;
+	f->fitted[1] = c->network.fitted.b;
+	*f->error = c->steps > c->parts.changed_at ? p->error : 0;
 	*f->forward = p->forward;
 	memcpy(f->backward, p->backward, c->ntensors * sizeof *f->backward);
 	*f->costed = 1;
@@ -90,7 +90,7 @@ void metrics_fill(tuner *c)
 
 gradcomp_status metrics_share(tuner *c, gradcomp_error *err)
 {
-	metrics *f = &c->metrics;
+	metrics *f = &c->choice.metrics;
 	size_t smallest = (size_t)(f->took - f->value);
 	for (size_t i = 0; i < smallest; i++)
 		f->value[i] = -f->value[i];
@@ -143,7 +143,7 @@ void step_timer_given(tuner *c, uint32_t i)
 	step_timer *p = &c->timer;
 	double now = clock_now();
 	p->given[c->ntensors - 1 - i] = now;
-	if (c->ngiven == 1)
+	if (c->step.ngiven == 1)
 		p->first_given = now;
 	p->last_given = now;
 }
@@ -178,7 +178,7 @@ void step_timer_step(tuner *c)
 	if (!c->gpu)
 		step_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given,
 		                                 p->last_given, now});
-	if (!c->config.candidate[c->now.candidate].dense && stats_of_worst(c->partition, &s))
-		smooth(&p->error, s.error_last, c->steps == c->changed_at);
+	if (!c->config.candidate[c->parts.now.candidate].dense && stats_of_worst(c->parts.partition, &s))
+		smooth(&p->error, s.error_last, c->steps == c->parts.changed_at);
 	p->last_end = now;
 }

@@ -18,8 +18,8 @@ void partition_free(tuner *c, partition *p, int last)
 {
 	if (!p)
 		return;
-	c->gone.buckets = 0;
-	stats_add(&c->gone, p);
+	c->parts.gone.buckets = 0;
+	stats_add(&c->parts.gone, p);
 	for (uint32_t i = 0; i < p->n; i++)
 		if (p->sub[i].r)
 			reducer_dispose(&p->sub[i].r->base);
@@ -37,7 +37,7 @@ void partition_free(tuner *c, partition *p, int last)
 static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 {
 	const candidate *k = &c->config.candidate[q->candidate];
-	gradcomp_reducer_options o = c->options;
+	gradcomp_reducer_options o = c->wants.options;
 	gradcomp_tensor_desc *desc = calloc(q->n, sizeof *desc);
 	if (!desc) {
 		/* The others make theirs. */
@@ -49,7 +49,7 @@ static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 		desc[i] = (gradcomp_tensor_desc){.name = t->name, .dims = t->dims, .ndim = t->ndim, .dtype = t->dtype};
 	}
 	o.compressor = k->compressor;
-	o.collective = k->collective ? k->collective : c->collective;
+	o.collective = k->collective ? k->collective : c->wants.collective;
 	o.done = tuner_part_done;
 	o.done_run = NULL;
 	o.ctx = q;
@@ -108,7 +108,7 @@ gradcomp_status partition_make(tuner *c, const assignment *a, partition **out, g
 void partition_resolve(tuner *c, const partition *p)
 {
 	for (uint32_t i = 0; i < p->n; i++)
-		candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[p->sub[i].candidate], NULL);
+		candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[p->sub[i].candidate], NULL);
 }
 
 /* ---- residuals that are carried over ---- */
@@ -137,36 +137,36 @@ gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error
 		reducer *r = holder(c, p, i);
 		if (!r)
 			continue;
-		if (!c->carry[i])
-			c->carry[i] = calloc(n, sizeof *c->carry[i]);
-		if (!c->carry[i])
+		if (!c->parts.carry[i])
+			c->parts.carry[i] = calloc(n, sizeof *c->parts.carry[i]);
+		if (!c->parts.carry[i])
 			return no_memory(n, err);
-		st = reducer_residual_export(r, p->as[i], c->carry[i], err);
+		st = reducer_residual_export(r, p->as[i], c->parts.carry[i], err);
 	}
 	return st;
 }
 
 int residual_carried(const tuner *c, uint32_t i)
 {
-	return c->carry[i] || (c->aside && holder(c, c->aside, i));
+	return c->parts.carry[i] || (c->parts.aside && holder(c, c->parts.aside, i));
 }
 
 gradcomp_status residual_carry_copy(const tuner *c, uint32_t i, float *to, gradcomp_error *err)
 {
 	uint64_t n = c->layout.tensors[c->ntensors - 1 - i].numel;
-	reducer *r = c->aside ? holder(c, c->aside, i) : NULL;
-	if (c->carry[i])
-		memcpy(to, c->carry[i], n * sizeof *to);
+	reducer *r = c->parts.aside ? holder(c, c->parts.aside, i) : NULL;
+	if (c->parts.carry[i])
+		memcpy(to, c->parts.carry[i], n * sizeof *to);
 	else
 		memset(to, 0, n * sizeof *to);
-	return r ? reducer_residual_copy(r, c->aside->as[i], to, err) : GRADCOMP_OK;
+	return r ? reducer_residual_copy(r, c->parts.aside->as[i], to, err) : GRADCOMP_OK;
 }
 
 /* ---- a partition that is set aside while dense steps are compared with it ---- */
 
 int partition_aside_is(const tuner *c, const assignment *a)
 {
-	const partition *p = c->aside;
+	const partition *p = c->parts.aside;
 	for (uint32_t i = 0; p && i < c->ntensors; i++)
 		if (p->sub[p->of[i]].candidate != a->of[i])
 			return 0;
@@ -175,9 +175,9 @@ int partition_aside_is(const tuner *c, const assignment *a)
 
 gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err)
 {
-	partition *p = c->aside;
+	partition *p = c->parts.aside;
 	gradcomp_status st = p ? residual_carry_take(c, p, err) : GRADCOMP_OK;
-	c->aside = NULL;
+	c->parts.aside = NULL;
 	partition_free(c, p, 0);
 	return st;
 }
@@ -192,12 +192,12 @@ gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcom
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	float run[RUN];
 	if (c->gpu)
-		return c->carry[i] ? tuner_gpu_carry(c, i, gradient, err) : GRADCOMP_OK;
-	for (uint64_t at = 0; c->carry[i] && at < t->numel; at += RUN) {
+		return c->parts.carry[i] ? tuner_gpu_carry(c, i, gradient, err) : GRADCOMP_OK;
+	for (uint64_t at = 0; c->parts.carry[i] && at < t->numel; at += RUN) {
 		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
 		char *g = (char *)gradient + at * width;
 		ops->cast_to_f32(NULL, run, g, len, t->dtype);
-		ops->add(NULL, run, c->carry[i] + at, len);
+		ops->add(NULL, run, c->parts.carry[i] + at, len);
 		ops->cast_from_f32(NULL, g, run, len, t->dtype, 0);
 	}
 	return GRADCOMP_OK;
@@ -216,21 +216,21 @@ static void settle(tuner *c, uint32_t i, const void *average)
 		ops->cast_to_f32(NULL, run, (const char *)average + at * width, len, t->dtype);
 		for (size_t k = 0; k < len; k++) {
 			if (isfinite(run[k]))
-				c->carry[i][at + k] = 0;
+				c->parts.carry[i][at + k] = 0;
 			left |= !isfinite(run[k]);
 		}
 	}
 	if (left)
 		return;
-	free(c->carry[i]);
-	c->carry[i] = NULL;
+	free(c->parts.carry[i]);
+	c->parts.carry[i] = NULL;
 }
 
 gradcomp_status residual_carry_settle(tuner *c, uint32_t i, const void *average, gradcomp_error *err)
 {
 	void *copied;
 	gradcomp_status st = GRADCOMP_OK;
-	if (!c->carry[i])
+	if (!c->parts.carry[i])
 		return st;
 	if (!c->gpu) {
 		settle(c, i, average);

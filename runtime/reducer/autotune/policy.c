@@ -36,7 +36,7 @@ static uint32_t recent(const tuner *c)
 
 static int usable(const tuner *c, uint32_t k)
 {
-	return !c->policy.banned[k] && !c->config.candidate[k].unusable;
+	return !c->choice.policy.banned[k] && !c->config.candidate[k].unusable;
 }
 
 void policy_start(policy *p)
@@ -57,12 +57,12 @@ static void go_to(tuner *c, decision *v, uint8_t *of, uint32_t k, tuner_phase ph
 {
 	stay(v, phase, reason, next);
 	v->candidate = k;
-	memcpy(of, c->policy.of + (size_t)k * c->ntensors, c->ntensors);
+	memcpy(of, c->choice.policy.of + (size_t)k * c->ntensors, c->ntensors);
 }
 
 static uint32_t until_next(const tuner *c, uint32_t k)
 {
-	uint64_t left = c->policy.guard_at > c->steps ? c->policy.guard_at - c->steps : 1,
+	uint64_t left = c->choice.policy.guard_at > c->steps ? c->choice.policy.guard_at - c->steps : 1,
 		 often = c->config.interval / 10;
 	/* What is held back is looked at more often than the clock. */
 	if (!c->config.candidate[k].dense && often < left)
@@ -72,7 +72,7 @@ static uint32_t until_next(const tuner *c, uint32_t k)
 
 static void rest(tuner *c, double steps)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	double wait = (double)c->config.interval * p->patience;
 	if (steps > wait)
 		wait = steps;
@@ -90,7 +90,7 @@ static void rest(tuner *c, double steps)
 /* Seconds a step, but for those of candidate `but`. */
 static double best_measured(const tuner *c, uint32_t but)
 {
-	const double *measured = c->policy.measured;
+	const double *measured = c->choice.policy.measured;
 	double best = 0;
 	for (uint32_t i = 0; i < c->config.n; i++)
 		if (i != but && measured[i] > 0 && usable(c, i) && (!best || measured[i] < best))
@@ -101,7 +101,7 @@ static double best_measured(const tuner *c, uint32_t but)
 /* Trials are over: the fastest that was tried stays, or the base. */
 static void conclude(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	uint32_t winner = 0;
 	/* Of a base that was seen for a moment only, more is asked. */
 	double limit = p->base * (p->base_steps < TRIAL_FIRST + 1 ? 2 - CLEARLY : NEARLY);
@@ -123,7 +123,7 @@ static void conclude(tuner *c, decision *v, uint8_t *of)
 /* The candidate that is predicted to be the fastest of those that were not tried. */
 static uint32_t most_promising(const tuner *c)
 {
-	const policy *p = &c->policy;
+	const policy *p = &c->choice.policy;
 	uint32_t best = TUNER_NONE;
 	for (uint32_t i = 1; i < c->config.n; i++)
 		if (!p->tried[i] && usable(c, i) && p->predicted[i] > 0 &&
@@ -134,7 +134,7 @@ static uint32_t most_promising(const tuner *c)
 
 static void next_trial(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	uint32_t k = most_promising(c), strict = p->lost < 4 ? 1 + p->lost : 4;
 	double limit = p->trials ? best_measured(c, TUNER_NONE) * NEARLY
 	                         : p->base * (1 - lesser(c->config.margin * strict, 0.9));
@@ -156,7 +156,7 @@ static void next_trial(tuner *c, decision *v, uint8_t *of)
  * best candidate's messages, and all is predicted again. */
 static void fit_first(tuner *c, decision *v, double message)
 {
-	c->policy.fitted = 1;
+	c->choice.policy.fitted = 1;
 	stay(v, TUNER_MEASURE, TUNER_GOES_ON, 0);
 	v->fit = (uint32_t)fmin(fmax(message, TUNER_FIT_MIN), TUNER_FIT_MAX);
 }
@@ -164,7 +164,7 @@ static void fit_first(tuner *c, decision *v, double message)
 /* Candidates' costs are known: who is worth a trial? */
 static void predict_all(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	double of_base = tuner_predict(c, 0, p->of, NULL), best = 0, message = 0;
 	memset(p->tried, 0, sizeof p->tried);
 	p->trials = 0;
@@ -191,9 +191,9 @@ static void predict_all(tuner *c, decision *v, uint8_t *of)
 
 static void judge_trial(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
-	uint32_t n = recent(c), k = c->now.candidate, other = most_promising(c);
-	double m = metrics_median(c->metrics.took, n), best = best_measured(c, k);
+	policy *p = &c->choice.policy;
+	uint32_t n = recent(c), k = c->parts.now.candidate, other = most_promising(c);
+	double m = metrics_median(c->choice.metrics.took, n), best = best_measured(c, k);
 	int lost = m > CLEARLY * best;
 	int won = m * CLEARLY < best && (other == TUNER_NONE || p->predicted[other] > NEARLY * m);
 	if (n < c->config.window && !lost && !won) {
@@ -209,7 +209,7 @@ static void judge_trial(tuner *c, decision *v, uint8_t *of)
 /* The dense candidate to compare k with. */
 static uint32_t opponent(const tuner *c, uint32_t k)
 {
-	const double *measured = c->policy.measured;
+	const double *measured = c->choice.policy.measured;
 	uint32_t best = 0;
 	for (uint32_t i = 1; !c->config.candidate[k].dense && i < c->config.n; i++)
 		if (c->config.candidate[i].dense && usable(c, i) && measured[i] > 0 && measured[i] < measured[best])
@@ -228,9 +228,10 @@ static int clear(const tuner *c, uint32_t n, double share, double took)
 /* Dense, at the start or again: is there anything to be had? */
 static void look(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	uint32_t n = recent(c);
-	double took = metrics_median(c->metrics.took, n), exposed = lesser(metrics_median(c->metrics.exposed, n), took);
+	double took = metrics_median(c->choice.metrics.took, n),
+	       exposed = lesser(metrics_median(c->choice.metrics.exposed, n), took);
 	if (n < c->config.window && !clear(c, n, took > 0 ? exposed / took : 0, took)) {
 		stay(v, TUNER_LOOK, TUNER_GOES_ON, n < TRIAL_FIRST ? n : c->config.window - n);
 		return;
@@ -244,7 +245,7 @@ static void look(tuner *c, decision *v, uint8_t *of)
 		stay(v, TUNER_KEEP, c->config.n == 1 ? TUNER_NO_GAIN : TUNER_HIDDEN, until_next(c, 0));
 		return;
 	}
-	if (*c->metrics.costed > 0) {
+	if (*c->choice.metrics.costed > 0) {
 		predict_all(c, v, of);
 		return;
 	}
@@ -263,8 +264,8 @@ static double waits(double share)
  * grows makes numbers wait for a step more with every step, which shows after some part of the wait. */
 static int holds_too_much(tuner *c)
 {
-	policy *p = &c->policy;
-	double share = *c->metrics.error, wait = waits(share), twice = 2 * waits(c->config.max_error);
+	policy *p = &c->choice.policy;
+	double share = *c->choice.metrics.error, wait = waits(share), twice = 2 * waits(c->config.max_error);
 	double since = (double)(c->steps - p->over_at);
 	if (share <= c->config.max_error) {
 		p->n_over = 0;
@@ -282,11 +283,11 @@ static int holds_too_much(tuner *c)
 
 static void keep(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
-	uint32_t n = recent(c), k = c->now.candidate;
+	policy *p = &c->choice.policy;
+	uint32_t n = recent(c), k = c->parts.now.candidate;
 	int dense = c->config.candidate[k].dense;
 	if (n >= TRIAL_FIRST)
-		p->measured[k] = metrics_median(c->metrics.took, n);
+		p->measured[k] = metrics_median(c->choice.metrics.took, n);
 	if (!dense && holds_too_much(c)) {
 		p->banned[k] = 1;
 		p->lost++;
@@ -309,10 +310,10 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 
 static void guard(tuner *c, decision *v, uint8_t *of)
 {
-	policy *p = &c->policy;
-	uint32_t n = recent(c), k = c->now.candidate,
+	policy *p = &c->choice.policy;
+	uint32_t n = recent(c), k = c->parts.now.candidate,
 		 enough = c->config.window < GUARD_STEPS ? c->config.window : GUARD_STEPS;
-	double took = metrics_median(c->metrics.took, n), gap = took / p->before - 1;
+	double took = metrics_median(c->choice.metrics.took, n), gap = took / p->before - 1;
 	if (n < enough && took < CLEARLY * p->before) {
 		stay(v, TUNER_GUARD, TUNER_GOES_ON, enough - n);
 		return;
@@ -321,7 +322,7 @@ static void guard(tuner *c, decision *v, uint8_t *of)
 	if (k == 0) {
 		p->base = took;
 		p->base_steps = n;
-		p->exposed = lesser(metrics_median(c->metrics.exposed, n), took);
+		p->exposed = lesser(metrics_median(c->choice.metrics.exposed, n), took);
 	}
 	if (took <= p->before) {
 		p->lost++;
@@ -340,9 +341,9 @@ void policy_decide(tuner *c, decision *v, uint8_t *of)
 	                                                                 [TUNER_TRY] = judge_trial,
 	                                                                 [TUNER_KEEP] = keep,
 	                                                                 [TUNER_GUARD] = guard};
-	policy *p = &c->policy;
-	*v = (decision){.magic = TUNER_MAGIC, .step = c->steps, .candidate = c->now.candidate};
-	memcpy(of, c->now.of, c->ntensors);
+	policy *p = &c->choice.policy;
+	*v = (decision){.magic = TUNER_MAGIC, .step = c->steps, .candidate = c->parts.now.candidate};
+	memcpy(of, c->parts.now.of, c->ntensors);
 	phases[p->phase](c, v, of);
 	p->phase = (tuner_phase)v->phase;
 	memcpy(v->predicted, p->predicted, sizeof v->predicted);
@@ -352,7 +353,7 @@ void policy_decide(tuner *c, decision *v, uint8_t *of)
 
 void policy_refused(tuner *c, uint32_t k)
 {
-	policy *p = &c->policy;
+	policy *p = &c->choice.policy;
 	p->banned[k] = k != 0;
 	/* Where nothing was tried yet the next best is; else what runs goes on. */
 	p->phase = p->phase == TUNER_TRY ? TUNER_MEASURE : TUNER_KEEP;
@@ -362,20 +363,20 @@ void policy_refused(tuner *c, uint32_t k)
 
 void policy_resume(tuner *c, int looks, uint64_t guard_at)
 {
-	policy *p = &c->policy;
-	uint32_t k = c->now.candidate;
+	policy *p = &c->choice.policy;
+	uint32_t k = c->parts.now.candidate;
 	uint8_t *of = p->of;
 	*p = (policy){.phase = looks ? TUNER_LOOK : TUNER_KEEP,
 	              .patience = 1,
 	              .guarded = TUNER_NONE,
 	              .guard_at = guard_at,
-	              .base = c->last.measured[0],
+	              .base = c->choice.last.measured[0],
 	              .base_steps = c->config.window,
-	              .exposed = c->last.exposed,
+	              .exposed = c->choice.last.exposed,
 	              .of = of};
-	memcpy(p->predicted, c->last.predicted, sizeof p->predicted);
-	memcpy(p->measured, c->last.measured, sizeof p->measured);
-	memcpy(of + (size_t)k * c->ntensors, c->now.of, c->ntensors);
+	memcpy(p->predicted, c->choice.last.predicted, sizeof p->predicted);
+	memcpy(p->measured, c->choice.last.measured, sizeof p->measured);
+	memcpy(of + (size_t)k * c->ntensors, c->parts.now.of, c->ntensors);
 }
 
 /* ---- what rank 0 may say at a check ----
@@ -423,7 +424,7 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 		                 "steps: must be 0..%d, "
 		                 "0..%d and 0..%u",
 		                 first, v->phase, v->reason, v->next, TUNER_GUARD, TUNER_REASONS - 1, TUNER_NEXT_MAX);
-	if (v->fit && (v->fit < TUNER_FIT_MIN || v->fit > TUNER_FIT_MAX || v->candidate || c->now.candidate))
+	if (v->fit && (v->fit < TUNER_FIT_MIN || v->fit > TUNER_FIT_MAX || v->candidate || c->parts.now.candidate))
 		return error_set(
 			err, GRADCOMP_ERR_MISMATCH,
 			"auto: rank %d wants all-reduces of %u bytes timed with candidate %u: must be %u..%u with the "

@@ -109,7 +109,8 @@ static uint32_t settle(field *f, double exchange, uint8_t *of)
 static int known(const tuner *c, const uint8_t *of)
 {
 	for (uint32_t k = 0; k < c->config.n; k++)
-		if (!c->config.candidate[k].mixed && !memcmp(c->policy.of + (size_t)k * c->ntensors, of, c->ntensors))
+		if (!c->config.candidate[k].mixed &&
+		    !memcmp(c->choice.policy.of + (size_t)k * c->ntensors, of, c->ntensors))
 			return 1;
 	return 0;
 }
@@ -120,7 +121,7 @@ int tuner_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of
 	field f = {.c = c, .keep = all[k].mixed ? TUNER_NONE : k};
 	uint32_t parts = 0;
 	for (uint32_t i = 0; i < c->config.n; i++)
-		f.may[i] = all[k].mixed ? all[i].load && !all[i].unusable && !c->policy.banned[i]
+		f.may[i] = all[k].mixed ? all[i].load && !all[i].unusable && !c->choice.policy.banned[i]
 		                        : i == k || (i == 0 && !all[k].dense);
 	memset(of, 0, c->ntensors);
 	if (!fill_in(&f, w))

@@ -34,7 +34,7 @@ static void set_failure(tuner *c, gradcomp_status status, const char *text)
 		error_set(&c->failure, status, "%s", text);
 		job_fail(c->job, status, text);
 	}
-	pthread_cond_broadcast(&c->changed);
+	pthread_cond_broadcast(&c->turns.changed);
 }
 
 /* With the lock held, dropped meanwhile. The job has failed: what the reducers of parts were given is done then.
@@ -42,16 +42,16 @@ static void set_failure(tuner *c, gradcomp_status status, const char *text)
  * may be gone. */
 static void look(tuner *c)
 {
-	partition *p = c->partition;
-	if (c->busy)
+	partition *p = c->parts.partition;
+	if (c->turns.busy)
 		return;
-	c->inside++;
+	c->turns.inside++;
 	pthread_mutex_unlock(&c->lock);
 	for (uint32_t k = 0; k < p->n; k++)
 		reducer_look(p->sub[k].r);
 	pthread_mutex_lock(&c->lock);
-	c->inside--;
-	pthread_cond_signal(&c->wake);
+	c->turns.inside--;
+	pthread_cond_signal(&c->turns.wake);
 }
 
 /* As failure(), with the lock dropped meanwhile when it is news. */
@@ -68,7 +68,7 @@ static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 /* With the lock held: a tensor that was given, and whose done() has not been called. */
 static int owes(const tuner *c)
 {
-	return memchr(c->state, WAITS, c->ntensors) || memchr(c->state, FORWARDED, c->ntensors);
+	return memchr(c->step.state, WAITS, c->ntensors) || memchr(c->step.state, FORWARDED, c->ntensors);
 }
 
 /* With the lock held, dropped meanwhile: when all that was given has been told of, and nothing touches it any more.
@@ -77,22 +77,22 @@ static void settle_failed(tuner *c)
 {
 	if (c->failed)
 		look(c);
-	while (c->failed && (c->busy || owes(c) || c->callbacks))
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (c->failed && (c->turns.busy || owes(c) || c->turns.callbacks))
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 }
 
 /* With the lock held, dropped during the callback. */
 static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
 {
-	c->callbacks++;
+	c->turns.callbacks++;
 	pthread_mutex_unlock(&c->lock);
-	if (c->options.done_run)
-		c->options.done_run(c->options.ctx, i, 1, status, err);
-	else if (c->options.done)
-		c->options.done(c->options.ctx, i, status, err);
+	if (c->wants.options.done_run)
+		c->wants.options.done_run(c->wants.options.ctx, i, 1, status, err);
+	else if (c->wants.options.done)
+		c->wants.options.done(c->wants.options.ctx, i, status, err);
 	pthread_mutex_lock(&c->lock);
-	c->callbacks--;
-	pthread_cond_broadcast(&c->changed);
+	c->turns.callbacks--;
+	pthread_cond_broadcast(&c->turns.changed);
 }
 
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
@@ -102,27 +102,27 @@ void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const g
 	uint32_t i = q->tensor[tensor];
 	gradcomp_error own = {0};
 	if (!status) {
-		status = residual_carry_settle(c, i, c->given[i], &own);
+		status = residual_carry_settle(c, i, c->step.given[i], &own);
 		err = status ? &own : err;
 	}
 	pthread_mutex_lock(&c->lock);
 	q->last = tensor;
-	if (!status && c->ndone + 1 == c->ntensors && !c->failed) {
+	if (!status && c->step.ndone + 1 == c->ntensors && !c->failed) {
 		status = tuner_gpu_step(c, &own);
 		err = status ? &own : err;
 	}
 	if (status)
 		set_failure(c, status, err->text);
-	c->state[i] = DONE;
-	if (++c->ndone == c->ntensors && !c->failed) {
+	c->step.state[i] = DONE;
+	if (++c->step.ndone == c->ntensors && !c->failed) {
 		step_timer_step(c);
-		c->ngiven = c->ndone = 0;
-		memset(c->state, MISSING, c->ntensors);
-		c->busy = ++c->steps == c->next_check;
-		if (c->busy)
-			pthread_cond_signal(&c->wake);
+		c->step.ngiven = c->step.ndone = 0;
+		memset(c->step.state, MISSING, c->ntensors);
+		c->turns.busy = ++c->steps == c->next_check;
+		if (c->turns.busy)
+			pthread_cond_signal(&c->turns.wake);
 	}
-	pthread_cond_broadcast(&c->changed);
+	pthread_cond_broadcast(&c->turns.changed);
 	notify(c, i, status, err);
 	pthread_mutex_unlock(&c->lock);
 }
@@ -130,27 +130,27 @@ void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const g
 /* With the lock held, dropped meanwhile. */
 static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 {
-	partition *p = c->partition;
-	c->state[i] = FORWARDED;
-	c->inside++;
+	partition *p = c->parts.partition;
+	c->step.state[i] = FORWARDED;
+	c->turns.inside++;
 	pthread_mutex_unlock(&c->lock);
-	gradcomp_status st = residual_carry_add(c, i, c->given[i], err);
+	gradcomp_status st = residual_carry_add(c, i, c->step.given[i], err);
 	if (!st)
-		st = behind(p, i)->ops->ready(behind(p, i), p->as[i], c->given[i], err);
+		st = behind(p, i)->ops->ready(behind(p, i), p->as[i], c->step.given[i], err);
 	pthread_mutex_lock(&c->lock);
-	c->inside--;
+	c->turns.inside--;
 	if (st)
 		set_failure(c, st, err->text);
-	pthread_cond_signal(&c->wake);
+	pthread_cond_signal(&c->turns.wake);
 	return st;
 }
 
 /* With the lock held: ready() says that it has failed, and done() does not. */
 static void refuse(tuner *c, uint32_t i)
 {
-	c->state[i] = MISSING;
-	c->ngiven--;
-	pthread_cond_broadcast(&c->changed);
+	c->step.state[i] = MISSING;
+	c->step.ngiven--;
+	pthread_cond_broadcast(&c->turns.changed);
 }
 
 /* With the lock held, when a check is over. Meanwhile the step may end and another check be
@@ -159,11 +159,11 @@ static void forward_all(tuner *c)
 {
 	gradcomp_error err;
 	for (uint32_t i = 0; i < c->ntensors; i++) {
-		if (c->state[i] != WAITS)
+		if (c->step.state[i] != WAITS)
 			continue;
 		/* Its ready() has come back long ago: what fails now only done() can say. */
-		if (c->failed || (!c->busy && forward(c, i, &err))) {
-			c->state[i] = DONE;
+		if (c->failed || (!c->turns.busy && forward(c, i, &err))) {
+			c->step.state[i] = DONE;
 			notify(c, i, c->failed, &c->failure);
 		}
 	}
@@ -174,33 +174,33 @@ void *tuner_main(void *arg)
 	tuner *c = arg;
 	tuner_gpu_bind(c);
 	/* While the program gets ready: on a slow network the first step decides. */
-	if (c->measure)
+	if (c->turns.measure)
 		tuner_measure(c);
 	pthread_mutex_lock(&c->lock);
-	c->measuring = 0;
-	pthread_cond_broadcast(&c->changed);
-	while (!c->stop) {
+	c->turns.measuring = 0;
+	pthread_cond_broadcast(&c->turns.changed);
+	while (!c->turns.stop) {
 		gradcomp_error err = {0};
-		if (!c->busy || c->inside) {
-			pthread_cond_wait(&c->wake, &c->lock);
+		if (!c->turns.busy || c->turns.inside) {
+			pthread_cond_wait(&c->turns.wake, &c->lock);
 			continue;
 		}
-		c->measure = 0;
+		c->turns.measure = 0;
 		pthread_mutex_unlock(&c->lock);
 		gradcomp_status st = tuner_check(c, &err);
 		pthread_mutex_lock(&c->lock);
 		if (st)
 			set_failure(c, st, err.text);
-		c->busy = 0;
+		c->turns.busy = 0;
 		forward_all(c);
-		pthread_cond_broadcast(&c->changed);
-		if (c->measure && !c->failed && !c->stop) {
-			c->measuring = 1;
+		pthread_cond_broadcast(&c->turns.changed);
+		if (c->turns.measure && !c->failed && !c->turns.stop) {
+			c->turns.measuring = 1;
 			pthread_mutex_unlock(&c->lock);
 			tuner_measure(c);
 			pthread_mutex_lock(&c->lock);
-			c->measuring = 0;
-			pthread_cond_broadcast(&c->changed);
+			c->turns.measuring = 0;
+			pthread_cond_broadcast(&c->turns.changed);
 		}
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -220,24 +220,25 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
 	gradcomp_status st =
-		c->gpu ? device_refuse_capture(tuner_gpu_bench_of(c)->d, c->options.queue, t->name, err) : GRADCOMP_OK;
+		c->gpu ? device_refuse_capture(tuner_gpu_bench_of(c)->d, c->wants.options.queue, t->name, err)
+		       : GRADCOMP_OK;
 	if (st)
 		return st;
 	pthread_mutex_lock(&c->lock);
 	st = failure_of_all(c, &own);
-	if (!st && c->state[i]) {
+	if (!st && c->step.state[i]) {
 		arg_fail_twice(c->job, i, t->name, c->steps);
 		st = failure_of_all(c, &own);
 	}
 	if (st)
 		error_set(err, st, "%s", own.text);
 	if (!st) {
-		c->given[i] = gradient ? gradient : nothing;
-		c->state[i] = WAITS;
-		c->ngiven++;
+		c->step.given[i] = gradient ? gradient : nothing;
+		c->step.state[i] = WAITS;
+		c->step.ngiven++;
 		step_timer_given(c, i);
 		st = tuner_gpu_given(c, i, err ? err : &own);
-		if (!st && !c->busy)
+		if (!st && !c->turns.busy)
 			st = forward(c, i, err ? err : &own);
 		if (st)
 			refuse(c, i);
@@ -251,16 +252,16 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 	tuner *c = (tuner *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&c->lock);
-	if (c->ngiven && c->ngiven < c->ntensors && !c->failed) {
+	if (c->step.ngiven && c->step.ngiven < c->ntensors && !c->failed) {
 		uint32_t i = c->ntensors - 1;
-		while (c->state[i])
+		while (c->step.state[i])
 			i--;
-		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->layout.tensors[c->ntensors - 1 - i].name,
-		                       err);
+		st = arg_error_missing(c->step.ngiven, c->ntensors, c->steps, i,
+		                       c->layout.tensors[c->ntensors - 1 - i].name, err);
 	}
 	uint64_t step = c->steps;
-	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (!st && !c->failed && ((c->step.ngiven && c->steps == step) || c->turns.callbacks))
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	settle_failed(c);
 	if (!st)
 		st = failure(c, err);
@@ -273,7 +274,7 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 /* With the lock held. Of a tensor whose reducer has gone the average was in place before it went. */
 static gradcomp_status follow_part(const tuner *c, uint32_t i, void *queue, gradcomp_error *err)
 {
-	const partition *p = c->partition;
+	const partition *p = c->parts.partition;
 	return c->gpu ? behind(p, i)->ops->follow(behind(p, i), p->as[i], queue, err) : GRADCOMP_OK;
 }
 
@@ -285,22 +286,22 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 		return arg_error_index(i, c->ntensors, err);
 	pthread_mutex_lock(&c->lock);
 	uint64_t step = c->steps;
-	if (c->ngiven && !c->failed && !c->state[i])
+	if (c->step.ngiven && !c->failed && !c->step.state[i])
 		st = arg_error_not_given(i, c->layout.tensors[c->ntensors - 1 - i].name, step, err);
-	while (!st && !c->failed && c->steps == step && c->state[i] == WAITS)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (!st && !c->failed && c->steps == step && c->step.state[i] == WAITS)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	/* The part learns that its tensors are waited for one by one. */
-	if (!st && !c->failed && c->steps == step && c->state[i] == FORWARDED) {
-		partition *p = c->partition;
-		c->inside++;
+	if (!st && !c->failed && c->steps == step && c->step.state[i] == FORWARDED) {
+		partition *p = c->parts.partition;
+		c->turns.inside++;
 		pthread_mutex_unlock(&c->lock);
 		st = behind(p, i)->ops->wait_for(behind(p, i), p->as[i], err);
 		pthread_mutex_lock(&c->lock);
-		c->inside--;
-		pthread_cond_signal(&c->wake);
+		c->turns.inside--;
+		pthread_cond_signal(&c->turns.wake);
 	}
-	while (!st && !c->failed && c->steps == step && c->ngiven && c->state[i] != DONE)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while (!st && !c->failed && c->steps == step && c->step.ngiven && c->step.state[i] != DONE)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	settle_failed(c);
 	if (!st)
 		st = failure(c, err);
@@ -332,15 +333,15 @@ static void tuner_free(gradcomp_reducer *base)
 {
 	tuner *c = (tuner *)base;
 	pthread_mutex_lock(&c->lock);
-	while (((c->ngiven == c->ntensors || c->busy) && !c->failed) || c->callbacks)
-		pthread_cond_wait(&c->changed, &c->lock);
-	int torn = c->ngiven && !c->failed;
-	c->stop = 1;
-	pthread_cond_signal(&c->wake);
+	while (((c->step.ngiven == c->ntensors || c->turns.busy) && !c->failed) || c->turns.callbacks)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
+	int torn = c->step.ngiven && !c->failed;
+	c->turns.stop = 1;
+	pthread_cond_signal(&c->turns.wake);
 	pthread_mutex_unlock(&c->lock);
 	if (torn)
 		job_fail(c->job, GRADCOMP_ERR_STATE, "it gave up its reducer in the middle of a step");
-	pthread_join(c->thread, NULL);
+	pthread_join(c->turns.thread, NULL);
 	tuner_destroy(c);
 }
 

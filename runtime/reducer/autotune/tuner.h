@@ -247,35 +247,42 @@ typedef struct step_times {
 	double since, first, last, end;
 } step_times;
 
-struct tuner {
-	gradcomp_reducer base;
-	gradcomp_job *job;
-	gradcomp_group *group;  /* its own, of the caller's ranks */
-	gradcomp_layout layout; /* of all tensors */
+/* What was asked for. */
+typedef struct tuner_request {
 	schedule_request asked; /* for each part */
-	uint32_t ntensors;
 	gradcomp_reducer_options options;
 	char *collective, *schedule; /* what options point to */
-	tuner_config config;
+} tuner_request;
+
+/* What reduces, and what it has left. */
+typedef struct tuner_parts {
 	assignment now;
 	partition *partition;
-	partition *aside;    /* what is compared with dense steps; NULL: no comparison is under way */
-	float **carry;       /* by the caller's tensor; NULL: nothing */
-	uint64_t changed_at; /* step at which `now` began */
-	tuner_gpu *gpu;      /* NULL: gradients are in host memory */
-	linear probed;       /* an all-reduce of bytes before the first step */
-	linear fitted;       /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
+	partition *aside;                /* what is compared with dense steps; NULL: no comparison is under way */
+	float **carry;                   /* by the caller's tensor; NULL: nothing */
+	uint64_t changed_at;             /* step at which `now` began */
+	gradcomp_reducer_stats gone;     /* counted by parts that have gone */
+	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
+	uint32_t nrows;
+} tuner_parts;
+
+/* What the network takes. */
+typedef struct tuner_network {
+	linear probed; /* an all-reduce of bytes before the first step */
+	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
 	uint32_t fit_bytes;
+} tuner_network;
+
+typedef struct tuner_choice {
 	metrics metrics;
 	policy policy; /* rank 0's */
 	decision last;
 	change *change;
 	uint32_t nchanges;
-	gradcomp_reducer_stats gone;     /* counted by parts that have gone */
-	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
-	uint32_t nrows;
+} tuner_choice;
 
-	pthread_mutex_t lock;
+/* What the thread is at, and calls wait for. */
+typedef struct tuner_turns {
 	pthread_cond_t wake, changed;
 	pthread_t thread;
 	int started, stop;
@@ -284,9 +291,29 @@ struct tuner {
 	int measuring; /* they are: candidates belong to the thread */
 	int inside;    /* calls that may touch parts */
 	int callbacks;
+} tuner_turns;
+
+typedef struct tuner_step {
 	uint8_t *state; /* of each of the caller's tensors in this step: see tuner.c */
 	void **given;
 	uint32_t ngiven, ndone;
+} tuner_step;
+
+struct tuner {
+	gradcomp_reducer base;
+	gradcomp_job *job;
+	gradcomp_group *group;  /* its own, of the caller's ranks */
+	gradcomp_layout layout; /* of all tensors */
+	uint32_t ntensors;
+	tuner_request wants;
+	tuner_config config;
+	tuner_parts parts;
+	tuner_gpu *gpu; /* NULL: gradients are in host memory */
+	tuner_network network;
+	tuner_choice choice;
+	pthread_mutex_t lock;
+	tuner_turns turns;
+	tuner_step step;
 	uint64_t steps, next_check;
 	step_timer timer;
 	gradcomp_status failed;

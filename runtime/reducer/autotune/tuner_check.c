@@ -24,7 +24,7 @@ gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, i
 {
 	gradcomp_error inner = {0};
 	int back = why == TUNER_STILL_WINS && partition_aside_is(c, to);
-	partition *made = back ? c->aside : NULL;
+	partition *made = back ? c->parts.aside : NULL;
 	*refused = 0;
 	gradcomp_status st = back ? GRADCOMP_OK : partition_make(c, to, &made, &inner);
 	if (st) {
@@ -36,25 +36,25 @@ gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, i
 		*refused = 1;
 		return GRADCOMP_OK;
 	}
-	partition *old = c->partition;
+	partition *old = c->parts.partition;
 	if (back)
-		c->aside = NULL;
+		c->parts.aside = NULL;
 	else
 		st = partition_aside_end(c, err);
 	if (!st && why != TUNER_GUARDS)
 		st = residual_carry_take(c, old, err);
 	pthread_mutex_lock(&c->lock);
-	c->partition = made;
+	c->parts.partition = made;
 	pthread_mutex_unlock(&c->lock);
 	if (why == TUNER_GUARDS)
-		c->aside = old;
+		c->parts.aside = old;
 	else
 		partition_free(c, old, 0);
 	if (st)
 		return fails(c, st, err);
-	c->now.candidate = to->candidate;
-	memcpy(c->now.of, to->of, c->ntensors);
-	c->changed_at = c->steps;
+	c->parts.now.candidate = to->candidate;
+	memcpy(c->parts.now.of, to->of, c->ntensors);
+	c->parts.changed_at = c->steps;
 	partition_resolve(c, made);
 	tuner_note_change(c, why);
 	return GRADCOMP_OK;
@@ -68,7 +68,7 @@ void tuner_measure(tuner *c)
 		gradcomp_error err = {0};
 		if (k->costed || k->unusable)
 			continue;
-		gradcomp_status st = candidate_resolve(&c->job->specs, c->collective, k, &err);
+		gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, k, &err);
 		if (!st)
 			st = tuner_measure_cost(c, k, &err);
 		k->costed = 1;
@@ -103,9 +103,9 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 		st = tuner_fit(c, v->fit, err);
 	if (st)
 		return st;
-	c->measure = v->measure && v->next;
+	c->turns.measure = v->measure && v->next;
 	assignment to = {v->candidate, of};
-	if (to.candidate != c->now.candidate || memcmp(of, c->now.of, c->ntensors))
+	if (to.candidate != c->parts.now.candidate || memcmp(of, c->parts.now.of, c->ntensors))
 		st = tuner_change(c, &to, (tuner_reason)v->reason, &refused, err);
 	/* Dense steps have won: nothing was changed, and what was set aside is over. */
 	if (!st && !refused && v->phase != TUNER_GUARD) {
@@ -115,9 +115,9 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 	}
 	if (st)
 		return st;
-	uint32_t reason = v->reason == TUNER_GOES_ON ? c->last.reason : v->reason;
-	c->last = *v;
-	c->last.reason = reason;
+	uint32_t reason = v->reason == TUNER_GOES_ON ? c->choice.last.reason : v->reason;
+	c->choice.last = *v;
+	c->choice.last.reason = reason;
 	if (!refused) {
 		tuner_log(c, v);
 		return GRADCOMP_OK;
@@ -137,7 +137,7 @@ gradcomp_status tuner_check(tuner *c, gradcomp_error *err)
 		error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a decision");
 		return fails(c, GRADCOMP_ERR_NOMEM, err);
 	}
-	memcpy(of, c->now.of, c->ntensors);
+	memcpy(of, c->parts.now.of, c->ntensors);
 	pthread_mutex_lock(&c->lock);
 	st = tuner_gpu_settle(c, err);
 	pthread_mutex_unlock(&c->lock);

@@ -122,8 +122,8 @@ gradcomp_status tuner_gpu_network(tuner *c, gradcomp_error *err)
 {
 	const candidate *base = &c->config.candidate[0];
 	return c->gpu && c->group->nranks > 1
-	               ? device_coll_open(c->group, base->collective ? base->collective : c->collective, &c->gpu->coll,
-	                                  err)
+	               ? device_coll_open(c->group, base->collective ? base->collective : c->wants.collective,
+	                                  &c->gpu->coll, err)
 	               : GRADCOMP_OK;
 }
 
@@ -239,9 +239,9 @@ gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err)
 	if (!g)
 		return st;
 	/* A slot whose step nobody has learned of in all this time: rather that one is waited for than forgotten. */
-	if (c->ngiven == 1 && c->steps >= g->learned + SLOTS - 1)
+	if (c->step.ngiven == 1 && c->steps >= g->learned + SLOTS - 1)
 		st = await(c, slot_of(g, c->steps - SLOTS + 1)->end, err);
-	if (!st && c->ngiven == 1)
+	if (!st && c->step.ngiven == 1)
 		tuner_gpu_learn(c);
 	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->given[c->ntensors - 1 - i], g->producer), err);
 }
@@ -253,9 +253,9 @@ gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err)
 	if (!g)
 		return st;
 	/* A reducer's stream has what came before its last tensor, too. */
-	for (uint32_t k = 0; !st && k < c->partition->n; k++)
-		st = c->partition->sub[k].r->base.ops->follow(&c->partition->sub[k].r->base, c->partition->sub[k].last,
-		                                              g->stream, err);
+	for (uint32_t k = 0; !st && k < c->parts.partition->n; k++)
+		st = c->parts.partition->sub[k].r->base.ops->follow(&c->parts.partition->sub[k].r->base,
+		                                                    c->parts.partition->sub[k].last, g->stream, err);
 	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->end, g->stream), err);
 }
 
@@ -335,7 +335,7 @@ static gradcomp_status bring(tuner *c, uint32_t i, uint64_t numel, gradcomp_erro
 		return error_set(err, GRADCOMP_ERR_NOMEM,
 		                 "no CUDA memory for %llu numbers that are still to be sent: %s",
 		                 (unsigned long long)numel, why);
-	return check(g->bench.d->copy(g->producer, g->carried[i], c->carry[i], numel * sizeof(float)), err);
+	return check(g->bench.d->copy(g->producer, g->carried[i], c->parts.carry[i], numel * sizeof(float)), err);
 }
 
 gradcomp_status tuner_gpu_carry(tuner *c, uint32_t i, void *gradient, gradcomp_error *err)
@@ -365,7 +365,7 @@ gradcomp_status tuner_gpu_averaged(tuner *c, uint32_t i, const void *average, vo
 	tuner_gpu *g = c->gpu;
 	const device_calls *d = g->bench.d;
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
-	const partition *p = c->partition;
+	const partition *p = c->parts.partition;
 	size_t bytes = t->numel * gradcomp_dtype_bytes(t->dtype);
 	void *room = NULL;
 	pthread_mutex_lock(&g->lock);

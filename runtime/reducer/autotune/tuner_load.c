@@ -183,23 +183,23 @@ static void take_up(tuner *c, loaded *l)
 {
 	const tuner_state_head *h = &l->h;
 	int looks = h->last.phase <= TUNER_MEASURE;
-	partition *old = c->partition;
-	float **carry = c->carry;
-	c->partition = l->partition;
+	partition *old = c->parts.partition;
+	float **carry = c->parts.carry;
+	c->parts.partition = l->partition;
 	l->partition = old;
-	c->carry = l->carry;
+	c->parts.carry = l->carry;
 	l->carry = carry;
-	c->now.candidate = l->to.candidate;
+	c->parts.now.candidate = l->to.candidate;
 	/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all ranks have read it */
-	memcpy(c->now.of, l->to.of, c->ntensors);
-	c->last = h->last;
+	memcpy(c->parts.now.of, l->to.of, c->ntensors);
+	c->choice.last = h->last;
 	if (h->list != tuner_list_hash(c) || l->shared) {
-		memset(c->last.predicted, 0, sizeof c->last.predicted);
-		memset(c->last.measured, 0, sizeof c->last.measured);
+		memset(c->choice.last.predicted, 0, sizeof c->choice.last.predicted);
+		memset(c->choice.last.measured, 0, sizeof c->choice.last.measured);
 	}
-	c->last.reason = TUNER_LOADED;
-	c->last.candidate = c->now.candidate;
-	c->steps = c->changed_at = h->step;
+	c->choice.last.reason = TUNER_LOADED;
+	c->choice.last.candidate = c->parts.now.candidate;
+	c->steps = c->parts.changed_at = h->step;
 	tuner_gpu_restart(c);
 	c->timer.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
 	uint32_t soon = h->settled ? c->config.interval / 10 : c->config.window + 1;
@@ -207,11 +207,11 @@ static void take_up(tuner *c, loaded *l)
 		c->next_check = c->steps + (looks ? 2 : soon);
 	if (c->group->me == 0)
 		policy_resume(c, looks, c->steps + (h->settled ? c->config.interval : soon));
-	partition_resolve(c, c->partition);
+	partition_resolve(c, c->parts.partition);
 	/* Of those that have been tried it must be known which are dense. */
 	for (uint32_t k = 0; k < c->config.n; k++)
-		if (c->last.measured[k] > 0)
-			candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[k], NULL);
+		if (c->choice.last.measured[k] > 0)
+			candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[k], NULL);
 	tuner_note_change(c, TUNER_LOADED);
 }
 
@@ -246,8 +246,8 @@ gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	pthread_mutex_lock(&c->lock);
 	if (!st) {
 		take_up(c, &l);
-		aside = c->aside; /* the state has what it held back then */
-		c->aside = NULL;
+		aside = c->parts.aside; /* the state has what it held back then */
+		c->parts.aside = NULL;
 	}
 	pthread_mutex_unlock(&c->lock);
 	partition_free(c, aside, 0);

@@ -13,42 +13,42 @@
 
 void tuner_destroy(tuner *c)
 {
-	partition_free(c, c->aside, 0);
-	c->aside = NULL; /* what it counted is with what is gone */
-	partition_free(c, c->partition, c->started);
+	partition_free(c, c->parts.aside, 0);
+	c->parts.aside = NULL; /* what it counted is with what is gone */
+	partition_free(c, c->parts.partition, c->turns.started);
 	tuner_gpu_close(c);
-	for (uint32_t i = 0; c->carry && i < c->ntensors; i++)
-		free(c->carry[i]);
-	for (uint32_t i = 0; i < c->nchanges; i++)
-		free(c->change[i].to);
+	for (uint32_t i = 0; c->parts.carry && i < c->ntensors; i++)
+		free(c->parts.carry[i]);
+	for (uint32_t i = 0; i < c->choice.nchanges; i++)
+		free(c->choice.change[i].to);
 	gradcomp_group_free(c->group);
-	schedule_request_clear(&c->asked);
+	schedule_request_clear(&c->wants.asked);
 	layout_free(&c->layout);
 	tuner_config_clear(&c->config);
-	assignment_clear(&c->now);
-	metrics_free(&c->metrics);
+	assignment_clear(&c->parts.now);
+	metrics_free(&c->choice.metrics);
 	step_timer_free(&c->timer);
-	free(c->policy.of);
-	free(c->change);
-	free(c->carry);
-	free(c->state);
-	free(c->given);
-	free(c->collective);
-	free(c->schedule);
-	pthread_cond_destroy(&c->wake);
-	pthread_cond_destroy(&c->changed);
+	free(c->choice.policy.of);
+	free(c->choice.change);
+	free(c->parts.carry);
+	free(c->step.state);
+	free(c->step.given);
+	free(c->wants.collective);
+	free(c->wants.schedule);
+	pthread_cond_destroy(&c->turns.wake);
+	pthread_cond_destroy(&c->turns.changed);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
 
 static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
-	c->options = *o;
-	c->collective = o->collective ? strdup(o->collective) : NULL;
-	c->schedule = o->schedule ? strdup(o->schedule) : NULL;
-	c->options.collective = c->collective;
-	c->options.schedule = c->schedule;
-	if ((o->collective && !c->collective) || (o->schedule && !c->schedule))
+	c->wants.options = *o;
+	c->wants.collective = o->collective ? strdup(o->collective) : NULL;
+	c->wants.schedule = o->schedule ? strdup(o->schedule) : NULL;
+	c->wants.options.collective = c->wants.collective;
+	c->wants.options.schedule = c->wants.schedule;
+	if ((o->collective && !c->wants.collective) || (o->schedule && !c->wants.schedule))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
@@ -65,7 +65,7 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 {
 	const config *cf = c->job->config;
 	gradcomp_error unknown = {0};
-	gradcomp_status st = candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[0], err);
+	gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
 	/* A list of the site's may be older than what is installed, but may hide a slip, too. */
 	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, "auto.deny"), &unknown))
 		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, "auto.deny"), unknown.text);
@@ -75,26 +75,27 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 		               "dense one",
 		               c->config.candidate[0].text);
 	if (!st)
-		st = layout_make(&c->layout, group, tensors, n, c->options.seed, err);
+		st = layout_make(&c->layout, group, tensors, n, c->wants.options.seed, err);
 	if (st)
 		return st;
 	c->ntensors = n;
-	c->carry = calloc(n, sizeof *c->carry);
-	c->state = calloc(n, sizeof *c->state);
-	c->given = calloc(n, sizeof *c->given);
-	c->now = (assignment){0, calloc(n, 1)};
-	c->policy.of = calloc((size_t)n * TUNER_CANDIDATES, 1);
-	if (!c->carry || !c->state || !c->given || !c->now.of || !c->policy.of)
+	c->parts.carry = calloc(n, sizeof *c->parts.carry);
+	c->step.state = calloc(n, sizeof *c->step.state);
+	c->step.given = calloc(n, sizeof *c->step.given);
+	c->parts.now = (assignment){0, calloc(n, 1)};
+	c->choice.policy.of = calloc((size_t)n * TUNER_CANDIDATES, 1);
+	if (!c->parts.carry || !c->step.state || !c->step.given || !c->parts.now.of || !c->choice.policy.of)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer of %u tensors", n);
 	for (uint32_t k = 0; k < TUNER_CANDIDATES; k++)
-		memset(c->policy.of + (size_t)k * n, (int)k, n);
-	st = c->options.device == GRADCOMP_CUDA ? tuner_gpu_open(c, &c->options, err) : GRADCOMP_OK;
+		memset(c->choice.policy.of + (size_t)k * n, (int)k, n);
+	st = c->wants.options.device == GRADCOMP_CUDA ? tuner_gpu_open(c, &c->wants.options, err) : GRADCOMP_OK;
 	if (!st)
-		st = metrics_make(&c->metrics, n, c->config.n, err);
+		st = metrics_make(&c->choice.metrics, n, c->config.n, err);
 	if (!st)
 		st = step_timer_make(&c->timer, n, err);
 	if (!st)
-		st = schedule_request_read(&c->job->specs, c->schedule, c->options.bucket_bytes, &c->asked, err);
+		st = schedule_request_read(&c->job->specs, c->wants.schedule, c->wants.options.bucket_bytes,
+		                           &c->wants.asked, err);
 	return st;
 }
 
@@ -107,7 +108,7 @@ enum { FITS = 2 };
 
 static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
 {
-	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
+	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
 	if (c->gpu)
 		return tuner_gpu_timed(c, count, seconds, err);
 	double start = clock_now();
@@ -129,7 +130,7 @@ static linear line_through(uint64_t few, double of_few, uint64_t many, double of
 /* The first look at the network. Collective. */
 static gradcomp_status probe(tuner *c, gradcomp_error *err)
 {
-	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
+	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
 	double small = 0, large = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	if (c->group->nranks == 1 || !(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
@@ -150,15 +151,15 @@ static gradcomp_status probe(tuner *c, gradcomp_error *err)
 		return st;
 	}
 	if (!c->gpu)
-		c->gone.wire_bytes -= (double)channel_sent(p->channel);
-	c->probed = line_through(SMALL, small, LARGE, large);
-	c->measure = c->probed.b * (double)c->layout.numel * sizeof(float) > LONG_S;
+		c->parts.gone.wire_bytes -= (double)channel_sent(p->channel);
+	c->network.probed = line_through(SMALL, small, LARGE, large);
+	c->turns.measure = c->network.probed.b * (double)c->layout.numel * sizeof(float) > LONG_S;
 	return GRADCOMP_OK;
 }
 
 gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err)
 {
-	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
+	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
 	const uint64_t large = bytes / sizeof(float), small = large / 4;
 	double seconds, of_small = 0, of_large = 0, sent = (double)channel_sent(p->channel);
 	gradcomp_status st = GRADCOMP_OK;
@@ -182,37 +183,38 @@ gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err)
 		job_fail(c->job, st, err->text);
 		return st;
 	}
-	c->gone.wire_bytes -= (double)channel_sent(p->channel) - sent;
-	c->fitted = line_through(small, of_small, large, of_large);
-	c->fit_bytes = bytes;
+	c->parts.gone.wire_bytes -= (double)channel_sent(p->channel) - sent;
+	c->network.fitted = line_through(small, of_small, large, of_large);
+	c->network.fit_bytes = bytes;
 	return GRADCOMP_OK;
 }
 
 static void begin(tuner *c)
 {
-	policy_start(&c->policy);
-	c->last.phase = TUNER_LOOK;
+	policy_start(&c->choice.policy);
+	c->choice.last.phase = TUNER_LOOK;
 	c->next_check = 1;
-	c->measuring = c->measure;
+	c->turns.measuring = c->turns.measure;
 	if (c->group->nranks > 1)
 		return;
 	c->next_check = UINT64_MAX;
-	c->last.phase = TUNER_KEEP;
-	c->last.reason = TUNER_ALONE;
-	tuner_log(c, &c->last);
+	c->choice.last.phase = TUNER_KEEP;
+	c->choice.last.reason = TUNER_ALONE;
+	tuner_log(c, &c->choice.last);
 }
 
 static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
 {
 	const reducer_request q = {.layout = &c->layout,
 	                           .compressor = c->config.text,
-	                           .collective = c->collective ? c->collective
-	                                                       : config_str(c->job->config, "gradcomp.collective"),
-	                           .schedule = c->asked.spec.text,
-	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->asked, NULL),
-	                           .bucket_bytes = c->asked.bucket_bytes,
-	                           .first_bucket_bytes = c->asked.first_bucket_bytes,
-	                           .delay = c->options.delay};
+	                           .collective = c->wants.collective
+	                                                 ? c->wants.collective
+	                                                 : config_str(c->job->config, "gradcomp.collective"),
+	                           .schedule = c->wants.asked.spec.text,
+	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->wants.asked, NULL),
+	                           .bucket_bytes = c->wants.asked.bucket_bytes,
+	                           .first_bucket_bytes = c->wants.asked.first_bucket_bytes,
+	                           .delay = c->wants.options.delay};
 	return reducer_consensus(group, &q, mine, err);
 }
 
@@ -227,8 +229,8 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	}
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->wake, NULL);
-	pthread_cond_init(&c->changed, NULL);
+	pthread_cond_init(&c->turns.wake, NULL);
+	pthread_cond_init(&c->turns.changed, NULL);
 	c->job = group->job;
 	gradcomp_status st = copy_options(c, options, &own);
 	if (!st)
@@ -238,7 +240,7 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 	if (!st)
 		st = gradcomp_group_split(group, 0, group->me, &c->group, &why);
 	if (!st)
-		st = partition_make(c, &c->now, &c->partition, &why);
+		st = partition_make(c, &c->parts.now, &c->parts.partition, &why);
 	if (!st)
 		st = tuner_gpu_network(c, &why);
 	if (!st)
@@ -246,7 +248,7 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 	agreed = !st;
 	if (!st) {
 		begin(c);
-		int rc = thread_start(&c->thread, tuner_main, c);
+		int rc = thread_start(&c->turns.thread, tuner_main, c);
 		if (rc)
 			st = error_set(&why, GRADCOMP_ERR_NOMEM, "could not start the reducer's thread: %s",
 			               strerror(rc));
@@ -257,7 +259,7 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 		tuner_destroy(c);
 		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}
-	c->started = 1;
+	c->turns.started = 1;
 	c->base.ops = &tuner_ops;
 	*out = &c->base;
 	return GRADCOMP_OK;

@@ -120,21 +120,21 @@ static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, cons
 		numel[i] = c->layout.tensors[i].numel;
 		hash = plan_hash(hash, c->layout.tensors[i].ndim, c->layout.tensors[i].dims);
 	}
-	forward[0] = *c->metrics.forward;
+	forward[0] = *c->choice.metrics.forward;
 	const plan_search search = {.sim = {.n = n,
 	                                    .forward = forward,
-	                                    .backward = c->metrics.backward,
+	                                    .backward = c->choice.metrics.backward,
 	                                    .window = REDUCER_WORKSPACES,
 	                                    .beside_application = 1,
 	                                    .beside_exchange = 1,
 	                                    .steps = 2},
 	                            .numel = numel,
 	                            .max_numel = c->config.candidate[k].plugins[0]->compressor->max_bucket,
-	                            .first_bytes = c->asked.first_bucket_bytes,
-	                            .bytes = c->asked.bucket_bytes,
+	                            .first_bytes = c->wants.asked.first_bucket_bytes,
+	                            .bytes = c->wants.asked.bucket_bytes,
 	                            .bucket = bucket_costs,
 	                            .ctx = &q};
-	if (!plan_search_plan(&search, &c->asked.spec, hash, &plan, NULL) &&
+	if (!plan_search_plan(&search, &c->wants.asked.spec, hash, &plan, NULL) &&
 	    !plan_search_predict(&search, &plan, 0, &out, NULL)) {
 		uint64_t sent;
 		candidate_load all = load_of(c, k, of, 0, n, &sent);

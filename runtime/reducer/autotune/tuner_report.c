@@ -56,7 +56,7 @@ static void put_others(const tuner *c, const decision *v, FILE *f)
 	const char *before = " (";
 	for (uint32_t k = 1; k < c->config.n; k++) {
 		double s = v->measured[k] > 0 ? v->measured[k] : v->predicted[k];
-		if (k == c->now.candidate || s <= 0 || c->config.candidate[k].unusable ||
+		if (k == c->parts.now.candidate || s <= 0 || c->config.candidate[k].unusable ||
 		    !(c->config.candidate[k].dense || v->measured[k] > 0))
 			continue;
 		fprintf(f, "%s%s: %.1f%s", before, c->config.candidate[k].compressor, s * 1e3,
@@ -113,10 +113,10 @@ void tuner_log(const tuner *c, const decision *v)
 		return;
 	if (v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR)
 		fprintf(f, "%s after %s: %s; ", tuner_reason_text((tuner_reason)v->reason),
-		        c->nchanges > 1 ? c->change[c->nchanges - 2].to : "compression",
+		        c->choice.nchanges > 1 ? c->choice.change[c->choice.nchanges - 2].to : "compression",
 		        v->reason == TUNER_ERROR ? "more than max_error" : "dense steps are as fast");
 	if (v->candidate || v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR) {
-		put_decision(c, c->partition, f);
+		put_decision(c, c->parts.partition, f);
 		if (v->measured[v->candidate] > 0)
 			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
 		if (v->candidate)
@@ -138,16 +138,16 @@ void tuner_note_change(tuner *c, tuner_reason why)
 	char *text = NULL;
 	size_t bytes;
 	FILE *f;
-	if (c->nchanges == TUNER_SWITCHES)
+	if (c->choice.nchanges == TUNER_SWITCHES)
 		return;
-	if (!c->change)
-		c->change = calloc(TUNER_SWITCHES, sizeof *c->change);
-	f = c->change ? open_memstream(&text, &bytes) : NULL;
+	if (!c->choice.change)
+		c->choice.change = calloc(TUNER_SWITCHES, sizeof *c->choice.change);
+	f = c->choice.change ? open_memstream(&text, &bytes) : NULL;
 	if (!f)
 		return;
-	put_decision(c, c->partition, f);
+	put_decision(c, c->parts.partition, f);
 	fclose(f);
-	c->change[c->nchanges++] = (change){c->steps, text, why};
+	c->choice.change[c->choice.nchanges++] = (change){c->steps, text, why};
 }
 
 /* ---- counters ---- */
@@ -192,9 +192,9 @@ void stats_add(gradcomp_reducer_stats *to, const partition *p)
 
 static gradcomp_reducer_stats all_stats(const tuner *c, const partition *p)
 {
-	gradcomp_reducer_stats s = c->gone;
-	if (c->aside)
-		stats_add(&s, c->aside);
+	gradcomp_reducer_stats s = c->parts.gone;
+	if (c->parts.aside)
+		stats_add(&s, c->parts.aside);
 	s.buckets = 0;
 	if (p)
 		stats_add(&s, p);
@@ -212,17 +212,17 @@ static void steps_into(gradcomp_reducer_stats *s, const tuner *c)
 static void enter(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
-	while (c->busy && !c->failed)
-		pthread_cond_wait(&c->changed, &c->lock);
-	c->inside++;
+	while (c->turns.busy && !c->failed)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
+	c->turns.inside++;
 	pthread_mutex_unlock(&c->lock);
 }
 
 /* With the lock held. */
 static void leave(tuner *c)
 {
-	c->inside--;
-	pthread_cond_signal(&c->wake);
+	c->turns.inside--;
+	pthread_cond_signal(&c->turns.wake);
 }
 
 void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
@@ -230,7 +230,7 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 	tuner *c = (tuner *)base;
 	uint32_t size = stats->struct_size;
 	enter(c);
-	gradcomp_reducer_stats full = all_stats(c, c->partition);
+	gradcomp_reducer_stats full = all_stats(c, c->parts.partition);
 	pthread_mutex_lock(&c->lock);
 	steps_into(&full, c);
 	leave(c);
@@ -276,10 +276,10 @@ void tuner_row(gradcomp_reducer *base, report_reducer *row)
 	tuner *c = (tuner *)base;
 	char *asked = NULL;
 	enter(c);
-	if (c->partition && c->partition->n)
-		join_parts(c, c->partition, row);
+	if (c->parts.partition && c->parts.partition->n)
+		join_parts(c, c->parts.partition, row);
 	pthread_mutex_lock(&c->lock);
-	if (asprintf(&asked, "auto (%s)", c->config.candidate[c->now.candidate].compressor) >= 0) {
+	if (asprintf(&asked, "auto (%s)", c->config.candidate[c->parts.now.candidate].compressor) >= 0) {
 		free((char *)row->asked);
 		row->asked = asked;
 	}
@@ -291,13 +291,13 @@ void tuner_part_kept(void *ctx, report_reducer *row)
 {
 	const subreducer *q = ctx;
 	tuner *c = q->of;
-	c->row[c->nrows++] = *row;
+	c->parts.row[c->parts.nrows++] = *row;
 }
 
 void tuner_drop_rows(tuner *c)
 {
-	while (c->nrows)
-		job_drop_reducer(&c->row[--c->nrows]);
+	while (c->parts.nrows)
+		job_drop_reducer(&c->parts.row[--c->parts.nrows]);
 }
 
 static report_auto *report_of(const tuner *c)
@@ -309,19 +309,19 @@ static report_auto *report_of(const tuner *c)
 		free(a);
 		return NULL;
 	}
-	put_decision(c, c->partition, f);
+	put_decision(c, c->parts.partition, f);
 	fclose(f);
-	a->why = tuner_reason_text((tuner_reason)c->last.reason);
-	a->exposed = c->last.exposed;
+	a->why = tuner_reason_text((tuner_reason)c->choice.last.reason);
+	a->exposed = c->choice.last.exposed;
 	a->candidates = calloc(c->config.n, sizeof *a->candidates);
-	a->switches = calloc(c->nchanges + 1, sizeof *a->switches);
+	a->switches = calloc(c->choice.nchanges + 1, sizeof *a->switches);
 	for (uint32_t k = 0; a->candidates && k < c->config.n; k++)
 		a->candidates[a->ncandidates++] =
-			(report_candidate){strdup(c->config.candidate[k].text), c->last.predicted[k],
-		                           c->last.measured[k], c->config.candidate[k].unusable};
-	for (uint32_t i = 0; a->switches && i < c->nchanges; i++)
-		a->switches[a->nswitches++] = (report_switch){c->change[i].step, strdup(c->change[i].to),
-		                                              tuner_reason_text(c->change[i].reason)};
+			(report_candidate){strdup(c->config.candidate[k].text), c->choice.last.predicted[k],
+		                           c->choice.last.measured[k], c->config.candidate[k].unusable};
+	for (uint32_t i = 0; a->switches && i < c->choice.nchanges; i++)
+		a->switches[a->nswitches++] = (report_switch){c->choice.change[i].step, strdup(c->choice.change[i].to),
+		                                              tuner_reason_text(c->choice.change[i].reason)};
 	return a;
 }
 
@@ -330,17 +330,17 @@ void tuner_keep_row(tuner *c, const partition *p)
 {
 	report_tensor *t = calloc(c->ntensors, sizeof *t);
 	char *asked;
-	if (c->nrows != p->n || !t ||
-	    asprintf(&asked, "auto (%s)", c->config.candidate[c->now.candidate].compressor) < 0) {
+	if (c->parts.nrows != p->n || !t ||
+	    asprintf(&asked, "auto (%s)", c->config.candidate[c->parts.now.candidate].compressor) < 0) {
 		free(t);
 		tuner_drop_rows(c);
 		return;
 	}
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		t[i] = take_tensor(c->row, p, i);
-	report_reducer row = c->row[0];
-	c->row[0] = (report_reducer){.asked = row.asked, .tensors = row.tensors, .ntensors = row.ntensors};
-	uint32_t buckets = c->gone.buckets;
+		t[i] = take_tensor(c->parts.row, p, i);
+	report_reducer row = c->parts.row[0];
+	c->parts.row[0] = (report_reducer){.asked = row.asked, .tensors = row.tensors, .ntensors = row.ntensors};
+	uint32_t buckets = c->parts.gone.buckets;
 	row.asked = asked;
 	row.tensors = t;
 	row.ntensors = c->ntensors;

@@ -47,11 +47,11 @@ uint64_t tuner_checksum(const void *buf, uint64_t bytes)
 
 gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
 {
-	while ((c->busy || c->measuring || c->callbacks) && !c->failed)
-		pthread_cond_wait(&c->changed, &c->lock);
+	while ((c->turns.busy || c->turns.measuring || c->turns.callbacks) && !c->failed)
+		pthread_cond_wait(&c->turns.changed, &c->lock);
 	if (c->failed)
 		return error_set(err, c->failed, "%s", c->failure.text);
-	if (c->ngiven)
+	if (c->step.ngiven)
 		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
 	return GRADCOMP_OK;
 }
@@ -63,13 +63,14 @@ static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
 	h->step = c->steps;
 	h->tensors = tuner_tensors_hash(c);
 	h->ntensors = c->ntensors;
-	h->nparts = c->partition->n;
-	h->settled = c->last.phase == TUNER_KEEP;
-	snprintf(h->candidate, sizeof h->candidate, "%s", c->config.candidate[c->now.candidate].text);
-	for (uint32_t i = 0; i < c->partition->n; i++)
-		snprintf(h->part[i], sizeof h->part[i], "%s", c->config.candidate[c->partition->sub[i].candidate].text);
+	h->nparts = c->parts.partition->n;
+	h->settled = c->choice.last.phase == TUNER_KEEP;
+	snprintf(h->candidate, sizeof h->candidate, "%s", c->config.candidate[c->parts.now.candidate].text);
+	for (uint32_t i = 0; i < c->parts.partition->n; i++)
+		snprintf(h->part[i], sizeof h->part[i], "%s",
+		         c->config.candidate[c->parts.partition->sub[i].candidate].text);
 	h->list = tuner_list_hash(c);
-	h->last = c->last;
+	h->last = c->choice.last;
 	h->error = c->timer.error;
 	for (uint32_t i = 0; i < c->ntensors; i++)
 		h->ncarried += (uint32_t)residual_carried(c, i);
@@ -90,10 +91,10 @@ static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p
                                  gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < c->partition->n; i++) {
+	for (uint32_t i = 0; !st && i < c->parts.partition->n; i++) {
 		uint64_t got;
 		memcpy(p, &bytes[i], sizeof *bytes);
-		st = kind->save(&c->partition->sub[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
+		st = kind->save(&c->parts.partition->sub[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
 		p += sizeof *bytes + tuner_padded(bytes[i]);
 	}
 	return st;
@@ -144,14 +145,14 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 	char *p = buf;
 	tuner_state_head h = {.bytes = 0};
 	gradcomp_status st = tuner_settle(c, "save", err);
-	for (uint32_t i = 0; !st && i < c->partition->n; i++)
-		st = kind->save(&c->partition->sub[i].r->base, NULL, 0, &behind[i], err);
+	for (uint32_t i = 0; !st && i < c->parts.partition->n; i++)
+		st = kind->save(&c->parts.partition->sub[i].r->base, NULL, 0, &behind[i], err);
 	if (!st) {
 		fill_head(c, kind->magic, &h);
 		h.bytes = sizeof h + tuner_padded(c->ntensors);
 		for (uint32_t i = 0; i < c->ntensors; i++)
 			h.bytes += residual_carried(c, i) ? tuner_carry_bytes(c, i) : 0;
-		for (uint32_t i = 0; i < c->partition->n; i++)
+		for (uint32_t i = 0; i < c->parts.partition->n; i++)
 			h.bytes += sizeof *behind + tuner_padded(behind[i]);
 		*bytes = h.bytes;
 	}
@@ -164,7 +165,7 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 		return st;
 	memset(p, 0, h.bytes);
 	p += sizeof h;
-	memcpy(p, c->partition->of, c->ntensors);
+	memcpy(p, c->parts.partition->of, c->ntensors);
 	p += tuner_padded(c->ntensors);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++)
 		if (residual_carried(c, i)) {

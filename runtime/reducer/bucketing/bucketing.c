@@ -90,7 +90,7 @@ void bucketing_swap(reducer *r, bucketing *d)
 		d->list = was.list;
 	}
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
-		if (r->given[i])
+		if (r->step.given[i])
 			schedule_given(&r->schedule, r->eng.list.bucket_of[i]);
 	r->eng.stats.buckets = r->eng.list.nbuckets;
 }

@@ -19,7 +19,7 @@ void replan_step_over(reducer *r)
 	if (!q->next || r->eng.stats.steps < q->next)
 		return;
 	if (word_sync_supported(r)) {
-		r->replan_due = 1;
+		r->turns.replan_due = 1;
 		return;
 	}
 	q->next = 0;

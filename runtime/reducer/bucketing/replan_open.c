@@ -141,10 +141,10 @@ gradcomp_status replan_file(reducer *r, gradcomp_error *err)
 		f.plan = (step_plan){0};
 		st = bucketing_check(r, &q->file, err);
 	}
-	if (!st && strcmp(f.collective, r->collective_spec))
+	if (!st && strcmp(f.collective, r->specs.collective))
 		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
 		         "plan file %s is for collective '%s', this reducer has '%s'", q->asked.spec.file, f.collective,
-		         r->collective_spec);
+		         r->specs.collective);
 	plan_file_clear(&f);
 	return st;
 }

@@ -16,9 +16,9 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 	delay *d = (delay *)base;
 	static char nothing[8];
 	gradcomp_status st;
-	if (index >= d->n)
-		return arg_error_index(index, d->n, err);
-	delay_tensor *t = &d->tensors[index];
+	if (index >= d->model.n)
+		return arg_error_index(index, d->model.n, err);
+	delay_tensor *t = &d->model.tensors[index];
 	if (!gradient && t->numel)
 		return arg_error_null(index, t->name, err);
 	pthread_mutex_lock(&d->lock);
@@ -31,8 +31,8 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 		st = delay_gpu_given(d, index, err);
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
-		d->last_given = clock_now();
-		d->n_given++;
+		d->exposed.last_given = clock_now();
+		d->now.given++;
 		if (d->n_pending < d->delay || t->n_arrived + d->delay > d->step)
 			delay_push(d, index);
 	}
@@ -43,7 +43,7 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 /* With the lock held: tensor i was not given in the step in flight. */
 static int missing(const delay *d, uint32_t i)
 {
-	return !d->tensors[i].given && d->tensors[i].n_done <= d->step;
+	return !d->model.tensors[i].given && d->model.tensors[i].n_done <= d->step;
 }
 
 static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
@@ -51,14 +51,14 @@ static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
 	delay *d = (delay *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&d->lock);
-	if (d->n_given && d->n_given < d->n && !d->failed) {
-		uint32_t i = d->n - 1;
+	if (d->now.given && d->now.given < d->model.n && !d->failed) {
+		uint32_t i = d->model.n - 1;
 		while (!missing(d, i))
 			i--;
-		st = arg_error_missing(d->n_given, d->n, d->step, i, d->tensors[i].name, err);
+		st = arg_error_missing(d->now.given, d->model.n, d->step, i, d->model.tensors[i].name, err);
 	}
 	uint64_t step = d->step;
-	while (!st && !d->failed && ((d->n_given && d->step == step) || d->n_callbacks))
+	while (!st && !d->failed && ((d->now.given && d->step == step) || d->calls.running))
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)
 		st = delay_failure(d, err);
@@ -72,12 +72,12 @@ static gradcomp_status delay_wait_for(gradcomp_reducer *base, uint32_t index, gr
 {
 	delay *d = (delay *)base;
 	gradcomp_status st = GRADCOMP_OK;
-	if (index >= d->n)
-		return arg_error_index(index, d->n, err);
+	if (index >= d->model.n)
+		return arg_error_index(index, d->model.n, err);
 	pthread_mutex_lock(&d->lock);
-	if (d->n_given && !d->failed && missing(d, index))
-		st = arg_error_not_given(index, d->tensors[index].name, d->step, err);
-	while (!st && !d->failed && d->tensors[index].given)
+	if (d->now.given && !d->failed && missing(d, index))
+		st = arg_error_not_given(index, d->model.tensors[index].name, d->step, err);
+	while (!st && !d->failed && d->model.tensors[index].given)
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)
 		st = delay_failure(d, err);
@@ -90,8 +90,8 @@ static gradcomp_status delay_wait_for(gradcomp_reducer *base, uint32_t index, gr
 static gradcomp_status delay_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
 {
 	delay *d = (delay *)base;
-	if (index >= d->n)
-		return arg_error_index(index, d->n, err);
+	if (index >= d->model.n)
+		return arg_error_index(index, d->model.n, err);
 	pthread_mutex_lock(&d->lock);
 	gradcomp_status st = delay_gpu_follow(d, index, queue, err);
 	pthread_mutex_unlock(&d->lock);
@@ -107,7 +107,7 @@ static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stat
 	d->inner->ops->get_stats(d->inner, &full);
 	pthread_mutex_lock(&d->lock);
 	delay_gpu_learn(d);
-	full.exposed_s = d->exposed_s;
+	full.exposed_s = d->exposed.seconds;
 	pthread_mutex_unlock(&d->lock);
 	full.struct_size = size;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
@@ -118,7 +118,7 @@ static void delay_kept(void *ctx, report_reducer *row)
 {
 	const delay *d = ctx;
 	row->delay = d->delay;
-	row->stats.exposed_s = d->exposed_s;
+	row->stats.exposed_s = d->exposed.seconds;
 	job_keep_reducer(d->group->job, row);
 }
 
@@ -126,19 +126,19 @@ static void delay_kept(void *ctx, report_reducer *row)
 static void destroy(delay *d)
 {
 	reducer_dispose(d->inner);
-	for (uint32_t i = 0; d->tensors && i < d->n; i++)
-		free(d->tensors[i].name);
+	for (uint32_t i = 0; d->model.tensors && i < d->model.n; i++)
+		free(d->model.tensors[i].name);
 	delay_gpu_drain(d);
-	for (uint32_t s = 0; d->slots && s < d->delay; s++)
-		delay_release(d, d->slots[s]);
-	delay_release(d, d->work);
+	for (uint32_t s = 0; d->model.slots && s < d->delay; s++)
+		delay_release(d, d->model.slots[s]);
+	delay_release(d, d->model.work);
 	delay_gpu_close(d);
-	free(d->tensors);
-	free(d->slots);
-	free(d->to_complete);
-	free(d->to_submit);
-	pthread_cond_destroy(&d->completer_wake);
-	pthread_cond_destroy(&d->submitter_wake);
+	free(d->model.tensors);
+	free(d->model.slots);
+	free(d->complete.tensors);
+	free(d->submit.tensors);
+	pthread_cond_destroy(&d->threads.completer_wake);
+	pthread_cond_destroy(&d->threads.submitter_wake);
 	pthread_cond_destroy(&d->change);
 	pthread_mutex_destroy(&d->lock);
 	free(d);
@@ -156,7 +156,7 @@ static void delay_free(gradcomp_reducer *base)
 		delay_fail(d, GRADCOMP_ERR_STATE, &err);
 		delay_failure(d, &err);
 	}
-	while (d->n_callbacks)
+	while (d->calls.running)
 		pthread_cond_wait(&d->change, &d->lock);
 	pthread_mutex_unlock(&d->lock);
 	delay_end(d);
@@ -178,38 +178,39 @@ static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, g
 {
 	uint64_t bytes = 0;
 	char unnamed[32];
-	d->tensors = calloc(d->n, sizeof *d->tensors);
-	d->to_complete = calloc(d->n, sizeof *d->to_complete);
-	d->to_submit = calloc(d->n, (d->delay + 1) * sizeof *d->to_submit);
-	d->slots = calloc(d->delay, sizeof *d->slots);
-	if (!d->tensors || !d->to_complete || !d->to_submit || !d->slots)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors", d->n);
-	for (uint32_t i = 0; i < d->n; i++) {
-		delay_tensor *t = &d->tensors[i];
+	d->model.tensors = calloc(d->model.n, sizeof *d->model.tensors);
+	d->complete.tensors = calloc(d->model.n, sizeof *d->complete.tensors);
+	d->submit.tensors = calloc(d->model.n, (d->delay + 1) * sizeof *d->submit.tensors);
+	d->model.slots = calloc(d->delay, sizeof *d->model.slots);
+	if (!d->model.tensors || !d->complete.tensors || !d->submit.tensors || !d->model.slots)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors", d->model.n);
+	for (uint32_t i = 0; i < d->model.n; i++) {
+		delay_tensor *t = &d->model.tensors[i];
 		t->numel = 1;
 		for (uint32_t k = 0; k < tensors[i].ndim; k++)
 			t->numel *= tensors[i].dims[k];
 		t->dtype = tensors[i].dtype;
-		t->offset = d->numel;
-		d->numel += t->numel;
+		t->offset = d->model.numel;
+		d->model.numel += t->numel;
 		bytes += (t->numel * gradcomp_dtype_bytes(t->dtype) + 63) & ~(uint64_t)63;
 		snprintf(unnamed, sizeof unnamed, "tensor %u", i);
 		t->name = strdup(tensors[i].name ? tensors[i].name : unnamed);
 		if (!t->name)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", i);
 	}
-	d->work = delay_alloc(d, bytes + 1);
+	d->model.work = delay_alloc(d, bytes + 1);
 	for (uint32_t s = 0; s < d->delay; s++)
-		d->slots[s] = delay_alloc(d, (d->numel + 1) * sizeof(float));
+		d->model.slots[s] = delay_alloc(d, (d->model.numel + 1) * sizeof(float));
 	for (uint32_t s = 0; s < d->delay; s++)
-		if (!d->work || !d->slots[s])
+		if (!d->model.work || !d->model.slots[s])
 			return error_set(err, GRADCOMP_ERR_NOMEM,
 			                 "no memory for averages that come %u steps late: %llu bytes", d->delay,
-			                 (unsigned long long)(d->numel * sizeof(float) * d->delay + bytes));
+			                 (unsigned long long)(d->model.numel * sizeof(float) * d->delay + bytes));
 	bytes = 0;
-	for (uint32_t i = 0; i < d->n; i++) {
-		d->tensors[i].work = d->work + bytes;
-		bytes += (d->tensors[i].numel * gradcomp_dtype_bytes(d->tensors[i].dtype) + 63) & ~(uint64_t)63;
+	for (uint32_t i = 0; i < d->model.n; i++) {
+		d->model.tensors[i].work = d->model.work + bytes;
+		bytes += (d->model.tensors[i].numel * gradcomp_dtype_bytes(d->model.tensors[i].dtype) + 63) &
+		         ~(uint64_t)63;
 	}
 	return delay_gpu_arrays(d, err);
 }
@@ -228,13 +229,13 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	d->group = group;
 	d->ops = group->job->host.operators;
 	d->delay = options->delay;
-	d->n = ntensors;
-	d->done = options->done;
-	d->done_run = options->done_run;
-	d->ctx = options->ctx;
+	d->model.n = ntensors;
+	d->calls.done = options->done;
+	d->calls.done_run = options->done_run;
+	d->calls.ctx = options->ctx;
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_cond_init(&d->completer_wake, NULL);
-	pthread_cond_init(&d->submitter_wake, NULL);
+	pthread_cond_init(&d->threads.completer_wake, NULL);
+	pthread_cond_init(&d->threads.submitter_wake, NULL);
 	pthread_cond_init(&d->change, NULL);
 	behind.done = delay_arrived;
 	behind.done_run = NULL;

@@ -26,7 +26,7 @@ static void collect(const delay *d, const delay_tensor *t, char *correction)
 /* The sum over ranks of `all`, by way of host memory. */
 static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 {
-	size_t bytes = d->numel * sizeof *all;
+	size_t bytes = d->model.numel * sizeof *all;
 	float *host = d->gpu ? malloc(bytes + 1) : all;
 	gradcomp_status st = GRADCOMP_OK;
 	if (!host)
@@ -38,7 +38,7 @@ static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 	if (st)
 		job_fail(d->group->job, st, err->text);
 	if (!st)
-		st = group_allreduce(d->group, host, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
+		st = group_allreduce(d->group, host, d->model.numel, GRADCOMP_F32, GRADCOMP_SUM, err);
 	if (!st && host != all)
 		st = delay_gpu_copy(d, all, host, bytes, err);
 	if (host != all)
@@ -50,10 +50,10 @@ static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 static gradcomp_status settle_weights(delay *d, void *const *corrections, void *const *weights, float rate,
                                       gradcomp_error *err)
 {
-	float *all = d->slots[0], local[DELAY_RUN];
+	float *all = d->model.slots[0], local[DELAY_RUN];
 	const delay_run r = delay_front_run(d, local);
-	for (uint32_t i = 0; i < d->n; i++) {
-		const delay_tensor *t = &d->tensors[i];
+	for (uint32_t i = 0; i < d->model.n; i++) {
+		const delay_tensor *t = &d->model.tensors[i];
 		size_t size = gradcomp_dtype_bytes(t->dtype);
 		float *w = all + t->offset;
 		d->ops->cast_to_f32(r.queue, w, weights[i], t->numel, t->dtype);
@@ -66,10 +66,10 @@ static gradcomp_status settle_weights(delay *d, void *const *corrections, void *
 	gradcomp_status st = sum_over_ranks(d, all, err);
 	if (st)
 		return st;
-	d->ops->scale(r.queue, all, 1.0f / (float)d->group->nranks, d->numel);
-	for (uint32_t i = 0; i < d->n; i++)
-		d->ops->cast_from_f32(r.queue, weights[i], all + d->tensors[i].offset, d->tensors[i].numel,
-		                      d->tensors[i].dtype, 0);
+	d->ops->scale(r.queue, all, 1.0f / (float)d->group->nranks, d->model.numel);
+	for (uint32_t i = 0; i < d->model.n; i++)
+		d->ops->cast_from_f32(r.queue, weights[i], all + d->model.tensors[i].offset, d->model.tensors[i].numel,
+		                      d->model.tensors[i].dtype, 0);
 	return GRADCOMP_OK;
 }
 
@@ -80,10 +80,10 @@ static gradcomp_status check(const delay *d, void *const *corrections, void *con
 		return error_set(err, GRADCOMP_ERR_INVALID, "drain: corrections is NULL");
 	if (weights && !isfinite(rate))
 		return error_set(err, GRADCOMP_ERR_INVALID, "drain: the rate is %g: must be finite", rate);
-	for (uint32_t i = 0; i < d->n; i++)
-		if (d->tensors[i].numel && (!corrections[i] || (weights && !weights[i])))
+	for (uint32_t i = 0; i < d->model.n; i++)
+		if (d->model.tensors[i].numel && (!corrections[i] || (weights && !weights[i])))
 			return error_set(err, GRADCOMP_ERR_INVALID, "drain: %s[%u] of tensor '%s' is NULL",
-			                 corrections[i] ? "weights" : "corrections", i, d->tensors[i].name);
+			                 corrections[i] ? "weights" : "corrections", i, d->model.tensors[i].name);
 	return GRADCOMP_OK;
 }
 
@@ -128,8 +128,8 @@ gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, vo
 		error_set(err, st, "%s", own.text);
 	pthread_mutex_lock(&d->lock);
 	if (!st) {
-		for (uint32_t i = 0; d->n_pending && i < d->n; i++)
-			collect(d, &d->tensors[i], corrections[i]);
+		for (uint32_t i = 0; d->n_pending && i < d->model.n; i++)
+			collect(d, &d->model.tensors[i], corrections[i]);
 		d->n_pending = 0;
 		if (weights)
 			st = settle_weights(d, corrections, weights, (float)rate, err);

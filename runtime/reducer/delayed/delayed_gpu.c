@@ -38,7 +38,7 @@ static gradcomp_status check(const char *why, gradcomp_error *err)
 
 static void **at(const delay *d, void **events, uint64_t step, uint32_t i)
 {
-	return &events[step % d->delay * d->n + i];
+	return &events[step % d->delay * d->model.n + i];
 }
 
 gradcomp_status delay_gpu_open(delay *d, const gradcomp_reducer_options *o, void **submit, gradcomp_error *err)
@@ -84,14 +84,14 @@ gradcomp_status delay_gpu_arrays(delay *d, gradcomp_error *err)
 	const char *why;
 	if (!g)
 		return GRADCOMP_OK;
-	for (uint32_t i = 0; i < d->n; i++)
-		most = d->tensors[i].numel > most ? d->tensors[i].numel : most;
+	for (uint32_t i = 0; i < d->model.n; i++)
+		most = d->model.tensors[i].numel > most ? d->model.tensors[i].numel : most;
 	g->nrun = most < RUN ? most : RUN;
-	why = events(g, &g->given, d->n);
+	why = events(g, &g->given, d->model.n);
 	if (!why)
-		why = events(g, &g->fronted, (size_t)d->n * d->delay);
+		why = events(g, &g->fronted, (size_t)d->model.n * d->delay);
 	if (!why)
-		why = events(g, &g->arrived, (size_t)d->n * d->delay);
+		why = events(g, &g->arrived, (size_t)d->model.n * d->delay);
 	/* The reducer behind is at most two steps ahead of the device. */
 	g->steps = calloc(d->delay + 4, sizeof *g->steps);
 	g->nsteps = g->steps ? d->delay + 4 : 0;
@@ -105,8 +105,8 @@ gradcomp_status delay_gpu_arrays(delay *d, gradcomp_error *err)
 		why = g->run[k] ? NULL : "no CUDA memory for casts";
 	}
 	if (why || !g->steps)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors: %s", d->n,
-		                 why ? why : "of the host");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors: %s",
+		                 d->model.n, why ? why : "of the host");
 	return GRADCOMP_OK;
 }
 
@@ -168,9 +168,9 @@ void delay_gpu_close(delay *d)
 		delay_gpu_drain(d);
 		for (int k = 0; k < 2; k++)
 			delay_release(d, g->run[k]);
-		events_free(g, g->given, d->n);
-		events_free(g, g->fronted, (size_t)d->n * d->delay);
-		events_free(g, g->arrived, (size_t)d->n * d->delay);
+		events_free(g, g->given, d->model.n);
+		events_free(g, g->fronted, (size_t)d->model.n * d->delay);
+		events_free(g, g->arrived, (size_t)d->model.n * d->delay);
 		for (uint32_t k = 0; k < g->nsteps; k++) {
 			g->d->event_free(g->steps[k].given);
 			g->d->event_free(g->steps[k].end);
@@ -204,11 +204,11 @@ gradcomp_status delay_gpu_given(delay *d, uint32_t i, gradcomp_error *err)
 	const delay_gpu *g = d->gpu;
 	if (!g)
 		return GRADCOMP_OK;
-	gradcomp_status st = device_refuse_capture(g->d, g->producer, d->tensors[i].name, err);
+	gradcomp_status st = device_refuse_capture(g->d, g->producer, d->model.tensors[i].name, err);
 	if (st)
 		return st;
 	const char *why = g->d->record(g->given[i], g->producer);
-	if (!why && d->n_given + 1 == d->n)
+	if (!why && d->now.given + 1 == d->model.n)
 		why = g->d->record(g->steps[d->step % g->nsteps].given, g->producer);
 	return check(why, err);
 }
@@ -256,7 +256,7 @@ gradcomp_status delay_gpu_arrived(delay *d, uint32_t i, gradcomp_status st, grad
 	if (!st)
 		st = delay_gpu_failed(d, err);
 	if (!st)
-		st = check(g->d->record(*at(d, g->arrived, d->tensors[i].n_arrived, i), g->arrive), err);
+		st = check(g->d->record(*at(d, g->arrived, d->model.tensors[i].n_arrived, i), g->arrive), err);
 	pthread_mutex_unlock(&g->lock);
 	return st;
 }
@@ -280,7 +280,7 @@ void delay_gpu_learn(delay *d)
 		if (g->d->test(e->end, &is) || !is)
 			return;
 		if (!g->d->elapsed(e->given, e->end, &took))
-			d->exposed_s += took;
+			d->exposed.seconds += took;
 		g->learned++;
 	}
 }
@@ -303,9 +303,9 @@ gradcomp_status delay_gpu_follow(delay *d, uint32_t i, void *queue, gradcomp_err
 	const delay_gpu *g = d->gpu;
 	void *event;
 	const char *why = NULL;
-	if (!g || (i != DELAY_ALL && !d->tensors[i].n_done))
+	if (!g || (i != DELAY_ALL && !d->model.tensors[i].n_done))
 		return GRADCOMP_OK;
-	event = i == DELAY_ALL ? g->joined : *at(d, g->fronted, d->tensors[i].n_done - 1, i);
+	event = i == DELAY_ALL ? g->joined : *at(d, g->fronted, d->model.tensors[i].n_done - 1, i);
 	if (i == DELAY_ALL)
 		why = g->d->record(event, g->front);
 	return check(why ? why : g->d->follow(queue ? queue : g->producer, event), err);

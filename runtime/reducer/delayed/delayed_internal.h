@@ -22,45 +22,72 @@ typedef struct delay_tensor {
 	uint64_t n_done;        /* steps it was done in */
 } delay_tensor;
 
+/* The program's callbacks. */
+typedef struct delay_calls {
+	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+	int running;
+	int notified; /* of a failure: no memory of the application's is in use any more */
+} delay_calls;
+
+typedef struct delay_model {
+	uint32_t n;
+	uint64_t numel;
+	delay_tensor *tensors;
+	float **slots; /* `delay` of numel floats */
+	char *work;    /* of all tensors */
+} delay_model;
+
+typedef struct delay_threads {
+	pthread_cond_t completer_wake, submitter_wake;
+	pthread_t completer, submitter;
+	int started, stop;
+} delay_threads;
+
+/* Tensors that one of the threads has before it. */
+typedef struct delay_queue {
+	uint32_t *tensors;
+	uint64_t first, end;
+} delay_queue;
+
+/* Tensors of the step in flight. */
+typedef struct delay_given {
+	uint32_t given, done;
+} delay_given;
+
+/* What the application waited for averages. */
+typedef struct delay_exposed {
+	double last_given, seconds;
+} delay_exposed;
+
 typedef struct delay {
 	gradcomp_reducer base;
 	gradcomp_group *group;
 	gradcomp_reducer *inner; /* the reducer behind */
 	const gradcomp_operators *ops;
 	delay_gpu *gpu; /* gradients are in GPU memory; else NULL */
-	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
-	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
-	void *ctx;
-	uint32_t n, delay;
-	uint64_t numel;
-	delay_tensor *tensors;
-	float **slots; /* `delay` of numel floats */
-	char *work;    /* of all tensors */
-
+	delay_calls calls;
+	uint32_t delay;
+	delay_model model;
 	pthread_mutex_t lock;
-	pthread_cond_t completer_wake, submitter_wake, change;
-	pthread_t completer, submitter;
-	int threads; /* started */
-	int stop;
+	pthread_cond_t change;
+	delay_threads threads;
 	uint64_t step;       /* steps of the application that are over: all tensors were done */
 	uint64_t n_averaged; /* steps of it whose averages have come */
 	uint32_t n_pending;  /* steps just before `step` whose corrections have not been handed out */
-	uint32_t n_given, n_done;
-	uint32_t *to_complete; /* n: tensors of this step for the completer */
-	uint32_t to_complete_first, to_complete_end;
-	uint32_t *to_submit; /* a ring of n (delay + 1): tensors for the submitter, step after step */
-	uint64_t to_submit_first, to_submit_end;
-	int n_callbacks; /* running */
-	int notified;    /* of a failure: no memory of the application's is in use any more */
+	delay_given now;
+	delay_queue complete; /* room for n: of this step */
+	delay_queue submit;   /* a ring of n (delay + 1): step after step */
 	gradcomp_status failed;
 	gradcomp_error failure;
-	double last_given, exposed_s;
+	delay_exposed exposed;
 } delay;
 
 /* The slot of a step. */
 static inline float *delay_slot(const delay *d, uint64_t step)
 {
-	return d->slots[step % d->delay];
+	return d->model.slots[step % d->delay];
 }
 
 /* The slot of the j-th step that is pending, the oldest first. */

@@ -25,7 +25,7 @@ typedef struct head {
 
 static uint64_t pending_bytes(const delay *d, uint32_t n_pending)
 {
-	return (uint64_t)n_pending * d->numel * sizeof(float);
+	return (uint64_t)n_pending * d->model.numel * sizeof(float);
 }
 
 static uint64_t sum(const void *buf, uint64_t pending)
@@ -48,7 +48,7 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
 		               (unsigned long long)capacity, (unsigned long long)*bytes);
 	if (!st && buf) {
-		head h = {.numel = d->numel, .delay = d->delay, .n_pending = d->n_pending};
+		head h = {.numel = d->model.numel, .delay = d->delay, .n_pending = d->n_pending};
 		char *p = buf;
 		memcpy(h.magic, magic, sizeof magic);
 		memcpy(p, &h, sizeof h);
@@ -101,10 +101,10 @@ static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, he
 	if (h->delay != d->delay)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of a delay of %u steps, this reducer has %u", h->delay, d->delay);
-	if (h->numel != d->numel)
+	if (h->numel != d->model.numel)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of a model of %llu parameters; this one has %llu",
-		                 (unsigned long long)h->numel, (unsigned long long)d->numel);
+		                 (unsigned long long)h->numel, (unsigned long long)d->model.numel);
 	if (h->n_pending > d->delay || bytes - sizeof *h < pending_bytes(d, h->n_pending))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes do not hold the averages of %u steps",
 		                 (unsigned long long)bytes, h->n_pending);

@@ -8,8 +8,8 @@
 
 void delay_push(delay *d, uint32_t tensor)
 {
-	d->to_complete[d->to_complete_end++] = tensor;
-	pthread_cond_signal(&d->completer_wake);
+	d->complete.tensors[d->complete.end++] = tensor;
+	pthread_cond_signal(&d->threads.completer_wake);
 }
 
 void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err)
@@ -18,8 +18,8 @@ void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err)
 		return;
 	d->failed = status;
 	error_set(&d->failure, status, "%s", err->text);
-	pthread_cond_broadcast(&d->completer_wake);
-	pthread_cond_broadcast(&d->submitter_wake);
+	pthread_cond_broadcast(&d->threads.completer_wake);
+	pthread_cond_broadcast(&d->threads.submitter_wake);
 	pthread_cond_broadcast(&d->change);
 }
 
@@ -28,16 +28,16 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err)
 	gradcomp_error known;
 	if (!d->failed && transport_failure(d->group->job->transport, &known))
 		delay_fail(d, known.status, &known);
-	while (d->failed && !d->notified)
+	while (d->failed && !d->calls.notified)
 		pthread_cond_wait(&d->change, &d->lock);
 	return d->failed ? error_set(err, d->failed, "%s", d->failure.text) : GRADCOMP_OK;
 }
 
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err)
 {
-	if (d->n_given && d->n_given < d->n && !d->failed)
+	if (d->now.given && d->now.given < d->model.n && !d->failed)
 		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
-	while (!d->failed && (d->n_given || d->n_callbacks || d->n_averaged < d->step))
+	while (!d->failed && (d->now.given || d->calls.running || d->n_averaged < d->step))
 		pthread_cond_wait(&d->change, &d->lock);
 	gradcomp_status st = delay_failure(d, err);
 	return st ? st : delay_gpu_join(d, err);
@@ -59,7 +59,7 @@ static void correct(const delay *d, const delay_tensor *t)
 void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
 {
 	delay *d = ctx;
-	delay_tensor *t = &d->tensors[tensor];
+	delay_tensor *t = &d->model.tensors[tensor];
 	gradcomp_error own = {0};
 	if (!status) {
 		status = delay_gpu_arrive(d, tensor, &own);
@@ -97,25 +97,25 @@ static void combine(const delay *d, const delay_tensor *t)
 /* With the lock held. */
 static void end_step(delay *d)
 {
-	d->exposed_s += d->gpu ? 0 : clock_now() - d->last_given;
+	d->exposed.seconds += d->gpu ? 0 : clock_now() - d->exposed.last_given;
 	d->step++;
 	d->n_pending += d->n_pending < d->delay;
-	d->n_given = d->n_done = 0;
-	d->to_complete_first = d->to_complete_end = 0;
+	d->now.given = d->now.done = 0;
+	d->complete.first = d->complete.end = 0;
 }
 
 /* With the lock held, dropped meanwhile. */
 static void notify(delay *d, uint32_t tensor)
 {
 	gradcomp_status failed = d->failed;
-	d->n_callbacks++;
+	d->calls.running++;
 	pthread_mutex_unlock(&d->lock);
-	if (d->done_run)
-		d->done_run(d->ctx, tensor, 1, failed, failed ? &d->failure : NULL);
-	else if (d->done)
-		d->done(d->ctx, tensor, failed, failed ? &d->failure : NULL);
+	if (d->calls.done_run)
+		d->calls.done_run(d->calls.ctx, tensor, 1, failed, failed ? &d->failure : NULL);
+	else if (d->calls.done)
+		d->calls.done(d->calls.ctx, tensor, failed, failed ? &d->failure : NULL);
 	pthread_mutex_lock(&d->lock);
-	d->n_callbacks--;
+	d->calls.running--;
 	pthread_cond_broadcast(&d->change);
 }
 
@@ -125,13 +125,13 @@ static void *completer_main(void *arg)
 	gradcomp_error err = {0};
 	delay_gpu_bind(d);
 	pthread_mutex_lock(&d->lock);
-	while (!d->stop && !d->failed) {
-		if (d->to_complete_first == d->to_complete_end) {
-			pthread_cond_wait(&d->completer_wake, &d->lock);
+	while (!d->threads.stop && !d->failed) {
+		if (d->complete.first == d->complete.end) {
+			pthread_cond_wait(&d->threads.completer_wake, &d->lock);
 			continue;
 		}
-		uint32_t i = d->to_complete[d->to_complete_first++];
-		delay_tensor *t = &d->tensors[i];
+		uint32_t i = d->complete.tensors[d->complete.first++];
+		delay_tensor *t = &d->model.tensors[i];
 		pthread_mutex_unlock(&d->lock);
 		gradcomp_status st = delay_gpu_front(d, i, &err);
 		if (!st)
@@ -139,7 +139,7 @@ static void *completer_main(void *arg)
 		if (!st)
 			st = delay_gpu_fronted(d, i, &err);
 		pthread_mutex_lock(&d->lock);
-		if (!st && d->n_done + 1 == d->n)
+		if (!st && d->now.done + 1 == d->model.n)
 			st = delay_gpu_end_step(d, &err);
 		if (st)
 			delay_fail(d, st, &err);
@@ -147,18 +147,18 @@ static void *completer_main(void *arg)
 			break;
 		t->given = NULL;
 		t->n_done = d->step + 1;
-		d->to_submit[d->to_submit_end++ % ((uint64_t)d->n * (d->delay + 1))] = i;
-		pthread_cond_signal(&d->submitter_wake);
-		if (++d->n_done == d->n)
+		d->submit.tensors[d->submit.end++ % ((uint64_t)d->model.n * (d->delay + 1))] = i;
+		pthread_cond_signal(&d->threads.submitter_wake);
+		if (++d->now.done == d->model.n)
 			end_step(d);
 		notify(d, i);
 	}
 	if (d->failed)
 		delay_gpu_drain(d);
-	for (uint32_t i = 0; d->failed && i < d->n; i++)
-		if (d->tensors[i].given)
+	for (uint32_t i = 0; d->failed && i < d->model.n; i++)
+		if (d->model.tensors[i].given)
 			notify(d, i);
-	d->notified = 1;
+	d->calls.notified = 1;
 	pthread_cond_broadcast(&d->change);
 	pthread_mutex_unlock(&d->lock);
 	return NULL;
@@ -167,7 +167,7 @@ static void *completer_main(void *arg)
 /* This rank's gradient of step n_averaged to the reducer behind. */
 static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 {
-	const delay_tensor *t = &d->tensors[i];
+	const delay_tensor *t = &d->model.tensors[i];
 	gradcomp_status st = delay_gpu_submit(d, i, err);
 	if (!st)
 		d->ops->cast_from_f32(delay_submit_queue(d), t->work, delay_slot(d, d->n_averaged) + t->offset,
@@ -184,22 +184,22 @@ static void *submitter_main(void *arg)
 	uint32_t sent = 0;
 	delay_gpu_bind(d);
 	pthread_mutex_lock(&d->lock);
-	while (!d->stop && !d->failed) {
-		if (d->to_submit_first == d->to_submit_end) {
-			pthread_cond_wait(&d->submitter_wake, &d->lock);
+	while (!d->threads.stop && !d->failed) {
+		if (d->submit.first == d->submit.end) {
+			pthread_cond_wait(&d->threads.submitter_wake, &d->lock);
 			continue;
 		}
-		uint32_t i = d->to_submit[d->to_submit_first++ % ((uint64_t)d->n * (d->delay + 1))];
+		uint32_t i = d->submit.tensors[d->submit.first++ % ((uint64_t)d->model.n * (d->delay + 1))];
 		pthread_mutex_unlock(&d->lock);
 		gradcomp_status st = submit(d, i, &err);
-		if (!st && ++sent == d->n)
+		if (!st && ++sent == d->model.n)
 			st = d->inner->ops->wait(d->inner, &err);
-		if (!st && sent == d->n)
+		if (!st && sent == d->model.n)
 			st = delay_gpu_averaged(d, &err);
 		pthread_mutex_lock(&d->lock);
 		if (st) {
 			delay_fail(d, st, &err);
-		} else if (sent == d->n) {
+		} else if (sent == d->model.n) {
 			sent = 0;
 			d->n_averaged++;
 			pthread_cond_broadcast(&d->change);
@@ -211,11 +211,11 @@ static void *submitter_main(void *arg)
 
 gradcomp_status delay_begin(delay *d, gradcomp_error *err)
 {
-	int rc = thread_start(&d->completer, completer_main, d);
+	int rc = thread_start(&d->threads.completer, completer_main, d);
 	if (!rc) {
-		d->threads = 1;
-		rc = thread_start(&d->submitter, submitter_main, d);
-		d->threads += !rc;
+		d->threads.started = 1;
+		rc = thread_start(&d->threads.submitter, submitter_main, d);
+		d->threads.started += !rc;
 	}
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the threads of delayed averages: %s",
@@ -226,12 +226,12 @@ gradcomp_status delay_begin(delay *d, gradcomp_error *err)
 void delay_end(delay *d)
 {
 	pthread_mutex_lock(&d->lock);
-	d->stop = 1;
-	pthread_cond_broadcast(&d->completer_wake);
-	pthread_cond_broadcast(&d->submitter_wake);
+	d->threads.stop = 1;
+	pthread_cond_broadcast(&d->threads.completer_wake);
+	pthread_cond_broadcast(&d->threads.submitter_wake);
 	pthread_mutex_unlock(&d->lock);
-	if (d->threads > 0)
-		pthread_join(d->completer, NULL);
-	if (d->threads > 1)
-		pthread_join(d->submitter, NULL);
+	if (d->threads.started > 0)
+		pthread_join(d->threads.completer, NULL);
+	if (d->threads.started > 1)
+		pthread_join(d->threads.submitter, NULL);
 }

@@ -79,7 +79,7 @@ typedef struct gpu {
 	void *compute, *exchange; /* streams of the two threads: the arena's */
 	void *exchanged;          /* event of the exchange thread's */
 	device_watch watch;       /* of a thread that waits for what the collective has enqueued; else all 0 */
-	memops wire;              /* direct: engine.wire */
+	memops wire;              /* direct: engine.room.wire */
 	void *producer;           /* the caller's stream */
 	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
 	void **averaged;          /* events: the bucket's averages are in place; likewise */

@@ -28,7 +28,7 @@
 int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
                           const struct gradcomp_collective_v1 *c);
 int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c);
-/* eng->shards, and eng->ops and levels of two levels, when there are several nodes and not all of one rank. Needs the
+/* eng->list.shards, and the ways of two levels, when there are several nodes and not all of one rank. Needs the
  * collective. */
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err);
 /* NULL is fine. */
