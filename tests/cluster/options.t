@@ -66,4 +66,7 @@ done
 
 check 'srun --help names the options' on srun --help
 like 'with what they take' "$said" '--gradcomp=SPEC|none|off|help'
+# words: of what comes, however the lines are broken; up to the next heading
+words () { sed -n '/--gradcomp=SPEC/,/^[A-Z|]/p' | grep -v '^[A-Z|]' | tr -s ' \n' ' '; }
+is 'the README has them as they are printed' "$(words < "$GRADCOMP_SRC/README.md")" "$(words <<< "$said")"
 done_testing
