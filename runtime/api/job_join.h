@@ -10,10 +10,6 @@
  * host table. On failure the transport may exist. */
 gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *refusal, gradcomp_error *err);
 
-/* Whether SIGTERM writes the report, where the job has one, and `gradcomp watch` is answered. When it is off, nothing of
- * the job is being read for either. */
-void job_observe(gradcomp_job *job, bool on);
-
 /* A rank that leaves the job waits here for the others. If a rank is lost meanwhile, whoever else calls
  * gradcomp_job_shrink() hears how far this one has come. */
 void job_shrink_leaving(gradcomp_job *job);

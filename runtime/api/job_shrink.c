@@ -2,6 +2,7 @@
  * connects them, and the world and the reducers move over to it. Any of it may fail because
  * another rank is lost; then it begins again, in the next epoch. */
 #include "api/job_join.h"
+#include "api/job_report.h"
 
 #include "base/error.h"
 #include "reducer/enduring.h"
@@ -302,7 +303,7 @@ static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors
 	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
 	/* A report looks at the transport and the reducers that are being replaced. */
 	if (!leaving)
-		job_observe(job, false);
+		job_report_watch(job, false);
 	do {
 		detach(job);
 		group_close(job->world);
@@ -321,7 +322,7 @@ static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors
 		job_fail(job, st, err->text);
 	job->shrink_failed = st != GRADCOMP_OK;
 	if (!leaving)
-		job_observe(job, true);
+		job_report_watch(job, true);
 	free(old.ranks);
 	return st;
 }
