@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Prints links of the documents that lead nowhere, and documents to which no link leads from the README. Runs in the source folder."""
+"""Prints links of the documents that lead nowhere or stand on two lines, and documents to which no link leads from the README. Runs in the source folder."""
 
 import glob
 import os
@@ -33,7 +33,10 @@ leads = {}
 for page in pages:
     leads[page] = set()
     for line in prose(page):
-        for link in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+        line = re.sub(r"`[^`]*`", "", line)
+        if "](" in re.sub(r"\[[^][]*\]\([^) ]+\)", "", line):  # packaging/installed-links reads lines
+            print(f"{page}: a link over two lines: {line.strip()}")
+        for link in LINK.findall(line):
             path, _, anchor = link.partition("#")
             target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
             if re.match("https?:", link):
