@@ -13,18 +13,6 @@
 
 #define SUFFIX ".model"
 
-const char *plan_models_folder(void)
-{
-	static char *installed;
-	const char *set = secure_getenv("GRADCOMP_MODELS");
-
-	if (set && *set)
-		return set;
-	if (!installed)
-		installed = install_path(GRADCOMP_DATADIR "/gradcomp/models");
-	return installed ? installed : GRADCOMP_DATADIR "/gradcomp/models";
-}
-
 /* Every installed model's path, sorted. 0, or as glob(3). */
 static int find_models(glob_t *found)
 {
