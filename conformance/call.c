@@ -1,71 +1,23 @@
 #include "conformance/call.h"
 
-#include <fenv.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #include "conformance/crash.h"
 #include "conformance/hooks.h"
-#include "conformance/process.h"
 
-static call_state own_state;
-call_state *call_now = &own_state;
-
-bool call_in_step(void)
+gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
 {
-	return call_now->which >= CALL_PLAN && call_now->which <= CALL_CODE_DECODE_ADD;
-}
+	va_list ap;
 
-const char *call_primitive(int bit)
-{
-	static const char *const names[PRIMITIVES] = {
-		"allreduce", "reduce_scatter",  "allgather",       "alltoall", "broadcast", "barrier",
-		"merge",     "coded_allreduce", "coded_allgather", "exchange", "shard",     "coded_reduce_scatter"};
-
-	return names[bit];
-}
-
-const char *call_name(call_which which)
-{
-	static const char *const names[CALL_PRIMITIVE] = {"no function", "create",
-	                                                  "destroy",     "plan",
-	                                                  "encode",      "decode",
-	                                                  "merge",       "code",
-	                                                  "code_decode", "code_decode_add",
-	                                                  "save",        "load",
-	                                                  "cost",        "code() beside code_decode",
-	                                                  "predict",     "choice"};
-
-	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
-}
-
-void call_begin(call_which which, int rank, int nranks, uint32_t round)
-{
-	call_now->rank = rank;
-	call_now->nranks = nranks;
-	call_now->round = round;
-	call_now->count++;
-	call_now->which = which;
-}
-
-/* On the thread that has made the call. */
-static void look_at_floats(call_which which)
-{
-	int now = process_floats();
-
-	if (!now)
-		return;
-	if (!call_now->floats) {
-		call_now->floats = now;
-		call_now->floats_by = which;
-	}
-	fesetenv(FE_DFL_ENV);
-}
-
-void call_end(void)
-{
-	look_at_floats(call_now->which);
-	call_now->which = CALL_NONE;
+	s->broke = r;
+	s->err.status = GRADCOMP_ERR_INTERNAL;
+	va_start(ap, fmt);
+	vsnprintf(s->err.text, sizeof s->err.text, fmt, ap);
+	va_end(ap);
+	return GRADCOMP_ERR_INTERNAL;
 }
 
 static gradcomp_status dispatch(ranks *s, const call *c)
@@ -112,7 +64,7 @@ static void *run_elsewhere(void *ctx)
 
 	crash_stack();
 	e->st = dispatch(e->s, e->c);
-	look_at_floats(e->c->which);
+	call_left(e->c->which);
 	return NULL;
 }
 

@@ -4,30 +4,8 @@
 #ifndef CONFORMANCE_CALL_H
 #define CONFORMANCE_CALL_H
 
+#include "conformance/call_state.h"
 #include "conformance/ranks.h"
-
-#include <stdbool.h>
-
-typedef enum call_which {
-	CALL_NONE = 0,
-	CALL_CREATE,
-	CALL_DESTROY,
-	CALL_PLAN,
-	CALL_ENCODE,
-	CALL_DECODE,
-	CALL_MERGE,
-	CALL_CODE,
-	CALL_CODE_DECODE,
-	CALL_CODE_DECODE_ADD,
-	CALL_SAVE,
-	CALL_LOAD,
-	CALL_COST,
-	CALL_CODES, /* code() beside a decoder */
-	CALL_PREDICT,
-	CALL_CHOICE,
-	CALL_PRIMITIVE /* the first of them, in the order of GRADCOMP_CAN_* */
-} call_which;
-enum { PRIMITIVES = 12 };
 
 typedef struct call {
 	call_which which;
@@ -46,29 +24,11 @@ typedef struct call {
 	uint64_t *bytes;
 } call;
 
-/* What runs: read by a signal handler and, when it is in shared memory, by the
- * process that waits. */
-typedef struct call_state {
-	volatile call_which which;
-	volatile int rank, nranks;
-	volatile uint32_t round;
-	volatile uint64_t count; /* of calls that began */
-	volatile int done;       /* the group has come to its end */
-	volatile int floats;     /* what a call has left of process_floats(), and which */
-	volatile call_which floats_by;
-} call_state;
-extern call_state *call_now;
-/* A function of a step, which must allocate nothing. */
-bool call_in_step(void);
-const char *call_name(call_which which);
-
 /* The stack of a thread of its own, of which the C library has a part. */
 enum { CALL_STACK = 512 << 10 };
 gradcomp_status ranks_call(ranks *s, const call *c);
-/* Of a collective's primitive, by its bit. */
-const char *call_primitive(int bit);
-/* Records what is about to run, when it is called directly. */
-void call_begin(call_which which, int rank, int nranks, uint32_t round);
-void call_end(void);
+
+/* The plugin has broken a rule: remembered with its text, the status INTERNAL. */
+gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 
 #endif

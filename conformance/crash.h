@@ -2,7 +2,7 @@
 #ifndef CONFORMANCE_CRASH_H
 #define CONFORMANCE_CRASH_H
 
-#include "conformance/call.h"
+#include "conformance/call_state.h"
 #include "conformance/kit.h"
 
 /* The exit status after a crash that has been reported. */

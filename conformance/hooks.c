@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "conformance/call.h"
+#include "conformance/call_state.h"
 
 #define BLOCKS_MAX 4096
 

@@ -143,6 +143,20 @@ gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t
 	return GRADCOMP_OK;
 }
 
+uint64_t kit_some_step(void)
+{
+	uint64_t bits = check_random() % 36, some = check_random() % 5;
+
+	switch (check_random() % 3) {
+	case 0:
+		return 0;
+	case 1:
+		return ((uint64_t)4 << bits) + some - 2;
+	default:
+		return REACH_STEP + some;
+	}
+}
+
 void fixture_rounding(fixture *t)
 {
 	ranks s;

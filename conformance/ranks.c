@@ -7,18 +7,6 @@
 #include "conformance/call.h"
 #include "conformance/fenced_device.h"
 
-gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
-{
-	va_list ap;
-
-	s->broke = r;
-	s->err.status = GRADCOMP_ERR_INTERNAL;
-	va_start(ap, fmt);
-	vsnprintf(s->err.text, sizeof s->err.text, fmt, ap);
-	va_end(ap);
-	return GRADCOMP_ERR_INTERNAL;
-}
-
 void ranks_plan(ranks *s, uint64_t most)
 {
 	s->nbuckets = 0;

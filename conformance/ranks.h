@@ -79,7 +79,4 @@ gradcomp_status ranks_step(ranks *s, float **grad, int interleave);
  * checkpoint. */
 gradcomp_status ranks_carry(ranks *from, ranks *to, int w);
 
-/* The plugin has broken a rule: remembered with its text, the status INTERNAL. */
-gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-
 #endif

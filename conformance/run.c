@@ -1,7 +1,6 @@
 /* Runs the groups, each in its own process, and collects their results. */
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,18 +12,10 @@
 #include <unistd.h>
 
 #include "conformance/crash.h"
+#include "conformance/findings.h"
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
 #include "conformance/process.h"
-
-/* What a group's process writes; less than PIPE_BUF, so it arrives in one piece. */
-typedef struct message {
-	rule rule;
-	rule_result result;
-	uint32_t since;   /* the ABI that brought what is checked */
-	int crash_signal; /* not 0: of a crash */
-	char text[KIT_TEXT];
-} message;
 
 static double now(void)
 {
@@ -32,80 +23,6 @@ static double now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
-{
-	message m = {.rule = r, .result = v, .since = k->since, .crash_signal = k->crash_signal};
-
-	vsnprintf(m.text, sizeof m.text, fmt, ap);
-	if (write(k->out, &m, sizeof m) != sizeof m)
-		_exit(4);
-}
-
-void kit_ok(kit *k, rule r, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	send(k, r, RESULT_OK, fmt, ap);
-	va_end(ap);
-}
-
-void kit_fail(kit *k, rule r, const char *fmt, ...)
-{
-	va_list ap;
-
-	k->failed = true;
-	va_start(ap, fmt);
-	send(k, r, RESULT_FAIL, fmt, ap);
-	va_end(ap);
-}
-
-void kit_skip(kit *k, rule r, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	send(k, r, RESULT_SKIP, fmt, ap);
-	va_end(ap);
-}
-
-/* A plugin is held to the rules of the ABI that it was built for. */
-static bool lenient(const kit_result *out, const message *m)
-{
-	return out->abi && (out->abi < m->since || out->abi < out->since || out->abi < rule_since(m->rule));
-}
-
-static void take(kit_result *out, const message *m)
-{
-	rule_result *v = &out->result[m->rule],
-		    is = m->result == RESULT_FAIL && lenient(out, m) ? RESULT_WARN : m->result;
-
-	/* Many groups meet the same crash: it is told once. */
-	if (m->crash_signal && m->crash_signal == out->crash_signal && call_now->which == out->crash_in)
-		return;
-	if (m->crash_signal) {
-		out->crash_signal = m->crash_signal;
-		out->crash_in = call_now->which;
-	}
-	out->asked[m->rule] += is != RESULT_SKIP;
-	out->broken[m->rule] += is == RESULT_FAIL;
-	if (*v == RESULT_FAIL || (*v == RESULT_WARN && is != RESULT_FAIL) || (*v == RESULT_OK && is == RESULT_SKIP))
-		return;
-	*v = is;
-	memcpy(out->text[m->rule], m->text, sizeof m->text);
-}
-
-void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...)
-{
-	message m = {.rule = r, .result = v};
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(m.text, sizeof m.text, fmt, ap);
-	va_end(ap);
-	take(out, &m);
 }
 
 typedef struct group {
@@ -264,7 +181,7 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 {
 	double began = now(), since = began;
 	uint64_t count = call_now->count;
-	message m;
+	finding m;
 
 	for (;;) {
 		struct pollfd p = {.fd = in, .events = POLLIN};
@@ -273,7 +190,7 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 			ssize_t n = read(in, &m, sizeof m);
 			if (n != (ssize_t)sizeof m)
 				return 1;
-			take(out, &m);
+			kit_take(out, &m);
 			continue;
 		}
 		if (count != call_now->count) {

@@ -342,20 +342,6 @@ static bool steps_of(kit *k, const run *r, tally *n)
 	return false;
 }
 
-uint64_t kit_some_step(void)
-{
-	uint64_t bits = check_random() % 36, some = check_random() % 5;
-
-	switch (check_random() % 3) {
-	case 0:
-		return 0;
-	case 1:
-		return ((uint64_t)4 << bits) + some - 2;
-	default:
-		return REACH_STEP + some;
-	}
-}
-
 /* ---- what is left in payloads of the memory that they are made in ---- */
 
 enum { BEFORE = 0x5a, BEFORE_TOO = 0xc3 };
