@@ -78,7 +78,7 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
 
 /* FAIL is sent to every neighbour before anybody here can act on the failure, so a
  * process that exits on the error has passed it on. */
-static void fail(transport *t, gradcomp_status status, int culprit, const char *text)
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
 	if (transport_failed(t) || t->tree.left)
 		return;
@@ -89,33 +89,31 @@ static void fail(transport *t, gradcomp_status status, int culprit, const char *
 	pthread_cond_broadcast(&t->tree.changed);
 }
 
-void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+/* Of a rank that may be gone: the job may go on without it. */
+static gradcomp_status if_lost(const transport *t, gradcomp_status status)
 {
-	if (t->o.outlives && (status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT))
-		status = GRADCOMP_ERR_PEER_LOST;
-	fail(t, status, culprit, text);
+	bool gone = status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT;
+
+	return t->o.outlives && gone ? GRADCOMP_ERR_PEER_LOST : status;
 }
 
-void tree_overdue(transport *t, int culprit, const char *text)
+static void declare(transport *t, gradcomp_status status, int culprit, const char *text)
 {
-	fail(t, GRADCOMP_ERR_TIMEOUT, culprit, text);
+	pthread_mutex_lock(&t->lock);
+	tree_fail(t, status, culprit, text);
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
 }
 
 void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
-	pthread_mutex_lock(&t->lock);
-	/* Neighbours take no other for one. */
-	tree_fail(t, status < 0 ? status : GRADCOMP_ERR_INTERNAL, culprit, text);
-	pthread_mutex_unlock(&t->lock);
-	tree_wake(t);
+	/* Neighbours take no status that is none of a failure. */
+	declare(t, status < 0 ? if_lost(t, status) : GRADCOMP_ERR_INTERNAL, culprit, text);
 }
 
 void transport_overdue(transport *t, int culprit, const char *text)
 {
-	pthread_mutex_lock(&t->lock);
-	tree_overdue(t, culprit, text);
-	pthread_mutex_unlock(&t->lock);
-	tree_wake(t);
+	declare(t, GRADCOMP_ERR_TIMEOUT, culprit, text);
 }
 
 int tree_attach(transport *t, int rank, int fd, const hello *h)
@@ -245,7 +243,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 			return -1;
 		memcpy(text, f->text, f->bytes);
 		text[f->bytes] = '\0';
-		fail(t, f->a, f->b, text);
+		tree_fail(t, f->a, f->b, text);
 		return 0;
 	case CTRL_LEAVE:
 		if (i == TREE_PARENT || n->left)
@@ -298,7 +296,7 @@ static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, c
 	tree_drop(n);
 	/* After LEFT a closed connection is no failure: tree_fail() knows. */
 	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
-	tree_fail(t, status, n->rank, text);
+	tree_fail(t, if_lost(t, status), n->rank, text);
 }
 
 static void neighbour_read(transport *t, int i)

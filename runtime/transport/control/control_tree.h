@@ -49,8 +49,6 @@ int tree_attach(transport *t, int rank, int fd, const hello *h);
 void tree_drop(neighbour *n);
 /* With the lock held: fails the job, unless it has failed or everybody has left. */
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
-/* Of a rank that lives: the job does not go on without it. */
-void tree_overdue(transport *t, int culprit, const char *text);
 /* With the lock held: enters or moves on the leave barrier. */
 void tree_leave(transport *t);
 /* The same for what was measured: `rate` is this rank's, NULL to move on. When all ranks have said theirs the least of each

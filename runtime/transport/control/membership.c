@@ -159,7 +159,7 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 
 		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
 		         t->rank, transport_host(t, t->rank), t->o.wait_timeout);
-		tree_overdue(t, -1, text);
+		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
 	}
 	st = transport_failure(t, err);
 	pthread_mutex_unlock(&t->lock);
