@@ -36,6 +36,12 @@ while IFS='|' read -r _ what own peer _; do
 done < <(sed -n '/^## Measured/,/^\[/p' README.md | grep '^| [^f]')
 is "README.md: measured is what doc/results/performance.md says" "$other" ''
 
+# The settings that doc/admin/configuration.md names are in the sample that is installed.
+is 'doc/admin/configuration.md: its settings are there' "$(sed -n '/^| setting/,/^$/p' doc/admin/configuration.md | cut -d'|' -f2 |
+	grep -oE '[a-z]+\.[a-z_]+' | while read -r setting; do
+		sed -n "/^\[${setting%%.*}]/,/^\[/p" etc/gradcomp.conf.in | grep -q "^#${setting#*.} =" || echo "$setting"
+	done)" ''
+
 # The block of C in doc/user/c.md, compiled as it stands there.
 awk '/^    #include </ { c = 1 } c && /^[^ ]/ { exit } c { print substr($0, 5) }' doc/user/c.md > "$tmp/page.c"
 if command -v cc > /dev/null; then
