@@ -5,6 +5,7 @@
 
 #include "tests/support/small_model.h"
 
+#include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 
 #include <dlfcn.h>
@@ -93,15 +94,16 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 	return real(c, v, of, err);
 }
 
-void tuner_destroy(tuner *c)
+/* Called once, when it is freed. */
+void tuner_gpu_close(tuner *c)
 {
-	__typeof__(tuner_destroy) *real;
+	__typeof__(tuner_gpu_close) *real;
 	pthread_mutex_lock(&hooks_lock);
 	tuner_hook *at = hook_of(c);
 	if (at)
 		*at = (tuner_hook){0};
 	pthread_mutex_unlock(&hooks_lock);
-	*(void **)&real = dlsym(RTLD_NEXT, "tuner_destroy");
+	*(void **)&real = dlsym(RTLD_NEXT, "tuner_gpu_close");
 	real(c);
 }
 

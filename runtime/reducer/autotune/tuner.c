@@ -3,16 +3,12 @@
 #include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/arg_errors.h"
-#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 #include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Of a tensor in this step. */
-enum { MISSING, WAITS, FORWARDED, DONE };
 
 /* The reducer that has tensor i. */
 static gradcomp_reducer *behind(const partition *p, uint32_t i)
@@ -24,17 +20,6 @@ static gradcomp_reducer *behind(const partition *p, uint32_t i)
 static gradcomp_status failure(tuner *c, gradcomp_error *err)
 {
 	return c->failed ? error_set(err, c->failed, "%s", c->failure.text) : transport_failure(c->job->transport, err);
-}
-
-/* With the lock held. What has failed here alone, as memory of a device may, others wait for: they are told. */
-static void set_failure(tuner *c, gradcomp_status status, const char *text)
-{
-	if (!c->failed) {
-		c->failed = status;
-		error_set(&c->failure, status, "%s", text);
-		job_fail(c->job, status, text);
-	}
-	pthread_cond_broadcast(&c->turns.changed);
 }
 
 /* With the lock held, dropped meanwhile. The job has failed: what the reducers of parts were given is done then.
@@ -60,7 +45,7 @@ static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 	gradcomp_status st = failure(c, err);
 	if (!st || c->failed)
 		return st;
-	set_failure(c, st, err->text);
+	tuner_fail(c, st, err->text);
 	look(c);
 	return st;
 }
@@ -68,7 +53,7 @@ static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 /* With the lock held: a tensor that was given, and whose done() has not been called. */
 static int owes(const tuner *c)
 {
-	return memchr(c->step.state, WAITS, c->ntensors) || memchr(c->step.state, FORWARDED, c->ntensors);
+	return memchr(c->step.state, TENSOR_WAITS, c->ntensors) || memchr(c->step.state, TENSOR_FORWARDED, c->ntensors);
 }
 
 /* With the lock held, dropped meanwhile: when all that was given has been told of, and nothing touches it any more.
@@ -81,57 +66,11 @@ static void settle_failed(tuner *c)
 		pthread_cond_wait(&c->turns.changed, &c->lock);
 }
 
-/* With the lock held, dropped during the callback. */
-static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
-{
-	c->turns.callbacks++;
-	pthread_mutex_unlock(&c->lock);
-	if (c->wants.options.done_run)
-		c->wants.options.done_run(c->wants.options.ctx, i, 1, status, err);
-	else if (c->wants.options.done)
-		c->wants.options.done(c->wants.options.ctx, i, status, err);
-	pthread_mutex_lock(&c->lock);
-	c->turns.callbacks--;
-	pthread_cond_broadcast(&c->turns.changed);
-}
-
-void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
-{
-	subreducer *q = ctx;
-	tuner *c = q->of;
-	uint32_t i = q->tensor[tensor];
-	gradcomp_error own = {0};
-	if (!status) {
-		status = residual_carry_settle(c, i, c->step.given[i], &own);
-		err = status ? &own : err;
-	}
-	pthread_mutex_lock(&c->lock);
-	q->last = tensor;
-	if (!status && c->step.ndone + 1 == c->ntensors && !c->failed) {
-		status = tuner_gpu_step(c, &own);
-		err = status ? &own : err;
-	}
-	if (status)
-		set_failure(c, status, err->text);
-	c->step.state[i] = DONE;
-	if (++c->step.ndone == c->ntensors && !c->failed) {
-		step_timer_step(c);
-		c->step.ngiven = c->step.ndone = 0;
-		memset(c->step.state, MISSING, c->ntensors);
-		c->turns.busy = ++c->steps == c->next_check;
-		if (c->turns.busy)
-			pthread_cond_signal(&c->turns.wake);
-	}
-	pthread_cond_broadcast(&c->turns.changed);
-	notify(c, i, status, err);
-	pthread_mutex_unlock(&c->lock);
-}
-
 /* With the lock held, dropped meanwhile. */
 static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 {
 	partition *p = c->parts.partition;
-	c->step.state[i] = FORWARDED;
+	c->step.state[i] = TENSOR_FORWARDED;
 	c->turns.inside++;
 	pthread_mutex_unlock(&c->lock);
 	gradcomp_status st = residual_carry_add(c, i, c->step.given[i], err);
@@ -140,7 +79,7 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 	pthread_mutex_lock(&c->lock);
 	c->turns.inside--;
 	if (st)
-		set_failure(c, st, err->text);
+		tuner_fail(c, st, err->text);
 	pthread_cond_signal(&c->turns.wake);
 	return st;
 }
@@ -148,7 +87,7 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 /* With the lock held: ready() says that it has failed, and done() does not. */
 static void refuse(tuner *c, uint32_t i)
 {
-	c->step.state[i] = MISSING;
+	c->step.state[i] = TENSOR_MISSING;
 	c->step.ngiven--;
 	pthread_cond_broadcast(&c->turns.changed);
 }
@@ -159,12 +98,12 @@ static void forward_all(tuner *c)
 {
 	gradcomp_error err;
 	for (uint32_t i = 0; i < c->ntensors; i++) {
-		if (c->step.state[i] != WAITS)
+		if (c->step.state[i] != TENSOR_WAITS)
 			continue;
 		/* Its ready() has come back long ago: what fails now only done() can say. */
 		if (c->failed || (!c->turns.busy && forward(c, i, &err))) {
-			c->step.state[i] = DONE;
-			notify(c, i, c->failed, &c->failure);
+			c->step.state[i] = TENSOR_DONE;
+			tuner_tell(c, i, c->failed, &c->failure);
 		}
 	}
 }
@@ -190,7 +129,7 @@ void *tuner_main(void *arg)
 		gradcomp_status st = tuner_check(c, &err);
 		pthread_mutex_lock(&c->lock);
 		if (st)
-			set_failure(c, st, err.text);
+			tuner_fail(c, st, err.text);
 		c->turns.busy = 0;
 		forward_all(c);
 		pthread_cond_broadcast(&c->turns.changed);
@@ -234,7 +173,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 		error_set(err, st, "%s", own.text);
 	if (!st) {
 		c->step.given[i] = gradient ? gradient : nothing;
-		c->step.state[i] = WAITS;
+		c->step.state[i] = TENSOR_WAITS;
 		c->step.ngiven++;
 		step_timer_given(c, i);
 		st = tuner_gpu_given(c, i, err ? err : &own);
@@ -288,10 +227,10 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 	uint64_t step = c->steps;
 	if (c->step.ngiven && !c->failed && !c->step.state[i])
 		st = arg_error_not_given(i, c->layout.tensors[c->ntensors - 1 - i].name, step, err);
-	while (!st && !c->failed && c->steps == step && c->step.state[i] == WAITS)
+	while (!st && !c->failed && c->steps == step && c->step.state[i] == TENSOR_WAITS)
 		pthread_cond_wait(&c->turns.changed, &c->lock);
 	/* The part learns that its tensors are waited for one by one. */
-	if (!st && !c->failed && c->steps == step && c->step.state[i] == FORWARDED) {
+	if (!st && !c->failed && c->steps == step && c->step.state[i] == TENSOR_FORWARDED) {
 		partition *p = c->parts.partition;
 		c->turns.inside++;
 		pthread_mutex_unlock(&c->lock);
@@ -300,7 +239,7 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 		c->turns.inside--;
 		pthread_cond_signal(&c->turns.wake);
 	}
-	while (!st && !c->failed && c->steps == step && c->step.ngiven && c->step.state[i] != DONE)
+	while (!st && !c->failed && c->steps == step && c->step.ngiven && c->step.state[i] != TENSOR_DONE)
 		pthread_cond_wait(&c->turns.changed, &c->lock);
 	settle_failed(c);
 	if (!st)
@@ -320,6 +259,36 @@ static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t i, void *qu
 	gradcomp_status st = follow_part(c, i, queue, err);
 	pthread_mutex_unlock(&c->lock);
 	return st;
+}
+
+void tuner_destroy(tuner *c)
+{
+	partition_free(c, c->parts.aside, 0);
+	c->parts.aside = NULL; /* what it counted is with what is gone */
+	partition_free(c, c->parts.partition, c->turns.started);
+	tuner_gpu_close(c);
+	for (uint32_t i = 0; c->parts.carry && i < c->ntensors; i++)
+		free(c->parts.carry[i]);
+	for (uint32_t i = 0; i < c->choice.nchanges; i++)
+		free(c->choice.change[i].to);
+	gradcomp_group_free(c->group);
+	schedule_request_clear(&c->wants.asked);
+	layout_free(&c->layout);
+	tuner_config_clear(&c->config);
+	assignment_clear(&c->parts.now);
+	metrics_free(&c->choice.metrics);
+	step_timer_free(&c->timer);
+	free(c->choice.policy.of);
+	free(c->choice.change);
+	free(c->parts.carry);
+	free(c->step.state);
+	free(c->step.given);
+	free(c->wants.collective);
+	free(c->wants.schedule);
+	pthread_cond_destroy(&c->turns.wake);
+	pthread_cond_destroy(&c->turns.changed);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
 }
 
 static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,

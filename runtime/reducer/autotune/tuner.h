@@ -16,9 +16,9 @@
  * to the next gradient of its tensor, until a step has carried it. While a guard compares it with
  * dense steps it is set aside with what it holds back, and takes that up again when it wins.
  *
- * Files: tuner.c the calls and the thread, tuner_open.c how one is made, with the first look at
- * the network, tuner_config.c its SPEC and settings, partition.c reducers of parts and residuals
- * that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c a check,
+ * Files: tuner.c the calls and the thread, tuner_step.c the end of a tensor's step, tuner_open.c how one is made,
+ * tuner_network.c all-reduces that are timed, tuner_config.c its SPEC and settings, partition.c reducers of
+ * parts, residual_carry.c residuals that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c a check,
  * policy.c what rank 0 decides, candidate_cost.c the candidates' work, exchange_cost.c their
  * exchanges, tensor_assign.c which tensor is best off with which, tuner_predict.c step times,
  * tuner_state.c save, tuner_load.c load, tuner_report.c log lines and the report, tuner_gpu.c what is different of
@@ -326,7 +326,9 @@ gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tenso
                                      gradcomp_error *err);
 /* tuner_check.c, on auto's thread, between two steps of all parts. */
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
-/* tuner_open.c, on auto's thread, between two steps with the base alone at work: times all-reduces of
+/* tuner_network.c: the first look at the network, when the base is there. Collective. */
+gradcomp_status tuner_probe(tuner *c, gradcomp_error *err);
+/* On auto's thread, between two steps with the base alone at work: times all-reduces of
  * the base of `bytes` and of a quarter. Collective. */
 gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err);
 /* Costs of the candidates that have none yet. */

@@ -29,13 +29,20 @@ gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcom
  * carried nothing, on any rank. */
 gradcomp_status residual_carry_settle(tuner *c, uint32_t i, const void *average, gradcomp_error *err);
 
-/* tuner.c: the calls, the thread; tuner_open.c: all of it freed, with the report's row when it
- * has run. */
+/* tuner.c: the calls, the thread; all of it freed, with the report's row when it has run. */
 extern const reducer_ops tuner_ops;
 void *tuner_main(void *arg);
 void tuner_destroy(tuner *c);
 
-/* tuner.c: a reducer's tensor is done. */
+/* Of a tensor in this step. */
+enum { TENSOR_MISSING, TENSOR_WAITS, TENSOR_FORWARDED, TENSOR_DONE };
+
+/* tuner_step.c, with the lock held: what has failed here alone, as memory of a device may, others wait for: they are
+ * told. */
+void tuner_fail(tuner *c, gradcomp_status status, const char *text);
+/* With the lock held, dropped meanwhile: the program's callback for tensor i. */
+void tuner_tell(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err);
+/* A reducer's tensor is done. */
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 
 /* tuner_state.c, tuner_load.c: as the public functions. */

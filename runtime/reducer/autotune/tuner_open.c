@@ -11,36 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tuner_destroy(tuner *c)
-{
-	partition_free(c, c->parts.aside, 0);
-	c->parts.aside = NULL; /* what it counted is with what is gone */
-	partition_free(c, c->parts.partition, c->turns.started);
-	tuner_gpu_close(c);
-	for (uint32_t i = 0; c->parts.carry && i < c->ntensors; i++)
-		free(c->parts.carry[i]);
-	for (uint32_t i = 0; i < c->choice.nchanges; i++)
-		free(c->choice.change[i].to);
-	gradcomp_group_free(c->group);
-	schedule_request_clear(&c->wants.asked);
-	layout_free(&c->layout);
-	tuner_config_clear(&c->config);
-	assignment_clear(&c->parts.now);
-	metrics_free(&c->choice.metrics);
-	step_timer_free(&c->timer);
-	free(c->choice.policy.of);
-	free(c->choice.change);
-	free(c->parts.carry);
-	free(c->step.state);
-	free(c->step.given);
-	free(c->wants.collective);
-	free(c->wants.schedule);
-	pthread_cond_destroy(&c->turns.wake);
-	pthread_cond_destroy(&c->turns.changed);
-	pthread_mutex_destroy(&c->lock);
-	free(c);
-}
-
 static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	c->wants.options = *o;
@@ -99,96 +69,6 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 	return st;
 }
 
-/* The base's links are made, and a few all-reduces of zeroes are timed on them, of less than a
- * megabyte together. Where a dense exchange of the model will take long, candidates are measured
- * while the program gets ready. */
-enum { SMALL = 1 << 14, LARGE = 1 << 17 }; /* floats */
-enum { FITS = 2 };
-#define LONG_S 0.05 /* of a dense step's exchange */
-
-static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
-{
-	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
-	if (c->gpu)
-		return tuner_gpu_timed(c, count, seconds, err);
-	double start = clock_now();
-	gradcomp_status st = p->collective->allreduce(p->instance, zeroes, count, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
-	*seconds = clock_now() - start;
-	return st;
-}
-
-/* Over bytes, of two numbers of floats. */
-static linear line_through(uint64_t few, double of_few, uint64_t many, double of_many)
-{
-	double bytes = sizeof(float), b = (of_many - of_few) / ((double)(many - few) * bytes);
-	linear l = {.b = b > 0 ? b : of_many / ((double)many * bytes)};
-	l.a = of_few - l.b * (double)few * bytes;
-	l.a = l.a > 0 ? l.a : 0;
-	return l;
-}
-
-/* The first look at the network. Collective. */
-static gradcomp_status probe(tuner *c, gradcomp_error *err)
-{
-	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
-	double small = 0, large = 0;
-	gradcomp_status st = GRADCOMP_OK;
-	if (c->group->nranks == 1 || !(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
-		return GRADCOMP_OK;
-	float *zeroes = calloc(c->gpu ? 1 : LARGE, sizeof *zeroes);
-	if (!zeroes) {
-		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory to time the network");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time the network");
-	}
-	/* The first one connects, and the ranks come to the second together. */
-	for (int i = 0; !st && i < 2; i++)
-		st = timed(c, zeroes, SMALL, &small, err);
-	if (!st)
-		st = timed(c, zeroes, LARGE, &large, err);
-	free(zeroes);
-	if (st) {
-		job_fail(c->job, st, err->text);
-		return st;
-	}
-	if (!c->gpu)
-		c->parts.gone.wire_bytes -= (double)channel_sent(p->channel);
-	c->network.probed = line_through(SMALL, small, LARGE, large);
-	c->turns.measure = c->network.probed.b * (double)c->layout.numel * sizeof(float) > LONG_S;
-	return GRADCOMP_OK;
-}
-
-gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err)
-{
-	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;
-	const uint64_t large = bytes / sizeof(float), small = large / 4;
-	double seconds, of_small = 0, of_large = 0, sent = (double)channel_sent(p->channel);
-	gradcomp_status st = GRADCOMP_OK;
-	if (!(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
-		return GRADCOMP_OK;
-	float *zeroes = calloc(c->gpu ? 1 : large, sizeof *zeroes);
-	if (!zeroes)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time all-reduces of %u bytes", bytes);
-	/* The ranks come to the first one at different times. */
-	if (!st)
-		st = timed(c, zeroes, small, &seconds, err);
-	for (int i = 0; !st && i < FITS; i++) {
-		st = timed(c, zeroes, small, &seconds, err);
-		of_small = !i || seconds < of_small ? seconds : of_small;
-		if (!st)
-			st = timed(c, zeroes, large, &seconds, err);
-		of_large = !i || seconds < of_large ? seconds : of_large;
-	}
-	free(zeroes);
-	if (st) {
-		job_fail(c->job, st, err->text);
-		return st;
-	}
-	c->parts.gone.wire_bytes -= (double)channel_sent(p->channel) - sent;
-	c->network.fitted = line_through(small, of_small, large, of_large);
-	c->network.fit_bytes = bytes;
-	return GRADCOMP_OK;
-}
-
 static void begin(tuner *c)
 {
 	policy_start(&c->choice.policy);
@@ -244,7 +124,7 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 	if (!st)
 		st = tuner_gpu_network(c, &why);
 	if (!st)
-		st = probe(c, &why);
+		st = tuner_probe(c, &why);
 	agreed = !st;
 	if (!st) {
 		begin(c);
