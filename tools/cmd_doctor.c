@@ -21,7 +21,7 @@
 #include "config/config.h"
 #include "job/job.h"
 #include "tools/commands.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 static const char usage[] =
 	"usage: gradcomp doctor [--nodes N] [--records DIR]\n"

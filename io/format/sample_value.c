@@ -3,7 +3,7 @@
 
 #include "gradcomp/dataset.h"
 #include "io/format/samples_internal.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 /* The head of a value and a row of its table; gradcomp/samples.h has the layout. */
 #define HEAD 16u

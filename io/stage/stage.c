@@ -13,7 +13,7 @@
 #include "config/config.h"
 #include "job/job.h"
 #include "io/stage/stage_internal.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #define ATTEMPTS 3
 #define FLAGS \

@@ -8,7 +8,7 @@
 #include "io/manifest/manifest.h"
 #include "base/thread.h"
 #include "job/job.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 /* ---- a call that waits for others, while progress is reported --------------- */
 

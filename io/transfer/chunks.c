@@ -3,7 +3,7 @@
 #include <xxhash.h>
 
 #include "io/transfer/chunks.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #define MAGIC 0x64706367u /* "gcpd" */
 #define SUM 24

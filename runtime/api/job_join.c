@@ -10,7 +10,7 @@
 #include "operators/operator_tables.h"
 #include "reducer/autotune/tuner.h"
 #include "trace/trace.h"
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 #include "transport/verbs/verbs_module.h"
 
 #include <stdbool.h>

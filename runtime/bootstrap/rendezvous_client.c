@@ -1,7 +1,7 @@
 /* Connecting to the rendezvous server: connection, greeting, and what reads and writes. */
 #include "bootstrap/rendezvous_client_internal.h"
 #include "config/config.h"
-#include "transport/core/network.h"
+#include "transport/wire/network.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 /* s; the SPANK plugin waits 20 s for the server, and a call to munged may take 10 of them. */
 #define TOKEN_PATIENCE 8.0

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "bootstrap/rendezvous.h"
-#include "transport/control/handshake.h"
+#include "transport/wire/handshake.h"
 #include "security/munge_seal.h"
 #include "security/secret.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 struct config;
 

@@ -5,7 +5,7 @@
 #include "bootstrap/rendezvous_msg.h"
 #include "config/config.h"
 #include "transport/control/listener.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -19,7 +19,7 @@
 #include "bootstrap/pmix_module.h"
 #include "bootstrap/rendezvous.h"
 #include "security/secret.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
 #define _GNU_SOURCE
 #include "job/roster_internal.h"
 
-#include "transport/core/network.h"
-#include "transport/core/wire.h"
+#include "transport/wire/network.h"
+#include "transport/wire/wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "transport/control/listener.h"
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  * has the secret, but may be broken. */
 #include "job/roster_internal.h"
 
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "tests/fuzz/harness.h"
 
 #include "io/transfer/chunks.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

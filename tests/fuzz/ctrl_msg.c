@@ -3,7 +3,7 @@
  * (each after a byte with its length). */
 #include "tests/fuzz/harness.h"
 
-#include "transport/control/ctrl_msg.h"
+#include "transport/wire/ctrl_msg.h"
 
 #include <stdlib.h>
 #include <string.h>

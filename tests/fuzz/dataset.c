@@ -13,7 +13,7 @@
 
 #include "io/dataset/net/service.h"
 #include "job/job.h"
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/core/transport_internal.h"
 
 enum { SAMPLES = 48, MEMORY = 1 << 20, PENDING = 1100, KEPT = 32, HELD = 64, STEPS = 400 };

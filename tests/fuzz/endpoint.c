@@ -1,7 +1,7 @@
 /* A rank's endpoint record: refused with a reason, or read within its limits. */
 #include "tests/fuzz/harness.h"
 
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 #include "base/error.h"
 #include "transport/core/transport.h"
 

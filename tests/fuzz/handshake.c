@@ -4,7 +4,7 @@
  * proof is the right one: what a rank of the job can say. */
 #include "tests/fuzz/harness.h"
 
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "tests/fuzz/harness.h"
 
 #include "conformance/guard.h"
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "operators/operator_tables.h"
 
 #include <fcntl.h>

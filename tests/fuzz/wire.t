@@ -6,5 +6,5 @@
 # shellcheck source=tests/fuzz/engine.sh
 . "$GRADCOMP_SRC/tests/fuzz/engine.sh"
 fuzz "transport, rendezvous and chunks are" "handshake endpoint ctrl_msg message verbs rendezvous chunks" \
-	"runtime/transport/core/*.c runtime/transport/tcp/*.c runtime/transport/shm/*.c runtime/transport/verbs/*.c runtime/transport/control/*.c runtime/bootstrap/rendezvous*.c io/transfer/chunks.c runtime/base/error.c runtime/base/log.c"
+	"runtime/transport/*/*.c runtime/bootstrap/rendezvous*.c io/transfer/chunks.c runtime/base/error.c runtime/base/log.c"
 done_testing

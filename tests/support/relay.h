@@ -3,9 +3,9 @@
 #ifndef TESTS_SUPPORT_RELAY_H
 #define TESTS_SUPPORT_RELAY_H
 
-#include "transport/control/handshake.h"
-#include "transport/tcp/record_crypto.h"
-#include "transport/core/wire.h"
+#include "transport/wire/handshake.h"
+#include "transport/wire/record_crypto.h"
+#include "transport/wire/wire.h"
 
 #include <netinet/in.h>
 #include <poll.h>

@@ -2,8 +2,8 @@
  * in bounds, and a peer's addresses are tried in a sensible order. */
 #include "tests/support/tap.h"
 
-#include "transport/core/endpoint.h"
-#include "transport/control/handshake.h"
+#include "transport/wire/endpoint.h"
+#include "transport/wire/handshake.h"
 #include "transport/core/transport.h"
 
 #include <inttypes.h>

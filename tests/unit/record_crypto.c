@@ -3,10 +3,10 @@
  * SP 800-38D), and records that are not what was sent. */
 #include "tests/support/tap.h"
 
-#include "transport/control/handshake.h"
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/handshake.h"
+#include "transport/wire/record_crypto.h"
 #include "base/sha256.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -6,7 +6,7 @@
 #include "tests/support/pace.h"
 #include "tests/support/tap.h"
 #include "tests/support/test_random.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "tests/support/tap.h"
 
-#include "transport/core/network.h"
-#include "transport/control/handshake.h"
+#include "transport/wire/network.h"
+#include "transport/wire/handshake.h"
 
 #include <ifaddrs.h>
 #include <inttypes.h>

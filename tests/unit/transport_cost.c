@@ -4,7 +4,7 @@
 #include "tests/support/transport_ranks.h"
 #include "tests/support/dir_entries.h"
 
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

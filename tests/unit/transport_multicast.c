@@ -5,7 +5,7 @@
 
 #include "base/fd_pass.h"
 #include "transport/shm/multicast.h"
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_memory.h"
 #include "transport/shm/shm_ring.h"

@@ -4,7 +4,7 @@
 #include "tests/support/transport_ranks.h"
 
 #include "base/thread.h"
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_memory.h"
 

@@ -5,7 +5,7 @@
 #include "tests/support/transport_ranks.h"
 
 #include "tests/support/fake_fabric.h"
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/record_crypto.h"
 #include "transport/verbs/verbs_internal.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * kernel is done with it and not before, and where it copies after all, that ends. */
 #include "tests/support/transport_ranks.h"
 
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/tcp/zerocopy.h"
 
 #include <arpa/inet.h>

@@ -2,7 +2,7 @@
  * connect.c is the other side. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
-#include "transport/tcp/keepalive.h"
+#include "transport/wire/keepalive.h"
 
 #include "base/error.h"
 

@@ -4,7 +4,7 @@
 #define TRANSPORT_CONTROL_ACCEPT_H
 
 #include "transport/control/listener.h"
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 #include "transport/core/transport.h"
 
 #define PROBES_MAX 8 /* of the ranks that measure a network to this one, at a time */

@@ -4,7 +4,7 @@
 #ifndef TRANSPORT_CONTROL_BACKLOG_H
 #define TRANSPORT_CONTROL_BACKLOG_H
 
-#include "transport/control/handshake.h"
+#include "transport/wire/handshake.h"
 #include "transport/core/transport.h"
 
 #include <stdatomic.h>

@@ -2,8 +2,8 @@
 #ifndef TRANSPORT_CONTROL_CONNECT_H
 #define TRANSPORT_CONTROL_CONNECT_H
 
-#include "transport/control/handshake.h"
-#include "transport/core/address.h"
+#include "transport/wire/handshake.h"
+#include "transport/wire/address.h"
 #include "transport/core/transport.h"
 
 /* Blocks until the connection is made, the transport fails or `deadline` has passed. `passed` is a descriptor to pass to it

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "transport/control/survey.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <errno.h>
 #include <poll.h>

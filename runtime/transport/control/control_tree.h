@@ -3,8 +3,8 @@
 #ifndef TRANSPORT_CONTROL_CONTROL_TREE_H
 #define TRANSPORT_CONTROL_CONTROL_TREE_H
 
-#include "transport/control/ctrl_msg.h"
-#include "transport/control/handshake.h"
+#include "transport/wire/ctrl_msg.h"
+#include "transport/wire/handshake.h"
 #include "transport/core/transport.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/fd_pass.h"
 #include "security/secret.h"
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -8,8 +8,8 @@
 #define LISTENER_H
 
 #include "base/log.h"
-#include "transport/control/handshake.h"
-#include "transport/core/address.h"
+#include "transport/wire/handshake.h"
+#include "transport/wire/address.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>

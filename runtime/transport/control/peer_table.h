@@ -3,8 +3,8 @@
 #ifndef TRANSPORT_CONTROL_PEER_TABLE_H
 #define TRANSPORT_CONTROL_PEER_TABLE_H
 
-#include "transport/core/endpoint.h"
-#include "transport/core/network.h"
+#include "transport/wire/endpoint.h"
+#include "transport/wire/network.h"
 #include "transport/core/transport.h"
 
 typedef struct peer_table {

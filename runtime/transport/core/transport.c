@@ -1,7 +1,7 @@
 /* A transport by itself: created with its sockets and its endpoint record, and freed.
  * membership.c joins it to the others. */
 #define _GNU_SOURCE
-#include "transport/core/link_kind.h"
+#include "transport/link/link_kind.h"
 
 #include "base/error.h"
 #include "transport/shm/shm.h"

@@ -8,7 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/fd_pass.h"
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/shm/multicast.h"
 #include "transport/shm/shm_memory.h"
 #include "transport/shm/shm_ring.h"

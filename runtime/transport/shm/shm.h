@@ -2,7 +2,7 @@
 #ifndef TRANSPORT_SHM_SHM_H
 #define TRANSPORT_SHM_SHM_H
 
-#include "transport/core/link_kind.h"
+#include "transport/link/link_kind.h"
 
 extern const link_kind shm_kind;
 

@@ -5,8 +5,8 @@
 #ifndef TRANSPORT_TCP_STRIPING_H
 #define TRANSPORT_TCP_STRIPING_H
 
-#include "transport/core/link.h"
-#include "transport/core/wire.h"
+#include "transport/link/link.h"
+#include "transport/wire/wire.h"
 
 #define HEAD_BYTES 16
 #define MESSAGE_MAGIC 0x4d434731u /* "1GCM" */

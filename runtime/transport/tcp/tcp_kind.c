@@ -1,5 +1,5 @@
 /* Links over TCP as a kind: when they can be used, how they are made, and whether the peer's host still answers. */
-#include "transport/tcp/keepalive.h"
+#include "transport/wire/keepalive.h"
 #include "transport/tcp/striping.h"
 
 #define ANSWER_SECONDS 1.0 /* for a host to answer */

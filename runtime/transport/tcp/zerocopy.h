@@ -7,7 +7,7 @@
 #ifndef TRANSPORT_TCP_ZEROCOPY_H
 #define TRANSPORT_TCP_ZEROCOPY_H
 
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 
 #define ZEROCOPY_MIN (64u << 10) /* shorter sends are cheaper to copy */
 #define ZEROCOPY_CALLS 32        /* unfinished, per connection */

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "transport/verbs/verbs_internal.h"
 
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -8,7 +8,7 @@
 #ifndef TRANSPORT_VERBS_VERBS_INTERNAL_H
 #define TRANSPORT_VERBS_VERBS_INTERNAL_H
 
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 #include "transport/verbs/fabric.h"
 
 #define RECEIVE_BYTES 4096 /* of one receive */

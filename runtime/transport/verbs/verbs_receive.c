@@ -3,7 +3,7 @@
  * of the caller or of the pool. */
 #include "transport/verbs/verbs_internal.h"
 
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * A long one sends an RTS there; its bytes are written where the peer's CTS says. */
 #include "transport/verbs/verbs_internal.h"
 
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <string.h>
 

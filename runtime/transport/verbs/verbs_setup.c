@@ -7,7 +7,7 @@
 #include "transport/verbs/verbs_internal.h"
 
 #include "base/error.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 
 #include "base/error.h"
 #include "transport/control/connect.h"
-#include "transport/tcp/keepalive.h"
+#include "transport/wire/keepalive.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 
 #include "base/error.h"
 #include "base/number.h"

@@ -1,9 +1,9 @@
 /* The networks of a job: subnets in which several of its nodes have an address, and how fast they are. All ranks find
  * the same ones in the endpoint records, so they can agree on what was measured by their places in this list. */
-#ifndef TRANSPORT_CORE_NETWORK_H
-#define TRANSPORT_CORE_NETWORK_H
+#ifndef TRANSPORT_WIRE_NETWORK_H
+#define TRANSPORT_WIRE_NETWORK_H
 
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 #include "transport/core/transport.h"
 
 typedef struct network {

@@ -1,6 +1,6 @@
 /* Integers as they stand on the wire: little-endian, at any alignment. */
-#ifndef TRANSPORT_CORE_WIRE_H
-#define TRANSPORT_CORE_WIRE_H
+#ifndef TRANSPORT_WIRE_WIRE_H
+#define TRANSPORT_WIRE_WIRE_H
 
 #include <endian.h>
 #include <stdint.h>

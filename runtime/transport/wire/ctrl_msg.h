@@ -1,8 +1,8 @@
 /* Messages of the control tree, as in doc/dev/wire-format.md. */
-#ifndef TRANSPORT_CONTROL_CTRL_MSG_H
-#define TRANSPORT_CONTROL_CTRL_MSG_H
+#ifndef TRANSPORT_WIRE_CTRL_MSG_H
+#define TRANSPORT_WIRE_CTRL_MSG_H
 
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/record_crypto.h"
 
 #define CTRL_MSG_BYTES 16
 #define CTRL_MSG_TEXT 400 /* bytes of text at most */

@@ -4,10 +4,10 @@
  * the order they were posted. Sends may finish out of order, receives do not
  * start before the ones posted earlier have been matched. Everything here runs
  * on the thread that uses the channel. */
-#ifndef TRANSPORT_CORE_LINK_H
-#define TRANSPORT_CORE_LINK_H
+#ifndef TRANSPORT_LINK_LINK_H
+#define TRANSPORT_LINK_LINK_H
 
-#include "transport/core/link_kind.h"
+#include "transport/link/link_kind.h"
 
 typedef struct peer_link peer_link;
 

@@ -2,8 +2,8 @@
  *
  * A kind has a part of its own in a transport that uses it (a device, a cookie), and a group in each channel (what its
  * links there share). Both are known to that kind alone. */
-#ifndef TRANSPORT_CORE_LINK_KIND_H
-#define TRANSPORT_CORE_LINK_KIND_H
+#ifndef TRANSPORT_LINK_LINK_KIND_H
+#define TRANSPORT_LINK_LINK_KIND_H
 
 #include "transport/core/transport_internal.h"
 

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "transport/control/connect.h"
 #include "transport/control/survey.h"
-#include "transport/core/link_kind.h"
+#include "transport/link/link_kind.h"
 
 #include "base/error.h"
 #include "base/thread.h"

@@ -1,6 +1,6 @@
 /* The kinds of links of a transport: which one two ranks use, what went over each, and why one is not used. */
 #define _GNU_SOURCE
-#include "transport/core/link_kind.h"
+#include "transport/link/link_kind.h"
 
 #include "base/error.h"
 

@@ -6,10 +6,10 @@
  * connection has a key per direction, from its handshake. Both sides number the records,
  * and the number is not on the wire, so a record that was repeated, left out, moved or
  * changed does not open. */
-#ifndef TRANSPORT_TCP_RECORD_CRYPTO_H
-#define TRANSPORT_TCP_RECORD_CRYPTO_H
+#ifndef TRANSPORT_WIRE_RECORD_CRYPTO_H
+#define TRANSPORT_WIRE_RECORD_CRYPTO_H
 
-#include "transport/control/handshake.h"
+#include "transport/wire/handshake.h"
 #include "transport/core/transport.h"
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "transport/core/network.h"
+#include "transport/wire/network.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,8 +1,8 @@
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/record_crypto.h"
 
 #include "base/error.h"
 #include "security/secret.h"
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-#include "transport/control/ctrl_msg.h"
+#include "transport/wire/ctrl_msg.h"
 
-#include "transport/core/wire.h"
+#include "transport/wire/wire.h"
 
 #define CTRL_MSG_MAGIC 0x46434731u /* "1GCF" */
 

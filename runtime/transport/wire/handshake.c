@@ -1,7 +1,7 @@
-#include "transport/control/handshake.h"
+#include "transport/wire/handshake.h"
 
-#include "transport/core/wire.h"
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/wire.h"
+#include "transport/wire/record_crypto.h"
 
 static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};

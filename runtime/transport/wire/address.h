@@ -1,6 +1,6 @@
 /* Internet addresses of this machine and of peers. */
-#ifndef TRANSPORT_CORE_ADDRESS_H
-#define TRANSPORT_CORE_ADDRESS_H
+#ifndef TRANSPORT_WIRE_ADDRESS_H
+#define TRANSPORT_WIRE_ADDRESS_H
 
 #include "gradcomp/abi.h"
 

@@ -2,8 +2,8 @@
  * finds dead and stopped ranks; this finds a connection whose packets are lost while the
  * tree's are not. TCP_USER_TIMEOUT would not do: it also ends connections to a
  * rank that lives and only does not read for a while. */
-#ifndef TRANSPORT_TCP_KEEPALIVE_H
-#define TRANSPORT_TCP_KEEPALIVE_H
+#ifndef TRANSPORT_WIRE_KEEPALIVE_H
+#define TRANSPORT_WIRE_KEEPALIVE_H
 
 #include <stdbool.h>
 

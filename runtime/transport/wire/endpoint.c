@@ -1,9 +1,9 @@
 #define _GNU_SOURCE
-#include "transport/core/endpoint.h"
+#include "transport/wire/endpoint.h"
 
 #include "base/error.h"
 #include "transport/core/transport.h"
-#include "transport/tcp/record_crypto.h"
+#include "transport/wire/record_crypto.h"
 
 #include <fcntl.h>
 #include <sched.h>

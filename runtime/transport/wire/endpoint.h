@@ -3,10 +3,10 @@
  *     gc1 host=NAME node=BOOTID-NETNS-UID cpus=LIST unix=HEX tcp=ADDR,ADDR frames=MODE aes=1 verbs=KEY
  *
  * A record is untrusted text. It says where to connect, never who answers. */
-#ifndef TRANSPORT_CORE_ENDPOINT_H
-#define TRANSPORT_CORE_ENDPOINT_H
+#ifndef TRANSPORT_WIRE_ENDPOINT_H
+#define TRANSPORT_WIRE_ENDPOINT_H
 
-#include "transport/core/address.h"
+#include "transport/wire/address.h"
 #include "transport/verbs/fabric.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Channels: open, post, wait, close. */
 #define _GNU_SOURCE
-#include "transport/core/link.h"
+#include "transport/link/link.h"
 
 #include "base/error.h"
 #include "base/thread.h"

@@ -2,8 +2,8 @@
  * fields are in doc/dev/wire-format.md. Both sides authenticate the whole HELLO and
  * both nonces with a key of their role, so a proof is valid for one connection and one
  * direction only. The secret belongs to one job and step. */
-#ifndef TRANSPORT_CONTROL_HANDSHAKE_H
-#define TRANSPORT_CONTROL_HANDSHAKE_H
+#ifndef TRANSPORT_WIRE_HANDSHAKE_H
+#define TRANSPORT_WIRE_HANDSHAKE_H
 
 #include "gradcomp/abi.h"
 #include "base/sha256.h"

@@ -1,4 +1,4 @@
-#include "transport/tcp/keepalive.h"
+#include "transport/wire/keepalive.h"
 
 #include <errno.h>
 #include <netinet/in.h>
