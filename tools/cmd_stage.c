@@ -315,7 +315,7 @@ int cmd_stage(int argc, char **argv)
 {
 	static struct arguments a;
 	gradcomp_stage_options o = {.struct_size = sizeof o};
-	stage_show s = {.prefix = "gradcomp: ", .stop = stop};
+	stage_show s = {.prefix = "gradcomp: "};
 	gradcomp_job *job = NULL;
 	gradcomp_error err;
 	int status = parse(argc, argv, &a, &o, &s);

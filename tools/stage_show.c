@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/commands.h"
 #include "tools/stage_spec.h"
 
 /* Seconds between two lines of progress, rewritten ones and others. */
@@ -67,10 +68,10 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 	if (p->phase == GRADCOMP_STAGE_NOTICE) {
 		stage_show_clear(s);
 		fprintf(stderr, "%s%s\n", s->prefix, p->notice);
-		return s->stop();
+		return caught_signal() != 0;
 	}
 	if (s->quiet)
-		return s->stop();
+		return caught_signal() != 0;
 	if (p->phase != s->phase) {
 		s->phase = p->phase;
 		s->next = s->live == STAGE_TERMINAL ? 0 : every[s->live];
@@ -84,7 +85,7 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 		        s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line, line, end[s->live]);
 		s->open = s->live == STAGE_TERMINAL;
 	}
-	return s->stop();
+	return caught_signal() != 0;
 }
 
 static const char *plural(uint64_t n)

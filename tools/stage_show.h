@@ -19,10 +19,9 @@ typedef struct stage_show {
 	int quiet, open; /* open: an unfinished line stands on the terminal */
 	gradcomp_stage_phase phase;
 	double next; /* seconds of the phase at which the next line is due */
-	int (*stop)(void);
 } stage_show;
 
-/* A progress function of gradcomp_stage(); `ctx` is the stage_show. */
+/* A progress function of gradcomp_stage(), which a signal stops; `ctx` is the stage_show. */
 int stage_show_progress(void *ctx, const gradcomp_stage_progress *p);
 void stage_show_clear(stage_show *s);
 void stage_show_result(const stage_show *s, const gradcomp_stage_result *r, int mode, int dry);
