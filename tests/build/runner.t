@@ -124,7 +124,7 @@ for i in 1 2 3 4 5 6 7 8 9 10 11; do
 done
 script unit/slow.t <<'END'
 i=0
-while [ $i -lt 100000 ]; do i=$((i + 1)); done
+while [ $i -lt 400000 ]; do i=$((i + 1)); done
 sleep 1
 echo "ok 1 - x"
 echo "1..1"
