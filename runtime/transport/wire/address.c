@@ -128,7 +128,8 @@ static void interface_ask(int fd, const char *name, candidate *c)
 	r.ifr_data = (char *)&speed;
 	if (constant || ioctl(fd, SIOCETHTOOL, &r))
 		return;
-	c->a.speed = ethtool_cmd_speed(&speed);
+	/* ethtool_cmd_speed() shifts an int, which cannot hold that of an interface that does not know. */
+	c->a.speed = (uint32_t)speed.speed_hi << 16 | speed.speed;
 	if (c->a.speed == (uint32_t)SPEED_UNKNOWN || c->a.speed == UINT16_MAX)
 		c->a.speed = 0;
 }
