@@ -21,6 +21,18 @@ static uint64_t counter_of(const ranks *s, uint64_t index, uint64_t c, uint64_t 
 	return s->step << 60 ^ (s->step >> 4) * 0x9e3779b97f4a7c15u ^ index << 48 ^ c << 40 ^ k;
 }
 
+/* The n floats of a run as rank w decodes them; *out is the caller's to free. */
+static gradcomp_status decode_run(ranks *s, int w, const guarded *wire, uint64_t bytes, uint64_t n, guarded *out)
+{
+	*out = guard("the output of code_decode()", n * sizeof(float), 8);
+	return ranks_call(s, &(call){.which = CALL_CODE_DECODE,
+	                             .rank = w,
+	                             .from = wire->data,
+	                             .capacity = bytes,
+	                             .to = out->data,
+	                             .count = n});
+}
+
 /* A run of floats of one rank, coded; *wire is the caller's to free. The loss goes to
  * `lost`. */
 static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uint64_t counter, float *lost,
@@ -56,13 +68,7 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	guard_free(&in);
 	if (st)
 		return st;
-	back = guard("the output of code_decode()", n * sizeof(float), 8);
-	st = ranks_call(s, &(call){.which = CALL_CODE_DECODE,
-	                           .rank = w,
-	                           .from = wire->data,
-	                           .capacity = *bytes,
-	                           .to = back.data,
-	                           .count = n});
+	st = decode_run(s, w, wire, *bytes, n, &back);
 	for (uint64_t i = 0; !st && i < n; i++)
 		lost[i] = x[i] - ((float *)(void *)back.data)[i];
 	if (!st && (s->plugin->traits & GRADCOMP_TRAIT_LOSSLESS) && memcmp(back.data, x, n * sizeof(float)))
@@ -71,18 +77,13 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	return st;
 }
 
-/* Whether code_decode_add() has added to `was` what code_decode() gives. */
+/* code_decode_add() must have added to `was` what code_decode() gives. */
 static gradcomp_status added(ranks *s, int w, const guarded *wire, uint64_t bytes, const float *was, const float *x,
                              uint64_t n)
 {
-	guarded back = guard("the output of code_decode()", n * sizeof(float), 8);
+	guarded back;
+	gradcomp_status st = decode_run(s, w, wire, bytes, n, &back);
 	const float *v = (const float *)(const void *)back.data;
-	gradcomp_status st = ranks_call(s, &(call){.which = CALL_CODE_DECODE,
-	                                           .rank = w,
-	                                           .from = wire->data,
-	                                           .capacity = bytes,
-	                                           .to = back.data,
-	                                           .count = n});
 
 	for (uint64_t i = 0; !st && i < n; i++)
 		if (fabsf(x[i] - (was[i] + v[i])) > 1e-6f * (fabsf(was[i]) + fabsf(v[i])))

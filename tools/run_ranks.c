@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,8 @@ static void name_culprit(int i, int status, bool outlive)
 		        others);
 }
 
-bool run_outlives(char *const *env)
+/* Ranks with this environment, beside our own, outlive each other when it says GRADCOMP_ON_FAILURE=shrink. */
+static bool outlives(char *const *env)
 {
 	const char *own = getenv("GRADCOMP_ON_FAILURE");
 	bool yes = own && !strcmp(own, "shrink");
@@ -113,7 +115,7 @@ int run_ranks(int count, char **env, char **argv, int orders)
 	      self = getpid();
 	int left = 0, well = 0, code = 0, status = 0, culprit, child;
 	double limit = 0;
-	bool outlive = run_outlives(env);
+	bool outlive = outlives(env);
 	bool asked = false; /* a signal for the ranks came from outside: their ends are no failures */
 	sigset_t set, old;
 

@@ -3,14 +3,10 @@
 #ifndef TOOLS_RUN_RANKS_H
 #define TOOLS_RUN_RANKS_H
 
-#include <stdbool.h>
-
 /* Starts `count` ranks of `argv` with `env` (NAME=VALUE, ended by NULL) set, and returns when all have ended. `orders` brings
  * numbers of signals for the ranks, a byte each; at its end they are to end. The exit status: that of the first rank
  * that failed, as run_status_code() has it; of ranks that outlive each other 0 when one ended with 0. */
 int run_ranks(int count, char **env, char **argv, int orders);
-/* Whether ranks with this environment, beside our own, outlive each other: GRADCOMP_ON_FAILURE=shrink. */
-bool run_outlives(char *const *env);
 /* Of waitpid(): 128 and the signal's number where a signal has ended it. */
 int run_status_code(int status);
 

@@ -52,11 +52,6 @@ int stage_spec_mode(const char *word)
 	return value_of(modes, word);
 }
 
-int stage_spec_verify(const char *word)
-{
-	return value_of(verifies, word);
-}
-
 const char *stage_spec_mode_name(int mode)
 {
 	return name_of(modes, mode);

@@ -36,7 +36,6 @@ typedef struct stage_spec {
 int stage_spec_parse(const char *text, stage_spec *spec, char *why, size_t size);
 /* The value of a key: its number, or -1. */
 int stage_spec_mode(const char *word);
-int stage_spec_verify(const char *word);
 const char *stage_spec_mode_name(int mode);
 const char *stage_spec_verify_name(int verify);
 const char *stage_spec_links_name(int links);

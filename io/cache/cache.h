@@ -128,8 +128,6 @@ typedef struct cache_lease_info {
 	bool foreign;       /* who is neither root nor the owner of the copy */
 } cache_lease_info;
 
-/* False, with *out a lease of nobody, when there is no such file or it is no lease. */
-bool cache_lease_read(int dir, const char *name, cache_lease_info *out);
 /* A lease ends with its process, a job's with the boot. One of another PID namespace, whose
  * process cannot be seen from here, counts as alive. One of another user (foreign) also ends with
  * the last process of that user. */

@@ -216,7 +216,8 @@ static bool parse(const char *text, cache_lease_info *l)
 	return true;
 }
 
-bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
+/* False, with *out a lease of nobody, when there is no such file or it is no lease. */
+static bool read_lease(int dir, const char *name, cache_lease_info *out)
 {
 	char text[LEASE_MAX];
 	struct stat st, owner;
@@ -348,7 +349,7 @@ int cache_lease_each(int area, const char *key,
 	errno = 0;
 	for (struct dirent *de; (de = readdir(d)); errno = 0)
 		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..")) {
-			cache_lease_read(fd, de->d_name, &l);
+			read_lease(fd, de->d_name, &l);
 			each(ctx, fd, de->d_name, &l);
 		}
 	int e = errno;

@@ -171,7 +171,7 @@ static void destroy(gradcomp_dataset *ds)
 	dataset_unuse(ds);
 }
 
-void dataset_drop(job_object *o)
+static void drop(job_object *o)
 {
 	gradcomp_dataset *ds = dataset_of(o);
 
@@ -203,7 +203,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	ds->rank = group->me;
 	ds->nranks = group->nranks;
 	ds->endures = group->job->transport_options.outlives && group == group->job->world && ds->nranks > 1;
-	ds->object = (job_object){.of = ds, .detach = dataset_detach, .attach = dataset_attach, .drop = dataset_drop};
+	ds->object = (job_object){.of = ds, .detach = dataset_detach, .attach = dataset_attach, .drop = drop};
 	atomic_store(&ds->forks, process_forks());
 	st = nodes_of(ds, err);
 	if (!st && ds->nranks > 1)
@@ -278,7 +278,7 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	job_remove_object(ds->group->job, &ds->object);
 	/* Whoever is lost now: it is done on all. */
 	st = ds->endures && st == GRADCOMP_ERR_PEER_LOST ? GRADCOMP_OK : st;
-	dataset_drop(&ds->object);
+	drop(&ds->object);
 	return st;
 }
 

@@ -170,7 +170,6 @@ static inline gradcomp_dataset *dataset_of(job_object *o)
 /* Of a job_object that is a dataset's. */
 void dataset_detach(job_object *o);
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
-void dataset_drop(job_object *o);
 
 /* ---- processes (process.c) ------------------------------------------------------ */
 

@@ -4,6 +4,18 @@
 
 #include <stdlib.h>
 
+static void scratch_buf_free(scratch_buf *b)
+{
+	if (!b->on)
+		free(b->p);
+	else if (b->pinned)
+		b->on->memory.d->unpin(b->p);
+	else
+		device_arena_release(b->on, b->p);
+	b->p = NULL;
+	b->bytes = 0;
+}
+
 gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err)
 {
 	const char *why = NULL;
@@ -24,18 +36,6 @@ gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *e
 	b->p = p;
 	b->bytes = bytes;
 	return GRADCOMP_OK;
-}
-
-void scratch_buf_free(scratch_buf *b)
-{
-	if (!b->on)
-		free(b->p);
-	else if (b->pinned)
-		b->on->memory.d->unpin(b->p);
-	else
-		device_arena_release(b->on, b->p);
-	b->p = NULL;
-	b->bytes = 0;
 }
 
 static void place_buf(scratch_buf *b, device_arena *on, bool pinned)

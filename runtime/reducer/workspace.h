@@ -23,7 +23,6 @@ typedef struct workspace {
 
 /* Grows a buffer to `bytes`; its content is lost. */
 gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
-void scratch_buf_free(scratch_buf *b);
 /* All buffers of an empty workspace are in such memory from now on. */
 void workspace_place(workspace *w, device_arena *on, bool pinned);
 /* The one beside it, in memory of the same kind; NULL: no memory. */

@@ -32,9 +32,9 @@ struct tuner_gpu {
 	void *start, *stop; /* timers of what is timed here */
 	/* What is carried over. */
 	float **carried; /* by the caller's tensor: on the device, while its step is under way */
-	pthread_mutex_t
-		cast_lock; /* of what follows: the program gives gradients while others that have waited are passed on */
-	float *cast;       /* of 16-bit gradients, one after another on the caller's stream */
+	/* Of what follows: the program gives gradients while others that have waited are passed on. */
+	pthread_mutex_t cast_lock;
+	float *cast;          /* of 16-bit gradients, one after another on the caller's stream */
 	pthread_mutex_t lock; /* of what follows: several reducers' callbacks */
 	char *pinned;
 	size_t room;
@@ -232,33 +232,6 @@ static slot *slot_of(tuner_gpu *g, uint64_t step)
 	return &g->slots[step % SLOTS];
 }
 
-gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err)
-{
-	tuner_gpu *g = c->gpu;
-	gradcomp_status st = GRADCOMP_OK;
-	if (!g)
-		return st;
-	/* A slot whose step nobody has learned of in all this time: rather that one is waited for than forgotten. */
-	if (c->step.ngiven == 1 && c->steps >= g->learned + SLOTS - 1)
-		st = await(c, slot_of(g, c->steps - SLOTS + 1)->end, err);
-	if (!st && c->step.ngiven == 1)
-		tuner_gpu_learn(c);
-	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->given[c->ntensors - 1 - i], g->producer), err);
-}
-
-gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err)
-{
-	tuner_gpu *g = c->gpu;
-	gradcomp_status st = GRADCOMP_OK;
-	if (!g)
-		return st;
-	/* A reducer's stream has what came before its last tensor, too. */
-	for (uint32_t k = 0; !st && k < c->parts.partition->n; k++)
-		st = c->parts.partition->sub[k].r->base.ops->follow(&c->parts.partition->sub[k].r->base,
-		                                                    c->parts.partition->sub[k].last, g->stream, err);
-	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->end, g->stream), err);
-}
-
 /* Seconds from one timer to another; before it, less than 0. */
 static double between(const tuner_gpu *g, void *from, void *to)
 {
@@ -283,12 +256,40 @@ static void learn_step(tuner *c, uint64_t step)
 	step_timer_take(c, &t);
 }
 
-void tuner_gpu_learn(tuner *c)
+/* With the lock held: puts into the timer what the device has done of steps so far. */
+static void learn(tuner *c)
 {
 	tuner_gpu *g = c->gpu;
 	int is = 1;
 	while (g && g->learned < c->steps && !g->bench.d->test(slot_of(g, g->learned)->end, &is) && is)
 		learn_step(c, g->learned++);
+}
+
+gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err)
+{
+	tuner_gpu *g = c->gpu;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!g)
+		return st;
+	/* A slot whose step nobody has learned of in all this time: rather that one is waited for than forgotten. */
+	if (c->step.ngiven == 1 && c->steps >= g->learned + SLOTS - 1)
+		st = await(c, slot_of(g, c->steps - SLOTS + 1)->end, err);
+	if (!st && c->step.ngiven == 1)
+		learn(c);
+	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->given[c->ntensors - 1 - i], g->producer), err);
+}
+
+gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err)
+{
+	tuner_gpu *g = c->gpu;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!g)
+		return st;
+	/* A reducer's stream has what came before its last tensor, too. */
+	for (uint32_t k = 0; !st && k < c->parts.partition->n; k++)
+		st = c->parts.partition->sub[k].r->base.ops->follow(&c->parts.partition->sub[k].r->base,
+		                                                    c->parts.partition->sub[k].last, g->stream, err);
+	return st ? st : check(g->bench.d->record(slot_of(g, c->steps)->end, g->stream), err);
 }
 
 gradcomp_status tuner_gpu_settle(tuner *c, gradcomp_error *err)
@@ -298,7 +299,7 @@ gradcomp_status tuner_gpu_settle(tuner *c, gradcomp_error *err)
 	if (g && g->learned < c->steps)
 		st = await(c, slot_of(g, c->steps - 1)->end, err);
 	if (!st)
-		tuner_gpu_learn(c);
+		learn(c);
 	return st;
 }
 

@@ -39,11 +39,9 @@ gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradc
 /* Seconds of so many bytes to host memory and back, at most those of TUNER_GPU_FLOATS. */
 gradcomp_status tuner_gpu_copies(const tuner *c, size_t bytes, double *down, double *up, gradcomp_error *err);
 
-/* With the lock held: tensor i has been given; the step's last tensor is done; what the device has done of
- * steps so far is in the timer. */
+/* With the lock held: tensor i has been given; the step's last tensor is done. */
 gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err);
 gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err);
-void tuner_gpu_learn(tuner *c);
 /* With the lock held, between steps: until all of them are. */
 gradcomp_status tuner_gpu_settle(tuner *c, gradcomp_error *err);
 /* Steps go on from another number. */

@@ -87,7 +87,8 @@ void links_met(const transport *t)
 			t->links->use[i].kind->met(&t->links->use[i], t);
 }
 
-link_use *link_use_between(const transport *t, int a, int b)
+/* The kind of links between any two ranks, which are assumed to have this rank's settings. */
+static link_use *use_between(const transport *t, int a, int b)
 {
 	link_use *best = NULL;
 
@@ -102,7 +103,7 @@ link_use *link_use_between(const transport *t, int a, int b)
 
 link_use *link_use_to(const transport *t, int rank)
 {
-	return link_use_between(t, t->rank, rank);
+	return use_between(t, t->rank, rank);
 }
 
 link_use *link_use_of(const transport *t, hello_kind hello)
@@ -115,7 +116,7 @@ link_use *link_use_of(const transport *t, hello_kind hello)
 
 const char *transport_pair(const transport *t, int a, int b)
 {
-	const link_use *u = a == b ? NULL : link_use_between(t, a, b);
+	const link_use *u = a == b ? NULL : use_between(t, a, b);
 
 	return a == b ? "self" : u ? u->kind->name : "none";
 }
@@ -147,7 +148,7 @@ int transport_link_map(const transport *t, link_map_row out[4])
 		return 0;
 	for (int a = 0; a < t->nranks; a++)
 		for (int b = 0; b < a; b++) {
-			const link_use *u = link_use_between(t, a, b);
+			const link_use *u = use_between(t, a, b);
 
 			if (u)
 				pairs[u - t->links->use]++;

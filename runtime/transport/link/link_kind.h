@@ -49,7 +49,8 @@ struct link_kind {
 	void (*tell)(const link_use *u, endpoint_node *own);
 	/* The records of all ranks are there. NULL: that is none of its matter. */
 	void (*met)(const link_use *u, const transport *t);
-	/* Whether ranks a and b can use it, as far as their records say; of this rank's own links, what was tried counts too. */
+	/* Asks whether ranks a and b can use it, as far as their records say; of this rank's own links, what was tried counts
+	 * too. */
 	bool (*reaches)(const link_use *u, const transport *t, int a, int b);
 	/* Why no two ranks use it, though it is allowed. */
 	const char *(*why_not)(const link_use *u);
@@ -79,10 +80,8 @@ bool links_allowed(const transport *t, bool near);
 void links_tell(const transport *t, endpoint_node *own);
 void links_met(const transport *t);
 
-/* The kind of this rank's links to a rank, NULL when there is none; link_use_between() of any two, which are assumed to have
- * this rank's settings; link_use_of() that of a connection. */
+/* The kind of this rank's links to a rank, NULL when there is none; link_use_of() gives that of a connection. */
 link_use *link_use_to(const transport *t, int rank);
-link_use *link_use_between(const transport *t, int a, int b);
 link_use *link_use_of(const transport *t, hello_kind hello);
 
 #endif
