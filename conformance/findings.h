@@ -1,10 +1,10 @@
-/* What the groups have found, on its way to the process that waits for them. kit_ok() and the like of kit.h send it. */
+/* Findings go from a group's process to the one that waits for it. kit_ok() and the like of kit.h send them. */
 #ifndef CONFORMANCE_FINDINGS_H
 #define CONFORMANCE_FINDINGS_H
 
 #include "conformance/kit.h"
 
-/* What a group's process writes; less than PIPE_BUF, so it arrives in one piece. */
+/* It is shorter than PIPE_BUF, so it arrives in one piece. */
 typedef struct finding {
 	rule rule;
 	rule_result result;

@@ -1,4 +1,4 @@
-/* What a call of manage.h works on: an area that is open, and what the caller has asked for. */
+/* A call of manage.h opens an area, and keeps what its caller has asked for until it ends. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* What is told of a job as a whole, by rank 0: while it runs, when a signal ends it, and when it is over. */
+/* Rank 0 tells of the job as a whole: while it runs, when a signal ends it, and when it is over. */
 #ifndef API_JOB_REPORT_H
 #define API_JOB_REPORT_H
 

@@ -29,13 +29,13 @@ void device_arena_bind(const device_arena *a);
 const char *device_arena_alloc(device_arena *a, void **p, size_t bytes);
 /* NULL for `p` is fine. */
 void device_arena_release(device_arena *a, void *p);
-/* What may go now goes back. */
+/* Gives back to the device all that may go now. */
 void device_arena_sweep(device_arena *a);
 
 /* Either side is memory of the host. It has been copied when the call returns. NULL for an arena: so are both. When
  * no other thread copies. */
 gradcomp_status device_arena_copy(device_arena *a, void *to, const void *from, size_t bytes, gradcomp_error *err);
-/* Whether nothing is on its streams; an error counts as yes, and so does NULL. */
+/* True when nothing is on its streams, when they cannot be asked, and of NULL. */
 bool device_arena_idle(const device_arena *a);
 /* Returns when that is so, or the device is lost. */
 void device_arena_flush(const device_arena *a);

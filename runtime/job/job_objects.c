@@ -1,4 +1,4 @@
-/* What outlives lost ranks, as a job goes on: this file alone calls back into those objects. */
+/* A job that goes on without ranks takes along the objects that outlive them: this file alone calls back into those. */
 #include "job/job.h"
 
 void job_detach_objects(gradcomp_job *job)

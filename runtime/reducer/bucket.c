@@ -1,4 +1,3 @@
-/* What a bucket has of its engine's, and what is said of it. */
 #include "reducer/bucket.h"
 
 #include "base/error.h"

@@ -20,9 +20,9 @@ struct enduring {
 	uint64_t id;  /* the number, as group.done counts, of the call that made it */
 	bool pending; /* that call has failed at its end */
 	bool apart;   /* another rank has freed it */
-	pthread_mutex_t
-		counts; /* of what follows, which get_stats() reads on any thread, even beside shrink; one changes it */
-	uint64_t step;  /* the first that is not known to be done on all ranks */
+	/* Of what follows, which get_stats() reads on any thread, even beside shrink; one changes it. */
+	pthread_mutex_t counts;
+	uint64_t step;       /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
 	uint64_t first;      /* the inner one's first step */
 	report_reducer gone; /* of those before this inner one: the counters of all, and the last one's row */

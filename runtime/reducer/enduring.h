@@ -13,7 +13,7 @@
 
 typedef struct enduring enduring;
 
-/* Whether such a reducer may be one that outlives ranks, before anything is made. */
+/* Asks, before anything is made, whether such a reducer may be one that outlives ranks. */
 gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reducer_options *o, gradcomp_error *err);
 gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                               const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);

@@ -26,7 +26,7 @@ typedef struct bucket bucket;
 /* Does a bucket's task t, or puts it where it is done. */
 typedef gradcomp_status engine_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 
-/* What the tasks are: of numbers that the host works on (host.c), that a GPU works on (gpu/), of two levels
+/* The tasks are a table each for numbers that the host works on (host.c), that a GPU works on (gpu/), and for two levels
  * (hierarchical/). Nobody calls another's by name. A task that leaves work on a device for which the next one has to wait
  * sets b->later: it is called again when engine_device_calls.passed() says so. Where steps are enqueued none does: the next
  * task's work comes after it on the device, and the host learns of it later. */
@@ -42,7 +42,7 @@ typedef struct engine_ops {
 
 struct step_observer; /* step_observer.h */
 
-/* What an engine's work is on: the host (host_device), or a GPU, whose struct begins with this one. */
+/* An engine's work is on the host (host_device), or on a GPU, whose struct begins with this one. */
 typedef struct engine_device {
 	const struct engine_device_calls *calls;
 	device_arena *arena; /* of work that has to be waited for; NULL: there is none */
@@ -58,8 +58,8 @@ typedef struct engine_device_calls {
 	gradcomp_status (*port)(engine *eng, gradcomp_error *err);
 	/* What a bucket's work is on. */
 	void (*place)(const engine *eng, bucket *b);
-	/* Of shards: `in` works there too, before anything of it is allocated; when so many buckets of it are there; and
-	 * the compressor on them. */
+	/* The engine of shards, `in`, works there too: called before anything of it is allocated; when so many buckets of it
+	 * are there; and to make the compressor on them. */
 	gradcomp_status (*share)(engine *in, const engine *eng, gradcomp_error *err);
 	gradcomp_status (*share_arrays)(engine *in, uint32_t nbuckets, gradcomp_error *err);
 	gradcomp_status (*create)(engine *in, const engine *eng, gradcomp_error *err);
@@ -71,7 +71,7 @@ typedef struct engine_device_calls {
 	gradcomp_status (*follow)(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
 	/* After a wait(), where steps are enqueued: returns when all that was before it has been done. */
 	gradcomp_status (*join)(engine *eng, gradcomp_error *err);
-	/* What a bucket's next task waits for where b->later: an event; NULL: it has come, or failed. */
+	/* Gives the event that a bucket's next task waits for where b->later; NULL: it has come, or failed. */
 	void *(*passed)(const engine *eng, const bucket *b);
 	/* With the lock held, before the step's first BEGIN: an event that must have come before there is room for what is
 	 * to be learned of it; NULL: none. And when it has come. */
@@ -125,15 +125,15 @@ typedef struct residual_norm {
 
 struct bucket_list;
 
-/* What is asked of an engine of which it matters whether it works on whole tensors (engine_one_level), or on this rank's
- * shards of them (hierarchical/). */
+/* Here it matters whether an engine works on whole tensors (engine_one_level), or on this rank's shards of them
+ * (hierarchical/). */
 typedef struct engine_levels {
 	/* to->shards: the parts of all of to's buckets, and the compressor on them. */
 	gradcomp_status (*divide)(engine *eng, struct bucket_list *to, gradcomp_error *err);
-	/* What ranks hold for one another goes to those that hold it in `to`. `room` for the largest bucket. Every rank
+	/* Sends what ranks hold for one another to those that hold it in `to`. `room` is for the largest bucket. Every rank
 	 * calls it; what has arrived is the same to the bit. */
 	gradcomp_status (*move)(engine *eng, const struct bucket_list *to, float *room, gradcomp_error *err);
-	/* What has been counted so far goes on in `to`. */
+	/* Goes on counting in `to`. */
 	void (*carry)(engine *eng, const struct bucket_list *to);
 	/* measured() of the compressor: m is of eng's layout. */
 	gradcomp_status (*measured)(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
@@ -169,13 +169,13 @@ typedef struct bucket_list {
 	engine *shards; /* of two levels: that of what this rank holds; it has the arrays. Else NULL */
 } bucket_list;
 
-/* What is held back, see residual_norm.h: the compute thread's. */
+/* The compute thread measures what is held back: see residual_norm.h. */
 typedef struct residual_meter {
 	residual_norm *norms; /* by tensor of the layout */
 	double e, u;          /* |e|^2 and |u|^2 of this step */
 } residual_meter;
 
-/* What exchanges go by. */
+/* Exchanges go by these. */
 typedef struct exchange_room {
 	const struct memops *wire; /* where they find payloads, see memops.h; NULL: in memory of the host */
 	uint64_t *lengths;         /* 2 nranks words of the exchange thread's: lengths, and what comes with them */

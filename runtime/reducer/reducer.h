@@ -40,7 +40,7 @@ typedef struct reducer_calls {
 	uint32_t first, count; /* tensors that one of them is about */
 } reducer_calls;
 
-/* What threads are at, see workers.c. */
+/* The threads are at this: see workers.c. */
 typedef struct reducer_turns {
 	int stop;
 	int replan_due;      /* nothing is admitted until replan_run() has been, */

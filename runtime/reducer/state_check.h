@@ -1,5 +1,5 @@
-/* What saved states of both kinds have in common (reducer_state.h, shared_state.h): how they begin, and what of them
- * can be refused. `what` is "state" or "shared state". */
+/* Saved states of both kinds (reducer_state.h, shared_state.h) begin alike, and are refused for the same reasons.
+ * `what` is "state" or "shared state". */
 #ifndef REDUCER_STATE_CHECK_H
 #define REDUCER_STATE_CHECK_H
 
@@ -13,7 +13,8 @@
 const engine *state_owner(const reducer *r, const bucketing *d);
 uint64_t state_bytes_hash(const unsigned char *p, size_t n);
 uint64_t state_checksum(const void *state, uint64_t bytes);
-/* Whether it is of this compressor and model; whether it is undamaged, and its plugin's bytes have somebody to take them. */
+/* The first asks whether it is of this compressor and model; the second whether it is undamaged, and somebody takes its
+ * plugin's bytes. */
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err);
 /* Whether what is kept, so many bytes of floats anywhere in a state, is finite. */

@@ -1,5 +1,5 @@
-/* Who hears of the tasks of a step that were all enqueued, when the device has done them. With the reducer's lock
- * held. */
+/* The observer hears of the tasks of a step that were all enqueued, when the device has done them. It is called with the
+ * reducer's lock held. */
 #ifndef REDUCER_STEP_OBSERVER_H
 #define REDUCER_STEP_OBSERVER_H
 

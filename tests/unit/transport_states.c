@@ -10,7 +10,7 @@
 
 enum { STATES = PEER_LOST + 1 };
 static const char *const names[STATES] = {"new", "called", "joining", "setting up", "open", "leaving", "left", "lost"};
-/* What may follow each, by its initials: */
+/* Each may be followed by these, by their initials: */
 static const char *const next[STATES] = {"cj", "j", "nso", "jox", "lx", "L", "", "L"};
 static const char initials[STATES] = {'n', 'c', 'j', 's', 'o', 'l', 'L', 'x'};
 static const log_sink quiet = {(gradcomp_log_level)-1, 0};

@@ -2,7 +2,7 @@
 
 #define BIT(state) (1u << TICKET_##state)
 
-/* What may follow a state. SETUP follows every other but FLYING, as the service frees it for a process that has died. */
+/* SETUP follows every state but FLYING: the service takes a ticket so to free it for a process that has died. */
 static const uint16_t follow[TICKET_STATES] = {
 	[TICKET_FREE] = BIT(SETUP),
 	[TICKET_SETUP] = BIT(WANTED) | BIT(FREE) | BIT(SETUP),

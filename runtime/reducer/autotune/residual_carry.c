@@ -1,4 +1,4 @@
-/* What auto still owes of compressors that were given up. */
+/* auto gives up compressors, and carries over what they still owe. */
 #include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/bucketing/rebucket.h"

@@ -247,14 +247,14 @@ typedef struct step_times {
 	double since, first, last, end;
 } step_times;
 
-/* What was asked for. */
+/* This was asked for. */
 typedef struct tuner_request {
 	schedule_request asked; /* for each part */
 	gradcomp_reducer_options options;
 	char *collective, *schedule; /* what options point to */
 } tuner_request;
 
-/* What reduces, and what it has left. */
+/* These reduce, or have reduced. */
 typedef struct tuner_parts {
 	assignment now;
 	partition *partition;
@@ -266,7 +266,7 @@ typedef struct tuner_parts {
 	uint32_t nrows;
 } tuner_parts;
 
-/* What the network takes. */
+/* So long the network takes. */
 typedef struct tuner_network {
 	linear probed; /* an all-reduce of bytes before the first step */
 	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
@@ -281,7 +281,7 @@ typedef struct tuner_choice {
 	uint32_t nchanges;
 } tuner_choice;
 
-/* What the thread is at, and calls wait for. */
+/* The thread is at this, and calls wait for it. */
 typedef struct tuner_turns {
 	pthread_cond_t wake, changed;
 	pthread_t thread;

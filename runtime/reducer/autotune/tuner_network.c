@@ -1,4 +1,4 @@
-/* What the network takes, as auto times it. */
+/* auto times what the network takes. */
 #include "reducer/autotune/tuner_gpu.h"
 #include "reducer/autotune/tuner_internal.h"
 

@@ -1,4 +1,4 @@
-/* What goes ahead of payloads: the step, and the news that a gradient is not finite. */
+/* A head goes ahead of payloads: it has the step, and the news that a gradient is not finite. */
 #include "reducer/bucket.h"
 #include "reducer/exchange/exchange.h"
 

@@ -1,4 +1,4 @@
-/* What the job has failed of. It fails once: the first failure counts, and is told to whoever waits. */
+/* A job fails once: the first failure counts, and is told to whoever waits. */
 #ifndef TRANSPORT_CONTROL_FAILURE_H
 #define TRANSPORT_CONTROL_FAILURE_H
 
@@ -9,8 +9,8 @@
 typedef struct job_failure {
 	atomic_int set; /* may be read at any time */
 	int fd;         /* eventfd: readable for ever once the job has failed */
-	gradcomp_error
-		error; /* is written before `set`, with the transport's lock held, and does not change after it */
+	/* Is written before `set`, with the transport's lock held, and does not change after it. */
+	gradcomp_error error;
 } job_failure;
 
 /* NOMEM when there is no descriptor for it. */

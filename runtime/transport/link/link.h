@@ -51,7 +51,7 @@ typedef struct link_ops {
 	void (*close)(peer_link *l, int goodbye);
 } link_ops;
 
-/* What has come of a link. link.c has the table of what may follow what. */
+/* A link is in one of these; link.c has the table of what may follow what. */
 typedef enum link_phase {
 	PEER_NEW,
 	PEER_CALLED,     /* the peer has been asked to connect */
@@ -155,7 +155,7 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADC
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* Another kind has the link from now on. */
 void link_turn(peer_link *l, link_use *u);
-/* What the links of a channel that are of one kind share: that kind's own, NULL at first. */
+/* Links of one kind share this in a channel: it is that kind's own, and NULL at first. */
 static inline void **link_group(channel *c, const link_use *u)
 {
 	return &c->group[u - c->t->links->use];

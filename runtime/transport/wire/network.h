@@ -9,8 +9,8 @@
 typedef struct network {
 	address net;      /* an address in it, and its prefix */
 	uint32_t claimed; /* Mbit/s, the least that drivers state; 0: one does not know */
-	uint32_t
-		rate; /* Mbit/s, the least of all nodes, when it has been measured; 0: somewhere nothing came through */
+	/* Mbit/s, the least of all nodes, when it has been measured; 0: somewhere nothing came through. */
+	uint32_t rate;
 	int nodes;
 	bool shared; /* two nodes have one address, as of a bridge that is the same everywhere: it leads nowhere */
 } network;
