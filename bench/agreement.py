@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Simulates the agreement on who is left (runtime/job/roster.h) among many ranks.
+"""Simulates the agreement on who is left (runtime/survivors/roster.h) among many ranks.
 
     bench/agreement.py [--ranks 64,1000,10000,100000] [--call 200e-6] [--rtt 100e-6] [--rate 125e6]
 

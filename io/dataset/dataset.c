@@ -6,6 +6,7 @@
 
 #include "job/consensus.h"
 #include "job/job.h"
+#include "survivors/roster.h"
 #include "io/dataset/dataset_internal.h"
 
 /* What the ranks compare when a dataset is made. */
@@ -41,7 +42,7 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 			*at = ++nodes;
 		ds->node_of[r] = *at - 1;
 		ds->local_of[r] = ranks[*at - 1]++;
-		ds->began[r] = g->job->view.ranks && ds->endures ? g->job->view.ranks[r] : r;
+		ds->began[r] = g->job->view && ds->endures ? g->job->view->ranks[r] : r;
 	}
 	ds->nnodes = nodes;
 	ds->node = ds->node_of[g->me];

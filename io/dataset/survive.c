@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "survivors/roster.h"
 #include "io/dataset/dataset_internal.h"
 
 void dataset_detach(job_object *o)
@@ -33,7 +34,7 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset of %d ranks", n);
 	}
 	for (int r = 0, was = 0; r < n; r++) {
-		began[r] = job->view.ranks[r];
+		began[r] = job->view->ranks[r];
 		while (ds->began[was] != began[r])
 			was++;
 		node_of[r] = ds->node_of[was];

@@ -4,11 +4,12 @@
 #include "api/job_report.h"
 
 #include "base/error.h"
+#include "survivors/roster.h"
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
 #include "job/job_comment.h"
 #include "operators/operator_threads.h"
-#include "reducer/enduring.h"
+#include "kinds/enduring.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
@@ -30,7 +31,9 @@ static void destroy(gradcomp_job *job)
 		operator_threads_stop();
 	report_abandon(job->report);
 	model_capture_abandon(job->model_capture);
-	roster_view_clear(&job->view);
+	if (job->view)
+		roster_view_clear(job->view);
+	free(job->view);
 	free(job->survivors);
 	spec_table_clear(&job->specs);
 	config_free(job->config);

@@ -5,10 +5,11 @@
 #include "api/job_join.h"
 
 #include "base/error.h"
+#include "survivors/roster.h"
 #include "cost/model_capture.h"
 #include "security/job_secret.h"
 #include "operators/operator_tables.h"
-#include "reducer/autotune/tuner.h"
+#include "kinds/autotune/tuner.h"
 #include "trace/trace.h"
 #include "transport/wire/endpoint.h"
 #include "transport/verbs/verbs_module.h"

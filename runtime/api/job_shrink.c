@@ -5,7 +5,8 @@
 #include "api/job_report.h"
 
 #include "base/error.h"
-#include "reducer/enduring.h"
+#include "survivors/roster.h"
+#include "kinds/enduring.h"
 #include "security/secret.h"
 
 #include <stdio.h>
@@ -43,14 +44,20 @@ static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 /* The first view: all ranks. */
 static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
 {
-	if (job->view.ranks)
+	roster_view *v;
+	if (job->view)
 		return GRADCOMP_OK;
-	job->view.ranks = calloc((size_t)job->nranks, sizeof *job->view.ranks);
-	if (!job->view.ranks)
+	v = calloc(1, sizeof *v);
+	if (v)
+		v->ranks = calloc((size_t)job->nranks, sizeof *v->ranks);
+	if (!v || !v->ranks) {
+		free(v);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
-	job->view.n = job->nranks;
+	}
+	v->n = job->nranks;
 	for (int r = 0; r < job->nranks; r++)
-		job->view.ranks[r] = r;
+		v->ranks[r] = r;
+	job->view = v;
 	return GRADCOMP_OK;
 }
 
@@ -62,13 +69,13 @@ static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, do
 	int *peers = malloc((size_t)v->n * sizeof *peers);
 	gradcomp_status st = GRADCOMP_OK;
 	*out = NULL;
-	o.rank = roster_view_find(v, job->view.ranks[job->rank]);
+	o.rank = roster_view_find(v, job->view->ranks[job->rank]);
 	o.nranks = v->n;
 	o.join_timeout = join < o.timeout ? join : o.timeout;
 	if (!peers)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", v->n);
 	for (int i = 0; !st && i < v->n; i++) {
-		peers[i] = roster_view_find(&job->view, v->ranks[i]);
+		peers[i] = roster_view_find(job->view, v->ranks[i]);
 		if (peers[i] < 0)
 			st = error_set(err, GRADCOMP_ERR_INTERNAL,
 			               "rank %d of the job's beginning goes on, but had been given up", v->ranks[i]);
@@ -83,13 +90,13 @@ static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, do
 static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
-	int me = roster_view_find(v, job->view.ranks[job->rank]);
+	int me = roster_view_find(v, job->view->ranks[job->rank]);
 	gradcomp_status st;
 	roster_watch(job->roster, NULL);
 	transport_stop(job->transport, NULL);
 	job->transport = t;
-	roster_view_clear(&job->view);
-	job->view = *v;
+	roster_view_clear(job->view);
+	*job->view = *v;
 	job->rank = job->log.rank = me;
 	job->nranks = v->n;
 	st = group_renew(job->world, id_mix(WORLD_ID, v->epoch), v->n, me, err);
@@ -136,13 +143,13 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 	if (!ranks)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old->n);
 	for (int i = 0; i < old->n; i++)
-		if (roster_view_find(&job->view, old->ranks[i]) >= 0)
+		if (roster_view_find(job->view, old->ranks[i]) >= 0)
 			ranks[live++] = i;
 		else
 			ranks[lost++] = i;
 	free(job->survivors);
 	job->survivors = ranks;
-	gradcomp_survivors s = {.epoch = (uint32_t)job->view.epoch,
+	gradcomp_survivors s = {.epoch = (uint32_t)job->view->epoch,
 	                        .rank = job->rank,
 	                        .nranks = job->nranks,
 	                        .old_rank = old_rank,
@@ -296,11 +303,11 @@ static gradcomp_status shrink(gradcomp_job *job, int leaving, gradcomp_survivors
 	if (st)
 		return st;
 	old_rank = job->rank;
-	old.n = job->view.n;
+	old.n = job->view->n;
 	old.ranks = malloc((size_t)old.n * sizeof *old.ranks);
 	if (!old.ranks)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old.n);
-	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
+	memcpy(old.ranks, job->view->ranks, (size_t)old.n * sizeof *old.ranks);
 	/* A report looks at the transport and the reducers that are being replaced. */
 	if (!leaving)
 		job_report_watch(job, false);

@@ -4,7 +4,7 @@
 
 #include "api/query.h"
 #include "base/error.h"
-#include "reducer/autotune/tuner.h"
+#include "kinds/autotune/tuner.h"
 #include "schedule/plan_file.h"
 #include "plugin/registry.h"
 #include "config/schedule_spec.h"

@@ -1,9 +1,9 @@
 /* The public calls on reducers. */
 #include "reducer/reducer.h"
 
-#include "reducer/autotune/tuner.h"
-#include "reducer/delayed/delayed.h"
-#include "reducer/enduring.h"
+#include "kinds/autotune/tuner.h"
+#include "kinds/delayed/delayed.h"
+#include "kinds/enduring.h"
 #include "reducer/reducer_consensus.h"
 #include "base/error.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "cost/machine.h"
-#include "reducer/hierarchical/hierarchical.h"
+#include "step/levels/hierarchical.h"
 #include "config/settings.h"
 
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 
-/* A rank's part of a tensor, of two levels: a matrix stays one, as in reducer/hierarchical/, of whole
+/* A rank's part of a tensor, of two levels: a matrix stays one, as in step/levels/, of whole
  * rows where the part has some. */
 static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
 {

@@ -7,7 +7,6 @@
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
 #include "plugin/registry.h"
-#include "job/roster.h"
 #include "job/report.h"
 #include "config/spec.h"
 #include "transport/core/transport.h"
@@ -26,6 +25,8 @@ typedef struct coll_ctx {
 } coll_ctx;
 
 struct reducer;
+struct roster;      /* survivors/roster.h */
+struct roster_view; /* likewise */
 
 struct gradcomp_group {
 	gradcomp_job *job;
@@ -84,11 +85,11 @@ struct gradcomp_job {
 	int rank, nranks;
 	transport *transport;
 	transport_options transport_options; /* it was made with */
-	roster *roster;                      /* with gradcomp.on_failure=shrink; else NULL */
-	roster_view view;                    /* who is in the world, by the ranks that the job began with */
-	int32_t *survivors;                  /* what the last shrink told */
-	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
-	job_object *objects;                 /* likewise, what else does */
+	struct roster *roster;               /* with gradcomp.on_failure=shrink; else NULL */
+	struct roster_view *view;     /* who is in the world, by the ranks that the job began with; NULL: all of them */
+	int32_t *survivors;           /* what the last shrink told */
+	struct enduring *enduring;    /* reducers that outlive ranks, in the order they were made */
+	job_object *objects;          /* likewise, what else does */
 	void *made;                   /* a reducer or object that the failed call was to make, and that is made */
 	pthread_rwlock_t shrink_lock; /* shrink writes: calls that must not meet it read */
 	bool shrink_failed;           /* the last one did, and has taken down what it had to move */

@@ -1,16 +1,17 @@
 /* reducer: making one, feeding it, waiting for it. */
 #include "reducer/reducer.h"
 
-#include "reducer/gpu/gpu.h"
+#include "step/gpu/gpu.h"
 #include "reducer/arg_errors.h"
 #include "reducer/bucketing/bucketing.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
-#include "reducer/hierarchical/hierarchical.h"
-#include "reducer/layout.h"
+#include "step/levels/hierarchical.h"
+#include "step/layout.h"
+#include "step/server_error.h"
 #include "reducer/reducer_consensus.h"
 #include "reducer/timeline.h"
-#include "reducer/verify.h"
+#include "step/verify.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -463,7 +464,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = coll_ctx_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
 	if (!st)
-		st = verify_open(r, &why);
+		st = verify_open(&r->eng, &why);
 	if (!st && late) {
 		st = hierarchical_open(&r->eng, &own);
 		if (!st)
@@ -475,7 +476,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = r->eng.ways.device->calls->port(&r->eng, &why);
 	if (!st)
-		st = bucketing_server_error(&r->eng, &r->eng.list, &why);
+		st = server_error_make(&r->eng, &r->eng.list, &why);
 	if (!st && r->eng.job->roster)
 		st = keep_undo(r, plugins[1]->info->name, &why);
 	if (!st)

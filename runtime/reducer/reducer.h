@@ -13,7 +13,7 @@
 #ifndef REDUCER_H
 #define REDUCER_H
 
-#include "reducer/engine.h"
+#include "step/engine.h"
 #include "reducer/progress.h"
 #include "reducer/dispatch.h"
 #include "schedule/schedule.h"

@@ -1,6 +1,6 @@
 #include "reducer/reducer_consensus.h"
 
-#include "reducer/layout.h"
+#include "step/layout.h"
 
 #include "job/consensus.h"
 

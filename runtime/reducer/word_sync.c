@@ -1,8 +1,8 @@
 #include "reducer/word_sync.h"
 
 #include "base/error.h"
-#include "reducer/exchange/exchange.h"
-#include "reducer/memops.h"
+#include "step/exchange/exchange.h"
+#include "step/memops.h"
 
 #include <stdlib.h>
 

@@ -2,14 +2,14 @@
  * progress.h. "The compute thread" and "the exchange thread" are whoever has such a turn. */
 #include "reducer/reducer.h"
 
-#include "reducer/bucket.h"
+#include "step/bucket.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
-#include "reducer/layout.h"
-#include "reducer/residual_norm.h"
-#include "reducer/step_observer.h"
+#include "step/layout.h"
+#include "step/residual_norm.h"
+#include "step/step_observer.h"
 #include "reducer/timeline.h"
-#include "reducer/verify.h"
+#include "step/verify.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -494,7 +494,7 @@ static void verify_sync(reducer *r)
 	gradcomp_error err = {0};
 	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = verify_step(r, &err);
+	gradcomp_status st = verify_step(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	r->turns.running--;
 	r->turns.verify_due = 0;

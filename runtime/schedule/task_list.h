@@ -11,7 +11,7 @@ typedef enum task_kind {
 	TASK_EXCHANGE,
 	TASK_DECODE,
 	TASK_FINISH,
-	/* Of two levels, see reducer/hierarchical/hierarchical.h. */
+	/* Of two levels, see step/levels/hierarchical.h. */
 	TASK_REDUCE_LOCAL,
 	TASK_LOCAL_BEGIN,
 	TASK_LOCAL_END,

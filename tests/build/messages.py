@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOMS = ["api", "bootstrap", "security", "plugin", "device", "transport", "base", "config", "operators", "job", "schedule", "trace", "coder",
-         "reducer", "cost"]
+         "reducer", "kinds", "step", "survivors", "cost"]
 FOLDERS = [f"runtime/{room}" for room in ROOMS] + ["io"]
 PARTS = {"look at", "read the symbolic link"}  # of "cannot ... ..."
 CALL = re.compile(r'\b(?:error_set|error_errno|\w*fail\w*)\(\s*[\w>.&()-]+,\s*[^;"]*?,\s*((?:"(?:[^"\\]|\\.)*"\s*(?:PRI\w+\s*)?)+)')

@@ -4,7 +4,7 @@
  * --wrap=metrics_fill. */
 #include "tests/fake/gpu_model.h"
 
-#include "reducer/autotune/tuner_internal.h"
+#include "kinds/autotune/tuner_internal.h"
 #include "reducer/bucketing/rebucket.h"
 
 /* The fake's; on a real device there is none, and what needs a fake is passed over. */

@@ -1,7 +1,7 @@
 /* gradcomp.verify of gradients in GPU memory: compressors work there as without it, what they make passes, a NaN
  * too, and what a device makes differently, or loses, ends the job. */
 #define gpu_step gpu_step_inside /* the model's has the same name */
-#include "reducer/gpu/gpu.h"
+#include "step/gpu/gpu.h"
 #include "reducer/reducer.h"
 #undef gpu_step
 

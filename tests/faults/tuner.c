@@ -5,7 +5,7 @@
 
 #include "tests/support/small_model.h"
 
-#include "reducer/autotune/tuner_internal.h"
+#include "kinds/autotune/tuner_internal.h"
 
 enum { P = 2 };
 

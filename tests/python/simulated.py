@@ -12,7 +12,7 @@ os.environ.update(environment())
 sys.path.insert(0, os.environ["PYTHONPATH"])
 from gradcomp.job import Job, Reducer  # noqa: E402
 
-# gradcomp_reducer_save()'s head (runtime/reducer/reducer_state.h), and where the number of buckets is
+# gradcomp_reducer_save()'s head (runtime/reducer/state/reducer_state.h), and where the number of buckets is
 # in it; ends and places of so many follow, before the error memory.
 STATE_HEAD, BUCKETS = 360, slice(344, 348)
 

@@ -6,7 +6,7 @@
 #include "tests/support/small_model.h"
 
 #include "reducer/reducer.h"
-#include "reducer/hierarchical/hierarchical_internal.h"
+#include "step/levels/hierarchical_internal.h"
 
 #include <math.h>
 

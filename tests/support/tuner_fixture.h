@@ -5,8 +5,8 @@
 
 #include "tests/support/small_model.h"
 
-#include "reducer/autotune/tuner_gpu.h"
-#include "reducer/autotune/tuner_internal.h"
+#include "kinds/autotune/tuner_gpu.h"
+#include "kinds/autotune/tuner_internal.h"
 
 #include <dlfcn.h>
 #include <math.h>

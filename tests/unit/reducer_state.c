@@ -3,7 +3,7 @@
 #include "tests/support/small_model.h"
 
 #include "reducer/reducer.h"
-#include "reducer/reducer_state.h"
+#include "reducer/state/reducer_state.h"
 
 #include <stddef.h>
 

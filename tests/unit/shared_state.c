@@ -4,8 +4,8 @@
  * if nothing had been. */
 #include "tests/support/residuals.h"
 
-#include "reducer/reducer_state.h"
-#include "reducer/shared_state.h"
+#include "reducer/state/reducer_state.h"
+#include "reducer/state/shared_state.h"
 
 #include <stddef.h>
 

@@ -4,8 +4,8 @@
 #include "tests/support/plugin_pairs.h"
 #include "tests/support/small_model.h"
 
-#include "reducer/reducer_state.h"
-#include "reducer/shared_state.h"
+#include "reducer/state/reducer_state.h"
+#include "reducer/state/shared_state.h"
 
 #include <math.h>
 

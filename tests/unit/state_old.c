@@ -5,7 +5,7 @@
  * `state_old write FILE` makes such a file, of the version the library writes. */
 #include "tests/support/thread_ranks.h"
 
-#include "reducer/reducer_state.h"
+#include "reducer/state/reducer_state.h"
 
 enum { TENSORS = 4, BUCKET = 100, MOST = 4096 };
 

@@ -2,7 +2,7 @@
 #include "tests/support/tuner_fixture.h"
 #include "tests/support/process_ranks.h"
 
-#include "reducer/autotune/tuner_state.h"
+#include "kinds/autotune/tuner_state.h"
 #include "reducer/dispatch.h"
 
 static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", "transport.wait_timeout=20", NULL};

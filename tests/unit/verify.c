@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "plugin/registry.h"
-#include "reducer/verify.h"
+#include "step/verify.h"
 #include "tests/support/delayed_fixture.h"
 #include "tests/support/tmpdir.h"
 

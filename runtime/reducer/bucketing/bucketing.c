@@ -1,7 +1,7 @@
 #include "reducer/bucketing/bucketing.h"
 
-#include "reducer/bucket.h"
-#include "reducer/hierarchical/hierarchical.h"
+#include "step/bucket.h"
+#include "step/levels/hierarchical.h"
 
 #include "base/error.h"
 

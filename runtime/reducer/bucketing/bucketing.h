@@ -4,7 +4,7 @@
 #define REDUCER_BUCKETING_BUCKETING_H
 
 #include "schedule/step_plan.h"
-#include "reducer/bucket.h"
+#include "step/bucket.h"
 #include "reducer/reducer.h"
 
 typedef struct bucketing {
@@ -20,8 +20,6 @@ gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_e
 gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err);
 /* The order alone, for buckets that stay as they are. */
 gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_error *err);
-/* server_error.c: the memory of a collective that serves an exchange, zeroed. Needs coll_ctx. */
-gradcomp_status bucketing_server_error(const engine *eng, bucket_list *d, gradcomp_error *err);
 /* The one in use. */
 bucketing bucketing_current(const reducer *r);
 /* *d, which is whole or an order alone, is in use from now on, and what was is *d. With the lock held

@@ -1,6 +1,6 @@
 /* Steps as they are measured. */
 #include "reducer/bucketing/measure.h"
-#include "reducer/bucket.h"
+#include "step/bucket.h"
 #include "reducer/bucketing/profile_internal.h"
 
 #include "base/error.h"

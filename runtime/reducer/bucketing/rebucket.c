@@ -3,7 +3,7 @@
 #include "reducer/bucketing/rebucket.h"
 
 #include "reducer/bucketing/bucketing.h"
-#include "reducer/server_error.h"
+#include "step/server_error.h"
 #include "reducer/word_sync.h"
 
 #include "base/error.h"
@@ -54,7 +54,7 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	if (!st)
 		st = bucketing_make(r, p, d, err);
 	if (!st)
-		st = bucketing_server_error(&r->eng, &d->list, err);
+		st = server_error_make(&r->eng, &d->list, err);
 	if (!st && r->eng.list.server_error)
 		st = server_error_check(&r->eng, err);
 	for (uint32_t b = 0; !st && b < r->eng.list.nbuckets; b++) {

@@ -1,0 +1,428 @@
+/* What a reducer with gradients in GPU memory has beside the others. */
+#include "step/gpu/gpu.h"
+#include "step/residual_norm.h"
+
+#include "base/error.h"
+#include "operators/operator_tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t patterns_of(const engine *eng)
+{
+	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
+}
+
+/* Whether it does here. */
+static int takes_device(const struct gradcomp_collective_v1 *c)
+{
+	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
+}
+
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
+                         gradcomp_error *err)
+{
+	const char *why = NULL;
+	gradcomp_error inner;
+	gradcomp_status st =
+		spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
+	*aside = NULL;
+	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
+		return spec_table_both(t, compressor, NULL, p, s, err);
+	if (st)
+		why = inner.text;
+	else if (p[1]->collective->unusable)
+		why = p[1]->collective->unusable();
+	if (!why)
+		return GRADCOMP_OK;
+	*aside = strdup(why);
+	return spec_table_both(t, compressor, NULL, p, s, err);
+}
+
+/* Whether no step needs the host to wait, as far as these two go. */
+static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
+{
+	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
+}
+
+/* Whether the compressor's part can be done on the device. Codes are made where the
+ * collective has the floats. */
+gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
+                     const struct gradcomp_collective_v1 *collective, bool levels)
+{
+	int direct = takes_device(collective);
+	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
+		return GPU_WHOLE;
+	/* Shards are where both levels are, and steps enqueued; what is made of them is verified on the host. */
+	if (levels && !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
+		return GPU_WHOLE;
+	/* A collective on the device merges and codes there, too. */
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(c, collective))
+		return GPU_WHOLE;
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && direct && !c->code_on)
+		return GPU_WHOLE;
+	return GPU_ON_DEVICE;
+}
+
+static gradcomp_status events(gpu *g, gradcomp_error *err)
+{
+	const char *why = g->d->event(&g->exchanged);
+	if (!why)
+		why = g->d->event(&g->joined);
+	if (!why)
+		why = g->d->timer(&g->clock_event);
+	if (!why)
+		why = g->d->record(g->clock_event, g->compute);
+	if (!why)
+		why = g->d->wait(g->clock_event);
+	g->clock = clock_now();
+	return device_check(why, "an event could not be made", err);
+}
+
+static gradcomp_status create(engine *eng, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	gpu *g = gpu_of(eng);
+	g->host = eng->job->host;
+	g->host.alloc = device_host_alloc;
+	g->host.release = device_host_release;
+	eng->layout.device = GRADCOMP_CUDA;
+	gradcomp_status st = engine_create_instance(eng, &g->host, eng->values, &inner);
+	if (st == GRADCOMP_ERR_UNSUPPORTED) {
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
+		eng->layout.device = GRADCOMP_HOST;
+		g->mode = GPU_WHOLE;
+		st = GRADCOMP_OK;
+	}
+	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
+}
+
+/* Device memory, zeroed, and the pinned memory it is read through. */
+static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
+{
+	const char *why = device_arena_alloc(g->device.arena, device, bytes);
+	if (!why)
+		why = g->d->zero(g->compute, *device, bytes);
+	if (!why)
+		why = g->d->pin(pinned, bytes);
+	if (!why)
+		memset(*pinned, 0, bytes);
+	return why;
+}
+
+/* For residual_norm.h. */
+static const char *norms(engine *eng)
+{
+	gpu *g = gpu_of(eng);
+	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
+	void *p[3] = {0};
+	const char *why = device_arena_alloc(g->device.arena, &p[2], bytes);
+	g->squares = p[2];
+	for (int k = 0; !why && k < 2; k++) {
+		why = g->d->pin(&p[k], bytes);
+		g->steps[k].squares = p[k];
+	}
+	return why;
+}
+
+/* Scratch for any bucket. */
+static const char *chunks(engine *eng)
+{
+	gpu *g = gpu_of(eng);
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
+		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
+	return device_arena_alloc(g->device.arena, &g->chunks,
+	                          g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
+}
+
+/* For the bits that operators write, and what they come down into. */
+static const char *words(engine *eng)
+{
+	gpu *g = gpu_of(eng);
+	size_t bytes = (gpu_exchange_word(eng) + 1) * sizeof(int);
+	void *p[2] = {0};
+	const char *why = pair_of(g, bytes, &p[0], &p[1]);
+	g->words = p[0];
+	g->seen = p[1];
+	for (int k = 0; !why && k < 2; k++) {
+		why = g->d->pin(&p[1], bytes);
+		g->steps[k].words = p[1];
+	}
+	if (!why && eng->arrays.memory)
+		why = norms(eng);
+	return why ? why : chunks(eng);
+}
+
+static gradcomp_status share(engine *in, const engine *eng, gradcomp_error *err)
+{
+	const gpu *of = gpu_of(eng);
+	if (of->mode == GPU_WHOLE)
+		return GRADCOMP_OK;
+	gpu *g = calloc(1, sizeof *g);
+	if (!g)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
+	in->ways.ops = in->ways.whole = &gpu_ops;
+	in->ways.device = &g->device;
+	g->device.calls = of->device.calls;
+	g->of = of;
+	g->d = of->d;
+	in->arrays.arena = g->device.arena = of->device.arena;
+	in->room.wire = &of->wire;
+	g->ops = of->ops;
+	g->mode = of->mode;
+	g->direct = of->direct;
+	g->device.enqueues = of->device.enqueues;
+	g->compute = of->compute;
+	g->exchange = of->exchange;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status share_arrays(engine *in, uint32_t nbuckets, gradcomp_error *err)
+{
+	gpu *g = gpu_of(in);
+	uint32_t n = in->layout.ntensors;
+	g->room = nbuckets;
+	g->segments = calloc((size_t)n + 1, sizeof *g->segments);
+	const char *why = g->segments ? words(in) : NULL;
+	return !g->segments ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n)
+	       : why        ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for shards of %u tensors: %s", n, why)
+	                    : GRADCOMP_OK;
+}
+
+static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	uint32_t n = eng->layout.ntensors;
+	const char *why = NULL;
+	g->room = n;
+	g->passed = calloc(n, sizeof *g->passed);
+	g->averaged = calloc(n, sizeof *g->averaged);
+	g->segments = calloc(n, sizeof *g->segments);
+	for (int k = 0; k < 2; k++) {
+		g->steps[k].ready = calloc(n, sizeof *g->steps[k].ready);
+		g->steps[k].slots = calloc(g->device.enqueues ? n : 1, sizeof *g->steps[k].slots);
+	}
+	g->given = given;
+	eng->grads = given;
+	if (g->mode == GPU_WHOLE)
+		eng->grads = calloc(n, sizeof *eng->grads);
+	if (!g->passed || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready || !g->steps[1].ready ||
+	    !g->steps[0].slots || !g->steps[1].slots)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
+	for (uint32_t i = 0; !why && i < n; i++) {
+		why = g->d->event(&g->passed[i]);
+		if (!why)
+			why = g->d->event(&g->averaged[i]);
+		for (int k = 0; !why && k < 2; k++)
+			why = g->d->timer(&g->steps[k].ready[i]);
+	}
+	for (int k = 0; !why && k < 2; k++)
+		why = g->d->timer(&g->steps[k].over);
+	if (why || g->mode == GPU_WHOLE)
+		return device_check(why, "an event could not be made", err);
+	why = words(eng);
+	if (!why && g->direct) {
+		size_t w = gpu_exchange_word(eng);
+		g->wire = (memops){g->device.arena, g->ops, g->words + w, g->seen + w, g->exchanged, g->watch};
+		eng->room.wire = &g->wire;
+	}
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why)
+	           : GRADCOMP_OK;
+}
+
+static void place(const engine *eng, bucket *b)
+{
+	const gpu *g = gpu_of(eng);
+	if (g->mode == GPU_WHOLE)
+		return;
+	b->work.device = GRADCOMP_CUDA;
+	b->work.operators = g->ops;
+	b->work.queue = g->compute;
+	b->work.fault = g->words + gpu_bucket_words(eng, b) + WORD_FAULT;
+	if (g->device.enqueues)
+		b->work.hold = g->words + gpu_bucket_words(eng, b) + WORD_HOLD;
+}
+
+static gradcomp_status port(engine *eng, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	gradcomp_status st;
+	/* What has been zeroed so far must be before anybody else writes to it. */
+	device_arena_flush(g->device.arena);
+	if (!g->direct)
+		return GRADCOMP_OK;
+	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
+	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
+	if (!st)
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
+		                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
+	if (!st && g->device.enqueues)
+		st = eng->coll_ctx.collective->enqueue(eng->coll_ctx.instance, 1, err);
+	return st;
+}
+
+static gradcomp_status ready(engine *eng, uint32_t tensor, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	gradcomp_status st = device_refuse_capture(g->d, g->producer, eng->layout.tensors[tensor].name, err);
+	if (st)
+		return st;
+	return device_check(g->d->record(gpu_step_of(eng)->ready[tensor], g->producer), "the stream of gradients", err);
+}
+
+static gradcomp_status follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	void *event = b ? g->averaged[b->pub.index] : g->joined;
+	const char *why = b ? NULL : g->d->record(event, g->compute);
+	if (!why)
+		why = g->d->follow(queue ? queue : g->producer, event);
+	return device_check(why, "a stream could not be made to wait for averages", err);
+}
+
+static gradcomp_status join(engine *eng, gradcomp_error *err)
+{
+	return device_check(gpu_of(eng)->d->wait(gpu_of(eng)->joined), "a step's end", err);
+}
+
+static void close_gpu(engine *eng)
+{
+	gpu *g = gpu_of(eng);
+	if (g->d) {
+		gpu_learn_close(eng);
+		for (uint32_t i = 0; g->averaged && i < eng->layout.ntensors; i++)
+			g->d->event_free(g->averaged[i]);
+		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
+			g->d->event_free(g->passed[i]);
+		g->d->unpin(g->seen);
+	}
+	if (g->device.arena) {
+		device_arena_release(g->device.arena, g->words);
+		device_arena_release(g->device.arena, g->squares);
+		device_arena_release(g->device.arena, g->chunks);
+	}
+	if (g->device.arena && !g->of) {
+		device_arena_flush(g->device.arena);
+		g->d->event_free(g->exchanged);
+		g->d->event_free(g->joined);
+		g->d->event_free(g->clock_event);
+	}
+	for (uint32_t i = 0; i < g->nmirrors; i++)
+		workspace_free(&g->mirrors[i]);
+	if (!g->of)
+		device_arena_close(g->device.arena);
+	free(g->mirrors);
+	/* Not before gpu_arrays() has been. */
+	if (g->mode == GPU_WHOLE && g->given)
+		free(eng->grads);
+	for (int k = 0; k < 2; k++) {
+		free(g->steps[k].ready);
+		free(g->steps[k].slots);
+	}
+	free(g->passed);
+	free(g->averaged);
+	free(g->segments);
+	free(g);
+}
+
+/* The compressor on shards. */
+static gradcomp_status create_share(engine *in, const engine *eng, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	return engine_create_instance(in, g->mode == GPU_WHOLE ? &eng->job->host : &g->host, eng->values, err);
+}
+
+/* The bucket's work on the compute stream; an error counts as an end, which the task then finds. */
+static void *passed(const engine *eng, const bucket *b)
+{
+	const gpu *g = gpu_of(eng);
+	void *event = g->passed[b->pub.index];
+	int is = 0;
+	return g->d->test(event, &is) || is ? NULL : event;
+}
+
+static const engine_device_calls calls = {.run = gpu_run,
+                                          .arrays = arrays,
+                                          .port = port,
+                                          .place = place,
+                                          .share = share,
+                                          .share_arrays = share_arrays,
+                                          .create = create_share,
+                                          .close = close_gpu,
+                                          .ready = ready,
+                                          .follow = follow,
+                                          .join = join,
+                                          .passed = passed,
+                                          .full = gpu_learn_full,
+                                          .room = gpu_learn_room,
+                                          .learn = gpu_learn,
+                                          .watch = gpu_watch,
+                                          .drain = gpu_drain};
+
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
+                         const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	gradcomp_status st;
+	gpu *g = calloc(1, sizeof *g);
+	if (!g)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	g->device.calls = &calls;
+	eng->ways.device = &g->device;
+	device_memory memory = {NULL, o->device_alloc, o->device_release, o->device_ctx};
+	g->producer = o->queue;
+	st = device_memory_check(&memory, err);
+	if (st)
+		return st;
+	g->d = memory.d = device_open(eng->job->config, &inner);
+	if (!g->d)
+		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
+	st = device_arena_open(&memory, &g->device.arena, err);
+	if (st)
+		return st;
+	g->compute = g->device.arena->compute;
+	g->exchange = g->device.arena->exchange;
+	st = events(g, err);
+	if (st)
+		return st;
+	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective, levels);
+	if (g->mode == GPU_ON_DEVICE)
+		st = create(eng, err);
+	if (st)
+		return st;
+	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);
+	g->device.enqueues = g->direct && can_enqueue(eng->compressor, collective);
+	if (g->device.enqueues)
+		g->watch = (device_watch){gpu_look, eng};
+	if (g->mode == GPU_ON_DEVICE) {
+		eng->ways.ops = eng->ways.whole = &gpu_ops;
+		eng->arrays.arena = g->device.arena;
+		g->ops = operators_cuda(&inner);
+		if (!g->ops)
+			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s",
+			                 inner.text);
+	}
+	g->mirrors = calloc(n, sizeof *g->mirrors);
+	if (!g->mirrors)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	g->nmirrors = n;
+	for (uint32_t i = 0; i < n; i++) {
+		if (g->mode == GPU_ON_DEVICE)
+			workspace_place(&workspaces[i], g->device.arena, false);
+		workspace_place(&g->mirrors[i], g->device.arena, true);
+		workspaces[i].mirror = &g->mirrors[i];
+	}
+	if (g->mode == GPU_WHOLE)
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
+		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
+		         eng->compressor->info.name, collective->info.name);
+	else if (!g->direct)
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
+		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory%s",
+		         collective->info.name,
+		         patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) ? ", and codes are made there" : "");
+	return GRADCOMP_OK;
+}

@@ -1,0 +1,179 @@
+/* A reducer whose gradients are in GPU memory.
+ *
+ * Two modes. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on
+ * a stream, when it can (GRADCOMP_TRAIT_CUDA). Payloads go straight to a collective that
+ * takes device memory, else through pinned host memory: there two that are to be merged come to the
+ * device and go back as one, and codes are made on the host, where the collective has the floats. WHOLE: the bucket's gradients go
+ * through pinned host memory, and all the rest is as on the host.
+ *
+ * Where the collective puts its work on a stream and returns, so does everything else: a
+ * bucket's tasks are all enqueued, and it is done when the last one is, with an event.
+ * Nothing on the host waits. Whether a gradient is not finite stays on the device, as words
+ * that the work there goes by; the host learns of it, of faults, times and norms when a later
+ * step needs their place (gpu_learn.c).
+ *
+ * Otherwise a task of the compute thread that leaves work on the device is run twice: it
+ * puts the work on the stream and sets `later`; when that is done it is run again. Until
+ * then the thread has other buckets. The exchange thread waits for events. Nothing
+ * else waits, and nothing is allocated once every bucket has been through a step. */
+#ifndef STEP_GPU_GPU_H
+#define STEP_GPU_GPU_H
+
+#include "base/error.h"
+#include "device/device_arena.h"
+#include "step/engine.h"
+#include "step/memops.h"
+#include "step/step_observer.h"
+
+typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
+
+/* A bucket's words, a cache line of its own: NCCL adds up the first. */
+enum {
+	WORD_BAD, /* the gradient of some rank is not finite, or a sum in place */
+	/* The two of gradcomp_work.fault. */
+	WORD_FAULT, /* what peers sent is not what it should be */
+	WORD_SUM,   /* the sum of finite gradients is not, or what the compressor makes of them */
+	WORD_VOID,  /* any of these: the result is NaN */
+	WORD_LOCAL, /* this rank's gradient is not finite */
+	/* Of a shard: why WORD_LOCAL is set. */
+	WORD_OWN,   /* the node's sum is not finite */
+	WORD_ABOVE, /* the gradient of some rank is not */
+	WORD_HOLD,  /* what was exchanged so far is void: gradcomp_work.hold */
+	BUCKET_WORDS = 8
+};
+
+/* What is on the device of one bucket in one step. */
+typedef struct gpu_timed {
+	task t;
+	void *start, *end;  /* timers; made when first needed */
+	double bytes, sent; /* worked on; of an exchange a rank's payload, and what a rank sends of it */
+} gpu_timed;
+typedef struct gpu_slot {
+	uint32_t bucket, first, ntensors;
+	uint64_t numel;
+	int ntasks;
+	gpu_timed tasks[MAX_TASKS];
+} gpu_slot;
+
+/* Of one step; steps take turns with two, so what is read of one lies still for two steps. */
+typedef struct gpu_step {
+	int pending;        /* the host has not learned of it */
+	uint64_t step, row; /* the reducer's; the profile's */
+	uint32_t nbuckets, nslots;
+	gpu_slot *slots; /* room for one a tensor */
+	void *over;      /* event: what is to be read is there */
+	void **ready;    /* timers, by tensor: the gradient has been made */
+	int *words;      /* pinned, as gpu.words */
+	double *squares; /* pinned, as gpu.squares */
+} gpu_step;
+
+typedef struct gpu {
+	engine_device device; /* its arena is that of `of`, if there is one */
+	const struct gpu *of; /* of a rank's shards: the reducer's, whose streams these are; else NULL */
+	uint32_t room;        /* buckets there is room for in words */
+	const device_calls *d;
+	const gradcomp_operators *ops; /* ON_DEVICE */
+	gpu_mode mode;
+	int direct;               /* ON_DEVICE: the collective takes device memory */
+	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
+	void *compute, *exchange; /* streams of the two threads: the arena's */
+	void *exchanged;          /* event of the exchange thread's */
+	device_watch watch;       /* of a thread that waits for what the collective has enqueued; else all 0 */
+	memops wire;              /* direct: engine.room.wire */
+	void *producer;           /* the caller's stream */
+	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
+	void **averaged;          /* events: the bucket's averages are in place; likewise */
+	void *joined;             /* event of wait() */
+	gpu_step steps[2];        /* by the parity of the step */
+	double clock;             /* of the host, at the latest `over` that was learned of ... */
+	void *clock_event;        /* ... which is this timer */
+	/* The exchange thread's, of a round that merges in the collective's host memory: room for two
+	 * payloads and what becomes of them, `merge_stride` apart, on the device and pinned. */
+	char *merge_there, *merge_here;
+	size_t merge_stride;
+	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
+	uint32_t nmirrors;
+	void **given; /* WHOLE: the caller's gradients, by tensor */
+	/* Words that operators write, on the device: by tensor whether it is not finite, by bucket
+	 * BUCKET_WORDS, one fault of the code, one word of the exchange thread's (and on the
+	 * host). They come down into the step's. */
+	int *words, *seen;
+	double *squares;            /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
+	gradcomp_segment *segments; /* of the bucket that a task works on: the compute thread's */
+	void *chunks;               /* scratch of operators that get them */
+	uint64_t put;               /* pieces of work so far that tasks wait for */
+} gpu;
+
+static inline gpu *gpu_of(const engine *eng)
+{
+	return (gpu *)eng->ways.device;
+}
+
+/* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes
+ * none of the compressor's payloads from there gains nothing, and then, as where it cannot be used, it is the one
+ * for all others; *aside (freed by the caller): why it cannot be used. */
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
+                         gradcomp_error *err);
+/* Where a compressor that may plan these patterns works. levels: it would go by shards, if there are nodes. */
+gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
+                     const struct gradcomp_collective_v1 *collective, bool levels);
+/* Opened when the layout is known and before anything of the model's size is
+ * allocated. The caller's stream and allocator are taken from `o`; the reducer's n
+ * workspaces are placed. A compressor that works on the device is
+ * created here, since its parameters decide whether it does. */
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
+                         const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
+/* Whether all that operators of the calling thread put on streams since it was last asked got
+ * there. Every thread asks after each task, before anybody uses what the task has made. */
+static inline gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
+{
+	const char *why = g->ops ? g->ops->failed() : NULL;
+	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
+}
+/* The words by bucket, and the two after them. There is room for as many buckets as
+ * tensors, so that words stay where they are when buckets are made anew. */
+static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
+{
+	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
+	       (size_t)b->pub.index * BUCKET_WORDS;
+}
+static inline size_t gpu_code_word(const engine *eng)
+{
+	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
+	       (size_t)gpu_of(eng)->room * BUCKET_WORDS;
+}
+static inline size_t gpu_exchange_word(const engine *eng)
+{
+	return gpu_code_word(eng) + BUCKET_WORDS;
+}
+static inline gpu_step *gpu_step_of(const engine *eng)
+{
+	return &gpu_of(eng)->steps[eng->step % 2];
+}
+
+/* gpu_tasks.c */
+extern const engine_ops gpu_ops;
+engine_task gpu_run;
+/* gpu_exchange.c: engine_ops.exchange and announce; engine_device_calls.drain and watch. */
+engine_task gpu_exchange;
+gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err);
+gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
+gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
+/* What lasts of the bucket is kept beside, or put back, where a rank's gradient is not finite. */
+void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
+/* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
+gradcomp_status gpu_look(void *eng, gradcomp_error *err);
+
+/* gpu_learn.c: the bucket gets its slot in the step. */
+void gpu_learn_begin(engine *eng, bucket *b);
+/* A task's work begins, or ends, on its stream here. */
+const char *gpu_learn_start(engine *eng, bucket *b, const task *t);
+const char *gpu_learn_end(engine *eng, bucket *b, const task *t);
+void gpu_learn_close(engine *eng);
+
+/* engine_device_calls.learn, full, room. */
+gradcomp_status gpu_learn(engine *eng, const step_observer *to, gradcomp_error *err);
+void *gpu_learn_full(const engine *eng);
+gradcomp_status gpu_learn_room(engine *eng, const step_observer *to, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,379 @@
+/* The tasks of a bucket whose gradients are in GPU memory, see gpu.h. */
+#include "step/gpu/gpu.h"
+#include "step/bucket.h"
+#include "step/residual_norm.h"
+#include "step/verify.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The task is run again when what is on the compute stream now is over. */
+static gradcomp_status pause_here(engine *eng, bucket *b, const char *why, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	if (!why)
+		why = g->d->record(g->passed[b->pub.index], g->compute);
+	b->later = why ? 0 : ++gpu_of(eng)->put;
+	return device_check(why, "a bucket's work could not be put on its stream", err);
+}
+
+/* ---- ON_DEVICE ---- */
+
+static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
+{
+	return g->d->copy(g->compute, to, from, n * sizeof(int));
+}
+
+/* What the operators of whole buckets go by. With `back`: what FINISH gives them. */
+static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
+{
+	gradcomp_segment *to = gpu_of(eng)->segments;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		uint32_t k = b->pub.first + i;
+		const gradcomp_tensor *t = &eng->layout.tensors[k];
+		to[i] = (gradcomp_segment){.x = b->x[i],
+		                           .grad = back && !b->copy_out ? NULL : eng->grads[k],
+		                           .error = eng->arrays.memory ? eng->arrays.memory + t->offset : NULL,
+		                           .n = t->numel,
+		                           .dtype = t->dtype,
+		                           .add = !back && eng->arrays.error};
+	}
+	return to;
+}
+
+/* Whether all lengths are known before anything is sent. */
+static int fixed_lengths(const bucket *b)
+{
+	for (uint32_t k = 0; k < b->plan.nrounds; k++)
+		if (b->plan.rounds[k].pattern == GRADCOMP_GATHERED && !(b->plan.rounds[k].flags & GRADCOMP_ROUND_FIXED))
+			return 0;
+	return 1;
+}
+
+/* A payload is the bucket's floats, which show by themselves that one is not finite. */
+static int in_place(const bucket *b)
+{
+	return b->plan.rounds[0].pattern == GRADCOMP_SUMMED && b->plan.rounds[0].flags & GRADCOMP_ROUND_IN_PLACE;
+}
+
+static int passes(const engine *eng)
+{
+	return !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+}
+
+/* All of x becomes `a` where the word is set. */
+static void fill_if(const engine *eng, bucket *b, float a, int word)
+{
+	const gpu *g = gpu_of(eng);
+	const int *w = g->words + gpu_bucket_words(eng, b) + word;
+	if (b->work.flat)
+		g->ops->fill_if(g->compute, b->work.flat, a, b->pub.numel, w);
+	else
+		g->ops->fill_tensors_if(g->compute, segments(eng, b, 0), b->pub.ntensors, a, w);
+}
+
+static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
+{
+	return scratch_buf_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float),
+	                        err);
+}
+
+static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
+	                 eng->layout.tensors[b->pub.first].name);
+}
+
+/* u of a shard is where the node's sums are. */
+static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(in);
+	const int *whole_words = g->of->words + gpu_bucket_words(part->whole->of, part->whole);
+	uint32_t first = part->pub.first, n = part->pub.ntensors;
+	int *words = g->words + gpu_bucket_words(in, part);
+	gradcomp_status st = bucket_place(in, part, err);
+	part->slot = part->whole->slot;
+	if (!st && !fixed_lengths(part))
+		st = error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"compressor '%s' plans payloads of any length; in GPU memory two levels need such whose length is fixed",
+			in->compressor->info.name);
+	if (!st)
+		st = grow_kept(in, part, err);
+	if (st)
+		return st;
+	const char *why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
+	if (!why && g->ops->load_tensors(g->compute, segments(in, part, 0), n, g->words + first,
+	                                 in->arrays.memory ? g->squares + first : NULL, g->chunks))
+		return unreadable(in, part, err);
+	if (why)
+		return device_check(why, "a shard's work could not be put on its stream", err);
+	g->ops->any_set(g->compute, words + WORD_OWN, g->words + first, sizeof *words, sizeof *words, n);
+	g->ops->any_set(g->compute, words + WORD_ABOVE, whole_words + WORD_BAD, sizeof *words, sizeof *words, 1);
+	g->ops->any_set(g->compute, words + WORD_LOCAL, words + WORD_OWN, sizeof *words, sizeof *words, 2);
+	if (in_place(part))
+		g->ops->any_set(g->compute, words + WORD_BAD, words + WORD_ABOVE, sizeof *words, sizeof *words, 1);
+	else
+		fill_if(in, part, 0, WORD_LOCAL);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	if (g->of)
+		return begin_part(eng, b, err);
+	const gpu_step *at = gpu_step_of(eng);
+	uint32_t first = b->pub.first, n = b->pub.ntensors;
+	const char *why = NULL;
+	if (b->later) {
+		b->later = 0;
+		for (uint32_t i = 0; i < n && !b->local_bad; i++)
+			b->local_bad = at->words[first + i] ? (int)i + 1 : 0;
+		if (b->local_bad && passes(eng))
+			bucket_pass_on(eng, b);
+		return GRADCOMP_OK;
+	}
+	int *words = g->words + gpu_bucket_words(eng, b);
+	gradcomp_status st = bucket_place(eng, b, err);
+	b->slot = NULL;
+	if (!st && g->device.enqueues && fixed_lengths(b))
+		gpu_learn_begin(eng, b);
+	if (!st && b->slot && !b->part)
+		st = grow_kept(eng, b, err);
+	if (!st && eng->arrays.undo)
+		st = engine_keep(eng, b, err);
+	if (st)
+		return st;
+	for (uint32_t i = 0; !why && i < n; i++)
+		why = g->d->follow(g->compute, at->ready[first + i]);
+	if (!why && b->slot)
+		why = gpu_learn_start(eng, b, t);
+	if (!why)
+		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
+	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
+	                                 eng->arrays.memory ? g->squares + first : NULL, g->chunks))
+		st = unreadable(eng, b, err);
+	if (!st && !why && eng->checks.verify)
+		verify_input(eng, b);
+	if (st || why || !b->slot) {
+		if (!why && !st)
+			why = copy_down(g, at->words + first, g->words + first, n);
+		return st ? st : pause_here(eng, b, why, err);
+	}
+	if (!passes(eng)) {
+		g->ops->any_set(g->compute, words + WORD_LOCAL, g->words + first, sizeof *words, sizeof *words, n);
+		if (!in_place(b))
+			fill_if(eng, b, 0, WORD_LOCAL);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	const gpu_step *at = gpu_step_of(eng);
+	uint32_t first = b->pub.first, n = eng->layout.ntensors;
+	b->later = 0;
+	if (at->words[gpu_bucket_words(eng, b) + WORD_FAULT] || at->words[gpu_code_word(eng)])
+		return bucket_damaged(eng, b, err);
+	if (!b->bad && at->words[gpu_bucket_words(eng, b) + WORD_SUM]) {
+		b->bad = BAD_SUM;
+		bucket_tell_overflow(eng, b);
+	}
+	for (uint32_t i = first; eng->arrays.memory && !b->bad && i < first + b->pub.ntensors; i++) {
+		eng->meter.norms[i].u = at->squares[i];
+		residual_norm_tensor(eng, i, at->squares[n + i]);
+	}
+	return device_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
+}
+
+/* The word that says whether the result is NaN. Where finite gradients have overflowed, what lasts becomes 0; where one
+ * was not finite, it is as it was. Of sums in place it is not known which. */
+static void void_result(engine *eng, bucket *b)
+{
+	const gpu *g = gpu_of(eng);
+	int *words = g->words + gpu_bucket_words(eng, b);
+	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
+	if (passes(eng))
+		return;
+	for (uint32_t s = 0; s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b); s++) {
+		float *array = s ? b->state[s - 1] : b->work.error_flat;
+		if (array)
+			g->ops->fill_if(g->compute, array, 0, b->pub.numel, words + WORD_SUM);
+	}
+	if (b->slot)
+		gpu_keep(eng, b, g->compute, 1);
+}
+
+static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	(void)t;
+	const gpu *g = gpu_of(eng);
+	gpu_step *at = gpu_step_of(eng);
+	uint32_t first = b->pub.first, n = eng->layout.ntensors;
+	size_t words = gpu_bucket_words(eng, b), code = gpu_code_word(eng), doubles = b->pub.ntensors * sizeof(double);
+	const char *why;
+	if (b->later)
+		return finished(eng, b, err);
+	/* The host knows of a bucket without a slot what the exchange has found. */
+	if (b->bad == BAD_SUM)
+		g->ops->fill(g->compute, (float *)(void *)(g->words + words + WORD_SUM), 1, 1);
+	void_result(eng, b);
+	for (uint32_t i = 0; b->bad && i < b->pub.ntensors; i++)
+		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
+	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, g->words + words + WORD_VOID,
+	                      eng->arrays.memory ? g->squares + n + first : NULL, g->chunks);
+	if (eng->checks.verify) {
+		verify_output(eng, b);
+		verify_result(eng, b);
+	}
+	why = g->averaged ? g->d->record(g->averaged[b->pub.index], g->compute) : NULL;
+	if (!why)
+		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
+	if (!why)
+		why = copy_down(g, at->words + code, g->words + code, 1);
+	if (!why && eng->arrays.memory)
+		why = g->d->copy(g->compute, at->squares + first, g->squares + first, doubles);
+	if (!why && eng->arrays.memory)
+		why = g->d->copy(g->compute, at->squares + n + first, g->squares + n + first, doubles);
+	if (!b->slot)
+		return pause_here(eng, b, why, err);
+	if (!why)
+		why = copy_down(g, at->words + first, g->words + first, b->pub.ntensors);
+	return device_check(why, "a bucket's end", err);
+}
+
+/* ---- WHOLE ---- */
+
+static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	scratch_buf *buf = &b->workspace->mirror->flat;
+	uint32_t first = b->pub.first, n = b->pub.ntensors;
+	const char *why = NULL;
+	size_t at = 0;
+	gradcomp_status st = scratch_buf_grow(buf, b->pub.numel * sizeof(float) + n * 64, err);
+	for (uint32_t i = first; !st && !why && i < first + n; i++) {
+		size_t bytes = eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype);
+		eng->grads[i] = (char *)buf->p + at;
+		at += (bytes + 63) & ~(size_t)63;
+		why = g->d->follow(g->compute, gpu_step_of(eng)->ready[i]);
+		if (!why)
+			why = g->d->copy(g->compute, eng->grads[i], g->given[i], bytes);
+	}
+	return st ? st : pause_here(eng, b, why, err);
+}
+
+static gradcomp_status up(engine *eng, bucket *b, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	const char *why = NULL;
+	for (uint32_t i = b->pub.first; !why && i < b->pub.first + b->pub.ntensors; i++)
+		why = g->d->copy(g->compute, g->given[i], eng->grads[i],
+		                 eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype));
+	if (!why)
+		why = g->d->record(g->averaged[b->pub.index], g->compute);
+	return pause_here(eng, b, why, err);
+}
+
+static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gradcomp_status st;
+	if (t->kind == TASK_BEGIN && !b->later)
+		return down(eng, b, err);
+	if (t->kind == TASK_FINISH && b->later) {
+		b->later = 0;
+		return GRADCOMP_OK;
+	}
+	b->later = 0;
+	st = engine_do(eng, b, t, err);
+	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
+}
+
+/* What lasts is kept before anything is decoded, and nobody decodes what is not finite. */
+static void before_decode(const engine *eng, bucket *b, const task *t)
+{
+	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
+		return;
+	gpu_keep(eng, b, gpu_of(eng)->compute, 0);
+	if (in_place(b))
+		fill_if(eng, b, 0, WORD_BAD);
+}
+
+static gradcomp_status decode(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	if (b->slot)
+		before_decode(eng, b, t);
+	return bucket_decode(eng, b, t, err);
+}
+
+const engine_ops gpu_ops = {begin, bucket_encode, gpu_exchange, decode, finish, gpu_announce};
+
+/* What a task of an enqueued bucket puts on the device is between two timers there; BEGIN starts its own, when it has
+ * found that the bucket is such a one. */
+static gradcomp_status compute(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const gpu *g = gpu_of(eng);
+	const int again = b->later != 0;
+	const char *why = t->kind != TASK_BEGIN && b->slot ? gpu_learn_start(eng, b, t) : NULL;
+	gradcomp_status st = why ? device_check(why, "a task's beginning", err) : engine_do(eng, b, t, err);
+	if (st || b->later || again || (!b->slot && t->kind == TASK_BEGIN))
+		return st;
+	if (b->slot)
+		why = gpu_learn_end(eng, b, t);
+	if (!why && b->slot && t->kind == TASK_FINISH)
+		why = g->d->record(gpu_step_of(eng)->over, g->compute);
+	/* For the exchange thread to come after. */
+	if (!why)
+		why = g->d->record(g->passed[b->pub.index], g->compute);
+	return device_check(why, "a bucket's work", err);
+}
+
+/* The exchange stream comes after what the compute stream has made of the bucket, and that after what was exchanged. */
+static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
+	if (st)
+		return st;
+	if (b->slot)
+		st = device_check(gpu_learn_start(eng, b, t), "an exchange's beginning", err);
+	if (g->device.enqueues)
+		g->device.busy = true;
+	if (!st)
+		st = engine_do(eng, b, t, err);
+	if (!st && b->slot)
+		st = device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
+	if (st || !g->direct)
+		return st;
+	const char *why = g->d->record(g->exchanged, g->exchange);
+	if (!why)
+		why = g->d->follow(g->compute, g->exchanged);
+	return device_check(why, "a bucket's work", err);
+}
+
+gradcomp_status gpu_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	gradcomp_status st = GRADCOMP_OK;
+	device_arena_sweep(g->device.arena);
+	if (b->later) {
+		int is;
+		st = device_check(g->d->test(g->passed[b->pub.index], &is), "a bucket's work failed", err);
+	}
+	if (st) {
+		b->later = 0;
+		return st;
+	}
+	if (g->mode == GPU_WHOLE)
+		return whole(eng, b, t, err);
+	st = task_exchanges(t->kind) ? exchange(eng, b, t, err) : compute(eng, b, t, err);
+	gradcomp_status launched = gpu_failed(g, st ? NULL : err);
+	if (launched)
+		b->later = 0;
+	return st ? st : launched;
+}
