@@ -3,10 +3,20 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static int tap_count, tap_failed;
+
+/* What has been tried since tap_cases() was called last. */
+enum { TAP_PROPERTIES = 64, TAP_TOLD = 10 };
+static struct {
+	char name[64], file[128];
+	int line; /* of the last case that did not hold */
+	unsigned long tried, failed;
+} tap_property[TAP_PROPERTIES];
+static int tap_properties;
 
 int tap_result(int pass, const char *file, int line, const char *fmt, ...)
 {
@@ -76,8 +86,55 @@ void tap_tried(unsigned long n, const char *what)
 	pthread_mutex_unlock(&tap_lock);
 }
 
+int tap_case(int pass, const char *property, const char *file, int line, const char *fmt, ...)
+{
+	char name[400];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(name, sizeof name, fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&tap_lock);
+	int i = 0;
+	while (i < tap_properties && strcmp(tap_property[i].name, property))
+		i++;
+	if (i == TAP_PROPERTIES || strlen(property) >= sizeof tap_property[i].name) {
+		printf("Bail out! '%s' is too long, or one property too many\n", property);
+		exit(1);
+	}
+	if (i == tap_properties) {
+		memset(&tap_property[i], 0, sizeof tap_property[i]);
+		strcpy(tap_property[i].name, property);
+		tap_properties++;
+	}
+	tap_property[i].tried++;
+	if (!pass && tap_property[i].failed++ < TAP_TOLD) {
+		snprintf(tap_property[i].file, sizeof tap_property[i].file, "%s", file);
+		tap_property[i].line = line;
+		printf("# does not hold: %s: %s\n", property, name);
+	}
+	pthread_mutex_unlock(&tap_lock);
+	return pass;
+}
+
+void tap_cases(const char *who)
+{
+	unsigned long all = 0;
+	for (int i = 0; i < tap_properties; i++) {
+		const unsigned long failed = tap_property[i].failed;
+		tap_result(!failed, tap_property[i].file, tap_property[i].line, "%s: %s, %lu cases", who,
+		           tap_property[i].name, tap_property[i].tried);
+		if (failed)
+			printf("# %lu of them do not hold\n", failed);
+		all += tap_property[i].tried;
+	}
+	tap_properties = 0;
+	if (all)
+		tap_tried(all, "cases of a property");
+}
+
 int done_testing(void)
 {
+	tap_cases("in all");
 	printf("1..%d\n", tap_count);
 	return tap_failed != 0;
 }

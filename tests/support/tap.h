@@ -18,6 +18,9 @@ extern "C" {
 /* `needle` occurs in `text`. */
 #define like(text, needle, name) tap_like(text, needle, name, __FILE__, __LINE__)
 #define skip(why, ...) tap_skip(why, __VA_ARGS__)
+/* One case of many of a property, which is a string of at most 63 bytes: it is counted, and prints its text only
+ * where it does not hold. tap_cases() prints a line a property. */
+#define case_of(property, cond, ...) tap_case(!!(cond), property, __FILE__, __LINE__, __VA_ARGS__)
 
 /* The result is `pass`. */
 int tap_result(int pass, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -28,7 +31,12 @@ int tap_like(const char *text, const char *needle, const char *name, const char 
 void tap_skip(const char *why, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* For tests/run, which prints the sums over all tests: `n` more of `what`, in the plural. */
 void tap_tried(unsigned long n, const char *what);
-/* The plan; 1 when a test has failed. */
+int tap_case(int pass, const char *property, const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+/* A result "WHO: PROPERTY, N cases" for each property of which cases were tried since the last call; it has failed if
+ * one of them did not hold. */
+void tap_cases(const char *who);
+/* The plan, after what tap_cases() has not printed yet; 1 when a test has failed. */
 int done_testing(void);
 
 #ifdef __cplusplus

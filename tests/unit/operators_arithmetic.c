@@ -102,7 +102,8 @@ static void one(const char *name, const gradcomp_operators *op, gradcomp_dtype t
 	memcpy(plain, acc, bytes);
 	gradcomp_status s = op->reduce(NULL, a, x, n, t, o);
 	if (o == GRADCOMP_BOR && (t <= GRADCOMP_F64)) {
-		is_int(s, GRADCOMP_ERR_UNSUPPORTED, "%s: no %s of %s", name, op_names[o], type_names[t]);
+		case_of("reduce: none of bits of floats", s == GRADCOMP_ERR_UNSUPPORTED, "%s: %s of %s", name,
+		        op_names[o], type_names[t]);
 	} else {
 		int right = s == GRADCOMP_OK, clean = 1;
 		for (size_t i = 0; i < n; i++) {
@@ -112,14 +113,15 @@ static void one(const char *name, const gradcomp_operators *op, gradcomp_dtype t
 		for (size_t i = 0; i < bytes; i++)
 			if (acc + i < a || acc + i >= a + n * type_bytes[t])
 				clean &= acc[i] == 0x5a;
-		ok(right && clean, "%s: %s of %zu %s, %zu past an even place", name, op_names[o], n, type_names[t],
-		   odd);
+		case_of("reduce, and nothing written outside", right && clean,
+		        "%s: %s of %zu %s, %zu past an even place", name, op_names[o], n, type_names[t], odd);
 		operators_cpu_variant("portable")->reduce(NULL, plain + odd * type_bytes[t], x, n, t, o);
 		int same = 1;
 		for (size_t i = 0; i < n; i++)
 			same &= isnan(want[i]) ||
 			        !memcmp(a + i * type_bytes[t], plain + (odd + i) * type_bytes[t], type_bytes[t]);
-		ok(same, "%s: to the bit as in plain code", name);
+		case_of("reduce, to the bit as in plain code", same, "%s: %s of %zu %s", name, op_names[o], n,
+		        type_names[t]);
 	}
 	free(acc), free(in), free(plain), free(want);
 }
@@ -139,7 +141,7 @@ static void scaled(const char *name, const gradcomp_operators *op, gradcomp_dtyp
 	right &= op->scale_as(NULL, p, factor, n, t) == GRADCOMP_OK;
 	for (size_t i = 0; i < n; i++)
 		right &= isnan(want[i]) ? isnan(get(p, i, t)) : get(p, i, t) == want[i];
-	ok(right, "%s: %zu %s times %g", name, n, type_names[t], factor);
+	case_of("scale_as", right, "%s: %zu %s times %g", name, n, type_names[t], factor);
 	free(x), free(want);
 }
 
@@ -147,7 +149,7 @@ static void floats(const char *name, const gradcomp_operators *op, size_t n)
 {
 	size_t odd = test_random() % 9;
 	float *x = test_alloc(n, odd), *y = test_alloc(n, odd + 1), *z = test_alloc(n, 0), a = test_normal();
-	int right = 1, bad = 7;
+	int bad = 7;
 	for (size_t i = 0; i < n; i++) {
 		x[i] = test_normal() * (i % 7 ? 1 : 1e-40f);
 		y[i] = test_normal();
@@ -155,20 +157,21 @@ static void floats(const char *name, const gradcomp_operators *op, size_t n)
 	}
 	op->add(NULL, y, x, n);
 	op->scale(NULL, y, a, n);
-	ok(!memcmp(y, z, n * sizeof *y), "%s: add and scale, %zu", name, n);
+	case_of("add and scale", !memcmp(y, z, n * sizeof *y), "%s: %zu", name, n);
 	op->nonfinite(NULL, x, n, &bad);
-	is_int(bad, 0, "%s: %zu finite numbers", name, n);
+	case_of("nonfinite: none of finite numbers", bad == 0, "%s: %zu", name, n);
 	static const uint32_t wrong[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001};
 	for (size_t k = 0; k < 40 && n; k++) {
 		size_t at = k == 0 ? 0 : k == 1 ? n - 1 : test_random() % n;
 		float keep = x[at];
 		x[at] = test_bits(wrong[k % 5]);
 		op->nonfinite(NULL, x, n, &bad);
-		right &= bad == 1;
+		case_of("nonfinite: one NaN or Inf is found wherever it is", bad == 1, "%s: at %zu of %zu", name, at,
+		        n);
 		x[at] = keep;
 	}
-	ok(right, "%s: one NaN or Inf among %zu is found wherever it is", name, n);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: nothing written outside", name);
+	case_of("add and scale: nothing written outside",
+	        test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: %zu", name, n);
 }
 
 static void each(const char *name, const gradcomp_operators *op)
@@ -183,6 +186,7 @@ static void each(const char *name, const gradcomp_operators *op)
 				scaled(name, op, (gradcomp_dtype)t, sizes[s]);
 		}
 	}
+	tap_cases(name);
 	float most = test_bits(0x7f7fffff);
 	int32_t i = 1;
 	int bad = 7;

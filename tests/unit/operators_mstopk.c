@@ -130,7 +130,7 @@ static void summed(const char *name, double (*sum)(float *top, const float *x, s
 	float top = 7, most = 0;
 	for (size_t i = 0; i < n; i++)
 		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-	ok(sum(&top, x, n) == want && top == most, "%s: the sum of %zu is exact", name, n);
+	case_of("the sum is exact", sum(&top, x, n) == want && top == most, "%s: of %zu", name, n);
 }
 
 static void sizes(const char *name, const gradcomp_operators *op, int kind, size_t n)
@@ -171,6 +171,7 @@ static void each(const char *name, const gradcomp_operators *op)
 		if (seen.samplings)
 			printf("# not %zu of %zu, %d samplings\n", seen.k, seen.n, seen.samplings - 1);
 	}
+	tap_cases(name);
 }
 
 int main(void)

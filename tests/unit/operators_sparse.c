@@ -3,6 +3,8 @@
 
 #include "tests/support/magnitudes.h"
 
+#define OUTSIDE "nothing written outside"
+
 /* k ascending indices below n. */
 static uint32_t *places(size_t n, size_t k)
 {
@@ -23,17 +25,18 @@ static void moves(const char *name, const gradcomp_operators *op, size_t n, size
 	op->gather(NULL, val, x, idx, k);
 	for (size_t j = 0; j < k; j++)
 		right &= val[j] == x[idx[j]];
-	ok(right, "%s: gather %zu of %zu", name, k, n);
+	case_of("gather", right, "%s: %zu of %zu", name, k, n);
 	memcpy(want, y, n * sizeof *y);
 	for (size_t j = 0; j < k; j++)
 		want[idx[j]] = val[j];
 	op->scatter(NULL, y, idx, val, k);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: scatter", name);
+	case_of("scatter", !memcmp(y, want, n * sizeof *y), "%s: %zu of %zu", name, k, n);
 	for (size_t j = 0; j < k; j++)
 		want[idx[j]] = 0;
 	op->scatter(NULL, y, idx, NULL, k);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: scatter of zeroes", name);
-	ok(test_free(x, n, 1) & test_free(y, n, 2) & test_free(val, k, 3), "%s: nothing written outside", name);
+	case_of("scatter of zeroes", !memcmp(y, want, n * sizeof *y), "%s: %zu of %zu", name, k, n);
+	case_of(OUTSIDE, test_free(x, n, 1) & test_free(y, n, 2) & test_free(val, k, 3), "%s: moves, %zu of %zu", name,
+	        k, n);
 	test_free(want, n, 0);
 	free(idx);
 }
@@ -51,19 +54,23 @@ static void adds(const char *name, const gradcomp_operators *op, size_t n, size_
 		else if (j % 2)
 			val[j] = NAN;
 	}
-	is_int(op->scatter_add(NULL, y, n, idx, val, k, a), GRADCOMP_OK, "%s: scatter_add %zu to %zu", name, k, n);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: adds in order, and nothing where there is no index", name);
+	case_of("scatter_add ends well", op->scatter_add(NULL, y, n, idx, val, k, a) == GRADCOMP_OK, "%s: %zu to %zu",
+	        name, k, n);
+	case_of("scatter_add adds in order, and nothing without an index", !memcmp(y, want, n * sizeof *y),
+	        "%s: %zu to %zu", name, k, n);
 	memcpy(first, y, n * sizeof *y);
 	for (size_t t = 0; k && t < 12; t++) {
 		size_t j = t == 0 ? 0 : t == 1 ? k - 1 : test_random() % k;
 		uint32_t keep = idx[j];
 		idx[j] = t % 3 == 0 ? (uint32_t)n : t % 3 == 1 ? UINT32_MAX - 1 : (uint32_t)(n + test_random() % 1000);
-		is_int(op->scatter_add(NULL, y, n, idx, val, k, 1), GRADCOMP_ERR_RANGE,
-		       "%s: index %u of %zu is refused", name, idx[j], n);
+		case_of("scatter_add refuses an index",
+		        op->scatter_add(NULL, y, n, idx, val, k, 1) == GRADCOMP_ERR_RANGE, "%s: %u of %zu", name,
+		        idx[j], n);
 		idx[j] = keep;
 	}
-	ok(!memcmp(y, first, n * sizeof *y), "%s: and then nothing is added", name);
-	ok(test_free(y, n, 1), "%s: nothing written outside", name);
+	case_of("scatter_add that refuses adds nothing", !memcmp(y, first, n * sizeof *y), "%s: %zu to %zu", name, k,
+	        n);
+	case_of(OUTSIDE, test_free(y, n, 1), "%s: scatter_add %zu to %zu", name, k, n);
 	test_free(want, n, 0), test_free(val, k, 3), test_free(first, n, 0);
 	free(idx);
 }
@@ -72,12 +79,12 @@ static void checks(const char *name, const gradcomp_operators *op, size_t n, siz
 {
 	uint32_t *idx = places(n, k);
 	float *val = magnitudes(SPREAD, k, 1);
-	int fault = 0, right = 1;
+	int fault = 0;
 	op->sparse_check(NULL, &fault, idx, val, k, n);
-	is_int(fault, 0, "%s: %zu pairs below %zu are sound", name, k, n);
+	case_of("sparse_check: sound pairs", fault == 0, "%s: %zu below %zu", name, k, n);
 	fault = 1;
 	op->sparse_check(NULL, &fault, idx, val, k, n);
-	is_int(fault, 1, "%s: an earlier fault stays", name);
+	case_of("sparse_check: an earlier fault stays", fault == 1, "%s: %zu below %zu", name, k, n);
 	for (int t = 0; k && t < 60; t++) {
 		size_t j = t < 6 ? 0 : t < 12 ? k - 1 : test_random() % k;
 		uint32_t keep = idx[j];
@@ -103,13 +110,11 @@ static void checks(const char *name, const gradcomp_operators *op, size_t n, siz
 		}
 		fault = 0;
 		op->sparse_check(NULL, &fault, idx, val, k, n);
-		if (fault != 1)
-			printf("# kind %d at %zu of %zu: index %u, not %u\n", t % 6, j, k, idx[j], keep);
-		right &= fault == 1;
+		case_of("sparse_check finds every fault", fault == 1, "%s: kind %d at %zu of %zu: index %u, not %u",
+		        name, t % 6, j, k, idx[j], keep);
 		idx[j] = keep;
 		val[j] = v;
 	}
-	ok(right, "%s: every fault is found", name);
 	test_free(val, k, 1);
 	free(idx);
 }
@@ -179,10 +184,12 @@ static void merges(const char *name, const gradcomp_operators *op, int kind, siz
 		p[i].kept = 1;
 	qsort(p, m, sizeof *p, by_index);
 	op->sparse_merge(NULL, (uint32_t *)idx, val, (uint32_t *)left, rest, a, va, b, vb, k, scratch);
-	ok(holds(idx, val, p, m, k, 1), "%s: %zu of %zu pairs below %zu, %s", name, k, m, n, kinds[kind]);
-	ok(holds(left, rest, p, m, k, 0), "%s: and the rest", name);
+	case_of("sparse_merge", holds(idx, val, p, m, k, 1), "%s: %zu of %zu pairs below %zu, %s", name, k, m, n,
+	        kinds[kind]);
+	case_of("sparse_merge leaves the rest", holds(left, rest, p, m, k, 0), "%s: %zu of %zu pairs below %zu, %s",
+	        name, k, m, n, kinds[kind]);
 	int whole = test_free(idx, k, 1) & test_free(val, k, 2) & test_free(left, k, 3) & test_free(rest, k, 4);
-	ok(whole & test_free(scratch, bytes / 4, 0), "%s: nothing written outside", name);
+	case_of(OUTSIDE, whole & test_free(scratch, bytes / 4, 0), "%s: sparse_merge, %zu of %zu", name, k, n);
 	test_free(va, k, 1), test_free(vb, k, 2);
 	free(a), free(b), free(p);
 }
@@ -202,6 +209,7 @@ static void each(const char *name, const gradcomp_operators *op)
 		}
 	}
 	merges(name, op, NORMAL, (1 << 20) + 3, 1 << 16);
+	tap_cases(name);
 	is_int(op->scatter_add(NULL, NULL, 0, NULL, NULL, 0, 1), GRADCOMP_OK, "%s: nothing to add", name);
 	uint32_t zero = 0, none = GRADCOMP_NO_INDEX;
 	float v = 1;

@@ -3,6 +3,8 @@
 
 #include "tests/support/magnitudes.h"
 
+#define OUTSIDE "nothing written outside"
+
 static void bins(const char *name, const gradcomp_operators *op, const float *x, size_t n)
 {
 	float *counts = test_alloc(GRADCOMP_HISTOGRAM_BINS, 1);
@@ -10,8 +12,8 @@ static void bins(const char *name, const gradcomp_operators *op, const float *x,
 	for (size_t i = 0; i < n; i++)
 		want[key_of(x[i]) / (1 << 19)]++;
 	op->histogram(NULL, (uint32_t *)counts, x, n);
-	ok(!memcmp(counts, want, sizeof want), "%s: histogram of %zu", name, n);
-	ok(test_free(counts, GRADCOMP_HISTOGRAM_BINS, 1), "%s: nothing written outside", name);
+	case_of("histogram", !memcmp(counts, want, sizeof want), "%s: of %zu", name, n);
+	case_of(OUTSIDE, test_free(counts, GRADCOMP_HISTOGRAM_BINS, 1), "%s: histogram of %zu", name, n);
 }
 
 static size_t count(const float *x, size_t n, double t, int equal)
@@ -27,9 +29,9 @@ static void kth(const char *name, const gradcomp_operators *op, const float *x, 
 	size_t bytes = op->topk_scratch(n, k);
 	float *scratch = test_alloc(bytes / 4, 0), v = -7;
 	op->kth_magnitude(NULL, &v, x, n, k, scratch);
-	ok(!signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k, "%s: magnitude %zu of %zu is %g", name, k, n,
-	   v);
-	ok(test_free(scratch, bytes / 4, 0), "%s: nothing written outside", name);
+	case_of("kth_magnitude", !signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k,
+	        "%s: magnitude %zu of %zu is %g", name, k, n, v);
+	case_of(OUTSIDE, test_free(scratch, bytes / 4, 0), "%s: kth_magnitude %zu of %zu", name, k, n);
 }
 
 static void thresholds(const char *name, const gradcomp_operators *op, const float *x, size_t n, float t, size_t k)
@@ -49,12 +51,12 @@ static void thresholds(const char *name, const gradcomp_operators *op, const flo
 		at[m++] = (uint32_t)i;
 	}
 	op->count_above(NULL, &c, x, n, &t);
-	is_int(c, count(x, n, t, 1), "%s: how many of %zu reach %g", name, n, t);
+	case_of("count_above", c == count(x, n, t, 1), "%s: %zu of %zu reach %g", name, (size_t)c, n, t);
 	op->compact(NULL, (uint32_t *)idx, val, &c, x, n, &t, k, scratch);
-	ok(c == m && !memcmp(idx, at, m * sizeof *at) && !memcmp(val, want, m * sizeof *val),
-	   "%s: at most %zu above %g", name, k, t);
-	ok(test_free(scratch, bytes / 4, 0) & test_free(idx, k, 1) & test_free(val, k, 2),
-	   "%s: nothing written outside", name);
+	case_of("compact", c == m && !memcmp(idx, at, m * sizeof *at) && !memcmp(val, want, m * sizeof *val),
+	        "%s: at most %zu of %zu above %g", name, k, n, t);
+	case_of(OUTSIDE, test_free(scratch, bytes / 4, 0) & test_free(idx, k, 1) & test_free(val, k, 2),
+	        "%s: compact, at most %zu of %zu", name, k, n);
 	test_free(want, k, 0), test_free(places, k, 0);
 }
 
@@ -62,7 +64,6 @@ static void one(const char *name, const gradcomp_operators *op, int kind, size_t
 {
 	size_t odd = 1 + test_random() % 8;
 	float *x = magnitudes(kind, n, odd);
-	printf("# %zu, %s\n", n, kinds[kind]);
 	bins(name, op, x, n);
 	const size_t ks[] = {1, n / 1000, n / 9, n / 2, n};
 	for (size_t k = 0; n && k < sizeof ks / sizeof ks[0]; k++)
@@ -97,6 +98,7 @@ static void each(const char *name, const gradcomp_operators *op)
 			one(name, op, kind, sizes[s]);
 	one(name, op, TIES, 70000);
 	one(name, op, NORMAL, (1 << 20) + 3);
+	tap_cases(name);
 }
 
 int main(void)

@@ -4,6 +4,8 @@
 
 #include "tests/support/magnitudes.h"
 
+#define OUTSIDE "nothing written outside"
+
 static void steps(const char *name, const gradcomp_operators *op, size_t n)
 {
 	size_t odd = test_random() % 9;
@@ -18,27 +20,28 @@ static void steps(const char *name, const gradcomp_operators *op, size_t n)
 		want[i] = y[i] + want[i];
 	}
 	op->axpy(NULL, y, a, x, n);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: axpy, %zu", name, n);
+	case_of("axpy", !memcmp(y, want, n * sizeof *y), "%s: %zu", name, n);
 
 	for (size_t i = 0; i < n; i++)
 		want[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
 	op->clamp(NULL, z, x, &limit, n);
-	ok(!memcmp(z, want, n * sizeof *z), "%s: clamp, %zu", name, n);
+	case_of("clamp", !memcmp(z, want, n * sizeof *z), "%s: %zu", name, n);
 	op->clamp(NULL, x, x, &limit, n);
-	ok(!memcmp(x, want, n * sizeof *x), "%s: clamp in place", name);
+	case_of("clamp in place", !memcmp(x, want, n * sizeof *x), "%s: %zu", name, n);
 
 	op->copy(NULL, y, x, n * sizeof *x);
-	ok(!memcmp(y, x, n * sizeof *x), "%s: copy of %zu bytes", name, n * sizeof *x);
+	case_of("copy", !memcmp(y, x, n * sizeof *x), "%s: %zu bytes", name, n * sizeof *x);
 	op->copy(NULL, (char *)y + 1, x, n ? n * sizeof *x - 3 : 0);
-	ok(!n || !memcmp((char *)y + 1, x, n * sizeof *x - 3), "%s: copy to an odd place", name);
+	case_of("copy to an odd place", !n || !memcmp((char *)y + 1, x, n * sizeof *x - 3), "%s: %zu", name, n);
 
 	op->fill(NULL, z, a, n);
 	int right = 1;
 	for (size_t i = 0; i < n; i++)
 		right &= !memcmp(&z[i], &a, sizeof a);
-	ok(right, "%s: fill", name);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, odd + 3) & test_free(want, n, 0),
-	   "%s: nothing written outside", name);
+	case_of("fill", right, "%s: %zu", name, n);
+	case_of(OUTSIDE,
+	        test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, odd + 3) & test_free(want, n, 0),
+	        "%s: axpy, clamp, copy or fill, %zu", name, n);
 }
 
 static void found(const char *name, const gradcomp_operators *op, size_t n)
@@ -52,13 +55,13 @@ static void found(const char *name, const gradcomp_operators *op, size_t n)
 		want[i] = y[i] + want[i];
 	}
 	op->axpy_by(NULL, y, &a, x, n);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: axpy_by, %zu", name, n);
+	case_of("axpy_by", !memcmp(y, want, n * sizeof *y), "%s: %zu", name, n);
 	for (size_t i = 0; i < n; i++)
 		want[i] = a * x[i];
 	op->scale_by(NULL, y, &a, x, n);
-	ok(!memcmp(y, want, n * sizeof *y), "%s: scale_by", name);
+	case_of("scale_by", !memcmp(y, want, n * sizeof *y), "%s: %zu", name, n);
 	op->scale_by(NULL, x, &a, x, n);
-	ok(!memcmp(x, want, n * sizeof *x), "%s: scale_by in place", name);
+	case_of("scale_by in place", !memcmp(x, want, n * sizeof *x), "%s: %zu", name, n);
 	for (size_t i = 0; i < n; i++)
 		x[i] = i % 3 ? 2 : -1;
 	op->range_check(NULL, &fault, x, n, -1, 2);
@@ -71,9 +74,10 @@ static void found(const char *name, const gradcomp_operators *op, size_t n)
 		x[at] = NAN;
 		op->range_check(NULL, &nan, x, n, -INFINITY, INFINITY);
 	}
-	ok(!fault && high == !!n && low == !!n && nan == !!n, "%s: range_check finds what is outside, and a NaN", name);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(want, n, 0), "%s: nothing written outside",
-	   name);
+	case_of("range_check finds what is outside, and a NaN", !fault && high == !!n && low == !!n && nan == !!n,
+	        "%s: %zu of %zu", name, at, n);
+	case_of(OUTSIDE, test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(want, n, 0),
+	        "%s: axpy_by or scale_by, %zu", name, n);
 }
 
 static void moments(const char *name, const gradcomp_operators *op)
@@ -122,13 +126,14 @@ static void sums(const char *name, const gradcomp_operators *op, int kind, size_
 	op->sum_abs(NULL, &got[1], x, n, scratch);
 	op->sum_squares(NULL, &got[2], x, n, scratch);
 	op->absmax(NULL, &largest, x, n, scratch);
-	ok(close_to(got[0], &s, n), "%s: sum of %zu, %s", name, n, kinds[kind]);
-	ok(close_to(got[1], &a, n), "%s: sum of magnitudes", name);
-	ok(close_to(got[2], &q, n), "%s: sum of squares", name);
-	ok(!memcmp(&largest, &want, sizeof want), "%s: largest magnitude", name);
+	case_of("sum", close_to(got[0], &s, n), "%s: of %zu, %s", name, n, kinds[kind]);
+	case_of("sum of magnitudes", close_to(got[1], &a, n), "%s: of %zu, %s", name, n, kinds[kind]);
+	case_of("sum of squares", close_to(got[2], &q, n), "%s: of %zu, %s", name, n, kinds[kind]);
+	case_of("largest magnitude", !memcmp(&largest, &want, sizeof want), "%s: of %zu, %s", name, n, kinds[kind]);
 	op->sum_squares(NULL, &again, x, n, scratch);
-	ok(again == got[2], "%s: the same again", name);
-	ok(test_free(scratch, bytes / 4, 0) & test_free(x, n, odd), "%s: nothing written outside", name);
+	case_of("sum of squares, the same again", again == got[2], "%s: of %zu, %s", name, n, kinds[kind]);
+	case_of(OUTSIDE, test_free(scratch, bytes / 4, 0) & test_free(x, n, odd), "%s: sums of %zu, %s", name, n,
+	        kinds[kind]);
 }
 
 static void each(const char *name, const gradcomp_operators *op)
@@ -144,6 +149,7 @@ static void each(const char *name, const gradcomp_operators *op)
 	found(name, op, (1 << 20) + 3);
 	moments(name, op);
 	sums(name, op, HEAVY, (1 << 20) + 3);
+	tap_cases(name);
 
 	float x[3] = {NAN, -0.0f, 1e30f}, y[3], limit = 0;
 	op->clamp(NULL, y, x, &limit, 3);
