@@ -11,8 +11,8 @@
 /* Sends bytes, at least one, and `fd` with the first of them. As send() that neither blocks nor
  * raises SIGPIPE; `fd` stays the caller's. */
 ssize_t fd_pass(int socket, const void *buf, size_t bytes, int fd);
-/* As recv() that does not block. *fd is the caller's, closed on exec, or FD_NONE or FD_LOST; of several only
- * the last is kept. */
+/* Receives like recv(), without blocking. *fd is the caller's, closed on exec, or FD_NONE or FD_LOST; of several
+ * only the last is kept. */
 ssize_t fd_take(int socket, void *buf, size_t bytes, int *fd);
 
 #endif

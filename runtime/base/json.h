@@ -25,7 +25,8 @@ typedef struct jsonw {
 	int depth;
 	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each level */
 	char first;                 /* nothing in this level yet */
-	int flat;                   /* what is deeper than so many levels is on one line; 0: nothing is */
+	/* 0: every level has lines of its own; else what is deeper than this many levels is on one line */
+	int flat;
 } jsonw;
 
 void jsonw_start(jsonw *j, FILE *out);

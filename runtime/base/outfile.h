@@ -10,9 +10,9 @@
 
 typedef struct outfile outfile;
 
-/* `what` it is, for messages: a constant. Disk space of so many bytes is taken now, so that a
- * full disk is an error before the work and not after it; 0: none. An error also where
- * something of that name is no file. */
+/* Begins a file; `what` names it in messages and is a constant. Disk space of so many bytes is taken now, so that a
+ * full disk is an error before the work and not after it; 0: none. An error also where something of that name is no
+ * file. */
 gradcomp_status outfile_open(const char *what, const char *path, size_t room, outfile **out, gradcomp_error *err);
 /* The path is one of job_path.h: it may hold %j (job), %s (step). */
 gradcomp_status outfile_open_job(const char *what, const char *path, size_t room, outfile **out, gradcomp_error *err);

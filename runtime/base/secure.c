@@ -78,8 +78,8 @@ static void secure_namespace(uid_t uid, bool *nobody, bool *rootless)
 	fclose(f);
 }
 
-/* Whether `uid` owns the code that runs here, and `part` is in the prefix that it was installed to
- * or a folder above that: PREFIX/lib/libgradcomp.so, PREFIX/bin/gradcomp. */
+/* Returns true when `uid` owns the code that runs here, and `part` is in the prefix that it was installed to or a
+ * folder above that: PREFIX/lib/libgradcomp.so, PREFIX/bin/gradcomp. */
 static bool secure_of_installer(const char *part, uid_t uid)
 {
 	unsigned long long inode = 0;
@@ -102,7 +102,7 @@ static gradcomp_status secure_owner(const char *path, const char *part, const ch
 	struct statvfs fs;
 
 	secure_namespace(uid, &nobody, &rootless);
-	/* Of anybody outside. Only what this namespace has mounted read-only was put there on purpose. */
+	/* Nobody outside owns it. Only what this namespace has mounted read-only was put there on purpose. */
 	if (nobody) {
 		if (rootless && !statvfs(part, &fs) && (fs.f_flag & ST_RDONLY))
 			return GRADCOMP_OK;
@@ -119,8 +119,9 @@ static gradcomp_status secure_owner(const char *path, const char *part, const ch
 	                 (unsigned)uid, (unsigned)geteuid());
 }
 
-/* What makes all of an installation good at once, where `part` is in it or is a virtual environment around it:
- * umask 002 has made every file and folder of it group-writable. Else NULL; freed by the caller. */
+/* Returns the folder whose repair makes all of an installation good at once, where `part` is in the installation or
+ * is a virtual environment around it: umask 002 has made every file and folder of it group-writable. Else NULL;
+ * freed by the caller. */
 static char *secure_whole_installation(const char *part)
 {
 	unsigned long long inode = 0;

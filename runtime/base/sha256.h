@@ -35,7 +35,7 @@ void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t byt
 
 /* Lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
-/* Of a file's content; 0, or -1 and errno. */
+/* Digests a file's content; 0, or -1 and errno. */
 int sha256_file(const char *path, unsigned char digest[SHA256_BYTES]);
 /* 64 digits as sha256_hex() writes them; what follows does not matter. */
 bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES]);

@@ -6,7 +6,7 @@
 
 typedef struct suggest {
 	const char *typed;
-	int distance; /* of `name`; edits: insert, delete, replace, swap neighbours */
+	int distance; /* edits between it and `name`: insert, delete, replace, swap neighbours */
 	char name[SUGGEST_MAX];
 	char text[SUGGEST_MAX + 24];
 } suggest;

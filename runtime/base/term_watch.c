@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-/* What the handler may touch: it can run in any thread, in a child, and after term_watch_stop(). */
+/* The handler touches these alone: it can run in any thread, in a child, and after term_watch_stop(). */
 static _Atomic pid_t watched; /* the process; 0: none */
 static atomic_bool came;
 static sem_t wake;

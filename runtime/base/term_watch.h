@@ -9,10 +9,10 @@
 /* It has so many seconds; then the process ends whatever it waits for. */
 #define TERM_WATCH_SECONDS 3.0
 
-/* Of one process at most one. false, and nothing is changed, where SIGTERM has another disposition
- * than its default, something is watched already, no thread can be had, or the process is the
- * first of its PID namespace, which SIGTERM does not end. A program that later sets a handler of
- * its own has it. Children do not do it when they are ended. */
+/* Watches one process at most. false, and nothing is changed, where SIGTERM has another disposition than its
+ * default, something is watched already, no thread can be had, or the process is the first of its PID namespace,
+ * which SIGTERM does not end. A program that later sets a handler of its own has it. Children do not do it when
+ * they are ended. */
 bool term_watch_start(void (*last)(void *ctx, int signal), void *ctx);
 /* By who started it. Afterwards `last` is not called; does not return when SIGTERM has come. */
 void term_watch_stop(void);

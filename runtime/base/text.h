@@ -13,13 +13,13 @@
 
 /* "cannot WHAT NAME: strerror(errno)", NAME printable: IO, or NOMEM. */
 gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name);
-#ifdef __clang_analyzer__ /* as in error.h */
+#ifdef __clang_analyzer__ /* error.h says why */
 #define error_cannot(err, what, name) ((void)error_cannot(err, what, name), GRADCOMP_ERR_IO)
 #endif
 
 /* Where a text has the first character that cannot be seen and is no blank, and what that is; -1: it has none. */
 int text_hidden(const char *text, const char **what);
-/* Whether a directory may have an entry of this name, which has n bytes. */
+/* Returns true when a directory may have an entry of this name, which has n bytes. */
 bool text_is_file_name(const char *name, size_t n);
 /* 0 to 15, or -1; digits in lower case. */
 int text_hex_digit(char c);

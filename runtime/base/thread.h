@@ -9,7 +9,7 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *arg);
 
 /* A condition for thread_wait(): its time does not jump. */
 void thread_condition(pthread_cond_t *c);
-/* As pthread_cond_wait(), at most about `ms` milliseconds. */
+/* Waits like pthread_cond_wait(), at most about `ms` milliseconds. */
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms);
 
 /* Moves this thread from the CPU to another of those it may run on, and takes none from it for later.

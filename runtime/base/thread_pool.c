@@ -131,7 +131,7 @@ typedef struct each_run {
 	uint64_t n;
 	atomic_uint_fast64_t next;
 	atomic_bool stop;
-	pthread_mutex_t lock; /* of what is behind it */
+	pthread_mutex_t lock; /* guards the members behind it */
 	uint64_t failed;      /* the least i that did */
 	gradcomp_status status;
 	gradcomp_error error;

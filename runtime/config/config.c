@@ -13,7 +13,7 @@
 #include "base/suggest.h"
 
 typedef struct config_entry {
-	char *text; /* as it was written */
+	char *text; /* the value as it was written */
 	char *origin;
 	char *lock;    /* FILE:LINE of what forbids to change it, NULL: nothing */
 	char **places; /* FILE:LINE of each line that gave it; more than one of a list */
@@ -81,7 +81,7 @@ static gradcomp_status config_places_add(config_entry *e, const char *origin, gr
 	return GRADCOMP_OK;
 }
 
-/* Of what nothing has locked. */
+/* Sets every setting that no file has locked to its default. */
 static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
@@ -127,7 +127,7 @@ static gradcomp_status config_from_file(void *ctx, int index, const char *value,
 	return status ? status : config_places_add(e, origin, err);
 }
 
-/* What a file has fixed or locked stays from now on as it is. */
+/* Locks what a file has fixed or locked: it stays from now on what it is. */
 static gradcomp_status config_lock(config *c, gradcomp_error *err)
 {
 	const config_entry *lock = &c->entries[settings_find("gradcomp.lock")];
@@ -167,7 +167,7 @@ static gradcomp_status config_file(config *c, gradcomp_error *err)
 	return config_lock(c, err);
 }
 
-/* Whether `word` is one of the words in `list`. */
+/* Returns 1 when `word` is one of the words in `list`. */
 static int has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);
@@ -182,7 +182,7 @@ static int has_word(const char *list, const char *word)
 	return 0;
 }
 
-/* What is given for a setting, or NULL. */
+/* Returns the value that is given for a setting, or NULL. */
 static const char *option_value(const config_option *options, const char *name)
 {
 	for (; options && options->name; options++)
@@ -284,7 +284,7 @@ static const config_entry *config_entry_of(const config *c, const char *name)
 	return &c->entries[index];
 }
 
-/* What one value alone cannot say. */
+/* Compares settings with each other, which no value alone can say. */
 static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
 {
 	const config_entry *low = config_entry_of(c, "stage.low_mark"), *high = config_entry_of(c, "stage.high_mark");
@@ -421,7 +421,8 @@ static bool is_variable(const char *name, size_t n, const char *known)
 
 void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 {
-	/* What is no setting: for other parts of gradcomp, for its tests, and as module files are wont to set. */
+	/* These are no settings: they are for other parts of gradcomp, for its tests, and such as module files are
+	 * wont to set. */
 	static const char *const others[] = {
 		"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "RUN",  "RUN_*", "DATA", "DATA_*", "LIBRARY", "MODELS",
 		"SRC",  "BUILD",   "INJECT",     "TEST_*",      "ROOT", "HOME",  "DIR",  "PREFIX", "VERSION"};

@@ -50,7 +50,7 @@ double config_float(const config *c, const char *name);
 const char *config_origin(const config *c, const char *name);
 /* "FILE:LINE" of the lines that gave a setting which only files may give: of a list there can be several. NULL after the last. */
 const char *config_place(const config *c, const char *name, size_t i);
-/* Whether nobody has given one. */
+/* Returns 1 when nobody has given a value. */
 int config_is_default(const config *c, const char *name);
 /* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
 const char *config_lock_of(const config *c, const char *name);

@@ -52,8 +52,8 @@ static void inifile_look(inifile *f, const char *line)
 		f->section(f, line + 1, n);
 }
 
-/* What stands behind '=', without blanks and without a comment after it, ';' or '#' after a blank. NULL: the line is no
- * key = value. */
+/* Returns the text behind '=', without blanks and without a comment after it, ';' or '#' after a blank. NULL: the
+ * line is no key = value. */
 static char *inifile_value(char *line)
 {
 	char *value = line + strcspn(line, "=:"), *end;

@@ -26,8 +26,8 @@ typedef struct inifile {
 	/* Private. */
 	FILE *stream;
 	char *text;                    /* a line */
-	const char *rest;              /* what inih has not yet had of its value */
-	char in[64], name[64], *value; /* of what inih has handed on */
+	const char *rest;              /* the part of its value that inih has not had yet */
+	char in[64], name[64], *value; /* the key that inih has handed on */
 	size_t nvalue;
 	bool pending;
 } inifile;

@@ -25,7 +25,7 @@ static void *place_of(const record_io *t, const field *r)
 	return (char *)t->base + r->at;
 }
 
-/* Of a FIELD_NAME. */
+/* Returns 1 when the text can be a FIELD_NAME. */
 static int name_ok(const char *name)
 {
 	size_t n = strlen(name);

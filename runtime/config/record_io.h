@@ -30,11 +30,11 @@ typedef struct field {
 	int needed;
 	size_t at;          /* offsetof */
 	double least, most; /* inclusive; of a LINE: of its a */
-	double b_most;      /* of its b, from 0 */
+	double b_most;      /* its b, from 0 to this */
 	const char *unit;   /* "seconds" */
 } field;
 
-/* What a file of such keys is read with. */
+/* The reader and the writer of a file of such keys take this. */
 typedef struct record_io {
 	const field *row;
 	size_t n;
@@ -43,7 +43,7 @@ typedef struct record_io {
 	char **spec;  /* the last key's, for `more`; else NULL */
 } record_io;
 
-/* Whether the section has this key; then it is taken, or the file has failed. */
+/* Returns 1 when the section has this key; then it is taken, or the file has failed. */
 int record_io_take(record_io *t, inifile *f, const char *section, const char *key, const char *value);
 /* With a list of the keys there are. */
 void record_io_unknown(const record_io *t, inifile *f, const char *section, const char *key);
@@ -72,7 +72,7 @@ int record_io_seconds(inifile *f, const char *what, const char *word, double mos
 
 /* Opens a regular file for reading and reads it. */
 gradcomp_status record_io_read(inifile *f, const char *path);
-/* What print() writes, when it is complete. `what` it is, for messages. */
+/* Writes a file with print() and publishes it when it is complete. `what` names it in messages. */
 gradcomp_status record_io_publish(const char *what, const char *path, void (*print)(FILE *out, const void *data),
                                   const void *data, gradcomp_error *err);
 

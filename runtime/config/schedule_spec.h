@@ -1,5 +1,5 @@
-/* What may be asked of a schedule: NAME[:key=value], as compressors and collectives are
- * named, from a table of the runtime's own. */
+/* A schedule is asked for as NAME[:key=value], like compressors and collectives are named, from a table of the
+ * runtime's own. */
 #ifndef CONFIG_SCHEDULE_SPEC_H
 #define CONFIG_SCHEDULE_SPEC_H
 
@@ -10,7 +10,7 @@ typedef enum schedule_method {
 	SCHEDULE_WFBP,
 	SCHEDULE_SINGLE,
 	SCHEDULE_FIXED,
-	SCHEDULE_PLAN, /* of a file */
+	SCHEDULE_PLAN, /* read from a file */
 	/* From here on plans are made from what the job measures. */
 	SCHEDULE_MGWFBP,
 	SCHEDULE_OMGS,

@@ -9,11 +9,12 @@
 
 typedef struct setting {
 	gradcomp_param row; /* row.name is "section.key" */
-	/* What the row cannot say; NULL: nothing more. The text has no prefix. */
+	/* Checks what the row cannot say; NULL: nothing more. The text has no prefix. */
 	gradcomp_status (*check)(const char *value, gradcomp_error *err);
-	int site;       /* the administrator's: only a configuration file may set it */
-	char separator; /* of a list, which each line of a configuration file adds to; 0: one value */
-	int fixed;      /* once a configuration file has set it, nobody else may */
+	int site; /* the administrator's: only a configuration file may set it */
+	/* stands between the parts of a list, which each line of a configuration file adds to; 0: one value */
+	char separator;
+	int fixed; /* once a configuration file has set it, nobody else may */
 } setting;
 
 extern const setting settings_table[];
@@ -25,7 +26,7 @@ int settings_find(const char *name);
  * gradcomp.compressor. */
 #define SETTINGS_ENV_MAX 64
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX]);
-/* Whether a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
+/* Returns 1 when a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
 int settings_locked(const char *list, const char *name);
 /* A value against its row and its check. */
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err);

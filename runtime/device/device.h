@@ -36,13 +36,13 @@ typedef struct device_calls {
 	/* Seconds between two of those, both of which have come. */
 	const char *(*elapsed)(void *from, void *to, double *seconds);
 	void (*event_free)(void *event);
-	/* Whether nothing is on the stream that it has not done. */
+	/* *is: nothing is on the stream that it has not done. */
 	const char *(*idle)(void *stream, int *is);
-	/* Whether what is put on the stream now is recorded into a graph. */
+	/* *is: what is put on the stream now is recorded into a graph. */
 	const char *(*captures)(void *stream, int *is);
 	/* The event is what has been put on the stream so far. */
 	const char *(*record)(void *event, void *stream);
-	/* What is put on the stream from now on comes after the event. */
+	/* Makes all that is put on the stream from now on come after the event. */
 	const char *(*follow)(void *stream, void *event);
 	const char *(*test)(void *event, int *done);
 	/* Returns when the event has come. Sleeps after a short spin. */
@@ -77,7 +77,7 @@ void device_memory_give_back(const device_memory *m, void *p);
 struct config;
 /* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
 const device_calls *device_open(const struct config *c, gradcomp_error *err);
-/* What one of its functions has said, NULL is OK: an error that begins with `what`. */
+/* Turns what one of its functions has said into a status: NULL is OK, other text an error that begins with `what`. */
 gradcomp_status device_check(const char *why, const char *what, gradcomp_error *err);
 /* Asks until it is so, or for so many seconds, and sleeps a little in between. Any thread. */
 void device_until(bool (*is)(void *ctx), void *ctx, double seconds);
@@ -93,7 +93,7 @@ gradcomp_status device_await(const device_calls *d, void *event, const device_wa
                              gradcomp_error *err);
 /* UNSUPPORTED where the gradient of that tensor is made by a replay of a graph that `stream` is being captured into. */
 gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
-/* Whether nothing is on any of the n streams; an error counts as yes, and so does NULL for a stream. */
+/* Returns true when nothing is on any of the n streams; an error counts as yes, and so does NULL for a stream. */
 bool device_streams_idle(const device_calls *d, void *const *streams, size_t n);
 /* Returns when that is so, or the device is lost: what is on it does not end. */
 void device_drain(const device_calls *d, void *const *streams, size_t n);

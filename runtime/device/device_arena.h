@@ -11,7 +11,7 @@ typedef struct device_arena_left device_arena_left;
 
 typedef struct device_arena {
 	device_memory memory;
-	int id;                   /* of the device */
+	int id;                   /* the device's number */
 	void *compute, *exchange; /* streams; what is on the second goes first, since peers wait for it */
 	void *came;               /* event of device_arena_copy() */
 	device_arena_left *left;  /* given back, and not gone yet; under the lock */

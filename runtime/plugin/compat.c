@@ -101,10 +101,10 @@ typedef struct spec_entry {
 	struct spec_entry *next;
 	gradcomp_plugin_kind kind;
 	char *asked;
-	const gradcomp_plugin_info *builtin; /* of what is no plugin; else NULL, and `plugin` is set */
+	const gradcomp_plugin_info *builtin; /* the table of one that is no plugin; else NULL, and `plugin` is set */
 	const plugin *plugin;
 	spec values;
-	/* Of a compressor: the collective where the default cannot carry it; NULL: not looked for yet. */
+	/* A compressor's: the collective where the default cannot carry it; NULL: not looked for yet. */
 	struct spec_entry *fallback;
 } spec_entry;
 
@@ -261,7 +261,7 @@ gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char
 	                 p[1]->info->name);
 }
 
-/* ---- what plugins are given ---- */
+/* The functions below fill what plugins are given. */
 
 static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)
 {

@@ -72,7 +72,7 @@ static gradcomp_status check_param(const checked_file *s, const gradcomp_param *
 	return GRADCOMP_OK;
 }
 
-/* Of the structures that the host hands out: how long they are here. */
+/* Has the lengths of the structures that the host hands out; a plugin's needs are checked against them. */
 static const struct {
 	const char *name;
 	size_t bytes;
@@ -219,7 +219,7 @@ static gradcomp_status check_collective(const checked_file *s, const struct grad
 	return GRADCOMP_OK;
 }
 
-/* What is read before the rest is copied. */
+/* Checks what is read before the rest is copied. */
 static gradcomp_status check_size(const checked_file *s, gradcomp_plugin_kind kind, const gradcomp_plugin_info *info,
                                   size_t exported)
 {

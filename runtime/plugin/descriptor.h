@@ -17,8 +17,8 @@ typedef union descriptor {
 gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, const char *path, const void *from,
                                 size_t exported, descriptor *out, gradcomp_error *err);
 
-/* What `function` of a compressor has returned, with what it said in *own, zeroed before. A failure without a text is given
- * one; a status above 0, which peers would not take for one, is a failure. */
+/* Returns the status of a compressor's `function`, whose text is in *own, zeroed before. A failure without a text
+ * is given one; a status above 0, which peers would not take for one, is a failure. */
 gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
                                   const gradcomp_error *own, gradcomp_error *err);
 

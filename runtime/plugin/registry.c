@@ -23,7 +23,7 @@ static const char *const kind_word[] = {"compressor", "collective"};
 static const char *const kind_folder[] = {"compressors", "collectives"};
 static const char *const kind_symbol[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1"};
 
-/* What has been loaded, for ever. */
+/* Keeps a plugin that has been loaded, for ever. */
 typedef struct loaded {
 	plugin plugin;
 	descriptor descriptor;

@@ -42,10 +42,9 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
                   int (*each)(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
                               const char *reason),
                   void *ctx);
-/* Whether the two go together. The text lists the collectives that go with this
- * compressor. */
+/* Checks that the two go together. The text lists the collectives that go with this compressor. */
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective, gradcomp_error *err);
-/* What the compressor may plan then; 0: they do not go together. */
+/* Returns the patterns that the compressor may plan with the collective; 0: they do not go together. */
 uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
  * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
@@ -63,7 +62,7 @@ typedef struct spec_table {
 void spec_table_init(spec_table *t, const config *c);
 /* A zeroed table is fine. */
 void spec_table_clear(spec_table *t);
-/* As registry_resolve(). */
+/* Does what registry_resolve() does, once for each SPEC: *values stays the table's. */
 gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const plugin **out,
                                const spec **values, gradcomp_error *err);
 /* The SPEC of what is no plugin but has a table like one: as spec_parse(). */
@@ -80,7 +79,7 @@ gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 
-/* Whether a compressor sends every number, at most rounded, and holds nothing back. */
+/* Returns 1 when a compressor sends every number, at most rounded, and holds nothing back. */
 static inline int registry_dense(const plugin *compressor)
 {
 	return !(compressor->compressor->traits &

@@ -44,7 +44,7 @@ void merge_fixed(const merge_problem *p, uint64_t first, uint64_t numel, uint8_t
 
 int merge_mgwfbp(const merge_problem *p, uint8_t *cut)
 {
-	double end = 0, ready = 0; /* of the last bucket that is cut off; of tensor i */
+	double end = 0, ready = 0; /* `end`: of the last bucket that is cut off; `ready`: of tensor i */
 	uint64_t has = 0;
 
 	for (uint32_t i = 0; i < p->n; i++) {

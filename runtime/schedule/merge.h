@@ -33,7 +33,7 @@ typedef struct merge_problem {
 	const uint64_t *numel;
 	double a, b;               /* exchange: seconds, seconds a number */
 	double select_a, select_b; /* select: likewise; 0: it delays nobody */
-	uint64_t max_numel;        /* of a bucket of several tensors; 0: no limit */
+	uint64_t max_numel;        /* limit of a bucket of several tensors; 0: none */
 } merge_problem;
 
 /* cut[i] = 1: a bucket ends with tensor i. cut[n-1] is always 1. Every method keeps

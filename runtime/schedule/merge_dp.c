@@ -24,9 +24,9 @@ typedef struct solver {
 	const merge_problem *p;
 	double *ready;      /* ready[i]: the stream when the first i tensors are through, but for select_a */
 	uint64_t *before;   /* numbers in the first i tensors */
-	double *last, *end; /* of k - 1 and of k buckets; n + 1 each */
+	double *last, *end; /* ends of k - 1 and of k buckets; n + 1 each */
 	uint32_t *from;     /* from[(k-1) (n+1) + i]: where the last of k buckets begins */
-	uint32_t rows;      /* of `from` */
+	uint32_t rows;      /* rows that `from` has */
 } solver;
 
 static int fits(const solver *s, uint32_t j, uint32_t i)

@@ -13,7 +13,7 @@ typedef struct plan_file {
 	step_plan plan;
 } plan_file;
 
-/* Of one tensor more; the first one's `before` is 0. */
+/* Adds one tensor to the hash; the first one's `before` is 0. */
 uint64_t plan_hash(uint64_t before, uint32_t ndim, const uint64_t *dims);
 
 /* Strict, with file and line. On success *out is for plan_file_clear(). */

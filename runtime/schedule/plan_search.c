@@ -43,12 +43,12 @@ static const char *const order_names[ORDERS] = {"", ", by need", ", first layer 
 
 typedef struct search {
 	const plan_search *of;
-	/* What the rules are told. A number is one of the gradients, or where nothing limits a
-	 * bucket's numbers, a byte of its payload, which need not be in proportion. */
+	/* The rules are told this. A number is one of the gradients, or where nothing limits a bucket's numbers, a
+	 * byte of its payload, which need not be in proportion. */
 	merge_problem problem;
 	uint64_t *weight;
 	uint8_t *cut;
-	sim_bucket *buckets; /* of the plan that is judged */
+	sim_bucket *buckets; /* the plan's that is judged */
 	int rounds;          /* a bucket has several exchanges, between which it is computed */
 } search;
 
@@ -99,7 +99,7 @@ gradcomp_status plan_search_simple(const plan_search *s, schedule_method method,
 	return st;
 }
 
-/* ---- what the rules are told --------------------------------------------- */
+/* The functions below make what the rules are told. */
 
 static double exchange_seconds(const sim_bucket *b)
 {
@@ -119,7 +119,7 @@ static uint32_t exchanges(const sim_bucket *b)
 	return n;
 }
 
-/* What is computed before the first exchange. */
+/* Adds up what is computed before the first exchange. */
 static double selection_seconds(const sim_bucket *b)
 {
 	double s = 0;
@@ -440,7 +440,7 @@ static gradcomp_status try_all(search *q, order orders, plan_found *best, gradco
 typedef struct climb {
 	search *q;
 	plan_found at;     /* its buckets are q->buckets, where q->cut ends them but for a change */
-	sim_bucket *other; /* of the changed plan */
+	sim_bucket *other; /* the changed plan's */
 	uint32_t left;     /* plans that may still be judged */
 } climb;
 
@@ -601,7 +601,7 @@ static int same(const step_plan *a, const step_plan *b)
 	       !memcmp(a->end, b->end, a->nbuckets * sizeof *a->end);
 }
 
-/* Whether a's number of messages is further from the found plan's than b's. */
+/* Returns 1 when a's number of messages is further from the found plan's than b's. */
 static int further(const step_plan *a, const step_plan *b, const step_plan *found)
 {
 	double from = log(found->nbuckets);

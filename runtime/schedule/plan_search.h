@@ -17,9 +17,9 @@ typedef struct plan_search {
 	/* All but the plan, the buckets and the steps of a prediction; n tensors. Of plan_search_simple()
 	 * n alone. */
 	sim_input sim;
-	const uint64_t *numel;       /* of each tensor */
-	uint64_t max_numel;          /* of a bucket, by the compressor; 0: no limit */
-	uint64_t first_bytes, bytes; /* of fixed buckets: the first one, and the others */
+	const uint64_t *numel;       /* each tensor's */
+	uint64_t max_numel;          /* limit of a bucket, by the compressor; 0: none */
+	uint64_t first_bytes, bytes; /* sizes of fixed buckets: the first one, and the others */
 	/* Tasks and seconds of the bucket of tensors [first, end); *payload: bytes that its
 	 * exchanges carry. */
 	gradcomp_status (*bucket)(void *ctx, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
@@ -35,7 +35,7 @@ typedef struct plan_found {
 
 /* The plan of a method that needs no times: WFBP, SINGLE or FIXED. */
 gradcomp_status plan_search_simple(const plan_search *s, schedule_method method, step_plan *out, gradcomp_error *err);
-/* What a step takes with a plan. The events, where they are asked for, are to be freed. */
+/* Predicts what a step takes with a plan. The events, where they are asked for, are to be freed. */
 gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, int with_events, sim_output *out,
                                     gradcomp_error *err);
 

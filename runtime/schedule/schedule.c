@@ -1,4 +1,4 @@
-/* Who goes next. */
+/* Says who goes next. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ uint32_t schedule_admit(schedule *s)
 	return b;
 }
 
-/* Of the bucket's next stage. */
+/* Returns the key of the bucket's next stage. */
 static uint64_t key_of(const schedule *s, const schedule_bucket *b)
 {
 	return b->position + (uint64_t)s->lag * (b->stages - b->left);
@@ -72,7 +72,8 @@ uint32_t schedule_compute(schedule *s)
 	uint64_t least = 0;
 	for (uint32_t p = s->tail; p < s->admitted; p++) {
 		const schedule_bucket *b = &s->bucket[s->at[p]];
-		/* Of those past their last one the first, whose workspace others wait for. */
+		/* A bucket past its last stage comes after all others; of several, the first, whose workspace
+		 * others wait for. */
 		uint64_t key = b->left ? key_of(s, b) : UINT64_MAX - s->n + p;
 		if (b->state == SCHEDULE_WAITING && (best == SCHEDULE_NONE || key <= least)) {
 			best = s->at[p];

@@ -1,4 +1,4 @@
-/* Who goes next: the order of things within a step, without threads, clock or bytes.
+/* Says who goes next: the order of things within a step, without threads, clock or bytes.
  *
  * The reducer's threads ask it under their lock; the simulator asks it with a clock of its
  * own (sim.h). So what is predicted is what runs.
@@ -47,7 +47,7 @@ typedef enum schedule_state {
 typedef struct schedule_bucket {
 	uint32_t position;
 	uint32_t tensors, given;
-	uint32_t stages, left; /* of this step; 1 until it is known */
+	uint32_t stages, left; /* stages of this step; 1 until it is known */
 	schedule_state state;
 } schedule_bucket;
 
@@ -76,8 +76,8 @@ void schedule_given(schedule *s, uint32_t bucket);
 /* A bucket whose gradients are there and whose turn it is, now WAITING; else NONE. To be
  * asked until it says NONE, after schedule_given() and schedule_ended(). */
 uint32_t schedule_admit(schedule *s);
-/* Of those WAITING the one whose next exchange comes first, so that the link is fed; those
- * that are past their last one come after. Now COMPUTING; NONE when none waits. */
+/* Takes the bucket WAITING whose next exchange comes first, so that the link is fed; those that are past their last
+ * one come after. Now COMPUTING; NONE when none waits. */
 uint32_t schedule_compute(schedule *s);
 /* COMPUTING -> WAITING: it has work under way elsewhere, and another may go first. Who asks
  * schedule_compute() next may be given it again, and looks further with it in hand. */

@@ -59,7 +59,7 @@ static gradcomp_status check(const sim_input *in, gradcomp_error *err)
 	return st;
 }
 
-/* What all ranks share: where each task's run of work ends, which bucket a tensor is in. */
+/* Prepares what all ranks share: where each task's run of work ends, which bucket a tensor is in. */
 static int prepare(sim *m)
 {
 	const sim_input *in = m->in;
@@ -157,7 +157,7 @@ static gradcomp_status run(sim *m, uint32_t nclasses, sim_output *out, gradcomp_
 		if (sim_advance(m, &m->ranks[c]) != SCHEDULE_NONE || m->ranks[c].doing != SIM_DONE)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "simulated rank %u does not end its steps", c);
 		step = m->ranks[c].ended - m->ranks[c].ended_before;
-		/* Of the first step nobody has seen its batch being read. */
+		/* Nobody has seen the batch of the first step being read. */
 		if (in->steps == 1 && step < in->io + in->copy)
 			step = in->io + in->copy;
 		if (step > out->step)

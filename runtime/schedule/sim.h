@@ -29,7 +29,7 @@
 #include "schedule/step_plan.h"
 
 typedef struct sim_bucket {
-	task tasks[MAX_TASKS]; /* as task_list_make() makes them */
+	task tasks[MAX_TASKS]; /* filled by task_list_make() */
 	double seconds[MAX_TASKS];
 	uint32_t ntasks;
 } sim_bucket;
@@ -53,8 +53,8 @@ typedef struct sim_input {
 	/* Share of its speed that the compute thread keeps while the application's thread computes
 	 * too, and while the exchange thread moves bytes: 1, each has a core of its own. */
 	double beside_application, beside_exchange;
-	/* What the passes lose: they take 1 + so much times as long while the exchange thread moves bytes,
-	 * and while the compute thread works. 0: nothing, each has a core or a device of its own. */
+	/* The passes lose this much: they take 1 + so much times as long while the exchange thread moves bytes, and
+	 * while the compute thread works. 0: nothing, each has a core or a device of its own. */
 	double slowed_by_exchange, slowed_by_compute;
 	int each_layer;
 	uint32_t steps; /* simulated one after another; what is reported is the last */

@@ -90,7 +90,7 @@ static void end_passes(sim *m, sim_rank *r)
 	begin_input(r);
 }
 
-/* What waits for buckets, when one has ended. */
+/* Goes on with what waits for buckets, when one has ended. */
 void sim_look_up(sim *m, sim_rank *r)
 {
 	if (r->doing == SIM_LAYER && bucket_ended(m, r))

@@ -6,7 +6,7 @@
 
 #include "schedule/schedule.h"
 
-/* What the application's thread is at. */
+/* The application's thread does one of these. */
 typedef enum sim_doing {
 	SIM_INPUT, /* waits for the batch */
 	SIM_LAYER, /* waits for the bucket of the tensor that it wants to go through */
@@ -17,7 +17,7 @@ typedef enum sim_doing {
 	SIM_DONE
 } sim_doing;
 
-/* Of a task of a bucket, when it comes next. */
+/* Holds what is left of a bucket when this task of it comes next. */
 typedef struct sim_part {
 	uint32_t end;  /* the next exchange, or the number of tasks */
 	uint32_t left; /* stages */
@@ -29,19 +29,19 @@ typedef struct sim_rank {
 	double speed, now;
 	sim_doing doing;
 	int busy;            /* it computes, and does not wait */
-	uint32_t tensor;     /* of LAYER, FORWARD, BACKWARD */
+	uint32_t tensor;     /* the one that LAYER, FORWARD or BACKWARD is at */
 	uint32_t step;       /* the application's */
 	uint32_t n_ended;    /* steps whose buckets have all ended */
-	double since, until; /* of what the application does */
+	double since, until; /* the application does what it does from `since` to `until` */
 	double slowed;       /* `until` is right while it is so much slower than by itself */
 	double batch;        /* when the next one is there */
 	uint32_t computing;  /* a bucket, or NONE */
 	double work;         /* left of it at full speed */
 	double computes_since;
 	uint32_t exchanging;
-	int look; /* whether an exchange comes next is to be asked */
+	int look; /* it is to be asked whether an exchange comes next */
 	double moves_from, moves_to;
-	uint32_t *next; /* of buckets that have begun: their next task, by position % window */
+	uint32_t *next; /* the next task of each bucket that has begun, by position % window */
 	double given, exposed;
 	double ended, ended_before; /* the last two steps */
 } sim_rank;
@@ -49,13 +49,13 @@ typedef struct sim_rank {
 typedef struct sim {
 	const sim_input *in;
 	sim_part *parts, **part_of; /* part_of[bucket][task] */
-	uint32_t *tensors;          /* of each bucket */
-	uint32_t *bucket_of;        /* of each tensor */
-	uint64_t exchanges;         /* of a step */
+	uint32_t *tensors;          /* each bucket's number of them */
+	uint32_t *bucket_of;        /* each tensor's */
+	uint64_t exchanges;         /* number of them in a step */
 	double forward;             /* all of it */
-	double *backward;           /* of each bucket's tensors */
+	double *backward;           /* each bucket's tensors */
 	sim_rank *ranks;
-	/* Of rank 0 in the last step. */
+	/* These are rank 0's in the last step. */
 	int with_events, failed;
 	double compute, exchange, origin;
 	sim_event *events;
@@ -69,7 +69,7 @@ int sim_rank_make(sim *m, sim_rank *r, const sim_class *c);
 uint32_t sim_advance(sim *m, sim_rank *r);
 uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket);
 
-/* ---- what the rank's threads share */
+/* The rank's threads share the functions below. */
 
 static inline int sim_last_step(const sim *m, uint32_t step)
 {
@@ -87,7 +87,7 @@ static inline int sim_by_layers(const sim *m)
 }
 
 void sim_tell(sim *m, const char *what, int thread, uint32_t index, uint32_t round, double start, double end);
-/* As many buckets as there is room for, when one was given or has ended. */
+/* Begins as many buckets as there is room for, when one was given or has ended. */
 void sim_admit(const sim *m, sim_rank *r);
 /* sim_application.c: what it did is over at r->now; and what waits for buckets, when one has ended. */
 void sim_application(sim *m, sim_rank *r);

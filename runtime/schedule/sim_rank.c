@@ -139,7 +139,7 @@ static double rate(const sim *m, const sim_rank *r)
 	return moves(r) ? share * m->in->beside_exchange : share;
 }
 
-/* What the application has left takes longer or shorter, when one of the others has begun or stopped. */
+/* Makes what the application has left take longer or shorter, when one of the others has begun or stopped. */
 static void slow_down(const sim *m, sim_rank *r)
 {
 	double slowed = 1;

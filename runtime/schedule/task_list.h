@@ -11,14 +11,14 @@ typedef enum task_kind {
 	TASK_EXCHANGE,
 	TASK_DECODE,
 	TASK_FINISH,
-	/* Of two levels, see step/levels/hierarchical.h. */
+	/* These are of two levels, see step/levels/hierarchical.h. */
 	TASK_REDUCE_LOCAL,
 	TASK_LOCAL_BEGIN,
 	TASK_LOCAL_END,
 	TASK_ALLGATHER_LOCAL
 } task_kind;
 
-/* Whether the exchange thread runs it. */
+/* Returns 1 when the exchange thread runs it. */
 static inline int task_exchanges(task_kind kind)
 {
 	return kind == TASK_EXCHANGE || kind == TASK_REDUCE_LOCAL || kind == TASK_ALLGATHER_LOCAL;
@@ -43,8 +43,8 @@ int task_list_find(const task *tasks, int n, task_kind kind);
 uint32_t task_list_stages(const task *tasks, int n, int next);
 /* A model's numbers, and a payload, must be countable on every machine. */
 #define NUMEL_MAX ((uint64_t)1 << 48)
-/* Whether the rounds that a compressor has planned of a bucket are those that it may plan:
- * `patterns` as in the layout. */
+/* Checks that the rounds that a compressor has planned of a bucket are among those that it may plan: `patterns` as
+ * in the layout. */
 gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
                                      const gradcomp_plan *plan, gradcomp_error *err);
 /* Bytes of a rank's payload of a round, as planned: the same on all ranks. What it comes to

@@ -112,7 +112,7 @@ static gradcomp_status file_secret(const char *pattern, const unsigned char run[
 	return st;
 }
 
-/* What a credential is good for: the secret of one run of one job and step. */
+/* Describes the credential, which is good for the secret of one run of one job and step. */
 static munge_request sealed_for(const char *setting, const char *name, const char *run_hex, double patience,
                                 const log_sink *log, char purpose[MUNGE_PURPOSE])
 {

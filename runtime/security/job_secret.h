@@ -16,7 +16,7 @@
  * not serve is asked again for `patience` seconds; nothing weaker takes its place. */
 gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, double patience, const log_sink *log,
                                  char text[JOB_SECRET_TEXT], gradcomp_error *err);
-/* Whether another rank takes the secret from where rank 0 does; MISMATCH names both. */
+/* Checks that another rank takes the secret from where rank 0 does; MISMATCH names both. */
 gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, gradcomp_error *err);
 /* On every rank: the key, from this rank's setting and rank 0's text; `mine` is this
  * rank's own. */

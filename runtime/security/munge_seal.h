@@ -17,12 +17,12 @@
 
 typedef struct munge_request {
 	const char *socket;  /* munged's, "" for its usual place */
-	const char *purpose; /* what the secret is for, and of which job; printable */
+	const char *purpose; /* the secret's use and its job; printable */
 	double patience;     /* s: a munged that is busy, away or silent is asked again for so long */
 	const log_sink *log; /* NULL: says nothing */
 } munge_request;
 
-/* Whether this gradcomp was built with it. */
+/* Returns true when this gradcomp was built with it. */
 bool munge_built(void);
 /* munged's socket by a value of security.secret, "" its usual place; NULL: the value is for
  * another way than munge and auto. */

@@ -1,5 +1,4 @@
-/* What handles secrets: keys, comparison, random bytes, and memory that neither a core
- * file nor a forked process sees.
+/* Handles secrets: keys, comparison, random bytes, and memory that neither a core file nor a forked process sees.
  *
  * Keys are derived as HKDF does (RFC 5869, with SHA-256): each purpose has its
  * label, and so a key of its own. Any thread. */
@@ -19,7 +18,7 @@ void secret_extract(const void *salt, size_t salt_bytes, const void *input, size
 void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, const void *info, size_t bytes,
                    unsigned char out[SECRET_BYTES]);
 
-/* Whether they are equal; takes the same time wherever they differ. */
+/* Returns true when they are equal; takes the same time wherever they differ. */
 bool secret_equal(const void *a, const void *b, size_t bytes);
 /* Not left out by the compiler. */
 void secret_wipe(void *p, size_t bytes);

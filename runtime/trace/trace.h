@@ -28,20 +28,20 @@ typedef enum trace_what {
 	TRACE_WAIT,
 	TRACE_WAIT_FOR,
 	TRACE_REPLAN,
-	/* Of a coder. */
+	/* These are a coder's. */
 	TRACE_REDUCE_SCATTER,
 	TRACE_ALL_GATHER,
 	TRACE_CODER_WAIT,
 	TRACE_WHATS
 } trace_what;
 
-/* Of a reducer or a coder. */
+/* The thread of a reducer or a coder that an event is told of. */
 typedef enum trace_thread { TRACE_STEPS, TRACE_APPLICATION, TRACE_COMPUTE, TRACE_EXCHANGE, TRACE_THREADS } trace_thread;
 
-/* As it goes over the links, too. */
+/* It goes over the links in this form, too. */
 typedef struct trace_event {
 	double start, end; /* this rank's clock */
-	uint64_t step;     /* of a coder: how many calls came before */
+	uint64_t step;     /* a coder's: the number of calls before */
 	uint64_t bytes;    /* sent by an exchange; of the bucket's gradients as floats, otherwise */
 	uint32_t index;    /* bucket, or tensor as it was declared; of a coder: slot */
 	uint16_t reducer;
@@ -60,7 +60,7 @@ typedef struct trace_options {
 
 /* Taken on the disk when the job begins. */
 #define TRACE_ROOM (1 << 20)
-/* What an endpoint record says of it, and back: hostile text. */
+/* Write and read the options as an endpoint record carries them: hostile text. */
 #define TRACE_OPTIONS_TEXT 32
 void trace_options_write(const trace_options *o, char out[TRACE_OPTIONS_TEXT]);
 gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_error *err);
@@ -69,7 +69,7 @@ gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_
 gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, gradcomp_error *err);
 /* Frees without a trace. NULL is fine. */
 void trace_abandon(trace *t);
-/* Whether this rank's timeline is kept. */
+/* Returns 1 when this rank's timeline is kept. */
 int trace_keeps(const trace *t, int rank);
 /* The number of a new reducer or coder. */
 uint16_t trace_reducer(trace *t);

@@ -17,15 +17,15 @@ struct trace {
 	int talks; /* ranks that take part */
 	channel *channel;
 	trace_clock *began;   /* rank 0: by rank */
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	trace_event *ring;    /* o.events */
 	uint64_t added;       /* so far; the latest is ring[(added - 1) % events] */
 	uint32_t reducers;
 	uint64_t *overwritten; /* by reducer: 1 + the last step that lost an event */
-	uint32_t room;         /* of it */
+	uint32_t room;         /* slots that it has */
 };
 
-/* What a rank's part of the file begins with, over the links. */
+/* Begins a rank's part of the file, over the links. */
 typedef struct trace_head {
 	uint64_t magic;
 	uint64_t events, dropped;
@@ -34,7 +34,7 @@ typedef struct trace_head {
 /* Events of a message. */
 #define TRACE_CHUNK 1024
 
-/* Whether an event is kept: of steps that lost some, none is. */
+/* Returns 1 when an event is kept: of steps that lost some, none is. */
 int trace_whole(const trace *t, const trace_event *e);
 
 /* write.c */
