@@ -48,8 +48,8 @@ static gradcomp_status refuse_task_without_pmix(gradcomp_error *err)
 	                 atoi(tasks));
 }
 
-/* What a launcher starts below a task of Slurm or mpirun inherits that task's PMIx. Those
- * ranks would wait for each other in a job of another size, and blame a neighbour. */
+/* A job that a launcher starts below a task of Slurm or mpirun inherits that task's PMIx. Its ranks would wait for
+ * each other in a job of another size, and blame a neighbour. */
 static gradcomp_status refuse_other_world(const bootstrap *w, gradcomp_error *err)
 {
 	const char *world = getenv("WORLD_SIZE"), *rank = getenv("RANK");

@@ -36,7 +36,7 @@ typedef struct bootstrap {
 	const bootstrap_method *method;
 	void *ctx;
 	int rank, nranks;
-	struct rendezvous_client *client; /* of gradcomp run */
+	struct rendezvous_client *client; /* its rendezvous, where gradcomp run has started this rank */
 } bootstrap;
 
 /* `store` may be NULL. Says what to type when srun was started without PMIx. */

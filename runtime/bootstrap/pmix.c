@@ -33,7 +33,7 @@ typedef struct call {
 	pmix_status_t status;
 	pmix_rank_t rank;
 	uint32_t nranks;
-	char *text; /* what is put, or what came; NULL: no text came */
+	char *text; /* the text to be put, or the one that came; NULL: none came */
 } call;
 
 static void call_free(call *f)

@@ -1,5 +1,5 @@
-/* What the module bootstrap/pmix.so is asked: who this process is, and to keep one text a rank
- * that never changes, for as long as the step lasts.
+/* The module bootstrap/pmix.so is asked two things: who this process is, and to keep one text a rank that never
+ * changes, for as long as the step lasts.
  *
  * No more is asked of PMIx. Its fence is of no use when a step is joined again: where Slurm's servers
  * speak through slurmd it may end without the others, and what it brings may be of a join before.

@@ -57,8 +57,8 @@ typedef struct rendezvous_client_options {
 	uint32_t reserved0;
 	const char *where, *token;
 	double timeout; /* seconds for all to connect; 0: setting stage.rendezvous_timeout */
-	/* Of ranks that meet at rank 0's server: the token itself (32 bytes, copied), and the ports of `where` that it may
-	 * listen on, ended by 0. Then rendezvous_connect() returns as soon as this client is connected. */
+	/* Set by ranks that meet at rank 0's server: the token itself (32 bytes, copied), and the ports of `where`
+	 * that it may listen on, ended by 0. Then rendezvous_connect() returns as soon as this client is connected. */
 	const unsigned char *secret;
 	const uint16_t *ports;
 	/* Called about ten times a second; non-zero gives up with STATE. May be NULL. */

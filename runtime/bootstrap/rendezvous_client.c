@@ -65,7 +65,7 @@ static const char *client_transfer(const rendezvous_client *cl, int fd, void *bu
 	return NULL;
 }
 
-/* As long as an attempt may take from now on; at most until `deadline`. */
+/* Returns the end of an attempt that begins now; at most `deadline`. */
 static double attempt_end(double deadline)
 {
 	double until = clock_now() + CLIENT_ATTEMPT;
@@ -150,7 +150,7 @@ static const char *read_challenge(const rendezvous_client *cl, attempt *t, doubl
 	return secret_equal(mac, t->challenge + NONCE_BYTES, sizeof mac) ? prove(cl, t, deadline) : no_token;
 }
 
-/* Who answers without the token is told rather than that others do not. */
+/* Tells the user of a server that answers without the token, rather than that others do not answer. */
 static void end_attempt(rendezvous_client *cl, attempt *t, const char *wrong, const char **why)
 {
 	struct sockaddr_storage sa;

@@ -42,7 +42,7 @@ struct rendezvous_client {
 
 /* Parses the server's addresses, those most likely to reach it first. */
 gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err);
-/* Of ranks, who know rank 0's server; not of stagers, whose server is srun's. */
+/* Returns true for ranks, who know rank 0's server; false for stagers, whose server is srun's. */
 static inline bool client_of_ranks(const rendezvous_client *cl)
 {
 	return cl->o.secret != NULL;

@@ -69,7 +69,7 @@ static munge_request sealed_token(const char *socket, double patience, char purp
 	return (munge_request){.socket = socket, .purpose = purpose, .patience = patience};
 }
 
-/* Whether the token has to be sealed: by the setting, or with auto in a job of Slurm. */
+/* Returns true when the token has to be sealed: by the setting, or with auto in a job of Slurm. */
 static bool must_seal(const char *way)
 {
 	return !strncmp(way, "munge", 5) || (!strncmp(way, "auto", 4) && munge_built() && getenv("SLURM_JOB_ID"));

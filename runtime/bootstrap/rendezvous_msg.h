@@ -1,5 +1,5 @@
-/* What the server and its clients share: keys, entries, the token as text. The bytes
- * are described in doc/dev/wire-format.md, "Rendezvous server". */
+/* The server and its clients share this: keys, entries, the token as text. The bytes are described in
+ * doc/dev/wire-format.md, "Rendezvous server". */
 #ifndef BOOTSTRAP_RENDEZVOUS_MSG_H
 #define BOOTSTRAP_RENDEZVOUS_MSG_H
 
@@ -68,8 +68,8 @@ typedef struct rendezvous_hello {
 void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZVOUS_HELLO_BYTES]);
 /* NULL, or what is wrong. */
 const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES], rendezvous_hello *h);
-/* Whether the client means the port that `fd` was accepted at: not one of somebody who passes the greeting on, and the
- * proof back. */
+/* Returns true when the client means the port that `fd` was accepted at: it does not mean that of somebody who
+ * passes the greeting on, and the proof back. */
 bool rendezvous_hello_direct(const rendezvous_hello *h, int fd);
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
                       const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES]);

@@ -22,7 +22,7 @@
 #define LINGER 1.0  /* s after the client's end for others to take what is here */
 #define INPUT 65536
 
-enum { STOP, SERVER, UPSTREAM, READERS }; /* what is polled */
+enum { STOP, SERVER, UPSTREAM, READERS }; /* the descriptors that are polled */
 
 typedef struct reader {
 	int fd; /* -1: none */
@@ -31,18 +31,18 @@ typedef struct reader {
 
 struct relay {
 	rendezvous_client *cl;
-	rendezvous_client up; /* what connects to the relay: its own, for this thread */
+	rendezvous_client up; /* the relay's own connection to the relay above it, for this thread */
 	pthread_t thread;
 	int stop;                              /* an eventfd */
 	_Atomic double until;                  /* s: the thread ends then; 0: it goes on */
-	listener listener;                     /* of clients that this one is a relay for */
+	listener listener;                     /* accepts clients that this one is a relay for */
 	reader readers[1 + RENDEZVOUS_FANOUT]; /* the first: the client itself */
 	bool direct, lost; /* the server sends the log; the relay is lost, the server does not know yet */
 	double heard;
 	size_t skip; /* bytes from the server that are here already */
 	unsigned char *log;
 	size_t bytes, capacity, have;
-	unsigned char in[RENDEZVOUS_ENTRY_MAX]; /* what the server sends this client alone */
+	unsigned char in[RENDEZVOUS_ENTRY_MAX]; /* bytes of an entry that the server sends this client alone */
 };
 
 /* ---- clients that this one is a relay for ---------------------------------------- */
@@ -188,7 +188,7 @@ static const char *take_log(relay *l, const unsigned char *in, size_t bytes)
 	return NULL;
 }
 
-/* What the server sends: entries for this client alone, up to the one that the log follows. */
+/* Reads from the server: entries for this client alone, up to the one that the log follows. */
 static const char *read_server(relay *l)
 {
 	unsigned char in[INPUT], *value;

@@ -20,7 +20,7 @@
 #define IDLE_SECONDS 60.0
 #define FILES_BESIDE 256 /* descriptors that the process may need beside those of clients */
 
-typedef struct slot { /* of a rank */
+typedef struct slot { /* a rank's connection */
 	int fd;       /* -1: not there */
 	bool left;    /* has said goodbye */
 	char host[65];
@@ -41,13 +41,13 @@ struct rendezvous_server {
 	rendezvous_keys keys;
 	listener listener;
 	slot *slots;
-	struct pollfd *polls; /* what ends the server, the slots, the listener's */
+	struct pollfd *polls; /* those of what ends the server, of the slots, and of the listener */
 	unsigned char *log;
 	size_t bytes, capacity;
 	uint64_t total; /* sent to clients */
 };
 
-/* ---- what one client is told ------------------------------------------------- */
+/* The functions below tell one client what it has not heard. */
 
 /* False: there is no memory. */
 static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *value, size_t bytes)
@@ -321,11 +321,12 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 				drop(srv, r);
 		}
 		listener_serve(&srv->listener, srv->polls + 1 + srv->nranks, n);
-		/* Who comes now comes to the next server at this place, and is to knock again. */
+		/* A rank that comes from now on is refused: it knocks again, and comes to the next server at this
+		 * place. */
 		if (srv->njoined == srv->nranks)
 			listener_close(&srv->listener);
 	}
-	/* Who waits for the last to leave is to hear that it has. */
+	/* A rank that waits for the last to leave has to hear that it has left. */
 	for (int r = 0; r < srv->nranks; r++)
 		for (int part = 0; part < 2 && srv->slots[r].fd >= 0 && has_more(srv, &srv->slots[r]); part++)
 			(void)send_more(srv, &srv->slots[r]);

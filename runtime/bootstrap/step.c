@@ -59,18 +59,18 @@ typedef struct step {
 	double timeout, deadline;
 	int rank, nranks;
 	place at;
-	rendezvous_server *server; /* of rank 0 */
+	rendezvous_server *server; /* rank 0's; else NULL */
 	pthread_t thread;
 	int until[2], ended[2]; /* closed to end the server; at its end when it has */
 	rendezvous_client *client;
 } step;
 
-/* What this process knows of its step. */
+/* Keeps what this process knows of its step. */
 static struct {
 	pthread_mutex_t lock;
 	char who[160]; /* namespace and rank */
 	int rank, nranks;
-	char text[PLACE_MOST]; /* of the place; "": not known */
+	char text[PLACE_MOST]; /* the place as text; "": not known */
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void who_am_i(char out[sizeof known.who])
@@ -156,7 +156,7 @@ static gradcomp_status place_write(char text[PLACE_MOST], gradcomp_error *err)
 	return st;
 }
 
-/* Of rank 0, in the folder that PMIx's server has for the step, which nobody else can read. */
+/* Returns the path of rank 0's note, in the folder that PMIx's server has for the step, which nobody else can read. */
 static bool keep_path(char path[PATH_MAX])
 {
 	const char *dir = getenv("PMIX_SERVER_TMPDIR"), *space = getenv("PMIX_NAMESPACE");
@@ -218,7 +218,7 @@ static void rank_name(step *s, int r, double until, char out[RANK_NAME])
 	snprintf(out, RANK_NAME, *host ? "rank %d on %s" : "rank %d", r, host);
 }
 
-/* Of the ranks from whom nothing came. */
+/* Reports the ranks from whom nothing came. */
 static gradcomp_status not_joined(step *s, const int *ranks, int n, const char *why, gradcomp_error *err)
 {
 	char list[NAMED * RANK_NAME] = "", name[RANK_NAME];

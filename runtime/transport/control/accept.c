@@ -181,7 +181,8 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 			return "too many connections measure the network";
 		if (pending_welcome(p))
 			return "it does not read";
-		/* As far as the system lets it: this thread may not get to read for a while. */
+		/* The buffer is made as large as the system lets it be: this thread may not get to read for a
+		 * while. */
 		setsockopt(p->fd, SOL_SOCKET, SO_RCVBUF, &(int){PROBE_BUFFER}, sizeof(int));
 		*place = p->fd;
 		p->fd = -1;

@@ -7,7 +7,7 @@
 #include "transport/wire/endpoint.h"
 #include "transport/core/transport.h"
 
-#define PROBES_MAX 8 /* of the ranks that measure a network to this one, at a time */
+#define PROBES_MAX 8 /* ranks that measure a network to this one at a time */
 
 typedef struct rank_sockets {
 	listener listener;

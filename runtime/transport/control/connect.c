@@ -175,7 +175,8 @@ typedef struct racer {
 	int fd;    /* -1: not begun, or lost */
 } racer;
 
-/* What worked before goes first. A link-local address may be reached over any of this rank's interfaces. */
+/* Lines up the addresses of a rank; what worked before goes first. A link-local address may be reached over any of
+ * this rank's interfaces. */
 static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line[RACE_MAX])
 {
 	int order[ADDRESS_MAX], good = atomic_load_explicit(&c->good, memory_order_relaxed), n = 0;

@@ -89,7 +89,7 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 	pthread_cond_broadcast(&t->tree.changed);
 }
 
-/* Of a rank that may be gone: the job may go on without it. */
+/* Returns PEER_LOST for a rank that is gone where the job may go on without it. */
 static gradcomp_status if_lost(const transport *t, gradcomp_status status)
 {
 	bool gone = status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT;

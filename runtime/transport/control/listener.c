@@ -18,10 +18,11 @@
 #define ACCEPT_BATCH (PENDING_MAX / 4)
 #define SEND_TRIES 16
 #define SHUT_SECONDS 0.2
-#define LOG_LINES 5 /* of dropped connections, in LOG_SECONDS */
+#define LOG_LINES 5 /* dropped connections that are logged in LOG_SECONDS */
 #define LOG_SECONDS 10.0
 
-/* Of the list, for the fork handlers, and of listeners' descriptors. Held for moments: nothing that sleeps or logs. */
+/* Guards the list, for the fork handlers, and the descriptors of listeners. Held for moments: nothing that sleeps
+ * or logs. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static listener *open_listeners; /* that children have nothing of */

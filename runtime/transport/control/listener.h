@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 
 #define LISTENER_SOCKETS \
-	(1 + ADDRESS_MAX) /* of a rank: one local, and where it may not use all networks one an address */
+	(1 + ADDRESS_MAX) /* a rank's: one local, and where it may not use all networks one an address */
 #define PENDING_MAX 64
 #define PENDING_SECONDS 3.0
 #define LISTENER_POLLS (LISTENER_SOCKETS + PENDING_MAX)
@@ -32,12 +32,12 @@ typedef struct pending_conn {
 	int passed; /* a descriptor that came with the proof, or -1 */
 } pending_conn;
 
-/* What a server adds. `const char *` is NULL, or why the connection is dropped. */
+/* A server adds these. `const char *` is NULL, or why the connection is dropped. */
 typedef struct listener_ops {
 	unsigned hello_bytes; /* at most HELLO_BYTES */
 	/* Checks the HELLO in p->in. */
 	const char *(*hello)(void *ctx, const pending_conn *p);
-	/* What `role` must present for p->hello and p->nonce. */
+	/* Computes what `role` must present for p->hello and p->nonce. */
 	void (*proof)(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES]);
 	/* The other end has the secret. Takes over p->fd and p->passed, sends WELCOME with
 	 * pending_welcome(), and leaves both at -1. */
@@ -55,7 +55,7 @@ typedef struct listener {
 	double shut_until; /* out of descriptors: no accept until then */
 	double log_window;
 	unsigned log_lines, log_hidden;
-	struct listener *next; /* of those that are closed in forks */
+	struct listener *next; /* the next of those that are closed in forks */
 } listener;
 
 void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_sink *log);

@@ -8,8 +8,8 @@
 #include "transport/core/transport.h"
 
 typedef struct peer_table {
-	endpoint *endpoints; /* of every rank */
-	int32_t *node;       /* of every rank */
+	endpoint *endpoints; /* one a rank */
+	int32_t *node;       /* each rank's */
 	int nnodes;
 	network_list networks;
 	int nlocal;          /* ranks on this node */
@@ -22,9 +22,10 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 /* Copies those of some ranks of another transport. */
 gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err);
 void peer_table_free(peer_table *p, int nranks);
-/* Whether two ranks can reach each other's local sockets, and so share memory. */
+/* Returns true when two ranks can reach each other's local sockets, and so share memory. */
 bool peers_share(const transport *t, int a, int b);
-/* Whether other ranks can reach it over a network. This rank can reach others without addresses of its own. */
+/* Returns true when other ranks can reach it over a network. This rank can reach others without addresses of its
+ * own. */
 bool peer_has_address(const transport *t, int rank);
 
 #endif

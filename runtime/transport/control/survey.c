@@ -19,13 +19,14 @@
 
 #define ANSWER_SECONDS 0.15 /* for all networks at once */
 #define ANSWER_TRIES 3      /* the first packets may be lost where a network is just coming up */
-#define SLICE_SECONDS 0.03  /* of sending over one, in a round */
-#define ALL_SECONDS 0.5     /* of sending over all, in all rounds */
+#define SLICE_SECONDS 0.03  /* time for sending over one network, in a round */
+#define ALL_SECONDS 0.5     /* time for sending over all of them, in all rounds */
 #define ROUNDS_LEAST 2
-#define STEADY 1.1                /* another round, when one has found a network to be faster by more than that */
-#define RATE_SLICES 4             /* of one that is measured by itself */
-#define WARM 0.3                  /* of a slice, in which what a shaper or a switch lets through at first passes */
-#define UNACKED_BYTES (128 << 10) /* as setsockopt() counts: twice as many lie in the kernel */
+#define STEADY 1.1    /* another round, when one has found a network to be faster by more than that */
+#define RATE_SLICES 4 /* slices of a network that is measured by itself */
+/* part of a slice, in which what a shaper or a switch lets through at first passes */
+#define WARM 0.3
+#define UNACKED_BYTES (128 << 10) /* setsockopt() counts so: twice as many lie in the kernel */
 #define SWALLOW_BYTES (1u << 20)
 #define SWALLOW_TURNS 4
 
@@ -88,7 +89,7 @@ static void probe_slice(probe *p, double seconds)
 	}
 }
 
-/* What has not been sent yet is not to stand in the way of what comes. */
+/* Drops what has not been sent yet: it is not to stand in the way of what comes. */
 static void probe_close(probe *p)
 {
 	setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));

@@ -88,7 +88,7 @@ static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_
 		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
 		               "not all ranks said within %.3g s how fast their networks are", t->o.join_timeout);
 	pthread_mutex_unlock(&t->lock);
-	/* What the control tree has reached is not what messages shall take. */
+	/* An address that the control tree has reached is not yet the one that messages shall take. */
 	for (int r = 0; !st && r < t->nranks; r++)
 		atomic_store_explicit(&t->peers.endpoints[r].good, -1, memory_order_relaxed);
 	return st;

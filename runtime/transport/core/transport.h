@@ -57,7 +57,7 @@ typedef struct transport_options {
 	size_t verbs_memory;                 /* bytes; transport.verbs_memory */
 	frames_mode frames;                  /* security.frames */
 	int cma;                             /* process_vm_readv between ranks of a node; transport.cma */
-	zerocopy_mode zerocopy;              /* of long sends over tcp; transport.zerocopy */
+	zerocopy_mode zerocopy;              /* process_vm_readv is used between ranks of a node; transport.cma */
 	const log_sink *log;                 /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;
@@ -76,8 +76,9 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
 /* Takes no connections any more; those that come wait for the transport that inherits its sockets. */
 void transport_suspend(transport *t);
-/* As transport_listen(), with the sockets and the endpoint record of `old`, which has been suspended, and between the
- * ranks peers[0..n-1] of it, ascending; o->rank and o->nranks are among those. transport_start() is given no endpoints then. */
+/* Does what transport_listen() does, with the sockets and the endpoint record of `old`, which has been suspended,
+ * and between the ranks peers[0..n-1] of it, ascending; o->rank and o->nranks are among those. transport_start() is
+ * given no endpoints then. */
 gradcomp_status transport_inherit(const transport *old, const transport_options *o, const int *peers, transport **out,
                                   gradcomp_error *err);
 /* Waits until every rank has called it, or transport_stop() (at most `wait_timeout`, and not at all after a failure).
@@ -87,7 +88,7 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err);
  * closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
-/* Whether this process was forked off the rank, which alone can use it. */
+/* Returns true when this process was forked off the rank, which alone can use it. */
 bool transport_forked(const transport *t);
 
 /* A key that ranks of this job have and nobody else: one for each label and `info`. For what they prove to each other
@@ -152,18 +153,18 @@ typedef struct transport_counts {
 /* One row per kind of link that was used; returns how many (at most 4). */
 int transport_stats(const transport *t, transport_counts out[4]);
 
-/* As transport_kind(), for any two ranks. */
+/* Returns what transport_kind() does, for any two ranks. */
 const char *transport_pair(const transport *t, int a, int b);
 
 typedef struct link_map_row {
 	const char *transport;
-	uint64_t pairs;      /* of ranks that use it between them */
+	uint64_t pairs;      /* pairs of ranks that use it between them */
 	const char *why_not; /* if there are none */
 } link_map_row;
 /* A subnet in which several nodes of the job have an address. */
 typedef struct network_row {
 	char name[64];          /* 10.1.0.0/24 */
-	char interface[16];     /* of this machine; "": it has none there */
+	char interface[16];     /* this machine's; "": it has none there */
 	uint32_t claimed, rate; /* Mbit/s: what drivers state, and what was measured; 0: not known */
 	bool measured;          /* all were: then a rate of 0 is a network that carries nothing */
 	bool chosen;            /* the first that this rank tries */

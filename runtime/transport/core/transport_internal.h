@@ -19,9 +19,9 @@
 
 struct transport {
 	transport_options o;
-	char *interface, *allow; /* what o has of them */
+	char *interface, *allow; /* copies of o's texts */
 	int rank, nranks;
-	unsigned char *secret; /* of secret_alloc() */
+	unsigned char *secret; /* made by secret_alloc() */
 	char endpoint[TRANSPORT_ENDPOINT_MAX];
 	bool forked; /* this process is a fork of the rank */
 	pthread_mutex_t lock;

@@ -43,7 +43,7 @@ static int channel_progress(channel *c)
 		next = l->next;
 		if (!link_up(l) && inbound != c->adopted) {
 			link_adopt(l);
-			/* What was posted may have moved. */
+			/* A receive or send that was posted may have moved. */
 			moved |= link_up(l);
 		}
 		if (link_up(l))
@@ -141,10 +141,9 @@ static void channel_overdue(channel *c, const request *r)
 	transport_overdue(t, r->link->world, why.text);
 }
 
-/* Whether spinning may pay. Through shared memory always: a sleep and a wake-up take
- * longer than copying a ring full of bytes. Over a network only for short messages, and
- * not while a long one is under way: what is left of it takes longer than a sleep does. With more
- * ranks than CPUs the limit is lower. */
+/* Returns true when spinning may pay. Through shared memory always: a sleep and a wake-up take longer than copying
+ * a ring full of bytes. Over a network only for short messages, and not while a long one is under way: what is left
+ * of it takes longer than a sleep does. With more ranks than CPUs the limit is lower. */
 static bool channel_spins(const channel *c, const request *r)
 {
 	size_t most = c->t->peers.oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
@@ -317,7 +316,8 @@ static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t
 	return channel_post(ctx, peer, r, err);
 }
 
-/* Whether all are different peers, and how many of them are reached over the kind that can send to several at once. */
+/* Checks that all are different peers, and counts those that are reached over the kind that can send to several at
+ * once. */
 static gradcomp_status channel_receivers(channel *c, const int *peers, int n, link_use **over, int *receivers,
                                          gradcomp_error *err)
 {

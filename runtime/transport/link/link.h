@@ -78,15 +78,15 @@ struct peer_link {
 	bool unread;         /* the peer has not read all of what this rank keeps for several */
 	bool bulk;           /* amid a long message: spinning does not pay */
 	bool may_end;        /* a goodbye is no failure, though a receive is posted */
-	size_t polls;        /* of c->npoll, for it */
-	unsigned multicasts; /* of c->multicasts, the last one it was part of */
+	size_t polls;        /* number of descriptors in c->npoll that are this link's */
+	unsigned multicasts; /* c->multicasts when this link was last part of one */
 	double eof;          /* when its connection ended */
 	hello h;             /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
 	record_crypto *crypto[STREAMS_MAX]; /* if h.frames asks for records */
 };
 
-/* What every sleep polls beside the links: a failure, an inbound connection, the caller's descriptor. */
+/* Every sleep polls these beside the links: a failure, an inbound connection, the caller's descriptor. */
 #define CHANNEL_POLLS 3
 
 struct channel {
@@ -109,7 +109,7 @@ struct channel {
 	double last_peer_check; /* when the hosts of silent peers were last checked */
 	bool revoked;
 	bool on_demand;
-	unsigned heard; /* of inbound.came: when the callers were last looked for */
+	unsigned heard; /* inbound.came when the callers were last looked for */
 	gradcomp_links api;
 };
 

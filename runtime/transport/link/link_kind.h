@@ -33,12 +33,13 @@ typedef enum link_opened {
 
 /* Members that may be NULL are said to be. */
 struct link_kind {
-	const char *name; /* as transport.allow has it */
-	hello_kind hello; /* what its connections begin with */
-	int worth;        /* of the kinds that reach a rank, the one with the most is used */
-	int polls;        /* what one of its links polls at most; 0: each of its connections */
+	const char *name; /* a word of transport.allow */
+	hello_kind hello; /* the word that its HELLOs carry */
+	int worth;        /* the kind that is worth most, of those that reach a rank, is used */
+	int polls;        /* most descriptors that one of its links polls; 0: each of its connections */
 	bool near; /* over memory that both ranks have: it is set up over the local socket, and a look is no system call */
-	bool may_refuse; /* whether it works is known when both ends are connected; another one takes over where it does not */
+	/* it is known only when both ends are connected whether it works; another one takes over where it does not */
+	bool may_refuse;
 	bool inherits; /* a transport that takes over another's sockets can use it */
 
 	/* For a transport whose sockets are open: makes u->part. Where it may refuse, failing only means that it is not

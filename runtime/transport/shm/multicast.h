@@ -1,7 +1,6 @@
-/* What a channel sends to several ranks of its node at once is copied once, into a buffer
- * that all of them read. It has MULTICAST_SLOTS slots, used in turn: piece p is in slot
- * p % MULTICAST_SLOTS. A slot is filled again when all receivers have read it. The layout is in
- * doc/dev/wire-format.md.
+/* A message that a channel sends to several ranks of its node at once is copied once, into a buffer that all of
+ * them read. It has MULTICAST_SLOTS slots, used in turn: piece p is in slot p % MULTICAST_SLOTS. A slot is filled
+ * again when all receivers have read it. The layout is in doc/dev/wire-format.md.
  *
  * Used on the thread that uses the channel. */
 #ifndef TRANSPORT_SHM_MULTICAST_H

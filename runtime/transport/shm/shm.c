@@ -25,7 +25,7 @@
 
 #define RING_MAX (1u << 20)
 #define RING_MIN (64u << 10)
-#define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings to all others of the node */
+#define RINGS_BYTES (16u << 20) /* bytes of one rank's outgoing rings to all others of the node */
 #define INLINE_BYTES (8u << 10) /* longer messages are read by the peer where that works */
 #define READ_BLOCK (1u << 20)   /* read before it is the turn of other links */
 
@@ -34,7 +34,7 @@
 #define MESSAGE_MULTICAST 0x4d434731u /* "1GCM": slots of the sender's multicast buffer follow */
 #define HEAD_BYTES 16
 #define COPY_BLOCK (64u << 10) /* copied before the peer is notified */
-/* What is received past the caches: messages of some length, and pieces of them. */
+/* Messages of this length, and pieces of them, are received past the caches. */
 #define STREAM_BYTES (1u << 20)
 #define STREAM_PIECE (256u << 10)
 
@@ -66,7 +66,7 @@ typedef struct shm {
 	uint64_t taken;                 /* messages read */
 	request *cur;                   /* the first send not wholly in the ring */
 	size_t put, got;                /* payload bytes of the current send and receive */
-	const unsigned char *end;       /* of the last message's buffer */
+	const unsigned char *end;       /* end of the last message's buffer */
 	uint64_t from;                  /* address of the message being read; 0: none */
 	bool passed;                    /* the peer has been given the channel's multicast buffer */
 	bool slots;                     /* the message being received is in the peer's */
@@ -74,7 +74,7 @@ typedef struct shm {
 	uint64_t told[MULTICAST_SLOTS]; /* `head` behind the last piece in a slot that the peer was told of */
 	unsigned char *staging;
 	shm_group *group;
-	peer_link *next; /* of group->links */
+	peer_link *next; /* the next of group->links */
 	pid_t pid;
 	int reading; /* this side can read the peer's memory */
 	int probed;
@@ -159,7 +159,7 @@ static int shm_acks(peer_link *l, shm *m)
 	return moved;
 }
 
-/* Whether all who were told of what is in a slot have read it; -1: the job has failed. */
+/* Returns 1 when all who were told of what is in a slot have read it; -1: the job has failed. */
 static int shm_slot_read(const shm_group *g, unsigned slot)
 {
 	shm *m;
@@ -308,8 +308,8 @@ static int64_t shm_data(peer_link *l, shm *m, uint64_t need)
 	return (int64_t)(m->seen_head - m->tail);
 }
 
-/* Whether a message is part of more than stays in the caches until it is read: a long
- * one, or a piece that continues the last. */
+/* Returns true when a message is part of more than stays in the caches until it is read: a long one, or a piece
+ * that continues the last. */
 static bool shm_streams(const shm *m, const request *r)
 {
 	return r->bytes >= STREAM_BYTES || (r->bytes >= STREAM_PIECE && r->buf == m->end);
@@ -523,7 +523,7 @@ static int shm_move(peer_link *l, shm *m)
 	return moved > 0;
 }
 
-/* Whether the peer has read all pieces of multicasts since the last look. */
+/* Returns 1 when the peer has read all pieces of multicasts since the last look. */
 static int shm_read(peer_link *l, shm *m)
 {
 	if (shm_space(l, m, m->ring) < (int64_t)m->ring)
@@ -543,7 +543,7 @@ static int shm_progress(peer_link *l)
 		return 1;
 	if (link_leaves(l) || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
 		return 0;
-	/* What it sent before the goodbye has arrived by now. */
+	/* All that it sent before the goodbye has arrived by now. */
 	if (shm_move(l, m))
 		return 1;
 	link_goodbye(l);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define NODES_MAX 1024 /* as in the kernel's largest configuration */
+#define NODES_MAX 1024 /* the most that the kernel can be configured for */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
 int shm_memory(size_t bytes)

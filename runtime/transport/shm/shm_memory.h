@@ -9,7 +9,7 @@
 
 /* A memfd that can neither shrink nor grow; -1: no memory. */
 int shm_memory(size_t bytes);
-/* Whether a descriptor that a peer passed is one of these. */
+/* Returns true when a descriptor that a peer passed is one of these. */
 bool shm_valid(int fd, size_t bytes);
 
 /* How many memory nodes are online; 1 where that is not known. */

@@ -23,7 +23,7 @@ typedef struct cursor {
 typedef struct stream {
 	cursor out, in;
 	unsigned char head[HEAD_BYTES];
-	struct secure_stream *secure; /* of tcp_secure.c; NULL: no records */
+	struct secure_stream *secure; /* tcp_secure.c owns it; NULL: no records */
 	struct zerocopy *zero;        /* NULL: the kernel copies what is sent */
 	unsigned char *staging;       /* received for a receive that reduces */
 	size_t filled;
@@ -85,7 +85,7 @@ tcp *tcp_new(peer_link *l);
 /* Moves what can be moved on one stream; tcp_turn() on all. */
 typedef int tcp_move(peer_link *l, tcp *t, unsigned i);
 int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull);
-/* As in link_ops. */
+/* These are functions of link_ops. */
 void tcp_posted(peer_link *l, request *r);
 int tcp_sleep(peer_link *l, struct pollfd *p);
 void tcp_revoke(peer_link *l);

@@ -17,7 +17,7 @@ _Static_assert(HEAD_BYTES + SECURE_PAYLOAD <= RECORD_CONTENT_MAX, "a header and 
 typedef struct secure_stream {
 	_Alignas(64) unsigned char staging[RECORD_MAX]; /* opened, of a receive that reduces */
 	unsigned char out[RECORD_MAX], in[2 * RECORD_MAX];
-	size_t sent, sending; /* of the record in out[]; 0: there is none */
+	size_t sent, sending; /* bytes of the record in out[]; 0: there is none */
 	size_t content;       /* bytes of a chunk in it */
 	size_t from, to;      /* received and not opened yet, in in[] */
 } secure_stream;

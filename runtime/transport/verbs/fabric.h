@@ -1,7 +1,6 @@
-/* What links over verbs need of a device that reads and writes memory of other
- * machines: open, register, connect, post, poll. The module transport/verbs.so
- * (verbs/module/) implements it with libibverbs, so that nothing else needs that library.
- * Tests implement others.
+/* Links over verbs need this much of a device that reads and writes memory of other machines: open, register,
+ * connect, post, poll. The module transport/verbs.so (verbs/module/) implements it with libibverbs, so that nothing
+ * else needs that library. Tests implement others.
  *
  * A device may be used by several threads, a queue (one end of a queue pair, with its
  * completions) by one at a time. Posting functions return 0 or an errno. */
@@ -34,7 +33,7 @@ typedef struct fabric_info {
 /* The address of one end of a queue pair. */
 typedef struct fabric_address {
 	unsigned char gid[16];
-	uint32_t number; /* of its queue pair */
+	uint32_t number; /* number of its queue pair */
 	uint32_t first;  /* number of its first packet, 24 bits */
 	uint16_t lid;
 	uint8_t mtu; /* code, 1 to 5: 256 to 4096 bytes */
@@ -53,10 +52,10 @@ typedef enum fabric_result {
 } fabric_result;
 
 typedef struct fabric_event {
-	uint64_t id; /* as posted */
+	uint64_t id; /* the id that it was posted with */
 	fabric_result result;
-	int written;    /* of a receive: a write with a value, and no message */
-	uint32_t bytes; /* of a receive */
+	int written;    /* a receive: it is a write with a value, and no message */
+	uint32_t bytes; /* a receive's length */
 	uint32_t value;
 	const char *why; /* the result as text; static */
 } fabric_event;

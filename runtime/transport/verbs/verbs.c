@@ -151,7 +151,7 @@ static int verbs_progress(peer_link *l)
 	if (more < 0)
 		return 0;
 	moved |= more;
-	/* What the peer sent before its goodbye has arrived by now. */
+	/* All that the peer sent before its goodbye has arrived by now. */
 	if (!moved && l->state == PEER_LEAVING)
 		verbs_left(l, v);
 	return moved > 0;
@@ -198,8 +198,7 @@ static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 		link_eof(l);
 }
 
-/* What was sent is still leaving the pool. The peer's adapter acknowledges it, unless
- * the peer has left. */
+/* Waits until all that was sent has left the pool. The peer's adapter acknowledges it, unless the peer has left. */
 static void verbs_flush(peer_link *l, verbs *v)
 {
 	double until = clock_now() + DRAIN_SECONDS;

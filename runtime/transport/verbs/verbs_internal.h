@@ -11,11 +11,11 @@
 #include "transport/link/link.h"
 #include "transport/verbs/fabric.h"
 
-#define RECEIVE_BYTES 4096 /* of one receive */
+#define RECEIVE_BYTES 4096 /* room of one receive */
 #define VERBS_HEAD 48
 #define EAGER_BYTES (RECEIVE_BYTES - VERBS_HEAD) /* longer messages are written by RDMA */
-#define PIECE_BYTES (32u << 10)                  /* of what is copied through the pool */
-#define DIRECT_BYTES (1u << 20)                  /* of a CTS for registered memory */
+#define PIECE_BYTES (32u << 10)                  /* largest piece that is copied through the pool */
+#define DIRECT_BYTES (1u << 20)                  /* largest piece of registered memory that one CTS asks for */
 #define REGISTER_BYTES (128u << 10)              /* shorter messages are copied */
 
 #define CREDITS 16        /* messages the peer may send ahead of their receives being posted */
@@ -30,11 +30,11 @@
  * flight, and one more each way. */
 #define REGIONS (2 * (2 * WINDOW + 1))
 
-#define SETUP_BYTES 256 /* of a setup message */
+#define SETUP_BYTES 256 /* room of a setup message */
 #define SETUP_REASON 208
 
 enum { MESSAGE_EAGER = 1, MESSAGE_RTS, MESSAGE_CTS, MESSAGE_CREDIT, MESSAGE_PROBE };
-/* What a completion was posted for: the upper bits of its id, above the index. */
+/* A completion says what it was posted for: the upper bits of its id, above the index. */
 enum { ID_RECEIVE = 1, ID_DATA, ID_CONTROL, ID_WRITE };
 
 /* Registered memory of one link. */
@@ -48,7 +48,7 @@ typedef struct verbs_device {
 	const fabric_ops *f;
 	void *device;
 	fabric_info info;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	verbs_block *spare;
 	size_t used, limit;
 	atomic_int copies; /* the caller's memory could not be registered once */

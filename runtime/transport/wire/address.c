@@ -99,7 +99,7 @@ static void address_note(char *seen, size_t room, const char *name, const addres
 	snprintf(seen + used, room - used, "%s%s %s/%u", used ? ", " : "", name, ip, a->prefix);
 }
 
-/* ---- what there is to choose from ----------------------------------------------------- */
+/* The functions below find what there is to choose from. */
 
 /* An own address, and what makes it better than another. */
 typedef struct candidate {
@@ -111,7 +111,7 @@ typedef struct candidate {
 /* Drivers that state a constant, whatever their cable is. */
 static const char *const unmeasured_drivers[] = {"bridge", "veth", "tun", "vmxnet3"};
 
-/* What the driver of an interface says. /sys may be another network namespace's, as in a container: so it is asked. */
+/* Asks the driver of an interface. /sys may be another network namespace's, as in a container: so it is asked. */
 static void interface_ask(int fd, const char *name, candidate *c)
 {
 	struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
@@ -273,7 +273,7 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 	return error_set(err, GRADCOMP_ERR_NOTFOUND, "this machine has no network address (no interface is up)");
 }
 
-/* ---- as sockets and as text ------------------------------------------------------------- */
+/* The functions below turn addresses into sockets' addresses and text. */
 
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 {

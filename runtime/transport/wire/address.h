@@ -7,15 +7,15 @@
 #include <stdbool.h>
 #include <sys/socket.h>
 
-#define ADDRESS_MAX 64         /* of a rank */
+#define ADDRESS_MAX 64         /* addresses that a rank has at most */
 #define ADDRESS_TEXT 72        /* one as text */
-#define ADDRESS_LIST_TEXT 1400 /* as many as fit, where a list is handed on as text */
+#define ADDRESS_LIST_TEXT 1400 /* room for as many as fit, where a list is handed on as text */
 
 typedef struct address {
 	unsigned char ip[16]; /* 4 or 16 bytes, network order */
 	uint16_t port;
 	uint8_t bytes;      /* 4 or 16 */
-	uint8_t prefix;     /* of its subnet */
+	uint8_t prefix;     /* length of its subnet's */
 	uint8_t card;       /* equal for addresses of one interface of the machine, from 1; 0: not said */
 	uint32_t speed;     /* Mbit/s that the interface's driver states; 0: it does not know */
 	uint32_t interface; /* index of an own address's; 0 in an endpoint record */
@@ -30,7 +30,7 @@ typedef struct address {
  * success; NOTFOUND says what there is. */
 gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n, gradcomp_error *err);
 
-/* Whether the first `prefix` bits are those of `net`. */
+/* Returns true when the first `prefix` bits are those of `net`. */
 bool address_in(const address *a, const address *net, int prefix);
 
 /* Usable only together with an interface of this machine. */

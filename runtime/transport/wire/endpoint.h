@@ -26,14 +26,13 @@ typedef struct endpoint {
 	char unix_name[ENDPOINT_UNIX_MAX]; /* abstract, without the leading 0 */
 } endpoint;
 
-/* What a rank says about its machine. `key` is equal on two ranks that can share
- * memory. */
+/* A rank tells this of its machine. `key` is equal on two ranks that can share memory. */
 typedef struct endpoint_node {
 	char host[ENDPOINT_HOST_MAX];
 	char key[128];
 	char cpus[96];          /* those this process may run on, as 0-3,8; "" when not known */
 	int frames;             /* security.frames: frames_mode */
-	int aes;                /* as in endpoint */
+	int aes;                /* same as the endpoint's */
 	char verbs[FABRIC_KEY]; /* the network of its RDMA device; "": none */
 } endpoint_node;
 

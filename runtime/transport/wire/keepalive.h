@@ -14,8 +14,9 @@ void keepalive_start(int fd, double timeout);
  * probed or sent something. */
 bool keepalive_lost(int fd, double timeout);
 
-/* Of a connection for which that is so: bytes of the packets that do not get through, where the host does answer a small
- * one within `seconds`; 0: it answers none, or nothing waits to be acknowledged. */
+/* Probes a connection that keepalive_lost() has found to be lost, and returns the bytes of the packets that do not
+ * get through, where the host does answer a small one within `seconds`; 0: it answers none, or nothing waits to be
+ * acknowledged. */
 unsigned keepalive_too_large(int fd, double seconds);
 
 #endif

@@ -21,9 +21,9 @@ typedef struct network_list {
 	bool measured;
 } network_list;
 
-/* Of a rank of each node: those of the first address of each of its interfaces. */
+/* Finds the networks of a rank of each node: those of the first address of each of its interfaces. */
 void networks_find(network_list *l, const endpoint *endpoints, const int32_t *node, int nranks, int nnodes);
-/* Whether there is a choice that the drivers' speeds do not decide. */
+/* Returns true when there is a choice that the drivers' speeds do not decide. */
 bool networks_unclear(const network_list *l);
 /* The network of the interface that list[i] belongs to; -1: none that several nodes have. */
 int network_of(const network_list *l, const address *list, int n, int i);

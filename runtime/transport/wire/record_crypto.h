@@ -21,24 +21,24 @@
 #define RECORD_CONTENT_MAX (RECORD_MAX - RECORD_OVERHEAD)
 #define RECORDS_PER_KEY (1u << 20) /* then the next key */
 
-/* As in HELLO. */
+/* These are the values in HELLO. */
 typedef enum record_cipher { CIPHER_NONE = 0, CIPHER_MAC = 1, CIPHER_CHACHA = 2, CIPHER_AES = 3 } record_cipher;
 
 typedef struct record_crypto record_crypto;
 
-/* What a message says about a record that does not open. */
+/* A message says this about a record that does not open. */
 #define RECORD_TAMPERED "changed, repeated or left out on its way (security.frames)"
 
-/* Whether this build has records at all. */
+/* Returns true when this build has records at all. */
 bool record_crypto_available(void);
 /* Before records are made; any thread, any number of times. */
 gradcomp_status record_crypto_start(gradcomp_error *err);
-/* Whether this CPU has AES-GCM. */
+/* Returns true when this CPU has AES-GCM. */
 bool record_crypto_has_aes(void);
 const char *record_crypto_mode_name(frames_mode mode);
 /* The cipher to propose to a peer with or without AES-GCM. */
 record_cipher record_crypto_choose(frames_mode mode, int peer_aes);
-/* Whether the cipher that a peer proposes satisfies this rank's mode, on this CPU. */
+/* Returns true when the cipher that a peer proposes satisfies this rank's mode, on this CPU. */
 bool record_crypto_fits(frames_mode mode, unsigned kind);
 
 /* Both directions of the connection that was made with this HELLO (with both

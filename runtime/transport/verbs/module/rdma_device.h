@@ -12,7 +12,7 @@ typedef struct device {
 	struct ibv_port_attr attr;
 	union ibv_gid gid;
 	uint8_t port;
-	int index; /* of the GID */
+	int index; /* index of the GID */
 } device;
 
 typedef struct rdma_queue {
