@@ -3,19 +3,15 @@
 #include "coder/coder_gpu.h"
 
 #include "base/error.h"
+#include "job/saved_state.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
-
-static const char magic[8] = "GCCODER1";
-#define VERSION_AT (sizeof magic - 1)
 
 /* Then the slots, by number, each a slot_head, its counts and its numbers, filled up to 8 bytes. */
 typedef struct state_head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows */
+	saved_head saved;
 	uint64_t calls, seed, reserved0;
 	uint32_t rank, nranks, nslots, reserved1;
 	char compressor[256];
@@ -25,12 +21,6 @@ typedef struct slot_head {
 	uint64_t total;
 	uint32_t number, reserved0;
 } slot_head;
-
-static uint64_t checksum(const void *state, uint64_t bytes)
-{
-	const size_t from = offsetof(state_head, calls);
-	return XXH64((const char *)state + from, bytes - from, 0);
-}
 
 /* Bytes of a slot; 0 for more than there can be. */
 static uint64_t slot_bytes(const gradcomp_coder *c, uint64_t total)
@@ -53,7 +43,6 @@ static gradcomp_status idle(const gradcomp_coder *c, const char *what, gradcomp_
 static void describe(const gradcomp_coder *c, state_head *h)
 {
 	memset(h, 0, sizeof *h);
-	memcpy(h->magic, magic, sizeof magic);
 	h->calls = c->calls;
 	h->seed = c->layout.seed;
 	h->rank = (uint32_t)c->layout.rank;
@@ -101,8 +90,7 @@ static gradcomp_status save(gradcomp_coder *c, char *buf, uint64_t capacity, uin
 		return st;
 	describe(c, &h);
 	memcpy(buf, &h, sizeof h);
-	h.checksum = checksum(buf, *bytes);
-	memcpy(buf, &h, sizeof h);
+	saved_seal(SAVED_CODER, buf, *bytes);
 	return GRADCOMP_OK;
 }
 
@@ -119,25 +107,22 @@ gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capac
 
 /* ---- loading ---- */
 
-static gradcomp_status no_state(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
+static gradcomp_status damaged(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
 {
-	return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %llu bytes are no saved state of a coder, or damaged",
-	                 c->name, (unsigned long long)bytes);
+	return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': the state of %llu bytes is damaged", c->name,
+	                 (unsigned long long)bytes);
 }
 
 static gradcomp_status check_head(const gradcomp_coder *c, const void *buf, uint64_t bytes, state_head *h,
                                   gradcomp_error *err)
 {
 	state_head want;
-	if (!buf || bytes < sizeof *h || memcmp(buf, magic, VERSION_AT))
-		return no_state(c, bytes, err);
-	memcpy(h, buf, sizeof *h);
-	if (h->magic[VERSION_AT] != magic[VERSION_AT])
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "coder '%s': a state of version '%c', this library reads version '%c'", c->name,
-		                 h->magic[VERSION_AT], magic[VERSION_AT]);
-	if (h->checksum != checksum(buf, bytes))
-		return no_state(c, bytes, err);
+	gradcomp_error why = {0};
+	gradcomp_status st = saved_read(SAVED_CODER, buf, bytes, h, sizeof *h, &why);
+	if (!st)
+		st = saved_check(SAVED_CODER, buf, bytes, &why);
+	if (st)
+		return error_set(err, st, "coder '%s': %s", c->name, why.text);
 	describe(c, &want);
 	h->compressor[sizeof h->compressor - 1] = 0;
 	if (strcmp(h->compressor, want.compressor))
@@ -210,7 +195,7 @@ static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, 
 	uint64_t left = bytes - sizeof h, numbers = 0;
 	bool nomem = false;
 	if (h.nslots > left / sizeof(slot_head))
-		return no_state(c, bytes, err);
+		return damaged(c, bytes, err);
 	slots = malloc(((size_t)h.nslots + 1) * sizeof(coder_slot *));
 	while (slots && n < h.nslots && (slots[n] = take_slot(c, &at, &left, n ? slots[n - 1] : NULL, &nomem)))
 		numbers += slots[n++]->total;
@@ -219,7 +204,7 @@ static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, 
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a state of %llu bytes", c->name,
 		               (unsigned long long)bytes);
 	else if (!whole)
-		st = no_state(c, bytes, err);
+		st = damaged(c, bytes, err);
 	for (uint32_t i = 0; c->gpu && !st && i < n; i++)
 		st = coder_gpu_move_slot(c, slots[i], err);
 	/* Calls that have ended may be at work on the slots there were. */

@@ -70,12 +70,12 @@ static void hostile(board *b, gradcomp_coder *k, int rank)
 	/* As coder_state.c has it: 16 bytes of magic and checksum, three words, four half words, 256 bytes; then
 	 * a slot: total, number, counts, numbers. */
 	const size_t seed = 24, where = 40, nslots = 48, spec_at = 56, slot = spec_at + 256;
-	const char *no = "are no saved state of a coder, or damaged";
+	const char *no = "are no saved state of a coder", *damaged = "is damaged";
 	const uint32_t nan = 0x7fc00000;
 	uint64_t bytes = b->bytes[rank];
 	load_refused(b, k, rank, NULL, 0, GRADCOMP_ERR_INVALID, no);
 	for (uint64_t cut = 0; cut < bytes; cut += 1 + bytes / 13)
-		load_refused(b, k, rank, b->state[rank], cut, GRADCOMP_ERR_INVALID, no);
+		load_refused(b, k, rank, b->state[rank], cut, GRADCOMP_ERR_INVALID, cut < slot ? no : damaged);
 	for (uint64_t at = 0; at < bytes; at += 1 + bytes / 29) {
 		b->state[rank][at] ^= 0x10;
 		gradcomp_error err = {0};
@@ -83,19 +83,19 @@ static void hostile(board *b, gradcomp_coder *k, int rank)
 		       "a bit that is another is found");
 		b->state[rank][at] ^= 0x10;
 	}
-	forged(b, k, rank, 7, '2', 1, GRADCOMP_ERR_UNSUPPORTED, "version '2', this library reads version '1'");
+	forged(b, k, rank, 7, '2', 1, GRADCOMP_ERR_UNSUPPORTED, "version '2', this library reads versions '1' to '1'");
 	forged(b, k, rank, seed, 9, 8, GRADCOMP_ERR_MISMATCH, "the state has seed 9, this coder 11");
 	forged(b, k, rank, where, 7, 4, GRADCOMP_ERR_MISMATCH, "the state is of rank 7 of 3, this is rank");
 	forged(b, k, rank, where + 4, 4, 4, GRADCOMP_ERR_MISMATCH, "of 4, this is rank");
-	forged(b, k, rank, nslots, 2, 4, GRADCOMP_ERR_INVALID, no);
-	forged(b, k, rank, nslots, UINT32_MAX, 4, GRADCOMP_ERR_INVALID, no);
+	forged(b, k, rank, nslots, 2, 4, GRADCOMP_ERR_INVALID, damaged);
+	forged(b, k, rank, nslots, UINT32_MAX, 4, GRADCOMP_ERR_INVALID, damaged);
 	forged(b, k, rank, spec_at, 'x', 1, GRADCOMP_ERR_MISMATCH, "this coder is 'block:");
-	forged(b, k, rank, slot, UINT64_MAX / 4, 8, GRADCOMP_ERR_INVALID, no);
-	forged(b, k, rank, slot, 1, 8, GRADCOMP_ERR_INVALID, no);
-	forged(b, k, rank, slot + 8, UINT32_MAX, 4, GRADCOMP_ERR_INVALID, no);
-	forged(b, k, rank, slot + 8, 1000, 4, GRADCOMP_ERR_INVALID, no); /* out of order */
-	forged(b, k, rank, slot + 16, UINT64_MAX, 8, GRADCOMP_ERR_INVALID, no);
-	forged(b, k, rank, slot + 16 + P * 8, nan, 4, GRADCOMP_ERR_INVALID, no);
+	forged(b, k, rank, slot, UINT64_MAX / 4, 8, GRADCOMP_ERR_INVALID, damaged);
+	forged(b, k, rank, slot, 1, 8, GRADCOMP_ERR_INVALID, damaged);
+	forged(b, k, rank, slot + 8, UINT32_MAX, 4, GRADCOMP_ERR_INVALID, damaged);
+	forged(b, k, rank, slot + 8, 1000, 4, GRADCOMP_ERR_INVALID, damaged); /* out of order */
+	forged(b, k, rank, slot + 16, UINT64_MAX, 8, GRADCOMP_ERR_INVALID, damaged);
+	forged(b, k, rank, slot + 16 + P * 8, nan, 4, GRADCOMP_ERR_INVALID, damaged);
 }
 
 static void body(gradcomp_job *job, int rank, int nranks, void *arg)

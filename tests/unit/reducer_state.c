@@ -24,11 +24,9 @@ static void forged(model *m, int rank, const unsigned char *state, uint64_t byte
                    size_t size, const char *words, const char *what)
 {
 	unsigned char *copy = malloc(bytes);
-	uint64_t sum;
 	memcpy(copy, state, bytes);
 	memcpy(copy + at, &value, size);
-	sum = state_checksum(copy, bytes);
-	memcpy(copy + offsetof(state_head, checksum), &sum, sizeof sum);
+	saved_seal(SAVED_REDUCER, copy, bytes);
 	refused(m, rank, copy, bytes, words, what);
 	free(copy);
 }
@@ -125,7 +123,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	refused(&b, rank, state, bytes, "version '9'", "another version");
 	state[7] = '3';
 	state[0] = 'g';
-	refused(&b, rank, state, bytes, "not a saved state", "something else");
+	refused(&b, rank, state, bytes, "no saved state of a reducer", "something else");
 	state[0] = 'G';
 	refused(&b, rank, state, 100, "100 bytes", "cut short");
 	refused(&b, rank, NULL, 0, "0 bytes", "nothing");

@@ -66,8 +66,7 @@ static places look(const bytes *b, int shared)
 static void put(bytes *b, const places *p, uint64_t at, float v)
 {
 	memcpy(b->at + at, &v, sizeof v);
-	uint64_t sum = state_checksum(b->at + p->begin, b->n - p->begin);
-	memcpy(b->at + p->begin + offsetof(state_head, checksum), &sum, sizeof sum);
+	saved_seal(saved_kind_of(b->at + p->begin, b->n - p->begin), b->at + p->begin, b->n - p->begin);
 }
 
 /* Rank `rank` has v at `at` of what it loads, all ranks with `all`. */

@@ -53,8 +53,7 @@ static unsigned char *end_within(const tuner *c, unsigned char *state, uint64_t 
 	memcpy(&h, state, sizeof h);
 	h.bytes = *bytes;
 	memcpy(state, &h, sizeof h);
-	h.checksum = tuner_checksum(state, *bytes);
-	memcpy(state, &h, sizeof h);
+	saved_seal(SAVED_AUTO, state, *bytes);
 	return realloc(state, *bytes); /* nothing behind it */
 }
 

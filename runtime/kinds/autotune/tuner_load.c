@@ -86,29 +86,30 @@ static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t byte
                                   gradcomp_error *err)
 {
 	tuner_state_head *h = &l->h;
-	if (!buf || bytes < sizeof *h)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of auto",
-		                 (unsigned long long)bytes);
-	memcpy(h, buf, sizeof *h);
-	l->shared = !memcmp(h->magic, tuner_shared_magic, sizeof tuner_shared_magic);
-	if (!l->shared && shared_state_is(buf, bytes))
+	const saved_kind kind = saved_kind_of(buf, bytes);
+	l->shared = kind == SAVED_SHARED_AUTO;
+	if (kind == SAVED_SHARED)
 		return error_set(
 			err, GRADCOMP_ERR_MISMATCH,
 			"load: the shared state is of one compressor, this reducer is of auto: ask for that compressor");
-	if (!l->shared && memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of auto");
+	gradcomp_status st = saved_read(l->shared ? kind : SAVED_AUTO, buf, bytes, h, sizeof *h, err);
+	if (st)
+		return st;
 	if (h->tensors != tuner_tensors_hash(c) || h->ntensors != c->ntensors)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of a model of %u tensors, or of others; this one has %u",
 		                 h->ntensors, c->ntensors);
-	if (h->bytes != bytes || h->checksum != tuner_checksum(buf, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the state is damaged (its length or its checksum differs)");
+	st = saved_check(l->shared ? kind : SAVED_AUTO, buf, bytes, err);
+	if (!st && h->bytes != bytes)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "load: the state has %llu bytes and should have %llu",
+		               (unsigned long long)bytes, (unsigned long long)h->bytes);
+	if (st)
+		return st;
 	l->to = (assignment){0, calloc(c->ntensors, 1)};
 	l->carry = calloc(c->ntensors, sizeof *l->carry);
 	if (!l->to.of || !l->carry)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
-	gradcomp_status st = find_all(c, l, err);
+	st = find_all(c, l, err);
 	const char *at = (const char *)buf + sizeof *h, *end = (const char *)buf + bytes;
 	if (!st && (uint64_t)(end - at) < tuner_padded(c->ntensors))
 		st = error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is cut off",
@@ -221,7 +222,7 @@ static uint64_t state_hash(const loaded *l, uint32_t n)
 	h = XXH64(l->to.of, n, h);
 	for (uint32_t i = 0; i < l->h.nparts; i++)
 		h = id_mix(h, l->candidate[i]);
-	return id_mix(id_mix(id_mix(h, l->h.last.phase), l->h.settled), l->shared ? l->h.checksum : 0);
+	return id_mix(id_mix(id_mix(h, l->h.last.phase), l->h.settled), l->shared ? l->h.saved.checksum : 0);
 }
 
 gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)

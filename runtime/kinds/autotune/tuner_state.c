@@ -11,8 +11,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-const char tuner_state_magic[8] = "GCAUTO01", tuner_shared_magic[8] = "GCSHAREA";
-
 uint64_t tuner_list_hash(const tuner *c)
 {
 	uint64_t h = 0;
@@ -39,12 +37,6 @@ uint64_t tuner_carry_bytes(const tuner *c, uint32_t i)
 	return sizeof(uint64_t) + tuner_padded(tuner_numel(c, i) * sizeof(float));
 }
 
-uint64_t tuner_checksum(const void *buf, uint64_t bytes)
-{
-	return XXH64((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes),
-	             0);
-}
-
 gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
 {
 	while ((c->turns.busy || c->turns.measuring || c->turns.callbacks) && !c->failed)
@@ -56,10 +48,9 @@ gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
+static void fill_head(const tuner *c, tuner_state_head *h)
 {
 	memset(h, 0, sizeof *h);
-	memcpy(h->magic, magic, sizeof h->magic);
 	h->step = c->steps;
 	h->tensors = tuner_tensors_hash(c);
 	h->ntensors = c->ntensors;
@@ -78,14 +69,14 @@ static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
 
 /* What a state is of: the calls of its parts, which all ranks make together when they share it. */
 typedef struct state_kind {
-	const char *magic;
+	saved_kind saved;
 	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
 	                        gradcomp_error *err);
 	bool shared;
 } state_kind;
 
-static const state_kind own_state = {tuner_state_magic, reducer_save, false};
-static const state_kind shared_state = {tuner_shared_magic, reducer_save_shared, true};
+static const state_kind own_state = {SAVED_AUTO, reducer_save, false};
+static const state_kind shared_state = {SAVED_SHARED_AUTO, reducer_save_shared, true};
 
 static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p, const uint64_t *bytes,
                                  gradcomp_error *err)
@@ -148,7 +139,7 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 	for (uint32_t i = 0; !st && i < c->parts.partition->n; i++)
 		st = kind->save(&c->parts.partition->sub[i].r->base, NULL, 0, &behind[i], err);
 	if (!st) {
-		fill_head(c, kind->magic, &h);
+		fill_head(c, &h);
 		h.bytes = sizeof h + tuner_padded(c->ntensors);
 		for (uint32_t i = 0; i < c->ntensors; i++)
 			h.bytes += residual_carried(c, i) ? tuner_carry_bytes(c, i) : 0;
@@ -175,8 +166,7 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 	if (!st)
 		st = put_parts(c, kind, p, behind, err);
 	memcpy(buf, &h, sizeof h);
-	h.checksum = tuner_checksum(buf, h.bytes);
-	memcpy(buf, &h, sizeof h);
+	saved_seal(kind->saved, buf, h.bytes);
 	return st;
 }
 

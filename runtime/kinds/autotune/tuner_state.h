@@ -5,16 +5,13 @@
 #ifndef KINDS_AUTOTUNE_TUNER_STATE_H
 #define KINDS_AUTOTUNE_TUNER_STATE_H
 
+#include "job/saved_state.h"
 #include "kinds/autotune/tuner_internal.h"
 
-extern const char tuner_state_magic[8];
-/* Of a state that ranks share: the parts' states are shared ones, and what is carried over is the
- * mean over ranks; what was measured of the job is in it, and not taken up. */
-extern const char tuner_shared_magic[8];
-
+/* In one that ranks share the parts' states are shared ones, and what is carried over is the mean over ranks; what was
+ * measured of the job is in it, and not taken up. */
 typedef struct tuner_state_head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows it */
+	saved_head saved;
 	uint64_t bytes, step, tensors;
 	uint32_t ntensors, nparts, ncarried, settled;
 	char candidate[256], part[TUNER_PARTS][256]; /* as they were written */
@@ -28,8 +25,6 @@ static inline uint64_t tuner_padded(uint64_t bytes)
 	return (bytes + 7) & ~(uint64_t)7;
 }
 
-/* Of the state's `bytes`. */
-uint64_t tuner_checksum(const void *buf, uint64_t bytes);
 uint64_t tuner_list_hash(const tuner *c);
 uint64_t tuner_tensors_hash(const tuner *c);
 /* Of the caller's tensor i: its numbers, and what it takes in a state when it is carried over. */

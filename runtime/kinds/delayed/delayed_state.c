@@ -6,19 +6,14 @@
  * the same bits. A state that ranks share has nothing pending, and is that of the reducer behind. */
 #include "kinds/delayed/delayed_gpu.h"
 
-#include "reducer/state/shared_state.h"
-
 #include "base/error.h"
 #include "job/consensus.h"
+#include "job/saved_state.h"
 
 #include <string.h>
-#include <xxhash.h>
-
-static const char magic[8] = "GCDELAY1";
 
 typedef struct head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows it, up to what the reducer behind saves */
+	saved_head saved; /* its checksum ends before what the reducer behind saves */
 	uint64_t numel;
 	uint32_t delay, n_pending;
 } head;
@@ -26,11 +21,6 @@ typedef struct head {
 static uint64_t pending_bytes(const delay *d, uint32_t n_pending)
 {
 	return (uint64_t)n_pending * d->model.numel * sizeof(float);
-}
-
-static uint64_t sum(const void *buf, uint64_t pending)
-{
-	return XXH64((const char *)buf + offsetof(head, numel), sizeof(head) - offsetof(head, numel) + pending, 0);
 }
 
 gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
@@ -50,13 +40,11 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 	if (!st && buf) {
 		head h = {.numel = d->model.numel, .delay = d->delay, .n_pending = d->n_pending};
 		char *p = buf;
-		memcpy(h.magic, magic, sizeof magic);
 		memcpy(p, &h, sizeof h);
 		for (uint32_t j = 0; !st && j < d->n_pending; j++)
 			st = delay_gpu_copy(d, p + sizeof h + pending_bytes(d, j), delay_correction(d, j),
 			                    pending_bytes(d, 1), err);
-		h.checksum = sum(buf, pending_bytes(d, d->n_pending));
-		memcpy(p, &h, sizeof h);
+		saved_seal(SAVED_DELAY, buf, own);
 		if (!st)
 			st = d->inner->ops->save(d->inner, p + own, behind, &behind, err);
 	}
@@ -87,17 +75,9 @@ gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t ca
 
 static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, head *h, gradcomp_error *err)
 {
-	if (!buf || bytes < sizeof *h)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: %llu bytes are no saved state of a reducer with a delay",
-		                 (unsigned long long)bytes);
-	memcpy(h, buf, sizeof *h);
-	if (!memcmp(h->magic, magic, sizeof magic - 1) && h->magic[sizeof magic - 1] != magic[sizeof magic - 1])
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "load: delayed averages of version '%c', this library reads version '%c'",
-		                 h->magic[sizeof magic - 1], magic[sizeof magic - 1]);
-	if (memcmp(h->magic, magic, sizeof magic))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer with a delay");
+	gradcomp_status st = saved_read(SAVED_DELAY, buf, bytes, h, sizeof *h, err);
+	if (st)
+		return st;
 	if (h->delay != d->delay)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of a delay of %u steps, this reducer has %u", h->delay, d->delay);
@@ -108,9 +88,7 @@ static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, he
 	if (h->n_pending > d->delay || bytes - sizeof *h < pending_bytes(d, h->n_pending))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes do not hold the averages of %u steps",
 		                 (unsigned long long)bytes, h->n_pending);
-	if (h->checksum != sum(buf, pending_bytes(d, h->n_pending)))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state is damaged (its checksum differs)");
-	return GRADCOMP_OK;
+	return saved_check(SAVED_DELAY, buf, sizeof *h + pending_bytes(d, h->n_pending), err);
 }
 
 gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
@@ -121,7 +99,7 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	pthread_mutex_lock(&d->lock);
 	gradcomp_status st = delay_settle(d, "load", &why);
 	/* One that ranks share was saved when nothing was owed. */
-	const bool shared = shared_state_is(buf, bytes);
+	const bool shared = saved_is_shared(buf, bytes);
 	if (!st && !shared)
 		st = check(d, buf, bytes, &h, &why);
 	const uint64_t own = shared ? 0 : sizeof h + pending_bytes(d, h.n_pending);

@@ -14,11 +14,7 @@
 #include <string.h>
 #include <stdlib.h>
 
-_Static_assert(offsetof(state_head, step) == STATE_CHECKED, "state_checksum() is of both kinds");
-
-static const char magic[8] = "GCSTATE3";
-#define VERSION_AT (sizeof magic - 1)
-#define OLDEST '2'
+#define OLDEST '2' /* without a plan */
 
 static uint64_t kept(const reducer *r, const bucketing *d)
 {
@@ -54,7 +50,6 @@ static uint64_t held_hash(const bucketing *d)
 static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
 {
 	memset(h, 0, sizeof *h);
-	memcpy(h->magic, magic, sizeof magic);
 	h->step = r->eng.step;
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
@@ -81,18 +76,10 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 	state_head want;
 	memset(h, 0, sizeof *h);
 	*body = offsetof(state_head, nbuckets);
-	if (!state || bytes < *body)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
-		                 (unsigned long long)bytes);
-	memcpy(h, state, *body);
+	gradcomp_status st = saved_read(SAVED_REDUCER, state, bytes, h, *body, err);
 	h->compressor[sizeof h->compressor - 1] = 0;
-	if (memcmp(h->magic, magic, VERSION_AT))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer");
-	if (h->magic[VERSION_AT] < OLDEST || h->magic[VERSION_AT] > magic[VERSION_AT])
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "load: a state of version '%c', this library reads versions '%c' to '%c'",
-		                 h->magic[VERSION_AT], OLDEST, magic[VERSION_AT]);
-	gradcomp_status st = state_check_model(r, "state", h->compressor, h->tensors, h->numel, err);
+	if (!st)
+		st = state_check_model(r, "state", h->compressor, h->tensors, h->numel, err);
 	if (st)
 		return st;
 	state_describe(r, &now, h->plugin_bytes, &want);
@@ -102,14 +89,13 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 			"load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
 			"(gradcomp_reducer_save_shared(); in Python state_dict(shared=True))",
 			h->rank, h->nranks, want.rank, want.nranks);
-	if (h->magic[VERSION_AT] > OLDEST) {
-		if (bytes < sizeof *h)
-			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
-			                 (unsigned long long)bytes);
-		memcpy(&h->nbuckets, (const char *)state + *body, sizeof *h - *body);
+	if (h->saved.version > OLDEST) {
+		st = saved_read(SAVED_REDUCER, state, bytes, h, sizeof *h, err);
 		*body = sizeof *h;
+		if (st)
+			return st;
 	}
-	return state_check_bytes(r, "state", state, bytes, h->checksum, h->plugin_bytes, err);
+	return state_check_bytes(r, SAVED_REDUCER, state, bytes, h->plugin_bytes, err);
 }
 
 /* Whether it is one of the bucketing *d, which was made from its plan; `body` is where its
@@ -128,7 +114,7 @@ static gradcomp_status state_fits(const reducer *r, const bucketing *d, const st
 		                 (unsigned long long)h->kept, (unsigned long long)h->nserver_error,
 		                 (unsigned long long)want.kept, (unsigned long long)want.nserver_error,
 		                 h->kept == want.kept ? ", of other numbers" : "",
-		                 h->magic[VERSION_AT] > OLDEST
+		                 h->saved.version > OLDEST
 		                         ? ""
 		                         : " or other buckets, of which a state of version 2 does "
 		                           "not tell: make the reducer with the bucket_bytes it was saved with");
@@ -256,8 +242,7 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	if (!st && own)
 		st = put_plugin(r, &d, p + state_array_bytes(r, &d), &own, err);
 	memcpy(buf, &h, sizeof h);
-	h.checksum = state_checksum(buf, *bytes);
-	memcpy(buf, &h, sizeof h);
+	saved_seal(SAVED_REDUCER, buf, *bytes);
 	return st;
 }
 
@@ -374,7 +359,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
 {
 	gradcomp_status st = workers_between_steps(r, "load", err);
-	l->shared = shared_state_is(l->state, l->bytes);
+	l->shared = saved_is_shared(l->state, l->bytes);
 	if (st)
 		return st;
 	if (!l->shared)
@@ -413,9 +398,9 @@ static void differing_loads(const void *claim, const void *claim0, int first, ch
 
 static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status mine, gradcomp_error *err)
 {
-	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0, 0};
+	load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.saved.checksum : 0, 0};
 	if (!mine && !l->shared && !l->d.list.shards && r->eng.compressor->traits & GRADCOMP_TRAIT_ALIKE)
-		c.own = state_bytes_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
+		c.own = saved_hash(l->state + l->body + state_array_bytes(r, &l->d), l->own.plugin_bytes);
 	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine,
 	                 err);
 }
@@ -458,7 +443,7 @@ static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_er
 			p += sizeof own;
 		}
 		if (k->layout.rank >= 0)
-			st = same_of_holders(k, state_bytes_hash(p, own), &mine, err);
+			st = same_of_holders(k, saved_hash(p, own), &mine, err);
 		p += own;
 	}
 	return st ? st

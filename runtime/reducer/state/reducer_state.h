@@ -13,8 +13,7 @@
 #include "reducer/state/state_check.h"
 
 typedef struct state_head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows it */
+	saved_head saved;
 	uint64_t step, numel, tensors, plugin_bytes;
 	uint32_t has_error, state_arrays, rank, nranks;
 	uint64_t kept;          /* numbers of an array: all, or those of this rank's shards */

@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char magic[8] = "GCSHARE1";
-#define VERSION_AT (sizeof magic - 1)
-
-_Static_assert(offsetof(shared_head, step) == STATE_CHECKED, "state_checksum() is of both kinds");
-
 /* Numbers that go through the ranks' mean at a time. */
 enum { RUN = 1 << 17 };
 
@@ -29,7 +24,6 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 {
 	const bucketing d = bucketing_current(r);
 	memset(h, 0, sizeof *h);
-	memcpy(h->magic, magic, sizeof magic);
 	h->step = r->eng.step;
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
@@ -219,36 +213,24 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	if (st)
 		return error_set(err, st, "%s", mine.text);
 	memcpy(buf, &h, sizeof h);
-	h.checksum = state_checksum(buf, *bytes);
-	memcpy(buf, &h, sizeof h);
+	saved_seal(SAVED_SHARED, buf, *bytes);
 	return GRADCOMP_OK;
 }
 
 /* ---- loading ---- */
-
-bool shared_state_is(const void *state, uint64_t bytes)
-{
-	return state && bytes >= sizeof magic && !memcmp(state, magic, VERSION_AT);
-}
 
 gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t bytes, shared_head *h,
                                    gradcomp_error *err)
 {
 	shared_head want;
 	memset(h, 0, sizeof *h);
-	if (bytes < sizeof *h)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: a shared state of %llu bytes is cut short",
-		                 (unsigned long long)bytes);
-	memcpy(h, state, sizeof *h);
-	h->compressor[sizeof h->compressor - 1] = 0;
-	if (h->magic[VERSION_AT] == 'A') /* tuner_shared_magic */
+	if (saved_kind_of(state, bytes) == SAVED_SHARED_AUTO)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the shared state is of auto, this reducer is '%s'",
 		                 r->eng.compressor_spec);
-	if (h->magic[VERSION_AT] != magic[VERSION_AT])
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "load: a shared state of version '%c', this library reads version '%c'",
-		                 h->magic[VERSION_AT], magic[VERSION_AT]);
-	gradcomp_status st = state_check_model(r, "shared state", h->compressor, h->tensors, h->numel, err);
+	gradcomp_status st = saved_read(SAVED_SHARED, state, bytes, h, sizeof *h, err);
+	h->compressor[sizeof h->compressor - 1] = 0;
+	if (!st)
+		st = state_check_model(r, "shared state", h->compressor, h->tensors, h->numel, err);
 	if (st)
 		return st;
 	describe(r, h->plugin_bytes, &want);
@@ -260,7 +242,7 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		                 "compressor's own",
 		                 (unsigned long long)bytes, (unsigned long long)body,
 		                 (unsigned long long)h->plugin_bytes);
-	st = state_check_bytes(r, "shared state", state, bytes, h->checksum, h->plugin_bytes, err);
+	st = state_check_bytes(r, SAVED_SHARED, state, bytes, h->plugin_bytes, err);
 	return st ? st
 	          : state_check_finite(r->eng.job->host.operators, "shared state", (const char *)state + sizeof *h,
 	                               body - sizeof *h, err);

@@ -21,15 +21,12 @@
 #include <stdbool.h>
 
 typedef struct shared_head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows it */
+	saved_head saved;
 	uint64_t step, numel, tensors, plugin_bytes;
 	uint32_t has_error, state_arrays, nranks, reserved0; /* nranks: that it is the mean of */
 	char compressor[STATE_SPEC];
 } shared_head;
 
-/* Whether these bytes begin like a shared state, auto's (tuner_state.h) too. */
-bool shared_state_is(const void *state, uint64_t bytes);
 /* Whether this is a whole shared state of such a reducer. */
 gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t bytes, shared_head *h,
                                    gradcomp_error *err);

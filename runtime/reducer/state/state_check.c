@@ -7,25 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Eight bytes at a time; the tail is padded with zeroes. */
-uint64_t state_bytes_hash(const unsigned char *p, size_t n)
-{
-	uint64_t h = n, w;
-	for (; n >= 8; p += 8, n -= 8) {
-		memcpy(&w, p, 8);
-		h = (h ^ w) * 0x9e3779b97f4a7c15u;
-		h ^= h >> 29;
-	}
-	w = 0;
-	memcpy(&w, p, n);
-	return id_mix(h, w);
-}
-
-uint64_t state_checksum(const void *state, uint64_t bytes)
-{
-	return state_bytes_hash((const unsigned char *)state + STATE_CHECKED, bytes - STATE_CHECKED);
-}
-
 const engine *state_owner(const reducer *r, const bucketing *d)
 {
 	return d->list.shards ? d->list.shards : &r->eng;
@@ -59,18 +40,15 @@ gradcomp_status state_check_model(const reducer *r, const char *what, const char
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes, uint64_t sum,
+gradcomp_status state_check_bytes(const reducer *r, saved_kind kind, const void *state, uint64_t bytes,
                                   uint64_t plugin_bytes, gradcomp_error *err)
 {
-	if (sum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the %s of %llu bytes is damaged (its checksum differs)", what,
-		                 (unsigned long long)bytes);
-	if (plugin_bytes && !r->eng.compressor->load)
+	gradcomp_status st = saved_check(kind, state, bytes, err);
+	if (!st && plugin_bytes && !r->eng.compressor->load)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
 		                 r->eng.compressor->info.name, (unsigned long long)plugin_bytes);
-	return GRADCOMP_OK;
+	return st;
 }
 
 gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,

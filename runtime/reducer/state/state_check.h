@@ -3,24 +3,22 @@
 #ifndef REDUCER_STATE_STATE_CHECK_H
 #define REDUCER_STATE_STATE_CHECK_H
 
+#include "job/saved_state.h"
 #include "reducer/bucketing/bucketing.h"
 
-/* Their heads have room for so many bytes of a SPEC, and a checksum of all from STATE_CHECKED on. */
+/* Their heads have room for so many bytes of a SPEC. */
 #define STATE_SPEC 256
-#define STATE_CHECKED (2 * sizeof(uint64_t))
 
 /* Whose the arrays and the plugin are with bucketing *d: with two levels those of the shards. */
 const engine *state_owner(const reducer *r, const bucketing *d);
-uint64_t state_bytes_hash(const unsigned char *p, size_t n);
-uint64_t state_checksum(const void *state, uint64_t bytes);
-/* The first asks whether it is of this compressor and model; the second whether it is undamaged, and somebody takes its
- * plugin's bytes. */
+/* MISMATCH when it is not of this compressor and model. */
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err);
 /* Whether what is kept, so many bytes of floats anywhere in a state, is finite. */
 gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
                                    gradcomp_error *err);
-gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes, uint64_t sum,
+/* INVALID when it is damaged, or has bytes of a plugin's that nobody takes. */
+gradcomp_status state_check_bytes(const reducer *r, saved_kind kind, const void *state, uint64_t bytes,
                                   uint64_t plugin_bytes, gradcomp_error *err);
 
 #endif
