@@ -152,7 +152,7 @@ static int cache_dir_of(const cache_request *r, char dir[4096])
 {
 	if (r->options.cache_dir)
 		snprintf(dir, 4096, "%s", r->options.cache_dir);
-	else if (setting_value("stage.cache_dir", dir, 4096))
+	else if (setting_value(SET_STAGE_CACHE_DIR, dir, 4096))
 		return 1;
 	for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';)
 		dir[--n] = 0;

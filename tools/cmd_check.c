@@ -31,9 +31,9 @@ int cmd_check(int argc, char **argv)
 		fprintf(stderr, "gradcomp: a %s needs a file name\n", report && !*report ? "report" : "record");
 		return 1;
 	}
-	const config_option given[] = {{"gradcomp.compressor", compressor}, {"gradcomp.collective", collective},
-	                               {"gradcomp.report", report},         {"gradcomp.schedule", schedule},
-	                               {"gradcomp.record", record},         {"gradcomp.auto_attach", attach},
-	                               {"gradcomp.on_failure", on_failure}, {NULL, NULL}};
+	const config_option given[] = {{SET_GRADCOMP_COMPRESSOR, compressor}, {SET_GRADCOMP_COLLECTIVE, collective},
+	                               {SET_GRADCOMP_REPORT, report},         {SET_GRADCOMP_SCHEDULE, schedule},
+	                               {SET_GRADCOMP_RECORD, record},         {SET_GRADCOMP_AUTO_ATTACH, attach},
+	                               {SET_GRADCOMP_ON_FAILURE, on_failure}, {SET_COUNT, NULL}};
 	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
 }

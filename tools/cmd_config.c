@@ -52,11 +52,6 @@ static const char *settings_file(void)
 	return named && *named ? named : conffile_site();
 }
 
-bool setting_yes(const char *value)
-{
-	return !strcmp(value, "yes") || !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "1");
-}
-
 gradcomp_status print_settings(gradcomp_error *err)
 {
 	printf("settings (%s%s)\n", settings_file(), access(settings_file(), F_OK) ? " is not there" : "");

@@ -171,8 +171,8 @@ static int facts(const char *records)
 		config_each(c, setting_fact, NULL);
 		gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, plugin_fact, (void *)(uintptr_t) "compressor", &err);
 		gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, plugin_fact, (void *)(uintptr_t) "collective", &err);
-		mtu_fact(config_str(c, "transport.interface"));
-		cache_fact(config_str(c, "stage.cache_dir"));
+		mtu_fact(config_str(c, SET_TRANSPORT_INTERFACE));
+		cache_fact(config_str(c, SET_STAGE_CACHE_DIR));
 	}
 	if (prolog_seen(records) == PROLOG_UNSEEN)
 		fact("wrong", "epilogs",

@@ -93,7 +93,7 @@ static bool of_the_site(const char *name)
 
 	if (!strcmp(name, "auto"))
 		return true;
-	if (setting_value("gradcomp.plugin_path", path, sizeof path))
+	if (setting_value(SET_GRADCOMP_PLUGIN_PATH, path, sizeof path))
 		return false;
 	for (char *rest = path, *dir; (dir = strsep(&rest, ":"));) {
 		snprintf(file, sizeof file, "%s/compressors/%s.so", dir, name);
@@ -363,7 +363,7 @@ int cmd_metrics(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (!dir) {
-		if (setting_value("report.metrics", set, sizeof set))
+		if (setting_value(SET_REPORT_METRICS, set, sizeof set))
 			return 1;
 		dir = set;
 	}

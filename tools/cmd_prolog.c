@@ -8,6 +8,7 @@
 #include "io/cache/manage.h"
 #include "gradcomp/stage.h"
 #include "base/number.h"
+#include "config/config.h"
 
 static const char usage[] = "usage: gradcomp prolog --plan | --job ID | --check [--records DIR]\n"
 			    "\n"
@@ -20,26 +21,6 @@ static const char usage[] = "usage: gradcomp prolog --plan | --job ID | --check 
 			    "           status 1 when a job was started without, for health checks\n"
 			    "  --records DIR\n"
 			    "           records= of plugstack.conf  [/run/gradcomp]\n";
-
-struct plan {
-	char *shared, *user, *timeout;
-	int on;
-};
-
-static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
-{
-	struct plan *p = ctx;
-
-	(void)origin, (void)help;
-	if (!strcmp(name, "stage.shared"))
-		p->shared = strdup(value);
-	else if (!strcmp(name, "stage.shared_user"))
-		p->user = strdup(value);
-	else if (!strcmp(name, "stage.prolog_timeout"))
-		p->timeout = strdup(value);
-	else if (!strcmp(name, "stage.prolog"))
-		p->on = setting_yes(value);
-}
 
 static int stop(void *ctx, const gradcomp_stage_progress *p)
 {
@@ -64,6 +45,21 @@ static int stage_one(const char *source, int64_t job)
 		return 1;
 	}
 	return 0;
+}
+
+/* Says by whom and how long (`plan`), or stages for a job. */
+static int stage_shared(const config *c, bool plan, int64_t job)
+{
+	char *shared = strdup(config_str(c, SET_STAGE_SHARED)), *rest, *source;
+	int status = 0;
+
+	if (shared && *shared && plan)
+		printf("%s %s\n", config_str(c, SET_STAGE_SHARED_USER), config_str(c, SET_STAGE_PROLOG_TIMEOUT));
+	if (shared && job)
+		for (source = strtok_r(shared, ",", &rest); source; source = strtok_r(NULL, ",", &rest))
+			status |= stage_one(source, job);
+	free(shared);
+	return status;
 }
 
 prolog_mark prolog_seen(const char *records)
@@ -103,9 +99,8 @@ int cmd_prolog(int argc, char **argv)
 	                                  {"--check", NULL, &mark},
 	                                  {"--records", &records, NULL},
 	                                  {NULL, NULL, NULL}};
-	struct plan p = {0};
 	gradcomp_error err;
-	char *rest, *source;
+	config *c;
 	int64_t id = 0;
 
 	status = take_options(argc, argv, usage, options, NULL, 0);
@@ -116,15 +111,9 @@ int cmd_prolog(int argc, char **argv)
 	if (mark)
 		return look_for_mark(records ? records : PROLOG_RECORDS);
 	catch_signals();
-	status = gradcomp_setting_each(look, &p, &err) ? failed(&err) : 0;
-	p.on = p.on && p.shared && *p.shared && p.user && p.timeout;
-	if (!status && p.on && plan)
-		printf("%s %s\n", p.user, p.timeout);
-	if (!status && p.on && job)
-		for (source = strtok_r(p.shared, ",", &rest); source; source = strtok_r(NULL, ",", &rest))
-			status |= stage_one(source, id);
-	free(p.shared);
-	free(p.user);
-	free(p.timeout);
+	if (config_load(NULL, &c, &err))
+		return failed(&err);
+	status = config_int(c, SET_STAGE_PROLOG) ? stage_shared(c, plan, id) : 0;
+	config_free(c);
 	return status;
 }

@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "bootstrap/rendezvous.h"
 #include "base/number.h"
+#include "config/config.h"
 #include "tools/stage_spec.h"
 
 static const char usage[] = "usage: gradcomp rendezvous --nodes N [--detach] [--stage SPEC]\n"
@@ -19,25 +20,20 @@ static const char usage[] = "usage: gradcomp rendezvous --nodes N [--detach] [--
 			    "  --detach       in the background, once the line is out\n"
 			    "  --stage SPEC   only when the nodes stage SPEC together; otherwise nothing is printed\n";
 
-static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
-{
-	(void)origin, (void)help;
-	if (!strcmp(name, "stage.together"))
-		*(int *)ctx = setting_yes(value);
-}
-
 /* 1: the nodes stage together, 0: each for itself, -1: failed, and the error is printed. */
 static int wanted(const char *spec_text)
 {
 	stage_spec spec = {0};
 	char why[300];
 	gradcomp_error err;
-	int together = 0;
+	config *c;
 
-	if (gradcomp_setting_each(look, &together, &err)) {
+	if (config_load(NULL, &c, &err)) {
 		failed(&err);
 		return -1;
 	}
+	int together = (int)config_int(c, SET_STAGE_TOGETHER);
+	config_free(c);
 	if (stage_spec_parse(spec_text, &spec, why, sizeof why)) {
 		fprintf(stderr, "gradcomp: %s\n", why);
 		together = -1;

@@ -224,7 +224,7 @@ static void leave_usage(const site_usage *u, const stage_show *s)
 	char dir[4096];
 	gradcomp_error err;
 
-	if (!setting_value("report.metrics", dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) && !s->quiet)
+	if (!setting_value(SET_REPORT_METRICS, dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) && !s->quiet)
 		fprintf(stderr, "%s%s\n", s->prefix, err.text);
 }
 

@@ -64,8 +64,6 @@ int caught_signal(void);
 gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
 gradcomp_status print_compat(gradcomp_error *err);
-/* What gradcomp_setting_each() tells of a setting that is yes or no. */
-bool setting_yes(const char *value);
 /* Whether slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */
 #define PROLOG_RECORDS "/run/gradcomp"
 typedef enum prolog_mark {

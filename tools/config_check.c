@@ -24,26 +24,26 @@ typedef struct checking {
 
 /* "gradcomp: SETTING = VALUE (ORIGIN): ..." */
 GRADCOMP_PRINTF(4, 5)
-static void say(checking *k, bool note, const char *name, const char *fmt, ...)
+static void say(checking *k, bool note, setting_id id, const char *fmt, ...)
 {
 	char value[200];
 	va_list ap;
 
 	k->wrong += !note;
-	fprintf(stderr, "gradcomp: %s%s = %s (%s): ", note ? "note: " : "", name,
-	        gradcomp_printable(config_str(k->c, name), value, sizeof value), config_origin(k->c, name));
+	fprintf(stderr, "gradcomp: %s%s = %s (%s): ", note ? "note: " : "", settings_table[id].row.name,
+	        gradcomp_printable(config_str(k->c, id), value, sizeof value), config_origin(k->c, id));
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fputc('\n', stderr);
 }
 
-#define wrong(k, name, ...) say(k, false, name, __VA_ARGS__)
-#define remark(k, name, ...) say(k, true, name, __VA_ARGS__)
+#define wrong(k, id, ...) say(k, false, id, __VA_ARGS__)
+#define remark(k, id, ...) say(k, true, id, __VA_ARGS__)
 
-static bool given(const checking *k, const char *name)
+static bool given(const checking *k, setting_id id)
 {
-	return !config_is_default(k->c, name) && *config_str(k->c, name);
+	return !config_is_default(k->c, id) && *config_str(k->c, id);
 }
 
 /* ---- SPECs -------------------------------------------------------------------- */
@@ -62,20 +62,20 @@ static void check_specs(checking *k)
 	if (gradcomp_spec_check(NULL, NULL, &err))
 		say_error(k, &err);
 	if (gradcomp_schedule_check(NULL, &err))
-		wrong(k, "gradcomp.schedule", "%s", err.text);
-	if (given(k, "gradcomp.device_collective") &&
-	    gradcomp_spec_check("none", config_str(k->c, "gradcomp.device_collective"), &err))
-		wrong(k, "gradcomp.device_collective", "%s", err.text);
+		wrong(k, SET_GRADCOMP_SCHEDULE, "%s", err.text);
+	if (given(k, SET_GRADCOMP_DEVICE_COLLECTIVE) &&
+	    gradcomp_spec_check("none", config_str(k->c, SET_GRADCOMP_DEVICE_COLLECTIVE), &err))
+		wrong(k, SET_GRADCOMP_DEVICE_COLLECTIVE, "%s", err.text);
 }
 
 /* The candidates of auto, SPEC or SPEC@COLLECTIVE, whether a job asks for auto now or not. */
 static void check_candidates(checking *k)
 {
-	const char *list = config_str(k->c, "auto.candidates"), *item;
+	const char *list = config_str(k->c, SET_AUTO_CANDIDATES), *item;
 	gradcomp_error err;
 	size_t n;
 
-	if (config_is_default(k->c, "auto.candidates"))
+	if (config_is_default(k->c, SET_AUTO_CANDIDATES))
 		return;
 	while ((item = spec_list_next(&list, &n))) {
 		char *one = strndup(item, n), *at = one ? strchr(one, '@') : NULL;
@@ -83,7 +83,7 @@ static void check_candidates(checking *k)
 		if (at)
 			*at++ = 0;
 		if (one && gradcomp_spec_check(one, at, &err))
-			wrong(k, "auto.candidates", "%s", err.text);
+			wrong(k, SET_AUTO_CANDIDATES, "%s", err.text);
 		free(one);
 	}
 }
@@ -113,7 +113,7 @@ static const char *next_word(const char *p, char out[64])
 	return n ? p + n : NULL;
 }
 
-static void check_names(checking *k, const char *setting)
+static void check_names(checking *k, setting_id setting)
 {
 	char word[64];
 	gradcomp_error err;
@@ -133,22 +133,22 @@ static void check_auto(checking *k)
 	char a[64], d[64];
 
 	check_candidates(k);
-	check_names(k, "auto.allow");
-	check_names(k, "auto.deny");
-	for (const char *p = config_str(k->c, "auto.allow"); (p = next_word(p, a));)
-		for (const char *q = config_str(k->c, "auto.deny"); (q = next_word(q, d));)
+	check_names(k, SET_AUTO_ALLOW);
+	check_names(k, SET_AUTO_DENY);
+	for (const char *p = config_str(k->c, SET_AUTO_ALLOW); (p = next_word(p, a));)
+		for (const char *q = config_str(k->c, SET_AUTO_DENY); (q = next_word(q, d));)
 			if (!strcmp(a, d))
-				wrong(k, "auto.allow", "%s is allowed here and denied by auto.deny (%s)", a,
-				      config_origin(k->c, "auto.deny"));
+				wrong(k, SET_AUTO_ALLOW, "%s is allowed here and denied by auto.deny (%s)", a,
+				      config_origin(k->c, SET_AUTO_DENY));
 }
 
 /* ---- this node ---------------------------------------------------------------- */
 
 static void check_files(checking *k)
 {
-	static const char *const files[] = {"gradcomp.report", "gradcomp.record", "gradcomp.trace"};
-	const char *secret = config_str(k->c, "security.secret"), *cache = config_str(k->c, "stage.cache_dir");
-	const char *metrics = config_str(k->c, "report.metrics");
+	static const setting_id files[] = {SET_GRADCOMP_REPORT, SET_GRADCOMP_RECORD, SET_GRADCOMP_TRACE};
+	const char *secret = config_str(k->c, SET_SECURITY_SECRET), *cache = config_str(k->c, SET_STAGE_CACHE_DIR);
+	const char *metrics = config_str(k->c, SET_REPORT_METRICS);
 	struct stat st;
 
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
@@ -161,19 +161,19 @@ static void check_files(checking *k)
 		free(dir);
 	}
 	if (!strncmp(secret, "file:", 5) && access(secret + 5, R_OK))
-		wrong(k, "security.secret", "cannot read %s: %s", secret + 5, strerror(errno));
+		wrong(k, SET_SECURITY_SECRET, "cannot read %s: %s", secret + 5, strerror(errno));
 	if (!strncmp(secret, "munge", 5) && !munge_built())
-		wrong(k, "security.secret", "this gradcomp was built without munge");
+		wrong(k, SET_SECURITY_SECRET, "this gradcomp was built without munge");
 	if (!stat(cache, &st) && !S_ISDIR(st.st_mode))
-		wrong(k, "stage.cache_dir", "%s is no directory", cache);
+		wrong(k, SET_STAGE_CACHE_DIR, "%s is no directory", cache);
 	if (*metrics && (stat(metrics, &st) || !S_ISDIR(st.st_mode)))
-		remark(k, "report.metrics", "there is no directory %s here", metrics);
-	for (const char *p = config_str(k->c, "gradcomp.plugin_path");
-	     !config_is_default(k->c, "gradcomp.plugin_path") && *p;) {
+		remark(k, SET_REPORT_METRICS, "there is no directory %s here", metrics);
+	for (const char *p = config_str(k->c, SET_GRADCOMP_PLUGIN_PATH);
+	     !config_is_default(k->c, SET_GRADCOMP_PLUGIN_PATH) && *p;) {
 		char *dir = strndup(p, strcspn(p, ":"));
 
 		if (dir && stat(dir, &st))
-			remark(k, "gradcomp.plugin_path", "there is no directory %s here", dir);
+			remark(k, SET_GRADCOMP_PLUGIN_PATH, "there is no directory %s here", dir);
 		p += strcspn(p, ":");
 		p += *p == ':';
 		free(dir);
@@ -182,22 +182,22 @@ static void check_files(checking *k)
 
 static void check_site(checking *k)
 {
-	const char *interface = config_str(k->c, "transport.interface");
+	const char *interface = config_str(k->c, SET_TRANSPORT_INTERFACE);
 	struct stat st;
 
 	if (*interface && !strchr(interface, '/') && !if_nametoindex(interface))
-		remark(k, "transport.interface", "this node has no interface of that name");
-	if (given(k, "transport.verbs_device") && strcmp(config_str(k->c, "transport.verbs_device"), "auto") != 0 &&
-	    !strstr(config_str(k->c, "transport.allow"), "verbs"))
-		wrong(k, "transport.verbs_device", "transport.allow (%s) has no verbs",
-		      config_origin(k->c, "transport.allow"));
-	if (given(k, "stage.shared_user") && !getpwnam(config_str(k->c, "stage.shared_user")))
-		wrong(k, "stage.shared_user", "there is no such account");
-	for (const char *p = config_str(k->c, "stage.shared"); *p; p += strcspn(p, ","), p += *p == ',') {
+		remark(k, SET_TRANSPORT_INTERFACE, "this node has no interface of that name");
+	if (given(k, SET_TRANSPORT_VERBS_DEVICE) && strcmp(config_str(k->c, SET_TRANSPORT_VERBS_DEVICE), "auto") != 0 &&
+	    !strstr(config_str(k->c, SET_TRANSPORT_ALLOW), "verbs"))
+		wrong(k, SET_TRANSPORT_VERBS_DEVICE, "transport.allow (%s) has no verbs",
+		      config_origin(k->c, SET_TRANSPORT_ALLOW));
+	if (given(k, SET_STAGE_SHARED_USER) && !getpwnam(config_str(k->c, SET_STAGE_SHARED_USER)))
+		wrong(k, SET_STAGE_SHARED_USER, "there is no such account");
+	for (const char *p = config_str(k->c, SET_STAGE_SHARED); *p; p += strcspn(p, ","), p += *p == ',') {
 		char *path = strndup(p, strcspn(p, ","));
 
 		if (path && *path == '/' && stat(path, &st))
-			remark(k, "stage.shared", "there is no %s here: %s", path, strerror(errno));
+			remark(k, SET_STAGE_SHARED, "there is no %s here: %s", path, strerror(errno));
 		free(path);
 	}
 }
@@ -208,18 +208,18 @@ static void check_together(checking *k)
 {
 	const config *c = k->c;
 
-	if (config_float(c, "transport.wait_timeout") < config_float(c, "transport.timeout"))
-		wrong(k, "transport.wait_timeout",
+	if (config_float(c, SET_TRANSPORT_WAIT_TIMEOUT) < config_float(c, SET_TRANSPORT_TIMEOUT))
+		wrong(k, SET_TRANSPORT_WAIT_TIMEOUT,
 		      "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",
-		      config_str(c, "transport.timeout"));
-	if (config_int(c, "reducer.first_bucket_bytes") > config_int(c, "reducer.bucket_bytes"))
-		wrong(k, "reducer.first_bucket_bytes",
+		      config_str(c, SET_TRANSPORT_TIMEOUT));
+	if (config_int(c, SET_REDUCER_FIRST_BUCKET_BYTES) > config_int(c, SET_REDUCER_BUCKET_BYTES))
+		wrong(k, SET_REDUCER_FIRST_BUCKET_BYTES,
 		      "it is more than reducer.bucket_bytes, %s; the first bucket is the small one",
-		      config_str(c, "reducer.bucket_bytes"));
-	if (given(k, "gradcomp.min_ranks") && strcmp(config_str(c, "gradcomp.on_failure"), "shrink") != 0)
-		remark(k, "gradcomp.min_ranks", "it means something with gradcomp.on_failure=shrink only");
-	if (config_int(c, "stage.prolog") && !*config_str(c, "stage.shared"))
-		wrong(k, "stage.prolog", "stage.shared names nothing that the prolog could stage");
+		      config_str(c, SET_REDUCER_BUCKET_BYTES));
+	if (given(k, SET_GRADCOMP_MIN_RANKS) && strcmp(config_str(c, SET_GRADCOMP_ON_FAILURE), "shrink") != 0)
+		remark(k, SET_GRADCOMP_MIN_RANKS, "it means something with gradcomp.on_failure=shrink only");
+	if (config_int(c, SET_STAGE_PROLOG) && !*config_str(c, SET_STAGE_SHARED))
+		wrong(k, SET_STAGE_PROLOG, "stage.shared names nothing that the prolog could stage");
 }
 
 int config_check(const config *c)

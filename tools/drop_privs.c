@@ -44,33 +44,18 @@ int drop_privs_to_user(uid_t uid)
 	return setgroups(1, &gid) < 0 ? -1 : become(uid, gid);
 }
 
-struct wanted {
-	const char *name;
-	char *out;
-	size_t capacity;
-	int fits;
-};
-
-static void find(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+int setting_value(setting_id id, char *out, size_t capacity)
 {
-	struct wanted *w = ctx;
-
-	(void)origin;
-	(void)help;
-	if (!strcmp(name, w->name))
-		w->fits = snprintf(w->out, w->capacity, "%s", value) < (int)w->capacity;
-}
-
-int setting_value(const char *name, char *out, size_t capacity)
-{
-	struct wanted w = {name, out, capacity, 0};
 	gradcomp_error err;
+	config *c;
 
-	if (gradcomp_setting_each(find, &w, &err))
+	if (config_load(NULL, &c, &err))
 		return failed(&err);
-	if (!w.fits)
-		fprintf(stderr, "gradcomp: the setting %s is too long\n", name);
-	return w.fits ? 0 : 1;
+	bool fits = snprintf(out, capacity, "%s", config_str(c, id)) < (int)capacity;
+	config_free(c);
+	if (!fits)
+		fprintf(stderr, "gradcomp: the setting %s is too long\n", settings_table[id].row.name);
+	return fits ? 0 : 1;
 }
 
 int drop_privs_to_shared_user(void)
@@ -80,7 +65,7 @@ int drop_privs_to_shared_user(void)
 
 	if (geteuid() != 0)
 		return 0;
-	if (setting_value("stage.shared_user", name, sizeof name))
+	if (setting_value(SET_STAGE_SHARED_USER, name, sizeof name))
 		return 1;
 	if (getpwnam_r(name, &pw, buf, sizeof buf, &found) || !found)
 		fprintf(stderr, "gradcomp: stage.shared_user is '%s'; there is no such account\n", name);

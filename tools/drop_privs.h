@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "config/config.h"
+
 /* The account's name, or its number in digits. */
 #define ACCOUNT_NAME 72
 void account_name(uid_t uid, char out[ACCOUNT_NAME]);
@@ -16,6 +18,6 @@ int drop_privs_to_user(uid_t uid);
 int drop_privs_to_shared_user(void);
 
 /* The value of a setting; prints what is wrong and returns the exit status, else 0. */
-int setting_value(const char *name, char *out, size_t capacity);
+int setting_value(setting_id id, char *out, size_t capacity);
 
 #endif

@@ -15,7 +15,7 @@ static gradcomp_status open_shared(cache_area *a, const config *c, const char *d
 	if (!status && write && geteuid() != owner && geteuid() != 0)
 		status = error_set(err, GRADCOMP_ERR_INSECURE,
 		                   "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
-		                   (unsigned)geteuid(), config_str(c, "stage.shared_user"));
+		                   (unsigned)geteuid(), config_str(c, SET_STAGE_SHARED_USER));
 	return status ? status : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
 }
 
@@ -32,7 +32,7 @@ gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *op
 	gradcomp_status status = config_load(NULL, &c, err);
 	if (status)
 		return status;
-	const char *dir = a->options.cache_dir ? a->options.cache_dir : config_str(c, "stage.cache_dir");
+	const char *dir = a->options.cache_dir ? a->options.cache_dir : config_str(c, SET_STAGE_CACHE_DIR);
 	status = a->options.flags & GRADCOMP_CACHE_SHARED ? open_shared(a, c, dir, write, err)
 	                                                  : cache_user_area(dir, false, &a->fd, a->path, err);
 	config_free(c);

@@ -33,12 +33,12 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 		config_free(c);
 		return error_cannot(err, "ask for the size of", "the cache's filesystem");
 	}
-	number_share(config_str(c, "stage.cache_bytes"), &bytes, &percent);
+	number_share(config_str(c, SET_STAGE_CACHE_BYTES), &bytes, &percent);
 	*out = (cache_budget){.bytes = percent ? (uint64_t)fs.f_blocks * fs.f_frsize / 100 * (uint64_t)percent
 	                                       : (uint64_t)bytes,
-	                      .quota = (uint64_t)config_int(c, "stage.user_bytes")};
-	out->high = out->bytes / 100 * (uint64_t)config_int(c, "stage.high_mark");
-	out->low = out->bytes / 100 * (uint64_t)config_int(c, "stage.low_mark");
+	                      .quota = (uint64_t)config_int(c, SET_STAGE_USER_BYTES)};
+	out->high = out->bytes / 100 * (uint64_t)config_int(c, SET_STAGE_HIGH_MARK);
+	out->low = out->bytes / 100 * (uint64_t)config_int(c, SET_STAGE_LOW_MARK);
 	if (out->low > out->high)
 		out->low = out->high;
 	config_free(c);

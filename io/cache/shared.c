@@ -41,13 +41,13 @@ static gradcomp_status check_origin(const char *name, const char *origin, gradco
 
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err)
 {
-	static const char *const names[] = {"stage.shared", "stage.shared_user"};
-	const char *name = config_str(c, "stage.shared_user"), *place;
+	static const setting_id ids[] = {SET_STAGE_SHARED, SET_STAGE_SHARED_USER};
+	const char *name = config_str(c, SET_STAGE_SHARED_USER), *place;
 	struct passwd pw, *found = NULL;
 	char buf[16384];
 	for (int i = 0; i < 2; i++)
-		for (size_t line = 0; (place = config_place(c, names[i], line)); line++) {
-			gradcomp_status status = check_origin(names[i], place, err);
+		for (size_t line = 0; (place = config_place(c, ids[i], line)); line++) {
+			gradcomp_status status = check_origin(settings_table[ids[i]].row.name, place, err);
 			if (status)
 				return status;
 		}
@@ -66,7 +66,7 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 bool cache_is_shared(const struct config *c, const char *source)
 {
 	size_t length = strlen(source);
-	for (const char *p = config_str(c, "stage.shared"); *p;) {
+	for (const char *p = config_str(c, SET_STAGE_SHARED); *p;) {
 		size_t n = strcspn(p, ","), bare = n;
 		while (bare > 1 && p[bare - 1] == '/')
 			bare--;
@@ -91,7 +91,7 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 	if (geteuid() != owner)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "you are uid %u; only %s (stage.shared_user) stages into the shared area",
-		                 (unsigned)geteuid(), config_str(run->config, "stage.shared_user"));
+		                 (unsigned)geteuid(), config_str(run->config, SET_STAGE_SHARED_USER));
 	if (!owner && source_url_is(run->options->source))
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "root does not read what a server sends: name another account in stage.shared_user "

@@ -73,10 +73,10 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 		return error_set(err, GRADCOMP_ERR_INVALID, "prefetch of %u samples: at most %u", o->prefetch,
 		                 1u << 20);
 	memcpy(&ds->o, o, o->struct_size < sizeof ds->o ? o->struct_size : sizeof ds->o);
-	reload = (reload_mode)config_int(ds->group->job->config, "dataset.reload");
+	reload = (reload_mode)config_int(ds->group->job->config, SET_DATASET_RELOAD);
 	ds->o.reload = reload == RELOAD_AUTO ? ds->o.reload != 0 : reload == RELOAD_YES;
 	if (!ds->o.prefetch)
-		ds->o.prefetch = (uint32_t)config_int(ds->group->job->config, "dataset.prefetch");
+		ds->o.prefetch = (uint32_t)config_int(ds->group->job->config, SET_DATASET_PREFETCH);
 	if (o->spill && !(ds->spill = strdup(o->spill)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of a directory");
 	ds->o.spill = ds->spill;
@@ -135,7 +135,7 @@ static gradcomp_status same_dataset(gradcomp_dataset *ds, const claim *mine, gra
 /* The ranks of a node share its memory: the first one's name of it is in its claim. */
 static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listener, gradcomp_error *err)
 {
-	double seconds = config_float(ds->group->job->config, "transport.timeout");
+	double seconds = config_float(ds->group->job->config, SET_TRANSPORT_TIMEOUT);
 	int first = 0;
 
 	while (ds->node_of[first] != ds->node)

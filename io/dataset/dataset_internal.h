@@ -93,9 +93,6 @@ typedef struct shared_head {
 
 #define HUGE_PAGE ((uint64_t)2 << 20) /* of the shared memory, where the kernel has them */
 
-/* In the order of the choices of the setting dataset.reload. */
-typedef enum reload_mode { RELOAD_AUTO = 0, RELOAD_YES = 1, RELOAD_NO = 2 } reload_mode;
-
 typedef struct prefetcher prefetcher;
 typedef struct service service;
 struct ticket;

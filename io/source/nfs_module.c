@@ -7,7 +7,7 @@ static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
 {
 	const void *symbol;
 	gradcomp_error why = {0};
-	gradcomp_status status = module_symbol(config_str(c, "gradcomp.plugin_path"), SOURCE_NFS_MODULE,
+	gradcomp_status status = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), SOURCE_NFS_MODULE,
 	                                       SOURCE_NFS_SYMBOL, &symbol, &why);
 	if (status) {
 		error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -32,5 +32,5 @@ gradcomp_status source_nfs_open(const struct config *c, const char *spec, source
 	if (status)
 		return status;
 	const source_nfs_module *m = nfs_module(c, err);
-	return m ? m->open(&url, config_float(c, "stage.source_timeout"), wait, out, err) : GRADCOMP_ERR_UNSUPPORTED;
+	return m ? m->open(&url, config_float(c, SET_STAGE_SOURCE_TIMEOUT), wait, out, err) : GRADCOMP_ERR_UNSUPPORTED;
 }

@@ -281,18 +281,18 @@ static gradcomp_status take_options(const gradcomp_stage_options *given, gradcom
 /* A caller may ask for less than what is locked, but not for more or for another place. */
 static gradcomp_status check_locks(const gradcomp_stage_options *o, const config *c, gradcomp_error *err)
 {
-	const char *lock = config_lock_of(c, "stage.max_bytes");
-	uint64_t most = (uint64_t)config_int(c, "stage.max_bytes");
+	const char *lock = config_lock_of(c, SET_STAGE_MAX_BYTES);
+	uint64_t most = (uint64_t)config_int(c, SET_STAGE_MAX_BYTES);
 
 	if (lock && most && o->max_bytes > most)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "max_bytes is %llu; stage.max_bytes is locked by %s, where it is '%s'",
-		                 (unsigned long long)o->max_bytes, lock, config_str(c, "stage.max_bytes"));
-	lock = config_lock_of(c, "stage.cache_dir");
-	if (lock && o->cache_dir && strcmp(o->cache_dir, config_str(c, "stage.cache_dir")) != 0)
+		                 (unsigned long long)o->max_bytes, lock, config_str(c, SET_STAGE_MAX_BYTES));
+	lock = config_lock_of(c, SET_STAGE_CACHE_DIR);
+	if (lock && o->cache_dir && strcmp(o->cache_dir, config_str(c, SET_STAGE_CACHE_DIR)) != 0)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "cache_dir is %s; stage.cache_dir is locked by %s, where it is '%s'", o->cache_dir,
-		                 lock, config_str(c, "stage.cache_dir"));
+		                 lock, config_str(c, SET_STAGE_CACHE_DIR));
 	return GRADCOMP_OK;
 }
 
@@ -317,9 +317,9 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	}
 	run->options = &o;
 	run->config = c;
-	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
-	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
-	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
+	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, SET_STAGE_CACHE_DIR);
+	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, SET_STAGE_MAX_BYTES);
+	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, SET_STAGE_WORKERS);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
 	status = stage_group_init(&group, run, o.group, &error);
 	for (int i = 1; !status && group.acting; i++) {

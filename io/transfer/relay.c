@@ -400,7 +400,7 @@ static gradcomp_status overdue(struct transfer_relay *r, double limit)
 /* Until something can have moved. Time in which this process was stopped does not count as quiet. */
 static gradcomp_status pause_relay(struct transfer_relay *r)
 {
-	double limit = config_float(r->x->params->run->config, "transport.wait_timeout"), nap = limit < 1 ? limit : 1,
+	double limit = config_float(r->x->params->run->config, SET_TRANSPORT_WAIT_TIMEOUT), nap = limit < 1 ? limit : 1,
 	       begin = clock_now();
 	eventfd_t events;
 	gradcomp_status status = channel_pause(r->links->ctx, r->x->wake_fd, nap, &r->error);

@@ -97,7 +97,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 		goto fail;
 	spec_table_init(&job->specs, job->config);
 	if (!st)
-		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
+		st = log_level_parse(config_str(job->config, SET_GRADCOMP_LOG), &job->log.level, err);
 	if (!st) {
 		st = check_node_plugin(err);
 		/* At once: others may be staging, and not there to hear it for long. */
@@ -105,7 +105,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 			log_line(&job->log, GRADCOMP_LOG_ERROR, "%s", err->text);
 	}
 	if (!st)
-		st = operator_threads_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
+		st = operator_threads_start(thread_pool_parse(config_str(job->config, SET_OPERATORS_THREADS)), err);
 	job->operator_threads = !st;
 	refusal.status = st;
 	if (st)

@@ -50,8 +50,8 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	snprintf(plugin_text, PLUGIN_PAIR_TEXT, "auto");
 	if (tuner_requested(c, NULL)) {
 		st = tuner_check_spec(&job->specs, NULL, NULL, err);
-		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
-		         config_str(c, "gradcomp.collective"));
+		snprintf(out, capacity, "%.500s/%.500s", config_str(c, SET_GRADCOMP_COMPRESSOR),
+		         config_str(c, SET_GRADCOMP_COLLECTIVE));
 		return st;
 	}
 	st = spec_table_job(&job->specs, NULL, NULL, plugins, specs, err);
@@ -73,12 +73,12 @@ static gradcomp_status check_shrink(const config *c, const transport_options *o,
 	if (o->frames)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "gradcomp.on_failure=shrink cannot be with security.frames=%s: must be none",
-		                 config_find(c, "security.frames"));
-	if (*config_str(c, "gradcomp.trace"))
+		                 config_str(c, SET_SECURITY_FRAMES));
+	if (*config_str(c, SET_GRADCOMP_TRACE))
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
 			"gradcomp.on_failure=shrink cannot be with gradcomp.trace: a timeline is of one set of ranks");
-	if (!config_is_default(c, "transport.allow") && strstr(o->allow, "verbs"))
+	if (!config_is_default(c, SET_TRANSPORT_ALLOW) && strstr(o->allow, "verbs"))
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
 			"gradcomp.on_failure=shrink cannot be with transport.allow=%s: verbs cannot shrink; shm,tcp can",
@@ -94,7 +94,7 @@ static gradcomp_status offer_roster(gradcomp_job *job, char out[32], gradcomp_er
 	if (job->transport_options.outlives && job->nranks > 1)
 		st = roster_listen(&port, &job->roster, err);
 	if (port)
-		snprintf(out, 32, "F%d/%d", port, (int)config_int(job->config, "gradcomp.min_ranks"));
+		snprintf(out, 32, "F%d/%d", port, (int)config_int(job->config, SET_GRADCOMP_MIN_RANKS));
 	else
 		snprintf(out, 32, "F0");
 	return st;
@@ -107,19 +107,19 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	transport_options o = {
 		.rank = job->rank,
 		.nranks = job->nranks,
-		.timeout = config_float(c, "transport.timeout"),
-		.wait_timeout = config_float(c, "transport.wait_timeout"),
-		.streams = (int)config_int(c, "transport.streams"),
-		.chunk = (size_t)config_int(c, "transport.chunk"),
-		.spin_us = (int)config_int(c, "transport.spin_us"),
-		.interface = config_str(c, "transport.interface"),
-		.allow = config_str(c, "transport.allow"),
-		.cma = (int)config_int(c, "transport.cma"),
-		.zerocopy = (zerocopy_mode)config_int(c, "transport.zerocopy"),
-		.frames = (frames_mode)config_int(c, "security.frames"),
+		.timeout = config_float(c, SET_TRANSPORT_TIMEOUT),
+		.wait_timeout = config_float(c, SET_TRANSPORT_WAIT_TIMEOUT),
+		.streams = (int)config_int(c, SET_TRANSPORT_STREAMS),
+		.chunk = (size_t)config_int(c, SET_TRANSPORT_CHUNK),
+		.spin_us = (int)config_int(c, SET_TRANSPORT_SPIN_US),
+		.interface = config_str(c, SET_TRANSPORT_INTERFACE),
+		.allow = config_str(c, SET_TRANSPORT_ALLOW),
+		.cma = (int)config_int(c, SET_TRANSPORT_CMA),
+		.zerocopy = (zerocopy_mode)config_int(c, SET_TRANSPORT_ZEROCOPY),
+		.frames = (frames_mode)config_int(c, SET_SECURITY_FRAMES),
 		.log = &job->log,
 		.operators = operators_cpu(),
-		.outlives = config_int(c, "gradcomp.on_failure") == FAILURE_SHRINK,
+		.outlives = config_int(c, SET_GRADCOMP_ON_FAILURE) == FAILURE_SHRINK,
 	};
 	gradcomp_error missing = {0};
 	gradcomp_status st = resolve_specs(job, specs, sizeof specs, plugins, err);
@@ -127,27 +127,27 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		st = check_shrink(c, &o, err);
 	if (st)
 		return st;
-	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
-		st = report_open(config_str(c, "gradcomp.report"), &job->report, err);
+	if (job->rank == 0 && *config_str(c, SET_GRADCOMP_REPORT)) {
+		st = report_open(config_str(c, SET_GRADCOMP_REPORT), &job->report, err);
 		if (st)
 			return st;
 	}
-	if (job->rank == 0 && *config_str(c, "gradcomp.record")) {
-		st = model_capture_open(config_str(c, "gradcomp.record"), &job->model_capture, err);
+	if (job->rank == 0 && *config_str(c, SET_GRADCOMP_RECORD)) {
+		st = model_capture_open(config_str(c, SET_GRADCOMP_RECORD), &job->model_capture, err);
 		if (st)
 			return st;
 		job->on_reducer_free = capture;
 	}
-	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
-		st = outfile_open_job("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);
+	if (job->rank == 0 && *config_str(c, SET_GRADCOMP_TRACE)) {
+		st = outfile_open_job("timeline", config_str(c, SET_GRADCOMP_TRACE), TRACE_ROOM, &job->trace_file, err);
 		if (st)
 			return st;
 	}
-	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
-	                                     .ranks = (uint32_t)config_int(c, "trace.ranks")},
+	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, SET_TRACE_EVENTS) : 0,
+	                                     .ranks = (uint32_t)config_int(c, SET_TRACE_RANKS)},
 	                    timeline);
 	if (o.outlives)
-		o.allow = config_is_default(c, "transport.allow") ? "shm,tcp" : o.allow;
+		o.allow = config_is_default(c, SET_TRANSPORT_ALLOW) ? "shm,tcp" : o.allow;
 	else
 		verbs_options(c, &o, &missing);
 	job->transport_options = o;
@@ -155,7 +155,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	if (!st)
 		st = offer_roster(job, failure, err);
 	if (!st)
-		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, MUNGE_PATIENCE * o.timeout,
+		st = job_secret_offer(config_str(c, SET_SECURITY_SECRET), job->rank, space, MUNGE_PATIENCE * o.timeout,
 		                      &job->log, secret, err);
 	if (st)
 		return st;
@@ -266,7 +266,7 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	/* A job of one rank has nobody to keep the secret from. */
 	const char *space = strcmp(w->method->name, "pmix") || job->nranks == 1 ? NULL : getenv("PMIX_NAMESPACE");
 	char record[RECORD_TEXT];
-	double timeout = config_float(job->config, "transport.timeout");
+	double timeout = config_float(job->config, SET_TRANSPORT_TIMEOUT);
 	char **all = calloc((size_t)job->nranks, sizeof *all);
 	const char **endpoints = calloc((size_t)job->nranks, sizeof *endpoints);
 	int *ports = calloc((size_t)job->nranks, sizeof *ports); /* of their rosters */
@@ -300,7 +300,7 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	if (!st)
 		st = keep_timeline(job, text0[RECORD_TIMELINE], err);
 	if (!st)
-		st = job_secret_take(config_str(job->config, "security.secret"), text0[RECORD_SECRET], own_secret,
+		st = job_secret_take(config_str(job->config, SET_SECURITY_SECRET), text0[RECORD_SECRET], own_secret,
 		                     space, MUNGE_PATIENCE * timeout, &job->log, secret, err);
 	if (!st)
 		st = transport_start(job->transport, endpoints, secret, err);

@@ -30,7 +30,7 @@ static void fill_links(const transport *t, link_map_row rows[4], report_link_kin
 /* For the site. It is no matter of the job's: one that cannot leave it has not failed. */
 static void leave_usage(gradcomp_job *job, const report_job *r)
 {
-	const char *dir = config_str(job->config, "report.metrics");
+	const char *dir = config_str(job->config, SET_REPORT_METRICS);
 	gradcomp_error err;
 	site_usage u;
 
@@ -140,7 +140,7 @@ void job_report_watch(gradcomp_job *job, bool on)
 	job->watched = on && job->report && (job->watched || term_watch_start(report_term, job));
 	live_close(job->live_server);
 	job->live_server = NULL;
-	if (on && job->rank == 0 && config_int(job->config, "report.live") &&
+	if (on && job->rank == 0 && config_int(job->config, SET_REPORT_LIVE) &&
 	    live_open(tell_live, job, &job->live_server, &err))
 		log_line(&job->log, GRADCOMP_LOG_DEBUG, "%s", err.text);
 }
@@ -164,7 +164,7 @@ gradcomp_status job_report_write(gradcomp_job *job, const char *failure, char co
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	}
 	leave_usage(job, &r);
-	if (!config_int(job->config, "report.comment") || !job_comment_line(&r, comment))
+	if (!config_int(job->config, SET_REPORT_COMMENT) || !job_comment_line(&r, comment))
 		*comment = '\0';
 	if (job->report) {
 		st = report_close(job->report, &r, err);

@@ -114,7 +114,7 @@ static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v
 /* One epoch. *agreed: this rank is in it, and has moved over to it. */
 static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, gradcomp_error *err)
 {
-	int least = (int)config_int(job->config, "gradcomp.min_ranks");
+	int least = (int)config_int(job->config, SET_GRADCOMP_MIN_RANKS);
 	roster_view v = {0};
 	transport *t = NULL;
 	gradcomp_status st;

@@ -66,7 +66,8 @@ static gradcomp_status schedule_check(const config *c, const char *schedule, gra
 {
 	schedule_spec s = {0};
 	plan_file f = {0};
-	gradcomp_status status = schedule_spec_parse(schedule ? schedule : config_str(c, "gradcomp.schedule"), &s, err);
+	gradcomp_status status =
+		schedule_spec_parse(schedule ? schedule : config_str(c, SET_GRADCOMP_SCHEDULE), &s, err);
 
 	if (!status && s.method == SCHEDULE_PLAN)
 		status = plan_file_read(s.file, &f, err);

@@ -8,7 +8,10 @@
 
 #include "base/error.h"
 
-static const char *const log_names[] = {"error", "warn", "info", "debug"};
+static const char *const log_names[] = {[GRADCOMP_LOG_ERROR] = "error",
+                                        [GRADCOMP_LOG_WARN] = "warn",
+                                        [GRADCOMP_LOG_INFO] = "info",
+                                        [GRADCOMP_LOG_DEBUG] = "debug"};
 
 static bool log_wanted(const log_sink *log, gradcomp_log_level level)
 {

@@ -78,7 +78,7 @@ static gradcomp_status connect_run(const config *c, bootstrap *w, gradcomp_error
 	                                 .token = getenv(RUN_ENV_TOKEN),
 	                                 .rank = number_of("RANK"),
 	                                 .nranks = number_of("WORLD_SIZE"),
-	                                 .timeout = config_float(c, "transport.timeout")};
+	                                 .timeout = config_float(c, SET_TRANSPORT_TIMEOUT)};
 
 	if (!who.token || who.rank < 0 || who.nranks < 1 || who.rank >= who.nranks)
 		return error_set(

@@ -520,7 +520,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	     : o->secret ? GRADCOMP_OK
 	                 : config_load(NULL, &c, err);
 	if (!st && c && timeout <= 0)
-		timeout = config_float(c, "stage.rendezvous_timeout");
+		timeout = config_float(c, SET_STAGE_RENDEZVOUS_TIMEOUT);
 	deadline = clock_now() + timeout;
 	if (!st && o->secret)
 		memcpy(token, o->secret, sizeof token);

@@ -78,7 +78,7 @@ static bool must_seal(const char *way)
 gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
                                        char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err)
 {
-	const char *way = config_str(c, "security.secret");
+	const char *way = config_str(c, SET_SECURITY_SECRET);
 	char purpose[MUNGE_PURPOSE];
 
 	if (must_seal(way)) {
@@ -95,7 +95,7 @@ gradcomp_status rendezvous_token_write(const struct config *c, const unsigned ch
 gradcomp_status rendezvous_token_read(const struct config *c, const char *text, double patience,
                                       unsigned char token[SECRET_BYTES], gradcomp_error *err)
 {
-	const char *way = config_str(c, "security.secret"), *socket = munge_socket(way);
+	const char *way = config_str(c, SET_SECURITY_SECRET), *socket = munge_socket(way);
 	char purpose[MUNGE_PURPOSE];
 
 	if (!strncmp(text, "munge=", 6)) {

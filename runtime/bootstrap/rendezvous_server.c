@@ -406,7 +406,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 		return st;
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = listen_for_nodes(srv, config_str(c, "stage.rendezvous_ports"), &port, err);
+		st = listen_for_nodes(srv, config_str(c, SET_STAGE_RENDEZVOUS_PORTS), &port, err);
 	if (!st)
 		st = address_own_text(port, srv->where, err);
 	if (!st)

@@ -362,7 +362,7 @@ static gradcomp_status open_step(void **ctx, const config *c, const gradcomp_sto
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
 	s->until[0] = s->until[1] = s->ended[0] = s->ended[1] = -1;
-	st = module_symbol(config_str(c, "gradcomp.plugin_path"), "bootstrap/pmix.so", PMIX_MODULE_SYMBOL, &symbol,
+	st = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "bootstrap/pmix.so", PMIX_MODULE_SYMBOL, &symbol,
 	                   err);
 	if (!st)
 		s->pmix = symbol;
@@ -372,7 +372,7 @@ static gradcomp_status open_step(void **ctx, const config *c, const gradcomp_sto
 		               "one build",
 		               s->pmix->version, PMIX_MODULE_VERSION);
 	if (!st && !recall(&s->rank, &s->nranks, text)) {
-		st = s->pmix->open(config_float(c, "transport.timeout"), &s->rank, &s->nranks, err);
+		st = s->pmix->open(config_float(c, SET_TRANSPORT_TIMEOUT), &s->rank, &s->nranks, err);
 		s->pmix_open = !st;
 	}
 	secret_wipe(text, sizeof text);

@@ -398,7 +398,7 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 		               o->device);
 	if (st)
 		return st;
-	c->asked = strdup(spec ? spec : config_str(c->job->config, "gradcomp.compressor"));
+	c->asked = strdup(spec ? spec : config_str(c->job->config, SET_GRADCOMP_COMPRESSOR));
 	c->spec = strdup(c->parts.compressor_spec->text);
 	c->collective = strdup(c->parts.collective_spec->text);
 	c->name = strdup(o->name ? o->name : "coder");

@@ -77,7 +77,7 @@ static bool named(const char *text, const char *name)
 }
 
 /* An error of a SPEC that nobody gave here names where it was configured. */
-static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const char *setting,
+static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char *text, setting_id setting,
                            const plugin **p, const spec **s, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
@@ -86,12 +86,13 @@ static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char 
 	if (!st)
 		return GRADCOMP_OK;
 	return text ? error_set(err, st, "%s", inner.text)
-	            : error_set(err, st, "%s (%s): %s", setting, config_origin(t->config, setting), inner.text);
+	            : error_set(err, st, "%s (%s): %s", settings_table[setting].row.name,
+	                        config_origin(t->config, setting), inner.text);
 }
 
 static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_parts *out, gradcomp_error *err)
 {
-	const char *asked = text ? text : config_str(t->config, "gradcomp.compressor");
+	const char *asked = text ? text : config_str(t->config, SET_GRADCOMP_COMPRESSOR);
 	const plugin *p;
 
 	if (named(asked, "auto"))
@@ -99,7 +100,7 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 		               "chooses among compressors for a model's tensors, which a coder does not know",
 		               out->device, err);
 	gradcomp_status st =
-		get(t, GRADCOMP_KIND_COMPRESSOR, text, "gradcomp.compressor", &p, &out->compressor_spec, err);
+		get(t, GRADCOMP_KIND_COMPRESSOR, text, SET_GRADCOMP_COMPRESSOR, &p, &out->compressor_spec, err);
 	if (st)
 		return st;
 	out->compressor = p->compressor;
@@ -123,9 +124,9 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 /* Where nobody names one. */
 static const char *usual(const config *c, const char *text, bool device)
 {
-	return text || !device || !config_is_default(c, "gradcomp.collective")
+	return text || !device || !config_is_default(c, SET_GRADCOMP_COLLECTIVE)
 	               ? text
-	               : config_str(c, "gradcomp.device_collective");
+	               : config_str(c, SET_GRADCOMP_DEVICE_COLLECTIVE);
 }
 
 static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t needs, gradcomp_error *err)
@@ -158,13 +159,13 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 
 	text = usual(t->config, text, out->device);
 	gradcomp_status st =
-		get(t, GRADCOMP_KIND_COLLECTIVE, text, "gradcomp.collective", &p, &out->collective_spec, err);
+		get(t, GRADCOMP_KIND_COLLECTIVE, text, SET_GRADCOMP_COLLECTIVE, &p, &out->collective_spec, err);
 
 	if (st)
 		return st;
 	if (s.needs & ~p->collective->serves) {
 		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
-		if (!text && s.able.count && config_is_default(t->config, "gradcomp.collective")) {
+		if (!text && s.able.count && config_is_default(t->config, SET_GRADCOMP_COLLECTIVE)) {
 			st = spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, s.able.name[0], &p, &out->collective_spec,
 			                    err);
 		} else {

@@ -18,12 +18,12 @@
 typedef struct conffile {
 	conffile_take *take;
 	void *ctx;
-	int *seen; /* a line number for each setting */
+	int seen[SET_COUNT]; /* a line number for each setting */
 } conffile;
 
 static int known_section(const char *name, size_t n)
 {
-	for (size_t i = 0; i < settings_count; i++)
+	for (size_t i = 0; i < SET_COUNT; i++)
 		if (!strncmp(settings_table[i].row.name, name, n) && settings_table[i].row.name[n] == '.')
 			return 1;
 	return 0;
@@ -35,7 +35,7 @@ static const char *section_list(char *out, size_t capacity)
 	size_t at = 0;
 
 	out[0] = '\0';
-	for (size_t i = 0; i < settings_count && at < capacity; i++) {
+	for (size_t i = 0; i < SET_COUNT && at < capacity; i++) {
 		const char *name = settings_table[i].row.name;
 		size_t n = strcspn(name, ".");
 
@@ -78,7 +78,7 @@ static void unknown_key(inifile *f, const char *section, const char *name, const
 	if (hidden_in(f, "key", key, strlen(key)))
 		return;
 	suggest_start(&near, name);
-	for (size_t i = 0; i < settings_count; i++)
+	for (size_t i = 0; i < SET_COUNT; i++)
 		suggest_try(&near, settings_table[i].row.name);
 	inifile_fail(f, "unknown key '%s' in section [%s]%s", key, section, suggest_text(&near));
 }
@@ -87,11 +87,11 @@ static void conffile_key(inifile *f, const char *section, const char *key, const
 {
 	conffile *c = f->ctx;
 	char name[128], *origin;
-	int index;
+	setting_id index;
 
 	snprintf(name, sizeof name, "%s.%s", section, key);
 	index = settings_find(name);
-	if (index < 0) {
+	if (index == SET_COUNT) {
 		unknown_key(f, section, name, key);
 		return;
 	}
@@ -128,14 +128,11 @@ gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, 
 	if (status)
 		return status;
 	stream = fdopen(fd, "r");
-	c.seen = calloc(settings_count, sizeof *c.seen);
-	status =
-		stream && c.seen ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	status = stream ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	if (stream)
 		fclose(stream);
 	else
 		close(fd);
-	free(c.seen);
 	free(real);
 	return status;
 }

@@ -2,11 +2,12 @@
 #ifndef CONFIG_CONFFILE_H
 #define CONFIG_CONFFILE_H
 
-#include "gradcomp/abi.h"
+#include "config/settings.h"
 
 /* Takes one line that names a known setting; `origin` is "FILE:LINE". A negative
  * return ends the reading and is its result. */
-typedef gradcomp_status conffile_take(void *ctx, int index, const char *value, const char *origin, gradcomp_error *err);
+typedef gradcomp_status conffile_take(void *ctx, setting_id index, const char *value, const char *origin,
+                                      gradcomp_error *err);
 
 /* The file of this site. */
 const char *conffile_site(void);

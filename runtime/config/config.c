@@ -22,12 +22,12 @@ typedef struct config_entry {
 } config_entry;
 
 struct config {
-	size_t count; /* settings_count */
-	config_entry entries[];
+	config_entry entries[SET_COUNT];
 };
 
 /* `origin` is copied; error text is prefixed with it. A locked setting can be given once more as it is. */
-static gradcomp_status config_set(config *c, int index, const char *text, const char *origin, gradcomp_error *err)
+static gradcomp_status config_set(config *c, setting_id index, const char *text, const char *origin,
+                                  gradcomp_error *err)
 {
 	config_entry *e = &c->entries[index];
 	char *new_text, *new_origin;
@@ -86,7 +86,7 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
 
-	for (size_t i = 0; i < c->count && !status; i++) {
+	for (setting_id i = 0; i < SET_COUNT && !status; i++) {
 		char *def;
 
 		if (c->entries[i].lock)
@@ -94,7 +94,7 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 		config_places_clear(&c->entries[i]);
 		def = install_path(settings_table[i].row.def);
 
-		status = def ? config_set(c, (int)i, def, "default", err)
+		status = def ? config_set(c, i, def, "default", err)
 		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		free(def);
 	}
@@ -102,7 +102,7 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 }
 
 /* A list grows by what another line says of it; anything else has the value of the last file that names it. */
-static gradcomp_status config_from_file(void *ctx, int index, const char *value, const char *origin,
+static gradcomp_status config_from_file(void *ctx, setting_id index, const char *value, const char *origin,
                                         gradcomp_error *err)
 {
 	config *c = ctx;
@@ -130,9 +130,9 @@ static gradcomp_status config_from_file(void *ctx, int index, const char *value,
 /* Locks what a file has fixed or locked: it stays from now on what it is. */
 static gradcomp_status config_lock(config *c, gradcomp_error *err)
 {
-	const config_entry *lock = &c->entries[settings_find("gradcomp.lock")];
+	const config_entry *lock = &c->entries[SET_GRADCOMP_LOCK];
 
-	for (size_t i = 0; i < c->count; i++) {
+	for (setting_id i = 0; i < SET_COUNT; i++) {
 		config_entry *e = &c->entries[i];
 		bool listed = settings_locked(lock->text, settings_table[i].row.name);
 
@@ -183,34 +183,34 @@ static int has_word(const char *list, const char *word)
 }
 
 /* Returns the value that is given for a setting, or NULL. */
-static const char *option_value(const config_option *options, const char *name)
+static const char *option_value(const config_option *options, setting_id id)
 {
-	for (; options && options->name; options++)
-		if (!strcmp(options->name, name))
+	for (; options && options->id != SET_COUNT; options++)
+		if (options->id == id)
 			return options->value;
 	return NULL;
 }
 
 /* The SPANK plugin passes options on in the variables a user could have set; what
  * came from an option is named in GRADCOMP_OPTIONS. */
-static int from_option(const config_option *options, const char *name)
+static bool from_option(const config_option *options, setting_id id)
 {
+	const char *name = settings_table[id].row.name;
 	const char *named = secure_getenv("GRADCOMP_OPTIONS");
 
 	if (options)
-		return option_value(options, name) != NULL;
+		return option_value(options, id) != NULL;
 	return named && !strncmp(name, "gradcomp.", 9) && has_word(named, name + 9);
 }
 
-static void environment_origin(const config_option *options, const char *name, const char *env, char *out,
-                               size_t capacity)
+static void environment_origin(const config_option *options, setting_id id, const char *env, char *out, size_t capacity)
 {
-	if (!from_option(options, name))
+	if (!from_option(options, id))
 		snprintf(out, capacity, "environment %s", env);
-	else if (!strcmp(name, "gradcomp.compressor"))
+	else if (id == SET_GRADCOMP_COMPRESSOR)
 		snprintf(out, capacity, "option --gradcomp");
 	else {
-		snprintf(out, capacity, "option --gradcomp-%s", name + 9);
+		snprintf(out, capacity, "option --gradcomp-%s", settings_table[id].row.name + strlen("gradcomp."));
 		for (char *c = out; (c = strchr(c, '_'));)
 			*c = '-';
 	}
@@ -223,8 +223,8 @@ static gradcomp_status config_environment(config *c, const config_option *option
 	if (secure_getenv("GRADCOMP_COMPRESSOR"))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "environment GRADCOMP_COMPRESSOR: the variable for the compressor is GRADCOMP");
-	for (size_t i = 0; i < c->count; i++) {
-		const char *value = option_value(options, settings_table[i].row.name);
+	for (setting_id i = 0; i < SET_COUNT; i++) {
+		const char *value = option_value(options, i);
 		gradcomp_status status;
 
 		settings_env(&settings_table[i], env);
@@ -236,8 +236,8 @@ static gradcomp_status config_environment(config *c, const config_option *option
 			return error_set(err, GRADCOMP_ERR_INVALID,
 			                 "environment %s: %s can be set in gradcomp.conf only", env,
 			                 settings_table[i].row.name);
-		environment_origin(options, settings_table[i].row.name, env, origin, sizeof origin);
-		status = config_set(c, (int)i, value, origin, err);
+		environment_origin(options, i, env, origin, sizeof origin);
+		status = config_set(c, i, value, origin, err);
 		if (status)
 			return status;
 	}
@@ -250,7 +250,7 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 		const char *equals = strchr(*overrides, '=');
 		char *name = equals ? strndup(*overrides, (size_t)(equals - *overrides)) : NULL;
 		gradcomp_status status;
-		int index;
+		setting_id index;
 
 		if (!equals)
 			return error_set(err, GRADCOMP_ERR_INVALID, "application: '%s' is not \"section.key=value\"",
@@ -258,7 +258,7 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 		if (!name)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		index = settings_find(name);
-		if (index < 0)
+		if (index == SET_COUNT)
 			status = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
 		else if (settings_table[index].site)
 			status = error_set(err, GRADCOMP_ERR_INVALID,
@@ -272,22 +272,10 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 	return GRADCOMP_OK;
 }
 
-/* The name comes from our own source: a typo is a bug. */
-static const config_entry *config_entry_of(const config *c, const char *name)
-{
-	int index = settings_find(name);
-
-	if (index < 0) {
-		fprintf(stderr, "gradcomp: there is no setting %s\n", name);
-		abort();
-	}
-	return &c->entries[index];
-}
-
 /* Compares settings with each other, which no value alone can say. */
 static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
 {
-	const config_entry *low = config_entry_of(c, "stage.low_mark"), *high = config_entry_of(c, "stage.high_mark");
+	const config_entry *low = &c->entries[SET_STAGE_LOW_MARK], *high = &c->entries[SET_STAGE_HIGH_MARK];
 
 	if (low->value.i <= high->value.i)
 		return GRADCOMP_OK;
@@ -301,12 +289,11 @@ static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
 static gradcomp_status config_make(const config_option *options, const char *const *overrides, config **out,
                                    gradcomp_error *err)
 {
-	config *c = calloc(1, sizeof *c + settings_count * sizeof c->entries[0]);
+	config *c = calloc(1, sizeof *c);
 	gradcomp_status status;
 
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
-	c->count = settings_count;
 	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
 	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err)) ||
 	    (status = config_consistent(c, err))) {
@@ -319,19 +306,17 @@ static gradcomp_status config_make(const config_option *options, const char *con
 
 config *config_load_defaults(void)
 {
-	config *c = calloc(1, sizeof *c + settings_count * sizeof c->entries[0]);
+	config *c = calloc(1, sizeof *c);
 	const char *path = secure_getenv("GRADCOMP_PLUGIN_PATH");
 
 	if (!c)
 		return NULL;
-	c->count = settings_count;
 	if (config_defaults(c, NULL)) {
 		config_free(c);
 		return NULL;
 	}
-	for (size_t i = 0; path && *path && i < c->count; i++)
-		if (!strcmp(settings_table[i].row.name, "gradcomp.plugin_path"))
-			(void)config_set(c, (int)i, path, "environment GRADCOMP_PLUGIN_PATH", NULL);
+	if (path && *path)
+		(void)config_set(c, SET_GRADCOMP_PLUGIN_PATH, path, "environment GRADCOMP_PLUGIN_PATH", NULL);
 	return c;
 }
 
@@ -349,7 +334,7 @@ void config_free(config *c)
 {
 	if (!c)
 		return;
-	for (size_t i = 0; i < c->count; i++) {
+	for (setting_id i = 0; i < SET_COUNT; i++) {
 		free(c->entries[i].text);
 		free(c->entries[i].origin);
 		free(c->entries[i].lock);
@@ -358,55 +343,55 @@ void config_free(config *c)
 	free(c);
 }
 
-const char *config_str(const config *c, const char *name)
+const char *config_str(const config *c, setting_id id)
 {
-	return config_entry_of(c, name)->text;
+	return c->entries[id].text;
 }
 
-int64_t config_int(const config *c, const char *name)
+int64_t config_int(const config *c, setting_id id)
 {
-	return config_entry_of(c, name)->value.i;
+	return c->entries[id].value.i;
 }
 
-double config_float(const config *c, const char *name)
+double config_float(const config *c, setting_id id)
 {
-	return config_entry_of(c, name)->value.f;
+	return c->entries[id].value.f;
 }
 
-const char *config_origin(const config *c, const char *name)
+const char *config_origin(const config *c, setting_id id)
 {
-	return config_entry_of(c, name)->origin;
+	return c->entries[id].origin;
 }
 
-const char *config_place(const config *c, const char *name, size_t i)
+const char *config_place(const config *c, setting_id id, size_t i)
 {
-	const config_entry *e = config_entry_of(c, name);
+	const config_entry *e = &c->entries[id];
 
 	return i < e->nplaces ? e->places[i] : NULL;
 }
 
-int config_is_default(const config *c, const char *name)
+bool config_is_default(const config *c, setting_id id)
 {
-	return !strcmp(config_origin(c, name), "default");
+	return !strcmp(config_origin(c, id), "default");
 }
 
-const char *config_lock_of(const config *c, const char *name)
+const char *config_lock_of(const config *c, setting_id id)
 {
-	return config_entry_of(c, name)->lock;
+	return c->entries[id].lock;
 }
 
 const char *config_find(const config *c, const char *name)
 {
-	int index = settings_find(name);
+	setting_id index = settings_find(name);
 
-	return index < 0 ? NULL : c->entries[index].text;
+	return index == SET_COUNT ? NULL : c->entries[index].text;
 }
 
 void config_each(const config *c,
                  void (*each)(void *ctx, const char *name, const char *value, const char *origin, const char *help),
                  void *ctx)
 {
-	for (size_t i = 0; i < c->count; i++)
+	for (setting_id i = 0; i < SET_COUNT; i++)
 		each(ctx, settings_table[i].row.name, c->entries[i].text, c->entries[i].origin,
 		     settings_table[i].row.help);
 }
@@ -437,7 +422,7 @@ void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 			known = is_variable(*v + 9, n - 9, others[i]);
 		snprintf(typed, sizeof typed, "%.*s", (int)(n < 200 ? n : 200), *v);
 		suggest_start(&near, strlen(typed) > 14 ? typed : ""); /* GRADCOMP_ alone is alike in all */
-		for (size_t i = 0; i < settings_count && !known; i++) {
+		for (setting_id i = 0; i < SET_COUNT && !known; i++) {
 			settings_env(&settings_table[i], env);
 			known = is_variable(*v, n, env);
 			suggest_try(&near, env);

@@ -1,4 +1,4 @@
-/* Effective settings: built from the table in settings.c, then the site's
+/* Effective settings: built from the table in settings.def, then the site's
  * gradcomp.conf, then the environment, then the srun option, then overrides of
  * the application; the last one wins and is remembered as the value's origin.
  *
@@ -20,7 +20,7 @@
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
-#include "gradcomp/gradcomp.h"
+#include "config/settings.h"
 
 typedef struct config config;
 
@@ -31,29 +31,29 @@ gradcomp_status config_load(const char *const *overrides, config **out, gradcomp
  * that the environment names. NULL without memory. */
 config *config_load_defaults(void);
 
-/* The value of an option of srun, by the name of its setting. */
+/* The value of an option of srun, by its setting. */
 typedef struct config_option {
-	const char *name, *value; /* value NULL: not given */
+	setting_id id;
+	const char *value; /* NULL: not given */
 } config_option;
 
-/* For srun, before there is a job: `options`, ended by a NULL name, stand where a job has
+/* For srun, before there is a job: `options`, ended by SET_COUNT, stand where a job has
  * them in its environment. What they replace there is not looked at, nor is GRADCOMP_OPTIONS. */
 gradcomp_status config_load_options(const config_option *options, config **out, gradcomp_error *err);
 void config_free(config *c);
 
-/* `name` is "section.key" and must be in the table (a typo aborts). The value is
- * already checked against its row. */
-const char *config_str(const config *c, const char *name);
-int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOOL */
-double config_float(const config *c, const char *name);
+/* The value, which is already checked against its row. */
+const char *config_str(const config *c, setting_id id);
+int64_t config_int(const config *c, setting_id id); /* INT, SIZE (bytes), BOOL */
+double config_float(const config *c, setting_id id);
 /* Where the value came from, as gradcomp_setting_each() gives it. */
-const char *config_origin(const config *c, const char *name);
+const char *config_origin(const config *c, setting_id id);
 /* "FILE:LINE" of the lines that gave a setting which only files may give: of a list there can be several. NULL after the last. */
-const char *config_place(const config *c, const char *name, size_t i);
-/* Returns 1 when nobody has given a value. */
-int config_is_default(const config *c, const char *name);
+const char *config_place(const config *c, setting_id id, size_t i);
+/* Returns true when nobody has given a value. */
+bool config_is_default(const config *c, setting_id id);
 /* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
-const char *config_lock_of(const config *c, const char *name);
+const char *config_lock_of(const config *c, setting_id id);
 /* One line for each variable GRADCOMP_... of the environment that means nothing to gradcomp: mostly a slip of the pen. */
 void config_unknown(void (*each)(void *ctx, const char *text), void *ctx);
 /* NULL when there is no such setting. */

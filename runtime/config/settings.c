@@ -242,22 +242,22 @@ static const char *next_name(const char **list, size_t *n)
 	return *n ? name : NULL;
 }
 
-static int names(const char *word, size_t n, const char *setting)
+static bool names(const char *word, size_t n, const char *setting)
 {
 	if (n > 2 && !strncmp(word + n - 2, ".*", 2))
 		return !strncmp(word, setting, n - 1);
 	return strlen(setting) == n && !strncmp(word, setting, n);
 }
 
-int settings_locked(const char *list, const char *name)
+bool settings_locked(const char *list, const char *name)
 {
 	const char *word;
 	size_t n;
 
 	while ((word = next_name(&list, &n)))
 		if (names(word, n, name))
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 static gradcomp_status check_lock(const char *value, gradcomp_error *err)
@@ -266,13 +266,13 @@ static gradcomp_status check_lock(const char *value, gradcomp_error *err)
 	char typed[SUGGEST_MAX];
 	suggest near;
 	size_t n;
-	int known;
+	bool known;
 
 	while ((word = next_name(&value, &n))) {
 		snprintf(typed, sizeof typed, "%.*s", (int)n, word);
 		suggest_start(&near, typed);
 		known = 0;
-		for (size_t i = 0; i < settings_count; i++) {
+		for (size_t i = 0; i < SET_COUNT; i++) {
 			known |= names(word, n, settings_table[i].row.name);
 			suggest_try(&near, settings_table[i].row.name);
 		}
@@ -284,214 +284,44 @@ static gradcomp_status check_lock(const char *value, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* In the order of gradcomp_log_level. */
-static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
-/* In the order of failure_mode in job/job.h. */
-static const char *const failure_modes[] = {"abort", "shrink", NULL};
-/* In the order of reload_mode in io/dataset/dataset_internal.h. */
-static const char *const reloads[] = {"auto", "yes", "no", NULL};
-/* In the order of zerocopy_mode in transport/transport.h. */
-static const char *const zerocopy_modes[] = {"auto", "yes", "no", NULL};
-/* In the order of frames_mode in transport/transport.h. */
-static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
+/* Texts of choices, each with the value that it means; NULL after the last. */
+static const char *const log_levels[] = {[GRADCOMP_LOG_ERROR] = "error",
+                                         [GRADCOMP_LOG_WARN] = "warn",
+                                         [GRADCOMP_LOG_INFO] = "info",
+                                         [GRADCOMP_LOG_DEBUG] = "debug",
+                                         NULL};
+static const char *const failure_modes[] = {[FAILURE_ABORT] = "abort", [FAILURE_SHRINK] = "shrink", NULL};
+static const char *const reloads[] = {[RELOAD_AUTO] = "auto", [RELOAD_YES] = "yes", [RELOAD_NO] = "no", NULL};
+static const char *const zerocopy_modes[] = {
+	[ZEROCOPY_AUTO] = "auto", [ZEROCOPY_YES] = "yes", [ZEROCOPY_NO] = "no", NULL};
+static const char *const frame_modes[] = {
+	[FRAMES_NONE] = "none", [FRAMES_MAC] = "mac", [FRAMES_ENCRYPT] = "encrypt", NULL};
 
-#define TEXT(n, d, h) .row = {.name = n, .type = GRADCOMP_PARAM_STRING, .def = d, .help = h}
-#define NUMBER(t, n, d, lo, hi, h) \
-	.row = {.name = n, .type = GRADCOMP_PARAM_##t, .def = d, .min = lo, .max = hi, .help = h}
+#define TEXT(d) .type = GRADCOMP_PARAM_STRING, .def = d
+#define SWITCH(d) .type = GRADCOMP_PARAM_BOOL, .def = d
+#define CHOICE(d, of) .type = GRADCOMP_PARAM_CHOICE, .def = d, .choices = of
+#define NUMBER(t, d, lo, hi) .type = GRADCOMP_PARAM_##t, .def = d, .min = lo, .max = hi
+#define SETTING(id, n, kind, h, ...) [SET_##id] = {.row = {.name = n, kind, .help = h}, __VA_ARGS__},
 
 /* DEFAULT_COMPRESSOR, DEFAULT_COLLECTIVE, DEFAULT_DEVICE_COLLECTIVE and DEFAULT_CANDIDATES are those of etc/gradcomp.conf.in. */
-const setting settings_table[] = {
-	{TEXT("gradcomp.compressor", DEFAULT_COMPRESSOR, "SPEC of the compressor"), .check = check_spec},
-	{TEXT("gradcomp.collective", DEFAULT_COLLECTIVE, "SPEC of the collective"), .check = check_spec},
-	{TEXT("gradcomp.device_collective", DEFAULT_DEVICE_COLLECTIVE,
-              "SPEC of the collective for gradients on a GPU, where none is named"),
-         .check = check_spec},
-	{TEXT("gradcomp.schedule", "fixed",
-              "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp[:greedy], "
-              "omgs[:greedy], auto, plan:file=FILE"),
-         .check = check_schedule},
-	{TEXT("gradcomp.record", "", "file that the model of this job is written to, for gradcomp plan; empty: none"),
-         .check = check_record},
-	{TEXT("gradcomp.trace", "", "file of the job's timeline (Chrome trace JSON); empty: none"),
-         .check = check_trace},
-	{TEXT("gradcomp.report", "", "file of the job's report, %j is the job, %s the step; empty: none"),
-         .check = check_report},
-	{.row = {.name = "gradcomp.auto_attach",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "yes",
-                 .help = "models of PyTorch programs that do not call attach() are attached at their first pass"}},
-	{.row = {.name = "gradcomp.verify",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "no",
-                 .help = "every step is looked at: averages that differ over ranks, NaN made of finite gradients, lost gradients end the job"}},
-	{.row = {.name = "gradcomp.on_failure",
-                 .type = GRADCOMP_PARAM_CHOICE,
-                 .def = "abort",
-                 .choices = failure_modes,
-                 .help = "when a rank is lost: the job ends, or may go on without it (gradcomp_job_shrink)"}},
-	{NUMBER(INT, "gradcomp.min_ranks", "1", 1, 1 << 24,
-                "with gradcomp.on_failure=shrink: fewer ranks than that end the job")},
-	{.row = {.name = "gradcomp.log",
-                 .type = GRADCOMP_PARAM_CHOICE,
-                 .def = "info",
-                 .choices = log_levels,
-                 .help = "the most verbose level that is printed"}},
-	{TEXT("gradcomp.plugin_path", GRADCOMP_PLUGINDIR,
-              "directories with compressors/NAME.so and collectives/NAME.so, separated by ':'"),
-         .check = check_directories, .separator = ':'},
-	{TEXT("gradcomp.lock", "",
-              "settings that hold as this file has them, or by default, against everybody: section.key or section.*, separated by ','"),
-         .check = check_lock, .separator = ',', .site = 1, .fixed = 1},
-
-	{NUMBER(FLOAT, "transport.timeout", "30", 0.1, 86400,
-                "seconds to join the job, and of silence after which a rank counts as dead")},
-	{NUMBER(FLOAT, "transport.wait_timeout", "1800", 0.1, 604800,
-                "seconds a collective or a dataset waits for a rank that lives but does not take part")},
-	{NUMBER(INT, "transport.streams", "1", 1, 16, "TCP connections between two ranks, a channel")},
-	{NUMBER(SIZE, "transport.chunk", "256K", 4096, 1 << 26, "bytes of a piece in a pipelined transfer")},
-	{NUMBER(INT, "transport.spin_us", "50", 0, 1000000, "microseconds a wait spins before it sleeps")},
-	{TEXT("transport.interface", "",
-              "interface or network (eth1, 10.1.0.0/16) for TCP; empty: the one that leads to the other nodes"),
-         .check = check_interface},
-	{TEXT("transport.allow", "shm,tcp,verbs", "transports that may be used, separated by ','"),
-         .check = check_transports, .separator = ','},
-	{.row = {.name = "transport.cma",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "no",
-                 .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
-	{TEXT("transport.verbs_device", "auto",
-              "RDMA device and port for verbs (mlx5_0, mlx5_0:1); auto: the first active one"),
-         .check = check_device},
-	{TEXT("transport.verbs_gid", "auto",
-              "index of the GID for verbs; auto: the RoCE v2 one of an address that transport.interface names"),
-         .check = check_gid},
-	{NUMBER(SIZE, "transport.verbs_memory", "64M", 1 << 20, 1LL << 40,
-                "bytes of registered memory that a rank's links over verbs may use")},
-	{.row = {.name = "transport.zerocopy",
-                 .type = GRADCOMP_PARAM_CHOICE,
-                 .def = "auto",
-                 .choices = zerocopy_modes,
-                 .help = "long messages leave straight from their buffers over TCP; auto: unless the kernel copies after all"}},
-
-	{.row = {.name = "security.frames",
-                 .type = GRADCOMP_PARAM_CHOICE,
-                 .def = "none",
-                 .choices = frame_modes,
-                 .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"},
-         .fixed = 1},
-	{TEXT("security.secret", "auto",
-              "how the job's secret comes to the ranks: pmix, munge (sealed), munge:SOCKET, file:PATH; auto, auto:SOCKET: munge in a Slurm step"),
-         .check = check_secret, .fixed = 1},
-
-	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
-                "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
-	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40, "bytes of gradients that are reduced together")},
-
-	{TEXT("report.metrics", "",
-              "directory where jobs and stagers leave their figures for gradcomp metrics; empty: none"),
-         .check = check_metrics, .site = 1},
-	{.row = {.name = "report.comment",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "no",
-                 .help = "rank 0 leaves a line in the job's comment in Slurm when the job ends"},
-         .site = 1},
-	{.row = {.name = "report.live",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "yes",
-                 .help = "rank 0 answers gradcomp watch of the job's user on its node"}},
-
-	{NUMBER(INT, "trace.events", "20000", 1, 1e8,
-                "events of a rank that the timeline keeps; then those of the oldest steps are dropped")},
-	{NUMBER(INT, "trace.ranks", "256", 1, 65536, "ranks of the timeline: the first so many")},
-
-	{TEXT("auto.candidates", DEFAULT_CANDIDATES,
-              "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE separated by commas; the first is its base"),
-         .check = check_specs, .separator = ','},
-	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a,b,c; empty: all candidates"),
-         .separator = ','},
-	{TEXT("auto.deny", "", "compressors that auto may not use, a,b,c"), .separator = ','},
-	{NUMBER(FLOAT, "auto.max_error", "0.995", 0.001, 100,
-                "share of a gradient that may stay in error memory before auto turns compression off")},
-	{NUMBER(FLOAT, "auto.margin", "0.05", 0, 1,
-                "least gain, as a share of a step, for which auto tries a candidate")},
-	{NUMBER(INT, "auto.window", "8", 3, 64, "steps by which auto judges a candidate")},
-	{NUMBER(INT, "auto.interval", "500", 20, 1000000,
-                "steps after which auto compares with dense again; grows while it wins")},
-
-	{NUMBER(INT, "schedule.profile_steps", "20", 1, 200,
-                "steps that are measured before a plan of messages is made")},
-	{NUMBER(INT, "schedule.replan_steps", "100", 4, 1000000000,
-                "steps after which measured times are looked at again")},
-	{NUMBER(INT, "schedule.trial_steps", "8", 0, 10000,
-                "steps of each of two plans that are predicted to be about as good; fewer than 4: not compared")},
-	{NUMBER(FLOAT, "schedule.drift", "0.25", 0.01, 100, "share by which times must have changed for a new plan")},
-
-	{TEXT("operators.threads", "auto",
-              "threads that share the work of large operators; auto: as many CPUs as Slurm gives the task"),
-         .check = check_threads},
-
-	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
-         .check = check_cache},
-	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit"),
-         .fixed = 1},
-	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
-	{NUMBER(FLOAT, "stage.source_timeout", "60", 1, 86400,
-                "seconds an NFS server may be away while it is staged from")},
-	{TEXT("stage.cache_bytes", "90%",
-              "what a user's area of the cache may take: a size, or a share of the filesystem"),
-         .check = check_share, .fixed = 1},
-	{NUMBER(INT, "stage.high_mark", "95", 1, 100, "percent of cache_bytes above which copies are evicted")},
-	{NUMBER(INT, "stage.low_mark", "80", 1, 100, "percent of cache_bytes down to which copies are evicted")},
-	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none"), .fixed = 1},
-	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
-         .check = check_sources, .separator = ',', .site = 1},
-	{TEXT("stage.shared_user", "nobody", "the account that stages what is shared"), .site = 1},
-	{.row = {.name = "stage.together",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "yes",
-                 .help = "the nodes of a step read a source once and exchange it; no: each reads all of it"}},
-	{NUMBER(FLOAT, "stage.rendezvous_timeout", "300", 1, 86400,
-                "seconds the nodes of a step wait for each other to stage together")},
-	{TEXT("stage.rendezvous_ports", "",
-              "ports beside srun where the nodes of a step meet, 60001-60200; empty: any free one"),
-         .check = check_ports},
-	{.row = {.name = "stage.prolog",
-                 .type = GRADCOMP_PARAM_BOOL,
-                 .def = "no",
-                 .help = "the prolog of every job stages what is shared"},
-         .site = 1},
-	{NUMBER(INT, "stage.prolog_timeout", "240", 1, 86400,
-                "seconds the prolog may stage; then the job starts without"),
-         .site = 1},
-
-	{TEXT("dataset.memory", "50%",
-              "bytes that a node keeps of a dataset's values, or a share of its free memory, 50%"),
-         .check = check_part},
-	{NUMBER(INT, "dataset.prefetch", "256", 1, 1 << 20,
-                "samples of a dataset that a rank loads or fetches before they are asked for")},
-	{NUMBER(INT, "dataset.connections", "256", 1, 1 << 20,
-                "connections that a rank keeps to other nodes for the values of a dataset; above that the least recently used is closed")},
-	{.row = {.name = "dataset.reload",
-                 .type = GRADCOMP_PARAM_CHOICE,
-                 .def = "auto",
-                 .choices = reloads,
-                 .help = "values of other nodes are loaded anew where that is faster than fetching them; auto: if the program says that they can be"}},
+const setting settings_table[SET_COUNT] = {
+#include "config/settings.def"
 };
-const size_t settings_count = sizeof settings_table / sizeof settings_table[0];
 
-int settings_find(const char *name)
+setting_id settings_find(const char *name)
 {
-	for (size_t i = 0; i < settings_count; i++)
-		if (!strcmp(settings_table[i].row.name, name))
-			return (int)i;
-	return -1;
+	setting_id i = 0;
+
+	while (i < SET_COUNT && strcmp(settings_table[i].row.name, name) != 0)
+		i++;
+	return i;
 }
 
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX])
 {
 	const char *name = s->row.name;
 
-	if (!strcmp(name, "gradcomp.compressor")) {
+	if (s == &settings_table[SET_GRADCOMP_COMPRESSOR]) {
 		snprintf(out, SETTINGS_ENV_MAX, "GRADCOMP");
 		return;
 	}

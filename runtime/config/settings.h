@@ -1,11 +1,26 @@
-/* The table of all settings: the one place a setting is declared. The manual
- * page gradcomp.conf(5) follows it, and a test compares the two. */
+/* What settings there are, from the table in settings.def. */
 #ifndef CONFIG_SETTINGS_H
 #define CONFIG_SETTINGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gradcomp/abi.h"
+
+/* SET_TRANSPORT_TIMEOUT is the setting transport.timeout. */
+typedef enum setting_id {
+#define SETTING(id, ...) SET_##id,
+#include "config/settings.def"
+#undef SETTING
+	SET_COUNT
+} setting_id;
+
+/* The values of the settings that are a choice. */
+typedef enum failure_mode { FAILURE_ABORT, FAILURE_SHRINK } failure_mode;              /* gradcomp.on_failure */
+typedef enum zerocopy_mode { ZEROCOPY_AUTO, ZEROCOPY_YES, ZEROCOPY_NO } zerocopy_mode; /* transport.zerocopy */
+/* security.frames: how the bytes after the handshake are protected, on connections over a network. */
+typedef enum frames_mode { FRAMES_NONE, FRAMES_MAC, FRAMES_ENCRYPT } frames_mode;
+typedef enum reload_mode { RELOAD_AUTO, RELOAD_YES, RELOAD_NO } reload_mode; /* dataset.reload */
 
 typedef struct setting {
 	gradcomp_param row; /* row.name is "section.key" */
@@ -17,17 +32,16 @@ typedef struct setting {
 	int fixed; /* once a configuration file has set it, nobody else may */
 } setting;
 
-extern const setting settings_table[];
-extern const size_t settings_count;
+extern const setting settings_table[SET_COUNT];
 
-/* -1 when there is no such setting. */
-int settings_find(const char *name);
+/* SET_COUNT when there is no such setting. */
+setting_id settings_find(const char *name);
 /* GRADCOMP_KEY for gradcomp.key, GRADCOMP_SECTION_KEY for others, GRADCOMP for
  * gradcomp.compressor. */
 #define SETTINGS_ENV_MAX 64
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX]);
 /* Returns 1 when a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
-int settings_locked(const char *list, const char *name);
+bool settings_locked(const char *list, const char *name);
 /* A value against its row and its check. */
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err);
 

@@ -174,7 +174,7 @@ static void draw_nothing(void *queue, float *out, size_t n, uint64_t seed, uint6
 
 const char *cost_default_compressor(void)
 {
-	return settings_table[settings_find("gradcomp.compressor")].row.def;
+	return settings_table[SET_GRADCOMP_COMPRESSOR].row.def;
 }
 
 /* A compressor that has no memory for a model of this size cannot be predicted; others can. */

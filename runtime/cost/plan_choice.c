@@ -132,7 +132,7 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	gradcomp_status st;
 
 	*out = (plan_choice){.plan = {0}};
-	st = schedule_spec_parse(spec ? spec : config_str(c->config, "gradcomp.schedule"), &s, err);
+	st = schedule_spec_parse(spec ? spec : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s, err);
 	if (!st) /* a plan that is given has its own buckets */
 		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, &u, err);
 	if (st)
@@ -153,8 +153,8 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	                .steps = STEPS},
 		.numel = u.numel,
 		.max_numel = c->plugins[0]->compressor->max_bucket,
-		.first_bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.first_bucket_bytes"),
-		.bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.bucket_bytes"),
+		.first_bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, SET_REDUCER_FIRST_BUCKET_BYTES),
+		.bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, SET_REDUCER_BUCKET_BYTES),
 		.bucket = bucket_costs,
 		.ctx = &costs};
 

@@ -18,7 +18,7 @@ static const device_calls *load(const config *c, gradcomp_error *err)
 	const void *symbol = NULL;
 	const device_calls *d;
 
-	if (module_symbol(config_str(c, "gradcomp.plugin_path"), DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
+	if (module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
 		return NULL;
 	d = symbol;
 	if (d->struct_size == sizeof *d && d->version == DEVICE_VERSION)

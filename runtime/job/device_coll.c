@@ -36,14 +36,14 @@ static gradcomp_status choose(const gradcomp_group *g, const char *named, const 
                               device_claim *claim, gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
-	const char *usual = config_str(job->config, "gradcomp.device_collective"), *why = NULL;
+	const char *usual = config_str(job->config, SET_GRADCOMP_DEVICE_COLLECTIVE), *why = NULL;
 	gradcomp_error inner = {0};
 	gradcomp_status st = GRADCOMP_ERR_NOTFOUND;
 	if (named) {
 		st = spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, named, p, s, err);
 		if (st)
 			return st;
-	} else if (config_is_default(job->config, "gradcomp.collective")) {
+	} else if (config_is_default(job->config, SET_GRADCOMP_COLLECTIVE)) {
 		st = spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, usual, p, s, &inner);
 		why = st ? inner.text : (*p)->collective->unusable ? (*p)->collective->unusable() : NULL;
 		snprintf(claim->why, sizeof claim->why, "%.*s", (int)sizeof claim->why - 1, why ? why : "");
@@ -120,7 +120,7 @@ gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_co
 	if (!st && !g->job->rank && *claim.why && !g->job->device_told++)
 		log_line(&g->job->log, GRADCOMP_LOG_WARN,
 		         "collectives on CUDA memory go by '%s', through host memory, since '%s' cannot be used (%s)",
-		         p->info->name, config_str(g->job->config, "gradcomp.device_collective"), claim.why);
+		         p->info->name, config_str(g->job->config, SET_GRADCOMP_DEVICE_COLLECTIVE), claim.why);
 	if (!st) {
 		st = coll_ctx_open(g, p, s, &c->coll_ctx, &own);
 		if (st)

@@ -98,7 +98,7 @@ void job_drop_reducer(report_reducer *r)
 
 gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err)
 {
-	return spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, config_str(job->config, "gradcomp.collective"),
+	return spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, config_str(job->config, SET_GRADCOMP_COLLECTIVE),
 	                      collective, values, err);
 }
 

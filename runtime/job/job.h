@@ -14,9 +14,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* In the order of the setting's choices. */
-typedef enum failure_mode { FAILURE_ABORT = 0, FAILURE_SHRINK = 1 } failure_mode;
-
 /* A collective plugin at work on one channel of a group. */
 typedef struct coll_ctx {
 	channel *channel;

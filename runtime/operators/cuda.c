@@ -18,8 +18,8 @@ static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *er
 
 	if (status)
 		return status;
-	status = module_symbol(config_str(c, "gradcomp.plugin_path"), "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol,
-	                       err);
+	status = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "operators/cuda.so", CUDA_MODULE_SYMBOL,
+	                       &symbol, err);
 	config_free(c);
 	if (status)
 		return status;

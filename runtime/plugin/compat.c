@@ -195,15 +195,15 @@ gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *in
 static gradcomp_status pair_spec(spec_table *t, gradcomp_plugin_kind kind, const char *text, spec_entry **out,
                                  gradcomp_error *err)
 {
-	static const char *const settings[] = {"gradcomp.compressor", "gradcomp.collective"};
-	const char *setting = settings[kind];
+	setting_id setting = kind == GRADCOMP_KIND_COMPRESSOR ? SET_GRADCOMP_COMPRESSOR : SET_GRADCOMP_COLLECTIVE;
 	gradcomp_error inner;
 	gradcomp_status status = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
 
 	if (!status)
 		return GRADCOMP_OK;
 	return text ? error_set(err, status, "%s", inner.text)
-	            : error_set(err, status, "%s (%s): %s", setting, config_origin(t->config, setting), inner.text);
+	            : error_set(err, status, "%s (%s): %s", settings_table[setting].row.name,
+	                        config_origin(t->config, setting), inner.text);
 }
 
 /* Nobody named a collective and the default cannot carry the compressor: the first
@@ -238,7 +238,7 @@ gradcomp_status spec_table_both(spec_table *t, const char *compressor, const cha
 		status = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
 	if (status)
 		return status;
-	if (!collective && config_is_default(t->config, "gradcomp.collective") &&
+	if (!collective && config_is_default(t->config, SET_GRADCOMP_COLLECTIVE) &&
 	    !registry_patterns(e[0]->plugin, e[1]->plugin))
 		e[1] = pair_instead(t, e[0], e[1]);
 	status = registry_pair(t->config, e[0]->plugin, e[1]->plugin, err);

@@ -175,7 +175,7 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 		errno = ENOMEM;
 		return NULL;
 	}
-	path = module_find(config_str(c, "gradcomp.plugin_path"), relative);
+	path = module_find(config_str(c, SET_GRADCOMP_PLUGIN_PATH), relative);
 	free(relative); /* which leaves errno alone */
 	return path;
 }
@@ -183,7 +183,7 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 /* The names NAME.so in all directories of the plugin path. */
 static void registry_names(const config *c, gradcomp_plugin_kind kind, strset *out)
 {
-	for (const char *p = config_str(c, "gradcomp.plugin_path");; p++) {
+	for (const char *p = config_str(c, SET_GRADCOMP_PLUGIN_PATH);; p++) {
 		size_t n = strcspn(p, ":");
 		struct dirent *entry;
 		char *path;
@@ -227,7 +227,7 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
 	                   !all.count ? "none"
 	                   : list     ? list
 	                              : "others",
-	                   kind_folder[kind], config_str(c, "gradcomp.plugin_path"));
+	                   kind_folder[kind], config_str(c, SET_GRADCOMP_PLUGIN_PATH));
 	free(list);
 	strset_clear(&all);
 	return status;

@@ -29,7 +29,8 @@ static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_optio
 		log_line(&job->log, GRADCOMP_LOG_WARN,
 		         "gradients on the GPU are sent by '%s', through host memory, since '%s' cannot be used (%s); "
 		         "--gradcomp-collective names another",
-		         plugins[1]->info->name, config_str(job->config, "gradcomp.device_collective"), r->specs.aside);
+		         plugins[1]->info->name, config_str(job->config, SET_GRADCOMP_DEVICE_COLLECTIVE),
+		         r->specs.aside);
 	return st;
 }
 
@@ -53,8 +54,8 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
                               const spec *specs[2], gradcomp_error *err)
 {
 	const config *c = r->eng.job->config;
-	const char *usual = config_str(c, "gradcomp.collective");
-	int open = !o->collective && config_is_default(c, "gradcomp.collective");
+	const char *usual = config_str(c, SET_GRADCOMP_COLLECTIVE);
+	int open = !o->collective && config_is_default(c, SET_GRADCOMP_COLLECTIVE);
 	gradcomp_status st = open && o->device == GRADCOMP_CUDA ? choose_on_device(r, o, plugins, specs, err)
 	                                                        : spec_table_both(&r->eng.job->specs, o->compressor,
 	                                                                          o->collective, plugins, specs, err);
@@ -68,7 +69,7 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	    !stay_on_host(r, plugins[1]))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	r->eng.compressor = plugins[0]->compressor;
-	r->specs.asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
+	r->specs.asked = strdup(o->compressor ? o->compressor : config_str(c, SET_GRADCOMP_COMPRESSOR));
 	r->eng.compressor_spec = strdup(specs[0]->text);
 	r->eng.values = specs[0]->values;
 	r->specs.collective = strdup(specs[1]->text);
@@ -388,7 +389,7 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 	                     .plugins = {plugins[0], plugins[1]},
 	                     .first_bucket_bytes = r->first_bucket_bytes,
 	                     .delay = delay,
-	                     .verify = config_int(r->eng.job->config, "gradcomp.verify")};
+	                     .verify = config_int(r->eng.job->config, SET_GRADCOMP_VERIFY)};
 	if (!mine) {
 		q.schedule = replan_asked(r);
 		q.schedule_hash = replan_hash(r);
@@ -443,7 +444,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		st = error_set(&own, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", ntensors);
 	if (!st)
 		st = profile_open(r, replan_rows(r), &own);
-	if (!st && *config_str(group->job->config, "gradcomp.record") && !o.delay && o.device != GRADCOMP_CUDA)
+	if (!st && *config_str(group->job->config, SET_GRADCOMP_RECORD) && !o.delay && o.device != GRADCOMP_CUDA)
 		profile_try(r);
 	if (!st)
 		st = replan_file(r, &own);

@@ -515,7 +515,7 @@ static void fail_missing(reducer *r)
 	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s "
 	          "(transport.wait_timeout=%g)",
 	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step,
-	          r->turns.patience, config_float(r->eng.job->config, "transport.wait_timeout"));
+	          r->turns.patience, config_float(r->eng.job->config, SET_TRANSPORT_WAIT_TIMEOUT));
 	job_fail(r->eng.job, GRADCOMP_ERR_STATE, err.text);
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
@@ -613,7 +613,7 @@ static void bind_thread(void *arg)
 
 gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 {
-	double wait = config_float(r->eng.job->config, "transport.wait_timeout");
+	double wait = config_float(r->eng.job->config, SET_TRANSPORT_WAIT_TIMEOUT);
 	/* Before its peers give up waiting, who know only which rank they wait for. */
 	r->turns.patience = wait - fmin(wait / 4, 30);
 	r->progress.turn[PROGRESS_COMPUTE] = compute_turn;

@@ -52,7 +52,7 @@ gradcomp_status verify_open(engine *eng, gradcomp_error *err)
 {
 	verify *v;
 
-	if (!config_int(eng->job->config, "gradcomp.verify"))
+	if (!config_int(eng->job->config, SET_GRADCOMP_VERIFY))
 		return GRADCOMP_OK;
 	v = eng->checks.verify = calloc(1, sizeof *v);
 	if (v) {

@@ -7,6 +7,7 @@
 #include "tests/support/tap.h"
 #include "tests/support/tmpdir.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,7 +33,8 @@ static const char *loaded(const char *text, const char *name)
 	write_conf(text, strlen(text));
 	if (config_load(NULL, &c, &e))
 		return e.text;
-	snprintf(out, sizeof out, "%s (%s)", config_str(c, name), config_origin(c, name));
+	setting_id id = settings_find(name);
+	snprintf(out, sizeof out, "%s (%s)", config_str(c, id), config_origin(c, id));
 	config_free(c);
 	return out;
 }
@@ -44,6 +46,23 @@ static void count_origin(void *ctx, const char *name, const char *value, const c
 	*(int *)ctx += strcmp(origin, "default") != 0 || !*help;
 }
 
+/* The number of a setting is that of its name. */
+static void numbers(void)
+{
+	static const char *const ids[] = {
+#define SETTING(id, ...) #id,
+#include "config/settings.def"
+	};
+	for (setting_id i = 0; i < SET_COUNT; i++) {
+		const char *name = settings_table[i].row.name;
+		size_t n = 0;
+		while (name[n] && ids[i][n] == (name[n] == '.' ? '_' : toupper((unsigned char)name[n])))
+			n++;
+		ok(!name[n] && !ids[i][n], "SET_%s is %s", ids[i], name);
+		is_int(settings_find(name), i, "which stands in the table once");
+	}
+}
+
 static void defaults(void)
 {
 	config *c;
@@ -53,15 +72,12 @@ static void defaults(void)
 	is_int(config_load(NULL, &c, &e), 0, "an empty file");
 	config_each(c, count_origin, &other);
 	is_int(other, 0, "everything is default and has help");
-	is_str(config_str(c, "gradcomp.compressor"), "none", "compressor");
-	is_int(config_int(c, "transport.chunk"), 262144, "a size in bytes");
-	is_int(config_int(c, "transport.cma"), 0, "a bool");
-	is_int(config_int(c, "gradcomp.log"), GRADCOMP_LOG_INFO, "a log level is its number");
-	ok(config_float(c, "transport.timeout") == 30, "a float");
+	is_str(config_str(c, SET_GRADCOMP_COMPRESSOR), "none", "compressor");
+	is_int(config_int(c, SET_TRANSPORT_CHUNK), 262144, "a size in bytes");
+	is_int(config_int(c, SET_TRANSPORT_CMA), 0, "a bool");
+	is_int(config_int(c, SET_GRADCOMP_LOG), GRADCOMP_LOG_INFO, "a log level is its number");
+	ok(config_float(c, SET_TRANSPORT_TIMEOUT) == 30, "a float");
 	ok(!config_find(c, "transport.nothing"), "no such setting");
-	for (size_t i = 0; i < settings_count; i++)
-		is_int(settings_find(settings_table[i].row.name), i, "%s stands in the table once",
-		       settings_table[i].row.name);
 	is_str(config_find(c, "transport.allow"), "shm,tcp,verbs", "a setting by name");
 	config_free(c);
 	config_free(NULL);
@@ -104,8 +120,8 @@ static void long_lines(void)
 		snprintf(want, sizeof want, "%.*s", (int)value, text + head);
 		write_conf(text, strlen(text));
 		is_int(config_load(NULL, &c, &e), 0, "a line of 65536 characters: %s", e.text);
-		ok(!strcmp(config_str(c, "gradcomp.report"), want), "is read whole");
-		is_int(config_int(c, "transport.streams"), 3, "and so is the next");
+		ok(!strcmp(config_str(c, SET_GRADCOMP_REPORT), want), "is read whole");
+		is_int(config_int(c, SET_TRANSPORT_STREAMS), 3, "and so is the next");
 		config_free(c);
 	}
 	snprintf(text, sizeof text, "[gradcomp]\nreport = /%0*d\n", (int)value, 0);
@@ -291,9 +307,9 @@ static void environment(void)
 	is_str(loaded(file, "transport.timeout"), "6 (environment GRADCOMP_TRANSPORT_TIMEOUT)", "section and key");
 
 	is_int(config_load(set, &c, &e), 0, "overrides");
-	is_str(config_str(c, "transport.timeout"), "7", "win over everything");
-	is_str(config_origin(c, "transport.timeout"), "application", "and say so");
-	is_str(config_str(c, "gradcomp.collective"), "ring:x=1", "a value may have '='");
+	is_str(config_str(c, SET_TRANSPORT_TIMEOUT), "7", "win over everything");
+	is_str(config_origin(c, SET_TRANSPORT_TIMEOUT), "application", "and say so");
+	is_str(config_str(c, SET_GRADCOMP_COLLECTIVE), "ring:x=1", "a value may have '='");
 	config_free(c);
 	is_int(config_load(unknown, &c, &e), GRADCOMP_ERR_NOTFOUND, "an unknown override");
 	is_int(config_load(wrong, &c, &e), GRADCOMP_ERR_INVALID, "a wrong override");
@@ -315,21 +331,22 @@ static void environment(void)
 /* As gradcomp check has them: they stand in the environment's place, which stays as it is. */
 static void options_of_srun(void)
 {
-	static const config_option given[] = {{"gradcomp.compressor", "topk"},
-	                                      {"gradcomp.report", NULL},
-	                                      {"gradcomp.collective", "tree"},
-	                                      {NULL, NULL}};
+	static const config_option given[] = {{SET_GRADCOMP_COMPRESSOR, "topk"},
+	                                      {SET_GRADCOMP_REPORT, NULL},
+	                                      {SET_GRADCOMP_COLLECTIVE, "tree"},
+	                                      {SET_COUNT, NULL}};
 	config *c;
 
 	setenv("GRADCOMP", "../no:SPEC", 1);
 	setenv("GRADCOMP_REPORT", "/r.json", 1);
 	setenv("GRADCOMP_OPTIONS", "report", 1);
 	is_int(config_load_options(given, &c, &e), 0, "what an option replaces is not looked at");
-	is_str(config_str(c, "gradcomp.compressor"), "topk", "an option's value");
-	is_str(config_origin(c, "gradcomp.compressor"), "option --gradcomp", "is said to be one");
-	is_str(config_origin(c, "gradcomp.collective"), "option --gradcomp-collective", "so is another");
-	is_str(config_str(c, "gradcomp.report"), "/r.json", "one that is not given is left to the environment");
-	is_str(config_origin(c, "gradcomp.report"), "environment GRADCOMP_REPORT", "whatever options there once were");
+	is_str(config_str(c, SET_GRADCOMP_COMPRESSOR), "topk", "an option's value");
+	is_str(config_origin(c, SET_GRADCOMP_COMPRESSOR), "option --gradcomp", "is said to be one");
+	is_str(config_origin(c, SET_GRADCOMP_COLLECTIVE), "option --gradcomp-collective", "so is another");
+	is_str(config_str(c, SET_GRADCOMP_REPORT), "/r.json", "one that is not given is left to the environment");
+	is_str(config_origin(c, SET_GRADCOMP_REPORT), "environment GRADCOMP_REPORT",
+	       "whatever options there once were");
 	config_free(c);
 	is_str(getenv("GRADCOMP"), "../no:SPEC", "the environment is as it was");
 	unsetenv("GRADCOMP");
@@ -409,8 +426,8 @@ static void locks(void)
 	is_int(config_load(more, &c, &e), GRADCOMP_ERR_INVALID, "nor can the application change it");
 	like(e.text, "application: stage.user_bytes is locked by", "by name");
 	is_int(config_load(same, &c, &e), 0, "but say the same");
-	like(config_lock_of(c, "stage.user_bytes"), ":2", "who has locked it");
-	ok(!config_lock_of(c, "stage.max_bytes"), "and what nobody has");
+	like(config_lock_of(c, SET_STAGE_USER_BYTES), ":2", "who has locked it");
+	ok(!config_lock_of(c, SET_STAGE_MAX_BYTES), "and what nobody has");
 	config_free(c);
 
 	/* In the site's, beside a user's. */
@@ -432,7 +449,7 @@ static void locks(void)
 	setenv("GRADCOMP_CONF", site, 1);
 	write_site("[stage]\nuser_bytes = 1M\n");
 	is_int(config_load(NULL, &c, &e), 0, "the site's file by its name");
-	like(config_lock_of(c, "stage.user_bytes"), "site.conf:2", "is read once");
+	like(config_lock_of(c, SET_STAGE_USER_BYTES), "site.conf:2", "is read once");
 	config_free(c);
 	unlink(site);
 	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_NOTFOUND, "and must be there then");
@@ -459,16 +476,16 @@ static void drop_ins(void)
 	}
 	memcpy(site, saved, sizeof site);
 	is_int(config_load(NULL, &c, &e), 0, "conf.d without a file beside it: %s", e.text);
-	is_str(config_str(c, "transport.streams"), "4", "the last file wins");
-	is_str(config_str(c, "transport.timeout"), "7", "what only one says");
-	is_str(config_str(c, "gradcomp.plugin_path"), "/theirs:/ours", "lists grow, in the order of the names");
+	is_str(config_str(c, SET_TRANSPORT_STREAMS), "4", "the last file wins");
+	is_str(config_str(c, SET_TRANSPORT_TIMEOUT), "7", "what only one says");
+	is_str(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "/theirs:/ours", "lists grow, in the order of the names");
 	snprintf(says, sizeof says, "%s/10-theirs.conf:5, %s/20-ours.conf:4", folder, folder);
-	is_str(config_origin(c, "gradcomp.plugin_path"), says, "by whom");
-	like(config_lock_of(c, "transport.streams"), "30-more.conf:2", "a lock");
+	is_str(config_origin(c, SET_GRADCOMP_PLUGIN_PATH), says, "by whom");
+	like(config_lock_of(c, SET_TRANSPORT_STREAMS), "30-more.conf:2", "a lock");
 	config_free(c);
 	write_site("[gradcomp]\nplugin_path = /first\n");
 	is_int(config_load(NULL, &c, &e), 0, "the site's file comes first");
-	is_str(config_str(c, "gradcomp.plugin_path"), "/first:/theirs:/ours", "in lists, too");
+	is_str(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "/first:/theirs:/ours", "in lists, too");
 	config_free(c);
 	setenv("GRADCOMP_CONF", conf, 1);
 	snprintf(says, sizeof says, "%s:2: transport.streams is locked by %s/30-more.conf:2, where it is '4'", conf,
@@ -525,13 +542,14 @@ int main(void)
 	umask(022);
 	tmpdir_make("config");
 	snprintf(conf, sizeof conf, "%s/gradcomp.conf", tmpdir);
-	for (size_t i = 0; i < settings_count; i++) {
+	for (size_t i = 0; i < SET_COUNT; i++) {
 		char env[SETTINGS_ENV_MAX];
 		settings_env(&settings_table[i], env);
 		unsetenv(env);
 	}
 	unsetenv("GRADCOMP_OPTIONS");
 	setenv("GRADCOMP_CONF", conf, 1);
+	numbers();
 	defaults();
 	good_files();
 	lists();

@@ -331,7 +331,7 @@ static void tokens(void)
 	is_int(rendezvous_token_read(c, text, 0, got, &err), GRADCOMP_ERR_AUTH, "not in another job");
 	like(err.text, "is the rendezvous token of job 18; this must be the rendezvous token of job 19",
 	     "which is said");
-	ok(!offer(config_str(c, "security.secret"), 0, record), "a job's secret");
+	ok(!offer(config_str(c, SET_SECURITY_SECRET), 0, record), "a job's secret");
 	snprintf(stolen, sizeof stolen, "munge=%s", strrchr(record, ' ') + 1);
 	is_int(rendezvous_token_read(c, stolen, 0, got, &err), GRADCOMP_ERR_AUTH, "is no token");
 	ok(!rendezvous_token_write(p, token, text, &err) && !strncmp(text, "plain=", 6), "pmix: as it is");

@@ -331,7 +331,7 @@ static void threads(void)
 
 static void modules(const config *c)
 {
-	const char *path = config_str(c, "gradcomp.plugin_path");
+	const char *path = config_str(c, SET_GRADCOMP_PLUGIN_PATH);
 	const void *symbol;
 
 	is_int(module_symbol(path, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");

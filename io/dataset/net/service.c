@@ -28,7 +28,7 @@ static bool is_due(const peer *p)
  * Time in which this process was stopped does not count. */
 static void peers_watch(service *s, uint64_t passed)
 {
-	double limit = config_float(s->ds->group->job->config, "transport.wait_timeout");
+	double limit = config_float(s->ds->group->job->config, SET_TRANSPORT_WAIT_TIMEOUT);
 	char what[128];
 
 	passed = passed < 2 * SWEEP_NS ? passed : SWEEP_NS;
@@ -230,7 +230,7 @@ gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, g
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset");
 	s->ds = ds;
 	s->links = links;
-	s->nlinks_limit = (unsigned)config_int(ds->group->job->config, "dataset.connections");
+	s->nlinks_limit = (unsigned)config_int(ds->group->job->config, SET_DATASET_CONNECTIONS);
 	ds->service = s;
 	ds->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ds->wake_fd < 0)

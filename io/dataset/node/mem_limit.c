@@ -107,7 +107,7 @@ uint64_t mem_limit_available(const char *root, const char **what)
 
 gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, gradcomp_error *err)
 {
-	const char *text = config_str(ds->group->job->config, "dataset.memory"), *what;
+	const char *text = config_str(ds->group->job->config, SET_DATASET_MEMORY), *what;
 	uint64_t available = mem_limit_available("", &what), index = ds->nslots * sizeof(slot);
 	char need[32], left[32], table[32];
 	int64_t n;

@@ -51,7 +51,7 @@ const gradcomp_plugin_info *gradcomp_auto_info(void)
 
 int tuner_requested(const config *c, const char *compressor)
 {
-	const char *spec = compressor ? compressor : config_str(c, "gradcomp.compressor");
+	const char *spec = compressor ? compressor : config_str(c, SET_GRADCOMP_COMPRESSOR);
 	return !strncmp(spec, tuner_info.name, strcspn(spec, ":")) && strcspn(spec, ":") == strlen(tuner_info.name);
 }
 
@@ -159,9 +159,9 @@ static gradcomp_status choose_from(tuner_config *w, const char *list, const char
 
 /* The SPEC's list, or else the setting's, to be freed. A comma would end the SPEC's parameter: there
  * it is a '/'. */
-static char *list_of(const gradcomp_value *asked, const config *c, const char *setting)
+static char *list_of(const gradcomp_value *asked, const char *setting)
 {
-	char *list = strdup(*asked->s ? asked->s : config_str(c, setting));
+	char *list = strdup(*asked->s ? asked->s : setting);
 	for (char *p = list; *asked->s && p && (p = strchr(p, '/')); p++)
 		*p = ',';
 	return list;
@@ -177,7 +177,7 @@ static uint64_t hash_text(uint64_t h, const char *text)
 /* Values of auto's SPEC; NULL: after an error. */
 static const gradcomp_value *values_of(spec_table *specs, const char *text, gradcomp_error *err)
 {
-	const char *asked = text ? text : config_str(specs->config, "gradcomp.compressor");
+	const char *asked = text ? text : config_str(specs->config, SET_GRADCOMP_COMPRESSOR);
 	const spec *s;
 	return spec_table_builtin(specs, &tuner_info, asked, &s, err) ? NULL : s->values;
 }
@@ -191,12 +191,13 @@ gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_con
 	memset(w, 0, sizeof *w);
 	if (!values)
 		return error_set(err, inner.status, "%s", inner.text);
-	char *allow = list_of(&values[ALLOW], c, "auto.allow"), *deny = list_of(&values[DENY], c, "auto.deny");
-	char *list = list_of(&values[CANDIDATES], c, "auto.candidates");
-	w->max_error = values[MAX_ERROR].f > 0 ? values[MAX_ERROR].f : config_float(c, "auto.max_error");
-	w->margin = config_float(c, "auto.margin");
-	w->window = (uint32_t)config_int(c, "auto.window");
-	w->interval = (uint32_t)config_int(c, "auto.interval");
+	char *allow = list_of(&values[ALLOW], config_str(c, SET_AUTO_ALLOW)),
+	     *deny = list_of(&values[DENY], config_str(c, SET_AUTO_DENY));
+	char *list = list_of(&values[CANDIDATES], config_str(c, SET_AUTO_CANDIDATES));
+	w->max_error = values[MAX_ERROR].f > 0 ? values[MAX_ERROR].f : config_float(c, SET_AUTO_MAX_ERROR);
+	w->margin = config_float(c, SET_AUTO_MARGIN);
+	w->window = (uint32_t)config_int(c, SET_AUTO_WINDOW);
+	w->interval = (uint32_t)config_int(c, SET_AUTO_INTERVAL);
 	w->candidate = calloc(TUNER_CANDIDATES, sizeof *w->candidate);
 	int made = allow && deny && list && w->candidate;
 	uint64_t names = made ? hash_text(hash_text(hash_text(0, allow), deny), list) : 0;
@@ -246,7 +247,7 @@ gradcomp_status candidate_resolve(spec_table *specs, const char *collective, can
 	collective = k->collective ? k->collective : collective;
 	char *aside = NULL;
 	/* As its reducer will have it. */
-	if (k->on_device && !collective && config_is_default(specs->config, "gradcomp.collective"))
+	if (k->on_device && !collective && config_is_default(specs->config, SET_GRADCOMP_COLLECTIVE))
 		st = gpu_pair(specs, k->compressor, k->plugins, k->specs, &aside, err);
 	else
 		st = spec_table_both(specs, k->compressor, collective, k->plugins, k->specs, err);
@@ -287,7 +288,7 @@ static gradcomp_status check_typed(spec_table *specs, const char *text, const ch
 		if (candidate_resolve(specs, collective, &w->candidate[i], &inner))
 			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
 	for (int which = ALLOW; !st && which <= DENY; which++) {
-		char *list = *values[which].s ? list_of(&values[which], specs->config, "") : NULL;
+		char *list = *values[which].s ? list_of(&values[which], "") : NULL;
 		if (list)
 			st = tuner_names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list,
 			                           err);

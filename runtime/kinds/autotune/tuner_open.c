@@ -37,8 +37,8 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 	gradcomp_error unknown = {0};
 	gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
 	/* A list of the site's may be older than what is installed, but may hide a slip, too. */
-	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, "auto.deny"), &unknown))
-		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, "auto.deny"), unknown.text);
+	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, SET_AUTO_DENY), &unknown))
+		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, SET_AUTO_DENY), unknown.text);
 	if (!st && !c->config.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
@@ -89,7 +89,7 @@ static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_s
 	                           .compressor = c->config.text,
 	                           .collective = c->wants.collective
 	                                                 ? c->wants.collective
-	                                                 : config_str(c->job->config, "gradcomp.collective"),
+	                                                 : config_str(c->job->config, SET_GRADCOMP_COLLECTIVE),
 	                           .schedule = c->wants.asked.spec.text,
 	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->wants.asked, NULL),
 	                           .bucket_bytes = c->wants.asked.bucket_bytes,

@@ -16,7 +16,7 @@ static gradcomp_status parse(spec_table *specs, const char *asked, uint64_t buck
                              gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	const char *text = asked ? asked : bucket_bytes ? "fixed" : config_str(specs->config, "gradcomp.schedule");
+	const char *text = asked ? asked : bucket_bytes ? "fixed" : config_str(specs->config, SET_GRADCOMP_SCHEDULE);
 	const gradcomp_plugin_info *info = schedule_spec_info(text, &inner);
 	const spec *values = NULL;
 	gradcomp_status st = info ? spec_table_builtin(specs, info, text, &values, &inner) : inner.status;
@@ -44,12 +44,12 @@ gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint
 	if (st)
 		return st;
 	bytes = bucket_bytes ? bucket_bytes : out->spec.bytes;
-	out->bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
-	out->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
-	out->profile_steps = (uint32_t)config_int(c, "schedule.profile_steps");
-	out->replan_steps = (uint32_t)config_int(c, "schedule.replan_steps");
-	out->trial_steps = (uint32_t)config_int(c, "schedule.trial_steps");
-	out->drift = config_float(c, "schedule.drift");
+	out->bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, SET_REDUCER_BUCKET_BYTES);
+	out->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, SET_REDUCER_FIRST_BUCKET_BYTES);
+	out->profile_steps = (uint32_t)config_int(c, SET_SCHEDULE_PROFILE_STEPS);
+	out->replan_steps = (uint32_t)config_int(c, SET_SCHEDULE_REPLAN_STEPS);
+	out->trial_steps = (uint32_t)config_int(c, SET_SCHEDULE_TRIAL_STEPS);
+	out->drift = config_float(c, SET_SCHEDULE_DRIFT);
 	return GRADCOMP_OK;
 }
 
@@ -85,7 +85,7 @@ gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes,
 	gradcomp_status st;
 	if (!q)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
-	if (!spec && !bucket_bytes && config_is_default(r->eng.job->specs.config, "gradcomp.schedule"))
+	if (!spec && !bucket_bytes && config_is_default(r->eng.job->specs.config, SET_GRADCOMP_SCHEDULE))
 		spec = own; /* where nobody names one */
 	st = schedule_request_read(&r->eng.job->specs, spec, bucket_bytes, &q->asked, err);
 	if (st)

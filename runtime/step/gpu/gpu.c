@@ -25,7 +25,7 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[
 	const char *why = NULL;
 	gradcomp_error inner;
 	gradcomp_status st =
-		spec_table_both(t, compressor, config_str(t->config, "gradcomp.device_collective"), p, s, &inner);
+		spec_table_both(t, compressor, config_str(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE), p, s, &inner);
 	*aside = NULL;
 	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
 		return spec_table_both(t, compressor, NULL, p, s, err);
@@ -54,7 +54,7 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
 	/* Shards are where both levels are, and steps enqueued; what is made of them is verified on the host. */
-	if (levels && !(direct && can_enqueue(c, collective) && !config_int(cf, "gradcomp.verify")))
+	if (levels && !(direct && can_enqueue(c, collective) && !config_int(cf, SET_GRADCOMP_VERIFY)))
 		return GPU_WHOLE;
 	/* A collective on the device merges and codes there, too. */
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(c, collective))

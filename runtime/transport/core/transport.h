@@ -23,6 +23,7 @@
 
 #include "gradcomp/collective.h"
 #include "base/log.h"
+#include "config/settings.h"
 
 #include <stdbool.h>
 
@@ -31,12 +32,6 @@
 
 typedef struct transport transport;
 typedef struct channel channel;
-
-/* How the bytes after the handshake are protected, on connections over a network. */
-typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
-
-/* In the order of the setting's choices. */
-typedef enum zerocopy_mode { ZEROCOPY_AUTO = 0, ZEROCOPY_YES = 1, ZEROCOPY_NO = 2 } zerocopy_mode;
 
 typedef struct transport_options {
 	int rank, nranks;

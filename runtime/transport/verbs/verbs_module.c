@@ -27,15 +27,15 @@ static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
 	const fabric_ops *f;
 	const void *symbol;
 
-	if (!strstr(config_str(c, "transport.allow"), "verbs")) {
-		error_set(why, GRADCOMP_ERR_NOTFOUND, "transport.allow=%s", config_str(c, "transport.allow"));
+	if (!strstr(config_str(c, SET_TRANSPORT_ALLOW), "verbs")) {
+		error_set(why, GRADCOMP_ERR_NOTFOUND, "transport.allow=%s", config_str(c, SET_TRANSPORT_ALLOW));
 		return NULL;
 	}
 	if (!device_there()) {
 		error_set(why, GRADCOMP_ERR_NOTFOUND, "this machine has no RDMA device (%s)", DEVICES);
 		return NULL;
 	}
-	if (module_symbol(config_str(c, "gradcomp.plugin_path"), FABRIC_MODULE, FABRIC_SYMBOL, &symbol, why))
+	if (module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), FABRIC_MODULE, FABRIC_SYMBOL, &symbol, why))
 		return NULL;
 	f = symbol;
 	if (f->version == FABRIC_VERSION && f->struct_size == sizeof *f)
@@ -47,12 +47,12 @@ static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
 
 void verbs_options(const config *c, transport_options *o, gradcomp_error *why)
 {
-	const char *gid = config_str(c, "transport.verbs_gid");
+	const char *gid = config_str(c, SET_TRANSPORT_VERBS_GID);
 
-	o->verbs_named = !config_is_default(c, "transport.allow");
-	o->verbs_device = config_str(c, "transport.verbs_device");
+	o->verbs_named = !config_is_default(c, SET_TRANSPORT_ALLOW);
+	o->verbs_device = config_str(c, SET_TRANSPORT_VERBS_DEVICE);
 	o->verbs_gid = strcmp(gid, "auto") ? atoi(gid) : -1;
-	o->verbs_memory = (size_t)config_int(c, "transport.verbs_memory");
+	o->verbs_memory = (size_t)config_int(c, SET_TRANSPORT_VERBS_MEMORY);
 	o->fabric = verbs_module(c, why);
 	o->verbs_missing = why->text;
 }

@@ -7,12 +7,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* In the order of frames_mode. */
-static const char *const mode_names[] = {"none", "mac", "encrypt"};
-
 const char *record_crypto_mode_name(frames_mode mode)
 {
-	return mode_names[mode];
+	return settings_table[SET_SECURITY_FRAMES].row.choices[mode];
 }
 
 record_cipher record_crypto_choose(frames_mode mode, int peer_aes)
