@@ -203,16 +203,16 @@ static gradcomp_status open_below(int parent, const struct location *p, const ch
 	return status;
 }
 
-/* Whether `name` is a directory of this user's. */
+/* Returns true when `name` is a directory of this user's. */
 static bool own_dir(int parent, const char *name)
 {
 	struct stat st;
 	return fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-/* Whether the user's area stands beside the cache, as CACHE-UID. Only root can make a cache that all users may trust;
- * without one, or where another user has taken its name, a user has an area of his own next to where it would be. It
- * stays in use when root makes the cache later: jobs may have its copies open. */
+/* Returns true when the user's area stands beside the cache, as CACHE-UID. Only root can make a cache that all
+ * users may trust; without one, or where another user has taken its name, a user has an area of his own next to
+ * where it would be. It stays in use when root makes the cache later: jobs may have its copies open. */
 static bool is_beside(int parent, const struct location *p, const char *uid)
 {
 	char beside[NAME_MAX + 1], within[CACHE_MAX + 1];

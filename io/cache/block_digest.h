@@ -15,7 +15,7 @@ typedef struct stage_digest {
 	sha256 hash;
 	uint64_t blocks, next;
 	unsigned char first[SHA256_BYTES];
-	/* Of blocks behind the next one; a power of two of them, grown as needed. */
+	/* Blocks behind the next one are kept here; a power of two of them, grown as needed. */
 	struct stage_digest_late *late;
 	size_t capacity;
 } stage_digest;

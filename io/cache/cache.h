@@ -29,8 +29,7 @@ void cache_sweep(int area, const char *key);
 /* The source is not what the manifest says: STATE, and run->changed is set. */
 gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
 bool stage_entry_same(const source_stat *st, const stage_entry *e);
-/* Whether the copy has the entry's size and checksum: 1, 0, or -1 and errno
- * (ECANCELED when the pool stops). */
+/* Compares the copy with the entry's size and checksum: 1, 0, or -1 and errno (ECANCELED when the pool stops). */
 int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e);
 /* The failure of a call that writes into the cache: errno, with what to do about
  * no space and no quota. */
@@ -49,7 +48,7 @@ gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area,
 /* Notes that the copy was used now. */
 void cache_touch(int area, const char *key);
 
-/* ---- what gradcomp_stage() calls ------------------------------------------------- */
+/* gradcomp_stage() calls the functions below. */
 
 /* Keeps area/KEY from eviction as long as process `pid` lives, whether there is
  * such an entry yet or not. To be taken BEFORE cache_published() looks: when the
@@ -76,7 +75,7 @@ gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool creat
 /* The uid of stage.shared_user. INSECURE when a file decides that others than root
  * could have written. */
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err);
-/* Whether `source` (as resolved) is one that the site declares shared. */
+/* Returns true when `source` (as resolved) is one that the site declares shared. */
 bool cache_is_shared(const struct config *c, const char *source);
 /* The area that the call stages into: the user's, or with GRADCOMP_STAGE_SHARED the
  * shared one, which takes its owner. As cache_user_area(). */
@@ -108,7 +107,7 @@ uint64_t cache_process_start(int64_t pid);
 const char *cache_boot(char out[CACHE_BOOT_BYTES]);
 /* The PID namespace of this process; 0: unknown. */
 uint64_t cache_pid_space(void);
-/* Whether the user has a process on this node; true where processes are hidden (hidepid). */
+/* Returns true when the user has a process on this node, and where processes are hidden (hidepid). */
 bool cache_process_of(uid_t uid);
 
 /* ---- leases (lease.c) ------------------------------------------------------- */
@@ -116,7 +115,7 @@ bool cache_process_of(uid_t uid);
 #define CACHE_HOLDER_BYTES 128
 
 typedef struct cache_lease_info {
-	char name[64]; /* of the file in KEY.lease */
+	char name[64]; /* name of the file in KEY.lease */
 	char holder[CACHE_HOLDER_BYTES];
 	int64_t pid; /* 0: of a job or a pin */
 	int64_t job; /* 0: of a process or a pin */
@@ -124,8 +123,8 @@ typedef struct cache_lease_info {
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;
 	int64_t written_ns; /* since 1970 */
-	uid_t uid;          /* who wrote it */
-	bool foreign;       /* who is neither root nor the owner of the copy */
+	uid_t uid;          /* the user who wrote it */
+	bool foreign;       /* that user is neither root nor the owner of the copy */
 } cache_lease_info;
 
 /* A lease ends with its process, a job's with the boot. One of another PID namespace, whose
@@ -171,20 +170,20 @@ typedef enum cache_kind {
 	CACHE_FOREIGN     /* not made by gradcomp: left alone */
 } cache_kind;
 
-/* What a name in an area is, and its key ("" of a foreign one). */
+/* Returns the kind that a name in an area is of, and its key ("" for a foreign one). */
 cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES]);
 
 /* ---- sizes (size.c) ---------------------------------------------------------- */
 
 typedef struct cache_size {
-	uint64_t bytes, inodes; /* as allocated on disk, hard-linked files once */
+	uint64_t bytes, inodes; /* allocated on disk, hard-linked files once */
 } cache_size;
 
 /* Sums up the tree. -1 and errno. */
 int cache_measure(int dir, cache_size *out);
 /* The size of a copy from dir/size, or measured and noted there. */
 int cache_size_of(int dir, cache_size *out);
-/* What the copy that is made in `dir` will take; kept in dir/size until it is published. */
+/* Notes what the copy that is made in `dir` will take; kept in dir/size until it is published. */
 int cache_reserve(int dir, const cache_size *all);
 bool cache_reserved(int dir, cache_size *out);
 
@@ -197,10 +196,10 @@ typedef struct cache_entry {
 	bool producing;  /* a process is making it, or making it anew */
 	bool pinned;
 	uint32_t live_leases;
-	char holder[CACHE_HOLDER_BYTES]; /* of one of them */
+	char holder[CACHE_HOLDER_BYTES]; /* one that holds one of them */
 	int64_t used;                    /* when it was last staged, seconds since 1970, never in the future */
-	cache_size size;                 /* what is there */
-	cache_size whole;                /* what it will be when it is finished; else as size */
+	cache_size size;                 /* size of the part that is there */
+	cache_size whole;                /* size that it will have when it is finished; else equal to `size` */
 } cache_entry;
 
 typedef struct cache_entries {
@@ -223,7 +222,7 @@ void cache_entries_free(cache_entries *entries);
 /* One of them; its name is NULL when there is none. */
 gradcomp_status cache_entry_read(int area, const char *name, cache_entry *out, gradcomp_error *err);
 void cache_entry_free(cache_entry *entry);
-/* Whether it is neither leased nor pinned nor being made. */
+/* Returns true when it is neither leased nor pinned nor being made. */
 bool cache_evictable(const cache_entry *entry);
 
 /* ---- eviction (evict.c) ------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* What copying says when it fails, and reading a copy again. */
+/* Says what went wrong when copying fails, and reads a copy again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

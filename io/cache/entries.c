@@ -1,4 +1,4 @@
-/* What is in an area, in the order in which it would be evicted. */
+/* Lists the entries of an area, in the order in which they would be evicted. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ static void note_lease(void *ctx, int dir, const char *name, const cache_lease_i
 	}
 }
 
-/* Whether KEY.lock is locked. Does not create the file or write to it. */
+/* Returns true when KEY.lock is locked. Does not create the file or write to it. */
 static bool is_producing(int area, const char *key)
 {
 	char name[STAGE_KEY_BYTES + 8];
@@ -81,7 +81,7 @@ static int64_t last_use(int area, int dir, const char *key)
 	return used < now ? used : now;
 }
 
-/* What is in the directory of an entry of ours. 0, or -1 and errno. */
+/* Reads what is in the directory of an entry of ours. 0, or -1 and errno. */
 static int look_inside(int area, int dir, cache_entry *entry)
 {
 	int result =

@@ -19,7 +19,7 @@ struct gc {
 	int64_t job; /* its leases only; 0: everything */
 	gradcomp_cache_removed *removed;
 	void *ctx;
-	const char *key; /* of the leases that are looked at */
+	const char *key; /* its leases are looked at */
 };
 
 static void report_removed(const struct gc *g, const char *what, const char *name, uint64_t bytes)
@@ -115,7 +115,7 @@ static int drop(const struct gc *g, const cache_entry *entry, unsigned flags, gr
 	return result;
 }
 
-/* Whether it may still be resumed. */
+/* Returns true when it may still be resumed. */
 static bool may_be_resumed(const cache_entry *entry)
 {
 	return entry->kind == CACHE_UNFINISHED && entry->used + PATIENCE > (int64_t)time(NULL);

@@ -27,8 +27,8 @@ static void lease_dir_name(char out[STAGE_KEY_BYTES + 8], const char *key)
 	snprintf(out, STAGE_KEY_BYTES + 8, "%s.lease", key);
 }
 
-/* Whether `lock` is still what KEY.lease names: an empty one is removed by the
- * last to leave, and a lock on the old one keeps nobody out of the new. */
+/* Returns true when `lock` is still what KEY.lease names: an empty one is removed by the last to leave, and a lock
+ * on the old one keeps nobody out of the new. */
 static bool is_there(int area, const char *name, int lock)
 {
 	struct stat mine, there;
@@ -242,9 +242,9 @@ static bool read_lease(int dir, const char *name, cache_lease_info *out)
 	return false;
 }
 
-/* Whether a lease that another user has written says what he may say: that a process of his
- * needs the copy, or one of root's (his slurmstepd) while he has a process at all. So nobody
- * keeps a copy longer than he is there to use it, whatever he writes. */
+/* Returns true when a lease that another user has written says what he may say: that a process of his needs the
+ * copy, or one of root's (his slurmstepd) while he has a process at all. So nobody keeps a copy longer than he is
+ * there to use it, whatever he writes. */
 static bool may_claim(const cache_lease_info *l, bool here)
 {
 	char path[32];

@@ -16,7 +16,7 @@
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define PREFIX_MIN 4
 
-/* Whether the manifest of the item says that it is a copy of `source`. */
+/* Returns true when the manifest of the item says that it is a copy of `source`. */
 static bool is_copy_of(int area, const cache_entry *entry, const char *source)
 {
 	cache_manifest_head head = {0};

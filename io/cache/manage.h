@@ -68,13 +68,13 @@ typedef struct gradcomp_cache_entry {
 	const char *key;            /* 64 hex digits; "" of a foreign entry */
 	const char *source;         /* NULL: not known */
 	const char *path;           /* PUBLISHED: what gradcomp_stage() hands out; else the entry's own */
-	uint64_t files, bytes;      /* of the dataset; 0 when not known */
+	uint64_t files, bytes;      /* the dataset's; 0 when not known */
 	uint64_t allocated, inodes; /* on the disk */
 	int64_t last_use;           /* seconds since 1970; 0: not known */
 	uint32_t pinned;
 	uint32_t producing; /* a process is making it, or making it anew */
 	uint32_t nleases;   /* pins and dead ones included */
-	uint32_t nlive;     /* of those, how many are alive */
+	uint32_t nlive;     /* those of them that are alive */
 	const gradcomp_cache_lease *leases;
 } gradcomp_cache_entry;
 
@@ -89,11 +89,11 @@ typedef struct gradcomp_cache_usage {
 	uint32_t struct_size;
 	uint32_t entries;           /* published copies */
 	uint64_t bytes;             /* all entries, as allocated */
-	uint64_t evictable;         /* of that, what is neither leased nor pinned */
-	uint64_t budget, high, low; /* as the settings have it, in bytes */
+	uint64_t evictable;         /* the part of it that is neither leased nor pinned */
+	uint64_t budget, high, low; /* limits by the settings, in bytes */
 	uint64_t quota;             /* 0: none */
 	uint64_t disk_size, disk_free;
-	char path[4096]; /* of the area */
+	char path[4096]; /* the area's */
 } gradcomp_cache_usage;
 
 /* With no area yet the disk's numbers are those of the filesystem where it would be. */
@@ -114,8 +114,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_verify(const gradcomp_cache_optio
                                                                       const char *what),
                                                       void *ctx, gradcomp_error *err);
 
-/* What was removed, or with DRY_RUN would be: "lease of job 12.0", "unfinished copy";
- * `name` is that of the entry, `bytes` what it took. */
+/* Called for all that was removed, or with DRY_RUN would be: "lease of job 12.0", "unfinished copy"; `name` is that
+ * of the entry, `bytes` what it took. */
 typedef void gradcomp_cache_removed(void *ctx, const char *what, const char *name, uint64_t bytes);
 
 /* Removes leases of processes that have ended, copies that nobody has resumed for a day,

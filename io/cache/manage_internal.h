@@ -1,4 +1,4 @@
-/* What the functions of manage.h share. */
+/* The functions of manage.h share this. */
 #ifndef IO_CACHE_MANAGE_INTERNAL_H
 #define IO_CACHE_MANAGE_INTERNAL_H
 
@@ -24,7 +24,7 @@ gradcomp_status cache_key_check(const char *key, gradcomp_error *err);
 /* NOTFOUND, with the key and the area. */
 gradcomp_status cache_no_copy(const cache_area *a, const char *key, gradcomp_error *err);
 
-/* What the head of a manifest says. */
+/* The head of a manifest says this. */
 typedef struct cache_manifest_head {
 	char *source; /* malloc'ed */
 	uint64_t files, bytes;

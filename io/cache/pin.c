@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
 
-/* As every lease, it is written before the copy is looked for; without a copy it is removed. */
+/* Writes the lease before the copy is looked for, as every lease is; without a copy it is removed. */
 static gradcomp_status add_lease(const gradcomp_cache_options *options, const char *key, const cache_lease_info *l,
                                  gradcomp_error *err)
 {

@@ -18,8 +18,8 @@ struct check {
 	stage_manifest *m;
 };
 
-/* Whether sizes and times are as they were when the copy was published. A file that was written
- * to since is newer than the manifest, which was written last. */
+/* Returns true when sizes and times are as they were when the copy was published. A file that was written to since
+ * is newer than the manifest, which was written last. */
 static bool looks_right(dirwalk *w, const stage_entry *e, int64_t published)
 {
 	const char *base;

@@ -53,7 +53,7 @@ struct quota {
 	cache_budget budget;
 	cache_entries entries;
 	cache_size used;     /* taken, or promised to a producer */
-	cache_size promised; /* of that, still to be written by others */
+	cache_size promised; /* the part of it that others are still to write */
 	cache_size evictable;
 	cache_size left; /* free on the disk and promised to nobody */
 	bool inodes;     /* the filesystem counts them */

@@ -133,7 +133,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	/* From the leaves up: a directory of mode 0500 is entered all the same. */
 	for (size_t i = m->n; !status && i-- > 0;) {
 		const stage_entry *e = &m->entries[i];
-		/* Who may write at the source may not write what all others use. */
+		/* A user who may write at the source may not write what all others use. */
 		mode_t mode = (e->mode & ~022u) | (e->type == STAGE_DIR ? 0555 : 0444);
 		const char *base;
 		if ((e->type != STAGE_DIR && e->type != STAGE_FILE) || mode == e->mode)

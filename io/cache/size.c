@@ -1,5 +1,5 @@
-/* What a copy takes on the disk. Summing up a tree of a million files takes
- * seconds, so the sum is kept in a file of its own beside the data:
+/* A copy takes this much of the disk. Summing up a tree of a million files takes seconds, so the sum is kept in a
+ * file of its own beside the data:
  *
  *     gradcomp-size 1
  *     allocated BYTES INODES      of a published copy
@@ -27,11 +27,11 @@ struct sum {
 	cache_size *size;
 	char **todo; /* directories, relative to the root */
 	size_t n, capacity;
-	ino_t *seen; /* of files with several links: open addressing, 0 is free */
+	ino_t *seen; /* inodes of files with several links: open addressing, 0 is free */
 	size_t nseen, mask;
 };
 
-/* Whether the inode is new. Without memory it counts twice. */
+/* Returns true when the inode is new. Without memory it counts twice. */
 static bool first_time(struct sum *s, ino_t ino)
 {
 	if (2 * s->nseen >= s->mask) {

@@ -100,7 +100,7 @@ struct each_call {
 	pthread_mutex_t lock;
 	pthread_cond_t ended;
 	bool done;
-	gradcomp_status status; /* of the first failure */
+	gradcomp_status status; /* the first failure's */
 	gradcomp_error error;
 };
 

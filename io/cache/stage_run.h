@@ -15,7 +15,7 @@
 typedef struct stage_run {
 	const gradcomp_stage_options *options;
 	const struct config *config;
-	const char *source; /* as resolved, for messages */
+	const char *source; /* the resolved one, for messages */
 	const char *cache_dir;
 	char where[4096]; /* path of the cache area */
 	uint64_t max_bytes;
@@ -40,7 +40,7 @@ gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err);
 /* A line for the user now. */
 void stage_run_notice(stage_run *run, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 
-/* What each thread has. */
+/* Each thread has one of these. */
 typedef struct stage_worker {
 	source_reader *from; /* NULL when there is no source */
 	dirwalk to;

@@ -9,7 +9,7 @@
 #include "survivors/roster.h"
 #include "io/dataset/dataset_internal.h"
 
-/* What the ranks compare when a dataset is made. */
+/* The ranks compare this when a dataset is made. */
 typedef struct claim {
 	uint64_t count, seed;
 	uint64_t shuffle;
@@ -145,7 +145,7 @@ static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listene
 	return listener >= 0 ? shm_share_serve(ds, &all[first].name, listener, seconds, err) : GRADCOMP_OK;
 }
 
-/* What this rank can do when the others can as well. */
+/* Begins what this rank can do when the others can as well. */
 static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int listener, gradcomp_error *err)
 {
 	gradcomp_status st = share(ds, all, listener, err);

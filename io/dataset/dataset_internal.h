@@ -26,15 +26,15 @@
 #define WORD_STATE 0xfu
 #define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
 #define WORD_GENERATION(w) ((w) >> 16)
-#define PROCESSES 4096u    /* of a node that use one dataset at a time */
+#define PROCESSES 4096u    /* processes of a node that use one dataset at a time */
 #define WAIT_NS 100000000u /* after which a waiting process checks whether to go on */
 
 typedef struct process {
-	atomic_uint_fast64_t token; /* of the process that has the entry */
+	atomic_uint_fast64_t token; /* tells the process that has the entry from a later one */
 	atomic_uint generation;
 } process;
 
-/* ---- what the node shares --------------------------------------------------- */
+/* The node's processes share the structures below. */
 
 enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT_DAMAGED };
 
@@ -42,7 +42,7 @@ enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT
  * arena for `bytes` that a failed attempt left. UNKEPT: there was no memory for it. */
 typedef struct slot {
 	atomic_uint word;
-	atomic_uint version;         /* of its value: compared before and after the other fields are read */
+	atomic_uint version;         /* its value's: compared before and after the other fields are read */
 	atomic_uint_fast64_t offset; /* in the shared memory, or in the spill file */
 	atomic_uint_fast64_t bytes;
 	atomic_uint_fast64_t sum;
@@ -59,7 +59,8 @@ typedef struct failure {
 	gradcomp_error error;
 } failure;
 
-/* What a call of load() takes: a mean of which late ones are the most. Wrong by some when processes note at once. */
+/* Keeps what a call of load() takes: a mean of which late ones are the most. Wrong by some when processes note at
+ * once. */
 typedef struct load_cost {
 	atomic_uint_fast64_t ns, bytes; /* 0: none has been noted */
 } load_cost;
@@ -76,13 +77,14 @@ typedef struct rank_area {
 /* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what all write has lines of its own */
 typedef struct shared_head {
 	uint64_t magic;
-	uint64_t bytes; /* of all of it */
+	uint64_t bytes; /* length of all of it */
 	uint64_t nslots;
 	uint64_t slots, lost, areas, fetch, tickets, rx_buffer, arena; /* where the parts begin */
-	uint64_t memory;          /* of values: the receive buffer's, in equal parts for the ranks, and the arena's */
-	uint64_t rx_buffer_bytes; /* of a rank */
+	/* for values: the receive buffer's, in equal parts for the ranks, and the arena's */
+	uint64_t memory;
+	uint64_t rx_buffer_bytes; /* one rank's */
 	uint64_t arena_limit;
-	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
+	uint32_t ntickets; /* one rank's; 0: all samples are this node's */
 	_Alignas(64) atomic_uint_fast64_t arena_used;
 	_Alignas(64) uint64_t spill_limit;
 	atomic_uint_fast64_t spill_used;
@@ -91,7 +93,7 @@ typedef struct shared_head {
 
 /* ---- the dataset -------------------------------------------------------------- */
 
-#define HUGE_PAGE ((uint64_t)2 << 20) /* of the shared memory, where the kernel has them */
+#define HUGE_PAGE ((uint64_t)2 << 20) /* a page of the shared memory, where the kernel has them */
 
 typedef struct prefetcher prefetcher;
 typedef struct service service;
@@ -102,11 +104,12 @@ struct channel;
 struct gradcomp_dataset {
 	gradcomp_group *group;
 	int rank, nranks, nnodes, node, local, nlocal;
-	int32_t *node_of, *local_of; /* of every rank: its node, its local rank */
-	/* As ranks are lost, the above is of those that are left. Nodes keep their numbers, and a lost one has no rank. */
+	int32_t *node_of, *local_of; /* every rank's node, and its local rank there */
+	/* When ranks are lost, the above becomes that of those that are left. Nodes keep their numbers, and a lost
+	 * one has no rank. */
 	bool endures; /* it may outlive ranks */
-	int *began;   /* of every rank: what it was when the job began */
-	int place;    /* of this rank's parts in the shared memory: its local rank at first */
+	int *began;   /* every rank's number when the job began */
+	int place;    /* this rank's parts in the shared memory: its local rank at first */
 	job_object object;
 	gradcomp_dataset_options o; /* `reload`: what the setting makes of it */
 	char *spill;
@@ -125,7 +128,7 @@ struct gradcomp_dataset {
 	atomic_uint users; /* views on loan, and 1 until it is freed */
 	prefetcher *prefetcher;
 
-	struct channel *channel; /* of the service; NULL: the job has one rank */
+	struct channel *channel; /* the service's; NULL: the job has one rank */
 	service *service;
 	int wake_fd;
 	struct fetch_area *fetch; /* this rank's, as is */
@@ -164,7 +167,7 @@ static inline gradcomp_dataset *dataset_of(job_object *o)
 {
 	return (gradcomp_dataset *)(void *)((char *)o - offsetof(gradcomp_dataset, object));
 }
-/* Of a job_object that is a dataset's. */
+/* The job calls these for a job_object that is a dataset's. */
 void dataset_detach(job_object *o);
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
 
@@ -178,9 +181,9 @@ void process_unregister(gradcomp_dataset *ds);
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err);
 /* How many forks this process is away from the first. */
 unsigned process_forks(void);
-/* Whether this is a process forked off the one that made the dataset. */
+/* Returns true in a process forked off the one that made the dataset. */
 bool process_is_child(const gradcomp_dataset *ds);
-/* Whether the process that left this word is still there. */
+/* Returns true when the process that left this word is still there. */
 bool process_alive(const gradcomp_dataset *ds, uint32_t word);
 
 /* Sleeps while *word is `seen`, at most WAIT_NS. Fails when there is nothing to wait for
@@ -197,7 +200,8 @@ void process_mended(gradcomp_dataset *ds);
 /* A rank is lost, and this dataset outlives it: until the job has shrunk nothing comes from other nodes, and
  * process_wait() returns GRADCOMP_ERR_PEER_LOST. */
 bool process_lost(const gradcomp_dataset *ds);
-/* Whether a status, of process_wait() say, is that of this: process_lost() may have changed since. */
+/* Returns true when a status, of process_wait() say, is the loss that the dataset outlives: process_lost() may have
+ * changed since. */
 static inline bool process_outlives(const gradcomp_dataset *ds, gradcomp_status st)
 {
 	return ds->endures && st == GRADCOMP_ERR_PEER_LOST;
@@ -206,7 +210,7 @@ static inline bool process_outlives(const gradcomp_dataset *ds, gradcomp_status 
 /* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
 
 typedef struct shm_share_name {
-	char text[48]; /* of the socket that the first rank of a node opens */
+	char text[48]; /* names the socket that the first rank of a node opens */
 } shm_share_name;
 
 /* The first rank: makes the memory, and the socket at which the others get it. */
@@ -232,7 +236,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 
 /* A value in the arena, or in memory of this process alone. */
 typedef struct value {
-	void *base; /* what to free; NULL: it is in the arena */
+	void *base; /* the memory to free; NULL: it is in the arena */
 	void *data;
 	uint64_t bytes;
 	uint64_t offset; /* in the shared memory; 0: it is not there */
@@ -264,7 +268,7 @@ gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 /* How long load() is likely to take for a value; bytes is 0: not known. */
 uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes);
 #define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
-/* What a value takes: the next one is aligned too. */
+/* Returns the memory that a value takes: the next one is aligned too. */
 static inline uint64_t value_rounded(uint64_t bytes)
 {
 	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
@@ -308,7 +312,7 @@ void prefetch_divide(prefetcher *p, uint64_t place);
 void prefetch_halt(prefetcher *p);
 /* Frees it too. NULL is fine. */
 void prefetch_stop(prefetcher *p);
-/* What get() and next() begin with: an empty view, and process_enter(). */
+/* Begins a get() or next(): an empty view, and process_enter(). */
 gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
 /* Lends sample `index`, whoever owns it; flags as for a ticket. */
 gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,

@@ -14,7 +14,7 @@
 #include "job/job.h"
 #include "base/thread.h"
 
-#define STRIDES 4 /* of the window */
+#define STRIDES 4 /* parts of the window */
 #define FIRST 32  /* positions of the window at first, */
 #define GROWTH 4  /* and more for each position that next() has taken */
 #define LATE 8    /* values that have come too late, more than in time: others are not requested for a while */
@@ -33,7 +33,7 @@ struct prefetcher {
 	gradcomp_dataset *ds;
 	permutation o;
 	uint64_t division, epoch;
-	atomic_uint_fast64_t position; /* of next(), */
+	atomic_uint_fast64_t position; /* next()'s, */
 	uint64_t front;                /* and of the end of the window */
 	uint64_t far;                  /* other nodes' values are requested before it, */
 	uint64_t resumed;              /* but not before this one: next() loads those */
@@ -55,7 +55,7 @@ struct prefetcher {
 	pthread_t threads[];
 };
 
-/* As long as the caller's own is. */
+/* Copies a view for as long as the caller's own is. */
 static void view_move(gradcomp_value_view *to, const gradcomp_value_view *from)
 {
 	to->source = from->source;
@@ -225,7 +225,7 @@ void prefetch_divide(prefetcher *p, uint64_t place)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* What next() begins with. */
+/* Does what next() begins with: the order is divided anew where ranks were lost. */
 static void settle(prefetcher *p)
 {
 	uint64_t divided, division, place;
@@ -352,7 +352,7 @@ gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, ui
 	return begin(ds, "gradcomp_dataset_resume()", epoch, NULL, reached, err);
 }
 
-/* Whether a thread has taken it; else the caller loads it. */
+/* Returns true when a thread has taken it; else the caller loads it. */
 static bool take_done(prefetcher *p, job *j)
 {
 	bool done;
@@ -446,7 +446,7 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 		return GRADCOMP_OK;
 	fill_window(p);
 	st = take(p, &p->jobs[p->position % p->window], view, err);
-	/* What failed can be tried again. */
+	/* A failure does not move on: it can be tried again. */
 	p->position += !st;
 	return st;
 }

@@ -101,7 +101,7 @@ gradcomp_status dataset_attach(job_object *o, gradcomp_error *err)
 		process_mended(ds);
 		st = service_attach(ds, err);
 	}
-	/* What is wrong on this rank alone ends the job for all. */
+	/* Something wrong on this rank alone ends the job for all. */
 	if (st && !transport_failure(ds->group->job->transport, NULL))
 		job_fail(ds->group->job, st, err->text);
 	return st;

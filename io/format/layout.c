@@ -88,7 +88,7 @@ static uint64_t first_container(const file_list *files)
 	return i;
 }
 
-/* Whether all files lie in folders of the only folder. */
+/* Returns true when all files lie in folders of the only folder. */
 static bool nested(const file_list *files)
 {
 	for (uint64_t i = 0; i < files->n; i++)

@@ -86,7 +86,7 @@ bool list_suffix(const char *name, const char *suffixes)
 	return false;
 }
 
-/* Of two char **, as bytes; for qsort() and bsearch(). */
+/* Compares two char **, as bytes; for qsort() and bsearch(). */
 static int name_list_order(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -108,7 +108,7 @@ static void list_text_free(struct list_text *t)
 
 /* ---- directories -------------------------------------------------------------------- */
 
-/* What is below a folder at the top, or the files at the top themselves. */
+/* Keeps what is below a folder at the top, or the files at the top themselves. */
 struct branch {
 	char *folder; /* "NAME/" */
 	bool linked;  /* it is a symbolic link */
@@ -165,7 +165,7 @@ static gradcomp_status add_folder(struct walk *w, const char *dir, const char *n
 	                                                                 : GRADCOMP_OK;
 }
 
-/* Whether `st` is a directory on the way to `dir`. */
+/* Returns true when `st` is a directory on the way to `dir`. */
 static bool above(const struct listing *l, const char *dir, const struct stat *st)
 {
 	char path[PATH_MAX];
@@ -223,7 +223,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 	                                                                          : GRADCOMP_OK;
 }
 
-/* What systems and programs leave in folders and nobody means as a sample or a class. */
+/* Returns true for what systems and programs leave in folders and nobody means as a sample or a class. */
 bool list_passed_over(const char *name)
 {
 	static const char *const names[] = {

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "io/format/samples_internal.h"
 
-#define LINKS_MAX 40 /* as the kernel */
+#define LINKS_MAX 40 /* the kernel's limit */
 
 /* Puts `head` and a slash before `rest`, which has room for `capacity` bytes. */
 static int prepend(char *rest, size_t capacity, const char *head, size_t length)

@@ -101,7 +101,7 @@ gradcomp_status gradcomp_samples_load(void *samples, uint64_t index, gradcomp_va
 	return fill(s, index, info.nparts, v, total, text + strlen(key) + 1, err);
 }
 
-/* Whether the head lies in the value and its strings end in it. */
+/* Returns true when the head lies in the value and its strings end in it. */
 static bool head_is_right(const unsigned char *v, uint64_t bytes)
 {
 	return bytes >= HEAD && get32(v + 8) <= bytes && get32(v + 8) > HEAD + (uint64_t)get32(v) * ROW &&

@@ -12,7 +12,7 @@
 #include "io/format/shard_names.h"
 #include "io/format/tar_format.h"
 
-/* Whether an entry at the top of the directory is a folder, or a link to one. */
+/* Returns true when an entry at the top of the directory is a folder, or a link to one. */
 static bool is_folder(int fd, const struct dirent *de)
 {
 	struct stat st;
@@ -21,9 +21,8 @@ static bool is_folder(int fd, const struct dirent *de)
 	return fstatat(fd, de->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Whether there is a shard at the top of the directory. One with compressed
- * shards is not taken for a folder of samples: those may be what is meant. Nor is one with
- * shards and folders taken for either. */
+/* Finds out if there is a shard at the top of the directory. One with compressed shards is not taken for a folder
+ * of samples: those may be what is meant. Nor is one with shards and folders taken for either. */
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX / 4], packed[TEXT_NAME_MAX / 4] = "", shard[TEXT_NAME_MAX / 4] = "",
@@ -76,7 +75,7 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 		;
 	if (n < 0)
 		return error_cannot(err, "read", path);
-	/* What is known and is no archive is named by who indexes it. */
+	/* A file that is known and is no archive is named when it is indexed. */
 	if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) || tar_other_content(head, (size_t)n) ||
 	    (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;

@@ -1,5 +1,5 @@
-/* What the readers of samples share: each layout is a table of functions over a
- * structure that begins with gradcomp_samples.
+/* The readers of samples share this: each layout is a table of functions over a structure that begins with
+ * gradcomp_samples.
  *
  * Nothing of it changes after open() but descriptors that are put in by one atomic
  * exchange, so that calls need no locks: they may come from any thread, and from a
@@ -23,7 +23,7 @@ typedef struct sample_ops {
 	uint32_t (*nparts)(const gradcomp_samples *s, uint64_t index);
 	gradcomp_status (*part)(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
 	                        uint64_t *bytes, gradcomp_error *err);
-	/* As gradcomp_samples_read(); *bytes is set before RANGE is returned. */
+	/* Does what gradcomp_samples_read() says; *bytes is set before RANGE is returned. */
 	gradcomp_status (*read)(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf, uint64_t capacity,
 	                        uint64_t *bytes, gradcomp_error *err);
 } sample_ops;
@@ -32,7 +32,7 @@ struct gradcomp_samples {
 	const sample_ops *ops;
 	gradcomp_sample_format format;
 	uint64_t count;
-	char *path; /* as it was given, for messages */
+	char *path; /* the path that was given, for messages */
 	const char *const *classes;
 	uint32_t nclasses;
 };
@@ -96,7 +96,7 @@ unsigned layout_split(const char *name, bool anywhere);
 /* INVALID for data that is a pointer of Git LFS. */
 gradcomp_status layout_check_data(const char *name, const void *data, uint64_t bytes, gradcomp_error *err);
 
-/* Whether the name ends in a dot and one of the suffixes, capitals or not. */
+/* Returns true when the name ends in a dot and one of the suffixes, capitals or not. */
 bool list_suffix(const char *name, const char *suffixes);
 
 #endif

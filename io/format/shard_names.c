@@ -86,7 +86,7 @@ static gradcomp_status add_glob(const struct expansion *x, const char *text)
 	return status;
 }
 
-/* What has no braces any more. */
+/* Adds a name or glob that has no braces any more. */
 static gradcomp_status add_plain(const struct expansion *x, char *text)
 {
 	char *to = text;

@@ -21,7 +21,7 @@ typedef struct shard_names {
 	uint64_t n, room;
 } shard_names;
 
-/* Whether a path could be meant as a pattern. */
+/* Returns true when a path could be meant as a pattern. */
 bool shard_names_pattern(const char *path);
 /* INVALID for what is no pattern, NOTFOUND for a glob without a match. Whether other names
  * exist is for who opens them. */

@@ -186,7 +186,7 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 	*bytes = p->bytes;
 	if (p->bytes > capacity)
 		return samples_range(err, sh->index.text + sample->key, p->bytes, capacity);
-	/* Of what is behind the samples only descriptors change. */
+	/* Only the descriptors change behind the samples. */
 	gradcomp_status status = shard_fd((struct tar *)s, (struct shard *)sh, &fd, &own, err);
 	if (status)
 		return status;

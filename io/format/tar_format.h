@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define TAR_BLOCK 512u
-/* Of a pax header or a GNU long name. */
+/* A pax header or a GNU long name has at most so many bytes. */
 #define TAR_EXTRA_MAX (1u << 20)
 #define TAR_COMPRESSED "tar.gz/tgz/tar.bz2/tbz/tbz2/tar.xz/txz/tar.zst/tzst/tar.lz4/tar.lz/tar.lzma/tar.Z"
 
@@ -23,7 +23,7 @@ const char *tar_parse_header(const unsigned char block[TAR_BLOCK], tar_header *h
 bool tar_is_zero(const unsigned char block[TAR_BLOCK]);
 /* A header with the magic of ustar or GNU and the right sum. */
 bool tar_looks_like(const unsigned char block[TAR_BLOCK]);
-/* What a file begins with that is no archive of tar, and what to do about it. */
+/* Describes a file that is no archive of tar by how it begins, and says what to do about it. */
 typedef struct tar_other {
 	const char *is, *remedy;
 	bool archive; /* its samples are there, but not as tar */

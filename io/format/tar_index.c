@@ -12,14 +12,14 @@
 #include "io/format/tar_format.h"
 #include "io/format/tar_index.h"
 
-/* What is read at a time: little where members are long, much where they are short. */
+/* So much is read at a time: little where members are long, much where they are short. */
 #define WINDOW 65536u
 #define WINDOW_SMALL 4096u
 #define NEAR 32768u
 #define LABEL_BYTES 16u
 
-/* What names and labels mean in a tar shard: the rules of WebDataset. A part "cls" holds decimal
- * digits, perhaps a newline; else -1. */
+/* Reads a label by the rules of WebDataset for tar shards: a part "cls" holds decimal digits, perhaps a newline;
+ * else -1. */
 static int32_t parse_label(const unsigned char *p, uint64_t n)
 {
 	int64_t v = 0;
@@ -57,7 +57,7 @@ struct indexing {
 	tar_index *x;
 	uint64_t samples_room, parts_room, text_room;
 	uint64_t first; /* sample of this archive; there may be several in a file */
-	/* what extended headers say of the next member */
+	/* extended headers say this of the next member */
 	tar_pax pax;
 	char *pax_data, *long_name;
 	unsigned char *window;
@@ -294,7 +294,7 @@ static gradcomp_status refuse_other(struct indexing *s, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s is empty, 0 bytes: it was cut off or never written; fetch or make it again", name);
 	const unsigned char *head = look(s, 0, n, &status, err);
-	/* What has a header of tar is tar, whatever its first member is called. */
+	/* A file with a header of tar is tar, whatever its first member is called. */
 	const tar_other *other =
 		head && (n < TAR_BLOCK || tar_parse_header(head, &h)) ? tar_other_content(head, n) : NULL;
 	if (other)

@@ -6,11 +6,11 @@
 
 #include "base/error.h"
 
-/* Of a sample; more is INVALID. */
+/* A sample has at most so many; more is INVALID. */
 #define TAR_PARTS_MAX 1024u
 
 typedef struct tar_part {
-	uint64_t at, bytes; /* of the data in the shard */
+	uint64_t at, bytes; /* where the data is in the shard, and its length */
 	uint64_t name;      /* offset in the text */
 } tar_part;
 

@@ -45,15 +45,16 @@ typedef struct stage_manifest {
 	stage_entry *entries; /* sorted by path, so a directory precedes what it holds */
 	size_t n, capacity;
 	struct stage_block *blocks; /* the memory of all strings */
-	struct stage_inode *inodes; /* of files with several links, while scanning */
+	struct stage_inode *inodes; /* inodes of files with several links, while scanning */
 	size_t ninodes, inode_capacity;
 	uint64_t files, bytes;
-	/* Of the node that lists: what was left out and why, a line each, up to STAGE_LEFT_OUT_BYTES; and how much. */
+	/* The node that lists says here what was left out and why, a line each, up to STAGE_LEFT_OUT_BYTES; and how
+	 * much. */
 	char *left_out;
 	size_t left_out_bytes;
 	uint64_t nleft_out;
 	struct {
-		uint64_t lines, entries, files, bytes; /* what its head says, while it is taken from text */
+		uint64_t lines, entries, files, bytes; /* its head says so, while it is taken from text */
 	} promised;
 	char key[STAGE_KEY_BYTES];
 } stage_manifest;
@@ -80,7 +81,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 
 /* ---- symbolic links (symlink.c) ---------------------------------------------- */
 
-/* Whether the symbolic link at `e`, followed through the tree, never leaves it. */
+/* Returns true when the symbolic link at `e`, followed through the tree, never leaves it. */
 bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
 /* The first symbolic link that, followed through the tree, would leave it; or NULL. */
 const stage_entry *stage_symlink_outside(const stage_manifest *m);
@@ -105,7 +106,7 @@ gradcomp_status stage_manifest_unpacked(stage_manifest *m, gradcomp_error *err);
 
 /* ---- for the files of manifests only ---------------------------------------- */
 
-/* What comes before the entries, allocated; NULL without memory. */
+/* Writes what comes before the entries, allocated; NULL without memory. */
 char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes);
 /* Takes one line of the head: "NAME VALUE" as number `i`. The values of entries, files
  * and bytes go into the manifest; `m->expected` entries are to come. */
@@ -116,7 +117,7 @@ bool stage_manifest_head_line(stage_manifest *m, int i, const char *first, char 
 const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool with_extra);
 /* When all lines are there: counts agree, links stay inside. Makes the key. */
 const char *stage_manifest_complete(stage_manifest *m);
-/* What a listing says besides the line: a directory's time, the bytes a file takes. */
+/* Writes what a listing says besides the line: a directory's time, the bytes a file takes. */
 size_t stage_entry_extra(const stage_entry *e, char out[24]);
 /* Digits only, without leading zeros, up to INT64_MAX. */
 bool stage_take_number(const char *s, uint64_t *out);

@@ -119,7 +119,7 @@ fail:
 		fclose(f);
 	else if (fd >= 0)
 		close(fd);
-	/* What was read of a bad manifest proves nothing. */
+	/* Nothing is proved by what was read of a bad manifest. */
 	for (size_t i = 0; *why && i < m->n; i++)
 		m->entries[i].sealed = false;
 	return !*why;

@@ -20,8 +20,8 @@ static int by_inode(const void *a, const void *b)
 	return strcmp(x->path, y->path);
 }
 
-/* Of the names of one inode the first in order stays a file; the others become
- * links to it. Names outside the tree do not count. */
+/* Keeps the first in order of the names of one inode as a file; the others become links to it. Names outside the
+ * tree do not count. */
 static void find_hard_links(stage_manifest *m)
 {
 	if (m->ninodes)

@@ -147,8 +147,8 @@ bool stage_take_name(char *s)
 	return true;
 }
 
-/* Whether `path` can be the next entry of m: relative,
- * without empty components and dots, in a directory of m. */
+/* Returns why `path` cannot be the next entry of m, or NULL: it must be relative, without empty components and
+ * dots, in a directory of m. */
 static const char *check_path(const stage_manifest *m, const char *path)
 {
 	const char *last = m->n ? m->entries[m->n - 1].path : NULL, *slash = strrchr(path, '/');

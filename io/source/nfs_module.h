@@ -1,4 +1,4 @@
-/* What source/nfs.so exports. */
+/* The module source/nfs.so exports this. */
 #ifndef IO_SOURCE_NFS_MODULE_H
 #define IO_SOURCE_NFS_MODULE_H
 

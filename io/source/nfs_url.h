@@ -15,8 +15,8 @@ typedef struct source_url {
 	char path[PATH_MAX];            /* "/a/b", bytes as they are on the server; "/" alone */
 	char name[2 * PATH_MAX];        /* the URL without arguments, always written the same way */
 	int version;                    /* 3 or 4 */
-	int port;                       /* of NFS; 0: the usual one (4), asked of the portmapper (3) */
-	int mount_port;                 /* of the mount service (3); 0: asked of the portmapper */
+	int port;                       /* NFS's port; 0: the usual one (4), asked of the portmapper (3) */
+	int mount_port;                 /* the mount service's (3); 0: asked of the portmapper */
 	uint32_t uid, gid;              /* sent with every request */
 	bool own;                       /* they are the process's, and its other groups go along */
 } source_url;

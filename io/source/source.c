@@ -95,11 +95,10 @@ void source_reader_close(source_reader *r)
 	r->from->ops->reader_close(r);
 }
 
-/* Of the root of a source that is a file nothing depends on the directory in which
- * it happens to be. */
+/* The root of a source that is a file has this: nothing of it depends on the directory in which it happens to be. */
 static const source_stat alone = {.mode = S_IFDIR | 0755, .nlink = 1};
 
-/* Whether the path can be there: all of them, unless the source is a file. */
+/* Returns true when the path can be there: all of them, unless the source is a file. */
 static bool within(const source_reader *r, const char *path)
 {
 	return !r->from->only || !*path || !strcmp(path, r->from->only);

@@ -52,7 +52,7 @@ bool source_is_mounted(const source *s);
 
 /* From now on symbolic links are what they lead to. UNSUPPORTED where that cannot be had. */
 gradcomp_status source_follow(source *s, gradcomp_error *err);
-/* Whether the last call of the reader failed because it may not. Its text names the options of staging
+/* Returns true when the last call of the reader failed because it may not. Its text names the options of staging
  * that would do. */
 bool source_denied(const source_reader *r);
 /* A path as the value of exclude=: what a SPEC or a glob would take for something else is '?'. */

@@ -20,7 +20,7 @@ struct source {
 struct source_reader {
 	source *from;
 	source_wait wait;
-	char *path; /* of the open file, for messages; allocated */
+	char *path; /* the open file's, for messages; allocated */
 	bool denied;
 };
 

@@ -1,5 +1,5 @@
-/* Whether the nodes' copies can be used: they must all have the same content and, if that is
- * asked for, the content of the source as it is now. */
+/* Finds out if the nodes' copies can be used: they must all have the same content and, if that is asked for, the
+ * content of the source as it is now. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "io/stage/stage_internal.h"
 
-/* Of all files' checksums, one after the other. */
+/* Sums up all files' checksums, one after the other. */
 static void sum_up(const stage_manifest *m, unsigned char sum[SHA256_BYTES])
 {
 	sha256 hash;

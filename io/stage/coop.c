@@ -20,7 +20,7 @@ static int look(staging *s, char damage[508], gradcomp_error *err)
 	return cache_published(s->run, &s->m, s->area, s->key, deep, damage, err);
 }
 
-/* What is wrong with a shared copy its owner mends; until then this user has his own. */
+/* Leaves a shared copy with something wrong to its owner, who mends it; until then this user has his own. */
 static gradcomp_status leave_shared(staging *s, const char *damage, gradcomp_error *err)
 {
 	const gradcomp_stage_options *o = s->run->options;
@@ -94,7 +94,7 @@ static gradcomp_status wait_turn(staging *s, int *watch, gradcomp_error *err)
 struct tally {
 	unsigned char *all, *holders; /* a state and bits by node */
 	int has, locked, lacks;
-	bool ours; /* of the nodes that have nothing the first one is locked by this group */
+	bool ours; /* the first of the nodes that have nothing is locked by this group */
 };
 
 static gradcomp_status count(staging *s, staging_state state, struct tally *t, gradcomp_error *err)
@@ -131,7 +131,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	*done = !stale && !t->locked && !t->lacks;
 	if (*done)
 		return GRADCOMP_OK;
-	/* Of two jobs that want the same nodes, one continues. */
+	/* One of two jobs that want the same nodes continues. */
 	if (!stale && t->locked && t->ours) {
 		s->cached = false;
 		status = staging_populate(s, state, t->holders, err);
@@ -170,8 +170,8 @@ gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 	return status;
 }
 
-/* What node i of n has in mode shard: the files at i, i + n, ... of the sorted list,
- * and all directories and symbolic links, of which some then lead nowhere. */
+/* Leaves node i of n the files at i, i + n, ... of the sorted list, for mode shard, and all directories and
+ * symbolic links, of which some then lead nowhere. */
 
 static bool is_file(const stage_entry *e)
 {

@@ -18,7 +18,7 @@
 #define EXCLUDE_MAX 4096u
 
 struct todo {
-	size_t entry; /* of the manifest, which moves */
+	size_t entry; /* place in the manifest, which moves */
 	bool linked;  /* a symbolic link was followed on the way to it */
 };
 
@@ -26,14 +26,14 @@ struct listing {
 	stage_run *run;
 	stage_manifest *m;
 	const source *from;
-	pthread_mutex_t lock; /* of all below, and of the manifest */
+	pthread_mutex_t lock; /* guards all below, and the manifest */
 	pthread_cond_t more;
 	struct todo *todo; /* directories not listed yet */
 	size_t ntodo, capacity;
 	unsigned nlisting; /* threads that may find more */
 };
 
-/* What one thread has found in one directory. */
+/* Holds what one thread has found in one directory. */
 struct batch {
 	struct listing *listing;
 	source_reader *from;
@@ -94,7 +94,7 @@ static gradcomp_status leave_out_locked(struct listing *s, const char *why, cons
 	return rc < 0 ? error_cannot(err, "list", path) : GRADCOMP_OK;
 }
 
-/* Whether one of the globs means an entry; its name is the end of its path. */
+/* Returns true when one of the globs means an entry; its name is the end of its path. */
 static bool excluded(const struct listing *s, const char *path, const char *name, bool directory)
 {
 	char glob[EXCLUDE_MAX];
@@ -320,7 +320,7 @@ static gradcomp_status drop(struct listing *s, size_t entry, gradcomp_error *err
 	return rc < 0 ? error_cannot(err, "list", s->m->source) : GRADCOMP_OK;
 }
 
-/* Whether the file can be opened and read tells better than its mode. */
+/* Opens and reads the file, which tells better than its mode. */
 static gradcomp_status try_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct listing *s = ctx;

@@ -28,7 +28,7 @@ struct populate {
 	atomic_uint_fast64_t resumed;
 };
 
-/* What is still to be written of what is not sealed. */
+/* Adds up what is still to be written of the entries that are not sealed. */
 static void bytes_needed(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes)
 {
 	*bytes = *inodes = 0;
@@ -227,7 +227,7 @@ static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp
 	                 gradcomp_printable(*e->path ? e->path : f->run->source, name, sizeof name));
 }
 
-/* Whether the source's directories are still as listed; a file is checked when it is copied. */
+/* Checks that the source's directories are still as listed; a file is checked when it is copied. */
 static gradcomp_status source_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
@@ -259,8 +259,8 @@ static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
 	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
 }
 
-/* What others could enter is not filled again: they may have its directories open, and a file has the modes of the source
- * until all are there. */
+/* Opens the folder of the copy to be made. One that others could enter is not filled again: they may have its
+ * directories open, and a file has the modes of the source until all are there. */
 static int open_temp(int area, const char *name)
 {
 	struct stat st;

@@ -21,7 +21,7 @@
 	 GRADCOMP_STAGE_FOLLOW | GRADCOMP_STAGE_REWRITE | GRADCOMP_STAGE_SKIP_UNREADABLE)
 #define EXCLUDE_MAX 4095u
 
-/* ---- what node 0 finds --------------------------------------------------------- */
+/* The functions below tell all nodes what node 0 finds. */
 
 /* Bytes only: the same on all machines. */
 struct finding {

@@ -81,7 +81,7 @@ static gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(
 struct opening {
 	stage_group *c;
 	gradcomp_group *group;
-	const int32_t *node; /* of its ranks */
+	const int32_t *node; /* each of its ranks' */
 };
 
 static gradcomp_status split(void *ctx, gradcomp_error *err)

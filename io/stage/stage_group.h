@@ -19,7 +19,7 @@ typedef struct stage_group {
 	bool acting;
 	bool split; /* nodes is a group of this stage group's own */
 	transfer_peers peers;
-	char (*host)[STAGE_GROUP_HOST]; /* of the nodes */
+	char (*host)[STAGE_GROUP_HOST]; /* the nodes' */
 	const char **hosts;
 	gradcomp_status stopped; /* the caller wanted to stop while the other nodes waited for this one */
 	gradcomp_error stop;

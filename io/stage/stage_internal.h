@@ -1,5 +1,5 @@
-/* What the files of this folder share: one attempt at a copy of one dataset, by one node or
- * by all nodes of a group. */
+/* The files of this folder share this: one attempt at a copy of one dataset, by one node or by all nodes of a
+ * group. */
 #ifndef IO_STAGE_STAGE_INTERNAL_H
 #define IO_STAGE_STAGE_INTERNAL_H
 
@@ -8,12 +8,12 @@
 typedef struct staging {
 	stage_run *run;
 	stage_group *group;
-	/* What node 0 found, the same everywhere. */
+	/* Node 0 found these, the same everywhere. */
 	char key[STAGE_KEY_BYTES];
-	char source[4096]; /* as resolved there */
+	char source[4096]; /* resolved there */
 	char file[256];    /* the source is this file; "" for a directory */
 	bool mounted;
-	uint64_t files, bytes; /* of a shard: its own */
+	uint64_t files, bytes; /* the whole dataset's; a shard's: its own */
 
 	stage_manifest m; /* empty where there is neither a listing nor a copy */
 	source *from;     /* opened where it is needed */
@@ -24,10 +24,10 @@ typedef struct staging {
 	bool compared;   /* the copies were compared with the source, likewise */
 	char stale[508]; /* why the copy on this node is not used */
 	uint64_t resumed, read, received, left_out;
-	char *left_out_text; /* as the manifest of node 0 has it; NULL: nothing was */
+	char *left_out_text; /* the text in the manifest of node 0; NULL: nothing was */
 } staging;
 
-/* What a node has. */
+/* A node is in one of these states. */
 typedef enum staging_state {
 	STAGING_LACKS = 0,  /* nothing; another process is making it */
 	STAGING_LOCKED = 1, /* nothing; this process has the lock and may make it */
@@ -58,8 +58,8 @@ gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int
 
 /* ---- consistency.c ----------------------------------------------------------- */
 
-/* Whether the copies agree with each other and, if that is asked for, with the source;
- * where one does not, s->stale says so. *stale: one of them does not. */
+/* Compares the copies with each other and, if that is asked for, with the source; where one does not, s->stale says
+ * so. *stale: one of them does not. */
 gradcomp_status staging_compare(staging *s, staging_state state, const unsigned char *holders, bool *stale,
                                 gradcomp_error *err);
 

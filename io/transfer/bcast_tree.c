@@ -32,7 +32,7 @@ uint32_t bcast_from(const bcast_tree *t, uint32_t offset)
 uint32_t bcast_reach(const bcast_tree *t, uint32_t offset)
 {
 	uint32_t k = offset ? bcast_from(t, offset) : t->nstrides, n;
-	/* Of the digit that is not 0 there may be a larger one. */
+	/* The digit that is not 0 may become larger. */
 	if (k < t->nstrides && offset / t->stride[k] % t->radix + 1 < t->radix)
 		k++;
 	for (n = 0; n < k && t->stride[n] < t->n - offset; n++)

@@ -23,7 +23,7 @@
 
 typedef struct bcast_tree {
 	uint32_t n, radix;
-	uint32_t hops;     /* of a chunk at most */
+	uint32_t hops;     /* most hops of a chunk */
 	uint32_t nstrides; /* a node sends to those `stride` behind it, and receives from those before it */
 	uint32_t stride[BCAST_STRIDES];
 } bcast_tree;
@@ -47,7 +47,7 @@ typedef struct bcast_order {
 	const uint32_t *owners; /* nodes that read chunks in turn */
 	uint32_t nowners, node;
 	uint64_t chunks; /* may become less */
-	uint64_t time;   /* of the next turn, which has so many hops or fewer */
+	uint64_t time;   /* time of the next turn, which has so many hops or fewer */
 	uint32_t hops;
 } bcast_order;
 

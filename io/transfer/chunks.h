@@ -59,7 +59,7 @@ size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i
 /* ---- messages ---- */
 
 void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end);
-/* Of the second message, which is complete. */
+/* Set and check the checksum of the second message, which is complete. */
 void chunk_sum(unsigned char *message, size_t bytes);
 bool chunk_sum_check(const unsigned char *message, size_t bytes);
 /* Changes the header of a chunk that is sent on. */
@@ -77,8 +77,8 @@ static inline unsigned char *chunk_bytes(unsigned char *message, const stage_chu
 	return message + CHUNK_HEAD + (size_t)p->parts * SHA256_BYTES;
 }
 
-/* Of a chunk with holes: leaves the pages that are not zero, one after another, and marks
- * them in the header. Returns their bytes. */
+/* Packs a chunk with holes: leaves the pages that are not zero, one after another, and marks them in the header.
+ * Returns their bytes. */
 uint32_t chunk_pack(unsigned char *message, const stage_chunk *p);
 /* Their bytes, by the header; -1 when it says more than there are. */
 int64_t chunk_packed(const unsigned char *message, const stage_chunk *p);

@@ -44,7 +44,7 @@ static gradcomp_status read_run(struct reader *f, const stage_entry *e, unsigned
 	return status;
 }
 
-/* What lies in holes is zero; it is not read. */
+/* Reads a file with holes; what lies in holes is zero and is not read. */
 static gradcomp_status read_holes(struct reader *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
                                   gradcomp_error *err)
 {
@@ -75,7 +75,7 @@ static gradcomp_status read_file(struct reader *f, size_t entry, unsigned char *
 	return status;
 }
 
-/* Of a file with holes nothing: they are not read. */
+/* Returns the bytes to be fetched early; none of a file with holes: they are not read. */
 static uint64_t first_bytes(const stage_entry *e)
 {
 	return e->stored < e->size ? 0 : e->size;

@@ -15,7 +15,7 @@
 #define RECEIVED 8 /* buffers beyond those that cannot be spared */
 #define QUEUED (2 * TRANSFER_BUFFERS)
 
-/* What is to be sent over a stride, in the order of turns. */
+/* Keeps what is to be sent over a stride, in the order of turns. */
 struct outgoing {
 	struct {
 		transfer_buffer *b; /* NULL: an own chunk, of this number */
@@ -31,10 +31,10 @@ struct outgoing {
 	unsigned first, nsent;
 };
 
-/* What comes over a stride. */
+/* Receives what comes over a stride. */
 struct incoming {
 	transfer_queue queue;
-	enum { NOTHING, HEADER, REST } under_way; /* of the first of them */
+	enum { NOTHING, HEADER, REST } under_way; /* the state of the first of them */
 	gradcomp_request request;
 };
 
@@ -42,7 +42,7 @@ struct transfer_relay {
 	transfer *x;
 	const gradcomp_links *links;
 	bcast_tree tree;
-	bcast_order order; /* of turns that have not begun, except this one: */
+	bcast_order order; /* the turns that have not begun, except this one: */
 	bcast_turn turn;
 	bool more;
 	unsigned buffers;

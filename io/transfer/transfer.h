@@ -24,16 +24,16 @@
 /* The nodes. Alone: nnodes is 1 and there are no links. */
 typedef struct transfer_peers {
 	int node, nnodes;
-	gradcomp_group *group; /* of them */
+	gradcomp_group *group; /* the nodes' */
 	const gradcomp_links *links;
-	const char *const *hosts; /* of the nodes, for messages */
+	const char *const *hosts; /* the nodes', for messages */
 } transfer_peers;
 
 typedef struct transfer_params {
 	stage_run *run;
 	stage_manifest *m; /* entries that this node wants are sealed */
 	const transfer_peers *peers;
-	source *from;                /* what this node reads its chunks from */
+	source *from;                /* this node reads its chunks from it */
 	bool server;                 /* `from` is the source, not a copy on this node */
 	const unsigned char *owners; /* bits by node; NULL: all nodes */
 	const unsigned char *needed; /* bits by entry, the same on all nodes */
@@ -56,7 +56,7 @@ gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, grad
 
 /* ---- inside --------------------------------------------------------------- */
 
-#define TRANSFER_BUFFERS 96 /* of a kind at most */
+#define TRANSFER_BUFFERS 96 /* most buffers of a kind */
 /* How much later than the oldest turn that is not over a turn may begin, or a chunk be read: else a server with many
  * nodes would give all of them their first chunk at once, and late. The same on all nodes. */
 #define TRANSFER_WINDOW 64u
@@ -66,7 +66,7 @@ typedef struct transfer_buffer {
 	unsigned refs;
 	bool own, here, dropped; /* here: the header has come, and what follows it; dropped: nothing does */
 	int owner, from;         /* nodes */
-	uint64_t time;           /* of its turn */
+	uint64_t time;           /* its turn's */
 	unsigned char *message;
 	size_t bytes; /* behind the digests, on the wire */
 } transfer_buffer;
@@ -107,7 +107,7 @@ struct transfer {
 
 	transfer_queue free_own, free_in, to_write;
 	transfer_buffer *ready[TRANSFER_BUFFERS]; /* own chunks by turn */
-	chunk_cursor cursor;                      /* of own chunks */
+	chunk_cursor cursor;                      /* next of the own chunks */
 	uint64_t next;                            /* own chunk to be read */
 	uint64_t oldest;                          /* time of the oldest turn that is not over */
 	bool arrived;                             /* nothing more will */
@@ -133,7 +133,7 @@ void transfer_release(transfer *x, transfer_buffer *b);
 void transfer_reader(transfer *x);
 void transfer_writer(transfer *x);
 void transfer_relay(transfer *x);
-/* What the relay needs; it is x->relay. To be freed whatever is returned. */
+/* The relay needs this; it is x->relay. To be freed whatever is returned. */
 gradcomp_status transfer_relay_new(transfer *x, gradcomp_error *err);
 void transfer_relay_free(transfer *x);
 /* How many nodes an own chunk is sent to, and how many buffers the relay receives into beside those
@@ -146,7 +146,7 @@ void transfer_hash(transfer *x, transfer_buffer *b);
 /* Writes the parts that this node wants; `check` compares them with the checksum that
  * came along. */
 gradcomp_status transfer_store(transfer *x, dirwalk *to, transfer_buffer *b, bool check, gradcomp_error *err);
-/* What follows the header of a chunk. */
+/* Returns the bytes that follow the header of a chunk. */
 static inline size_t transfer_rest(const transfer_buffer *b)
 {
 	return (size_t)b->chunk.parts * SHA256_BYTES + b->bytes;

@@ -202,7 +202,7 @@ static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b,
 
 /* ---- blocks of large files ----------------------------------------------------------- */
 
-/* Of all threads' blocks of a file the first one opens it. */
+/* Finds the file of a block; the first of all threads' blocks of it opens it. */
 static transfer_file *file_of(transfer *x, dirwalk *to, size_t entry)
 {
 	const stage_entry *e = &x->params->m->entries[entry];
@@ -287,7 +287,7 @@ void transfer_close_files(transfer *x)
 	}
 }
 
-/* ---- what comes from other nodes -------------------------------------------------------- */
+/* The functions below write what comes from other nodes. */
 
 void transfer_writer(transfer *x)
 {

@@ -273,7 +273,7 @@ static gradcomp_status start(gradcomp_coder *c, const gradcomp_coder_request *ca
 		st = enqueue(c, q, &own);
 	if (st) {
 		free(q);
-		if (st == GRADCOMP_ERR_NOMEM) /* of this rank alone */
+		if (st == GRADCOMP_ERR_NOMEM) /* it is this rank's alone */
 			job_fail(c->job, st, own.text);
 		return error_set(err, st, "%s", own.text);
 	}
@@ -452,7 +452,7 @@ static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, grad
 	                 err);
 }
 
-/* What only this rank can fail at, when the others go on. */
+/* Begins what this rank alone can fail at while the others go on, so a failure ends the job. */
 static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 {
 	gradcomp_status st =
@@ -466,7 +466,7 @@ static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 	return st;
 }
 
-/* Of a report that is written before the coder is freed. Nothing but the counters changes. */
+/* Fills a row of a report that is written before the coder is freed. Nothing but the counters changes. */
 static void row(void *of, report_coder *out)
 {
 	gradcomp_coder *c = of;

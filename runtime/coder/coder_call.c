@@ -100,7 +100,7 @@ static gradcomp_status fit_instance(gradcomp_coder *c, uint64_t n, gradcomp_erro
 	return coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
 }
 
-/* ---- what ranks tell each other ---- */
+/* The functions below carry what ranks tell each other. */
 
 /* A call as text, and as a number that differs when anything does. */
 typedef struct claim {
@@ -224,7 +224,7 @@ static void lap(stopwatch *s, double *sum)
 	s->last = now;
 }
 
-/* What is lost because a sum was not finite is not kept. */
+/* Clears the residual where a sum was not finite: what is lost by it is not kept. */
 static void clear_damaged(gradcomp_coder *c, const gradcomp_coder_request *q)
 {
 	const gradcomp_operators *ops = c->job->host.operators;

@@ -20,15 +20,15 @@
 
 /* NCCL adds up the first. */
 enum {
-	WORD_BAD,   /* what some rank gave is not finite */
-	WORD_FAULT, /* what peers sent is not what it should be */
+	WORD_BAD,   /* something that a rank gave is not finite */
+	WORD_FAULT, /* something that peers sent is not what it should be */
 	WORD_VOID,  /* either */
 	WORD_LOST,  /* the residual is not finite */
-	WORD_LOCAL, /* what this rank gave is not finite */
+	WORD_LOCAL, /* something that this rank gave is not finite */
 	WORDS = 16
 };
 
-/* What a call leaves for the host to learn. */
+/* A call leaves this for the host to learn. */
 typedef struct note {
 	int *words;          /* pinned */
 	void *began, *ended; /* timers */
@@ -53,7 +53,7 @@ struct coder_gpu {
 	void **events;                     /* free ones of calls; under the lock */
 	size_t nevents, room;
 	uint64_t unclaimed; /* events that calls have: those that have not been waited for; under the lock */
-	uint64_t *lengths;  /* of ranks */
+	uint64_t *lengths;  /* each rank's */
 	int *words;
 	growing work, kept, flags; /* floats of a 16-bit type's; a residual as it was; by rank */
 	note notes[NOTES];
@@ -63,7 +63,7 @@ struct coder_gpu {
 	int told;
 };
 
-/* ---- what the host learns ---- */
+/* The functions below are for what the host learns. */
 
 static gradcomp_status learn(gradcomp_coder *c, const note *n, gradcomp_error *err)
 {
@@ -165,7 +165,7 @@ static gradcomp_status take(gradcomp_coder *c, void **p, size_t bytes, gradcomp_
 	           : GRADCOMP_OK;
 }
 
-/* What is there is lost. */
+/* Makes room for so many bytes; what is there is lost. */
 static gradcomp_status reserve(gradcomp_coder *c, growing *m, size_t bytes, gradcomp_error *err)
 {
 	const coder_gpu *g = c->gpu;
@@ -552,7 +552,7 @@ static gradcomp_status gather_dense(gradcomp_coder *c, const gradcomp_coder_requ
 	return c->parts.collective->allgather(c->coll_ctx.instance, q->out, g->lengths, err);
 }
 
-/* What only grows. */
+/* Makes room for the call in memory that only grows. */
 static gradcomp_status reserve_all(gradcomp_coder *c, const gradcomp_coder_request *q, gradcomp_error *err)
 {
 	coder_gpu *g = c->gpu;

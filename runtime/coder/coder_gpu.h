@@ -14,8 +14,8 @@
 /* Device, stream and words, before the coder's instance is made; and what takes all ranks. */
 gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *o, gradcomp_error *err);
 gradcomp_status coder_gpu_begin(gradcomp_coder *c, gradcomp_error *err);
-/* What the thread does first, and when it has no call. With the lock held: *busy while there is
- * something to look after. */
+/* The thread calls the first when it begins, and the second when it has no call. With the lock held: *busy while
+ * there is something to look after. */
 void coder_gpu_bind(gradcomp_coder *c);
 gradcomp_status coder_gpu_watch(gradcomp_coder *c, bool *busy, gradcomp_error *err);
 /* Returns when the device has done all of it. Where no call is under way, as what follows. */
@@ -27,7 +27,7 @@ const device_memory *coder_gpu_memory(const gradcomp_coder *c);
 
 /* The call comes after what the caller's stream has now; with the lock held. */
 gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err);
-/* What is put on the caller's stream comes after the call, whose event is free again. */
+/* Makes what is put on the caller's stream come after the call, whose event is free again. */
 gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err);
 
 /* An instance on the device, for so many numbers. */

@@ -10,21 +10,21 @@
 #include "gradcomp/coder.h"
 #include "job/job.h"
 
-/* What was lost of the blocks of one tensor. */
+/* Keeps what was lost of the blocks of one tensor. */
 typedef struct coder_slot {
 	uint32_t number;
 	uint64_t total;              /* numbers */
 	const device_memory *memory; /* that e is in; NULL: the host's */
 	float *e;
-	uint64_t counts[]; /* of the group's ranks */
+	uint64_t counts[]; /* one for each of the group's ranks */
 } coder_slot;
 
 typedef enum coder_kind { CODER_REDUCE_SCATTER, CODER_ALL_GATHER } coder_kind;
 
 struct gradcomp_coder_request {
 	gradcomp_coder *coder;
-	struct gradcomp_coder_request *next; /* of those that wait for the thread */
-	/* Of those that have not been waited for. */
+	struct gradcomp_coder_request *next; /* the next of those that wait for the thread */
+	/* These link the calls that have not been waited for. */
 	struct gradcomp_coder_request *live_before, *live_next;
 	coder_kind kind;
 	void *in, *out; /* an all-gather only reads `in` */
@@ -33,14 +33,14 @@ struct gradcomp_coder_request {
 	uint32_t slot_number;
 	coder_slot *slot;      /* or NULL */
 	uint64_t total, begin; /* numbers of all blocks, and before this rank's */
-	void *event;           /* of a device: what the caller gives has been made; then: the call is over */
+	void *event;           /* a device's: what the caller gives has been made; then: the call is over */
 	bool done;             /* under the coder's lock, like what follows */
 	gradcomp_status status;
 	gradcomp_error error;
 	uint64_t counts[];
 };
 
-/* What it has beside the others on a device (coder_gpu.c). */
+/* Holds what a coder on a device has beside the others (coder_gpu.c). */
 typedef struct coder_gpu coder_gpu;
 
 struct gradcomp_coder {
@@ -50,7 +50,7 @@ struct gradcomp_coder {
 	coder_parts parts;
 	char *asked, *spec, *collective, *name;
 	void *instance;        /* NULL when dense */
-	gradcomp_tensor shard; /* what the compressor takes for its model */
+	gradcomp_tensor shard; /* the compressor takes it for its model */
 	gradcomp_layout layout;
 	coll_ctx coll_ctx;
 	coder_gpu *gpu; /* NULL: numbers are in host memory */
@@ -58,7 +58,7 @@ struct gradcomp_coder {
 	struct trace *trace;
 
 	/* The thread's. */
-	float *work; /* of so many numbers */
+	float *work; /* room for `room` numbers */
 	uint64_t room;
 	int told; /* lines about NaN */
 
@@ -66,7 +66,7 @@ struct gradcomp_coder {
 	bool keeps;  /* residuals */
 	bool passes; /* NaN and Inf */
 
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t wake, ended;
 	gradcomp_coder_request *first, **last;
 	gradcomp_coder_request *live; /* those that have not been waited for */

@@ -27,7 +27,7 @@ static const char *lacking(uint32_t missing)
 }
 
 typedef struct search {
-	uint32_t needs; /* of a collective */
+	uint32_t needs; /* a collective must have these */
 	uint32_t traits;
 	strset able;
 } search;
@@ -56,7 +56,7 @@ static int try_collective(void *ctx, const char *name, const char *path, const g
 	return 0;
 }
 
-/* What is refused, and what is there instead. */
+/* Says what is refused, and what is there instead. */
 static gradcomp_status no_code(const config *c, const char *name, const char *why, bool device, gradcomp_error *err)
 {
 	search s = {.traits = device ? GRADCOMP_TRAIT_CUDA : 0};

@@ -6,7 +6,7 @@
 
 #include "plugin/registry.h"
 
-/* What its SPECs come to. Lives as long as the table they came from. */
+/* A coder's SPECs come to this. Lives as long as the table they came from. */
 typedef struct coder_parts {
 	const struct gradcomp_compressor_v1 *compressor;
 	const struct gradcomp_collective_v1 *collective;
@@ -20,7 +20,7 @@ typedef struct coder_parts {
  * `device` that for devices), or the first installed one that serves. */
 gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
                              coder_parts *out, gradcomp_error *err);
-/* Of compressors that code: an instance, which must code from the first call on. */
+/* Makes an instance of a compressor that codes; it must code from the first call on. */
 gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
                                void **instance, gradcomp_error *err);
 

@@ -1,12 +1,12 @@
-/* What the tasks of a bucket cost. */
+/* Adds up what the tasks of a bucket cost. */
 #include "cost/cost_internal.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-/* Of rounds whose payloads have no fixed length, what the compressor expects: its cost()
- * says how many bytes a step has in all. 1: as long as they may be. */
+/* Returns how long payloads without a fixed length are expected to be, as a share of their most: the compressor's
+ * cost() says how many bytes a step has in all. 1: as long as they may be. */
 static double expected_share(const cost_model *c, const gradcomp_bucket *b, uint64_t step, const gradcomp_plan *plan)
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
@@ -27,7 +27,7 @@ static double expected_share(const cost_model *c, const gradcomp_bucket *b, uint
 	return (cost.wire_bytes - fixed) / bound;
 }
 
-/* What one step's tasks take. */
+/* Adds up what one step's tasks take. */
 static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64_t numel, uint64_t step,
                                  const gradcomp_plan *plan, const task *tasks, uint32_t n, double *seconds,
                                  bucket_cost *sum, gradcomp_error *err)

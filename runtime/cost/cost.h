@@ -1,5 +1,5 @@
-/* What a bucket costs on a machine: the rounds that its compressor plans, on so many nodes
- * and ranks, in seconds.
+/* Predicts what a bucket costs on a machine: the rounds that its compressor plans, on so many nodes and ranks, in
+ * seconds.
  *
  * An exchange: messages a + bytes b, of each level, by what the collective's predict()
  * says, and what is added up or coded on the way; or what was measured, where as many nodes
@@ -11,14 +11,14 @@
 #include "schedule/sim.h"
 #include "plugin/registry.h"
 
-/* Of a bucket, or of several. */
+/* Adds up what a bucket costs, or several. */
 typedef struct bucket_cost {
 	double encode, exchange, decode; /* seconds of its tasks */
 	double payload;                  /* bytes of a rank, of all rounds */
 	double sent, left;               /* bytes: as gradcomp_call_load has them */
 } bucket_cost;
 
-struct known_load; /* what predict() has said: cost_exchange.c */
+struct known_load; /* holds what predict() has said: cost_exchange.c */
 
 typedef struct cost_model {
 	const model_file *model;
@@ -30,14 +30,14 @@ typedef struct cost_model {
 	const spec *specs[2];          /* in it */
 	const compressor_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
 	gradcomp_host host;
-	gradcomp_operators operators; /* of the host */
-	gradcomp_layout layout;       /* what the compressor works on: of two levels, rank 0's shards */
-	gradcomp_tensor *tensors;     /* of the layout */
+	gradcomp_operators operators; /* the host's */
+	gradcomp_layout layout;       /* the compressor works on it: with two levels, rank 0's shards */
+	gradcomp_tensor *tensors;     /* the layout's */
 	uint64_t *whole;              /* the numel of each in the model, backward order */
-	uint64_t *dims;               /* of two levels: two of each part */
+	uint64_t *dims;               /* with two levels: two for each part */
 	int two_levels;
-	/* Of the collective's calls, by the bit of GRADCOMP_CAN_*, when the machine was measured
-	 * on as many nodes and ranks; NULL: what messages and bytes come to. */
+	/* Each has the cost of a call of the collective, by the bit of GRADCOMP_CAN_*, when the machine was
+	 * measured on as many nodes and ranks; NULL: what messages and bytes come to. */
 	const linear *measured[32];
 	void *instance;
 	struct known_load *known;

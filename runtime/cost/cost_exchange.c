@@ -1,4 +1,4 @@
-/* What the exchanges of a bucket cost. */
+/* Predicts what the exchanges of a bucket cost. */
 #include "cost/cost_internal.h"
 
 #include "base/error.h"
@@ -56,7 +56,7 @@ static gradcomp_status ask(const cost_model *c, const call *k, gradcomp_call_loa
 	return st;
 }
 
-/* What of `bytes` travels: codes are shorter than floats. */
+/* Returns the part of `bytes` that travels: codes are shorter than floats. */
 static double travels(double bytes, double uncoded, double coded)
 {
 	return uncoded < bytes ? uncoded + (bytes - uncoded) * coded : bytes;

@@ -1,4 +1,4 @@
-/* What the files of cost.h share. */
+/* The files of cost.h share this. */
 #ifndef COST_COST_INTERNAL_H
 #define COST_COST_INTERNAL_H
 
@@ -10,12 +10,12 @@
 #define STEP ((uint64_t)1 << 20)
 #define STEPS 2
 
-/* What a rank's part of an exchange is. */
+/* Describes a rank's part of an exchange. */
 typedef struct call {
 	uint32_t primitive;
-	int among_holders; /* of a shard */
-	uint64_t bytes;    /* as predict() is asked */
-	double coded;      /* of a coded call: bytes of a code for each byte of floats */
+	int among_holders; /* it is among those that hold one shard */
+	uint64_t bytes;    /* predict() is asked with these */
+	double coded;      /* a coded call's: bytes of a code for each byte of floats */
 } call;
 
 /* In a large group predict() takes a while, and plans that are compared have buckets and

@@ -64,8 +64,8 @@ static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* Whether a SPEC of the machine is plugin `which` as it is asked for: it may be written by hand,
- * without the parameters that have their defaults. INVALID when the plugin refuses it. */
+/* *same: a SPEC of the machine is plugin `which` as it is asked for: it may be written by hand, without the
+ * parameters that have their defaults. INVALID when the plugin refuses it. */
 static gradcomp_status is_asked_for(const cost_model *c, const char *text, int which, int *same, gradcomp_error *err)
 {
 	const gradcomp_plugin_info *info = c->plugins[which]->info;
@@ -131,7 +131,7 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 
 enum { MAP_HEAD = 64 }; /* the length, before what is aligned to as much */
 
-/* Whether the thread's last instance did not get what it asked for. */
+/* Set when the thread's last instance did not get what it asked for. */
 static _Thread_local bool map_failed;
 
 /* Pages that nobody touches cost nothing, nor are they reserved: together they may be many times the machine's memory. */

@@ -7,15 +7,15 @@
 
 #define NODES_MAX (1u << 20)
 #define RANKS_MAX 1024
-#define SAMPLES_MAX (1ull << 53) /* of a step: doubles count that far */
-#define GAP 0.001                /* of the best plan's seconds, when layers are many */
+#define SAMPLES_MAX (1ull << 53) /* in a step: doubles count that far */
+#define GAP 0.001                /* a share of the best plan's seconds, when layers are many */
 
 /* Everything that one question needs. */
 typedef struct asking {
 	const model_file *model;
 	const machine_file *machine;
 	const hybrid_question *q;
-	uint64_t batch, samples; /* of a step, of a micro-batch */
+	uint64_t batch, samples; /* samples of a step, and of a micro-batch */
 	layer_group *groups;
 	rank_choice *choices;
 	uint32_t *takes;
@@ -24,7 +24,7 @@ typedef struct asking {
 	pipeline_plan plan;
 } asking;
 
-/* What crosses a level has a price. */
+/* Checks that levels that something crosses have a price. */
 static gradcomp_status check_levels(const machine_file *machine, const hybrid_question *q, gradcomp_error *err)
 {
 	int missing = q->ranks_per_node > 1 && !(machine->level[0].b > 0) ? 0

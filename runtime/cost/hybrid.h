@@ -1,5 +1,5 @@
-/* What hybrid_plan_make() is made of: groups of layers, choices of ranks, and what a run
- * of groups costs on each (the intra-operator table of pipeline.h).
+/* hybrid_plan_make() is made of these: groups of layers, choices of ranks, and what a run of groups costs on each
+ * (the intra-operator table of pipeline.h).
  *
  * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor
  * degree, inside a node or over all ranks of several, the kinds of layers that all ranks of a group then hold and compute
@@ -24,9 +24,9 @@
 #define HYBRID_GROUPS PIPELINE_LAYERS_MAX
 #define HYBRID_UNITS 512 /* the smallest submesh is that share of all ranks */
 #define HYBRID_CHOICES_MAX 1024
-#define HYBRID_KINDS 3 /* of layers that may be held; layers of later kinds are divided */
+#define HYBRID_KINDS 3 /* kinds of layers that may be held; layers of later kinds are divided */
 
-/* What can be divided of layers of one kind, of a sample. */
+/* Adds up what can be divided of layers of one kind, for a sample. */
 typedef struct layer_part {
 	double seconds; /* forward and backward */
 	double parameters, kept;
@@ -36,9 +36,9 @@ typedef struct layer_part {
 
 /* Neighbouring layers, or several such groups in a row. */
 typedef struct layer_group {
-	uint32_t first, nlayers;           /* of the model's */
-	double output;                     /* of its last layer */
-	double seconds, parameters, kept;  /* of what cannot be divided: hybrid_divides() */
+	uint32_t first, nlayers;           /* its layers of the model */
+	double output;                     /* its last layer's */
+	double seconds, parameters, kept;  /* sums of what cannot be divided: hybrid_divides() */
 	layer_part part[HYBRID_KINDS + 1]; /* the last one: of other kinds */
 } layer_group;
 
@@ -50,7 +50,7 @@ typedef struct rank_choice {
 	double a, b;            /* reducing gradients: a + b * the rank's parameters */
 } rank_choice;
 
-/* Whether the ranks of a tensor-parallel group divide a tensor of the layer among themselves, instead of all
+/* Returns 1 when the ranks of a tensor-parallel group divide a tensor of the layer among themselves, instead of all
  * holding and computing it. */
 int hybrid_divides(const model_layer *layer, const model_tensor *tensor);
 /* Layers that can be divided are of one kind when their tensors have the same dimensions. The first layer of each of the
@@ -58,7 +58,7 @@ int hybrid_divides(const model_layer *layer, const model_tensor *tensor);
 uint32_t hybrid_kinds(const model_file *model, uint32_t first[HYBRID_KINDS]);
 /* HYBRID_KINDS for a layer of none of them. */
 uint32_t hybrid_kind_of(const model_file *model, const uint32_t *first, uint32_t n, const model_layer *layer);
-/* Whether the seconds of a layer may be less with the whole of it on each rank of the choice's groups. */
+/* Returns 1 when the seconds of a layer may be less with the whole of it on each rank of the choice's groups. */
 int hybrid_hold_pays(const model_file *model, const machine_file *machine, uint64_t samples, const rank_choice *choice,
                      const model_layer *layer);
 /* groups[] has room for all layers; returns how many were made, at most `most`. */

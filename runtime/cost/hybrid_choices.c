@@ -80,7 +80,7 @@ static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, co
 static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32_t ntensors, double *numel,
                                    double *seconds, gradcomp_error *err)
 {
-	/* Of a group over several nodes every rank reduces with one of each other group. */
+	/* Every rank of a group over several nodes reduces with one of each other group. */
 	int inside = c->tensor < c->ranks_per_node;
 	cost_question q = {.nodes = c->tensor > c->ranks_per_node ? c->data : c->nodes,
 	                   .ranks_per_node = inside ? c->ranks_per_node / c->tensor : 1,

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-/* What every rank of a tensor-parallel group holds whole, by words in the names of BERT, GPT-2, LLaMA
- * and their like (Shoeybi et al.: Megatron-LM, 2019): norms; positions, whose rows are few; and the biases
- * behind matrices that are divided by rows, which are added to the sum. What is in none of
- * these rows is divided: matrices and tables of words, and biases of columns. */
+/* Every rank of a tensor-parallel group holds these whole, by words in the names of BERT, GPT-2, LLaMA and their
+ * like (Shoeybi et al.: Megatron-LM, 2019): norms; positions, whose rows are few; and the biases behind matrices
+ * that are divided by rows, which are added to the sum. What is in none of these rows is divided: matrices and
+ * tables of words, and biases of columns. */
 static const struct {
 	const char *word;
 	int vectors; /* its vectors alone */
@@ -78,8 +78,8 @@ static layer_group group_of(const model_file *m, uint32_t at, const uint32_t *ki
 			numel *= (double)t->dims[d];
 		*(hybrid_divides(l, t) ? &part->parameters : &g.parameters) += numel;
 	}
-	/* What is whole is vectors, whose seconds are nothing; a head's, which has its matrix from the
-	 * embeddings, are that matrix's. */
+	/* Whole tensors are vectors, whose seconds are nothing; a head's, which has its matrix from the embeddings,
+	 * are that matrix's. */
 	*(l->reduces ? &part->seconds : &g.seconds) = layer_seconds(m, l);
 	return g;
 }
@@ -132,13 +132,14 @@ static double ring(const machine_file *m, int level, double bytes, uint32_t n, u
 	return (n - 1.0) * (2 * (m->level[level].a + part * beside * m->level[level].b) + part * m->reduce);
 }
 
-/* Of a tensor-parallel group: inside a node, or over all ranks of several, by one ring, or */
+/* Returns the seconds of an all-reduce of a tensor-parallel group, inside a node or over all ranks of several, by
+ * one ring. */
 static double one_ring(const machine_file *m, double bytes, const rank_choice *c)
 {
 	return ring(m, c->tensor > c->ranks_per_node, bytes, c->tensor, 1);
 }
 
-/* in two levels. */
+/* The same in two levels. */
 static double two_levels(const machine_file *m, double bytes, const rank_choice *c)
 {
 	uint32_t ranks = c->ranks_per_node, nodes = c->tensor / ranks;
@@ -157,7 +158,7 @@ int hybrid_hold_pays(const model_file *model, const machine_file *m, uint64_t sa
                      const model_layer *l)
 {
 	double x = (double)samples / c->data, bytes = l->output * x;
-	/* Of both ways the longer: without this layer the other may be the one that its stage takes. */
+	/* The longer of both ways counts: without this layer the other may be the one that its stage takes. */
 	double saved = 2 * l->reduces * fmax(one_ring(m, bytes, c), two_levels(m, bytes, c));
 
 	return saved > layer_seconds(model, l) * x * (1 - 1.0 / c->tensor);

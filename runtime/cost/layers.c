@@ -9,7 +9,7 @@
 
 #define LAYER_WORDS 10
 #define LAYER_LINE 200
-#define BYTES_MOST 1e15 /* of a sample: a petabyte is nobody's activation */
+#define BYTES_MOST 1e15 /* bytes of a sample: a petabyte is nobody's activation */
 #define REDUCES_MOST 64
 
 static const char form[] = "write NAME tensors FIRST-LAST output BYTES kept BYTES BYTES reduces N";

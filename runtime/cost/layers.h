@@ -14,7 +14,7 @@
 gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error *err);
 /* The same text, which layer_parse() reads back. */
 void layer_print(FILE *out, const model_layer *layer);
-/* Whether the layers are all tensors of the model in order; a model without layers is fine. */
+/* Checks that the layers are all tensors of the model in order; a model without layers is fine. */
 gradcomp_status layers_check(const model_file *model, gradcomp_error *err);
 
 #endif

@@ -183,8 +183,8 @@ typedef struct reading {
 	const char *in; /* "machine", "compressor", ...: the table of the section */
 	int line;       /* where it begins */
 	uint32_t ncollectives;
-	collective_name collective; /* of the section [collective N] */
-	uint32_t first_call;        /* of that section */
+	collective_name collective; /* from the section [collective N] */
+	uint32_t first_call;        /* the first that the section has */
 	int node, network;          /* lines of these sections */
 } reading;
 

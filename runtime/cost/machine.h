@@ -1,4 +1,4 @@
-/* What is right in a machine and in a model (planning.h), wherever they come from. */
+/* Says what is right in a machine and in a model (planning.h), wherever they come from. */
 #ifndef COST_MACHINE_H
 #define COST_MACHINE_H
 
@@ -10,12 +10,12 @@
 
 gradcomp_status machine_check(const machine_file *m, gradcomp_error *err);
 gradcomp_status model_check(const model_file *m, gradcomp_error *err);
-/* What the passes lose beside exchanges, and beside compressing, as a share: as the model's job has found out, else as
- * the machine says. */
+/* Return what the passes lose beside exchanges, and beside compressing, as a share: as the model's job has found
+ * out, else as the machine says. */
 double model_slowed_by_exchange(const model_file *m, const machine_file *machine);
 double model_slowed_by_compute(const model_file *m, const machine_file *machine);
-/* What a recorded job's backward pass takes by itself, as a share of what was recorded, when the job ran
- * on such a machine. */
+/* Returns what a recorded job's backward pass takes by itself, as a share of what was recorded, when the job ran on
+ * such a machine. */
 double model_backward_alone(const model_file *m, const machine_file *machine);
 /* Parameters of a tensor of a model that is right. */
 uint64_t model_numel(const model_tensor *t);

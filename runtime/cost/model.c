@@ -55,7 +55,7 @@ uint64_t model_numel(const model_tensor *t)
 	return model_product(t->dims, t->ndim);
 }
 
-/* What only the whole shows. */
+/* Checks what only the whole shows. */
 static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 {
 	double seconds = m->io + m->copy + m->update;
@@ -75,7 +75,7 @@ static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 	return layers_check(m, err);
 }
 
-/* Of the time that it was beside something, 1 / (1 + slowed) is left of the pass. */
+/* Returns what the pass takes alone: 1 / (1 + slowed) is left of the time that it was beside something. */
 static double alone(double share, double slowed)
 {
 	return 1 - share * slowed / (1 + slowed);

@@ -17,11 +17,11 @@
 
 struct model_capture {
 	char *path;        /* absolute: the program may change its directory */
-	model_file *model; /* of the largest reducer so far; NULL: there was none */
+	model_file *model; /* the largest reducer's so far; NULL: there was none */
 	uint64_t numel;
 	uint32_t steps;
 	double noise;
-	int parts;            /* of a reducer that chooses for each tensor */
+	int parts;            /* 1: a reducer chooses for each tensor */
 	pthread_mutex_t lock; /* reducers may go on several threads */
 };
 

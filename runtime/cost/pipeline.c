@@ -16,8 +16,8 @@ typedef struct extent {
 typedef struct search {
 	const pipeline_problem *p;
 	uint32_t most;    /* stages */
-	size_t row, slab; /* of best: d, and k with d */
-	extent *extents;  /* of [s][k] */
+	size_t row, slab; /* sizes in `best`: of d, and of k with d */
+	extent *extents;  /* one for each [s][k] */
 	double *best;
 	uint32_t *from;
 	double *bounds; /* every value that the maximum can have, ascending */
@@ -45,8 +45,8 @@ static int allowed(const pipeline_problem *p, uint32_t choice)
 	return p->only < 0 || choice == (uint32_t)p->only;
 }
 
-/* What a stage adds to the sum, or its memory when the least of the largest is sought;
- * infinite where it is out of bounds. */
+/* Returns what a stage adds to the sum, or its memory when the least of the largest is sought; infinite where it is
+ * out of bounds. */
 static double stage_value(const pipeline_problem *p, const pipeline_cost *c, uint32_t behind, double bound,
                           int by_memory)
 {
@@ -82,7 +82,7 @@ static void relax(search *s, uint32_t n, uint32_t first, uint32_t last, uint32_t
 	}
 }
 
-/* Of choices in a row that take as many ranks only the best one can win. */
+/* Tries only the best of choices in a row that take as many ranks: no other can win. */
 static void relax_all(search *s, uint32_t n, uint32_t first, uint32_t last, double bound, int by_memory)
 {
 	const pipeline_problem *p = s->p;
@@ -129,7 +129,7 @@ static double least(search *s, double bound, int by_memory, uint32_t *stages)
 	return found;
 }
 
-/* What least() has found in n stages. */
+/* Reads the plan that least() has found in n stages. */
 static void trace(const search *s, uint32_t n, pipeline_plan *out)
 {
 	uint32_t first = 0, units = s->p->units;

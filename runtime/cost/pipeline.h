@@ -22,16 +22,17 @@
 
 /* A run of layers on one choice of ranks. */
 typedef struct pipeline_cost {
-	double seconds;     /* of a micro-batch; negative: impossible */
+	double seconds;     /* a micro-batch's; negative: impossible */
 	double once;        /* a step */
 	double fixed, kept; /* memory of a rank: whatever is in flight, and of each micro-batch in flight */
 } pipeline_cost;
 
 typedef struct pipeline_problem {
 	uint32_t nlayers, nchoices;
-	uint32_t units;             /* of ranks, all of which the stages take together */
-	const uint32_t *takes;      /* units that a choice takes */
-	const pipeline_cost *costs; /* of layers i to j (inclusive) on choice c: [(i * nlayers + j) * nchoices + c] */
+	uint32_t units;        /* the ranks, in units, all of which the stages take together */
+	const uint32_t *takes; /* units that a choice takes */
+	/* layers i to j (inclusive) on choice c are at [(i * nlayers + j) * nchoices + c] */
+	const pipeline_cost *costs;
 	uint32_t microbatches;
 	double memory;
 	double gap;   /* the plan found is at most this share above the best one; 0: it is the best */
@@ -45,8 +46,8 @@ typedef struct pipeline_stage {
 typedef struct pipeline_plan {
 	uint32_t nstages;
 	pipeline_stage stages[PIPELINE_LAYERS_MAX];
-	double seconds; /* of a step; negative: there is none */
-	double memory;  /* of the stage that needs most. Without a plan: what would do; negative: nothing would */
+	double seconds; /* a step's; negative: there is none */
+	double memory;  /* the stage's that needs most. Without a plan: what would do; negative: nothing would */
 } pipeline_plan;
 
 /* Fails for want of memory only. No plan is not a failure. */

@@ -11,10 +11,10 @@
 
 /* Steps that are simulated: by then they are alike. */
 #define STEPS 4
-/* Of a model with more tensors, as a mixture of experts has, neighbours are planned as one. */
+/* Neighbours are planned as one where a model has more tensors, as a mixture of experts has. */
 #define UNITS_MOST 1024
 
-/* What a plan's buckets are cut from, in backward order. */
+/* A plan's buckets are cut from these, in backward order. */
 typedef struct units {
 	uint32_t n, *start; /* n + 1 */
 	double *forward, *backward;
@@ -82,7 +82,7 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 	return st;
 }
 
-/* What the plan takes when all that was measured of the machine takes so much longer. */
+/* Predicts what the plan takes when all that was measured of the machine takes so much longer. */
 static gradcomp_status predict_scaled(const plan_search *search, const step_plan *plan, double by, double *step,
                                       gradcomp_error *err)
 {

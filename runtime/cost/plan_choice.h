@@ -16,7 +16,7 @@ typedef struct plan_choice {
 gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int with_events, plan_choice *out,
                             gradcomp_error *err);
 void plan_choice_clear(plan_choice *p);
-/* Of all tensors of the model (plan_file.h). */
+/* Hashes all tensors of the model (plan_file.h). */
 uint64_t plan_model_hash(const model_file *model);
 
 #endif

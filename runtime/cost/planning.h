@@ -24,8 +24,7 @@
 
 /* ---- machine ------------------------------------------------------------ */
 
-/* What a compressor's work costs a rank, over all rounds of a bucket; x in numbers (F32)
- * of the bucket. */
+/* A compressor's work costs a rank this, over all rounds of a bucket; x in numbers (F32) of the bucket. */
 typedef struct compressor_curve {
 	char *compressor; /* canonical SPEC; owned */
 	linear encode, decode;
@@ -33,15 +32,15 @@ typedef struct compressor_curve {
 	linear code;     /* CODED: a run of x numbers coded or decoded once, in the exchange */
 } compressor_curve;
 
-/* What a collective's calls cost where they were measured, by the bytes that the plugin's
- * predict() is asked for: wins over the levels on as many nodes and ranks. */
+/* A collective's calls cost this where they were measured, by the bytes that the plugin's predict() is asked for:
+ * wins over the levels on as many nodes and ranks. */
 typedef struct collective_cost {
 	char *collective;   /* canonical SPEC; owned */
 	uint32_t primitive; /* one GRADCOMP_CAN_* */
 	linear cost;
 } collective_cost;
 
-/* Of a machine file that does not say. */
+/* A machine file that does not say has this. */
 #define COST_SPREAD 0.1
 
 typedef struct machine_file {
@@ -54,8 +53,8 @@ typedef struct machine_file {
 	/* Seconds that an exchange takes in the host, whatever it sends: waking threads, agreeing on what comes next,
 	 * launching. Not of calls that were measured, whose lines have it. */
 	double call;
-	/* As in the simulator: what is left of a rank's speed of compressing while its program
-	 * computes, and while bytes move. */
+	/* A rank keeps this share of its speed of compressing while its program computes, and while bytes move, as
+	 * in the simulator. */
 	double beside_application, beside_exchange;
 	/* And what its program's passes lose while bytes move, and while it compresses: they take 1 + so
 	 * much times as long. */
@@ -88,7 +87,7 @@ typedef struct model_tensor {
 /* Tensors that a pipeline leaves together, and what their output costs; bytes of one sample. */
 typedef struct model_layer {
 	char *name;               /* owned */
-	uint32_t first, ntensors; /* of the tensors */
+	uint32_t first, ntensors; /* its tensors */
 	double output;            /* bytes that go to the next layer */
 	/* Bytes that the backward pass needs of the forward pass: [0] on every rank of a tensor-parallel
 	 * group, [1] divided among them. */
@@ -101,8 +100,8 @@ typedef struct model_file {
 	uint64_t batch; /* samples of a rank and step; 0: not known */
 	char name[64];
 	double io, copy, update; /* seconds a step: reading a batch, to the device, the optimizer */
-	/* Of a recorded job: shares of the backward pass in which bytes moved, and in which it compressed. What
-	 * that slowed is in `backward`. 0: it is the pass by itself. */
+	/* A recorded job tells the shares of its backward pass in which bytes moved, and in which it compressed.
+	 * What that slowed is in `backward`. 0: it is the pass by itself. */
 	double exchanging, compressing;
 	/* Times as long as by itself the pass takes beside either, as that job has found out; 0: not known, the machine
 	 * says (1 + slowed_by_...). */
@@ -113,7 +112,7 @@ typedef struct model_file {
 	model_layer *layers;
 } model_file;
 
-/* As of a machine. *out is freed by model_file_free. */
+/* Reads a model like machine_file_read() a machine. *out is freed by model_file_free. */
 gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_error *err);
 gradcomp_status model_file_write(const char *path, const model_file *m, gradcomp_error *err);
 void model_file_free(model_file *m);
@@ -135,7 +134,7 @@ typedef struct cost_prediction {
 	/* The same plan where exchanging, encoding, decoding and what they slow the passes down by are
 	 * less, and more, by the machine's spread. */
 	double least_s, most_s;
-	double compute_s; /* of that the program's own */
+	double compute_s; /* the program's own part of it */
 	double exposed_s; /* and what waits for gradients after the backward pass */
 	double encode_s, exchange_s, decode_s;
 	double sent_bytes; /* a rank and step */
@@ -150,8 +149,8 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 
 /* The compressor of a question that names none. */
 const char *cost_default_compressor(void);
-/* What a dense compressor sends of a number, as a share of a float: 1, or 0.5 of 16 bits; 0 of one
- * that holds something back. Fails as a prediction does. */
+/* *share: what a dense compressor sends of a number, as a share of a float: 1, or 0.5 of 16 bits; 0 of one that
+ * holds something back. Fails as a prediction does. */
 gradcomp_status cost_dense_share(const machine_file *machine, const char *compressor, double *share,
                                  gradcomp_error *err);
 
@@ -184,12 +183,12 @@ typedef struct hybrid_question {
 } hybrid_question;
 
 typedef struct hybrid_stage {
-	uint32_t first, nlayers;        /* of the model's */
+	uint32_t first, nlayers;        /* its layers of the model */
 	uint32_t nodes, ranks_per_node; /* that it is on */
 	uint32_t data, tensor;          /* degrees; their product is its ranks */
 	uint32_t held;                  /* kinds of layers that it does not divide: hybrid_stage_holds() */
 	const char *compressor;         /* one of the question's; NULL: uncompressed, or data is 1 */
-	double seconds;                 /* of a micro-batch, both passes */
+	double seconds;                 /* a micro-batch's, both passes */
 	double gradient_s;              /* reducing gradients, a step */
 	double memory;                  /* bytes that each of its ranks needs */
 } hybrid_stage;
@@ -208,7 +207,7 @@ typedef struct hybrid_plan {
 gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine, const hybrid_question *question,
                                  hybrid_plan **out, gradcomp_error *err);
 void hybrid_plan_free(hybrid_plan *plan);
-/* Whether each rank of a tensor-parallel group has the whole of a layer of the stage that could be divided. */
+/* Returns 1 when each rank of a tensor-parallel group has the whole of a layer of the stage that could be divided. */
 int hybrid_stage_holds(const model_file *model, const hybrid_stage *stage, uint32_t layer);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a training step will cost: planning.h. */
+/* Predicts what a training step will cost: planning.h. */
 #include "cost/plan_choice.h"
 
 #include <math.h>

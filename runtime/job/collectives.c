@@ -128,8 +128,7 @@ static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *coun
 	return GRADCOMP_OK;
 }
 
-/* What both collectives of blocks begin with; on success the group's lock is held
- * and *bytes is the caller's to free. */
+/* Begins a collective of blocks; on success the group's lock is held and *bytes is the caller's to free. */
 static gradcomp_status blocks_begin(gradcomp_group *g, const void *out, const uint64_t *counts, gradcomp_dtype dtype,
                                     coll_ctx **p, uint64_t **bytes, uint64_t *before, gradcomp_error *err)
 {
@@ -276,7 +275,7 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 
 /* ---- on device memory ---- */
 
-/* Whether a call is of host memory: then it is the function's above. */
+/* Returns true when a call is of host memory: then it is the function's above. */
 static bool in_host_memory(const gradcomp_memory_options *where)
 {
 	return !where || where->device == GRADCOMP_HOST;
@@ -299,7 +298,7 @@ static gradcomp_status run(gradcomp_group *g, device_coll_call *call, void *queu
 	call->queue = queue;
 	pthread_mutex_lock(&g->device_lock);
 	st = transport_failure(g->job->transport, err);
-	/* What a rank cannot is known on all of them then. */
+	/* All ranks know then what one of them cannot. */
 	if (!st && !g->device)
 		st = device_coll_open(g, NULL, &g->device, err);
 	if (!st)
@@ -324,7 +323,7 @@ gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_o
 	return st ? st : run(g, &call, where->queue, err);
 }
 
-/* Of the buffers of blocks: all of them, and this rank's. */
+/* Checks the buffers of blocks: all of them, and this rank's. */
 static gradcomp_status check_blocks(const gradcomp_group *g, const void *all, const void *own, const uint64_t *counts,
                                     gradcomp_dtype dtype, gradcomp_error *err)
 {

@@ -63,7 +63,7 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 		consensus_leave(g);
 	} else if (mine && st != GRADCOMP_ERR_PEER_LOST)
 		st = mine;
-	else if (st) /* what is wrong here may be because of the rank that is lost */
+	else if (st) /* the rank that is lost may be the reason for what is wrong here */
 		error_set(err, st, "%s", why.text);
 	/* The claims, without the statuses before them. */
 	for (size_t r = 0; !st && r < P; r++)

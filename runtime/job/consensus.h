@@ -11,8 +11,8 @@
 typedef struct consensus_topic {
 	/* Ends "rank 3 on node7 cannot ...": "make its reducer". */
 	const char *what;
-	/* What must be the same on all ranks: the same number of bytes everywhere, compared as
-	 * they are, so that padding must be zero. */
+	/* This must be the same on all ranks: the same number of bytes everywhere, compared as they are, so that
+	 * padding must be zero. */
 	const void *claim;
 	size_t bytes;
 	/* Writes how a claim differs from the first rank's, after "rank 3 on node7 ": "has 4

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of pinned memory, twice. */
+/* There are two such pieces of pinned memory. */
 #define PIECE ((size_t)4 << 20)
 /* A block of fewer bytes is not worth a message. */
 #define LEAST ((size_t)16 << 10)
@@ -23,10 +23,10 @@ struct device_coll {
 	char *pinned[2];
 	size_t room;
 	void *came[2];   /* events: the piece is there */
-	uint64_t *bytes; /* of each rank's block in a call; then of a piece of it */
+	uint64_t *bytes; /* length of each rank's block in a call; then of a piece of it */
 };
 
-/* What a rank would do, for the others. */
+/* Tells the others what a rank would do. */
 typedef struct device_claim {
 	char name[SPEC_NAME_MAX], why[200];
 } device_claim;
@@ -240,7 +240,7 @@ static gradcomp_status settle(const device_coll *c, void *queue, gradcomp_error 
 	return st ? st : await(c, c->came[0], err);
 }
 
-/* ---- as work on the stream ---- */
+/* The functions below are work on the stream. */
 
 static gradcomp_status run_direct(device_coll *c, const device_coll_call *call, gradcomp_error *err)
 {

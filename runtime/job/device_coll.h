@@ -37,10 +37,10 @@ typedef enum device_coll_kind {
 /* A call, as the public functions have it, with arguments that are right. */
 typedef struct device_coll_call {
 	device_coll_kind kind;
-	void *buf;              /* of all blocks */
+	void *buf;              /* has all blocks */
 	const void *in;         /* ALLGATHER: this rank's block, which may be its place in buf */
 	void *out;              /* REDUCE_SCATTER: likewise */
-	const uint64_t *counts; /* of each rank's block; ALLREDUCE, BROADCAST: one */
+	const uint64_t *counts; /* one for each rank's block; ALLREDUCE, BROADCAST: one */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	int root;

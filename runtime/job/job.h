@@ -39,10 +39,10 @@ struct gradcomp_group {
 		uint64_t id, made;
 	} * lists;
 	uint32_t nlists;
-	coll_ctx blocking; /* of the blocking collectives; opened on first use */
-	channel *commits;  /* of group_commit(); likewise */
+	coll_ctx blocking; /* the blocking collectives'; opened on first use */
+	channel *commits;  /* group_commit()'s; likewise */
 	uint64_t done;     /* calls that group_commit() has ended well: on two ranks it differs by one at most */
-	pthread_mutex_t device_lock; /* of the blocking collectives on device memory; taken before `lock` */
+	pthread_mutex_t device_lock; /* guards the blocking collectives on device memory; taken before `lock` */
 	struct device_coll *device;  /* likewise */
 };
 
@@ -59,7 +59,7 @@ typedef struct job_part {
 
 /* An object on the world, other than a reducer, that outlives ranks (gradcomp.on_failure=shrink). */
 typedef struct job_object {
-	void *of;    /* what the program knows it by */
+	void *of;    /* the program knows it by this */
 	uint64_t id; /* the number, as group.done counts, of the call on the world that made it */
 	/* That call has failed at its end, or the one of the number `freeing` that was to free it: gradcomp_job_shrink() finds
 	 * out what became of it. */
@@ -83,8 +83,9 @@ struct gradcomp_job {
 	transport *transport;
 	transport_options transport_options; /* it was made with */
 	struct roster *roster;               /* with gradcomp.on_failure=shrink; else NULL */
-	struct roster_view *view;     /* who is in the world, by the ranks that the job began with; NULL: all of them */
-	int32_t *survivors;           /* what the last shrink told */
+	/* the ranks that are in the world, by those that the job began with; NULL: all of them */
+	struct roster_view *view;
+	int32_t *survivors;           /* told by the last shrink */
 	struct enduring *enduring;    /* reducers that outlive ranks, in the order they were made */
 	job_object *objects;          /* likewise, what else does */
 	void *made;                   /* a reducer or object that the failed call was to make, and that is made */
@@ -100,13 +101,13 @@ struct gradcomp_job {
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads;       /* started */
 	double started;
-	pthread_mutex_t lock;      /* of what follows */
+	pthread_mutex_t lock;      /* guards what follows */
 	struct progress *progress; /* the threads of its reducers, while it has some */
-	report_reducer *reducers;  /* of reducers that have been freed; owned */
+	report_reducer *reducers;  /* rows of reducers that have been freed; owned */
 	uint32_t nreducers;
 	report_coder *coders; /* likewise */
 	uint32_t ncoders;
-	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
+	pthread_mutex_t parts_lock; /* guards `parts`; taken before a part's own */
 	job_part *parts;
 	bool watched;    /* SIGTERM writes the report */
 	int device_told; /* why collectives on device memory go through host memory; of one thread at a time */
@@ -137,7 +138,7 @@ typedef struct job_rows {
 	report_reducer *reducers;
 	report_coder *coders;
 	uint32_t nreducers, ncoders;
-	uint32_t freed_reducers, freed_coders; /* of these: the job's */
+	uint32_t freed_reducers, freed_coders; /* the first of these, which the job owns */
 } job_rows;
 void job_rows_take(gradcomp_job *job, job_rows *out);
 void job_rows_drop(job_rows *rows);
@@ -153,8 +154,8 @@ int job_count_objects(const gradcomp_job *job);
 /* (job_objects.c) After a failure; and collective, over a world that is new, until one of them fails. */
 void job_detach_objects(gradcomp_job *job);
 gradcomp_status job_attach_objects(gradcomp_job *job, gradcomp_error *err);
-/* Of calls that have failed at their end, when `done` calls are done on all ranks: what is not to be is freed, and what the
- * last one has made is job->made. All objects are detached. */
+/* Settles calls that have failed at their end, when `done` calls are done on all ranks: what is not to be is freed,
+ * and what the last one has made is job->made. All objects are detached. */
 void job_settle_objects(gradcomp_job *job, uint64_t done);
 /* Frees those that the program has not been told of, or has tried to free. */
 void job_sweep_objects(gradcomp_job *job);
@@ -163,9 +164,10 @@ void job_sweep_objects(gradcomp_job *job);
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
-/* What the blocking collectives work with; it is made anew when they are called. Nothing of it is in use. */
+/* Closes what the blocking collectives work with; it is made anew when they are called. Nothing of it is in use. */
 void group_close(gradcomp_group *g);
-/* As if made anew, of all `nranks` ranks of a world; `id` was of no group before. Nothing of it is in use. */
+/* Leaves the group as if it was made anew, of all `nranks` ranks of a world; `id` was of no group before. Nothing
+ * of it is in use. */
 gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int me, gradcomp_error *err);
 
 /* The next channel of the group. Every rank of the group opens the same channels,

@@ -25,8 +25,8 @@ static const char *number_in(const char *variable)
 	return v && *v && strlen(v) <= 20 && !v[strspn(v, "0123456789")] ? v : NULL;
 }
 
-/* What Slurm calls this job and no other: of an array's task the number may be the array's. False outside of Slurm,
- * and for a heterogeneous job, whose number is all its components'. */
+/* Finds the number that Slurm gives this job and no other: of an array's task the number may be the array's. False
+ * outside of Slurm, and for a heterogeneous job, whose number is all its components'. */
 static bool job_name(char out[48])
 {
 	const char *job = number_in("SLURM_JOB_ID"), *array = number_in("SLURM_ARRAY_JOB_ID"),
@@ -103,7 +103,7 @@ static int spawn(const char *const *argv, int to, pid_t *pid)
 		posix_spawn_file_actions_destroy(&files);
 		return failed;
 	}
-	/* What the program has made of signals is not for Slurm's command. */
+	/* Slurm's command is not to inherit what the program has made of signals. */
 	posix_spawnattr_setsigmask(&how, &none);
 	posix_spawnattr_setsigdefault(&how, &all);
 	posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -136,7 +136,7 @@ static int reap(pid_t pid, bool in_time)
 	return -1;
 }
 
-/* What the command says, without its last newline: more than `room` holds is an error. */
+/* Runs a command and reads what it says, without its last newline: more than `room` holds is an error. */
 static gradcomp_status run(const char *const *argv, double until, char *out, size_t room, gradcomp_error *err)
 {
 	int ends[2], failed, status;

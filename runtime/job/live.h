@@ -11,7 +11,7 @@
 /* The socket's name is this, "JOB.STEP/" (job_path.h) and LIVE_RANDOM hexadecimal digits. */
 #define LIVE_NAME "gradcomp-live/"
 #define LIVE_RANDOM 16
-#define LIVE_BYTES_MAX 262144 /* of an answer */
+#define LIVE_BYTES_MAX 262144 /* the longest answer */
 
 typedef struct live_server live_server;
 

@@ -8,7 +8,7 @@ struct gradcomp_parallel {
 	gradcomp_group *group;
 	coll_ctx coll_ctx; /* on a channel of its own, so that the application's collectives keep their order */
 	uint32_t n;
-	uint64_t *bytes; /* of each piece */
+	uint64_t *bytes; /* each piece's */
 	uint64_t total;
 	char *gathered;   /* total bytes: the pieces one after another, where the caller's are not */
 	uint32_t *cut;    /* nranks + 1: rank r does pieces cut[r]..cut[r + 1] - 1 */
@@ -17,7 +17,7 @@ struct gradcomp_parallel {
 	uint64_t calls;
 	int shared;
 	double (*now)(void); /* clock_now(), but in tests */
-	/* Of pieces on a device, where there are other ranks; else NULL: */
+	/* These are for pieces on a device, where there are other ranks; else NULL: */
 	device_coll *device; /* `gathered` is there too */
 	void *queue;
 	void **marks; /* n + 1 timers: of the beginning, and after each piece */

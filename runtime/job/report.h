@@ -13,11 +13,11 @@ typedef struct outfile report;
 typedef struct report_tensor {
 	const char *name;
 	uint64_t numel;
-	const char *choice; /* what was done with it, in the compressor's words */
+	const char *choice; /* the compressor's words for what was done with it */
 	double error;       /* mean |e| / |u| over steps; negative: none was kept */
 } report_tensor;
 
-/* What --gradcomp=auto did. Owned, like all that it points to but `why`. */
+/* Tells what --gradcomp=auto did. Owned, like all that it points to but `why`. */
 typedef struct report_candidate {
 	char *spec;
 	double predicted, measured; /* seconds a step; 0: not */
@@ -52,9 +52,9 @@ typedef struct report_schedule {
 	report_bucket *buckets;
 	uint32_t nbuckets, lag;
 	uint32_t plans; /* made from measurements */
-	int measured;   /* what follows is known */
+	int measured;   /* 1: the members below are known */
 	double exchange_a, exchange_b, encode_a, encode_b, decode_a, decode_b;
-	double predicted, predicted_exposed, fixed; /* of a step: of this plan, and of fixed buckets */
+	double predicted, predicted_exposed, fixed; /* seconds of a step: with this plan, and with fixed buckets */
 	double step;                                /* the median of the last steps */
 } report_schedule;
 
@@ -66,7 +66,7 @@ typedef struct report_reducer {
 	const report_tensor *tensors;
 	uint32_t ntensors;
 	uint32_t delay;            /* steps that averages may have come late */
-	report_auto *tuner;        /* of auto; else NULL */
+	report_auto *tuner;        /* auto's; else NULL */
 	report_schedule *schedule; /* NULL: not known */
 } report_reducer;
 
@@ -81,13 +81,13 @@ typedef struct report_coder {
 
 typedef struct report_link {
 	const char *transport;   /* "shm", "tcp" */
-	uint64_t connections;    /* of this kind that this rank used */
+	uint64_t connections;    /* those of this kind that this rank used */
 	uint64_t sent, received; /* bytes */
 } report_link;
 
 typedef struct report_link_kind {
 	const char *transport;
-	uint64_t pairs;      /* of ranks that this kind of link connects */
+	uint64_t pairs;      /* pairs of ranks that this kind of link connects */
 	const char *why_not; /* NULL when there are some */
 } report_link_kind;
 

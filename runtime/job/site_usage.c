@@ -27,7 +27,7 @@ typedef struct sums {
 	double dense, wire, most;
 } sums;
 
-/* Whether it is the largest so far: the one that gives its name to the job. */
+/* Returns true when it is the largest so far: the one that gives its name to the job. */
 static bool add(sums *s, double dense, double wire)
 {
 	bool largest = dense > s->most;

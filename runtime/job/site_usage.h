@@ -1,6 +1,6 @@
-/* What a job, or a stager on a node, leaves for the site to sum up: one small file in the directory of
- * the setting report.metrics. `gradcomp metrics` reads and removes it. Whoever may start a job writes
- * such files, so their reader believes nothing but their form. */
+/* A job, or a stager on a node, leaves this for the site to sum up: one small file in the directory of the setting
+ * report.metrics. `gradcomp metrics` reads and removes it. Whoever may start a job writes such files, so their
+ * reader believes nothing but their form. */
 #ifndef JOB_SITE_USAGE_H
 #define JOB_SITE_USAGE_H
 
@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define SITE_USAGE_NAME_MAX 32  /* of a compressor, with its final 0 */
+#define SITE_USAGE_NAME_MAX 32  /* a compressor's, with its final 0 */
 #define SITE_USAGE_FILE_MAX 512 /* bytes */
 #define SITE_USAGE_SUFFIX ".usage"
 
@@ -16,7 +16,7 @@ typedef struct site_usage {
 	char compressor[SITE_USAGE_NAME_MAX]; /* that the job had the most to send with; "" : of a stager */
 	bool failed;
 	uint64_t steps;
-	uint64_t dense_bytes, wire_bytes; /* of rank 0, of all reducers and coders */
+	uint64_t dense_bytes, wire_bytes; /* rank 0's, of all reducers and coders */
 	uint64_t stages, hits;            /* datasets that were asked for, and that were in the cache */
 	uint64_t read_bytes;              /* from their sources */
 } site_usage;

@@ -40,8 +40,7 @@ void bucket_close(bucket *b)
 	free(b->parts);
 }
 
-/* Whether the compressor can work in the caller's own memory: floats, and in one
- * piece if it wants them so. */
+/* Returns 1 when the compressor can work in the caller's own memory: floats, and in one piece if it wants them so. */
 static int in_callers_memory(const engine *eng, bucket *b)
 {
 	uint32_t first = b->pub.first;

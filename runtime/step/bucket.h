@@ -22,10 +22,10 @@ void bucket_tell_overflow(engine *eng, const bucket *b);
 /* engine_ops.encode and decode, wherever the compressor works. */
 engine_task bucket_encode, bucket_decode;
 
-/* What a bucket's tasks follow from: the bucket's own plan, or of its shards the one with the most
+/* Returns the plan that a bucket's tasks follow from: the bucket's own plan, or of its shards the one with the most
  * rounds. */
 const gradcomp_plan *bucket_plan(const bucket *b);
-/* Of this rank's payloads of a round, as planned. */
+/* Returns the bytes of this rank's payloads of a round, as planned. */
 double bucket_round_bytes(const bucket *b, uint32_t round);
 /* All rounds of this rank's shards are given up, since none is finite. */
 bool bucket_given_up(const bucket *b);

@@ -244,7 +244,7 @@ const engine_levels engine_one_level = {divide, move, carry, measured, choice, n
 
 /* ---- tasks ---- */
 
-/* What a plugin has failed in that gives no reason, or a status above 0, which peers would not take for one. */
+/* Reports a plugin that has failed and gives no reason, or a status above 0, which peers would not take for one. */
 static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st,
                                 gradcomp_error *err)
 {

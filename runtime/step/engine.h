@@ -1,5 +1,5 @@
-/* What compresses and exchanges the buckets of one layout over one collective. The tasks of a
- * bucket (schedule/task_list.h) work on it:
+/* Compresses and exchanges the buckets of one layout over one collective. The tasks of a bucket
+ * (schedule/task_list.h) work on it:
  *
  *     BEGIN                          u = gradient + error memory, finite or not
  *     ENCODE 0  EXCHANGE 0  DECODE 0
@@ -32,7 +32,7 @@ typedef gradcomp_status engine_task(engine *eng, bucket *b, const task *t, gradc
  * task's work comes after it on the device, and the host learns of it later. */
 typedef struct engine_ops {
 	engine_task *begin;    /* u = gradient + error memory */
-	engine_task *encode;   /* of a round, as what follows */
+	engine_task *encode;   /* encodes a round; the next two take one, too */
 	engine_task *exchange; /* carries payloads, or the sums of a level */
 	engine_task *decode;
 	engine_task *finish; /* the averages are where gradients were */
@@ -45,7 +45,7 @@ struct step_observer; /* step_observer.h */
 /* An engine's work is on the host (host_device), or on a GPU, whose struct begins with this one. */
 typedef struct engine_device {
 	const struct engine_device_calls *calls;
-	device_arena *arena; /* of work that has to be waited for; NULL: there is none */
+	device_arena *arena; /* has work that has to be waited for; NULL: there is none */
 	bool enqueues;       /* nothing of a step makes the host wait: it learns of the step later */
 	bool busy;           /* the collective has work there that watch() looks after: the exchange thread's */
 	double sent;         /* bytes that this rank has sent from there, at least */
@@ -56,7 +56,7 @@ typedef struct engine_device_calls {
 	/* When layout and arrays are there, `given` are the caller's gradients; and when the collective is. */
 	gradcomp_status (*arrays)(engine *eng, void **given, gradcomp_error *err);
 	gradcomp_status (*port)(engine *eng, gradcomp_error *err);
-	/* What a bucket's work is on. */
+	/* Places a bucket's work: on the host or the device. */
 	void (*place)(const engine *eng, bucket *b);
 	/* The engine of shards, `in`, works there too: called before anything of it is allocated; when so many buckets of it
 	 * are there; and to make the compressor on them. */
@@ -66,7 +66,7 @@ typedef struct engine_device_calls {
 	void (*close)(engine *eng);
 	/* The tensor's gradient is what the caller's stream has made so far. */
 	gradcomp_status (*ready)(engine *eng, uint32_t tensor, gradcomp_error *err);
-	/* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
+	/* Makes all that is put on `queue`, NULL: on the caller's stream, from now on come after the averages of
 	 * the buckets that are done; after those of one, b, if it is not NULL. */
 	gradcomp_status (*follow)(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
 	/* After a wait(), where steps are enqueued: returns when all that was before it has been done. */
@@ -87,8 +87,9 @@ typedef struct engine_device_calls {
 } engine_device_calls;
 
 enum {
-	BAD_SUM = 2,               /* of bucket.bad: gradients are finite on all ranks, what is made of them is not */
-	LOCAL_OVERFLOW = INT32_MAX /* of bucket.local_bad: the same on this rank */
+	/* in bucket.bad: gradients are finite on all ranks, what is made of them is not */
+	BAD_SUM = 2,
+	LOCAL_OVERFLOW = INT32_MAX /* in bucket.local_bad: the same on this rank */
 };
 
 struct bucket {
@@ -100,15 +101,15 @@ struct bucket {
 	int ntasks, next;
 	int local_bad;         /* this rank's gradient is not finite; index of the tensor + 1, or LOCAL_OVERFLOW */
 	int bad;               /* some rank's is: known after round 0; or BAD_SUM */
-	int fault[2];          /* what peers sent is not what it should be: set by operators; what has overflowed */
+	int fault[2];          /* peers have sent what they should not: set by operators; what has overflowed */
 	int copy_out;          /* x is workspace, not the caller's memory */
-	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */
+	struct gpu_slot *slot; /* its step's, where its tasks are all enqueued; else NULL */
 	uint64_t later;        /* its next task waits for what it has put on the device, as the so-many-th */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
-	float **x, **error;      /* of each tensor */
-	float **state;           /* of each of the compressor's arrays */
+	float **x, **error;      /* one for each tensor */
+	float **state;           /* one for each of the compressor's arrays */
 	float *server_error;     /* the collective's error memory, or NULL */
 	uint64_t nserver_error;
 	struct bucket *part;   /* this rank's shard of it, or NULL: see hierarchical.h ... */
@@ -117,7 +118,7 @@ struct bucket {
 	uint64_t begin;        /* and where in its numbers the shard begins */
 };
 
-/* Of a tensor, see residual_norm.h. */
+/* Sums up a tensor's norms, see residual_norm.h. */
 typedef struct residual_norm {
 	double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
 	uint64_t steps;
@@ -144,7 +145,7 @@ typedef struct engine_levels {
 
 /* How an engine's tasks are done, and where its work is. */
 typedef struct engine_ways {
-	const engine_ops *ops;   /* what tasks are */
+	const engine_ops *ops;   /* its functions run the tasks */
 	const engine_ops *whole; /* the same, of whole buckets: of two levels another one */
 	const engine_device *device;
 	const engine_levels *levels;
@@ -156,7 +157,7 @@ typedef struct engine_arrays {
 	float *error;             /* numel, or NULL */
 	float **state;            /* compressor->state_arrays of numel */
 	float *memory;            /* the one of them that holds back what was not sent, or NULL */
-	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
+	struct engine_undo *undo; /* a reducer's that outlives ranks; else NULL */
 } engine_arrays;
 
 /* Buckets that a plan makes of a layout. */
@@ -164,9 +165,9 @@ typedef struct bucket_list {
 	bucket *buckets;
 	uint32_t nbuckets;
 	uint32_t *bucket_of; /* by tensor of the layout; NULL: of shards */
-	float *server_error; /* of all buckets, one after another, or NULL: see server_error.h */
+	float *server_error; /* that of all buckets, one after another, or NULL: see server_error.h */
 	uint64_t nserver_error;
-	engine *shards; /* of two levels: that of what this rank holds; it has the arrays. Else NULL */
+	engine *shards; /* with two levels: the engine of what this rank holds; it has the arrays. Else NULL */
 } bucket_list;
 
 /* The compute thread measures what is held back: see residual_norm.h. */
@@ -194,10 +195,10 @@ struct engine {
 	const struct gradcomp_compressor_v1 *compressor;
 	void *instance;
 	char *compressor_spec;
-	const gradcomp_value *values; /* of it; the job's */
+	const gradcomp_value *values; /* its parameters; the job's */
 	coll_ctx coll_ctx;
 	gradcomp_layout layout;
-	engine *next; /* of shards: that of the rank's next shard of each bucket, or NULL */
+	engine *next; /* a shards' engine's: that of the rank's next shard of each bucket, or NULL */
 	engine_arrays arrays;
 	bucket_list list;
 	exchange_room room;
@@ -210,9 +211,9 @@ struct engine {
 	gradcomp_reducer_stats stats;
 };
 
-/* What a step has overwritten, until it is known to be done on all ranks. */
+/* Keeps what a step has overwritten, until it is known to be done on all ranks. */
 typedef struct engine_undo {
-	float **array; /* of each array of the engine's, error memory first: as before the step */
+	float **array; /* the engine's arrays before the step, error memory first */
 	uint32_t arrays;
 	uint64_t *step; /* by tensor: the last step that it was kept for, + 1 */
 	void *own;      /* the compressor's own state before the last load; NULL: it has not changed */

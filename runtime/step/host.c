@@ -105,7 +105,7 @@ static void blame_compressor(engine *eng, const bucket *b)
 	}
 }
 
-/* Of numbers that have overflowed nothing is kept: with what they left, the next step would overflow, too. */
+/* Clears what is kept of numbers that have overflowed: with what they left, the next step would overflow, too. */
 static void clear_kept(const engine *eng, bucket *b)
 {
 	for (uint32_t s = 0; s < !!eng->arrays.error + eng->compressor->state_arrays && !b->part; s++)

@@ -11,12 +11,11 @@
 gradcomp_status layout_make(gradcomp_layout *l, const gradcomp_group *group, const gradcomp_tensor_desc *tensors,
                             uint32_t n, uint64_t seed, gradcomp_error *err);
 void layout_free(gradcomp_layout *l);
-/* Of all gradients, in the types that they have. */
+/* Returns the bytes of all gradients, in the types that they have. */
 double layout_bytes(const gradcomp_layout *l);
-/* Whether a compressor can count what one tensor holds; asked before anything of the model's
- * size is allocated. */
+/* Checks that a compressor can count what one tensor holds; asked before anything of the model's size is allocated. */
 gradcomp_status layout_limits(const gradcomp_layout *l, const struct gradcomp_compressor_v1 *c, gradcomp_error *err);
-/* Of everything all ranks must agree on about tensor t, and about all of them. */
+/* Hash everything that all ranks must agree on about tensor t, and about all of them. */
 uint64_t layout_hash_tensor(const gradcomp_tensor *t);
 uint64_t layout_hash(const gradcomp_layout *l);
 

@@ -1,6 +1,6 @@
 #include "step/memops.h"
 
-/* What has been put on the stream to read a payload has been done. */
+/* Waits until what has been put on the stream to read a payload has been done. */
 static gradcomp_status settle(const memops *w, const char *why, gradcomp_error *err)
 {
 	static const char unread[] = "a payload could not be read";

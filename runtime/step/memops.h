@@ -1,6 +1,6 @@
-/* What the exchange does to a bucket's bytes itself, wherever they are: in host
- * memory, or in a GPU's when the collective takes that. There it goes on the exchange
- * thread's stream; what is read has come when the call returns. */
+/* The exchange works on a bucket's bytes itself with these, wherever they are: in host memory, or in a GPU's when
+ * the collective takes that. There it goes on the exchange thread's stream; what is read has come when the call
+ * returns. */
 #ifndef STEP_MEMOPS_H
 #define STEP_MEMOPS_H
 

@@ -13,7 +13,7 @@
 
 /* That of all buckets of a list, zeroed. Needs coll_ctx. */
 gradcomp_status server_error_make(const engine *eng, bucket_list *d, gradcomp_error *err);
-/* Whether the collective says where in a bucket its memory is. */
+/* Checks that the collective says where in a bucket its memory is. */
 gradcomp_status server_error_check(const engine *eng, gradcomp_error *err);
 /* Where in the layout that of bucket b is, once this has been checked. */
 uint64_t server_error_offset(const engine *eng, const bucket *b);

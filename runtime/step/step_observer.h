@@ -22,7 +22,7 @@ typedef struct observed_step {
 } observed_step;
 
 typedef struct step_observer {
-	uint64_t (*row)(void *ctx); /* of the step that begins */
+	uint64_t (*row)(void *ctx); /* gives the row of the step that begins */
 	void (*ready)(void *ctx, uint64_t row, uint32_t tensor, double at);
 	void (*task)(void *ctx, const observed_task *t);
 	void (*over)(void *ctx, const observed_step *s); /* after all tasks */

@@ -20,16 +20,16 @@ enum {
 	COARSER = 16    /* or in bfloat16 */
 };
 
-/* Of a tensor in a step: this rank's, then that of all ranks. As it is sent. */
+/* Sums up a tensor in a step: this rank's, then that of all ranks. It is sent in this form. */
 typedef struct verify_row {
 	uint64_t least, most; /* hash of the result */
 	double lost;          /* sum of +-(u - e' - a) */
 	double size;          /* sum over ranks of the largest |u| or |e'| */
-	double bucket;        /* ... of the largest |u| of its bucket */
+	double bucket;        /* ... and of the largest |u| of its bucket */
 	uint64_t flags;
 } verify_row;
 
-/* Of a float that went through a compressor and a sum, by the largest there is. */
+/* A float that went through a compressor and a sum may differ by so much of the largest there is. */
 #define VERIFY_RELATIVE 1e-6
 
 /* A rank's row of one tensor, for a message. */
@@ -42,7 +42,7 @@ struct verify {
 	verify_row *rows, *own, *room; /* by tensor of the layout; all ranks' when they have been shared */
 	verify_rank *ranks;
 	bool mass;
-	/* What is on a device is copied here, one array at a time: the compute thread's. */
+	/* Copies of what is on a device come here, one array at a time: the compute thread's. */
 	const device_calls *d;
 	void *copy, *came;
 	size_t copy_bytes;
@@ -91,7 +91,7 @@ static verify_row *row_of(const engine *eng, uint32_t tensor)
 	return &eng->checks.verify->rows[eng->checks.row ? eng->checks.row[tensor] : tensor];
 }
 
-/* ---- what this rank's compute thread sees ---- */
+/* The functions below look at what this rank's compute thread sees. */
 
 /* Where the compressor works on a device this waits for it: what is looked at must have come. NULL: nothing to see,
  * since the device has failed. */
@@ -169,7 +169,7 @@ static double of_server(const engine *eng, const bucket *b, const gradcomp_tenso
 	return from < to ? signed_sum(b->server_error + (from - begin), to - from, from, eng->step) : 0;
 }
 
-/* Whether it can be told what a bucket's error memory is about. */
+/* Returns true when it can be told what a bucket's error memory is about. */
 static bool accounts(const engine *eng, const bucket *b)
 {
 	return eng->checks.verify->mass && eng->arrays.error &&
@@ -258,7 +258,7 @@ void verify_result(engine *eng, const bucket *b)
 	}
 }
 
-/* ---- what ranks tell each other ---- */
+/* The functions below carry what ranks tell each other. */
 
 static void join_rows(void *to, const void *from, size_t n)
 {
@@ -312,12 +312,12 @@ static gradcomp_status share(const verify *v, void *mine, void *room, size_t n, 
 	return st;
 }
 
-/* ---- what is wrong ---- */
+/* The functions below say what is wrong. */
 
 typedef enum fault { FAULT_NONE, FAULT_DIFFERS, FAULT_NONFINITE, FAULT_LOST } fault;
 
-/* What rounding explains of a tensor's row->lost: of each number as much as gradcomp plugin-check
- * allows, of signs that are as good as random. */
+/* Returns what rounding explains of a tensor's row->lost: of each number as much as gradcomp plugin-check allows,
+ * of signs that are as good as random. */
 static double rounding(const engine *eng, const gradcomp_tensor *t, const verify_row *row)
 {
 	double P = eng->layout.nranks;

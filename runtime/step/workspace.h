@@ -16,7 +16,7 @@ typedef struct scratch_buf {
 
 typedef struct workspace {
 	scratch_buf flat, own, gathered, scratch;
-	scratch_buf kept;         /* of a device: what lasts of a bucket, should a gradient not be finite */
+	scratch_buf kept;         /* a device's: what lasts of a bucket, should a gradient not be finite */
 	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */
 	struct workspace *beside; /* for another shard of the same bucket; made when first needed */
 } workspace;

@@ -269,7 +269,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	return GRADCOMP_OK;
 }
 
-/* Whether this node keeps it: since a moment ago, when the node that did is lost. */
+/* Returns true when this node keeps it: since a moment ago, when the node that did is lost. */
 static bool is_here(const gradcomp_dataset *ds, uint64_t index, sample_owner *at)
 {
 	owner_of(ds, index, at);

@@ -10,21 +10,22 @@
 
 #include "io/dataset/node/ticket.h"
 
-/* Of a call of fetch_obtain() alone: what has not come is not waited for but loaded; or waited for, since that has failed. */
+/* Flags for fetch_obtain() alone: a value that has not come is not waited for but loaded; or waited for, since
+ * loading has failed. */
 #define FETCH_RELOAD 16u
 #define FETCH_PATIENT 32u
 
 #define BUCKET 16u /* tickets among which an index is looked for, and the next bucket's */
 #define TICKETS_LEAST 256u
 #define TICKETS_MOST 65536u
-#define BLOCKS 1024u /* of a rank's receive buffer: one for each reply */
+#define BLOCKS 1024u /* in a rank's receive buffer: one for each reply */
 
-/* What a rank and its children share. */
+/* A rank and its children share this. */
 typedef struct fetch_area {
 	atomic_uint asleep;        /* the service wants to be woken */
 	atomic_uint starved;       /* something waits for space in the receive buffer */
 	atomic_uint_fast64_t mean; /* bytes of the values that have come; 0: none has */
-	atomic_int refs[BLOCKS];   /* of values in a block that a process has on loan or may take */
+	atomic_int refs[BLOCKS];   /* values in a block that a process has on loan or may take */
 	atomic_uint_fast64_t attention[TICKETS_MOST / 64]; /* tickets the service is to look at */
 } fetch_area;
 
@@ -40,9 +41,9 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 void fetch_release(gradcomp_dataset *ds, ticket *t);
 /* Drops what this process expected along the order; what is on its way, as soon as it comes. */
 void fetch_drop(gradcomp_dataset *ds);
-/* Of a ticket that has come, of the process of that word: whether it had been dropped, and is free now. */
+/* Returns true when a ticket that has come, of the process of that word, had been dropped, and is free now. */
 bool fetch_dropped(gradcomp_dataset *ds, ticket *t, uint32_t whose);
-/* Whether a view's hold is a ticket. */
+/* Returns true when a view's hold is a ticket. */
 bool fetch_holds(const gradcomp_dataset *ds, const void *hold);
 /* The service is to look at it. */
 void fetch_notify(gradcomp_dataset *ds, const ticket *t);

@@ -18,7 +18,7 @@ uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *ca
 	return bytes;
 }
 
-/* What is read for one peer at a time from the spill file. */
+/* Returns how many bytes are read for one peer at a time from the spill file. */
 static uint64_t spill_budget(const gradcomp_dataset *ds)
 {
 	return ds->head->memory > PUSH_MOST ? ds->head->memory : PUSH_MOST;

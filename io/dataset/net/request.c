@@ -7,7 +7,7 @@
 
 #define MEAN_AT_FIRST (64u << 10)
 #define LEAST 4096u       /* bytes that are worth a request for a value that may be longer */
-#define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
+#define RX_BUFFER_SHARE 8 /* one part in so many of the receive buffer is the most that one answer may take */
 /* An answer is there when all of it is: short values do not wait for many others, or for a long one, which is
  * requested alone as soon as its length is known. */
 #define ANSWER_BYTES (2u << 20)

@@ -15,7 +15,7 @@
 #define REQUESTS_MAX 8u                /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values are packed into one message */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without space for them */
-/* What a peer may leave lying here that it asked for: a sound one never has as much under way. */
+/* A peer may leave at most so much lying here that it asked for: a sound one never has as much under way. */
 #define REPLIES_MAX (8 * REQUESTS_MAX)
 #define OUTS_MAX (2 * TICKETS_MOST)
 
@@ -36,7 +36,7 @@ enum message {
 /* Begins every message. */
 typedef struct header {
 	uint32_t type, n;
-	uint64_t id; /* of the request */
+	uint64_t id; /* the request's */
 	uint64_t index, bytes, sum;
 } header;
 
@@ -78,10 +78,10 @@ typedef struct peer {
 	peer_state state;
 	header in;
 	gradcomp_request req;
-	void *items;              /* of a REQUEST or a REPLY */
-	gradcomp_request *values; /* of a REPLY */
+	void *items;              /* a REQUEST's or a REPLY's */
+	gradcomp_request *values; /* a REPLY's */
 	unsigned nvalues;
-	value pushed;                     /* of a PUSH, */
+	value pushed;                     /* the value of a PUSH, */
 	uint64_t pushed_slot;             /* and where it belongs */
 	uint32_t nouts, nreplies, nloads; /* messages on their way to it, answers among them; values loaded for it */
 	uint32_t nlater, noffers, ntakes; /* values it loads for this rank, is offered, and is to push */
@@ -89,7 +89,7 @@ typedef struct peer {
 	uint32_t *wanted;                 /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
-	header *held;       /* what is sent when it has a connection again */
+	header *held;       /* the messages to be sent when it has a connection again */
 	uint32_t nheld;
 	uint64_t used;   /* when, by service.uses */
 	uint64_t stays;  /* ns: until then it is not asked to close */
@@ -108,13 +108,13 @@ typedef struct block {
 	uint32_t *tickets, n;
 } block;
 
-/* What a ticket that is FLYING waits for. The ticket stands in memory that others write to; this does not. */
+/* Says what a ticket that is FLYING waits for. The ticket stands in memory that others write to; this does not. */
 typedef struct flight {
 	peer *asked;    /* NULL: it waits for nothing */
 	uint32_t block; /* the answer's; BLOCKS: the owner said LATER, and notifies */
 } flight;
 
-/* What this rank offered to a sample's owner. */
+/* Keeps what this rank offered to a sample's owner. */
 typedef struct offer {
 	struct offer *next;
 	uint64_t id, index, offset, bytes, sum;
@@ -123,7 +123,7 @@ typedef struct offer {
 	int taken;
 } offer;
 
-/* What this node takes of an offer: the PUSH has to be the value that was offered. */
+/* Keeps what this node takes of an offer: the PUSH has to be the value that was offered. */
 typedef struct take {
 	struct take *next;
 	peer *from;
@@ -139,18 +139,18 @@ struct service {
 	pthread_t thread;
 	bool started;
 	atomic_uint quit, draining, drained;
-	gradcomp_status status; /* of the first thing that went wrong */
+	gradcomp_status status; /* the first thing's that went wrong */
 	gradcomp_error error;
 
 	peer *peers;
 	int npeers;
-	int32_t *peer_of; /* of every node: the rank that this one sends requests to */
+	int32_t *peer_of; /* for every node: the rank that this one sends requests to */
 
 	uint32_t *sorted; /* blocks in use, by offset */
 	uint32_t nsorted, next_block;
 	block blocks[BLOCKS];
-	flight *flights;      /* of every ticket */
-	uint64_t bytes, mean; /* of values that have come: all of them, and on average */
+	flight *flights;      /* one for every ticket */
+	uint64_t bytes, mean; /* lengths of the values that have come: of all of them, and on average */
 	uint64_t arrivals;
 	bool posted;  /* a transfer: with it others may have become complete */
 	bool starved; /* something waits for space in the receive buffer */
@@ -159,8 +159,8 @@ struct service {
 	uint64_t offered;
 	take *takes;
 	atomic_uint nlinks, nlinks_most; /* connections: now, and at most so far; written here alone */
-	unsigned nlinks_limit;           /* as dataset.connections has it */
-	uint64_t uses;                   /* of a connection */
+	unsigned nlinks_limit;           /* their limit, set by dataset.connections */
+	uint64_t uses;                   /* counts the uses of connections */
 	uint32_t nwaiting;               /* nodes that are wanted and have none, in this turn */
 	uint32_t spare;                  /* connections beside the limit that may be made in the next turn */
 	int turn;       /* the peer behind the last that was given one: is first, so that all have their turn */
@@ -254,7 +254,8 @@ void load_worker_notify(service *s);
 
 /* The peer needs a connection. */
 void links_called(service *s, peer *p);
-/* Whether what begins an exchange may be sent to it now. If not, it is to be asked again in every turn. */
+/* Returns true when a message that begins an exchange may be sent to it now. If not, it is to be asked again in
+ * every turn. */
 bool links_ready(service *s, const peer *p);
 /* Sends an OFFER or DAMAGED as soon as it is ready; and those that were not. */
 void links_say(service *s, peer *p, header h);

@@ -54,7 +54,7 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 
 	if (bytes > VALUE_MOST)
 		return 0;
-	/* What an attempt before this one has left. */
+	/* An attempt before this one has left space. */
 	if (left && need <= value_rounded(atomic_load(&s->bytes)))
 		return left;
 	do {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define PIECE 128 /* slots of a page of 4 KiB */
-#define PIECES 16 /* of a lost node for each other node, at least, where it has as many samples */
+#define PIECES 16 /* pieces of a lost node for each other node, at least, where it has as many samples */
 #define TRIES 64  /* before the next node that is left takes a piece */
 
 static uint64_t rows(const owners *o)

@@ -1,4 +1,4 @@
-/* Who owns a sample: the node whose memory keeps its value.
+/* Says who owns a sample: the node whose memory keeps its value.
  *
  * At first that is the node of the rank that the order of epoch 0 gives it to. When a node is lost, its samples go
  * to those that are left, in pieces of some slots; all others stay where they are. Whose a sample is follows from its
@@ -18,10 +18,11 @@
 typedef struct owners {
 	permutation first; /* that of epoch 0 */
 	int nranks, nnodes;
-	int32_t *node_of, *local_of; /* of every rank at first */
-	int32_t *nlocal;             /* of every node: its ranks at first */
-	uint64_t *section;           /* of every node: its first slot; NULL: it cannot be lost */
-	atomic_uchar *lost;          /* of every node; in the shared memory, for forked children */
+	int32_t *node_of, *local_of; /* every rank's node at first, and its local rank there */
+	int32_t *nlocal;             /* for every node: its ranks at first */
+	uint64_t *section;           /* for every node: its first slot; NULL: it cannot be lost */
+	/* for every node: 1 when it is lost; in the shared memory, for forked children */
+	atomic_uchar *lost;
 } owners;
 
 typedef struct sample_owner {
@@ -29,7 +30,7 @@ typedef struct sample_owner {
 	uint64_t slot;
 } sample_owner;
 
-/* Of ranks whose nodes, and local ranks there, these are. `first` has been set. With `endures` `lost` is to be set. */
+/* Takes the nodes of ranks, and their local ranks there. `first` has been set. With `endures` `lost` is to be set. */
 gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *local_of, int nranks, int nnodes,
                             bool endures, gradcomp_error *err);
 void owners_clear(owners *o);

@@ -14,7 +14,7 @@
 
 static pthread_once_t forked_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint forks;  /* as process_forks() */
+static atomic_uint forks;  /* counted by process_forks() */
 static uint64_t own_token; /* no other process has it; 0: not drawn yet. With table_lock. */
 static atomic_uint_fast64_t seen_token;
 

@@ -34,7 +34,7 @@
 #define PROOF_NS 10000000000u /* after which who connected and proves nothing is let go */
 #define PENDING_MAX 64        /* at a time that have not proved anything yet */
 #define NONCE 32
-#define WINDOW_PART 8 /* of the memory is for values of other nodes */
+#define WINDOW_PART 8 /* one part in so many of the memory is for values of other nodes */
 
 static uint64_t paged(uint64_t bytes)
 {
@@ -174,7 +174,7 @@ static bool same_user(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid();
 }
 
-/* What proves the secret to the other one: of both nonces, the own one first, and which side it is. */
+/* Makes the proof of the secret for the other one: of both nonces, the own one first, and which side it is. */
 static void prove(const gradcomp_dataset *ds, const shm_share_name *name, const unsigned char own[NONCE],
                   const unsigned char other[NONCE], unsigned char side, unsigned char mac[SHA256_BYTES])
 {
@@ -233,7 +233,7 @@ static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcom
 	return st;
 }
 
-/* Who has connected and proved nothing yet. */
+/* A process that has connected and proved nothing yet. */
 typedef struct pending {
 	int fd;
 	uint64_t end;
@@ -327,7 +327,7 @@ static int receive(int fd, unsigned char mac[SHA256_BYTES], int fds[2])
 	return fds[0] < 0 ? -1 : 0;
 }
 
-/* What the first rank gives to who proves the secret, and has proved itself. */
+/* Takes what the first rank gives to one who proves the secret, and has proved itself. */
 static gradcomp_status take(gradcomp_dataset *ds, const shm_share_name *name, int fd, uint64_t end, int fds[2],
                             gradcomp_error *err)
 {

@@ -13,7 +13,7 @@
 #include "io/dataset/dataset_internal.h"
 
 #define NAME_MOST 400
-#define LEFT_PERCENT 5 /* of the filesystem, which the file leaves to others */
+#define LEFT_PERCENT 5 /* the share of the filesystem that the file leaves to others */
 
 gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err)
 {

@@ -38,7 +38,7 @@ typedef struct ticket {
 	atomic_uint flags;
 	atomic_uint_fast64_t index;
 	atomic_uint_fast64_t bytes, arrived; /* the latter is the service's count of values that arrived */
-	/* Of the process that the word names. */
+	/* These belong to the process that the word names. */
 	uint64_t offset, sum;
 	uint32_t block;
 } ticket;

@@ -16,7 +16,7 @@ struct nfs_file {
 	uint64_t ahead; /* the caller reads up to here */
 	uint32_t first; /* bytes of `begin` */
 	char begin[NFS_FIRST];
-	char *slots;                  /* of the calls, NFS_READ_MAX bytes each */
+	char *slots;                  /* NFS_READ_MAX bytes for each of the calls */
 	struct nfs_call calls[CALLS]; /* in the order of their offsets, from `head` on */
 	unsigned head, n;
 };
@@ -119,8 +119,8 @@ static void request(struct nfs_reader *r, uint64_t at, uint64_t end)
 	send_all(r);
 }
 
-/* Of the first request's answer what belongs to [at, at + n), once it is there. 0 bytes:
- * the file ends before. */
+/* Takes from the first request's answer what belongs to [at, at + n), once it is there. 0 bytes: the file ends
+ * before. */
 static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at, uint64_t n, uint64_t *got,
                                    gradcomp_error *err)
 {

@@ -39,7 +39,7 @@ struct nfs_page {
 	} * entries;
 	char *names;
 	size_t n, capacity, used, size;
-	uint64_t cookie; /* of the last one */
+	uint64_t cookie; /* the last one's */
 	bool eof;
 };
 
@@ -54,7 +54,7 @@ struct nfs_call {
 	char verifier[8]; /* READDIR, in and out */
 	struct nfs_page *page;
 
-	uint32_t ops[NFS_OPS_MAX], nops; /* what was asked, NFSv4 only: the answer has to be of these */
+	uint32_t ops[NFS_OPS_MAX], nops; /* NFSv4 only: these were asked for, and the answer has to be of these */
 
 	enum { NFS_NEW, NFS_SENT, NFS_ANSWERED } state;
 	bool busy;               /* the server answered to try again later */
@@ -78,10 +78,10 @@ struct nfs_conn {
 	int mounting;            /* to the mount service instead */
 	enum { NFS_DOWN, NFS_CONNECTING, NFS_UP } state;
 	bool lost;
-	char trouble[160]; /* of the last attempt */
-	double begun;      /* of the connection or the attempt, or when to try again */
+	char trouble[160]; /* says what went wrong with the last attempt */
+	double begun;      /* when the connection or the attempt began, or when to try again */
 	double last_answer;
-	size_t address; /* of the source's */
+	size_t address; /* number of the source's address */
 	uint32_t nsent; /* requests not answered */
 	struct nfs_conn *next;
 };
@@ -92,18 +92,18 @@ struct nfs_source {
 	double timeout;
 	char (*addresses)[64]; /* numeric */
 	size_t naddresses;
-	int (*send)(struct rpc_context *rpc, struct nfs_call *call); /* of its version: nfs3_send() or nfs4_send() */
+	int (*send)(struct rpc_context *rpc, struct nfs_call *call); /* its version's: nfs3_send() or nfs4_send() */
 	struct nfs_handle root;
 	uint32_t read_max;
 	pthread_mutex_t lock;
-	struct nfs_conn *idle; /* of readers that were closed */
+	struct nfs_conn *idle; /* those of readers that were closed */
 };
 
 struct nfs_reader {
 	source_reader base;
 	struct nfs_conn *conn;
 	struct nfs_level {  /* directories on the way to where the reader is, the root left out */
-		size_t end; /* of its path in `at` */
+		size_t end; /* length of its path in `at` */
 		struct nfs_handle fh;
 	} * levels;
 	size_t depth, capacity;
@@ -127,8 +127,8 @@ void nfs_send(struct nfs_source *s, struct nfs_conn *c, struct nfs_call *calls, 
 
 /* ---- libnfs's decoders (xdr.c) -------------------------------------------------- */
 
-/* Whether what a server sends is checked before libnfs decodes it. Not so where libnfs was
- * loaded before this module: it is bound to its own decoders then. */
+/* Returns true when what a server sends is checked before libnfs decodes it. Not so where libnfs was loaded before
+ * this module: it is bound to its own decoders then. */
 bool nfs_guarded(void);
 
 /* ---- the two versions (v3.c, v4.c) ------------------------------------------- */

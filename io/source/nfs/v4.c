@@ -289,8 +289,8 @@ static nfs_resop4 result(const COMPOUND4res *res, u_int i)
 	return r;
 }
 
-/* Whether the results are of what was asked, in order: all of it when the compound went well, else up to the one that
- * failed. What a result holds is by its own word, and there is none where it failed. */
+/* Returns true when the results are of what was asked, in order: all of it when the compound went well, else up to
+ * the one that failed. What a result holds is by its own word, and there is none where it failed. */
 static bool results_fit(const COMPOUND4res *res, const struct nfs_call *call)
 {
 	u_int n = res->resarray.resarray_len;

@@ -13,7 +13,7 @@
 
 #include "io/source/nfs/nfs.h"
 
-/* Of an array's elements in memory; ours have at most a few dozen. */
+/* An array's elements take at most so much memory; ours have at most a few dozen. */
 #define ARRAY_MAX (1u << 20)
 /* Elements of a list, which is decoded by recursion. */
 #define LIST_MAX 20000
@@ -56,7 +56,7 @@ GRADCOMP_EXPORT bool_t libnfs_zdr_array(ZDR *z, char **array, uint32_t *n, uint3
 	return real_libnfs_zdr_array()(z, array, n, most, bytes, proc);
 }
 
-/* Whether libnfs_zdr_bytes() below was called on this thread. */
+/* Set when libnfs_zdr_bytes() below was called on this thread. */
 static _Thread_local bool reached;
 
 GRADCOMP_EXPORT bool_t libnfs_zdr_bytes(ZDR *z, char **data, uint32_t *n, uint32_t most)

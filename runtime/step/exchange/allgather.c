@@ -18,7 +18,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	if (fixed) {
 		for (int p = 0; p < P; p++)
 			bytes[p] = stride;
-		/* What the plugin does not write is sent as zero, padding as well. */
+		/* Bytes that the plugin does not write are sent as zero, padding as well. */
 		size_t from = PAYLOAD_HEAD + (b->local_bad ? 0 : rd->bound);
 		buf = (char *)b->workspace->gathered.p;
 		st = memops_put(eng, buf + (size_t)me * stride, &head, PAYLOAD_HEAD, err);

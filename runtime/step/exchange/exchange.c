@@ -8,8 +8,8 @@
  * the tensor to each other, and give up the bucket's remaining rounds. */
 #include "step/exchange/exchange.h"
 
-/* Whether a sum is finite each rank sees for itself, and all see the same, unless what gradcomp.verify
- * looks for has come. Then they would go different ways, and wait for each other. */
+/* Lets all ranks agree on whether a sum is finite. Each rank sees it for itself, and all see the same, unless an
+ * error that gradcomp.verify looks for has come. Then they would go different ways, and wait for each other. */
 static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *rd, gradcomp_error *err)
 {
 	int64_t bad = b->bad;
@@ -25,7 +25,7 @@ gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, exchange_me
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
-	/* What a round before has made overflows, on all ranks. */
+	/* A round before has made what overflows, on all ranks. */
 	if (b->bad)
 		return GRADCOMP_OK;
 	switch (rd->pattern) {

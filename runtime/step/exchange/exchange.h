@@ -34,8 +34,8 @@ static inline uint64_t exchange_counter(const engine *eng, const bucket *b)
 	return (eng->step * eng->layout.ntensors + b->pub.first) << 24;
 }
 
-/* Of round 0 and later ones a word goes ahead: in front of gathered and merged payloads, and before
- * coded sums, where it is the largest over ranks. Never negative as an int64_t. */
+/* A word goes ahead of round 0 and later ones: in front of gathered and merged payloads, and before coded sums,
+ * where it is the largest over ranks. Never negative as an int64_t. */
 #define PAYLOAD_HEAD sizeof(uint64_t)
 #define HEAD_BAD ((uint64_t)1 << 62) /* the rank's gradient is not finite */
 #define HEAD_STEP_AT 46              /* 16 bits of the step; below them the payload's length */
@@ -51,13 +51,13 @@ static inline uint64_t head_bytes(uint64_t head)
 
 /* MISMATCH unless a head is of this rank's step. rank: who sent it, in the group; -1: it is of several. */
 gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t head, int rank, gradcomp_error *err);
-/* What a merged payload takes with its head. */
+/* Returns the bytes that a merged payload takes with its head. */
 static inline uint64_t merged_bytes(uint64_t bound)
 {
 	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);
 }
-/* What payloads of a gather are a multiple of, with their heads: NCCL moves single bytes where one
- * does not stand on a boundary of 16. */
+/* Returns what payloads of a gather are a multiple of, with their heads: NCCL moves single bytes where one does not
+ * stand on a boundary of 16. */
 static inline size_t payload_stride(const engine *eng, uint64_t bytes)
 {
 	size_t grain = memops_on_device(eng) ? 16 : 8;

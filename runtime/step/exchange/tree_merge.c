@@ -11,7 +11,7 @@ typedef struct tree_merge {
 	engine *eng;
 	bucket *b;
 	uint32_t round;
-	uint64_t bytes; /* of a payload with its head */
+	uint64_t bytes; /* a payload's with its head */
 	exchange_merge *merge;
 } tree_merge;
 

@@ -1,4 +1,4 @@
-/* What a reducer with gradients in GPU memory has beside the others. */
+/* Does what a reducer with gradients in GPU memory has to do beside the others. */
 #include "step/gpu/gpu.h"
 #include "step/residual_norm.h"
 
@@ -13,7 +13,7 @@ static uint32_t patterns_of(const engine *eng)
 	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
 }
 
-/* Whether it does here. */
+/* Returns 1 when the collective takes device memory here. */
 static int takes_device(const struct gradcomp_collective_v1 *c)
 {
 	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
@@ -39,14 +39,13 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[
 	return spec_table_both(t, compressor, NULL, p, s, err);
 }
 
-/* Whether no step needs the host to wait, as far as these two go. */
+/* Returns 1 when no step needs the host to wait, as far as these two go. */
 static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
 {
 	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
 }
 
-/* Whether the compressor's part can be done on the device. Codes are made where the
- * collective has the floats. */
+/* Says if the compressor's part can be done on the device. Codes are made where the collective has the floats. */
 gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
                      const struct gradcomp_collective_v1 *collective, bool levels)
 {
@@ -248,7 +247,7 @@ static gradcomp_status port(engine *eng, gradcomp_error *err)
 	gpu *g = gpu_of(eng);
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	gradcomp_status st;
-	/* What has been zeroed so far must be before anybody else writes to it. */
+	/* All that has been zeroed so far must be zero before anybody else writes to it. */
 	device_arena_flush(g->device.arena);
 	if (!g->direct)
 		return GRADCOMP_OK;

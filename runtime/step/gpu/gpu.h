@@ -31,18 +31,18 @@ typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 enum {
 	WORD_BAD, /* the gradient of some rank is not finite, or a sum in place */
 	/* The two of gradcomp_work.fault. */
-	WORD_FAULT, /* what peers sent is not what it should be */
+	WORD_FAULT, /* peers sent something that is not what it should be */
 	WORD_SUM,   /* the sum of finite gradients is not, or what the compressor makes of them */
 	WORD_VOID,  /* any of these: the result is NaN */
 	WORD_LOCAL, /* this rank's gradient is not finite */
-	/* Of a shard: why WORD_LOCAL is set. */
+	/* These say, of a shard, why WORD_LOCAL is set. */
 	WORD_OWN,   /* the node's sum is not finite */
 	WORD_ABOVE, /* the gradient of some rank is not */
-	WORD_HOLD,  /* what was exchanged so far is void: gradcomp_work.hold */
+	WORD_HOLD,  /* the exchange so far is void: gradcomp_work.hold */
 	BUCKET_WORDS = 8
 };
 
-/* What is on the device of one bucket in one step. */
+/* Times what is on the device of one bucket in one step. */
 typedef struct gpu_timed {
 	task t;
 	void *start, *end;  /* timers; made when first needed */
@@ -55,7 +55,7 @@ typedef struct gpu_slot {
 	gpu_timed tasks[MAX_TASKS];
 } gpu_slot;
 
-/* Of one step; steps take turns with two, so what is read of one lies still for two steps. */
+/* Keeps what is read of one step; steps take turns with two, so what is read of one lies still for two steps. */
 typedef struct gpu_step {
 	int pending;        /* the host has not learned of it */
 	uint64_t step, row; /* the reducer's; the profile's */
@@ -69,7 +69,7 @@ typedef struct gpu_step {
 
 typedef struct gpu {
 	engine_device device; /* its arena is that of `of`, if there is one */
-	const struct gpu *of; /* of a rank's shards: the reducer's, whose streams these are; else NULL */
+	const struct gpu *of; /* a shards' engine's: the reducer's, whose streams these are; else NULL */
 	uint32_t room;        /* buckets there is room for in words */
 	const device_calls *d;
 	const gradcomp_operators *ops; /* ON_DEVICE */
@@ -78,14 +78,14 @@ typedef struct gpu {
 	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
 	void *compute, *exchange; /* streams of the two threads: the arena's */
 	void *exchanged;          /* event of the exchange thread's */
-	device_watch watch;       /* of a thread that waits for what the collective has enqueued; else all 0 */
+	device_watch watch;       /* for a thread that waits for what the collective has enqueued; else all 0 */
 	memops wire;              /* direct: engine.room.wire */
 	void *producer;           /* the caller's stream */
 	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
 	void **averaged;          /* events: the bucket's averages are in place; likewise */
 	void *joined;             /* event of wait() */
 	gpu_step steps[2];        /* by the parity of the step */
-	double clock;             /* of the host, at the latest `over` that was learned of ... */
+	double clock;             /* the host's, at the latest `over` that was learned of ... */
 	void *clock_event;        /* ... which is this timer */
 	/* The exchange thread's, of a round that merges in the collective's host memory: room for two
 	 * payloads and what becomes of them, `merge_stride` apart, on the device and pinned. */
@@ -99,7 +99,7 @@ typedef struct gpu {
 	 * host). They come down into the step's. */
 	int *words, *seen;
 	double *squares;            /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
-	gradcomp_segment *segments; /* of the bucket that a task works on: the compute thread's */
+	gradcomp_segment *segments; /* those of the bucket that a task works on: the compute thread's */
 	void *chunks;               /* scratch of operators that get them */
 	uint64_t put;               /* pieces of work so far that tasks wait for */
 } gpu;
@@ -123,8 +123,8 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
  * created here, since its parameters decide whether it does. */
 gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, bool levels,
                          const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
-/* Whether all that operators of the calling thread put on streams since it was last asked got
- * there. Every thread asks after each task, before anybody uses what the task has made. */
+/* Fails unless all that operators of the calling thread put on streams since it was last asked got there. Every
+ * thread asks after each task, before anybody uses what the task has made. */
 static inline gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
 {
 	const char *why = g->ops ? g->ops->failed() : NULL;
@@ -159,7 +159,7 @@ engine_task gpu_exchange;
 gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err);
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
-/* What lasts of the bucket is kept beside, or put back, where a rank's gradient is not finite. */
+/* Keeps beside, or puts back, what lasts of the bucket where a rank's gradient is not finite. */
 void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
 /* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
 gradcomp_status gpu_look(void *eng, gradcomp_error *err);

@@ -158,7 +158,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	                         : buf->p;
 	if (in_place)
 		view.work.flat = buf->p;
-	/* Of a gradient that is not finite nothing was encoded. */
+	/* Nothing was encoded of a gradient that is not finite. */
 	st = settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), what,
 	            err);
 	if (!st)
@@ -362,7 +362,7 @@ static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_er
 	return st;
 }
 
-/* What encode() has found to overflow on the device is told as on the host. */
+/* Tells the host what encode() has found to overflow on the device. */
 static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);

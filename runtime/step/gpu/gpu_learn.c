@@ -1,7 +1,6 @@
-/* What the host learns of a step whose tasks were all enqueued, when the device has done it:
- * what was not finite, what peers damaged, norms, and how long tasks took, which timers on the
- * streams say. It is read when a later step needs the place, when somebody asks for counters,
- * or when nothing is under way. */
+/* Lets the host learn of a step whose tasks were all enqueued, when the device has done it: what was not finite,
+ * what peers damaged, norms, and how long tasks took, which timers on the streams say. It is read when a later step
+ * needs the place, when somebody asks for counters, or when nothing is under way. */
 #include "step/gpu/gpu.h"
 #include "step/residual_norm.h"
 
@@ -33,7 +32,7 @@ static double payload(const engine *eng, const bucket *b, const task *t, double 
 	return bytes;
 }
 
-/* Of two levels: a level within the node, or this rank's shards. */
+/* Returns the bytes of a task of two levels: it is of a level within the node, or of this rank's shards. */
 static double payload_of_levels(const bucket *b, const task *t, double *sent)
 {
 	const bucket *part = b->part;
@@ -133,8 +132,8 @@ static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot,
 	}
 }
 
-/* What was found in this rank's shards of the bucket: norms, unless it was given up, and whether what peers sent
- * was damaged. */
+/* Learns what was found in this rank's shards of the bucket: norms, unless it was given up, and whether what peers
+ * sent was damaged. */
 static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int bad)
 {
 	int fault = 0;

@@ -26,7 +26,7 @@ static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
 	return g->d->copy(g->compute, to, from, n * sizeof(int));
 }
 
-/* What the operators of whole buckets go by. With `back`: what FINISH gives them. */
+/* Lists what the operators of whole buckets go by. With `back`: what FINISH gives them. */
 static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
 {
 	gradcomp_segment *to = gpu_of(eng)->segments;
@@ -43,7 +43,7 @@ static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
 	return to;
 }
 
-/* Whether all lengths are known before anything is sent. */
+/* Returns 1 when all lengths are known before anything is sent. */
 static int fixed_lengths(const bucket *b)
 {
 	for (uint32_t k = 0; k < b->plan.nrounds; k++)
@@ -294,7 +294,7 @@ static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_err
 	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
 }
 
-/* What lasts is kept before anything is decoded, and nobody decodes what is not finite. */
+/* Keeps what lasts before anything is decoded, and clears what is not finite, which nobody decodes. */
 static void before_decode(const engine *eng, bucket *b, const task *t)
 {
 	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
@@ -313,8 +313,8 @@ static gradcomp_status decode(engine *eng, bucket *b, const task *t, gradcomp_er
 
 const engine_ops gpu_ops = {begin, bucket_encode, gpu_exchange, decode, finish, gpu_announce};
 
-/* What a task of an enqueued bucket puts on the device is between two timers there; BEGIN starts its own, when it has
- * found that the bucket is such a one. */
+/* Puts a task of an enqueued bucket on the device between two timers; BEGIN starts its own, when it has found that
+ * the bucket is such a one. */
 static gradcomp_status compute(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);

@@ -13,7 +13,7 @@ int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint3
 {
 	const uint32_t may = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED);
 	const uint32_t never = GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_PASSES_NONFINITE;
-	/* What is summed without being chosen (none) is summed in two levels by the collective. */
+	/* A compressor that sums without choosing (none) is summed in two levels by the collective. */
 	int chooses = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) ||
 	              compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
 	return c->serves & GRADCOMP_CAN_SHARD && c->serves & GRADCOMP_CAN_ALLREDUCE && !(patterns & ~may) && chooses &&
@@ -438,7 +438,7 @@ static gradcomp_status pass_on_measured(const engine *eng, const struct hierarch
 	return st;
 }
 
-/* What the first knows, to all of them. */
+/* Passes what the first knows on to all of them. */
 static gradcomp_status tell_measured(const engine *eng, const struct hierarchical *first, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -456,7 +456,7 @@ static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcom
 	return tell_measured(eng, s, err);
 }
 
-/* Of a run of numbers of the layout that is in `room`, what lies in shards of `to`, to *into. */
+/* Copies the part of a run of numbers of the layout that is in `room` which lies in shards of `to`, to *into. */
 static gradcomp_status take(const engine *eng, const bucket_list *to, const struct hierarchical *s,
                             const gradcomp_bucket *b, const float *room, float *into, gradcomp_error *err)
 {

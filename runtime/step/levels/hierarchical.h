@@ -23,8 +23,8 @@
 
 #include <stdbool.h>
 
-/* Whether a compressor, of whose patterns it uses some, would go by shards over such a
- * collective, if there are nodes. */
+/* Returns 1 when a compressor, of whose patterns it uses some, would go by shards over such a collective, if there
+ * are nodes. */
 int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
                           const struct gradcomp_collective_v1 *c);
 int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c);

@@ -5,16 +5,16 @@
 #include "step/levels/hierarchical.h"
 
 struct hierarchical {
-	engine inner;               /* of what this rank holds; of no tensors when that is nothing */
+	engine inner;               /* works on what this rank holds; has no tensors when that is nothing */
 	void *holders;              /* the collective's instance for calls among them */
 	int rank, nranks;           /* among the holders; -1: none */
 	double scale;               /* nodes / ranks */
 	gradcomp_shard *of;         /* by bucket */
-	gradcomp_tensor *tensors;   /* of inner's layout */
+	gradcomp_tensor *tensors;   /* those of inner's layout */
 	uint32_t *origin;           /* by tensor of inner: the one of the outer layout it is part of */
 	void **grads;               /* by tensor of inner: where it is in this step */
 	uint64_t *dims;             /* two a tensor of inner */
-	int *ranks;                 /* of the holders, in the job */
+	int *ranks;                 /* the holders' numbers in the job */
 	residual_norm *before;      /* by tensor of the outer layout: of parts there were before buckets moved */
 	gradcomp_measured measured; /* the latest that the compressor was told; struct_size 0: nothing. Of it, */
 	double *backward;           /* by tensor of the outer layout */
