@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BYTES 200     /* of an endpoint record */
+#define BYTES 200     /* an endpoint record has so many */
 #define LIMIT 300     /* seconds */
-#define STACK 262144u /* of a client's thread */
+#define STACK 262144u /* a client's thread has so much */
 
 typedef struct crowd {
 	rendezvous_server *server;

@@ -12,9 +12,9 @@
 
 #include "io/transfer/bcast_tree.h"
 
-#define WINDOW 64  /* as TRANSFER_WINDOW */
+#define WINDOW 64  /* equal to TRANSFER_WINDOW */
 #define BUFFERS 20 /* received into, of a node */
-#define READERS 2  /* of a node, */
+#define READERS 2  /* those that a node receives into */
 #define OWN 10     /* and chunks read and not sent */
 #define QUEUE 512
 #define STEP 0.125
@@ -33,7 +33,7 @@ struct queue {
 		uint64_t chunk;
 	} entry[QUEUE];
 	uint32_t head, n;
-	double moved; /* of the first */
+	double moved; /* part of the first that has moved */
 };
 
 struct node {
@@ -46,7 +46,7 @@ struct node {
 	uint32_t left[QUEUE];             /* nodes that an own chunk is to go to */
 	double reading[READERS];
 	uint32_t nreading;
-	double up, down; /* what is left of its links in this step */
+	double up, down; /* the part of its links that is left in this step */
 	uint32_t nup, ndown;
 };
 
@@ -128,7 +128,7 @@ static struct node *behind(uint32_t i, uint32_t k)
 	return &nodes[(i + tree.stride[k]) % tree.n];
 }
 
-/* Whether the first chunk of a queue is on its way. */
+/* Returns true when the first chunk of a queue is on its way. */
 static bool moves(uint32_t i, uint32_t k)
 {
 	struct node *a = &nodes[i], *b = behind(i, k);
@@ -172,7 +172,7 @@ static void release(struct node *a, int at)
 	a->buffer[at].uses--;
 }
 
-/* What has arrived; how many chunks at nodes that is. */
+/* Takes what has arrived; returns how many chunks at nodes that is. */
 static uint64_t arrive(double now, uint32_t *had, double *longest)
 {
 	uint64_t n = 0;

@@ -45,7 +45,7 @@ typedef struct trainer {
 	uint64_t most;
 	float *noise; /* gradients are copies of it */
 	int spin, work, each_layer;
-	double pace; /* of --work: pieces a second */
+	double pace; /* --work's: pieces a second */
 	double copy; /* and seconds to copy a number */
 	gradcomp_group *world;
 	gradcomp_reducer *reducer;
@@ -333,7 +333,7 @@ int main(int argc, char **argv)
 		measure(&t, (uint64_t)(warm + k * steps), (int)steps, out);
 	if (out && fclose(out))
 		die(json ? json : "stdout", strerror(errno));
-	/* What is late with a delay comes to an end. */
+	/* Averages that are late with a delay come to an end here. */
 	gradcomp_reducer_free(t.reducer);
 	for (uint32_t i = 0; i < t.n; i++)
 		free(t.layer[i].gradient);

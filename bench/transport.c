@@ -95,7 +95,7 @@ static void ping_pong(const gradcomp_links *l, unsigned char *buf, size_t bytes,
 	fflush(stdout);
 }
 
-/* What a ring does: everybody sends to the right and receives from the left. */
+/* Does what a ring does: everybody sends to the right and receives from the left. */
 static void shift(const gradcomp_links *l, unsigned char *out, unsigned char *in, size_t bytes, int iterations)
 {
 	double took[REPEATS];

@@ -19,8 +19,8 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 void bucket_run_lock(bucket_run *f, int read_only);
 /* This rank's payload of a round. */
 gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp_round *rd, uint32_t round);
-/* What is in the error memory and the states goes back to the ranks, and the average
- * to g, unless the step has failed or was given up. */
+/* Gives back what is in the error memory and the states to the ranks, and the average to g, unless the step has
+ * failed or was given up. */
 void bucket_run_end(ranks *s, bucket_run *f, int w, float *g);
 
 /* A round between the runs of a bucket of all ranks: the payloads to their receivers,

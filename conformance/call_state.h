@@ -26,15 +26,14 @@ typedef enum call_which {
 } call_which;
 enum { PRIMITIVES = 12 };
 
-/* What runs: read by a signal handler and, when it is in shared memory, by the
- * process that waits. */
+/* Says what runs: read by a signal handler and, when it is in shared memory, by the process that waits. */
 typedef struct call_state {
 	volatile call_which which;
 	volatile int rank, nranks;
 	volatile uint32_t round;
-	volatile uint64_t count; /* of calls that began */
+	volatile uint64_t count; /* calls that began */
 	volatile int done;       /* the group has come to its end */
-	volatile int floats;     /* what a call has left of process_floats(), and which */
+	volatile int floats;     /* number of floats that a call has left of process_floats(), and which */
 	volatile call_which floats_by;
 } call_state;
 extern call_state *call_now;
@@ -42,7 +41,7 @@ extern call_state *call_now;
 bool call_in_step(void);
 const char *call_name(call_which which);
 
-/* Of a collective's primitive, by its bit. */
+/* Names a collective's primitive, by its bit. */
 const char *call_primitive(int bit);
 /* Records what is about to run, when it is called directly. */
 void call_begin(call_which which, int rank, int nranks, uint32_t round);

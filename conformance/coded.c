@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Of an exchange; another in each, so that codes meet runs of many lengths. */
+/* Returns the piece of an exchange; another in each, so that codes meet runs of many lengths. */
 static uint64_t piece_of(const ranks *s, uint64_t index)
 {
 	static const uint64_t lengths[] = {1009, UINT64_MAX, 65536, 4099};
@@ -97,7 +97,7 @@ static gradcomp_status added(ranks *s, int w, const guarded *wire, uint64_t byte
 	return st;
 }
 
-/* What a peer coded, into x of rank w. */
+/* Decodes what a peer coded, into x of rank w. */
 static gradcomp_status take_run(ranks *s, int w, call_which how, const guarded *wire, uint64_t bytes, float *x,
                                 uint64_t n)
 {

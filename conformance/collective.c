@@ -18,7 +18,7 @@ enum {
 	CODED = CODED_BLOCKS | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_EXCHANGE
 };
 
-/* What the codec has seen of a rank's runs. */
+/* Keeps what the codec has seen of a rank's runs. */
 typedef struct coder {
 	uint64_t counters[RUNS_MAX];
 	int runs;
@@ -52,7 +52,7 @@ typedef struct trial {
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	double scale;
-	bool forgets; /* what codes lose is not asked for: no residual, no memory */
+	bool forgets; /* codes need not say what they lose: no residual, no memory */
 	int failures; /* that were reported: no more of the same */
 } trial;
 
@@ -377,7 +377,7 @@ static bool call_all(trial *t)
 	return !t->f.stuck;
 }
 
-/* ---- what goes in, what must come out ---- */
+/* The functions below say what goes in and what must come out. */
 
 /* Uneven blocks that make up `count`; some are empty. */
 static uint64_t block(const trial *t, int rank)
@@ -458,7 +458,7 @@ static void end(trial *t)
 	}
 }
 
-/* What number i of rank r's buffer is to be; NAN: it may be anything. */
+/* Returns what number i of rank r's buffer is to be; NAN: it may be anything. */
 static double expected(const trial *t, int r, uint64_t i)
 {
 	switch (1u << t->bit) {

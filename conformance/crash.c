@@ -7,7 +7,7 @@
 
 static kit *watched;
 
-/* What decides how long it is. */
+/* Names what decides how long it is. */
 static const char *length_of(const char *what)
 {
 	return strstr(what, "payload") || strstr(what, "coded run")
@@ -49,7 +49,7 @@ static void report(int number, const void *address)
 		return;
 	}
 	if (call_now->which == CALL_ENCODE || call_now->which == CALL_CODE)
-		r = RULE_BOUNDS; /* of what peers send these know nothing */
+		r = RULE_BOUNDS; /* these know nothing of what peers send */
 	if (hit.offset >= 0 && (size_t)hit.offset >= hit.bytes) {
 		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS,
 		         "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)\n%s",

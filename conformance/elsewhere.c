@@ -27,7 +27,7 @@ struct kit_trace {
 	uint64_t made[MADE_MAX];
 };
 
-/* Of this process. */
+/* These belong to this process. */
 static kit *comparing; /* NULL: this is the first */
 static kit_trace *list;
 static uint32_t at;
@@ -170,7 +170,7 @@ static const struct gradcomp_compressor_v1 *loaded_again(const struct gradcomp_c
 		close(to);
 	if (!exported)
 		return plugin;
-	/* As the host does it: what an older one lacks is zero. */
+	/* The host does the same: a field that an older plugin lacks is zero. */
 	memcpy(&copy, exported, exported->info.struct_size < sizeof copy ? exported->info.struct_size : sizeof copy);
 	return &copy;
 }

@@ -122,7 +122,7 @@ static gradcomp_status merged(ranks *s, bucket_run *f, const gradcomp_round *rd,
 	return st;
 }
 
-/* What one rank's numbers do, all ranks' result does; what decode() finds, it finds on all of them. */
+/* Lets all ranks' result do what one rank's numbers do; what decode() finds, it finds on all of them. */
 static gradcomp_status share_overflow(ranks *s, bucket_run *f, bool decoded)
 {
 	int found = 0;

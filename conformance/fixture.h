@@ -33,9 +33,9 @@ enum { MODELS = 8 };
 extern model fixture_models[MODELS];
 /* So few that many steps and ranks of them take no time. */
 extern model fixture_few;
-/* As many tensors as there can be, with shapes that are drawn. */
+/* Makes as many tensors as there can be, with shapes that are drawn. */
 model *fixture_many(void);
-/* Of more numbers than 16 bits count, and of more than 2^20; how many more is drawn. */
+/* Makes a model of more numbers than 16 bits count, and one of more than 2^20; how many more is drawn. */
 enum { LARGE_MODELS = 2 };
 model *fixture_large(int which);
 

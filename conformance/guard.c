@@ -48,8 +48,8 @@ static void protect(const struct slot *s)
 	}
 }
 
-/* What is in a buffer that nobody has written to yet, another byte in each: as floats NaN, large and small,
- * so that a result which hangs on it is wrong, or differs from rank to rank. */
+/* A buffer that nobody has written to yet is filled with another byte in each: as floats NaN, large and small, so
+ * that a result which hangs on it is wrong, or differs from rank to rank. */
 static unsigned turns;
 
 static int stale(void)

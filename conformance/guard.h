@@ -17,16 +17,14 @@ typedef struct guarded {
 	uint32_t slot;
 } guarded;
 
-/* What a buffer allows now. */
+/* A buffer allows this now. */
 typedef enum guard_access { GUARD_OPEN = 0, GUARD_READ, GUARD_SHUT } guard_access;
 
-/* `what` names it in messages and must live as long. Ends the program when there
- * is no memory. */
+/* Makes a buffer; `what` names it in messages and must live as long. Ends the program when there is no memory. */
 guarded guard(const char *what, size_t bytes, size_t align);
-/* What memory holds that nobody has written to changes with this number. */
+/* Changes, with this number, what memory holds that nobody has written to. */
 void guard_turn(unsigned turn);
-/* Whether the bytes before it and the few between its end and the guard page are as
- * they were. */
+/* Returns true when the bytes before it and the few between its end and the guard page are as they were. */
 bool guard_intact(const guarded *g);
 void guard_lock(const guarded *g, int read_only);
 /* While it is set short buffers are opened and shut by no call of the kernel: guard_lock() does nothing, and what was freed
@@ -44,7 +42,7 @@ typedef struct guard_hit {
 	guard_access access;
 	int device;
 	size_t bytes;
-	ptrdiff_t offset; /* of the address from the first byte */
+	ptrdiff_t offset; /* distance of the address from the first byte */
 	bool before;      /* in the page before */
 } guard_hit;
 /* Which buffer, its guard page included, an address belongs to; false: to none. Safe in a

@@ -239,7 +239,7 @@ static void (*hook_signal(int n, void (*handler)(int)))(int)
 	return signal(n, handler);
 }
 
-/* ---- what another process is told otherwise ---- */
+/* The functions below tell another process something else. */
 
 bool hooks_elsewhere;
 static const char *asked_name;

@@ -1,6 +1,6 @@
-/* What a plugin calls outside of its table: memory, locks, sleep, processes, signals.
- * The calls of its shared object, and of those it brought along, are led through
- * here; a step may make none, and some may be made nowhere. */
+/* Watches what a plugin calls outside of its table: memory, locks, sleep, processes, signals. The calls of its
+ * shared object, and of those it brought along, are led through here; a step may make none, and some may be made
+ * nowhere. */
 #ifndef CONFORMANCE_HOOKS_H
 #define CONFORMANCE_HOOKS_H
 
@@ -21,13 +21,14 @@ void hooks_forget(int before);
 void hooks_note(const char *name);
 /* The function of the plugin that has looked for a variable of the environment; NULL: none. */
 const char *hooks_environment(void);
-/* What the plugin asked first of the process, the clock or the machine, and in which function; NULL: nothing. */
+/* Returns what the plugin asked first of the process, the clock or the machine, and in *function in which function;
+ * NULL: nothing. */
 const char *hooks_asked(const char **function);
 /* Answers such questions as another process on another machine would, at another time. */
 extern bool hooks_elsewhere;
 /* malloc() gives no more than this at once. */
 extern size_t hooks_most;
-/* What was asked for beyond. */
+/* The bytes that were asked for beyond. */
 extern size_t hooks_refused;
 /* Blocks the plugin took with malloc() and the like, and has not freed. */
 int hooks_outstanding(void);

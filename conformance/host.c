@@ -15,7 +15,7 @@ int host_allocated, host_fail_at = -1;
 size_t host_most = SIZE_MAX / 4, host_refused, host_spoiled;
 
 static guarded allocations[ALLOCATIONS_MAX];
-static int most; /* of them in use so far */
+static int most; /* the most that were in use so far */
 /* Ranks of a collective are threads. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -131,7 +131,7 @@ GRADCOMP_PRINTF(3, 4) static void host_log(void *ctx, gradcomp_log_level level, 
 	(void)ctx, (void)level, (void)fmt;
 }
 
-/* Of the fenced device, as the host gives them of a real one. */
+/* Gives operators of the fenced device as the host gives those of a real one. */
 static const gradcomp_operators *operators_on(gradcomp_device device, gradcomp_error *err)
 {
 	if (device == GRADCOMP_HOST)

@@ -9,9 +9,9 @@
 /* Allocations that have not been released; after how many the next ones fail (-1:
  * never). */
 extern int host_allocated, host_fail_at;
-/* What is asked for beyond this is not given, and then `host_refused` says how much it was. */
+/* A request beyond this is not granted, and then `host_refused` says how much it was. */
 extern size_t host_most, host_refused;
-/* Of a block beside which bytes were written: its length + 1. 0: of none. */
+/* Length + 1 of a block beside which bytes were written. 0: of none. */
 extern size_t host_spoiled;
 /* Everything that is allocated can be read only: nobody writes to an instance. */
 void host_lock(int read_only);

@@ -6,8 +6,8 @@
 
 #include "conformance/kit.h"
 
-/* What a coverage build adds to a plugin counts in static data; AddressSanitizer
- * forbids reading the gaps it leaves between variables. */
+/* A coverage build adds to a plugin what counts in static data; AddressSanitizer forbids reading the gaps it leaves
+ * between variables. */
 extern void __gcov_exit(void) __attribute__((weak));
 extern void __asan_init(void) __attribute__((weak));
 

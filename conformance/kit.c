@@ -1,4 +1,4 @@
-/* What the groups share. */
+/* The groups share these. */
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
 
@@ -35,7 +35,7 @@ const float *kit_memory(const fixture *t, const ranks *s, int w)
 	return gradcomp_keeps_error(t->plugin, s->values) ? s->error[w] : NULL;
 }
 
-/* What such a difference comes from. */
+/* Says what such a difference comes from. */
 static const char *source_of(rule r)
 {
 	switch (r) {

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-/* What is to be done. */
+/* Says what is to be done. */
 typedef struct kit_options {
 	const char *path;
 	const char *parameters; /* "key=value,key=value" or "" */
@@ -25,25 +25,26 @@ typedef struct kit_options {
 } kit_options;
 
 enum { KIT_TEXT = 800 };
-/* What came out, for each rule. */
+/* Says what came out, for each rule. */
 typedef struct kit_result {
 	rule_result result[RULES];
 	int asked[RULES], broken[RULES]; /* how often */
-	char text[RULES][KIT_TEXT]; /* of the first failure, or the last success; behind a newline: where to look */
+	/* tells the first failure, or the last success; behind a newline: where to look */
+	char text[RULES][KIT_TEXT];
 	char spec[300];
 	char name[64], version[64], licence[64];
 	uint32_t abi;   /* that the plugin was built for; 0: not known, taken for today's */
 	uint32_t since; /* the ABI that brought what is checked just now; 0: the first */
 	gradcomp_plugin_kind kind;
 	int rules_kept, rules_broken, rules_skipped, rules_missed, rules_warned;
-	int crash_signal; /* of the crash that has been told */
+	int crash_signal; /* signal of the crash that has been told */
 	call_which crash_in;
 } kit_result;
 
 /* Returns 0 when all rules are kept, 1 when one is broken. */
 int kit_run(const kit_options *options, kit_result *out);
-/* As kit_run() on a plugin that is loaded already; only `seed`, ranks, `thorough`
- * and `seconds` of the options count. */
+/* Does what kit_run() does, on a plugin that is loaded already; only `seed`, ranks, `thorough` and `seconds` of the
+ * options count. */
 int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *out);
 /* The same of a collective. */
 int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
@@ -54,14 +55,14 @@ gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **
 
 /* ---- for the groups ---- */
 
-/* What the same runs have made in another process, in memory that both see; NULL: it cannot be had. */
+/* Keeps what the same runs have made in another process, in memory that both see; NULL: it cannot be had. */
 typedef struct kit_trace kit_trace;
 kit_trace *kit_trace_new(void);
 void kit_trace_free(kit_trace *t);
 
 typedef struct kit {
 	const kit_options *options;
-	fixture fixture;                                 /* of a compressor */
+	fixture fixture;                                 /* a compressor's */
 	const struct gradcomp_collective_v1 *collective; /* or this, with its values */
 	const gradcomp_value *values;
 	int crash_signal; /* not 0: what is reported is a crash */
@@ -86,7 +87,7 @@ const float *kit_memory(const fixture *t, const ranks *s, int w);
 
 /* The number of a step to begin with: 0, of any length up to 38 bits, or of a job that has run for years. */
 uint64_t kit_some_step(void);
-/* Whether two sets of ranks hold the same gradients and memory; reports a difference. */
+/* Returns true when two sets of ranks hold the same gradients and memory; reports a difference. */
 bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
 /* Runs both on equal, fresh gradients: a bucket after bucket, b interleaved or on other
  * threads or however it was made, and compares every step. */
@@ -124,12 +125,12 @@ typedef struct kit_place {
 	bool far;
 } kit_place;
 enum { KIT_PLACES = 5 };
-/* Of these KIT_PLACES as many as the options ask for. */
+/* Counts how many of these KIT_PLACES the options ask for. */
 int kit_places(const kit *k);
 kit_place kit_reach(const kit *k, int which);
 /* A set of ranks in such a place. */
 gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t seed);
-/* Whether it says that it does not work there, which is no fault where so much is asked. */
+/* Returns true when it says that it does not work there, which is no fault where so much is asked. */
 bool kit_declined(const ranks *s, gradcomp_status st);
 
 /* How far checks go: steps in a run, the step that some begin at, and memory that create() may ask for when

@@ -13,7 +13,7 @@ struct transfer {
 	unsigned char *buf;
 	size_t bytes;
 	const gradcomp_request *req; /* where it was posted, and stays */
-	uint64_t turn;               /* of those between the same two ranks in this direction */
+	uint64_t turn;               /* its number among those between the same two ranks in this direction */
 	int multicast;               /* its number among this rank's; 0: it is part of none */
 };
 
@@ -116,7 +116,7 @@ static transfer *meets(const link_end *e, const transfer *t)
 	return other;
 }
 
-/* What both sides of this rank's transfers have posted moves. */
+/* Moves what both sides of this rank's transfers have posted. */
 static void move_all(link_end *e)
 {
 	fabric *f = e->fabric;

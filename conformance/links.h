@@ -17,11 +17,11 @@ typedef struct transfer transfer;
 typedef struct link_end {
 	gradcomp_links api;
 	struct fabric *fabric;
-	transfer *posted;       /* of this call, newest first */
+	transfer *posted;       /* those of this call, newest first */
 	const transfer *awaits; /* NULL: it runs */
 	bool running;           /* inside a call */
-	int calls;              /* of send and recv so far, and peers of multicasts */
-	int multicasts;         /* of this call */
+	int calls;              /* sends and receives so far, and peers of multicasts */
+	int multicasts;         /* those of this call */
 	int fail_at;            /* the number of the one that fails; 0: none */
 	bool met_failure;       /* an error was returned to this rank */
 } link_end;
@@ -33,7 +33,7 @@ typedef struct fabric {
 	pthread_mutex_t lock;
 	pthread_cond_t moved;
 	bool stuck;             /* all waited for each other */
-	gradcomp_error failure; /* of all links; status 0: none */
+	gradcomp_error failure; /* that of all links; status 0: none */
 } fabric;
 
 /* P ranks, `per_node` neighbours on a node. */

@@ -51,7 +51,8 @@ static float overflowing(int w, int P)
 	return w && w == P - 1 && P > 2 ? -1e38f : 3e38f;
 }
 
-/* Whether rank w's numbers of a run show that a sum has overflowed; or none has, since codes kept back what was too much. */
+/* Returns true when rank w's numbers of a run show that a sum has overflowed; or none has, since codes kept back
+ * what was too much. */
 static bool shown_or_kept(kit *k, const ranks *s, float *const *g, int w, int from, int to)
 {
 	double sum = 0;

@@ -34,7 +34,7 @@ static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *i
 /* The status of a process that has come to its end: not one that a plugin would think of. */
 enum { LOADED = 76, REPORT_MAX = 400 };
 
-/* What the process that tries says. */
+/* The process that tries says this. */
 typedef struct report {
 	uint32_t abi;
 	char text[REPORT_MAX];
@@ -124,7 +124,7 @@ static bool has_row(const gradcomp_plugin_info *info, const char *name)
 	return false;
 }
 
-/* What a plugin that was built before `neutral` was there can only say by the names of its parameters. */
+/* Returns what a plugin that was built before `neutral` was there can only say by the names of its parameters. */
 static const char *old_neutral(const gradcomp_plugin_info *info, char *room, size_t capacity)
 {
 	static const char *const off[][2] = {
@@ -137,7 +137,7 @@ static const char *old_neutral(const gradcomp_plugin_info *info, char *room, siz
 	return n ? room : NULL;
 }
 
-/* Whether a list of parameters has the one that p begins with. */
+/* Returns true when a list of parameters has the one that p begins with. */
 static bool in_list(const char *list, const char *p)
 {
 	size_t n = strcspn(p, "=");

@@ -1,5 +1,5 @@
-/* What belongs to the process that a plugin is loaded into, and that a plugin leaves as it
- * is: how floats are rounded, descriptors, threads, the working directory and so on. */
+/* Compares what belongs to the process that a plugin is loaded into, and that a plugin leaves as it is: how floats
+ * are rounded, descriptors, threads, the working directory and so on. */
 #ifndef CONFORMANCE_PROCESS_H
 #define CONFORMANCE_PROCESS_H
 
@@ -21,8 +21,8 @@ int process_floats(void);
 /* In words; `mode` is not 0. */
 const char *process_floats_text(int mode);
 void process_look(process_state *s);
-/* What has changed since `before`, in words; false: nothing. A thread or a child that is about
- * to end is waited for. */
+/* Says in words what has changed since `before`; false: nothing. A thread or a child that is about to end is waited
+ * for. */
 bool process_changed(const process_state *before, char *text, size_t capacity);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct ranks {
 	uint64_t sent_of[RANKS_MAX];
 	bool light;             /* guards are light but for every eighth step, see guard.h */
 	int abandon;            /* encode round 0 and stop, as when a gradient is not finite */
-	unsigned char stale;    /* what every byte of a payload or code is before it is made; 0: that of guard.h */
+	unsigned char stale;    /* every byte of a payload or code is this before it is made; 0: that of guard.h */
 	int hop;                /* call the plugin's functions on one thread after another */
 	gradcomp_device device; /* CUDA: of the fenced device, see device.h */
 	const gradcomp_operators *device_operators;
@@ -56,8 +56,8 @@ typedef struct ranks {
 	gradcomp_error err;
 } ranks;
 
-/* What plan() may ask for in ranks that are opened from now on: a descriptor's `instead`,
- * or 0 for its `patterns`. */
+/* The patterns that plan() may ask for in ranks that are opened from now on: a descriptor's `instead`, or 0 for its
+ * `patterns`. */
 extern uint32_t ranks_patterns;
 /* Where their work will be: CUDA is the fenced device. */
 extern gradcomp_device ranks_device;

@@ -41,7 +41,7 @@ typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP, RESULT_MISSE
 
 /* One word, as it is printed and searched for. */
 const char *rule_name(rule r);
-/* What is asked of a plugin, in one line. */
+/* Says in one line what is asked of a plugin. */
 const char *rule_text(rule r);
 /* The ABI that brought it: plugins built for an older one are only warned. */
 uint32_t rule_since(rule r);

@@ -238,7 +238,7 @@ static int run_group(kit *k, const group *g, int number, kit_result *out)
 	return finished;
 }
 
-/* Whether the run goes on: a call that hangs would do so again. */
+/* Returns true when the run goes on: a call that hangs would do so again. */
 static bool run_groups(kit *k, const group *groups, bool instead, kit_result *out)
 {
 	bool going = true;
@@ -259,7 +259,7 @@ static bool shared_calls(void)
 	return true;
 }
 
-/* What no group has spoken of was not come to. */
+/* A rule that no group has spoken of was not come to. */
 static int sum_up(kit_result *out)
 {
 	for (int r = RULE_NONE + 1; r < RULES; r++) {
@@ -282,7 +282,7 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 	bool going;
 
 	for (int r = 0; r < RULES; r++)
-		if (out->result[r] != RESULT_WARN) /* of loading it */
+		if (out->result[r] != RESULT_WARN) /* the warning came when it was loaded */
 			out->result[r] = RESULT_SKIP;
 	out->abi = t->plugin->info.abi_version;
 	if (!shared_calls())

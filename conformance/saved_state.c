@@ -25,8 +25,7 @@ static int saved(kit *k, ranks *s, guarded *out)
 	return 1;
 }
 
-/* Whether load() refuses `bytes` bytes of `state` in words; the instance must be as
- * `good` then. */
+/* Checks that load() refuses `bytes` bytes of `state` in words; the instance must be as `good` then. */
 static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guarded *good, const char *what,
                 int must_refuse)
 {

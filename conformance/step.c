@@ -7,7 +7,7 @@
 #define MEMORY_MAX ((uint64_t)1 << 32)
 #define FLAGS (GRADCOMP_ROUND_MEAN | GRADCOMP_ROUND_IN_PLACE | GRADCOMP_ROUND_FIXED)
 
-/* What the host demands of a plan. */
+/* Checks what the host demands of a plan. */
 static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcomp_plan *p)
 {
 	if (!p->nrounds || p->nrounds > GRADCOMP_MAX_ROUNDS)

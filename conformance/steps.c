@@ -21,7 +21,7 @@ typedef struct tally {
 	bool rebuild; /* buckets change between steps */
 } tally;
 
-/* What is run: so many steps, the first of which has this number. */
+/* Says what is run: so many steps, the first of which has this number. */
 typedef struct run {
 	int P;
 	model *m;
@@ -37,14 +37,14 @@ typedef struct loss {
 	char text[600];
 } loss;
 
-/* What is off in a bucket, where, and by what factor. */
+/* Says what is off in a bucket, where, and by what factor. */
 typedef struct damage {
 	uint64_t off, first, last;
-	double went_in, got; /* of the first */
+	double went_in, got; /* those of the first number */
 	double least, most;  /* got / went_in */
 } damage;
 
-/* What of it tells where to look. */
+/* Says where to look, by what is off. */
 static const char *suspect(const damage *d, uint64_t numel, int P, bool says)
 {
 	if (d->least > 1.99 && d->most < 2.01)
@@ -206,13 +206,13 @@ static bool keeps_nothing(const fixture *t, const ranks *s)
 	return true;
 }
 
-/* Whether rule 1 is asked of these ranks. */
+/* Returns true when rule 1 is asked of these ranks. */
 static bool conserves(const fixture *t, int P)
 {
 	return P == 1 || !t->plugin->conserves || t->plugin->conserves(t->values);
 }
 
-/* What the report is to print. */
+/* Asks for what the report is to print. */
 static void choices(kit *k, const ranks *s)
 {
 	for (uint32_t i = 0; s->plugin->choice && i < s->layout[0].ntensors; i++) {
@@ -309,7 +309,7 @@ static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *
 	return well;
 }
 
-/* What is lost when buckets are rebuilt and only then is a matter of state. */
+/* Runs the steps. A loss when buckets are rebuilt, and only then, is a matter of state. */
 static bool steps_of(kit *k, const run *r, tally *n)
 {
 	const uint64_t seed = check_random();
@@ -342,7 +342,7 @@ static bool steps_of(kit *k, const run *r, tally *n)
 	return false;
 }
 
-/* ---- what is left in payloads of the memory that they are made in ---- */
+/* The functions below find memory that payloads were made in and that is left in them. */
 
 enum { BEFORE = 0x5a, BEFORE_TOO = 0xc3 };
 static unsigned char first_made[1 << 18];

@@ -1,4 +1,4 @@
-/* What a shared object exports beside its constant. */
+/* Lists what a shared object exports beside its constant. */
 #ifndef CONFORMANCE_SYMBOLS_H
 #define CONFORMANCE_SYMBOLS_H
 

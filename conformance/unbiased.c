@@ -54,8 +54,8 @@ static double averages_off(const averages *d, int i)
 	return fabs(mean - d->want[i]) / (sqrt(var / d->times) + 1e-6);
 }
 
-/* What comes so seldom that it was not seen yet is in no standard error; once in times/20 draws it is
- * seen but for e^-20. */
+/* Allows for what comes so seldom that it was not seen yet, which is in no standard error; once in times/20 draws
+ * it is seen but for e^-20. */
 static double averages_unseen(const averages *d, int i)
 {
 	return 20.0 / d->times * d->size[i];
@@ -118,7 +118,7 @@ void group_unbiased(kit *k)
 
 enum { NOISE_NUMBERS = 999 };
 
-/* What ranks 0 and 1 make of the same numbers in two steps: payloads of a round, or codes of two runs. */
+/* Keeps what ranks 0 and 1 make of the same numbers in two steps: payloads of a round, or codes of two runs. */
 typedef struct drawn {
 	uint64_t bytes[2];
 	unsigned char made[2][4 * NOISE_NUMBERS + NOISE_NUMBERS / 64 + 64];

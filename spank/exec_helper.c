@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1000
-#define LINES_MAX 200          /* of stderr that are passed on */
-#define FLOOD_BYTES (16 << 20) /* of a child that runs as another user; one that writes more is stopped */
+#define LINES_MAX 200          /* those of stderr that are passed on */
+#define FLOOD_BYTES (16 << 20) /* a child that runs as another user is stopped when it writes more */
 #define GRACE 3.0              /* s between SIGTERM and SIGKILL, and from there until it is given up */
 #define TICK_MS 100            /* how often to look whether a silent child has ended */
 
@@ -128,7 +128,7 @@ typedef struct follower {
 	pid_t pid;
 	int out, status;    /* -1: at its end */
 	reader err;         /* err.fd likewise */
-	size_t have, bytes; /* of stdout; of both */
+	size_t have, bytes; /* bytes of stdout; of both */
 	int code;           /* errno of a child that could not become the command */
 	enum { IN_TIME, LATE, FLOODED, STUCK } fate;
 } follower;
@@ -205,8 +205,8 @@ static size_t waiting(int fd)
 	return fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
 }
 
-/* What the child has written before it ended is in the pipes, and no more than that is read:
- * another process may have the other ends, and go on writing. */
+/* Reads what the child wrote before it ended and left in the pipes, and no more: another process may have the other
+ * ends, and go on writing. */
 static void read_rest(follower *f)
 {
 	ssize_t n;
@@ -317,7 +317,7 @@ int exec_helper_run(exec_helper *r, char *why, size_t size)
 	else if (wstatus < 0)
 		snprintf(why, size, "lost track of %s: %s", command, strerror(e));
 	else if (r->show_output && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
-		result = 0; /* who reads has seen enough, as head does */
+		result = 0; /* the reader has seen enough, as head does */
 	else if (WIFSIGNALED(wstatus))
 		snprintf(why, size, "%s was killed by signal %d (%s)", command, WTERMSIG(wstatus),
 		         strsignal(WTERMSIG(wstatus)));

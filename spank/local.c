@@ -14,14 +14,14 @@
 
 #define CHECK_TIMEOUT 20 /* s */
 #define WHY_BYTES 512
-#define COMPONENTS_MAX 128 /* as many as Slurm has (MAX_HET_JOB_COMPS) */
+#define COMPONENTS_MAX 128 /* Slurm has as many (MAX_HET_JOB_COMPS) */
 
 /* Slurm parses the options of a heterogeneous command, and calls local_options_end(), once for
  * each component, in one process. */
 static struct {
 	arguments args;
-	options now;   /* of the component being parsed */
-	options *sets; /* of those before it */
+	options now;   /* those of the component being parsed */
+	options *sets; /* those of the components before it */
 	int nsets;
 	bool mpi_given; /* the user's environment says which MPI */
 	char *checked;  /* text of the last set that passed */
@@ -158,9 +158,9 @@ static void advise_shrink(const options *o)
 			keeps ? "a lost task" : "a lost node");
 }
 
-/* Whether ranks can do without PMIx is known to the program alone: those of PyTorch meet in its store. A rank that cannot
- * fails at once and says the same, so this is no refusal. By now srun has set SLURM_MPI_TYPE to what it takes. An option that sbatch was given may be
- * meant for another srun. */
+/* The program alone knows if ranks can do without PMIx: those of PyTorch meet in its store. A rank that cannot
+ * fails at once and says the same, so this is no refusal. By now srun has set SLURM_MPI_TYPE to what it takes. An
+ * option that sbatch was given may be meant for another srun. */
 static void advise_pmix(spank_t sp)
 {
 	const char *type = getenv("SLURM_MPI_TYPE"), *end;

@@ -18,7 +18,7 @@ enum {
 	OPTION_COUNT
 };
 
-#define OPTION_BYTES 4096 /* of a value, with the final 0 */
+#define OPTION_BYTES 4096 /* length of a value, with the final 0 */
 
 typedef struct options {
 	char *value[OPTION_COUNT]; /* NULL: not given; owned */

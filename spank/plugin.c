@@ -1,5 +1,5 @@
-/* What Slurm calls. One file a context: local.c is srun, sbatch and salloc,
- * step.c is slurmstepd, prolog.c prolog and epilog. In slurmd itself the plugin does nothing. */
+/* Has what Slurm calls. One file a context: local.c is srun, sbatch and salloc, step.c is slurmstepd, prolog.c
+ * prolog and epilog. In slurmd itself the plugin does nothing. */
 /* The build hides all that is not exported here. */
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>

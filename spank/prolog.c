@@ -76,7 +76,7 @@ static void seen(const arguments *args)
 	}
 }
 
-/* Whether slurmd runs no prologs and epilogs of ours, and no job has been told. */
+/* Returns true when slurmd runs no prologs and epilogs of ours, and no job has been told. */
 static bool unseen(const arguments *args)
 {
 	struct stat st;
@@ -189,7 +189,7 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 
 /* ---- prolog and epilog ---------------------------------------------------------------- */
 
-/* Whether the file in `dir` has a line "prolog...". Nothing but a file is read, and nothing waited for. */
+/* Returns true when the file in `dir` has a line "prolog...". Nothing but a file is read, and nothing waited for. */
 static bool has_prolog_line(int dir, const char *name)
 {
 	char line[256];
@@ -255,7 +255,7 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
 	record(&args, name, account_name);
 	char *stage[] = {args.helper, "prolog", "--job", id_text, NULL};
-	/* What has been copied when time is up stays, and the next job's prolog goes on from there. */
+	/* All that has been copied when time is up stays, and the next job's prolog goes on from there. */
 	int status = helper(&args, stage, &user, timeout, true, &r);
 	if (status > 0)
 		log_info("job %s starts without all that is shared (gradcomp prolog ended with status %d)", id_text,

@@ -84,8 +84,8 @@ static void environment(char **job, const arguments *args, const stage_rendezvou
 	env[n] = NULL;
 }
 
-/* What the first task hands to the others: lines NAME=VALUE, none when it failed. They are
- * complete when the pipe is at its end; only the first task has its writing end. */
+/* The first task hands these to the others: lines NAME=VALUE, none when it failed. They are complete when the pipe
+ * is at its end; only the first task has its writing end. */
 static struct {
 	char *lines;
 	int pipe[2];

@@ -216,7 +216,8 @@ static bool no(const char *value)
 	       (!strcmp(value, "no") || !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "0"));
 }
 
-/* What is there is run by every Python of the tasks: it is as good as the command that users run anyway. */
+/* Returns true when the folder can be trusted: every Python of the tasks runs what is there, which must be as good
+ * as the command that users run anyway. */
 static bool trusted_folder(const char *path)
 {
 	struct stat folder, helper;
@@ -253,7 +254,7 @@ static void lead_python(spank_t sp)
 	spank_setenv(sp, "PYTHONPATH", path, 1);
 }
 
-/* What srun's plugin has left for this one; before anything that can fail. */
+/* Answers what srun's plugin has left for this one; before anything that can fail. */
 static void answer_srun(spank_t sp)
 {
 	char version[64], both[sizeof version + sizeof GRADCOMP_VERSION_STRING + 1];

@@ -91,7 +91,7 @@ static int measure(long bytes, double budget)
 		counts[r] = count / nranks + (what < REDUCE_SCATTER_BLOCK && r < count % nranks);
 		begin[r] = at;
 	}
-	/* What its ranks divide unevenly, MPI's blocks do not take. */
+	/* MPI's blocks do not take a count that the ranks divide unevenly. */
 	if (what >= REDUCE_SCATTER_BLOCK)
 		count = counts[0] * nranks;
 	bad = wrong();

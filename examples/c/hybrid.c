@@ -19,11 +19,11 @@ enum { STEPS = 40, LAYERS = 12, MOST = 1 << 16 };
 typedef struct part {
 	const char *what, *compressor, *schedule;
 	uint32_t tensors;
-	uint64_t numel; /* of each of them */
-	int colour;     /* of its group; -1: this rank has no such layers */
+	uint64_t numel; /* numbers of each of them */
+	int colour;     /* its group's; -1: this rank has no such layers */
 	gradcomp_group *group;
 	gradcomp_reducer *reducer;
-	float *gradient; /* of all its tensors */
+	float *gradient; /* that of all its tensors */
 	double off;      /* the furthest that an average was from what it should be */
 	gradcomp_error err;
 } part;

@@ -19,8 +19,8 @@ struct layer {
 	uint64_t n, *counts, begin, own; /* numbers of it; of each rank's shard; before this rank's; of it */
 	float *shard;                    /* exact; the rest of the training sees what it decodes to */
 	float *full;                     /* gathered */
-	float *gradient;                 /* of all of the layer, then the coder's workspace */
-	float *mean;                     /* of the shard */
+	float *gradient;                 /* that of the whole layer, then the coder's workspace */
+	float *mean;                     /* the shard's */
 	gradcomp_coder_request *gather, *reduce;
 };
 
@@ -40,7 +40,7 @@ static float place(int rank, int nranks, uint64_t k)
 	return sinf((float)(k % 1009)) + 0.5f * ((float)rank - (float)(nranks - 1) / 2);
 }
 
-/* As evenly as it goes; the first ranks have one number more. */
+/* Divides as evenly as it goes; the first ranks have one number more. */
 static void layer_make(struct layer *l, uint64_t n, int rank, int nranks)
 {
 	l->n = n;

@@ -24,7 +24,7 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	                                   .dtype = GRADCOMP_BF16,
 	                                   .flags = GRADCOMP_ROUND_MEAN,
 	                                   .count = bucket->numel};
-	plan->scratch_bytes = bucket->numel * sizeof(float); /* what was sent, as floats */
+	plan->scratch_bytes = bucket->numel * sizeof(float); /* the numbers that were sent, as floats */
 	return GRADCOMP_OK;
 }
 

@@ -47,7 +47,7 @@ static uint64_t payload_bytes(const fewbits *f, uint64_t n)
 	return sizeof(float) + sdk_bits_bytes(n, f->bits);
 }
 
-/* What encode() leaves for decode(): the numbers that were sent. The codes are for one of them at a time. */
+/* encode() leaves this for decode(): the numbers that were sent. The codes are for one of them at a time. */
 typedef struct parts {
 	float *sent;
 	uint32_t *codes;

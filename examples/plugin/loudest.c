@@ -57,7 +57,7 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	(void)instance, (void)step, (void)err;
 	plan->nrounds = 1;
 	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_MERGED, .bound = runs(bucket) * sizeof(pick)};
-	/* What merges drop, and the places that this rank has sent. Scratch is not zero at first. */
+	/* Holds what merges drop, and the places that this rank has sent. Scratch is not zero at first. */
 	plan->scratch_bytes = bucket->numel * sizeof(float) + runs(bucket) * sizeof(uint32_t);
 	return GRADCOMP_OK;
 }

@@ -76,7 +76,7 @@ class peaks
 		return best;
 	}
 
-	// What a peer has sent can be anything.
+	// A peer may have sent anything.
 	static void check(const gradcomp_payload &in, uint64_t n)
 	{
 		const uint64_t blocks = (n + block - 1) / block;

@@ -100,7 +100,7 @@ static gradcomp_status take_integers(const gradcomp_host *host, const gradcomp_w
 	return GRADCOMP_OK;
 }
 
-/* What the others sent is checked: its length first. */
+/* Checks all that the others sent: its length first. */
 static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
                               uint32_t n, gradcomp_error *err)
 {

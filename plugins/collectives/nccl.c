@@ -17,7 +17,7 @@ static const gradcomp_param params[] = {
                            .help = "seconds a call may wait for other ranks"},
 };
 
-/* Of what is in host memory. */
+/* Buffers in host memory go by this. */
 static const ring_options usual = {.small = 8192};
 
 static void destroy(void *instance)
@@ -168,7 +168,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	ring_cost(n->ring, bytes, sent, messages);
 }
 
-/* As over the job's links; NCCL's own ways have as many bytes. */
+/* Predicts the same as over the job's links; NCCL's own ways have as many bytes. */
 static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {

@@ -44,7 +44,7 @@ static void acpsgd_destroy(void *instance)
 	l->host->release(l);
 }
 
-/* Whether this step sends Q. */
+/* Returns 1 when this step sends Q. */
 static int sends_q(const sdk_lowrank *l, uint64_t step)
 {
 	return (step - l->start_step) % 2 == 1;

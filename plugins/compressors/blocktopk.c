@@ -45,7 +45,7 @@ typedef struct blocktopk {
 /* A run of numbers that k of its blocks are chosen from. */
 typedef struct part {
 	uint64_t at, d; /* in the bucket */
-	uint64_t width; /* of a block */
+	uint64_t width; /* a block's */
 	uint64_t blocks, k;
 	uint64_t sums, values; /* floats sent: 0 sums when all blocks are */
 } part;
@@ -73,7 +73,7 @@ static part part_at(const blocktopk *p, const gradcomp_bucket *bucket, uint64_t 
 	return a;
 }
 
-/* Of a whole bucket. */
+/* Adds up a whole bucket. */
 typedef struct totals {
 	uint64_t sums, values, chosen;
 	uint64_t operator_scratch;

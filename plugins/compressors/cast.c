@@ -41,7 +41,7 @@ typedef struct cast {
 	gradcomp_dtype type;
 	int saturate;
 	int nranks;
-	float limit; /* of a rank's part of the mean, when saturating */
+	float limit; /* most of a rank's part of the mean, when saturating */
 } cast;
 
 static float limit_of(gradcomp_dtype type, int nranks)

@@ -25,7 +25,7 @@
 
 enum { CHUNK, K, DECAY, SIGN, FORM };
 enum { CONSERVING, PUBLISHED };
-enum { LONGEST = 64 }; /* of what dct_topk() takes */
+enum { LONGEST = 64 }; /* dct_topk() takes no longer ones */
 
 static const char *const forms[] = {[CONSERVING] = "conserving", [PUBLISHED] = "published", NULL};
 
@@ -62,7 +62,7 @@ typedef struct demo {
 	uint64_t chunk, k;
 	float decay;
 	int sign, published;
-	/* Of one call: its tensors as matrices, and what ranks sent. */
+	/* These are one call's: its tensors as matrices, and what ranks sent. */
 	gradcomp_matrix *matrices;
 	gradcomp_coefficients *sent;
 } demo;
@@ -139,10 +139,10 @@ static uint64_t side(const demo *p, uint64_t length)
 
 /* A chunk of a bucket; begins as {0}, and next() goes on. */
 typedef struct place {
-	uint32_t tensor;                  /* of the bucket, the one that comes next */
-	uint64_t n, m, row, column;       /* of the tensor, and where the chunk is in it */
-	uint64_t most_rows, most_columns; /* of the tensor's chunks */
-	uint64_t rows, columns, k;        /* of the chunk */
+	uint32_t tensor;                  /* the bucket's tensor that comes next */
+	uint64_t n, m, row, column;       /* the tensor's, and where the chunk is in it */
+	uint64_t most_rows, most_columns; /* the largest of the tensor's chunks */
+	uint64_t rows, columns, k;        /* the chunk's */
 	uint64_t sent;                    /* coefficients of those before it */
 } place;
 
@@ -176,8 +176,8 @@ static uint64_t band(const demo *p, uint64_t rows, uint64_t columns, uint64_t m)
 
 /* Tensors of a bucket whose chunks have the same sides, which go together; begins as {0}, and next_batch() goes on. */
 typedef struct batch {
-	uint32_t first, count; /* of the bucket */
-	uint32_t sides;        /* as operators take them */
+	uint32_t first, count; /* the bucket's */
+	uint32_t sides;        /* in the form that operators take */
 	uint64_t before, sent; /* coefficients of others, and of these */
 } batch;
 
@@ -246,11 +246,11 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 	(void)round;
 	op->copy(work->queue, m, work->state[0], b->numel * sizeof *m);
 	accumulate(p, work, m);
-	/* What is taken out of m leaves it finite. */
+	/* The numbers that are taken out of m leave it finite. */
 	gradcomp_status st = sdk_overflow(p->host, "demo", work, m, b->numel, FLT_MAX / 2, err);
 	if (st)
 		return st;
-	/* What is padded is sent, too. */
+	/* The padding is sent, too. */
 	if (sent % 2)
 		op->fill(work->queue, (float *)(void *)(where + sent - 1), 0, 1);
 	const gradcomp_matrix *t = matrices(p, b, m);

@@ -51,7 +51,7 @@ typedef struct dgc {
 	sdk_sparse s;
 	float momentum;
 	int nesterov;
-	double clip; /* of one rank */
+	double clip; /* one rank's */
 } dgc;
 
 static int uncompressed(const dgc *p, uint32_t tensor, uint64_t step)
@@ -89,7 +89,7 @@ static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_valu
 	return GRADCOMP_OK;
 }
 
-/* What a bucket has: numbers averaged uncompressed, and bytes of the parts. */
+/* Counts what a bucket has: numbers averaged uncompressed, and bytes of the parts. */
 typedef struct sizes {
 	uint64_t uncompressed, parts;
 	uint32_t rounds;
@@ -203,7 +203,7 @@ static gradcomp_status gather_velocity(const dgc *p, const gradcomp_work *work, 
 		op->add(work->queue, out + in_bucket, work->state[V] + in_bucket, n);
 		st = sdk_overflow(p->s.host, "dgc", work, out + in_bucket, n, FLT_MAX, err);
 	}
-	/* What is sent all the same must be sound. */
+	/* Numbers that are sent all the same must be sound. */
 	if (work->device != GRADCOMP_HOST)
 		op->fill_if(work->queue, out + from(p, work, i), 0, d, &work->fault[1]);
 	return st;

@@ -50,7 +50,7 @@ typedef struct dion {
 	sdk_lowrank l;
 	float momentum;
 	int64_t orthogonal;
-	float **M; /* of one call: where each tensor's momentum is */
+	float **M; /* one call's: where each tensor's momentum is */
 } dion;
 
 static gradcomp_status dion_create(const gradcomp_host *host, const gradcomp_value *values,

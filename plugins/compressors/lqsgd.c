@@ -128,7 +128,7 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	return GRADCOMP_OK;
 }
 
-/* What a round sends. */
+/* A round sends one of these. */
 enum { UNCOMPRESSED, SEND_P, SEND_Q };
 
 static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)

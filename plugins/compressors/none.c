@@ -30,7 +30,7 @@ static void none_destroy(void *instance)
 		c->host->release(c);
 }
 
-/* What a bucket has of one type. */
+/* Counts what a bucket has of one type. */
 typedef struct share {
 	gradcomp_dtype type;
 	uint64_t count;
@@ -78,7 +78,7 @@ static gradcomp_status none_move(const none *c, const gradcomp_work *work, gradc
 	float *x = work->flat;
 	gradcomp_status s = GRADCOMP_OK;
 	for (uint32_t i = 0, end; i < work->bucket->ntensors && !s; i = end) {
-		uint64_t n = 0; /* of neighbours of one type */
+		uint64_t n = 0; /* numbers of neighbours of one type */
 		for (end = i; end < work->bucket->ntensors && t[end].dtype == t[i].dtype; end++)
 			n += t[end].numel;
 		if (t[i].dtype == type && n) {

@@ -25,7 +25,7 @@
 
 enum { WARM_START = SDK_LOWRANK_PARAMS, RESTART };
 enum { EXTRA = 2 };
-#define NOISE 0.1 /* of the length of a column of Q */
+#define NOISE 0.1 /* part of the length of a column of Q */
 
 static const gradcomp_param params[] = {
 	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,

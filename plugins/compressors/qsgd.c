@@ -49,7 +49,7 @@ typedef struct qsgd {
 	gradcomp_quantiser q;
 	uint64_t start_step;
 	int remembers;
-	float share; /* of u that is sent when there is an error memory */
+	float share; /* part of u that is sent when there is an error memory */
 } qsgd;
 
 static gradcomp_status qsgd_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)

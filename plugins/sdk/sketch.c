@@ -23,7 +23,7 @@ void sdk_sketch_add(const sdk_sketch *s, float *table, float a, const float *x, 
 		}
 }
 
-/* Of an odd number of floats, which it sorts. */
+/* Returns the median of an odd number of floats, which it sorts. */
 static float median(float *x, uint32_t n)
 {
 	for (uint32_t i = 1; i < n; i++) {

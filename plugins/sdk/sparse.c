@@ -1,4 +1,4 @@
-/* What all sparse methods with error memory do with a bucket:
+/* All sparse methods with error memory do this with a bucket:
  *
  *     encode   choose k of u, send them
  *     decode   average = 1/P * sum of what was sent     error = u - own share of it */
@@ -97,7 +97,7 @@ sdk_sparse_part sdk_sparse_part_at(const sdk_sparse *s, const gradcomp_bucket *b
 /* The parts of a payload, one after another; begins as {0}. */
 typedef struct walk {
 	uint32_t i;
-	uint64_t from, bytes; /* of the part, in the payload */
+	uint64_t from, bytes; /* the part's place and length in the payload */
 	sdk_sparse_part p;
 } walk;
 

@@ -3,7 +3,7 @@
 
 const char *const sdk_sparse_index_codings[] = {"raw", "delta", "bitmap", "auto", NULL};
 
-/* What `coding` comes to for k of d: never longer than raw. */
+/* Returns what `coding` comes to for k of d: never longer than raw. */
 static uint32_t settle(const gradcomp_operators *op, uint32_t coding, uint64_t d, uint64_t k, uint64_t *bytes)
 {
 	uint32_t best = GRADCOMP_INDEX_RAW;

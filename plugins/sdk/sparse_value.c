@@ -59,7 +59,7 @@ void sdk_sparse_pack(const gradcomp_operators *op, void *queue, sdk_sparse_codin
 	uint32_t *indices = (uint32_t *)out + value_bytes(op, c.values, k) / 4;
 	if (!k)
 		return;
-	/* What values leave of their last word is zero. */
+	/* Values that do not fill their last word leave the rest of it zero. */
 	op->fill(queue, (float *)(void *)(indices - 1), 0, 1);
 	pack_values(op, queue, c.values, out, p.val, k);
 	sdk_sparse_index_pack(op, queue, c.indices, indices, p.idx, d, k);

@@ -67,7 +67,7 @@ static void capture(gradcomp_job *job, struct reducer *r)
 	model_capture_reducer(job->model_capture, r);
 }
 
-/* What cannot go on after a rank is lost is refused before the job begins. */
+/* Refuses before the job begins what cannot go on after a rank is lost. */
 static gradcomp_status check_shrink(const config *c, const transport_options *o, gradcomp_error *err)
 {
 	if (o->frames)
@@ -165,7 +165,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	return GRADCOMP_OK;
 }
 
-/* As rank 0 wants it, on all ranks: each opens the channel it is gathered over. */
+/* Keeps a timeline on all ranks if rank 0 wants one: each opens the channel it is gathered over. */
 static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradcomp_error *err)
 {
 	trace_options o;
@@ -192,7 +192,7 @@ static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, g
 	return GRADCOMP_OK;
 }
 
-/* Whether rank r takes a lost rank as rank 0 does; *port: where it answers. */
+/* Checks that rank r takes a lost rank as rank 0 does; *port: where it answers. */
 static gradcomp_status failure_alike(const char *text, const char *text0, int r, int *port, gradcomp_error *err)
 {
 	int least = 0, least0 = 0, port0 = 0;
@@ -269,7 +269,7 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	double timeout = config_float(job->config, SET_TRANSPORT_TIMEOUT);
 	char **all = calloc((size_t)job->nranks, sizeof *all);
 	const char **endpoints = calloc((size_t)job->nranks, sizeof *endpoints);
-	int *ports = calloc((size_t)job->nranks, sizeof *ports); /* of their rosters */
+	int *ports = calloc((size_t)job->nranks, sizeof *ports); /* those at which their rosters answer */
 	const char *text0[RECORD_PARTS] = {NULL}, *own_secret = "";
 	gradcomp_error own = {0};
 	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */

@@ -5,8 +5,8 @@
 #include "job/job.h"
 #include "job/job_comment.h"
 
-/* Whether SIGTERM writes the report, where the job has one, and `gradcomp watch` is answered. When it is off, nothing of
- * the job is being read for either. */
+/* Sets if SIGTERM writes the report, where the job has one, and if `gradcomp watch` is answered. When it is off,
+ * nothing of the job is being read for either. */
 void job_report_watch(gradcomp_job *job, bool on);
 /* The report and the closing line, when nothing of the job runs any more; the line for the job's comment, "": none.
  * failure: what has ended it, or NULL. */

@@ -17,7 +17,7 @@
  * lost just then, they agree again, and wait twice as long. */
 #define JOIN_SECONDS 1.0
 #define JOIN_SECONDS_MAX 16.0
-#define WORLD_ID 1 /* of the first epoch's world */
+#define WORLD_ID 1 /* the first epoch's world */
 
 static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 {
@@ -119,7 +119,7 @@ static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, g
 	transport *t = NULL;
 	gradcomp_status st;
 	*agreed = 0;
-	/* Who has heard of the decision first may connect before this rank has. */
+	/* A rank that has heard of the decision first may connect before this rank has heard of it. */
 	transport_suspend(job->transport);
 	st = roster_agree(job->roster, job->transport_options.wait_timeout, &v, err);
 	if (!st && v.n < least)
@@ -184,7 +184,7 @@ typedef struct position {
 	uint32_t leaving, nreducers;
 } position;
 
-/* What those that do not leave do. */
+/* The ranks that do not leave do one of these. */
 typedef enum course { COURSE_GO_ON, COURSE_STAY, COURSE_WITHOUT } course;
 
 /* Where ranks leave: whoever has come as far goes on without them. If there is no such rank, all that is left to the others is to

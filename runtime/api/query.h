@@ -1,4 +1,4 @@
-/* What the command asks without a job; what programs may ask is in gradcomp/gradcomp.h. */
+/* The command asks this without a job; what programs may ask is in gradcomp/gradcomp.h. */
 #ifndef API_QUERY_H
 #define API_QUERY_H
 

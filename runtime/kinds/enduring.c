@@ -10,7 +10,7 @@
 
 struct enduring {
 	gradcomp_reducer base;
-	enduring *next; /* of the job's */
+	enduring *next; /* the next of the job's */
 	gradcomp_group *group;
 	gradcomp_tensor_desc *tensors;
 	uint32_t ntensors;
@@ -20,12 +20,12 @@ struct enduring {
 	uint64_t id;  /* the number, as group.done counts, of the call that made it */
 	bool pending; /* that call has failed at its end */
 	bool apart;   /* another rank has freed it */
-	/* Of what follows, which get_stats() reads on any thread, even beside shrink; one changes it. */
+	/* Guards what follows, which get_stats() reads on any thread, even beside shrink; one changes it. */
 	pthread_mutex_t counts;
 	uint64_t step;       /* the first that is not known to be done on all ranks */
 	uint64_t base_steps; /* done by reducers that were before this inner one */
 	uint64_t first;      /* the inner one's first step */
-	report_reducer gone; /* of those before this inner one: the counters of all, and the last one's row */
+	report_reducer gone; /* the counters of all that were before this inner one, and the last one's row */
 	/* While detached. */
 	float **array; /* error memory, when there is one, and the compressor's arrays; NULL: not detached */
 	engine_undo *undo;
@@ -107,8 +107,8 @@ static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, vo
 	return leave(d, d->inner->base.ops->ready(&d->inner->base, index, gradient, err));
 }
 
-/* Whether the step is done on this rank's device, where what wait() has seen the end of is still to be done. A rank that
- * leaves the barrier has all averages; so nobody may enter it before. */
+/* Waits for a step on this rank's device that wait() has seen the end of and that is still to be done there. A rank
+ * that leaves the barrier has all averages; so nobody may enter it before. */
 static gradcomp_status on_device(reducer *r, gradcomp_error *err)
 {
 	if (!r->eng.ways.device->enqueues)
@@ -216,7 +216,7 @@ static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, ui
 	return leave(d, st);
 }
 
-/* What `s` has counted comes to what `gone` has, which had no later step. */
+/* Adds what `gone` has counted, which had no later step, to `s`. */
 static void stats_join(gradcomp_reducer_stats *s, const gradcomp_reducer_stats *gone)
 {
 	uint64_t errors = s->error_steps + gone->error_steps;
@@ -256,7 +256,7 @@ static void enduring_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *s
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
-/* Of an inner one that is freed: the report has one row of all there were. */
+/* Makes one row of all inner reducers there were when one is freed, for the report. */
 static void enduring_kept(void *ctx, report_reducer *row)
 {
 	enduring *d = ctx;
@@ -473,7 +473,7 @@ static void settle(reducer *r)
 	device_arena_flush(r->eng.ways.device->arena);
 }
 
-/* What the inner one keeps is taken from it, before it is freed. */
+/* Takes from the inner one what it keeps, before it is freed. */
 static void set_aside(enduring *d)
 {
 	engine *eng = &d->inner->eng;
@@ -502,7 +502,7 @@ void enduring_detach(gradcomp_job *job)
 	}
 }
 
-/* Whether it is as before a load that failed at its end, or as after it. */
+/* Leaves it as before a load that failed at its end, or as after it. */
 static void settle_load(enduring *d, bool done)
 {
 	engine_undo *u = d->undo;
@@ -648,7 +648,7 @@ gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_erro
 		if (d->apart)
 			continue;
 		st = attach(d, all, step_done, err);
-		/* What it had before is still set aside. */
+		/* All that it had before is still set aside. */
 		if (st && d->array)
 			put_down(d);
 	}

@@ -29,8 +29,8 @@ uint32_t enduring_all(const gradcomp_job *job);
 void enduring_ids(const gradcomp_job *job, uint64_t *ids);
 /* After a failure: what they keep is set aside, and nothing of them uses the transport any more. */
 void enduring_detach(gradcomp_job *job);
-/* Of calls that have failed at their end, when `done` calls are done on all ranks: a reducer that is not to be is freed, one
- * that the last call has made is job->made, and a state is loaded or is not. All are detached. */
+/* Settles calls that have failed at their end, when `done` calls are done on all ranks: a reducer that is not to be
+ * is freed, one that the last call has made is job->made, and a state is loaded or is not. All are detached. */
 void enduring_settle(gradcomp_job *job, uint64_t done);
 /* Another rank has freed the one with this id: nothing is left to be done with it but that. */
 void enduring_part(gradcomp_job *job, uint64_t id);

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of gradients on a GPU, where nobody named a collective. */
+/* Chooses for gradients on a GPU, where nobody named a collective. */
 static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                                         const spec *specs[2], gradcomp_error *err)
 {
@@ -49,7 +49,7 @@ static int stay_on_host(reducer *r, const plugin *p)
 	return r->specs.aside != NULL;
 }
 
-/* What the options leave out comes from the job's settings. */
+/* Takes from the job's settings what the options leave out. */
 static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                               const spec *specs[2], gradcomp_error *err)
 {
@@ -84,7 +84,7 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	return replan_open(r, o->schedule, o->bucket_bytes, err);
 }
 
-/* What the compressor works on, and the compressor. */
+/* Allocates what the compressor works on, and makes the compressor. */
 static gradcomp_status equip(reducer *r, gradcomp_error *err)
 {
 	step_plan plan = {0};
@@ -144,7 +144,7 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
-/* What was done with each tensor, for the report. When nobody is inside of the compressor; NULL: no memory. */
+/* Lists what was done with each tensor, for the report. When nobody is inside of the compressor; NULL: no memory. */
 static report_tensor *report_tensors(reducer *r)
 {
 	uint32_t n = r->eng.layout.ntensors;
@@ -161,7 +161,7 @@ static report_tensor *report_tensors(reducer *r)
 	return t;
 }
 
-/* What the report keeps of a reducer that goes. */
+/* Leaves the report what it keeps of a reducer that goes. */
 static void keep_report(reducer *r)
 {
 	report_reducer kept = {
@@ -397,7 +397,7 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 	return reducer_consensus(r->eng.group, &q, mine, err);
 }
 
-/* What a void step overwrites of a reducer that outlives ranks is kept, where that can be. */
+/* Keeps, for a reducer that outlives ranks, what a void step overwrites, where that can be. */
 static gradcomp_status keep_undo(reducer *r, const char *collective, gradcomp_error *err)
 {
 	if (r->eng.list.shards)
@@ -455,7 +455,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st && o.device == GRADCOMP_CUDA)
 		st = gpu_open(&r->eng, plugins[1]->collective, hierarchical_wanted(&r->eng, plugins[1]->collective), &o,
 		              r->workspaces, REDUCER_WORKSPACES, &own);
-	/* What the compressor works on is known when the nodes are, from the collective. */
+	/* It is known from the collective, when the nodes are, what the compressor works on. */
 	int late = !st && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)
 		st = equip(r, &own);

@@ -24,7 +24,7 @@
  * use to one thread of each kind (doc/dev/schedule.md). */
 #define REDUCER_WORKSPACES 4
 
-/* As it was asked for. */
+/* These were asked for. */
 typedef struct reducer_specs {
 	char *asked; /* the compressor's SPEC as it was typed */
 	char *collective;
@@ -46,7 +46,7 @@ typedef struct reducer_turns {
 	int replan_due;      /* nothing is admitted until replan_run() has been, */
 	int verify_due;      /* or verify_step(), for which wait() waits */
 	int running;         /* tasks: they may touch the caller's gradients */
-	int inside, holders; /* of the compressor; who waits that nobody is */
+	int inside, holders; /* threads inside of the compressor; those that wait until nobody is */
 	double patience;     /* seconds without a gradient in the middle of a step */
 	double watch_at;     /* when what is on the device is looked after again */
 } reducer_turns;
@@ -62,7 +62,7 @@ typedef struct reducer {
 	gradcomp_reducer base;
 	engine eng;
 	reducer_specs specs;
-	schedule schedule; /* of the buckets */
+	schedule schedule; /* the order of its buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	struct profile *profile; /* bucketing/profile.h */
 	struct replan *replan;   /* bucketing/replan.h */
@@ -100,7 +100,7 @@ static inline uint32_t reducer_missing(const reducer *r)
 	return i;
 }
 
-/* As gradcomp_reducer_create(); `options` are whole, whatever headers the caller had, and their
+/* Creates a reducer like gradcomp_reducer_create(); `options` are whole, whatever headers the caller had, and their
  * delay, which others see to, is compared with that of other ranks. */
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                                const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err);

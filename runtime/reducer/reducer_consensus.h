@@ -7,14 +7,14 @@
 #include "job/job.h"
 #include "plugin/registry.h"
 
-/* What a rank is about to make. */
+/* Describes what a rank is about to make. */
 typedef struct reducer_request {
 	const gradcomp_layout *layout;
 	const char *compressor, *collective, *schedule; /* SPECs */
 	const char *aside;                              /* why it is not the collective for devices, or NULL */
 	bool through_host; /* the collective is one for devices, but serves their payloads in host memory, for that reason */
 	const plugin *plugins[2]; /* NULL: those of the reducers behind declare them */
-	uint64_t schedule_hash;   /* of what the SPEC of the schedule does not say */
+	uint64_t schedule_hash;   /* hash of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	uint32_t delay;
 	bool verify;

@@ -1,4 +1,4 @@
-/* What a reducer tells the job's timeline (trace.h); without one it costs a branch. */
+/* Tells the job's timeline (trace.h) what a reducer does; without one it costs a branch. */
 #ifndef REDUCER_TIMELINE_H
 #define REDUCER_TIMELINE_H
 
@@ -17,7 +17,7 @@ static inline void timeline(reducer *r, trace_what what, uint64_t step, uint32_t
 		                                   .what = (uint8_t)what});
 }
 
-/* What the reducer's channel has sent, for timeline_task(). */
+/* Returns what the reducer's channel has sent, for timeline_task(). */
 static inline uint64_t timeline_sent(const reducer *r)
 {
 	return r->trace ? channel_sent(r->eng.coll_ctx.channel) : 0;

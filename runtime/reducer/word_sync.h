@@ -6,7 +6,7 @@
 
 #include "reducer/reducer.h"
 
-/* Whether the collective can carry words at all. */
+/* Returns 1 when the collective can carry words at all. */
 int word_sync_supported(const reducer *r);
 /* w[i] = the largest of all ranks' w[i]. */
 gradcomp_status word_sync_max(reducer *r, int64_t *w, size_t n, gradcomp_error *err);

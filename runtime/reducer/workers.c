@@ -1,5 +1,5 @@
-/* What a reducer has its threads do: pieces of its steps, one at a time of each kind, on the threads of
- * progress.h. "The compute thread" and "the exchange thread" are whoever has such a turn. */
+/* Runs on the threads of progress.h what a reducer has them do: pieces of its steps, one at a time of each kind.
+ * "The compute thread" and "the exchange thread" are whoever has such a turn. */
 #include "reducer/reducer.h"
 
 #include "step/bucket.h"
@@ -62,7 +62,7 @@ static bool admit(reducer *r)
 	return any;
 }
 
-/* ---- what is learned of a step ---- */
+/* The functions below learn of a step. */
 
 static void count_time(reducer *r, task_kind kind, double seconds)
 {
@@ -234,7 +234,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 		return;
 	/* A failure of another rank may be why this one failed: then it is the news. */
 	r->failed = transport_failure(r->eng.job->transport, &known);
-	/* What this rank was at is said too, where the exchange has failed with the news. */
+	/* The text also says what this rank was at, where the exchange has failed with the news. */
 	r->failure = r->failed && !strncmp(err->text, known.text, strlen(known.text)) ? *err : known;
 	if (!r->failed) {
 		r->failed = status;
@@ -245,7 +245,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 	while (r->turns.running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
-	/* What is on the device and waits for peers ends now. */
+	/* Work on the device that waits for peers ends now. */
 	r->eng.ways.device->calls->watch(&r->eng, &known);
 	device_arena_flush(r->eng.ways.device->arena);
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
@@ -629,7 +629,7 @@ void workers_stop(reducer *r)
 	r->turns.stop = 1;
 	pthread_mutex_unlock(&r->lock);
 	progress_leave(&r->progress, r->eng.job);
-	/* What is to be freed now is still in use on a device that a failure has not reached yet. */
+	/* Memory that is to be freed now is still in use on a device that a failure has not reached yet. */
 	if (r->failed) {
 		gradcomp_error known;
 		r->eng.ways.device->calls->watch(&r->eng, &known);

@@ -74,7 +74,7 @@ void roster_answer(roster *m, const roster_message *q, roster_message *tally)
 	pthread_mutex_lock(&m->lock);
 	if (m->closed)
 		goto out;
-	/* What the others have decided meanwhile, first. */
+	/* A decision that the others have made meanwhile comes first. */
 	if (q->epoch > m->view.epoch)
 		adopt(m, &q->view);
 	if (q->type == ROSTER_COMMIT)
@@ -93,7 +93,7 @@ typedef struct relay {
 	int fd;
 	double until;
 	roster_message question;
-	roster_view members; /* of the question's epoch */
+	roster_view members; /* those of the question's epoch */
 } relay;
 
 /* With the lock held. Members of another epoch are not known here: then the one that asks does it itself. */
@@ -146,7 +146,7 @@ static void *relay_main(void *arg)
 	r->question.from = (uint32_t)m->rank;
 	if (me >= 0)
 		set.p[me / 8] &= (unsigned char)~(1u << me % 8);
-	/* What is left of the time is for the way back. */
+	/* The time that is left after this is for the way back. */
 	roster_ask(m, &r->members, &set, &r->question, 0.9 * left, true, &tally);
 	free(set.p);
 	reply(r->fd, &tally, r->until);

@@ -1,4 +1,4 @@
-/* Who is in the job, when it may outlive ranks (gradcomp.on_failure=shrink).
+/* Decides who is in the job, when it may outlive ranks (gradcomp.on_failure=shrink).
  *
  * The members of epoch e decide together who those of epoch e + 1 are: single-decree Paxos
  * (Lamport, 2001), one instance an epoch. A quorum is more than half of the members, or exactly
@@ -48,7 +48,7 @@ gradcomp_status roster_agree(roster *m, double patience, roster_view *out, gradc
 void roster_secret(const roster *m, const roster_view *v, unsigned char secret[TRANSPORT_SECRET_BYTES]);
 /* Host of a rank that the job began with. */
 const char *roster_host(const roster *m, int rank);
-/* What this rank has asked of others so far: connections begun, and bytes of the questions on them. */
+/* Counts what this rank has asked of others so far: connections begun, and bytes of the questions on them. */
 void roster_stats(const roster *m, uint64_t *calls, uint64_t *bytes);
 /* NULL is fine. */
 void roster_close(roster *m);

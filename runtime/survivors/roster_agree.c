@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SILENT_SECONDS 1.3   /* of a leader, before another takes over */
+#define SILENT_SECONDS 1.3   /* silence of a leader, before another takes over */
 #define MAJORITY_SECONDS 5.0 /* without one, before this rank gives up */
 
-/* What one leader knows. Of bitmaps: over the members of the epoch. */
+/* Holds what one leader knows. Bitmaps are over the members of the epoch. */
 typedef struct attempt {
 	roster_message q;
-	roster_view view;     /* of the epoch whose members decide */
-	roster_message tally; /* of the latest round */
-	roster_blob gone;     /* who has not answered, in rounds with this ballot */
+	roster_view view;     /* the epoch's whose members decide */
+	roster_message tally; /* the latest round's */
+	roster_blob gone;     /* those that have not answered, in rounds with this ballot */
 	int waiting;          /* rank that lives and has not come, or -1 */
 	int yes;
 	bool refused;
@@ -69,7 +69,7 @@ static int prepare(roster *m, attempt *a)
 	return rc;
 }
 
-/* What somebody may have accepted already, else those that have promised. */
+/* Chooses what somebody may have accepted already, else those that have promised. */
 static int choose(const roster *m, attempt *a)
 {
 	roster_view v = {.epoch = a->view.epoch + 1};

@@ -20,7 +20,7 @@
 #define CALLS 128           /* under way at most */
 #define CONNECT_SECONDS 0.4 /* for one address, before the next one, or the same again */
 #define RELAY_SECONDS 0.25  /* for the first of a group to be there, before the others are asked from here, too */
-#define RELAY_SHARE 0.7     /* of the time there is, for its answer */
+#define RELAY_SHARE 0.7     /* part of the time there is, for its answer */
 
 /* 0 when fd is ready. */
 static int ready(int fd, short events, double until)
@@ -100,7 +100,7 @@ int roster_receive(int fd, roster_blob *b, double until)
 
 enum { CALL_FREE, CALL_CONNECT, CALL_CHALLENGE, CALL_WELCOME, CALL_LENGTH, CALL_ANSWER };
 
-/* What is to be asked of one rank, and of the rest of its group by it. */
+/* Says what is to be asked of one rank, and of the rest of its group by it. */
 typedef struct order {
 	int first, count; /* in batch.list */
 } order;
@@ -108,7 +108,7 @@ typedef struct order {
 typedef struct call {
 	order to;
 	int state, fd, tries; /* tries: of addresses */
-	double limit;         /* of the connection attempt */
+	double limit;         /* end of the connection attempt */
 	double direct;        /* then the rest of the group is asked from here; 1e18: never */
 	unsigned char hello[HELLO_BYTES], in[CHALLENGE_BYTES];
 	roster_blob question, answer;
@@ -236,7 +236,7 @@ static void call_send(call *c, const void *p, size_t bytes)
 	c->unsent = bytes;
 }
 
-/* What was awaited is there. 1: the answer is whole, -1: the call has failed. */
+/* Goes on with a call for which all that was awaited is there. 1: the answer is whole, -1: the call has failed. */
 static int call_step(batch *b, call *c)
 {
 	roster *m = b->m;
@@ -337,7 +337,7 @@ static int call_move(batch *b, call *c)
 	return rc > 0 && !call_count(b, c) ? 1 : rc;
 }
 
-/* What is due of a call by now. */
+/* Does what is due of a call by now. */
 static void call_due(batch *b, call *c, double now)
 {
 	if (now >= c->direct) {

@@ -12,7 +12,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Of one round of questions. A rank that has not answered by then will not: its thread does nothing else. */
+/* One round of questions takes at most so long. A rank that has not answered by then will not: its thread does
+ * nothing else. */
 #define ROSTER_CALL_SECONDS 1.0
 /* The rank that leads asks this many others itself; when there are more, others ask for it. */
 #define ROSTER_DIRECT 64
@@ -22,7 +23,7 @@
 enum { ROSTER_PREPARE = 1, ROSTER_ACCEPT, ROSTER_COMMIT, ROSTER_TALLY, ROSTER_BUSY };
 
 typedef struct roster_blob {
-	unsigned char *p; /* of malloc(), or NULL */
+	unsigned char *p; /* made by malloc(), or NULL */
 	size_t bytes;
 } roster_blob;
 
@@ -46,14 +47,14 @@ struct roster {
 	int32_t *node;
 	address own[ADDRESS_MAX];
 	int nown;
-	unsigned char key[SECRET_BYTES], base[SECRET_BYTES]; /* of connections; of epochs' secrets */
+	unsigned char key[SECRET_BYTES], base[SECRET_BYTES]; /* for connections; for epochs' secrets */
 	listener listener;
 	int wake_fd;
 	pthread_t thread;
 	bool running;
 	atomic_uint_fast64_t calls, bytes;
 
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t changed;
 	bool quit, closed; /* closed: takes part in nothing more */
 	int relays;        /* threads that pass on a question */
@@ -72,7 +73,7 @@ int roster_message_write(const roster_message *m, roster_blob *out);
 int roster_message_read(const roster_blob *in, roster_message *m);
 void roster_message_clear(roster_message *m);
 int roster_blob_copy(roster_blob *out, const void *p, size_t bytes);
-/* Of a job that began with n ranks. */
+/* Write and read a view of a job that began with n ranks. */
 int roster_view_write(const roster_view *v, int n, roster_blob *out);
 int roster_view_read(const roster_blob *in, int n, roster_view *v);
 /* Bit i of a bitmap of n, which is made when it is empty; -1 without memory. */

@@ -1,5 +1,5 @@
-/* What ranks say to each other about who is in the job, as bytes. Read with suspicion: the other end
- * has the secret, but may be broken. */
+/* Writes as bytes, and reads, what ranks say to each other about who is in the job. Reads with suspicion: the other
+ * end has the secret, but may be broken. */
 #include "survivors/roster_internal.h"
 
 #include "transport/wire/wire.h"

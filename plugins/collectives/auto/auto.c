@@ -144,8 +144,8 @@ static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t 
 	               : rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
 }
 
-/* Whether no rank has much more than the others: straight it would send all of that P - 1 times
- * alone, where a ring has the others pass it on meanwhile. */
+/* Returns 1 when no rank has much more than the others: straight it would send all of that P - 1 times alone, where
+ * a ring has the others pass it on meanwhile. */
 static int even(const automatic *a, const uint64_t *bytes, uint64_t sum)
 {
 	for (int r = 0; r < a->links->nranks; r++)
@@ -231,7 +231,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	switch (a->measured ? auto_choose(a, CALL_ALLREDUCE, bytes) : HALVED) {
 	case PEERS:
 	case RING:
-	case STRAIGHT: /* as many of both */
+	case STRAIGHT: /* sends as many bytes and messages as the ring */
 		ring_cost(a->ring, bytes, sent, messages);
 		break;
 	case TREE:
@@ -245,7 +245,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	}
 }
 
-/* What a message costs where nothing was measured: shared memory, and a network of 10 Gbit/s. */
+/* Sets what a message costs where nothing was measured: shared memory, and a network of 10 Gbit/s. */
 static void usual_fit(link_fit *fit)
 {
 	for (int k = 0; k < FIT_SIZES; k++) {

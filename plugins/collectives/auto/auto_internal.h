@@ -17,11 +17,11 @@ typedef struct link_fit {
 	double seconds[CALL_LEVELS][FIT_SIZES];
 } link_fit;
 
-/* What a choice follows from. */
+/* A choice follows from this. */
 typedef struct auto_shape {
 	int nranks;
 	ring_shape ring;
-	call_senders to_all; /* of STRAIGHT */
+	call_senders to_all; /* STRAIGHT's */
 	rhd_shape *rhd;
 	const hier_shape *levels; /* NULL: there are none */
 	uint64_t straight; /* the least bytes of a block that goes straight from its rank to all others; 0: none does */
@@ -35,7 +35,7 @@ typedef struct automatic {
 	rhd *rhd;         /* its tree is the tree */
 	hier *levels;     /* NULL: there are none */
 	direct *straight; /* NULL: no block goes so */
-	uint64_t *counts; /* of the blocks of an all-reduce that ends so: nranks */
+	uint64_t *counts; /* sizes of the blocks of an all-reduce that ends so: nranks */
 	int measured;
 	auto_shape shape;
 	struct {

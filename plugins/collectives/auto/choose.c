@@ -19,7 +19,7 @@ static void set(way w, uint64_t *small, uint64_t *brief)
 	*brief = w == DOUBLED ? UINT64_MAX : 0;
 }
 
-/* Whether it is a way of this call. */
+/* Returns 1 when it is a way of this call. */
 static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 {
 	switch (w) {
@@ -93,7 +93,7 @@ uint64_t auto_straight(int nranks, int nnodes, int one_copy)
 	return nranks <= DIRECT_AHEAD + 1 ? PASSED_ON_MOST : 0;
 }
 
-/* Whether blocks go straight to all others in place of how they would go by the best of the other ways. */
+/* Returns 1 when blocks go straight to all others in place of how they would go by the best of the other ways. */
 static int saves_copies(call_kind call, way best)
 {
 	return call == CALL_ALLGATHER || best == RING || best == HALVED;

@@ -1,4 +1,4 @@
-/* What a message costs here, by its length.
+/* Measures what a message costs here, by its length.
  *
  * Two ranks of each node, and the first ranks of two nodes, exchange messages, all such
  * pairs at once, as in a collective. One of a pair leads: it says how long the next
@@ -104,7 +104,7 @@ static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, doubl
 		if (k == 0)
 			word = t[0] / 2;
 		t[k] -= word;
-		/* What disturbs a shorter one makes it longer. */
+		/* A disturbance of a shorter one makes it longer. */
 		for (int j = k; j-- > 0 && t[j] > t[k];)
 			t[j] = t[k];
 	}
@@ -147,7 +147,7 @@ int auto_fit_read(const char *text, link_fit *out)
 	}
 }
 
-/* As auto_fit_read() takes it, and then a job with it chooses as this one. */
+/* Writes what auto_fit_read() takes: a job with it chooses as this one. */
 static void fit_write(link_fit *fit, int ways, char *out, size_t capacity)
 {
 	size_t at = 0;

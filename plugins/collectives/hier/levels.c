@@ -30,7 +30,7 @@ static nccl *member(levels *l, int i)
 	return i == 0 ? &l->world : i == 1 ? &l->inside : &part_at(l, i - 2)->across;
 }
 
-/* What is in use of them, also when l->more could not be had. */
+/* Returns how many of them are in use, also when l->more could not be had. */
 static int members(const levels *l)
 {
 	int held = l->hier ? l->hier->held : 0;
@@ -275,7 +275,7 @@ static gradcomp_status reduce_across(level_part *p, char *x, uint64_t count, gra
 		st = scale_alone(p->of, x, count, dtype, op, scale);
 		return st ? st : nccl_done(&p->of->inside, "scale a shard", err);
 	}
-	/* What is not a sum may be put together in the same memory. */
+	/* A result that is no sum may be put together in the same memory. */
 	if ((uintptr_t)x % 16 == 0 || op != GRADCOMP_SUM || !count)
 		return nccl_allreduce(n, x, count, dtype, op, scale, err);
 	st = nccl_reserve(n, bytes, err);
@@ -376,7 +376,8 @@ static gradcomp_status gather_inside(void *instance, void *buf, const uint64_t *
 	return st ? st : nccl_done(n, "gather within the node", err);
 }
 
-/* What the stream owes of scratch memory, before that grows: blocks in the order of nodes are in the world's. */
+/* Waits for what the stream owes of scratch memory, before that grows: blocks in the order of nodes are in the
+ * world's. */
 static gradcomp_status blocks_done(levels *l, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st = l->hier->sorted ? GRADCOMP_OK : nccl_done(&l->world, what, err);

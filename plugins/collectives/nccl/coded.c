@@ -22,7 +22,7 @@ typedef struct cut {
 
 typedef struct part {
 	uint64_t from, n;
-	size_t bytes; /* of its code */
+	size_t bytes; /* its code's */
 } part;
 
 static uint64_t bound(const gradcomp_codec *codec, uint64_t n)

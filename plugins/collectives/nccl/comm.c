@@ -128,8 +128,8 @@ static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, g
 	return broken(n, "NCCL", said, what, err);
 }
 
-/* Whether NCCL has nothing more to do before the host may go on and, with `stream`, the
- * event has come. Fails when that will not happen, with nothing left on the stream. */
+/* Finds out if NCCL has nothing more to do before the host may go on and, with `stream`, if the event has come.
+ * Fails when that will not happen, with nothing left on the stream. */
 static gradcomp_status look(nccl *n, ncclComm_t comm, int stream, double since, const char *what, int *over,
                             gradcomp_error *err)
 {
@@ -214,7 +214,7 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 		st = look(n, n->comm, 1, n->since, n->last, &over, err);
 	if (!st && over)
 		n->owes = 0;
-	/* What has come behind it may be what waits for a rank that is gone. */
+	/* Work that has come behind it may be what waits for a rank that is gone. */
 	if (!st && over && n->comm && n->more) {
 		st = record(n, err);
 		if (!st)
@@ -225,7 +225,7 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 	return st;
 }
 
-/* What is on the stream may use what is to be freed. */
+/* Waits for what is on the stream, which may use what is to be freed. */
 static gradcomp_status settle(nccl *n, gradcomp_error *err)
 {
 	gradcomp_status st;
@@ -280,7 +280,7 @@ static int load(nccl_functions *f, char *why, size_t size)
 	return 1;
 }
 
-/* What this rank needs of its own. */
+/* Makes what this rank needs of its own. */
 static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 {
 	char why[256];
@@ -320,7 +320,7 @@ static void end_comm(nccl *n, ncclComm_t comm)
 static pthread_mutex_t bases_lock = PTHREAD_MUTEX_INITIALIZER;
 static nccl_base *bases;
 
-/* Of these ranks, as far as this one can tell; with `id` that one. */
+/* Finds the base of these ranks, as far as this one can tell; with `id` that one. */
 static nccl_base *base_find(const nccl *n, const ncclUniqueId *id)
 {
 	nccl_base *b = bases;

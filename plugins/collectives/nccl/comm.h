@@ -35,7 +35,7 @@ typedef struct nccl {
 	direct *direct;
 	tree *tree; /* for merging, whose order is its */
 	nccl_functions f;
-	const gradcomp_operators *ops; /* of the device */
+	const gradcomp_operators *ops; /* the device's */
 	nccl_base *base;
 	ncclComm_t comm; /* split off it, by a thread of NCCL's: it is written there */
 	int meeting;     /* the base is being asked for something */
@@ -44,7 +44,7 @@ typedef struct nccl {
 	int enqueues;          /* calls return when their work is on the stream */
 	int owes, more;        /* the event is to come; there is work behind it */
 	double since;          /* when it was recorded */
-	char last[96];         /* what NCCL was asked for last */
+	char last[96];         /* NCCL was asked for this last */
 	double timeout;        /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
 	struct nccl *with;     /* the next of those whose work is on the same stream, around; NULL: there are none */
@@ -55,7 +55,7 @@ typedef struct nccl {
 /* Why NCCL cannot be had in this process; NULL: it can. */
 const char *nccl_unusable(void);
 
-/* Whether a buffer is in memory of a device. */
+/* Returns 1 when a buffer is in memory of a device. */
 int nccl_on_device(const void *buf);
 /* Before anything is asked of NCCL: the communicator is made the first time, so all
  * ranks come here together. */
@@ -84,7 +84,7 @@ static inline ncclResult_t nccl_both(ncclResult_t first, ncclResult_t then)
 gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err);
 /* Waits until all that is on the stream has been done; but not when calls enqueue. */
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
-/* As watch() in collective.h. */
+/* Does what watch() in collective.h says. */
 gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
 /* Makes sure `scratch` holds `bytes`; its content is lost. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);

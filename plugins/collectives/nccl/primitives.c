@@ -82,7 +82,7 @@ gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtyp
 	char what[WHAT_BYTES];
 
 	snprintf(what, sizeof what, "reduce %llu numbers", (unsigned long long)count);
-	/* What NCCL cannot do: gathered, and put together in the order of ranks. */
+	/* NCCL cannot do this: it is gathered, and put together in the order of ranks. */
 	if (how < 0)
 		return reduce_here(n, buf, count, dtype, op, what, err);
 	return finish(n,

@@ -14,7 +14,7 @@ enum { CALL_WITHIN, CALL_BETWEEN, CALL_LEVELS };
 /* The piece where neither the user nor links give one: the default of transport.chunk. */
 #define CALL_CHUNK ((size_t)256 << 10)
 
-/* Who sends in a round. */
+/* Says who sends in a round. */
 typedef struct call_senders {
 	int most;    /* ranks of the busiest node that send to other nodes; 0: all stays within nodes */
 	double left; /* the mean over nodes of these */
@@ -27,7 +27,7 @@ typedef struct call_cost {
 		int level;           /* CALL_WITHIN or CALL_BETWEEN */
 		double times, bytes; /* bytes of one round */
 	} round[CALL_ROUNDS];
-	/* As in gradcomp_call_load. */
+	/* These are as gradcomp_call_load has them. */
 	double sent, left, reduced, coded;
 	double uncoded[CALL_LEVELS], uncoded_sent;
 } call_cost;
@@ -87,10 +87,10 @@ void call_cost_barrier(const gradcomp_links *links, int32_t *count, call_cost *o
  * first nodes have one more where the ranks do not divide evenly. */
 typedef struct call_group {
 	gradcomp_links links;
-	int32_t *count; /* of nnodes */
+	int32_t *count; /* one for each of nnodes */
 } call_group;
 
-/* `who` for messages. */
+/* Opens a group that is not there; `who` names the plugin in messages. */
 gradcomp_status call_group_open(call_group *g, const char *who, int32_t nranks, int32_t nnodes, gradcomp_error *err);
 void call_group_close(call_group *g);
 /* Fills *err with GRADCOMP_ERR_NOMEM. */

@@ -26,7 +26,7 @@ static inline uint64_t coding_bound(const coding *c, uint64_t n)
 	return c->codec->bound(c->codec->ctx, n);
 }
 
-/* Whether a run of n goes as two messages. */
+/* Returns 1 when a run of n goes as two messages. */
 static inline int coding_long(const coding *c, uint64_t n)
 {
 	return coding_bound(c, n) > CODING_SHORT;
@@ -39,7 +39,7 @@ uint64_t coding_stride(const coding *c, const uint64_t *offset, int nblocks, uin
 /* Codes x into a slot. */
 gradcomp_status coding_make(const coding *c, const float *x, uint64_t n, uint64_t counter, char *slot,
                             gradcomp_error *err);
-/* What the code in `slot` lost of x, a partial sum: e = x - decoded. NULL: nobody asks. */
+/* Computes what the code in `slot` lost of x, a partial sum: e = x - decoded. NULL: nobody asks. */
 gradcomp_status coding_loss(const coding *c, const float *x, uint64_t n, const char *slot, float *e,
                             gradcomp_error *err);
 /* The same of the complete sum times `scale`, which x takes the decoded numbers of: the

@@ -20,7 +20,7 @@ int direct_has_one_copy(const gradcomp_links *links)
 	return can_multicast(links) && direct_copies_once(links->nranks);
 }
 
-/* What all-gathers by multicast take, where the ranks have one. */
+/* Makes what all-gathers by multicast take, where the ranks have one. */
 static gradcomp_status make_gathers(direct *d, gradcomp_error *err)
 {
 	size_t n = (size_t)d->nranks - 1;
@@ -208,7 +208,7 @@ uint64_t direct_server_error_begin(void *instance, uint64_t count)
 	return blocks_begin(count, d->nranks, d->rank);
 }
 
-/* What direct's calls cost. */
+/* Says what direct's calls cost. */
 
 /* Stripes to their owners, or from them, or both: the number of rounds in which everybody sends to everybody. */
 static int rounds(uint32_t primitive)

@@ -37,7 +37,7 @@ typedef struct direct {
 	int *others;                             /* where a multicast reaches all other ranks: these; else NULL */
 	gradcomp_request *requests;
 	direct_gather gather[DIRECT_GATHERS];
-	uint64_t offset[]; /* of the blocks of the call in progress: nranks + 1, twice */
+	uint64_t offset[]; /* begins of the blocks of the call in progress: nranks + 1, twice */
 } direct;
 
 /* `host` and `links` outlive the instance. chunk: bytes of a piece; 0: what the links do
@@ -69,13 +69,14 @@ void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                                gradcomp_call_load *out, gradcomp_error *err);
 
-/* Whether so many ranks of a node, which have multicast(), copy such blocks once: to one other it saves nothing. */
+/* Returns 1 when so many ranks of a node, which have multicast(), copy such blocks once: to one other it saves
+ * nothing. */
 static inline int direct_copies_once(int nranks)
 {
 	return nranks > 2 && nranks <= DIRECT_ONE_COPY_RANKS;
 }
 
-/* Whether these ranks do. */
+/* Returns 1 when these ranks do. */
 int direct_has_one_copy(const gradcomp_links *links);
 
 /* All-reduces that go along a tree. */
@@ -93,8 +94,8 @@ typedef struct direct_step {
 	int to, from;
 } direct_step;
 
-/* What a call does at each transfer; ctx is its own. Slot `index % DIRECT_AHEAD` of any
- * buffer is free when recv() or send() of `index` is called. */
+/* A call does this at each transfer; ctx is its own. Slot `index % DIRECT_AHEAD` of any buffer is free when recv()
+ * or send() of `index` is called. */
 typedef struct direct_calls {
 	gradcomp_status (*recv)(void *ctx, direct_step s, gradcomp_error *err); /* post */
 	gradcomp_status (*send)(void *ctx, direct_step s, gradcomp_error *err);

@@ -23,9 +23,9 @@ typedef struct coded {
 	uint64_t stride;        /* bytes of a slot */
 	double scale;
 	uint64_t counter;
-	float *residual; /* of buf from element residual_from on, or NULL */
+	float *residual; /* belongs to buf from element residual_from on; or NULL */
 	uint64_t residual_from;
-	float *server_error; /* of this rank's stripe, or NULL */
+	float *server_error; /* this rank's stripe of it, or NULL */
 	int gathers;         /* else the sum stays with its owner, as it is */
 } coded;
 
@@ -162,7 +162,7 @@ static coded prepare(direct *d, float *buf, double scale, const gradcomp_codec *
 	               .residual = residual};
 }
 
-/* Of one rank: nothing is coded, and so nothing lost. */
+/* Runs on one rank alone: nothing is coded, and so nothing lost. */
 static gradcomp_status alone(direct *d, float *buf, uint64_t n, double scale, float *residual)
 {
 	if (residual)

@@ -126,7 +126,7 @@ static gradcomp_status run(uncompressed *t, int reduces, int gathers, gradcomp_e
 	return st ? st : direct_run(d, &calls, t, (longest + t->piece - 1) / t->piece, reduces, gathers, err);
 }
 
-/* Of one rank. */
+/* Runs on one rank alone. */
 static gradcomp_status alone(direct *d, void *buf, uint64_t count, gradcomp_dtype dtype, double scale)
 {
 	return scale == 1.0 || !count ? GRADCOMP_OK : d->host->operators->scale_as(NULL, buf, scale, count, dtype);

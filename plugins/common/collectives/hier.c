@@ -115,7 +115,7 @@ void hier_destroy(void *instance)
 	host->release(h);
 }
 
-/* Of the shards from `first` on, one a rank of the node: into counts[]; returns how much they are. */
+/* Counts the shards from `first` on, one a rank of the node: into counts[]; returns how much they are. */
 static uint64_t shard_counts(hier *h, int first, uint64_t total, size_t size)
 {
 	uint64_t all = 0;

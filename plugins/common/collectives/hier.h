@@ -16,14 +16,14 @@
 #include "plugins/common/collectives/ring.h"
 #include "plugins/common/collectives/sublinks.h"
 
-/* What the cost of calls follows from. */
+/* The cost of calls follows from this. */
 typedef struct hier_shape {
 	int nranks, nodes, shards, largest; /* ranks of the largest node */
 	int turns;                          /* shards of a rank, at most: they are one after another */
 	int steps;                          /* shards that follow one another around a node, at most */
 	double steps_out;                   /* the same where all ranks of a node read one copy of each */
-	call_senders within;                /* of a shard, to the next rank of the node */
-	call_senders own;  /* of the blocks of the node's ranks, all the way around it; of one rank's block */
+	call_senders within;                /* those of a shard, to the next rank of the node */
+	call_senders own;  /* those of the blocks of the node's ranks, all the way around it; of one rank's block */
 	ring_shape across; /* among the holders of a shard, all shards at once */
 } hier_shape;
 
@@ -42,22 +42,22 @@ typedef struct hier {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int nranks, nodes, shards;
-	int node, local, locals; /* of this rank: its node, its local rank there, of how many */
+	int node, local, locals; /* this rank's: its node, its local rank there, of how many */
 	int rank_at;             /* its index in order[] */
 	int sorted;              /* order[] is 0, 1, 2, ... */
 	int *order;              /* ranks, node by node */
-	int *first;              /* of each node, in order[]; nodes + 1 */
+	int *first;              /* each node's place in order[]; nodes + 1 */
 	int held;                /* shards that it holds */
-	int *holders;            /* of these, one after another, by node */
-	hier_part *more;         /* ... of which these are the further ones, in ascending order */
+	int *holders;            /* the holders of these, one shard after another, by node */
+	hier_part *more;         /* ... the further ones of these shards, in ascending order */
 	hier_shape shape;
 	sublinks *inside;
 	ring *inner;
 	direct *straight; /* hands out what is long within the node; NULL: the ring does */
 	char *scratch;    /* for blocks in the order of nodes */
 	size_t scratch_bytes;
-	uint64_t *counts; /* of a call within the node, or among the nodes */
-	uint64_t *offset; /* of a call: where each rank's block begins; nranks + 1 */
+	uint64_t *counts; /* those of a call within the node, or among the nodes */
+	uint64_t *offset; /* where each rank's block begins in a call; nranks + 1 */
 	uint64_t *start;  /* where the blocks of each node would in the order of nodes; nodes + 1 */
 } hier;
 
@@ -99,9 +99,9 @@ int hier_nodes(const gradcomp_links *links, int ranks_per_node, int nodes, int *
 /* count: an array of nnodes. */
 void hier_scan(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
                size_t chunk, int32_t *count);
-/* Of an all-reduce. */
+/* Adds up an all-reduce. */
 void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out);
-/* Of a group that is not there (call_cost.h). */
+/* Describes a group that is not there (call_cost.h). */
 gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes,
                           gradcomp_error *err);
 gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes, uint32_t primitive,
@@ -128,7 +128,7 @@ static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
 	return blocks_begin(total, h->shards, j < h->shards ? j : h->shards);
 }
 
-/* Whether all ranks of the node read one copy of what goes to all of them, so many bytes in all. */
+/* Returns 1 when all ranks of the node read one copy of what goes to all of them, so many bytes in all. */
 static inline int hier_one_copy(const hier *h, uint64_t bytes)
 {
 	return h->straight && bytes / (uint64_t)h->locals >= DIRECT_ONE_COPY_LEAST;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What shard j and the blocks of a node have in common. */
+/* Returns how much shard j and the blocks of a node have in common. */
 static uint64_t common(const hier_blocks *b, int j, int node)
 {
 	uint64_t from = hier_begin(b->h, b->total, j), to = hier_begin(b->h, b->total, j + 1);
@@ -23,7 +23,7 @@ const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard)
 	return b->h->counts;
 }
 
-/* Of this node's blocks, what is in each shard from `first` on, one a rank, in bytes. */
+/* Counts what is in each shard from `first` on, one a rank, of this node's blocks, in bytes. */
 static const uint64_t *by_shard(const hier_blocks *b, int first)
 {
 	for (int j = 0; j < b->h->locals; j++)

@@ -10,18 +10,18 @@
 
 typedef struct hier_blocks {
 	hier *h;
-	const gradcomp_operators *ops; /* of the memory that they are in */
+	const gradcomp_operators *ops; /* those of the memory that the blocks are in */
 	void *queue;
-	const uint64_t *length; /* of each rank's block, in the group's order */
-	size_t size;            /* of what they are lengths of */
+	const uint64_t *length; /* each rank's block, in the group's order */
+	size_t size;            /* bytes of one of what they are lengths of */
 	uint64_t total;
 	char *buf; /* in the order of nodes; the caller's where h->sorted, else the caller of these functions fills it in */
 } hier_blocks;
 
 hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length,
                            size_t size);
-/* Of a shard, what belongs to each node; and this node's ranks' own, in bytes. Both are h->counts, until the next of
- * them, or the next call within the node. */
+/* Count what belongs to each node of a shard; and this node's ranks' own, in bytes. Both are h->counts, until the
+ * next of them, or the next call within the node. */
 const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard);
 const uint64_t *hier_blocks_of_node(const hier_blocks *b);
 /* This node's, in b->buf. */
@@ -29,8 +29,8 @@ char *hier_blocks_here(const hier_blocks *b);
 /* All blocks, and this rank's, from `user` into b->buf, or `back`. */
 void hier_blocks_copy(const hier_blocks *b, char *user, int back);
 void hier_blocks_copy_own(const hier_blocks *b, char *user, int back);
-/* What is summed of this node's blocks is in place with the holders of shards, and goes to its owners. `gather` is an
- * all-gather within the node, of bytes, on `inside`. */
+/* Sends what is summed of this node's blocks, which is in place with the holders of shards, to its owners. `gather`
+ * is an all-gather within the node, of bytes, on `inside`. */
 gradcomp_status hier_blocks_to_owners(const hier_blocks *b,
                                       gradcomp_status (*gather)(void *, void *, const uint64_t *, gradcomp_error *),
                                       void *inside, gradcomp_error *err);

@@ -1,4 +1,4 @@
-/* What calls of two levels cost. */
+/* Says what calls of two levels cost. */
 #include "plugins/common/collectives/hier.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int times_around(int n, int r)
 	return r > 0 ? (n + r - 1) / r : 0;
 }
 
-/* Of nodes with so many ranks, see hier.h. */
+/* Returns the shards of nodes with so many ranks, see hier.h. */
 static int shards_of(const int *ranks, int nodes)
 {
 	int least = ranks[0], largest = ranks[0], best = 0;
@@ -96,7 +96,7 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 		double out = around * steps_of_gather(n);
 		s->steps_out = out > s->steps_out ? out : s->steps_out;
 	}
-	/* Of n ranks each sends all shards but its own, at times it has nothing to send. */
+	/* Each of n ranks sends all shards but its own, at times it has nothing to send. */
 	clear(l, count);
 	for (int k = 0; k < nodes; k++) {
 		int n = first[k + 1] - first[k];
@@ -130,8 +130,8 @@ static void add_in(const hier_shape *s, double bytes, call_cost *out)
 		call_cost_add(out, &s->within, s->steps, bytes / s->shards);
 }
 
-/* Whether blocks that go to all ranks of a node do so by one copy, see hier_gather(). A node that is not one has
- * links that leave it. */
+/* Returns 1 when blocks that go to all ranks of a node do so by one copy, see hier_gather(). A node that is not one
+ * has links that leave it. */
 static int copied_once(const hier_shape *s, double block)
 {
 	return !s->within.most && block >= DIRECT_ONE_COPY_LEAST;
@@ -185,7 +185,7 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 	out->reduced += s->steps * (double)bytes / s->shards;
 }
 
-/* What goes within the nodes is not coded. */
+/* Leaves uncoded what goes within the nodes. */
 static void leave_uncoded(const call_cost *within, call_cost *out)
 {
 	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
@@ -216,7 +216,7 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	leave_uncoded(&within, out);
 }
 
-/* Of cost_of_blocks() what goes within the nodes. */
+/* Adds what goes within the nodes to cost_of_blocks(). */
 static void add_blocks_within(const hier_shape *s, int reduces, double bytes, call_cost *out)
 {
 	if (reduces) {
@@ -229,8 +229,7 @@ static void add_blocks_within(const hier_shape *s, int reduces, double bytes, ca
 	}
 }
 
-/* Of `bytes` in all: to the holders, among them to the nodes, there to the owners; or the
- * other way. */
+/* Adds up a call of `bytes` in all: to the holders, among them to the nodes, there to the owners; or the other way. */
 static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);

@@ -24,7 +24,7 @@
 /* Skips there can be: one halving more than bits of a rank. */
 #define RHD_SKIPS 34
 
-/* What the cost of calls follows from. */
+/* The cost of calls follows from this. */
 typedef struct rhd_shape {
 	tree_shape tree; /* for short broadcasts */
 	int nranks;
@@ -48,7 +48,7 @@ typedef struct rhd {
 	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
 	uint64_t *offset; /* nranks + 1, the first is 0 */
 	int *order;       /* order[position] is a rank; NULL: the position itself */
-	int *position_of; /* of a rank; NULL likewise */
+	int *position_of; /* a rank's position; NULL likewise */
 } rhd;
 
 /* `host` and `links` outlive it. chunk: bytes of a piece; 0: what the links do best. */
@@ -68,9 +68,9 @@ void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 int rhd_goes_around(const gradcomp_links *l, int32_t *count);
 /* order[position] is a rank; NULL: the position itself. */
 void rhd_scan(rhd_shape *s, const gradcomp_links *links, const int *order, uint64_t brief, int32_t *count);
-/* Of a call of `bytes` in all. */
+/* Adds up a call of `bytes` in all. */
 void rhd_call_cost(const rhd_shape *s, call_kind call, uint64_t bytes, call_cost *out);
-/* Of a group that is not there (call_cost.h), until this thread asks for another one. */
+/* Describes a group that is not there (call_cost.h), until this thread asks for another one. */
 gradcomp_status rhd_even(rhd_shape **out, uint64_t brief, int32_t nranks, int32_t nnodes, gradcomp_error *err);
 gradcomp_status rhd_predict(uint64_t brief, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                             gradcomp_call_load *out, gradcomp_error *err);
@@ -84,7 +84,7 @@ typedef struct rhd_blocks {
 	char *buf;
 	const uint64_t *offset;
 	const int *position_of;
-	int reduce; /* what comes is reduced into the blocks, else it replaces them */
+	int reduce; /* 1: all that comes is reduced into the blocks, else it replaces them */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 } rhd_blocks;

@@ -1,4 +1,4 @@
-/* What rhd's calls cost. */
+/* Says what rhd's calls cost. */
 #include "plugins/common/collectives/rhd.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@ typedef struct cursor {
 	rhd_run run;
 	int next, left; /* the block to look at next; blocks that are still to come */
 	char *at;
-	uint64_t rest; /* of the neighbours at hand */
+	uint64_t rest; /* bytes left of the neighbouring blocks at hand */
 } cursor;
 
 static cursor cursor_at(const rhd_blocks *c, const rhd_run *run)

@@ -26,7 +26,7 @@ typedef struct ring {
 	size_t pieces_cap;     /* its bytes */
 	gradcomp_request recv[RING_AHEAD];
 	gradcomp_request send[RING_MAX_PIECES + RING_AHEAD];
-	uint64_t offset[]; /* of the blocks of the call in progress; nranks + 1, the first is 0 */
+	uint64_t offset[]; /* begins of the blocks of the call in progress; nranks + 1, the first is 0 */
 } ring;
 
 typedef struct ring_options {
@@ -58,7 +58,7 @@ void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* The same of a ring of so many ranks. */
 void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, double *messages);
 
-/* What the cost of calls follows from. */
+/* The cost of calls follows from this. */
 typedef struct ring_shape {
 	int nranks;
 	call_senders right;  /* to the right neighbour */
@@ -70,7 +70,7 @@ typedef struct ring_shape {
 
 /* count: an array of nnodes. chunk and small as in ring_options. */
 void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
-/* Of a call of `bytes` in all. */
+/* Adds up a call of `bytes` in all. */
 void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);
@@ -81,7 +81,7 @@ gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnod
  * block, later it replaces it. */
 typedef struct ring_route {
 	char *buf;
-	const uint64_t *offset; /* of each block in buf, bytes; nranks + 1 entries */
+	const uint64_t *offset; /* begin of each block in buf, bytes; nranks + 1 entries */
 	int start, steps, reduce_steps;
 	gradcomp_dtype dtype;
 	gradcomp_op op;
@@ -98,7 +98,7 @@ void ring_split(ring *r, uint64_t count, size_t size);
 /* offset[] of nranks blocks of counts[b] things of `size`. */
 void ring_offsets(ring *r, const uint64_t *counts, size_t size);
 
-/* As a route, of floats under a code. */
+/* Describes blocks like a route does, of floats under a code. */
 typedef struct ring_codes {
 	float *buf;
 	const uint64_t *offset; /* in floats */
@@ -106,7 +106,7 @@ typedef struct ring_codes {
 	double scale;
 	const gradcomp_codec *codec;
 	uint64_t counter;
-	float *residual; /* of buf from element residual_from on, or NULL */
+	float *residual; /* belongs to buf from element residual_from on; or NULL */
 	uint64_t residual_from;
 } ring_codes;
 

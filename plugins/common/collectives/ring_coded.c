@@ -104,7 +104,7 @@ static gradcomp_status post_send(coded *t, gradcomp_error *err)
 	return st || forwarded(t, i) ? st : note_loss(t, x, n, slot, complete, err);
 }
 
-/* What comes first of transfer i. */
+/* Posts the receive that comes first in transfer i. */
 static gradcomp_status post_recv(coded *t, uint64_t i, gradcomp_error *err)
 {
 	ring *r = t->r;
@@ -194,7 +194,7 @@ static gradcomp_status pipeline(ring *r, const ring_codes *c, gradcomp_error *er
 	return st ? st : collect_sends(&t, t.total, err);
 }
 
-/* What the calls do on one rank: nothing is coded. */
+/* Does what the calls do on one rank: nothing is coded. */
 static gradcomp_status alone(const ring *r, float *buf, uint64_t count, double scale, float *residual)
 {
 	const gradcomp_operators *ops = r->host->operators;

@@ -1,4 +1,4 @@
-/* What a ring's calls cost. */
+/* Says what a ring's calls cost. */
 #include "plugins/common/collectives/ring.h"
 
 #include "plugins/common/collectives/direct.h"

@@ -77,7 +77,7 @@ static gradcomp_status post_recv(pipeline *t, uint64_t i, gradcomp_error *err)
 			                      t->route->dtype, t->route->op, req, err);
 		return l->recv(l->ctx, left, r->pieces + (i % RING_AHEAD) * t->piece, len, req, err);
 	}
-	/* What is about to be overwritten was sent one round ago. */
+	/* The memory that is about to be overwritten was sent one round ago. */
 	if (i >= around) {
 		gradcomp_status st = collect_sends(t, i - around + 1, err);
 		if (st)

@@ -10,12 +10,11 @@ typedef struct sublinks {
 	const gradcomp_host *host;
 	const gradcomp_links *parent;
 	const int *ranks; /* in the parent */
-	int *peers;       /* of a multicast, likewise */
+	int *peers;       /* a multicast's, likewise */
 } sublinks;
 
-/* Of ranks[0..n-1] of `parent`, `me` of which is this rank. ranks stays the caller's, and
- * in place. Two groups that share two ranks must not be used at the same time: their
- * transfers match in the order of posting. */
+/* Makes links among ranks[0..n-1] of `parent`, `me` of which is this rank. ranks stays the caller's, and in place.
+ * Two groups that share two ranks must not be used at the same time: their transfers match in the order of posting. */
 gradcomp_status sublinks_create(const gradcomp_host *host, const gradcomp_links *parent, const int *ranks, int n,
                                 int me, sublinks **out, gradcomp_error *err);
 void sublinks_destroy(sublinks *s);

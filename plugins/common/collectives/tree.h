@@ -14,7 +14,7 @@
 /* Sends of a piece to all children that may be on their way at once. */
 #define TREE_AHEAD 4
 
-/* What the cost of calls follows from. */
+/* The cost of calls follows from this. */
 typedef struct tree_shape {
 	int nranks, full;                     /* full: largest power of two up to nranks */
 	call_senders down[TREE_MAX_CHILDREN]; /* [0] in the fold, then by bit, from root 0 */

@@ -1,4 +1,4 @@
-/* What a tree's calls cost. */
+/* Says what a tree's calls cost. */
 #include "plugins/common/collectives/tree.h"
 
 static int full_tree(int n)
@@ -107,7 +107,7 @@ gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive,
 		return st;
 	switch (primitive) {
 	case GRADCOMP_CAN_ALLREDUCE:
-	case GRADCOMP_CAN_MERGE: /* as payloads go up they are merged, which is not adding */
+	case GRADCOMP_CAN_MERGE: /* payloads are merged as they go up, which is not adding */
 		tree_call_cost(scan_again(&g), CALL_ALLREDUCE, bytes, &l);
 		if (primitive == GRADCOMP_CAN_MERGE)
 			l.reduced = 0;

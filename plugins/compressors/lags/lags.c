@@ -175,7 +175,7 @@ static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_val
 	return st;
 }
 
-/* What a tensor hides behind is the next one's gradient: neither may wait for others of a bucket. */
+/* A tensor hides behind the next one's gradient: neither may wait for others of a bucket. */
 static const char *lags_schedule(const gradcomp_value *values)
 {
 	return values[ADAPTIVE].i ? "wfbp" : NULL;
@@ -271,9 +271,8 @@ static const char *lags_choice(void *instance, uint32_t tensor)
 	return tensor < l->s.layout->ntensors ? l->choice[tensor] : NULL;
 }
 
-/* What the ranks have agreed on, for checkpoints; nothing unless adaptive. What was
- * only measured is of a machine and not saved: before the agreement a run that is
- * resumed measures for the steps that are left. */
+/* Describes what the ranks have agreed on, for checkpoints; nothing unless adaptive. What was only measured is of a
+ * machine and not saved: before the agreement a run that is resumed measures for the steps that are left. */
 static sdk_state_header head(const lags *l)
 {
 	uint64_t parameters = sdk_state_digest_add(SDK_STATE_DIGEST_SEED, (uint64_t)l->adaptive);

@@ -12,8 +12,8 @@
 
 /* Seconds. */
 typedef struct lags_times {
-	double latency, per_byte; /* of an exchange, by bytes of a rank's payload */
-	double per_number;        /* of choosing from so many numbers */
+	double latency, per_byte; /* an exchange's, by bytes of a rank's payload */
+	double per_number;        /* seconds of choosing from so many numbers */
 } lags_times;
 
 /* The density 1/c for a layer of d numbers, when a number that is sent takes `pair`

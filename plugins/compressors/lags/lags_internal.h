@@ -1,5 +1,5 @@
-/* What the parts of lags share: lags.c makes instances, has the steps, saves and loads;
- * times.c measures and agrees; lags_density.h is the arithmetic. */
+/* The parts of lags share this: lags.c makes instances, has the steps, saves and loads; times.c measures and
+ * agrees; lags_density.h is the arithmetic. */
 #ifndef PLUGINS_COMPRESSORS_LAGS_LAGS_INTERNAL_H
 #define PLUGINS_COMPRESSORS_LAGS_LAGS_INTERNAL_H
 
@@ -8,13 +8,13 @@
 
 #define LAGS_NEVER UINT64_MAX
 
-/* What the ranks agree on for a tensor. `known`: its backward pass was measured. */
+/* The ranks agree on this for a tensor. `known`: its backward pass was measured. */
 typedef struct lags_agreed {
 	uint64_t step; /* when it was agreed; it holds from the next step on */
 	float latency, per_byte, per_number, backward, known, reserved;
 } lags_agreed;
 
-/* What this rank has measured for a tensor. */
+/* This rank has measured this for a tensor. */
 typedef struct lags_measured {
 	double began;    /* when encoding began of the bucket that it is the last of, */
 	uint64_t step;   /* in this step */
@@ -35,14 +35,14 @@ typedef struct lags {
 	char (*choice)[24];         /* by tensor */
 } lags;
 
-/* Of one bucket in flight, at the end of scratch. */
+/* Keeps the times of one bucket in flight, at the end of scratch. */
 typedef struct lags_in_flight {
 	double began, chosen; /* when encoding began and was done */
 } lags_in_flight;
 
 double lags_now(void);
-/* Whether the bucket's tensors have still to be agreed on in this step: then round 0
- * is a mean of lags_floats() floats. */
+/* Returns 1 when the bucket's tensors have still to be agreed on in this step: then round 0 is a mean of
+ * lags_floats() floats. */
 int lags_agrees(const lags *l, const gradcomp_bucket *bucket, uint64_t step);
 uint64_t lags_floats(const gradcomp_bucket *bucket);
 /* The density that was agreed on, or `otherwise`. */
@@ -53,7 +53,7 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 uint64_t lags_line(const lags *l);
 void lags_tell(const lags *l, const gradcomp_bucket *bucket, double *line, float *out);
 void lags_take(lags *l, const gradcomp_bucket *bucket, uint64_t step, const float *mean);
-/* What the host has measured and all ranks agree on, from `step` on. */
+/* Takes what the host has measured and all ranks agree on, from `step` on. */
 gradcomp_status lags_told(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err);
 /* Notes an exchange that brought its payloads at `arrived`. */
 void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_in_flight *f, double arrived);

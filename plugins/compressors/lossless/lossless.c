@@ -131,7 +131,7 @@ static gradcomp_status lossless_code(void *instance, const float *in, uint64_t n
 	return GRADCOMP_OK;
 }
 
-/* What is left of a run that is being decoded. */
+/* Holds what is left of a run that is being decoded. */
 typedef struct rest {
 	const uint8_t *at;
 	uint64_t bytes;

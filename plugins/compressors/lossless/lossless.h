@@ -20,7 +20,7 @@ extern const char *const codec_names[CODECS + 1];
 typedef struct plane_codec {
 	const gradcomp_host *host;
 	int codec, level;
-	void *pack, *unpack; /* what the library works in */
+	void *pack, *unpack; /* the library works in these */
 	void *packer, *unpacker;
 } plane_codec;
 
@@ -31,7 +31,7 @@ void plane_codec_close(plane_codec *c);
 
 /* n bytes into less than n; 0 when they do not fit. n <= PIECE. */
 uint64_t plane_pack(const plane_codec *c, uint8_t *out, const uint8_t *in, uint64_t n);
-/* Whether `bytes` bytes of `in`, which may be anything, were n bytes. */
+/* Unpacks n bytes; returns 1 when `bytes` bytes of `in`, which may be anything, were so many. */
 int plane_unpack(const plane_codec *c, uint8_t *out, uint64_t n, const uint8_t *in, uint64_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* What a candidate's work costs, without the others: one matrix of the model's sizes goes
- * through it, at two sizes, on the thread that has nothing else to do. Some milliseconds a
- * candidate; done only where something is exposed. On rank 0 also what it would send. */
+/* Times a candidate's work, without the others: one matrix of the model's sizes goes through it, at two sizes, on
+ * the thread that has nothing else to do. Some milliseconds a candidate; done only where something is exposed. On
+ * rank 0 also what it would send. */
 #include "kinds/autotune/tuner_gpu.h"
 #include "step/gpu/gpu.h"
 #include "step/levels/hierarchical.h"
@@ -266,7 +266,7 @@ static gradcomp_status times_on(const tuner *c, const tuner_gpu_bench *on, const
 		out[0] = !i || s.encode < out[0] ? s.encode : out[0];
 		out[1] = !i || s.decode < out[1] ? s.decode : out[1];
 	}
-	/* What is gathered is of all ranks. */
+	/* A gathered payload comes from all ranks. */
 	if (!st && s.plan.rounds[0].pattern == GRADCOMP_GATHERED)
 		out[1] *= (double)c->group->nranks / RANKS;
 	else if (!st && s.plan.rounds[0].pattern == GRADCOMP_MERGED)
@@ -309,7 +309,7 @@ static linear through(double x0, double y0, double x1, double y1)
 	return (linear){a > 0 ? a : 0, b};
 }
 
-/* What each tensor would send; a code as many bytes as it may have. */
+/* Asks what each tensor would send; a code as many bytes as it may have. */
 static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;

@@ -1,4 +1,4 @@
-/* What a candidate's exchanges take, before anybody waits for them.
+/* Says what a candidate's exchanges take, before anybody waits for them.
  *
  * The measured line is that of the base's collective, an all-reduce, in the base's buckets. Compressed
  * messages are smaller: before a trial the same all-reduce is timed at their size, and theirs is that line. What another primitive
@@ -15,7 +15,7 @@ typedef struct exchange_cost {
 	int nranks, nnodes;
 } exchange_cost;
 
-/* Of the base, or of messages such as candidate k sends, where those have been timed. */
+/* Returns the line of the base, or of messages such as candidate k sends, where those have been timed. */
 exchange_cost exchange_cost_of(const tuner *c, uint32_t k);
 /* Seconds of the exchanges of a bucket of so many numbers: of all its bytes, and of
  * l->exchanges messages' ways. A code's bytes are fewer than the floats' that the primitive
@@ -25,7 +25,7 @@ double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const c
  * does into which what `l` sends is cut. */
 double exchange_cost_size(const tuner *c, const candidate *k, const exchange_cost *w, const candidate_load *l,
                           uint64_t numel, double n);
-/* Of one more exchange of the base. */
+/* Returns the seconds of one more exchange of the base. */
 double exchange_cost_base(const tuner *c, const exchange_cost *w);
 
 /* tensor_assign.c: what each tensor is best off with, when candidate k is to be used, into

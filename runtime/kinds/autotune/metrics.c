@@ -1,5 +1,4 @@
-/* What the ranks measure, and what they combine at a check: one all-reduce of doubles, the
- * same number on all of them. */
+/* Measures on each rank, and combines at a check: one all-reduce of doubles, the same number on all of them. */
 #include "kinds/autotune/tuner.h"
 
 #include "base/error.h"
@@ -119,9 +118,9 @@ double metrics_median(const double *window, uint32_t n)
 	return fit_median(sorted, n);
 }
 
-/* ---- what steps take on this rank ---- */
+/* The functions below time the steps of this rank. */
 
-/* Of a smoothed value: what the latest step weighs. */
+/* The latest step weighs so much in a smoothed value. */
 #define LATEST 0.3
 
 gradcomp_status step_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
@@ -156,7 +155,7 @@ static void smooth(double *value, double latest, int first)
 void step_timer_take(tuner *c, const step_times *t)
 {
 	step_timer *p = &c->timer;
-	int first = t->step < 2; /* of the first step there is no beginning, and it connects */
+	int first = t->step < 2; /* the first step has no beginning, and it connects */
 	p->took[t->step % TUNER_WINDOW] = t->end - (t->connected ? t->since : t->first);
 	p->exposed[t->step % TUNER_WINDOW] = t->end - t->last;
 	p->exposed_s += t->end - t->last;

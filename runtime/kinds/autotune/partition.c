@@ -59,7 +59,7 @@ static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 	return st;
 }
 
-/* Who has which tensor; -1 without memory. */
+/* Says who has which tensor; -1 without memory. */
 static int share_out(tuner *c, const assignment *a, partition *p)
 {
 	uint32_t n = c->ntensors;

@@ -1,4 +1,4 @@
-/* What rank 0 decides, from numbers that all ranks have shown. Nothing here reads a clock.
+/* Decides on rank 0, from numbers that all ranks have shown. Nothing here reads a clock.
  *
  * Dense steps to compare with are few where they are dear: about one per cent of the time. */
 #include "kinds/autotune/tuner.h"
@@ -15,11 +15,11 @@ enum {
 	PATIENCE = 16
 };
 #define CLEARLY 1.1       /* times longer: enough said */
-#define NEARLY 0.98       /* of the best: no more than noise */
+#define NEARLY 0.98       /* a time above this part of the best's is no gain but noise */
 #define HURRY_FIRST 0.5   /* share that is exposed, for which one step is enough, */
 #define HURRY_SECOND 0.25 /* and for which three are */
 #define HURRY_S 0.1       /* steps so long are decided on at once; measuring costs less than another */
-#define GUARD_SHARE 0.01  /* of the time may go into dense steps */
+#define GUARD_SHARE 0.01  /* part of the time that may go into dense steps */
 #define GROWS 0.75        /* steps that numbers wait longer with every step: their memory grows */
 
 static double lesser(double a, double b)
@@ -64,7 +64,7 @@ static uint32_t until_next(const tuner *c, uint32_t k)
 {
 	uint64_t left = c->choice.policy.guard_at > c->steps ? c->choice.policy.guard_at - c->steps : 1,
 		 often = c->config.interval / 10;
-	/* What is held back is looked at more often than the clock. */
+	/* The share that is held back is looked at more often than the clock. */
 	if (!c->config.candidate[k].dense && often < left)
 		left = often;
 	return left > TUNER_NEXT_MAX ? TUNER_NEXT_MAX : (uint32_t)left;
@@ -103,7 +103,7 @@ static void conclude(tuner *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->choice.policy;
 	uint32_t winner = 0;
-	/* Of a base that was seen for a moment only, more is asked. */
+	/* More is asked where the base was seen for a moment only. */
 	double limit = p->base * (p->base_steps < TRIAL_FIRST + 1 ? 2 - CLEARLY : NEARLY);
 	for (uint32_t i = 1; i < c->config.n; i++)
 		if (p->tried[i] && usable(c, i) && p->measured[i] > 0 && p->measured[i] < limit) {
@@ -217,7 +217,7 @@ static uint32_t opponent(const tuner *c, uint32_t k)
 	return best;
 }
 
-/* Whether n steps, less than a window, say enough. */
+/* Returns 1 when n steps, less than a window, say enough. */
 static int clear(const tuner *c, uint32_t n, double share, double took)
 {
 	if (c->steps == 1) /* it has no beginning, and is all there is */
@@ -379,7 +379,7 @@ void policy_resume(tuner *c, int looks, uint64_t guard_at)
 	memcpy(of + (size_t)k * c->ntensors, c->parts.now.of, c->ntensors);
 }
 
-/* ---- what rank 0 may say at a check ----
+/* The functions below read what rank 0 says at a check.
  *
  * The others believe nothing that would part them from
  * what they know: another step, a candidate that is not there, parts that are none. */

@@ -1,18 +1,18 @@
-/* What each tensor is best off with. Messages are left out first: each tensor goes where its
- * bytes and the work on them are cheapest. Then a part of the tensors must save more than the
- * exchange that it adds to every step, or others take them. */
+/* Finds what each tensor is best off with. Messages are left out first: each tensor goes where its bytes and the
+ * work on them are cheapest. Then a part of the tensors must save more than the exchange that it adds to every
+ * step, or others take them. */
 #include "kinds/autotune/exchange_cost.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What is compared: candidates that may be used; the one of `keep` is never left. */
+/* Holds what is compared: candidates that may be used; the one of `keep` is never left. */
 typedef struct field {
 	const tuner *c;
 	uint32_t keep;
 	uint8_t may[TUNER_CANDIDATES];
-	double *seconds; /* of each tensor of the layout with each candidate, but for messages */
+	double *seconds; /* for each tensor of the layout with each candidate, but without messages */
 } field;
 
 static double seconds(const field *f, uint32_t k, uint32_t i)
@@ -57,7 +57,7 @@ static uint32_t cheapest(const field *f, uint32_t i, uint32_t without)
 	return best;
 }
 
-/* Of the parts the one that saves least against the others; *saves: seconds. */
+/* Returns the part that saves least against the others; *saves: seconds. */
 static uint32_t least_useful(const field *f, const uint8_t *of, uint32_t *parts, double *saves)
 {
 	uint32_t n = f->c->ntensors, least = TUNER_NONE;
@@ -105,7 +105,7 @@ static uint32_t settle(field *f, double exchange, uint8_t *of)
 	}
 }
 
-/* Whether a candidate by itself, or with the base for the rest, is the same. */
+/* Returns 1 when a candidate by itself, or with the base for the rest, is the same. */
 static int known(const tuner *c, const uint8_t *of)
 {
 	for (uint32_t k = 0; k < c->config.n; k++)

@@ -39,7 +39,7 @@ static void look(tuner *c)
 	pthread_cond_signal(&c->turns.wake);
 }
 
-/* As failure(), with the lock dropped meanwhile when it is news. */
+/* Does what failure() does, with the lock dropped meanwhile when it is news. */
 static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 {
 	gradcomp_status st = failure(c, err);
@@ -146,7 +146,7 @@ void *tuner_main(void *arg)
 	return NULL;
 }
 
-/* ---- as the public functions of the same names ---- */
+/* The functions below do what the public functions of the same names say. */
 
 static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gradient, gradcomp_error *err)
 {
@@ -264,7 +264,7 @@ static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t i, void *qu
 void tuner_destroy(tuner *c)
 {
 	partition_free(c, c->parts.aside, 0);
-	c->parts.aside = NULL; /* what it counted is with what is gone */
+	c->parts.aside = NULL; /* all that it counted is with the parts that are gone */
 	partition_free(c, c->parts.partition, c->turns.started);
 	tuner_gpu_close(c);
 	for (uint32_t i = 0; c->parts.carry && i < c->ntensors; i++)

@@ -38,9 +38,9 @@ enum { TUNER_CANDIDATES = 16, TUNER_PARTS = 4, TUNER_WINDOW = 64, TUNER_TRIALS =
 /* The text of a candidate that nobody can write down: for each tensor one of the others. */
 #define TUNER_MIX "a mix"
 
-/* ---- what is asked for (tuner_config.c) ---- */
+/* The functions below read what is asked for (tuner_config.c). */
 
-/* Whether a compressor's SPEC (NULL: the configured one) asks for it. */
+/* Returns 1 when a compressor's SPEC (NULL: the configured one) asks for it. */
 int tuner_requested(const config *c, const char *compressor);
 
 typedef struct candidate {
@@ -49,20 +49,20 @@ typedef struct candidate {
 	char *collective; /* NULL: the one that was asked for, or else the usual one */
 	/* Known when it has been resolved. */
 	const plugin *plugins[2];
-	const spec *specs[2]; /* of the job; NULL: it has not been resolved */
+	const spec *specs[2]; /* the job's; NULL: it has not been resolved */
 	int mixed;            /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;            /* sends every number, at most rounded, and keeps nothing back */
 	int on_device;        /* gradients are in GPU memory */
 	int unusable;         /* on some rank */
 	char *why;            /* it is left out, as this rank found; logged once */
-	int costed;           /* what follows is known */
+	int costed;           /* 1: the members below are known */
 	struct candidate_cost {
 		linear encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
 	} cost;
 	struct candidate_load *load; /* by tensor of the layout, on rank 0: see candidate_cost.c */
 } candidate;
 
-/* What a tensor sends, were it a bucket. */
+/* Adds up what a tensor sends, were it a bucket. */
 typedef struct candidate_load {
 	double bytes[4]; /* by gradcomp_pattern, of all rounds */
 	uint32_t exchanges;
@@ -70,7 +70,7 @@ typedef struct candidate_load {
 } candidate_load;
 
 typedef struct tuner_config {
-	char *text; /* what all ranks must agree on, lists as a hash */
+	char *text; /* all ranks must agree on this, lists as a hash */
 	double max_error, margin;
 	uint32_t window, interval;
 	candidate *candidate; /* [0] is the base */
@@ -82,12 +82,12 @@ gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_con
 void tuner_config_clear(tuner_config *w);
 /* Loads a candidate's plugins. */
 gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err);
-/* Whether a compressor of each name of a list a,b,c is installed. */
+/* Checks that a compressor of each name of a list a,b,c is installed. */
 gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err);
 /* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
 gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err);
 
-/* ---- what is in force ---- */
+/* The structures below say what is in force. */
 
 /* Every tensor goes to `candidate` or to the base; of a mix to any, of TUNER_PARTS at most. */
 typedef struct assignment {
@@ -102,8 +102,8 @@ typedef struct subreducer {
 	tuner *of;
 	reducer *r;
 	uint32_t candidate, n;
-	uint32_t *tensor; /* of the caller, by the reducer's own */
-	uint32_t last;    /* of its own: done last; under auto's lock */
+	uint32_t *tensor; /* the caller's numbers, by the reducer's own */
+	uint32_t last;    /* its own tensor that is done last; under auto's lock */
 } subreducer;
 
 /* Reducers of an assignment, the base's last. */
@@ -114,7 +114,7 @@ typedef struct partition {
 	uint32_t *as; /* and its number there */
 } partition;
 
-/* ---- what is measured (metrics.c) ---- */
+/* The structures below keep what is measured (metrics.c). */
 
 /* Doubles, of which the ranks' maximum is formed, and of those marked - the minimum. */
 typedef struct metrics {
@@ -131,7 +131,7 @@ typedef struct metrics {
 	double *forward;  /* 1 */
 	double *backward; /* by tensor of the layout */
 	double *cost;     /* TUNER_COSTS of each candidate, see metrics.c */
-	double *unusable; /* of each candidate; 1: on some rank */
+	double *unusable; /* each candidate's; 1: on some rank */
 } metrics;
 
 /* Steps that took[] and exposed[] have: since the change, but for the first, which
@@ -145,7 +145,7 @@ gradcomp_status metrics_share(tuner *c, gradcomp_error *err);
 /* Median of the last n of a window's numbers. */
 double metrics_median(const double *window, uint32_t n);
 
-/* ---- what is decided ---- */
+/* The structures below keep what is decided. */
 
 typedef enum tuner_phase { TUNER_LOOK, TUNER_MEASURE, TUNER_TRY, TUNER_KEEP, TUNER_GUARD } tuner_phase;
 
@@ -166,7 +166,7 @@ typedef enum tuner_reason {
 	TUNER_REASONS
 } tuner_reason;
 
-/* What rank 0 broadcasts at a check; `of` of the assignment follows it. */
+/* Rank 0 broadcasts this at a check; `of` of the assignment follows it. */
 typedef struct decision {
 	uint64_t magic, step;
 	uint32_t phase, reason;
@@ -176,14 +176,14 @@ typedef struct decision {
 	uint32_t fit;     /* bytes of all-reduces that are to be timed now; 0: none */
 	/* Seconds a step, of the candidates; 0: not known. */
 	double predicted[TUNER_CANDIDATES], measured[TUNER_CANDIDATES];
-	double exposed; /* of the base */
+	double exposed; /* the base's */
 } decision;
 
 #define TUNER_MAGIC 0x314f545541434721u
 #define TUNER_NEXT_MAX (1u << 24)
 #define TUNER_FIT_MIN 256u
 #define TUNER_FIT_MAX (1u << 22)
-/* What another rank may say at `step`. */
+/* Checks what another rank may say at `step`. */
 gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err);
 
 /* Rank 0's memory from check to check. Seconds a step; 0: not known. */
@@ -196,7 +196,7 @@ typedef struct policy {
 	uint8_t banned[TUNER_CANDIDATES]; /* lost too much, or cannot be made */
 	uint8_t tried[TUNER_CANDIDATES];
 	uint32_t trials;
-	uint8_t *of;       /* of an assignment, for each of TUNER_CANDIDATES */
+	uint8_t *of;       /* an assignment's, for each of TUNER_CANDIDATES */
 	uint32_t guarded;  /* the candidate that is compared with dense, */
 	double before;     /* and what its steps took */
 	uint32_t n_over;   /* checks in a row at which far too much was held back */
@@ -233,13 +233,14 @@ typedef struct change {
 /* Times of steps as they go, by step % TUNER_WINDOW. */
 typedef struct step_timer {
 	double took[TUNER_WINDOW], exposed[TUNER_WINDOW];
-	double first_given, last_given, last_end; /* of the step in flight, and the end of the one before */
-	double *given, *backward;                 /* by tensor of the layout: when, and what it took */
+	/* those of the step in flight; the last is the end of the one before */
+	double first_given, last_given, last_end;
+	double *given, *backward; /* by tensor of the layout: when, and what it took */
 	double forward, error, exposed_s;
 	uint64_t bad;
 } step_timer;
 
-/* Of one step, seconds by one clock. */
+/* Times one step, in seconds of one clock. */
 typedef struct step_times {
 	uint64_t step;
 	int connected;      /* `since` is the end of the step before it */
@@ -251,25 +252,25 @@ typedef struct step_times {
 typedef struct tuner_request {
 	schedule_request asked; /* for each part */
 	gradcomp_reducer_options options;
-	char *collective, *schedule; /* what options point to */
+	char *collective, *schedule; /* the options point to these */
 } tuner_request;
 
 /* These reduce, or have reduced. */
 typedef struct tuner_parts {
 	assignment now;
 	partition *partition;
-	partition *aside;                /* what is compared with dense steps; NULL: no comparison is under way */
+	partition *aside;                /* these are compared with dense steps; NULL: no comparison is under way */
 	float **carry;                   /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at;             /* step at which `now` began */
 	gradcomp_reducer_stats gone;     /* counted by parts that have gone */
-	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
+	report_reducer row[TUNER_PARTS]; /* the report's: left by parts that have gone last */
 	uint32_t nrows;
 } tuner_parts;
 
 /* So long the network takes. */
 typedef struct tuner_network {
 	linear probed; /* an all-reduce of bytes before the first step */
-	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
+	linear fitted; /* one of fit_bytes and fewer, at the latest prediction; fit_bytes 0: there is none */
 	uint32_t fit_bytes;
 } tuner_network;
 
@@ -294,7 +295,7 @@ typedef struct tuner_turns {
 } tuner_turns;
 
 typedef struct tuner_step {
-	uint8_t *state; /* of each of the caller's tensors in this step: see tuner.c */
+	uint8_t *state; /* one for each of the caller's tensors in this step: see tuner.c */
 	void **given;
 	uint32_t ngiven, ndone;
 } tuner_step;
@@ -303,7 +304,7 @@ struct tuner {
 	gradcomp_reducer base;
 	gradcomp_job *job;
 	gradcomp_group *group;  /* its own, of the caller's ranks */
-	gradcomp_layout layout; /* of all tensors */
+	gradcomp_layout layout; /* has all tensors */
 	uint32_t ntensors;
 	tuner_request wants;
 	tuner_config config;
@@ -320,7 +321,8 @@ struct tuner {
 	gradcomp_error failure;
 };
 
-/* As reducer_create(), of the kind that the SPEC of the compressor asks for: auto, or one that reduces. */
+/* Creates a reducer like reducer_create(), of the kind that the SPEC of the compressor asks for: auto, or one that
+ * reduces. */
 gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                                      const gradcomp_reducer_options *options, gradcomp_reducer **out,
                                      gradcomp_error *err);

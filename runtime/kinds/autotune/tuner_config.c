@@ -1,4 +1,4 @@
-/* What --gradcomp=auto is asked for: its SPEC, the settings, the list of candidates. */
+/* Reads what --gradcomp=auto is asked for: its SPEC, the settings, the list of candidates. */
 #include "kinds/autotune/tuner.h"
 #include "step/gpu/gpu.h"
 
@@ -32,7 +32,7 @@ static const gradcomp_param params[] = {
                                 "auto.candidates"},
 };
 
-/* Of auto itself; the table of its parameters. Not a plugin. */
+/* Describes auto itself, with the table of its parameters. Not a plugin. */
 static const gradcomp_plugin_info tuner_info = {
 	.abi_version = GRADCOMP_ABI_VERSION,
 	.struct_size = sizeof tuner_info,
@@ -55,7 +55,7 @@ int tuner_requested(const config *c, const char *compressor)
 	return !strncmp(spec, tuner_info.name, strcspn(spec, ":")) && strcspn(spec, ":") == strlen(tuner_info.name);
 }
 
-/* Whether the name of a SPEC, which others may follow, is in a list a,b,c. */
+/* Returns 1 when the name of a SPEC, which others may follow, is in a list a,b,c. */
 static int listed(const char *list, const char *spec)
 {
 	size_t n = strcspn(spec, ":@, "), length;
@@ -75,7 +75,7 @@ static gradcomp_status name_candidate(tuner_config *w, const char *text, size_t 
 	                                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
 }
 
-/* Of two or more beside the base there may be a mix. */
+/* Adds the mix, which there may be of two or more beside the base. */
 static gradcomp_status add_mix(tuner_config *w, gradcomp_error *err)
 {
 	candidate *k = &w->candidate[w->n];
@@ -128,7 +128,7 @@ static gradcomp_status check_names(const char *what, const char *list, gradcomp_
 	return GRADCOMP_OK;
 }
 
-/* Of `list` what may be used; then what is allowed and not in it. */
+/* Takes what may be used of `list`; then what is allowed and not in it. */
 static gradcomp_status choose_from(tuner_config *w, const char *list, const char *allow, const char *deny,
                                    gradcomp_error *err)
 {
@@ -137,7 +137,7 @@ static gradcomp_status choose_from(tuner_config *w, const char *list, const char
 	const char *at = list, *item;
 	size_t n;
 	while (!st && (item = spec_list_next(&at, &n))) {
-		/* Whether the base is dense is not known from its name: it is not asked for. */
+		/* It is not known from the base's name whether it is dense: it is not asked for. */
 		if (!listed(deny, item) && (first || !*allow || listed(allow, item)))
 			st = add(w, item, n, err);
 		first = 0;
@@ -275,7 +275,7 @@ gradcomp_status tuner_names_installed(const config *c, const char *what, const c
 	return GRADCOMP_OK;
 }
 
-/* What somebody has typed in the SPEC itself must be there. */
+/* Checks that all that somebody has typed in the SPEC itself is there. */
 static gradcomp_status check_typed(spec_table *specs, const char *text, const char *collective, tuner_config *w,
                                    gradcomp_error *err)
 {
@@ -297,8 +297,8 @@ static gradcomp_status check_typed(spec_table *specs, const char *text, const ch
 	return st;
 }
 
-/* Of the settings' candidates only the base must be there: another one that is not is left out
- * when it would be tried. */
+/* Only the base of the settings' candidates must be there: another one that is not is left out when it would be
+ * tried. */
 gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err)
 {
 	tuner_config w;

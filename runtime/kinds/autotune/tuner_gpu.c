@@ -22,20 +22,21 @@ struct tuner_gpu {
 	device_memory memory;
 	gradcomp_host host;
 	int id;
-	void *stream, *producer; /* of ends of steps and averages; the caller's */
+	void *stream, *producer; /* for the ends of steps and averages; the caller's */
 	void *joined, *came;     /* events: of wait(); of what is waited for here */
 	slot slots[SLOTS];
 	uint64_t began, learned; /* steps: the first one with timers, and those that are known */
-	double *made;            /* of a step that is learned of: by tensor, seconds after the end of the one before */
+	/* those of a step that is learned of: by tensor, seconds after the end of the one before */
+	double *made;
 	device_coll *coll;
-	float *zeroes;      /* of timed all-reduces */
+	float *zeroes;      /* timed all-reduces add up these */
 	void *start, *stop; /* timers of what is timed here */
-	/* What is carried over. */
+	/* These carry what reducers that have gone still owe. */
 	float **carried; /* by the caller's tensor: on the device, while its step is under way */
-	/* Of what follows: the program gives gradients while others that have waited are passed on. */
+	/* Guards what follows: the program gives gradients while others that have waited are passed on. */
 	pthread_mutex_t cast_lock;
-	float *cast;          /* of 16-bit gradients, one after another on the caller's stream */
-	pthread_mutex_t lock; /* of what follows: several reducers' callbacks */
+	float *cast;          /* the floats of 16-bit gradients, one after another on the caller's stream */
+	pthread_mutex_t lock; /* guards what follows: several reducers' callbacks */
 	char *pinned;
 	size_t room;
 };
@@ -94,7 +95,7 @@ gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, grad
 	g->bench = (tuner_gpu_bench){d, &g->memory, ops, &g->host, NULL};
 	if (!why)
 		why = d->stream(&g->stream, 0);
-	/* What is measured while steps go on must not hold up their ends. */
+	/* A measurement while steps go on must not hold up their ends. */
 	if (!why)
 		why = d->stream(&g->bench.stream, 0);
 	void **events[] = {&g->joined, &g->came}, **timers[] = {&g->start, &g->stop};
@@ -239,7 +240,7 @@ static double between(const tuner_gpu *g, void *from, void *to)
 	return g->bench.d->elapsed(from, to, &s) ? 0 : s;
 }
 
-/* Of the first step there is no beginning but its first gradient. */
+/* Learns the times of a step. The first step has no beginning but its first gradient. */
 static void learn_step(tuner *c, uint64_t step)
 {
 	tuner_gpu *g = c->gpu;
@@ -318,7 +319,7 @@ gradcomp_status tuner_gpu_follow(const tuner *c, gradcomp_error *err)
 	return check(why ? why : g->bench.d->follow(g->producer, g->joined), err);
 }
 
-/* ---- what is carried over ---- */
+/* The functions below handle what is carried over. */
 
 /* Device memory with what the host has. */
 static gradcomp_status bring(tuner *c, uint32_t i, uint64_t numel, gradcomp_error *err)

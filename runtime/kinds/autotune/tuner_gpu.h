@@ -49,7 +49,7 @@ void tuner_gpu_restart(tuner *c);
 /* The caller's stream comes after all steps that are done. */
 gradcomp_status tuner_gpu_follow(const tuner *c, gradcomp_error *err);
 
-/* What is carried over of tensor i is added to its gradient, on the caller's stream. */
+/* Adds what is carried over of tensor i to its gradient, on the caller's stream. */
 gradcomp_status tuner_gpu_carry(tuner *c, uint32_t i, void *gradient, gradcomp_error *err);
 /* The tensor's average, which its reducer has put on the device, in host memory: *out is the caller's until
  * tuner_gpu_averaged_end(). */

@@ -1,5 +1,5 @@
-/* What the files of auto share (tuner.h): reducers of parts, residuals that are carried over,
- * callbacks, the report. */
+/* The files of auto share this (tuner.h): reducers of parts, residuals that are carried over, callbacks, the
+ * report. */
 #ifndef KINDS_AUTOTUNE_TUNER_INTERNAL_H
 #define KINDS_AUTOTUNE_TUNER_INTERNAL_H
 
@@ -15,15 +15,15 @@ void partition_free(tuner *c, partition *p, int last);
 
 /* Between steps: the residuals of the reducers are carried over, and theirs no longer. */
 gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error *err);
-/* Whether something of tensor i is carried over, or held back by reducers that are set aside; and
- * that, into to[numel], where it stays too. Between steps. */
+/* Returns 1 when something of tensor i is carried over, or held back by reducers that are set aside; the second
+ * function adds that, into to[numel], where it stays too. Between steps. */
 int residual_carried(const tuner *c, uint32_t i);
 gradcomp_status residual_carry_copy(const tuner *c, uint32_t i, float *to, gradcomp_error *err);
-/* Whether the reducers that are set aside are those of an assignment. */
+/* Returns 1 when the reducers that are set aside are those of an assignment. */
 int partition_aside_is(const tuner *c, const assignment *a);
 /* They do not come back: their residuals are carried over. Between steps; fine when there are none. */
 gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err);
-/* What is carried over of tensor i, added to its gradient, in the gradient's own type. */
+/* Adds what is carried over of tensor i to its gradient, in the gradient's own type. */
 gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcomp_error *err);
 /* The average has come: what is in it is no longer carried over. Numbers that are not finite
  * carried nothing, on any rank. */
@@ -34,7 +34,7 @@ extern const reducer_ops tuner_ops;
 void *tuner_main(void *arg);
 void tuner_destroy(tuner *c);
 
-/* Of a tensor in this step. */
+/* A tensor is in one of these states in this step. */
 enum { TENSOR_MISSING, TENSOR_WAITS, TENSOR_FORWARDED, TENSOR_DONE };
 
 /* tuner_step.c, with the lock held: what has failed here alone, as memory of a device may, others wait for: they are
@@ -63,7 +63,7 @@ void tuner_keep_row(tuner *c, const partition *p);
 void tuner_drop_rows(tuner *c);
 /* A part that goes leaves its row of the report. */
 void tuner_part_kept(void *ctx, report_reducer *row);
-/* Of the part that holds back most; 0: none holds anything back. */
+/* Returns the counters of the part that holds back most; 0: none holds anything back. */
 int stats_of_worst(const partition *p, gradcomp_reducer_stats *out);
 /* Counters of parts, added to `to`. */
 void stats_add(gradcomp_reducer_stats *to, const partition *p);

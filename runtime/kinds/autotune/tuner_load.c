@@ -19,12 +19,12 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What a loaded state comes to, before it is taken up. */
+/* Holds what a loaded state comes to, before it is taken up. */
 typedef struct loaded {
 	tuner_state_head h;
 	bool shared;
 	assignment to;
-	uint32_t candidate[TUNER_PARTS]; /* of the saved parts, in their order */
+	uint32_t candidate[TUNER_PARTS]; /* those of the saved parts, in their order */
 	partition *partition;
 	float **carry;
 } loaded;
@@ -209,7 +209,7 @@ static void take_up(tuner *c, loaded *l)
 	if (c->group->me == 0)
 		policy_resume(c, looks, c->steps + (h->settled ? c->config.interval : soon));
 	partition_resolve(c, c->parts.partition);
-	/* Of those that have been tried it must be known which are dense. */
+	/* It must be known which of those that have been tried are dense. */
 	for (uint32_t k = 0; k < c->config.n; k++)
 		if (c->choice.last.measured[k] > 0)
 			candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[k], NULL);

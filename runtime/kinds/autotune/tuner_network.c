@@ -11,7 +11,7 @@
  * while the program gets ready. */
 enum { SMALL = 1 << 14, LARGE = 1 << 17 }; /* floats */
 enum { FITS = 2 };
-#define LONG_S 0.05 /* of a dense step's exchange */
+#define LONG_S 0.05 /* seconds of a dense step's exchange */
 
 static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
 {

@@ -14,7 +14,7 @@ static double work_s(linear line, double numel)
 	return numel > 0 ? linear_at(&line, numel) : 0;
 }
 
-/* Of tensors [first, end) of the layout, what candidate k sends of those that it has. */
+/* Adds up what candidate k sends of those tensors [first, end) of the layout that it has. */
 static candidate_load load_of(const tuner *c, uint32_t k, const uint8_t *of_tensor, uint32_t first, uint32_t end,
                               uint64_t *numel)
 {

@@ -1,4 +1,4 @@
-/* What auto reports: a line when it has decided, its row of the report, counters. */
+/* Writes what auto reports: a line when it has decided, its row of the report, counters. */
 #include "kinds/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -50,7 +50,7 @@ static void put_decision(const tuner *c, const partition *p, FILE *f)
 	}
 }
 
-/* What the others took, or would have. */
+/* Prints what the others took, or would have. */
 static void put_others(const tuner *c, const decision *v, FILE *f)
 {
 	const char *before = " (";
@@ -241,7 +241,7 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 
 /* ---- the report ---- */
 
-/* What was done with tensor i, out of the rows of the parts. */
+/* Takes what was done with tensor i out of the rows of the parts. */
 static report_tensor take_tensor(const report_reducer *parts, const partition *p, uint32_t i)
 {
 	report_tensor *t = (report_tensor *)parts[p->of[i]].tensors + p->as[i], taken = *t;
@@ -249,7 +249,7 @@ static report_tensor take_tensor(const report_reducer *parts, const partition *p
 	return taken;
 }
 
-/* Of parts that go on: the first one's row, with the tensors of all. */
+/* Makes one row of parts that go on: the first one's row, with the tensors of all. */
 static void join_parts(const tuner *c, const partition *p, report_reducer *row)
 {
 	report_reducer part[TUNER_PARTS] = {0};

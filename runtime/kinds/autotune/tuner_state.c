@@ -67,7 +67,7 @@ static void fill_head(const tuner *c, tuner_state_head *h)
 		h->ncarried += (uint32_t)residual_carried(c, i);
 }
 
-/* What a state is of: the calls of its parts, which all ranks make together when they share it. */
+/* Lists the calls that parts make for a state of one kind, which all ranks make together when they share it. */
 typedef struct state_kind {
 	saved_kind saved;
 	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
@@ -91,7 +91,7 @@ static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p
 	return st;
 }
 
-/* What is carried over of tensor i, behind its number; of all ranks, its mean. */
+/* Writes what is carried over of tensor i, behind its number; of all ranks, its mean. */
 static gradcomp_status put_carry(const tuner *c, const state_kind *kind, uint32_t i, char *p, gradcomp_error *err)
 {
 	const uint64_t number = i, n = tuner_numel(c, i);
@@ -117,7 +117,7 @@ static void differing_saves(const void *claim, const void *claim0, int first, ch
 	snprintf(out, capacity, "saves a shared state at another step, or of another decision, than rank %d", first);
 }
 
-/* Whether all ranks can save theirs; then the head is as the first one has it. */
+/* Checks that all ranks can save theirs; then the head is that of the first one. */
 static gradcomp_status together(const tuner *c, tuner_state_head *h, gradcomp_status mine, gradcomp_error *err)
 {
 	const uint64_t claim[3] = {h->bytes, h->step, h->ncarried};

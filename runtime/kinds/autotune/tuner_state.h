@@ -14,7 +14,7 @@ typedef struct tuner_state_head {
 	saved_head saved;
 	uint64_t bytes, step, tensors;
 	uint32_t ntensors, nparts, ncarried, settled;
-	char candidate[256], part[TUNER_PARTS][256]; /* as they were written */
+	char candidate[256], part[TUNER_PARTS][256]; /* SPECs as they were written */
 	uint64_t list;                               /* hash of all candidates: whose times these are */
 	decision last;
 	double error;
@@ -27,7 +27,7 @@ static inline uint64_t tuner_padded(uint64_t bytes)
 
 uint64_t tuner_list_hash(const tuner *c);
 uint64_t tuner_tensors_hash(const tuner *c);
-/* Of the caller's tensor i: its numbers, and what it takes in a state when it is carried over. */
+/* Return, for the caller's tensor i, its numbers, and the bytes that it takes in a state when it is carried over. */
 uint64_t tuner_numel(const tuner *c, uint32_t i);
 uint64_t tuner_carry_bytes(const tuner *c, uint32_t i);
 /* With the lock held: waits until no check runs. `what` is refused in the middle of a step. */

@@ -98,7 +98,7 @@ static gradcomp_status delay_follow(gradcomp_reducer *base, uint32_t index, void
 	return st;
 }
 
-/* As the reducer behind counts, but for what the application waited. */
+/* Reports what the reducer behind counts, but for what the application waited. */
 static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
 	delay *d = (delay *)base;

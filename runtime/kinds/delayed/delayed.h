@@ -25,7 +25,7 @@
 
 #define DELAY_MAX 64
 
-/* As gradcomp_reducer_create(), with options->delay of 1..DELAY_MAX, equal on all ranks. */
+/* Does what gradcomp_reducer_create() does, with options->delay of 1..DELAY_MAX, equal on all ranks. */
 gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                            const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
 

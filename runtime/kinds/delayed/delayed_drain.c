@@ -1,4 +1,4 @@
-/* What delayed averages still owe, handed out at once. */
+/* Hands out at once what delayed averages still owe. */
 #include "kinds/delayed/delayed_gpu.h"
 
 #include "base/error.h"
@@ -117,7 +117,7 @@ gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, vo
 	drain_claim claim = {.weights = weights != NULL, .rate = weights ? rate : 0};
 	gradcomp_error own = {0}, late = {0};
 	gradcomp_status st = check(d, corrections, weights, rate, &own), settled;
-	/* What is under way comes to its end whatever was asked for: others wait for it. */
+	/* All that is under way comes to its end whatever was asked for: others wait for it. */
 	pthread_mutex_lock(&d->lock);
 	settled = delay_settle(d, "drain", &late);
 	pthread_mutex_unlock(&d->lock);

@@ -9,7 +9,7 @@
 
 enum { RUN = 1 << 22 }; /* floats that are cast at a time: a step has few launches, and memory few numbers more */
 
-/* Of a step: when its last gradient had been made, and when all were given back. */
+/* Times a step: when its last gradient had been made, and when all were given back. */
 typedef struct exposed {
 	void *given, *end;
 } exposed;
@@ -337,7 +337,7 @@ gradcomp_status delay_gpu_copy(delay *d, void *to, const void *from, size_t byte
 	if (!why)
 		why = g->d->record(g->joined, g->front);
 	gradcomp_status st = check(why ? why : g->d->wait(g->joined), err);
-	/* What the device has done by now may have failed there, which the reducer behind finds. */
+	/* All that the device has done by now may have failed there, which the reducer behind finds. */
 	return st ? st : d->inner->ops->wait(d->inner, err);
 }
 

@@ -62,7 +62,7 @@ gradcomp_status delay_gpu_follow(delay *d, uint32_t i, void *queue, gradcomp_err
 gradcomp_status delay_gpu_join(delay *d, gradcomp_error *err);
 /* Either side is memory of the device; done when the call returns. Without a GPU a memcpy(). */
 gradcomp_status delay_gpu_copy(delay *d, void *to, const void *from, size_t bytes, gradcomp_error *err);
-/* Whether what the calling thread put on a stream got there. */
+/* Fails unless what the calling thread put on a stream got there. */
 gradcomp_status delay_gpu_failed(const delay *d, gradcomp_error *err);
 /* Nothing touches the program's memory any more, or the device is lost. */
 void delay_gpu_drain(const delay *d);

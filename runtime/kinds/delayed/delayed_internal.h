@@ -1,4 +1,4 @@
-/* What the files of delayed averaging share: see delay.h. */
+/* The files of delayed averaging share this: see delay.h. */
 #ifndef KINDS_DELAYED_DELAYED_INTERNAL_H
 #define KINDS_DELAYED_DELAYED_INTERNAL_H
 
@@ -15,8 +15,8 @@ typedef struct delay_gpu delay_gpu; /* delayed_gpu.h */
 typedef struct delay_tensor {
 	char *name;
 	gradcomp_dtype dtype;
-	uint64_t numel, offset; /* of floats in a slot */
-	char *work;             /* what the reducer behind averages in, of its type */
+	uint64_t numel, offset; /* number and place of its floats in a slot */
+	char *work;             /* the reducer behind averages in it, in the tensor's type */
 	void *given;            /* the application's memory, until it is done; else NULL */
 	uint64_t n_arrived;     /* steps whose averages have come */
 	uint64_t n_done;        /* steps it was done in */
@@ -28,7 +28,7 @@ typedef struct delay_calls {
 	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 	int running;
-	int notified; /* of a failure: no memory of the application's is in use any more */
+	int notified; /* 1: the application knows of a failure, and none of its memory is in use any more */
 } delay_calls;
 
 typedef struct delay_model {
@@ -36,7 +36,7 @@ typedef struct delay_model {
 	uint64_t numel;
 	delay_tensor *tensors;
 	float **slots; /* `delay` of numel floats */
-	char *work;    /* of all tensors */
+	char *work;    /* has all tensors */
 } delay_model;
 
 typedef struct delay_threads {
@@ -56,7 +56,7 @@ typedef struct delay_given {
 	uint32_t given, done;
 } delay_given;
 
-/* What the application waited for averages. */
+/* Adds up how long the application waited for averages. */
 typedef struct delay_exposed {
 	double last_given, seconds;
 } delay_exposed;

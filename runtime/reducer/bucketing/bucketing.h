@@ -1,5 +1,5 @@
-/* What a plan makes of a reducer's tensors: all that is by bucket. It is made beside the
- * one in use and then takes its place, at once, so that there is always a whole one. */
+/* Makes of a reducer's tensors and a plan all that is by bucket. It is made beside the one in use and then takes
+ * its place, at once, so that there is always a whole one. */
 #ifndef REDUCER_BUCKETING_BUCKETING_H
 #define REDUCER_BUCKETING_BUCKETING_H
 
@@ -12,7 +12,7 @@ typedef struct bucketing {
 	schedule schedule;
 } bucketing;
 
-/* Whether the reducer can have this plan; what is wrong is said with the plan's numbers. */
+/* Checks that the reducer can have this plan; what is wrong is said with the plan's numbers. */
 gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err);
 /* Buckets of a plan that has been checked, with what belongs to each of the reducer's
  * arrays; with shards, those and the compressor on them, of zeroed arrays. Says nothing to

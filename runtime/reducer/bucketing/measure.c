@@ -102,8 +102,9 @@ static double latest(const profile_trials *t, const double *column, double *off)
 	return middle;
 }
 
-/* Of a pass that is `alone` by itself and was beside something for that share of `pass`: times as long there;
- * 0: not known, where the lengths are so far `off` that it cannot be told from a quarter more or less. */
+/* Returns how many times as long a pass takes beside something, which is `alone` by itself and was beside it for
+ * that share of `pass`; 0: not known, where the lengths are so far `off` that it cannot be told from a quarter more
+ * or less. */
 static double times_as_long(double alone, double pass, double share, double off)
 {
 	double lost = share > 0 ? (1 - alone / pass) / share : 0;

@@ -16,7 +16,7 @@ enum {
 	MEASURE_FEWEST,  /* minus the steps that can be used */
 	MEASURE_STEP,
 	MEASURE_NOISE,  /* parts in a million */
-	MEASURE_ENCODE, /* of all buckets of a step */
+	MEASURE_ENCODE, /* seconds for all buckets of a step */
 	MEASURE_DECODE,
 	MEASURE_EACH, /* the program waits for single tensors */
 	MEASURE_HEAD  /* then when each tensor comes, then minus the exchanges of every bucket and step */
@@ -26,7 +26,7 @@ enum {
 
 typedef struct measure {
 	uint64_t from, to;  /* steps since creation */
-	uint32_t usable;    /* of them */
+	uint32_t usable;    /* those of them that count */
 	double computed[2]; /* this rank's seconds a step, after first exchanges and before them */
 	size_t n;
 	int64_t *words;
@@ -35,14 +35,15 @@ typedef struct measure {
 typedef struct fit {
 	uint32_t ntensors, steps;
 	double *arrival;  /* when each tensor comes, from the start of the step; never before the one before it */
-	double *backward; /* what of that is its own: who came together share by their numbers */
+	double *backward; /* the part of it that is its own: tensors that came together share by their numbers */
 	double forward, step, noise;
-	linear exchange;               /* of a round, over its payload bytes */
-	linear reduce, spread;         /* of two levels, over the bucket's numbers */
+	linear exchange;               /* a round's, over its payload bytes */
+	linear reduce, spread;         /* those of two levels, over the bucket's numbers */
 	linear compute[COMPUTE_KINDS]; /* likewise */
 	linear encode, decode;         /* sums of those: before the first exchange, and after */
-	double error;         /* of the line of exchanges, the median, relative; negative: there was no exchange */
-	double rounds, bytes; /* of buckets, the mean; of payloads, for each number */
+	/* how far the line of exchanges is off, the median, relative; negative: there was no exchange */
+	double error;
+	double rounds, bytes; /* a bucket's, the mean; a payload's, for each number */
 	int slowest, fastest; /* ranks of the group */
 	double slowest_s, fastest_s;
 	int each_layer;
@@ -51,7 +52,7 @@ typedef struct fit {
 /* This rank's words of steps [from, now). With the lock held. */
 gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradcomp_error *err);
 void measure_clear(measure *m);
-/* What is no time (a clock that jumped, a forged word) counts as none. */
+/* Fits lines to what was measured; what is no time (a clock that jumped, a forged word) counts as none. */
 gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp_error *err);
 void fit_clear(fit *f);
 

@@ -1,5 +1,5 @@
-/* What the first rank of a group makes of what all have measured, as words for the others,
- * which believe nothing of it that cannot be. */
+/* Carries what the first rank of a group makes of what all have measured, as words for the others, which believe
+ * nothing of it that cannot be. */
 #ifndef REDUCER_BUCKETING_PLAN_MSG_H
 #define REDUCER_BUCKETING_PLAN_MSG_H
 
@@ -23,8 +23,8 @@ typedef struct plan_msg {
 	double fixed;    /* predicted seconds of a step with fixed buckets */
 	double exposed;  /* predicted: from the last gradient to the end of the step */
 	double passes;   /* from the start of a step to its last gradient */
-	linear exchange; /* of a round, over its payload bytes */
-	double rounds;   /* of a bucket */
+	linear exchange; /* a round's, over its payload bytes */
+	double rounds;   /* a bucket's */
 	linear encode, decode;
 	double *backward; /* by tensor of the layout; owned */
 } plan_msg;

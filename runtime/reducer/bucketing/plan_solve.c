@@ -37,7 +37,7 @@ gradcomp_status plan_solve_size(const reducer *r, uint64_t size, step_plan *out,
 	return simple(r, SCHEDULE_FIXED, size * sizeof(float), size * sizeof(float), out, err);
 }
 
-/* ---- what a bucket costs, by what was measured --------------------------- */
+/* The functions below say what a bucket costs, by what was measured. */
 
 typedef struct question {
 	plan_search search;

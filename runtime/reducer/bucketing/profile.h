@@ -1,5 +1,4 @@
-/* What a reducer's steps cost, measured while they run: the profile that merge plans are
- * made from.
+/* Measures what a reducer's steps cost while they run: the profile that merge plans are made from.
  *
  * Of every step: when each gradient came, how long the tasks of each bucket took, when the
  * step was over. A step is a row of a table; of rows come medians when somebody asks, so that
@@ -21,8 +20,8 @@ typedef struct profile_summary {
 	double forward;         /* from the end of a step to the first gradient of the next, less what
 	                         * the program waited for averages: optimizer, forward pass */
 	double step;            /* a whole step as it was measured, the median */
-	linear exchange;        /* of a round of a bucket, over its payload bytes of a rank */
-	linear encode;          /* what a bucket computes before its first exchange, over its numbers */
+	linear exchange;        /* a round's of a bucket, over its payload bytes of a rank */
+	linear encode;          /* a bucket's computing before its first exchange, over its numbers */
 	linear decode;          /* and after that */
 	double noise; /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
 	uint32_t each_layer; /* the program waits for single tensors */
@@ -31,12 +30,11 @@ typedef struct profile_summary {
 
 typedef struct profile profile;
 
-/* Of every reducer, when its layout is there. `rows` steps are kept. */
+/* Opens the profile of a reducer, when its layout is there. `rows` steps are kept. */
 gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err);
 void profile_close(reducer *r);
 
-/* What records into it; the lock is held, and each is a few stores.
- * Tensor of the layout was given at `now`. */
+/* These record into it; the lock is held, and each is a few stores. Tensor of the layout was given at `now`. */
 void profile_ready(reducer *r, uint32_t tensor, double now);
 /* Task t of bucket b ran from `start` to `end`. */
 void profile_task(reducer *r, const bucket *b, const task *t, double start, double end);
@@ -64,13 +62,13 @@ void profile_waited(reducer *r, double seconds, int layer);
 enum { PROFILE_EXCHANGING, PROFILE_COMPRESSING, PROFILE_BESIDE };
 void profile_beside(reducer *r, double share[PROFILE_BESIDE]);
 
-/* What its own exchanges and its own compressing cost the backward pass, tried out while the job runs: of
- * every 16 steps one keeps its exchanges back until its last gradient is there, and another all of its
- * tasks. For jobs that are recorded; the lock is held. */
+/* Tries out what its own exchanges and its own compressing cost the backward pass, while the job runs: of every 16
+ * steps one keeps its exchanges back until its last gradient is there, and another all of its tasks. For jobs that
+ * are recorded; the lock is held. */
 void profile_try(reducer *r);
-/* Whether exchanges, or all tasks, are kept back just now. */
+/* Returns 1 when exchanges, or all tasks, are kept back just now. */
 int profile_holds(const reducer *r, int which);
-/* Whether this step has kept something back until its last gradient, which is there. */
+/* Returns 1 when this step has kept something back until its last gradient, which is there. */
 int profile_held(const reducer *r);
 /* Nothing is, in the rest of this step: the program waits for a tensor. Returns whether something was. */
 int profile_let_go(reducer *r);

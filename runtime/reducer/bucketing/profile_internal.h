@@ -53,7 +53,7 @@ typedef struct profile_row {
 	profile_bucket *buckets;
 } profile_row;
 
-/* What a step that is tried keeps back. */
+/* A step that is tried keeps one of these back. */
 enum { TRIAL_NOTHING, TRIAL_EXCHANGES, TRIAL_ALL, TRIALS };
 enum { TRIAL_PERIOD = 16, TRIALS_LEAST = 3, TRIALS_KEPT = 64 };
 typedef struct profile_trials {
@@ -67,7 +67,7 @@ struct profile {
 	uint32_t kept;      /* rows that are complete; one more is being filled */
 	profile_row *rows;  /* kept + 1 */
 	uint64_t at;        /* steps that have ended: rows[at % (kept + 1)] is being filled */
-	double ended, last; /* of the step before */
+	double ended, last; /* times of the step before */
 	double over;        /* the latest step that a device has told of ended; 0: none */
 	double blocked;     /* since its last gradient was given */
 	int waited, each_layer;

@@ -18,7 +18,7 @@ static int64_t hash(const step_plan *p)
 	return (int64_t)(h >> 2);
 }
 
-/* Whether all ranks can, and were given the same plan. */
+/* Checks that all ranks can, and were given the same plan. */
 static gradcomp_status agreed(reducer *r, const step_plan *p, gradcomp_status mine, gradcomp_error *err)
 {
 	const int64_t h = mine ? 0 : hash(p);
@@ -69,7 +69,7 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	return st;
 }
 
-/* What is by position in a bucket. All ranks do it: that one cannot ends the job. */
+/* Carries over what is by position in a bucket. All ranks do it: that one cannot ends the job. */
 static gradcomp_status carry(reducer *r, const bucketing *d, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = r->eng.list.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;

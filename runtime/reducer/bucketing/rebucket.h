@@ -22,10 +22,9 @@
  * ranks hold, once an array. Workspace that a larger bucket needed is kept. */
 gradcomp_status reducer_rebucket(reducer *r, const step_plan *p, gradcomp_error *err);
 
-/* What this rank still owes of tensor `index` (the caller's numbering), added to to[numel], in
- * host memory, and no longer owed: its error memory, or the last state array of a compressor
- * with GRADCOMP_TRAIT_OWN_MOMENTUM; with two levels, what it holds of the tensor in its
- * shards. Between steps. */
+/* Adds what this rank still owes of tensor `index` (the caller's numbering) to to[numel], in host memory, and no
+ * longer owed: its error memory, or the last state array of a compressor with GRADCOMP_TRAIT_OWN_MOMENTUM; with two
+ * levels, what it holds of the tensor in its shards. Between steps. */
 gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, gradcomp_error *err);
 /* The same, and it is owed as before. */
 gradcomp_status reducer_residual_copy(reducer *r, uint32_t index, float *to, gradcomp_error *err);

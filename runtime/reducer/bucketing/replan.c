@@ -74,7 +74,7 @@ static gradcomp_status next_phase(reducer *r, gradcomp_error *err)
 	return st;
 }
 
-/* What the first rank makes of what all have measured, on all ranks. */
+/* Sends what the first rank makes of what all have measured to all ranks. */
 static gradcomp_status agree_on(reducer *r, fit *f, plan_msg *v, gradcomp_error *err)
 {
 	uint32_t n = r->eng.layout.ntensors;
@@ -224,7 +224,7 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 		plan_msg_kind kind = v.kind;
 		if (kind != PLAN_MSG_KEEP)
 			q->from = r->eng.stats.steps;
-		/* What changes again and again is looked at less often. */
+		/* A plan that changes again and again is looked at less often. */
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE || (kind == PLAN_MSG_TIMES && q->plans))
 			q->interval =
 				q->interval < 64 * (uint64_t)q->asked.replan_steps ? 2 * q->interval : q->interval;

@@ -22,7 +22,7 @@
 #include "config/schedule_spec.h"
 #include "reducer/reducer.h"
 
-/* What is asked of a schedule, from its SPEC and the settings. */
+/* Holds what is asked of a schedule, from its SPEC and the settings. */
 typedef struct schedule_request {
 	schedule_spec spec;
 	uint64_t bucket_bytes, first_bucket_bytes;
@@ -34,16 +34,16 @@ typedef struct schedule_request {
 gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes,
                                       schedule_request *out, gradcomp_error *err);
 void schedule_request_clear(schedule_request *q);
-/* Of what the SPEC does not say, with the plan of its file; NULL: it has none. */
+/* Hashes what the SPEC does not say, with the plan of its file; NULL: it has none. */
 uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file);
 
-/* What is asked: the SPEC, NULL for the setting's, and the option bucket_bytes, 0 for none.
- * Sets the reducer's bucket_bytes, and r->replan. */
+/* Takes what is asked: the SPEC, NULL for the setting's, and the option bucket_bytes, 0 for none. Sets the
+ * reducer's bucket_bytes, and r->replan. */
 gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err);
 /* When the layout is there: a plan file's plan, whether it is of this model. */
 gradcomp_status replan_file(reducer *r, gradcomp_error *err);
 void replan_close(reducer *r);
-/* What all ranks must agree on: the SPEC, and a hash of what else it comes to. */
+/* All ranks must agree on these: the SPEC, and a hash of what else it comes to. */
 const char *replan_asked(const reducer *r);
 uint64_t replan_hash(const reducer *r);
 /* Steps whose measurements are to be kept. */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a plan can be made of it; else why not. */
+/* Returns 1 when a plan can be made of it; else why not. */
 static int usable(const struct replan *q, const fit *f, char *reason, size_t capacity)
 {
 	uint32_t steps = q->known ? q->asked.replan_steps : q->asked.profile_steps;
@@ -27,7 +27,7 @@ static int usable(const struct replan *q, const fit *f, char *reason, size_t cap
 	return !*reason;
 }
 
-/* What the buckets of the plan in force cost on a line, as they were last measured. */
+/* Returns what the exchanges of the plan in force take by a line, with their bytes as they were last measured. */
 static double exchanged(const reducer *r, const linear *l, double *least, double *most)
 {
 	const profile *p = r->profile;
@@ -48,8 +48,8 @@ static int off(double ratio, double drift)
 	return ratio > 1 + drift || ratio < 1 / (1 + drift);
 }
 
-/* Whether passes or exchanges take another time than when the plan was made. Buckets of
- * about one size say nothing of a and b apart: those are as they were, or to be measured. */
+/* Finds out if passes or exchanges take another time than when the plan was made. Buckets of about one size say
+ * nothing of a and b apart: those are as they were, or to be measured. */
 static plan_msg_kind drifted(const reducer *r, fit *f)
 {
 	const struct replan *q = r->replan;
@@ -77,7 +77,7 @@ static gradcomp_status predict_fixed(reducer *r, const fit *f, double *seconds, 
 	return st;
 }
 
-/* Of the plan in force, but for measuring. */
+/* Predicts the plan in force, without what measuring adds. */
 static gradcomp_status predict_present(reducer *r, const fit *f, double *seconds, double *exposed, gradcomp_error *err)
 {
 	step_plan now = {0};

@@ -1,4 +1,4 @@
-/* What the files of replan.h share. */
+/* The files of replan.h share this. */
 #ifndef REDUCER_BUCKETING_REPLAN_INTERNAL_H
 #define REDUCER_BUCKETING_REPLAN_INTERNAL_H
 

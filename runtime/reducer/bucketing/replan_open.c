@@ -1,4 +1,4 @@
-/* What is asked of a reducer's schedule, and the plan of its first step. */
+/* Reads what is asked of a reducer's schedule, and makes the plan of its first step. */
 #include "reducer/bucketing/replan_internal.h"
 
 #include "reducer/bucketing/bucketing.h"
@@ -79,7 +79,7 @@ static void warn_of_other(const reducer *r, const char *own, const schedule_spec
 gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err)
 {
 	struct replan *q = r->replan = calloc(1, sizeof *q);
-	/* What the compressor is made for; NULL: any. */
+	/* The schedule that the compressor is made for; NULL: any will do. */
 	const char *own = r->eng.compressor->schedule ? r->eng.compressor->schedule(r->eng.values) : NULL;
 	const schedule_request *asked;
 	gradcomp_status st;

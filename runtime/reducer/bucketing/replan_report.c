@@ -1,4 +1,4 @@
-/* What the report and the log say of a reducer's schedule. */
+/* Writes what the report and the log say of a reducer's schedule. */
 #include "reducer/bucketing/replan_internal.h"
 
 #include "reducer/bucketing/profile_internal.h"

@@ -1,4 +1,4 @@
-/* What a saved state belongs to. A wrong or damaged one is refused before anything changes. */
+/* Describes what a saved state belongs to. A wrong or damaged one is refused before anything changes. */
 #include "reducer/state/reducer_state.h"
 
 #include "reducer/bucketing/replan.h"
@@ -67,8 +67,7 @@ static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin
 	h->settled = (uint32_t)replan_settled(r);
 }
 
-/* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
- * the plan begins. */
+/* Checks that this is a whole state of this rank of such a reducer, of whatever plan. *body: where the plan begins. */
 static gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
                                    gradcomp_error *err)
 {
@@ -98,8 +97,7 @@ static gradcomp_status state_check(const reducer *r, const void *state, uint64_t
 	return state_check_bytes(r, SAVED_REDUCER, state, bytes, h->plugin_bytes, err);
 }
 
-/* Whether it is one of the bucketing *d, which was made from its plan; `body` is where its
- * arrays begin. */
+/* Checks that it is one of the bucketing *d, which was made from its plan; `body` is where its arrays begin. */
 static gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
                                   uint64_t bytes, gradcomp_error *err)
 {
@@ -166,8 +164,8 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	return st;
 }
 
-/* What the compressor keeps of its own: *bytes of it, into buf unless that is NULL. Of several
- * shards each after its length. */
+/* Writes what the compressor keeps of its own: *bytes of it, into buf unless that is NULL. The state of each of
+ * several shards stands behind its length. */
 static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned char *buf, uint64_t *bytes,
                                   gradcomp_error *err)
 {
@@ -191,7 +189,7 @@ static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned
 	return st;
 }
 
-/* What put_plugin() has put for several shards, into instances that nobody uses yet. */
+/* Reads what put_plugin() has put for several shards, into instances that nobody uses yet. */
 static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const unsigned char *p, uint64_t bytes,
                                    gradcomp_error *err)
 {
@@ -293,13 +291,13 @@ static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsi
 	          : GRADCOMP_OK;
 }
 
-/* What a rank is about to take up. */
+/* Holds what a rank is about to take up. */
 typedef struct loading {
 	const unsigned char *state;
 	uint64_t bytes;
 	bool shared;
 	shared_head one;
-	/* Of a rank's own: where its arrays begin, and what it makes of the reducer. */
+	/* These are for a rank's own state: where its arrays begin, and what it makes of the reducer. */
 	state_head own;
 	uint64_t body;
 	bucketing d;
@@ -369,10 +367,10 @@ static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
 	return plugin ? plugin_load(r, l, plugin, l->one.plugin_bytes, err) : st;
 }
 
-/* What ranks say to each other of it. */
+/* Ranks say this to each other of it. */
 typedef struct load_claim {
 	uint64_t shared, step, checksum;
-	uint64_t own; /* of the compressor's own state, where that is alike on all ranks */
+	uint64_t own; /* checksum of the compressor's own state, where that is alike on all ranks */
 } load_claim;
 
 static void differing_loads(const void *claim, const void *claim0, int first, char *out, size_t capacity)
@@ -405,7 +403,7 @@ static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status
 	                 err);
 }
 
-/* Whether all holders of a shard load that own state. */
+/* Checks that all holders of a shard load that own state. */
 static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_status *mine, gradcomp_error *err)
 {
 	const int P = k->layout.nranks, me = k->layout.rank;
@@ -427,7 +425,7 @@ static gradcomp_status same_of_holders(const engine *k, uint64_t hash, gradcomp_
 	return st;
 }
 
-/* Of shards, when each rank has a state that fits: only holders of the same one can be alike. */
+/* Compares the states of shards, when each rank has one that fits: only holders of the same one can be alike. */
 static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_error *err)
 {
 	const engine *first = l->d.list.shards;

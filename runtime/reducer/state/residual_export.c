@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is held of tensor t: n numbers, which stand for those from `at` on of the layout. */
+/* Holds what there is of tensor t: n numbers, which stand for those from `at` on of the layout. */
 typedef struct part {
 	const gradcomp_tensor *t;
 	uint64_t at, n;

@@ -44,7 +44,7 @@ static void add_run(double *to, uint64_t at, uint64_t n, const float *from, uint
 		to[first - at + j] += (double)from[first - begin + j];
 }
 
-/* What this rank adds to numbers [at, at + n) of array s: to[], in units of the sum. */
+/* Makes what this rank adds to numbers [at, at + n) of array s: to[], in units of the sum. */
 static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t n, double *to, float *room,
                              gradcomp_error *err)
 {
@@ -127,7 +127,7 @@ gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradc
 	return st;
 }
 
-/* What ranks must have alike to save together. */
+/* Ranks must have this alike to save together. */
 typedef struct saving {
 	uint64_t step, bytes, plugin;
 } saving;
@@ -147,7 +147,7 @@ static void differing_saves(const void *claim, const void *claim0, int first, ch
 		         first);
 }
 
-/* What this rank can find out by itself, its own plugin's bytes included. */
+/* Finds out all that this rank can by itself, its own plugin's bytes included. */
 static gradcomp_status prepare(const reducer *r, uint64_t own, unsigned char *buf, uint64_t capacity, uint64_t bytes,
                                saving *s, gradcomp_error *err)
 {
@@ -255,7 +255,7 @@ const void *shared_state_plugin(const reducer *r, const void *state, const share
 	               : NULL;
 }
 
-/* Of array s what lies in this rank's shards. */
+/* Copies what lies in this rank's shards of array s. */
 static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;

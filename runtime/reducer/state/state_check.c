@@ -12,7 +12,7 @@ const engine *state_owner(const reducer *r, const bucketing *d)
 	return d->list.shards ? d->list.shards : &r->eng;
 }
 
-enum { KEPT = STATE_SPEC - 1 }; /* of a SPEC */
+enum { KEPT = STATE_SPEC - 1 }; /* bytes of a SPEC */
 
 /* A parameter that the plugin has got since has its default in what is older. */
 static int same_compressor(const reducer *r, const char *text)

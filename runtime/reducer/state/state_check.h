@@ -14,7 +14,7 @@ const engine *state_owner(const reducer *r, const bucketing *d);
 /* MISMATCH when it is not of this compressor and model. */
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err);
-/* Whether what is kept, so many bytes of floats anywhere in a state, is finite. */
+/* Checks that what is kept, so many bytes of floats anywhere in a state, is finite. */
 gradcomp_status state_check_finite(const gradcomp_operators *ops, const char *what, const void *floats, uint64_t bytes,
                                    gradcomp_error *err);
 /* INVALID when it is damaged, or has bytes of a plugin's that nobody takes. */
