@@ -50,16 +50,17 @@ typedef struct bench {
 	const bench_options *o;
 	FILE *json;
 	int rows;
-	/* Of the collective and the code at work. */
+	/* These are the collective and the code at work. */
 	const char *spec;
 	const struct gradcomp_collective_v1 *plugin;
 	void *instance;
 	counted_links links;
 	const char *code_spec; /* NULL: none */
 	counted_codec codec;
-	/* Of the size at work: what this rank puts in, the buffer, what coding lost, and room to check with. */
+	/* These are for the size at work: what this rank puts in, the buffer, what coding lost, and room to check
+	 * with. */
 	uint64_t n, *counts, *bytes;
-	uint64_t begin; /* of this rank's block */
+	uint64_t begin; /* where this rank's block begins */
 	float *in, *x, *lost, *room;
 	double *seconds, cpu; /* seconds of samples, and of CPUs in all of them */
 } bench;
@@ -176,8 +177,8 @@ static double worked(void)
 /* Seconds of a sample of `calls`, of this rank; negative with an error. */
 static double sample(bench *b, primitive what, int calls, gradcomp_error *err)
 {
-	/* As in training, what a rank gives (of an all-gather its part) has been written since the last call, so that no
-	 * other rank has it in its caches. */
+	/* The numbers that a rank gives (its part, in an all-gather) are written before each call, as in training,
+	 * so that no other rank has it in its caches. */
 	if (what >= CODED_ALLREDUCE)
 		memcpy(b->x, b->in, b->n * sizeof(float));
 	else if (what == ALLGATHER)
@@ -192,7 +193,7 @@ static double sample(bench *b, primitive what, int calls, gradcomp_error *err)
 			return -1;
 	b->cpu += (worked() - before) / calls;
 	double took = (clock_now() - start) / calls;
-	/* What a rank does next takes nothing from those that are not there yet. */
+	/* A rank's next call takes nothing from those that are not there yet. */
 	return gradcomp_barrier(b->world, err) < 0 ? -1 : took;
 }
 
@@ -229,7 +230,7 @@ static int measure(bench *b, primitive what, gradcomp_error *err)
 	b->cpu = 0;
 	b->links.bytes = b->links.messages = b->codec.calls = b->codec.numbers = 0;
 	once = sample(b, what, 1, err);
-	/* Of one call; the rank that sends and codes most. */
+	/* These are one call's, of the rank that sends and codes most. */
 	double counts[] = {(double)b->links.bytes, (double)b->links.messages, (double)b->codec.calls,
 	                   (double)b->codec.numbers / ((double)b->n / b->P)};
 	if (once < 0 || largest(b, counts, 4, err) || largest(b, &once, 1, err))

@@ -12,7 +12,7 @@ typedef struct bench_dataset {
 	gradcomp_group *world;
 	gradcomp_dataset *ds;
 	gradcomp_samples *samples; /* NULL: values are made up */
-	uint64_t count, bytes;     /* of the dataset; of the largest value */
+	uint64_t count, bytes;     /* number of the dataset's values; length of the largest */
 	int64_t epochs, steps, step_ms, batch;
 	uint64_t *own, nown, *others, nothers; /* samples of this node, of the others */
 	uint64_t own_bytes;

@@ -91,8 +91,8 @@ static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, doubl
 	return 0;
 }
 
-/* As many bytes in as many pieces from memory of this process, in order as well: that
- * is how values made in this rank's order lie. */
+/* Copies as many bytes in as many pieces from memory of this process, in order as well: that is how values made in
+ * this rank's order lie. */
 static int memcpy_rate(const bench_dataset *b, double *rate, gradcomp_error *err)
 {
 	uint64_t n = b->nown ? b->nown : 1, bytes = b->own_bytes / n + 1;

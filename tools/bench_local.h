@@ -35,7 +35,7 @@ typedef struct local_times {
 gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns, int parts,
                            gradcomp_error *err);
 void local_close(local *l);
-/* What a plugin gets from a host without a job. */
+/* Gives a plugin what it gets from a host without a job. */
 void local_host(gradcomp_host *host);
 /* A step on u: encode and decode of every round. For a CODED round encode is code()
  * and the error it leaves, decode is code_decode_add(), in the pieces a ring has. */

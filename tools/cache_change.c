@@ -143,7 +143,7 @@ int verb_clear(const cache_request *r)
 	return end(&o);
 }
 
-/* What was done to an entry. */
+/* Tells what was done to an entry. */
 static void said(struct outcome *o, const char *key, const char *done)
 {
 	if (o->r->json)

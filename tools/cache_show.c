@@ -17,8 +17,7 @@ struct list {
 
 static const char *const kinds[] = {"published", "unfinished", "evicted", "foreign"};
 
-/* Whether the entry is one of those that were asked for: by key, its beginning, or
- * source. */
+/* Returns true when the entry is one of those that were asked for: by key, its beginning, or source. */
 static bool wanted(const cache_request *r, const gradcomp_cache_entry *e)
 {
 	if (!r->names[0])

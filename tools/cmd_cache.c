@@ -92,7 +92,7 @@ static int take_jobs(char *list, cache_request *r)
 	return 0;
 }
 
-/* What does not go together. -1 go on, else the exit status. */
+/* Refuses what does not go together. -1 go on, else the exit status. */
 static int check(const struct verb *v, const cache_request *r, const char *job, int force, int shared)
 {
 	if (job && !v->takes_job)

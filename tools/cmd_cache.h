@@ -1,4 +1,4 @@
-/* What the files of `gradcomp cache` share. */
+/* The files of `gradcomp cache` share this. */
 #ifndef TOOLS_CMD_CACHE_H
 #define TOOLS_CMD_CACHE_H
 
@@ -33,7 +33,7 @@ int verb_lease(const cache_request *r);
 /* Calls run() for the area of each user that has one and for the shared one, in a child
  * that has become that user. The largest exit status. */
 int cache_each_user(const cache_request *r, int (*run)(const cache_request *r));
-/* As root: the shared area's owner does it, in a child. */
+/* Lets the shared area's owner do it when root asks, in a child. */
 int cache_as_owner(const cache_request *r, int (*run)(const cache_request *r));
 
 #endif

@@ -22,7 +22,7 @@ static const char usage[] = "usage: gradcomp data check [OPTION]... PATH\n"
 
 #define PARTS_MAX 32
 #define NOTES_MAX 40
-/* Of a folder's samples: each is a file to open. */
+/* So many of a folder's samples are looked at: each is a file to open. */
 #define LOOKED_AT 1000u
 #define FOLDERS_SHOWN 16
 
@@ -264,7 +264,7 @@ static void show_json(const char *path, const gradcomp_samples *s, const struct 
 	jsonw_finish(&j);
 }
 
-/* What the folders of a dataset that was refused would be: it may be a root above splits. */
+/* Shows what the folders of a dataset that was refused would be: it may be a root above splits. */
 static void show_folders(const char *path)
 {
 	struct dirent **names;

@@ -259,7 +259,7 @@ static int join(bool pairs)
 	return st ? failed(&err) : 0;
 }
 
-/* ---- of all nodes -------------------------------------------------------------------- */
+/* The functions below ask all nodes. */
 
 typedef struct told {
 	char *line;
@@ -272,7 +272,7 @@ typedef struct doctor {
 	size_t n, capacity;
 	strset hosts;
 	int wrong;
-	double began;   /* of the step */
+	double began;   /* when the step began */
 	char last[400]; /* the last thing said that is no fact */
 } doctor;
 
@@ -336,7 +336,7 @@ static int step(doctor *d, const char *what, int nodes, bool relative, const cha
 	if (own && line && pipe(ends) == 0)
 		pid = fork();
 	if (pid == 0) {
-		setenv("GRADCOMP", "none", 1); /* as a job that asks for it */
+		setenv("GRADCOMP", "none", 1); /* a job that asks for it does so */
 		if (!strcmp(what, "--facts"))
 			setenv(SPANK_VARIABLE, gradcomp_version(), 1);
 		if (dup2(ends[1], 1) == 1 && dup2(ends[1], 2) == 2) {
@@ -375,7 +375,7 @@ static bool same_thing(const told *a, const told *b)
 	return !strcmp(a->field[KIND], b->field[KIND]) && !strcmp(a->field[NAME], b->field[NAME]);
 }
 
-/* What to do on `host` about a fact that differs there; `model` has the right one. */
+/* Says what to do on `host` about a fact that differs there; `model` has the right one. */
 static void remedy(const told *model, const char *host, const char *detail)
 {
 	const char *kind = model->field[KIND], *from = model->field[HOST];
@@ -464,7 +464,7 @@ static int by_rate(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What was sent between pairs, facts from `from` on. Of a pair that was tried twice the better one counts. */
+/* Compares what was sent between pairs, facts from `from` on. The better one of a pair that was tried twice counts. */
 static void compare_pairs(doctor *d, size_t from)
 {
 	double *rate = calloc(d->n - from + 1, sizeof *rate), middle;

@@ -79,7 +79,7 @@ static int write_plugin(void *ctx, const char *name, const char *path, const gra
 	return 0;
 }
 
-/* What stands where a compressor does and is no plugin. */
+/* Lists what stands where a compressor does and is no plugin. */
 static void write_auto(writer *w)
 {
 	const gradcomp_plugin_info *info = gradcomp_auto_info();

@@ -80,7 +80,7 @@ static uint64_t *counter(void *base, const metric *m)
 	return (uint64_t *)((char *)base + m->at);
 }
 
-/* What jobs say is theirs to say; a total that would pass 2^63 stays there. */
+/* Adds up what jobs say, which is theirs to say; a total that would pass 2^63 stays there. */
 static void add(uint64_t *total, uint64_t more)
 {
 	*total = *total > INT64_MAX - more ? INT64_MAX : *total + more;
@@ -281,7 +281,7 @@ static void print_head(FILE *out, const char *name, const char *help, const char
 	fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Of an area that cannot be measured the reason is on stderr, and the others count. */
+/* Prints the areas; the reason why one cannot be measured is on stderr, and the others count. */
 static void print_cache(FILE *out)
 {
 	cache_request r = {.options = {.struct_size = sizeof r.options}};

@@ -58,7 +58,7 @@ static gradcomp_status find_nodes(probe *p, gradcomp_error *err)
 	return st ? st : gradcomp_group_split(p->world, p->rank, 0, &p->alone, err);
 }
 
-/* Whether the file could be written, before anything is measured. */
+/* Checks before anything is measured that the file could be written. */
 static int writable(const char *file, gradcomp_error *err)
 {
 	char folder[4096];
@@ -115,7 +115,7 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 		return st;
 	p->named_compressors = compressors && strcmp(compressors, "all") != 0;
 	p->named_collectives = collectives && strcmp(collectives, "all") != 0;
-	/* What is wrong on a rank ends all of them, by its own words. */
+	/* An error of one rank ends all of them, by its own words. */
 	p->ncompressors = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors,
 	                                   PROBE_SPECS, &why);
 	if (p->ncompressors >= 0)
@@ -150,15 +150,15 @@ static void release(probe *p)
 	machine_file_free(p->m);
 }
 
-/* Whether the step has several tasks without PMIx: each would be a job of one rank, and all would
- * write the same file. */
+/* Returns true when the step has several tasks without PMIx: each would be a job of one rank, and all would write
+ * the same file. */
 static bool lacks_pmix(int nranks)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
 	return nranks == 1 && tasks && strtol(tasks, NULL, 10) > 1 && getenv("SLURM_PROCID");
 }
 
-/* Whether a machine file can have this name. */
+/* Returns true when a machine file can have this name. */
 static bool is_name(const char *name)
 {
 	size_t n = strlen(name);
@@ -179,7 +179,7 @@ int cmd_probe(int argc, char **argv)
 	                                  {"--compressors", &compressors, NULL}, {"--collectives", &collectives, NULL},
 	                                  {"--seconds", &seconds, NULL},         {"--numbers", &numbers, NULL},
 	                                  {"--sleeping", NULL, &p.sleeping},     {0}};
-	/* What is measured here has no use for the job's report and the like. */
+	/* The measurements have no use for the job's report and the like. */
 	static const char *const settings[] = {
 		"gradcomp.report=", "gradcomp.record=", "gradcomp.trace=", "gradcomp.log=error", NULL};
 	const gradcomp_job_options job = {.struct_size = sizeof job, .settings = settings};

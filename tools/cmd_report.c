@@ -149,7 +149,7 @@ static void print_schedule(const json_t *s)
 		printf("            %s\n", text_of(s, "fallback", a));
 }
 
-/* What auto came to, and how. */
+/* Prints what auto came to, and how. */
 static void print_auto(const json_t *a)
 {
 	const json_t *row;
@@ -218,7 +218,7 @@ static void print_reducer(const json_t *r, int every_tensor)
 		}
 }
 
-/* `what` the file should be: "report". */
+/* Reads a file, which `what` names: "report". */
 static json_t *load_json(const char *path, const char *what)
 {
 	json_error_t e;

@@ -303,7 +303,7 @@ static int shard_alone(const stage_spec *spec)
 	return 0;
 }
 
-/* What another node said, or that it died: it need not be said once more on each. */
+/* Returns true for what another node said, or that it died: it need not be said once more on each. */
 static bool of_another_node(const gradcomp_error *err)
 {
 	int node, end = 0;

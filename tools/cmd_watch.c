@@ -44,7 +44,7 @@ static const char usage[] =
 
 #define ROWS_MAX 128 /* reducers and coders that are shown at once */
 #define JOB_TEXT 64
-#define TEXT_SHOWN 110 /* of a SPEC: a row is to be less than the 1024 bytes that Slurm keeps together */
+#define TEXT_SHOWN 110 /* most of a SPEC: a row is to be less than the 1024 bytes that Slurm keeps together */
 #define ROW_TEXT 2048
 #define ANSWER_SECONDS 3   /* for jobs to answer */
 #define AGAIN_SECONDS 0.01 /* from one try to the next, where too many others want an answer */
@@ -59,7 +59,7 @@ typedef struct request {
 
 /* ---- rows ---------------------------------------------------------------------------- */
 
-/* What is shown of a reducer or coder: text is printable, numbers are what a job says. */
+/* Shows a reducer or coder: text is printable, numbers are what a job says. */
 typedef struct row {
 	char job[JOB_TEXT], host[80]; /* job: "12.0" */
 	char asked[TEXT_SHOWN], compressor[TEXT_SHOWN], collective[TEXT_SHOWN], failure[TEXT_SHOWN];
@@ -254,7 +254,7 @@ static void row_text(const row *r, char *out, size_t room)
 	out[room - 1] = '\0';
 }
 
-/* What a terminal showed before is drawn over; no line is longer than it is wide. */
+/* Draws over what a terminal showed before; no line is longer than it is wide. */
 static void draw(table *t)
 {
 	struct winsize size = {0};
@@ -395,7 +395,7 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 	}
 }
 
-/* Whether it was a job's answer. Without a request nothing is shown. */
+/* Returns true when it was a job's answer. Without a request nothing is shown. */
 static bool take_answer(const request *q, table *t, const char *job, pid_t pid, const char *text)
 {
 	json_t *report = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -583,7 +583,7 @@ static int watch_here(const request *q)
 	}
 	rest(q->interval);
 	if (q->once) {
-		look(q, NULL, &t); /* what has ended meanwhile is shown as it was */
+		look(q, NULL, &t); /* a job that has ended meanwhile is shown as it was */
 		for (size_t i = 0; i < t.n; i++)
 			show(q, &t, &t.rows[i]);
 		return 0;
@@ -698,7 +698,7 @@ static int find_job(const char *job, char id[JOB_TEXT], bool seen)
 	if (status && strstr(said, "Invalid job id"))
 		return seen ? -1 : complain(job, "is not known to Slurm, or has ended a while ago", "");
 	if (status) {
-		const char *last = strrchr(said, '\n'); /* what ended it; before it stands what it tried */
+		const char *last = strrchr(said, '\n'); /* the reason why it ended; before it stands what it tried */
 		last = last ? last + 1 : said;
 		return complain(job, "cannot be asked for: ", *last ? last : "squeue does not say why");
 	}
@@ -751,7 +751,8 @@ static char *nodes_of(const char *id, bool all, int *n)
 	return out;
 }
 
-/* As typed in a shell of its own: what the shell has of an allocation is not for this step. */
+/* Makes the step as if it was typed in a shell of its own: what the shell has of an allocation is not for this
+ * step. */
 static void forget_allocation(void)
 {
 	char name[256];

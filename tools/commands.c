@@ -105,7 +105,7 @@ void catch_signals(void)
 	sigemptyset(&sa.sa_mask);
 	for (size_t i = 0; i < sizeof sigs / sizeof sigs[0]; i++) {
 		struct sigaction old;
-		/* What the parent ignores (nohup) stays ignored. */
+		/* A signal that the parent ignores (nohup) stays ignored. */
 		if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(sigs[i], &sa, NULL);
 	}

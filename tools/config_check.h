@@ -1,4 +1,4 @@
-/* What gradcomp config --check looks at beyond the settings' own form: whether a job could use them. */
+/* Looks beyond the settings' own form, for gradcomp config --check: could a job use them? */
 #ifndef TOOLS_CONFIG_CHECK_H
 #define TOOLS_CONFIG_CHECK_H
 

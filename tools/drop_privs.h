@@ -13,7 +13,7 @@ void account_name(uid_t uid, char out[ACCOUNT_NAME]);
 
 /* Groups, of which only the account's own stays, then the ids, and no way back. -1 and errno. */
 int drop_privs_to_user(uid_t uid);
-/* As root: the account that stages what all users share (stage.shared_user), with all its groups, as in a prolog;
+/* Makes root the account that stages what all users share (stage.shared_user), with all its groups, as in a prolog;
  * others stay who they are. Prints what is wrong and returns the exit status, else 0. */
 int drop_privs_to_shared_user(void);
 

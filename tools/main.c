@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 	bad = ferror(stdout) | (fclose(stdout) != 0);
 	if (!bad)
 		return status;
-	/* Who closed a pipe knows. */
+	/* The one who closed a pipe knows. */
 	if (errno != EPIPE)
 		fprintf(stderr, "gradcomp: cannot write the output: %s\n", strerror(errno));
 	return status ? status : 1;

@@ -1,4 +1,4 @@
-/* What the parts of gradcomp plan share. */
+/* The parts of gradcomp plan share this. */
 #ifndef TOOLS_PLAN_H
 #define TOOLS_PLAN_H
 
@@ -20,7 +20,7 @@ enum { PLAN_TOKENS = 4096, PLAN_TOKENS_MOST = 1 << 24 };
 #define PLAN_MARGIN 0.02
 
 typedef struct plan_spec {
-	char text[PLAN_SPEC];  /* what is asked with */
+	char text[PLAN_SPEC];  /* the SPEC that is asked with */
 	char shown[PLAN_SPEC]; /* without parameters that have their defaults */
 } plan_spec;
 
@@ -34,7 +34,7 @@ typedef struct plan_row {
 	cost_prediction p;
 } plan_row;
 
-/* What was left out, once. */
+/* Names what was left out, once. */
 typedef struct plan_skip {
 	char what[PLAN_SPEC], why[508];
 } plan_skip;
@@ -45,8 +45,8 @@ typedef struct plan_table {
 	plan_row *rows;
 	int n;
 	const plan_row *dense, *half; /* the quickest of each; NULL: there is none */
-	/* What is advised; NULL: nothing can be predicted. Dense, first of all in fp32, where
-	 * nothing is quicker by more than PLAN_MARGIN. */
+	/* The row that is advised; NULL: nothing can be predicted. It is dense, first of all in fp32, where nothing
+	 * is quicker by more than PLAN_MARGIN. */
 	const plan_row *best;
 } plan_table;
 
@@ -74,7 +74,7 @@ int plan_list_models(void);
 
 /* ---- plan_import.c */
 
-/* Whether the path is for plan_import_model(): a folder, *.json or *.safetensors. */
+/* Returns true when the path is for plan_import_model(): a folder, *.json or *.safetensors. */
 bool plan_imports(const char *path);
 /* A folder is taken for what is in it: model.safetensors.index.json, model.safetensors or config.json. NOTFOUND and IO
  * of the file; INVALID for what is in it; UNSUPPORTED for a family without a description, for seconds that do not
@@ -118,7 +118,7 @@ void plan_json(const plan *p, FILE *out);
 /* ---- plan_parallel.c */
 
 typedef struct plan_hybrid {
-	const char *memory, *microbatches, *batch, *state; /* as given */
+	const char *memory, *microbatches, *batch, *state; /* texts that were given */
 	int json;
 } plan_hybrid;
 /* The exit status, after a table or an error. */
@@ -127,7 +127,7 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 /* ---- plan_arguments.c */
 
 extern const char plan_usage[];
-/* As given; NULL or 0: not given. */
+/* These are as they were given; NULL or 0: not given. */
 typedef struct plan_arguments {
 	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half, *compute,
 		*tokens, *save;

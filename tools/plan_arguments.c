@@ -1,4 +1,4 @@
-/* What gradcomp plan was asked. */
+/* Reads what gradcomp plan was asked. */
 #include <string.h>
 
 #include "tools/commands.h"

@@ -30,7 +30,7 @@ typedef enum part {
 	LAYER,     /* in every layer, whose number stands for the '*' */
 	DENSE,     /* in the first `dense_layers` layers */
 	SPARSE,    /* in the others */
-	EXPERT,    /* as SPARSE, for each expert, whose number stands for the second '*' */
+	EXPERT,    /* SPARSE for each expert, whose number stands for the second '*' */
 	END,       /* behind the layers */
 	AGAIN      /* no tensor of its own: one that is multiplied by behind the layers, too */
 } part;
@@ -138,7 +138,7 @@ static gradcomp_status family_read(const char *type, family *out, gradcomp_error
 	return st == GRADCOMP_ERR_NOTFOUND ? no_such_family(type, err) : st;
 }
 
-/* ---- what it comes to with a configuration ---- */
+/* The functions below say what it comes to with a configuration. */
 
 typedef struct sizes {
 	const json_t *config;
@@ -268,7 +268,7 @@ static gradcomp_status size_of(const sizes *s, const char *name, bool needed, ui
 	return st == GRADCOMP_ERR_NOTFOUND && !needed ? GRADCOMP_OK : st;
 }
 
-/* Whether the row's condition lets it be. */
+/* *wanted: the row's condition lets it be. */
 static gradcomp_status is_wanted(const sizes *s, const row *r, bool *wanted)
 {
 	uint64_t value = 0;
@@ -376,8 +376,9 @@ static gradcomp_status add_parts(const sizes *s, part first, part last)
 	return st;
 }
 
-/* As Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022, section 4, with numbers
- * of 4 bytes: the norms' inputs are on all ranks of a tensor-parallel group, what comes out of matrices is divided. */
+/* Follows Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022, section 4, with
+ * numbers of 4 bytes: the norms' inputs are on all ranks of a tensor-parallel group, what comes out of matrices is
+ * divided. */
 static void set_layer(const sizes *s, double kept, uint32_t reduces)
 {
 	model_layer *in = &s->to->m->layers[s->to->m->nlayers - 1];

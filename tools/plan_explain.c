@@ -183,7 +183,7 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 	return found;
 }
 
-/* Whether something else would win on more nodes, as far as that can be predicted. */
+/* Says if something else would win on more nodes, as far as that can be predicted. */
 static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 {
 	char a[TEXT], b[TEXT];

@@ -67,7 +67,7 @@ static char *beside(const char *path, const char *name)
 	return asprintf(&whole, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name) < 0 ? NULL : whole;
 }
 
-/* Of the configuration that lies beside, if there is one. */
+/* Reads the configuration that lies beside, if there is one. */
 static gradcomp_status active_of(const plan_import *to, double *active)
 {
 	char *path = beside(to->path, "config.json");

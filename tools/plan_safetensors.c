@@ -14,7 +14,7 @@
 #include "base/fileio.h"
 #include "gradcomp/stage.h"
 
-#define HEADER_MOST (100 << 20) /* as the format has it */
+#define HEADER_MOST (100 << 20) /* limit of the format */
 
 typedef struct stored {
 	const char *name;
@@ -22,7 +22,7 @@ typedef struct stored {
 	uint32_t ndim;
 } stored;
 
-/* What is saved with a model and never trained. */
+/* Returns true for what is saved with a model and never trained. */
 static bool is_buffer(const char *name)
 {
 	static const char *const endings[] = {
@@ -75,7 +75,7 @@ static int place(const char *name, bool in_layer)
 	return in_layer ? 3 : 1;
 }
 
-/* As numbers where both have digits. */
+/* Compares as numbers where both have digits. */
 static int natural(const char *a, const char *b)
 {
 	while (*a && *b) {

@@ -16,7 +16,7 @@ static gradcomp_status too_long(const char *text, gradcomp_error *err)
 	return err->status;
 }
 
-/* What is written of a parameter up to the next one. */
+/* Returns the length of what is written of a parameter up to the next one. */
 static size_t piece(const char *text)
 {
 	return strcspn(text, ",");
@@ -107,7 +107,7 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 	return n < 0 ? err->status : st;
 }
 
-/* Whether the list has the plugin of this name, with whatever parameters. */
+/* Returns true when the list has the plugin of this name, with whatever parameters. */
 static bool has_name(const plan_specs *list, const char *name)
 {
 	size_t n = strlen(name);

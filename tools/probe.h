@@ -21,12 +21,12 @@ typedef struct probe {
 	gradcomp_group *alone;             /* this rank */
 	int rank, nranks, nodes, per_node; /* per_node: of the largest node */
 	double seconds;                    /* to be spent in all */
-	uint64_t numbers;                  /* of the largest bucket */
+	uint64_t numbers;                  /* size of the largest bucket */
 	int sleeping;                      /* the program computes elsewhere (a GPU) */
 	bench_spec compressors[PROBE_SPECS], collectives[PROBE_SPECS];
 	int ncompressors, ncollectives;
 	int named_compressors, named_collectives; /* by the user: one that cannot be used ends it */
-	machine_file *m;                          /* what came out: on all ranks */
+	machine_file *m;                          /* 1: the user named them, and one that cannot be used ends it */
 	double noise;                             /* the largest relative error of a line; of `noisy` */
 	double off;                               /* the sum of those of all lines */
 	int nlines;
@@ -48,8 +48,8 @@ linear probe_line(probe *p, const fit_point *points, int n, const char *what);
 /* Through the first and the last of points of growing x: a network may let short messages pass
  * faster than its bandwidth, up to some bytes, which tells nothing of those that fill it. */
 linear probe_ends(const fit_point *points, int n);
-/* Of what cannot be measured, for the reason of this rank (or of another: ""). Fails with it
- * when it was named, else says so. */
+/* Leaves out what cannot be measured, for the reason of this rank (or of another: ""). Fails with it when it was
+ * named, else says so. */
 gradcomp_status probe_leave_out(const probe *p, int named, const char *spec, const char *why, gradcomp_error *err);
 /* Fills *err with GRADCOMP_ERR_NOMEM. */
 void probe_nomem(gradcomp_error *err, const char *what);
@@ -65,7 +65,7 @@ typedef struct probe_samples {
 	double spent, most; /* seconds */
 	int n;
 } probe_samples;
-/* Whether there should be another; the same on all ranks if what is added is. */
+/* Returns true when there should be another; the same on all ranks if what is added is. */
 bool probe_wants(const probe_samples *s);
 void probe_add(probe_samples *s, double seconds);
 double probe_median(probe_samples *s);

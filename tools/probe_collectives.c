@@ -1,6 +1,6 @@
-/* What calls of collectives cost on these nodes and ranks, as lines of the bytes that the
- * plugin's predict() is asked for. Codes and merges are not measured: what they cost depends
- * on the compressor, and is predicted. */
+/* Measures what calls of collectives cost on these nodes and ranks, as lines of the bytes that the plugin's
+ * predict() is asked for. Codes and merges are not measured: what they cost depends on the compressor, and is
+ * predicted. */
 #include "tools/probe.h"
 
 #include "tools/bench.h"
@@ -12,7 +12,7 @@
 
 enum { SIZES = 4, PRIMITIVES = 3 };
 static const uint64_t sizes[SIZES] = {1 << 10, 32 << 10, 512 << 10, 4 << 20};
-static const double shares[SIZES] = {0.1, 0.1, 0.3, 0.5}; /* of the time */
+static const double shares[SIZES] = {0.1, 0.1, 0.3, 0.5}; /* shares of the time */
 /* Those that a reducer's steps are made of. */
 static const uint32_t primitives[PRIMITIVES] = {GRADCOMP_CAN_ALLREDUCE, GRADCOMP_CAN_ALLGATHER, GRADCOMP_CAN_SHARD};
 
@@ -24,7 +24,7 @@ typedef struct calls {
 	char *room;
 	uint64_t *counts;
 	const gradcomp_value *values;
-	double *host; /* of each call that was measured: seconds beside its messages */
+	double *host; /* seconds beside its messages, for each call that was measured */
 	size_t nhost;
 } calls;
 
@@ -46,7 +46,7 @@ static gradcomp_status call(calls *c, uint32_t primitive, uint64_t bytes, gradco
 	}
 }
 
-/* What the shortest call took and messages do not explain, where predict() tells of them. */
+/* Notes what the shortest call took and messages do not explain, where predict() tells of them. */
 static void note_host(calls *c, uint32_t primitive, const fit_point *shortest)
 {
 	const linear *level = c->p->m->level;

@@ -1,6 +1,6 @@
-/* What compressors cost a rank, all ranks at the same time, by the plugin's own functions:
- * past any warm-up, which a reducer that has just been made is not. What the reducer itself
- * does to a bucket before it is encoded is added. */
+/* Measures what compressors cost a rank, all ranks at the same time, by the plugin's own functions: past any
+ * warm-up, which a reducer that has just been made is not. What the reducer itself does to a bucket before it is
+ * encoded is added. */
 #include "tools/probe.h"
 
 #include "tools/bench.h"
@@ -19,7 +19,7 @@ static uint64_t side(uint64_t numbers)
 	return s ? s : 1;
 }
 
-/* As the reducer begins a bucket: is it finite, and what error memory holds is added. */
+/* Begins a bucket like the reducer does: is it finite, and what error memory holds is added. */
 static double begin(float *x, const float *error, uint64_t n)
 {
 	const gradcomp_operators *ops = gradcomp_host_operators();

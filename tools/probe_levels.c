@@ -1,6 +1,6 @@
-/* What a message and a byte of it cost, within nodes and between them: everybody sends to the
- * right and receives from the left, as in a ring, so both ways of a link are in use. Within
- * nodes all ranks of all nodes at once; between nodes one rank of each. */
+/* Measures what a message and a byte of it cost, within nodes and between them: everybody sends to the right and
+ * receives from the left, as in a ring, so both ways of a link are in use. Within nodes all ranks of all nodes at
+ * once; between nodes one rank of each. */
 #include "tools/probe.h"
 
 #include "tools/bench.h"
@@ -46,7 +46,7 @@ static gradcomp_status level(probe *p, const gradcomp_links *links, double secon
 		while (!st && probe_wants(&s)) {
 			double t = 0;
 			st = probe_barrier(p, err);
-			/* What a switch or a traffic shaper lets pass after a pause is used up first. */
+			/* The bytes that a switch or a traffic shaper lets pass after a pause are used up first. */
 			if (links && !st && row == LONG_ROW)
 				st = trip(links, room, room + sizes[SIZES - 1], bytes, err);
 			double start = clock_now();

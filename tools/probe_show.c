@@ -1,4 +1,4 @@
-/* What was measured, as a table. */
+/* Shows what was measured, as a table. */
 #include "tools/probe.h"
 
 #include <stdio.h>

@@ -17,12 +17,12 @@ enum { NUMBERS = 4 << 20, PIECE = 256 << 10, MESSAGE = 256 << 10 };
 typedef struct speeds {
 	probe *p;
 	float *x, *y;
-	const gradcomp_links *links; /* of the world; NULL: one rank */
+	const gradcomp_links *links; /* the world's; NULL: one rank */
 	char *room;                  /* two messages */
 	atomic_int stop;
 	void (*work)(struct speeds *); /* whose pace is taken */
 	int rounds;
-	gradcomp_status status; /* of the exchanges */
+	gradcomp_status status; /* the exchanges' status */
 	gradcomp_error error;
 } speeds;
 
@@ -58,7 +58,7 @@ static gradcomp_status rate(speeds *s, void (*what)(speeds *, uint64_t), double 
 	return st;
 }
 
-/* Of a compressor, and of a program. */
+/* Runs a piece of a compressor's work, and of a program's. */
 static void add_piece(speeds *s)
 {
 	add(s, PIECE);
@@ -155,13 +155,13 @@ static double share(double beside_it, double by_itself)
 	return fmin(1, fmax(s, 0.01));
 }
 
-/* What is lost of the speed, as a share of the time. */
+/* Returns what is lost of the speed, as a share of the time. */
 static double slowed(double beside_it, double by_itself)
 {
 	return 1 / share(beside_it, by_itself) - 1;
 }
 
-/* Of the program's own pace: beside a thread that compresses, and beside one that exchanges. */
+/* Measures the program's own pace: beside a thread that compresses, and beside one that exchanges. */
 static gradcomp_status slow_downs(speeds *s, double seconds, gradcomp_error *err)
 {
 	machine_file *m = s->p->m;

@@ -11,11 +11,11 @@
 #include "base/outfile.h"
 
 #define WIDTH 900
-#define LABELS 240         /* of a bar chart's rows */
+#define LABELS 240         /* width for the labels of a bar chart's rows */
 #define VALUES 110         /* behind its bars */
 #define BAR 22             /* a row */
-#define LANE 12            /* of the timeline */
-#define ROW (3 * LANE + 8) /* of a rank there */
+#define LANE 12            /* height of a thread's lane in the timeline */
+#define ROW (3 * LANE + 8) /* height of a rank there */
 #define MOST_TENSORS 40
 #define MOST_BUCKETS 60
 #define MOST_RANKS 16
@@ -413,7 +413,7 @@ static const char *class_of(const char *name)
 	return "other";
 }
 
-/* Of a rank, from above: -1: not shown. */
+/* Returns the lane of a rank, from above; -1: not shown. */
 static int lane_of(const char *thread)
 {
 	static const char *const lanes[] = {"application", "compute", "exchange"};

@@ -64,8 +64,8 @@ int run_status_code(int status)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Of the ranks that have ended by now a signal's victim is the culprit before those that only
- * noticed. -1: no rank has failed. */
+/* Waits for the ranks that have ended by now; a signal's victim is the culprit before those that only noticed. -1:
+ * no rank has failed. */
 static int reap(pid_t *live, int n, int *left, int *well, int *culprit_status)
 {
 	int culprit = -1, status;
@@ -131,7 +131,7 @@ int run_ranks(int count, char **env, char **argv, int orders)
 			close(child);
 		return 1;
 	}
-	/* What the ranks leave behind comes to us, and is ended with them. */
+	/* Processes that the ranks leave behind come to us, and are ended with them. */
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	for (int i = 0; i < count; i++) {
 		pid_t pid = fork();
@@ -182,7 +182,7 @@ int run_ranks(int count, char **env, char **argv, int orders)
 		if (limit > 0 && clock_now() > limit)
 			signal_all(group, count, SIGKILL);
 	}
-	/* What ranks have started and left behind. */
+	/* Processes that ranks have started and left behind end here. */
 	signal_all(group, count, SIGKILL);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		continue;

@@ -7,7 +7,7 @@
  * numbers of signals for the ranks, a byte each; at its end they are to end. The exit status: that of the first rank
  * that failed, as run_status_code() has it; of ranks that outlive each other 0 when one ended with 0. */
 int run_ranks(int count, char **env, char **argv, int orders);
-/* Of waitpid(): 128 and the signal's number where a signal has ended it. */
+/* Returns the exit status for a status of waitpid(): 128 and the signal's number where a signal has ended it. */
 int run_status_code(int status);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the stager gives up before it hears anything from the network. */
+/* Gives up what the stager does not need, before it hears anything from the network. */
 #ifndef TOOLS_SANDBOX_H
 #define TOOLS_SANDBOX_H
 

@@ -80,7 +80,7 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 		s->next = p->seconds + every[s->live];
 		describe(line, sizeof line, p, gradcomp_printable(s->source, name, (size_t)room));
 		stage_show_clear(s);
-		/* What wraps cannot be rewritten. */
+		/* A line that wraps cannot be rewritten. */
 		fprintf(stderr, "%s%.*s%s", s->prefix,
 		        s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line, line, end[s->live]);
 		s->open = s->live == STAGE_TERMINAL;

@@ -1,4 +1,4 @@
-/* What gradcomp stage tells while it works, on stderr. */
+/* Tells on stderr how far gradcomp stage is, while it works. */
 #ifndef TOOLS_STAGE_SHOW_H
 #define TOOLS_STAGE_SHOW_H
 

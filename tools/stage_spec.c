@@ -101,7 +101,7 @@ static int unescape(const char *in, text *t, char *why, size_t size)
 	return 0;
 }
 
-/* Whether bytes [from, to) look like NAME=VALUE. */
+/* Returns true when bytes [from, to) look like NAME=VALUE. */
 static bool option_like(const text *t, size_t from, size_t to)
 {
 	size_t i = from;

@@ -15,7 +15,7 @@
 #include "gradcomp/stage.h"
 
 #define STAGE_SOURCES 16
-#define STAGE_SPEC_BYTES 4096 /* of one SPEC, with the final 0 */
+#define STAGE_SPEC_BYTES 4096 /* length of one SPEC, with the final 0 */
 
 typedef struct stage_source {
 	char *path;     /* owned */
