@@ -1,5 +1,5 @@
-/* What another user does to a job (attack.t). Prints one line a deed; exit status 0
- * when all of it was refused.
+/* Does to a job what another user may try (attack.t). Prints one line a deed; exit status 0 when all of it was
+ * refused.
  *   attack garbage HOST PORT         random bytes
  *   attack half HOST PORT            half a greeting, then silence
  *   attack flood HOST PORT SECONDS   as many connections as it can hold

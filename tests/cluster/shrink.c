@@ -251,7 +251,7 @@ int main(int argc, char **argv)
 		last = now();
 	}
 	kib = resident_kib() - kib;
-	/* Who is done stays for those that have not heard yet that they are. */
+	/* A rank that is done stays for those that have not heard yet that they are. */
 	for (int done; !st;) {
 		gradcomp_error end;
 		if (gradcomp_barrier(gradcomp_job_world(job), &end) != GRADCOMP_ERR_PEER_LOST || shrink(job, &done))

@@ -61,7 +61,7 @@ static float *inputs(int kind, uint64_t n)
 	return x;
 }
 
-/* ---- what holds for all ---- */
+/* The functions below check what holds for all. */
 
 static uint64_t bytes_block(const codec *c, uint64_t n)
 {
@@ -334,7 +334,7 @@ static void zfp_tests(void)
 }
 #endif
 
-/* What is refused before there is an instance, in words that have `names`. */
+/* Checks that a SPEC is refused before there is an instance, in words that have `names`. */
 static void refused(const char *spec, gradcomp_status want, const char *names)
 {
 	codec c;

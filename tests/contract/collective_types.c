@@ -12,7 +12,7 @@ static const gradcomp_dtype types[TYPES] = {GRADCOMP_F32, GRADCOMP_F16, GRADCOMP
 static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "f64", "i32", "i64", "u8"};
 static const char *const op_names[OPS] = {"sum", "max", "min", "or"};
 
-/* Of every rank, as `dtype` has it; and the same as a number. */
+/* Every rank's input, in `dtype`; and the same as a number. */
 static union {
 	uint64_t whole;
 	char bytes[8 * MOST];

@@ -12,7 +12,7 @@ static const uint64_t sizes[SIZES] = {0, 1, 7, 4097, MOST};
 /* By rank. */
 static float *input[RANKS], *result[RANKS], *first[RANKS], *residual[RANKS], *dropped[RANKS], *packed[RANKS];
 static double *sum[RANKS + 1]; /* sum[P][i] of input[0..P-1][i] */
-static double held[RANKS];     /* what memories have gained in a call */
+static double held[RANKS];     /* the sum that memories have gained in a call */
 
 typedef enum primitive {
 	ALLREDUCE,
@@ -57,7 +57,7 @@ typedef struct place {
 	uint64_t counts[RANKS], bytes[RANKS], at;
 } place;
 
-/* What the ranks of a run tell of a primitive. */
+/* The ranks of a run tell this of a primitive. */
 typedef struct account {
 	int failed, differ, moved, beside;
 	double off;
@@ -247,7 +247,7 @@ static gradcomp_status run(place *p, primitive what, uint64_t n, uint64_t *from,
 	return GRADCOMP_ERR_INTERNAL;
 }
 
-/* What rank r should have at i, less what memories have of it. */
+/* Returns what rank r should have at i, less what memories have of it. */
 static double wanted(const place *p, primitive what, uint64_t n, uint64_t i)
 {
 	double kept = 0;
@@ -389,7 +389,7 @@ static void check(const char *spec, const layout *l, const char *const *settings
 
 int main(void)
 {
-	/* What parameters change. */
+	/* Parameters change these. */
 	static const char *const more[] = {
 		"ring:chunk=4096,small=0", "ring:mode=hop",
 		"tree:chunk=4096",         "rhd:chunk=4096,short=0",

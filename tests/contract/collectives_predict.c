@@ -140,7 +140,7 @@ typedef struct place {
 	test_code code;
 } place;
 
-/* As predict() counts: bytes of the whole, of a block, or for each other rank. */
+/* Makes calls as predict() counts: bytes of the whole, of a block, or for each other rank. */
 static gradcomp_status call(place *p, uint32_t bit, uint64_t bytes, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = p->c;
@@ -259,7 +259,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			}
 	}
 	if (!st && p.c->predict) {
-		/* What is measured once, at the first call, is none of a call's. */
+		/* The time that is measured once, at the first call, is none of a call's. */
 		if (p.c->serves & GRADCOMP_CAN_ALLREDUCE)
 			call(&p, GRADCOMP_CAN_ALLREDUCE, 64, &err);
 		ranks_wait();
@@ -342,7 +342,7 @@ static void check(const char *spec, const layout *l, const char *const *settings
 	free(t);
 }
 
-/* What the kit asks of any plugin's is in conformance. */
+/* Tries arguments; the conformance kit asks the same of any plugin. */
 static void arguments(const char *const *settings)
 {
 	gradcomp_error err;
@@ -376,7 +376,7 @@ int main(void)
 	static const layout spread[] = {{"4 nodes", 4, {0, 1, 2, 3}},
 	                                {"7 nodes", 7, {0, 1, 2, 3, 4, 5, 6}},
 	                                {"9 nodes", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}}};
-	/* As predict() takes them to be, and ranks that hold two shards. */
+	/* The ranks lie on nodes as predict() takes them to, and some hold two shards. */
 	static const layout uneven[] = {{"3 + 2 ranks", 5, {0, 0, 0, 1, 1}},
 	                                {"2 + 1 ranks", 3, {0, 0, 1}},
 	                                {"3 + 2 + 2 ranks", 7, {0, 0, 0, 1, 1, 2, 2}}};

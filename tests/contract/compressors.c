@@ -77,7 +77,7 @@ static const struct {
 	{"zfp:rate=3,start_step=1", 0, 0, 0, NULL, NULL},
 };
 
-/* Whether a build has this one: zfp and lossless need libraries. */
+/* Returns 1 when a build has this one: zfp and lossless need libraries. */
 static int built(const char *name, char *path, size_t size)
 {
 	const char *build = getenv("GRADCOMP_BUILD");

@@ -73,7 +73,7 @@ static void wrong_fit(const char *spec)
 	   "%s is refused: %s", spec, err.text);
 }
 
-/* What an all-reduce of `bytes` costs by a fit. */
+/* Checks what an all-reduce of `bytes` costs by a fit. */
 static void chosen(const char *spec, const layout *l, int s, double sent, double messages, const char *const *settings)
 {
 	trial *t = calloc(1, sizeof *t);

@@ -87,7 +87,7 @@ static void plain_chunk(plain *s, int at, int m, int rows, int columns)
 		s->a[at + i / columns * m + i % columns] = mean[i];
 }
 
-/* Of the chunks of a matrix that is so long. */
+/* Returns the side of the chunks of a matrix that is so long. */
 static int plain_side(const plain *s, int length)
 {
 	int divisor = 1;
@@ -207,7 +207,7 @@ static void counts_senders(void)
 	job_close(&j);
 }
 
-/* Of equal coefficients the lower place is sent, and a 0 that is sent counts. */
+/* Checks that the lower place of equal coefficients is sent, and that a 0 that is sent counts. */
 static void counts_ties_and_zeros(void)
 {
 	static uint64_t row[1][2] = {{2, 0}};

@@ -110,7 +110,7 @@ static void follows(const char *text, plain settings)
 	job_close(&j);
 }
 
-/* What is quantised on the way stays in v. */
+/* Checks that what is lost by quantising on the way stays in v. */
 static void remembers(const char *text)
 {
 	double worst = 0;

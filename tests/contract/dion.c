@@ -142,7 +142,7 @@ static void directions(void)
 		A[i] = j.g[0][i];
 	flip(T, A, N, M);
 	times(square, T, A, M, N, M);
-	/* Of A^T A: the sum of the squares of singular values, and of their fourth powers. */
+	/* A^T A gives the sum of the squares of singular values, and of their fourth powers. */
 	for (int i = 0; i < M; i++)
 		trace += square[i * M + i];
 	for (int i = 0; i < M * M; i++)

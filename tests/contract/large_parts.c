@@ -7,8 +7,8 @@
 enum { STEPS = 3 };
 
 typedef struct method {
-	const char *name, *more; /* of its SPEC, behind the density */
-	int velocity;            /* what is not sent is the second state array, else error memory */
+	const char *name, *more; /* parameters of its SPEC, behind the density */
+	int velocity;            /* 1: all that is not sent is the second state array, else error memory */
 	int any;                 /* not the largest ones */
 } method;
 

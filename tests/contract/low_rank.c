@@ -120,7 +120,7 @@ static void follows(const char *text, void (*formula)(model_state *, double u[3]
 	job_close(&j);
 }
 
-/* ---- what the iteration finds --------------------------------------------------------- */
+/* The functions below check what the iteration finds. */
 
 /* How much of G a step leaves behind, in the Frobenius norm. */
 static double lost(job *j, const double *G)

@@ -1,6 +1,5 @@
-/* What low-rank compressors get wrong elsewhere: many tensors of one shape, factors
- * that overflow, ranks that gave nothing, quantised factors, dense steps, states of
- * others. */
+/* Low-rank compressors get these wrong elsewhere: many tensors of one shape, factors that overflow, ranks that gave
+ * nothing, quantised factors, dense steps, states of others. */
 #include "tests/support/compressor_ranks.h"
 #include "tests/contract/double_matrices.h"
 
@@ -107,7 +106,7 @@ static void owes_nothing(const char *text)
 	job_close(&j);
 }
 
-/* What quantising costs, against powersgd on the same gradients. */
+/* Measures what quantising costs, against powersgd on the same gradients. */
 static double with_errors(const char *text, uint64_t *sent)
 {
 	uint64_t dims[1][2] = {{N, M}};

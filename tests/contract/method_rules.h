@@ -1,5 +1,4 @@
-/* What the methods of gradcomp's own compressors promise beyond the contract: their
- * bytes and their values. */
+/* Checks what the methods of gradcomp's own compressors promise beyond the contract: their bytes and their values. */
 #ifndef TESTS_CONTRACT_METHOD_RULES_H
 #define TESTS_CONTRACT_METHOD_RULES_H
 

@@ -112,7 +112,7 @@ static int result(const model *m)
 	return is;
 }
 
-/* Whether numbers are within -most..most. */
+/* Returns 1 when numbers are within -most..most. */
 static int within(const float *x, size_t n, float most)
 {
 	int is = 1;

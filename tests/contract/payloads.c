@@ -212,7 +212,7 @@ int main(int argc, char **argv)
 		snprintf(name, sizeof name, "%.*s", (int)n - 3, e->d_name);
 		snprintf(path, sizeof path, "%s/tests/golden/%s.txt", src ? src : ".", name);
 		const struct gradcomp_compressor_v1 *plugin = load(name, &so);
-		file = fopen(path, writing ? "wx" : "r"); /* what is frozen stays as it is */
+		file = fopen(path, writing ? "wx" : "r"); /* payloads that are frozen stay so */
 		if (file && plugin)
 			writing ? write_all(name, plugin) : read_all(plugin);
 		else if (!writing)

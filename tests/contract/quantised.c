@@ -76,7 +76,7 @@ static int near(double got, double want, double scale)
 
 /* ---- signs ---- */
 
-/* What rank w sends for numbers [from, to) of its gradient, in double. */
+/* Makes what rank w sends for numbers [from, to) of its gradient, in double. */
 static void signs_of(const float *u, uint64_t from, uint64_t to, int two, double *v)
 {
 	double sum[2] = {0}, count[2] = {0};
@@ -306,7 +306,7 @@ static void terngrad_values(const char *text, int P, double clip, int kind)
 typedef struct lie {
 	const char *spec;
 	int P;
-	int round;       /* of the payloads, counted from 0 */
+	int round;       /* number of the payloads' round, counted from 0 */
 	uint64_t offset; /* from the start; UINT64_MAX: the last byte */
 	uint32_t bytes, value;
 	const char *names;

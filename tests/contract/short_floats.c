@@ -36,7 +36,7 @@ static float input(int kind, int i)
 	}
 }
 
-/* What a run of x comes back as; its bytes must be `want`. */
+/* Gives what a run of x comes back as; its bytes must be `want`. */
 static int there_and_back(codec *c, const float *x, float *y, uint64_t n, uint64_t want)
 {
 	guarded wire;
@@ -82,7 +82,7 @@ static int nearest(const format *f, double x)
 	return below < above ? at : below > above ? at + 1 : at + (at & 1);
 }
 
-/* Of a block, by the definition: what y is off by, in halves of the gap between codes where it
+/* Returns how far a block is off, by the definition: what y is off by, in halves of the gap between codes where it
  * is; 0 where scales are powers of two and y is the very number. */
 static double off(const format *f, const float *x, const float *y, int n, int e8m0)
 {
@@ -248,8 +248,8 @@ static void on_average(void)
 
 /* ---- sums that have overflowed ---- */
 
-/* What is not finite, and with it its block, is not finite again, here and where that is coded anew; other numbers are
- * as they would be. */
+/* Checks that a number that is not finite, and with it its block, is not finite again, here and where that is coded
+ * anew; other numbers are as they would be. */
 static void overflown(const char *spec, int block)
 {
 	static const float odd[] = {INFINITY, -INFINITY, NAN};

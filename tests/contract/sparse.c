@@ -36,7 +36,7 @@ static void topk_follows(const char *text, int kind, int layerwise, double densi
 		for (int i = 0; i < D; i++)
 			right &= fabs(a[i] - j.g[0][i]) <= 1e-6 * most;
 	}
-	/* Of the largest: what BF16, FP16 and blocks may lose, nothing in F32. */
+	/* The largest number may lose this: BF16, FP16 and blocks lose something, nothing in F32. */
 	double may = strstr(text, "bf16")     ? 0x1p-8
 	             : strstr(text, "fp16")   ? 0x1p-11
 	             : strstr(text, "block8") ? 1 / 250.0
@@ -167,7 +167,7 @@ static void past_end(ranks *s, gradcomp_payload *in, uint32_t n)
 	in[1].data = lie;
 }
 
-/* Of words: the last index comes twice. */
+/* Makes the last index of the words come twice. */
 static void twice(ranks *s, gradcomp_payload *in, uint32_t n)
 {
 	static uint32_t lie[D];

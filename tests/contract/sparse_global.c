@@ -3,7 +3,7 @@
 
 /* ---- gtopk ------------------------------------------------------------------------------------- */
 
-/* Of a and b the k largest of the sum go to a, the rest is added to left. */
+/* Sends the k largest of the sum of a and b to a, and adds the rest to left. */
 static void plain_merge(double *a, const double *b, double *left, uint64_t k)
 {
 	static char in[D];

@@ -9,7 +9,7 @@ enum { TENSORS = 5 };
 static uint64_t dims[TENSORS][2] = {{40, 50}, {300, 0}, {0, 3}, {7, 9}, {1, 0}};
 enum { D = 2000 + 300 + 0 + 63 + 1 };
 
-/* Whether i comes before j. */
+/* Returns 1 when i comes before j. */
 __attribute__((unused)) static int larger(const double *u, int i, int j)
 {
 	double a = fabs(u[i]), b = fabs(u[j]);

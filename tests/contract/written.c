@@ -9,7 +9,7 @@
 
 enum { P = 3, STEPS = 3, BEFORE = 0x5a, BEFORE_TOO = 0xc3 };
 
-/* Of compressors whose payloads depend on their parameters; all others as they are. */
+/* The payloads of these compressors depend on their parameters; all others as they are. */
 static const char *const specs[] = {
 	"acpsgd:rank=2,min_ratio=0",
 	"block:bits=4,block=32",

@@ -129,7 +129,7 @@ static void chunks(size_t count, uint32_t chunk, uint32_t k, int kind)
 		const float a = flags % 2 ? -1 : 1 / (float)ranks;
 		int faults[2] = {0}, same = 1;
 		watched F = watch(&faults[1], sizeof(int), 0);
-		/* What a peer might send. */
+		/* A peer might send this. */
 		const int wrong = flags == GRADCOMP_DCT_SIGN && sent;
 		if (wrong) {
 			uint16_t *bad = (uint16_t *)(uintptr_t)from[0].place;

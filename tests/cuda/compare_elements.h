@@ -96,7 +96,7 @@ static void casts(size_t n, size_t odd)
 	}
 }
 
-/* What is found on the device and used there: factors, limits of a cast, ranges. */
+/* Checks what is found on the device and used there: factors, limits of a cast, ranges. */
 static void found(size_t n, size_t odd)
 {
 	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(), want, got;
@@ -166,7 +166,7 @@ static void indices(size_t k, size_t n)
 	free(a), free(b);
 }
 
-/* What is done as a word says. */
+/* Checks what is done if a word says so. */
 static void guarded(size_t n, size_t odd)
 {
 	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1), *want = malloc(4 * n + 1);
@@ -193,7 +193,7 @@ static void words(void)
 	for (int at = -1; at < 100; at += 33) {
 		int host = 5, dev = 5;
 		memset(many, 0, sizeof many);
-		/* What lies between the words does not count. */
+		/* Bytes between the words do not count. */
 		for (int i = 0; i < 100; i++)
 			many[i * 24 + 4] = 1;
 		if (at >= 0)

@@ -13,8 +13,8 @@ static float *normals(size_t n)
 	return x;
 }
 
-/* Whether A (n x r) is the product of n rows of M, `step` apart, elements `next`
- * apart, with columns of B (m x r). */
+/* Returns 1 when A (n x r) is the product of n rows of M, `step` apart, elements `next` apart, with columns of B (m
+ * x r). */
 static int is_product(const float *A, const float *M, const float *B, size_t n, size_t m, size_t r, size_t step,
                       size_t next)
 {
@@ -50,7 +50,7 @@ static stack stack_of(size_t n)
 	return s;
 }
 
-/* What is on the device now. */
+/* Reads what is on the device now. */
 static void stack_read(stack *s)
 {
 	for (int i = 0; i < MATRICES; i++)

@@ -4,7 +4,7 @@
 
 #include "tests/cuda/device_arrays.h"
 
-/* What an operator of the host and that of the device wrote. */
+/* An operator of the host and that of the device wrote this. */
 typedef struct result {
 	uint32_t *idx;
 	float *val;
@@ -138,7 +138,7 @@ static void merge(size_t k, size_t n, int kind)
 	free(ai), free(bi), free(av), free(bv), free(room);
 }
 
-/* Of two pairs the one that is not finite stays, and the other is left. */
+/* Merges two pairs: the one that is not finite stays, and the other is left. */
 static void merge_overflown(float v)
 {
 	uint32_t ai = 4, bi = 9;
@@ -183,7 +183,7 @@ static void sparse(size_t k, size_t n)
 	from_device(y, X.at, 4 * n);
 	ok(!memcmp(x, y, 4 * n), "scatter and scatter_add");
 	gpu->scatter(NULL, (float *)X.at, (uint32_t *)I.at, NULL, k / 2), cpu->scatter(NULL, x, idx, NULL, k / 2);
-	/* What a peer might send. */
+	/* A peer might send this. */
 	for (size_t j = 0; j < k; j++) {
 		const uint32_t bads[] = {(uint32_t)n, GRADCOMP_NO_INDEX, GRADCOMP_NO_INDEX - 1, (uint32_t)n + 5};
 		if (test_random() % 3 == 0) {

@@ -56,7 +56,7 @@ static void bucket_make(bucket_of *b, size_t count, int bad)
 	}
 }
 
-/* Whether both hold the same, and nothing around was written. */
+/* Returns 1 when both hold the same, and nothing around was written. */
 static int bucket_same(bucket_of *b)
 {
 	int same = 1;

@@ -33,7 +33,7 @@ static inline watched watch(const void *from, size_t bytes, size_t odd)
 	w.base = device_alloc(bytes + odd + 2 * GUARD);
 	if (from) {
 		to_device(w.base, host, bytes + odd + 2 * GUARD);
-	} else { /* what is between stays as it was given out: unwritten, where that is looked for */
+	} else { /* the bytes between stay as they were given out: unwritten, where that is looked for */
 		to_device(w.base, host, GUARD + odd);
 		to_device(w.base + GUARD + odd + bytes, host, GUARD);
 	}
@@ -66,8 +66,7 @@ static inline int unwatch(const watched *w, void *to)
 	return whole;
 }
 
-/* Whether two arrays of floats have the same bits; NaNs that arithmetic made are
- * alike. */
+/* Returns 1 when two arrays of floats have the same bits; NaNs that arithmetic made are alike. */
 static inline int same_floats(const float *a, const float *b, size_t n)
 {
 	for (size_t i = 0; i < n; i++)

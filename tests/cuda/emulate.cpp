@@ -20,7 +20,7 @@ namespace
 {
 
 constexpr unsigned MOST = 1024, ARRAYS = 32;
-constexpr size_t STACK = 128 << 10, MOST_SHARED = 99 << 10; /* of sm_86 and sm_89 */
+constexpr size_t STACK = 128 << 10, MOST_SHARED = 99 << 10; /* limits of sm_86 and sm_89 */
 
 enum progress { RUNS, AT_BARRIER, AT_WARP, DONE };
 

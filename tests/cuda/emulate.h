@@ -56,7 +56,7 @@ void emulate_fail(long k);
 bool device_refuses();
 const char *device_error();
 
-/* What has been put on a queue until now: launches, copies and fills. */
+/* Counts what has been put on a queue until now: launches, copies and fills. */
 extern long emulate_queued;
 
 template <auto KERNEL> static void allow_shared(size_t)

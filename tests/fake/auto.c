@@ -15,7 +15,7 @@ enum { STEPS = 44, SUM = 22549 /* numbers of the model */ };
 typedef struct story {
 	const char *spec, *collective;
 	gradcomp_dtype dtype;
-	int given;                 /* what steps take is the story's: */
+	int given;                 /* 1: the steps take what the story says: */
 	double seconds[4];         /* with each candidate */
 	int turns;                 /* from this step on candidates are as slow as dense */
 	int poison, resumes, dies; /* in the step after this many of such events; -1: never */
@@ -28,7 +28,7 @@ static int slow;
 void __real_metrics_fill(tuner *c);
 void __wrap_metrics_fill(tuner *c);
 
-/* As tests/support/tuner_fixture.h has it. */
+/* Shows what tests/support/tuner_fixture.h says. */
 void __wrap_metrics_fill(tuner *c)
 {
 	metrics *f = &c->choice.metrics;
@@ -59,7 +59,7 @@ static void rest(tuner *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* What went in so far less what came out, of all ranks, is what they hold: by number, after a check. */
+/* Compares the sum of all ranks' input less their output with what they hold: by number, after a check. */
 static double weigh(gradcomp_group *w, tuner *c, const double *in, const double *out, int P, gradcomp_error *err)
 {
 	double *held = calloc(SUM, sizeof *held), worst = 0;

@@ -30,7 +30,7 @@ typedef struct side {
 	gradcomp_dtype dtype;
 	uint64_t counts[MAX_RANKS], total, own, begin;
 	char *full, *part; /* pinned, where the test looks */
-	void *in, *out;    /* what the coder gets; the same on the host */
+	void *in, *out;    /* the coder gets these; the same on the host */
 } side;
 
 static size_t bytes_of(const side *s, uint64_t n)
@@ -380,7 +380,7 @@ static void check_lent(const char *const *settings, run run)
 	ok(!wrong, "... each of which that is not given ends the call: \"%s\"", o[1].text);
 }
 
-/* What a coder on a device cannot be made of. */
+/* Tries what a coder on a device cannot be made of. */
 static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const run *run = arg;

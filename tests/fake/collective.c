@@ -267,8 +267,8 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 	return GRADCOMP_OK;
 }
 
-/* What comes out and all residuals together are what went in: of all n numbers, or with counts[] of those from `from` to
- * `to`, which are this rank's block. */
+/* Checks that the output and all residuals together are what went in: of all n numbers, or with counts[] of those
+ * from `from` to `to`, which are this rank's block. */
 static void try_coded_sum(bench *b, const gradcomp_codec *codec, const uint64_t *counts, uint64_t n, uint64_t from,
                           uint64_t to, int dev)
 {
@@ -347,7 +347,7 @@ static void try_coded(bench *b, uint64_t n, int dev)
 		try_coded_sum(b, &codec, counts, all, from, from + counts[b->rank], dev);
 }
 
-/* Of two payloads the elementwise sum stands for what a compressor makes of them; the host's tree
+/* Merges two payloads by their elementwise sum, which stands for what a compressor makes of them; the host's tree
  * makes the same of them, to the bit. */
 static gradcomp_status merge_sums(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
                                   gradcomp_payload *out, gradcomp_error *err)

@@ -50,7 +50,7 @@ struct arena {
 
 	arena()
 	{
-		size_t room = bytes * 8; /* of addresses */
+		size_t room = bytes * 8; /* room for addresses */
 		int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
 		if (fd < 0 || ftruncate(fd, off_t(room)))
 			fake_die("no memory for a device");
@@ -312,7 +312,7 @@ long fake_cuda_allocations(void)
 	return allocations;
 }
 
-/* Of these, device memory. */
+/* Counts those of device memory. */
 long fake_cuda_mallocs(void)
 {
 	return on_device;

@@ -51,7 +51,7 @@ static void numbers_open(numbers *n, const gpu_model *m, float first)
 	}
 }
 
-/* What is there now, in the host memory of `m`. */
+/* Copies what is there now to the host memory of `m`. */
 static void numbers_down(const numbers *n, gpu_model *m)
 {
 	for (int t = 0; t < N_TENSORS; t++)
@@ -68,7 +68,7 @@ static void numbers_close(numbers *n, const gpu_model *m)
 	}
 }
 
-/* What is owed, then weights: down into the model's host memory. */
+/* Copies what is owed, then weights, down into the model's host memory. */
 static gradcomp_status drain(gpu_model *m, const numbers *owed, const numbers *weights, gradcomp_error *err)
 {
 	gradcomp_status st = gradcomp_reducer_drain(m->red, owed->at, weights ? weights->at : NULL, 0.5, err);

@@ -23,7 +23,7 @@
 #define MAX_RANKS 16
 #define STORE_BYTES 2048
 
-/* What a rank leaves behind. */
+/* A rank leaves this behind. */
 typedef struct outcome {
 	int failed, status; /* of the test's own; the last status of a call */
 	double number[5];
@@ -164,7 +164,7 @@ __attribute__((unused)) static const outcome *run_processes(int P, double second
 	return processes_store->result;
 }
 
-/* What the fake NCCL has counted; -1: NCCL is none, or not loaded yet. */
+/* Returns what the fake NCCL has counted; -1: NCCL is none, or not loaded yet. */
 __attribute__((unused)) static long fake_nccl(const char *counter)
 {
 	void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);

@@ -12,7 +12,7 @@ bool fake_launch();
 /* Where `bytes` from p on can be reached by something that runs on a stream: memory of
  * the device, or pinned. Anything else ends the program. NULL stays NULL. */
 void *fake_at(const void *p, size_t bytes = 1);
-/* Whether it is plain host memory, which only copies may touch. */
+/* Returns true when it is plain host memory, which only copies may touch. */
 bool fake_plain(const void *p);
 [[noreturn]] void fake_die(const char *what);
 

@@ -1,6 +1,6 @@
-/* What goes wrong with GPUs: a rank that dies in a collective of NCCL's, or never comes
- * to it, or gives up elsewhere; no device, no memory on it, damaged payloads. Every
- * other rank gets an error that says so, soon; nothing hangs. */
+/* Makes go wrong what goes wrong with GPUs: a rank that dies in a collective of NCCL's, or never comes to it, or
+ * gives up elsewhere; no device, no memory on it, damaged payloads. Every other rank gets an error that says so,
+ * soon; nothing hangs. */
 #include "tests/fake/arena.h"
 
 enum { TOOK, OPEN /* communicators, when all is closed */ };
@@ -18,7 +18,7 @@ __attribute__((weak)) extern void fake_cuda_hold(cudaStream_t s, int on);
 typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
-	const char *name, *value; /* of the environment */
+	const char *name, *value; /* a variable of the environment */
 	enum {
 		DIES,
 		DIES_BEHIND,
@@ -80,7 +80,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
 	                                    f->collective, 5000, &err);
 	for (int s = 0; !st && s < 6; s++) {
-		/* What ends the second of two steps' work is the next call's error. */
+		/* A failure that ends the second of two steps' work is the next call's error. */
 		if (s != 3)
 			since = process_clock();
 		if (s == 2 && rank == 1 && (f->does == DIES || f->does == DIES_BEHIND)) {
@@ -343,7 +343,7 @@ static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 /* Each launch of a step fails once. */
 static void try_launches(const char *compressor, const char *collective, const char *const *settings)
 {
-	/* Of the fewest ranks on two nodes one with two ranks. */
+	/* The fewest ranks on two nodes are one rank and two. */
 	failing f = {.compressor = compressor, .collective = collective, .P = strncmp(collective, "hier", 4) ? 2 : 3};
 	const outcome *o = run_processes(f.P, 30, settings, launches, &f);
 	long count = (long)o[1].number[0];
@@ -495,7 +495,7 @@ static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void 
 	leave(out, st, &err);
 }
 
-/* What three ranks write to standard error in steady(): a file. */
+/* Returns a file with what three ranks write to standard error in steady(). */
 static int said_by(const char *const *settings, const char *const *spec)
 {
 	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
@@ -789,7 +789,7 @@ int main(void)
 	                                       {"block", "ring"},
 	                                       {"onebit", "direct"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-		/* Of three ranks, two a node, one holds two shards. */
+		/* One of three ranks, two a node, holds two shards. */
 		int two_levels = !strncmp(pairs[i][1], "hier", 4), P = two_levels ? 3 : 2;
 		const outcome *o = run_processes(P, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[P - 1].number[ALLOCATED] == 0,

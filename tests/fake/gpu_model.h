@@ -41,7 +41,7 @@ static void cuda_must(cudaError_t e, const char *what)
 	}
 }
 
-/* Of the options, for models on the device. */
+/* Models on the device give these as options. */
 typedef struct gpu_model_memory {
 	void *(*alloc)(void *ctx, size_t bytes, void *stream);
 	void (*release)(void *ctx, void *p);
@@ -55,7 +55,7 @@ typedef struct gpu_model {
 	gradcomp_dtype dtype;
 	cudaStream_t queue;
 	char *host[N_TENSORS]; /* pinned: what goes up, and what came down */
-	void *grad[N_TENSORS]; /* what the reducer gets */
+	void *grad[N_TENSORS]; /* memory that the reducer gets */
 	gradcomp_reducer *red;
 	int done;
 } gpu_model;
@@ -149,7 +149,7 @@ static void gpu_put(gpu_model *m, int t, uint64_t i, float v)
 		memcpy(m->host[t] + 2 * i, (char *)&w + 2, 2);
 }
 
-/* What may be odd about number 77 of "w2". */
+/* Number 77 of "w2" may be odd in these ways. */
 enum { GPU_NAN = 1, GPU_BIG = 2 /* 3e38 */ };
 
 /* One step; nothing is waited for between what makes a gradient and its ready(). */

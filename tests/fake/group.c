@@ -59,10 +59,10 @@ static twin twin_new(uint64_t n, gradcomp_dtype t, int rank, int salt)
 	return w;
 }
 
-/* Whether `bytes` from `at` on are the same on both sides: by the stream alone. */
+/* Returns 1 when `bytes` from `at` on are the same on both sides: by the stream alone. */
 static int twin_same(twin *w, size_t at, size_t bytes)
 {
-	/* What a call leaves has been done when it returns. */
+	/* All work that a call leaves has been done when it returns. */
 	int over = cudaStreamQuery(queue) == cudaSuccess;
 	cuda_must(cudaMemcpyAsync(w->pinned, w->device, w->bytes, cudaMemcpyDefault, queue), "copy");
 	cuda_must(cudaStreamSynchronize(queue), "the stream");
@@ -302,7 +302,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 enum { TOOK };
 
 typedef struct fault {
-	long launch; /* of rank 1's call, from 1; 0: rank 1 dies in it */
+	long launch; /* number of rank 1's call, from 1; 0: rank 1 dies in it */
 	int op;
 } fault;
 

@@ -46,7 +46,7 @@ struct transfer {
 	bool sending;
 };
 
-/* Of one call: what moves, and what is done with it then. */
+/* One call consists of this: what moves, and what is done with it then. */
 struct part {
 	std::vector<transfer> moves;
 	std::function<void()> after;
@@ -260,7 +260,7 @@ ncclResult_t launch()
 					p.after();
 		w->busy--;
 	});
-	/* What was asked for is on its way a moment later. */
+	/* The request is on its way a moment later. */
 	std::thread([w] {
 		usleep(50);
 		int was = ncclInProgress;

@@ -18,7 +18,7 @@ struct run {
 	int levels; /* that it works on shards, in two levels, on the device: 1 it does, -1 it does not; 0: not looked at */
 };
 
-/* What a rank leaves. */
+/* A rank leaves these. */
 enum { WORST, SHARE };
 
 static int told(int rank, const gradcomp_error *err, gradcomp_status st)
@@ -74,14 +74,14 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 	/* But those that are unbiased. */
 	int holds = reducer_of(a->red)->eng.arrays.memory &&
 	            !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
-	/* Of two levels a rank holds what is in its shards, which may be nothing of this one. */
+	/* With two levels a rank holds what is in its shards, which may be nothing of this one. */
 	*differ |= (held > 0) != holds && !(reducer_of(a->red)->eng.coll_ctx.collective->serves & GRADCOMP_CAN_SHARD);
 	for (int k = 0; k < 3; k++)
 		free(to[k]);
 	return st;
 }
 
-/* What all ranks share goes from the device into all three; `again` gets the device's buckets first. */
+/* Sends what all ranks share from the device into all three; `again` gets the device's buckets first. */
 static gradcomp_status share(gpu_model *dev, gpu_model *again, gpu_model *host, gradcomp_error *err)
 {
 	uint64_t bytes = 0, own = 0;

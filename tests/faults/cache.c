@@ -21,7 +21,7 @@ static int take_key(void *ctx, const gradcomp_cache_entry *e)
 	return 0;
 }
 
-/* ---- what is done before, by nobody who fails ---- */
+/* The functions below do what is done before, by nobody who fails. */
 
 static void nothing(void)
 {
@@ -49,7 +49,7 @@ static void a_leased_copy(void)
 	must(gradcomp_cache_lease_job(NULL, key, 7, "job 7", &why), "a lease");
 }
 
-/* ---- what is done ---- */
+/* The functions below do what may fail. */
 
 static gradcomp_status lease(gradcomp_error *err)
 {

@@ -189,7 +189,7 @@ static void run_rank(board *b, int rank)
 	if (!t->joins)
 		fault_run_begin(b, rank);
 	b->status[rank] = work(job, t, rank, b->n, &b->error[rank]);
-	/* Who has seen everybody leave need not hear of a connection that breaks then. */
+	/* A rank that has seen everybody leave need not hear of a connection that breaks then. */
 	if (strstr(t->faults, "reset"))
 		inject_off();
 	b->stopped[rank] = gradcomp_job_free(job, &b->stop_error[rank]);
@@ -286,7 +286,7 @@ int main(void)
 		if (stores[k] == MAP_FAILED)
 			abort();
 	}
-	/* As it is the first time in a process, with plugins still to be loaded. */
+	/* It is so the first time in a process, with plugins still to be loaded. */
 	compressor = compressors[1];
 	allow = "shm,tcp";
 	broken(1, "alloc", 1, 1, all ? 1 : 1 + seed % 5, all ? 1 : 5);

@@ -19,7 +19,7 @@ static gradcomp_host host;
 static const plugin *collective[COLLECTIVES];
 static spec values[COLLECTIVES];
 static int ncollectives;
-static uint64_t plan; /* what all ranks of a job draw from */
+static uint64_t plan; /* all ranks of a job draw from it */
 
 typedef struct lane {
 	board *b;

@@ -50,7 +50,7 @@ enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 
 /* ---- the liar's links ---- */
 
-/* What a lie has put on a link, which reads it later. */
+/* A lie has put these bytes on a link, which reads them later. */
 typedef struct kept {
 	struct kept *next;
 	gradcomp_request request;
@@ -63,7 +63,7 @@ typedef struct lying_links {
 	const channel *of;
 } lying_links;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static lying_links lying[CHANNELS];
 static int nlying;
 static kept *all_kept;

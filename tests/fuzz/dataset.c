@@ -83,11 +83,11 @@ static bool closing; /* the victim has said BYE */
 static request *unsent[4096];
 static unsigned nunsent;
 
-/* What the victim said last. */
+/* The victim said these last. */
 static header asked[KEPT], offered[KEPT], takes[KEPT];
 static request_item items[KEPT][REQUEST_ITEMS_MAX];
 static unsigned nasked, noffered, ntakes;
-static header pushing; /* what the liar offers */
+static header pushing; /* the liar offers this */
 static int table_of = -1;
 static bool raw;
 
@@ -180,7 +180,7 @@ static gradcomp_status wire_send(void *ctx, int peer, const void *buf, size_t by
 static const gradcomp_links links = {
 	.struct_size = sizeof links, .nranks = 2, .nnodes = 2, .send = wire_send, .recv = wire_recv};
 
-/* What comes while nobody listens waits; there it is lost, as the liar goes on anyway. */
+/* Feeds bytes that wait while nobody listens; there it is lost, as the liar goes on anyway. */
 static void feed(const void *data, uint64_t bytes)
 {
 	const unsigned char *at = data;
@@ -297,7 +297,7 @@ static void liar(uint8_t op)
 	case 1:
 		reply();
 		break;
-	case 2: /* of a ticket that was asked for, or any */
+	case 2: /* for a ticket that was asked for, or any */
 		k = byte();
 		if (nasked && k < 220)
 			tell((header){.type = MSG_NOTIFY,
@@ -312,7 +312,7 @@ static void liar(uint8_t op)
 		pushing.sum = sum_of_push();
 		tell(pushing);
 		break;
-	case 4: /* what was offered last, or was taken last, or of another length */
+	case 4: /* the value offered last, or taken last, or of another length */
 		pushing.type = MSG_PUSH;
 		k = byte();
 		if (ntakes && k >= 128)
@@ -337,7 +337,7 @@ static void liar(uint8_t op)
 	case 7:
 		tell((header){.type = MSG_DAMAGED, .index = my_sample()});
 		break;
-	case 8: /* what the victim's last message is to be answered by, or now and then anything */
+	case 8: /* an answer to the victim's last message, or now and then anything */
 		k = byte();
 		tell((header){.type = k < 60 || !closing ? MSG_BYE : k < 200 ? MSG_BYE_OK : MSG_STAY});
 		closing = false;
@@ -382,7 +382,7 @@ static void check_loans(void)
 			abort();
 }
 
-/* What other nodes and this one's processes are given. */
+/* Checks what other nodes and this one's processes are given. */
 static void check_slots(void)
 {
 	for (unsigned i = 0; i < nmine; i++) {

@@ -16,7 +16,7 @@ static void need(bool right)
 		abort();
 }
 
-/* As a reader would use it. */
+/* Walks through it as a reader would. */
 static void walk(const stage_manifest *m)
 {
 	need(m->n > 0 && !*m->entries[0].path && m->entries[0].type == STAGE_DIR);

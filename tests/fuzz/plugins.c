@@ -23,7 +23,7 @@ static gradcomp_spec *specs[PLUGINS_MAX];
 static int nplugins;
 static uint64_t dims[2][4][2] = {{{5, 0}, {6, 8}, {1, 0}, {0, 3}}, {{33, 0}, {40, 12}, {7, 1}, {300, 0}}};
 
-/* What the plugin is fed. */
+/* The plugin is fed this. */
 static const uint8_t *feed;
 static size_t feed_bytes, feed_skip;
 static guarded lie;

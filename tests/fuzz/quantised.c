@@ -1,7 +1,6 @@
-/* What a peer sends to the codes block, zfp and lossless and to onebit, signsgd,
- * qsgd and terngrad, decoded: whatever it is, nothing is read or written past an end,
- * what is refused is refused in words, and what is taken is finite where the method
- * is.
+/* Decodes what a peer sends to the codes block, zfp and lossless and to onebit, signsgd, qsgd and terngrad:
+ * whatever it is, nothing is read or written past an end, what is refused is refused in words, and what is taken is
+ * finite where the method is.
  *
  * As a program: good payloads mutated at random, and the files given as arguments.
  * GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS repeat a run or make a longer one.

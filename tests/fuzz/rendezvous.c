@@ -1,7 +1,6 @@
-/* What reaches the rendezvous server and its clients: HELLO and entries of the log. The
- * first byte says how: 0 a HELLO, 1 entries as they are, 2 entries sealed by somebody
- * with the token (key and value each after a byte with its length), 3 the same with one
- * byte changed. */
+/* Feeds the rendezvous server and its clients: HELLO and entries of the log. The first byte says how: 0 a HELLO, 1
+ * entries as they are, 2 entries sealed by somebody with the token (key and value each after a byte with its
+ * length), 3 the same with one byte changed. */
 #include "tests/fuzz/harness.h"
 
 #include "bootstrap/rendezvous_msg.h"

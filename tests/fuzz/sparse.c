@@ -1,6 +1,5 @@
-/* What a peer sends as a sparse payload, decoded: whatever it is, nothing is read or
- * written past its end, and what is taken is k indices that ascend below d, with
- * finite values.
+/* Decodes what a peer sends as a sparse payload: whatever it is, nothing is read or written past its end, and what
+ * is taken is k indices that ascend below d, with finite values.
  *
  * As a program: good payloads mutated at random, and the files given as arguments.
  * GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS repeat a run or make a longer one.
@@ -17,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 4096 }; /* of k */
+enum { MOST = 4096 }; /* most of k */
 
 /* An input: how it is to be read, then the payload; what is missing of that is 0. */
 typedef struct head {

@@ -164,7 +164,7 @@ static uint32_t word(const uint8_t *p)
 	return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* As a rank that keeps to the rules sets up. */
+/* Sets up as a rank that keeps to the rules does. */
 static void stand(peer_link *l, int fd)
 {
 	static const uint32_t agreed[] = {RECEIVE_BYTES, CREDITS, WINDOW, EAGER_BYTES};

@@ -21,7 +21,7 @@ typedef struct ground {
 	int *fault, *bad, *set; /* the last one is not 0 */
 	gradcomp_quantiser q;
 	gradcomp_levels levels;
-	/* What load_tensors() and store_tensors() get: with none, x alone. */
+	/* load_tensors() and store_tensors() get these: with none, x alone. */
 	gradcomp_segment segment[400];
 	size_t segments;
 	float *p_of[MATRICES], *q_of[MATRICES], *l_of[MATRICES], *x_of[MATRICES], *e_of[MATRICES];
@@ -199,7 +199,7 @@ static void levels_read(void *c)
 	(void)c, gpu->levels_read(NULL, g.y, g.bytes, g.n, &g.levels);
 }
 
-/* Of rows of 1024, as demo has them. */
+/* The rows have 1024 numbers, as demo has them. */
 enum { DCT_ROW = 1024, DCT_CHUNK = 64, DCT_KEPT = 32 };
 static void dct_topk(void *c)
 {
@@ -314,7 +314,7 @@ static void store(void *c)
 	gpu->store_tensors(NULL, g.segments ? g.segment : &one, g.segments ? g.segments : 1, NULL, NULL, g.scratch);
 }
 
-/* What comes out has unit columns, and is put in again: as in a step with a warm start. */
+/* The result has unit columns, and is put in again: as in a step with a warm start. */
 static void orthonormalise(void *c)
 {
 	(void)c;
@@ -414,7 +414,7 @@ static double microseconds(void (*work)(void *))
 	double us[RUNS];
 	for (int i = 0; i < RUNS; i++)
 		us[i] = 1e6 * device_seconds(work, NULL, REPEAT);
-	/* What was not launched took no time. */
+	/* A kernel that was not launched took no time. */
 	const char *why = gpu->failed();
 	if (why) {
 		printf("not ok - the next figure is of a launch that failed: %s\n", why);

@@ -89,7 +89,7 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	return GRADCOMP_OK;
 }
 
-/* What is small is dropped. Returns what goes. */
+/* Drops what is small. Returns what goes. */
 static float drop_small(float v, float *dropped)
 {
 	float goes = v < 0.125f && v > -0.125f ? 0 : v;

@@ -51,7 +51,7 @@ __attribute__((unused)) static gradcomp_status codec_load(codec *c, const char *
 	return !st && c->plugin->check ? c->plugin->check(&c->host, c->parsed.values, &c->err) : st;
 }
 
-/* As rank `rank` of `nranks`, of a model of one tensor of n numbers. */
+/* Opens a codec as rank `rank` of `nranks`, of a model of one tensor of n numbers. */
 __attribute__((unused)) static int codec_open(codec *c, const char *text, int rank, int nranks, uint64_t n)
 {
 	static gradcomp_tensor tensor;

@@ -55,7 +55,7 @@ __attribute__((unused)) static bool coder_wall(const void *buf, uint64_t n, grad
 	return true;
 }
 
-/* What rank w gives: numbers begin..begin+n-1. */
+/* Fills a buffer with what rank w gives: numbers begin..begin+n-1. */
 __attribute__((unused)) static void coder_fill(void *buf, int w, uint64_t begin, uint64_t n, gradcomp_dtype dtype,
                                                int k)
 {
@@ -72,7 +72,7 @@ __attribute__((unused)) static double coder_at(const void *buf, uint64_t i, grad
 	return v;
 }
 
-/* As given, in the type. */
+/* Returns the number as it was given, in the type. */
 __attribute__((unused)) static double coder_given(int w, uint64_t i, gradcomp_dtype dtype, int k)
 {
 	float v = coder_number(w, i, k);

@@ -13,11 +13,11 @@ typedef enum code_kind {
 	CODE_BYTES, /* a byte a number, times the largest / 127; no trailing zeroes: lossy, any length */
 } code_kind;
 
-/* What a rank of a call uses; `fault` is for one that breaks the rules. */
+/* A rank of a call uses this; `fault` is for one that breaks the rules. */
 typedef struct test_code {
 	code_kind kind;
 	enum { CODE_SOUND, CODE_CUT, CODE_BEYOND, CODE_BROAD } fault;
-	uint64_t calls;    /* of code() */
+	uint64_t calls;    /* calls of code() */
 	uint64_t counters; /* sum of them: equal runs show */
 	const gradcomp_host *host;
 } test_code;
@@ -105,7 +105,7 @@ __attribute__((unused)) static gradcomp_codec test_codec(test_code *c)
 
 /* Adds two payloads of floats and drops what is small, into `dropped`. */
 typedef struct test_merger {
-	float *dropped; /* of this rank */
+	float *dropped; /* this rank's */
 	int calls, overlaps;
 	int cut; /* makes payloads that are too short */
 } test_merger;

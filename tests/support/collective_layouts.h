@@ -1,5 +1,5 @@
-/* What tests of collectives share: the layouts they are held to, the plugins that are
- * installed, and numbers that are new in every run. */
+/* Tests of collectives share this: the layouts they are held to, the plugins that are installed, and numbers that
+ * are new in every run. */
 #ifndef TESTS_SUPPORT_COLLECTIVE_LAYOUTS_H
 #define TESTS_SUPPORT_COLLECTIVE_LAYOUTS_H
 
@@ -104,7 +104,7 @@ __attribute__((unused)) static void *walled(size_t n)
 	return p + WALL;
 }
 
-/* Whether the walls stand, the second one behind n bytes. */
+/* Returns 1 when the walls stand, the second one behind n bytes. */
 __attribute__((unused)) static int walls_stand(const void *mem, size_t n)
 {
 	const unsigned char *p = mem;

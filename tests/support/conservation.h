@@ -11,7 +11,7 @@
 
 enum { NUMEL = 4096, STEPS = 4 };
 
-/* What the ranks of a run show each other. */
+/* The ranks of a run show each other this. */
 typedef struct show {
 	const char *spec;
 	uint64_t bucket_bytes;

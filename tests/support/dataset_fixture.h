@@ -14,7 +14,7 @@ typedef struct samples {
 	atomic_uint made[SAMPLES_MOST], seen[SAMPLES_MOST];
 	atomic_int wrong, slow_ms, fails; /* load() of sample `fails` - 1 does */
 	atomic_uint go, step;
-	uint64_t bytes; /* of each value; 0: they differ */
+	uint64_t bytes; /* length of each value; 0: they differ */
 } samples;
 
 static samples *all_samples; /* shared by all processes */
@@ -106,7 +106,7 @@ __attribute__((unused)) static int samples_each(const atomic_uint *counted, uint
 	return 1;
 }
 
-/* What a rank leaves for the test. */
+/* A rank leaves this for the test. */
 typedef struct dataset_result {
 	int wrong;
 	gradcomp_status status;

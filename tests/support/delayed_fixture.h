@@ -1,5 +1,5 @@
-/* What the tests of delayed averages share: memory for the model's tensors in any type, a
- * reducer with a delay, steps of it, and a run on several ranks with what it must come to. */
+/* The tests of delayed averages share this: memory for the model's tensors in any type, a reducer with a delay,
+ * steps of it, and a run on several ranks with what it must come to. */
 #ifndef TESTS_SUPPORT_DELAYED_FIXTURE_H
 #define TESTS_SUPPORT_DELAYED_FIXTURE_H
 

@@ -39,7 +39,7 @@ static void every_sum(every *e, gradcomp_status st, uint64_t from, uint64_t to)
 	e->failed += bad;
 }
 
-/* Whether it is among those asked for, and served. */
+/* Returns 1 when it is among those asked for, and served. */
 static int every_wants(const every *e, uint32_t primitive)
 {
 	uint32_t coded =

@@ -9,7 +9,7 @@
 typedef struct every_plan {
 	const pipeline_problem *p;
 	pipeline_plan at, best; /* best.seconds negative: none has the memory it needs */
-	double least_memory;    /* of all plans; infinite: there are none */
+	double least_memory;    /* the least of all plans; infinite: there are none */
 } every_plan;
 
 /* All plans that go on from the stages of e->at, which are of the first layers. */

@@ -45,7 +45,7 @@ static const struct {
 
 #define PRIMITIVE_RANKS 16
 
-/* What a rank works in, for at most `most` numbers. */
+/* A rank works in this, for at most `most` numbers. */
 typedef struct workspace {
 	uint64_t most;
 	float *x, *y, *residual, *server_error;
@@ -90,7 +90,7 @@ static inline void whole_blocks(uint64_t n, int P, uint64_t *counts)
 	}
 }
 
-/* What goes from rank a to rank b of an all-to-all. */
+/* Returns how much goes from rank a to rank b of an all-to-all. */
 static inline uint64_t whole_share(uint64_t n, int P, int a, int b)
 {
 	return n / (uint64_t)P * (uint64_t)((3 * a + 5 * b) % 4) / 4;

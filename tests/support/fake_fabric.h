@@ -50,11 +50,11 @@ static struct {
 		int used;
 	} region[FAKE_REGIONS];
 	uint32_t generation, draw;
-	/* What a test sets. */
+	/* A test sets these. */
 	size_t lockable; /* bytes that can be registered at a time; 0: any number */
 	size_t locked;
 	const char *none; /* why there is no device */
-	/* What it can ask. */
+	/* A test can ask for these. */
 	unsigned registered, written;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

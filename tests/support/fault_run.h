@@ -18,7 +18,7 @@ typedef struct fault_run {
 	int joins; /* from the start; else only while the body asks for them */
 	int keeps; /* it loads plugins, which stay */
 	void *arg; /* the body's */
-	/* What came of it. */
+	/* These came of it. */
 	inject_counts seen[BOARD_RANKS];
 	int wrong[BOARD_RANKS], fds[BOARD_RANKS], how[BOARD_RANKS];
 	double begin, seconds;
@@ -34,7 +34,7 @@ static inline int fault_run_hits(const fault_run *t, int rank)
 	return t->who < 0 || t->who == rank;
 }
 
-static board *fault_run_board; /* of the processes forked next */
+static board *fault_run_board; /* the one of the processes forked next */
 
 static void fault_run_enter(int rank)
 {

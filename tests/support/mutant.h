@@ -29,7 +29,7 @@ typedef struct mutant {
 	const gradcomp_layout *layout;
 	uint64_t decodes, encodes; /* calls */
 	uint64_t seen[64];         /* numel of a bucket, by its index */
-	double value;              /* of its own parameter */
+	double value;              /* the value of its own parameter */
 	char room[64], room_too[64];
 } mutant;
 
@@ -200,7 +200,7 @@ static gradcomp_status mutant_merge(void *instance, const gradcomp_work *work, u
 #endif
 
 #ifdef BASE_code
-/* Of runs of numel numbers. */
+/* Returns the bound for runs of numel numbers. */
 static uint64_t mutant_code_bound(void *instance, uint64_t numel)
 {
 	uint64_t bound = BASE_code_bound(((mutant *)instance)->base, numel);

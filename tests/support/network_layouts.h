@@ -15,7 +15,7 @@
 #define LAYOUT_MESSAGE ((size_t)1 << 20)
 
 typedef struct layout_net {
-	const char *name;      /* of the interface on every machine; NULL: there is no such network */
+	const char *name;      /* name of the interface on every machine; NULL: there is no such network */
 	const char *v4, *v6;   /* addresses with %d for the machine; NULL: none */
 	int mbit;              /* shaped to that; 0: not at all */
 	bool apart;            /* no cable: every machine has its own */
@@ -308,7 +308,8 @@ static inline double layout_job(const layout *l, const char *interface)
 	return most;
 }
 
-/* Whether the job takes the best network. With `timed` it is also as fast as with that network named, within 5 %. */
+/* Checks that the job takes the best network. With `timed` it is also as fast as with that network named, within 5
+ * %. */
 static inline void layout_try(const layout *l, bool timed)
 {
 	const char *why = layout_make(l);
@@ -336,7 +337,7 @@ static inline void layout_try(const layout *l, bool timed)
 
 	snprintf(block, sizeof block, form, 0);
 	named = layout_job(l, block);
-	/* What else the machine does may make one of them slower. */
+	/* Other work of the machine may make one of them slower. */
 	for (int tries = 1; tries < TIMED_TRIES && took >= 1.05 * named; tries++) {
 		double again = layout_job(l, l->interface ? l->interface : "");
 

@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REFERENCE_S 0.02 /* what TURNS take on a processor of 2020 */
+#define REFERENCE_S 0.02 /* the time that TURNS take on a processor of 2020 */
 #define TURNS 14500000u
 #define THREADS_MAX 64
 

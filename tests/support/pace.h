@@ -10,8 +10,8 @@
  * processor busy for 20 ms. Any thread. */
 double pace(void);
 
-/* Whether what took so many seconds is within the limit: that of an idle machine, or
- * where that is passed the one of this machine now. */
+/* Returns true when so many seconds are within the limit: that of an idle machine, or where that is passed the one
+ * of this machine now. */
 bool in_time(double seconds, double limit);
 
 #endif

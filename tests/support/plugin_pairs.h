@@ -29,7 +29,7 @@ static config *pairs_find(const char *const *settings)
 	return c;
 }
 
-/* Whether they go together. *made: the compressor, if they do. */
+/* Checks that they go together. *made: the compressor, if they do. */
 static gradcomp_status pair(const config *c, const char *compressor, const char *collective,
                             const struct gradcomp_compressor_v1 **made, gradcomp_error *err)
 {

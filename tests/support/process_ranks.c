@@ -23,7 +23,7 @@ double process_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static const int *nodes; /* of the ranks; NULL: all are on one */
+static const int *nodes; /* those of the ranks; NULL: all are on one */
 
 void processes_on(const int *node_of)
 {

@@ -22,13 +22,13 @@
 #define PROCESS_LIFE 300 /* seconds after which a rank that is still there ends itself */
 
 typedef struct process_slot {
-	atomic_uint bytes; /* of text, once it is there */
+	atomic_uint bytes; /* length of the text, once it is there */
 	char text[PROCESS_TEXT];
 	pid_t pid;
 	double joining;       /* seconds */
-	gradcomp_error error; /* of joining or leaving */
+	gradcomp_error error; /* that of joining or leaving */
 	int left;             /* in good order */
-	int status;           /* as waitpid() tells it */
+	int status;           /* waitpid() tells it */
 } process_slot;
 
 typedef struct process_board {

@@ -27,8 +27,8 @@ typedef struct relay_dir {
 } relay_dir;
 
 typedef struct relay {
-	int port, target, fd; /* of the relay, of the rank */
-	int what, kind;       /* what to do to connections of which hello_kind */
+	int port, target, fd; /* the relay's, the rank's, and the relay's socket */
+	int what, kind;       /* says what to do to connections of which hello_kind */
 	int back;             /* to what the accepting side says */
 	int record;           /* to which record */
 	atomic_int done;      /* it has been done */

@@ -1,6 +1,6 @@
-/* What the tests of measured plans share. Ranks are threads with real reducers; the times they
- * measure are put in the place of the real ones, so that a busy machine is not a different
- * test: of each phase only the last step is as it was. */
+/* Tests of measured plans share this. Ranks are threads with real reducers; the times they measure are put in the
+ * place of the real ones, so that a busy machine is not a different test: of each phase only the last step is as it
+ * was. */
 #ifndef TESTS_SUPPORT_REPLAN_FIXTURE_H
 #define TESTS_SUPPORT_REPLAN_FIXTURE_H
 
@@ -13,8 +13,8 @@
 enum { N = 24, STEPS = 60 };
 
 typedef struct times {
-	double a, b;     /* of a round and a byte of an exchange */
-	double backward; /* of each tensor; of every sixth ten times as much */
+	double a, b;     /* seconds of a round and of a byte of an exchange */
+	double backward; /* each tensor's; every sixth takes ten times as much */
 	double jitter; /* a share of the step, in turns; a phase's first step, which is dropped, has a mean one, so that the
 	                    * quartiles are those of the others wherever the one step lies that is as it was */
 	int together;           /* tensors that come at once */
@@ -58,7 +58,7 @@ __attribute__((unused)) static double comes(const times *t, uint32_t i)
 	return t->backward * (i + 1 + 9 * ((i + 1) / 6));
 }
 
-/* What a step is said to have taken: of all that are kept and complete. */
+/* Pretends that steps have taken this: of all that are kept and complete. */
 __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t, int rank)
 {
 	profile *p = reducer_of(r)->profile;

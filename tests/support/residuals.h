@@ -1,5 +1,5 @@
-/* What the reducers of a run hold back, wherever they do: in error memory, in that of their
- * shards, in the collective's; and whether nothing is lost. */
+/* Adds up what the reducers of a run hold back, wherever they do: in error memory, in that of their shards, in the
+ * collective's; and whether nothing is lost. */
 #ifndef TESTS_SUPPORT_RESIDUALS_H
 #define TESTS_SUPPORT_RESIDUALS_H
 
@@ -12,7 +12,7 @@
 
 enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 
-/* What a rank keeps, in units of the sum, onto total[], by place in the layout. */
+/* Adds what a rank keeps, in units of the sum, onto total[], by place in the layout. */
 static void memory_add(double *total, const reducer *red)
 {
 	for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)

@@ -1,4 +1,4 @@
-/* What a selection is made of: kinds of numbers, how many there are, and how many are taken. */
+/* A selection is made of these: kinds of numbers, how many there are, and how many are taken. */
 #ifndef TESTS_SUPPORT_SELECTION_CASES_H
 #define TESTS_SUPPORT_SELECTION_CASES_H
 

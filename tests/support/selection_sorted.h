@@ -28,7 +28,7 @@ static uint32_t *sorted_places(const float *x, size_t n)
 
 enum { SELECTION_TABLES = 3 };
 
-/* What has been found of one kind of numbers, by one table of operators. */
+/* Counts what has been found of one kind of numbers, by one table of operators. */
 typedef struct selections {
 	const char *name;
 	const gradcomp_operators *op;
@@ -88,7 +88,7 @@ static void selection_try(selections *s, size_t tables, int kind, size_t n)
 	test_free(x, n, odd);
 }
 
-/* Of each kind the edges and `drawn` other sizes, with every table that this machine runs. */
+/* Tries of each kind the edges and `drawn` other sizes, with every table that this machine runs. */
 static void selections_are_sorted(size_t drawn)
 {
 	static const char *const names[SELECTION_TABLES] = {"portable", "avx2", "avx512"};

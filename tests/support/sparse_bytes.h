@@ -11,7 +11,7 @@ static uint64_t whole_words(uint64_t bits)
 	return (bits + 31) / 32 * 4;
 }
 
-/* Of Elias-Fano's lower halves, each. */
+/* Returns the bits of each of Elias-Fano's lower halves. */
 static uint64_t lower_bits(uint64_t d, uint64_t k)
 {
 	return k ? (uint64_t)floor(log2((double)(d / k))) : 0;

@@ -17,7 +17,7 @@ typedef struct outcome {
 	int notices;
 } outcome;
 
-/* What one rank does in the middle; the others only stage. */
+/* One rank does this in the middle; the others only stage. */
 typedef int (*group_hook)(void *ctx, const gradcomp_stage_progress *p);
 
 static gradcomp_stage_options group_options; /* source, flags, mode */
@@ -25,7 +25,7 @@ static int group_hook_rank = -1;
 static group_hook group_hook_call;
 static int group_odd_rank = -1; /* wants contents compared, too */
 static int group_own_nodes = 1; /* each rank is a node */
-static int group_rank;          /* of this process */
+static int group_rank;          /* this process's */
 static outcome group_out[NODES_MAX];
 
 static int group_progress(void *ctx, const gradcomp_stage_progress *p)
@@ -91,7 +91,7 @@ __attribute__((unused)) static gradcomp_status group_failed(int P)
 	return GRADCOMP_OK;
 }
 
-/* Whether each node has all of src, with modes and times. */
+/* Returns 1 when each node has all of src, with modes and times. */
 __attribute__((unused)) static int group_whole(int P)
 {
 	static const char script[] =

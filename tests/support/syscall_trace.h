@@ -26,9 +26,9 @@
 
 typedef struct step {
 	const char *call;
-	char path[400];  /* of what it changes, as the kernel has it */
-	char other[400]; /* of a rename or link: the new name */
-	int flags;       /* of a rename */
+	char path[400];  /* the path that it changes, as the kernel has it */
+	char other[400]; /* the new name, for a rename or link */
+	int flags;       /* a rename's */
 } step;
 
 typedef struct steps {
@@ -86,7 +86,7 @@ static const struct step_call step_calls[] = {
 	{SYS_fdatasync, "fsync", 0, -1, -1, -1, -1},
 	{SYS_syncfs, "syncfs", 0, -1, -1, -1, -1},
 	{SYS_flock, "lock", 0, -1, -1, -1, -1},
-	/* What is in its queue cannot be seen: it counts whatever it is. */
+	/* It cannot be seen what is in its queue: it counts whatever it is. */
 	{SYS_io_uring_enter, "io_uring", -1, -1, -1, -1, -1},
 };
 
@@ -133,7 +133,7 @@ static bool step_below(const steps *t, const char *path)
 	return !strncmp(path, t->below, n) && (!path[n] || path[n] == '/');
 }
 
-/* Whether the call that pid is about to make changes the folder. */
+/* Returns true when the call that pid is about to make changes the folder. */
 static bool step_read(const steps *t, pid_t pid, const struct __ptrace_syscall_info *info, step *s)
 {
 	const struct step_call *c = step_calls, *end = c + sizeof step_calls / sizeof *c;

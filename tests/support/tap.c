@@ -9,11 +9,11 @@
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static int tap_count, tap_failed;
 
-/* What has been tried since tap_cases() was called last. */
+/* Counts what has been tried since tap_cases() was called last. */
 enum { TAP_PROPERTIES = 64, TAP_TOLD = 10 };
 static struct {
 	char name[64], file[128];
-	int line; /* of the last case that did not hold */
+	int line; /* where the last case stands that did not hold */
 	unsigned long tried, failed;
 } tap_property[TAP_PROPERTIES];
 static int tap_properties;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static pthread_barrier_t barrier;
-static const int *nodes; /* of the ranks; NULL: all are on one */
+static const int *nodes; /* those of the ranks; NULL: all are on one */
 
 struct memory_store {
 	pthread_mutex_t lock;

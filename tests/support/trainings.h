@@ -19,7 +19,7 @@ static const char *const task_names[] = {"letters", "classes"}, *const optimizer
 
 enum { ALPHABET = 96, CONTEXT = 8, BATCH = 16, PARAMETERS = 5 };
 
-/* What a task has: vectors of `embed` for letters (0: what comes in are vectors), and layers. */
+/* A task has these: vectors of `embed` for letters (0: what comes in are vectors), and layers. */
 static const struct {
 	int embed, in, hidden, out;
 } shapes[TASKS] = {

@@ -23,8 +23,8 @@
 typedef struct board {
 	int n;
 	transport_options options;
-	int streams[BOARD_RANKS]; /* of a rank that is not to have those of `options`; 0: as there */
-	void (*enter)(int rank);  /* what a rank that is a process does first; may be NULL */
+	int streams[BOARD_RANKS]; /* for each rank that is not to have those of `options`; 0: as there */
+	void (*enter)(int rank);  /* a rank that is a process does this first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
 	void (*leave)(struct board *b, int rank);    /* and last */
 	void (*run_rank)(struct board *b, int rank); /* in place of transport and body, for a rank that is a process */
@@ -61,7 +61,7 @@ void board_join(board *b);
 void board_exchange(board *b);
 /* This rank's end of a channel of all ranks; NULL when it cannot be opened. */
 channel *board_channel(board *b, transport *t, int rank, uint64_t id);
-/* Whether all ranks joined and left without an error. */
+/* Returns 1 when all ranks joined and left without an error. */
 int board_well(const board *b);
 
 #endif

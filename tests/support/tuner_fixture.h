@@ -14,17 +14,18 @@
 typedef struct story {
 	const char *spec;
 	double seconds[TUNER_CANDIDATES]; /* a step with each candidate */
-	double exposed;                   /* of the base */
-	double error;                     /* what is held back, by whatever does */
+	double exposed;                   /* the base's */
+	double error;                     /* the share that is held back, by whatever does */
 	double byte, message;             /* seconds of an exchange: of a byte, and before the first */
-	double small_message;             /* of one as small as a candidate's; 0: they are not told apart */
+	/* seconds before an exchange as small as a candidate's; 0: they are not told apart */
+	double small_message;
 	int steps;
 	uint64_t bucket_bytes;
 	/* Before step s, on every rank; may be NULL. */
 	void (*before)(struct story *t, tuner *c, int rank, int s);
 	void (*on_decision)(tuner *c, decision *v, uint8_t *of, void *ctx);
 	int nan_step;    /* -1: none */
-	double rounding; /* of what is sent in fewer bits */
+	double rounding; /* the share that is lost where fewer bits are sent */
 
 	model *models[MAX_RANKS];
 	int failed[MAX_RANKS];
@@ -36,7 +37,7 @@ typedef struct story {
 	char decision[256], switches[4096];
 } story;
 
-/* What a test puts in for what a tuner has measured, and for the decision that it is sent. */
+/* A test puts this in for what a tuner has measured, and for the decision that it is sent. */
 typedef struct tuner_hook {
 	const tuner *of;
 	void (*measured)(tuner *c, void *ctx);

@@ -18,7 +18,7 @@ static uint32_t choose_owners(uint32_t *owners, uint32_t n, int some)
 	return number;
 }
 
-/* ---- who sends what to whom, and in which order ---- */
+/* The functions below check who sends what to whom, and in which order. */
 
 struct queue {
 	uint64_t *chunk;
@@ -122,7 +122,8 @@ static void turns(void)
 
 /* ---- how much a node sends ---- */
 
-/* Of all that there is, and how many chunks it is to send at once beyond those it receives. */
+/* Checks how much of all that there is each node sends, and how many chunks it is to send at once beyond those it
+ * receives. */
 static void load(uint32_t n)
 {
 	static bcast_tree t;

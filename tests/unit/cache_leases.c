@@ -112,7 +112,7 @@ static void many_jobs(void)
 	empty_area();
 }
 
-/* What an enemy, or a disk, may have put there. None of it holds, hangs or is followed. */
+/* An enemy, or a disk, may have put these there. None of it holds, hangs or is followed. */
 static void rubbish(void)
 {
 	static const char *const bad[] = {
@@ -172,7 +172,7 @@ struct counts {
 	atomic_int leases, kept, lost, published, evicted, refused, failed;
 };
 
-/* What gradcomp_stage() does around a lease, without the dataset. */
+/* Does what gradcomp_stage() does around a lease, without the dataset. */
 static void publish(struct counts *c, const char *key)
 {
 	char temp[80];
@@ -269,7 +269,7 @@ static void race(void)
 	is_int(bad + c->failed, 0, "%d processes lease, publish and drop, %d evict: no call fails", TAKERS, EVICTORS);
 	is_int(c->lost, 0, "nothing leased is ever evicted");
 	ok(enough(c), "and all of that happened");
-	/* What the last ones left is no more than a copy. */
+	/* Nothing but a copy is left by the last ones. */
 	evict_once(c, key_of(5));
 	is_int(system("test -z \"$(ls -A cache/*/)\""), 0, "nothing stays of it");
 	munmap(c, sizeof *c);

@@ -22,7 +22,7 @@ static gradcomp_status stage_as(uint32_t flags, int64_t pid)
 	return gradcomp_stage(&o, &got, &why);
 }
 
-/* What a user gets: 's' the shared copy, 'o' his own, '!' nothing. */
+/* Returns what a user gets: 's' the shared copy, 'o' his own, '!' nothing. */
 static int what_user_gets(uid_t uid, int64_t pid)
 {
 	pid_t child = fork();
@@ -72,7 +72,8 @@ static void staging(void)
 	is_int(st.st_mode & 07777, 0755, "and so is a directory");
 	st = copied_stat("");
 	is_int(st.st_mode & 07777, 0755, "the topmost one too");
-	/* As left by a process that died just before the copy got its name. Somebody has opened a directory of it. */
+	/* A process that died just before the copy got its name has left it so. Somebody has opened a directory of
+	 * it. */
 	int held = open(got.path, O_RDONLY | O_DIRECTORY);
 	must(system("for k in cache/shared/*.lease; do mv ${k%.lease} ${k%.lease}.tmp; done") ? -1 : 0, "mv");
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "root stages it again");
@@ -120,7 +121,7 @@ static pid_t sleeper_of(uid_t uid)
 	return pid;
 }
 
-/* What a user writes into KEY.lease by hand. */
+/* Writes what a user writes into KEY.lease by hand. */
 static void forge(uid_t uid, const char *name, const char *claim)
 {
 	char text[300], path[300];
@@ -173,10 +174,10 @@ static void hostile(void)
 			snprintf(claim, sizeof claim, "pin");
 		else if (i == 1)
 			snprintf(claim, sizeof claim, "job 12 boot %s", boot);
-		else if (i == 2) /* of root's */
+		else if (i == 2) /* one of root's */
 			snprintf(claim, sizeof claim, "pid %ld start %llu boot %s space %llu", (long)getpid(),
 			         (unsigned long long)start, boot, (unsigned long long)space);
-		else if (i == 3) /* of another user's */
+		else if (i == 3) /* one of another user's */
 			snprintf(claim, sizeof claim, "pid %ld start %llu boot %s space %llu", (long)other,
 			         (unsigned long long)cache_process_start(other), boot, (unsigned long long)space);
 		else

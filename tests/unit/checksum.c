@@ -1,5 +1,5 @@
-/* What saved states and values of datasets hold and send as a checksum is XXH64: the libxxhash
- * that is linked gives the numbers that xxHash publishes. */
+/* The checksum that saved states and values of datasets hold and send is XXH64: the libxxhash that is linked gives
+ * the numbers that xxHash publishes. */
 #include "tests/support/tap.h"
 
 #include <string.h>

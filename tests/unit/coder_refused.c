@@ -1,5 +1,5 @@
-/* What a coder does not take: SPECs that give no code, arguments that are wrong, ranks that make
- * different coders or mean different calls. Each is named, and no rank waits for another. */
+/* A coder does not take these: SPECs that give no code, arguments that are wrong, ranks that make different coders
+ * or mean different calls. Each is named, and no rank waits for another. */
 #include "tests/support/coder_fixture.h"
 
 #include <stdatomic.h>

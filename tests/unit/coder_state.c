@@ -67,8 +67,8 @@ static void forged(board *b, gradcomp_coder *k, int rank, size_t at, uint64_t va
 
 static void hostile(board *b, gradcomp_coder *k, int rank)
 {
-	/* As coder_state.c has it: 16 bytes of magic and checksum, three words, four half words, 256 bytes; then
-	 * a slot: total, number, counts, numbers. */
+	/* The offsets are those of coder_state.c: 16 bytes of magic and checksum, three words, four half words, 256
+	 * bytes; then a slot: total, number, counts, numbers. */
 	const size_t seed = 24, where = 40, nslots = 48, spec_at = 56, slot = spec_at + 256;
 	const char *no = "are no saved state of a coder", *damaged = "is damaged";
 	const uint32_t nan = 0x7fc00000;

@@ -328,7 +328,7 @@ static void environment(void)
 	unsetenv("GRADCOMP_COLLECTIVE");
 }
 
-/* As gradcomp check has them: they stand in the environment's place, which stays as it is. */
+/* Gives options as gradcomp check does: they stand in the environment's place, which stays as it is. */
 static void options_of_srun(void)
 {
 	static const config_option given[] = {{SET_GRADCOMP_COMPRESSOR, "topk"},

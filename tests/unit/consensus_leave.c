@@ -6,8 +6,8 @@
 enum { P = 4, ROUNDS = 8 };
 
 static const struct {
-	const char *name, *compressor; /* of rank 2; the others have "none" */
-	uint32_t tensors;              /* of rank 2; the others have 2 */
+	const char *name, *compressor; /* rank 2's; the others have "none" */
+	uint32_t tensors;              /* rank 2's; the others have 2 */
 	const char *says;
 } cases[] = {
 	{"another SPEC", "topk", 2, "rank 2 on "},

@@ -5,7 +5,7 @@
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
 static const int two_nodes[] = {0, 1};
 
-/* ---- what is refused ---- */
+/* The functions below try what is refused. */
 
 static int text_has(const gradcomp_error *err, const char *part)
 {

@@ -1,5 +1,5 @@
-/* What breaks: values in memory and in the spill file, ranks that die in the midst of an
- * epoch, children whose rank has gone. */
+/* Breaks things: values in memory and in the spill file, ranks that die in the midst of an epoch, children whose
+ * rank has gone. */
 #include "tests/support/dataset_fixture.h"
 #include "io/dataset/net/fetch.h"
 #include "tests/support/pace.h"
@@ -120,7 +120,7 @@ static void damage(void)
 
 /* ---- ranks that die ---- */
 
-/* Who makes this sample first never gets done. */
+/* The caller who makes this sample first never gets done. */
 static gradcomp_status endless_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	if (index == atomic_load(&all_samples->go) && !atomic_exchange(&all_samples->step, 1)) {

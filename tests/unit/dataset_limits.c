@@ -239,7 +239,7 @@ static long huge_kb(const void *at)
 	return kb;
 }
 
-/* Whether the kernel gives huge pages of shared memory to those who ask. */
+/* Returns true when the kernel gives huge pages of shared memory to those who ask. */
 static bool kernel_has_huge_pages(void)
 {
 	size_t bytes = 4 * HUGE_PAGE;

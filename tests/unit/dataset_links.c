@@ -72,7 +72,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (int turn = 0; turn < P && !v->wrong; turn++) {
 		v->wrong |= gradcomp_barrier(world, &v->error) != 0;
 		if (turn == rank) {
-			/* What the one before offered has come. */
+			/* The values that the one before offered have come. */
 			usleep((useconds_t)(30000 * pace()));
 			at_rest(ds);
 			atomic_store(&ds->service->nlinks_most, 0);

@@ -54,7 +54,7 @@ static void sizes(void)
 		}
 }
 
-/* ---- who else is on the node ---- */
+/* The functions below check who else is on the node. */
 
 enum { UNAUTHENTICATED = 3 };
 

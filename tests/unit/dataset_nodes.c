@@ -97,7 +97,7 @@ static uint64_t sum_rounded(void)
 	return sum;
 }
 
-/* What was made for other nodes has come to them when all nodes together hold everything. */
+/* Waits until values that were made for other nodes have come to them, when all nodes together hold everything. */
 static int settled(gradcomp_job *job, gradcomp_dataset *ds, const int *node, int rank)
 {
 	gradcomp_error err;

@@ -40,7 +40,7 @@ static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
 		if (!e && breaks)
 			break_one(ds, job, v);
 	}
-	/* What was on its way when its value was loaded has come or comes: no ticket stays. */
+	/* A value that was on its way when it was loaded has come or comes: no ticket stays. */
 	v->stats.struct_size = sizeof v->stats;
 	gradcomp_dataset_get_stats(ds, &v->stats);
 	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 10;

@@ -16,7 +16,7 @@ static const char *settings[] = {
 	NULL, "gradcomp.on_failure=shrink", "gradcomp.log=error", "transport.timeout=20", "transport.wait_timeout=60",
 	NULL};
 
-/* ---- who owns what ---- */
+/* The functions below check who owns what. */
 
 static int owner(const owners *o, uint64_t index, uint64_t *slot)
 {
@@ -73,7 +73,7 @@ static void dealing(void)
 	owners_clear(&o);
 }
 
-/* ---- what is kept, and what is loaded again ---- */
+/* The functions below check what is kept, and what is loaded again. */
 
 static uint64_t samples_count;
 
@@ -342,7 +342,7 @@ static void aside(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 9;
 	v->wrong |= (one_step(r, grad, &v->error) != 0) << 10;
 	gradcomp_reducer_get_stats(r, &stats);
-	/* What `none` sends in a step: 2 (n - 1) / n times the gradient. */
+	/* `none` sends this in a step: 2 (n - 1) / n times the gradient. */
 	v->wrong |= (stats.steps != BEFORE + 1 || !(fabs(stats.dense_bytes - (BEFORE * 4.0 / 3 + 1) * sizeof grad) < 1))
 	            << 11;
 	if (v->wrong >> 11 & 1)
@@ -456,8 +456,8 @@ static void training(gradcomp_job *job, int rank, process_board *b, void *room)
 	pthread_t killer;
 	float sums[SUMS];
 	int met = -1;
-	/* Whether another step fits into the epoch is for the ranks that have done the last one, or begun it in vain: of
-	 * those that are left some know no more than that. */
+	/* The ranks that have done the last step, or begun it in vain, say if another one fits into the epoch: some
+	 * of those that are left some know no more than that. */
 	uint64_t epoch = 0, shared = (uint64_t)b->P;
 	o.workers = plan.workers;
 	o.prefetch = plan.prefetch;

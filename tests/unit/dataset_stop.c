@@ -3,7 +3,7 @@
 #include "tests/support/dataset_fixture.h"
 
 static uint64_t samples_count = 400;
-static atomic_int inside, begun; /* of this process */
+static atomic_int inside, begun; /* this process's */
 
 static gradcomp_status counted_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {

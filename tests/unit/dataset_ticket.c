@@ -11,7 +11,7 @@ static ticket at(uint32_t word)
 	return t;
 }
 
-static unsigned lies; /* of ticket_move() */
+static unsigned lies; /* wrong answers of ticket_move() */
 
 static bool follows(uint32_t from, uint32_t to)
 {

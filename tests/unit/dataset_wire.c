@@ -64,7 +64,7 @@ static void await_bytes(gradcomp_dataset *ds, void *buf, size_t bytes)
 		wait_for(ds, &rq);
 }
 
-/* What the other's get() asks for. */
+/* Waits for what the other's get() asks for. */
 static request_item await_request(gradcomp_dataset *ds, header *h)
 {
 	request_item items[REQUEST_ITEMS_MAX] = {0};
@@ -327,7 +327,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 
 enum { DROP, MEET, SLOW_REQUESTS = SAMPLES };
 
-/* Of all_samples->step: 1 when the peer answers itself, then three for each part. */
+/* Returns a value of all_samples->step: 1 when the peer answers itself, then three for each part. */
 static unsigned slow_step(unsigned part, unsigned k)
 {
 	return 1 + 3 * part + k;

@@ -73,7 +73,7 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	                    open_delayed(&plain, w, run->spec, run->dtype, 0, NULL, &err);
 	for (int s = 0; s < 5; s++)
 		bad |= step(a, &v, rank, s, &err) != 0;
-	for (int s = 0; s < 2; s++) /* what it was at must not matter */
+	for (int s = 0; s < 2; s++) /* the step that it was at must not matter */
 		bad |= step(b, &u, rank, 50 + s, &err) != 0;
 	bad |= gradcomp_reducer_save(a, NULL, 0, &bytes, &err) != 0;
 	char *state = malloc(bytes), *other;

@@ -61,7 +61,7 @@ static void drain_body(gradcomp_job *job, int rank, int P, void *arg)
 		bad = step(m.red, &m.v, rank, s, &err) != 0;
 		sgd_step(&m, &m.v, rate);
 		if (s == 3) {
-			/* As a caller may do it: equal but for rounding. */
+			/* A caller may do it so: equal but for rounding. */
 			bad |= gradcomp_reducer_drain(m.red, m.corrections.at, NULL, 0, &err) != 0;
 			sgd_step(&m, &m.corrections, rate);
 			for (int t = 0; t < T; t++)
@@ -77,8 +77,8 @@ static void drain_body(gradcomp_job *job, int rank, int P, void *arg)
 	sgd_close(&m, run, rank, P, STEPS, -rate, &err);
 }
 
-/* Of `auto` what steps take is made up: which candidate it comes to must not depend on how busy
- * this machine is. Its second one is the faster. */
+/* Makes up what steps of `auto` take: which candidate it comes to must not depend on how busy this machine is. Its
+ * second one is the faster. */
 static tuner *chooses(const sgd *m)
 {
 	static story made_up = {.seconds = {14e-3, 3e-3}, .exposed = 12.7e-3, .byte = 1e-6, .error = 0.5};

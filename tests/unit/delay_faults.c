@@ -28,7 +28,7 @@ static void ahead_body(gradcomp_job *job, int rank, int P, void *arg)
 	bad |= gradcomp_reducer_wait(red, &err) != 0;
 	gradcomp_reducer_stats st = {.struct_size = sizeof st};
 	gradcomp_reducer_get_stats(red, &st);
-	bad |= !rank && st.exposed_s < 0.05; /* what rank 0 waited for the others */
+	bad |= !rank && st.exposed_s < 0.05; /* rank 0 waited so long for the others */
 	run->failed[rank] = bad | (done != (D + 1) * T);
 	gradcomp_reducer_free(red);
 	values_close(&v);
@@ -132,7 +132,7 @@ static void die_body(gradcomp_job *job, int rank, process_board *board, void *ro
 		given += st ? 0 : T;
 		if (!st)
 			st = gradcomp_reducer_wait(red, &err);
-		/* What rank 1 owes of step 5 never comes. */
+		/* The numbers that rank 1 owes of step 5 never come. */
 		if (!st && s == 5 && draining) {
 			double begin = process_now();
 			st = gradcomp_reducer_drain(red, v.at, NULL, 0, &err);

@@ -22,7 +22,7 @@ static void any(void)
 {
 }
 
-/* What both kinds cannot do without; every other function of the first length is there, too. */
+/* Makes what both kinds cannot do without; every other function of the first length is there, too. */
 static exported made(gradcomp_plugin_kind kind, uint32_t abi, size_t bytes)
 {
 	void (*function)(void) = any;

@@ -268,7 +268,7 @@ static void mutate(char *text, size_t room)
 	}
 }
 
-/* What is read is in bounds, and means the same when written and read again. */
+/* Checks that all that is read is in bounds, and means the same when written and read again. */
 static int sound(const endpoint *c, const endpoint_node *node)
 {
 	char text[4 * TRANSPORT_ENDPOINT_MAX];

@@ -35,7 +35,7 @@ static void errors(void)
 	is_str(e.text, longer, "text that just fits is whole");
 }
 
-/* What log_line writes to stderr. */
+/* Returns what log_line writes to stderr. */
 static char *logged(log_sink sink, gradcomp_log_level level, const char *text)
 {
 	static char out[4096];

@@ -30,7 +30,7 @@ static int open_here(void)
 	return n;
 }
 
-/* What no function of ours sends. */
+/* Sends what no function of ours sends. */
 static void send_several(int socket, const int *fds, size_t n)
 {
 	union {
@@ -49,8 +49,8 @@ static void send_several(int socket, const int *fds, size_t n)
 	is_int((int)sendmsg(socket, &m, 0), 2, "%zu descriptors are sent", n);
 }
 
-/* Whether the kernel has the limit of no descriptor: valgrind keeps one of its own. `limits` is /proc/self/limits,
- * opened before. */
+/* Returns true when the kernel has the limit of no descriptor: valgrind keeps one of its own. `limits` is
+ * /proc/self/limits, opened before. */
 static bool none_allowed(int limits)
 {
 	char text[4096] = "";

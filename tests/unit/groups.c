@@ -15,7 +15,7 @@ static int sum_is(gradcomp_group *g, int64_t mine, int64_t want, gradcomp_error 
 
 /* ---- order ---- */
 
-/* What a member is to find: the world ranks of its group, in order, -1 at the end. */
+/* Checks what a member is to find: the world ranks of its group, in order, -1 at the end. */
 static int group_is(gradcomp_group *g, int rank, const int *want)
 {
 	int n = 0, me = -1;

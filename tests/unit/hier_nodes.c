@@ -149,7 +149,7 @@ static int blocks_right(const struct gradcomp_collective_v1 *c, void *h, float *
 	return bad | (c->barrier(h, &err) != 0);
 }
 
-/* What a node's holders get from the others, against all ranks' payloads for everybody. */
+/* Compares what a node's holders get from the others with all ranks' payloads for everybody. */
 static void bytes_between(const struct gradcomp_collective_v1 *c, void *h, const struct gradcomp_collective_v1 *flat,
                           void *ring, counting *links, trial *t, int rank)
 {

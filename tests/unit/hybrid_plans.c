@@ -37,7 +37,7 @@ static void hold(uint32_t held, const model_layer *whole)
 	}
 }
 
-/* Whether a stage would rather have the other cost, or as soon. */
+/* Returns 1 when a stage would rather have the other cost, or as soon. */
 static int no_better(const pipeline_cost *a, const pipeline_cost *b)
 {
 	return a->seconds >= b->seconds && a->once >= b->once && a->fixed >= b->fixed && a->kept >= b->kept;
@@ -133,7 +133,7 @@ static void one_case(tally *t)
 	every(&q, &e);
 	st = hybrid_plan_make(&model, &machine, &q, &plan, &err);
 	if (e.best.seconds < 0) {
-		/* What the text says would do is the least of all plans, in three digits. */
+		/* The text says what would do: the least of all plans, in three digits. */
 		t->short_of_memory++;
 		t->wrong += st != (isfinite(e.least_memory) ? GRADCOMP_ERR_RANGE : GRADCOMP_ERR_INVALID);
 		if (st == GRADCOMP_ERR_RANGE)
@@ -202,7 +202,7 @@ static void pays_over_nodes(void)
 	hybrid_plan_free(plan);
 }
 
-/* What every rank of a tensor-parallel group holds whole. */
+/* Tries what every rank of a tensor-parallel group holds whole. */
 static void kinds(void)
 {
 	static const struct {

@@ -22,7 +22,7 @@ static void script(const char *name, const char *body)
 		printf("Bail out! cannot write %s\n", path);
 }
 
-/* What scontrol was called with last: its arguments, each in brackets. */
+/* Returns what scontrol was called with last: its arguments, each in brackets. */
 static const char *updated(void)
 {
 	static char text[2000], path[100];

@@ -165,7 +165,7 @@ int main(void)
 	unsetenv("SLURM_JOB_ID");
 	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
 
-	/* Who has the store is the first to refuse: the others are not there yet. */
+	/* The rank that has the store is the first to refuse: the others are not there yet. */
 	for (int h = 0; h < P; h += 3) {
 		char key[24];
 

@@ -121,7 +121,7 @@ static void endless(void)
 		   "a line of %d MiB behind '%.19s' is refused", MIB, heads[i]);
 	}
 	ok(!cache_manifest_head_read(AT_FDCWD, &head), "a head that goes on with it as well");
-	/* What a run that reads a copy it has a listing of meets. */
+	/* A run that reads a copy it has a listing of meets these. */
 	must(stage_manifest_write(&made, AT_FDCWD, "manifest"), "manifest");
 	size_t bytes;
 	char *first = stage_manifest_head(&made, "gradcomp-manifest 2", &bytes);
@@ -239,7 +239,7 @@ static void refusals(void)
 	stage_manifest_clear(&m);
 }
 
-/* What a million files take: entries and their paths, nothing else that grows. */
+/* Measures what a million files take: entries and their paths, nothing else that grows. */
 static void memory(void)
 {
 	enum { N = 100000 };

@@ -16,7 +16,7 @@ typedef struct kind {
 	const char *what, *spec, *setting; /* NULL setting: none */
 	uint32_t delay;
 	bool apart;   /* ranks look as if on two nodes */
-	bool chooses; /* what it holds depends on what it is trying just then */
+	bool chooses; /* the memory that it holds depends on what it is trying just then */
 } kind;
 
 static const kind kinds[] = {

@@ -110,7 +110,7 @@ static void round_trips(void)
 	           plan_hash(plan.hash, 1, dims) != plan_hash(plan.hash, 1, dims + 1),
 	   "a hash of shapes");
 
-	/* What cannot be read is not written. */
+	/* A file that cannot be read is not written. */
 	m.memory = NAN;
 	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a machine with NaN");
 	like(e.text, "machine 'a machine': [machine] memory is nan", "and why");

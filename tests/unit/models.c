@@ -11,7 +11,7 @@ typedef struct published {
 	const char *name;
 	uint64_t parameters;
 	uint32_t ntensors, nlayers;
-	double gigaflops; /* of a sample's forward pass, 2 for a multiplication and addition; 0: not compared */
+	double gigaflops; /* for a sample's forward pass, 2 for a multiplication and addition; 0: not compared */
 } published;
 
 /* Parameters: torchvision's and Hugging Face's model cards; 0.27 M of ResNet-20 (He et al., table 6), 14.7 M and

@@ -34,7 +34,7 @@ static struct {
 	atomic_int hang_ups; /* connections to close at once */
 	atomic_int mute;     /* connections to say nothing on, until the other end has gone */
 	atomic_bool serves, quit;
-	atomic_uint uid; /* of whom it says what it opens is */
+	atomic_uint uid; /* it says that this user made what it opens */
 } munged = {.fd = -1};
 
 static uint32_t get32_be(const unsigned char *p)
@@ -162,7 +162,7 @@ static int fill(int *fd, int most)
 	return n;
 }
 
-/* ---- what is asked of it ------------------------------------------------------ */
+/* The functions below ask something of it. */
 
 static gradcomp_error err;
 static log_sink sink = {GRADCOMP_LOG_ERROR, -1};

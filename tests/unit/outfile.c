@@ -16,7 +16,7 @@
 static gradcomp_error e;
 static char path[200];
 
-/* What stands in the folder's `name`. */
+/* Returns what stands in the folder's `name`. */
 static const char *content(int dir, const char *name)
 {
 	static char text[100];

@@ -20,7 +20,7 @@ static double made_up(void)
 }
 
 struct run {
-	int shape;           /* of the pieces */
+	int shape;           /* the pieces' */
 	double work, gather; /* seconds, by the made-up clock */
 	int uneven;          /* ranks have other clocks */
 	int shared[MAX_RANKS], failed[MAX_RANKS], did[MAX_RANKS];

@@ -51,7 +51,7 @@ static void make(instance *in)
 	}
 }
 
-/* What the solver says fits together: all layers in order, all ranks, its own sum. */
+/* Checks what the solver says: all layers in order, all ranks, its own sum. */
 static int sound(const pipeline_problem *p, const pipeline_plan *plan)
 {
 	pipeline_plan again = *plan;

@@ -99,7 +99,7 @@ static void make(costs *c, uint32_t n, uint32_t rounds, uint64_t *numel, double 
 	c->decode[1] = 1e-9 * draw();
 }
 
-/* Of how many plans; *most: the furthest from the best, as a share. */
+/* Returns how many plans are the best; *most: the furthest from the best, as a share. */
 static int optimal(uint32_t n, uint32_t rounds, double *mean, double *most)
 {
 	uint64_t numel[MOST];

@@ -57,7 +57,7 @@ static void make_model(double largest)
 	}
 }
 
-/* What a reducer of this model would have measured. */
+/* Makes what a reducer of this model would have measured. */
 static void make_fit(fit *f, int codes, int each_layer, double *arrival, double *backward)
 {
 	*f = (fit){.ntensors = TENSORS,

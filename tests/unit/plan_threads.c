@@ -27,7 +27,7 @@ static machine_file machine = {.nodes = 4,
                                .curves = curves,
                                .calls = calls};
 
-/* Of the first ones the machine says something. One is not installed. */
+/* The machine says something of the first ones. One is not installed. */
 static const char *const compressors[] = {
 	"none",     "cast:type=fp16", "topk:density=0.01",    "powersgd:rank=2",   "signsgd", "block:bits=8",
 	"terngrad", "nope",           "randomk:density=0.01", "gtopk:density=0.01"};
@@ -121,7 +121,7 @@ static bool same_skips(const plan *a, const plan *b)
 	return same;
 }
 
-/* What is left out has been asked for in this order. */
+/* Checks that what is left out has been asked for in this order. */
 static void says(const plan *p, const char *first, const char *second)
 {
 	int at = 0;

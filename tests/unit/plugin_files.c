@@ -36,7 +36,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	if (rank != DIFFERS)
 		s->status = registry_open(job->config, GRADCOMP_KIND_COMPRESSOR, "topk", &loaded, &s->err);
 	pthread_barrier_wait(&board->barrier);
-	if (rank == DIFFERS) /* as an upgrade does it: a file with a byte more takes the name */
+	if (rank == DIFFERS) /* an upgrade does it so: a file with a byte more takes the name */
 		s->status = sh("cp $to/topk.so $to/new && printf x >>$to/new && mv $to/new $to/topk.so", "", folder);
 	if (!s->status)
 		s->status = gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err);

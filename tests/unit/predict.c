@@ -83,7 +83,7 @@ static void dense(void)
 	ok(about(p.step_s, passes + 2 * look + ring(8e6) + 0.005), "dense, one bucket: the sum of all");
 	ok(about(p.compute_s, passes + 0.005), "of that the program's own");
 	ok(about(p.exposed_s, 2 * look + ring(8e6)), "and the rest is exposed");
-	/* What an exchange costs in the host: each, but not where its call was measured, and not alone. */
+	/* An exchange costs the host something: each, but not where its call was measured, and not alone. */
 	machine.call = 0.125;
 	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, p.exchange_s + 0.125),
 	   "an exchange costs the host a call");
@@ -248,7 +248,7 @@ static void uncertain(void)
 		tensors[i].backward = recorded[i] * 1.25;
 	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005),
 	   "and of a pass that was beside compressing all the time");
-	/* What the job has found out itself goes before what the machine says. */
+	/* The times that the job has found out itself go before what the machine says. */
 	machine.slowed_by_compute = 7;
 	model.slower_beside_compute = 1.25;
 	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005),

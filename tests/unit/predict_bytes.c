@@ -55,7 +55,7 @@ static const pair levels[] = {
 	{"topk:density=0.05", "hier", 1e-9},
 	{"randomk:density=0.05", "hier", 0.002},
 	{"blocktopk:density=0.05", "hier", 0.01},
-	/* What they do with a matrix is not what they do with its numbers in a row. */
+	/* These do something else with a matrix than with its numbers in a row. */
 	{"dgc:density=0.05", "hier", 0.002},
 	{"onebit", "hier", 0.002},
 };

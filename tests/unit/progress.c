@@ -61,7 +61,7 @@ typedef struct held {
 	progress_client client;
 	atomic_int *inside, *open; /* all: turns begun; may end */
 	atomic_int turns[PROGRESS_KINDS], at_once, most;
-	atomic_int asked, seen; /* of PROGRESS_EXCHANGE */
+	atomic_int asked, seen; /* PROGRESS_EXCHANGE's */
 } held;
 
 static void turn(held *h, progress_kind kind)
@@ -147,7 +147,7 @@ static void one_at_a_time(gradcomp_job *job)
 	ok(!lost, "%d of %d wakes were followed by no turn", lost, 50 * MANY);
 	/* The third looks whether two are held up, when others have work before they have come back. */
 	ok(most == 2 || most == 3, "%d reducers that take turns have %d threads", MANY, most);
-	/* As fast as they come: what was asked for last is seen. */
+	/* They come as fast as they can: the last request is seen. */
 	for (int n = 0; n < 20000; n++) {
 		held *c = &h[draw_up_to(MANY) - 1];
 

@@ -56,7 +56,7 @@ static uint64_t of_step(int step)
 	return mix(seed + 77 * (uint64_t)step + 7919 * runs);
 }
 
-/* What this rank holds of each array, for others to see. */
+/* Shows others what this rank holds of each array. */
 static void expose(show *s, const reducer *red, int after)
 {
 	const engine *first = red->eng.list.shards ? red->eng.list.shards : &red->eng;

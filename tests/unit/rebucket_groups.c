@@ -17,7 +17,7 @@ static int colour(int kind, int rank)
 		return 4 + stage;
 	case 2: /* embeddings that the first and the last stage share */
 		return 6 + tensor;
-	default: /* what all have */
+	default: /* all have this */
 		return 8;
 	}
 }

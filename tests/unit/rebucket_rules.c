@@ -1,5 +1,5 @@
-/* What a move of bucket boundaries refuses, on all ranks alike; that results which do not
- * depend on buckets do not depend on moves; error memory that is given back. */
+/* A move of bucket boundaries is refused on all ranks alike; results which do not depend on buckets do not depend
+ * on moves; error memory is given back. */
 #include "tests/support/residuals.h"
 #include "reducer/bucketing/rebucket.h"
 
@@ -11,7 +11,7 @@ static char texts[MAX_RANKS][508];
 
 /* ---- plans that are none ---- */
 
-/* `who`: the rank that is given it; -1: all. Others get a good one. */
+/* Gives the bad plan to rank `who`, or with -1 to all. Others get a good one. */
 static void refused(model *m, int rank, int P, const step_plan *bad, int who, const char *words, const char *what)
 {
 	uint32_t end[2] = {3, T}, before = reducer_of(m->red)->eng.list.nbuckets;
@@ -59,7 +59,7 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 	        "a position there is not");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .lag = 2}, -1, "lag is 2", "a lag of two");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, 1, "bucket 1", "one rank's plan is none");
-	/* Who is P is nobody's number: rank P - 1 has a good plan, but another. */
+	/* No rank has the number P: rank P - 1 has a good plan, but another. */
 	const step_plan other = {.nbuckets = 2, .end = two};
 	refused(&m, rank, P, &other, rank == P - 1 ? rank : P, "different plans", "one rank has another plan");
 	struct gradcomp_compressor_v1 small = *reducer_of(m.red)->eng.compressor;
@@ -123,7 +123,7 @@ static void same(const char *spec, int P, const char *const *settings)
 		printf("# failed %d, other results in steps %#x\n", failed, (unsigned)differ);
 }
 
-/* ---- what was measured ---- */
+/* The functions below check what was measured. */
 
 /* With two levels the compressor's instance is another one after a move: it is told again. */
 typedef struct hearsay {
@@ -210,7 +210,7 @@ typedef struct debts {
 	model *models[MAX_RANKS];
 	double before[MEMORIES], after[MEMORIES], given[MAX_RANKS][MEMORIES];
 	int failed[MAX_RANKS];
-	double weight; /* of what holders give, in units of their sum */
+	double weight; /* a part of what holders give, in units of their sum */
 } debts;
 
 static void give_body(gradcomp_job *job, int rank, int P, void *arg)

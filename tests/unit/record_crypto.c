@@ -163,7 +163,7 @@ static void vectors(void)
 	}
 }
 
-/* What comes is not what was sent. */
+/* Opens records that are not what was sent. */
 static void altered(record_cipher kind)
 {
 	static unsigned char rec[3][RECORD_MAX], bad[RECORD_MAX], out[RECORD_MAX];

@@ -55,7 +55,7 @@ static gradcomp_status step_of(model *m, int rank, int P, int step, gradcomp_err
 		st = gradcomp_reducer_ready(m->red, (uint32_t)t, m->grad[t], err);
 	if (!st)
 		st = gradcomp_reducer_wait(m->red, err);
-	/* What stands for the average of a bad gradient has no bits worth comparing. */
+	/* The numbers that stand for the average of a bad gradient have no bits worth comparing. */
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++)
 			m->grad[t][i] = isfinite(m->grad[t][i]) ? m->grad[t][i] : 0;
@@ -249,7 +249,7 @@ static void missing_body(gradcomp_job *job, int rank, int P, void *arg)
 		usleep(20000);
 	} while (rank == 1 && s->status[rank] && strstr(err.text, "wait: only 5 of 6 tensors were given"));
 	memcpy(s->text[rank], err.text, sizeof err.text);
-	s->failed[rank] |= m.done < T + 1000; /* what was given is done with */
+	s->failed[rank] |= m.done < T + 1000; /* all that was given is done with */
 	(void)P;
 	model_close(&m);
 }

@@ -62,7 +62,7 @@ static void blamed(const char *path)
 	free(b);
 }
 
-/* ---- what error memory holds back ---- */
+/* The functions below check what error memory holds back. */
 
 static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 {
@@ -112,7 +112,7 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_free(red);
 }
 
-/* ---- what a steady step allocates ---- */
+/* The functions below check what a steady step allocates. */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 0

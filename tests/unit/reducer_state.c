@@ -31,7 +31,7 @@ static void forged(model *m, int rank, const unsigned char *state, uint64_t byte
 	free(copy);
 }
 
-/* Of a plan of two buckets. */
+/* Forges states of a plan of two buckets. */
 static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
 {
 	const size_t ends = sizeof(state_head), positions = ends + 2 * sizeof(uint32_t);

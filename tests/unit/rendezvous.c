@@ -92,7 +92,7 @@ typedef struct task {
 	const server *s;
 	int rank, nranks;
 	double timeout;
-	size_t bytes;           /* of rank 0's value */
+	size_t bytes;           /* rank 0's value has so many */
 	pthread_barrier_t *all; /* before it leaves, as in a job; or NULL */
 	int good;
 	gradcomp_status status;
@@ -328,7 +328,7 @@ static void unauthenticated(void)
 	end(&s, 0);
 }
 
-/* As gradcomp rendezvous --detach: what a process opened another one runs. */
+/* Opens a server as gradcomp rendezvous --detach does: what a process opened another one runs. */
 static void detached(void)
 {
 	server s = {.until = {-1, -1}};

@@ -28,7 +28,7 @@ enum { IDLE, WRONG_TOKEN, OLD_TOKEN, REPLAY, TRUNCATED, OVERSIZED, RANDOM, SLOW,
 
 static _Atomic int stop, intruders, done[DEEDS], lied[LIARS];
 static unsigned char old_token[SECRET_BYTES], old_challenge[CHALLENGE_BYTES];
-/* What a rank sent in an earlier join at this token: HELLO, PROOF, entries. */
+/* A rank sent this in an earlier join at this token: HELLO, PROOF, entries. */
 static unsigned char recorded[4 * RENDEZVOUS_ENTRY_MAX];
 static size_t nrecorded;
 
@@ -161,7 +161,8 @@ typedef struct liar {
 	pthread_t thread;
 } liar;
 
-/* What it sees of the other end is all that the server says. Goes on until one end closes or has its way. */
+/* Passes on all that the server says, which is all it sees of the other end. Goes on until one end closes or has
+ * its way. */
 static void pass_on(const liar *l, int fd)
 {
 	int other = dial(l->w->ports[l->w->at], 0);

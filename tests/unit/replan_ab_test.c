@@ -37,7 +37,7 @@ static void candidates(void)
 	   "steps are compared, whatever line the exchanges are on: '%s'", j->name);
 }
 
-/* ---- what happens between two steps --------------------------------------- */
+/* The functions below run between two steps. */
 
 static job_run *run_scene(const char *schedule, int steps, uint32_t favours,
                           void (*between)(job_run *run, gradcomp_reducer *r, int rank, int s))
@@ -131,7 +131,7 @@ static void without_phase(job_run *run, gradcomp_reducer *r, int rank, int s)
 		look_at(r, rank);
 }
 
-/* What cannot be had on one rank is had on none, and what is said is of the plan in force. */
+/* A plan that cannot be had on one rank is had on none, and what is said is of the plan in force. */
 static void refused(void)
 {
 	job_run *j = run_scene("mgwfbp:greedy", 40, 1, without_candidate);
@@ -177,7 +177,7 @@ static void too_short(void)
 static struct state {
 	void *bytes[MAX_RANKS];
 	uint64_t n[MAX_RANKS];
-	int save, load, ran; /* of a trial, when it was loaded */
+	int save, load, ran; /* steps at which it is saved and loaded; state of a trial when it was loaded */
 	int failed[MAX_RANKS], before[MAX_RANKS];
 	uint32_t nbuckets[MAX_RANKS][2]; /* when it was saved, and loaded */
 } state;

@@ -32,7 +32,7 @@ typedef struct rank {
 
 typedef struct world {
 	int n;
-	transport *t; /* of one rank: its keys are everybody's */
+	transport *t; /* one rank's: its keys are everybody's */
 	rank *r;
 	char (*records)[TRANSPORT_ENDPOINT_MAX];
 	const char **endpoints;
@@ -119,7 +119,7 @@ static void agree_all(world *w)
 			pthread_join(w->r[r].thread, NULL);
 }
 
-/* Whether all that live, from `first` to `last`, have the one view that has those for which `in` is true. */
+/* Returns 1 when all that live, from `first` to `last`, have the one view that has those for which `in` is true. */
 static int one_view(const world *w, int first, int last, int (*in)(const world *w, int r))
 {
 	const roster_view *v = NULL;
@@ -319,7 +319,7 @@ static void hostile(void)
 		roster_message_write(&q, &bytes);
 		for (unsigned i = below(4); i > 0; i--)
 			bytes.p[below(bytes.bytes)] = (unsigned char)below(256);
-		/* Of its own size, so that a sanitizer sees what is read behind. */
+		/* A copy of just its size lets a sanitizer see what is read behind it. */
 		exact.bytes = below(4) ? bytes.bytes : below(bytes.bytes + 1);
 		exact.p = malloc(exact.bytes + !exact.bytes);
 		memcpy(exact.p, bytes.p, exact.bytes);

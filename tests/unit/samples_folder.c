@@ -248,7 +248,7 @@ static void tree(const char *top, const char *files)
 	}
 }
 
-/* What is not said is not guessed. */
+/* A layout that is not said is not guessed. */
 static void layouts(void)
 {
 	static const struct {

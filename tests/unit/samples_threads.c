@@ -13,7 +13,7 @@ enum { SAMPLES = 120, THREADS = 4, CHILDREN = 6 };
 static gradcomp_samples *opened[2];
 static atomic_int bad, *right; /* the second shared with children */
 
-/* What sample i holds. */
+/* Makes what sample i holds. */
 static size_t content(uint64_t i, char out[4000])
 {
 	size_t n = i * 31 % 3900;

@@ -1,5 +1,5 @@
-/* What a lag and more buckets in flight are worth, by the simulator: the figures of
- * doc/dev/schedule.md, and the reason for STEP_PLAN_LAG and REDUCER_WORKSPACES. */
+/* Measures what a lag and more buckets in flight are worth, by the simulator: the figures of doc/dev/schedule.md,
+ * and the reason for STEP_PLAN_LAG and REDUCER_WORKSPACES. */
 #include "schedule/sim.h"
 #include "reducer/reducer.h"
 #include "tests/support/tap.h"
@@ -13,7 +13,7 @@ typedef struct network {
 	uint32_t rounds;
 	int differ;      /* in size */
 	double backward; /* seconds, of each */
-	double compute;  /* of a round; its exchange takes 1 ms */
+	double compute;  /* each one's, in seconds */
 } network;
 
 static double step_of(const network *w, uint32_t lag, uint32_t window)

@@ -63,7 +63,7 @@ static int takes_part(const world *w, int rank, int other, task_kind kind)
 	return kind == TASK_EXCHANGE ? column(w, rank) == column(w, other) : rank / w->width == other / w->width;
 }
 
-/* As the plan comes to be known: of two levels with ENTER. */
+/* Makes the tasks as soon as the plan is known: with two levels, those with ENTER. */
 static void compose(const world *w, sim_rank *r, int rank, uint32_t b, int known)
 {
 	gradcomp_plan plan = {.nrounds = known ? w->rounds[column(w, rank)][b] : 0};
@@ -103,7 +103,7 @@ static int compute_step(const world *w, sim_rank *r, int rank)
 	return 1;
 }
 
-/* What is given up after task t. */
+/* Skips what is given up after task t. */
 static void skip_rest(const world *w, sim_rank *r, int rank, uint32_t b, task t)
 {
 	int first = w->width == 1 ? t.kind == TASK_EXCHANGE && t.round == 0 : t.kind == TASK_REDUCE_LOCAL;

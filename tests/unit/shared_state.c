@@ -27,7 +27,7 @@ static struct run {
 	uint64_t bytes[MAX_RANKS], prints[MAX_RANKS];
 	int failed[MAX_RANKS], holds, nodes;
 	char text[508];
-	double off; /* of the step after */
+	double off; /* how far the step after is off */
 } now;
 
 static void failed(int rank, int what, const gradcomp_error *err)
@@ -101,7 +101,7 @@ static void save_body(gradcomp_job *job, int rank, int P, void *arg)
 	model_close(&m);
 }
 
-/* What is by parameter: behind the head, before the plugin's own. */
+/* Compares what is by parameter: behind the head, before the plugin's own. */
 static int same_arrays(const unsigned char *a, uint64_t bytes_a, const unsigned char *b, uint64_t bytes_b)
 {
 	shared_head h[2];
@@ -124,7 +124,7 @@ static void load_body(gradcomp_job *job, int rank, int P, void *arg)
 		failed(rank, 1, &err);
 		return;
 	}
-	failed(rank, (model_step(&m, rank, 77, &err) != 0) << 1, &err); /* what it was at must not matter */
+	failed(rank, (model_step(&m, rank, 77, &err) != 0) << 1, &err); /* the step that it was at must not matter */
 	failed(rank,
 	       (gradcomp_reducer_load(m.red, saved->state[rank % saved->crew.P], saved->bytes[0], &err) != 0) << 2,
 	       &err);
@@ -222,7 +222,7 @@ static int name_it(void *ctx, const char *name, const char *path, const gradcomp
 	return 0;
 }
 
-/* ---- what is refused ---- */
+/* The functions below try what is refused. */
 
 /* Both ranks; only rank 0 prints. `mine`: what this rank is to load. */
 static void refused(model *m, int rank, const void *mine, uint64_t bytes, const char *words, const char *what)

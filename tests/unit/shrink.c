@@ -192,7 +192,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->finished = !s->status;
 	if (plan.stop && s->finished)
 		wake(board);
-	/* Who is done stays for those that have not heard yet that they are. */
+	/* A rank that is done stays for those that have not heard yet that they are. */
 	while (s->finished && gradcomp_barrier(gradcomp_job_world(job), &err) == GRADCOMP_ERR_PEER_LOST)
 		if (gradcomp_job_shrink(job, NULL, &err))
 			break;
@@ -211,7 +211,7 @@ static int whole(const seen *s, const seen *first)
 	return s->steps == plan.steps && !s->wrong && !memcmp(s->w, first->w, sizeof s->w);
 }
 
-/* Whether the living must be able to go on: whichever comes first, those lost were never too many. */
+/* Returns 1 when the living must be able to go on: whichever comes first, those lost were never too many. */
 static int must_go_on(int P)
 {
 	int low = 0;
@@ -318,7 +318,7 @@ static void stopped_trial(int P, int who)
 	trial(P, "a rank that is stopped is left out, and refused by name when it comes back");
 }
 
-/* What cannot go on without a rank is refused before it begins, or says so. */
+/* Tries what cannot go on without a rank: it is refused before it begins, or says so. */
 static void refusing(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	seen *s = room;
@@ -360,7 +360,7 @@ static void refused(void)
 /* Steps in which nobody is lost: the same averages and the same error memory, to the bit, as in a job that may not shrink;
  * where a gradient is not finite, too. */
 typedef struct twin {
-	uint64_t hash[2]; /* of averages, of arrays by tensor */
+	uint64_t hash[2]; /* those of averages, and of arrays by tensor */
 } twin;
 static const char *twin_compressor;
 

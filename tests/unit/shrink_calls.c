@@ -33,7 +33,7 @@ typedef struct seen {
 
 static struct {
 	int kills, who[KILLS], call[KILLS];
-	double late[KILLS]; /* of the last millisecond, in parts of it */
+	double late[KILLS]; /* parts of the last millisecond */
 	bool at_end;        /* the last kill is in gradcomp_job_free() */
 } plan;
 
@@ -232,7 +232,7 @@ static void check_save(program *p, int i)
 	note(p, p->saved, p->bytes);
 }
 
-/* Of this rank's error memory, with which a state of its own ends. */
+/* Hashes this rank's error memory, with which a state of its own ends. */
 static uint64_t error_memory(program *p)
 {
 	uint64_t bytes = 0, h = 0;
@@ -254,7 +254,7 @@ static void check_load(program *p, int i)
 	p->s->wrong += error_memory(p) != p->arrays[i % STATES];
 }
 
-/* As if it had not been called. */
+/* Checks that all is as if it had not been called. */
 static void voided_load(program *p, int i)
 {
 	p->s->wrong += i && error_memory(p) != p->arrays[(i + 1) % STATES];
@@ -415,7 +415,7 @@ static void arm(double seconds, double late)
 	pthread_create(&thread, NULL, die, &until);
 }
 
-/* What another rank kept waiting took longer. */
+/* Returns the least time: calls that another rank kept waiting took longer. */
 static double quickest(const program *p)
 {
 	double least = 1;
@@ -621,7 +621,7 @@ static int run(void)
 		if (killed(r))
 			continue;
 		first = first ? first : s;
-		/* Whether another one has gone when a rank leaves is nothing to it. */
+		/* It is nothing to a rank that leaves if another one has gone. */
 		good &= s->finished && !s->wrong && s->hash == first->hash &&
 		        (b->slot[r].left || strstr(b->slot[r].error.text, " died ("));
 		counted.done += s->done;

@@ -121,7 +121,7 @@ static int by_thread(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start ? 1 : x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* Of one step: threads do one thing at a time, tasks run once, in order, not faster than they can. */
+/* Checks one step: threads do one thing at a time, tasks run once, in order, not faster than they can. */
 static void conserved(void)
 {
 	int overlap = 0, missing = 0, early = 0, fast = 0, differ = 0, failed = 0;

@@ -32,7 +32,7 @@ static void text(bytes *b, const char *s)
 	b->n += (n + 3) / 4 * 4;
 }
 
-/* What a result says behind its operation, and more than it may need. */
+/* Writes what a result says behind its operation, and more than it may need. */
 static void result(bytes *b, uint32_t op, uint32_t status)
 {
 	word(b, op);
@@ -73,7 +73,7 @@ static void result(bytes *b, uint32_t op, uint32_t status)
 		word(b, 0);
 		word(b, 1);
 		break;
-	default: /* of any operation: zeroes, as many as there may be */
+	default: /* a result of any operation: zeroes, as many as there may be */
 		memset(b->at + b->n, 0, 256);
 		b->n += 256;
 	}

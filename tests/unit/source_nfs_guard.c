@@ -1,5 +1,5 @@
-/* What an NFS server sends is checked before libnfs decodes it, or nothing is asked of a
- * server: so it is where the program has loaded libnfs first. */
+/* All that an NFS server sends is checked before libnfs decodes it, or nothing is asked of a server: so it is where
+ * the program has loaded libnfs first. */
 #include <dlfcn.h>
 #include <sys/wait.h>
 

@@ -201,7 +201,8 @@ static void command(void)
 		               (char *)"id -u; id -g; id -G; grep CapEff /proc/self/status", NULL};
 		r = (exec_helper){.argv = who, .env = env, .user = &nobody};
 		is_int(exec_helper_run(&r, why, sizeof why), 0, "as another user");
-		char *wake_alarm = strstr(r.output, "0000000800000000"); /* of no use, and what keeps others out */
+		/* CAP_WAKE_ALARM is of no use to it and keeps others out */
+		char *wake_alarm = strstr(r.output, "0000000800000000");
 		if (wake_alarm)
 			wake_alarm[7] = '0';
 		is_str(r.output, "65534\n65534\n65534\nCapEff:\t0000000000000000\n", "with nothing of root's");

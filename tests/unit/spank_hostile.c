@@ -68,7 +68,7 @@ static void flood(void)
 	like(why, "wrote more than 16 MiB", "is stopped before its time");
 }
 
-/* Whether it runs: not gone, not a zombie. */
+/* Returns 1 when it runs: not gone, not a zombie. */
 static int runs(int pid)
 {
 	char path[40], state = 0;
@@ -224,7 +224,7 @@ static void file(const char *path, const char *text)
 		exit(2);
 }
 
-/* What epilogs find in the directory of records. */
+/* Tries what epilogs find in the directory of records. */
 static void records_of(void)
 {
 	arguments args = {.records = "/tmp/hostile-XXXXXX"};
@@ -250,7 +250,7 @@ static void records_of(void)
 	rmdir(args.records);
 }
 
-/* Whether a prolog has to start the command. */
+/* Checks when a prolog has to start the command. */
 static void drop_ins(void)
 {
 	char dir[] = "/tmp/hostile-XXXXXX", conf[60], folder[60], name[80];
@@ -287,7 +287,7 @@ int main(void)
 		printf("1..0 # SKIP needs root: it becomes another user\n");
 		return 0;
 	}
-	alarm((unsigned)(60 * pace()) + 60); /* what it tests did not end once */
+	alarm((unsigned)(60 * pace()) + 60); /* the code under test did not end once */
 	records_of();
 	drop_ins();
 	limits();

@@ -20,7 +20,7 @@ static void set(uint32_t *words, uint64_t bit)
 	words[bit / 32] |= 1u << bit % 32;
 }
 
-/* What the words must be, one bit at a time. */
+/* Makes what the words must be, one bit at a time. */
 static void words_by_formula(uint32_t *out, uint32_t coding, const uint32_t *idx, uint64_t d, uint64_t k)
 {
 	uint64_t bytes = index_formula(coding, d, k), l = lower_bits(d, k);
@@ -75,7 +75,7 @@ static void index_coding(uint64_t d, uint64_t k)
 
 static void values(const char *name, const gradcomp_operators *op)
 {
-	/* Of the largest magnitude of a block; of each value. */
+	/* The loss is a share of the largest magnitude of a block; or of each value. */
 	static const double loss[] = {0, 0x1p-8, 0x1p-11, 0.5 / 127, 0.5 / 7};
 	static const uint64_t counts[] = {1, 2, 3, 31, 255, 256, 257, 1000, 5001};
 	for (uint32_t v = 0; v < VALUES; v++)
@@ -115,7 +115,7 @@ static void values(const char *name, const gradcomp_operators *op)
 		}
 }
 
-/* ---- what is refused --------------------------------------------------------------------- */
+/* The functions below try what is refused. */
 
 enum { D = 1000, K = 40 };
 static uint32_t good[K], bad[K];

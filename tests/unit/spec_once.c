@@ -88,7 +88,7 @@ int main(void)
 	is_parsed("topk:density=0.1", 2);
 	is_parsed("topk:density=0.2", 2);
 	is_parsed("ring:small=0", 2);
-	is_parsed("wfbp", 2 + 2); /* as a setting, too */
+	is_parsed("wfbp", 2 + 2); /* a setting counts, too */
 
 	reducers two_levels = {.compressor = "topk:density=0.3"};
 	run("in two levels", 4, "topk:density=0.2", "hier:ranks_per_node=2", &two_levels);

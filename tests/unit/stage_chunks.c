@@ -44,7 +44,7 @@ static void shuffled(uint64_t size, unsigned seed)
 
 /* ---- pieces ---- */
 
-/* Whether the pieces of files of these sizes are all of them, once, and none too large. */
+/* Returns 1 when the pieces of files of these sizes are all of them, once, and none too large. */
 static int cut_well(const uint64_t *sizes, size_t n, const unsigned char *needed, uint64_t *chunks)
 {
 	stage_manifest m = {.n = n, .entries = calloc(n + 1, sizeof *m.entries)};

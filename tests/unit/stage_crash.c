@@ -9,7 +9,7 @@
 #include "tests/support/stage_fixture.h"
 #include "tests/support/syscall_trace.h"
 
-static char cache[4096]; /* as the kernel has it */
+static char cache[4096]; /* the path that the kernel has */
 static char *said;       /* by the child that fails */
 
 static int whole(void)
@@ -17,7 +17,7 @@ static int whole(void)
 	return stage_with(GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN, NULL, NULL) == 0 && got.cached;
 }
 
-/* What a walk starts from. */
+/* A walk starts from one of these. */
 enum { FROM_NOTHING, FROM_DAMAGE, FROM_HALF, FROM_FULL, FROM_LEASED, STARTS };
 static const char *const start_names[] = {"from nothing", "in place of a damaged copy", "from half a copy",
                                           "with an eviction", "for one who holds it"};

@@ -7,7 +7,7 @@
 #include "tests/support/stage_group_fixture.h"
 #include "tests/support/syscall_trace.h"
 
-#define STRIDE 2 /* of so many calls one is fatal */
+#define STRIDE 2 /* one of so many calls is fatal */
 
 static steps *watched; /* in shared memory */
 static char dying[128];

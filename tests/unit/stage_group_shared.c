@@ -17,8 +17,8 @@ static void stage_shared(const char *cache)
 	like(got.path, "/shared/", "there");
 }
 
-/* What a step of the user's gets: a letter a node, 's' the shared copy, 'o' his own, '!' nothing; upper case where it has
- * the contents of node 0's. */
+/* Says what a step of the user's gets: a letter a node, 's' the shared copy, 'o' his own, '!' nothing; upper case
+ * where it has the contents of node 0's. */
 static void step_of_user(char nodes[3])
 {
 	int ends[2];

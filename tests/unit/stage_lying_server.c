@@ -7,7 +7,7 @@
 
 static const struct {
 	const char *lie;
-	const char *words; /* of the reason; NULL: it is staged */
+	const char *words; /* those of the reason; NULL: it is staged */
 } lies[] = {
 	{"honest", NULL},
 	{"up", "'..' in nfs://liar/up is listed there, but no file can have such a name"},

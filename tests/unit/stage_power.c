@@ -6,8 +6,8 @@
 
 static char cache[4096];
 
-/* What was changed and not brought to the disk since: the inode of a path, or the path
- * as a name in its folder. */
+/* Remembers what was changed and not brought to the disk since: the inode of a path, or the path as a name in its
+ * folder. */
 typedef struct waiting {
 	bool name;
 	char path[400];
@@ -115,7 +115,7 @@ static void order(const char *what)
 	ok(manifests > 0, "%s: there is a manifest", what);
 	is_int(late, 0, "%s: which is written after all data", what);
 	is_int(unseen, 0, "%s: this test sees all calls", what);
-	/* What waits now is of the removal of the old copy. */
+	/* All that waits now is of the removal of the old copy. */
 	snprintf(area, sizeof area, "%s/%u", cache, geteuid());
 	for (int i = n; i-- > 0;)
 		if (strstr(list[i].path, ".tmp"))

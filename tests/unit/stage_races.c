@@ -15,7 +15,7 @@
 #define VICTIM 61234
 #define ENEMY 61235
 
-/* Of the enemy, in shared memory. */
+/* The enemy counts these, in shared memory. */
 static atomic_int *turns, *successes;
 
 /* Starts act() in a loop, as another user when uid is not 0; killed by the caller, or with it. */
@@ -144,7 +144,7 @@ static int take_name(void)
 	return fd >= 0;
 }
 
-/* What must never work: counted. */
+/* Counts what must never work. */
 static int get_in(void)
 {
 	char path[200];

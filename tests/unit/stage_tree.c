@@ -1,4 +1,4 @@
-/* What a copy keeps of its source. */
+/* Checks what a copy keeps of its source. */
 #include <time.h>
 
 #include "tests/support/stage_fixture.h"

@@ -23,7 +23,7 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* Of each case and rank, in the file one after another behind their lengths. */
+/* Has one for each case and rank, in the file one after another behind their lengths. */
 static struct kept {
 	uint64_t bytes;
 	unsigned char state[MOST];

@@ -39,10 +39,10 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-/* What auto believes. Where others are slow, what their error memory held is carried on. */
+/* Auto believes this. Where others are slow, what their error memory held is carried on. */
 static story measured = {.exposed = 12.7e-3, .byte = 1e-4, .error = 0.5};
 
-/* Of each case: in the file one after another, states behind their lengths. */
+/* Has one for each case: in the file one after another, states behind their lengths. */
 static struct kept {
 	uint64_t bytes[RANKS];
 	unsigned char state[RANKS][MOST];

@@ -72,7 +72,7 @@ static int checked(const char *file, int ranks, int least)
 static process_board *traced(int P, const char *file, const char *more)
 {
 	static char setting[200];
-	/* Of the schedules that measure. */
+	/* These are for the schedules that measure. */
 	const char *settings[] = {plugin_path_setting(),
 	                          "gradcomp.log=error",
 	                          "transport.timeout=20",

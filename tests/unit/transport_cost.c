@@ -1,5 +1,5 @@
-/* What links cost: connections only where there is traffic, and a peer that does
- * not take what it is sent makes nobody grow. */
+/* Checks what links cost: connections only where there is traffic, and a peer that does not take what it is sent
+ * makes nobody grow. */
 #define _GNU_SOURCE
 #include "tests/support/transport_ranks.h"
 #include "tests/support/dir_entries.h"
@@ -149,7 +149,7 @@ static void slow(board *b, transport *t, int rank)
 	free(rq);
 }
 
-/* What the kernel may keep of one connection: the third number of tcp_wmem, KiB. */
+/* Returns what the kernel may keep of one connection: the third number of tcp_wmem, KiB. */
 static long wmem_most(void)
 {
 	long bytes = 0;

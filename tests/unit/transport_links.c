@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 					run(name, b, what ? reducing : all_pairs, processes);
 				}
 	}
-	/* Who connects decides, so ranks need not agree. */
+	/* The rank that connects decides, so ranks need not agree. */
 	for (int what = 0; what < 2 && argc == 1; what++) {
 		static const int streams[] = {16, 1, 3, 16, 7};
 		board *b = board_new(5);

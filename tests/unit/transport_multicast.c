@@ -162,7 +162,7 @@ static void everywhere(void)
 			}
 }
 
-/* What is wrong is refused before anything is posted. */
+/* Tries what is wrong, which is refused before anything is posted. */
 static void refusals(board *b, transport *t, int rank)
 {
 	static const struct {
@@ -257,7 +257,7 @@ static void small_cases(void)
 			board_free(b);
 		}
 		ok(well, "a receiver that is late, others %s", asleep ? "asleep" : "spinning");
-		/* Who sleeps and is not woken looks again after 1 s, each time. */
+		/* A rank that sleeps and is not woken looks again after 1 s, each time. */
 		ok(least < 0.9, "as soon as %.3f s after it the others have theirs", least);
 	}
 }

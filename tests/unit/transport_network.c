@@ -12,7 +12,7 @@
 #define RANKS 4 /* 0 and 1 on the left machine, 2 and 3 on the right one */
 #define MESSAGE_BYTES ((size_t)4 << 20)
 
-/* What each rank has seen, where the test can read it. */
+/* Keeps what each rank has seen, where the test can read it. */
 static struct seen {
 	int nodes, well, links;
 	char kind[RANKS][8];

@@ -47,7 +47,7 @@ static void listening(board *b, transport *t, int rank)
 						b->status[0] = l->recv(l->ctx, p + 1, in[p], heard[p] % 2 ? LONG : 8,
 						                       &rq[p], err);
 				}
-			/* What a post has moved may have completed another. */
+			/* A post may have moved bytes and so completed another. */
 			if (!b->status[0] && heard[0] + heard[1] < 2 * MESSAGES)
 				b->status[0] = channel_pause(c, -1, 0.01, err);
 		}

@@ -128,8 +128,8 @@ static int lines(const char *path, const char *text)
 	return n;
 }
 
-/* What the kernel has of a rank's listener: its local socket, and those at its port. What a
- * connection leaves for a minute when it ends at both sides (TIME_WAIT) is none. */
+/* Counts what the kernel has of a rank's listener: its local socket, and those at its port. What a connection
+ * leaves for a minute when it ends at both sides (TIME_WAIT) is none. */
 static int sockets_of(const char *endpoint)
 {
 	const char *unix_name = strstr(endpoint, " unix="), *port = strrchr(endpoint, '@');

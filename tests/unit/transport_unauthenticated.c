@@ -1,5 +1,5 @@
-/* Who does not have the job's secret gets nowhere, and nobody who has it is kept
- * out by those who have not. */
+/* A process that does not have the job's secret gets nowhere, and nobody who has it is kept out by those who have
+ * not. */
 #include "tests/support/pace.h"
 #include "tests/support/starved_thread.h"
 #include "tests/support/transport_ranks.h"
@@ -390,7 +390,7 @@ static const char *welcome(void *ctx, pending_conn *p)
 	return NULL;
 }
 
-/* What a rank does that gets the processor once a turn; when it is turned away it comes again. */
+/* Does what a rank does that gets the processor once a turn; when it is turned away it comes again. */
 static void come(comer *c, int port)
 {
 	unsigned want = c->proved ? WELCOME_BYTES : CHALLENGE_BYTES;

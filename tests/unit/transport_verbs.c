@@ -18,7 +18,7 @@ static atomic_int calls;
 
 static const log_sink warnings = {GRADCOMP_LOG_INFO, 0};
 
-/* What ranks log meanwhile. */
+/* Ranks log this meanwhile. */
 static char logged[4000];
 static int saved_stderr;
 

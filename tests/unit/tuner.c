@@ -189,7 +189,7 @@ static void fits_again(void)
 	ok(last(&t) == 1, "they are tried, and stay: %s", t.switches);
 }
 
-/* What rank 0 has at work before each step, and whether it owed something in a guard's steps. */
+/* Rank 0 notes what it has at work before each step, and if it owed something in a guard's steps. */
 static const partition *compressing, *returned;
 static int asides, owed_in_guard, nan_in_guard;
 
@@ -243,7 +243,8 @@ static void guards(void)
 	ok(!strstr(t.switches, "too much"), "nothing comes of it");
 }
 
-/* Of the largest matrix low rank sends less, of the others their largest numbers. */
+/* Tells a story in which low rank sends less of the largest matrix, and of the others their largest numbers are
+ * sent. */
 static story of_two(const char *list, double mixed)
 {
 	story t = slow_network(list, 120);
@@ -373,7 +374,7 @@ static void forged(void)
 	}
 }
 
-/* ---- what a step is predicted to take, under the schedule that the job has ---------------- */
+/* The functions below check what a step is predicted to take, under the schedule that the job has. */
 
 typedef struct forecast {
 	const char *schedule;

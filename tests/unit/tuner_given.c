@@ -97,7 +97,7 @@ static void hears(void *ctx, uint32_t tensor, gradcomp_status status, const grad
 	atomic_fetch_add(&h->told[tensor], status ? 1 : 1000);
 }
 
-/* Of the tensors before `n` that each was told of once, and of the others nothing. */
+/* Returns 1 unless each of the tensors before `n` was told of once, and the others were not. */
 static int amiss(const hearing *h, int n)
 {
 	int wrong = 0;
@@ -178,7 +178,7 @@ static void hold(tuner *c, void *ctx)
 	sem_wait(&h->go);
 }
 
-/* What was given while a check ran, and the job failed. */
+/* Checks what was given while a check ran, and the job failed. */
 static void in_check(gradcomp_job *job, int rank, int P, void *arg)
 {
 	hearing *h = arg;

@@ -41,7 +41,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		tuner *c = front_of(&m);
 		tuner_hook_set((tuner_hook){.of = c, .measured = story_shows, .ctx = &t->story});
 		if (life) {
-			if (rank % 2 == t->measured) /* as on a slow network before the first step */
+			if (rank % 2 == t->measured) /* a slow network before the first step shows the same */
 				tuner_measure(c);
 			t->failed[rank] |= gradcomp_reducer_load(m.red, state, bytes, &err) != 0;
 			t->kept[rank] = c->parts.now.candidate;

@@ -91,7 +91,7 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	t->refused[rank] = gradcomp_reducer_load(b.red, state, bytes, &err) != 0;
 	if (t->refused[rank]) {
 		memcpy(t->text[rank], err.text, sizeof err.text);
-		failed |= steps(&b, rank, t->nth, t->nth + 3, NULL, &err) != 0; /* as before */
+		failed |= steps(&b, rank, t->nth, t->nth + 3, NULL, &err) != 0; /* goes on from the state */
 	} else {
 		t->then[rank] = front_of(&b)->parts.now.candidate;
 		failed |= steps(&b, rank, t->at, t->until, &t->second[rank], &err) != 0;

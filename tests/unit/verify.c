@@ -12,7 +12,7 @@
 
 static char path_setting[13000];
 
-/* ---- what is broken ---- */
+/* The functions below try what is broken. */
 
 /* All ranks fail in the first step, with all of these texts. */
 static void breaks(const char *spec, const char *collective, uint64_t bucket_bytes, const char *const texts[])
@@ -83,7 +83,7 @@ static void broken_plugins(void)
 	                             NULL});
 }
 
-/* ---- what is not ---- */
+/* The functions below try what is not. */
 
 static const char *const *sound(const char *collective)
 {
@@ -175,7 +175,7 @@ static void auto_body(gradcomp_job *job, int rank, int P, void *arg)
 		model_close(&m);
 }
 
-/* ---- who asks for it ---- */
+/* The functions below try who asks for it. */
 
 static void off_body(gradcomp_job *job, int rank, int P, void *arg)
 {

@@ -1,4 +1,4 @@
-/* Of the time before `neutral`, when names of parameters said it. */
+/* Stands for the time before `neutral`, when names of parameters said it. */
 #include "gradcomp/compressor.h"
 
 static const gradcomp_param params[] = {

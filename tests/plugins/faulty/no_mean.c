@@ -1,4 +1,4 @@
-/* What is given on several ranks is counted more than once, which it says. */
+/* Counts more than once what several ranks give, which it says. */
 #define FAULT_NO_MEAN
 #define FAULT_NAME "no_mean"
 #define FAULT_AFTER \

@@ -10,7 +10,7 @@
 #define FILE (S_IFREG | 0644)
 #define FOLDER (S_IFDIR | 0755)
 #define LINK (S_IFLNK | 0777)
-#define BYTES 300000 /* of a file */
+#define BYTES 300000 /* bytes of a file */
 
 #define N32 "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
 #define LONG_NAME N32 N32 N32 N32 N32 N32 N32 N32 /* 256 bytes */
@@ -20,7 +20,7 @@ static const struct entry {
 	uint32_t mode;
 	uint64_t size;
 	const char *target;
-	uint64_t inode; /* of several links */
+	uint64_t inode; /* the inode of several links */
 } entries[] = {
 	{"/honest", "", "f", FILE, BYTES, NULL, 0},
 	{"/honest", "", "d", FOLDER, 0, NULL, 0},

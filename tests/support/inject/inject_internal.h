@@ -1,4 +1,4 @@
-/* What the files of inject.h share. */
+/* The files of inject.h share this. */
 #ifndef TESTS_SUPPORT_INJECT_INJECT_INTERNAL_H
 #define TESTS_SUPPORT_INJECT_INJECT_INTERNAL_H
 
@@ -12,12 +12,12 @@ enum { SEED, SHORT, EAGAIN_P, EINTR_P, DELAY, DELAY_US, RESET, ALLOC, SETTINGS }
 /* inject.c */
 int inject_active(void);
 uint64_t inject_draw(int kind);
-/* Whether the percentage of `kind` hits this call. */
+/* Returns 1 when the percentage of `kind` hits this call. */
 int inject_hit(int kind);
 void inject_late(void);
-/* Whether this allocation is the one to fail. */
+/* Returns 1 when this allocation is the one to fail. */
 int inject_refused(void);
-/* Whether this read or write is the one that finds its connection gone. */
+/* Returns 1 when this read or write is the one that finds its connection gone. */
 int inject_reset(void);
 
 /* held.c: allocations that are still held. */
