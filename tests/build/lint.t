@@ -1,7 +1,7 @@
 #!/bin/sh
 # time limit: 1800 s
-# The tree as clang-format, cppcheck and shellcheck see it; clang-tidy over all of it takes too
-# long for a test. That each tool is heard when it finds something, and what SINCE looks at.
+# The tree as tests/comments, clang-format, cppcheck and shellcheck see it; clang-tidy over all of it
+# takes too long for a test. That each tool is heard when it finds something, and what SINCE looks at.
 # shellcheck source=tests/support/tap.sh disable=SC2016,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 unset SINCE LINT_TOOLS
@@ -13,13 +13,14 @@ with () {
 		clang-format --version 2>/dev/null | grep -q 'version 14\.' && return
 		skip "$2" "clang-format 14 is not installed"
 		return 1 ;;
+	comments) set -- python3 "$2" ;;
 	esac
 	command -v "$1" >/dev/null && return
 	skip "$2" "$1 is not installed"
 	return 1
 }
 
-for tool in clang-format cppcheck shellcheck; do
+for tool in comments clang-format cppcheck shellcheck; do
 	! with $tool "the tree: $tool" || check "the tree: $tool" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
 done
 
@@ -28,7 +29,7 @@ done
 mkdir -p "$tmp/tree/tests" "$tmp/tree/runtime/base" "$tmp/tree/build"
 cd "$tmp/tree" || exit 1
 cp "$GRADCOMP_SRC/.clang-tidy" "$GRADCOMP_SRC/.clang-format" .
-cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
+cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/comments" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
 printf 'int before(void);\nint before(void)\n{\n\tint *p = 0;\n\treturn  *p;\n}\n' >before.c
 printf '#!/bin/sh\ncd $1\n' | tee before.sh >build/config.status
 cp build/config.status build/made.sh
@@ -43,6 +44,22 @@ for tool in clang-format clang-tidy cppcheck shellcheck; do
 	like "... and counted as a failure" "$said" "lint: failed: $tool"
 	unlike "... in the tree, not in a build folder" "$said" made.sh
 done
+
+if with python3 "comments that are no sentences"; then
+	for n in $(seq 30); do printf '/* Returns %s. */\n// It does\n// so.\n' "$n"; done >comments.c
+	printf 'char *s = "/* What is no comment. */", *u = "// Of none";\n/* Nothing of whatever kind. */\n' >>comments.c
+	check "61 comments, none planted" lint comments
+	like "... are counted" "$said" "lint: comments, 0 of 61 begin"
+	printf 'int n; /* of one */\n\n/*\n * Whether it is.\n */\n' >>comments.c
+	refuse "two are planted" lint comments
+	like "... and counted" "$said" "lint: comments, 2 of 63 begin with What, Whether, Of, As or Who: 3.2 %, limit 3 %"
+	like "... as a failure" "$said" "lint: failed: comments"
+	printf '// Who?\n' >who.cu
+	check "... and named" [ "$(tests/comments --list comments.c who.cu | sed '$d')" = "comments.c:93: /* of one */
+comments.c:95: /* * Whether it is. */
+who.cu:1: // Who?" ]
+	rm comments.c who.cu
+fi
 
 if ! command -v git >/dev/null; then
 	skip "SINCE" "git is not installed"
