@@ -64,13 +64,12 @@ typedef enum gradcomp_status {
 	GRADCOMP_ERR_RANGE = -13,      /* larger than this method can count */
 	GRADCOMP_ERR_INTERNAL = -14,   /* a promise of ours was broken: report it */
 	GRADCOMP_ERR_PEER_LOST = -15,  /* a rank is lost; the others may go on: gradcomp_job_shrink() */
-	GRADCOMP_ERR_OVERFLOW = -16    /* of finite numbers came one that is not; see compressor.h */
+	GRADCOMP_ERR_OVERFLOW = -16    /* finite numbers have made one that is not; see compressor.h */
 } gradcomp_status;
 
-/* What went wrong, in words for the user. The caller owns it; every function
- * that takes one accepts NULL. `text` is always terminated, has no newline, and
- * names the thing, the value found and what would be right. It is meaningful
- * only after a call that returned a negative status. */
+/* Says what went wrong, in words for the user. The caller owns it; every function that takes one accepts NULL.
+ * `text` is always terminated, has no newline, and names the thing, the value found and what would be right. It is
+ * meaningful only after a call that returned a negative status. */
 typedef struct gradcomp_error {
 	gradcomp_status status;
 	char text[508];
@@ -111,7 +110,7 @@ static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 	return 0;
 }
 
-/* What an all-reduce does with the elements that stand at one index. */
+/* An all-reduce does this with the elements that stand at one index. */
 typedef enum gradcomp_op {
 	GRADCOMP_SUM = 0,
 	GRADCOMP_MAX = 1,
@@ -188,7 +187,7 @@ typedef struct gradcomp_need {
 typedef struct gradcomp_plugin_info {
 	uint32_t abi_version; /* GRADCOMP_ABI_VERSION of the headers it was built with */
 	uint32_t struct_size; /* sizeof of the whole descriptor */
-	const char *name;     /* as in the SPEC and the file name: NAME.so */
+	const char *name;     /* the name in the SPEC and in the file name: NAME.so */
 	const char *version;
 	const char *summary; /* one line */
 	const char *licence; /* SPDX identifier */
@@ -203,7 +202,7 @@ typedef struct gradcomp_plugin_info {
 	uint64_t reserved[1];
 } gradcomp_plugin_info;
 
-/* ---- what the host gives a plugin -------------------------------------- */
+/* ---- the host gives a plugin these ---- */
 
 struct gradcomp_operators;
 

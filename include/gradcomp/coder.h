@@ -105,8 +105,8 @@ typedef struct gradcomp_coder_options {
 	/* SPEC; NULL: the job's (of numbers on a GPU gradcomp.device_collective), or where nobody named one and the default serves no coded
 	 * reduce-scatter and all-gather, the first installed one that does. */
 	const char *collective;
-	uint64_t seed;    /* of codes that draw random numbers; equal on all ranks */
-	const char *name; /* of this coder, in the report, the timeline and messages; NULL: "coder". Copied */
+	uint64_t seed;    /* for codes that draw random numbers; equal on all ranks */
+	const char *name; /* this coder's, in the report, the timeline and messages; NULL: "coder". Copied */
 	/* Where numbers are, a gradcomp_device. GRADCOMP_CUDA: see On a GPU, above. */
 	uint32_t device;
 	uint32_t reserved1;
@@ -129,9 +129,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_coder_create(gradcomp_group *group, con
  * is fine. */
 GRADCOMP_EXPORT void gradcomp_coder_free(gradcomp_coder *coder);
 
-/* Whether a coder could be made of these SPECs, without a job; NULL stands for what the
- * configuration says. GRADCOMP_ERR_UNSUPPORTED for a compressor that gives no code, or a collective
- * that does not carry one; the text says which can. */
+/* Checks that a coder could be made of these SPECs, without a job; NULL stands for what the configuration says.
+ * GRADCOMP_ERR_UNSUPPORTED for a compressor that gives no code, or a collective that does not carry one; the text
+ * says which can. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, gradcomp_error *err);
 
 /* out = scale * sum over ranks of their block of this rank, counts[rank] numbers. `in` holds nranks
@@ -182,8 +182,8 @@ typedef struct gradcomp_coder_stats {
 	uint32_t struct_size; /* set by the caller */
 	uint32_t slots;
 	uint64_t reduce_scatters, all_gathers; /* that have ended well */
-	uint64_t nonfinite;                    /* of them, with a NaN or Inf */
-	double dense_bytes;      /* what this rank would have sent with the numbers as they are, in their type */
+	uint64_t nonfinite;                    /* those of them with a NaN or Inf */
+	double dense_bytes;      /* this rank would have sent so many with the numbers as they are, in their type */
 	double wire_bytes;       /* payload bytes handed to the links by this rank */
 	double convert_s;        /* to and from F32, and with residuals */
 	double exchange_s;       /* coding, sending, adding */

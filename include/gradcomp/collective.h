@@ -114,9 +114,9 @@ typedef struct gradcomp_exchange {
 	uint64_t count;
 	double scale;
 	const gradcomp_codec *codec;
-	uint64_t counter;    /* as in coded_allreduce */
+	uint64_t counter;    /* the first number of its runs, as for coded_allreduce */
 	float *residual;     /* likewise; may be NULL */
-	float *server_error; /* as many floats as server_error() asked for; zero at first. NULL: none is kept */
+	float *server_error; /* server_error() asked for so many floats; zero at first. NULL: none is kept */
 } gradcomp_exchange;
 
 /* Two levels: ranks of a node sum among themselves, and the compressor works on
@@ -126,11 +126,11 @@ typedef struct gradcomp_shard {
 	uint32_t struct_size;
 	int32_t rank, nranks; /* among the holders of the part; rank -1: this rank holds nothing */
 	uint32_t reserved0;
-	uint64_t begin, numel; /* of the bucket, in elements */
+	uint64_t begin, numel; /* elements of the bucket */
 } gradcomp_shard;
 
-/* What a call takes on its critical path, a level at a time: [0] inside a node, [1] between
- * nodes. Filled by predict(). */
+/* Counts what a call takes on its critical path, a level at a time: [0] inside a node, [1] between nodes. Filled by
+ * predict(). */
 typedef struct gradcomp_call_load {
 	uint32_t struct_size; /* set by the host */
 	uint32_t reserved0;
@@ -171,13 +171,13 @@ static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
 		return GRADCOMP_CAN_ALLGATHER;
 	case GRADCOMP_MERGED:
 		return GRADCOMP_CAN_MERGE;
-	case GRADCOMP_CODED: /* whether there is a NaN is asked without a code */
+	case GRADCOMP_CODED: /* it is asked without a code if there is a NaN */
 		return GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_ALLREDUCE;
 	}
 	return ~0u;
 }
 
-/* Whether payloads of all these patterns travel. Coded sums go by an exchange too. */
+/* Returns 1 when payloads of all these patterns travel. Coded sums go by an exchange too. */
 static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 {
 	uint32_t has = (serves & GRADCOMP_CAN_EXCHANGE) ? serves | GRADCOMP_CAN_CODED_ALLREDUCE : serves;
@@ -188,9 +188,9 @@ static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 	return 1;
 }
 
-/* What a compressor may plan over a collective, 0 when the two do not go together: its
- * `patterns`; its `instead` where those are not carried, or where sums of codes are
- * what the collective is for (it serves an exchange). */
+/* Returns what a compressor may plan over a collective, 0 when the two do not go together: its `patterns`; its
+ * `instead` where those are not carried, or where sums of codes are what the collective is for (it serves an
+ * exchange). */
 static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compressor_v1 *c, uint32_t serves)
 {
 	int instead = c->instead && gradcomp_carries(serves, c->instead);
@@ -240,10 +240,9 @@ struct gradcomp_collective_v1 {
 	 * capacity of inout and of every intermediate payload. */
 	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
 	                         gradcomp_error *err);
-	/* As allreduce (SUM) and allgather on floats, coded on the way. residual (count
-	 * floats, or counts[rank]; may be NULL) receives what this rank's own coding
-	 * lost: in units of the sum, so that sum_w u_w = buf / scale + sum_w residual_w.
-	 * Runs are numbered from `counter` on, fewer than 2^24 of them. */
+	/* Do what allreduce (SUM) and allgather do on floats, coded on the way. residual (count floats, or
+	 * counts[rank]; may be NULL) receives what this rank's own coding lost: in units of the sum, so that sum_w
+	 * u_w = buf / scale + sum_w residual_w. Runs are numbered from `counter` on, fewer than 2^24 of them. */
 	gradcomp_status (*coded_allreduce)(void *instance, float *buf, uint64_t count, double scale,
 	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                   gradcomp_error *err);
@@ -271,17 +270,17 @@ struct gradcomp_collective_v1 {
 	 * `scale`, the rest of buf is undefined. */
 	gradcomp_status (*local_reduce_scatter)(void *instance, float *buf, uint64_t numel, double scale,
 	                                        gradcomp_error *err);
-	/* As allreduce and allgather, among the holders of this rank's shard; called on
-	 * those alone that hold one. */
+	/* Do what allreduce and allgather do, among the holders of this rank's shard; called on those alone that
+	 * hold one. */
 	gradcomp_status (*shard_allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
 	                                   gradcomp_op op, double scale, gradcomp_error *err);
 	gradcomp_status (*shard_allgather)(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
 	/* Every rank's shard is in place in buf; on return all of buf is. */
 	gradcomp_status (*local_allgather)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 
-	/* As reduce_scatter (SUM) on floats, coded on the way: on return this rank's own
-	 * block is the scaled sum, uncoded. residual as in coded_allreduce, of all of buf:
-	 * in every block, sum_w u_w = (its owner's buf) / scale + sum_w residual_w. */
+	/* Does what reduce_scatter (SUM) does on floats, coded on the way: on return this rank's own block is the
+	 * scaled sum, uncoded. residual as in coded_allreduce, of all of buf: in every block, sum_w u_w = (its
+	 * owner's buf) / scale + sum_w residual_w. */
 	gradcomp_status (*coded_reduce_scatter)(void *instance, float *buf, const uint64_t *counts, double scale,
 	                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                        gradcomp_error *err);

@@ -86,7 +86,7 @@ extern "C" {
 #define GRADCOMP_TRAIT_HOLDS (1u << 8)
 #define GRADCOMP_TRAIT_ALIKE (1u << 9) /* save() gives the same on all ranks: the host loads nothing else */
 
-/* What a round's payloads are, hence which collective can carry them. */
+/* Says what a round's payloads are, hence which collective can carry them. */
 typedef enum gradcomp_pattern {
 	GRADCOMP_SUMMED = 0,   /* payloads add element by element: all-reduce */
 	GRADCOMP_GATHERED = 1, /* everybody needs everybody's: all-gather(v) */
@@ -105,7 +105,7 @@ typedef struct gradcomp_tensor {
 	uint64_t offset;      /* where it starts in the layout, in elements */
 	const uint64_t *dims; /* ndim of them, outermost first */
 	uint32_t ndim;        /* 0 for a scalar */
-	gradcomp_dtype dtype; /* of the caller's gradient; work is always F32 */
+	gradcomp_dtype dtype; /* the type of the caller's gradient; work is always F32 */
 	uint64_t reserved[2];
 } gradcomp_tensor;
 
@@ -119,8 +119,8 @@ typedef struct gradcomp_layout {
 	uint64_t numel;
 	int32_t rank, nranks;
 	uint64_t seed; /* equal on all ranks */
-	/* What plan() may ask for with this job's collective: the descriptor's
-	 * `patterns`, or its `instead`, see gradcomp_compatible_patterns(). */
+	/* The patterns that plan() may ask for with this job's collective: the descriptor's `patterns`, or its
+	 * `instead`, see gradcomp_compatible_patterns(). */
 	uint32_t patterns;
 	/* Where work will be, for a plugin with GRADCOMP_TRAIT_CUDA that cannot do with some
 	 * parameters there: create() then gives GRADCOMP_ERR_UNSUPPORTED, and is called
@@ -211,8 +211,7 @@ typedef struct gradcomp_work {
 	const int *hold;
 } gradcomp_work;
 
-/* What a planner and the auto-tuner reckon with; see cost(). The host zeroes it and sets struct_size
- * first. */
+/* A planner and the auto-tuner reckon with this; see cost(). The host zeroes it and sets struct_size first. */
 typedef struct gradcomp_cost {
 	uint32_t struct_size;
 	uint32_t rounds;
@@ -221,7 +220,7 @@ typedef struct gradcomp_cost {
 	double flops;
 } gradcomp_cost;
 
-/* What the host has measured of a job's steps, equal on all ranks; see measured(). */
+/* The host has measured this of a job's steps, equal on all ranks; see measured(). */
 typedef struct gradcomp_measured {
 	uint32_t struct_size;
 	uint32_t ntensors;
@@ -266,10 +265,9 @@ struct gradcomp_compressor_v1 {
 	gradcomp_status (*encode)(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
 	                          gradcomp_error *err);
 
-	/* What the exchange brought. SUMMED: n = 1, the sum (or mean). GATHERED:
-	 * n = P, in[w] is rank w's, in[rank] this rank's own; lengths and content of
-	 * the others are untrusted and must be checked. MERGED: n = 1. In the last
-	 * round x and error are complete when it returns. */
+	/* Takes what the exchange brought. SUMMED: n = 1, the sum (or mean). GATHERED: n = P, in[w] is rank w's,
+	 * in[rank] this rank's own; lengths and content of the others are untrusted and must be checked. MERGED: n
+	 * = 1. In the last round x and error are complete when it returns. */
 	gradcomp_status (*decode)(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
 	                          uint32_t n, gradcomp_error *err);
 
@@ -350,7 +348,7 @@ struct gradcomp_compressor_v1 {
 	uint64_t reserved[2];
 };
 
-/* Whether the host keeps an error memory for instances with these values. */
+/* Returns 1 when the host keeps an error memory for instances with these values. */
 static inline int gradcomp_keeps_error(const struct gradcomp_compressor_v1 *c, const gradcomp_value *values)
 {
 	return c->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && (!c->keeps_error || c->keeps_error(values));

@@ -175,7 +175,7 @@ typedef struct gradcomp_dataset_stats {
 	uint64_t remote_bytes;
 	uint64_t damaged;                   /* checksums that did not match; each value was loaded again */
 	uint64_t unkept;                    /* values loaded that no memory was left for */
-	uint64_t memory_used, memory_limit; /* of the node */
+	uint64_t memory_used, memory_limit; /* the node's */
 	double wait_s;                      /* next() and get() had to wait */
 	double load_s;                      /* spent in load(), summed over threads */
 } gradcomp_dataset_stats;

@@ -27,8 +27,8 @@ typedef struct gradcomp_spec {
 	uint32_t nvalues;
 } gradcomp_spec;
 
-/* As for a job, but for the plugin's own check(), which is not called. *out is to
- * be freed; nothing is left behind on failure. Any thread. */
+/* Parses a SPEC as for a job, but without the plugin's own check(). *out is to be freed; nothing is left behind on
+ * failure. Any thread. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_spec_parse(const gradcomp_plugin_info *info, const char *text,
                                                     gradcomp_spec **out, gradcomp_error *err);
 /* NULL is fine. */

@@ -86,7 +86,7 @@ typedef struct gradcomp_sample_info {
 	uint32_t nparts;      /* 1 in a folder */
 	int32_t label;        /* number of the sample's class among the sorted classes; -1: it has none */
 	uint32_t reserved0;
-	uint64_t bytes;  /* of all parts */
+	uint64_t bytes;  /* length of all parts */
 	const char *key; /* path in the folder, or member name up to the dot; the samples' */
 } gradcomp_sample_info;
 
@@ -128,8 +128,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
 struct gradcomp_value_buffer;
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_load(void *samples, uint64_t index, struct gradcomp_value_buffer *out,
                                                       gradcomp_error *err);
-/* What such a value says, checked. The key and the name lie in the value. Pointers but
- * `value` and `info` may be NULL. */
+/* Read and check what such a value says. The key and the name lie in the value. Pointers but `value` and `info` may
+ * be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_t bytes, gradcomp_sample_info *info,
                                                       gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t part, const char **name,

@@ -54,7 +54,7 @@ extern "C" {
 #define GRADCOMP_STAGE_FOLLOW (1u << 4)
 /* Absolute symbolic links that lead into the tree become relative ones. */
 #define GRADCOMP_STAGE_REWRITE (1u << 5)
-/* What may not be read is left out, a directory with all below it. */
+/* Entries that may not be read are left out, a directory with all below it. */
 #define GRADCOMP_STAGE_SKIP_UNREADABLE (1u << 6)
 
 typedef enum gradcomp_stage_mode {
@@ -109,7 +109,7 @@ typedef struct gradcomp_stage_options {
 	 * `holder` is what `gradcomp cache list` shows for it ("job 12.0"); may be NULL. */
 	int64_t hold_pid;
 	const char *holder;
-	/* What is left out: globs, one a line, of at most 4095 bytes together; NULL: nothing. One without '/'
+	/* Says what is left out: globs, one a line, of at most 4095 bytes together; NULL: nothing. One without '/'
 	 * is compared with names at any depth, one with it with paths in the source, in which '*' does not match
 	 * '/'. A directory is left out with all below it; a '/' at the end means directories alone. */
 	const char *exclude;

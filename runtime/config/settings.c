@@ -332,7 +332,8 @@ void settings_env(const setting *s, char out[SETTINGS_ENV_MAX])
 		*p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
 }
 
-/* What nobody has meant to write: characters that cannot be seen, and quotes, which would be part of the value. */
+/* Refuses what nobody has meant to write: characters that cannot be seen, and quotes, which would be part of the
+ * value. */
 static gradcomp_status check_typed(const char *name, const char *text, gradcomp_error *err)
 {
 	static const char *const quotes[] = {

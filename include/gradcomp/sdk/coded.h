@@ -1,5 +1,5 @@
-/* What compressors share that give the collective a code and are otherwise dense:
- * an instance of theirs begins with an sdk_coded. */
+/* Compressors that give the collective a code and are otherwise dense share this: an instance of theirs begins with
+ * an sdk_coded. */
 #ifndef GRADCOMP_SDK_CODED_H
 #define GRADCOMP_SDK_CODED_H
 
@@ -11,12 +11,12 @@ extern "C" {
 
 typedef struct sdk_coded {
 	const gradcomp_host *host;
-	const char *name;    /* of the plugin, a constant */
+	const char *name;    /* the plugin's, a constant */
 	uint64_t start_step; /* steps before it are not compressed */
 } sdk_coded;
 
-/* As in gradcomp_compressor_v1. The host calls no encode(), and what the code loses
- * it has put into the error memory before decode(). */
+/* These are functions of gradcomp_compressor_v1. The host calls no encode(), and what the code loses it has put
+ * into the error memory before decode(). */
 gradcomp_status sdk_coded_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                gradcomp_error *err);
 gradcomp_status sdk_coded_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
@@ -24,8 +24,7 @@ gradcomp_status sdk_coded_encode(void *instance, const gradcomp_work *work, uint
 gradcomp_status sdk_coded_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
                                  uint32_t n, gradcomp_error *err);
 
-/* Whether a compressor that would rather gather is to give codes: see
- * gradcomp_layout.patterns. */
+/* Returns 1 when a compressor that would rather gather is to give codes: see gradcomp_layout.patterns. */
 static inline int sdk_coded_instead(const gradcomp_layout *layout)
 {
 	return GRADCOMP_HAS(layout, patterns) && layout->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&

@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* What splitmix64 gives for state `key` in the stream of `seed` (Steele, Lea, Flood: Fast splittable
+/* Returns what splitmix64 gives for state `key` in the stream of `seed` (Steele, Lea, Flood: Fast splittable
  * pseudorandom number generators, OOPSLA 2014): one to one for a given seed. */
 static inline uint64_t sdk_hash(uint64_t key, uint64_t seed)
 {

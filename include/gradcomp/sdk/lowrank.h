@@ -1,6 +1,6 @@
-/* What compressors by low-rank factors share (PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS
- * 2019): which tensors are matrices, where their factors stand, and the steps of the methods on
- * a whole bucket, same-shape matrices together.
+/* Compressors by low-rank factors share this (PowerSGD: Vogels, Karimireddy, Jaggi, NeurIPS 2019): which tensors
+ * are matrices, where their factors stand, and the steps of the methods on a whole bucket, same-shape matrices
+ * together.
  *
  * A tensor is an n x m matrix M: n its first dimension, m the product of the
  * others. r = min(rank, n, m) columns of P (n x r) and of Q (m x r) stand for it.
@@ -47,7 +47,7 @@ typedef struct sdk_lowrank_tensor {
 typedef struct sdk_lowrank {
 	const gradcomp_host *host;
 	const gradcomp_layout *layout;
-	const char *name; /* of the compressor */
+	const char *name; /* the compressor's */
 	uint64_t start_step;
 	sdk_lowrank_tensor *tensors; /* ntensors, and one more whose offset is the end */
 	float *P, *Q;                /* kept from step to step; NULL: not */
@@ -62,12 +62,12 @@ gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, cons
                                  const gradcomp_layout *layout, const char *name, int keep, const char *suffix,
                                  gradcomp_error *err);
 void sdk_lowrank_close(sdk_lowrank *l);
-/* As in gradcomp_compressor_v1, of instances that begin with a lowrank. */
+/* These are functions of gradcomp_compressor_v1, for instances that begin with a lowrank. */
 const char *sdk_lowrank_choice(void *instance, uint32_t tensor);
 gradcomp_status sdk_lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);
 
-/* ---- of a bucket ---- */
+/* ---- these work on a bucket ---- */
 
 /* How many floats of each sort it has. */
 sdk_lowrank_extent sdk_lowrank_sizes(const sdk_lowrank *l, const gradcomp_bucket *bucket);

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* ---- of one length, without a header: a formula of the bucket says how many bytes ---- */
+/* ---- payloads of one length, without a header: a formula of the bucket says how many bytes ---- */
 
 /* GATHERED and FIXED. */
 gradcomp_round sdk_gathered_round(uint64_t bytes);
@@ -34,7 +34,7 @@ gradcomp_status sdk_gathered_refuse(const gradcomp_host *host, const char *name,
 gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const gradcomp_work *work, const float *x,
                              uint64_t n, float most, gradcomp_error *err);
 
-/* ---- of any length, behind a header; on the host ---- */
+/* ---- payloads of any length, behind a header; on the host ---- */
 
 /* In the byte order of the machine. */
 typedef struct sdk_payload_header {
@@ -56,7 +56,7 @@ void sdk_payload_end(gradcomp_payload *out, const char *name, uint32_t version, 
 gradcomp_status sdk_payload_expect(const gradcomp_host *host, const gradcomp_layout *layout, const char *name,
                                    uint32_t version, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                                    uint64_t most, gradcomp_error *err);
-/* What is behind the header of a payload that has passed: aligned to 8. */
+/* Returns what is behind the header of a payload that has passed: aligned to 8. */
 const void *sdk_payload_body(const gradcomp_payload *in, uint64_t *bytes);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* What compressors to one bit a number share. Every tensor is cut into runs; a run
- * is sent as its signs, and one or two magnitudes that stand for them.
+/* Compressors to one bit a number share this. Every tensor is cut into runs; a run is sent as its signs, and one or
+ * two magnitudes that stand for them.
  *
  *     average = 1/P * sum over ranks of sign * magnitude    error = u - own sign * magnitude
  *
@@ -34,10 +34,10 @@ typedef struct sdk_signs {
 	void *scratch; /* for code() */
 } sdk_signs;
 
-/* What such compressors do instead of gathering. */
+/* Such compressors do one of these instead of gathering. */
 #define SDK_SIGNS_INSTEAD (GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED))
 
-/* As in gradcomp_compressor_v1. */
+/* These are functions of gradcomp_compressor_v1. */
 gradcomp_status sdk_signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                gradcomp_error *err);
 gradcomp_status sdk_signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,

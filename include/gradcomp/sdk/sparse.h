@@ -162,7 +162,7 @@ const char *sdk_sparse_value_check(const gradcomp_operators *op, const float *va
 typedef struct sdk_sparse_part {
 	uint64_t at, d; /* where in the bucket, and how many */
 	uint64_t k;
-	uint32_t tensor; /* of the layout; the first of the bucket when it is one part */
+	uint32_t tensor; /* number of the tensor in the layout; the first of the bucket when it is one part */
 } sdk_sparse_part;
 
 /* Instances begin with this. sdk_sparse_open() fills it, for exact top-k of each bucket. */
@@ -213,13 +213,13 @@ gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work 
  * lengths, and the rest through work->fault, at the latest when they are added. */
 gradcomp_status sdk_sparse_verify(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in,
                                   uint32_t n, gradcomp_error *err);
-/* What may follow. y += a * what `in` holds; y = 0 at the indices of `in`. */
+/* These may follow. y += a * what `in` holds; y = 0 at the indices of `in`. */
 void sdk_sparse_add(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float a, float *y);
 void sdk_sparse_clear(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float *y);
 /* work->flat = 1/n of the sum over ranks, in their order. */
 void sdk_sparse_average(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n);
 
-/* ---- as in gradcomp_compressor_v1, of methods with error memory that gather --------- */
+/* ---- functions of gradcomp_compressor_v1, for methods with error memory that gather ---- */
 
 gradcomp_status sdk_sparse_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                 gradcomp_error *err);
@@ -231,7 +231,7 @@ gradcomp_status sdk_sparse_cost(void *instance, const gradcomp_bucket *bucket, u
                                 gradcomp_error *err);
 void sdk_sparse_destroy(void *instance);
 
-/* ---- as a code for runs, over collectives that sum codes ---------------------------- */
+/* ---- a code for runs, over collectives that sum codes ---- */
 
 /* A run of n numbers: max(1, round(density * n)) pairs of it, packed as above; all n
  * floats where those would be more bytes. */

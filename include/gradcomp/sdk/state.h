@@ -11,7 +11,7 @@ extern "C" {
 
 typedef struct sdk_state_header {
 	char compressor[16];
-	uint32_t version, nranks; /* of the job that saved it: what is here is of any number */
+	uint32_t version, nranks; /* those of the job that saved it: this state goes to any number of ranks */
 	uint64_t shapes;          /* digest of all dimensions */
 	uint64_t parameters;      /* digest of what the plugin says must be equal */
 	uint64_t bytes;           /* behind the head */
