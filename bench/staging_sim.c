@@ -14,7 +14,7 @@
 
 #define WINDOW 64  /* equal to TRANSFER_WINDOW */
 #define BUFFERS 20 /* received into, of a node */
-#define READERS 2  /* those that a node receives into */
+#define READERS 2  /* readers of a node, */
 #define OWN 10     /* and chunks read and not sent */
 #define QUEUE 512
 #define STEP 0.125

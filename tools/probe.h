@@ -26,7 +26,7 @@ typedef struct probe {
 	bench_spec compressors[PROBE_SPECS], collectives[PROBE_SPECS];
 	int ncompressors, ncollectives;
 	int named_compressors, named_collectives; /* by the user: one that cannot be used ends it */
-	machine_file *m;                          /* 1: the user named them, and one that cannot be used ends it */
+	machine_file *m;                          /* the result: on all ranks */
 	double noise;                             /* the largest relative error of a line; of `noisy` */
 	double off;                               /* the sum of those of all lines */
 	int nlines;

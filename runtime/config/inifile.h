@@ -27,7 +27,7 @@ typedef struct inifile {
 	FILE *stream;
 	char *text;                    /* a line */
 	const char *rest;              /* the part of its value that inih has not had yet */
-	char in[64], name[64], *value; /* the key that inih has handed on */
+	char in[64], name[64], *value; /* section, key and value that inih has handed on */
 	size_t nvalue;
 	bool pending;
 } inifile;

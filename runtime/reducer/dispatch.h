@@ -34,7 +34,7 @@ struct gradcomp_reducer {
 	 * a reducer sets it. */
 	void (*report)(void *ctx, report_reducer *row);
 	void *report_ctx;
-	job_part part; /* the row of what the program has */
+	job_part part; /* its place among what the program has */
 };
 
 /* NULL is fine. */

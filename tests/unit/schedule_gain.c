@@ -13,7 +13,7 @@ typedef struct network {
 	uint32_t rounds;
 	int differ;      /* in size */
 	double backward; /* seconds, of each */
-	double compute;  /* each one's, in seconds */
+	double compute;  /* seconds of a round; its exchange takes 1 ms */
 } network;
 
 static double step_of(const network *w, uint32_t lag, uint32_t window)

@@ -52,7 +52,7 @@ typedef struct transport_options {
 	size_t verbs_memory;                 /* bytes; transport.verbs_memory */
 	frames_mode frames;                  /* security.frames */
 	int cma;                             /* process_vm_readv between ranks of a node; transport.cma */
-	zerocopy_mode zerocopy;              /* process_vm_readv is used between ranks of a node; transport.cma */
+	zerocopy_mode zerocopy;              /* for long sends over tcp; transport.zerocopy */
 	const log_sink *log;                 /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;

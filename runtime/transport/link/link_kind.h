@@ -34,7 +34,7 @@ typedef enum link_opened {
 /* Members that may be NULL are said to be. */
 struct link_kind {
 	const char *name; /* a word of transport.allow */
-	hello_kind hello; /* the word that its HELLOs carry */
+	hello_kind hello; /* begins its connections */
 	int worth;        /* the kind that is worth most, of those that reach a rank, is used */
 	int polls;        /* most descriptors that one of its links polls; 0: each of its connections */
 	bool near; /* over memory that both ranks have: it is set up over the local socket, and a look is no system call */

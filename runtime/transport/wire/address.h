@@ -15,7 +15,7 @@ typedef struct address {
 	unsigned char ip[16]; /* 4 or 16 bytes, network order */
 	uint16_t port;
 	uint8_t bytes;      /* 4 or 16 */
-	uint8_t prefix;     /* length of its subnet's */
+	uint8_t prefix;     /* bits of its subnet */
 	uint8_t card;       /* equal for addresses of one interface of the machine, from 1; 0: not said */
 	uint32_t speed;     /* Mbit/s that the interface's driver states; 0: it does not know */
 	uint32_t interface; /* index of an own address's; 0 in an endpoint record */
