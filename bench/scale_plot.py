@@ -71,9 +71,9 @@ def staging(_rows):
     simulated = [(n, CHUNK * chunks) for n, chunks in SIMULATED]
     return {"title": "stagers: a chunk of 1 MiB is everywhere", "x": "nodes", "y": "seconds, 1 Gbit/s", "legend": True,
             "lines": [("tree, from 64 nodes on", over(nodes, lambda n: CHUNK * (WINDOW + 2 * hops(n)))),
-                      ("round one ring, as it was", over(P, lambda n: CHUNK * 2 * n)),
+                      ("round one ring, for comparison", over(P, lambda n: CHUNK * 2 * n)),
                       ("simulated (bench/staging_sim)", simulated)],
-            "dashed": ("round one ring, as it was",), "marks": ("simulated (bench/staging_sim)",)}
+            "dashed": ("round one ring, for comparison",), "marks": ("simulated (bench/staging_sim)",)}
 
 
 def rendezvous(rows):
@@ -81,9 +81,9 @@ def rendezvous(rows):
     measured = [(r["ranks"], r["sent_bytes"]) for r in rows if r["what"] == "rendezvous"]
     return {"title": "rendezvous: what srun's node sends", "x": "nodes", "y": "bytes", "legend": True,
             "lines": [("to 16, which pass it on", over(nodes, lambda p: ENTRIES * p * min(p, FANOUT))),
-                      ("to each, as it was", over(nodes, lambda p: ENTRIES * p * p)),
+                      ("to each node, for comparison", over(nodes, lambda p: ENTRIES * p * p)),
                       ("measured, clients on 2 cores", measured)],
-            "dashed": ("to each, as it was",), "marks": ("measured, clients on 2 cores",),
+            "dashed": ("to each node, for comparison",), "marks": ("measured, clients on 2 cores",),
             "like": {"measured, clients on 2 cores": "to 16, which pass it on"}}
 
 
