@@ -23,8 +23,8 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
  * failed or was given up. */
 void bucket_run_end(ranks *s, bucket_run *f, int w, float *g);
 
-/* A round between the runs of a bucket of all ranks: the payloads to their receivers,
- * decode() included. */
+/* Carries out a round between the runs of a bucket of all ranks: brings payloads to their receivers, and calls
+ * decode(). */
 gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_round *rd, uint32_t round);
 gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcomp_round *rd);
 

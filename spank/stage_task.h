@@ -13,13 +13,13 @@
 
 #include "spank/arguments.h"
 
-/* From user_init, before the tasks are forked. -1 with the reason in `why`. */
+/* Is called from user_init, before the tasks are forked. -1 with the reason in `why`. */
 int stage_task_prepare(spank_t sp, char *why, size_t size);
-/* From task_post_fork. */
+/* Is called from task_post_fork. */
 void stage_task_forked(void);
-/* From task_init. Returns when the copies are complete and GRADCOMP_DATA and so on are
- * set. Relative sources are in the working directory. -1 with the reason in `why`,
- * which is empty where another task of the node, or another node, has logged it. */
+/* Is called from task_init. Returns when the copies are complete and GRADCOMP_DATA and so on are set. Relative
+ * sources are in the working directory. -1 with the reason in `why`, which is empty where another task of the node,
+ * or another node, has logged it. */
 int stage_task_run(spank_t sp, const char *spec, const arguments *args, char *why, size_t size);
 
 #endif

@@ -77,7 +77,7 @@ static void *serve(void *ctx)
 	return NULL;
 }
 
-/* Until all ranks have ended. The exit status. */
+/* Waits until all ranks have ended, and returns the exit status. */
 static int supervise(const job *j)
 {
 	int sent = 0, status;

@@ -139,7 +139,7 @@ static void copy_specs(const json_t *o, row *r)
 	copy_text(o, "collective", r->collective, sizeof r->collective);
 }
 
-/* From 0 to 2^53; what is not is 0. */
+/* Returns a number from 0 to 2^53; 0 for what is none. */
 static double amount(const json_t *o, const char *key)
 {
 	double v = number_of(o, key);
@@ -473,7 +473,7 @@ static size_t list_sockets(const char *only, asked **out)
 	return n;
 }
 
-/* Those that a process of this user has open. */
+/* Marks those that a process of this user has open. */
 static void mark_own(asked *a, size_t n)
 {
 	DIR *all = opendir("/proc"), *d;

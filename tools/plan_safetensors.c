@@ -102,7 +102,7 @@ static int natural(const char *a, const char *b)
 	return (*a > 0) - (*b > 0);
 }
 
-/* Behind the first number between dots, which is the layer's; NULL: there is none. */
+/* Returns what stands behind the first number between dots, which is the layer's; NULL: there is none. */
 static const char *layer_rest(const char *name)
 {
 	for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {

@@ -314,11 +314,11 @@ struct gradcomp_collective_v1 {
 	 * names the collective. Any thread; the text is the thread's until it asks again. */
 	const char *(*unusable)(void);
 
-	/* Optional, with GRADCOMP_CAN_SHARD, where a rank may hold several shards of a bucket: the one with
-	 * this index, of which 0 is that of shard(), as there; rank -1: it holds no more. *holders is
-	 * what shard_allreduce and shard_allgather then take for `instance`. How many a rank holds does not
-	 * follow from numel, and all have `nranks` holders. A rank makes each call for its shards
-	 * in the order of their indices. */
+	/* Optional, with GRADCOMP_CAN_SHARD, where a rank may hold several shards of a bucket. Gives the shard with
+	 * this index as shard() gives the one with index 0; its rank is -1 where this rank holds no more. *holders
+	 * is what shard_allreduce and shard_allgather then take for `instance`. How many a rank holds does not
+	 * follow from numel, and all have `nranks` holders. A rank makes each call for its shards in the order of
+	 * their indices. */
 	gradcomp_status (*shard_at)(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
 	                            gradcomp_error *err);
 };

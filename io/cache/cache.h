@@ -57,10 +57,9 @@ void cache_touch(int area, const char *key);
  * again is fine. */
 gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *holder, gradcomp_error *err);
 
-/* Before copying, with KEY.lock held: `bytes` on disk and `inodes` are still to come.
- * Evicts unfinished copies of dead producers, then what was used least recently
- * and is neither leased nor pinned, until the copy fits the budget, the quota and
- * the free space. IO: it does not; the text names what is needed, what is
+/* Makes space before copying, with KEY.lock held: `bytes` on disk and `inodes` are still to come. Evicts
+ * unfinished copies of dead producers, then what was used least recently and is neither leased nor pinned, until
+ * the copy fits the budget, the quota and the free space. IO: it does not; the text names what is needed, what is
  * available and what could not be evicted. */
 gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                    gradcomp_error *err);
@@ -83,7 +82,8 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 /* If the node has a whole copy in the shared area: leases it, replaces *area and run->where by
  * that area, and returns true. Logs what is wrong with a copy that cannot be used. */
 bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area);
-/* Before publishing in the shared area: everybody may read the copy and lease it, and nobody but its owner write to it. */
+/* Sets modes before publishing in the shared area: everybody may read the copy and lease it, and nobody but its
+ * owner write to it. */
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
                                   gradcomp_error *err);
 
@@ -196,7 +196,7 @@ typedef struct cache_entry {
 	bool producing;  /* a process is making it, or making it anew */
 	bool pinned;
 	uint32_t live_leases;
-	char holder[CACHE_HOLDER_BYTES]; /* one that holds one of them */
+	char holder[CACHE_HOLDER_BYTES]; /* the holder of one of these leases */
 	int64_t used;                    /* when it was last staged, seconds since 1970, never in the future */
 	cache_size size;                 /* size of the part that is there */
 	cache_size whole;                /* size that it will have when it is finished; else equal to `size` */
@@ -235,7 +235,7 @@ int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CAC
 /* Renames a directory to a name that is not there, which the caller's lock keeps free. 0, or -1 and errno: EEXIST when
  * it is. */
 int cache_rename_new(int area, const char *from, const char *to);
-/* To one under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
+/* Renames it to a name under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
 int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16]);
 
 /* ---- budget (quota.c) ---------------------------------------------------------- */
@@ -245,7 +245,7 @@ typedef struct cache_budget {
 	uint64_t quota; /* 0: none */
 } cache_budget;
 
-/* From the settings, for the filesystem of the area. */
+/* Reads the budget from the settings, for the filesystem of the area. */
 gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *err);
 
 #endif

@@ -29,7 +29,7 @@ typedef struct cache_manifest_head {
 	char *source; /* malloc'ed */
 	uint64_t files, bytes;
 } cache_manifest_head;
-/* From dir/manifest; false when it cannot be read. */
+/* Reads dir/manifest; false when it cannot be read. */
 bool cache_manifest_head_read(int dir, cache_manifest_head *out);
 
 #endif

@@ -109,7 +109,7 @@ struct gradcomp_dataset {
 	 * one has no rank. */
 	bool endures; /* it may outlive ranks */
 	int *began;   /* every rank's number when the job began */
-	int place;    /* this rank's parts in the shared memory: its local rank at first */
+	int place;    /* number of this rank's parts in the shared memory: its local rank at first */
 	job_object object;
 	gradcomp_dataset_options o; /* `reload`: what the setting makes of it */
 	char *spill;
@@ -176,8 +176,8 @@ gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
 /* Takes an entry in the table for this process, and frees it. */
 gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err);
 void process_unregister(gradcomp_dataset *ds);
-/* Before anything else in a call: a process forked since is registered, and a job that has
- * failed fails the call, unless process_lost(). */
+/* Comes before anything else in a call: a process forked since is registered, and a job that has failed fails the
+ * call, unless process_lost(). */
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err);
 /* How many forks this process is away from the first. */
 unsigned process_forks(void);

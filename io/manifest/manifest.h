@@ -66,7 +66,7 @@ char *stage_manifest_join(stage_manifest *m, const char *dir, const char *name);
 /* A new zeroed entry, or NULL. Moves the others. */
 stage_entry *stage_manifest_add(stage_manifest *m);
 int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path);
-/* After the last entry: sorts, finds hard links, counts, makes the key. */
+/* Is called after the last entry: sorts, finds hard links, counts, makes the key. */
 gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err);
 const stage_entry *stage_manifest_find(const stage_manifest *m, const char *path, size_t length);
 /* The entry's line without checksum and newline, as in the key and the file.
@@ -101,7 +101,7 @@ ssize_t stage_manifest_pack(const stage_manifest *m, size_t *next, char *buf, si
 /* Takes the chunks, in order, into a manifest that was empty before the first one;
  * `text` is written to. A failure (INVALID) says what is wrong. */
 gradcomp_status stage_manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err);
-/* After the last chunk: everything there, no link leads out; counts, makes the key. */
+/* Is called after the last chunk and checks that everything is there and no link leads out; counts, makes the key. */
 gradcomp_status stage_manifest_unpacked(stage_manifest *m, gradcomp_error *err);
 
 /* ---- for the files of manifests only ---------------------------------------- */

@@ -192,7 +192,7 @@ static const char *take_target(stage_manifest *m, stage_entry *e, char *target)
 	return NULL;
 }
 
-/* Behind the checksum: [EXTRA] TYPE MODE SIZE MTIME PATH [TARGET]. */
+/* Reads the words behind the checksum: [EXTRA] TYPE MODE SIZE MTIME PATH [TARGET]. */
 static const char *take_words(stage_manifest *m, stage_entry *e, struct rest r, bool with_extra)
 {
 	static const char wrong[] = "it has an entry with a wrong value";

@@ -39,7 +39,7 @@ typedef struct source_wait {
  * this build), INVALID (neither directory nor file). */
 gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
                             gradcomp_error *err);
-/* After the last reader; NULL is nothing. */
+/* Closes the source, after its last reader; NULL is fine. */
 void source_close(source *s);
 /* Its path with symbolic links resolved, or the URL without arguments: the name in
  * the key and in messages. Owned by the source. */
@@ -50,7 +50,7 @@ const char *source_is_file(const source *s);
 /* A mounted filesystem: entries can be reached by source_name() as a path. */
 bool source_is_mounted(const source *s);
 
-/* From now on symbolic links are what they lead to. UNSUPPORTED where that cannot be had. */
+/* Makes symbolic links stand for what they lead to, from now on. UNSUPPORTED where that cannot be had. */
 gradcomp_status source_follow(source *s, gradcomp_error *err);
 /* Returns true when the last call of the reader failed because it may not. Its text names the options of staging
  * that would do. */

@@ -134,8 +134,7 @@ static gradcomp_status make_links(struct populate *f, dirwalk *to, dirwalk *old,
 	return GRADCOMP_OK;
 }
 
-/* From the leaves up, since a directory that cannot be written any more can
- * still be entered. */
+/* Sets modes from the leaves up, since a directory that cannot be written any more can still be entered. */
 static gradcomp_status set_dir_modes(struct populate *f, dirwalk *to, int temp, gradcomp_error *err)
 {
 	for (size_t i = f->m->n; i-- > 0;) {

@@ -36,7 +36,7 @@ typedef enum staging_state {
 
 /* ---- coop.c ---------------------------------------------------------------- */
 
-/* Until there is a whole copy on every node. */
+/* Works until there is a whole copy on every node. */
 gradcomp_status staging_complete(staging *s, gradcomp_error *err);
 /* Leaves in the listing the entries of node i of n. */
 gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *err);

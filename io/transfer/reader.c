@@ -133,7 +133,7 @@ static transfer_buffer *next_chunk(transfer *x, uint64_t *turn)
 	return b;
 }
 
-/* To the other nodes, and to this node's own copy: the bytes go out while they are written. */
+/* Passes a chunk to the other nodes and to this node's own copy: the bytes go out while they are written. */
 static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirwalk *to, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;

@@ -397,7 +397,7 @@ static gradcomp_status overdue(struct transfer_relay *r, double limit)
 	return GRADCOMP_OK;
 }
 
-/* Until something can have moved. Time in which this process was stopped does not count as quiet. */
+/* Waits until something can have moved. Time in which this process was stopped does not count as quiet. */
 static gradcomp_status pause_relay(struct transfer_relay *r)
 {
 	double limit = config_float(r->x->params->run->config, SET_TRANSPORT_WAIT_TIMEOUT), nap = limit < 1 ? limit : 1,

@@ -24,7 +24,7 @@ static void shape(sdk_lowrank_tensor *a, const gradcomp_tensor *t, const gradcom
 		a->r = 0;
 }
 
-/* By shape, then by index. Tensors sent uncompressed come first. */
+/* Orders by shape, then by index. Tensors sent uncompressed come first. */
 static int by_shape(const void *x, const void *y)
 {
 	const sdk_lowrank_tensor *a = *(const sdk_lowrank_tensor *const *)x, *b = *(const sdk_lowrank_tensor *const *)y;

@@ -47,7 +47,7 @@ static sdk_sparse_pairs pairs_in(void *scratch, uint64_t k)
 	return (sdk_sparse_pairs){.val = scratch, .idx = (uint32_t *)scratch + k};
 }
 
-/* Behind the pairs in the scratch of code(). */
+/* Returns the place behind the pairs in the scratch of code(). */
 static void *scratch(const sdk_sparse *s)
 {
 	return (char *)s->encode_scratch + (8 * sdk_sparse_share(s->schedule.density, s->layout->numel) + 63) / 64 * 64;

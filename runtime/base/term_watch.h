@@ -14,7 +14,8 @@
  * which SIGTERM does not end. A program that later sets a handler of its own has it. Children do not do it when
  * they are ended. */
 bool term_watch_start(void (*last)(void *ctx, int signal), void *ctx);
-/* By who started it. Afterwards `last` is not called; does not return when SIGTERM has come. */
+/* Ends the watch; only the caller who started it calls this. Afterwards `last` is not called; does not return when
+ * SIGTERM has come. */
 void term_watch_stop(void);
 
 #endif

@@ -410,7 +410,7 @@ bool client_send(rendezvous_client *cl, const char *key, const void *value, size
 	return sent;
 }
 
-/* Those that are not there: "node 2 of n[1-4], counted from 0"; returns how many. */
+/* Lists those that are not there: "node 2 of n[1-4], counted from 0"; returns how many. */
 static int missing(const rendezvous_client *cl, char list[MISSING_TEXT])
 {
 	const char *nodes = getenv("SLURM_STEP_NODELIST");

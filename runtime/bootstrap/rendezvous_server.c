@@ -64,7 +64,7 @@ static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *v
 	return n > 0;
 }
 
-/* From here on it is sent the log by the server, from this byte. */
+/* Makes the server send it the log from here on, from this byte. */
 static bool begin_log(rendezvous_server *srv, slot *s, uint64_t offset)
 {
 	unsigned char value[8];

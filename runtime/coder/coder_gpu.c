@@ -132,7 +132,7 @@ static gradcomp_status look_locked(void *coder, gradcomp_error *err)
 	return st;
 }
 
-/* Until at most `most` calls are ahead of the host. */
+/* Waits until at most `most` calls are ahead of the host. */
 static gradcomp_status catch_up(gradcomp_coder *c, uint64_t most, gradcomp_error *err)
 {
 	const coder_gpu *g = c->gpu;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Then the slots, by number, each a slot_head, its counts and its numbers, filled up to 8 bytes. */
+/* Begins a state. Behind it come the slots, by number, each a slot_head, its counts and its numbers, filled up to
+ * 8 bytes. */
 typedef struct state_head {
 	saved_head saved;
 	uint64_t calls, seed, reserved0;

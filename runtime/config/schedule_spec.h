@@ -29,7 +29,7 @@ typedef struct schedule_spec {
 /* The schedule that a SPEC names, whose table spec_parse() takes; NULL: there is none, and the error
  * lists what there is. */
 const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error *err);
-/* From a SPEC that was parsed with that table. */
+/* Reads a SPEC that was parsed with that table. */
 gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec *s, schedule_spec *out,
                                    gradcomp_error *err);
 /* All three together. */

@@ -47,7 +47,8 @@ typedef struct pipeline_plan {
 	uint32_t nstages;
 	pipeline_stage stages[PIPELINE_LAYERS_MAX];
 	double seconds; /* a step's; negative: there is none */
-	double memory;  /* the stage's that needs most. Without a plan: what would do; negative: nothing would */
+	/* memory of the stage that needs most. Without a plan: the least that would do; negative: nothing would */
+	double memory;
 } pipeline_plan;
 
 /* Fails for want of memory only. No plan is not a failure. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* It goes when both events have come. */
+/* Memory that is left to be freed when both events have come. */
 struct device_arena_left {
 	device_arena_left *next;
 	void *p, *after[2];

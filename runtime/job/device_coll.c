@@ -233,7 +233,7 @@ static gradcomp_status await(const device_coll *c, void *event, gradcomp_error *
 	return device_coll_await(c->group->job, c->d, event, "the caller's stream", err);
 }
 
-/* Until it has done what it has. */
+/* Waits until the stream has done all that is on it. */
 static gradcomp_status settle(const device_coll *c, void *queue, gradcomp_error *err)
 {
 	gradcomp_status st = device_check(c->d->record(c->came[0], queue), "the caller's stream", err);

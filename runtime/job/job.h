@@ -129,7 +129,7 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r);
 void job_drop_reducer(report_reducer *r);
 void job_keep_coder(gradcomp_job *job, report_coder *c);
 void job_drop_coder(report_coder *c);
-/* From now on reports that are written meanwhile have `part`. */
+/* Shows `part` in reports that are written from now on. */
 void job_show(gradcomp_job *job, job_part *part);
 /* Waits for one that is being written. Nothing where `part` was not shown. */
 void job_hide(job_part *part);
@@ -143,8 +143,8 @@ typedef struct job_rows {
 void job_rows_take(gradcomp_job *job, job_rows *out);
 void job_rows_drop(job_rows *rows);
 void job_count(gradcomp_job *job, int delta);
-/* Around a call of this name that gradcomp_job_shrink() may meet on another thread: waits for job_leave(), or, when it is
- * at work already, has the call refused. */
+/* Enters a call of this name that gradcomp_job_shrink() may meet on another thread: waits for job_leave(), or,
+ * when it is at work already, has the call refused. */
 gradcomp_status job_enter(gradcomp_job *job, const char *call, gradcomp_error *err);
 void job_leave(gradcomp_job *job);
 /* Collective, as making and freeing the object is: they stand in one order on all ranks. */

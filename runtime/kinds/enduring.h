@@ -27,7 +27,7 @@ void enduring_sweep(gradcomp_job *job);
 /* The numbers, as group.done counts, of the calls that made them; ids has room for enduring_all(). */
 uint32_t enduring_all(const gradcomp_job *job);
 void enduring_ids(const gradcomp_job *job, uint64_t *ids);
-/* After a failure: what they keep is set aside, and nothing of them uses the transport any more. */
+/* Is called after a failure: what they keep is set aside, and nothing of them uses the transport any more. */
 void enduring_detach(gradcomp_job *job);
 /* Settles calls that have failed at their end, when `done` calls are done on all ranks: a reducer that is not to be
  * is freed, one that the last call has made is job->made, and a state is loaded or is not. All are detached. */

@@ -108,7 +108,7 @@ static progress_client *take(progress *p, progress_kind *kind)
 	return NULL;
 }
 
-/* Those that have ended are gone. */
+/* Joins the threads that have ended. */
 static void reap(progress *p)
 {
 	for (thread **at = &p->threads; *at;) {

@@ -571,8 +571,8 @@ static int exchange(reducer *r, uint32_t i)
 	return 1;
 }
 
-/* Exchanges whose turn it is, and what ranks do together between two steps, until another reducer has an
- * exchange, too. What comes after an exchange is this thread's when there is no other. */
+/* Runs exchanges whose turn it is, and what ranks do together between two steps, until another reducer has an
+ * exchange, too. This thread also computes what an exchange has made due, unless another one is there. */
 static void exchange_turn(void *arg)
 {
 	reducer *r = arg;

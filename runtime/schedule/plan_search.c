@@ -16,7 +16,7 @@
 /* Plans this close take equally long; of them the first one is taken. */
 #define EQUAL 1e-9
 
-/* From the simplest on. */
+/* The simplest rules come first. */
 typedef enum rule {
 	FIXED,
 	SINGLE,
@@ -549,7 +549,7 @@ static gradcomp_status change_all(climb *c, int *any, gradcomp_error *err)
 	return st;
 }
 
-/* From a rule's plan on. */
+/* Climbs from a rule's plan on. */
 static gradcomp_status climb_from(climb *c, rule by, uint32_t lag, plan_found *best, gradcomp_error *err)
 {
 	search *q = c->q;

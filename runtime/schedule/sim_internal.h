@@ -64,8 +64,8 @@ typedef struct sim {
 
 /* 0, or -1 without memory; what was made is freed with the rank. */
 int sim_rank_make(sim *m, sim_rank *r, const sim_class *c);
-/* Until its exchange thread has a bucket in hand: the bucket; moves_from and moves_to are
- * then to be set. NONE when the rank is through, or stuck. */
+/* Goes on until its exchange thread has a bucket in hand, and returns it; moves_from and moves_to are then to be
+ * set. NONE when the rank is through, or stuck. */
 uint32_t sim_advance(sim *m, sim_rank *r);
 uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket);
 

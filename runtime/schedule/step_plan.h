@@ -19,7 +19,7 @@ typedef struct step_plan {
  * one round it is the same (doc/dev/schedule.md). */
 #define STEP_PLAN_LAG 1
 
-/* From cut[n] as in merge.h, with that lag. */
+/* Makes a plan from cut[n], as in merge.h, with that lag. */
 gradcomp_status step_plan_from_cut(step_plan *p, const uint8_t *cut, uint32_t n, gradcomp_error *err);
 /* Every end above the one before, the last one n, `position` a permutation, lag 0 or 1. */
 gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *err);

@@ -51,7 +51,7 @@ typedef struct engine_device {
 	double sent;         /* bytes that this rank has sent from there, at least */
 } engine_device;
 typedef struct engine_device_calls {
-	/* Around engine_do(). */
+	/* Runs engine_do(), with what the device needs around it. */
 	engine_task *run;
 	/* When layout and arrays are there, `given` are the caller's gradients; and when the collective is. */
 	gradcomp_status (*arrays)(engine *eng, void **given, gradcomp_error *err);
@@ -114,7 +114,7 @@ struct bucket {
 	uint64_t nserver_error;
 	struct bucket *part;   /* this rank's shard of it, or NULL: see hierarchical.h ... */
 	struct bucket *beside; /* ... and of such a one the rank's next shard of the same bucket, or NULL */
-	struct bucket *whole;  /* ... and the bucket, */
+	struct bucket *whole;  /* a shard's: the bucket that it is part of, */
 	uint64_t begin;        /* and where in its numbers the shard begins */
 };
 

@@ -364,7 +364,7 @@ static void name_ranks(const engine *eng, const bool *in, char *out, size_t capa
 		snprintf(out + at, capacity - at, " and %d more", more);
 }
 
-/* Those that have another hash than most, into in[]; returns whether most have one. */
+/* Marks in in[] those that have another hash than most; returns whether most have one. */
 static bool outvoted(const verify_rank *ranks, int P, bool *in)
 {
 	int best = 0, votes = 0;

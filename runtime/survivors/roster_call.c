@@ -348,7 +348,7 @@ static void call_due(batch *b, call *c, double now)
 		call_end(b, c);
 }
 
-/* Until nothing is under way and nothing is left to begin. */
+/* Runs the batch until nothing is under way and nothing is left to begin. */
 static void batch_run(batch *b)
 {
 	for (;;) {

@@ -41,7 +41,7 @@ static gradcomp_status give(trace *t, gradcomp_error *err)
 	return st;
 }
 
-/* Until rank 0 asks for no more. */
+/* Answers until rank 0 asks for no more. */
 static gradcomp_status answer(trace *t, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;

@@ -40,7 +40,7 @@ int trace_whole(const trace *t, const trace_event *e);
 /* write.c */
 typedef struct trace_writer trace_writer;
 gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer **out, gradcomp_error *err);
-/* Before its events. */
+/* Writes the head of a rank, before its events. */
 void trace_write_rank(trace_writer *w, int rank, const trace_clock *began, const trace_clock *ended, uint64_t dropped);
 void trace_write_event(trace_writer *w, const trace_event *e);
 /* Publishes the file, which is the writer's since it was opened. */

@@ -79,7 +79,7 @@ static double time_of(const trace_writer *w, double there)
 	return (there - ahead - w->job->started) * 1e6;
 }
 
-/* To the nanosecond. */
+/* Rounds to the nanosecond. */
 static double rounded(double us)
 {
 	return floor(us * 1e3 + 0.5) / 1e3;

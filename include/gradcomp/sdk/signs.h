@@ -24,7 +24,7 @@ typedef struct sdk_signs {
 	const gradcomp_layout *layout;
 	const char *name;
 	uint64_t start_step;
-	/* Numbers a run of this tensor, which is not empty; the last may be shorter. */
+	/* Returns the length of a run of this tensor, which is not empty; the last may be shorter. */
 	uint64_t (*run)(const struct sdk_signs *s, const gradcomp_tensor *t);
 	uint64_t length; /* for run() */
 	/* 2: the means of the non-negative and of the negative numbers of a run; 1: the

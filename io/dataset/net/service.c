@@ -390,7 +390,7 @@ void service_free(gradcomp_dataset *ds)
 {
 	service *s = ds->service;
 
-	/* Before what its transfers read and write is freed. */
+	/* The channel is closed before the memory is freed that its transfers read and write. */
 	channel_close(ds->channel);
 	ds->channel = NULL;
 	if (!s)

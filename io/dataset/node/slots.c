@@ -72,7 +72,7 @@ unsigned slot_look(slot *s, slot_value *out)
 	}
 }
 
-/* From the spill file, into memory of this process. NOTFOUND: it was damaged. */
+/* Reads the value from the spill file into memory of this process. NOTFOUND: it was damaged. */
 static gradcomp_status slot_read(gradcomp_dataset *ds, uint64_t index, slot *s, const slot_value *at, value *v,
                                  gradcomp_error *err)
 {

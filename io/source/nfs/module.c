@@ -86,8 +86,8 @@ static gradcomp_status limits(struct nfs_source *s, struct nfs_conn *c, source_w
 	return GRADCOMP_OK;
 }
 
-/* From s->root down the names of `path`. The last one may be a file: the root is then
- * the directory that has it. */
+/* Goes from s->root down the names of `path`. The last one may be a file: the root is then the directory that has
+ * it. */
 static gradcomp_status descend(struct nfs_source *s, struct nfs_conn *c, source_wait wait, char *path,
                                gradcomp_error *err)
 {

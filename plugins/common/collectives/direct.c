@@ -122,8 +122,8 @@ static gradcomp_status collect(run *r, uint64_t until, gradcomp_error *err)
 	return st;
 }
 
-/* Before transfer i. What a piece that is given out overwrites has been sent to its owner
- * before, and that send must have been waited for. */
+/* Is called before transfer i. What a piece that is given out overwrites has been sent to its owner before, and
+ * that send must have been waited for. */
 static gradcomp_status post_recvs(run *r, uint64_t i, uint64_t until, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;

@@ -123,7 +123,7 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 				     holder(order, first, (k + other) % nodes, j), 1, count);
 }
 
-/* Around the nodes to the holders, shards that together have `bytes`. */
+/* Adds the way of shards around the nodes to their holders; together they have `bytes`. */
 static void add_in(const hier_shape *s, double bytes, call_cost *out)
 {
 	if (s->steps)
@@ -156,7 +156,8 @@ static void add_in_and_out(const hier_shape *s, double bytes, call_cost *out)
 	add_out(s, bytes, out);
 }
 
-/* Around each node in so many hops the blocks of its own ranks, of which all together have `bytes`, in so many rounds. */
+/* Adds the way of the blocks of a node's own ranks around it, in so many hops and rounds; those of all nodes
+ * together have `bytes`. */
 static void add_own(const hier_shape *s, int hops, double rounds, double bytes, call_cost *out)
 {
 	if (!hops)

@@ -81,7 +81,7 @@ gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcom
 	return GRADCOMP_OK;
 }
 
-/* From averages in host memory. */
+/* Clears what is carried over where an average in host memory is finite, which has it then. */
 static void settle(tuner *c, uint32_t i, const void *average)
 {
 	const gradcomp_operators *ops = c->job->host.operators;

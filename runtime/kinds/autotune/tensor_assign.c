@@ -90,7 +90,7 @@ static void to_the_cheapest(field *f, uint8_t *of)
 		of[n - 1 - i] = (uint8_t)cheapest(f, i, TUNER_NONE);
 }
 
-/* Until every part is worth its exchange. */
+/* Drops parts until every one is worth its exchange. */
 static uint32_t settle(field *f, double exchange, uint8_t *of)
 {
 	uint32_t parts, least;

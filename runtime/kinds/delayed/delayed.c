@@ -122,7 +122,7 @@ static void delay_kept(void *ctx, report_reducer *row)
 	job_keep_reducer(d->group->job, row);
 }
 
-/* Behind the threads: they are not there any more, or never were. */
+/* Frees all, behind the threads: they are not there any more, or never were. */
 static void destroy(delay *d)
 {
 	reducer_dispose(d->inner);

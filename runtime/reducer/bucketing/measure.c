@@ -48,7 +48,7 @@ static double computed_of(const profile_row *row, uint32_t before)
 	return s;
 }
 
-/* From the start of the step to when tensor `i` came; to the last one. */
+/* Returns the seconds from the start of the step to when tensor `i` came; those to the last one. */
 static double came_of(const profile_row *row, uint32_t i)
 {
 	return row->gap + row->ready[i] - row->first;

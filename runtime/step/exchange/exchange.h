@@ -64,7 +64,7 @@ static inline size_t payload_stride(const engine *eng, uint64_t bytes)
 
 	return (bytes + grain - 1) & ~(grain - 1);
 }
-/* From one payload of fixed length to the next. */
+/* Returns the distance from one payload of fixed length to the next. */
 static inline size_t payload_fixed_stride(const engine *eng, uint64_t bound)
 {
 	return payload_stride(eng, PAYLOAD_HEAD + bound);

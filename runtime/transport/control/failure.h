@@ -16,7 +16,7 @@ typedef struct job_failure {
 /* NOMEM when there is no descriptor for it. */
 gradcomp_status failure_open(job_failure *f);
 void failure_close(job_failure *f);
-/* From now on the job has failed of f->error. */
+/* Makes f->error the failure of the job. */
 void failure_set(job_failure *f);
 
 #endif

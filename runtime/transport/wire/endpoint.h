@@ -32,7 +32,7 @@ typedef struct endpoint_node {
 	char key[128];
 	char cpus[96];          /* those this process may run on, as 0-3,8; "" when not known */
 	int frames;             /* security.frames: frames_mode */
-	int aes;                /* same as the endpoint's */
+	int aes;                /* 1: its CPU has AES-GCM */
 	char verbs[FABRIC_KEY]; /* the network of its RDMA device; "": none */
 } endpoint_node;
 

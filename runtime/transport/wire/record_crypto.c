@@ -103,7 +103,7 @@ static void record_crypto_nonce(const crypto_direction *w, unsigned char nonce[N
 	put64(nonce + 4, w->count);
 }
 
-/* After each record; a key is replaced after RECORDS_PER_KEY. */
+/* Is called after each record; a key is replaced after RECORDS_PER_KEY. */
 static void record_crypto_advance(const record_crypto *s, crypto_direction *w)
 {
 	if (++w->count % RECORDS_PER_KEY)

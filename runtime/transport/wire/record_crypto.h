@@ -31,7 +31,7 @@ typedef struct record_crypto record_crypto;
 
 /* Returns true when this build has records at all. */
 bool record_crypto_available(void);
-/* Before records are made; any thread, any number of times. */
+/* Is called before records are made; any thread, any number of times. */
 gradcomp_status record_crypto_start(gradcomp_error *err);
 /* Returns true when this CPU has AES-GCM. */
 bool record_crypto_has_aes(void);
