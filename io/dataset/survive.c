@@ -61,8 +61,8 @@ typedef struct standing {
 	uint64_t epoch, place;
 } standing;
 
-/* Up to which place of the epoch that this rank is in all samples have been handed out: those of lost ranks as
- * far as those of the rank that is left and has come least far. */
+/* Finds the first place of this rank's epoch that some rank that is left has not handed out. A lost rank counts for
+ * as far as the one of them that has come least far. */
 static gradcomp_status reached(gradcomp_dataset *ds, uint64_t *place, gradcomp_error *err)
 {
 	standing mine, *all = malloc((size_t)ds->nranks * sizeof *all);

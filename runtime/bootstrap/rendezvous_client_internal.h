@@ -26,7 +26,7 @@ struct rendezvous_client {
 	rendezvous_keys keys;
 	address at[ADDRESS_MAX];
 	int nat, fd;
-	pthread_mutex_t sending;   /* entries on fd: the relay's thread writes too */
+	pthread_mutex_t sending;   /* guards entries sent on fd: the relay's thread writes too */
 	relay *relay;              /* reads fd */
 	int log_fd;                /* the log, from the relay */
 	char ended[200];           /* why it has ended; valid at the end of log_fd */

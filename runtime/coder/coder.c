@@ -58,7 +58,7 @@ static gradcomp_status carry_out(gradcomp_coder *c, const gradcomp_coder_request
 	return st;
 }
 
-/* With the lock held: until there is a call, or the coder ends. What is on a device is looked after
+/* Waits, with the lock held, until there is a call, or the coder ends. What is on a device is looked after
  * meanwhile: a stream whose peer has died comes to an end only then. */
 static void await_call(gradcomp_coder *c)
 {

@@ -397,8 +397,8 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 /* ---- several rounds a bucket ----------------------------------------------
  *
  * The rules know one exchange a bucket, and nothing of what is computed between two. Of a few
- * tensors all plans are judged. Of more, every rule's plan is changed as long as that helps: a
- * boundary more, one less, one further on or back, of some tensors any two. */
+ * tensors all plans are judged. Of more, every rule's plan is changed as long as that helps: a boundary is
+ * added, taken away or moved; of some tensors any two are. */
 
 /* Up to so many tensors. */
 #define ALL_PLANS 11

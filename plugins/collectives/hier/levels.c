@@ -417,7 +417,8 @@ static gradcomp_status device_coded_allgather(levels *l, float *buf, const uint6
 	if (st)
 		return st;
 	hier_blocks_copy(&b, (char *)buf, 1);
-	/* Coded by the holders of its shards, who need not be its owner. */
+	/* The loss shows here alone: the holders of the block's shards have coded it, and need not be its
+	 * owner. */
 	if (n)
 		ops->axpy(queue, residual, -1, own, n);
 	return blocks_done(l, "gather coded blocks", err);

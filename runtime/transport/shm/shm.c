@@ -69,7 +69,7 @@ typedef struct shm {
 	const unsigned char *end;       /* end of the last message's buffer */
 	uint64_t from;                  /* address of the message being read; 0: none */
 	bool passed;                    /* the peer has been given the channel's multicast buffer */
-	bool slots;                     /* the message being received is in the peer's */
+	bool slots;                     /* the message being received is in the peer's multicast buffer */
 	const unsigned char *buffer;    /* that buffer; NULL: not here yet */
 	uint64_t told[MULTICAST_SLOTS]; /* `head` behind the last piece in a slot that the peer was told of */
 	unsigned char *staging;
