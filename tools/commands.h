@@ -64,7 +64,7 @@ int caught_signal(void);
 gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
 gradcomp_status print_compat(gradcomp_error *err);
-/* Whether slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */
+/* Says if slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */
 #define PROLOG_RECORDS "/run/gradcomp"
 typedef enum prolog_mark {
 	PROLOG_UNKNOWN, /* no job has been here yet */

@@ -102,11 +102,11 @@ GRADCOMP_EXPORT const char *gradcomp_job_host(const gradcomp_job *job, int rank)
  * Never sleeps, from any thread: for a program whose own communication (Gloo, NCCL, MPI) fails and does not say which
  * rank is gone. That may be milliseconds before this job has heard of it. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_check(const gradcomp_job *job, gradcomp_error *err);
-/* Who goes on after ranks were lost. The arrays are the job's, until the next shrink. */
+/* Tells who goes on after ranks were lost. The arrays are the job's, until the next shrink. */
 typedef struct gradcomp_survivors {
 	uint32_t struct_size; /* set by the caller */
 	uint32_t epoch;       /* 0 in the job that began; more with every agreement */
-	int32_t rank, nranks; /* of this job from now on */
+	int32_t rank, nranks; /* this job's from now on */
 	int32_t old_rank, old_nranks;
 	const int32_t *ranks; /* ranks[r], r < nranks: what rank r was before this call */
 	const int32_t *lost;  /* ranks before this call that are lost, old_nranks - nranks of them */
@@ -317,14 +317,13 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *reducer,
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *reducer, uint32_t index,
                                                           gradcomp_error *err);
 
-/* Of gradients in GPU memory: what is put on `queue`, a stream, from now on comes after the
- * tensor's average, when the tensor is done. Does not wait. Any thread, also in done(). Of
- * gradients in host memory it does nothing. */
+/* Makes all that is put on `queue`, a stream, from now on come after the tensor's average, when the tensor is done.
+ * Does not wait. Any thread, also in done(). Of gradients in host memory it does nothing. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *reducer, uint32_t index, void *queue,
                                                         gradcomp_error *err);
 
-/* Of a reducer with a delay of D steps. There a tensor is done at once, and its memory then
- * holds, with g the rank's own gradient,
+/* Drains a reducer with a delay of D steps. There a tensor is done at once, and its memory then holds, with g the
+ * rank's own gradient,
  *
  *     g(t) + mean over ranks of g(t-D) - g(t-D)            (without the last two while t < D)
  *
@@ -380,7 +379,7 @@ typedef struct gradcomp_reducer_stats {
 	uint32_t buckets;
 	uint64_t steps;
 	uint64_t nonfinite_steps;
-	double dense_bytes; /* what `none` + ring would have sent from this rank */
+	double dense_bytes; /* `none` + ring would have sent so many from this rank */
 	double wire_bytes;  /* payload bytes handed to the links by this rank */
 	double encode_s, exchange_s, decode_s;
 	double exposed_s; /* from the last gradient given to the end of the step */
@@ -423,7 +422,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create_on(gradcomp_group *grou
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
                                                         void (*work)(void *ctx, uint32_t piece), void *ctx,
                                                         gradcomp_error *err);
-/* What was decided and why, in a line for people. Owned by p, valid until the next call. */
+/* Returns what was decided and why, in a line for people. Owned by p, valid until the next call. */
 GRADCOMP_EXPORT const char *gradcomp_parallel_reason(const gradcomp_parallel *p);
 /* Local. NULL is fine. */
 GRADCOMP_EXPORT void gradcomp_parallel_free(gradcomp_parallel *p);

@@ -1,4 +1,4 @@
-/* What settings there are, from the table in settings.def. */
+/* Names the settings there are, from the table in settings.def. */
 #ifndef CONFIG_SETTINGS_H
 #define CONFIG_SETTINGS_H
 

@@ -22,7 +22,7 @@ typedef enum saved_kind {
 typedef struct saved_head {
 	char magic[7];
 	char version;
-	uint64_t checksum; /* of all that follows it */
+	uint64_t checksum; /* covers all that follows it */
 } saved_head;
 
 /* The kind that these bytes begin like, of whatever version, or SAVED_KINDS. */

@@ -15,7 +15,7 @@
 enum {
 	INPUT_BAD = 1,  /* gradients of the tensor's bucket are not finite, or not with error memory */
 	OUTPUT_BAD = 2, /* the average is not */
-	MEMORY_BAD = 4, /* what the compressor keeps is not */
+	MEMORY_BAD = 4, /* the compressor's own memory is not */
 	COARSE = 8,     /* its bucket was summed in half precision, */
 	COARSER = 16    /* or in bfloat16 */
 };

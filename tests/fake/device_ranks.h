@@ -25,7 +25,7 @@
 
 /* A rank leaves this behind. */
 typedef struct outcome {
-	int failed, status; /* of the test's own; the last status of a call */
+	int failed, status; /* the test's own result; the last status of a call */
 	double number[5];
 	uint64_t mark;
 	char text[600];

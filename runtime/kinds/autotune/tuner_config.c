@@ -246,7 +246,7 @@ gradcomp_status candidate_resolve(spec_table *specs, const char *collective, can
 		return GRADCOMP_OK;
 	collective = k->collective ? k->collective : collective;
 	char *aside = NULL;
-	/* As its reducer will have it. */
+	/* The candidate's reducer will have these. */
 	if (k->on_device && !collective && config_is_default(specs->config, SET_GRADCOMP_COLLECTIVE))
 		st = gpu_pair(specs, k->compressor, k->plugins, k->specs, &aside, err);
 	else

@@ -27,7 +27,7 @@ typedef struct shared_head {
 	char compressor[STATE_SPEC];
 } shared_head;
 
-/* Whether this is a whole shared state of such a reducer. */
+/* Checks that this is a whole shared state of such a reducer. */
 gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t bytes, shared_head *h,
                                    gradcomp_error *err);
 /* The plugin's own bytes in a state that has been checked; NULL when the compressor's instance
