@@ -63,17 +63,16 @@ typedef struct gradcomp_links {
 
 	/* The piece size at which a pipeline over these links runs best, in bytes. */
 	size_t chunk;
-	/* A receive, an operation on what came and a send as one, when the link can
-	 * do better than three calls; NULL otherwise (never required):
-	 * acc = acc OP incoming. */
+	/* Posts a receive that reduces what comes: acc = acc OP incoming. NULL where the link cannot do better than
+	 * a receive and an operation (never required). */
 	gradcomp_status (*recv_reduce)(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
 	                               gradcomp_op op, gradcomp_request *req, gradcomp_error *err);
 	/* GRADCOMP_OK, or the failure of the job, even if no link has reported it yet: for
 	 * collectives that wait for something else than links. Never sleeps. */
 	gradcomp_status (*failure)(void *ctx, gradcomp_error *err);
-	/* The same bytes to n different peers: as one send to each, into reqs[0..n-1]. Links that share memory
-	 * keep one copy for all of them, a part at a time: so a peer may get its bytes only when the
-	 * others have posted their receives. NULL: not to be had. */
+	/* Sends the same bytes to n different peers, like one send to each, whose requests are reqs[0..n-1]. Links
+	 * that share memory keep one copy for all of them, a part at a time: so a peer may get its bytes only when
+	 * the others have posted their receives. NULL: not to be had. */
 	gradcomp_status (*multicast)(void *ctx, const int *peers, int n, const void *buf, size_t bytes,
 	                             gradcomp_request *reqs, gradcomp_error *err);
 } gradcomp_links;
@@ -135,8 +134,8 @@ typedef struct gradcomp_call_load {
 	uint32_t struct_size; /* set by the host */
 	uint32_t reserved0;
 	double messages[2];
-	/* That follow one another: through a rank ([0]), or through the interface of the
-	 * busiest node, one way ([1]). */
+	/* Bytes that follow one another: through a rank ([0]), or through the interface of the busiest node, one
+	 * way ([1]). */
 	double bytes[2];
 	double reduced; /* bytes that a rank adds up */
 	double coded;   /* CODED_*: floats that a rank codes or decodes, one after another */
@@ -236,13 +235,13 @@ struct gradcomp_collective_v1 {
 	/* No rank leaves before every rank has entered. */
 	gradcomp_status (*barrier)(void *instance, gradcomp_error *err);
 
-	/* All payloads merged into one, left in *inout on every rank; `bound` is the
-	 * capacity of inout and of every intermediate payload. */
+	/* Merges all payloads into one, which every rank then has in *inout; `bound` is the capacity of inout and
+	 * of every intermediate payload. */
 	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
 	                         gradcomp_error *err);
 	/* Do what allreduce (SUM) and allgather do on floats, coded on the way. residual (count floats, or
-	 * counts[rank]; may be NULL) receives what this rank's own coding lost: in units of the sum, so that sum_w
-	 * u_w = buf / scale + sum_w residual_w. Runs are numbered from `counter` on, fewer than 2^24 of them. */
+	 * counts[rank]; may be NULL) receives what this rank's own coding lost, in units of the sum:
+	 * sum_w u_w = buf / scale + sum_w residual_w. Runs are numbered from `counter` on, fewer than 2^24 of them. */
 	gradcomp_status (*coded_allreduce)(void *instance, float *buf, uint64_t count, double scale,
 	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                   gradcomp_error *err);
@@ -260,8 +259,8 @@ struct gradcomp_collective_v1 {
 	 * has CUDA, ignored otherwise. */
 	gradcomp_status (*set_queue)(void *instance, void *queue, gradcomp_error *err);
 
-	/* Optional: bytes this rank sends for an all-reduce of `bytes`, and messages
-	 * on its critical path, for planners. */
+	/* Optional, for planners. Tells how many bytes this rank sends for an all-reduce of `bytes`, and how many
+	 * messages are on its critical path. */
 	void (*cost)(void *instance, uint64_t bytes, double *sent, double *messages);
 
 	/* GRADCOMP_CAN_SHARD: all five. A function of the group and `numel` alone. */
@@ -279,25 +278,25 @@ struct gradcomp_collective_v1 {
 	gradcomp_status (*local_allgather)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 
 	/* Does what reduce_scatter (SUM) does on floats, coded on the way: on return this rank's own block is the
-	 * scaled sum, uncoded. residual as in coded_allreduce, of all of buf: in every block, sum_w u_w = (its
-	 * owner's buf) / scale + sum_w residual_w. */
+	 * scaled sum, uncoded. residual as in coded_allreduce, of all of buf: in every block,
+	 * sum_w u_w = (its owner's buf) / scale + sum_w residual_w. */
 	gradcomp_status (*coded_reduce_scatter)(void *instance, float *buf, const uint64_t *counts, double scale,
 	                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                        gradcomp_error *err);
 
-	/* Optional, for planners: what one call of `primitive` (a single GRADCOMP_CAN_*) costs
-	 * in a group of nranks ranks on nnodes nodes, as evenly as they go. `bytes`: ALLREDUCE
-	 * and REDUCE_SCATTER: of the whole buffer; ALLGATHER, BROADCAST: of one rank's block;
-	 * ALLTOALL: from one rank to another; MERGE: of one payload; CODED_*, EXCHANGE: of the floats,
-	 * of one rank's block for a gather, as if a code were as long as they are. SHARD: the two
-	 * levels of a bucket of so many bytes, without what goes among the holders. A function of its arguments
-	 * alone; needs no instance; any thread, several at a time. UNSUPPORTED for a primitive it does not serve. */
+	/* Optional, for planners. Predicts what one call of `primitive` (a single GRADCOMP_CAN_*) costs in a group
+	 * of nranks ranks on nnodes nodes, as evenly as they go. `bytes`: ALLREDUCE and REDUCE_SCATTER: of the
+	 * whole buffer; ALLGATHER, BROADCAST: of one rank's block; ALLTOALL: from one rank to another; MERGE: of
+	 * one payload; CODED_*, EXCHANGE: of the floats, of one rank's block for a gather, as if a code were as
+	 * long as they are. SHARD: the two levels of a bucket of so many bytes, without what goes among the
+	 * holders. A function of its arguments alone; needs no instance; any thread, several at a time. UNSUPPORTED
+	 * for a primitive it does not serve. */
 	gradcomp_status (*predict)(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
 	                           uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
 
-	/* Optional, with GRADCOMP_CAN_EXCHANGE: of which numbers of a bucket of `count` that
-	 * memory is: server_error[i] is of number server_error_begin(count) + i, in units of the sum.
-	 * Without it the buckets of a reducer with such a memory are never moved. */
+	/* Optional, with GRADCOMP_CAN_EXCHANGE. Says which numbers of a bucket of `count` that memory belongs to:
+	 * server_error[i] belongs to number server_error_begin(count) + i, in units of the sum. Without it the
+	 * buckets of a reducer with such a memory are never moved. */
 	uint64_t (*server_error_begin)(void *instance, uint64_t count);
 
 	/* Optional, both or none, with GRADCOMP_TRAIT_CUDA. enqueue(1): from now on calls on device

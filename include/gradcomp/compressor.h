@@ -254,20 +254,19 @@ struct gradcomp_compressor_v1 {
 	/* destroy(NULL) is fine. */
 	void (*destroy)(void *instance);
 
-	/* The rounds of this bucket at this step; a function of its arguments and of
-	 * state that is equal on all ranks. Called before the first encode of the
-	 * bucket in a step, and for planning at any other time. */
+	/* Plans the rounds of this bucket at this step, as a function of its arguments and of state that is equal
+	 * on all ranks. Called before the first encode of the bucket in a step, and for planning at any other time. */
 	gradcomp_status (*plan)(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
 	                        gradcomp_error *err);
 
-	/* This rank's payload of round `round`. For SUMMED, out->bytes must come out
-	 * as count * element size. */
+	/* Writes this rank's payload of round `round`. For SUMMED, out->bytes must come out as count * element
+	 * size. */
 	gradcomp_status (*encode)(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
 	                          gradcomp_error *err);
 
 	/* Takes what the exchange brought. SUMMED: n = 1, the sum (or mean). GATHERED: n = P, in[w] is rank w's,
-	 * in[rank] this rank's own; lengths and content of the others are untrusted and must be checked. MERGED: n
-	 * = 1. In the last round x and error are complete when it returns. */
+	 * in[rank] this rank's own; lengths and content of the others are untrusted and must be checked. MERGED:
+	 * n = 1. In the last round x and error are complete when it returns. */
 	gradcomp_status (*decode)(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
 	                          uint32_t n, gradcomp_error *err);
 
@@ -295,44 +294,41 @@ struct gradcomp_compressor_v1 {
 	gradcomp_status (*code_decode_add)(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
 	                                   gradcomp_error *err);
 
-	/* State beyond the host's arrays, as a byte string. save(NULL, 0) asks for
-	 * the length; NULL functions: there is none. load() gets what save() of this
-	 * or an older version of the plugin gave, for an equal layout; the content is
-	 * untrusted. What all ranks save alike also goes into states for any number of
+	/* Save and load state beyond the host's arrays, as a byte string. save(NULL, 0) asks for the length; NULL
+	 * functions: there is none. load() gets what save() of this or an older version of the plugin gave, for an
+	 * equal layout; the content is untrusted. What all ranks save alike also goes into states for any number of
 	 * ranks: then layout->nranks was another, and load() refuses what it cannot use. */
 	gradcomp_status (*save)(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 	gradcomp_status (*load)(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);
 
-	/* Optional: an estimate for planners. Needs no exchange. */
+	/* Optional. Estimates what a bucket costs, for planners. Needs no exchange. */
 	gradcomp_status (*cost)(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
 	                        gradcomp_error *err);
 
-	/* Optional: what is done with tensor `tensor` of the layout, in a word or two
-	 * for the report ("rank 4", "dense"). Lives as long as the instance. NULL
-	 * function: the plugin's name stands for all. */
+	/* Optional. Says what is done with tensor `tensor` of the layout, in a word or two for the report ("rank
+	 * 4", "dense"). Lives as long as the instance. NULL function: the plugin's name stands for all. */
 	const char *(*choice)(void *instance, uint32_t tensor);
 
-	/* CODED with GRADCOMP_TRAIT_CUDA, optional: from now on the code functions of this
-	 * instance work on memory of that device, putting their work on `queue`, and note
-	 * what is wrong with input in *fault. There a code has exactly code_bound(n)
-	 * bytes. Called before the first step. Not called where the collective takes no device memory:
-	 * then codes are of host memory, wherever work is. */
+	/* Optional, for CODED with GRADCOMP_TRAIT_CUDA. Makes the code functions of this instance from now on work
+	 * on memory of that device, put their work on `queue`, and note what is wrong with input in *fault. There a
+	 * code has exactly code_bound(n) bytes. Called before the first step. Not called where the collective takes
+	 * no device memory: then codes are of host memory, wherever work is. */
 	gradcomp_status (*code_on)(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
 	                           gradcomp_error *err);
 
-	/* Optional: what was measured, between two steps, before plan() of step `step`; the same
-	 * arguments on all ranks. May come again when times have changed. A plugin whose
-	 * densities or ranks follow the machine sets them here; they are part of its state. */
+	/* Optional. Takes what was measured, between two steps, before plan() of step `step`; the same arguments on
+	 * all ranks. May come again when times have changed. A plugin whose densities or ranks follow the machine
+	 * sets them here; they are part of its state. */
 	gradcomp_status (*measured)(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err);
 
-	/* Optional, with GRADCOMP_TRAIT_ERROR_FEEDBACK: whether the host is to keep an error memory
-	 * with these values. 0: it keeps none, and work->error and error_flat are NULL. Hosts
-	 * that do not know this function keep one. NULL function: it keeps one. */
+	/* Optional, with GRADCOMP_TRAIT_ERROR_FEEDBACK. Returns 1 when the host is to keep an error memory with
+	 * these values. 0: it keeps none, and work->error and error_flat are NULL. Hosts that do not know this
+	 * function keep one. NULL function: it keeps one. */
 	int (*keeps_error)(const gradcomp_value *values);
 
-	/* Optional: the SPEC of the schedule that these values are made for, as "wfbp" where each tensor
-	 * is sent by itself; NULL: any. The host takes it where neither the program nor a setting names
-	 * one, else it warns. NULL function: any. */
+	/* Optional. Returns the SPEC of the schedule that these values are made for, as "wfbp" where each tensor is
+	 * sent by itself; NULL: any. The host takes it where neither the program nor a setting names one, else it
+	 * warns. NULL function: any. */
 	const char *(*schedule)(const gradcomp_value *values);
 
 	/* Optional: parameters as in a SPEC, "momentum=0,clip=0", with which nothing is forgotten, cut off or made
@@ -340,9 +336,9 @@ struct gradcomp_compressor_v1 {
 	 * values they need not. No name of a parameter says so by itself. NULL: they hold with all values. */
 	const char *neutral;
 
-	/* Optional: whether rule 1 holds for any number of ranks with these values, made neutral. 0: the average is
-	 * no mean over all ranks, as where a number is divided by how many sent it, and rule 1 holds with one rank
-	 * only. NULL function: it holds. */
+	/* Optional. Returns 1 when rule 1 holds for any number of ranks with these values, made neutral. 0: the
+	 * average is no mean over all ranks, as where a number is divided by how many sent it, and rule 1 holds
+	 * with one rank only. NULL function: it holds. */
 	int (*conserves)(const gradcomp_value *values);
 
 	uint64_t reserved[2];

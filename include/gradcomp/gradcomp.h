@@ -118,21 +118,21 @@ typedef struct gradcomp_survivors {
 	void *made;
 } gradcomp_survivors;
 
-/* After GRADCOMP_ERR_PEER_LOST, on every rank that lives: they agree on who is left, are numbered
- * anew in the order they had, and the world, the job's reducers and its datasets work among them from then on. A
- * reducer's error memory is as it was before the failed step or load when that is void, else as after
- * it; what lost ranks owed is lost. So that all agree, each collective call on the world, its reducers and datasets ends with a
- * barrier in such a job: a call that has returned GRADCOMP_OK on one of those left is done (step_done), also where it has
- * failed, and any other is void. A rank may fail one call later than another: each does what it is told about its own. What is
- * freed for this call (other groups, links, coders, gradcomp_parallel) all make anew, also where making it has
- * failed. Calls on other groups, on links and gradcomp_coder_..._start() do not count: what has been done of those since the
- * last call that counts is done again. The compressor's own state is that of the new rank 0. A rank that is lost
- * meanwhile is left out too. Other groups, links, coders and the like must have been freed. On other threads
- * gradcomp_dataset_get() and _next() go on; calls of a reducer, gradcomp_dataset_begin() and _resume() that are under way
- * end first, and are GRADCOMP_ERR_STATE while this one is at work, as is a second shrink; no other call may
- * be under way on the job. Not in done(), whose end it waits for. Returns when all that are left have called it, or
- * gradcomp_job_free(): a rank that leaves says how far it has come, and those that have more to do go on without it.
- * Hosts' names (gradcomp_job_host) are new.
+/* Lets the ranks that live go on after GRADCOMP_ERR_PEER_LOST; each of them calls it. They agree on who is left,
+ * are numbered anew in the order they had, and the world, the job's reducers and its datasets work among them from
+ * then on. A reducer's error memory is as it was before the failed step or load when that is void, else as after
+ * it; what lost ranks owed is lost. So that all agree, each collective call on the world, its reducers and datasets
+ * ends with a barrier in such a job: a call that has returned GRADCOMP_OK on one of those left is done (step_done),
+ * also where it has failed, and any other is void. A rank may fail one call later than another: each does what it
+ * is told about its own. What is freed for this call (other groups, links, coders, gradcomp_parallel) all make
+ * anew, also where making it has failed. Calls on other groups, on links and gradcomp_coder_..._start() do not
+ * count: what has been done of those since the last call that counts is done again. The compressor's own state is
+ * that of the new rank 0. A rank that is lost meanwhile is left out too. Other groups, links, coders and the like
+ * must have been freed. On other threads gradcomp_dataset_get() and _next() go on; calls of a reducer,
+ * gradcomp_dataset_begin() and _resume() that are under way end first, and are GRADCOMP_ERR_STATE while this one is
+ * at work, as is a second shrink; no other call may be under way on the job. Not in done(), whose end it waits for.
+ * Returns when all that are left have called it, or gradcomp_job_free(): a rank that leaves says how far it has
+ * come, and those that have more to do go on without it. Hosts' names (gradcomp_job_host) are new.
  *
  * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, something is
  * not freed, or this process was forked off a rank. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
@@ -162,13 +162,12 @@ GRADCOMP_EXPORT int gradcomp_requested(void);
  * may outlive its parent. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
                                                      gradcomp_error *err);
-/* The group of ranks[0..nranks-1] of `parent`, in this order, which this rank is one of. Nothing is
- * said to anybody: those ranks alone call it, each with the same list, and as often as the others
- * with that list. */
+/* Makes the group of ranks[0..nranks-1] of `parent`, in this order, which this rank is one of. Nothing is said to
+ * anybody: those ranks alone call it, each with the same list, and as often as the others with that list. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_group_create(gradcomp_group *parent, const int *ranks, int nranks,
                                                       gradcomp_group **out, gradcomp_error *err);
-/* Local, when nothing is under way on the group on any thread; its reducers and links
- * have been freed. NULL and the world are ignored. */
+/* Frees a group. Local, when nothing is under way on the group on any thread; its reducers and links have been
+ * freed. NULL and the world are ignored. */
 GRADCOMP_EXPORT void gradcomp_group_free(gradcomp_group *group);
 GRADCOMP_EXPORT int gradcomp_group_rank(const gradcomp_group *group);
 GRADCOMP_EXPORT int gradcomp_group_nranks(const gradcomp_group *group);
@@ -345,12 +344,12 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *reduce
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer, void *const *corrections,
                                                        void *const *weights, double rate, gradcomp_error *err);
 
-/* This rank's state (error memory, plugin state, step, plan of buckets) as a byte string,
- * to go into a checkpoint. Between steps only. With buf NULL only *bytes is set. */
+/* Saves this rank's state (error memory, plugin state, step, plan of buckets) as a byte string, to go into a
+ * checkpoint. Between steps only. With buf NULL only *bytes is set. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf, uint64_t capacity,
                                                       uint64_t *bytes, gradcomp_error *err);
-/* One state for any number of ranks, the same bytes on all of them. With e_w the error memory of
- * rank w of P and m_w what a collective holds back there, each number of it is
+/* Saves one state for any number of ranks, the same bytes on all of them. With e_w the error memory of rank w of P
+ * and m_w what a collective holds back there, each number of it is
  *
  *     (sum_w (e_w + m_w)) / P
  *
@@ -397,9 +396,9 @@ GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
  * they gather the rest, where that is faster. */
 typedef struct gradcomp_parallel gradcomp_parallel;
 
-/* n pieces of work; piece i makes bytes[i] bytes. Collective; the same everywhere, else
- * GRADCOMP_ERR_MISMATCH; _RANGE for more bytes than memory can have. Needs the group for as
- * long as it lives. *out is freed by gradcomp_parallel_free(). */
+/* Prepares n pieces of work; piece i makes bytes[i] bytes. Collective; the same everywhere, else
+ * GRADCOMP_ERR_MISMATCH; _RANGE for more bytes than memory can have. Needs the group for as long as it lives. *out
+ * is freed by gradcomp_parallel_free(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                                          gradcomp_parallel **out, gradcomp_error *err);
 /* The same with pieces in memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA out[i] are there, and
