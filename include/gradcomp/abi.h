@@ -89,7 +89,7 @@ typedef enum gradcomp_dtype {
 	GRADCOMP_F8E5M2 = 8
 } gradcomp_dtype;
 
-/* Bytes of one element; 0 for a number that is no type. */
+/* Returns the bytes of one element; 0 for a number that is no type. */
 static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 {
 	switch (dtype) {
@@ -214,7 +214,7 @@ typedef struct gradcomp_host {
 	uint32_t abi_version;
 	void *ctx; /* first argument of log */
 
-	/* One line to the job's log. No newline, no prefix: the host adds both. */
+	/* Writes one line to the job's log. No newline, no prefix: the host adds both. */
 	void (*log)(void *ctx, gradcomp_log_level level, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 
 	/* Fills *err (may be NULL) and returns `status`, so that a failure is one
@@ -222,8 +222,8 @@ typedef struct gradcomp_host {
 	gradcomp_status (*fail)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 		GRADCOMP_PRINTF(3, 4);
 
-	/* Zeroed memory aligned to 64 bytes, NULL when there is none; release(NULL)
-	 * is fine. For create(): nothing may be allocated while a step runs. */
+	/* Allocates zeroed memory aligned to 64 bytes, NULL when there is none; release(NULL) is fine. For
+	 * create(): nothing may be allocated while a step runs. */
 	void *(*alloc)(size_t bytes);
 	void (*release)(void *p);
 

@@ -118,10 +118,10 @@ typedef struct gradcomp_coder_options {
 	void *device_ctx;
 } gradcomp_coder_options;
 
-/* Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the
- * job's. `options` may be NULL. What one rank cannot do is said on all of them; GRADCOMP_ERR_MISMATCH names ranks
- * with another SPEC, collective or seed; nothing is left behind then and the job goes on.
- * *out is freed by gradcomp_coder_free(), before the group. */
+/* Makes a coder. Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the job's.
+ * `options` may be NULL. What one rank cannot do is said on all of them; GRADCOMP_ERR_MISMATCH names ranks with
+ * another SPEC, collective or seed; nothing is left behind then and the job goes on. *out is freed by
+ * gradcomp_coder_free(), before the group. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
                                                       const gradcomp_coder_options *options, gradcomp_coder **out,
                                                       gradcomp_error *err);
@@ -165,8 +165,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_coder_test(gradcomp_coder_request *requ
 /* Returns when the call has ended, how it ended, and frees the request. NULL: returns GRADCOMP_OK. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request, gradcomp_error *err);
 
-/* This rank's state (residuals of all slots, how many runs were coded) as a byte string. With buf
- * NULL only *bytes is set. GRADCOMP_ERR_STATE while a call is in flight. */
+/* Saves this rank's state (residuals of all slots, how many runs were coded) as a byte string. With buf NULL only
+ * *bytes is set. GRADCOMP_ERR_STATE while a call is in flight. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_save(gradcomp_coder *coder, void *buf, uint64_t capacity,
                                                     uint64_t *bytes, gradcomp_error *err);
 /* Takes up a state saved by the same rank of a coder with the same compressor, seed and number of
@@ -191,7 +191,7 @@ typedef struct gradcomp_coder_stats {
 	uint64_t residual_bytes; /* memory of slots */
 } gradcomp_coder_stats;
 GRADCOMP_EXPORT void gradcomp_coder_get_stats(gradcomp_coder *coder, gradcomp_coder_stats *stats);
-/* The full SPECs in use, "block:bits=4,..." and "ring:...". Owned by the coder. */
+/* Return the full SPECs in use, "block:bits=4,..." and "ring:...". Owned by the coder. */
 GRADCOMP_EXPORT const char *gradcomp_coder_spec(const gradcomp_coder *coder);
 GRADCOMP_EXPORT const char *gradcomp_coder_collective(const gradcomp_coder *coder);
 

@@ -115,39 +115,37 @@ typedef struct gradcomp_value_view {
 #define GRADCOMP_VALUE_LOADED 2u /* by load(), just now */
 #define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
 
-/* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle
- * differ; RANGE: the node has not the memory. The first rank of a node decides on
- * `memory` and `spill`; the others' are not looked at. next() stands at position 0 of
- * epoch 0. */
+/* Makes a dataset. Collective over the group. MISMATCH names the ranks whose count, seed or shuffle differ; RANGE:
+ * the node has not the memory. The first rank of a node decides on `memory` and `spill`; the others' are not looked
+ * at. next() stands at position 0 of epoch 0. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
                                                         const gradcomp_dataset_options *options, gradcomp_dataset **out,
                                                         gradcomp_error *err);
-/* Collective: others may still want values of this node. load() is not called any
- * more when it returns. Views on loan stay readable, and release() stays allowed for
- * them: their memory goes with the last one. NULL is fine. */
+/* Frees a dataset. Collective: others may still want values of this node. load() is not called any more when it
+ * returns. Views on loan stay readable, and release() stays allowed for them: their memory goes with the last one.
+ * NULL is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err);
 
-/* Local, and waits for nobody but load() calls under way: when it returns no thread of
- * the library calls load() any more, and calls that want a value fail with STATE. For a
- * program that ends without free(), because something failed, and whose load() goes
- * away before the process does. */
+/* Stops a dataset. Local, and waits for nobody but load() calls under way: when it returns no thread of the library
+ * calls load() any more, and calls that want a value fail with STATE. For a program that ends without free(),
+ * because something failed, and whose load() goes away before the process does. */
 GRADCOMP_EXPORT void gradcomp_dataset_stop(gradcomp_dataset *ds);
 
-/* Samples of this rank in an epoch, and the one at a position (>= length: RANGE). */
+/* Return the number of this rank's samples in an epoch, and the one at a position (>= length: RANGE). */
 GRADCOMP_EXPORT uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds);
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                                        uint64_t *index, gradcomp_error *err);
-/* next() goes on at `position` of `epoch`: a job that resumes gives those it had
- * reached. Local; what was fetched ahead and not asked for is dropped. */
+/* Makes next() go on at `position` of `epoch`: a job that resumes gives those it had reached. Local; what was
+ * fetched ahead and not asked for is dropped. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                                        gradcomp_error *err);
-/* The same, by how many samples of the epoch are done on all ranks together: the first `reached` places of its order. Every
- * rank gives the same number, and what is left of the epoch is divided among them; `reached` goes on from there
- * by what the ranks take together, as many samples on each. For a number of ranks that has changed. */
+/* Does the same, by how many samples of the epoch are done on all ranks together: the first `reached` places of its
+ * order. Every rank gives the same number, and what is left of the epoch is divided among them; `reached` goes on
+ * from there by what the ranks take together, as many samples on each. For a number of ranks that has changed. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, uint64_t reached,
                                                         gradcomp_error *err);
-/* The next sample of the order; view->data is NULL at the epoch's end. When it fails
- * it stays where it is: another call tries again, begin() can go past. */
+/* Lends the next sample of the order; view->data is NULL at the epoch's end. When it fails it stays where it is:
+ * another call tries again, begin() can go past. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view,
                                                       gradcomp_error *err);
 /* A batch in one call: the values of the next samples of the order, at most `n` and each of `bytes` bytes, are copied
@@ -157,14 +155,14 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, grad
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, uint64_t bytes,
                                                              uint64_t stride, void *out, uint64_t *got,
                                                              gradcomp_error *err);
-/* Sample `index`, whatever the order. */
+/* Lends sample `index`, whatever the order. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                                      gradcomp_error *err);
 /* Announces that these samples will be used next, in this order, so that they are prefetched: for
  * programs with an order of their own (DistributedSampler). Local, does not wait. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n,
                                                         gradcomp_error *err);
-/* The view's data must not be looked at any more. A released view is fine. */
+/* Ends the loan: the view's data must not be looked at any more. A released view is fine. */
 GRADCOMP_EXPORT void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view);
 
 /* Counters of this rank and its forked children since create(). */

@@ -99,10 +99,10 @@ GRADCOMP_EXPORT uint64_t gradcomp_samples_count(const gradcomp_samples *s);
 GRADCOMP_EXPORT gradcomp_sample_format gradcomp_samples_format(const gradcomp_samples *s);
 /* Names of the classes by label; NULL behind the last. Owned by the samples. */
 GRADCOMP_EXPORT const char *gradcomp_samples_class(const gradcomp_samples *s, uint32_t label);
-/* RANGE: there is no such sample. */
+/* Tells of a sample. RANGE: there is none of this number. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index,
                                                       gradcomp_sample_info *info, gradcomp_error *err);
-/* Name ("jpg"; "" in a folder) and bytes of a part. Either pointer may be NULL. */
+/* Tells the name ("jpg"; "" in a folder) and the bytes of a part. Either pointer may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_part(const gradcomp_samples *s, uint64_t index, uint32_t part,
                                                       const char **name, uint64_t *bytes, gradcomp_error *err);
 /* Reads a part into buf. RANGE when `capacity` is less than it has; *bytes says how
@@ -111,8 +111,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
                                                       void *buf, uint64_t capacity, uint64_t *bytes,
                                                       gradcomp_error *err);
 
-/* A sample as a value of a data set: to be the `make` of gradcomp_dataset_options with
- * the samples as its ctx. The value, numbers little-endian:
+/* Makes a sample a value of a data set: to be the `make` of gradcomp_dataset_options with the samples as its ctx.
+ * The value, numbers little-endian:
  *
  *     0             4  parts
  *     4             4  label, -1: none

@@ -44,10 +44,9 @@ extern "C" {
 /* Read the source again when there is a copy, and compare contents: what was
  * exchanged without a change of size and time is noticed, and staged anew. */
 #define GRADCOMP_STAGE_CONTENT (1u << 2)
-/* Into the area that all users of the node share. The source is one that the setting
- * stage.shared declares, the user is stage.shared_user. Everybody on the node can read
- * the copy, whatever the modes of the source; when others stage the source they get
- * it. */
+/* Copy into the area that all users of the node share. The source is one that the setting stage.shared declares,
+ * the user is stage.shared_user. Everybody on the node can read the copy, whatever the modes of the source; when
+ * others stage the source they get it. */
 #define GRADCOMP_STAGE_SHARED (1u << 3)
 /* Symbolic links are what they lead to, wherever that is: a file, or a directory with what is in it, but not
  * below another such link. With the rights of whoever calls, so not with SHARED; not from nfs://. */

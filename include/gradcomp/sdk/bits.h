@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Bytes of n codes; n < 2^59. */
+/* Returns the bytes of n codes; n < 2^59. */
 static inline uint64_t sdk_bits_bytes(uint64_t n, uint32_t bits)
 {
 	return n / 8 * bits + (n % 8 * bits + 7) / 8;
@@ -20,13 +20,13 @@ static inline uint64_t sdk_bits_bytes(uint64_t n, uint32_t bits)
 
 /* Writes sdk_bits_bytes(n, bits) bytes: the lower `bits` bits of in[0..n). */
 void sdk_bits_pack(void *out, const uint32_t *in, uint64_t n, uint32_t bits);
-/* The way back. Reads as many bytes, whatever is in them; every code is below 2^bits. */
+/* Unpacks codes. Reads as many bytes, whatever is in them; every code is below 2^bits. */
 void sdk_bits_unpack(uint32_t *out, const void *in, uint64_t n, uint32_t bits);
 
-/* Code number i of packed ones, for who needs a few of them. */
+/* Returns code number i of packed ones, for who needs a few of them. */
 uint32_t sdk_bits_at(const void *in, uint64_t i, uint32_t bits);
 
-/* A code as a number in two's complement of `bits` bits. The way there is (uint32_t)value. */
+/* Returns a code as a number in two's complement of `bits` bits. The way there is (uint32_t)value. */
 static inline int32_t sdk_bits_signed(uint32_t code, uint32_t bits)
 {
 	uint32_t sign = 1u << (bits - 1);

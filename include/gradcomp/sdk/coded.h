@@ -31,10 +31,11 @@ static inline int sdk_coded_instead(const gradcomp_layout *layout)
 	       !(layout->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED));
 }
 
-/* For plan(): one round of the bucket's floats, coded. */
+/* Plans, for plan(), one round of the bucket's floats, coded. */
 void sdk_coded_round(const gradcomp_bucket *bucket, gradcomp_plan *plan);
 
-/* For the decoders: a run of n floats came in `bytes` bytes. Fails with MISMATCH unless these are `want`. */
+/* Checks, for the decoders, that a run of n floats came in `bytes` bytes. Fails with MISMATCH unless these are
+ * `want`. */
 gradcomp_status sdk_coded_length(const sdk_coded *c, uint64_t bytes, uint64_t want, uint64_t n, gradcomp_error *err);
 
 #ifdef __cplusplus

@@ -16,11 +16,11 @@ extern "C" {
 		.help = "steps at the start that are not compressed", \
 	}
 
-/* The mean of `count` floats that encode() gives: SUMMED. */
+/* Returns a round for the mean of `count` floats that encode() gives: SUMMED. */
 gradcomp_round sdk_passthrough_round(uint64_t count);
-/* For plan(): one round, the bucket's mean, reduced where it lies; encode() is not called. */
+/* Plans, for plan(), one round, the bucket's mean, reduced where it lies; encode() is not called. */
 void sdk_passthrough_plan(const gradcomp_bucket *bucket, gradcomp_plan *plan);
-/* For decode() of such a round. The mean is in x already; what u held of older errors has been sent
+/* Does what decode() has to do in such a round. The mean is in x already; what u held of older errors has been sent
  * with it, so error memory, if there is any, becomes 0. */
 void sdk_passthrough_decode(const gradcomp_work *work);
 

@@ -17,7 +17,7 @@ enum { SDK_PLANES = 4 };
  * the upper seven bits of the mantissa, planes 1 and 0 the rest of it. Returns the largest
  * exponent, 0 for n = 0. */
 uint8_t sdk_planes_split(uint8_t *planes, uint64_t stride, const float *x, uint64_t n);
-/* The way back. Any bytes are some floats. */
+/* Joins the planes again. Any bytes are some floats. */
 void sdk_planes_join(float *x, const uint8_t *planes, uint64_t stride, uint8_t largest, uint64_t n);
 
 /* Bit b of all bytes, for b = 0, 1, ... 7, then the n % 8 bytes that are left; and back.

@@ -35,7 +35,7 @@ typedef struct sdk_scratch {
 	uint64_t bytes; /* taken so far, a multiple of 64 */
 } sdk_scratch;
 
-/* The next part, of `bytes` bytes, not zeroed; where there is no memory, an address of nothing. */
+/* Takes the next part, of `bytes` bytes, not zeroed; where there is no memory, an address of nothing. */
 static inline void *sdk_scratch_take(sdk_scratch *s, uint64_t bytes)
 {
 	uintptr_t at = (uintptr_t)s->memory + s->bytes;

@@ -34,7 +34,7 @@ static inline uint64_t sdk_sketch_floats(const sdk_sketch *s)
  * number's place in the layout, so that buckets do not matter). Numbers are added in their order,
  * each product and sum rounded to float: equal x give equal bits. */
 void sdk_sketch_add(const sdk_sketch *s, float *table, float a, const float *x, uint64_t n, uint64_t first);
-/* out[j] = the estimate of number first + j. Of a table with NaN the estimates are anything. */
+/* Estimates: out[j] = the estimate of number first + j. Of a table with NaN the estimates are anything. */
 void sdk_sketch_estimate(const sdk_sketch *s, const float *table, float *out, uint64_t n, uint64_t first);
 
 #ifdef __cplusplus

@@ -107,8 +107,7 @@ typedef struct sdk_sparse_schedule {
  * compressor. Also what check() of a plugin does. */
 gradcomp_status sdk_sparse_schedule_read(sdk_sparse_schedule *s, const gradcomp_host *host,
                                          const gradcomp_value *values, const char *name, gradcomp_error *err);
-/* A decimal number as users write it, in every locale; 0 when there is none. Returns
- * what is behind it. */
+/* Reads a decimal number as users write it, in every locale; 0 when there is none. Returns what is behind it. */
 const char *sdk_sparse_number(const char *p, double *out);
 double sdk_sparse_density(const sdk_sparse_schedule *s, uint64_t step);
 /* max(1, round(density * d)), but no more than d. */
@@ -177,7 +176,7 @@ struct sdk_sparse {
 	int coded;                             /* the collective takes codes: see sparse_code.c */
 	void *encode_scratch, *decode_scratch; /* workspaces of code() and of the decoders */
 	gradcomp_pairs *pairs;                 /* on a device: what one call adds up */
-	/* How many of a part are sent, 1..d; NULL: what the schedule says. */
+	/* Returns how many of a part are sent, 1..d; NULL: what the schedule says. */
 	uint64_t (*kept)(const sdk_sparse *s, const sdk_sparse_part *p, uint64_t step);
 	/* Chooses exactly p->k of x[0..p->d), ascending, with operators alone. */
 	size_t (*select_scratch)(const sdk_sparse *s, uint64_t d, uint64_t k);
@@ -189,8 +188,8 @@ struct sdk_sparse {
  * SPARSE_VALUES, SPARSE_PARAMS or SPARSE_LAYERWISE_PARAMS. */
 gradcomp_status sdk_sparse_open(sdk_sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                                 const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err);
-/* The same in new memory of `bytes`, of which a sparse is the beginning; the rest is
- * zero. On failure *instance is as it was. */
+/* Does the same in new memory of `bytes`, of which a sparse is the beginning; the rest is zero. On failure
+ * *instance is as it was. */
 gradcomp_status sdk_sparse_new(size_t bytes, const gradcomp_host *host, const gradcomp_value *values,
                                const gradcomp_layout *layout, const char *name, int rows, void **instance,
                                gradcomp_error *err);
@@ -201,12 +200,12 @@ static inline int sdk_sparse_is_passthrough(const sdk_sparse *s, uint64_t step)
 {
 	return step < s->schedule.start_step;
 }
-/* Bytes of a payload; of scratch that encoding and decoding it need, a multiple of
- * 64, which begins at work->scratch. */
+/* Return the bytes of a payload; and of scratch that encoding and decoding it need, a multiple of 64, which begins
+ * at work->scratch. */
 uint64_t sdk_sparse_payload_bytes(const sdk_sparse *s, const gradcomp_bucket *bucket, uint64_t step);
 uint64_t sdk_sparse_scratch(const sdk_sparse *s, const gradcomp_bucket *bucket, uint64_t step);
 
-/* The payload of `from` (the bucket's numbers: work->flat, or an array of state). */
+/* Writes the payload of `from` (the bucket's numbers: work->flat, or an array of state). */
 gradcomp_status sdk_sparse_encode_from(const sdk_sparse *s, const gradcomp_work *work, const float *from,
                                        gradcomp_payload *out, gradcomp_error *err);
 /* Checks the payloads of all ranks before anything is changed; on a device, their
@@ -236,8 +235,8 @@ void sdk_sparse_destroy(void *instance);
 /* A run of n numbers: max(1, round(density * n)) pairs of it, packed as above; all n
  * floats where those would be more bytes. */
 #define SDK_SPARSE_INSTEAD (GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED))
-/* For create(): what the code needs, when it is asked for; refuses parameters that have no
- * meaning for it. On failure there is nothing to undo. */
+/* Opens, for create(), what the code needs, when it is asked for; refuses parameters that have no meaning for it.
+ * On failure there is nothing to undo. */
 gradcomp_status sdk_sparse_code_open(sdk_sparse *s, gradcomp_error *err);
 uint64_t sdk_sparse_code_bound(void *instance, uint64_t n);
 gradcomp_status sdk_sparse_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,

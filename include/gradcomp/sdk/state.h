@@ -27,11 +27,11 @@ static inline uint64_t sdk_state_digest_add(uint64_t digest, uint64_t word)
 
 sdk_state_header sdk_state_header_make(const gradcomp_layout *layout, const char *name, uint32_t version,
                                        uint64_t parameters, uint64_t bytes);
-/* For save(): the head, when the buffer holds all; *body is where the rest goes, or
- * NULL when only the length was asked for. */
+/* Writes, for save(), the head, when the buffer holds all; *body is where the rest goes, or NULL when only the
+ * length was asked for. */
 gradcomp_status sdk_state_header_write(const gradcomp_host *host, const sdk_state_header *head, void *out,
                                        uint64_t capacity, uint64_t *bytes, void **body, gradcomp_error *err);
-/* For load(): whether `in` begins with this head, and is as long as it says. */
+/* Checks, for load(), that `in` begins with this head, and is as long as it says. */
 gradcomp_status sdk_state_header_check(const gradcomp_host *host, const sdk_state_header *want, const void *in,
                                        uint64_t bytes, gradcomp_error *err);
 
