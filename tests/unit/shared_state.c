@@ -283,7 +283,7 @@ static void refuse_body(gradcomp_job *job, int rank, int P, void *arg)
 		ok(st == GRADCOMP_ERR_MISMATCH && strstr(why.text, "in other tensors"), "another model: %s", why.text);
 	flips(&b, rank, one, bytes);
 	one[7] = '9';
-	refused(&b, rank, one, bytes, "version '9', this library reads version '1'", "another version");
+	refused(&b, rank, one, bytes, "version '9', this library reads versions '1' to '1'", "another version");
 	one[7] = '1';
 	refused(&b, rank, rank ? one : own, rank ? bytes : own_bytes,
 	        "either all ranks load a shared one, or each its own", "a shared one on one rank, its own on another");
