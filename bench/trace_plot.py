@@ -12,7 +12,6 @@ import json
 
 import svg
 
-WIDTH, LEFT, ROW, GAP = 1100, 112, 22, 12
 KINDS = {"begin": "#9ecae1", "encode": "#0b62a4", "exchange": "#d1495b", "decode": "#3a7d44", "finish": "#a1d99b",
          "reduce_local": "#e09f3e", "local_begin": "#6f4e7c", "local_end": "#17a2b8", "allgather_local": "#a05d2c", "replan": "#555555",
          "wait": "#dddddd", "wait_for": "#dddddd"}
@@ -27,40 +26,28 @@ def chosen(events, steps, ranks):
             and first <= e["args"]["step"] <= last], names
 
 
-def picture(events, names, title):
+def picture(path, events, names, title):
     begin = min(e["ts"] for e in events)
-    end = max(e["ts"] + e.get("dur", 0) for e in events)
-    top = {rank: 60 + i * (len(THREADS) * ROW + GAP) for i, rank in enumerate(sorted(names))}
-    bottom = max(top.values()) + len(THREADS) * ROW
-
-    def place(ts):
-        return LEFT + (ts - begin) / (end - begin) * (WIDTH - LEFT - 10)
-
-    out = [svg.text(WIDTH / 2, 20, title, 15)]
-    used = [k for k in KINDS if any(e["name"] == k for e in events) and k != "wait_for"]
-    for i, kind in enumerate(used):
-        out.append(f'<rect x="{LEFT + i * 96}" y="32" width="14" height="10" fill="{KINDS[kind]}"/>')
-        out.append(svg.text(LEFT + i * 96 + 18, 41, kind, 11, "start"))
-    every = next(t for t in (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1e9) if (end - begin) / 1e3 / t <= 20)
-    for k in range(int((end - begin) / 1e3 / every) + 1):
-        x = place(begin + k * every * 1e3)
-        out.append(f'<path d="M{x:.1f} 52V{bottom}" stroke="#eee"/>')
-        out.append(svg.text(x, bottom + 14, f"{k * every:g}", 10))
-    out.append(svg.text(WIDTH / 2, bottom + 30, "milliseconds on the clock of rank 0"))
-    for rank, y in top.items():
-        for i, thread in enumerate(THREADS):
-            out.append(svg.text(LEFT - 6, y + i * ROW + 14, f"{rank} {thread}", 10, "end"))
-    for e in events:
-        y = top[e["pid"]] + THREADS.index(e["cat"]) * ROW
-        x = place(e["ts"])
-        if e["ph"] == "i":
-            out.append(f'<path d="M{x:.1f} {y + 1}v{ROW - 4}" stroke="#000" stroke-width="1.2"/>')
-            continue
-        wide = place(e["ts"] + e["dur"]) - x
-        out.append(f'<rect x="{x:.1f}" y="{y + 3}" width="{max(wide, 0.4):.1f}" height="{ROW - 6}" fill="{KINDS[e["name"]]}"/>')
-        if wide > 9 and "bucket" in e["args"]:
-            out.append(svg.text(x + wide / 2, y + 14, str(e["args"]["bucket"]), 9, more=' fill="white"'))
-    return bottom + 42, out
+    span = max(e["ts"] + e.get("dur", 0) for e in events) - begin
+    rows = [(rank, thread) for rank in sorted(names) for thread in THREADS]
+    at = {row: i + i // len(THREADS) * 0.5 for i, row in enumerate(rows)}
+    figure, axes = svg.pyplot.subplots(figsize=(11, 0.24 * len(rows) + 1.2), layout="constrained")
+    for kind, colour in KINDS.items():
+        slices = [e for e in events if e["ph"] == "X" and e["name"] == kind]
+        axes.barh([at[e["pid"], e["cat"]] for e in slices], [e["dur"] / 1e3 for e in slices], left=[(e["ts"] - begin) / 1e3 for e in slices],
+                  height=0.75, color=colour, label=kind if slices and kind != "wait_for" else None)
+        for e in slices:
+            if "bucket" in e["args"] and e["dur"] > 0.008 * span:
+                axes.text((e["ts"] - begin + e["dur"] / 2) / 1e3, at[e["pid"], e["cat"]], str(e["args"]["bucket"]), color="white", size=7,
+                          ha="center", va="center", clip_on=True)
+    ready = [e for e in events if e["ph"] == "i"]
+    axes.plot([(e["ts"] - begin) / 1e3 for e in ready], [at[e["pid"], e["cat"]] for e in ready], "|", color="black")
+    axes.set_yticks(list(at.values()), [f"{rank} {thread}" for rank, thread in rows])
+    axes.invert_yaxis()
+    axes.set(title=title, xlabel="milliseconds on the clock of rank 0")
+    axes.grid(axis="x")
+    figure.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=len(KINDS), frameon=False, fontsize=7.5)
+    svg.save(figure, path)
 
 
 def main():
@@ -81,8 +68,7 @@ def main():
     events, names = chosen(events, (steps[0], steps[-1]), o.ranks)
     if not events:
         raise SystemExit(f"{o.trace}: nothing of steps {steps[0]} to {steps[-1]}")
-    height, elements = picture(events, names, o.title)
-    svg.write(o.svg, WIDTH, height, elements)
+    picture(o.svg, events, names, o.title)
 
 
 if __name__ == "__main__":
