@@ -306,12 +306,12 @@ static int under_codes(bench *b, const bench_spec *codes, int ncodes, gradcomp_e
 		/* A code takes runs of any length, whatever the layout. */
 		if (local_open(&l, codes[k].path, codes[k].spec, 1, 1, 1, err))
 			return -1;
-		if (!(l.plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))) {
+		if (!(l.cost.compressor->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))) {
 			local_close(&l);
 			return bench_failed(err, GRADCOMP_ERR_UNSUPPORTED, "--compressors: '%s' is no code",
 			                    codes[k].spec);
 		}
-		count_codec(&b->codec, l.plugin, l.instance);
+		count_codec(&b->codec, l.cost.compressor, l.cost.instance);
 		b->code_spec = codes[k].spec;
 		int status = each_primitive(b, err);
 		local_close(&l);

@@ -45,27 +45,26 @@ static double time_memcpy(const bench *b)
 static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_error *err)
 {
 	double encode[MOST_RUNS] = {0}, decode[MOST_RUNS] = {0}, both[MOST_RUNS] = {0}, unit;
-	local_times t = {0};
 	local l;
 	if (local_open(&l, f->path, f->spec, b->rows, b->columns, 1, err))
 		return 1;
 	unit = time_memcpy(b);
 	for (long i = -2; i < b->runs; i++) {
-		if (local_step(&l, b->u, &t, err)) {
+		if (local_step(&l, b->u, err)) {
 			local_close(&l);
 			return 1;
 		}
 		if (i < 0)
 			continue;
-		encode[i] = t.encode;
-		decode[i] = t.decode;
-		both[i] = t.encode + t.decode;
+		encode[i] = l.cost.encode + l.cost.lost;
+		decode[i] = l.cost.decode;
+		both[i] = encode[i] + decode[i];
 	}
 	unit = (unit + time_memcpy(b)) / 2;
 	double in = fit_median(encode, (size_t)b->runs) / unit, out = fit_median(decode, (size_t)b->runs) / unit;
 	double sum = fit_median(both, (size_t)b->runs) / unit;
-	double bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
-	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, t.relative_error);
+	double bits = 8.0 * (double)l.cost.bytes / (double)(b->rows * b->columns);
+	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, l.relative_error);
 	fflush(stdout);
 	if (b->json) {
 		jsonw_object(b->json, NULL);
@@ -75,7 +74,7 @@ static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_er
 		jsonw_float(b->json, "decode", out);
 		jsonw_float(b->json, "both", sum);
 		jsonw_float(b->json, "bits_per_number", bits);
-		jsonw_float(b->json, "relative_error", t.relative_error);
+		jsonw_float(b->json, "relative_error", l.relative_error);
 		jsonw_float(b->json, "memcpy_s", unit);
 		jsonw_end(b->json);
 	}

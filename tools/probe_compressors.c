@@ -34,6 +34,11 @@ static double begin(float *x, const float *error, uint64_t n)
 	return clock_now() - start;
 }
 
+typedef struct local_times {
+	double encode, decode;
+	uint64_t bytes;
+} local_times;
+
 /* The middle of a few steps of the plugin by itself, decoding `parts` payloads. */
 static gradcomp_status steps(probe *p, const bench_spec *spec, uint64_t s, const float *u, int parts, double seconds,
                              local_times *out, gradcomp_error *err)
@@ -43,21 +48,20 @@ static gradcomp_status steps(probe *p, const bench_spec *spec, uint64_t s, const
 	gradcomp_status st = local_open(&l, spec->path, spec->spec, s, s, parts, err);
 	if (st)
 		return st;
-	st = local_step(&l, u, out, err);
+	st = local_step(&l, u, err);
 	while (!st && (probe_wants(&encode) || probe_wants(&decode))) {
 		double t[2];
 		st = probe_barrier(p, err);
 		if (!st)
-			st = local_step(&l, u, out, err);
-		t[0] = out->encode;
-		t[1] = out->decode;
+			st = local_step(&l, u, err);
+		t[0] = l.cost.encode + l.cost.lost;
+		t[1] = l.cost.decode;
 		if (!st)
 			st = gradcomp_allreduce(p->world, t, 2, GRADCOMP_F64, GRADCOMP_MAX, err);
 		probe_add(&encode, t[0]);
 		probe_add(&decode, t[1]);
 	}
-	out->encode = probe_median(&encode);
-	out->decode = probe_median(&decode);
+	*out = (local_times){probe_median(&encode), probe_median(&decode), l.cost.bytes};
 	local_close(&l);
 	return st;
 }

@@ -18,7 +18,7 @@ typedef struct slot {
 } slot;
 
 struct tuner_gpu {
-	tuner_gpu_bench bench;
+	local_device bench;
 	device_memory memory;
 	gradcomp_host host;
 	int id;
@@ -92,7 +92,7 @@ gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, grad
 	g->host.alloc = device_host_alloc;
 	g->host.release = device_host_release;
 	const char *why = d->current(&g->id);
-	g->bench = (tuner_gpu_bench){d, &g->memory, ops, &g->host, NULL};
+	g->bench = (local_device){d, &g->memory, ops, &g->host, NULL};
 	if (!why)
 		why = d->stream(&g->stream, 0);
 	/* A measurement while steps go on must not hold up their ends. */
@@ -169,7 +169,7 @@ void tuner_gpu_bind(const tuner *c)
 		c->gpu->bench.d->use(c->gpu->id);
 }
 
-const tuner_gpu_bench *tuner_gpu_bench_of(const tuner *c)
+const local_device *tuner_gpu_bench_of(const tuner *c)
 {
 	return c->gpu ? &c->gpu->bench : NULL;
 }

@@ -13,17 +13,8 @@
 
 #include "kinds/autotune/tuner.h"
 
-#include "device/device.h"
+#include "cost/local_cost.h"
 #include "job/device_coll.h"
-
-/* Where candidates compute on their own: a stream with timers. */
-typedef struct tuner_gpu_bench {
-	const device_calls *d;
-	const device_memory *memory;
-	const gradcomp_operators *ops;
-	const gradcomp_host *host; /* whose memory streams can use */
-	void *stream;
-} tuner_gpu_bench;
 
 /* Nothing where gradients are in host memory. All but open() and bench() may be called then, and do nothing. */
 gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err);
@@ -32,7 +23,8 @@ gradcomp_status tuner_gpu_network(tuner *c, gradcomp_error *err);
 void tuner_gpu_close(tuner *c);
 /* The calling thread is one of auto's from now on. */
 void tuner_gpu_bind(const tuner *c);
-const tuner_gpu_bench *tuner_gpu_bench_of(const tuner *c);
+/* Where candidates compute on their own. */
+const local_device *tuner_gpu_bench_of(const tuner *c);
 /* Seconds of an all-reduce of so many zeroes; at most TUNER_GPU_FLOATS. Collective. */
 gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradcomp_error *err);
 #define TUNER_GPU_FLOATS (TUNER_FIT_MAX / sizeof(float))
