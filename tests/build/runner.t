@@ -142,6 +142,26 @@ is "each test's time is kept" "$(awk '{ print $4 }' "$durations" | sort)" "$(cd 
 # shellcheck disable=SC2016 # awk's fields
 check "... with when it began, and what the processors did" awk '$4 ~ /slow/ { exit !($1 ~ /^[0-9.]+$/ && $2 >= 1 && $3 > 0) }' "$durations"
 
+# ---- what a folder may take
+
+unlike "without a budget none is over it" "$said" budget
+printf '# FOLDER SECONDS\n\nunit  0\ncluster 100\n' >"$tmp/src/tests/budget"
+check "a folder that takes more than its budget does not fail" run tests/unit/slow.t tests/cluster/env.t
+like "... but is named" "$said" "over its budget: tests/unit took "
+like "... with its budget" "$said" ", and tests/budget gives it 0 s"
+unlike "... and one that keeps to it is not" "$said" "tests/cluster took"
+unlike "... nor are all folders together" "$said" "budget of all folders"
+echo 'cluster 100' >"$tmp/src/tests/budget"
+check "a folder that the budget does not name" run tests/unit/slow.t
+like "... is over it" "$said" "over its budget: tests/unit took "
+printf 'unit 0\n' >"$tmp/src/tests/budget"
+check "all folders take more" run tests/unit/slow.t
+like "... and it is said" "$said" "over the budget of all folders: "
+echo 'unit many' >"$tmp/src/tests/budget"
+refuse "a budget that is no number" run tests/unit/good.t
+like "... is told" "$said" "tests/budget, line 1: "
+rm "$tmp/src/tests/budget"
+
 # ---- what runs beside what
 
 mkdir "$tmp/at"
