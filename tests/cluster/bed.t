@@ -124,5 +124,23 @@ sleep 0.5
 check 'down while a job runs' "${bed[@]}" down
 wait $! 2> /dev/null
 gone 'down while a job runs'
+
+# The host, here a folder that is /etc for this test alone, replaces its files as adduser does, and apt beside a test.
+# shellcheck disable=SC2016 # of that shell
+replaced () {
+	unshare --mount bash -c 'cp -a /etc "$1/etc" && mount --bind "$1/etc" /etc && shift && "$@" up --nodes 1 || exit
+		for f in passwd group hosts; do cp -p /etc/$f /etc/$f.new && mv /etc/$f.new /etc/$f; done
+		"$@" run -u alice srun -n1 sh -c "id -un; getent hosts n1"; status=$?
+		"$@" down; exit $status' - "$tmp" "${bed[@]}"
+}
+mkdir over
+if unshare --mount mount -t overlay -o "ro,lowerdir=$tmp/over:/etc" overlay /etc 2> /dev/null; then
+	check 'a job when the host has replaced its own passwd' replaced
+	like '... has the users of the bed' "$said" alice
+	like '... and its hosts' "$said" 10.77.0.1
+	gone 'a host that replaces its passwd'
+else
+	skip 'a host that replaces its own passwd' 'no overlay can be mounted here'
+fi
 is 'the host is as it was' "$(host)" "$before"
 done_testing
