@@ -1,11 +1,11 @@
 #!/bin/sh
 # Good plugins, each broken in one thing (mutants.py), do not pass gradcomp plugin-check; wrapped and not broken they do.
-# MUTANTS: how many (20; tests/long/mutants.t: 300). MUTANTS_SEED: repeats a run. MUTANTS_KEEP: a folder for those that pass.
+# MUTANTS: how many (10; tests/long/mutants.t: 300). MUTANTS_SEED: repeats a run. MUTANTS_KEEP: a folder for those that pass.
 # shellcheck source=tests/support/tap.sh
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 command -v python3 >/dev/null || skip_all "no python3"
 seed=${MUTANTS_SEED:-2}
-count=${MUTANTS:-20}
+count=${MUTANTS:-10}
 
 # Builds and checks one. Only what hangs is waited for.
 cat >"$tmp/one" <<'END'

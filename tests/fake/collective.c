@@ -608,6 +608,9 @@ int main(void)
 		nccl = p->collective;
 		scattered = all[k].scattered;
 		for (int P = all[k].from; P <= 5; P++) {
+			/* Odd numbers of ranks on one day, even ones on the next. */
+			if (all[k].from < 5 && !tap_in_part((size_t)P + k, 2))
+				continue;
 			const outcome *o = run_processes(P, 60, settings, body, (void *)(uintptr_t)of.values);
 			int failed = 0, differ = 0;
 			for (int r = 0; r < P; r++) {

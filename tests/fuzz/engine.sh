@@ -1,10 +1,11 @@
 # shellcheck shell=sh disable=SC2154
 # Harnesses of this folder under libFuzzer, with AddressSanitizer and UBSan, for
-# FUZZ_SECONDS (4) each; to be sourced behind tests/support/tap.sh. FUZZ_ONLY='endpoint ctrl_msg' names
+# FUZZ_SECONDS each (2, in check-long 20); to be sourced behind tests/support/tap.sh. FUZZ_ONLY='endpoint ctrl_msg' names
 # some of them.
 #
 #   fuzz WHAT 'NAME...' 'FOLDER/*.c...'    what is fuzzed is instrumented; the rest is as in this build
-seconds=${FUZZ_SECONDS:-4}
+seconds=${FUZZ_SECONDS:-2}
+[ "${WHOLE-}" != yes ] || seconds=${FUZZ_SECONDS:-20}
 
 command -v clang >/dev/null || skip_all "clang is not installed"
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$tmp/try.c"

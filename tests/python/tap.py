@@ -41,6 +41,14 @@ def error_of(function, *arguments, **named):
     return None
 
 
+WHOLE = os.environ.get("WHOLE") == "yes"  # in check-long
+
+
+def in_part(i, n):
+    """For a test with more cases than CI has time for: tests/support/tap.h."""
+    return WHOLE or i % n == int(os.environ.get("PART", time.time() // 86400)) % n
+
+
 def skip_all(why):
     print(f"1..0 # SKIP {why}")
     sys.exit(0)
@@ -120,13 +128,13 @@ def free_port():
 
 
 class _Forker:
-    """tests/python/forker.py, by the Python that runs it."""
+    """tests/python/forker.py, by the Python that runs it, with the libraries that the loader finds."""
 
-    def __init__(self, python):
+    def __init__(self, python, libraries):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen([python, os.path.join(SOURCE, "tests/python/forker.py"), str(theirs.fileno())],
-                                            env=environment(PYTHONPATH=None), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+                                            env=environment(PYTHONPATH=None, LD_LIBRARY_PATH=libraries), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         self.ended = {}  # exit status by process
         atexit.register(self.close)
 
@@ -203,10 +211,11 @@ def ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
 
 def forked_ranks(nranks, argv, timeout=60, python=sys.executable, **more):
     """ranks() for tests that start many of them: processes of one Python that has imported PyTorch before. What
-    PyTorch reads of the environment as it is imported must not be among `more`."""
-    if python not in _forkers:
-        _forkers[python] = _Forker(python)
-    return _results(lambda env: _Forked(_forkers[python], argv, env), nranks, timeout, more)
+    PyTorch reads of the environment as it is imported must not be among `more`; LD_LIBRARY_PATH may."""
+    key = python, more.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
+    if key not in _forkers:
+        _forkers[key] = _Forker(*key)
+    return _results(lambda env: _Forked(_forkers[key], argv, env), nranks, timeout, more)
 
 
 def _results(start, nranks, timeout, more):

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static int tap_count, tap_failed;
@@ -130,6 +131,20 @@ void tap_cases(const char *who)
 	tap_properties = 0;
 	if (all)
 		tap_tried(all, "cases of a property");
+}
+
+int tap_in_part(unsigned long i, unsigned long n)
+{
+	static int told;
+	const char *part = getenv("PART"), *whole = getenv("WHOLE");
+	const unsigned long now = part ? strtoul(part, NULL, 10) : (unsigned long)time(NULL) / 86400;
+	if (whole && !strcmp(whole, "yes"))
+		return 1;
+	pthread_mutex_lock(&tap_lock);
+	if (!told++)
+		printf("# PART=%lu\n", now);
+	pthread_mutex_unlock(&tap_lock);
+	return i % n == now % n;
 }
 
 int done_testing(void)

@@ -36,6 +36,9 @@ int tap_case(int pass, const char *property, const char *file, int line, const c
 /* A result "WHO: PROPERTY, N cases" for each property of which cases were tried since the last call; it has failed if
  * one of them did not hold. */
 void tap_cases(const char *who);
+/* For a test with more cases than CI has time for: whether case i is done now. One of n parts of them is, another one
+ * every day; the environment's PART=N repeats it, and with WHOLE=yes (make check-long) all are. Prints PART once. */
+int tap_in_part(unsigned long i, unsigned long n);
 /* The plan, after what tap_cases() has not printed yet; 1 when a test has failed. */
 int done_testing(void);
 

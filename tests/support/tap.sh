@@ -10,6 +10,9 @@
 #   skip NAME WHY          this one was not tried
 #   skip_all WHY           none was; ends the test
 #   tried N WHAT           N more of WHAT, for the sums that tests/run prints
+#   part                   for a test with more cases than CI has time for: which part of them it does, a number that
+#                          grows by one every day; PART=N repeats it
+#   in_part I N            case I is in the part, which is one of N; with WHOLE=yes (make check-long) all are
 #   done_testing           last line of the test
 #   pace                   how slow the machine is there and then, in percent: pace.h
 #   scaled N               N, but more of it on a machine that is busy
@@ -64,6 +67,8 @@ unlike () {
 	case $2 in *"$3"*) tap_result 1 "$1" || note "text: $2
  has: $3" ;; *) tap_result 0 "$1" ;; esac
 }
+part () { echo "${PART:-$(($(date +%s) / 86400))}"; }
+in_part () { [ "${WHOLE-}" = yes ] || [ $(($1 % $2)) = $(($(part) % $2)) ]; }
 tried () { echo "# tried: $1 $2"; }
 skip () {
 	tap_n=$((tap_n + 1))
