@@ -9,7 +9,7 @@ import tempfile
 sys.dont_write_bytecode = True
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
-from tap import BUILD, done_testing, errors, need_gloo, need_library, ok, ranks, skip_all  # noqa: E402
+from tap import BUILD, done_testing, errors, forked_ranks as ranks, need_gloo, need_library, ok, skip_all  # noqa: E402
 
 need_gloo()
 need_library()

@@ -9,7 +9,7 @@ import tempfile
 sys.dont_write_bytecode = True
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
-from tap import BUILD, current_torch, done_testing, errors, need_library, ok, ranks  # noqa: E402
+from tap import BUILD, current_torch, done_testing, errors, forked_ranks as ranks, need_library, ok  # noqa: E402
 
 need_library()
 PYTHON = current_torch()

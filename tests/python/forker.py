@@ -12,7 +12,10 @@ import signal
 import socket
 import sys
 
-for name in ("torch", "torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.tensor"):
+# PyTorch imports the last one when it shards a model or first uses an optimizer, which takes as long as all the rest.
+for name in ("torch", "torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo"):
+    if name == "torch._dynamo" and sys.modules["torch"].__version__ < "2":
+        continue
     with contextlib.suppress(Exception):  # older PyTorch lacks some, and Debian's cannot import all that it has
         importlib.import_module(name)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Programs that know nothing of gradcomp, with GRADCOMP set and the package in front on PYTHONPATH as
-the SPANK plugin puts it: their models are attached, or train as without and one line says why."""
+the SPANK plugin puts it: their models are attached, or train as without and one line says why. In the first runs gradcomp is
+loaded as PyTorch is imported; the others are forked of a process that has imported it, and do then what the import does."""
 
 import os
 import re
@@ -10,7 +11,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, environment, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+from tap import BUILD, SOURCE, done_testing, environment, errors, forked_ranks, need_gloo, need_library, ok, ranks  # noqa: E402
 
 need_gloo()
 need_library()
@@ -18,14 +19,21 @@ import torch  # noqa: E402
 
 PACKAGE = os.path.join(BUILD, "lib/gradcomp/python")
 PROGRAM = os.path.join(SOURCE, "tests/python/unmodified.py")
+LOADED = f"""
+import runpy
+from gradcomp.autoload import load
+load()
+runpy.run_path({PROGRAM!r}, run_name="__main__")
+"""
 JOB = re.compile(r"gradcomp: \S+ on 2 ranks of 1 node: ")
 ATTACHED = "gradcomp: attached DistributedDataParallel(Sequential), 5403 parameters in 4 tensors"
 
 
-def run(name, *modes, expect=(0, 0), **more):
+def run(name, *modes, expect=(0, 0), imports=False, **more):
     """What the two ranks printed; [] when they did not end as expected."""
     more = {"PYTHONPATH": PACKAGE, "GRADCOMP_AUTO_ATTACH": None, **more}
-    got = ranks(2, [PROGRAM, *modes], timeout=120, **more)
+    start, argv = (ranks, [PROGRAM]) if imports else (forked_ranks, ["-c", LOADED])
+    got = start(2, [*argv, *modes], timeout=120, **more)
     return got if ok(tuple(s for s, _, _ in got) == expect, f"{name}: both ranks end", errors(got)) else []
 
 
@@ -43,20 +51,20 @@ def worst(got):
 
 
 for spec in ("none", "topk:density=0.1"):
-    got = run(spec, *(["view"] if spec == "none" else []), GRADCOMP=spec)
+    got = run(spec, *(["view"] if spec == "none" else []), imports=True, GRADCOMP=spec)
     ok(lines(got) == [f"{ATTACHED}: {spec}"], f"{spec}: one line says what is attached", lines(got))
     ok(jobs(got) == 1, f"{spec}: it was a job of gradcomp", errors(got))
     ok(got and (worst(got) < 1e-6) == (spec == "none"), f"{spec}: gradients are what it makes of them")
 for name, more in (("off", {"GRADCOMP": "off"}),
                    ("auto-attach=no", {"GRADCOMP": "none", "GRADCOMP_AUTO_ATTACH": "no"})):
-    got = run(name, **more)
+    got = run(name, imports=True, **more)
     ok(lines(got) == [] and jobs(got) == 0 and worst(got) == 0, f"{name}: as if gradcomp were not there", errors(got))
     ok(all("ours False" in out for _, out, _ in got) or hasattr(torch, "_import_device_backends"),
        f"{name}: nothing of it is imported, where it is not PyTorch that does", got)
 with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
     conf.write("[gradcomp]\nauto_attach = no\n")
     conf.flush()
-    got = run("auto_attach = no in gradcomp.conf", GRADCOMP="none", GRADCOMP_CONF=conf.name)
+    got = run("auto_attach = no in gradcomp.conf", imports=True, GRADCOMP="none", GRADCOMP_CONF=conf.name)
     ok(lines(got) == [] and jobs(got) == 0, "and the site has its way", errors(got))
 
 got = run("a hook of the program's", "hook", GRADCOMP="none")

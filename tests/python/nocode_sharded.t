@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Sharded models of programs that know nothing of gradcomp: attached at their first forward pass, or they
-train as without and one line says why."""
+train as without and one line says why. In the first run PyTorch loads gradcomp as it is imported; the others are forked of a
+process that has imported it, and do then what PyTorch does."""
 
 import os
 import re
@@ -8,19 +9,26 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, current_torch, done_testing, errors, need_library, ok, ranks  # noqa: E402
+from tap import BUILD, SOURCE, current_torch, done_testing, errors, forked_ranks, need_library, ok, ranks  # noqa: E402
 
 need_library()
 PYTHON = current_torch()
 PACKAGE = os.path.join(BUILD, "lib/gradcomp/python")
+PROGRAM = os.path.join(SOURCE, "tests/python/unmodified_sharded.py")
+LOADED = f"""
+import runpy, sys
+from gradcomp.autoload import load
+load()
+runpy.run_path({PROGRAM!r}, run_name="__main__")
+"""
 CODER = re.compile(r"gradcomp: coder '(\w+)' (\S+) on 2 ranks: ")
 
 
-def run(name, *kinds, nranks=2, **more):
+def run(name, *kinds, nranks=2, imports=False, **more):
     """(the digests of all ranks by kind of model, gradcomp's lines but those of coders, "CODER SPEC" of these)"""
     more = {"PYTHONPATH": PACKAGE, "GRADCOMP_AUTO_ATTACH": None, **more}
-    got = ranks(nranks, [os.path.join(SOURCE, "tests/python/unmodified_sharded.py"), *kinds], timeout=120, python=PYTHON,
-                **more)
+    start, argv = (ranks, [PROGRAM]) if imports else (forked_ranks, ["-c", LOADED])
+    got = start(nranks, [*argv, *kinds], timeout=120, python=PYTHON, **more)
     ok(not any(s for s, _, _ in got), f"{name}: all ranks end", errors(got))
     digests = {k: tuple(m.group(1) for m in (re.search(rf"^{k} (\w+)$", out, re.M) for _, out, _ in got) if m) for k in kinds}
     lines = [line for _, _, err in got for line in err.splitlines() if line.startswith("gradcomp: ")]
@@ -29,7 +37,7 @@ def run(name, *kinds, nranks=2, **more):
 
 dense, lines, coders = run("auto-attach=no", "fsdp2", "fsdp1", "inner", GRADCOMP="block:bits=8", GRADCOMP_AUTO_ATTACH="no")
 ok(not lines and not coders and all(len(d) == 2 for d in dense.values()), "as if gradcomp were not there", lines, dense)
-ours, lines, coders = run("block", "fsdp2", "fsdp1", "own", "attach", GRADCOMP="block:bits=8")
+ours, lines, coders = run("block", "fsdp2", "fsdp1", "own", "attach", imports=True, GRADCOMP="block:bits=8")
 ok(len(lines) == 3, "a line for each model that does not attach itself", lines)
 ok(len(coders) == 4 and {"reduce_scatter block:bits=8", "reduce_scatter none"} <= set(coders),
    "and lines count what the four coders sent that ended first, of five", coders)
