@@ -8,7 +8,7 @@ unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
 prefix=$tmp/prefix
 mkdir "$tmp/build"
 cd "$tmp/build" || exit 1
-check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O1 \
+check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O0 \
 	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson --without-zfp \
 	--without-lz4 --without-zstd
 check "make" make -j2
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
 WATCH
 cc -O1 -o "$tmp/watch" "$tmp/watch.c" || exit 1
 "$tmp/watch" "$staged/lib/libgradcomp.so.$(cat "$GRADCOMP_SRC/VERSION")" "$tmp/stop" >"$tmp/watched" &
-for i in 1 2 3 4; do
+for i in 1 2; do
 	check "install again, $i" make install DESTDIR="$tmp/stage"
 done
 : >"$tmp/stop"
@@ -115,7 +115,7 @@ is "... leaves nothing" "$(find "$tmp/st age" -mindepth 1)" ""
 
 # Users can read everything, and nobody else can write it, whatever the umask.
 install_under () (umask "$1" && make install DESTDIR="$tmp/stage")
-for mask in 077 002 027; do
+for mask in 077 002; do
 	check "install with umask $mask" install_under $mask
 	is "... modes" "$(find "$tmp/stage" -mindepth 1 ! -type l ! -perm 755 ! -perm 644 -printf '%m %P\n')" ""
 	check "uninstall" make uninstall DESTDIR="$tmp/stage"
@@ -150,6 +150,30 @@ if command -v pkg-config >/dev/null; then
 	check "... and runs" env LD_LIBRARY_PATH="$prefix/lib" "$tmp/use"
 else
 	skip "gradcomp.pc" "pkg-config is not installed"
+fi
+if command -v cmake >/dev/null; then
+	mkdir "$tmp/cmake"
+	cat >"$tmp/cmake/CMakeLists.txt" <<-'EOF'
+		cmake_minimum_required(VERSION 3.13)
+		project(user C)
+		find_package(gradcomp 0.1 REQUIRED)
+		add_executable(user user.c)
+		target_link_libraries(user gradcomp::gradcomp)
+		add_library(fewbits MODULE fewbits.c)
+		set_target_properties(fewbits PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden)
+		target_compile_options(fewbits PRIVATE -ffp-contract=off)
+		target_link_libraries(fewbits gradcomp::sdk)
+	EOF
+	cp "$prefix/share/gradcomp/examples/fewbits.c" "$tmp/cmake/"
+	printf '#include <gradcomp/gradcomp.h>\n#include <stdio.h>\nint main(void) { return puts(gradcomp_version()) < 0; }\n' >"$tmp/cmake/user.c"
+	check "find_package(gradcomp)" cmake -S "$tmp/cmake" -B "$tmp/cmake/b" "-DCMAKE_PREFIX_PATH=$prefix"
+	check "... links" cmake --build "$tmp/cmake/b"
+	is "... and runs" "$("$tmp/cmake/b/user")" "$(cat "$GRADCOMP_SRC/VERSION")"
+	check "... a plugin with gradcomp::sdk keeps the rules" "$prefix/bin/gradcomp" plugin-check "$tmp/cmake/b/fewbits.so"
+	sed -i 's/gradcomp 0.1/gradcomp 7.3/' "$tmp/cmake/CMakeLists.txt"
+	refuse "... another version is refused" cmake -S "$tmp/cmake" -B "$tmp/cmake/b7" "-DCMAKE_PREFIX_PATH=$prefix"
+else
+	skip "CMake's files" "cmake is not installed"
 fi
 check "uninstall from the prefix" make uninstall
 is "... leaves nothing" "$(ls -d "$prefix" 2>/dev/null)" ""

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What packages are made of: versions that agree, an RPM of the archive, CMake's files, modulefiles,
+# What packages are made of: versions that agree, an RPM of the archive, modulefiles,
 # units and completion that the programs they are for accept. tests/distro/packages.t is Debian's part.
 # shellcheck source=tests/support/tap.sh
 . "$GRADCOMP_SRC/tests/support/tap.sh"
@@ -95,46 +95,20 @@ else
 	chmod -R u+w "$top"
 fi
 
+
 # ---- installed
 
-prefix=$tmp/prefix
-mkdir "$tmp/build"
-cd "$tmp/build" || exit 1
-check 'configure' "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O0 --without-pmix --without-cuda --without-verbs --without-nfs \
-	--without-zfp --without-lz4 --without-zstd
-check 'make install' make -s -j2 install
+# This build, below a folder of the test's: what it has compiled is tested elsewhere.
+set_in () { sed -n "s/^$1 = //p" "$GRADCOMP_BUILD/config.mk"; }
+stage=$tmp/stage bin=$(set_in bindir) units=$tmp/stage$(set_in systemdunitdir) completion=$tmp/stage$(set_in zshcompletiondir)/_gradcomp
+check 'make install' make -s -C "$GRADCOMP_BUILD" install DESTDIR="$stage"
 
-if command -v cmake > /dev/null; then
-	mkdir "$tmp/cmake"
-	cat > "$tmp/cmake/CMakeLists.txt" <<-'EOF'
-		cmake_minimum_required(VERSION 3.13)
-		project(user C)
-		find_package(gradcomp 0.1 REQUIRED)
-		add_executable(user user.c)
-		target_link_libraries(user gradcomp::gradcomp)
-		add_library(fewbits MODULE fewbits.c)
-		set_target_properties(fewbits PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden)
-		target_compile_options(fewbits PRIVATE -ffp-contract=off)
-		target_link_libraries(fewbits gradcomp::sdk)
-	EOF
-	cp "$prefix/share/gradcomp/examples/fewbits.c" "$tmp/cmake/"
-	printf '#include <gradcomp/gradcomp.h>\n#include <stdio.h>\nint main(void) { return puts(gradcomp_version()) < 0; }\n' > "$tmp/cmake/user.c"
-	check 'find_package(gradcomp)' cmake -S "$tmp/cmake" -B "$tmp/cmake/b" "-DCMAKE_PREFIX_PATH=$prefix"
-	check '... links' cmake --build "$tmp/cmake/b"
-	is '... and runs' "$("$tmp/cmake/b/user")" "$version"
-	check "... a plugin with gradcomp::sdk keeps the rules" "$prefix/bin/gradcomp" plugin-check "$tmp/cmake/b/fewbits.so"
-	sed -i 's/gradcomp 0.1/gradcomp 7.3/' "$tmp/cmake/CMakeLists.txt"
-	refuse '... another version is refused' cmake -S "$tmp/cmake" -B "$tmp/cmake/b7" "-DCMAKE_PREFIX_PATH=$prefix"
-else
-	skip "CMake's files" 'cmake is not installed'
-fi
-
-modules=$prefix/share/gradcomp/modulefiles/gradcomp
+modules=$stage$(set_in datadir)/gradcomp/modulefiles/gradcomp
 for module in "$modules/$version" "$modules/$version.lua"; do
 	is "${module##*/}: nothing is left to fill in" "$(grep -c '@[a-z]*@' "$module")" 0
 	# Every folder it names is there.
 	while read -r folder; do
-		check "${module##*/}: $folder" test -d "$folder"
+		check "${module##*/}: $folder" test -d "$stage$folder"
 	done < <(sed -n 's/^prepend[-_]path[( ]*"*[A-Z_]*"*,* *"*\([^")]*\).*/\1/p' "$module")
 done
 if command -v tclsh > /dev/null; then
@@ -143,12 +117,11 @@ if command -v tclsh > /dev/null; then
 		proc prepend-path {name value} { puts "$name=$value" }
 		source [lindex $argv 0]
 	EOF
-	like 'Tcl reads it' "$(tclsh "$tmp/module.tcl" "$modules/$version")" "PATH=$prefix/bin"
+	like 'Tcl reads it' "$(tclsh "$tmp/module.tcl" "$modules/$version")" "PATH=$bin"
 else
 	skip 'Tcl reads it' 'tclsh is not installed'
 fi
 
-units=$prefix/lib/systemd/system
 if [ ! -e "$units" ]; then
 	skip 'units' 'no Slurm in this build'
 elif command -v systemd-analyze > /dev/null; then
@@ -159,7 +132,7 @@ fi
 if [ -e "$units" ]; then
 	# Its command, with a squeue of the test's own: what Slurm knows is handed on, and without an answer nothing runs.
 	command=$(sed -n "s|^ExecStart=/bin/sh -c '\(.*\)'\$|\1|p" "$units/gradcomp-cache-gc.service" | sed 's/\$\$/$/g; s/%%/%/g' |
-		sed "s|exec $prefix/bin/gradcomp|echo ran|")
+		sed "s|exec $bin/gradcomp|echo ran|")
 	mkdir "$tmp/slurm"
 	printf '#!/bin/sh\nprintf "7\\n9\\n"\n' > "$tmp/slurm/squeue" && chmod 755 "$tmp/slurm/squeue"
 	is 'the jobs of the node are spared' "$(PATH=$tmp/slurm:$PATH sh -c "$command" | tr '\n' ' ')" 'ran cache gc --all-users --live-jobs 7 9 '
@@ -171,7 +144,7 @@ if [ -e "$units" ]; then
 fi
 
 if command -v zsh > /dev/null; then
-	check 'zsh takes the completion' zsh -n "$prefix/share/zsh/site-functions/_gradcomp"
+	check 'zsh takes the completion' zsh -n "$completion"
 	# What it would offer, by functions of the test's own in place of zsh's.
 	offered () {
 		zsh -f -c '
@@ -179,7 +152,7 @@ if command -v zsh > /dev/null; then
 			_describe () { print -rl -- ${found%%:*} }
 			compadd () { shift; print -rl -- $@ }
 			_files () { print FILES }
-			source '"$prefix/share/zsh/site-functions/_gradcomp" zsh "$prefix/bin/gradcomp" "$@" | sort | tr '\n' ' '
+			source '"$completion" zsh "$stage$bin/gradcomp" "$@" | sort | tr '\n' ' '
 	}
 	like 'commands' " $(offered '')" ' config '
 	like 'what a command can be told to do' " $(offered cache '')" ' evict '

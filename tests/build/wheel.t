@@ -42,6 +42,11 @@ check "pip knows the source folder's metadata" timeout "$(scaled 120)" $python -
 	--break-system-packages "$GRADCOMP_SRC"
 like '... and would install this version' "$said" "gradcomp-$version"
 
+# debian13.t installs it there.
+rm -rf "$GRADCOMP_BUILD/tests/wheel.new" "$GRADCOMP_BUILD/tests/wheel"
+mkdir -p "$GRADCOMP_BUILD/tests/wheel.new" && cp "$wheel" "$GRADCOMP_BUILD/tests/wheel.new" &&
+	mv "$GRADCOMP_BUILD/tests/wheel.new" "$GRADCOMP_BUILD/tests/wheel" || exit 1
+
 # ---- in a virtual environment
 
 env=$tmp/env
