@@ -88,60 +88,6 @@ static void check_candidates(checking *k)
 	}
 }
 
-struct compressors {
-	const char *word;
-	suggest near;
-	bool found;
-};
-
-static int match(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
-{
-	struct compressors *x = ctx;
-
-	(void)path, (void)info, (void)reason;
-	x->found |= !strcmp(name, x->word);
-	suggest_try(&x->near, name);
-	return 0;
-}
-
-/* The next word of a list with commas, into out; NULL at the end. */
-static const char *next_word(const char *p, char out[64])
-{
-	p += strspn(p, ", \t");
-	size_t n = strcspn(p, ", \t");
-	snprintf(out, 64, "%.*s", (int)n, p);
-	return n ? p + n : NULL;
-}
-
-static void check_names(checking *k, setting_id setting)
-{
-	char word[64];
-	gradcomp_error err;
-
-	for (const char *p = config_str(k->c, setting); (p = next_word(p, word));) {
-		struct compressors x = {.word = word};
-
-		suggest_start(&x.near, word);
-		if (!gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, match, &x, &err) && !x.found)
-			wrong(k, setting, "there is no compressor '%s'%s; give names without parameters", word,
-			      suggest_text(&x.near));
-	}
-}
-
-static void check_auto(checking *k)
-{
-	char a[64], d[64];
-
-	check_candidates(k);
-	check_names(k, SET_AUTO_ALLOW);
-	check_names(k, SET_AUTO_DENY);
-	for (const char *p = config_str(k->c, SET_AUTO_ALLOW); (p = next_word(p, a));)
-		for (const char *q = config_str(k->c, SET_AUTO_DENY); (q = next_word(q, d));)
-			if (!strcmp(a, d))
-				wrong(k, SET_AUTO_ALLOW, "%s is allowed here and denied by auto.deny (%s)", a,
-				      config_origin(k->c, SET_AUTO_DENY));
-}
-
 /* ---- this node ---------------------------------------------------------------- */
 
 static void check_files(checking *k)
@@ -224,7 +170,8 @@ static void check_together(checking *k)
 
 int config_check(const config *c)
 {
-	static void (*const checks[])(checking *) = {check_specs, check_auto, check_files, check_site, check_together};
+	static void (*const checks[])(checking *) = {check_specs, check_candidates, check_files, check_site,
+	                                             check_together};
 	checking k = {.c = c};
 
 	for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++)

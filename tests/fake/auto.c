@@ -194,12 +194,11 @@ static void tell(const char *what, int P, const story *s, int carried, const cha
 		ok(waited == 0, "... no step waits for the device between checks (%g)", waited);
 }
 
-#define LIST "auto:candidates=none/topk:density=0.1/powersgd:rank=2"
+#define LIST "auto:interval=20,window=4,candidates=none/topk:density=0.1/powersgd:rank=2"
 
 int main(void)
 {
-	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", "auto.interval=20", "auto.window=4",
-	                                NULL};
+	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=warn", NULL};
 	const story quick = {.spec = LIST,
 	                     .given = 1,
 	                     .seconds = {24e-3, 8e-3, 5e-3, 6e-3},
@@ -214,7 +213,7 @@ int main(void)
 	printf("# seed %llu\n", (unsigned long long)test_seed_value);
 	story s = quick;
 	s.given = 0;
-	s.spec = "auto";
+	s.spec = "auto:interval=20,window=4";
 	tell("as it is", 2, &s, 0, settings);
 	s = quick;
 	tell("candidates that win and lose", 3, &s, 1, settings);

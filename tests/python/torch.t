@@ -35,7 +35,7 @@ for spec in ("topk:density=0.05", "powersgd:rank=2,start_step=0", "cast:type=bf1
     ok(len(set(said(got, "digest"))) == 1, f"{spec}: all ranks hold the same bits", said(got, "digest"))
 
 # With a margin of all of a step it looks and measures, and stays dense whatever the clock says.
-got = ranks(3, [TRAIN, "resume"], GRADCOMP="auto", GRADCOMP_AUTO_MARGIN="1")
+got = ranks(3, [TRAIN, "resume"], GRADCOMP="auto:margin=1")
 ok(said(got, "resumed") == ["True"] * 3, "auto: a saved state continues to the bit", errors(got))
 ok(len(set(said(got, "digest"))) == 1, "auto: all ranks hold the same bits", said(got, "digest"))
 

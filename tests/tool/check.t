@@ -73,9 +73,9 @@ bad "auto: a candidate of the option that is not installed" "auto: candidate 'no
 	--compressor auto:candidates=sample:rank=8/nowhere --collective both
 bad "auto: a candidate of the option out of range" "auto: candidate 'sample:rank=65': sample: rank: '65' is too large" \
 	--compressor auto:candidates=sample/sample:rank=65 --collective both
-GRADCOMP_AUTO_CANDIDATES='sample, nowhere, sample:rank=8' GRADCOMP_AUTO_DENY=nowhere,sample \
+GRADCOMP_AUTO_CANDIDATES='sample, nowhere, sample:rank=8' \
 	bad "auto: what is denied, with and without parameters" "auto: no candidate is left of 'sample, nowhere, sample:rank=8' with deny=nowhere,sample" \
-	--compressor auto --collective both
+	--compressor auto:deny=nowhere/sample --collective both
 bad "auto: a slip" "compressor 'auot' is not installed (did you mean 'auto'?)" --compressor auot --collective both
 
 # What is not given comes from the environment and the file, and is named by it.

@@ -16,7 +16,7 @@ collectives
 like "what is no plugin comes last" "$said" "
 chosen while the job runs, in place of a compressor
   auto "
-like "with its parameters" "$said" "max_error=FLOAT (0..100, default 0)"
+like "with its parameters" "$said" "max_error=FLOAT (0.001..100, default 0.995)"
 check "list auto" "$gradcomp" list auto
 is "prints one" "$(printf '%s\n' "$said" | grep -c '^  [a-z]')" 1
 
@@ -38,7 +38,7 @@ assert d["abi"] == 2 and d["gradcomp"]
 c = {p["name"]: p for p in d["compressors"]}
 assert [p["name"] for p in d["collectives"]] == ["both", "promise", "sumonly", "whole"]
 assert not c["newer_abi"]["usable"] and "found 3, expected at most 2" in c["newer_abi"]["reason"]
-assert [q["name"] for q in d["auto"]["parameters"]] == ["max_error", "allow", "deny", "candidates"]
+assert [q["name"] for q in d["auto"]["parameters"]] == ["max_error", "allow", "deny", "candidates", "margin", "window", "interval"]
 s = c["sample"]
 assert s["usable"] and s["path"].endswith("/compressors/sample.so") and s["version"] == "1.2"
 p = {q["name"]: q for q in s["parameters"]}

@@ -12,7 +12,7 @@ enum { TENSORS = 4, SIZE = 5 * 7 + 11 + 6 * 4, NEXT = 4, MOST = 16384, RANKS = 4
 
 static const uint64_t shape[TENSORS][2] = {{5, 7}, {0, 3}, {1, 11}, {6, 4}};
 
-#define AUTO "auto:candidates=none/topk:density=0.1/dgc:density=0.1"
+#define AUTO "auto:interval=200,candidates=none/topk:density=0.1/dgc:density=0.1"
 
 static const struct {
 	const char *compressor, *collective, *schedule;
@@ -142,12 +142,7 @@ static void read_body(gradcomp_job *job, int rank, int P, void *arg)
 static void run(void (*body)(gradcomp_job *, int, int, void *))
 {
 	char setting[100];
-	const char *settings[] = {plugin_path_setting(),
-	                          "auto.interval=200",
-	                          "transport.timeout=60",
-	                          "gradcomp.log=error",
-	                          setting,
-	                          NULL};
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", setting, NULL};
 	snprintf(setting, sizeof setting, "gradcomp.collective=%s", cases[at].collective);
 	memset(found, 0, sizeof found);
 	measured.seconds[0] = 14e-3;

@@ -4,7 +4,7 @@
 #include "tests/support/tmpdir.h"
 #include "tests/support/tuner_fixture.h"
 
-static const char *settings[] = {NULL, "auto.interval=30", "gradcomp.log=error", NULL};
+static const char *settings[] = {NULL, "gradcomp.log=error", NULL};
 #define CANDIDATES "none/cast/topk:density=0.1/powersgd:rank=2"
 enum { NONE, CAST, TOPK, POWERSGD, MIX };
 /* 3163 numbers, 12652 bytes: 12.7 ms dense at a microsecond a byte. */
@@ -45,41 +45,41 @@ static story slow_network(const char *spec, int steps)
 
 static void wins(void)
 {
-	story t = slow_network("auto:candidates=" CANDIDATES, 120);
+	story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 120);
 	tell_story("a slow network", &t, 4, settings);
 	ok(last(&t) == POWERSGD, "the faster of the two best predicted stays: %s", t.switches);
 	ok(ever(&t, NONE) < 20 && !ever(&t, CAST), "%d of %d steps were dense", ever(&t, NONE), t.steps);
 	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"),
 	   "it was compared with dense again");
 
-	t = slow_network("auto:candidates=" CANDIDATES, 60);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 60);
 	t.exposed = 0.4e-3;
 	tell_story("all is hidden", &t, 3, settings);
 	ok(ever(&t, NONE) == t.steps && !*t.switches, "dense from the first step to the last");
 
-	t = slow_network("auto:candidates=" CANDIDATES, 60);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 60);
 	t.byte = 1e-9;
 	tell_story("exposed, but not for want of bandwidth", &t, 3, settings);
 	ok(ever(&t, NONE) == t.steps, "nothing is tried that is predicted to gain less than the margin");
 
-	t = slow_network("auto", 60);
+	t = slow_network("auto:interval=30", 60);
 	for (int k = 1; k < TUNER_CANDIDATES; k++)
 		t.seconds[k] = 2e-3;
 	tell_story("the candidates of the settings", &t, 3, settings);
 	ok(last(&t) != NONE, "%s", t.switches);
-	t = slow_network("auto:candidates=" CANDIDATES, 1);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 1);
 	tell_story("one step", &t, 2, settings);
-	t = slow_network("auto:candidates=" CANDIDATES, 6);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 6);
 	tell_story("the job ends in a trial", &t, 4, settings);
 	ok(last(&t) >= TOPK, "with candidate %u", last(&t));
-	t = slow_network("auto:candidates=" CANDIDATES, 10);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 10);
 	tell_story("one rank", &t, 1, settings);
 	ok(!*t.switches, "one rank changes nothing");
 }
 
 static void loses(void)
 {
-	story t = slow_network("auto:candidates=" CANDIDATES, 40);
+	story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 40);
 	t.seconds[TOPK] = t.seconds[POWERSGD] = 20e-3;
 	tell_story("trials that are lost", &t, 4, settings);
 	ok(last(&t) == NONE && ever(&t, TOPK) + ever(&t, POWERSGD) <= 10, "each ends after a few steps: %s",
@@ -91,7 +91,7 @@ static void loses(void)
 	tell_story("a NaN in the step that was to carry what is owed", &again, 4, settings);
 	ok(at > 0 && again.with[0][at] == NONE && again.with[0][at - 1] >= TOPK, "in step %d", at);
 
-	t = slow_network("auto:candidates=" CANDIDATES, 40);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 40);
 	t.seconds[TOPK] = t.seconds[POWERSGD] = 20e-3;
 	t.seconds[CAST] = 13.9e-3;
 	tell_story("as fast as dense, but not faster", &t, 2, settings);
@@ -136,21 +136,21 @@ static void grows(story *t, tuner *c, int rank, int s)
 
 static void noise_and_growth(void)
 {
-	story t = slow_network("auto:candidates=" CANDIDATES, 160);
+	story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 160);
 	t.before = stays_high;
 	tell_story("more than may be, and no more than before", &t, 3, settings);
 	ok(last(&t) >= TOPK && !strstr(t.switches, "too much"), "is borne with: %s", t.switches);
-	t = slow_network("auto:max_error=0.99,candidates=" CANDIDATES, 100);
+	t = slow_network("auto:interval=30,max_error=0.99,candidates=" CANDIDATES, 100);
 	t.before = stays_high;
 	tell_story("the same with a smaller max_error", &t, 3, settings);
 	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "is more than twice the wait: %s",
 	   t.switches);
-	t = slow_network("auto:candidates=" CANDIDATES, 100);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 100);
 	t.before = stays_too_high;
 	tell_story("numbers that wait more than twice as long", &t, 3, settings);
 	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
 	   t.switches);
-	t = slow_network("auto:candidates=" CANDIDATES, 180);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 180);
 	t.before = grows;
 	tell_story("numbers that wait a step more in every step", &t, 3, settings);
 	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
@@ -172,7 +172,7 @@ static void is_timed_anew(story *t, tuner *c, int rank, int s)
 /* The line of large messages misleads about small ones. */
 static void fits_again(void)
 {
-	story t = slow_network("auto:candidates=" CANDIDATES, 60);
+	story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 60);
 	t.small_message = 20e-3;
 	t.rounding = 0.1;
 	t.before = is_timed_anew;
@@ -181,7 +181,7 @@ static void fits_again(void)
 	ok(timed_bytes >= TUNER_FIT_MIN && timed_bytes <= 12652 && timed_anew.b > 0, "messages of %u bytes were timed",
 	   timed_bytes);
 
-	t = slow_network("auto:candidates=none/powersgd:rank=2", 60);
+	t = slow_network("auto:interval=30,candidates=none/powersgd:rank=2", 60);
 	t.seconds[1] = 2e-3;
 	t.message = 20e-3;
 	t.small_message = 1e-6;
@@ -213,7 +213,7 @@ static void is_set_aside(story *t, tuner *c, int rank, int s)
 static void sets_aside(void)
 {
 	for (nan_in_guard = 0; nan_in_guard < 2; nan_in_guard++) {
-		story t = slow_network("auto:candidates=" CANDIDATES, 60);
+		story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 60);
 		t.before = is_set_aside;
 		compressing = returned = NULL;
 		asides = owed_in_guard = 0;
@@ -226,18 +226,18 @@ static void sets_aside(void)
 
 static void guards(void)
 {
-	story t = slow_network("auto:candidates=none/topk:density=0.1/powersgd:rank=2", 160);
+	story t = slow_network("auto:interval=30,candidates=none/topk:density=0.1/powersgd:rank=2", 160);
 	t.seconds[1] = 3e-3, t.seconds[2] = 2e-3;
 	t.before = turns_slow;
 	tell_story("compression that has become slow", &t, 3, settings);
 	ok(last(&t) == NONE && strstr(t.switches, "compares with dense"), "is turned off: %s", t.switches);
 
-	t = slow_network("auto:candidates=" CANDIDATES, 100);
+	t = slow_network("auto:interval=30,candidates=" CANDIDATES, 100);
 	t.before = turns_wild;
 	tell_story("more is held back than may be", &t, 3, settings);
 	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
 	   t.switches);
-	t = slow_network("auto:max_error=2,candidates=" CANDIDATES, 100);
+	t = slow_network("auto:interval=30,max_error=2,candidates=" CANDIDATES, 100);
 	t.before = turns_wild;
 	tell_story("the same with a larger max_error", &t, 3, settings);
 	ok(!strstr(t.switches, "too much"), "nothing comes of it");
@@ -257,7 +257,7 @@ static story of_two(const char *list, double mixed)
 
 static void mixes(void)
 {
-	const char *spec = "auto:candidates=none/topk:density=0.07/powersgd:rank=2";
+	const char *spec = "auto:interval=30,candidates=none/topk:density=0.07/powersgd:rank=2";
 	enum { BOTH = 3 };
 	story t = of_two(spec, 10e-3);
 	tell_story("tensors that are best off with different compressors", &t, 3, settings);
@@ -278,26 +278,26 @@ static void mixes(void)
 	tell_story("a mix that is slower than was predicted", &t, 3, settings);
 	ok(ever(&t, BOTH) && last(&t) != BOTH && last(&t) != NONE, "loses its trial: %s", t.switches);
 
-	t = of_two("auto:candidates=none/cast/topk:density=0.01", 1e-3);
+	t = of_two("auto:interval=30,candidates=none/cast/topk:density=0.01", 1e-3);
 	tell_story("one compressor is the best for all", &t, 3, settings);
 	ok(!ever(&t, BOTH) && last(&t) == 2, "there is nothing to mix: %s", t.switches);
 }
 
 static void chooses_from(void)
 {
-	story t = slow_network("auto:allow=topk,candidates=" CANDIDATES, 60);
+	story t = slow_network("auto:interval=30,allow=topk,candidates=" CANDIDATES, 60);
 	t.seconds[1] = 3e-3; /* the second candidate now */
 	tell_story("allow=topk", &t, 2, settings);
 	ok(last(&t) == 1 && strstr(t.switches, "topk") && !strstr(t.switches, "powersgd"), "%s", t.switches);
-	t = slow_network("auto:deny=powersgd/topk,candidates=" CANDIDATES, 60);
+	t = slow_network("auto:interval=30,deny=powersgd/topk,candidates=" CANDIDATES, 60);
 	t.rounding = 0.1;
 	tell_story("deny=powersgd/topk", &t, 2, settings);
 	ok(last(&t) == CAST, "what is left: %s", t.switches);
-	t = slow_network("auto:allow=onebit,candidates=" CANDIDATES, 60);
+	t = slow_network("auto:interval=30,allow=onebit,candidates=" CANDIDATES, 60);
 	t.seconds[1] = 3e-3;
 	tell_story("allow=onebit, which was no candidate", &t, 2, settings);
 	ok(strstr(t.switches, "onebit") != NULL, "%s", t.switches);
-	t = slow_network("auto:candidates=none/nosuch/dgc/topk:density=0.1", 60);
+	t = slow_network("auto:interval=30,candidates=none/nosuch/dgc/topk:density=0.1", 60);
 	t.seconds[1] = t.seconds[2] = 1e-3, t.seconds[3] = 3e-3;
 	tell_story("candidates that are not installed, or bring their own momentum", &t, 2, settings);
 	ok(last(&t) == 3 && !ever(&t, 1) && !ever(&t, 2), "are left out: %s", t.switches);
@@ -308,17 +308,17 @@ static void refuses(void)
 	static const struct {
 		const char *spec, *text;
 	} bad[] = {
-		{"auto:rank=4", "auto: unknown parameter 'rank'"},
-		{"auto:max_error=-1", "is too small"},
-		{"auto:max_error=nan", "is not a number"},
-		{"auto:allow=a:b", "is not a compressor's name"},
-		{"auto:deny=../x", "is not a compressor's name"},
-		{"auto:candidates=topk/none", "keeps something back"},
-		{"auto:candidates=none/auto", "chooses and cannot be chosen"},
-		{"auto:candidates=none/powersgd@.", "cannot be a name"},
-		{"auto:deny=none,candidates=none", "no candidate is left"},
-		{"auto:candidates=a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q", "more than 16"},
-		{"auto:candidates=nosuch", "is not installed"},
+		{"auto:interval=30,rank=4", "auto: unknown parameter 'rank'"},
+		{"auto:interval=30,max_error=-1", "is too small"},
+		{"auto:interval=30,max_error=nan", "is not a number"},
+		{"auto:interval=30,allow=a:b", "is not a compressor's name"},
+		{"auto:interval=30,deny=../x", "is not a compressor's name"},
+		{"auto:interval=30,candidates=topk/none", "keeps something back"},
+		{"auto:interval=30,candidates=none/auto", "chooses and cannot be chosen"},
+		{"auto:interval=30,candidates=none/powersgd@.", "cannot be a name"},
+		{"auto:interval=30,deny=none,candidates=none", "no candidate is left"},
+		{"auto:interval=30,candidates=a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q", "more than 16"},
+		{"auto:interval=30,candidates=nosuch", "is not installed"},
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		story t = {.spec = bad[i].spec, .steps = 1, .nan_step = -1};
@@ -364,7 +364,7 @@ static void forged(void)
 {
 	const char *const *all[MAX_RANKS] = {settings};
 	for (int k = 0; k < 16; k++) {
-		story t = slow_network("auto:candidates=" CANDIDATES, 12);
+		story t = slow_network("auto:interval=30,candidates=" CANDIDATES, 12);
 		rank_arg results[MAX_RANKS];
 		t.nan_step = k;
 		t.on_decision = one_is_told_otherwise;
@@ -387,7 +387,7 @@ static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	forecast *t = arg;
 	const gradcomp_reducer_options o = {.struct_size = sizeof o,
-	                                    .compressor = "auto:candidates=" CANDIDATES,
+	                                    .compressor = "auto:interval=30,candidates=" CANDIDATES,
 	                                    .collective = "ring:small=0",
 	                                    .schedule = t->schedule,
 	                                    .seed = 5};

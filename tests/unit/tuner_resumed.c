@@ -1,8 +1,8 @@
 /* auto: a job that is resumed compares again, with what the job before it knew of others. */
 #include "tests/support/tuner_fixture.h"
 
-static const char *settings[] = {NULL, "auto.interval=20", "gradcomp.log=error", NULL};
-#define SPEC "auto:candidates=none/cast:type=bf16/topk:density=0.1"
+static const char *settings[] = {NULL, "gradcomp.log=error", NULL};
+#define SPEC "auto:interval=20,candidates=none/cast:type=bf16/topk:density=0.1"
 enum { CAST = 1, TOPK = 2, BEFORE = 40, SHARED = 46, AFTER = 40 };
 
 typedef struct resumed {

@@ -5,11 +5,11 @@
 #include "kinds/autotune/tuner_state.h"
 #include "reducer/dispatch.h"
 
-static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", "transport.wait_timeout=20", NULL};
-#define SPEC "auto:candidates=none/topk:density=0.1/powersgd:rank=2"
+static const char *settings[] = {NULL, "gradcomp.log=error", "transport.wait_timeout=20", NULL};
+#define SPEC "auto:interval=200,candidates=none/topk:density=0.1/powersgd:rank=2"
 /* With these numbers the largest matrix is best off with low rank, others with top-k. */
-#define MIXED "auto:candidates=none/topk:density=0.07/powersgd:rank=2"
-#define MIXED_OTHERWISE "auto:candidates=none/powersgd:rank=2/topk:density=0.07"
+#define MIXED "auto:interval=200,candidates=none/topk:density=0.07/powersgd:rank=2"
+#define MIXED_OTHERWISE "auto:interval=200,candidates=none/powersgd:rank=2/topk:density=0.07"
 
 typedef struct resume {
 	int at, until, nth; /* steps until it is saved, and on; steps the other one has done before it loads */

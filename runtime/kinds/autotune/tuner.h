@@ -82,8 +82,6 @@ gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_con
 void tuner_config_clear(tuner_config *w);
 /* Loads a candidate's plugins. */
 gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err);
-/* Checks that a compressor of each name of a list a,b,c is installed. */
-gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err);
 /* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
 gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err);
 

@@ -8,28 +8,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ERROR, ALLOW, DENY, CANDIDATES };
+enum { MAX_ERROR, ALLOW, DENY, CANDIDATES, MARGIN, WINDOW, INTERVAL };
 
 static const gradcomp_param params[] = {
 	[MAX_ERROR] = {.name = "max_error",
                        .type = GRADCOMP_PARAM_FLOAT,
-                       .def = "0",
-                       .min = 0,
+                       .def = "0.995",
+                       .min = 0.001,
                        .max = 100,
-                       .help = "share of a gradient that may stay in error memory; 0: the setting auto.max_error"},
+                       .help = "share of a gradient that may stay in error memory"},
 	[ALLOW] = {.name = "allow",
                    .type = GRADCOMP_PARAM_STRING,
                    .def = "",
-                   .help = "compressors that may be used, a/b/c; empty: the setting auto.allow"},
+                   .help = "compressors that may be used beside the base, a/b/c; empty: all candidates"},
 	[DENY] = {.name = "deny",
                   .type = GRADCOMP_PARAM_STRING,
                   .def = "",
-                  .help = "compressors that may not be used, a/b/c; empty: the setting auto.deny"},
+                  .help = "compressors that may not be used, a/b/c"},
 	[CANDIDATES] = {.name = "candidates",
                         .type = GRADCOMP_PARAM_STRING,
                         .def = "",
                         .help = "SPECs to choose from, a/b:x=1/c, of one parameter each; empty: the setting "
                                 "auto.candidates"},
+	[MARGIN] = {.name = "margin",
+                    .type = GRADCOMP_PARAM_FLOAT,
+                    .def = "0.05",
+                    .min = 0,
+                    .max = 1,
+                    .help = "least gain, as a share of a step, for which a candidate is tried"},
+	[WINDOW] = {.name = "window",
+                    .type = GRADCOMP_PARAM_INT,
+                    .def = "8",
+                    .min = 3,
+                    .max = 64,
+                    .help = "steps by which a candidate is judged"},
+	[INTERVAL] = {.name = "interval",
+                      .type = GRADCOMP_PARAM_INT,
+                      .def = "500",
+                      .min = 20,
+                      .max = 1000000,
+                      .help = "steps after which dense is tried again; grows while the choice wins"},
 };
 
 /* Describes auto itself, with the table of its parameters. Not a plugin. */
@@ -119,11 +137,9 @@ static gradcomp_status check_names(const char *what, const char *list, gradcomp_
 		char one[SPEC_NAME_MAX], name[SPEC_NAME_MAX];
 		snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : (int)sizeof one - 1, item);
 		if (strchr(one, ':') || n >= sizeof one || spec_name(one, name, &inner))
-			return error_set(
-				err, GRADCOMP_ERR_INVALID,
-				"auto: %s: '%.*s' is not a compressor's name; separate names with commas, in a SPEC with "
-				"'/'",
-				what, (int)n, item);
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "auto: %s: '%.*s' is not a compressor's name; separate names with '/'", what,
+			                 (int)n, item);
 	}
 	return GRADCOMP_OK;
 }
@@ -157,12 +173,11 @@ static gradcomp_status choose_from(tuner_config *w, const char *list, const char
 	return st;
 }
 
-/* The SPEC's list, or else the setting's, to be freed. A comma would end the SPEC's parameter: there
- * it is a '/'. */
-static char *list_of(const gradcomp_value *asked, const char *setting)
+/* A list of the SPEC, to be freed. A comma would end its parameter: it is a '/' there. */
+static char *list_of(const gradcomp_value *asked)
 {
-	char *list = strdup(*asked->s ? asked->s : setting);
-	for (char *p = list; *asked->s && p && (p = strchr(p, '/')); p++)
+	char *list = strdup(asked->s);
+	for (char *p = list; p && (p = strchr(p, '/')); p++)
 		*p = ',';
 	return list;
 }
@@ -184,20 +199,19 @@ static const gradcomp_value *values_of(spec_table *specs, const char *text, grad
 
 gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_config *w, gradcomp_error *err)
 {
-	const config *c = specs->config;
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error inner = {0};
 	const gradcomp_value *values = values_of(specs, text, &inner);
 	memset(w, 0, sizeof *w);
 	if (!values)
 		return error_set(err, inner.status, "%s", inner.text);
-	char *allow = list_of(&values[ALLOW], config_str(c, SET_AUTO_ALLOW)),
-	     *deny = list_of(&values[DENY], config_str(c, SET_AUTO_DENY));
-	char *list = list_of(&values[CANDIDATES], config_str(c, SET_AUTO_CANDIDATES));
-	w->max_error = values[MAX_ERROR].f > 0 ? values[MAX_ERROR].f : config_float(c, SET_AUTO_MAX_ERROR);
-	w->margin = config_float(c, SET_AUTO_MARGIN);
-	w->window = (uint32_t)config_int(c, SET_AUTO_WINDOW);
-	w->interval = (uint32_t)config_int(c, SET_AUTO_INTERVAL);
+	char *allow = list_of(&values[ALLOW]), *deny = list_of(&values[DENY]);
+	char *list = *values[CANDIDATES].s ? list_of(&values[CANDIDATES])
+	                                   : strdup(config_str(specs->config, SET_AUTO_CANDIDATES));
+	w->max_error = values[MAX_ERROR].f;
+	w->margin = values[MARGIN].f;
+	w->window = (uint32_t)values[WINDOW].i;
+	w->interval = (uint32_t)values[INTERVAL].i;
 	w->candidate = calloc(TUNER_CANDIDATES, sizeof *w->candidate);
 	int made = allow && deny && list && w->candidate;
 	uint64_t names = made ? hash_text(hash_text(hash_text(0, allow), deny), list) : 0;
@@ -261,7 +275,7 @@ gradcomp_status candidate_resolve(spec_table *specs, const char *collective, can
 	return GRADCOMP_OK;
 }
 
-gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err)
+static gradcomp_status names_installed(const config *c, const char *what, const char *list, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	size_t n;
@@ -288,10 +302,9 @@ static gradcomp_status check_typed(spec_table *specs, const char *text, const ch
 		if (candidate_resolve(specs, collective, &w->candidate[i], &inner))
 			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
 	for (int which = ALLOW; !st && which <= DENY; which++) {
-		char *list = *values[which].s ? list_of(&values[which], "") : NULL;
+		char *list = list_of(&values[which]);
 		if (list)
-			st = tuner_names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list,
-			                           err);
+			st = names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list, err);
 		free(list);
 	}
 	return st;

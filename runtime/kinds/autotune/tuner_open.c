@@ -33,12 +33,7 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
                                gradcomp_error *err)
 {
-	const config *cf = c->job->config;
-	gradcomp_error unknown = {0};
 	gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
-	/* A list of the site's may be older than what is installed, but may hide a slip, too. */
-	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, SET_AUTO_DENY), &unknown))
-		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, SET_AUTO_DENY), unknown.text);
 	if (!st && !c->config.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
