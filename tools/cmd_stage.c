@@ -52,7 +52,7 @@ static const char usage[] = "usage: gradcomp stage [OPTION]... SPEC...\n"
 			    "  --shared           into the area that all users of the node share: what stage.shared\n"
 			    "                     declares, by stage.shared_user, whom root becomes for it\n"
 			    "  --verify           verify=copy for all that say nothing else\n"
-			    "  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
+			    "  --workers N        threads that copy, 1 to 64  [2]\n\n"
 			    "Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
 			    "node failed, 128+N signal N.\n";
 

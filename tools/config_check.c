@@ -158,10 +158,6 @@ static void check_together(checking *k)
 		wrong(k, SET_TRANSPORT_WAIT_TIMEOUT,
 		      "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",
 		      config_str(c, SET_TRANSPORT_TIMEOUT));
-	if (config_int(c, SET_REDUCER_FIRST_BUCKET_BYTES) > config_int(c, SET_REDUCER_BUCKET_BYTES))
-		wrong(k, SET_REDUCER_FIRST_BUCKET_BYTES,
-		      "it is more than reducer.bucket_bytes, %s; the first bucket is the small one",
-		      config_str(c, SET_REDUCER_BUCKET_BYTES));
 	if (given(k, SET_GRADCOMP_MIN_RANKS) && strcmp(config_str(c, SET_GRADCOMP_ON_FAILURE), "shrink") != 0)
 		remark(k, SET_GRADCOMP_MIN_RANKS, "it means something with gradcomp.on_failure=shrink only");
 	if (config_int(c, SET_STAGE_PROLOG) && !*config_str(c, SET_STAGE_SHARED))

@@ -246,7 +246,7 @@ typedef struct gradcomp_reducer_options {
 	uint32_t reserved0;
 	const char *compressor; /* SPEC, or auto; NULL: the job's */
 	const char *collective; /* SPEC; NULL: the job's, of gradients on a GPU gradcomp.device_collective */
-	uint64_t bucket_bytes;  /* 0: settings reducer.first_bucket_bytes and reducer.bucket_bytes; else of all */
+	uint64_t bucket_bytes;  /* 0: setting reducer.bucket_bytes, and 1M of the first; else of all */
 	uint64_t seed;          /* must be equal on all ranks */
 	/* Called once for every tensor whose average is in place, on a thread of the
 	 * library, or with a negative status and `err` when the step has failed.

@@ -89,7 +89,7 @@ typedef struct gradcomp_stage_options {
 	const char *source;    /* a directory or a file, or nfs://SERVER/EXPORT/PATH */
 	const char *cache_dir; /* absolute; NULL: setting stage.cache_dir */
 	uint64_t max_bytes;    /* a larger dataset is refused; 0: setting stage.max_bytes */
-	uint32_t workers;      /* 1..64 copying threads, 1 MiB each; 0: setting stage.workers */
+	uint32_t workers;      /* 1..64 copying threads, 1 MiB each; 0: 2 */
 	uint32_t reserved0;
 	/* Called on the thread of gradcomp_stage() when a phase begins and then about
 	 * ten times a second. Non-zero stops the call: it removes what is unfinished

@@ -24,6 +24,7 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 {
 	struct statvfs fs;
 	int64_t bytes = 0;
+	unsigned high = 0, low = 0;
 	int percent = 0;
 	config *c;
 	gradcomp_status status = config_load(NULL, &c, err);
@@ -37,10 +38,9 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 	*out = (cache_budget){.bytes = percent ? (uint64_t)fs.f_blocks * fs.f_frsize / 100 * (uint64_t)percent
 	                                       : (uint64_t)bytes,
 	                      .quota = (uint64_t)config_int(c, SET_STAGE_USER_BYTES)};
-	out->high = out->bytes / 100 * (uint64_t)config_int(c, SET_STAGE_HIGH_MARK);
-	out->low = out->bytes / 100 * (uint64_t)config_int(c, SET_STAGE_LOW_MARK);
-	if (out->low > out->high)
-		out->low = out->high;
+	number_marks(config_str(c, SET_STAGE_EVICT), &high, &low);
+	out->high = out->bytes / 100 * high;
+	out->low = out->bytes / 100 * low;
 	config_free(c);
 	return GRADCOMP_OK;
 }

@@ -164,7 +164,7 @@ gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, con
 	v->area = &a;
 	v->key = key;
 	v->run.options = &tell;
-	v->run.workers = (uint32_t)config_int(c, SET_STAGE_WORKERS);
+	v->run.workers = STAGE_WORKERS;
 	v->damaged = damaged;
 	v->ctx = ctx;
 	if (a.empty)

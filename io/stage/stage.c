@@ -319,7 +319,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->config = c;
 	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, SET_STAGE_CACHE_DIR);
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, SET_STAGE_MAX_BYTES);
-	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, SET_STAGE_WORKERS);
+	run->workers = o.workers ? o.workers : STAGE_WORKERS;
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
 	status = stage_group_init(&group, run, o.group, &error);
 	for (int i = 1; !status && group.acting; i++) {

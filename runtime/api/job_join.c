@@ -110,12 +110,12 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		.timeout = config_float(c, SET_TRANSPORT_TIMEOUT),
 		.wait_timeout = config_float(c, SET_TRANSPORT_WAIT_TIMEOUT),
 		.streams = (int)config_int(c, SET_TRANSPORT_STREAMS),
-		.chunk = (size_t)config_int(c, SET_TRANSPORT_CHUNK),
-		.spin_us = (int)config_int(c, SET_TRANSPORT_SPIN_US),
+		.chunk = TRANSPORT_CHUNK,
+		.spin_us = TRANSPORT_SPIN_US,
 		.interface = config_str(c, SET_TRANSPORT_INTERFACE),
 		.allow = config_str(c, SET_TRANSPORT_ALLOW),
 		.cma = (int)config_int(c, SET_TRANSPORT_CMA),
-		.zerocopy = (zerocopy_mode)config_int(c, SET_TRANSPORT_ZEROCOPY),
+		.zerocopy = ZEROCOPY_AUTO,
 		.frames = (frames_mode)config_int(c, SET_SECURITY_FRAMES),
 		.log = &job->log,
 		.operators = operators_cpu(),
@@ -144,7 +144,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 			return st;
 	}
 	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, SET_TRACE_EVENTS) : 0,
-	                                     .ranks = (uint32_t)config_int(c, SET_TRACE_RANKS)},
+	                                     .ranks = TRACE_RANKS},
 	                    timeline);
 	if (o.outlives)
 		o.allow = config_is_default(c, SET_TRANSPORT_ALLOW) ? "shm,tcp" : o.allow;

@@ -103,6 +103,19 @@ number_result number_share(const char *text, int64_t *bytes, int *percent)
 	return *percent >= 1 && *percent <= 100 ? NUMBER_OK : NUMBER_MALFORMED;
 }
 
+number_result number_marks(const char *text, unsigned *high, unsigned *low)
+{
+	unsigned a = 0, b = 0;
+	int used = 0;
+
+	if (strspn(text, "0123456789,") != strlen(text) || sscanf(text, "%3u,%3u%n", &a, &b, &used) != 2 ||
+	    text[used] || a > 100 || a < b || b < 1)
+		return NUMBER_MALFORMED;
+	*high = a;
+	*low = b;
+	return NUMBER_OK;
+}
+
 number_result number_ports(const char *text, uint16_t *first, uint16_t *last)
 {
 	unsigned a = 0, b = 0;

@@ -22,6 +22,8 @@ number_result number_float(const char *text, double *out);
 number_result number_size(const char *text, int64_t *out);
 /* A size, or a share of something as "90%" (1 to 100): *percent is 0 for a size. */
 number_result number_share(const char *text, int64_t *bytes, int *percent);
+/* Percentages HIGH,LOW: 100 >= HIGH >= LOW >= 1. */
+number_result number_marks(const char *text, unsigned *high, unsigned *low);
 /* Ports FIRST-LAST; "" is 0 and 0, any free one. */
 number_result number_ports(const char *text, uint16_t *first, uint16_t *last);
 

@@ -272,20 +272,6 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 	return GRADCOMP_OK;
 }
 
-/* Compares settings with each other, which no value alone can say. */
-static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
-{
-	const config_entry *low = &c->entries[SET_STAGE_LOW_MARK], *high = &c->entries[SET_STAGE_HIGH_MARK];
-
-	if (low->value.i <= high->value.i)
-		return GRADCOMP_OK;
-	return error_set(
-		err, GRADCOMP_ERR_INVALID,
-		"stage.low_mark is %s (%s), above stage.high_mark, %s (%s); copies are evicted from the high mark down to "
-		"the low one",
-		low->text, low->origin, high->text, high->origin);
-}
-
 static gradcomp_status config_make(const config_option *options, const char *const *overrides, config **out,
                                    gradcomp_error *err)
 {
@@ -295,8 +281,7 @@ static gradcomp_status config_make(const config_option *options, const char *con
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
-	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err)) ||
-	    (status = config_consistent(c, err))) {
+	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err))) {
 		config_free(c);
 		return status;
 	}

@@ -13,7 +13,7 @@ static const gradcomp_param fixed_params[] = {
          .def = "0",
          .min = 0,
          .max = 1099511627776.0,
-         .help = "of gradients (as floats) in a message; 0: reducer.first_bucket_bytes, then reducer.bucket_bytes"},
+         .help = "of gradients (as floats) in a message; 0: reducer.bucket_bytes, and 1M in the first"},
 };
 
 static const gradcomp_param merge_params[] = {

@@ -19,10 +19,14 @@ typedef enum schedule_method {
 	SCHEDULE_OMGS_GREEDY
 } schedule_method;
 
+/* The first bucket is small, so that sending starts early. This is what PyTorch's DistributedDataParallel has: where its
+ * buckets and these are the same, gradients are reduced in place. */
+#define SCHEDULE_FIRST_BYTES ((uint64_t)1 << 20)
+
 typedef struct schedule_spec {
 	char *text; /* canonical; owned, like file */
 	schedule_method method;
-	uint64_t bytes; /* FIXED; 0: the settings reducer.first_bucket_bytes and reducer.bucket_bytes */
+	uint64_t bytes; /* FIXED; 0: the setting reducer.bucket_bytes, the first SCHEDULE_FIRST_BYTES at most */
 	char *file;     /* PLAN, else NULL */
 } schedule_spec;
 
@@ -35,6 +39,12 @@ gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec 
 /* All three together. */
 gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradcomp_error *err);
 void schedule_spec_clear(schedule_spec *s);
+
+/* Bytes of the first bucket, of a SPEC without bytes. */
+static inline uint64_t schedule_first_bytes(uint64_t bucket_bytes)
+{
+	return bucket_bytes < SCHEDULE_FIRST_BYTES ? bucket_bytes : SCHEDULE_FIRST_BYTES;
+}
 
 static inline int schedule_measures(schedule_method m)
 {

@@ -139,24 +139,27 @@ static gradcomp_status check_interface(const char *value, gradcomp_error *err)
 	                 "'%s' is neither an address block such as 10.0.0.0/8 nor an interface such as eth0", value);
 }
 
-/* NAME or NAME:PORT. */
+/* A whole number from `least` to `most` behind a ':'. */
+static bool is_part(const char *text, size_t n, int least, int most)
+{
+	return n && n <= 3 && strspn(text, "0123456789") >= n && atoi(text) >= least && atoi(text) <= most;
+}
+
+/* Takes NAME, NAME:PORT and NAME:PORT:GID. */
 static gradcomp_status check_device(const char *value, gradcomp_error *err)
 {
 	size_t n = strcspn(value, ":");
 	const char *port = value[n] ? value + n + 1 : "1";
+	size_t m = strcspn(port, ":");
+	const char *gid = port[m] ? port + m + 1 : "0";
 
-	if (n && n < 60 && strlen(port) <= 3 && strspn(port, "0123456789") == strlen(port) && atoi(port) > 0)
+	if (n && n < 60 && is_part(port, m, 1, 999) && is_part(gid, strlen(gid), 0, 255))
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor an RDMA device like mlx5_0 or mlx5_0:1",
-	                 value);
-}
-
-static gradcomp_status check_gid(const char *value, gradcomp_error *err)
-{
-	if (!strcmp(value, "auto") ||
-	    (*value && strlen(value) <= 3 && strspn(value, "0123456789") == strlen(value) && atoi(value) <= 255))
-		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor the index of a GID, 0 to 255", value);
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"'%s' is neither auto nor an RDMA device like mlx5_0, mlx5_0:1 (its port) or mlx5_0:1:3 (and the "
+		"index of a GID, 0 to 255)",
+		value);
 }
 
 static gradcomp_status check_threads(const char *value, gradcomp_error *err)
@@ -202,6 +205,18 @@ static gradcomp_status check_ports(const char *value, gradcomp_error *err)
 	if (number_ports(value, &first, &last) == NUMBER_OK)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no range of ports such as 60001-60200", value);
+}
+
+static gradcomp_status check_evict(const char *value, gradcomp_error *err)
+{
+	unsigned high, low;
+
+	if (number_marks(value, &high, &low) == NUMBER_OK)
+		return GRADCOMP_OK;
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"'%s' is not two percentages such as 95,80: copies are evicted above the first, down to the second",
+		value);
 }
 
 static gradcomp_status check_share(const char *value, gradcomp_error *err)
@@ -292,8 +307,6 @@ static const char *const log_levels[] = {[GRADCOMP_LOG_ERROR] = "error",
                                          NULL};
 static const char *const failure_modes[] = {[FAILURE_ABORT] = "abort", [FAILURE_SHRINK] = "shrink", NULL};
 static const char *const reloads[] = {[RELOAD_AUTO] = "auto", [RELOAD_YES] = "yes", [RELOAD_NO] = "no", NULL};
-static const char *const zerocopy_modes[] = {
-	[ZEROCOPY_AUTO] = "auto", [ZEROCOPY_YES] = "yes", [ZEROCOPY_NO] = "no", NULL};
 static const char *const frame_modes[] = {
 	[FRAMES_NONE] = "none", [FRAMES_MAC] = "mac", [FRAMES_ENCRYPT] = "encrypt", NULL};
 

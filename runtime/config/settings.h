@@ -16,8 +16,7 @@ typedef enum setting_id {
 } setting_id;
 
 /* The values of the settings that are a choice. */
-typedef enum failure_mode { FAILURE_ABORT, FAILURE_SHRINK } failure_mode;              /* gradcomp.on_failure */
-typedef enum zerocopy_mode { ZEROCOPY_AUTO, ZEROCOPY_YES, ZEROCOPY_NO } zerocopy_mode; /* transport.zerocopy */
+typedef enum failure_mode { FAILURE_ABORT, FAILURE_SHRINK } failure_mode; /* gradcomp.on_failure */
 /* security.frames: how the bytes after the handshake are protected, on connections over a network. */
 typedef enum frames_mode { FRAMES_NONE, FRAMES_MAC, FRAMES_ENCRYPT } frames_mode;
 typedef enum reload_mode { RELOAD_AUTO, RELOAD_YES, RELOAD_NO } reload_mode; /* dataset.reload */

@@ -137,26 +137,26 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, &u, err);
 	if (st)
 		goto done;
-	const plan_search search = {
-		.sim = {.n = u.n,
-	                .forward = u.forward,
-	                .backward = u.backward,
-	                .io = m->io,
-	                .copy = m->copy,
-	                .update = m->update,
-	                .window = REDUCER_WORKSPACES,
-	                .beside_application = c->machine->beside_application,
-	                .beside_exchange = c->machine->beside_exchange,
-	                .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
-	                .slowed_by_compute = model_slowed_by_compute(m, c->machine),
-	                .each_layer = each_layer,
-	                .steps = STEPS},
-		.numel = u.numel,
-		.max_numel = c->plugins[0]->compressor->max_bucket,
-		.first_bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, SET_REDUCER_FIRST_BUCKET_BYTES),
-		.bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, SET_REDUCER_BUCKET_BYTES),
-		.bucket = bucket_costs,
-		.ctx = &costs};
+	const uint64_t usual = (uint64_t)config_int(c->config, SET_REDUCER_BUCKET_BYTES);
+	const plan_search search = {.sim = {.n = u.n,
+	                                    .forward = u.forward,
+	                                    .backward = u.backward,
+	                                    .io = m->io,
+	                                    .copy = m->copy,
+	                                    .update = m->update,
+	                                    .window = REDUCER_WORKSPACES,
+	                                    .beside_application = c->machine->beside_application,
+	                                    .beside_exchange = c->machine->beside_exchange,
+	                                    .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
+	                                    .slowed_by_compute = model_slowed_by_compute(m, c->machine),
+	                                    .each_layer = each_layer,
+	                                    .steps = STEPS},
+	                            .numel = u.numel,
+	                            .max_numel = c->plugins[0]->compressor->max_bucket,
+	                            .first_bytes = s.bytes ? s.bytes : schedule_first_bytes(usual),
+	                            .bytes = s.bytes ? s.bytes : usual,
+	                            .bucket = bucket_costs,
+	                            .ctx = &costs};
 
 	st = plan_search_plan(&search, &s, plan_model_hash(m), &out->plan, err);
 	if (!st)

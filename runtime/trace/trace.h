@@ -57,6 +57,8 @@ typedef struct trace_options {
 } trace_options;
 #define TRACE_EVENTS_MAX 100000000
 #define TRACE_RANKS_MAX 65536
+/* More ranks than these nobody looks at, and their events are sent to rank 0 one after another. */
+#define TRACE_RANKS 256
 
 /* Taken on the disk when the job begins. */
 #define TRACE_ROOM (1 << 20)

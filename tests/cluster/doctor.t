@@ -32,7 +32,7 @@ over 2 "$tmp/bin/gradcomp" << END
 [ "\$2" = --facts ] || exec $tmp/bin/real "\$@"
 $tmp/bin/real "\$@" | sed -e 's/\(	clock		\)[0-9]*/\199/' -e 's/\(	version		\)[^	]*/\10.0.9/'
 END
-printf '%s\n' '[stage]' 'cache_dir = /var/tmp/doctor' '[transport]' 'spin_us = 7' | over 2 "$GRADCOMP_CONF"
+printf '%s\n' '[stage]' 'cache_dir = /var/tmp/doctor' '[transport]' 'streams = 7' | over 2 "$GRADCOMP_CONF"
 echo 'not this one' | over 3 "$tmp/lib/gradcomp/compressors/topk.so"
 device=$("${bed[@]}" node 3 ip -o route get 10.77.0.1 | sed 's/.* dev \([^ ]*\).*/\1/')
 "${bed[@]}" node 3 ip link set dev "$device" mtu 1300
@@ -42,7 +42,7 @@ refuse 'nodes that are not' doctor salloc -Q -N3
 like 'clock' "$said" 'n2: the clock is '
 like '... and what to do' "$said" ' s slow: set it, as with chronyc makestep'
 like 'version' "$said" "n2: version is 0.0.9, on n1 it is $(cat "$GRADCOMP_SRC/VERSION"): install the same gradcomp on n2"
-like 'setting' "$said" "n2: setting transport.spin_us is 7 ($GRADCOMP_CONF:4), on n1 it is 50: copy gradcomp.conf and conf.d of n1 to n2"
+like 'setting' "$said" "n2: setting transport.streams is 7 ($GRADCOMP_CONF:4), on n1 it is 1: copy gradcomp.conf and conf.d of n1 to n2"
 like 'plugin' "$said" "n3: compressor topk is $(sha256sum over3.topk.so | cut -c1-12) ($tmp/lib/gradcomp/compressors/topk.so), on n1 it is "
 like '... and what to do' "$said" ": install on n3 what n1 has as $tmp/lib/gradcomp/compressors/topk.so"
 like 'command' "$said" "n2: file gradcomp is $(sha256sum bin/real | cut -c1-12) ($tmp/bin/real), on n1 it is $(sha256sum bin/gradcomp | cut -c1-12): install"

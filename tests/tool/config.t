@@ -31,14 +31,14 @@ else
 	skip "config --json" "python3 is not installed"
 fi
 
-printf '[stage]\nlow_mark = 60 # ours\n' >"$tmp/conf"
+printf '[stage]\nevict = 90,60 # ours\n' >"$tmp/conf"
 check "config --check" env GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp" "$gradcomp" config --check
 is "says nothing when all is well" "$said" ""
 refuse "config --check: a variable that means nothing" env GRADCOMP_TRANSPORT_STRAEMS=2 "$gradcomp" config --check
 like "is named" "$said" "environment GRADCOMP_TRANSPORT_STRAEMS: gradcomp knows no such variable (did you mean 'GRADCOMP_TRANSPORT_STREAMS'?)"
-printf '[stage]\nlow_mark = 60 # ours\nhigh_mark = 50\n' >"$tmp/conf"
+printf '[stage]\nevict = 50,60\n' >"$tmp/conf"
 refuse "config --check: marks the wrong way round" "$gradcomp" config --check
-like "are both named" "$said" "stage.low_mark is 60 ($tmp/conf:2), above stage.high_mark, 50 ($tmp/conf:3)"
+like "are named" "$said" "$tmp/conf:2: stage.evict: '50,60' is not two percentages"
 
 # Everything that can be set is in the manual, with its default, and in the sample.
 : >"$tmp/conf"

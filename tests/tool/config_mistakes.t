@@ -73,9 +73,9 @@ answer 1 'transport|timeout = 30s' 'transport.timeout'
 answer 1 'transport|timeout = -1' 'transport.timeout'
 answer 1 'transport|streams = 2.5' 'transport.streams'
 answer 1 'reducer|bucket_bytes = 25 MB' 'reducer.bucket_bytes'
-answer 1 'reducer|bucket_bytes = 1M|first_bucket_bytes = 2M' 'it is more than reducer.bucket_bytes'
+answer 1 'transport|chunk = 1M' "unknown key 'chunk' in section [transport]"
 answer 1 'transport|timeout = 60|wait_timeout = 30' 'it is less than transport.timeout, 60'
-answer 1 'stage|low_mark = 96' 'stage.high_mark'
+answer 1 'stage|evict = 80,95' 'stage.evict'
 # ---- places
 answer 1 'transport|interface = eth0,eth1' 'is several; name one interface'
 answer 1 'transport|interface = eth0 eth1' 'is several; name one interface'

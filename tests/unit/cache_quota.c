@@ -10,11 +10,10 @@ static gradcomp_status room(uint64_t kib)
 	return cache_ensure_space(&run, area_fd, key_of(15), kib * 1024, 1, &why);
 }
 
-static void budget(const char *bytes, const char *high, const char *low)
+static void budget(const char *bytes, const char *evict)
 {
 	setenv("GRADCOMP_STAGE_CACHE_BYTES", bytes, 1);
-	setenv("GRADCOMP_STAGE_HIGH_MARK", high, 1);
-	setenv("GRADCOMP_STAGE_LOW_MARK", low, 1);
+	setenv("GRADCOMP_STAGE_EVICT", evict, 1);
 }
 
 /* The digits of the published copies in the area. */
@@ -39,22 +38,22 @@ static void six(void)
 
 static void marks(void)
 {
-	budget("10M", "100", "100");
+	budget("10M", "100,100");
 	six();
 	is_int(room(100), 0, "below the high mark");
 	is_str(copies(), "123456", "nothing goes");
 
-	budget("1M", "70", "50");
+	budget("1M", "70,50");
 	is_int(room(100), 0, "above the high mark");
 	is_str(copies(), "456", "the least recently used go, down to the low mark");
 	is_int(system("test $(ls -A cache/* | wc -l) = 3"), 0, "and leave nothing");
 
-	budget("700K", "100", "1");
+	budget("700K", "100,1");
 	six();
 	is_int(room(600), 0, "a low mark that cannot be reached");
 	is_str(copies(), "", "all may go");
 
-	budget("700K", "100", "100");
+	budget("700K", "100,100");
 	six();
 	is_int(room(800), GRADCOMP_ERR_IO, "more than the budget");
 	like(why.text, "no space in the cache: needs 819.2 kB", "says what is needed");
@@ -67,7 +66,7 @@ static void what_stays(void)
 	const cache_lease_info pin = {.name = "pin", .pin = true};
 	int64_t holder;
 	int lock;
-	budget("700K", "100", "100");
+	budget("700K", "100,100");
 	six();
 	pid_t pid = sleeper();
 	is_int(cache_lease(area_fd, key_of(1), pid, "job 12.0", &why), 0, "a lease on the oldest");
@@ -90,7 +89,7 @@ static void what_stays(void)
 static void order(void)
 {
 	char temp[80], gone[96];
-	budget("700K", "100", "100");
+	budget("700K", "100,100");
 	six();
 	snprintf(temp, sizeof temp, "%.64s.tmp", key_of(7));
 	put_copy(temp, 50, 1);
@@ -122,7 +121,7 @@ static void order(void)
 
 static void quota(void)
 {
-	budget("10M", "100", "100");
+	budget("10M", "100,100");
 	setenv("GRADCOMP_STAGE_USER_BYTES", "700K", 1);
 	six();
 	is_int(room(200), 0, "a quota below the budget");
@@ -130,9 +129,9 @@ static void quota(void)
 	is_int(room(800), GRADCOMP_ERR_IO, "more than the quota");
 	like(why.text, "stage.user_bytes allows", "is named");
 	unsetenv("GRADCOMP_STAGE_USER_BYTES");
-	budget("nothing", "100", "100");
+	budget("nothing", "100,100");
 	is_int(room(1), GRADCOMP_ERR_INVALID, "a budget that is none");
-	budget("101%", "100", "100");
+	budget("101%", "100,100");
 	is_int(room(1), GRADCOMP_ERR_INVALID, "nor is that");
 }
 
@@ -197,7 +196,7 @@ static void sizes(void)
 static void replaced(void)
 {
 	char gone[96];
-	budget("700K", "100", "100");
+	budget("700K", "100,100");
 	empty_area();
 	put_copy(key_of(15), 400, 5);
 	snprintf(gone, sizeof gone, "%.64s.gone-0123abcd", key_of(15));
@@ -217,7 +216,7 @@ static void promised(void)
 	int64_t holder;
 	int lock;
 	empty_area();
-	budget("700K", "100", "100");
+	budget("700K", "100,100");
 	snprintf(mine, sizeof mine, "%s.tmp", key_of(15));
 	snprintf(temp, sizeof temp, "%.64s.tmp", key_of(7));
 	must(mkdir(in_area("%s", mine), 0700), "tmp");

@@ -95,8 +95,7 @@ int main(void)
 		close(fd);
 	}
 	setenv("GRADCOMP_STAGE_CACHE_BYTES", "550K", 1);
-	setenv("GRADCOMP_STAGE_HIGH_MARK", "100", 1);
-	setenv("GRADCOMP_STAGE_LOW_MARK", "100", 1);
+	setenv("GRADCOMP_STAGE_EVICT", "100,100", 1);
 	struct counts *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	*c = zero;
 	double begin = clock_now();

@@ -73,7 +73,7 @@ static void defaults(void)
 	config_each(c, count_origin, &other);
 	is_int(other, 0, "everything is default and has help");
 	is_str(config_str(c, SET_GRADCOMP_COMPRESSOR), "none", "compressor");
-	is_int(config_int(c, SET_TRANSPORT_CHUNK), 262144, "a size in bytes");
+	is_int(config_int(c, SET_REDUCER_BUCKET_BYTES), 25 << 20, "a size in bytes");
 	is_int(config_int(c, SET_TRANSPORT_CMA), 0, "a bool");
 	is_int(config_int(c, SET_GRADCOMP_LOG), GRADCOMP_LOG_INFO, "a log level is its number");
 	ok(config_float(c, SET_TRANSPORT_TIMEOUT) == 30, "a float");
@@ -145,8 +145,8 @@ static void lists(void)
 	     "none,topk:density=0.1,values=bf16 (", "SPECs");
 	like(loaded("[stage]\nshared = /a\nshared = b\n", "stage.shared"), ":3: stage.shared: 'b' is neither",
 	     "the line that is wrong");
-	like(loaded("[gradcomp]\nlock = stage.workers\nlock = stage.max_bytes\nlock =\n", "gradcomp.lock"),
-	     "stage.workers,stage.max_bytes (", "locks, and a line that names none");
+	like(loaded("[gradcomp]\nlock = stage.source_timeout\nlock = stage.max_bytes\nlock =\n", "gradcomp.lock"),
+	     "stage.source_timeout,stage.max_bytes (", "locks, and a line that names none");
 	like(loaded("[stage]\nshared =\nshared = /a\n", "stage.shared"), "/a (", "the first line names none");
 }
 
@@ -187,10 +187,10 @@ static void bad_files(void)
 	         ":2: transport.verbs_device: ':1' is neither auto nor an RDMA device"},
 		{"[transport]\nverbs_device = mlx5_0:0\n",
 	         ":2: transport.verbs_device: 'mlx5_0:0' is neither auto nor an RDMA device"},
-		{"[transport]\nverbs_gid = -1\n",
-	         ":2: transport.verbs_gid: '-1' is neither auto nor the index of a GID"},
-		{"[transport]\nverbs_gid = 256\n",
-	         ":2: transport.verbs_gid: '256' is neither auto nor the index of a GID"},
+		{"[transport]\nverbs_device = mlx5_0:1:-1\n",
+	         ":2: transport.verbs_device: 'mlx5_0:1:-1' is neither auto nor an RDMA device"},
+		{"[transport]\nverbs_device = mlx5_0:1:256\n",
+	         ":2: transport.verbs_device: 'mlx5_0:1:256' is neither auto nor an RDMA device"},
 		{"[transport]\nverbs_memory = 1K\n", ":2: transport.verbs_memory: "},
 		{"[gradcomp]\nlog = loud\n",
 	         ":2: gradcomp.log: 'loud' is not a choice; gradcomp.log=error|warn|info|debug"},
@@ -200,8 +200,11 @@ static void bad_files(void)
 		{"[gradcomp]\nreport = a%q\n", ":2: gradcomp.report: report 'a%q': after '%' may come"},
 		{"[stage]\ncache_dir = tmp\n", ":2: stage.cache_dir: 'tmp' is not an absolute path"},
 		{"[stage]\nmax_bytes = -1\n", ":2: stage.max_bytes: '-1' is not a size"},
-		{"[stage]\nhigh_mark = 50\nlow_mark = 60\n", ":3), above stage.high_mark, 50 ("},
-		{"[stage]\nlow_mark = 96\n", ":2), above stage.high_mark, 95 (default)"},
+		{"[stage]\nevict = 50,60\n", ":2: stage.evict: '50,60' is not two percentages such as 95,80"},
+		{"[stage]\nevict = 95\n", ":2: stage.evict: '95' is not two"},
+		{"[stage]\nevict = 101,80\n", ":2: stage.evict: '101,80' is not two"},
+		{"[stage]\nevict = 80,0\n", ":2: stage.evict: '80,0' is not two"},
+		{"[stage]\nhigh_mark = 50\n", ":2: unknown key 'high_mark' in section [stage]"},
 		{"[transport]\ninterface = 10.0.0.0/99\n",
 	         ":2: transport.interface: '10.0.0.0/99' is neither an address block"},
 		{"[transport]\ninterface = 10.0.0/8\n", ":2: transport.interface: '10.0.0/8' is neither"},
@@ -383,7 +386,7 @@ static void locks(void)
 	     "a lock of what there is not");
 	like(loaded("[gradcomp]\nlock = stages.*\n", "gradcomp.lock"), "no setting 'stages.*'",
 	     "a section that there is not");
-	setenv("GRADCOMP_LOCK", "stage.workers", 1);
+	setenv("GRADCOMP_LOCK", "stage.source_timeout", 1);
 	like(loaded("", "gradcomp.lock"), "environment GRADCOMP_LOCK: gradcomp.lock can be set in gradcomp.conf only",
 	     "a lock is of a file");
 	unsetenv("GRADCOMP_LOCK");
@@ -393,8 +396,8 @@ static void locks(void)
 	snprintf(says, sizeof says,
 	         "environment GRADCOMP_STAGE_USER_BYTES: stage.user_bytes is locked by %s:2, where it is '700K'", conf);
 	is_str(loaded("[stage]\nuser_bytes = 700K\n", "stage.user_bytes"), says, "a quota that a file sets holds");
-	is_str(loaded("[stage]\nworkers = 3\n", "stage.user_bytes"), "9T (environment GRADCOMP_STAGE_USER_BYTES)",
-	       "one that no file sets does not");
+	is_str(loaded("[stage]\nsource_timeout = 3\n", "stage.user_bytes"),
+	       "9T (environment GRADCOMP_STAGE_USER_BYTES)", "one that no file sets does not");
 	snprintf(says, sizeof says, "is locked by %s:2, where it is '0'", conf);
 	like(loaded("[gradcomp]\nlock = transport.timeout, stage.user_bytes\n", "stage.user_bytes"), says,
 	     "unless it is locked as it is by default");
@@ -432,16 +435,16 @@ static void locks(void)
 
 	/* In the site's, beside a user's. */
 	snprintf(site, sizeof site, "%s/site.conf", tmpdir);
-	write_site("[gradcomp]\nlock = stage.workers\n[stage]\nuser_bytes = 700K\nhigh_mark = 90\n");
+	write_site("[gradcomp]\nlock = stage.source_timeout\n[stage]\nuser_bytes = 700K\nevict = 90,80\n");
 	snprintf(says, sizeof says, "700K (%s:4)", site);
 	is_str(loaded("[transport]\nstreams = 3\n", "stage.user_bytes"), says,
 	       "the site's quota holds under another file");
-	is_str(loaded("[transport]\nstreams = 3\n", "stage.high_mark"), "95 (default)",
+	is_str(loaded("[transport]\nstreams = 3\n", "stage.evict"), "95,80 (default)",
 	       "what is not locked is the other file's");
 	snprintf(says, sizeof says, "%s:2: stage.user_bytes is locked by %s:4, where it is '700K'", conf, site);
 	is_str(loaded("[stage]\nuser_bytes = 9T\n", "stage.user_bytes"), says, "the other file cannot change it");
-	snprintf(says, sizeof says, "%s:2: stage.workers is locked by %s:2, where it is '2'", conf, site);
-	is_str(loaded("[stage]\nworkers = 9\n", "stage.workers"), says, "nor what is locked");
+	snprintf(says, sizeof says, "%s:2: stage.source_timeout is locked by %s:2, where it is '60'", conf, site);
+	is_str(loaded("[stage]\nsource_timeout = 9\n", "stage.source_timeout"), says, "nor what is locked");
 	like(loaded("[gradcomp]\nlock =\n", "gradcomp.lock"), "gradcomp.lock is locked by", "nor the lock");
 	write_site("[stage]\nuser_bites = 1\n");
 	like(loaded("", "stage.user_bytes"), "site.conf:2: unknown key",

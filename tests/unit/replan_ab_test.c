@@ -25,11 +25,7 @@ static void candidates(void)
 	j = run(3, "mgwfbp:greedy", 40, &t);
 	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 3 && !strcmp(j->name, "mgwfbp:greedy"),
 	   "one that does not is left again: '%s'", j->name);
-	settings[4] = "schedule.trial_steps=0";
 	t.favours = 1;
-	j = run(3, "mgwfbp:greedy", 40, &t);
-	settings[4] = NULL;
-	ok(sound(j, 3) && j->nbuckets[0] == 3, "without steps for it nothing is compared");
 	later = t;
 	later.wild = 1;
 	j = run_more(3, "mgwfbp:greedy", 40, &t, PLANNED + 1, &later);
@@ -162,16 +158,6 @@ static void between_trials(job_run *run, gradcomp_reducer *r, int rank, int s)
 		look_at(r, rank);
 }
 
-/* Steps that cannot be enough are not spent. */
-static void too_short(void)
-{
-	settings[4] = "schedule.trial_steps=3";
-	job_run *j = run_scene("mgwfbp:greedy", PLANNED + 2, 1, between_trials);
-	settings[4] = NULL;
-	ok(sound(j, 3) && seen.runs == AB_NONE && seen.next == PLANNED + 8,
-	   "three steps are too few to compare: none is");
-}
-
 /* ---- states ----------------------------------------------------------------- */
 
 static struct state {
@@ -290,7 +276,6 @@ int main(void)
 	settings[3] = "schedule.replan_steps=8";
 	candidates();
 	refused();
-	too_short();
 	loaded();
 	loaded_while_measuring();
 	levels("auto", "topk:density=0.5", 1);

@@ -232,7 +232,6 @@ int main(void)
 	complete(4, NULL, 4, 0);
 	/* 4 buckets of 8 tasks, 4 gradients, a step and a wait: 38 events a step. */
 	complete(3, "trace.events=100", 3, 10);
-	complete(4, "trace.ranks=2", 2, 0);
 	plans();
 	fails();
 	snprintf(file, sizeof file, "%s/lie.json", tmpdir);

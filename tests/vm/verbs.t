@@ -45,13 +45,13 @@ for ranks in 2 4; do
 done
 GRADCOMP_FUZZ_ROUNDS=48 run lies ../fuzz/collectives verbs
 export GRADCOMP_TRANSPORT_ALLOW=tcp,verbs
-GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1 GRADCOMP_TRANSPORT_VERBS_GID=1 run given ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1:1 run given ./many_ranks 2 0 ring
 GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_INTERFACE=lo run interface ./many_ranks 2 0 ring
 run none bash -c 'limited 64 ./many_ranks 2 0 ring'
 run some bash -c 'limited 1024 ./many_ranks 2 300000 ring'
 GRADCOMP_TRANSPORT_VERBS_DEVICE=mlx5_0 run device ./many_ranks 2 0 ring
-GRADCOMP_TRANSPORT_VERBS_GID=9 run gid ./many_ranks 2 0 ring
-GRADCOMP_TRANSPORT_VERBS_GID=0 run path ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1:9 run gid ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1:0 run path ./many_ranks 2 0 ring
 for library in /usr/lib/*/libibverbs.so.1; do mount --bind /dev/null \$library; done
 run library ./many_ranks 2 0 ring
 rdma link delete rxe0
@@ -92,7 +92,7 @@ falls_back missing 'no device' 'verbs is not used: this machine has no RDMA devi
 falls_back none 'a low limit of locked memory' 'KiB; raise it, best to unlimited'
 falls_back some 'a limit that allows the pool alone' "long messages are copied through gradcomp's own memory"
 falls_back device 'another device' 'verbs is not used: transport.verbs_device=mlx5_0: there is no such RDMA device'
-falls_back gid 'a GID that is not there' 'the GID of transport.verbs_gid does not exist'
+falls_back gid 'a GID that is not there' 'the GID of transport.verbs_device does not exist'
 falls_back path 'a GID that does not lead there' 'not verbs: '
 falls_back library 'a libibverbs that cannot be loaded' 'transport/verbs.so cannot be loaded: '
 falls_back gone 'the device was removed' 'verbs is not used: this machine has no RDMA device'

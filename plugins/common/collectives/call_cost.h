@@ -11,7 +11,7 @@
 enum { CALL_WITHIN, CALL_BETWEEN, CALL_LEVELS };
 /* The most kinds of rounds in a call: one for each bit of a rank, and two more. */
 #define CALL_ROUNDS 34
-/* The piece where neither the user nor links give one: the default of transport.chunk. */
+/* The piece where links give none, as transport.h has it. */
 #define CALL_CHUNK ((size_t)256 << 10)
 
 /* Says who sends in a round. */

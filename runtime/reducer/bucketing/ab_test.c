@@ -11,8 +11,7 @@
 
 void ab_test_begin(struct replan *q, plan_found *candidate, plan_msg *v)
 {
-	/* The first step of a plan does not count. */
-	if (!candidate->plan.end || q->asked.trial_steps <= REPLAN_LEAST_STEPS)
+	if (!candidate->plan.end)
 		return;
 	q->then = (ab_test){.runs = AB_FOUND, .other = candidate->plan, .exposed = candidate->exposed};
 	snprintf(q->then.name, sizeof q->then.name, "%s", candidate->name);

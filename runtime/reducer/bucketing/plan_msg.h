@@ -19,7 +19,7 @@ typedef struct plan_msg {
 	plan_msg_kind kind;
 	uint64_t step;   /* steps that have ended */
 	step_plan plan;  /* PLAN, TRY; predicted is of the plan in force otherwise */
-	int trial;       /* the ranks look again after schedule.trial_steps */
+	int trial;       /* the ranks look again after REPLAN_TRIAL_STEPS */
 	double fixed;    /* predicted seconds of a step with fixed buckets */
 	double exposed;  /* predicted: from the last gradient to the end of the step */
 	double passes;   /* from the start of a step to its last gradient */

@@ -231,7 +231,7 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE)
 			q->next = q->start + (uint64_t)q->asked.profile_steps / q->phases;
 		else
-			q->next = r->eng.stats.steps + (v.trial                      ? q->asked.trial_steps
+			q->next = r->eng.stats.steps + (v.trial                      ? REPLAN_TRIAL_STEPS
 			                                : soon && soon < q->interval ? soon
 			                                                             : q->interval);
 	}

@@ -6,11 +6,11 @@
  * with fixed buckets, with many small ones and with few large ones, so that there are
  * messages of several sizes to put a line through. Then the ranks gather what they have
  * measured, the group's first one searches and sends the plan to all, which check and apply it.
- * Where a simple plan is predicted to be about as good, both are run for schedule.trial_steps
+ * Where a simple plan is predicted to be about as good, both are run for REPLAN_TRIAL_STEPS
  * and the faster one stays.
  *
  * Every schedule.replan_steps steps they look again; a new plan is made when the passes or the
- * exchanges have come to take another time, by more than schedule.drift, and taken when it is
+ * exchanges have come to take another time, by more than REPLAN_DRIFT, and taken when it is
  * predicted to be 2 % better.
  *
  * All ranks come to replan_run() between the same two steps: replan_step_over() counts
@@ -26,8 +26,7 @@
 typedef struct schedule_request {
 	schedule_spec spec;
 	uint64_t bucket_bytes, first_bucket_bytes;
-	uint32_t profile_steps, replan_steps, trial_steps;
-	double drift;
+	uint32_t profile_steps, replan_steps;
 } schedule_request;
 
 /* `asked`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */

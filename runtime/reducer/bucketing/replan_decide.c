@@ -43,9 +43,9 @@ static double exchanged(const reducer *r, const linear *l, double *least, double
 	return s;
 }
 
-static int off(double ratio, double drift)
+static bool off(double ratio)
 {
-	return ratio > 1 + drift || ratio < 1 / (1 + drift);
+	return ratio > 1 + REPLAN_DRIFT || ratio < 1 / (1 + REPLAN_DRIFT);
 }
 
 /* Finds out if passes or exchanges take another time than when the plan was made. Buckets of about one size say
@@ -60,10 +60,10 @@ static plan_msg_kind drifted(const reducer *r, fit *f)
 		return PLAN_MSG_TIMES;
 	if (r->eng.list.nbuckets < 2 || most < 2 * least) {
 		f->exchange = q->last.exchange;
-		if (q->measures && off(ratio, q->asked.drift))
+		if (q->measures && off(ratio))
 			return PLAN_MSG_MEASURE;
 	}
-	return off(ratio, q->asked.drift) || off(passes, q->asked.drift) ? PLAN_MSG_TIMES : PLAN_MSG_KEEP;
+	return off(ratio) || off(passes) ? PLAN_MSG_TIMES : PLAN_MSG_KEEP;
 }
 
 static gradcomp_status predict_fixed(reducer *r, const fit *f, double *seconds, gradcomp_error *err)

@@ -45,11 +45,9 @@ gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint
 		return st;
 	bytes = bucket_bytes ? bucket_bytes : out->spec.bytes;
 	out->bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, SET_REDUCER_BUCKET_BYTES);
-	out->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, SET_REDUCER_FIRST_BUCKET_BYTES);
+	out->first_bucket_bytes = bytes ? bytes : schedule_first_bytes(out->bucket_bytes);
 	out->profile_steps = (uint32_t)config_int(c, SET_SCHEDULE_PROFILE_STEPS);
 	out->replan_steps = (uint32_t)config_int(c, SET_SCHEDULE_REPLAN_STEPS);
-	out->trial_steps = (uint32_t)config_int(c, SET_SCHEDULE_TRIAL_STEPS);
-	out->drift = config_float(c, SET_SCHEDULE_DRIFT);
 	return GRADCOMP_OK;
 }
 
@@ -60,9 +58,7 @@ void schedule_request_clear(schedule_request *q)
 
 uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file)
 {
-	uint64_t h = id_mix(q->profile_steps, q->replan_steps), drift;
-	memcpy(&drift, &q->drift, sizeof drift);
-	h = id_mix(id_mix(id_mix(h, drift), q->trial_steps), file ? file->lag : 0);
+	uint64_t h = id_mix(id_mix(q->profile_steps, q->replan_steps), file ? file->lag : 0);
 	for (uint32_t b = 0; file && b < file->nbuckets; b++)
 		h = id_mix(id_mix(h, file->end[b]), file->position ? file->position[b] : b);
 	return h;

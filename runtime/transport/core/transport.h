@@ -33,6 +33,14 @@
 typedef struct transport transport;
 typedef struct channel channel;
 
+/* Whether long sends over tcp leave straight from their buffers; auto: until the kernel says that it copies. */
+typedef enum zerocopy_mode { ZEROCOPY_AUTO, ZEROCOPY_YES, ZEROCOPY_NO } zerocopy_mode;
+
+/* What a job takes. Pieces of 256 KiB fill links of 1 to 100 Gbit/s, and hide the work on one behind the next. A wait that
+ * spins longer than 50 us takes the processor from the ranks beside it, a shorter one sleeps through what the kernel needs. */
+#define TRANSPORT_CHUNK ((size_t)256 << 10)
+#define TRANSPORT_SPIN_US 50
+
 typedef struct transport_options {
 	int rank, nranks;
 	double timeout;        /* s; setting transport.timeout */
@@ -40,19 +48,19 @@ typedef struct transport_options {
 	double join_timeout;   /* s for all to come to transport_start(); 0: timeout */
 	bool outlives;         /* a rank that is lost is GRADCOMP_ERR_PEER_LOST: the job may go on without it */
 	int streams;           /* tcp connections a peer and channel; transport.streams */
-	size_t chunk;          /* bytes; transport.chunk */
-	int spin_us;           /* how long a wait spins before it sleeps; transport.spin_us */
+	size_t chunk;          /* bytes of a piece of a pipelined transfer */
+	int spin_us;           /* how long a wait spins before it sleeps */
 	const char *interface; /* name, CIDR or ""; transport.interface */
 	const char *allow;     /* "shm,tcp,verbs"; transport.allow */
 	const struct fabric_ops *fabric;     /* for verbs; NULL: there is none, */
 	const char *verbs_missing;           /* and why */
-	const char *verbs_device;            /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
-	int verbs_gid;                       /* index or -1; transport.verbs_gid */
+	const char *verbs_device;            /* NAME, NAME:PORT..., "auto" or NULL; transport.verbs_device */
+	int verbs_gid;                       /* index or -1 */
 	int verbs_named;                     /* transport.allow is not the default */
 	size_t verbs_memory;                 /* bytes; transport.verbs_memory */
 	frames_mode frames;                  /* security.frames */
 	int cma;                             /* process_vm_readv between ranks of a node; transport.cma */
-	zerocopy_mode zerocopy;              /* for long sends over tcp; transport.zerocopy */
+	zerocopy_mode zerocopy;              /* of long sends over tcp */
 	const log_sink *log;                 /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;

@@ -16,7 +16,7 @@
 #define FABRIC_OWN 12
 
 typedef struct fabric_choice {
-	const char *device; /* NAME, NAME:PORT or "auto" */
+	const char *device; /* NAME, NAME:PORT... or "auto" */
 	int gid;            /* index, or -1 for any */
 	int nown;           /* addresses of the interfaces that may be used, as GIDs, best first */
 	unsigned char own[FABRIC_OWN][16];

@@ -47,11 +47,12 @@ static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
 
 void verbs_options(const config *c, transport_options *o, gradcomp_error *why)
 {
-	const char *gid = config_str(c, SET_TRANSPORT_VERBS_GID);
+	const char *device = config_str(c, SET_TRANSPORT_VERBS_DEVICE), *port = strchr(device, ':'),
+		   *gid = port ? strchr(port + 1, ':') : NULL;
 
 	o->verbs_named = !config_is_default(c, SET_TRANSPORT_ALLOW);
-	o->verbs_device = config_str(c, SET_TRANSPORT_VERBS_DEVICE);
-	o->verbs_gid = strcmp(gid, "auto") ? atoi(gid) : -1;
+	o->verbs_device = device;
+	o->verbs_gid = gid ? atoi(gid + 1) : -1;
 	o->verbs_memory = (size_t)config_int(c, SET_TRANSPORT_VERBS_MEMORY);
 	o->fabric = verbs_module(c, why);
 	o->verbs_missing = why->text;

@@ -57,7 +57,7 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *in
 		d->gid = e.gid;
 	}
 	if (best < 0)
-		return c->gid >= 0   ? "the GID of transport.verbs_gid does not exist or is not RoCE v2"
+		return c->gid >= 0   ? "the GID of transport.verbs_device does not exist or is not RoCE v2"
 		       : c->only_own ? "it has no RoCE v2 GID of an address that transport.interface names"
 		                     : "it has only link-local RoCE v2 GIDs";
 	snprintf(info->key, sizeof info->key, "roce2-%d",
