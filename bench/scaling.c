@@ -128,7 +128,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	const plugin *p;
 	spec s;
 	coll_ctx coll_ctx;
-	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[present], &p, &s, &at->err) ||
+	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[present], &p, &s, &at->err) ||
 	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &at->err)) {
 		fprintf(stderr, "scaling: rank %d: %s\n", rank, at->err.text);
 		exit(1);

@@ -11,6 +11,7 @@
 #include "operators/operator_threads.h"
 #include "kinds/enduring.h"
 #include "trace/trace.h"
+#include "plugin/plugin_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +117,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 		goto fail;
 	job->rank = job->log.rank = w.rank;
 	job->nranks = w.nranks;
-	registry_host(&job->host, &job->log);
+	plugin_host(&job->host, &job->log);
 	if (job->rank == 0)
 		config_unknown(warn_unknown, &job->log);
 	st = job_join(job, &w, st ? &refusal : NULL, err);

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "kinds/autotune/tuner.h"
 #include "schedule/plan_file.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
 

@@ -8,6 +8,7 @@
 #include "base/strset.h"
 #include "gradcomp/coder.h"
 #include "plugin/descriptor.h"
+#include "plugin/plugin_host.h"
 
 #define CODES GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)
 
@@ -240,7 +241,7 @@ static gradcomp_status check(const config *c, const char *compressor, const char
 
 	spec_table_init(&specs, c);
 	gradcomp_status st = coder_choose(&specs, compressor, collective, false, &parts, err);
-	registry_host(&host, &quiet);
+	plugin_host(&host, &quiet);
 	if (!st && !parts.dense)
 		st = coder_instance(&parts, &host, &layout, &instance, err);
 	if (instance)

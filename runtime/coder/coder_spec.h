@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 
 /* A coder's SPECs come to this. Lives as long as the table they came from. */
 typedef struct coder_parts {

@@ -9,7 +9,7 @@
 
 #include "cost/planning.h"
 #include "schedule/sim.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 
 /* Adds up what a bucket costs, or several. */
 typedef struct bucket_cost {

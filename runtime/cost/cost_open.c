@@ -5,6 +5,8 @@
 #include "cost/machine.h"
 #include "step/levels/hierarchical.h"
 #include "config/settings.h"
+#include "plugin/compat.h"
+#include "plugin/plugin_host.h"
 
 #include <stdint.h>
 #include <stdbool.h>
@@ -210,7 +212,7 @@ gradcomp_status cost_open(cost_model *out, const model_file *model, const machin
 	}
 	p = c->plugins[0]->compressor;
 	c->known = calloc(KNOWN, sizeof *c->known);
-	registry_host(&c->host, &quiet);
+	plugin_host(&c->host, &quiet);
 	/* The instance plans and never encodes: to clear its memory and to draw what low rank begins with
 	 * took most of the time of a plan. */
 	c->host.alloc = map_zeroes;
@@ -218,7 +220,7 @@ gradcomp_status cost_open(cost_model *out, const model_file *model, const machin
 	c->operators = *c->host.operators;
 	c->operators.random_normal = draw_nothing;
 	c->host.operators = &c->operators;
-	c->layout.patterns = registry_patterns(c->plugins[0], c->plugins[1]);
+	c->layout.patterns = compat_patterns(c->plugins[0], c->plugins[1]);
 	c->two_levels = nodes > 1 && ranks_per_node > 1 &&
 	                hierarchical_possible(p, c->layout.patterns, c->plugins[1]->collective);
 	st = c->known ? make_layout(c, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to predict");
@@ -252,7 +254,7 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
 	*share = 0;
 	if (st)
 		return st;
-	if (registry_dense(c.plugins[0]))
+	if (compat_dense(c.plugins[0]))
 		st = cost_bucket(&c, 0, 0, 1, &b, &sum, err);
 	*share = sum.payload / (sizeof(float) * (double)c.layout.numel);
 	cost_clear(&c);

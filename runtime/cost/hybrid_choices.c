@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "cost/hybrid.h"
 #include "cost/machine.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 
 typedef struct making {
 	const model_file *model;

@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 #include "job/report.h"
 #include "config/spec.h"
 #include "transport/core/transport.h"

@@ -1,13 +1,10 @@
-/* Which collective can carry which compressor, a SPEC from text to checked values, and the
- * SPECs of a job. */
-#include <stdio.h>
+#include "plugin/compat.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/strset.h"
-#include "operators/operator_tables.h"
-#include "plugin/registry.h"
 
 static const char *const primitive_names[] = {
 	"an all-reduce", "a reduce-scatter", "an all-gather",      "an all-to-all",      "a broadcast",
@@ -16,7 +13,7 @@ static const char *const primitive_names[] = {
 
 typedef struct pair_search {
 	const struct gradcomp_compressor_v1 *compressor;
-	strset able;
+	strset *able;
 } pair_search;
 
 static int pair_try(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
@@ -27,7 +24,7 @@ static int pair_try(void *ctx, const char *name, const char *path, const gradcom
 	(void)path;
 	(void)reason;
 	if (c && gradcomp_compatible_patterns(s->compressor, c->serves))
-		strset_add(&s->able, name, strlen(name));
+		strset_add(s->able, name, strlen(name));
 	return 0;
 }
 
@@ -45,265 +42,34 @@ static int pair_lacks(uint32_t patterns, uint32_t serves)
 	return first;
 }
 
-gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective, gradcomp_error *err)
+void compat_collectives(const config *c, const struct gradcomp_compressor_v1 *compressor, strset *out)
+{
+	pair_search s = {compressor, out};
+	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &s);
+}
+
+gradcomp_status compat_pair(const config *c, const plugin *compressor, const plugin *collective, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = compressor->compressor;
-	pair_search s = {.compressor = of};
+	strset able = {0};
 	gradcomp_status status;
 	char *list;
 
-	if (registry_patterns(compressor, collective))
+	if (compat_patterns(compressor, collective))
 		return GRADCOMP_OK;
-	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &s);
-	list = strset_join(&s.able);
+	compat_collectives(c, of, &able);
+	list = strset_join(&able);
 	status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                   "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
 	                   "it: %s",
 	                   of->info.name, primitive_names[pair_lacks(of->patterns, collective->collective->serves)],
 	                   collective->info->name, list && *list ? list : "none is installed");
 	free(list);
-	strset_clear(&s.able);
+	strset_clear(&able);
 	return status;
 }
 
-uint32_t registry_patterns(const plugin *compressor, const plugin *collective)
+uint32_t compat_patterns(const plugin *compressor, const plugin *collective)
 {
 	return gradcomp_compatible_patterns(compressor->compressor, collective->collective->serves);
-}
-
-gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
-                                 spec *values, gradcomp_error *err)
-{
-	const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
-	char name[SPEC_NAME_MAX];
-	gradcomp_status status;
-	gradcomp_host host;
-	gradcomp_error inner = {0};
-	gradcomp_status (*check)(const gradcomp_host *, const gradcomp_value *, gradcomp_error *);
-
-	if ((status = spec_name(text, name, err)) || (status = registry_open(c, kind, name, out, err)) ||
-	    (status = spec_parse((*out)->info, text, values, err)))
-		return status;
-	check = kind == GRADCOMP_KIND_COMPRESSOR ? (*out)->compressor->check : (*out)->collective->check;
-	if (!check)
-		return GRADCOMP_OK;
-	registry_host(&host, &quiet);
-	status = check(&host, values->values, &inner);
-	if (!status)
-		return GRADCOMP_OK;
-	spec_clear(values);
-	return error_set(err, status, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(status));
-}
-
-/* ---- SPECs that have been resolved ---- */
-
-typedef struct spec_entry {
-	struct spec_entry *next;
-	gradcomp_plugin_kind kind;
-	char *asked;
-	const gradcomp_plugin_info *builtin; /* the table of one that is no plugin; else NULL, and `plugin` is set */
-	const plugin *plugin;
-	spec values;
-	/* A compressor's: the collective where the default cannot carry it; NULL: not looked for yet. */
-	struct spec_entry *fallback;
-} spec_entry;
-
-void spec_table_init(spec_table *t, const config *c)
-{
-	*t = (spec_table){.config = c};
-	pthread_mutex_init(&t->lock, NULL);
-}
-
-void spec_table_clear(spec_table *t)
-{
-	spec_entry *e;
-
-	if (!t->config)
-		return;
-	while ((e = t->first)) {
-		t->first = e->next;
-		spec_clear(&e->values);
-		free(e->asked);
-		free(e);
-	}
-	pthread_mutex_destroy(&t->lock);
-	t->config = NULL;
-}
-
-/* The entry of a SPEC; with `builtin` it is that one's, else a plugin's. */
-static gradcomp_status entry_get(spec_table *t, gradcomp_plugin_kind kind, const gradcomp_plugin_info *builtin,
-                                 const char *text, spec_entry **out, gradcomp_error *err)
-{
-	gradcomp_status st = GRADCOMP_OK;
-	spec_entry *e;
-
-	pthread_mutex_lock(&t->lock);
-	for (e = t->first; e && (e->kind != kind || e->builtin != builtin || strcmp(e->asked, text)); e = e->next)
-		;
-	if (e)
-		goto done;
-	e = calloc(1, sizeof *e);
-	if (e)
-		e->asked = strdup(text);
-	if (!e || !e->asked)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for SPEC '%s'", text);
-	else if (builtin)
-		st = spec_parse(builtin, text, &e->values, err);
-	else
-		st = registry_resolve(t->config, kind, text, &e->plugin, &e->values, err);
-	if (st) {
-		free(e ? e->asked : NULL);
-		free(e);
-		e = NULL;
-		goto done;
-	}
-	e->kind = kind;
-	e->builtin = builtin;
-	e->next = t->first;
-	t->first = e;
-done:
-	pthread_mutex_unlock(&t->lock);
-	*out = e;
-	return st;
-}
-
-gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const plugin **out,
-                               const spec **values, gradcomp_error *err)
-{
-	spec_entry *e;
-	gradcomp_status st = entry_get(t, kind, NULL, text, &e, err);
-
-	if (st)
-		return st;
-	*out = e->plugin;
-	*values = &e->values;
-	return GRADCOMP_OK;
-}
-
-gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *info, const char *text,
-                                   const spec **values, gradcomp_error *err)
-{
-	spec_entry *e;
-	gradcomp_status st = entry_get(t, GRADCOMP_KIND_COMPRESSOR, info, text, &e, err);
-
-	if (!st)
-		*values = &e->values;
-	return st;
-}
-
-/* A SPEC that was given, or the configured one; then its error names the origin. */
-static gradcomp_status pair_spec(spec_table *t, gradcomp_plugin_kind kind, const char *text, spec_entry **out,
-                                 gradcomp_error *err)
-{
-	setting_id setting = kind == GRADCOMP_KIND_COMPRESSOR ? SET_GRADCOMP_COMPRESSOR : SET_GRADCOMP_COLLECTIVE;
-	gradcomp_error inner;
-	gradcomp_status status = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
-
-	if (!status)
-		return GRADCOMP_OK;
-	return text ? error_set(err, status, "%s", inner.text)
-	            : error_set(err, status, "%s (%s): %s", settings_table[setting].row.name,
-	                        config_origin(t->config, setting), inner.text);
-}
-
-/* Nobody named a collective and the default cannot carry the compressor: the first
- * installed one that can. */
-static spec_entry *pair_instead(spec_table *t, spec_entry *compressor, spec_entry *collective)
-{
-	pair_search search = {.compressor = compressor->plugin->compressor};
-	spec_entry *e;
-
-	pthread_mutex_lock(&t->lock);
-	e = compressor->fallback;
-	pthread_mutex_unlock(&t->lock);
-	if (e)
-		return e;
-	registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, pair_try, &search);
-	if (search.able.count && !entry_get(t, GRADCOMP_KIND_COLLECTIVE, NULL, search.able.name[0], &e, NULL)) {
-		pthread_mutex_lock(&t->lock);
-		compressor->fallback = collective = e;
-		pthread_mutex_unlock(&t->lock);
-	}
-	strset_clear(&search.able);
-	return collective;
-}
-
-gradcomp_status spec_table_both(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
-                                const spec *s[2], gradcomp_error *err)
-{
-	spec_entry *e[2];
-	gradcomp_status status = pair_spec(t, GRADCOMP_KIND_COMPRESSOR, compressor, &e[0], err);
-
-	if (!status)
-		status = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
-	if (status)
-		return status;
-	if (!collective && config_is_default(t->config, SET_GRADCOMP_COLLECTIVE) &&
-	    !registry_patterns(e[0]->plugin, e[1]->plugin))
-		e[1] = pair_instead(t, e[0], e[1]);
-	status = registry_pair(t->config, e[0]->plugin, e[1]->plugin, err);
-	for (int k = 0; !status && k < 2; k++) {
-		p[k] = e[k]->plugin;
-		s[k] = &e[k]->values;
-	}
-	return status;
-}
-
-gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
-                               const spec *s[2], gradcomp_error *err)
-{
-	gradcomp_status status = spec_table_both(t, compressor, collective, p, s, err);
-
-	if (status || p[1]->collective->serves & GRADCOMP_CAN_ALLGATHER)
-		return status;
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "collective '%s' serves no all-gather, by which the ranks of a job compare their settings",
-	                 p[1]->info->name);
-}
-
-/* The functions below fill what plugins are given. */
-
-static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	log_vline(ctx, level, fmt, ap);
-	va_end(ap);
-}
-
-static void *host_alloc(size_t bytes)
-{
-	size_t whole;
-	void *p;
-
-	if (bytes > PTRDIFF_MAX - 63)
-		return NULL;
-	whole = (bytes + 63) / 64 * 64;
-	p = aligned_alloc(64, whole ? whole : 64);
-	return p ? memset(p, 0, whole) : NULL;
-}
-
-static const gradcomp_operators *host_operators_on(gradcomp_device device, gradcomp_error *err)
-{
-	if (device == GRADCOMP_CUDA)
-		return operators_cuda(err);
-	if (device != GRADCOMP_HOST)
-		error_set(err, GRADCOMP_ERR_INVALID, "device %d: must be 0 (host) or 1 (CUDA)", (int)device);
-	return device == GRADCOMP_HOST ? operators_cpu() : NULL;
-}
-
-void registry_host(gradcomp_host *host, const log_sink *log)
-{
-	*host = (gradcomp_host){
-		.struct_size = sizeof *host,
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.ctx = (void *)log, /* only read, by host_log */
-		.log = host_log,
-		.fail = error_set,
-		.alloc = host_alloc,
-		.release = free,
-		.operators = operators_cpu(),
-		.operators_on = host_operators_on,
-	};
 }

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "plugin/compat.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -449,7 +450,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = replan_file(r, &own);
 	if (!st)
-		r->eng.layout.patterns = registry_patterns(plugins[0], plugins[1]);
+		r->eng.layout.patterns = compat_patterns(plugins[0], plugins[1]);
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)

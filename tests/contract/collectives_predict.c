@@ -229,7 +229,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	           .b = calloc(RANKS, sizes[SIZES - 1]),
 	           .memory = calloc(1, sizes[SIZES - 1]),
 	           .code = {.kind = CODE_EXACT, .host = &job->host}};
-	gradcomp_status st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, t->spec, &plugin, &s, &err);
+	gradcomp_status st = spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, t->spec, &plugin, &s, &err);
 	(void)P;
 	if (!st)
 		st = gradcomp_links_open(gradcomp_job_world(job), &real, &err);
@@ -353,7 +353,7 @@ static void arguments(const char *const *settings)
 		const plugin *p;
 		spec s;
 		gradcomp_call_load l = {.struct_size = sizeof l}, again = l;
-		if (registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, collectives[k], &p, &s, &err))
+		if (spec_resolve(c, GRADCOMP_KIND_COLLECTIVE, collectives[k], &p, &s, &err))
 			continue;
 		if (p->collective->predict) {
 			is_int(p->collective->predict(s.values, 4, 5, GRADCOMP_CAN_ALLREDUCE, 4, &l, &err),

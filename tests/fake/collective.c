@@ -8,7 +8,8 @@
 
 #include "gradcomp/operators.h"
 #include "config/spec.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
+#include "plugin/plugin_host.h"
 
 static const struct gradcomp_collective_v1 *nccl;
 static int scattered; /* ranks of a node are no neighbours */
@@ -494,7 +495,7 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gradcomp_links apart = {0};
 	bench b = {.rank = rank, .P = P};
 	out->failed = 1;
-	registry_host(&host, &quiet);
+	plugin_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &b.err);
 	if (!ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) ||
 	    gradcomp_links_open(w, &links, &b.err) ||
@@ -524,7 +525,7 @@ static void outgrows(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	gradcomp_error err = {0};
 	void *c;
 	int busy = 1;
-	registry_host(&host, &quiet);
+	plugin_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &err);
 	out->failed = !ops || cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) ||
 	              gradcomp_links_open(w, &links, &err) ||
@@ -601,7 +602,7 @@ int main(void)
 	for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
 		const plugin *p;
 		spec of;
-		if (registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, all[k].spec, &p, &of, &err)) {
+		if (spec_resolve(c, GRADCOMP_KIND_COLLECTIVE, all[k].spec, &p, &of, &err)) {
 			ok(0, "the collective %s is found: %s", all[k].spec, err.text);
 			continue;
 		}

@@ -10,7 +10,8 @@
 #include "config/config.h"
 #include "tests/support/operator_input.h"
 #include "operators/operator_tables.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
+#include "plugin/plugin_host.h"
 
 enum { RANKS = 4, SIZES = 4, COLLECTIVES = 32, TOGETHER = 5 };
 static const uint64_t sizes[SIZES] = {0, 7, 4097, 70001};
@@ -172,12 +173,12 @@ int main(void)
 		ok(0, "settings: %s", err.text);
 		return done_testing();
 	}
-	registry_host(&host, &quiet);
+	plugin_host(&host, &quiet);
 	workspace_make(&space, most, &host);
 	registry_each(settings, GRADCOMP_KIND_COLLECTIVE, found, NULL);
 	ok(ncollectives >= 2, "%d collectives are installed", ncollectives);
 	for (int k = 0; k < ncollectives; k++) {
-		if (registry_resolve(settings, GRADCOMP_KIND_COLLECTIVE, names[k], &collective, &values, &err)) {
+		if (spec_resolve(settings, GRADCOMP_KIND_COLLECTIVE, names[k], &collective, &values, &err)) {
 			ok(0, "%s: %s", names[k], err.text);
 			continue;
 		}

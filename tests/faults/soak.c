@@ -10,7 +10,8 @@
 #include "config/config.h"
 #include "tests/support/operator_input.h"
 #include "operators/operator_tables.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
+#include "plugin/plugin_host.h"
 
 enum { COLLECTIVES = 32, LANES = 2, LONGEST = 60000, RUNS_A_JOB = 12 };
 
@@ -131,7 +132,7 @@ static int found(void *ctx, const char *name, const char *path, const gradcomp_p
 
 	(void)ctx, (void)path, (void)reason;
 	if (info && k < COLLECTIVES &&
-	    !registry_resolve(settings, GRADCOMP_KIND_COLLECTIVE, name, &collective[k], &values[k], &err)) {
+	    !spec_resolve(settings, GRADCOMP_KIND_COLLECTIVE, name, &collective[k], &values[k], &err)) {
 		if (collective[k]->collective->traits & GRADCOMP_TRAIT_CUDA)
 			spec_clear(&values[k]);
 		else
@@ -157,7 +158,7 @@ int main(void)
 		ok(0, "settings: %s", err.text);
 		return done_testing();
 	}
-	registry_host(&host, &quiet);
+	plugin_host(&host, &quiet);
 	registry_each(settings, GRADCOMP_KIND_COLLECTIVE, found, NULL);
 	for (int i = 0; i < LANES; i++)
 		workspace_make(&lanes[i].space, LONGEST, &host);

@@ -65,7 +65,7 @@ __attribute__((unused)) static gradcomp_status grid_open(gradcomp_job *job, cons
 {
 	const plugin *p;
 	spec s;
-	gradcomp_status st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, text, &p, &s, err);
+	gradcomp_status st = spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, text, &p, &s, err);
 	if (!st) {
 		st = coll_ctx_open(gradcomp_job_world(job), p, &s, out, err);
 		spec_clear(&s);

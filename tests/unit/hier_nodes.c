@@ -100,7 +100,7 @@ static const struct gradcomp_collective_v1 *make(gradcomp_job *job, const char *
 	gradcomp_error err;
 	const plugin *p;
 	spec s;
-	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, &err))
+	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, &err))
 		return NULL;
 	gradcomp_status st = p->collective->create(&job->host, s.values, links, instance, &err);
 	spec_clear(&s);
@@ -334,7 +334,7 @@ static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 	coll_ctx coll_ctx;
 	spec s;
 	int *failed = arg, bad = 0;
-	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, "direct", &p, &s, &err) ||
+	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, "direct", &p, &s, &err) ||
 	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &err)) {
 		failed[rank] = 1;
 		return;

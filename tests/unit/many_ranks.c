@@ -42,7 +42,7 @@ static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_er
 	spec s;
 	coll_ctx coll_ctx;
 	int failed = 1;
-	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
+	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
 		return 1;
 	if (!coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, err)) {
 		every e = {.c = coll_ctx.collective,

@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "tests/support/thread_ranks.h"
-#include "plugin/registry.h"
+#include "plugin/spec_table.h"
 
 #include <math.h>
 
@@ -150,7 +150,7 @@ static double predicted(const pair *p, uint32_t nodes)
 		tensors[t] = (model_tensor){.name = (char[]){"t"}, .dims = dims[t], .ndim = ndims[t]};
 	if (config_load(NULL, &c, &e))
 		return -1;
-	if (!registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, p->compressor, &found, &s, &e)) {
+	if (!spec_resolve(c, GRADCOMP_KIND_COMPRESSOR, p->compressor, &found, &s, &e)) {
 		curve.compressor = s.text;
 		if (cost_predict(&model, &machine, &q, &out, &e))
 			printf("# %s\n", e.text);

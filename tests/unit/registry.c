@@ -1,7 +1,9 @@
 /* Plugins: found by name, refused with a reason, matched in pairs. Uses the
  * fixtures of tests/plugins, and copies of one that are then damaged. */
 #include "base/module.h"
-#include "plugin/registry.h"
+#include "plugin/compat.h"
+#include "plugin/spec_table.h"
+#include "plugin/plugin_host.h"
 
 #include "base/error.h"
 
@@ -246,21 +248,21 @@ static void pairs(const config *c)
 		ok(0, "fixtures load: %s", e.text);
 		return;
 	}
-	is_int(registry_pair(c, sample, sumonly, &e), 0, "sum on sum");
-	is_int(registry_pair(c, gatherer, both, &e), 0, "gather on both");
+	is_int(compat_pair(c, sample, sumonly, &e), 0, "sum on sum");
+	is_int(compat_pair(c, gatherer, both, &e), 0, "gather on both");
 	struct gradcomp_collective_v1 no_gather = *whole->collective;
 	plugin exchanges = *whole;
 	no_gather.serves &= ~GRADCOMP_CAN_ALLGATHER;
 	exchanges.collective = &no_gather;
-	is_int(registry_patterns(gatherer, &exchanges), 0, "an exchange is no gather");
-	is_int(registry_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
+	is_int(compat_patterns(gatherer, &exchanges), 0, "an exchange is no gather");
+	is_int(compat_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	       "what it rather does, where that goes");
-	is_int(registry_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED),
+	is_int(compat_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED),
 	       "what it can do instead, where codes are summed");
-	is_int(registry_pair(c, either, whole, &e), 0, "that is a pair");
-	is_int(registry_pair(c, either, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "neither goes");
+	is_int(compat_pair(c, either, whole, &e), 0, "that is a pair");
+	is_int(compat_pair(c, either, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "neither goes");
 	like(e.text, "collectives that serve it: both, whole", "and both kinds are named");
-	is_int(registry_pair(c, gatherer, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "gather on sum");
+	is_int(compat_pair(c, gatherer, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "gather on sum");
 	is_str(e.text,
 	       "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that "
 	       "serve it: both, whole",
@@ -288,10 +290,10 @@ static void resolving(const config *c)
 	const plugin *p;
 	spec s;
 
-	is_int(registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=8", &p, &s, &e), 0, "a SPEC");
+	is_int(spec_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=8", &p, &s, &e), 0, "a SPEC");
 	is_str(s.text, "sample:rank=8,density=0.01,warm=yes,block=256K,type=fp16", "its canonical text");
 	spec_clear(&s);
-	is_int(registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=40,density=0.9", &p, &s, &e),
+	is_int(spec_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=40,density=0.9", &p, &s, &e),
 	       GRADCOMP_ERR_INVALID, "what the plugin's own check refuses");
 	is_str(e.text, "sample: rank 40 goes with a density of at most 0.5, not 0.9", "in its words");
 }
@@ -348,7 +350,7 @@ static void host(void)
 	gradcomp_host h;
 	int dirty = 0;
 
-	registry_host(&h, &log);
+	plugin_host(&h, &log);
 	is_int(h.struct_size, sizeof h, "host: size");
 	is_int(h.abi_version, GRADCOMP_ABI_VERSION, "host: version");
 	ok(h.operators && h.operators->add, "host: operators");

@@ -7,6 +7,7 @@
 #include "step/levels/hierarchical.h"
 
 #include "base/error.h"
+#include "plugin/compat.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ enum {
 static gradcomp_status times_on(const tuner *c, const local_device *on, const candidate *k, uint64_t rows,
                                 uint64_t columns, double out[2], gradcomp_error *err)
 {
-	const uint32_t patterns = registry_patterns(k->plugins[0], k->plugins[1]);
+	const uint32_t patterns = compat_patterns(k->plugins[0], k->plugins[1]);
 	local_cost l;
 	gradcomp_status st = local_cost_open(&l, on ? on->host : &c->job->host, on, k->plugins[0]->compressor,
 	                                     k->specs[0]->values, rows, columns, patterns, RANKS, err);
@@ -55,7 +56,7 @@ static gradcomp_status times(const tuner *c, const candidate *k, uint64_t rows, 
 	gradcomp_status st = GRADCOMP_ERR_UNSUPPORTED;
 	if (!on)
 		return times_on(c, NULL, k, rows, columns, out, err);
-	uint32_t patterns = registry_patterns(k->plugins[0], k->plugins[1]);
+	uint32_t patterns = compat_patterns(k->plugins[0], k->plugins[1]);
 	const struct gradcomp_collective_v1 *over = k->plugins[1]->collective;
 	if (gpu_mode_of(c->job->config, of, patterns, over, hierarchical_possible(of, patterns, over)) == GPU_ON_DEVICE)
 		st = times_on(c, on, k, rows, columns, out, err);
@@ -87,7 +88,7 @@ static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 	pthread_mutex_lock(&c->lock);
 	uint64_t step = c->steps + LATER;
 	pthread_mutex_unlock(&c->lock);
-	layout.patterns = registry_patterns(k->plugins[0], k->plugins[1]);
+	layout.patterns = compat_patterns(k->plugins[0], k->plugins[1]);
 	k->load = calloc(c->ntensors, sizeof *k->load);
 	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0]->values, &layout, &instance, err)
 	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);

@@ -3,6 +3,7 @@
 #include "step/gpu/gpu.h"
 
 #include "base/error.h"
+#include "plugin/compat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -268,7 +269,7 @@ gradcomp_status candidate_resolve(spec_table *specs, const char *collective, can
 	free(aside);
 	if (st)
 		return st;
-	k->dense = registry_dense(k->plugins[0]);
+	k->dense = compat_dense(k->plugins[0]);
 	if (k->plugins[0]->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "it brings its own momentum, so that it cannot take turns with others");
