@@ -17,14 +17,16 @@ sane="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 echo 'int main() { return 0; }' >"$tmp/t.cpp"
 # shellcheck disable=SC2086
 "$cxx" $sane -o "$tmp/t" "$tmp/t.cpp" 2>/dev/null && "$tmp/t" || sane=
-flags="-O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off -fno-strict-aliasing -DGRADCOMP_EMULATE
+flags="-O1 -g1 -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off -fno-strict-aliasing -DGRADCOMP_EMULATE
 	-I$src/include -I$src/runtime -I$src -I$src/tests/cuda $sane"
 
 build () {
 	# shellcheck disable=SC2086
 	for f in "$cuda"/*.cu "$src"/tests/cuda/*.cpp; do
 		case $f in */missing.cu) continue ;; esac
-		echo "$cxx -std=c++17 -x c++ $(printf '%s ' $flags) -c -o $tmp/${f##*/}.o $f"
+		# The scheduler takes half of the time, and is not what is tested.
+		case $f in */emulate.cpp) more='-O2 -fno-sanitize=undefined' ;; *) more= ;; esac
+		echo "$cxx -std=c++17 -x c++ $(printf '%s ' $flags) $more -c -o $tmp/${f##*/}.o $f"
 	done >"$tmp/commands"
 	# shellcheck disable=SC2086
 	for f in "$src"/tests/cuda/*.c "$src/tests/support/tap.c"; do
