@@ -289,6 +289,8 @@ static void try_refused(const char *const *settings)
 	const outcome *o = run_processes(2, 60, settings, refused, how);
 	int count = (int)o[1].number[0], wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (how[0] = 1; !wrong && how[0] <= count; how[0]++) {
+		if (how[0] < count && !tap_in_part((unsigned long)how[0], 3))
+			continue;
 		o = run_processes(2, 60, settings, refused, how);
 		wrong = o[1].status != GRADCOMP_ERR_NOMEM || !o[0].status || o[0].failed || o[1].failed ||
 		        o[1].number[LEFT] > 0 || o[0].number[LEFT] > 0 ||
@@ -297,8 +299,7 @@ static void try_refused(const char *const *settings)
 			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", how[0],
 			       o[0].status, o[1].status, o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
 	}
-	ok(!wrong && count > 5, "each of %d blocks that the program does not give ends the step: \"%s\"", count,
-	   o[1].text);
+	ok(!wrong && count > 5, "a block of %d that the program does not give ends the step: \"%s\"", count, o[1].text);
 	how[0] = 0;
 	how[1] = 8;
 	o = run_processes(2, 60, settings, refused, how);
@@ -340,7 +341,7 @@ static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	leave(out, st, &err);
 }
 
-/* Each launch of a step fails once. */
+/* Each launch of a step fails once; in CI a third of them, and the last. */
 static void try_launches(const char *compressor, const char *collective, const char *const *settings)
 {
 	/* The fewest ranks on two nodes are one rank and two. */
@@ -349,6 +350,8 @@ static void try_launches(const char *compressor, const char *collective, const c
 	long count = (long)o[1].number[0];
 	int wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
+		if (f.launch < count && !tap_in_part((unsigned long)f.launch, 3))
+			continue;
 		o = run_processes(f.P, 30, settings, launches, &f);
 		wrong = o[1].status != GRADCOMP_ERR_IO || !o[0].status || o[0].failed || o[1].failed ||
 		        !strstr(o[1].text, "a launch failed: ") ||
@@ -357,8 +360,8 @@ static void try_launches(const char *compressor, const char *collective, const c
 			printf("# launch %ld: status %d and %d, \"%s\" and \"%s\"\n", f.launch, o[0].status,
 			       o[1].status, o[0].text, o[1].text);
 	}
-	ok(!wrong && count > 1, "%s over %s: each of %ld launches of a step that fails ends it: \"%s\"", compressor,
-	   collective, count, o[1].text);
+	ok(!wrong && count > 1, "%s over %s: a launch of %ld that fails ends its step: \"%s\"", compressor, collective,
+	   count, o[1].text);
 }
 
 /* Operators of a step whose five tensors are one bucket: as many whatever the number of ranks. */
