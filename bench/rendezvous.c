@@ -1,6 +1,6 @@
-/* rendezvous: the server by which the nodes of a step find each other (runtime/bootstrap/rendezvous.h), with so many clients,
- * which are threads of this process. Each sets a value as long as an endpoint record and gets everybody's: how long
- * that takes all of them, and what the server has sent.
+/* rendezvous: the server by which the nodes of a step find each other (runtime/bootstrap/rendezvous.h), with so
+ * many clients, which are threads of this process. Each sets a value as long as an endpoint record and gets
+ * everybody's: how long that takes all of them, and what the server has sent.
  *
  *     rendezvous [--json FILE] [CLIENTS...]
  *

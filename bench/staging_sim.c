@@ -2,9 +2,9 @@
  *
  *     staging_sim NODES CHUNKS [RADIX]
  *
- * The unit of time is what a chunk takes over a link. Each node has a link that carries one chunk a unit each way, which its
- * connections share (max-min fair); so has the server, whose link the chunks that are read share. Nodes begin turns as
- * io/transfer/relay.c does. RADIX 0 is a ring of all. */
+ * The unit of time is what a chunk takes over a link. Each node has a link that carries one chunk a unit each way,
+ * which its connections share (max-min fair); so has the server, whose link the chunks that are read share. Nodes
+ * begin turns as io/transfer/relay.c does. RADIX 0 is a ring of all. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
                       const float *g);
 /* x, the error memory and the state arrays can be read only. */
 void bucket_run_lock(bucket_run *f, int read_only);
-/* This rank's payload of a round. */
+/* Encodes this rank's payload of a round. */
 gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp_round *rd, uint32_t round);
 /* Gives back what is in the error memory and the states to the ranks, and the average to g, unless the step has
  * failed or was given up. */

@@ -28,7 +28,7 @@ typedef struct call {
 enum { CALL_STACK = 512 << 10 };
 gradcomp_status ranks_call(ranks *s, const call *c);
 
-/* The plugin has broken a rule: remembered with its text, the status INTERNAL. */
+/* Remembers with its text a rule that the plugin has broken. Returns INTERNAL. */
 gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 
 #endif

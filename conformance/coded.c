@@ -127,7 +127,7 @@ static gradcomp_status take_run(ranks *s, int w, call_which how, const guarded *
 	return st;
 }
 
-/* One piece of block c around the ring. */
+/* Takes one piece of block c around the ring. */
 static gradcomp_status piece(ranks *s, bucket_run *f, float *const *lost, int c, uint64_t at, uint64_t n,
                              uint64_t counter)
 {

@@ -213,7 +213,7 @@ static gradcomp_status add_payloads(void *ctx, const gradcomp_payload *a, const 
 
 /* ---- a call ---- */
 
-/* Both levels in turn: the sum of all ranks. */
+/* Goes through both levels in turn: the sum of all ranks. */
 static gradcomp_status two_levels(rank_call *c)
 {
 	const struct gradcomp_collective_v1 *p = c->t->c;
@@ -498,7 +498,7 @@ static void compare(trial *t)
 	}
 }
 
-/* Numbers that a code does not keep: random ones. */
+/* Fills in numbers that a code does not keep: random ones. */
 static void fill_random(trial *t)
 {
 	for (int r = 0; r < t->P; r++)
@@ -644,7 +644,7 @@ static void coded(trial *t)
 	end(t);
 }
 
-/* The same for a compressor without error memory. */
+/* Checks the same for a compressor without error memory. */
 static void coded_without(trial *t)
 {
 	t->forgets = true;
@@ -676,7 +676,7 @@ static void signed_zeroes(trial *t)
 	end(t);
 }
 
-/* On random floats, twice: the same bits on all ranks, and again. */
+/* Works on random floats, twice: the same bits on all ranks, and again. */
 static void repeated(trial *t)
 {
 	char *first = malloc(t->count * sizeof(float) + 1);

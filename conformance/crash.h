@@ -1,4 +1,4 @@
-/* A crash in a plugin, as the rule it breaks. */
+/* Tells a crash in a plugin as the rule it breaks. */
 #ifndef CONFORMANCE_CRASH_H
 #define CONFORMANCE_CRASH_H
 

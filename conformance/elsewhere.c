@@ -175,7 +175,7 @@ static const struct gradcomp_compressor_v1 *loaded_again(const struct gradcomp_c
 	return &copy;
 }
 
-/* All variables, with other values, and some more. */
+/* Makes all variables, with other values, and some more. */
 static char **other_environment(void)
 {
 	static char *more[] = {"RANK=7", "SLURM_PROCID=7", "HOSTNAME=elsewhere", "USER=somebody", "TZ=Asia/Tokyo"};
@@ -193,7 +193,7 @@ static char **other_environment(void)
 	return out;
 }
 
-/* With as many pages of the stack in use. */
+/* Traces with so many more pages of the stack in use. */
 __attribute__((noinline)) static void trace_deeper(kit *k, int pages)
 {
 	volatile char page[4096];

@@ -61,8 +61,8 @@ static gradcomp_status gathered(ranks *s, bucket_run *f, uint32_t round)
 	return st;
 }
 
-/* One merge of rank w: *acc and a peer's become a new *acc. Which of the two comes
- * first does not show whose it is. */
+/* Does one merge of rank w: *acc and a peer's become a new *acc. Which of the two comes first does not show whose
+ * it is. */
 static gradcomp_status merge_pair(ranks *s, bucket_run *f, int w, uint32_t round, guarded *acc, const guarded *peer,
                                   uint64_t bound, int swapped)
 {

@@ -6,7 +6,7 @@
 
 #include "gradcomp/operators.h"
 
-/* The table of the fenced device, made of `host`. One at a time. */
+/* Returns the table of the fenced device, made of `host`. One at a time. */
 const gradcomp_operators *device_operators(const gradcomp_operators *host);
 
 #endif

@@ -19,7 +19,7 @@ typedef struct fixture {
 	const gradcomp_operators *op;
 	double relative, absolute;
 	double largest; /* gradients above this are not tried; 0: all floats */
-	/* Payload bytes a rank sends in a step with these buckets. NULL: not known. */
+	/* Returns the payload bytes that a rank sends in a step with these buckets. NULL: not known. */
 	uint64_t (*bytes)(const gradcomp_value *values, const ranks *s);
 } fixture;
 

@@ -64,7 +64,7 @@ void guard_turn(unsigned turn)
 	turns = turn;
 }
 
-/* `span` writable bytes between two pages that cannot be touched; NULL: none. */
+/* Maps `span` writable bytes between two pages that cannot be touched; NULL: none. */
 static char *take_map(size_t span)
 {
 	const size_t page = page_bytes();

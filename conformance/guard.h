@@ -27,8 +27,9 @@ void guard_turn(unsigned turn);
 /* Returns true when the bytes before it and the few between its end and the guard page are as they were. */
 bool guard_intact(const guarded *g);
 void guard_lock(const guarded *g, int read_only);
-/* While it is set short buffers are opened and shut by no call of the kernel: guard_lock() does nothing, and what was freed
- * stays open. Walls stay where they are. It is changed while all buffers allow what they did when they were made. */
+/* While it is set short buffers are opened and shut by no call of the kernel: guard_lock() does nothing, and what
+ * was freed stays open. Walls stay where they are. It is changed while all buffers allow what they did when they
+ * were made. */
 extern bool guard_light;
 void guard_free(guarded *g);
 
@@ -45,8 +46,8 @@ typedef struct guard_hit {
 	ptrdiff_t offset; /* distance of the address from the first byte */
 	bool before;      /* in the page before */
 } guard_hit;
-/* Which buffer, its guard page included, an address belongs to; false: to none. Safe in a
- * signal handler. */
+/* Finds the buffer, its guard page included, that an address belongs to; false: it lies in none. Safe in a signal
+ * handler. */
 bool guard_find(const void *address, guard_hit *hit);
 
 #endif

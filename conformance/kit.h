@@ -46,7 +46,7 @@ int kit_run(const kit_options *options, kit_result *out);
 /* Does what kit_run() does, on a plugin that is loaded already; only `seed`, ranks, `thorough` and `seconds` of the
  * options count. */
 int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *out);
-/* The same of a collective. */
+/* Does the same for a collective. */
 int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
                        const gradcomp_value *values, kit_result *out);
 /* Sets `plain` and `neutral` of a fixture: the parameters with those that its plugin calls neutral in place of
@@ -73,8 +73,8 @@ typedef struct kit {
 	int out;        /* where results go */
 } kit;
 
-/* One result of the group. What stands behind a newline in the text of a failure says where to look: what it is
- * about this failure that points there. */
+/* Adds one result of the group. What stands behind a newline in the text of a failure says where to look: what it
+ * is about this failure that points there. */
 void kit_ok(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_fail(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
@@ -82,7 +82,7 @@ void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 bool kit_open(kit *k, ranks *s, int P, model *m);
 /* A step; false when the failure has been reported. */
 bool kit_step(kit *k, ranks *s, float **g, int interleave);
-/* The error memory of rank w: the host's or the plugin's. NULL: none. */
+/* Returns the error memory of rank w: the host's or the plugin's. NULL: none. */
 const float *kit_memory(const fixture *t, const ranks *s, int w);
 
 /* The number of a step to begin with: 0, of any length up to 38 bits, or of a job that has run for years. */
@@ -116,7 +116,8 @@ void group_reach(kit *k);
 void group_trace(kit *k);
 void group_elsewhere(kit *k);
 
-/* Where there is much of something: buckets, tensors, ranks, numbers, or of what stands before (`far`, see ranks_far). */
+/* Where there is much of something: buckets, tensors, ranks, numbers, or of what stands before (`far`, see
+ * ranks_far). */
 typedef struct kit_place {
 	int P;
 	model *m;
@@ -128,7 +129,7 @@ enum { KIT_PLACES = 5 };
 /* Counts how many of these KIT_PLACES the options ask for. */
 int kit_places(const kit *k);
 kit_place kit_reach(const kit *k, int which);
-/* A set of ranks in such a place. */
+/* Opens a set of ranks in such a place. */
 gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t seed);
 /* Returns true when it says that it does not work there, which is no fault where so much is asked. */
 bool kit_declined(const ranks *s, gradcomp_status st);

@@ -141,7 +141,7 @@ static void move_all(link_end *e)
 	}
 }
 
-/* Nobody runs who could still post what others wait for. */
+/* Returns true when nobody runs who could still post what others wait for. */
 static bool all_wait(const fabric *f)
 {
 	for (int r = 0; r < f->P; r++) {

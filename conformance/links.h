@@ -36,7 +36,7 @@ typedef struct fabric {
 	gradcomp_error failure; /* that of all links; status 0: none */
 } fabric;
 
-/* P ranks, `per_node` neighbours on a node. */
+/* Connects P ranks, `per_node` neighbours on a node. */
 void fabric_open(fabric *f, int P, int per_node);
 void fabric_close(fabric *f);
 /* All ranks are about to call, each on its thread. */

@@ -9,7 +9,7 @@ typedef struct counts {
 	int taken, refused, outside;
 } counts;
 
-/* A job of two ranks with one parameter set otherwise. */
+/* Runs a job of two ranks with one parameter set otherwise. */
 static void works(kit *k, const char *text, counts *n)
 {
 	fixture *t = &k->fixture;

@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 void check_seed(uint64_t seed);
-/* A seed from the clock. */
+/* Returns a seed from the clock. */
 uint64_t check_fresh_seed(void);
 uint64_t check_random(void);
 double check_uniform(void);
-/* Roughly normal. */
+/* Draws a number that is roughly normal. */
 float check_normal(void);
 
 #endif

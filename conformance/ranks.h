@@ -70,7 +70,7 @@ uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin, const gradcomp_operators *op,
                            const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2], uint64_t seed);
 void ranks_close(ranks *s);
-/* Buckets of at most `most` elements, at least one tensor each. */
+/* Plans buckets of at most `most` elements, at least one tensor each. */
 void ranks_plan(ranks *s, uint64_t most);
 /* grad[w]: the gradients of rank w on entry, the average on return. With
  * `interleave` the buckets are all in flight at once. */

@@ -46,7 +46,7 @@ static bool carried(kit *k, ranks *a, ranks *b)
 	return true;
 }
 
-/* Everything that lasts, before and after an encode() that led to nothing. */
+/* Compares everything that lasts, before and after an encode() that led to nothing. */
 static void given_up(kit *k, ranks *a, ranks *b)
 {
 	uint64_t bytes[2] = {0, 0};

@@ -60,7 +60,7 @@ static const group of_collectives[] = {
 	{NULL, RULE_NONE, 0, 0},
 };
 
-/* Where such a call of a step belongs. */
+/* Says where such a call of a step belongs. */
 static const char *instead_of(const char *name)
 {
 	static const struct {
@@ -149,7 +149,7 @@ __attribute__((noreturn)) static void group_done(void)
 	_exit(0);
 }
 
-/* In the child. */
+/* Runs in the child. */
 static void group_process(kit *k, const group *g, int number)
 {
 	int printed = memfd_create("stdout", MFD_CLOEXEC);

@@ -133,8 +133,8 @@ static bool agreed(kit *k, const ranks *s, float **g, const char *where)
 	return true;
 }
 
-/* The figures of cost() for the buckets of this step, with a header per round. *fixed: every
- * payload has a length that was planned. */
+/* Adds up the figures of cost() for the buckets of this step, with a header per round. *fixed: every payload has a
+ * length that was planned. */
 static double said(ranks *s, double *headers, int *fixed)
 {
 	double bytes = 0;
@@ -239,7 +239,7 @@ static bool open_run(kit *k, ranks *s, const run *r)
 	return !st;
 }
 
-/* Gradients, sum and largest sum of |u| of every number. */
+/* Draws gradients, sum and largest sum of |u| of every number. */
 static void give(kit *k, ranks *s, float **g, int kind, double *sum, double *mag)
 {
 	const fixture *t = &k->fixture;
@@ -258,13 +258,13 @@ static void give(kit *k, ranks *s, float **g, int kind, double *sum, double *mag
 	}
 }
 
-/* The most numbers of a bucket: as often few as many. */
+/* Chooses how many numbers a bucket has at most: as often few as many. */
 static uint64_t some_size(uint64_t numel)
 {
 	return (uint64_t)exp(check_uniform() * log((double)numel + 1));
 }
 
-/* Steps with fresh gradients, the same ones for the same seed. Whether all was well. */
+/* Runs steps with fresh gradients, the same ones for the same seed. Returns whether all was well. */
 static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *n, loss *l)
 {
 	float *g[RANKS_MAX];
@@ -363,7 +363,7 @@ static void look_at_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t ro
 		}
 }
 
-/* Two runs of the same, in memory that holds other bytes before. */
+/* Compares two runs of the same, in memory that holds other bytes before. */
 static void written(kit *k)
 {
 	const fixture *t = &k->fixture;

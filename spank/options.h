@@ -38,9 +38,9 @@ bool options_off(const options *o);
 bool options_any(const options *o);
 void options_clear(options *o);
 
-/* srun's version, in the environment of a step with options. The plugin in slurmstepd of the same version takes it away; another
- * one adds its own, behind a blank. So a task that finds it knows that its node has not srun's plugin. srun passes variables that begin with
- * SLURM_ even with --export=NONE. */
+/* srun's version, in the environment of a step with options. The plugin in slurmstepd of the same version takes it
+ * away; another one adds its own, behind a blank. So a task that finds it knows that its node has not srun's
+ * plugin. srun passes variables that begin with SLURM_ even with --export=NONE. */
 #define OPTIONS_PLUGIN "SLURM_GRADCOMP_PLUGIN"
 
 /* A heterogeneous srun has one set of options a component, but Slurm hands only

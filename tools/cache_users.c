@@ -108,7 +108,7 @@ static void visit(struct users *u, uid_t uid, unsigned flags, const char *who)
 		u->status = status;
 }
 
-/* A directory whose name is `prefix` and its owner's uid. */
+/* Visits a directory whose name is `prefix` and its owner's uid. */
 static void visit_if_area(struct users *u, int dir, const char *name, const char *prefix)
 {
 	size_t n = strlen(prefix), digits;

@@ -217,8 +217,8 @@ static double pair_fact(gradcomp_job *job, int rank, double seconds)
 	return mbit;
 }
 
-/* Each rank sends to each other one, and in a round no two to the same. A rate that is much lower than others is taken again:
- * the machine may have been busy. */
+/* Each rank sends to each other one, and in a round no two to the same. A rate that is much lower than others is
+ * taken again: the machine may have been busy. */
 static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err)
 {
 	double *mbit = calloc((size_t)job->nranks, sizeof *mbit), best = 0;
@@ -398,7 +398,7 @@ static void remedy(const told *model, const char *host, const char *detail)
 	putchar('\n');
 }
 
-/* Facts of one thing, sorted by node. A node that is not among them has none. */
+/* Compares facts of one thing, sorted by node. A node that is not among them has none. */
 static void compare(doctor *d, const told *f, size_t n)
 {
 	const told *model = f;

@@ -191,7 +191,8 @@ static int count_files(int dir, totals *t, FILE *list)
 	return 0;
 }
 
-/* NAME{compressor="..."} VALUE, or NAME VALUE, without its newline. Others belong to gauges, which are measured anew. */
+/* NAME{compressor="..."} VALUE, or NAME VALUE, without its newline. Others belong to gauges, which are measured
+ * anew. */
 static void take_total(char *line, totals *t)
 {
 	char *value = strrchr(line, ' '), *label = strstr(line, "{compressor=\""), *end;

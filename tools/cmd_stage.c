@@ -218,7 +218,7 @@ static gradcomp_status path_has_newline(const char *path, gradcomp_error *err)
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
-/* For the site; a stager that cannot leave it has not failed. */
+/* Leaves a file for the site; a stager that cannot leave it has not failed. */
 static void leave_usage(const site_usage *u, const stage_show *s)
 {
 	char dir[4096];

@@ -32,7 +32,7 @@ bool plan_imports(const char *path)
 #define INDEX "model.safetensors.index.json"
 #define FILE_MOST (100 << 20) /* bytes of JSON, as of the header of a safetensors file */
 
-/* An object; NULL after an error. */
+/* Loads an object; NULL after an error. */
 static json_t *load(const char *path, gradcomp_error *err)
 {
 	char name[300], text[200];

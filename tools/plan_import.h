@@ -9,7 +9,8 @@
 
 #include "cost/planning.h"
 
-/* Operations a second: 40 % of the 156 TFLOP/s that an NVIDIA A100 has for TF32, as in the models that are installed. */
+/* Operations a second: 40 % of the 156 TFLOP/s that an NVIDIA A100 has for TF32, as in the models that are
+ * installed. */
 #define PLAN_RATE 62.4e12
 enum { PLAN_DIMS = 8 };
 

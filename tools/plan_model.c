@@ -1,4 +1,5 @@
-/* A model that grows, layer by layer, as it is read from what another program has written; and where models are installed. */
+/* A model that grows, layer by layer, as it is read from what another program has written; and where models are
+ * installed. */
 #include "tools/plan.h"
 
 #include <stdlib.h>

@@ -159,7 +159,7 @@ static int take_option(const text *t, size_t from, size_t to, stage_source *s, c
 	return 0;
 }
 
-/* A source, with the first of its options when there is one: [from, to). */
+/* Takes a source, with the first of its options when there is one: [from, to). */
 static int take_source(const text *t, size_t from, size_t to, stage_spec *spec, char *why, size_t size)
 {
 	size_t end = to, option = to;

@@ -4,8 +4,8 @@
  *     cc -o samples samples.c $(pkg-config --cflags --libs gradcomp)
  *     srun --mpi=pmix -N4 --gradcomp-stage=/nfs/flowers ./samples
  *
- * The path of the staged copy is in GRADCOMP_DATA: a folder or tar shards. Alone, `./samples PATH` is the same program on one rank. Instead of
- * gradcomp_samples_load() a program may have a function of its own, which reads a
+ * The path of the staged copy is in GRADCOMP_DATA: a folder or tar shards. Alone, `./samples PATH` is the same
+ * program on one rank. Instead of gradcomp_samples_load() a program may have a function of its own, which reads a
  * sample with gradcomp_samples_read(), decodes it and gives back what it trains on. */
 #include <gradcomp/dataset.h>
 #include <gradcomp/gradcomp.h>

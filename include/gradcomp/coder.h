@@ -102,8 +102,8 @@ typedef struct gradcomp_coder_request gradcomp_coder_request;
 typedef struct gradcomp_coder_options {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	/* SPEC; NULL: the job's (of numbers on a GPU gradcomp.device_collective), or where nobody named one and the default serves no coded
-	 * reduce-scatter and all-gather, the first installed one that does. */
+	/* SPEC; NULL: the job's (of numbers on a GPU gradcomp.device_collective), or where nobody named one and the
+	 * default serves no coded reduce-scatter and all-gather, the first installed one that does. */
 	const char *collective;
 	uint64_t seed;    /* for codes that draw random numbers; equal on all ranks */
 	const char *name; /* this coder's, in the report, the timeline and messages; NULL: "coder". Copied */
@@ -111,8 +111,8 @@ typedef struct gradcomp_coder_options {
 	uint32_t device;
 	uint32_t reserved1;
 	void *queue; /* the caller's stream, a cudaStream_t, with CUDA */
-	/* With CUDA: where the coder's device memory comes from, as gradcomp_reducer_options has it: both, or
-	 * NULL: cudaMalloc() and cudaFree(). Called on the threads that make, load and free the coder and on its own. */
+	/* With CUDA: where the coder's device memory comes from, as gradcomp_reducer_options has it: both, or NULL:
+	 * cudaMalloc() and cudaFree(). Called on the threads that make, load and free the coder and on its own. */
 	void *(*device_alloc)(void *device_ctx, size_t bytes, void *stream);
 	void (*device_release)(void *device_ctx, void *p);
 	void *device_ctx;

@@ -160,7 +160,7 @@ typedef struct gradcomp_call_load {
 #define GRADCOMP_CAN_SHARD (1u << 10)
 #define GRADCOMP_CAN_CODED_REDUCE_SCATTER (1u << 11)
 
-/* The primitives that payloads of a pattern travel by. */
+/* Returns the primitives that payloads of a pattern travel by. */
 static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
 {
 	switch (pattern) {

@@ -46,11 +46,12 @@
  * has come over a network or from a spill file; one that does not match is loaded
  * again from the source, counted and reported.
  *
- * Lost ranks. With gradcomp.on_failure=shrink a dataset on the job's world outlives them. Until gradcomp_job_shrink() calls do
- * not fail: what is not in this node's memory is loaded, and not kept. Then what a lost node kept is
- * the others', which load it again, next() goes on in its epoch, and length() and order() are of the ranks
- * that are left (doc/dev/dataset.md). The step that failed may be void: resume(). create() and free() that fail with
- * GRADCOMP_ERR_PEER_LOST are done or void as gradcomp_survivors says: the dataset is `made`, is gone, or is as before.
+ * Lost ranks. With gradcomp.on_failure=shrink a dataset on the job's world outlives them. Until
+ * gradcomp_job_shrink() calls do not fail: what is not in this node's memory is loaded, and not kept. Then what a
+ * lost node kept is the others', which load it again, next() goes on in its epoch, and length() and order() are of
+ * the ranks that are left (doc/dev/dataset.md). The step that failed may be void: resume(). create() and free()
+ * that fail with GRADCOMP_ERR_PEER_LOST are done or void as gradcomp_survivors says: the dataset is `made`, is
+ * gone, or is as before.
  *
  * Threads: all calls but create() and free() may come from any thread, next() from
  * one at a time. Failures: as gradcomp.h says; a rank that dies fails all calls that
@@ -84,8 +85,8 @@ typedef struct gradcomp_dataset_options {
 	uint64_t seed;
 	uint64_t memory;   /* bytes a node keeps; 0: setting dataset.memory */
 	const char *spill; /* a directory on this node for what does not fit; NULL: none. Its file has no name. */
-	/* Samples loaded or fetched before next() asks, and up to 16 times as many short ones fetched from other nodes; 0: setting
-	 * dataset.prefetch. */
+	/* Samples loaded or fetched before next() asks, and up to 16 times as many short ones fetched from other
+	 * nodes; 0: setting dataset.prefetch. */
 	uint32_t prefetch;
 	uint32_t shuffle; /* 0: in order: perm is the identity */
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
@@ -93,9 +94,9 @@ typedef struct gradcomp_dataset_options {
 	 * failure fails the call that wanted the sample, not the job. */
 	gradcomp_status (*load)(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err);
 	void *ctx;
-	/* 1: load() reads what every node has, as staged files, and gives the same bytes each time. next() then calls it for
-	 * another node's value where that is faster than fetching it. Setting dataset.reload may say so for all datasets, or for
-	 * none. */
+	/* 1: load() reads what every node has, as staged files, and gives the same bytes each time. next() then
+	 * calls it for another node's value where that is faster than fetching it. Setting dataset.reload may say
+	 * so for all datasets, or for none. */
 	uint32_t reload;
 	uint32_t reserved0;
 } gradcomp_dataset_options;

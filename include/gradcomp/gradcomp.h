@@ -50,9 +50,9 @@ typedef struct gradcomp_job gradcomp_job;
 typedef struct gradcomp_group gradcomp_group;
 typedef struct gradcomp_reducer gradcomp_reducer;
 
-/* "1.2.3" of the library in use. Never freed. */
+/* Returns the version of the library in use, as "1.2.3". Never freed. */
 GRADCOMP_EXPORT const char *gradcomp_version(void);
-/* A few words for a status. Never NULL, never freed. */
+/* Returns a few words for a status. Never NULL, never freed. */
 GRADCOMP_EXPORT const char *gradcomp_strerror(gradcomp_status status);
 
 /* ---- job ---------------------------------------------------------------- */
@@ -82,8 +82,8 @@ typedef struct gradcomp_job_options {
 	const char *const *settings;
 } gradcomp_job_options;
 
-/* Joins the job. Collective over all ranks: returns when all have joined, or
- * fails within `transport.timeout`, also with gradcomp.on_failure=shrink: there is no job yet that could go on. `options` may be NULL. On failure *job is
+/* Joins the job. Collective over all ranks: returns when all have joined, or fails within `transport.timeout`, also
+ * with gradcomp.on_failure=shrink: there is no job yet that could go on. `options` may be NULL. On failure *job is
  * NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **job,
                                                     gradcomp_error *err);
@@ -110,11 +110,13 @@ typedef struct gradcomp_survivors {
 	int32_t old_rank, old_nranks;
 	const int32_t *ranks; /* ranks[r], r < nranks: what rank r was before this call */
 	const int32_t *lost;  /* ranks before this call that are lost, old_nranks - nranks of them */
-	/* 1: the call that failed here with GRADCOMP_ERR_PEER_LOST is done on all ranks, and what it gives is in place: averages,
-	 * a buffer, a saved or loaded state. 0: it is void on all, and its buffers hold nothing of use: call it again. */
+	/* 1: the call that failed here with GRADCOMP_ERR_PEER_LOST is done on all ranks, and what it gives is in
+	 * place: averages, a buffer, a saved or loaded state. 0: it is void on all, and its buffers hold nothing of
+	 * use: call it again. */
 	int32_t step_done;
 	uint32_t reserved0;
-	/* The gradcomp_reducer or gradcomp_dataset that the call that failed was to make, if that is done; else NULL. */
+	/* The gradcomp_reducer or gradcomp_dataset that the call that failed was to make, if that is done; else
+	 * NULL. */
 	void *made;
 } gradcomp_survivors;
 
@@ -134,15 +136,15 @@ typedef struct gradcomp_survivors {
  * Returns when all that are left have called it, or gradcomp_job_free(): a rank that leaves says how far it has
  * come, and those that have more to do go on without it. Hosts' names (gradcomp_job_host) are new.
  *
- * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, something is
- * not freed, or this process was forked off a rank. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
- * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
- * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank lives and
- * does not call it within transport.wait_timeout. A reducer that another rank has freed is GRADCOMP_ERR_STATE from then on, and
- * is to be freed. `survivors` may be NULL. */
+ * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, something is not
+ * freed, or this process was forked off a rank. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this
+ * rank is with the smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank),
+ * fewer than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank
+ * lives and does not call it within transport.wait_timeout. A reducer that another rank has freed is
+ * GRADCOMP_ERR_STATE from then on, and is to be freed. `survivors` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors,
                                                     gradcomp_error *err);
-/* The group of all ranks. Owned by the job. */
+/* Returns the group of all ranks. Owned by the job. */
 GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
 /* The effective value of a setting, for instance "gradcomp.compressor"; NULL
  * when there is no such setting. Owned by the job. */
@@ -201,14 +203,14 @@ typedef struct gradcomp_memory_options {
 	void *queue;
 } gradcomp_memory_options;
 
-/* The same of memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA a call is as if it were put on the
- * stream: it reads what was put there before it, and what is put there later comes after it. It
- * returns when that has been done. Over gradcomp.device_collective (nccl) where the settings name no
- * collective and all ranks can use it, so that nothing goes through host memory; over another one
- * in pieces through pinned host memory. Pointers to another place than `where` says are not recognised.
- * Reduce-scatter over nccl: sums, and maxima and minima of integers, else GRADCOMP_ERR_UNSUPPORTED. The first such
- * call on a group also finds out whether all ranks can: if not, all fail with the reason of one of them, and
- * the job goes on. A stream that is being captured into a graph is refused. */
+/* Does the same with memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA a call is as if it were
+ * put on the stream: it reads what was put there before it, and what is put there later comes after it. It returns
+ * when that has been done. Over gradcomp.device_collective (nccl) where the settings name no collective and all
+ * ranks can use it, so that nothing goes through host memory; over another one in pieces through pinned host
+ * memory. Pointers to another place than `where` says are not recognised. Reduce-scatter over nccl: sums, and
+ * maxima and minima of integers, else GRADCOMP_ERR_UNSUPPORTED. The first such call on a group also finds out
+ * whether all ranks can: if not, all fail with the reason of one of them, and the job goes on. A stream that is
+ * being captured into a graph is refused. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce_on(gradcomp_group *group, const gradcomp_memory_options *where,
                                                       void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                                       gradcomp_error *err);
@@ -222,10 +224,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast_on(gradcomp_group *group, con
                                                       void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                                       gradcomp_error *err);
 
-/* Links on a channel of their own between the ranks of a group, as a collective
- * plugin gets them (collective.h), for a program that runs a plugin or a protocol of
- * its own. Local, but all ranks of the group open and create what works on it in the
- * same order. To be closed before the group is freed. */
+/* Opens links on a channel of their own between the ranks of a group, as a collective plugin gets them
+ * (collective.h), for a program that runs a plugin or a protocol of its own. Local, but all ranks of the group open
+ * and create what works on it in the same order. To be closed before the group is freed. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_links_open(gradcomp_group *group, const gradcomp_links **out,
                                                     gradcomp_error *err);
 /* NULL links are fine. */
@@ -401,10 +402,10 @@ typedef struct gradcomp_parallel gradcomp_parallel;
  * is freed by gradcomp_parallel_free(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                                          gradcomp_parallel **out, gradcomp_error *err);
-/* The same with pieces in memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA out[i] are there, and
- * work(ctx, i) puts the piece's work on the stream where->queue. Calls that are timed wait for the device, and so do
- * those that share; what is put on the stream after a call comes after the pieces. Pieces travel as by
- * gradcomp_allgather_on(). */
+/* Does the same with pieces in memory that `where` tells of; NULL: host memory. With GRADCOMP_CUDA out[i] are
+ * there, and work(ctx, i) puts the piece's work on the stream where->queue. Calls that are timed wait for the
+ * device, and so do those that share; what is put on the stream after a call comes after the pieces. Pieces travel
+ * as by gradcomp_allgather_on(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcomp_memory_options *where,
                                                             const uint64_t *bytes, uint32_t n, gradcomp_parallel **out,
                                                             gradcomp_error *err);
@@ -438,11 +439,11 @@ GRADCOMP_EXPORT int gradcomp_plugin_each(gradcomp_plugin_kind kind,
                                          int (*each)(void *ctx, const char *name, const char *path,
                                                      const gradcomp_plugin_info *info, const char *reason),
                                          void *ctx, gradcomp_error *err);
-/* The name "auto" that stands where a compressor's SPEC does, and its parameters; not a
- * plugin. Never NULL, never freed. */
+/* Returns the name "auto" that stands where a compressor's SPEC does, and its parameters; not a plugin. Never NULL,
+ * never freed. */
 GRADCOMP_EXPORT const gradcomp_plugin_info *gradcomp_auto_info(void);
-/* One row of a parameter table as text, "rank=INT (1..64, default 4)", cut to
- * `capacity` bytes with its final 0. */
+/* Writes one row of a parameter table as text, "rank=INT (1..64, default 4)", cut to `capacity` bytes with its
+ * final 0. */
 GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity);
 /* Checks a compressor SPEC, a collective SPEC and the pair, without a job. NULL
  * stands for what the configuration says. The error text lists what is

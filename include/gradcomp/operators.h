@@ -55,7 +55,7 @@ typedef enum gradcomp_rounding {
 } gradcomp_rounding;
 typedef struct gradcomp_quantiser {
 	uint32_t struct_size;
-	uint32_t bits;      /* of a code: 2, 4 or 8 */
+	uint32_t bits;      /* those of a code: 2, 4 or 8 */
 	uint32_t levels;    /* codes are -levels..levels; 1..2^(bits-1) - 1 */
 	uint32_t block;     /* numbers a block: a multiple of 32, at most 65536 */
 	uint32_t norm;      /* gradcomp_norm */
@@ -76,10 +76,10 @@ typedef enum gradcomp_index_coding {
 	GRADCOMP_INDEX_ALL = 3     /* nothing: k = d */
 } gradcomp_index_coding;
 
-/* What moment() gives. */
+/* Says what moment() gives. */
 typedef enum gradcomp_moment {
 	GRADCOMP_MEAN = 0,
-	GRADCOMP_ROOT = 1,        /* of the mean */
+	GRADCOMP_ROOT = 1,        /* root of the mean */
 	GRADCOMP_INVERSE_ROOT = 2 /* 1 / root */
 } gradcomp_moment;
 
@@ -87,7 +87,7 @@ typedef enum gradcomp_moment {
 #define GRADCOMP_HISTOGRAM_BINS 4096
 #define GRADCOMP_NO_INDEX UINT32_MAX
 
-/* What a sampled sum of squares reads: the first RUN numbers of every EVERY. */
+/* A sampled sum of squares reads the first RUN numbers of every EVERY. */
 #define GRADCOMP_SAMPLE_RUN 256
 #define GRADCOMP_SAMPLE_EVERY 8192
 
@@ -118,10 +118,10 @@ typedef struct gradcomp_sparse {
  * with those magnitudes in place of steps, so quantised_bytes() and quantised_check() hold. */
 typedef struct gradcomp_levels {
 	uint32_t struct_size;
-	uint32_t bits;    /* of a code: 4 or 8 */
+	uint32_t bits;    /* those of a code: 4 or 8 */
 	uint32_t levels;  /* 1..2^(bits-1) - 1 */
-	uint32_t block;   /* as a quantiser's */
-	float value[128]; /* of codes 0..levels: ascending from 0 to 1 */
+	uint32_t block;   /* numbers of a block, restricted like a quantiser's */
+	float value[128]; /* the values of codes 0..levels: ascending from 0 to 1 */
 	float edge[128];  /* edge[c], c > 0: what lies above it is code c or a higher one; ascending */
 } gradcomp_levels;
 

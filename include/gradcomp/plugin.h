@@ -34,7 +34,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_spec_parse(const gradcomp_plugin_info *
 /* NULL is fine. */
 GRADCOMP_EXPORT void gradcomp_spec_free(gradcomp_spec *spec);
 
-/* The operators on host memory that a job on this machine would use. Never NULL. */
+/* Returns the operators on host memory that a job on this machine would use. Never NULL. */
 GRADCOMP_EXPORT const gradcomp_operators *gradcomp_host_operators(void);
 
 #ifdef __cplusplus

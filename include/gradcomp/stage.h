@@ -154,7 +154,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_stage(const gradcomp_stage_options *opt
  * `capacity` bytes, always terminated. Returns `out`. */
 GRADCOMP_EXPORT const char *gradcomp_printable(const char *name, char *out, size_t capacity);
 
-/* "3.2 GB" (powers of 1000), "17 bytes". Returns `out`. */
+/* Writes "3.2 GB" (powers of 1000), "17 bytes". Returns `out`. */
 GRADCOMP_EXPORT const char *gradcomp_size_text(uint64_t bytes, char out[32]);
 
 #ifdef __cplusplus

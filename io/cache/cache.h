@@ -31,8 +31,7 @@ gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, c
 bool stage_entry_same(const source_stat *st, const stage_entry *e);
 /* Compares the copy with the entry's size and checksum: 1, 0, or -1 and errno (ECANCELED when the pool stops). */
 int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e);
-/* The failure of a call that writes into the cache: errno, with what to do about
- * no space and no quota. */
+/* Reports the failure of a call that writes into the cache: errno, with what to do about no space and no quota. */
 gradcomp_status cache_write_failed(stage_run *run, const char *path, gradcomp_error *err);
 
 /* 1: area/KEY is a whole copy (with `deep`: every byte read) of what *m lists, or when
@@ -71,8 +70,7 @@ struct config;
 /* CACHE/shared of the node, which belongs to `owner` or root. As cache_user_area(). */
 gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *fd, char path[4096],
                                   gradcomp_error *err);
-/* The uid of stage.shared_user. INSECURE when a file decides that others than root
- * could have written. */
+/* Looks up the uid of stage.shared_user. INSECURE when a file decides that others than root could have written. */
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err);
 /* Returns true when `source` (as resolved) is one that the site declares shared. */
 bool cache_is_shared(const struct config *c, const char *source);
@@ -100,12 +98,12 @@ bool cache_lock_sleep(int watch, int ms);
 
 #define CACHE_BOOT_BYTES 40
 
-/* When process `pid` started, in clock ticks since boot. With the boot's id it tells a process
- * from a later one with the same number. 0: there is none, or it is hidden. */
+/* Returns when process `pid` started, in clock ticks since boot. With the boot's id it tells a process from a later
+ * one with the same number. 0: there is none, or it is hidden. */
 uint64_t cache_process_start(int64_t pid);
-/* The id of this boot; "-" when the kernel does not give it. */
+/* Returns the id of this boot; "-" when the kernel does not give it. */
 const char *cache_boot(char out[CACHE_BOOT_BYTES]);
-/* The PID namespace of this process; 0: unknown. */
+/* Returns the PID namespace of this process; 0: unknown. */
 uint64_t cache_pid_space(void);
 /* Returns true when the user has a process on this node, and where processes are hidden (hidepid). */
 bool cache_process_of(uid_t uid);
@@ -151,9 +149,9 @@ typedef struct cache_lease_lock {
 	int gate; /* -1: not in the shared area */
 } cache_lease_lock;
 
-/* 0, or -1 and errno; EWOULDBLOCK when `exclusive` and another has it. */
+/* Takes the lock of a copy's leases: 0, or -1 and errno; EWOULDBLOCK when `exclusive` and another has it. */
 int cache_lease_take(int area, const char *key, bool exclusive, cache_lease_lock *lock);
-/* In the shared area, by its owner: users find a gate there. -1 and errno. */
+/* Makes the file KEY.gate of the shared area, for its owner: users, who cannot make it, lock it. -1 and errno. */
 int cache_gate_make(int area, const char *key);
 /* Removes the directory when it is empty and was locked exclusively. */
 void cache_lease_release(int area, const char *key, cache_lease_lock *lock, bool exclusive);
@@ -181,7 +179,7 @@ typedef struct cache_size {
 
 /* Sums up the tree. -1 and errno. */
 int cache_measure(int dir, cache_size *out);
-/* The size of a copy from dir/size, or measured and noted there. */
+/* Reads the size of a copy from dir/size, or measures it and notes it there. */
 int cache_size_of(int dir, cache_size *out);
 /* Notes what the copy that is made in `dir` will take; kept in dir/size until it is published. */
 int cache_reserve(int dir, const cache_size *all);
@@ -216,7 +214,7 @@ gradcomp_status cache_entries_each(int area,
 /* < 0 when x is to be evicted before y; foreign ones come last. */
 int cache_entry_turn(const cache_entry *x, const cache_entry *y);
 
-/* All of that at once, sorted. A zeroed list is empty. */
+/* Reads all of that at once, sorted. A zeroed list is empty. */
 gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err);
 void cache_entries_free(cache_entries *entries);
 /* One of them; its name is NULL when there is none. */

@@ -99,7 +99,7 @@ static int look_inside(int area, int dir, cache_entry *entry)
 	return cache_lease_each(area, entry->key, note_lease, entry);
 }
 
-/* 1 taken, 0 not listed, -1 errno. */
+/* Returns 1 taken, 0 not listed, -1 errno. */
 static int describe(int area, const char *name, cache_entry *entry)
 {
 	int dir = -1, result = 1;

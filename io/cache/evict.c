@@ -66,7 +66,7 @@ int cache_rename_away(int area, const char *name, const char *key, char gone[STA
 	return -1;
 }
 
-/* The decision, under the lock. */
+/* Decides, under the lock. */
 static int retire(int area, const cache_entry *entry, unsigned flags, char gone[STAGE_KEY_BYTES + 16],
                   char why[CACHE_HOLDER_BYTES])
 {

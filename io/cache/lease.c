@@ -87,7 +87,7 @@ static int lock_gate(int area, const char *key, int gate, bool exclusive)
 	return -1;
 }
 
-/* One attempt. */
+/* Makes one attempt. */
 static int try_lock(int area, const char *key, bool exclusive, cache_lease_lock *lock)
 {
 	char name[STAGE_KEY_BYTES + 8];

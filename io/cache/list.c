@@ -53,7 +53,7 @@ static void free_leases(struct leases *s)
 
 /* ---- entries ------------------------------------------------------------------------ */
 
-/* 0, what each() returned, or a negative status. */
+/* Returns 0, what each() returned, or a negative status. */
 static int show(const cache_area *a, const cache_entry *entry, int (*each)(void *ctx, const gradcomp_cache_entry *e),
                 void *ctx, gradcomp_error *err)
 {

@@ -43,7 +43,8 @@ typedef struct gradcomp_cache_options {
 	/* gc: the leases of all other jobs go too. NULL: it is not known which jobs there are. */
 	const int64_t *live_jobs;
 	size_t nlive_jobs;
-	int64_t live_ns; /* when they were listed, ns since 1970: a lease that a job has taken since stays. 0: none has */
+	/* when they were listed, ns since 1970: a lease that a job has taken since stays. 0: none has */
+	int64_t live_ns;
 } gradcomp_cache_options;
 
 typedef enum gradcomp_cache_kind {
@@ -100,9 +101,8 @@ typedef struct gradcomp_cache_usage {
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options,
                                                          gradcomp_cache_usage *usage, gradcomp_error *err);
 
-/* The key of the published copy that `name` means: a key, the beginning of one (4
- * digits at least), or a source. Of several copies of a source the last used. NOTFOUND;
- * INVALID when it is the beginning of several. */
+/* Finds the key of the published copy that `name` means: a key, the beginning of one (4 digits at least), or a
+ * source. Of several copies of a source the last used. NOTFOUND; INVALID when it is the beginning of several. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const char *name,
                                                     char key[65], gradcomp_error *err);
 
@@ -130,8 +130,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_pin(const gradcomp_cache_options 
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_unpin(const gradcomp_cache_options *options, const char *key,
                                                      gradcomp_error *err);
 
-/* A lease of a job on a published copy, for a prolog; gradcomp_cache_gc() with the job
- * removes it. NOTFOUND when there is no such copy (any more). */
+/* Writes a lease of a job on a published copy, for a prolog; gradcomp_cache_gc() with the job removes it. NOTFOUND
+ * when there is no such copy (any more). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_lease_job(const gradcomp_cache_options *options, const char *key,
                                                          int64_t job, const char *holder, gradcomp_error *err);
 

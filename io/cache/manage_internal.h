@@ -16,12 +16,12 @@ typedef struct cache_area {
 gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write, gradcomp_error *err);
 void cache_area_end(cache_area *a);
 bool cache_area_dry(const cache_area *a);
-/* STATE when the caller wants to stop. */
+/* Fails with STATE when the caller wants to stop. */
 gradcomp_status cache_area_tick(const cache_area *a, gradcomp_error *err);
 
 /* INVALID unless it has 64 digits. */
 gradcomp_status cache_key_check(const char *key, gradcomp_error *err);
-/* NOTFOUND, with the key and the area. */
+/* Fails with NOTFOUND, with the key and the area. */
 gradcomp_status cache_no_copy(const cache_area *a, const char *key, gradcomp_error *err);
 
 /* The head of a manifest says this. */

@@ -9,7 +9,7 @@
 
 #include "io/cache/cache.h"
 
-/* A file of /proc into `text`, terminated. */
+/* Reads a file of /proc into `text`, terminated. */
 static bool read_proc(const char *path, char *text, size_t capacity)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);

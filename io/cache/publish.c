@@ -147,8 +147,8 @@ void cache_touch(int area, const char *key)
 		close(dir);
 }
 
-/* In the place of a damaged copy, whose rest a failure leaves to cache_sweep(). At every moment there is one, where the
- * filesystem can exchange names. */
+/* Puts it in the place of a damaged copy, whose rest a failure leaves to cache_sweep(). At every moment there is
+ * one, where the filesystem can exchange names. */
 static int replace(int area, const char *name, const char *key)
 {
 	char gone[STAGE_KEY_BYTES + 16];

@@ -33,13 +33,13 @@ typedef struct stage_run {
 	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;
 
-/* For calls on the thread of gradcomp_stage() that wait for a server. */
+/* Makes the wait for calls on the thread of gradcomp_stage() that wait for a server. */
 source_wait stage_run_wait(stage_run *run);
 /* The next tick of the new phase calls progress at once. */
 void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files, uint64_t bytes);
 /* Calls progress when it is due. STATE when the caller wants to stop. */
 gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err);
-/* A line for the user now. */
+/* Writes a line for the user now. */
 void stage_run_notice(stage_run *run, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 
 /* Each thread has one of these. */

@@ -153,7 +153,7 @@ static inline uint64_t division_rank(uint64_t division)
 {
 	return division & UINT32_MAX;
 }
-/* The first position of the rank at or behind a place of the order. */
+/* Returns the first position of the rank at or behind a place of the order. */
 static inline uint64_t division_position(uint64_t division, uint64_t place)
 {
 	uint64_t rank = division_rank(division), n = division_nranks(division);
@@ -179,7 +179,7 @@ void process_unregister(gradcomp_dataset *ds);
 /* Comes before anything else in a call: a process forked since is registered, and a job that has failed fails the
  * call, unless process_lost(). */
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err);
-/* How many forks this process is away from the first. */
+/* Returns how many forks this process is away from the first. */
 unsigned process_forks(void);
 /* Returns true in a process forked off the one that made the dataset. */
 bool process_is_child(const gradcomp_dataset *ds);
@@ -189,7 +189,7 @@ bool process_alive(const gradcomp_dataset *ds, uint32_t word);
 /* Sleeps while *word is `seen`, at most WAIT_NS. Fails when there is nothing to wait for
  * any more: the job has failed, or the rank that this process was forked from has ended. */
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
-/* The same, for a shorter time. */
+/* Does the same, for a shorter time. */
 gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, uint64_t ns,
                                 gradcomp_error *err);
 void process_wake(atomic_uint *word);
@@ -224,13 +224,13 @@ void shm_share_detach(gradcomp_dataset *ds);
 /* Bytes that this process may still use: of the machine, and of its control groups. `root`
  * is "" but for tests; *what names the tightest limit. */
 uint64_t mem_limit_available(const char *root, const char **what);
-/* The bytes of values a node keeps, by option or setting. */
+/* Computes the bytes of values that a node keeps, by option or setting. */
 gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, gradcomp_error *err);
 
 /* ---- values (slots.c, load.c, spill.c) ---------------------------------------------- */
 
-/* The value of a sample the node owns: from memory, from the spill file, or loaded now. Without
- * a view it is only loaded. */
+/* Gets the value of a sample that the node owns: from memory, from the spill file, or loaded now. Without a view it
+ * is only loaded. */
 gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t number, gradcomp_value_view *view,
                             gradcomp_error *err);
 
@@ -248,7 +248,7 @@ typedef struct slot_value {
 	uint64_t offset, bytes, sum;
 } slot_value;
 
-/* The slot's state, and its fields. */
+/* Returns the slot's state, and its fields. */
 unsigned slot_look(slot *s, slot_value *out);
 /* Takes a slot to fill it: one whose word was that of no process, or of one that has ended. On
  * success it is to be followed by slot_keep() or slot_abandon(). */
@@ -257,7 +257,7 @@ void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v);
 void slot_abandon(slot *s);
 /* There is no memory for it: it is loaded anew each time. */
 void slot_refuse(slot *s);
-/* Another node received a value that does not match its checksum: checks it here too. */
+/* Called when another node received a value that does not match its checksum: checks it here too. */
 void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
 /* Space in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
@@ -277,7 +277,7 @@ bool value_alloc(value *v, uint64_t bytes);
 /* Moves the value into the view. */
 void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
 
-/* A file without a name below `spill`. */
+/* Opens a file without a name below `spill`. */
 gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
 /* False: there is no space for it. */
 bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_t *offset);
@@ -306,7 +306,8 @@ void service_free(gradcomp_dataset *ds);
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);
 /* Where next() is: all places before *place of the order of *epoch have been handed out on this rank. Any thread. */
 void prefetch_reached(prefetcher *p, uint64_t *epoch, uint64_t *place);
-/* The rank's division has changed: the next call of next() goes on at `place` of the epoch that it is in. Any thread. */
+/* The rank's division has changed: the next call of next() goes on at `place` of the epoch that it is in. Any
+ * thread. */
 void prefetch_divide(prefetcher *p, uint64_t place);
 /* The threads end: none of them is in load() any more. next() may still be at work. */
 void prefetch_halt(prefetcher *p);

@@ -5,8 +5,8 @@
  * taken by a thread, and done; next() itself loads a sample that no thread has taken yet. The
  * lock is that of the threads: forked children never take it.
  *
- * Values of other nodes are requested further ahead. Where load() gives them as well (`reload`), and more come later than
- * it takes, none is requested for a while: next() loads them. Then it is tried again. */
+ * Values of other nodes are requested further ahead. Where load() gives them as well (`reload`), and more come
+ * later than it takes, none is requested for a while: next() loads them. Then it is tried again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,9 +117,9 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
-/* Where a window that begins at `from`, once at `began`, and has come to `front` is to end: `front` if it is too soon. It moves
- * on in strides, so that several samples can be requested of a node at once. It is short at first: else the
- * first samples would share the links with later ones. */
+/* Where a window that begins at `from`, once at `began`, and has come to `front` is to end: `front` if it is too
+ * soon. It moves on in strides, so that several samples can be requested of a node at once. It is short at first:
+ * else the first samples would share the links with later ones. */
 static uint64_t window_end(const prefetcher *p, uint64_t began, uint64_t from, uint64_t front, uint64_t most)
 {
 	uint64_t reach = FIRST + GROWTH * (from - began), end;
@@ -368,7 +368,7 @@ static bool take_done(prefetcher *p, job *j)
 	return done;
 }
 
-/* Twice as long each time that requests do not help. */
+/* Requests nothing for a while, twice as long each time that requests do not help. */
 static void requests_pause(prefetcher *p)
 {
 	uint64_t left = p->length - p->position;
@@ -403,7 +403,7 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 	return st;
 }
 
-/* The sample at p->position. */
+/* Takes the sample at p->position. */
 static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
 {
 	uint64_t begin = clock_ns();

@@ -15,7 +15,7 @@ static uint64_t aligned(uint64_t at)
 	return (at + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
 }
 
-/* Bytes of head, table and strings; *total of the whole value. */
+/* Counts the bytes of head, table and strings; *total of the whole value. */
 static gradcomp_status measure(const gradcomp_samples *s, uint64_t index, uint32_t nparts, const char *key,
                                uint64_t *head, uint64_t *total, gradcomp_error *err)
 {

@@ -113,7 +113,7 @@ static gradcomp_status check_options(const char *path, const gradcomp_samples_op
 	return GRADCOMP_OK;
 }
 
-/* The shards that a pattern names. */
+/* Opens the shards that a pattern names. */
 static gradcomp_status open_list(const char *pattern, gradcomp_sample_format format, uint32_t workers,
                                  gradcomp_samples **out, gradcomp_error *err)
 {

@@ -55,7 +55,7 @@ gradcomp_status tar_open_list(struct shard_names *names, char *path, uint32_t wo
 /* Opens a path below `root`. Symbolic links are followed as long as they stay below
  * it: EXDEV when one leads out. -1 and errno. */
 int openat_beneath(int root, const char *path, int flags);
-/* The same without openat2(), for kernels before 5.6. */
+/* Does the same without openat2(), for kernels before 5.6. */
 int openat_beneath_fallback(int root, const char *path, int flags);
 /* The same for a file of a dataset, which must still be one; open only with OK. */
 struct stat;

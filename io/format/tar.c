@@ -100,7 +100,7 @@ static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd
 	                 name, name);
 }
 
-/* A descriptor of the shard; *own: the caller closes it. */
+/* Gives a descriptor of the shard; *own: the caller closes it. */
 static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *own, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
@@ -284,7 +284,7 @@ static int by_inode(const void *a, const void *b)
 	return order ? order : (x->ino > y->ino) - (x->ino < y->ino);
 }
 
-/* A shard under two names would give each of its samples twice. */
+/* Refuses a shard under two names: it would give each of its samples twice. */
 static gradcomp_status refuse_twice(const struct tar *t, gradcomp_error *err)
 {
 	char one[TEXT_NAME_MAX / 2], two[TEXT_NAME_MAX / 2];
@@ -307,7 +307,7 @@ static gradcomp_status refuse_twice(const struct tar *t, gradcomp_error *err)
 	return status;
 }
 
-/* `n` shards called names[]; `fd`: the only one, open already, or -1. */
+/* Indexes `n` shards called names[]; `fd`: the only one, open already, or -1. */
 static gradcomp_status index_shards(struct tar *t, char *const *names, uint64_t n, int fd, uint32_t workers,
                                     gradcomp_error *err)
 {

@@ -54,8 +54,7 @@ static bool parse_number(const unsigned char *p, size_t n, uint64_t *out)
 	return true;
 }
 
-/* The sum of all bytes with the field itself as spaces; some old programs added them
- * as signed numbers. */
+/* Checks the sum of all bytes with the field itself as spaces; some old programs added them as signed numbers. */
 static bool sum_is_right(const unsigned char *block)
 {
 	uint64_t want;
@@ -167,7 +166,7 @@ const tar_other *tar_other_content(const unsigned char *data, size_t n)
 	return NULL;
 }
 
-/* Decimal digits up to `end`, at least one. */
+/* Reads decimal digits up to `end`, at least one. */
 static bool parse_decimal(const char *p, const char *end, uint64_t *out)
 {
 	uint64_t v = 0;

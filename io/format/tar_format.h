@@ -21,7 +21,7 @@ typedef struct tar_header {
 /* NULL, or what is wrong with the block. */
 const char *tar_parse_header(const unsigned char block[TAR_BLOCK], tar_header *h);
 bool tar_is_zero(const unsigned char block[TAR_BLOCK]);
-/* A header with the magic of ustar or GNU and the right sum. */
+/* Returns true for a header with the magic of ustar or GNU and the right sum. */
 bool tar_looks_like(const unsigned char block[TAR_BLOCK]);
 /* Describes a file that is no archive of tar by how it begins, and says what to do about it. */
 typedef struct tar_other {

@@ -179,7 +179,7 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
 	return GRADCOMP_OK;
 }
 
-/* The data of an extended header, terminated, in memory of its own. */
+/* Reads the data of an extended header, terminated, in memory of its own. */
 static gradcomp_status take_extra(struct indexing *s, uint64_t at, uint64_t n, char **out, gradcomp_error *err)
 {
 	if (n > TAR_EXTRA_MAX)
@@ -207,7 +207,7 @@ static void forget_extra(struct indexing *s)
 	s->pax = (tar_pax){0};
 }
 
-/* A pax header before one member ('x') or before all that follow ('g'). */
+/* Takes a pax header before one member ('x') or before all that follow ('g'). */
 static gradcomp_status take_pax(struct indexing *s, uint64_t at, uint64_t n, bool global, gradcomp_error *err)
 {
 	char *data = NULL;

@@ -61,16 +61,16 @@ typedef struct stage_manifest {
 
 /* A zeroed manifest is empty. */
 void stage_manifest_clear(stage_manifest *m);
-/* "DIR/NAME", or NAME when dir is "", in memory of the manifest. */
+/* Returns "DIR/NAME", or NAME when dir is "", in memory of the manifest. */
 char *stage_manifest_join(stage_manifest *m, const char *dir, const char *name);
-/* A new zeroed entry, or NULL. Moves the others. */
+/* Returns a new zeroed entry, or NULL. Moves the others. */
 stage_entry *stage_manifest_add(stage_manifest *m);
 int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path);
 /* Is called after the last entry: sorts, finds hard links, counts, makes the key. */
 gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err);
 const stage_entry *stage_manifest_find(const stage_manifest *m, const char *path, size_t length);
-/* The entry's line without checksum and newline, as in the key and the file.
- * Grows *buf; returns the length, or -1 without memory. */
+/* Writes the entry's line without checksum and newline, as in the key and the file. Grows *buf; returns the length,
+ * or -1 without memory. */
 ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity);
 
 /* Writes m as dirfd/name and brings it to the disk. -1 and errno. */
@@ -83,7 +83,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 
 /* Returns true when the symbolic link at `e`, followed through the tree, never leaves it. */
 bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
-/* The first symbolic link that, followed through the tree, would leave it; or NULL. */
+/* Finds the first symbolic link that, followed through the tree, would leave it; or NULL. */
 const stage_entry *stage_symlink_outside(const stage_manifest *m);
 
 /* ---- manifests that come from elsewhere (manifest_file.c) ---------------------- */

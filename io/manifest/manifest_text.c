@@ -28,7 +28,7 @@ static size_t put_name(char *out, const char *name)
 	return o;
 }
 
-/* Decimal digits and what they end with. */
+/* Writes decimal digits and what they end with. */
 static size_t put_number(char *out, uint64_t value, char end)
 {
 	char digits[20];
@@ -254,7 +254,7 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 	return NULL;
 }
 
-/* The lines before the entries, with their counts. */
+/* Writes the lines before the entries, with their counts. */
 
 char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes)
 {

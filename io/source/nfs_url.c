@@ -23,7 +23,7 @@ static gradcomp_status wrong(gradcomp_error *err, const char *text, const char *
 	                 gradcomp_printable(text, name, sizeof name), what, form);
 }
 
-/* The number `text`, of n bytes, in [least, most]. */
+/* Reads the number `text`, of n bytes, in [least, most]. */
 static bool number_in(const char *text, size_t n, int64_t least, int64_t most, int64_t *out)
 {
 	char digits[16];
@@ -34,7 +34,7 @@ static bool number_in(const char *text, size_t n, int64_t least, int64_t most, i
 	return number_int(digits, out) == NUMBER_OK && *out >= least && *out <= most;
 }
 
-/* SERVER[:PORT], or an IPv6 address in brackets. Returns what is wrong. */
+/* Reads SERVER[:PORT], or an IPv6 address in brackets. Returns what is wrong. */
 static const char *take_server(source_url *u, const char *s, size_t n)
 {
 	static const char name_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";

@@ -41,8 +41,8 @@ gradcomp_status source_open(const struct config *c, const char *spec, source_wai
                             gradcomp_error *err);
 /* Closes the source, after its last reader; NULL is fine. */
 void source_close(source *s);
-/* Its path with symbolic links resolved, or the URL without arguments: the name in
- * the key and in messages. Owned by the source. */
+/* Returns its path with symbolic links resolved, or the URL without arguments: the name in the key and in messages.
+ * Owned by the source. */
 const char *source_name(const source *s);
 /* The source is one file: its tree is a directory that holds it alone, by this name.
  * NULL: it is a directory. */
@@ -81,10 +81,9 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
  * will next read `ahead` bytes from its beginning: a server may send them with the answer, which
  * spares small files a round trip. 0 when it will not. */
 gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err);
-/* A hint: after the files of earlier hints the reader will open `path`, and read `size` bytes from
- * its beginning. These are requested from a server at once, which hides the latency of many
- * small files. False: no more hints are taken before some of the files were opened. Files may be
- * opened in another order. */
+/* Gives a hint: after the files of earlier hints the reader will open `path`, and read `size` bytes from its
+ * beginning. These are requested from a server at once, which hides the latency of many small files. False: no more
+ * hints are taken before some of the files were opened. Files may be opened in another order. */
 bool source_prefetch(source_reader *r, const char *path, uint64_t size);
 /* Reads the open file at `at`: *got is less than n at its end only. */
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err);

@@ -51,7 +51,7 @@ static inline int64_t source_time_ns(int64_t seconds, int64_t ns)
 	return t;
 }
 
-/* A path of a mounted filesystem. */
+/* Opens a path of a mounted filesystem. */
 gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error *err);
 
 #endif

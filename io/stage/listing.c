@@ -165,7 +165,7 @@ static bool rewrite(const struct listing *s, const char *path, char target[PATH_
 	return true;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static int add(struct listing *s, const char *dir, const char *name, const char *target, const source_stat *st,
                bool linked)
 {
@@ -364,7 +364,7 @@ static void tell_left_out(const struct listing *s)
 	                 s->m->nleft_out == 1 ? "entry was" : "entries were", names, p && *p ? " ..." : "");
 }
 
-/* One thread, whatever its number. */
+/* Lists in one thread, whatever its number. */
 static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct listing *s = ctx;

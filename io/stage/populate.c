@@ -374,7 +374,7 @@ static gradcomp_status complete(struct populate_state *p, const unsigned char *h
 	return error_set(err, GRADCOMP_ERR_INTERNAL, "a transfer ended and no node has reported why");
 }
 
-/* The list of what was left out, beside the data. */
+/* Writes the list of what was left out, beside the data. */
 static gradcomp_status write_left_out(const staging *s, int temp, gradcomp_error *err)
 {
 	const char *text = s->left_out_text;

@@ -143,7 +143,7 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	return status;
 }
 
-/* The free space of the area, or of the directory where it would be. */
+/* Looks up the free space of the area, or of the directory where it would be. */
 static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err)
 {
 	char damage[sizeof err->text];

@@ -39,11 +39,11 @@ gradcomp_status stage_group_agree(stage_group *c, gradcomp_status status, gradco
 gradcomp_status stage_group_bcast(stage_group *c, void *bytes, size_t n, gradcomp_error *err);
 /* bytes[i] = OR over the nodes. */
 gradcomp_status stage_group_or(stage_group *c, unsigned char *bytes, size_t n, gradcomp_error *err);
-/* One row of n bytes a node. */
+/* Gathers one row of n bytes of each node. */
 gradcomp_status stage_group_allgather(stage_group *c, const void *mine, void *all, size_t n, gradcomp_error *err);
 /* Broadcasts the listing of node 0. */
 gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp_error *err);
-/* The result of the acting rank, for the other ranks of its node. */
+/* Passes on the result of the acting rank to the other ranks of its node. */
 gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status,
                                    gradcomp_error *err);
 

@@ -1,12 +1,11 @@
 /* Which way chunks go through the nodes, and in which order a node has to do with them.
  *
- * A chunk goes down a tree that begins at the node which reads it. A node's offset is how many
- * nodes it is behind that one, modulo their number. Written in base `radix`, the lowest digit of an
- * offset that is not 0 says from where the chunk comes: from the offset where that digit is one
- * less. So a node sends to those 1, radix, radix^2 ... behind it alone, and a chunk makes at
- * most (radix - 1) log n hops. An offset that ends in k zeroes sends a chunk k or k + 1 times, which is once on average.
- * As nodes read in turn, each has all offsets in turn, and sends every byte about once. With a radix of n or more
- * the tree is a ring.
+ * A chunk goes down a tree that begins at the node which reads it. A node's offset is how many nodes it is behind
+ * that one, modulo their number. Written in base `radix`, the lowest digit of an offset that is not 0 says from
+ * where the chunk comes: from the offset where that digit is one less. So a node sends to those 1, radix, radix^2
+ * ... behind it alone, and a chunk makes at most (radix - 1) log n hops. An offset that ends in k zeroes sends a
+ * chunk k or k + 1 times, which is once on average. As nodes read in turn, each has all offsets in turn, and sends
+ * every byte about once. With a radix of n or more the tree is a ring.
  *
  * All nodes put chunks in one order: by number, plus two for each hop. What a node sends on it
  * has received two earlier, and has had that time to. Each link has this order, so nobody has to say

@@ -7,9 +7,9 @@
  *     magic "gcpd", flags (little-endian, 32 bits each), number, end, sum (64 bits each),
  *     pages (32 bytes: of a chunk with holes, a bit for each 4 KiB that follows)
  *
- * The second is the SHA-256 of each part and the bytes. `sum` is its XXH64: who receives it compares that, and need not hash it
- * again for the manifest. A part is a file of a batch, or the block
- * of a large file. `end` is the number of the first chunk that is not sent any more. */
+ * The second is the SHA-256 of each part and the bytes. `sum` is its XXH64: who receives it compares that, and need
+ * not hash it again for the manifest. A part is a file of a batch, or the block of a large file. `end` is the
+ * number of the first chunk that is not sent any more. */
 #ifndef IO_TRANSFER_CHUNKS_H
 #define IO_TRANSFER_CHUNKS_H
 

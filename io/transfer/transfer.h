@@ -124,7 +124,7 @@ void transfer_push(transfer_queue *q, transfer_buffer *b);
 transfer_buffer *transfer_pop(transfer_queue *q);
 /* The relay looks again at what there is. */
 void transfer_wake(transfer *x);
-/* With the lock held; at most a fifth of a second. */
+/* Called with the lock held: waits for news, at most a fifth of a second. */
 void transfer_wait(transfer *x);
 /* Drops a reference; the last one frees the buffer. */
 void transfer_release(transfer *x, transfer_buffer *b);

@@ -189,7 +189,7 @@ static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *wor
 	return GRADCOMP_OK;
 }
 
-/* The blocks that all ranks choose. */
+/* Finds the blocks that all ranks choose. */
 static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, const totals *all, const float *sums,
                               gradcomp_error *err)
 {

@@ -110,13 +110,13 @@ static parts parts_of(const dion *p, const gradcomp_work *work)
 	return divide(p, work->bucket, &(sdk_scratch){.memory = work->scratch});
 }
 
-/* M of the bucket's tensor i. */
+/* Returns M of the bucket's tensor i. */
 static float *momentum_of(const dion *p, const gradcomp_work *work, uint32_t i)
 {
 	return work->state[0] + (p->l.layout->tensors[work->bucket->first + i].offset - work->bucket->offset);
 }
 
-/* The bucket with M in place of x, or as what lowrank_finish() leaves its rest in. */
+/* Describes the bucket with M in place of x, or as what lowrank_finish() leaves its rest in. */
 static gradcomp_work beside(const dion *p, const gradcomp_work *work, int as_x)
 {
 	gradcomp_work other = *work;
@@ -200,7 +200,7 @@ static void keep_momentum(const dion *p, const gradcomp_work *work, float *packe
 	sdk_lowrank_unpack(&p->l, &momentum, packed);
 }
 
-/* The same of all, after a step that compressed none. */
+/* Does the same with all, after a step that compressed none. */
 static void keep_all(const dion *p, const gradcomp_work *work)
 {
 	work->operators->copy(work->queue, work->state[0], work->flat, work->bucket->numel * sizeof(float));

@@ -159,7 +159,7 @@ static parts parts_of(const lqsgd *p, const gradcomp_work *work)
 	return divide(p, work->bucket, &(sdk_scratch){.memory = work->scratch});
 }
 
-/* Payload bytes of a factor. */
+/* Returns the payload bytes of a factor. */
 static uint64_t packed(const lqsgd *p, const gradcomp_bucket *bucket, int factor)
 {
 	const extent *a = &p->at[bucket->first], *b = a + bucket->ntensors;

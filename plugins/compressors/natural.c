@@ -10,8 +10,9 @@
  * alone it is not right on average. There is no error memory: coding is unbiased at every hop,
  * so sums are.
  *
- * A run of n numbers: n exponents (a byte each, as in a float; 0 stands for the number 0, and 255
- * for an Inf, which a sum of finite numbers may be), then n signs (a bit each, the first in the lowest, 1 for negative): n + ceil(n / 8) bytes. */
+ * A run of n numbers: n exponents (a byte each, as in a float; 0 stands for the number 0, and 255 for an Inf, which
+ * a sum of finite numbers may be), then n signs (a bit each, the first in the lowest, 1 for negative): n + ceil(n /
+ * 8) bytes. */
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/coded.h"

@@ -70,7 +70,7 @@ static gradcomp_status none_plan(void *instance, const gradcomp_bucket *bucket, 
 	return GRADCOMP_OK;
 }
 
-/* The numbers of the round's type, from the bucket into `payload`, or with `back` from there. */
+/* Moves the numbers of the round's type, from the bucket into `payload`, or with `back` from there. */
 static gradcomp_status none_move(const none *c, const gradcomp_work *work, gradcomp_dtype type, char *payload, int back)
 {
 	const gradcomp_operators *op = work->operators;

@@ -71,7 +71,7 @@ static const gradcomp_tensor *tensor(const terngrad *t, const gradcomp_bucket *b
 	return &t->layout->tensors[bucket->first + i];
 }
 
-/* Bytes of a tensor's t_w. */
+/* Returns the bytes of a tensor's t_w. */
 static uint64_t part(const terngrad *t, const gradcomp_tensor *of)
 {
 	return t->summed ? of->numel : (of->numel + 4) / 5;

@@ -171,7 +171,7 @@ static gradcomp_status zfp_code(void *instance, const float *in, uint64_t n, uin
 	return GRADCOMP_OK;
 }
 
-/* Piece by piece onto out, or added to it. */
+/* Decodes piece by piece onto out, or adds it. */
 static gradcomp_status decode(zfp *z, const void *in, uint64_t bytes, float *out, uint64_t n, int adding,
                               gradcomp_error *err)
 {

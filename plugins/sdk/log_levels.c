@@ -9,7 +9,7 @@ static double power(double x, uint32_t n)
 	return y;
 }
 
-/* The n-th root of 1 + a, to the last bit or two, by halving: no C library promises the bits of pow(). */
+/* Computes the n-th root of 1 + a, to the last bit or two, by halving: no C library promises the bits of pow(). */
 static double root(double a, uint32_t n)
 {
 	double low = 1, high = 1 + a;

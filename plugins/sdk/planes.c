@@ -38,8 +38,8 @@ void sdk_planes_join(float *x, const uint8_t *planes, uint64_t stride, uint8_t l
 	}
 }
 
-/* The transpose of 8 rows of 8 bits, a row a byte, row 0 and bit 0 lowest: swaps
- * blocks of 1, 2 and 4 across the diagonal (Warren, Hacker's Delight, 7-3). */
+/* Computes the transpose of 8 rows of 8 bits, a row a byte, row 0 and bit 0 lowest: swaps blocks of 1, 2 and 4
+ * across the diagonal (Warren, Hacker's Delight, 7-3). */
 static uint64_t transpose(uint64_t x)
 {
 	uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aaull;

@@ -44,8 +44,8 @@ static void destroy(gradcomp_job *job)
 	free(job);
 }
 
-/* srun's plugin leaves its version in the environment of a step with options, and the plugin of the same version in slurmstepd takes it
- * away. On a node without it the options have done nothing. */
+/* srun's plugin leaves its version in the environment of a step with options, and the plugin of the same version in
+ * slurmstepd takes it away. On a node without it the options have done nothing. */
 static gradcomp_status check_node_plugin(gradcomp_error *err)
 {
 	const char *left = getenv("SLURM_GRADCOMP_PLUGIN"), *other;

@@ -36,9 +36,8 @@ enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMEL
  * transport.timeout. */
 #define HEARD_SECONDS 10.0
 
-/* The SPECs that the settings ask for are resolved into the job's table, where reducers find them;
- * and their text in full, and which plugins they are of. Those of auto are compared when reducers
- * are made. */
+/* Resolves the SPECs that the settings ask for into the job's table, where reducers find them; gives their text in
+ * full, and which plugins they are of. Those of auto are compared when reducers are made. */
 static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, char plugin_text[PLUGIN_PAIR_TEXT],
                                      gradcomp_error *err)
 {
@@ -177,7 +176,7 @@ static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradco
 	return trace_open(&o, file, &job->trace, err);
 }
 
-/* A record that another rank, or several, could not join with. */
+/* Finds a record that another rank, or several, could not join with. */
 static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, gradcomp_error *err)
 {
 	for (int r = 0; r < job->nranks; r++) {

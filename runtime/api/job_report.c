@@ -27,7 +27,7 @@ static void fill_links(const transport *t, link_map_row rows[4], report_link_kin
 	r->link_map = map;
 }
 
-/* For the site. It is no matter of the job's: one that cannot leave it has not failed. */
+/* Leaves a file for the site. It is no matter of the job's: one that cannot leave it has not failed. */
 static void leave_usage(gradcomp_job *job, const report_job *r)
 {
 	const char *dir = config_str(job->config, SET_REPORT_METRICS);
@@ -118,7 +118,7 @@ static void report_term(void *ctx, int signal)
 	free(path);
 }
 
-/* For `gradcomp watch`, beside the threads of the program and of the job. */
+/* Answers `gradcomp watch`, beside the threads of the program and of the job. */
 static void tell_live(void *ctx, FILE *out)
 {
 	gradcomp_job *job = ctx;

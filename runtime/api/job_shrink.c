@@ -41,7 +41,7 @@ static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* The first view: all ranks. */
+/* Makes the first view: all ranks. */
 static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
 {
 	roster_view *v;
@@ -61,7 +61,7 @@ static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* A transport of the ranks of *v, at the sockets that this one had. */
+/* Makes a transport of the ranks of *v, at the sockets that this one had. */
 static gradcomp_status inherit(const gradcomp_job *job, const roster_view *v, double join, transport **out,
                                gradcomp_error *err)
 {
@@ -187,8 +187,8 @@ typedef struct position {
 /* The ranks that do not leave do one of these. */
 typedef enum course { COURSE_GO_ON, COURSE_STAY, COURSE_WITHOUT } course;
 
-/* Where ranks leave: whoever has come as far goes on without them. If there is no such rank, all that is left to the others is to
- * be told that the call that failed is done; they may be at their end as well. */
+/* Where ranks leave: whoever has come as far goes on without them. If there is no such rank, all that is left to
+ * the others is to be told that the call that failed is done; they may be at their end as well. */
 static course course_of(const position *all, int n, uint64_t done, int *leaving)
 {
 	course c = COURSE_GO_ON;

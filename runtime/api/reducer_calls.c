@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The caller's options, however old the headers it was built with. */
+/* Reads the caller's options, however old the headers it was built with. */
 static gradcomp_reducer_options read_options(const gradcomp_reducer_options *o)
 {
 	gradcomp_reducer_options full = {0};

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* Seconds since some moment in the past. */
+/* Returns the seconds since some moment in the past. */
 static inline double clock_now(void)
 {
 	struct timespec t;

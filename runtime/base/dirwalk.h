@@ -16,8 +16,7 @@ typedef struct dirwalk {
 
 void dirwalk_begin(dirwalk *w, int root);
 void dirwalk_end(dirwalk *w);
-/* An O_PATH descriptor of the directory, owned by the walk and good until the
- * next call; -1 and errno. */
+/* Returns an O_PATH descriptor of the directory, owned by the walk and good until the next call; -1 and errno. */
 int dirwalk_to(dirwalk *w, const char *path, size_t length);
 /* The same for the directory that holds `path`; *base is its last component. */
 int dirwalk_parent(dirwalk *w, const char *path, const char **base);

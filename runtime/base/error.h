@@ -7,7 +7,7 @@
 /* Fills *err (may be NULL) and returns `status`. Text that does not fit ends in
  * "...". */
 gradcomp_status error_set(gradcomp_error *err, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* The same, with ": " and strerror(errno) at the end. */
+/* Does the same, with ": " and strerror(errno) at the end. */
 gradcomp_status error_errno(gradcomp_error *err, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 
 #ifdef __clang_analyzer__ /* it cannot see into error.c that the status comes back unchanged */

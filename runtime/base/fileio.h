@@ -6,9 +6,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Bytes read, fewer than n at the file's end only; -1 and errno. */
+/* Returns the bytes read, fewer than n at the file's end only; -1 and errno. */
 int64_t fileio_read(int fd, void *buf, uint64_t n, uint64_t at);
-/* 0, or -1 and errno. */
+/* Writes all n bytes at `at`. 0, or -1 and errno. */
 int fileio_write(int fd, const void *data, uint64_t n, uint64_t at);
 
 /* The next line with its newline, which the file's last one may lack, and a final 0. Its bytes, 0 at the end of the

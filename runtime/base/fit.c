@@ -52,7 +52,7 @@ static double relative(const fit_point *p, double a, double b)
 	return f > 0 ? (p->y - f) / f : 0;
 }
 
-/* The median of |error|, without a sorted copy of all: by halving. */
+/* Finds the median of |error|, without a sorted copy of all: by halving. */
 static double middle_error(const fit_point *p, size_t n, double a, double b)
 {
 	double low = 0, high = 0;

@@ -24,10 +24,9 @@ typedef struct fit_point {
 	double u, x, y;
 } fit_point;
 
-/* y = a u + b x with a, b >= 0, by least squares of relative errors, in which a point that
- * lies off counts for less the further off it lies (Huber's weights, reweighted until they
- * stay). Of points of one size only, all is put down to x, where there is any. Returns the
- * median relative error; negative when no point has a positive y. */
+/* Fits y = a u + b x with a, b >= 0, by least squares of relative errors, in which a point that lies off counts for
+ * less the further off it lies (Huber's weights, reweighted until they stay). Of points of one size only, all is
+ * put down to x, where there is any. Returns the median relative error; negative when no point has a positive y. */
 double fit_line(const fit_point *p, size_t n, double *a, double *b);
 
 #endif

@@ -57,7 +57,7 @@ static void jsonw_line(jsonw *j)
 		fputs("  ", j->out);
 }
 
-/* Comma, new line and key of the next value. */
+/* Writes comma, new line and key of the next value. */
 static void jsonw_next(jsonw *j, const char *key)
 {
 	if (!j->first)

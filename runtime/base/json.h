@@ -30,7 +30,7 @@ typedef struct jsonw {
 } jsonw;
 
 void jsonw_start(jsonw *j, FILE *out);
-/* The last newline. */
+/* Writes the last newline. */
 void jsonw_finish(jsonw *j);
 
 /* `key` is NULL in an array and at the top. */

@@ -13,9 +13,9 @@ typedef enum number_result {
 	NUMBER_OVERFLOW   /* right in form, too large for the type */
 } number_result;
 
-/* Decimal, with an optional sign. *out is set on NUMBER_OK only. */
+/* Reads a decimal number with an optional sign. *out is set on NUMBER_OK only. */
 number_result number_int(const char *text, int64_t *out);
-/* Decimal with an optional fraction and exponent; no hexadecimal, no "inf". */
+/* Reads a decimal number with an optional fraction and exponent; no hexadecimal, no "inf". */
 number_result number_float(const char *text, double *out);
 /* Bytes: digits and an optional K, M, G or T (powers of 1024), which may be
  * followed by B or iB; upper and lower case. */
@@ -27,7 +27,7 @@ number_result number_marks(const char *text, unsigned *high, unsigned *low);
 /* Ports FIRST-LAST; "" is 0 and 0, any free one. */
 number_result number_ports(const char *text, uint16_t *first, uint16_t *last);
 
-/* A block of addresses, "10.0.0.0/8" or "fd00::/8": *bytes of ip (4 or 16) and the bits that count. */
+/* Reads a block of addresses, "10.0.0.0/8" or "fd00::/8": *bytes of ip (4 or 16) and the bits that count. */
 number_result number_block(const char *text, unsigned char ip[16], int *bytes, int *prefix);
 
 #define NUMBER_TEXT 32
@@ -35,7 +35,7 @@ number_result number_block(const char *text, unsigned char ip[16], int *bytes, i
 /* The shortest decimal that reads back as x; "inf" and "nan" as printf has
  * them. */
 void number_put_float(char out[NUMBER_TEXT], double x);
-/* 262144 -> "256K", 1000 -> "1000". */
+/* Writes a size: 262144 -> "256K", 1000 -> "1000". */
 void number_put_size(char out[NUMBER_TEXT], int64_t bytes);
 
 #endif

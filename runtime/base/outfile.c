@@ -43,7 +43,7 @@ static int open_hidden(int dir, const char *hidden, mode_t mode)
 	return openat(dir, hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 }
 
-/* errno in words, behind `detail`. */
+/* Puts errno in words behind `detail`. */
 static gradcomp_status failed(const outfile *f, const char *detail, gradcomp_error *err)
 {
 	return error_errno(err, errno == ENOMEM ? GRADCOMP_ERR_NOMEM : GRADCOMP_ERR_IO, "%s %s cannot be written%s%s",

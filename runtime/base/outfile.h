@@ -23,8 +23,7 @@ gradcomp_status outfile_close(outfile *f, gradcomp_error *err);
 /* Frees without a trace. NULL is fine. */
 void outfile_abandon(outfile *f);
 
-/* A few bytes become the file `name` of an open directory, with mode 0644, less the umask.
- * 0, or -1 with errno. */
+/* Makes a few bytes the file `name` of an open directory, with mode 0644, less the umask. 0, or -1 with errno. */
 int outfile_put(int dir, const char *name, const void *data, size_t bytes);
 
 #endif

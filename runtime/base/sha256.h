@@ -21,7 +21,7 @@ typedef struct sha256 {
 void sha256_init(sha256 *s);
 void sha256_update(sha256 *s, const void *data, size_t bytes);
 void sha256_final(sha256 *s, unsigned char digest[SHA256_BYTES]);
-/* All of it at once. */
+/* Digests all of it at once. */
 void sha256_digest(const void *data, size_t bytes, unsigned char digest[SHA256_BYTES]);
 
 typedef struct hmac_sha256_ctx {
@@ -33,11 +33,11 @@ void hmac_sha256_update(hmac_sha256_ctx *h, const void *data, size_t bytes);
 void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES]);
 void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES]);
 
-/* Lower-case hexadecimal, terminated. */
+/* Writes it in lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
 /* Digests a file's content; 0, or -1 and errno. */
 int sha256_file(const char *path, unsigned char digest[SHA256_BYTES]);
-/* 64 digits as sha256_hex() writes them; what follows does not matter. */
+/* Reads 64 digits as sha256_hex() writes them; what follows does not matter. */
 bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES]);
 
 #endif

@@ -10,8 +10,7 @@
  * has. */
 void sha256_blocks(uint32_t state[8], const unsigned char *data, size_t blocks);
 
-/* The ways, for tests. The second returns false, having done nothing, on a CPU
- * without SHA instructions. */
+/* Take one way each, for tests. The second returns false, having done nothing, on a CPU without SHA instructions. */
 void sha256_blocks_portable(uint32_t state[8], const unsigned char *data, size_t blocks);
 bool sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks);
 

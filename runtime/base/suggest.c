@@ -10,7 +10,7 @@ static int min3(int a, int b, int c)
 	return m < c ? m : c;
 }
 
-/* Optimal string alignment distance; both shorter than SUGGEST_MAX. */
+/* Computes the optimal string alignment distance; both shorter than SUGGEST_MAX. */
 static int suggest_distance(const char *a, const char *b)
 {
 	int rows[3][SUGGEST_MAX];

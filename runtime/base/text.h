@@ -11,7 +11,7 @@
 
 #define TEXT_NAME_MAX 400 /* for gradcomp_printable() in messages */
 
-/* "cannot WHAT NAME: strerror(errno)", NAME printable: IO, or NOMEM. */
+/* Fails with "cannot WHAT NAME: strerror(errno)", NAME printable: IO, or NOMEM. */
 gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name);
 #ifdef __clang_analyzer__ /* error.h says why */
 #define error_cannot(err, what, name) ((void)error_cannot(err, what, name), GRADCOMP_ERR_IO)
@@ -21,7 +21,7 @@ gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *
 int text_hidden(const char *text, const char **what);
 /* Returns true when a directory may have an entry of this name, which has n bytes. */
 bool text_is_file_name(const char *name, size_t n);
-/* 0 to 15, or -1; digits in lower case. */
+/* Returns 0 to 15, or -1; digits in lower case. */
 int text_hex_digit(char c);
 
 #endif

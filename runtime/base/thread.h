@@ -7,7 +7,7 @@
 /* Starts one that signals pass by: they are the application's. 0, or an error number. */
 int thread_start(pthread_t *thread, void *(*body)(void *), void *arg);
 
-/* A condition for thread_wait(): its time does not jump. */
+/* Makes a condition for thread_wait(): its time does not jump. */
 void thread_condition(pthread_cond_t *c);
 /* Waits like pthread_cond_wait(), at most about `ms` milliseconds. */
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms);

@@ -20,7 +20,7 @@ int thread_pool_threads(const thread_pool *p);
 /* Calls run(arg, 0..parts - 1), each once, in any order and at the same time, and returns when
  * all have returned. One caller at a time. Takes no lock and allocates nothing. */
 void thread_pool_run(thread_pool *p, void (*run)(void *arg, size_t part), void *arg, size_t parts);
-/* When nothing runs. NULL is fine. */
+/* Closes the pool, when nothing runs. NULL is fine. */
 void thread_pool_close(thread_pool *p);
 /* The same in a child of fork(), which has none of the threads. */
 void thread_pool_abandon(thread_pool *p);

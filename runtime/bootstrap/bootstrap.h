@@ -17,9 +17,9 @@ typedef struct bootstrap_method {
 	/* On failure nothing is left and *ctx is untouched. `c` outlives it. */
 	gradcomp_status (*open)(void **ctx, const config *c, const gradcomp_store *store, int *rank, int *nranks,
 	                        gradcomp_error *err);
-	/* Collective, once. `mine` may be a refusal; then, or when another rank's is one, only that
-	 * rank's text need be there. all[r] (nranks of them, each to be freed, the array is
-	 * the caller's) becomes rank r's text. */
+	/* Exchanges the ranks' texts. Collective, once. `mine` may be a refusal; then, or when another rank's is
+	 * one, only that rank's text need be there. all[r] (nranks of them, each to be freed, the array is the
+	 * caller's) becomes rank r's text. */
 	gradcomp_status (*exchange)(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err);
 	/* Collective, when the records say that the job cannot begin: returns when all ranks are here,
 	 * or after `limit` seconds. NULL: nobody depends on this process for it. */

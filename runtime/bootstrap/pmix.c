@@ -141,7 +141,7 @@ static gradcomp_status refuse(gradcomp_status st, const char *what, const char *
 	                 what, why, getenv("PMIX_NAMESPACE") ? getenv("PMIX_NAMESPACE") : "");
 }
 
-/* On its own thread, as what follows. */
+/* Runs on its own thread, as what follows. */
 static void run_open(call *f)
 {
 	pmix_value_t *value = NULL;
@@ -229,7 +229,7 @@ static gradcomp_status publish(const char *text, double limit, gradcomp_error *e
 	                                   PMIx_Error_string(rc), err);
 }
 
-/* On PMIx's thread. */
+/* Runs on PMIx's thread. */
 static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
 	call *f = cbdata;

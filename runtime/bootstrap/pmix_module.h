@@ -20,11 +20,12 @@ typedef struct pmix_module {
 	uint32_t version; /* PMIX_MODULE_VERSION; the module and the library are one build */
 	/* On failure nothing is open. */
 	gradcomp_status (*open)(double limit, int *rank, int *nranks, gradcomp_error *err);
-	/* This rank's text, for all to look up. */
+	/* Publishes this rank's text, for all to look up. */
 	gradcomp_status (*publish)(const char *text, double limit, gradcomp_error *err);
-	/* That of `rank`, the caller's to free. NOTFOUND: there is none yet, or none came; `wait`: it may be waited for. */
+	/* Looks up the text of `rank`, the caller's to free. NOTFOUND: there is none yet, or none came; `wait`: it
+	 * may be waited for. */
 	gradcomp_status (*lookup)(int rank, bool wait, double limit, char **text);
-	/* Where it runs, as far as this node's server knows it; "" where it does not. */
+	/* Tells where it runs, as far as this node's server knows it; "" where it does not. */
 	void (*host)(int rank, double limit, char out[PMIX_HOST_MAX]);
 	void (*close)(double limit);
 } pmix_module;

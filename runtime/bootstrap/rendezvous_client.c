@@ -73,8 +73,8 @@ static double attempt_end(double deadline)
 	return until < deadline ? until : deadline;
 }
 
-/* A try at one address and port: it connects, greets, and waits for the CHALLENGE. All that have begun go on side by side, so one that
- * leads nowhere, or to somebody who does not answer, holds up the next for HEAD_START only. */
+/* A try at one address and port: it connects, greets, and waits for the CHALLENGE. All that have begun go on side
+ * by side, so one that leads nowhere, or to somebody who does not answer, holds up the next for HEAD_START only. */
 typedef struct attempt {
 	int fd; /* -1: over */
 	bool greeted;
@@ -86,7 +86,7 @@ typedef struct attempt {
 
 static const char no_token[] = "what answers there does not have the step's token";
 
-/* NULL, or what went wrong; so with those below. */
+/* Returns NULL, or what went wrong; so with those below. */
 static const char *begin_attempt(const rendezvous_client *cl, attempt *t, double deadline)
 {
 	struct sockaddr_storage sa;
@@ -316,7 +316,7 @@ static const kv_pair *find(const rendezvous_client *cl, const char *key)
 	return at ? &cl->pairs[at - 1] : NULL;
 }
 
-/* Space for another pair. */
+/* Makes space for another pair. */
 static bool grow(rendezvous_client *cl)
 {
 	size_t more = cl->capacity ? 2 * cl->capacity : 64;

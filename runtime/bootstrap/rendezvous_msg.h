@@ -74,8 +74,8 @@ bool rendezvous_hello_direct(const rendezvous_hello *h, int fd);
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
                       const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES]);
 
-/* The token for the environment of a job: sealed where `c` asks for munge, or for auto in a job of
- * Slurm; fails where munged does not serve. A client there takes no other. */
+/* Writes the token for the environment of a job: sealed where `c` asks for munge, or for auto in a job of Slurm;
+ * fails where munged does not serve. A client there takes no other. */
 gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
                                        char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err);
 gradcomp_status rendezvous_token_read(const struct config *c, const char *text, double patience,
@@ -83,7 +83,8 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 
 /* ---- entries of the log --------------------------------------------- */
 
-/* An entry of `rank`: a key and a value, encrypted. Returns its bytes; 0 when key or value are too long or there are no random bytes. */
+/* Seals an entry of `rank`: a key and a value, encrypted. Returns its bytes; 0 when key or value are too long or
+ * there are no random bytes. */
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
                              unsigned char out[RENDEZVOUS_ENTRY_MAX]);
 /* 0: more bytes are wanted; -1: it is no entry, or not made with the token; else its

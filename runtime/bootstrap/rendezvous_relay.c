@@ -173,7 +173,7 @@ static const char *told(relay *l, const char *key, const unsigned char *value, s
 	return NULL;
 }
 
-/* Bytes of the log. */
+/* Takes bytes of the log. */
 static const char *take_log(relay *l, const unsigned char *in, size_t bytes)
 {
 	size_t skip = bytes < l->skip ? bytes : l->skip;
@@ -260,7 +260,7 @@ static int pause_ms(const relay *l, double now)
 	return first > now ? (int)((first - now) * 1e3) + 1 : 0;
 }
 
-/* One round of it. NULL, or why it ends. */
+/* Serves one round of it. Returns NULL, or why it ends. */
 static const char *serve(relay *l)
 {
 	struct pollfd p[READERS + 1 + RENDEZVOUS_FANOUT + LISTENER_POLLS],

@@ -91,7 +91,7 @@ static bool tell_way(rendezvous_server *srv, int rank)
 	return tell(srv, s, RENDEZVOUS_RELAY, relay->relay, strlen(relay->relay));
 }
 
-/* The same for the clients of a relay. One that there is no memory for asks when it is quiet for long. */
+/* Does the same for the clients of a relay. One that there is no memory for asks when it is quiet for long. */
 static void tell_readers(rendezvous_server *srv, int relay)
 {
 	int64_t first = rendezvous_first_of(relay);

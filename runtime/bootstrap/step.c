@@ -6,8 +6,8 @@
  * opens a rendezvous server there, and the others knock until it is open and has proved the token. The
  * records go through that server, and end with it.
  *
- * Rank 0 keeps the text in the folder that PMIx has for the step on its node, because a program does not always find in PMIx what
- * an earlier one has put there; and each process keeps it, so that PMIx is asked once. */
+ * Rank 0 keeps the text in the folder that PMIx has for the step on its node, because a program does not always
+ * find in PMIx what an earlier one has put there; and each process keeps it, so that PMIx is asked once. */
 #define _GNU_SOURCE
 #include "bootstrap/bootstrap.h"
 
@@ -203,7 +203,7 @@ static double left(const step *s)
 	return seconds > 0 ? seconds : 0;
 }
 
-/* "rank 3 on n4" */
+/* Writes "rank 3 on n4". */
 static void rank_name(step *s, int r, double until, char out[RANK_NAME])
 {
 	char host[PMIX_HOST_MAX] = "";

@@ -125,8 +125,8 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	return GRADCOMP_OK;
 }
 
-/* Up a binary tree to rank 0, which tells all. Where a rank is missing nobody learns that all
- * have heard, and where the store is gone there is nobody left to wait for. */
+/* Passes the word up a binary tree to rank 0, which tells all. Where a rank is missing nobody learns that all have
+ * heard, and where the store is gone there is nobody left to wait for. */
 static void heard(void *ctx, double limit)
 {
 	store_client *c = ctx;

@@ -28,7 +28,7 @@ static void record(gradcomp_coder *c, trace_what what, uint64_t call, uint32_t s
 		                                   .what = (uint8_t)what});
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void count(gradcomp_coder_stats *s, const gradcomp_coder_stats *took)
 {
 	s->reduce_scatters += took->reduce_scatters;
@@ -142,7 +142,7 @@ void coder_slots_free(coder_slot **slots, uint32_t n)
 	free(slots);
 }
 
-/* With the lock held. The slot of this number, made when there is none: zeroes. MISMATCH when it has other
+/* Finds, with the lock held, the slot of this number, made when there is none: zeroes. MISMATCH when it has other
  * counts. */
 static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
                                       coder_slot **out, gradcomp_error *err)
@@ -439,7 +439,7 @@ static void differing_coders(const void *claim, const void *claim0, int first, c
 		         first, (unsigned long long)b->seed);
 }
 
-/* The first thing that ranks say to each other. */
+/* Exchanges the first thing that ranks say to each other. */
 static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, gradcomp_error *err)
 {
 	coder_claim own;

@@ -129,7 +129,7 @@ static void describe(const gradcomp_coder *c, const gradcomp_coder_request *q, c
 	out->hash = h;
 }
 
-/* block[r] of every rank's, `bytes` each; freed by the caller. */
+/* Gathers block[r] of every rank's, `bytes` each; freed by the caller. */
 static gradcomp_status share(gradcomp_coder *c, const void *mine, size_t bytes, void **all, gradcomp_error *err)
 {
 	size_t P = (size_t)c->layout.nranks;

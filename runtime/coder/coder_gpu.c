@@ -411,8 +411,8 @@ static double code_bytes(const gradcomp_coder *c, uint64_t n)
 	return n ? (double)c->parts.compressor->code_bound(c->instance, n) : 0;
 }
 
-/* Bytes that this rank sends for a coded call, at least: NCCL counts none. In two levels numbers go as they are within
- * the node, and between nodes a code of each shard that this rank holds. */
+/* Returns the bytes that this rank sends for a coded call, at least: NCCL counts none. In two levels numbers go as
+ * they are within the node, and between nodes a code of each shard that this rank holds. */
 static double coded_bytes(const gradcomp_coder *c, const gradcomp_coder_request *q)
 {
 	const struct gradcomp_collective_v1 *k = c->parts.collective;
@@ -435,7 +435,8 @@ static double coded_bytes(const gradcomp_coder *c, const gradcomp_coder_request 
 		sent += (nodes - 1) / nodes * code_bytes(c, s.numel);
 	}
 	if (nodes < P) {
-		/* To the holders of shards and back; and sums to the owners of blocks, or blocks to the holders of shards. */
+		/* To the holders of shards and back; and sums to the owners of blocks, or blocks to the holders of
+		 * shards. */
 		locals = held > 0 ? total / held : P / nodes;
 		return sent + sizeof(float) * (total - held + (locals - 1) * (scatters ? held / nodes : own));
 	}

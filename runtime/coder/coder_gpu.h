@@ -30,7 +30,7 @@ gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gr
 /* Makes what is put on the caller's stream come after the call, whose event is free again. */
 gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err);
 
-/* An instance on the device, for so many numbers. */
+/* Makes an instance on the device, for so many numbers. */
 gradcomp_status coder_gpu_instance(gradcomp_coder *c, gradcomp_error *err);
 /* Puts the call on the stream, after ranks have told each other which it is. */
 gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, gradcomp_error *err);

@@ -71,7 +71,7 @@ struct gradcomp_coder {
 	gradcomp_coder_request *first, **last;
 	gradcomp_coder_request *live; /* those that have not been waited for */
 	uint64_t inflight;
-	double sent;        /* on a device */
+	double sent;        /* bytes that a collective on the device has sent, past the channel */
 	uint64_t calls;     /* so far: names the runs of each */
 	coder_slot **slots; /* by number */
 	uint32_t nslots;

@@ -122,7 +122,7 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 	return GRADCOMP_OK;
 }
 
-/* Where nobody names one. */
+/* Says which is used where nobody names one. */
 static const char *usual(const config *c, const char *text, bool device)
 {
 	return text || !device || !config_is_default(c, SET_GRADCOMP_COLLECTIVE)
@@ -222,7 +222,7 @@ gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *ho
 	return GRADCOMP_OK;
 }
 
-/* With an instance, since some parameters show there that they cannot be. */
+/* Checks with an instance, since some parameters show there that they cannot be. */
 static gradcomp_status check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	static const uint64_t dims[] = {1};

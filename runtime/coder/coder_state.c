@@ -68,7 +68,7 @@ static char *put_slot(gradcomp_coder *c, const coder_slot *s, char *p, gradcomp_
 	return p + bytes;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status save(gradcomp_coder *c, char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	state_head h;
@@ -181,7 +181,7 @@ static coder_slot *take_slot(const gradcomp_coder *c, const char **at, uint64_t 
 	return s;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, gradcomp_error *err)
 {
 	coder_slot **slots = NULL;

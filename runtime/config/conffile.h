@@ -9,7 +9,7 @@
 typedef gradcomp_status conffile_take(void *ctx, setting_id index, const char *value, const char *origin,
                                       gradcomp_error *err);
 
-/* The file of this site. */
+/* Returns the path of this site's file. */
 const char *conffile_site(void);
 
 /* NOTFOUND only when the file itself is missing. */

@@ -145,7 +145,8 @@ static gradcomp_status config_lock(config *c, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* The site's file, and those beside it in conf.d. Another file than the site's replaces it, except for what the site's has locked. */
+/* Reads the site's file, and those beside it in conf.d. Another file than the site's replaces it, except for what
+ * the site's has locked. */
 static gradcomp_status config_file(config *c, gradcomp_error *err)
 {
 	const char *named = secure_getenv("GRADCOMP_CONF");

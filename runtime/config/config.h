@@ -48,13 +48,15 @@ int64_t config_int(const config *c, setting_id id); /* INT, SIZE (bytes), BOOL *
 double config_float(const config *c, setting_id id);
 /* Where the value came from, as gradcomp_setting_each() gives it. */
 const char *config_origin(const config *c, setting_id id);
-/* "FILE:LINE" of the lines that gave a setting which only files may give: of a list there can be several. NULL after the last. */
+/* "FILE:LINE" of the lines that gave a setting which only files may give: of a list there can be several. NULL
+ * after the last. */
 const char *config_place(const config *c, setting_id id, size_t i);
 /* Returns true when nobody has given a value. */
 bool config_is_default(const config *c, setting_id id);
-/* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
+/* Returns "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
 const char *config_lock_of(const config *c, setting_id id);
-/* One line for each variable GRADCOMP_... of the environment that means nothing to gradcomp: mostly a slip of the pen. */
+/* Calls each() with one line for each variable GRADCOMP_... of the environment that means nothing to gradcomp:
+ * mostly a slip of the pen. */
 void config_unknown(void (*each)(void *ctx, const char *text), void *ctx);
 /* NULL when there is no such setting. */
 const char *config_find(const config *c, const char *name);

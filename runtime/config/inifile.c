@@ -72,7 +72,7 @@ static char *inifile_value(char *line)
 	return value;
 }
 
-/* The next line, without its end, in f->text; false at the end of the file, or when it cannot be. */
+/* Reads the next line, without its end, in f->text; false at the end of the file, or when it cannot be. */
 static bool inifile_get(inifile *f)
 {
 	size_t n = 0;

@@ -1,7 +1,6 @@
-/* INI files, read strictly. inih parts the lines; what it lets pass is refused: control
- * characters, overlong and indented lines, sections that are not [NAME], and the reader's
- * callbacks know the line. A comment is a line that begins with ';' or '#', and what follows one of these after a blank.
- * One thread at a time. */
+/* INI files, read strictly. inih parts the lines; what it lets pass is refused: control characters, overlong and
+ * indented lines, sections that are not [NAME], and the reader's callbacks know the line. A comment is a line that
+ * begins with ';' or '#', and what follows one of these after a blank. One thread at a time. */
 #ifndef CONFIG_INIFILE_H
 #define CONFIG_INIFILE_H
 
@@ -32,9 +31,9 @@ typedef struct inifile {
 	bool pending;
 } inifile;
 
-/* For the callbacks: INVALID, with file and line before the text. */
+/* Fails, for the callbacks, with INVALID, with file and line before the text. */
 void inifile_fail(inifile *f, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
-/* For the callbacks: NOMEM. */
+/* Fails, for the callbacks, with NOMEM. */
 void inifile_nomem(inifile *f);
 /* The stream stays the caller's. */
 gradcomp_status inifile_read(inifile *f, FILE *stream);

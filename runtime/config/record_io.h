@@ -47,15 +47,15 @@ typedef struct record_io {
 int record_io_take(record_io *t, inifile *f, const char *section, const char *key, const char *value);
 /* With a list of the keys there are. */
 void record_io_unknown(const record_io *t, inifile *f, const char *section, const char *key);
-/* INVALID when a needed key of the section was not there; `line`: of the section, 0: none. */
+/* Fails with INVALID when a needed key of the section was not there; `line`: of the section, 0: none. */
 gradcomp_status record_io_complete(const record_io *t, inifile *f, const char *section, int line);
-/* Every value, when it does not come from a file: `what` is "machine 'x'". */
+/* Checks every value, when it does not come from a file: `what` is "machine 'x'". */
 gradcomp_status record_io_check(const record_io *t, const char *what, gradcomp_error *err);
-/* [heading] and the section's keys. */
+/* Writes [heading] and the section's keys. */
 void record_io_write(FILE *out, const record_io *t, const char *section, const char *heading);
-/* KEY = SPEC, on as many lines as it takes. */
+/* Writes KEY = SPEC, on as many lines as it takes. */
 void record_io_write_spec(FILE *out, const char *key, const char *spec);
-/* The name of a tensor or layer as one word: its last bytes, which say more than the first. */
+/* Writes the name of a tensor or layer as one word: its last bytes, which say more than the first. */
 void record_io_write_name(FILE *out, const char *name);
 
 /* The number N of a section [NAME N], or of a key N; it must be `next`. */

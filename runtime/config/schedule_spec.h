@@ -36,7 +36,7 @@ const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error 
 /* Reads a SPEC that was parsed with that table. */
 gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec *s, schedule_spec *out,
                                    gradcomp_error *err);
-/* All three together. */
+/* Does all three together. */
 gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradcomp_error *err);
 void schedule_spec_clear(schedule_spec *s);
 

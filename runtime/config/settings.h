@@ -41,7 +41,7 @@ setting_id settings_find(const char *name);
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX]);
 /* Returns 1 when a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
 bool settings_locked(const char *list, const char *name);
-/* A value against its row and its check. */
+/* Checks a value against its row and with its check. */
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct spec {
 
 #define SPEC_NAME_MAX 32
 
-/* The NAME part alone; refuses what cannot be a name (so also any '/'). */
+/* Reads the NAME part alone; refuses what cannot be a name (so also any '/'). */
 gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_error *err);
 /* Unknown, repeated, malformed or out-of-range parameters are refused with the
  * list of what the plugin takes. */
@@ -22,7 +22,7 @@ void spec_clear(spec *s);
  * behind it and its comma. A piece "key=value" belongs to the SPEC before it. NULL at the end. An
  * item between two commas is empty. */
 const char *spec_list_next(const char **at, size_t *length);
-/* One value against one row; used for plugin parameters and settings alike. */
+/* Checks one value against one row; used for plugin parameters and settings alike. */
 gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out, gradcomp_error *err);
 
 #endif

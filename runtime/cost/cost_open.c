@@ -29,7 +29,7 @@ static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
 	t->ndim = t->ndim > 1 ? 2 : 1;
 }
 
-/* The model's tensors, last first. */
+/* Lays out the model's tensors, last first. */
 static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 {
 	const model_file *m = c->model;
@@ -136,7 +136,8 @@ enum { MAP_HEAD = 64 }; /* the length, before what is aligned to as much */
 /* Set when the thread's last instance did not get what it asked for. */
 static _Thread_local bool map_failed;
 
-/* Pages that nobody touches cost nothing, nor are they reserved: together they may be many times the machine's memory. */
+/* Pages that nobody touches cost nothing, nor are they reserved: together they may be many times the machine's
+ * memory. */
 
 static void *map_zeroes(size_t bytes)
 {

@@ -131,7 +131,7 @@ static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* Each choice for all stages in turn. */
+/* Tries each choice for all stages in turn. */
 static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 {
 	pipeline_plan plan;

@@ -1,10 +1,10 @@
 /* hybrid_plan_make() is made of these: groups of layers, choices of ranks, and what a run of groups costs on each
  * (the intra-operator table of pipeline.h).
  *
- * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor
- * degree, inside a node or over all ranks of several, the kinds of layers that all ranks of a group then hold and compute
- * whole all the same, which saves their all-reduces, and a compressor; data degree = its ranks / tensor. On it a stage
- * takes, of each micro-batch of m samples, x = m / data of them on a rank:
+ * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor degree, inside a node or
+ * over all ranks of several, the kinds of layers that all ranks of a group then hold and compute whole all the
+ * same, which saves their all-reduces, and a compressor; data degree = its ranks / tensor. On it a stage takes, of
+ * each micro-batch of m samples, x = m / data of them on a rank:
  *
  *     seconds of its layers * x / tensor           (layers that cannot be divided, or are held: * x)
  *   + 2 passes * reduces * all-reduce(output * x)  among `tensor` ranks: a ring in a node; over nodes one
@@ -53,8 +53,8 @@ typedef struct rank_choice {
 /* Returns 1 when the ranks of a tensor-parallel group divide a tensor of the layer among themselves, instead of all
  * holding and computing it. */
 int hybrid_divides(const model_layer *layer, const model_tensor *tensor);
-/* Layers that can be divided are of one kind when their tensors have the same dimensions. The first layer of each of the
- * first kinds; returns how many there are. */
+/* Layers that can be divided are of one kind when their tensors have the same dimensions. The first layer of each
+ * of the first kinds; returns how many there are. */
 uint32_t hybrid_kinds(const model_file *model, uint32_t first[HYBRID_KINDS]);
 /* HYBRID_KINDS for a layer of none of them. */
 uint32_t hybrid_kind_of(const model_file *model, const uint32_t *first, uint32_t n, const model_layer *layer);
@@ -63,8 +63,8 @@ int hybrid_hold_pays(const model_file *model, const machine_file *machine, uint6
                      const model_layer *layer);
 /* groups[] has room for all layers; returns how many were made, at most `most`. */
 uint32_t hybrid_group(const model_file *model, uint32_t most, layer_group *groups);
-/* Every submesh, degree and compressor, and the kinds that may be held where that pays; choices that take as many ranks stand in a row.
- * UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
+/* Every submesh, degree and compressor, and the kinds that may be held where that pays; choices that take as many
+ * ranks stand in a row. UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
 gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine, const hybrid_question *q,
                                uint64_t samples, rank_choice *choices, uint32_t *n, gradcomp_error *err);
 /* Groups first to last, of a micro-batch of `samples`; `ends`: no stage comes after it. */

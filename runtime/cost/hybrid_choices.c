@@ -76,7 +76,7 @@ static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, co
 	return GRADCOMP_OK;
 }
 
-/* Seconds to reduce the gradients of the first tensors on this choice. */
+/* Predicts the seconds to reduce the gradients of the first tensors on this choice. */
 static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32_t ntensors, double *numel,
                                    double *seconds, gradcomp_error *err)
 {
@@ -115,7 +115,7 @@ static uint32_t first_half(const model_file *m)
 	return numel ? m->ntensors / 2 : 0;
 }
 
-/* The line through the costs of all tensors and of the first half of them. */
+/* Fits the line through the costs of all tensors and of the first half of them. */
 static gradcomp_status fit_reduction(const making *k, rank_choice *c, gradcomp_error *err)
 {
 	uint32_t all = k->model->ntensors, half = first_half(k->model);

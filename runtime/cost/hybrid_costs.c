@@ -84,7 +84,7 @@ static layer_group group_of(const model_file *m, uint32_t at, const uint32_t *ki
 	return g;
 }
 
-/* `to` and the group behind it. */
+/* Joins `to` and the group behind it. */
 static void join(layer_group *to, const layer_group *g)
 {
 	to->nlayers += g->nlayers;
@@ -124,7 +124,7 @@ uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 	return n;
 }
 
-/* A ring of n, of which each sends `beside` others' parts along with its own. */
+/* Returns the seconds of a ring of n, of which each sends `beside` others' parts along with its own. */
 static double ring(const machine_file *m, int level, double bytes, uint32_t n, uint32_t beside)
 {
 	double part = bytes / n;
@@ -139,7 +139,7 @@ static double one_ring(const machine_file *m, double bytes, const rank_choice *c
 	return ring(m, c->tensor > c->ranks_per_node, bytes, c->tensor, 1);
 }
 
-/* The same in two levels. */
+/* Returns the same in two levels. */
 static double two_levels(const machine_file *m, double bytes, const rank_choice *c)
 {
 	uint32_t ranks = c->ranks_per_node, nodes = c->tensor / ranks;

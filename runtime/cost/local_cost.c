@@ -115,7 +115,7 @@ gradcomp_status local_cost_open(local_cost *l, const gradcomp_host *host, const 
 	return st;
 }
 
-/* The time, or a place on the stream. */
+/* Notes the time, or a place on the stream. */
 static gradcomp_status mark(local_cost *l, int k, gradcomp_error *err)
 {
 	l->at[k] = clock_now();

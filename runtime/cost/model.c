@@ -199,7 +199,7 @@ static const field count_rows[] = {
 	{"model", "tensors", FIELD_COUNT, 0, offsetof(reading, said), 1, TENSORS_MOST, 0, NULL},
 };
 
-/* `array` of n elements with room for one more; NULL without memory. */
+/* Returns `array` of n elements with room for one more; NULL without memory. */
 static void *grow(inifile *f, void *array, uint32_t n, uint32_t *room, size_t size)
 {
 	void *more = array;

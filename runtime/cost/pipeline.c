@@ -34,7 +34,7 @@ static double pace_of(const pipeline_problem *p, const pipeline_cost *c)
 	return (p->microbatches - 1.0) * c->seconds + c->once;
 }
 
-/* With `behind` stages from this one, included, to the end. */
+/* Returns the memory with `behind` stages from this one, included, to the end. */
 static double memory_of(const pipeline_problem *p, const pipeline_cost *c, uint32_t behind)
 {
 	return c->fixed + (behind < p->microbatches ? behind : p->microbatches) * c->kept;

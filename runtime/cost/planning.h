@@ -147,24 +147,24 @@ typedef struct cost_prediction {
 gradcomp_status cost_predict(const model_file *model, const machine_file *machine, const cost_question *question,
                              cost_prediction *out, gradcomp_error *err);
 
-/* The compressor of a question that names none. */
+/* Returns the compressor of a question that names none. */
 const char *cost_default_compressor(void);
 /* *share: what a dense compressor sends of a number, as a share of a float: 1, or 0.5 of 16 bits; 0 of one that
  * holds something back. Fails as a prediction does. */
 gradcomp_status cost_dense_share(const machine_file *machine, const char *compressor, double *share,
                                  gradcomp_error *err);
 
-/* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
- * the prediction, or with IO. */
+/* Writes the plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like the prediction,
+ * or with IO. */
 gradcomp_status cost_plan_write(const char *path, const model_file *model, const machine_file *machine,
                                 const cost_question *question, gradcomp_error *err);
 
 /* ---- hybrid parallel plans ---------------------------------------------- */
 
-/* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided
- * among `tensor` of them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After
- * Alpa's inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a
- * micro-batch, g of reducing its gradients, B micro-batches, it is the least
+/* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided among `tensor` of
+ * them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After Alpa's
+ * inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a micro-batch, g of reducing
+ * its gradients, B micro-batches, it is the least
  *
  *     sum over stages t + max over stages ((B - 1) t + g)
  *

@@ -15,7 +15,7 @@ typedef struct device_calls {
 	uint32_t struct_size;
 	uint32_t version; /* DEVICE_VERSION */
 
-	/* The device of the calling thread. A thread begins with device 0. */
+	/* Tells the device of the calling thread. A thread begins with device 0. */
 	const char *(*current)(int *id);
 	const char *(*use)(int id);
 
@@ -31,7 +31,7 @@ typedef struct device_calls {
 	const char *(*stream)(void **stream, int urgent);
 	void (*stream_free)(void *stream);
 	const char *(*event)(void **event);
-	/* An event that also notes the time. */
+	/* Makes an event that also notes the time. */
 	const char *(*timer)(void **event);
 	/* Seconds between two of those, both of which have come. */
 	const char *(*elapsed)(void *from, void *to, double *seconds);
@@ -50,7 +50,7 @@ typedef struct device_calls {
 
 	/* On a stream; either side is memory of the device or of the host. */
 	const char *(*copy)(void *stream, void *to, const void *from, size_t bytes);
-	/* `rows` rows of `width` bytes, the next one `pitch` bytes on. */
+	/* Copies `rows` rows of `width` bytes, the next one `pitch` bytes on. */
 	const char *(*copy_rows)(void *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch,
 	                         size_t width, size_t rows);
 	const char *(*zero)(void *stream, void *p, size_t bytes);
@@ -75,7 +75,7 @@ const char *device_memory_take(const device_memory *m, void **p, size_t bytes, v
 void device_memory_give_back(const device_memory *m, void *p);
 
 struct config;
-/* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
+/* Loads the module, for ever. NULL and the reason in *err where there is none. Any thread. */
 const device_calls *device_open(const struct config *c, gradcomp_error *err);
 /* Turns what one of its functions has said into a status: NULL is OK, other text an error that begins with `what`. */
 gradcomp_status device_check(const char *why, const char *what, gradcomp_error *err);

@@ -22,7 +22,7 @@ typedef struct device_arena {
 gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gradcomp_error *err);
 /* Waits for its streams, and frees all that was given back. NULL is fine. */
 void device_arena_close(device_arena *a);
-/* The calling thread works on its device from now on. NULL is fine. */
+/* Makes the calling thread work on its device from now on. NULL is fine. */
 void device_arena_bind(const device_arena *a);
 
 /* Memory of the device, from any thread; what the device has said, or NULL. */

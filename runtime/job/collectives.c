@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The group's collective, with the group's lock held on success. */
+/* Gives the group's collective, with the group's lock held on success. */
 static gradcomp_status begin(gradcomp_group *g, coll_ctx **out, gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
@@ -109,7 +109,7 @@ static gradcomp_status check_counts(const gradcomp_group *g, const uint64_t *cou
 	return GRADCOMP_OK;
 }
 
-/* Bytes of every block, and of those before this rank's; freed by the caller. */
+/* Computes the bytes of every block, and of those before this rank's; freed by the caller. */
 static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *counts, gradcomp_dtype dtype,
                                    uint64_t **bytes, uint64_t *before, gradcomp_error *err)
 {

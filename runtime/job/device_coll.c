@@ -31,7 +31,7 @@ typedef struct device_claim {
 	char name[SPEC_NAME_MAX], why[200];
 } device_claim;
 
-/* The collective of this rank: as of reducers. */
+/* Chooses the collective of this rank: as of reducers. */
 static gradcomp_status choose(const gradcomp_group *g, const char *named, const plugin **p, const spec **s,
                               device_claim *claim, gradcomp_error *err)
 {
@@ -78,7 +78,7 @@ static gradcomp_status prepare(device_coll *c, const char *named, const plugin *
 	return device_check(why, "it cannot be used", err);
 }
 
-/* All take one collective. */
+/* Agrees on one collective for all. */
 static gradcomp_status agree(gradcomp_group *g, gradcomp_status mine, const device_claim *claim, gradcomp_error *err)
 {
 	void *claims;
@@ -170,7 +170,7 @@ static gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error
 
 static const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
 
-/* On blocks one after another at `at`, of counts[] elements and c->bytes[] bytes. */
+/* Works on blocks one after another at `at`, of counts[] elements and c->bytes[] bytes. */
 static gradcomp_status exchange(const device_coll *c, const device_coll_call *call, void *at, const uint64_t *counts,
                                 gradcomp_error *err)
 {
@@ -203,7 +203,7 @@ static int blocks(const device_coll *c, const device_coll_call *call)
 	return call->kind == DEVICE_ALLGATHER || call->kind == DEVICE_REDUCE_SCATTER ? c->group->nranks : 1;
 }
 
-/* Where this rank's block begins in the whole, in elements. */
+/* Returns where this rank's block begins in the whole, in elements. */
 static uint64_t own_begin(const device_coll *c, const device_coll_call *call)
 {
 	uint64_t at = 0;
@@ -277,7 +277,7 @@ static uint64_t part_of(const piece *p, uint64_t count)
 	return left < p->most ? left : p->most;
 }
 
-/* Which blocks go that way. */
+/* Says which blocks go that way. */
 static bool goes_down(const device_coll *c, const device_coll_call *call, int block)
 {
 	return call->kind == DEVICE_BROADCAST ? c->group->me == call->root
@@ -383,7 +383,8 @@ static gradcomp_status run_staged(device_coll *c, const device_coll_call *call, 
 	}
 	if (!st)
 		st = settle(c, call->queue, err);
-	/* Nothing is on its way from or to the caller's memory, or ours, when this returns: copies alone are, which end. */
+	/* Nothing is on its way from or to the caller's memory, or ours, when this returns: copies alone are, which
+	 * end. */
 	if (st)
 		device_drain(c->d, &call->queue, 1);
 	free(counts);

@@ -197,7 +197,7 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 	return st;
 }
 
-/* The ranks in the world; in *me this rank's place. */
+/* Finds the ranks in the world; in *me this rank's place. */
 static gradcomp_status check_list(const gradcomp_group *parent, const int *ranks, int n, int *world, int *me,
                                   gradcomp_error *err)
 {
@@ -219,7 +219,7 @@ static gradcomp_status check_list(const gradcomp_group *parent, const int *ranks
 	                            parent->me, n);
 }
 
-/* The next id for this list. */
+/* Returns the next id for this list. */
 static uint64_t list_id(gradcomp_group *parent, const int *world, int n)
 {
 	uint64_t id = id_mix(parent->id, UINT64_MAX), next = 0;

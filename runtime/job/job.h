@@ -61,8 +61,8 @@ typedef struct job_part {
 typedef struct job_object {
 	void *of;    /* the program knows it by this */
 	uint64_t id; /* the number, as group.done counts, of the call on the world that made it */
-	/* That call has failed at its end, or the one of the number `freeing` that was to free it: gradcomp_job_shrink() finds
-	 * out what became of it. */
+	/* That call has failed at its end, or the one of the number `freeing` that was to free it:
+	 * gradcomp_job_shrink() finds out what became of it. */
 	bool pending;
 	uint64_t freeing;
 	/* After a failure: from when it returns nothing of the object uses the transport or the world. Also
@@ -116,13 +116,13 @@ struct gradcomp_job {
 	int live;                        /* groups but the world, reducers, coders and the like */
 };
 
-/* The collective that the settings name, which lives as long as the job. */
+/* Finds the collective that the settings name, which lives as long as the job. */
 gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err);
 /* Fails the job because this rank cannot go on with what the others have begun. All ranks
  * report which rank it was and why. */
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
-/* The report has a row for each reducer and coder that has been freed, at most so many: what ends later is added to the first
- * row of the same SPECs, or to the last one. */
+/* The report has a row for each reducer and coder that has been freed, at most so many: what ends later is added to
+ * the first row of the same SPECs, or to the last one. */
 #define JOB_ROWS_KEPT 64
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
@@ -160,7 +160,7 @@ void job_settle_objects(gradcomp_job *job, uint64_t done);
 /* Frees those that the program has not been told of, or has tried to free. */
 void job_sweep_objects(gradcomp_job *job);
 
-/* The group of ranks[0..n-1] (copied). */
+/* Makes the group of ranks[0..n-1] (copied). */
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
@@ -170,10 +170,10 @@ void group_close(gradcomp_group *g);
  * of it is in use. */
 gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int me, gradcomp_error *err);
 
-/* The next channel of the group. Every rank of the group opens the same channels,
- * with a collective on them or without, in the same order. */
+/* Opens the next channel of the group. Every rank of the group opens the same channels, with a collective on them
+ * or without, in the same order. */
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
-/* The next channel with a collective on it. */
+/* Opens the next channel with a collective on it. */
 gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
                               gradcomp_error *err);
 void coll_ctx_close(coll_ctx *p);
@@ -187,13 +187,14 @@ gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, co
 gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                 gradcomp_error *err);
 gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err);
-/* A barrier over a channel of its own. */
+/* Waits at a barrier over a channel of its own. */
 gradcomp_status group_meet(channel *c, gradcomp_error *err);
-/* Ends a collective call of the program's on the world of a job that may outlive ranks, when all of its work is in place here:
- * a rank that leaves it knows that the same is so on all ranks. So where it fails on some, gradcomp_job_shrink() finds out
- * from the others' group.done whether the call is done. Returns `st` if that is a failure, and in other groups and jobs. */
+/* Ends a collective call of the program's on the world of a job that may outlive ranks, when all of its work is in
+ * place here: a rank that leaves it knows that the same is so on all ranks. So where it fails on some,
+ * gradcomp_job_shrink() finds out from the others' group.done whether the call is done. Returns `st` if that is a
+ * failure, and in other groups and jobs. */
 gradcomp_status group_commit(gradcomp_group *g, gradcomp_status st, gradcomp_error *err);
-/* An all-gather of equal blocks, by the group's blocking collectives. */
+/* Does an all-gather of equal blocks, by the group's blocking collectives. */
 gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
 
 /* Mixes ids of groups and channels (splitmix64's finisher). */

@@ -17,7 +17,7 @@ static gradcomp_status given_up(const gradcomp_parallel *p, gradcomp_status st, 
 	return st;
 }
 
-/* The pieces' seconds, or bytes where no time passed, into runs. Returns the longest. */
+/* Divides the pieces into runs by their seconds, or by bytes where no time passed. Returns the longest. */
 static double divide(gradcomp_parallel *p)
 {
 	uint32_t P = (uint32_t)p->group->nranks;
@@ -41,7 +41,7 @@ static double divide(gradcomp_parallel *p)
 	return longest;
 }
 
-/* The slowest rank's times, which all ranks know then. */
+/* Takes the slowest rank's times, which all ranks know then. */
 static gradcomp_status agree_times(gradcomp_parallel *p, gradcomp_error *err)
 {
 	return p->coll_ctx.collective->allreduce(p->coll_ctx.instance, p->seconds, p->n + 1, GRADCOMP_F64, GRADCOMP_MAX,
@@ -108,7 +108,7 @@ static gradcomp_status move(const gradcomp_parallel *p, void *const *out, int in
 	return device_check(why, "a piece could not be copied", err);
 }
 
-/* All ranks' runs, from their places in buf. */
+/* Gathers all ranks' runs, from their places in buf. */
 static gradcomp_status allgather(const gradcomp_parallel *p, char *buf, gradcomp_error *err)
 {
 	const coll_ctx *c = &p->coll_ctx;
@@ -174,7 +174,7 @@ static void do_all(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece)
 	}
 }
 
-/* This rank's run, and the others' from them. Timed from when all ranks have done theirs. */
+/* Does this rank's run, and gets the others' from them. Timed from when all ranks have done theirs. */
 static gradcomp_status do_share(gradcomp_parallel *p, void *const *out, void (*work)(void *ctx, uint32_t piece),
                                 void *ctx, int timed, gradcomp_error *err)
 {

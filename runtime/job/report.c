@@ -34,8 +34,8 @@ static double report_ratio(const gradcomp_reducer_stats *s)
 	return s->wire_bytes > 0 ? s->dense_bytes / s->wire_bytes : 0;
 }
 
-/* The share, 0..1, of encode, exchange and decode that the application did not
- * wait for; negative when there was nothing to hide. */
+/* Returns the share, 0..1, of encode, exchange and decode that the application did not wait for; negative when
+ * there was nothing to hide. */
 static double report_hidden(const gradcomp_reducer_stats *s)
 {
 	double work = s->encode_s + s->exchange_s + s->decode_s;
@@ -44,7 +44,7 @@ static double report_hidden(const gradcomp_reducer_stats *s)
 	return work > 0 && hidden < 0 ? 0 : hidden;
 }
 
-/* The reducer that had the most to send stands for the job. */
+/* Finds the reducer that stands for the job: the one that had the most to send. */
 static const report_reducer *main_reducer(const report_job *job)
 {
 	const report_reducer *most = NULL;

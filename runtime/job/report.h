@@ -116,9 +116,9 @@ gradcomp_status report_open(const char *path, report **out, gradcomp_error *err)
 gradcomp_status report_close(report *r, const report_job *job, gradcomp_error *err);
 /* Frees without a trace. NULL is fine. */
 void report_abandon(report *r);
-/* The one line for people, at most `capacity` bytes, no newline: "powersgd:rank=4
- * on 4 ranks of 4 nodes: 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step),
- * encode 1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden, error 62 %". */
+/* Writes the one line for people, at most `capacity` bytes, no newline: "powersgd:rank=4 on 4 ranks of 4 nodes:
+ * 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step), encode 1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 %
+ * hidden, error 62 %". */
 void report_line(const report_job *job, char *out, size_t capacity);
 /* The same of a coder, for the first so many: "coder 'grads' block:bits=4 on 4 ranks: 120 reduce-scatters,
  * 5.9x fewer bytes (4.10 of 24.20 MB), exchange 812 ms, 35 % hidden". */

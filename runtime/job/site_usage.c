@@ -86,7 +86,7 @@ gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_
 	return outfile_close(f, err);
 }
 
-/* The next word, of one blank and what follows it, as a number from 0 to 2^53. */
+/* Reads the next word, of one blank and what follows it, as a number from 0 to 2^53. */
 static bool take_number(const char **text, uint64_t *out)
 {
 	char digits[20];

@@ -23,9 +23,9 @@ typedef struct site_usage {
 
 /* False when the job has reduced nothing. */
 bool site_usage_of_job(const report_job *job, site_usage *out);
-/* A file of a random name in `dir`, which need not be readable. */
+/* Leaves a file of a random name in `dir`, which need not be readable. */
 gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_error *err);
-/* The text of a file; hostile. False when it is none of ours. */
+/* Reads the text of a file; it is hostile. False when it is none of ours. */
 bool site_usage_parse(const char *text, site_usage *out);
 
 #endif

@@ -5,7 +5,8 @@
  * of a step that fails, either a rank has left the barrier, and then the step is done
  * on all, or none has, and it is void on all: what it has overwritten of error memory is put back.
  *
- * While gradcomp_job_shrink() is at work every call on another thread is refused; calls that are under way end first. */
+ * While gradcomp_job_shrink() is at work every call on another thread is refused; calls that are under way end
+ * first. */
 #ifndef KINDS_ENDURING_H
 #define KINDS_ENDURING_H
 

@@ -15,8 +15,8 @@ const gradcomp_operators *operators_cpu_variant(const char *name);
  * a cudaStream_t of the device that is current. NULL and the reason in *err (may be
  * NULL) where there are none: not built, no driver, no device. Any thread. */
 const gradcomp_operators *operators_cuda(gradcomp_error *err);
-/* What works on gradients in GPU memory begins with this: checks *m, the program's allocator, and opens the device, m->d, and
- * the operators. `what` ("gradients") is not served here where there are none. */
+/* All that works on gradients in GPU memory begins with this: it checks *m, the program's allocator, and opens the
+ * device, m->d, and the operators. `what` ("gradients") is not served here where there are none. */
 gradcomp_status operators_on_device(const struct config *c, const char *what, device_memory *m,
                                     const gradcomp_operators **ops, gradcomp_error *err);
 

@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 
 static struct {
-	pthread_mutex_t lock; /* of starting and stopping */
+	pthread_mutex_t lock; /* held to start and to stop */
 	int users;
 	atomic_int started;
 	atomic_flag taken; /* by who runs, or ends the pool: whose `pool` is */

@@ -16,8 +16,8 @@ enum { OPERATOR_PART = 81920 };
 gradcomp_status operator_threads_start(int count, gradcomp_error *err);
 void operator_threads_stop(void);
 
-/* As thread_pool_run(). On the caller's thread alone when there is no pool, or another caller
- * has it: nobody waits for it. Takes no lock and allocates nothing. */
+/* Does what thread_pool_run() does, on the caller's thread alone when there is no pool, or another caller has it:
+ * nobody waits for it. Takes no lock and allocates nothing. */
 void operator_threads_run(void (*run)(void *arg, size_t part), void *arg, size_t parts);
 
 #endif

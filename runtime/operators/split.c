@@ -4,7 +4,7 @@
 
 static const gradcomp_operators *plain;
 
-/* Of one call, what its parts need. */
+/* Holds what the parts of one call need. */
 typedef struct call {
 	size_t n, length, numbers, width; /* the last two: of blocks */
 	void *out;

@@ -11,7 +11,7 @@ enum { PART_CHUNKS = 16 };
 typedef struct call {
 	gradcomp_matrix t;
 	dct_cut cut;
-	uint64_t bands; /* of a part */
+	uint64_t bands; /* bands of a part */
 	uint64_t sent;  /* coefficients before */
 	uint32_t chunk, k, flags;
 	float *val;
@@ -47,7 +47,7 @@ static void bands_part(void *arg, size_t i)
 
 static void split(call *c, const gradcomp_matrix *t, size_t count)
 {
-	uint64_t sent = 0, before = 0; /* of the small ones that wait */
+	uint64_t sent = 0, before = 0; /* before: coefficients before the small ones that wait */
 	size_t first = 0;
 	for (size_t i = 0; i < count; i++) {
 		c->cut = dct_cut_of(t[i].n, t[i].m, c->chunk, c->k);

@@ -166,7 +166,7 @@ gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_err
 	                    name, path, out, err);
 }
 
-/* NULL and errno: ENOENT, ENOMEM. */
+/* Returns the plugin's file; NULL and errno: ENOENT, ENOMEM. */
 static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
 	char *relative, *path;
@@ -180,7 +180,7 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 	return path;
 }
 
-/* The names NAME.so in all directories of the plugin path. */
+/* Lists the names NAME.so in all directories of the plugin path. */
 static void registry_names(const config *c, gradcomp_plugin_kind kind, strset *out)
 {
 	for (const char *p = config_str(c, SET_GRADCOMP_PLUGIN_PATH);; p++) {

@@ -7,8 +7,8 @@
 #include "gradcomp/gradcomp.h"
 #include "job/job.h"
 
-/* Within the library a reducer is reached through this table. Its functions do what the public ones of the same names do
- * (api/reducer_calls.c), which are for the program alone. */
+/* Within the library a reducer is reached through this table. Its functions do what the public ones of the same
+ * names do (api/reducer_calls.c), which are for the program alone. */
 typedef struct reducer_ops {
 	gradcomp_status (*ready)(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err);
 	gradcomp_status (*wait)(gradcomp_reducer *r, gradcomp_error *err);

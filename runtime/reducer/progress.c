@@ -86,7 +86,7 @@ static double takeable(const progress *p, progress_kind kind)
 	return p->running[kind] < p->limit[kind] ? 0 : p->begun[kind] + stall[kind];
 }
 
-/* A turn to begin now, or NULL. Exchanges first: the link is the scarce one. */
+/* Finds a turn to begin now, or NULL. Exchanges first: the link is the scarce one. */
 static progress_client *take(progress *p, progress_kind *kind)
 {
 	double now = clock_now();
@@ -124,7 +124,7 @@ static void reap(progress *p)
 	}
 }
 
-/* One more. 0, or an error number. */
+/* Starts one more. 0, or an error number. */
 static int start_thread(progress *p)
 {
 	thread *t = calloc(1, sizeof *t);
@@ -248,7 +248,7 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* Without the lock. */
+/* Called without the lock. */
 static void progress_close(progress *p)
 {
 	pthread_mutex_lock(&p->lock);

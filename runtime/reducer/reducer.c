@@ -229,7 +229,7 @@ static void reducer_free(gradcomp_reducer *base)
 	destroy(r);
 }
 
-/* With the lock held: a failure of the job shows even when nothing is in flight. */
+/* Called with the lock held: a failure of the job shows even when nothing is in flight. */
 static gradcomp_status failure(reducer *r, gradcomp_error *err)
 {
 	gradcomp_error known;
@@ -280,8 +280,8 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 	return st;
 }
 
-/* With the lock held: when nothing touches the program's gradients any more, which it may
- * free as soon as it knows of the failure. */
+/* Called with the lock held: returns when nothing touches the program's gradients any more, which it may free as
+ * soon as it knows of the failure. */
 static void settle_failed(reducer *r)
 {
 	while (r->failed && (r->turns.running || r->calls.running))
@@ -314,8 +314,8 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	return st;
 }
 
-/* With the lock held: the step that was the so-many-th has begun and not ended, and tensor i
- * of the layout is not done. */
+/* Called with the lock held: returns true when the so-many-th step has begun and not ended, and tensor i of the
+ * layout is not done. */
 static int in_flight(const reducer *r, uint32_t i, uint64_t step)
 {
 	return r->step.ngiven && r->eng.stats.steps == step &&
@@ -376,7 +376,7 @@ static const reducer_ops ops = {reducer_ready,     reducer_wait, reducer_wait_fo
                                 reducer_drain,     reducer_save, reducer_save_shared, reducer_load,
                                 reducer_get_stats, reducer_free, reducer_row};
 
-/* The first thing that ranks say to each other. */
+/* Exchanges the first thing that ranks say to each other. */
 static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *const plugins[2], gradcomp_status mine,
                                gradcomp_error *err)
 {

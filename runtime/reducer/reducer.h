@@ -85,13 +85,13 @@ static inline reducer *reducer_of(gradcomp_reducer *r)
 	return (reducer *)r;
 }
 
-/* With the lock held: tensor i of the layout was given in this step. */
+/* Called with the lock held: returns true when tensor i of the layout was given in this step. */
 static inline bool reducer_was_given(const reducer *r, uint32_t i)
 {
 	return r->step.given[i] || r->schedule.bucket[r->eng.list.bucket_of[i]].state == SCHEDULE_ENDED;
 }
 
-/* With the lock held: the first that was not; there is one. */
+/* Called with the lock held: returns the first that was not; there is one. */
 static inline uint32_t reducer_missing(const reducer *r)
 {
 	uint32_t i = 0;
@@ -117,24 +117,24 @@ void reducer_look(reducer *r);
 /* workers.c */
 gradcomp_status workers_start(reducer *r, gradcomp_error *err);
 void workers_stop(reducer *r);
-/* With the lock held: a gradient has been given. */
+/* Called with the lock held: a gradient has been given. */
 void workers_given(reducer *r, uint32_t bucket);
-/* With the lock held: what a step keeps back until its last gradient (profile_try()) is due now. */
+/* Called with the lock held: lets go what a step keeps back until its last gradient (profile_try()). */
 void workers_let_go(reducer *r);
-/* With the lock held: what a device has done of steps that are over is counted, measured and told. Fails when it found
- * that a payload was damaged. */
+/* Called with the lock held: counts, measures and tells what a device has done of steps that are over. Fails when
+ * it found that a payload was damaged. */
 gradcomp_status workers_learn(reducer *r, gradcomp_error *err);
-/* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing
- * of the reducer's is on a device. */
+/* Called with the lock held, which is dropped meanwhile: waits until the ranks' replanning round is over, and
+ * nothing of the reducer's is on a device. */
 void workers_replan_settle(reducer *r);
-/* With the lock held, whether there is nothing of a step; `what` is asked for. */
+/* Called with the lock held: fails when something of a step is there; `what` is asked for. */
 gradcomp_status workers_between_steps(const reducer *r, const char *what, gradcomp_error *err);
-/* With the lock held, dropped meanwhile: until nobody is inside of the compressor, for so long at most.
- * Returns whether that is so; it stays so while the lock is held. After it the release, in any case. */
+/* Called with the lock held, which is dropped meanwhile: waits until nobody is inside of the compressor, for so
+ * long at most. Returns whether that is so; it stays so while the lock is held. After it the release, in any case. */
 int workers_hold(reducer *r, double seconds);
 void workers_release(reducer *r);
-/* With the lock held: the first failure is kept, sent to all ranks, and every
- * tensor in the reducer's hands is done with it. Drops and takes the lock. */
+/* Called with the lock held: keeps the first failure, sends it to all ranks, and ends every tensor in the reducer's
+ * hands with it. Drops and takes the lock. */
 void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err);
 
 #endif

@@ -50,8 +50,8 @@ static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)
 	return n;
 }
 
-/* The ranks that declared other tensors than rank 0 of the group, and the first
- * tensor in declaration order that differs. */
+/* Names the ranks that declared other tensors than rank 0 of the group, and the first tensor in declaration order
+ * that differs. */
 static gradcomp_status name_tensors(gradcomp_group *g, const gradcomp_layout *l, const declaration *all,
                                     gradcomp_error *err)
 {
@@ -98,7 +98,7 @@ done:
 	return st;
 }
 
-/* How a rank's declaration, but for tensors, differs from that of the group's first. */
+/* Says how a rank's declaration, but for tensors, differs from that of the group's first. */
 static gradcomp_status compare(const gradcomp_group *g, int rank, const declaration *d, const declaration *d0,
                                gradcomp_error *err)
 {

@@ -12,7 +12,8 @@ typedef struct reducer_request {
 	const gradcomp_layout *layout;
 	const char *compressor, *collective, *schedule; /* SPECs */
 	const char *aside;                              /* why it is not the collective for devices, or NULL */
-	bool through_host; /* the collective is one for devices, but serves their payloads in host memory, for that reason */
+	/* the collective is one for devices, but serves their payloads in host memory, for that reason */
+	bool through_host;
 	const plugin *plugins[2]; /* NULL: those of the reducers behind declare them */
 	uint64_t schedule_hash;   /* hash of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;

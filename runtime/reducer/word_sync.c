@@ -52,7 +52,7 @@ static gradcomp_status reduced(reducer *r, int64_t *w, size_t n, gradcomp_error 
 	return st;
 }
 
-/* Everybody's, into all[nranks][n]. */
+/* Gathers everybody's into all[nranks][n]. */
 static gradcomp_status gathered(reducer *r, const int64_t *w, size_t n, int64_t *all, gradcomp_error *err)
 {
 	size_t bytes = n * sizeof *w, P = (size_t)r->eng.layout.nranks;

@@ -8,9 +8,9 @@
 
 /* Returns 1 when the collective can carry words at all. */
 int word_sync_supported(const reducer *r);
-/* w[i] = the largest of all ranks' w[i]. */
+/* Makes w[i] the largest of all ranks' w[i]. */
 gradcomp_status word_sync_max(reducer *r, int64_t *w, size_t n, gradcomp_error *err);
-/* w as the group's first rank has it. */
+/* Makes w what the group's first rank has. */
 gradcomp_status word_sync_bcast(reducer *r, int64_t *w, size_t n, gradcomp_error *err);
 
 #endif

@@ -43,8 +43,8 @@ static uint32_t stages_left(const bucket *b)
 	return task_list_stages(b->tasks, b->ntasks, b->next);
 }
 
-/* With the lock held: buckets that are complete and whose turn it is begin. Returns whether one does: then
- * there is something to compute. */
+/* Called with the lock held: begins the buckets that are complete and whose turn it is. Returns whether there is
+ * one: then there is something to compute. */
 static bool admit(reducer *r)
 {
 	uint32_t i;
@@ -113,7 +113,7 @@ gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
 	return r->eng.ways.device->calls->learn(&r->eng, &to, err);
 }
 
-/* With the lock held, dropped meanwhile: until the event has come on the device. */
+/* Called with the lock held, which is dropped meanwhile: waits until the event has come on the device. */
 static void await_device(reducer *r, void *event)
 {
 	r->turns.running++;
@@ -125,7 +125,7 @@ static void await_device(reducer *r, void *event)
 		pthread_cond_broadcast(&r->step_over);
 }
 
-/* With the lock held, dropped meanwhile: there is a place for what a device will tell of this step. */
+/* Called with the lock held, which is dropped meanwhile: makes a place for what a device will tell of this step. */
 static gradcomp_status learn_place(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
@@ -161,8 +161,8 @@ void workers_let_go(reducer *r)
 		wake_both(r);
 }
 
-/* With the lock held: whether exchanges are kept back. Gradients of a step may wait for others of it, in
- * done(): then none comes, and nothing is kept back any more by this reducer. */
+/* Called with the lock held: returns whether exchanges are kept back. Gradients of a step may wait for others of
+ * it, in done(): then none comes, and nothing is kept back any more by this reducer. */
 static bool held(reducer *r)
 {
 	if (!profile_holds(r, PROFILE_EXCHANGING))
@@ -176,8 +176,8 @@ static bool held(reducer *r)
 	return false;
 }
 
-/* With the lock held: nothing is on the device, and the exchange thread looks after nothing there, so
- * that the collective is another thread's to call. */
+/* Called with the lock held: returns true when nothing is on the device, and the exchange thread looks after
+ * nothing there, so that the collective is another thread's to call. */
 static bool device_at_rest(const reducer *r)
 {
 	const engine_device *on = r->eng.ways.device;
@@ -256,7 +256,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 	pthread_cond_broadcast(&r->step_over);
 }
 
-/* With the lock held, after the last bucket. */
+/* Called with the lock held, after the last bucket. */
 static void step_done(reducer *r)
 {
 	double now = clock_now();
@@ -281,7 +281,7 @@ static void step_done(reducer *r)
 		progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
 
-/* With the lock held: the bucket's step is over. */
+/* Called with the lock held: the bucket's step is over. */
 static void bucket_done(reducer *r, bucket *b)
 {
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
@@ -328,7 +328,7 @@ static uint32_t next_to_compute(reducer *r)
 	return first;
 }
 
-/* With the lock held, dropped while it waits. Tasks that compute, and replanning rounds, are inside of the
+/* Called with the lock held, dropped while it waits. Tasks that compute, and replanning rounds, are inside of the
  * compressor. Not when the reducer has failed meanwhile: whoever has heard of it counts on nothing running. */
 static bool enter_compressor(reducer *r)
 {
@@ -360,7 +360,7 @@ void workers_release(reducer *r)
 	pthread_cond_broadcast(&r->step_over);
 }
 
-/* With the lock held, dropped while the task runs. Returns 0 when it failed. */
+/* Called with the lock held, dropped while the task runs. Returns 0 when it failed. */
 static int run_next(reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
@@ -408,7 +408,7 @@ static void count_bad(reducer *r, const bucket *b)
 	}
 }
 
-/* With the lock held, dropped meanwhile: the tasks of a bucket up to its next exchange. Returns whether it
+/* Does, with the lock held but dropped meanwhile, the tasks of a bucket up to its next exchange. Returns whether it
  * has come to one. */
 static bool compute(reducer *r, uint32_t i)
 {
@@ -460,7 +460,7 @@ static void compute_turn(void *arg)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* With the lock held, dropped meanwhile: the step is over on all ranks, and none begins. */
+/* Called with the lock held, which is dropped meanwhile: the step is over on all ranks, and none begins. */
 static void replan_sync(reducer *r)
 {
 	gradcomp_error err = {0};
@@ -488,7 +488,8 @@ static void replan_sync(reducer *r)
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
 
-/* With the lock held, dropped meanwhile: what the step has made is as it should be, on all ranks. */
+/* Called with the lock held, which is dropped meanwhile: checks on all ranks that what the step has made is as it
+ * should be. */
 static void verify_sync(reducer *r)
 {
 	gradcomp_error err = {0};
@@ -505,8 +506,8 @@ static void verify_sync(reducer *r)
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
 
-/* With the lock held: gradients of the step were given and others were not, for longer than
- * peers wait. It is said here, where it is known which. */
+/* Called with the lock held: gradients of the step were given and others were not, for longer than peers wait. It
+ * is said here, where it is known which. */
 static void fail_missing(reducer *r)
 {
 	uint32_t i = reducer_missing(r);
@@ -520,7 +521,7 @@ static void fail_missing(reducer *r)
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
 
-/* With the lock held, dropped meanwhile: what is on the device is looked after. */
+/* Called with the lock held, which is dropped meanwhile: looks after what is on the device. */
 static void watch(reducer *r)
 {
 	gradcomp_error err = {0};
@@ -535,7 +536,7 @@ static void watch(reducer *r)
 		workers_fail(r, st, &err);
 }
 
-/* With the lock held: there is nothing to exchange. Says when to look again. */
+/* Called with the lock held: there is nothing to exchange. Says when to look again. */
 static void exchange_rest(reducer *r)
 {
 	double now = clock_now(), due = r->step.last_given + r->turns.patience;
@@ -554,7 +555,7 @@ static void exchange_rest(reducer *r)
 	}
 }
 
-/* With the lock held, dropped meanwhile: the bucket's exchange. Returns 0 when it failed. */
+/* Does, with the lock held but dropped meanwhile, the bucket's exchange. Returns 0 when it failed. */
 static int exchange(reducer *r, uint32_t i)
 {
 	bucket *b = &r->eng.list.buckets[i];

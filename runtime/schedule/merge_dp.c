@@ -53,7 +53,7 @@ static double last_bucket(const solver *s, const double *before, uint32_t least,
 	return best;
 }
 
-/* However many buckets: end[i] of all i, from[] in the first row. Only without select_a. */
+/* Solves for however many buckets: end[i] of all i, from[] in the first row. Only without select_a. */
 static void any_number(solver *s)
 {
 	s->end[0] = 0;
@@ -61,7 +61,7 @@ static void any_number(solver *s)
 		s->end[i] = last_bucket(s, s->end, 0, i, s->ready[i], &s->from[i]);
 }
 
-/* One bucket more: `end` of k buckets from `last` of k - 1. */
+/* Adds one bucket: `end` of k buckets from `last` of k - 1. */
 static int one_more(solver *s, uint32_t k)
 {
 	uint32_t n = s->p->n;

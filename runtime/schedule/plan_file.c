@@ -50,7 +50,7 @@ static void plan_section(inifile *f, const char *name, size_t n)
 		inifile_fail(f, "unknown section [%.*s]; there are [plan], [buckets]", (int)n, name);
 }
 
-/* "0-11": tensors of a bucket that begins with `first`; the number behind the last one, or 0. */
+/* Reads "0-11", tensors of a bucket that begins with `first`; the number behind the last one, or 0. */
 static uint32_t range(const char *text, uint32_t first)
 {
 	char copy[40], *dash;

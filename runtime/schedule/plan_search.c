@@ -163,7 +163,7 @@ static gradcomp_status weigh(search *q, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* Lines of exchanging and of encoding over what a bucket weighs. */
+/* Fits lines through the seconds of exchanging and of encoding, over what a bucket weighs. */
 static gradcomp_status find_lines(search *q, gradcomp_error *err)
 {
 	fit_point exchange[SAMPLES], select[SAMPLES];
@@ -361,7 +361,7 @@ static gradcomp_status judge(const search *q, step_plan *p, rule by, order in, d
 	return GRADCOMP_OK;
 }
 
-/* q->cut, with so many lags in so many orders. */
+/* Tries q->cut, with so many lags in so many orders. */
 static gradcomp_status try_cut(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
                                gradcomp_error *err)
 {
@@ -385,7 +385,7 @@ static gradcomp_status try_cut(search *q, rule by, uint32_t lags, order orders, 
 	return st;
 }
 
-/* Whatever the rule cuts. */
+/* Tries whatever the rule cuts. */
 static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
                            gradcomp_error *err)
 {
@@ -511,7 +511,7 @@ static gradcomp_status change_at(climb *c, uint32_t i, uint32_t j, int *any, gra
 	return st;
 }
 
-/* The boundary behind tensor i elsewhere: twice as far each time. */
+/* Moves the boundary behind tensor i elsewhere: twice as far each time. */
 static gradcomp_status move(climb *c, uint32_t i, int *any, gradcomp_error *err)
 {
 	const uint8_t *cut = c->q->cut;

@@ -33,7 +33,7 @@ typedef struct plan_found {
 	char name[48]; /* the rule that made it: "mgwfbp", "omgs, lag 0" */
 } plan_found;
 
-/* The plan of a method that needs no times: WFBP, SINGLE or FIXED. */
+/* Gives the plan of a method that needs no times: WFBP, SINGLE or FIXED. */
 gradcomp_status plan_search_simple(const plan_search *s, schedule_method method, step_plan *out, gradcomp_error *err);
 /* Predicts what a step takes with a plan. The events, where they are asked for, are to be freed. */
 gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, int with_events, sim_output *out,
@@ -56,8 +56,8 @@ gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, in
 gradcomp_status plan_search_run(const plan_search *s, schedule_method method, plan_found *out, plan_found *candidate,
                                 gradcomp_error *err);
 
-/* The plan of a schedule, whatever its method. `hash`: of the tensors (plan_file.h); the plan of
- * a file must be of the same ones, else MISMATCH. */
+/* Gives the plan of a schedule, whatever its method. `hash`: of the tensors (plan_file.h); the plan of a file must
+ * be of the same ones, else MISMATCH. */
 gradcomp_status plan_search_plan(const plan_search *s, const schedule_spec *spec, uint64_t hash, step_plan *out,
                                  gradcomp_error *err);
 

@@ -68,7 +68,7 @@ typedef struct schedule {
 int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32_t *position, uint32_t window,
                   uint32_t lag);
 void schedule_free(schedule *s);
-/* All as before the first gradient of a step. */
+/* Makes all as it was before the first gradient of a step. */
 void schedule_restart(schedule *s);
 
 /* At most as often as it has tensors. */

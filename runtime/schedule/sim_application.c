@@ -37,7 +37,7 @@ static void begin_forward(sim *m, sim_rank *r)
 	does(r, SIM_FORWARD, seconds);
 }
 
-/* The backward pass to the end of the bucket: until then nobody looks at single tensors. */
+/* Begins the backward pass to the end of the bucket: until then nobody looks at single tensors. */
 static void begin_backward(sim *m, sim_rank *r)
 {
 	does(r, SIM_BACKWARD,

@@ -156,7 +156,7 @@ static void slow_down(const sim *m, sim_rank *r)
 	r->slowed = slowed;
 }
 
-/* All three threads, by the next event of theirs. */
+/* Moves all three threads, by the next event of theirs. */
 uint32_t sim_advance(sim *m, sim_rank *r)
 {
 	for (;;) {

@@ -21,7 +21,7 @@ typedef struct step_plan {
 
 /* Makes a plan from cut[n], as in merge.h, with that lag. */
 gradcomp_status step_plan_from_cut(step_plan *p, const uint8_t *cut, uint32_t n, gradcomp_error *err);
-/* Every end above the one before, the last one n, `position` a permutation, lag 0 or 1. */
+/* Checks that every end is above the one before, the last one n, `position` a permutation, lag 0 or 1. */
 gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *err);
 void step_plan_clear(step_plan *p);
 

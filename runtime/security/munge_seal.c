@@ -47,7 +47,7 @@ static munge_ctx_t munge_begin(const char *socket)
 	return c;
 }
 
-/* Why munged did not do it; libmunge's own words name the socket. */
+/* Says why munged did not do it; libmunge's own words name the socket. */
 static const char *munge_why(munge_ctx_t c, munge_err_t rc)
 {
 	const char *text = c ? munge_ctx_strerror(c) : NULL;

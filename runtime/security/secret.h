@@ -20,13 +20,13 @@ void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, con
 
 /* Returns true when they are equal; takes the same time wherever they differ. */
 bool secret_equal(const void *a, const void *b, size_t bytes);
-/* Not left out by the compiler. */
+/* Wipes memory; the compiler does not leave this out. */
 void secret_wipe(void *p, size_t bytes);
-/* Fresh random bytes. */
+/* Draws fresh random bytes. */
 gradcomp_status secret_random(void *out, size_t bytes, gradcomp_error *err);
 
-/* Whole pages, zeroed: left out of core files, zero in a forked process, not
- * swapped where the limit of locked memory allows. NULL without memory. */
+/* Allocates whole pages, zeroed: left out of core files, zero in a forked process, not swapped where the limit of
+ * locked memory allows. NULL without memory. */
 void *secret_alloc(size_t bytes);
 void secret_free(void *p, size_t bytes);
 

@@ -5,7 +5,8 @@
 
 #include "step/engine.h"
 
-/* Points b, whose `pub` is there, to its parts of the engine's arrays in memory of the host. It is to be closed either way. */
+/* Points b, whose `pub` is there, to its parts of the engine's arrays in memory of the host. It is to be closed
+ * either way. */
 gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err);
 void bucket_close(bucket *b);
 

@@ -23,7 +23,7 @@ gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint3
 	return compressor_status(eng->compressor, "merge", st, &own, err);
 }
 
-/* Zeroed, where the compressor works. */
+/* Allocates an array, zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {
 	device_arena *a = eng->arrays.arena;
@@ -148,7 +148,7 @@ void engine_undo_forget(engine_undo *u, uint32_t ntensors)
 	u->own = NULL;
 }
 
-/* An array of the engine's becomes one of the host. */
+/* Moves an array of the engine's into host memory. */
 static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 {
 	size_t bytes = eng->layout.numel * sizeof(float);

@@ -26,10 +26,10 @@ typedef struct bucket bucket;
 /* Does a bucket's task t, or puts it where it is done. */
 typedef gradcomp_status engine_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 
-/* The tasks are a table each for numbers that the host works on (host.c), that a GPU works on (gpu/), and for two levels
- * (levels/). Nobody calls another's by name. A task that leaves work on a device for which the next one has to wait
- * sets b->later: it is called again when engine_device_calls.passed() says so. Where steps are enqueued none does: the next
- * task's work comes after it on the device, and the host learns of it later. */
+/* The tasks are a table each for numbers that the host works on (host.c), that a GPU works on (gpu/), and for two
+ * levels (levels/). Nobody calls another's by name. A task that leaves work on a device for which the next one has
+ * to wait sets b->later: it is called again when engine_device_calls.passed() says so. Where steps are enqueued
+ * none does: the next task's work comes after it on the device, and the host learns of it later. */
 typedef struct engine_ops {
 	engine_task *begin;    /* u = gradient + error memory */
 	engine_task *encode;   /* encodes a round; the next two take one, too */
@@ -58,8 +58,8 @@ typedef struct engine_device_calls {
 	gradcomp_status (*port)(engine *eng, gradcomp_error *err);
 	/* Places a bucket's work: on the host or the device. */
 	void (*place)(const engine *eng, bucket *b);
-	/* The engine of shards, `in`, works there too: called before anything of it is allocated; when so many buckets of it
-	 * are there; and to make the compressor on them. */
+	/* The engine of shards, `in`, works there too: called before anything of it is allocated; when so many
+	 * buckets of it are there; and to make the compressor on them. */
 	gradcomp_status (*share)(engine *in, const engine *eng, gradcomp_error *err);
 	gradcomp_status (*share_arrays)(engine *in, uint32_t nbuckets, gradcomp_error *err);
 	gradcomp_status (*create)(engine *in, const engine *eng, gradcomp_error *err);
@@ -73,12 +73,13 @@ typedef struct engine_device_calls {
 	gradcomp_status (*join)(engine *eng, gradcomp_error *err);
 	/* Gives the event that a bucket's next task waits for where b->later; NULL: it has come, or failed. */
 	void *(*passed)(const engine *eng, const bucket *b);
-	/* With the lock held, before the step's first BEGIN: an event that must have come before there is room for what is
-	 * to be learned of it; NULL: none. And when it has come. */
+	/* Called with the lock held, before the step's first BEGIN: gives the event that must have come before there
+	 * is room for what is to be learned of the step; NULL: none. */
 	void *(*full)(const engine *eng);
+	/* Makes that room, when the event has come. */
 	gradcomp_status (*room)(engine *eng, const struct step_observer *to, gradcomp_error *err);
-	/* With the lock held: what has been done of steps that are over is counted, and told. Fails when a payload was
-	 * found to be damaged. */
+	/* Called with the lock held: counts and tells what has been done of steps that are over. Fails when a
+	 * payload was found to be damaged. */
 	gradcomp_status (*learn)(engine *eng, const struct step_observer *to, gradcomp_error *err);
 	/* Looks after what the collective has there: the exchange thread's, or when that runs nothing any more. */
 	gradcomp_status (*watch)(engine *eng, gradcomp_error *err);
@@ -131,8 +132,8 @@ struct bucket_list;
 typedef struct engine_levels {
 	/* to->shards: the parts of all of to's buckets, and the compressor on them. */
 	gradcomp_status (*divide)(engine *eng, struct bucket_list *to, gradcomp_error *err);
-	/* Sends what ranks hold for one another to those that hold it in `to`. `room` is for the largest bucket. Every rank
-	 * calls it; what has arrived is the same to the bit. */
+	/* Sends what ranks hold for one another to those that hold it in `to`. `room` is for the largest bucket.
+	 * Every rank calls it; what has arrived is the same to the bit. */
 	gradcomp_status (*move)(engine *eng, const struct bucket_list *to, float *room, gradcomp_error *err);
 	/* Goes on counting in `to`. */
 	void (*carry)(engine *eng, const struct bucket_list *to);
@@ -145,8 +146,8 @@ typedef struct engine_levels {
 
 /* How an engine's tasks are done, and where its work is. */
 typedef struct engine_ways {
-	const engine_ops *ops;   /* its functions run the tasks */
-	const engine_ops *whole; /* the same, of whole buckets: of two levels another one */
+	const engine_ops *ops;   /* run the tasks */
+	const engine_ops *whole; /* run tasks on whole buckets, also where `ops` goes shard by shard (two levels) */
 	const engine_device *device;
 	const engine_levels *levels;
 } engine_ways;
@@ -227,22 +228,22 @@ gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err);
 gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_error *err);
 /* Nothing is kept any more. */
 void engine_undo_forget(engine_undo *u, uint32_t ntensors);
-/* Takes it, and the arrays themselves, out of the engine, into memory of the host: array[s] is an array of the engine's,
- * undo->array[s] what a step has overwritten of it. When nothing of the engine's runs. */
+/* Takes it, and the arrays themselves, out of the engine, into memory of the host: array[s] is an array of the
+ * engine's, undo->array[s] what a step has overwritten of it. When nothing of the engine's runs. */
 gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err);
 /* That has been taken. */
 void engine_undo_close(engine_undo *u);
 /* Array s of those that have the layout's length: error memory, when there is one, comes first. */
 float *engine_array(const engine *eng, uint32_t s);
 
-/* The compressor's instance for the layout. */
+/* Makes the compressor's instance for the layout. */
 gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,
                                        gradcomp_error *err);
-/* The compressor's merge(), and what it said. */
+/* Calls the compressor's merge(), and returns what it said. */
 gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
                              const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
-/* The arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if
- * there is one, has been opened. `grads` is the caller's. */
+/* Allocates the arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if there is
+ * one, has been opened. `grads` is the caller's. */
 gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);
 /* All but the buckets and what is on a GPU. NULL members are fine. */
 void engine_free(engine *eng);

@@ -22,10 +22,10 @@ static inline int memops_on_device(const engine *eng)
 	return eng->room.wire != NULL;
 }
 
-/* Host memory into a bucket, and back. */
+/* Copy host memory into a bucket, and back. */
 gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
 gradcomp_status memops_get(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
-/* `n` pieces of `bytes`, the next one `stride` bytes on, together into host memory. */
+/* Copies `n` pieces of `bytes`, the next one `stride` bytes on, together into host memory. */
 gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
                                gradcomp_error *err);
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);

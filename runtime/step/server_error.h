@@ -11,14 +11,14 @@
 
 #include "step/bucket.h"
 
-/* That of all buckets of a list, zeroed. Needs coll_ctx. */
+/* Allocates the memory of all buckets of a list, zeroed. Needs coll_ctx. */
 gradcomp_status server_error_make(const engine *eng, bucket_list *d, gradcomp_error *err);
 /* Checks that the collective says where in a bucket its memory is. */
 gradcomp_status server_error_check(const engine *eng, gradcomp_error *err);
 /* Where in the layout that of bucket b is, once this has been checked. */
 uint64_t server_error_offset(const engine *eng, const bucket *b);
-/* All of it into the error memory. `room` for that of the largest bucket; NULL will do when
- * error memory is the host's. */
+/* Adds all of it to the error memory. `room` for that of the largest bucket; NULL will do when error memory is the
+ * host's. */
 gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* The observer hears of the tasks of a step that were all enqueued, when the device has done them. It is called with the
- * reducer's lock held. */
+/* The observer hears of the tasks of a step that were all enqueued, when the device has done them. It is called
+ * with the reducer's lock held. */
 #ifndef STEP_STEP_OBSERVER_H
 #define STEP_STEP_OBSERVER_H
 

@@ -275,7 +275,7 @@ static void join_rows(void *to, const void *from, size_t n)
 	}
 }
 
-/* Each rank's own, and zero for the others. */
+/* Joins each rank's own, and zero for the others. */
 static void join_ranks(void *to, const void *from, size_t n)
 {
 	verify_rank *a = to;
@@ -287,7 +287,7 @@ static void join_ranks(void *to, const void *from, size_t n)
 	}
 }
 
-/* On all ranks the n things of size `each` of all, joined: up a binomial tree to rank 0, and down. */
+/* Shares on all ranks the n things of size `each` of all, joined: up a binomial tree to rank 0, and down. */
 static gradcomp_status share(const verify *v, void *mine, void *room, size_t n, size_t each,
                              void (*join)(void *to, const void *from, size_t n), gradcomp_error *err)
 {
@@ -329,8 +329,8 @@ static double rounding(const engine *eng, const gradcomp_tensor *t, const verify
 
 static fault judge(const engine *eng, const gradcomp_tensor *t, const verify_row *row)
 {
-	/* Bits of a NaN are nobody's promise, and sums of gradients may be too large for a float; under a code, which may
-	 * double a number, they spoil more of the bucket than their tensor. */
+	/* Bits of a NaN are nobody's promise, and sums of gradients may be too large for a float; under a code,
+	 * which may double a number, they spoil more of the bucket than their tensor. */
 	if (row->flags & INPUT_BAD || row->size > FLT_MAX || (row->flags & OUTPUT_BAD && row->bucket > FLT_MAX / 2))
 		return FAULT_NONE;
 	if (row->flags & (OUTPUT_BAD | MEMORY_BAD))
@@ -340,7 +340,7 @@ static fault judge(const engine *eng, const gradcomp_tensor *t, const verify_row
 	return isfinite(row->lost) && fabs(row->lost) > rounding(eng, t, row) ? FAULT_LOST : FAULT_NONE;
 }
 
-/* "rank 2 on n3, rank 5 on n4 and 3 more" of those with in[p]. */
+/* Writes "rank 2 on n3, rank 5 on n4 and 3 more" of those with in[p]. */
 static void name_ranks(const engine *eng, const bool *in, char *out, size_t capacity)
 {
 	enum { SHOWN = 4 };
@@ -418,7 +418,7 @@ static gradcomp_status describe(const engine *eng, fault f, const gradcomp_tenso
 	}
 }
 
-/* Which ranks it was, where that shows, and all of it in words. */
+/* Tells which ranks it was, where that shows, and all of it in words. */
 static gradcomp_status tell(engine *eng, fault f, uint32_t tensor, uint32_t more, gradcomp_error *err)
 {
 	verify *v = eng->checks.verify;

@@ -17,7 +17,7 @@
 
 typedef struct verify verify;
 
-/* eng->checks.verify, when the setting asks for it. All ranks call it, alike. */
+/* Opens eng->checks.verify, when the setting asks for it. All ranks call it, alike. */
 gradcomp_status verify_open(engine *eng, gradcomp_error *err);
 /* NULL is fine. */
 void verify_close(verify *v);

@@ -25,9 +25,9 @@ typedef struct workspace {
 gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
 /* All buffers of an empty workspace are in such memory from now on. */
 void workspace_place(workspace *w, device_arena *on, bool pinned);
-/* The one beside it, in memory of the same kind; NULL: no memory. */
+/* Makes the workspace beside it, in memory of the same kind; NULL: no memory. */
 workspace *workspace_beside(workspace *w);
-/* And those beside it. */
+/* Frees it and those beside it. */
 void workspace_free(workspace *w);
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* With the lock held: what was decided becomes the view. */
+/* Called with the lock held: makes what was decided the view. */
 static void adopt(roster *m, const roster_blob *bytes)
 {
 	roster_view v;
@@ -37,7 +37,7 @@ static void adopt(roster *m, const roster_blob *bytes)
 	pthread_cond_broadcast(&m->changed);
 }
 
-/* With the lock held, of a question in this rank's epoch. */
+/* Called with the lock held, of a question in this rank's epoch. */
 static void answer_in_epoch(roster *m, const roster_message *q, roster_message *tally)
 {
 	roster_message mine = {.type = ROSTER_TALLY};
@@ -96,7 +96,7 @@ typedef struct relay {
 	roster_view members; /* those of the question's epoch */
 } relay;
 
-/* With the lock held. Members of another epoch are not known here: then the one that asks does it itself. */
+/* Called with the lock held. Members of another epoch are not known here: then the one that asks does it itself. */
 static bool relay_members(relay *r)
 {
 	roster *m = r->m;

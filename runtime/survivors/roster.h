@@ -44,9 +44,9 @@ void roster_watch(roster *m, transport *t);
  * rank lives but does not call this for `patience` seconds. After a failure this rank takes part in
  * nothing more. */
 gradcomp_status roster_agree(roster *m, double patience, roster_view *out, gradcomp_error *err);
-/* The secret of an epoch's transport. */
+/* Derives the secret of an epoch's transport. */
 void roster_secret(const roster *m, const roster_view *v, unsigned char secret[TRANSPORT_SECRET_BYTES]);
-/* Host of a rank that the job began with. */
+/* Returns the host of a rank that the job began with. */
 const char *roster_host(const roster *m, int rank);
 /* Counts what this rank has asked of others so far: connections begun, and bytes of the questions on them. */
 void roster_stats(const roster *m, uint64_t *calls, uint64_t *bytes);

@@ -105,7 +105,7 @@ static int tell(roster *m, attempt *a, roster_blob *set)
 	return rc;
 }
 
-/* One ballot. 1 when it is decided. */
+/* Holds one ballot. Returns 1 when it is decided. */
 static int lead(roster *m, attempt *a, uint64_t *highest)
 {
 	roster_blob set = {0};
@@ -134,7 +134,7 @@ static int lead(roster *m, attempt *a, uint64_t *highest)
 	return decided;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status copy_view(const roster *m, attempt *a, const char *why, gradcomp_error *err)
 {
 	size_t n = (size_t)m->view.n;
@@ -149,8 +149,8 @@ static gradcomp_status copy_view(const roster *m, attempt *a, const char *why, g
 	return GRADCOMP_OK;
 }
 
-/* With the lock held: seconds that this rank lets others lead first. One rank of each node comes before
- * a second one, since those of a node are lost together. */
+/* Returns, with the lock held, the seconds that this rank lets others lead first. One rank of each node comes
+ * before a second one, since those of a node are lost together. */
 static double turn(const roster *m)
 {
 	int *seen = calloc((size_t)m->n, sizeof *seen); /* by node */
@@ -167,7 +167,7 @@ static double turn(const roster *m)
 	return k < 3 ? 0.2 * k : 0.6 + 0.02 * (k - 3);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 {
 	if (roster_view_find(&m->view, m->rank) < 0)
@@ -181,8 +181,8 @@ static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 	               : GRADCOMP_OK;
 }
 
-/* With the lock held: sleeps until `when`, or until something has changed; not for ever, since it may be heard of a
- * leader, which tells nobody. */
+/* Called with the lock held: sleeps until `when`, or until something has changed; not for ever, since it may be
+ * heard of a leader, which tells nobody. */
 static void sleep_until(roster *m, double when)
 {
 	double left = when - clock_now();

@@ -195,7 +195,7 @@ static int call_connect(batch *b, call *c, bool silent)
 	return 0;
 }
 
-/* The question with the rest of the group in it. */
+/* Writes the question with the rest of the group in it. */
 static int call_write(const batch *b, call *c)
 {
 	roster_message q = *b->question;
@@ -283,7 +283,7 @@ static int call_step(batch *b, call *c)
 	}
 }
 
-/* The other end's word for those that were asked through it, and no others. */
+/* Counts the other end's word for those that were asked through it, and no others. */
 static int call_count(batch *b, call *c)
 {
 	roster_message a;

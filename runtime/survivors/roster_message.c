@@ -145,7 +145,7 @@ int roster_tally_add(roster_message *to, const roster_message *from, const roste
 	return add_bits(&to->set, &from->set, asked) || add_bits(&to->late, &from->late, asked) ? -1 : 0;
 }
 
-/* Epoch, nonce, number of ranks that the job began with; a bit for each. */
+/* Writes epoch, nonce, number of ranks that the job began with; a bit for each. */
 int roster_view_write(const roster_view *v, int n, roster_blob *out)
 {
 	roster_blob bits = {0};

@@ -73,9 +73,9 @@ gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, g
 void trace_abandon(trace *t);
 /* Returns 1 when this rank's timeline is kept. */
 int trace_keeps(const trace *t, int rank);
-/* The number of a new reducer or coder. */
+/* Returns the number of a new reducer or coder. */
 uint16_t trace_reducer(trace *t);
-/* Any thread. */
+/* Adds an event. Any thread. */
 void trace_add(trace *t, const trace_event *e);
 static inline trace_thread trace_thread_of(uint8_t what)
 {
@@ -90,8 +90,8 @@ static inline trace_thread trace_thread_of(uint8_t what)
 /* Both are called by every rank of the job; neither thread nor reducer is left at the end.
  * At the beginning: compares clocks. */
 gradcomp_status trace_begin(struct gradcomp_job *job, gradcomp_error *err);
-/* At the end: gathers and writes, and frees the trace. `failed`: the job has, and rank 0
- * writes what it has itself. */
+/* Ends the trace: gathers and writes it, and frees the trace. `failed`: the job has, and rank 0 writes what it has
+ * itself. */
 gradcomp_status trace_end(struct gradcomp_job *job, int failed, gradcomp_error *err);
 
 #endif

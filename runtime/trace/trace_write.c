@@ -37,7 +37,7 @@ gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer
 	return GRADCOMP_OK;
 }
 
-/* A "metadata event": the name of a process or thread. */
+/* Writes a "metadata event": the name of a process or thread. */
 static void name(trace_writer *w, const char *what, uint32_t tid, const char *key, const char *text)
 {
 	jsonw_object(&w->j, NULL);

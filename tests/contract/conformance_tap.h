@@ -24,7 +24,7 @@ static int stepped(const fixture *t, ranks *s, float **g, int interleave)
 	return !st;
 }
 
-/* Every rule that applies, on 1 to `ranks_max` ranks; further ones, and long runs, only with the defaults. */
+/* Checks every rule that applies, on 1 to `ranks_max` ranks; further ones, and long runs, only with the defaults. */
 static void check_contract(const fixture *t, int ranks_max)
 {
 	static kit_result r;

@@ -103,8 +103,9 @@ int main(void)
 	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 1, 3.0 * sizes[1], 3, settings);
 	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 3, 3.0 * sizes[3], 6, settings);
 	chosen("auto:fit=0/4096/8192/16384/65536/262144/1048576", &layouts[7], 3, 2.0 * 7 / 8 * sizes[3], 14, settings);
-	/* 3 + 1 ranks, and only bytes between nodes count: two levels, with three shards, which the rank alone holds
-	 * and takes one after another: two rounds in, 3 x 2 across, and out a round and a half, as one copy does for two ranks. */
+	/* 3 + 1 ranks, and only bytes between nodes count: two levels, with three shards, which the rank alone
+	 * holds and takes one after another: two rounds in, 3 x 2 across, and out a round and a half, as one copy
+	 * does for two ranks. */
 	chosen("auto:fit=0/0/0/0/0/0/0/0/4096/8192/16384/65536/262144/1048576", &layouts[11], 3, 5.0 * sizes[3] / 3,
 	       9.5, settings);
 	return done_testing();

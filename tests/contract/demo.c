@@ -174,8 +174,8 @@ static void one_wave(void)
 	job_close(&j);
 }
 
-/* Three ranks that send one wave each: what all sent is their mean, what one sent is whole, and does not add up to what was
- * given. */
+/* Three ranks that send one wave each: what all sent is their mean, what one sent is whole, and does not add up to
+ * what was given. */
 static void counts_senders(void)
 {
 	static const int wave[2][3] = {{3, 3, 3}, {1, 2, 5}};

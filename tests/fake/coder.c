@@ -409,7 +409,8 @@ int main(void)
 		{.compressor = "block:bits=4", .host = "direct", .dtype = GRADCOMP_BF16},
 		{.compressor = "fp8", .host = "direct"},
 		{.compressor = "natural", .host = "direct", .within = 2},
-		/* Two nodes of one rank, and of two; all on one node, where nothing is coded; ranks of a node that are no neighbours. */
+		/* Two nodes of one rank, and of two; all on one node, where nothing is coded; ranks of a node that
+		 * are no neighbours. */
 		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=1", .device = "hier:ranks_per_node=1"},
 		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=2", .device = "hier:ranks_per_node=2"},
 		{.compressor = "block:bits=4",

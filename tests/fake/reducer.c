@@ -16,7 +16,8 @@ struct run {
 	uint64_t bucket_bytes;
 	gradcomp_dtype dtype;
 	double within, share_within;
-	int levels; /* that it works on shards, in two levels, on the device: 1 it does, -1 it does not; 0: not looked at */
+	/* that it works on shards, in two levels, on the device: 1 it does, -1 it does not; 0: not looked at */
+	int levels;
 };
 
 /* A rank leaves these. */

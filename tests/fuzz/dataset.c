@@ -1,7 +1,7 @@
-/* A rank that lies to another's service of a dataset, by whole conversations: what the input says is done in turn by the
- * liar (messages in any order, for other blocks, with other lengths, again, late), by the program that wants values, and
- * by the service. Whatever comes, a value on loan stays where and as long as it was, nothing is received beside the
- * space that was taken for it, and no count of references is wrong. */
+/* A rank that lies to another's service of a dataset, by whole conversations: what the input says is done in turn
+ * by the liar (messages in any order, for other blocks, with other lengths, again, late), by the program that wants
+ * values, and by the service. Whatever comes, a value on loan stays where and as long as it was, nothing is
+ * received beside the space that was taken for it, and no count of references is wrong. */
 #include "tests/fuzz/harness.h"
 
 #include <stdio.h>

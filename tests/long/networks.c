@@ -1,4 +1,5 @@
-/* A job takes the best of the networks that its machines have, and is as fast as when it is told which: twenty layouts. */
+/* A job takes the best of the networks that its machines have, and is as fast as when it is told which: twenty
+ * layouts. */
 #define _GNU_SOURCE
 #include "tests/support/network_layouts.h"
 

@@ -152,7 +152,7 @@ static inline gradcomp_status fake_connect(void *queue, const fabric_address *pe
 	return GRADCOMP_OK;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static inline void fake_event(fake_queue *q, fabric_event e, int own, double late)
 {
 	if (q->nevents == FAKE_EVENTS)

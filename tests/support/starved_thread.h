@@ -1,5 +1,6 @@
-/* A thread that gets no processor for four seconds where it has to wait for a connection: by its clock they pass, and the
- * other end does its part meanwhile. Of the program that includes this, and of the library that it is linked with. */
+/* A thread that gets no processor for four seconds where it has to wait for a connection: by its clock they pass,
+ * and the other end does its part meanwhile. Of the program that includes this, and of the library that it is
+ * linked with. */
 #ifndef TESTS_SUPPORT_STARVED_THREAD_H
 #define TESTS_SUPPORT_STARVED_THREAD_H
 

@@ -48,7 +48,7 @@ typedef struct tuner_hook {
 static tuner_hook hooks[64];
 static pthread_mutex_t hooks_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* With the lock held: the hook of a tuner, or with NULL one that is free. */
+/* Called with the lock held: returns the hook of a tuner, or with NULL one that is free. */
 static tuner_hook *hook_of(const tuner *c)
 {
 	int i = 0;

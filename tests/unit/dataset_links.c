@@ -139,8 +139,8 @@ static void *get_thread(void *arg)
 	return NULL;
 }
 
-/* Rank 0 loads a value of the last node itself. Before it can offer it, its one connection is that to node 1, which takes
- * long to load another value, and asks for something all the while. */
+/* Rank 0 loads a value of the last node itself. Before it can offer it, its one connection is that to node 1, which
+ * takes long to load another value, and asks for something all the while. */
 static void late_offer(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_group *world = gradcomp_job_world(job);

@@ -538,7 +538,8 @@ static double sum_of(uint64_t epoch, uint64_t n, int k)
 	return sum;
 }
 
-/* Each epoch was read up to at most a step's samples before its end, every place once: the sums are those of some such ends. */
+/* Each epoch was read up to at most a step's samples before its end, every place once: the sums are those of some
+ * such ends. */
 static int read_once(const trained *t, uint64_t end0, uint64_t end1)
 {
 	for (int k = 0; k < SUMS; k++)

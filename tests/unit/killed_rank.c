@@ -1,5 +1,5 @@
-/* A rank of 128 processes is killed while all are in all-reduces: every other one names it, within a second. Argument: as
- * many ranks. bench/scaling --kill measures the same. */
+/* A rank of 128 processes is killed while all are in all-reduces: every other one names it, within a second.
+ * Argument: as many ranks. bench/scaling --kill measures the same. */
 #include "tests/support/killed_rank.h"
 
 #include "tests/support/pace.h"

@@ -169,7 +169,8 @@ int main(void)
 			ok(clock_now() - start > 1.9,
 			   "a step that keeps back what the program waits for lets go after 2 s");
 		is_int(model_file_read(path, &m, &err), GRADCOMP_OK, "a program that waits %s", names_of[how]);
-		/* Passes that sleep lose nothing: what is found is the noise of the machine, or that there is too much of it. */
+		/* Passes that sleep lose nothing: what is found is the noise of the machine, or that there is too
+		 * much of it. */
 		if (m && how == WAITS_FOR_STEPS)
 			ok((m->slower_beside_exchange == 0 ||
 			    (m->slower_beside_exchange >= 1 && m->slower_beside_exchange < 5)) &&

@@ -14,9 +14,10 @@ typedef struct published {
 	double gigaflops; /* for a sample's forward pass, 2 for a multiplication and addition; 0: not compared */
 } published;
 
-/* Parameters: torchvision's and Hugging Face's model cards; 0.27 M of ResNet-20 (He et al., table 6), 14.7 M and
- * 66 M of the small VGG-16 and the LSTM (gTop-k's table of models), counted. Operations: 4.09, 11.51, 7.73, 4.29, 15.47 and 0.71 G
- * multiplications and additions (torchvision), 40.8 M of ResNet-20. For transformers 2 N s and attention. */
+/* Parameters: torchvision's and Hugging Face's model cards; 0.27 M of ResNet-20 (He et al., table 6), 14.7 M and 66
+ * M of the small VGG-16 and the LSTM (gTop-k's table of models), counted. Operations: 4.09, 11.51, 7.73, 4.29,
+ * 15.47 and 0.71 G multiplications and additions (torchvision), 40.8 M of ResNet-20. For transformers 2 N s and
+ * attention. */
 static const published all[] = {
 	{"resnet152", 60192808, 467, 0, 2 * 11.51},
 	{"densenet161", 28681000, 484, 0, 2 * 7.73},

@@ -79,7 +79,7 @@ static double applied(double a, double b, gradcomp_op op, gradcomp_dtype t)
 {
 	if (op == GRADCOMP_SUM)
 		return t == GRADCOMP_F32 || t == GRADCOMP_F16 || t == GRADCOMP_BF16 ? (float)a + (float)b : a + b;
-	if (op == GRADCOMP_BOR) /* of integers alone */
+	if (op == GRADCOMP_BOR) /* integers alone have it */
 		return t <= GRADCOMP_F64 ? 0 : (double)((int64_t)a | (int64_t)b);
 	if (isnan(a) || isnan(b))
 		return NAN;

@@ -85,7 +85,7 @@ static void forth(const char *name, const gradcomp_operators *op, gradcomp_dtype
 	ok(!memcmp(h + odd, p + odd, n * sizeof *h), "%s: the same bits as in plain code, NaNs included", name);
 }
 
-/* Of a code without its sign: its value, counting on past the largest. */
+/* Gives the value of a code without its sign, counting on past the largest. */
 static double fp8_value(int code, gradcomp_dtype t)
 {
 	int mbits = t == GRADCOMP_F8E4M3 ? 3 : 2, bias = t == GRADCOMP_F8E4M3 ? 7 : 15;

@@ -17,7 +17,7 @@ static float *filled(size_t n, size_t odd, double size)
 	return p;
 }
 
-/* Whether got = A B to the promised bound; A is n x k by (ra, ca), B k x r. */
+/* Returns true when got = A B to the promised bound; A is n x k by (ra, ca), B k x r. */
 static int within(const float *got, const float *A, size_t ra, size_t ca, const float *B, size_t n, size_t k, size_t r)
 {
 	for (size_t i = 0; i < n; i++)

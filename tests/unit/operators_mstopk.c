@@ -96,7 +96,7 @@ static size_t reference(uint32_t *idx, const float *x, size_t n, size_t k, int s
 	return m;
 }
 
-/* What has been tried of one kind of numbers, and the first that was wrong. */
+/* Counts what has been tried of one kind of numbers, and keeps the first that was wrong. */
 static struct {
 	size_t tried, n, k;
 	int samplings;

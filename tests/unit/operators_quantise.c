@@ -76,7 +76,7 @@ static int code_expected(float x, float step, float u, const gradcomp_quantiser 
 	return (int)floor(v) + (u < (float)(v - floor(v)));
 }
 
-/* Whether all is as defined: steps, codes, unused bits, nothing written behind. */
+/* Returns true when all is as defined: steps, codes, unused bits, nothing written behind. */
 static int right_bytes(const uint8_t *out, const float *x, size_t n, const gradcomp_quantiser *q, size_t bytes)
 {
 	size_t blocks = q->norm == GRADCOMP_NORM_GIVEN ? 0 : (n + q->block - 1) / q->block;
@@ -234,7 +234,7 @@ static void or_nan(const char *name, const gradcomp_operators *op)
 	free(out), free(want);
 }
 
-/* As the portable table, in long vectors; everything but the norm is REPLICATED. */
+/* Compares with the portable table, in long vectors; everything but the norm is REPLICATED. */
 static void replicated(const char *name, const gradcomp_operators *op)
 {
 	enum { N = (1 << 20) + 3 };
@@ -324,7 +324,7 @@ static void unbiased(const char *name, const gradcomp_operators *op)
 		}
 }
 
-/* What comes from a peer. */
+/* Gives it what a peer might send. */
 static void check(const char *name, const gradcomp_operators *op)
 {
 	static const uint32_t bad_steps[] = {0x7f800000, 0x7fc00000, 0xff800000, 0x80000001, 0xbf800000, 0x7f800001};
@@ -345,7 +345,7 @@ static void check(const char *name, const gradcomp_operators *op)
 		uint8_t *codes = in + 4 * blocks;
 		int fault = 0, bad = 0;
 		for (size_t i = 0; i < sizeof in; i++)
-			in[i] = 0xff; /* what lies behind is no part of it */
+			in[i] = 0xff; /* the bits behind are no part of it */
 		memset(codes, 0, bytes - 4 * blocks);
 		for (size_t i = 0; i < n; i++) {
 			int wild = test_random() % 1000 == 0, levels = (int)q.levels;

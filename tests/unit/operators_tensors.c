@@ -11,7 +11,7 @@ static float number(uint64_t i)
 	return (float)(int)(i * 2654435761u % 2001) / 64 - 15;
 }
 
-/* What a sampled sum reads. */
+/* Returns true for the numbers that a sampled sum reads. */
 static int in_sample(uint64_t i)
 {
 	return i % GRADCOMP_SAMPLE_EVERY < GRADCOMP_SAMPLE_RUN;

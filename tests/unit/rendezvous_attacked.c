@@ -1,6 +1,6 @@
-/* Ranks meet at rank 0's server, at a place that others know, and in spite of them: on some of its ports somebody else listens who
- * has not the token, or passes on to the server what comes, and others trouble the server itself. Nobody without the
- * token gets in, and each join takes no longer than it may. */
+/* Ranks meet at rank 0's server, at a place that others know, and in spite of them: on some of its ports somebody
+ * else listens who has not the token, or passes on to the server what comes, and others trouble the server itself.
+ * Nobody without the token gets in, and each join takes no longer than it may. */
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 #include "tests/support/pace.h"
@@ -19,8 +19,8 @@
 #define JOINS 6
 #define RANKS_MAX 5
 #define PORTS 4
-#define LIMIT \
-	4.0 /* s of a join: 0.25 for each place before the server's, and to knock again where others have pushed it out */
+/* s of a join: 0.25 for each place before the server's, and to knock again where others have pushed it out */
+#define LIMIT 4.0
 
 enum { SILENT, CLOSES, GARBAGE, SHORT, REFLECTS, OLD, PASSES_ON, LIARS };
 static const char *const liars[LIARS] = {"silent", "closes", "garbage", "short", "reflects", "old", "passes on"};

@@ -1,5 +1,5 @@
-/* A job that measures itself, saved and loaded: the plan, and what lags was told. And what lags makes of what it is told
- * again, at the densities chosen. */
+/* A job that measures itself, saved and loaded: the plan, and what lags was told. And what lags makes of what it is
+ * told again, at the densities chosen. */
 #include "tests/support/replan_fixture.h"
 
 typedef struct saved_run {
@@ -158,7 +158,8 @@ static int told(told_run *run, const times *t)
 
 static void told_again(void)
 {
-	/* On the second, long messages are dear: a line through those says too much of the short ones that follow from it. */
+	/* On the second, long messages are dear: a line through those says too much of the short ones that follow
+	 * from it. */
 	const times straight = {.a = 2e-5, .b = 1e-7, .backward = 0.2e-3};
 	const times bent = {.a = 2e-5, .b = 1e-7, .backward = 0.2e-3, .knee = 1500, .steep = 4e-7};
 	static told_run line, knee;

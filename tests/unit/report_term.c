@@ -1,6 +1,6 @@
-/* SIGTERM and the report: it is written with what has been reduced so far and what was done with each
- * tensor, also while steps go on, and the process ends by the signal. A handler of the program's own is left alone, a child of rank 0 that is ended is no
- * end of the job, and who waits for a lock for ever is not waited for. */
+/* SIGTERM and the report: it is written with what has been reduced so far and what was done with each tensor, also
+ * while steps go on, and the process ends by the signal. A handler of the program's own is left alone, a child of
+ * rank 0 that is ended is no end of the job, and who waits for a lock for ever is not waited for. */
 #include <signal.h>
 #include <stdbool.h>
 

@@ -1,5 +1,6 @@
 /* Hundreds of ranks agree on who is left, as threads of one process: through others, past ranks that are gone or
- * silent, after a leader that was lost half-way, and never as two jobs. TEST_RANKS=1000: one agreement, and its time. */
+ * silent, after a leader that was lost half-way, and never as two jobs. TEST_RANKS=1000: one agreement, and its
+ * time. */
 #include "survivors/roster_internal.h"
 
 #include "base/thread.h"

@@ -357,8 +357,8 @@ static void refused(void)
 	end_processes(b);
 }
 
-/* Steps in which nobody is lost: the same averages and the same error memory, to the bit, as in a job that may not shrink;
- * where a gradient is not finite, too. */
+/* Steps in which nobody is lost: the same averages and the same error memory, to the bit, as in a job that may not
+ * shrink; where a gradient is not finite, too. */
 typedef struct twin {
 	uint64_t hash[2]; /* those of averages, and of arrays by tensor */
 } twin;

@@ -1,5 +1,6 @@
-/* Ranks that are killed in the last millisecond of a collective call, of each kind that there is: a job that may go on without
- * them agrees whether the call is done, and whoever does what the manual says ends with what the others have. */
+/* Ranks that are killed in the last millisecond of a collective call, of each kind that there is: a job that may go
+ * on without them agrees whether the call is done, and whoever does what the manual says ends with what the others
+ * have. */
 #include "tests/support/pace.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"

@@ -1,6 +1,6 @@
 /* Saved states that no run has made, with a checksum that is right: numbers that are not finite, anywhere in what
- * is kept; and own states of a compressor that differ between ranks. Every compressor of this build that keeps anything.
- * All ranks refuse, nothing has changed, and the right state is taken afterwards. */
+ * is kept; and own states of a compressor that differ between ranks. Every compressor of this build that keeps
+ * anything. All ranks refuse, nothing has changed, and the right state is taken afterwards. */
 #include "tests/support/plugin_pairs.h"
 #include "tests/support/small_model.h"
 

@@ -396,7 +396,8 @@ static void told(board *b, transport *t, int rank)
 }
 
 /* Rank 0 sends to rank 2, of which it has only received for longer than the time limit, and then to rank 1, whose
- * connection has been idle for that long before rank 0 took it up. Neither has acknowledged what it gets when rank 0 looks. */
+ * connection has been idle for that long before rank 0 took it up. Neither has acknowledged what it gets when rank
+ * 0 looks. */
 static void seldom(board *b, transport *t, int rank)
 {
 	channel *c = board_channel(b, t, rank, 3);

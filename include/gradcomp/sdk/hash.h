@@ -20,8 +20,8 @@ static inline uint64_t sdk_hash(uint64_t key, uint64_t seed)
 	return x ^ x >> 31;
 }
 
-/* A hash as a number below n, 1 <= n < 2^32, from its upper half: each as likely as any other to
- * n / 2^32 (Lemire: Fast random integer generation in an interval, TOMACS 2019). */
+/* Turns a hash into a number below n, 1 <= n < 2^32, from its upper half: each as likely as any other to n / 2^32
+ * (Lemire: Fast random integer generation in an interval, TOMACS 2019). */
 static inline uint32_t sdk_hash_below(uint64_t hash, uint32_t n)
 {
 	return (uint32_t)((hash >> 32) * n >> 32);

@@ -71,9 +71,9 @@ gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes,
 
 /* How many floats of each sort it has. */
 sdk_lowrank_extent sdk_lowrank_sizes(const sdk_lowrank *l, const gradcomp_bucket *bucket);
-/* Nothing to compress: before start_step, and without matrices. */
+/* Returns true when there is nothing to compress: before start_step, and without matrices. */
 int sdk_lowrank_is_passthrough(const sdk_lowrank *l, const gradcomp_bucket *bucket, uint64_t step);
-/* Bytes of scratch that the operators need. */
+/* Returns the bytes of scratch that the operators need. */
 uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket);
 double sdk_lowrank_flops(const sdk_lowrank *l, const gradcomp_bucket *bucket, int products);
 

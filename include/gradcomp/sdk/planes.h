@@ -12,10 +12,9 @@ extern "C" {
 
 enum { SDK_PLANES = 4 };
 
-/* Four planes of n bytes, plane p at planes + p * stride (stride >= n). Plane 3 has the exponents,
- * as what the largest is more (so that bytes are small and often alike), plane 2 the sign and
- * the upper seven bits of the mantissa, planes 1 and 0 the rest of it. Returns the largest
- * exponent, 0 for n = 0. */
+/* Splits into four planes of n bytes, plane p at planes + p * stride (stride >= n). Plane 3 has the exponents, as
+ * what the largest is more (so that bytes are small and often alike), plane 2 the sign and the upper seven bits of
+ * the mantissa, planes 1 and 0 the rest of it. Returns the largest exponent, 0 for n = 0. */
 uint8_t sdk_planes_split(uint8_t *planes, uint64_t stride, const float *x, uint64_t n);
 /* Joins the planes again. Any bytes are some floats. */
 void sdk_planes_join(float *x, const uint8_t *planes, uint64_t stride, uint8_t largest, uint64_t n);

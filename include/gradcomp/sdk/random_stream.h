@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/* With the layout's seed: the stream of this rank and step, for what a rank rounds on its
+/* Returns the stream of this rank and step, to be drawn from with the layout's seed, for what a rank rounds on its
  * own. Ranks' errors cancel only if they draw differently. step < 2^40. */
 static inline uint64_t sdk_random_stream(const gradcomp_layout *layout, uint64_t step)
 {

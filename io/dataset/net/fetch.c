@@ -153,8 +153,8 @@ void fetch_drop(gradcomp_dataset *ds)
 	}
 }
 
-/* next() waits for a value no longer than load() would take, if it may load it as well: so it takes at most twice as long as
- * with the faster of the two, whichever that is. */
+/* next() waits for a value no longer than load() would take, if it may load it as well: so it takes at most twice
+ * as long as with the faster of the two, whichever that is. */
 static uint64_t patience(const gradcomp_dataset *ds, const ticket *t, unsigned flags)
 {
 	if (flags & FETCH_RELOAD)
@@ -164,9 +164,9 @@ static uint64_t patience(const gradcomp_dataset *ds, const ticket *t, unsigned f
 	               : UINT64_MAX;
 }
 
-/* Waits on a ticket until there is something to take on it: its word then, this process's own; TICKET_FREE when it has
- * become another's or the receive buffer has had no space for too long; or as it is, WANTED or FLYING, when patience() has
- * run out. */
+/* Waits on a ticket until there is something to take on it: its word then, this process's own; TICKET_FREE when it
+ * has become another's or the receive buffer has had no space for too long; or as it is, WANTED or FLYING, when
+ * patience() has run out. */
 static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, unsigned flags, uint64_t begin,
                              uint32_t *taken, gradcomp_error *err)
 {

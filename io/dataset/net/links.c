@@ -1,10 +1,10 @@
-/* The connections of a service: at most dataset.connections of them to nodes that it wants something of. When another
- * node is wanted, the one that was used least recently is closed.
+/* The connections of a service: at most dataset.connections of them to nodes that it wants something of. When
+ * another node is wanted, the one that was used least recently is closed.
  *
- * The end is agreed upon. Who closes says BYE, and holds what would begin another exchange until the answer is there:
- * BYE_OK, or STAY when the other waits for something or wants something. Answers go on meanwhile. After BYE_OK the other says
- * nothing more, and waits for the end of the connection. So nothing is on its way when that comes. When both say BYE, that of
- * the lower rank counts. */
+ * The end is agreed upon. Who closes says BYE, and holds what would begin another exchange until the answer is
+ * there: BYE_OK, or STAY when the other waits for something or wants something. Answers go on meanwhile. After
+ * BYE_OK the other says nothing more, and waits for the end of the connection. So nothing is on its way when that
+ * comes. When both say BYE, that of the lower rank counts. */
 #include <stdlib.h>
 
 #include "job/job.h"

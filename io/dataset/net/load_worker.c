@@ -25,7 +25,7 @@ struct load_worker {
 	pthread_cond_t change;
 	want_queue todo, done;
 	bool stop, busy;
-	bool forget; /* the one that is busy */
+	bool forget; /* the value that is being loaded is not wanted any more */
 	pthread_t thread;
 };
 

@@ -91,7 +91,7 @@ void receive_pushed(service *s, peer *p)
 	receive_header(s, p);
 }
 
-/* The owner's answer to an offer. */
+/* Receives the owner's answer to an offer. */
 void receive_answer(service *s, peer *p)
 {
 	offer **at = &s->offers, *f;

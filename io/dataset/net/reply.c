@@ -24,7 +24,7 @@ static uint64_t spill_budget(const gradcomp_dataset *ds)
 	return ds->head->memory > PUSH_MOST ? ds->head->memory : PUSH_MOST;
 }
 
-/* The address of an item's value, or the status to reply instead. */
+/* Finds the address of an item's value, or the status to reply instead. */
 static const void *look(service *s, peer *p, out *o, const request_item *wanted, reply_item *item, uint64_t left)
 {
 	gradcomp_dataset *ds = s->ds;

@@ -67,7 +67,7 @@ static void collect(service *s, peer *p)
 	}
 }
 
-/* The rank that this one sends requests to on each node, and the ranks that send it some. */
+/* Finds the rank that this one sends requests to on each node, and the ranks that send it some. */
 static gradcomp_status peers_find(service *s, gradcomp_error *err)
 {
 	gradcomp_dataset *ds = s->ds;
@@ -105,7 +105,7 @@ static bool quiet(const service *s)
 	return !s->offers;
 }
 
-/* Ranks that need this one for the first time. */
+/* Hears the ranks that need this one for the first time. */
 static void callers_hear(service *s)
 {
 	for (int rank; !s->status && (rank = channel_caller(s->ds->channel)) >= 0;) {
@@ -209,8 +209,8 @@ static void *service_main(void *arg)
 		}
 	if (s->status) {
 		process_failed(ds, &s->error);
-		/* Else who wants them would wait for a shrink that may be its own to call. Over sockets, as these jobs are,
-		 * nothing comes to where it was posted once this thread has ended. */
+		/* Else who wants them would wait for a shrink that may be its own to call. Over sockets, as these
+		 * jobs are, nothing comes to where it was posted once this thread has ended. */
 		if (ds->endures)
 			abandon_pushes(s);
 		for (uint32_t i = 0; i < ds->head->ntickets; i++)

@@ -69,7 +69,8 @@ typedef struct out {
 
 typedef enum peer_state { IN_HEAD, IN_REQUEST, IN_REPLY, IN_VALUES, IN_PUSH } peer_state;
 
-/* LEAVING: it has been asked to close, and has not answered. LEFT: it has asked, and closes. CLOSING: both have agreed. */
+/* LEAVING: it has been asked to close, and has not answered. LEFT: it has asked, and closes. CLOSING: both have
+ * agreed. */
 typedef enum link_state { LINK_CLOSED, LINK_OPEN, LINK_LEAVING, LINK_LEFT, LINK_CLOSING } link_state;
 
 typedef struct peer {
@@ -170,12 +171,12 @@ struct service {
 
 /* ---- the receive buffer (rx_buffer.c) ------------------------------------------ */
 
-/* A block with one reference, or -1. */
+/* Returns a block with one reference, or -1. */
 int rx_buffer_alloc(service *s, uint64_t bytes);
-/* The block needs no more than this. */
+/* Gives back what a block needs no more: all behind so many bytes. */
 void rx_buffer_trim(service *s, int block, uint64_t bytes);
 void rx_buffer_unref(service *s, uint32_t block);
-/* The longest block that rx_buffer_alloc() would find now. */
+/* Returns the longest block that rx_buffer_alloc() would find now. */
 uint64_t rx_buffer_longest(service *s);
 
 /* ---- messages, out and in (messages.c) ---------------------------------------------- */
@@ -184,10 +185,10 @@ out *out_new(service *s, unsigned sends);
 /* Is kept until its sends are done. */
 void out_add(peer *p, out *o);
 void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
-/* A header alone. */
+/* Sends a header alone. */
 void out_header(service *s, peer *p, header h);
 void out_free(out *o);
-/* The first message to a peer, or from it: receives its headers from now on. */
+/* Called at the first message to a peer, or from it: receives its headers from now on. */
 void service_open(service *s, peer *p);
 void receive_header(service *s, peer *p);
 void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
@@ -252,7 +253,7 @@ void load_worker_notify(service *s);
 
 /* ---- connections (links.c) ------------------------------------------------------------ */
 
-/* The peer needs a connection. */
+/* Called when the peer needs a connection. */
 void links_called(service *s, peer *p);
 /* Returns true when a message that begins an exchange may be sent to it now. If not, it is to be asked again in
  * every turn. */
@@ -260,9 +261,9 @@ bool links_ready(service *s, const peer *p);
 /* Sends an OFFER or DAMAGED as soon as it is ready; and those that were not. */
 void links_say(service *s, peer *p, header h);
 void links_flush(service *s, peer *p);
-/* BYE, BYE_OK and STAY. */
+/* Receives BYE, BYE_OK and STAY. */
 void receive_ending(service *s, peer *p);
-/* The last of a turn: closes connections. */
+/* Called last in a turn: closes connections. */
 void links_turn(service *s);
 
 /* ---- the thread's parts (service.c) --------------------------------------------------- */

@@ -30,9 +30,9 @@ bool value_alloc(value *v, uint64_t bytes)
 	return true;
 }
 
-/* Has the kernel take a huge page wherever one begins in what is about to be filled: a copy of values that stand on small
- * ones takes a quarter longer. Asked before anything is written there, it has nothing to move. Where it cannot (before
- * Linux 6.1, no such page free, a limit of memory) small pages follow as ever. */
+/* Has the kernel take a huge page wherever one begins in what is about to be filled: a copy of values that stand on
+ * small ones takes a quarter longer. Asked before anything is written there, it has nothing to move. Where it
+ * cannot (before Linux 6.1, no such page free, a limit of memory) small pages follow as ever. */
 static void arena_widen(const shared_head *h, uint64_t begin, uint64_t end)
 {
 	uint64_t at = (begin + HUGE_PAGE - 1) & ~(uint64_t)(HUGE_PAGE - 1);

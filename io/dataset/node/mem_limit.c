@@ -58,7 +58,7 @@ static void group_available(char *path, size_t top, bool old, uint64_t *least, c
 	}
 }
 
-/* A line of /proc/self/cgroup: NUMBER:CONTROLLERS:PATH, without controllers that of version 2. */
+/* Takes a line of /proc/self/cgroup: NUMBER:CONTROLLERS:PATH, without controllers that of version 2. */
 static void group_line(const char *root, char *line, uint64_t *least, const char **what)
 {
 	char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL, *path, *base;

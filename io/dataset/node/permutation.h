@@ -22,11 +22,11 @@ typedef struct permutation {
 
 /* Without `shuffle` the identity. count is at most PERMUTATION_COUNT_MAX. */
 void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle);
-/* The sample at position i < count, and the position of a sample < count. */
+/* Give the sample at position i < count, and the position of a sample < count. */
 uint64_t permutation_at(const permutation *o, uint64_t i);
 uint64_t permutation_find(const permutation *o, uint64_t sample);
 
-/* How many of the positions r, r + nranks, r + 2 nranks ... there are. */
+/* Returns how many of the positions r, r + nranks, r + 2 nranks ... there are. */
 static inline uint64_t permutation_length(uint64_t count, uint64_t nranks, uint64_t r)
 {
 	return count / nranks + (r < count % nranks);

@@ -149,7 +149,7 @@ static gradcomp_status known_failure(const gradcomp_dataset *ds, gradcomp_error 
 	return error_set(err, f->error.status, "%s", f->error.text);
 }
 
-/* The failure of the job, as far as this process knows now. */
+/* Returns the failure of the job, as far as this process knows now. */
 static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_error why;

@@ -91,7 +91,7 @@ static void shm_share_parts(gradcomp_dataset *ds)
 	ds->tickets = (ticket *)((unsigned char *)h + h->tickets) + (size_t)ds->place * h->ntickets;
 }
 
-/* Where the parts begin; the bytes of all. */
+/* Says where the parts begin. Returns the bytes of all. */
 static uint64_t shm_share_layout(const gradcomp_dataset *ds, uint64_t memory, shared_head *h)
 {
 	uint64_t here = (uint64_t)ds->nlocal;

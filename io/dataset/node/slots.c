@@ -49,7 +49,7 @@ void slot_refuse(slot *s)
 	slot_set(s, SLOT_UNKEPT);
 }
 
-/* The value that was there under this word did not match its checksum. */
+/* Called when the value that was there under this word did not match its checksum. */
 static void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word)
 {
 	count(&ds->area->counts.damaged, 1);

@@ -151,16 +151,16 @@ static inline struct nfs_source *nfs_source_of(const struct nfs_reader *r)
 	return (struct nfs_source *)r->base.from;
 }
 
-/* The failure of a request about `path`: errno `error`, as what was tried. NOTFOUND
- * when it is not there or something else is. */
+/* Reports the failure of a request about `path`: errno `error`, as what was tried. NOTFOUND when it is not there or
+ * something else is. */
 gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *what, const char *path,
                            gradcomp_error *err);
-/* The same, noting for source_denied() whether it was for want of rights. */
+/* Does the same, and notes for source_denied() whether it was for want of rights. */
 gradcomp_status nfs_reader_failed(struct nfs_reader *r, int error, const char *what, const char *path,
                                   gradcomp_error *err);
-/* One call over the reader's connection. */
+/* Makes one call over the reader's connection. */
 gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err);
-/* The handle of a directory, good until the next call. */
+/* Looks up the handle of a directory, good until the next call. */
 gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, const struct nfs_handle **fh,
                         gradcomp_error *err);
 /* Looks up `path` with what it is; fh and st of *call. */

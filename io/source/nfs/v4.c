@@ -160,7 +160,7 @@ static void op_getattr(struct compound *c, uint32_t *bits, u_int n)
 	b->bitmap4_len = n;
 }
 
-/* With the anonymous state id, all zeroes: a read without an open. */
+/* Reads with the anonymous state id, all zeroes: without an open. */
 static void op_read(struct compound *c, uint64_t at, uint32_t n)
 {
 	READ4args *a = &op(c, OP_READ)->nfs_argop4_u.opread;
@@ -305,7 +305,7 @@ static bool results_fit(const COMPOUND4res *res, const struct nfs_call *call)
 	return true;
 }
 
-/* One result of a compound; errno. */
+/* Takes one result of a compound; errno. */
 static int take_result(const nfs_resop4 *r, struct nfs_call *call)
 {
 	uint64_t max = 0;

@@ -32,7 +32,7 @@ typedef struct automatic {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	ring *ring;
-	rhd *rhd;         /* its tree is the tree */
+	rhd *rhd;         /* calls down the tree take the one inside of it */
 	hier *levels;     /* NULL: there are none */
 	direct *straight; /* NULL: no block goes so */
 	uint64_t *counts; /* sizes of the blocks of an all-reduce that ends so: nranks */
@@ -48,7 +48,7 @@ typedef struct automatic {
 uint64_t auto_straight(int nranks, int nnodes, int one_copy);
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);
-/* The same; sets the parts up for it. */
+/* Does the same, and sets the parts up for it. */
 way auto_choose(automatic *a, call_kind call, uint64_t bytes);
 gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes, size_t chunk, uint32_t primitive,
                              uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);

@@ -7,8 +7,8 @@
 /* Beyond this a buffer that is not cut into blocks is added from memory, not from the cache, while
  * nothing is on its way: what messages cost does not tell that. */
 #define UNCUT_MOST (64u << 10)
-/* Without one copy for all of them: longer blocks leave the caches when they are received (transport/shm), and who passes
- * them on reads them from memory again. What messages cost tells neither. */
+/* Without one copy for all of them: longer blocks leave the caches when they are received (transport/shm), and who
+ * passes them on reads them from memory again. What messages cost tells neither. */
 #define PASSED_ON_MOST (1u << 20)
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};

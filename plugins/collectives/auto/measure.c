@@ -36,7 +36,7 @@ static gradcomp_status both_ways(const gradcomp_links *l, int peer, const void *
 	return st ? st : l->wait(l->ctx, &req[1], err);
 }
 
-/* The seconds of one exchange and of the word before it. 0 bytes: the last word. */
+/* Measures the seconds of one exchange and of the word before it. 0 bytes: the last word. */
 static gradcomp_status lead(automatic *a, int peer, char *scratch, uint64_t bytes, double *seconds, gradcomp_error *err)
 {
 	const gradcomp_links *l = a->links;
@@ -72,7 +72,7 @@ static gradcomp_status follow(automatic *a, int peer, char *scratch, gradcomp_er
 	return st;
 }
 
-/* The middle of n exchanges; of two the shorter. */
+/* Takes the middle of n exchanges; of two the shorter. */
 static gradcomp_status sample(automatic *a, int peer, char *scratch, uint64_t bytes, int n, double *seconds,
                               gradcomp_error *err)
 {
@@ -111,8 +111,7 @@ static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, doubl
 	return st ? st : lead(a, peer, scratch, 0, &word, err);
 }
 
-/* The rank to measure with: within the node, or between nodes by their first ranks; -1:
- * none. */
+/* Chooses the rank to measure with: within the node, or between nodes by their first ranks; -1: none. */
 static int partner(const gradcomp_links *l, int way)
 {
 	int mine = l->node[l->rank], before = 0, last = -1, next = -1, first = -1, other = mine ^ 1;

@@ -199,7 +199,7 @@ static gradcomp_status lay_out(levels *l, void *buf, uint64_t count, size_t size
 	return st;
 }
 
-/* Shard k of the group between the buffer and where NCCL works; `mine` alone, or all. */
+/* Copies shard k of the group between the buffer and where NCCL works; `mine` alone, or all. */
 static gradcomp_status carry(levels *l, const group *g, uint64_t count, int first, int mine, int back,
                              gradcomp_error *err)
 {
@@ -264,7 +264,7 @@ static gradcomp_status hand_out(levels *l, void *buf, uint64_t count, size_t siz
 
 /* ---- among holders ---- */
 
-/* Off its boundaries NCCL moves single bytes. */
+/* Reduces a shard among its holders. NCCL would move single bytes where memory does not begin on its boundaries. */
 static gradcomp_status reduce_across(level_part *p, char *x, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err)
 {
@@ -302,7 +302,7 @@ static gradcomp_status device_allreduce(levels *l, void *buf, uint64_t count, gr
 	const hier *h = l->hier;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	gradcomp_status st;
-	/* Words, whose sum is the same in any order; and what is no sum. */
+	/* Short integers, whose sum is the same in any order, and what is no sum, take one all-reduce of all ranks. */
 	if (op != GRADCOMP_SUM || (dtype > GRADCOMP_F64 && count * size <= HIER_SMALL))
 		return nccl_allreduce(&l->world, buf, count, dtype, op, scale, err);
 	st = bring(l, buf, count, dtype, op, h->nodes > 1 ? 1.0 : scale, err);

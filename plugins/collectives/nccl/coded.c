@@ -113,7 +113,7 @@ static gradcomp_status scatter(nccl *n, const cut *c, const char *codes, char *c
 	return nccl_launched(n, rc, "send coded stripes to their ranks", err);
 }
 
-/* Every rank's code to all, and decoded into buf; this rank's own is there already. */
+/* Sends every rank's code to all, and decodes it into buf; this rank's own is there already. */
 static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gradcomp_error *err)
 {
 	static const char what[] = "gather the coded parts";

@@ -352,8 +352,8 @@ static void base_leave(nccl *n)
 	pthread_mutex_unlock(&bases_lock);
 }
 
-/* With the lock held, after the base was asked for something: waits until that is done. What was split off is
- * written by a thread of NCCL's, and is there when the base has nothing more to do. */
+/* Called with the lock held, after the base was asked for something: waits until that is done. What was split off
+ * is written by a thread of NCCL's, and is there when the base has nothing more to do. */
 static gradcomp_status base_asked(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st;
@@ -364,7 +364,7 @@ static gradcomp_status base_asked(nccl *n, ncclResult_t rc, const char *what, gr
 	return st;
 }
 
-/* With the lock held: a new one, for which every rank of the group comes here. */
+/* Called with the lock held: makes a new one, for which every rank of the group comes here. */
 static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -415,7 +415,7 @@ static gradcomp_status all_can(nccl *n, gradcomp_status mine, int *lacks, gradco
 	                                 (long long)worst[0] - 1);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
@@ -441,7 +441,7 @@ static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* With the lock held. *made is written by NCCL, before this returns. */
+/* Called with the lock held. *made is written by NCCL, before this returns. */
 static gradcomp_status base_split(nccl *n, int colour, int key, ncclComm_t *made, const char *what, gradcomp_error *err)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -19,7 +19,7 @@ static inline uint64_t blocks_count(uint64_t count, int nranks, int b)
 	return blocks_begin(count, nranks, b + 1) - blocks_begin(count, nranks, b);
 }
 
-/* Such blocks, of numbers of `size`. */
+/* Makes such blocks, of numbers of `size`. */
 static inline void blocks_split(uint64_t *offset, int nranks, uint64_t count, size_t size)
 {
 	for (int b = 0; b <= nranks; b++)

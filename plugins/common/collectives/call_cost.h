@@ -47,7 +47,7 @@ call_peer call_chain;
 /* Down a binomial tree, in the round of bit d. */
 call_peer call_halving;
 
-/* So many rounds of `bytes` each. */
+/* Adds so many rounds of `bytes` each. */
 static inline void call_cost_add(call_cost *l, const call_senders *s, double times, double bytes)
 {
 	l->round[l->n].level = s->most ? CALL_BETWEEN : CALL_WITHIN;
@@ -78,7 +78,7 @@ static inline double call_cost_messages(const call_cost *l)
 	return sum;
 }
 
-/* The barrier of barrier.h. */
+/* Adds the barrier of barrier.h. */
 void call_cost_barrier(const gradcomp_links *links, int32_t *count, call_cost *out);
 
 /* ---- predict(): a group that does not exist ---- */
@@ -108,8 +108,8 @@ static inline uint64_t call_bytes(uint32_t primitive, int32_t nranks, uint64_t b
 	               : bytes;
 }
 
-/* Numbers that a rank codes or decodes, blocks of so many at a time: for every other rank its
- * part, what that lost and what came; then the complete sum, and what all take of it. */
+/* Returns the numbers that a rank codes or decodes, blocks of so many at a time: for every other rank its part,
+ * what that lost and what came; then the complete sum, and what all take of it. */
 static inline double call_coded_numbers(int nranks, uint32_t primitive, double block)
 {
 	double others = nranks - 1.0, there = 3 * others, back = 2 + others;
@@ -121,7 +121,7 @@ static inline double call_coded_numbers(int nranks, uint32_t primitive, double b
 }
 
 void call_cost_export(const call_cost *l, gradcomp_call_load *out);
-/* That `who` does not serve a primitive. */
+/* Fails: `who` does not serve a primitive. */
 gradcomp_status call_cost_refuse(const char *who, uint32_t primitive, gradcomp_error *err);
 
 #endif

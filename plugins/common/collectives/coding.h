@@ -57,7 +57,7 @@ gradcomp_status coding_recv(const coding *c, int peer, char *slot, uint64_t n, g
                             gradcomp_error *err);
 gradcomp_status coding_arrive(const coding *c, int peer, char *slot, uint64_t n, gradcomp_request *req,
                               gradcomp_error *err);
-/* Onto x, or in its place. */
+/* Decodes onto x, or in its place. */
 gradcomp_status coding_add(const coding *c, const char *slot, float *x, uint64_t n, gradcomp_error *err);
 gradcomp_status coding_take(const coding *c, const char *slot, float *x, uint64_t n, gradcomp_error *err);
 

@@ -210,7 +210,8 @@ uint64_t direct_server_error_begin(void *instance, uint64_t count)
 
 /* Says what direct's calls cost. */
 
-/* Stripes to their owners, or from them, or both: the number of rounds in which everybody sends to everybody. */
+/* Returns, for stripes that go to their owners, or from them, or both, the number of rounds in which everybody
+ * sends to everybody. */
 static int rounds(uint32_t primitive)
 {
 	switch (primitive) {

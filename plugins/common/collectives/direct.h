@@ -79,7 +79,7 @@ static inline int direct_copies_once(int nranks)
 /* Returns 1 when these ranks do. */
 int direct_has_one_copy(const gradcomp_links *links);
 
-/* All-reduces that go along a tree. */
+/* Returns true for all-reduces that go along a tree. */
 static inline int direct_is_short(int nranks, uint64_t bytes)
 {
 	return nranks > 8 && bytes <= 8192;
@@ -110,7 +110,7 @@ typedef struct direct_calls {
 gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint64_t pieces, int reduces, int gathers,
                            gradcomp_error *err);
 
-/* The longest of nranks blocks. */
+/* Returns the longest of nranks blocks. */
 uint64_t direct_longest(const direct *d);
 /* Makes sure `scratch` holds `bytes`. */
 gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err);

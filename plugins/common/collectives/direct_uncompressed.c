@@ -190,8 +190,8 @@ static gradcomp_status finish_gather(const uncompressed *t, uint64_t piece, grad
 	return st;
 }
 
-/* Each rank's stripe to all others at once. All post what they receive of a piece before they
- * wait for any of it, so none keeps its piece from the others. */
+/* Sends each rank's stripe to all others at once. All post what they receive of a piece before they wait for any of
+ * it, so none keeps its piece from the others. */
 static gradcomp_status gather_all(uncompressed *t, gradcomp_error *err)
 {
 	const direct *d = t->d;

@@ -28,7 +28,7 @@ static gradcomp_status open_level(hier *h, const int *ranks, int n, int me, size
 	return st ? st : ring_create(h->host, &(*links)->links, &o, out, err);
 }
 
-/* This rank's shard with that index, and its holders. */
+/* Opens this rank's shard with that index, and its holders. */
 static gradcomp_status open_part(hier *h, int index, size_t chunk, gradcomp_error *err)
 {
 	hier_part *p = index ? &h->more[index - 1] : &h->own;
@@ -244,7 +244,7 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
 	return st ? st : hier_hand_out(h, buf, count, sizeof(float), err);
 }
 
-/* Within the root's node; every shard by its holders to the other nodes; within those. */
+/* Broadcasts within the root's node; then every shard by its holders to the other nodes; then within those. */
 gradcomp_status hier_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	hier *h = instance;

@@ -110,7 +110,7 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 /* All-reduces among holders up to this size go to all of them at once. */
 #define HIER_SMALL 8192u
 
-/* This rank's shard with that index; index < held. */
+/* Returns this rank's shard with that index; index < held. */
 static inline const hier_part *hier_part_at(const hier *h, int index)
 {
 	return index ? &h->more[index - 1] : &h->own;
@@ -138,7 +138,7 @@ static inline int hier_one_copy(const hier *h, uint64_t bytes)
 gradcomp_status hier_bring(hier *h, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                            gradcomp_error *err);
 gradcomp_status hier_hand_out(hier *h, void *buf, uint64_t count, size_t size, gradcomp_error *err);
-/* An all-gather of the ranks of the node, `bytes` from each. */
+/* Does an all-gather of the ranks of the node, `bytes` from each. */
 gradcomp_status hier_gather(hier *h, void *buf, const uint64_t *bytes, gradcomp_error *err);
 
 #endif

@@ -15,7 +15,8 @@ typedef struct hier_blocks {
 	const uint64_t *length; /* each rank's block, in the group's order */
 	size_t size;            /* bytes of one of what they are lengths of */
 	uint64_t total;
-	char *buf; /* in the order of nodes; the caller's where h->sorted, else the caller of these functions fills it in */
+	/* in the order of nodes; the caller's where h->sorted, else the caller of these functions fills it in */
+	char *buf;
 } hier_blocks;
 
 hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, void *buf, const uint64_t *length,
@@ -24,9 +25,9 @@ hier_blocks hier_blocks_of(hier *h, const gradcomp_operators *ops, void *queue, 
  * next of them, or the next call within the node. */
 const uint64_t *hier_blocks_by_node(const hier_blocks *b, int shard);
 const uint64_t *hier_blocks_of_node(const hier_blocks *b);
-/* This node's, in b->buf. */
+/* Returns this node's, in b->buf. */
 char *hier_blocks_here(const hier_blocks *b);
-/* All blocks, and this rank's, from `user` into b->buf, or `back`. */
+/* Copies all blocks, and this rank's, from `user` into b->buf, or `back`. */
 void hier_blocks_copy(const hier_blocks *b, char *user, int back);
 void hier_blocks_copy_own(const hier_blocks *b, char *user, int back);
 /* Sends what is summed of this node's blocks, which is in place with the holders of shards, to its owners. `gather`

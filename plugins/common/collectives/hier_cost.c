@@ -196,7 +196,7 @@ static void leave_uncoded(const call_cost *within, call_cost *out)
 	out->uncoded_sent = uncoded.sent;
 }
 
-/* Numbers that a rank codes and decodes of its shards, in all. */
+/* Returns the numbers that a rank codes and decodes of its shards, in all. */
 static double coded_of_shards(const hier_shape *s, uint32_t primitive, double shard)
 {
 	return s->turns * call_coded_numbers(s->nodes, primitive, shard / sizeof(float) / s->nodes);

@@ -95,7 +95,7 @@ typedef struct rhd_run {
 	int peer, begin, n;
 } rhd_run;
 
-/* One round: sends the blocks of `out` and receives those of `in`. */
+/* Does one round: sends the blocks of `out` and receives those of `in`. */
 gradcomp_status rhd_round(rhd *r, const rhd_blocks *c, const rhd_run *out, const rhd_run *in, gradcomp_error *err);
 
 #endif

@@ -55,7 +55,7 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
                                           const gradcomp_codec *codec, uint64_t counter, float *residual,
                                           gradcomp_error *err);
 void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
-/* The same of a ring of so many ranks. */
+/* Tells the same of a ring of so many ranks. */
 void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, double *messages);
 
 /* The cost of calls follows from this. */

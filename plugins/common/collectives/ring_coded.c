@@ -51,13 +51,13 @@ static char *own_slot(const coded *t, uint64_t i)
 	return t->r->pieces + (t->came + i % t->own) * t->stride;
 }
 
-/* Sent as it came from the left. */
+/* Returns true for what is sent as it came from the left. */
 static int forwarded(const coded *t, uint64_t i)
 {
 	return i / t->pieces > (uint64_t)t->c->reduce_steps;
 }
 
-/* x as it was, against what its code in `slot` decodes to. */
+/* Compares x as it was with what its code in `slot` decodes to. */
 static gradcomp_status note_loss(const coded *t, float *x, uint64_t n, const char *slot, int complete,
                                  gradcomp_error *err)
 {
@@ -148,8 +148,8 @@ static uint64_t grains(uint64_t n)
 	return n / CODING_GRAIN * CODING_GRAIN;
 }
 
-/* Numbers of a piece. The links do best with so many bytes at a time, which are codes
- * here; but a block is to be on its way before all of it is coded. */
+/* Returns the numbers of a piece. The links do best with so many bytes at a time, which are codes here; but a block
+ * is to be on its way before all of it is coded. */
 static uint64_t piece_of(const coded *t, uint64_t longest)
 {
 	const ring *r = t->r;

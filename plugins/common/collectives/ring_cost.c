@@ -44,7 +44,7 @@ static double coded_floats(const ring_options *o, int nranks, uint32_t primitive
 	return o->hop && primitive != GRADCOMP_CAN_CODED_REDUCE_SCATTER ? coded + (nranks - 2) * block : coded;
 }
 
-/* Short: a binomial tree. */
+/* Short ones go along a binomial tree. */
 static void cost_of_short_broadcast(const call_group *g, uint64_t bytes, call_cost *out)
 {
 	*out = (call_cost){0};

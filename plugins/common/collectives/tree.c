@@ -93,8 +93,8 @@ static gradcomp_status wait_sent(tree *t, int n, uint64_t i, gradcomp_error *err
 	return st;
 }
 
-/* Where piece i of child k arrives: those of all children next to each other, in half i % 2 of the scratch. A rank
- * without children has none. */
+/* Says where piece i of child k arrives: those of all children next to each other, in half i % 2 of the scratch. A
+ * rank without children has none. */
 static char *arrival(const tree *t, const tree_position *p, uint64_t i, int k)
 {
 	return t->scratch + (i % 2 * (size_t)p->nchildren + (size_t)k) * t->piece;
@@ -246,8 +246,8 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
 	return st ? st : tree_broadcast(t, inout->data, bound, 0, err);
 }
 
-/* A run of n blocks from block `first` on, around the end: at most two pieces. Blocks have so many
- * elements of `size` bytes. Sends them to, or receives them from, a peer. */
+/* Moves a run of n blocks from block `first` on, around the end: at most two pieces. Blocks have so many elements
+ * of `size` bytes. Sends them to, or receives them from, a peer. */
 static gradcomp_status move(tree *t, int sending, int peer, char *buf, const uint64_t *counts, size_t size, int first,
                             int n, gradcomp_request req[2], int *posted, gradcomp_error *err)
 {

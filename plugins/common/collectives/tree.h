@@ -57,8 +57,8 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
                            gradcomp_error *err);
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
-/* How many ranks from `rank` on are below it in the tree of root 0, itself among them; *folded: those of the
- * ranks from rank + full on that are folded onto these. */
+/* Returns how many ranks from `rank` on are below it in the tree of root 0, itself among them; *folded: those of
+ * the ranks from rank + full on that are folded onto these. */
 int tree_below(const tree_shape *s, int rank, int *folded);
 /* count: an array of nnodes. */
 void tree_scan(tree_shape *s, const gradcomp_links *links, int32_t *count);

@@ -2,13 +2,12 @@
  * Layer-wise Adaptive Gradient Sparsification for Distributed Deep Learning with
  * Convergence Guarantees, ECAI 2020).
  *
- * The densities are given, one for all or one for each tensor; or adaptive: each tensor
- * sends as much as can be sent while the next one's gradient is computed (lags_density.h), one in
- * max_ratio numbers at least, but never more bytes than a dense ring would. What that takes is measured by the host (schedule.*), which
- * tells it to all ranks alike; where it has not by then, in the first measure_steps steps
- * every rank times its backward pass, the choosing and the exchanges itself, and a mean over
- * the ranks of a few floats makes that equal. On a device, where a call takes no longer than
- * to enqueue its work, only the host can tell.
+ * The densities are given, one for all or one for each tensor; or adaptive: each tensor sends as much as can be
+ * sent while the next one's gradient is computed (lags_density.h), one in max_ratio numbers at least, but never
+ * more bytes than a dense ring would. What that takes is measured by the host (schedule.*), which tells it to all
+ * ranks alike; where it has not by then, in the first measure_steps steps every rank times its backward pass, the
+ * choosing and the exchanges itself, and a mean over the ranks of a few floats makes that equal. On a device, where
+ * a call takes no longer than to enqueue its work, only the host can tell.
  *
  * Rounds: that mean, in the one step it is due; and the parts, GATHERED (sparse.h). */
 #include <stdio.h>

@@ -45,7 +45,7 @@ double lags_now(void);
  * lags_floats() floats. */
 int lags_agrees(const lags *l, const gradcomp_bucket *bucket, uint64_t step);
 uint64_t lags_floats(const gradcomp_bucket *bucket);
-/* The density that was agreed on, or `otherwise`. */
+/* Returns the density that was agreed on, or `otherwise`. */
 double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double otherwise);
 
 /* This rank's times of a bucket's tensors; the mean of all ranks'. `line` is room for

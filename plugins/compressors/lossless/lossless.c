@@ -171,7 +171,7 @@ static int decode_piece(lossless *l, float *out, uint64_t n, rest *from)
 	return 1;
 }
 
-/* Piece by piece onto out, or added to it. */
+/* Decodes piece by piece onto out, or adds it. */
 static gradcomp_status decode(lossless *l, const void *in, uint64_t bytes, float *out, uint64_t n, int adding,
                               gradcomp_error *err)
 {

@@ -29,7 +29,7 @@ gradcomp_status plane_codec_check(const gradcomp_host *host, int codec, int64_t 
 gradcomp_status plane_codec_open(plane_codec *c, const gradcomp_host *host, int codec, int level, gradcomp_error *err);
 void plane_codec_close(plane_codec *c);
 
-/* n bytes into less than n; 0 when they do not fit. n <= PIECE. */
+/* Packs n bytes into less than n; 0 when they do not fit. n <= PIECE. */
 uint64_t plane_pack(const plane_codec *c, uint8_t *out, const uint8_t *in, uint64_t n);
 /* Unpacks n bytes; returns 1 when `bytes` bytes of `in`, which may be anything, were so many. */
 int plane_unpack(const plane_codec *c, uint8_t *out, uint64_t n, const uint8_t *in, uint64_t bytes);

@@ -27,7 +27,7 @@ static double lesser(double a, double b)
 	return a < b ? a : b;
 }
 
-/* Steps that count, a window at most. */
+/* Counts the steps that count, a window at most. */
 static uint32_t recent(const tuner *c)
 {
 	uint32_t n = metrics_steps(c);
@@ -87,7 +87,7 @@ static void rest(tuner *c, double steps)
  * Every decision for compression costs dense steps or slow ones if it is wrong, so a trial
  * is short, ends as soon as it is clearly lost, and is not begun for less than the margin. */
 
-/* Seconds a step, but for those of candidate `but`. */
+/* Returns the fewest seconds that a step has taken with any candidate but `but`. */
 static double best_measured(const tuner *c, uint32_t but)
 {
 	const double *measured = c->choice.policy.measured;
@@ -206,7 +206,7 @@ static void judge_trial(tuner *c, decision *v, uint8_t *of)
 
 /* ---- dense steps, and dense steps to compare with ---- */
 
-/* The dense candidate to compare k with. */
+/* Finds the dense candidate to compare k with. */
 static uint32_t opponent(const tuner *c, uint32_t k)
 {
 	const double *measured = c->choice.policy.measured;

@@ -12,7 +12,7 @@
 /* Gradients are converted in runs that stay in the first-level cache. */
 #define RUN 1024
 
-/* The reducer of a partition that holds something of tensor i back; NULL: none does. */
+/* Finds the reducer of a partition that holds something of tensor i back; NULL: none does. */
 static reducer *holder(const tuner *c, const partition *p, uint32_t i)
 {
 	const subreducer *q = &p->sub[p->of[i]];

@@ -16,15 +16,15 @@ static gradcomp_reducer *behind(const partition *p, uint32_t i)
 	return &p->sub[p->of[i]].r->base;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status failure(tuner *c, gradcomp_error *err)
 {
 	return c->failed ? error_set(err, c->failed, "%s", c->failure.text) : transport_failure(c->job->transport, err);
 }
 
-/* With the lock held, dropped meanwhile. The job has failed: what the reducers of parts were given is done then.
- * They look for themselves only when they are given more, or have all of a bucket. In a check they have nothing, and
- * may be gone. */
+/* Called with the lock held, which is dropped meanwhile. The job has failed: what the reducers of parts were given
+ * is done then. They look for themselves only when they are given more, or have all of a bucket. In a check they
+ * have nothing, and may be gone. */
 static void look(tuner *c)
 {
 	partition *p = c->parts.partition;
@@ -50,14 +50,14 @@ static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
 	return st;
 }
 
-/* With the lock held: a tensor that was given, and whose done() has not been called. */
+/* Called with the lock held: returns true while a tensor was given whose done() has not been called. */
 static int owes(const tuner *c)
 {
 	return memchr(c->step.state, TENSOR_WAITS, c->ntensors) || memchr(c->step.state, TENSOR_FORWARDED, c->ntensors);
 }
 
-/* With the lock held, dropped meanwhile: when all that was given has been told of, and nothing touches it any more.
- * The program may free it as soon as it knows of the failure. */
+/* Called with the lock held, which is dropped meanwhile: returns when all that was given has been told of, and
+ * nothing touches it any more. The program may free it as soon as it knows of the failure. */
 static void settle_failed(tuner *c)
 {
 	if (c->failed)
@@ -66,7 +66,7 @@ static void settle_failed(tuner *c)
 		pthread_cond_wait(&c->turns.changed, &c->lock);
 }
 
-/* With the lock held, dropped meanwhile. */
+/* Called with the lock held, which is dropped meanwhile. */
 static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 {
 	partition *p = c->parts.partition;
@@ -84,7 +84,7 @@ static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 	return st;
 }
 
-/* With the lock held: ready() says that it has failed, and done() does not. */
+/* Called with the lock held: ready() says that it has failed, and done() does not. */
 static void refuse(tuner *c, uint32_t i)
 {
 	c->step.state[i] = TENSOR_MISSING;
@@ -92,8 +92,8 @@ static void refuse(tuner *c, uint32_t i)
 	pthread_cond_broadcast(&c->turns.changed);
 }
 
-/* With the lock held, when a check is over. Meanwhile the step may end and another check be
- * due: what has been given since waits for that. */
+/* Called with the lock held, when a check is over. Meanwhile the step may end and another check be due: what has
+ * been given since waits for that. */
 static void forward_all(tuner *c)
 {
 	gradcomp_error err;
@@ -210,7 +210,7 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 	return st;
 }
 
-/* With the lock held. Of a tensor whose reducer has gone the average was in place before it went. */
+/* Called with the lock held. Of a tensor whose reducer has gone the average was in place before it went. */
 static gradcomp_status follow_part(const tuner *c, uint32_t i, void *queue, gradcomp_error *err)
 {
 	const partition *p = c->parts.partition;

@@ -17,12 +17,11 @@
  * dense steps it is set aside with what it holds back, and takes that up again when it wins.
  *
  * Files: tuner.c the calls and the thread, tuner_step.c the end of a tensor's step, tuner_open.c how one is made,
- * tuner_network.c all-reduces that are timed, tuner_config.c its SPEC and settings, partition.c reducers of
- * parts, residual_carry.c residuals that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c a check,
- * policy.c what rank 0 decides, candidate_cost.c the candidates' work, exchange_cost.c their
- * exchanges, tensor_assign.c which tensor is best off with which, tuner_predict.c step times,
- * tuner_state.c save, tuner_load.c load, tuner_report.c log lines and the report, tuner_gpu.c what is different of
- * gradients in GPU memory. */
+ * tuner_network.c all-reduces that are timed, tuner_config.c its SPEC and settings, partition.c reducers of parts,
+ * residual_carry.c residuals that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c
+ * a check, policy.c what rank 0 decides, candidate_cost.c the candidates' work, exchange_cost.c their exchanges,
+ * tensor_assign.c which tensor is best off with which, tuner_predict.c step times, tuner_state.c save, tuner_load.c
+ * load, tuner_report.c log lines and the report, tuner_gpu.c what is different of gradients in GPU memory. */
 #ifndef KINDS_AUTOTUNE_TUNER_H
 #define KINDS_AUTOTUNE_TUNER_H
 
@@ -140,7 +139,7 @@ void metrics_free(metrics *f);
 /* This rank's, then all ranks'. */
 void metrics_fill(tuner *c);
 gradcomp_status metrics_share(tuner *c, gradcomp_error *err);
-/* Median of the last n of a window's numbers. */
+/* Returns the median of the last n of a window's numbers. */
 double metrics_median(const double *window, uint32_t n);
 
 /* The structures below keep what is decided. */
@@ -206,9 +205,9 @@ typedef struct policy {
 } policy;
 
 void policy_start(policy *p);
-/* At a check, from c->metrics and c->now: the decision, and of[] of its assignment. */
+/* Decides at a check, from c->metrics and c->now: fills the decision, and of[] of its assignment. */
 void policy_decide(tuner *c, decision *v, uint8_t *of);
-/* Candidate k could not be made: without it. */
+/* Goes on without candidate k, which could not be made. */
 void policy_refused(tuner *c, uint32_t k);
 /* Goes on with what a saved state says (c->last, c->now); `looks`: nothing was decided. */
 void policy_resume(tuner *c, int looks, uint64_t guard_at);
@@ -328,8 +327,8 @@ gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tenso
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
 /* tuner_network.c: the first look at the network, when the base is there. Collective. */
 gradcomp_status tuner_probe(tuner *c, gradcomp_error *err);
-/* On auto's thread, between two steps with the base alone at work: times all-reduces of
- * the base of `bytes` and of a quarter. Collective. */
+/* Called on auto's thread, between two steps with the base alone at work: times all-reduces of the base of `bytes`
+ * and of a quarter. Collective. */
 gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err);
 /* Costs of the candidates that have none yet. */
 void tuner_measure(tuner *c);

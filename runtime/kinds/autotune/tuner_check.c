@@ -79,7 +79,7 @@ void tuner_measure(tuner *c)
 	}
 }
 
-/* One round of a check; v->next == 0: another one. */
+/* Goes through one round of a check; v->next == 0: another one. */
 static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_error *err)
 {
 	int refused = 0;

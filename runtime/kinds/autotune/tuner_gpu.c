@@ -233,7 +233,7 @@ static slot *slot_of(tuner_gpu *g, uint64_t step)
 	return &g->slots[step % SLOTS];
 }
 
-/* Seconds from one timer to another; before it, less than 0. */
+/* Returns the seconds from one timer to another; before it, less than 0. */
 static double between(const tuner_gpu *g, void *from, void *to)
 {
 	double s = 0;
@@ -257,7 +257,7 @@ static void learn_step(tuner *c, uint64_t step)
 	step_timer_take(c, &t);
 }
 
-/* With the lock held: puts into the timer what the device has done of steps so far. */
+/* Called with the lock held: puts into the timer what the device has done of steps so far. */
 static void learn(tuner *c)
 {
 	tuner_gpu *g = c->gpu;

@@ -28,15 +28,15 @@ const local_device *tuner_gpu_bench_of(const tuner *c);
 /* Seconds of an all-reduce of so many zeroes; at most TUNER_GPU_FLOATS. Collective. */
 gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradcomp_error *err);
 #define TUNER_GPU_FLOATS (TUNER_FIT_MAX / sizeof(float))
-/* Seconds of so many bytes to host memory and back, at most those of TUNER_GPU_FLOATS. */
+/* Measures the seconds of so many bytes to host memory and back, at most those of TUNER_GPU_FLOATS. */
 gradcomp_status tuner_gpu_copies(const tuner *c, size_t bytes, double *down, double *up, gradcomp_error *err);
 
-/* With the lock held: tensor i has been given; the step's last tensor is done. */
+/* Called with the lock held: tensor i has been given; the step's last tensor is done. */
 gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err);
 gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err);
-/* With the lock held, between steps: until all of them are. */
+/* Called with the lock held, between steps: waits until all of them are learned of. */
 gradcomp_status tuner_gpu_settle(tuner *c, gradcomp_error *err);
-/* Steps go on from another number. */
+/* Makes steps go on from another number. */
 void tuner_gpu_restart(tuner *c);
 /* The caller's stream comes after all steps that are done. */
 gradcomp_status tuner_gpu_follow(const tuner *c, gradcomp_error *err);

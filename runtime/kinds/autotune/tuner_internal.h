@@ -5,15 +5,15 @@
 
 #include "kinds/autotune/tuner.h"
 
-/* Collective over c->group. A failure is that of all ranks and leaves nothing behind. */
+/* Makes a partition; collective over c->group. A failure is that of all ranks and leaves nothing behind. */
 gradcomp_status partition_make(tuner *c, const assignment *a, partition **out, gradcomp_error *err);
 /* The SPECs in full of parts that have just been made from them, for people. */
 void partition_resolve(tuner *c, const partition *p);
-/* Between steps. NULL is fine. What they counted is added to c->gone. `last`: no others
- * follow, and the report gets their row. */
+/* Called between steps. NULL is fine. What they counted is added to c->gone. `last`: no others follow, and the
+ * report gets their row. */
 void partition_free(tuner *c, partition *p, int last);
 
-/* Between steps: the residuals of the reducers are carried over, and theirs no longer. */
+/* Called between steps: carries over the residuals of the reducers, which are theirs no longer. */
 gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error *err);
 /* Returns 1 when something of tensor i is carried over, or held back by reducers that are set aside; the second
  * function adds that, into to[numel], where it stays too. Between steps. */
@@ -40,7 +40,7 @@ enum { TENSOR_MISSING, TENSOR_WAITS, TENSOR_FORWARDED, TENSOR_DONE };
 /* tuner_step.c, with the lock held: what has failed here alone, as memory of a device may, others wait for: they are
  * told. */
 void tuner_fail(tuner *c, gradcomp_status status, const char *text);
-/* With the lock held, dropped meanwhile: the program's callback for tensor i. */
+/* Calls, with the lock held and dropped meanwhile, the program's callback for tensor i. */
 void tuner_tell(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err);
 /* A reducer's tensor is done. */
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
@@ -54,7 +54,7 @@ gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 /* tuner_report.c */
 const char *tuner_reason_text(tuner_reason r);
 void tuner_log(const tuner *c, const decision *v);
-/* Into the list of changes: c->now from c->changed_at on. */
+/* Puts into the list of changes: c->now from c->changed_at on. */
 void tuner_note_change(tuner *c, tuner_reason why);
 void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats);
 void tuner_row(gradcomp_reducer *base, report_reducer *row);
@@ -65,7 +65,7 @@ void tuner_drop_rows(tuner *c);
 void tuner_part_kept(void *ctx, report_reducer *row);
 /* Returns the counters of the part that holds back most; 0: none holds anything back. */
 int stats_of_worst(const partition *p, gradcomp_reducer_stats *out);
-/* Counters of parts, added to `to`. */
+/* Adds the counters of parts to `to`. */
 void stats_add(gradcomp_reducer_stats *to, const partition *p);
 
 #endif

@@ -24,7 +24,7 @@ static gradcomp_status timed(tuner *c, float *zeroes, uint64_t count, double *se
 	return st;
 }
 
-/* Over bytes, of two numbers of floats. */
+/* Returns the line over bytes through two numbers of floats. */
 static linear line_through(uint64_t few, double of_few, uint64_t many, double of_many)
 {
 	double bytes = sizeof(float), b = (of_many - of_few) / ((double)(many - few) * bytes);
@@ -34,7 +34,7 @@ static linear line_through(uint64_t few, double of_few, uint64_t many, double of
 	return l;
 }
 
-/* The first look at the network. Collective. */
+/* Takes the first look at the network. Collective. */
 gradcomp_status tuner_probe(tuner *c, gradcomp_error *err)
 {
 	const coll_ctx *p = &c->parts.partition->sub[0].r->eng.coll_ctx;

@@ -103,7 +103,7 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 	return GRADCOMP_OK;
 }
 
-/* Under the job's schedule. What the job plans from measurements, it will have planned when this
+/* Predicts a step under the job's schedule. What the job plans from measurements, it will have planned when this
  * candidate has run for a while. */
 static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of, double *forward,
                         double *message)

@@ -28,7 +28,7 @@ const char *tuner_reason_text(tuner_reason r)
 	return r < TUNER_REASONS ? why[r] : "?";
 }
 
-/* "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none" */
+/* Writes "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none". */
 static void put_decision(const tuner *c, const partition *p, FILE *f)
 {
 	for (uint32_t i = 0; i < p->n; i++) {
@@ -201,7 +201,7 @@ static gradcomp_reducer_stats all_stats(const tuner *c, const partition *p)
 	return s;
 }
 
-/* With the lock held, while steps go on. */
+/* Called with the lock held, while steps go on. */
 static void steps_into(gradcomp_reducer_stats *s, const tuner *c)
 {
 	s->steps = c->steps;
@@ -218,7 +218,7 @@ static void enter(tuner *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void leave(tuner *c)
 {
 	c->turns.inside--;
@@ -325,7 +325,7 @@ static report_auto *report_of(const tuner *c)
 	return a;
 }
 
-/* One row for all parts: the first one's, with the counters of all there ever were. */
+/* Keeps one row for all parts: the first one's, with the counters of all there ever were. */
 void tuner_keep_row(tuner *c, const partition *p)
 {
 	report_tensor *t = calloc(c->ntensors, sizeof *t);

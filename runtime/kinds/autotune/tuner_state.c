@@ -128,7 +128,7 @@ static gradcomp_status together(const tuner *c, tuner_state_head *h, gradcomp_st
 	return st ? st : group_broadcast(c->group, h, sizeof *h, GRADCOMP_U8, 0, err);
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_t capacity, uint64_t *bytes,
                             gradcomp_error *err)
 {

@@ -1,7 +1,7 @@
 /* A saved state of auto, for those who write and read one.
  *
- * One byte string: a head; which part each tensor is in; the number and the floats of
- * each tensor with a residual that is carried over; each part's length and state. Each of these is padded to a multiple of 8 bytes. */
+ * One byte string: a head; which part each tensor is in; the number and the floats of each tensor with a residual
+ * that is carried over; each part's length and state. Each of these is padded to a multiple of 8 bytes. */
 #ifndef KINDS_AUTOTUNE_TUNER_STATE_H
 #define KINDS_AUTOTUNE_TUNER_STATE_H
 
@@ -30,7 +30,7 @@ uint64_t tuner_tensors_hash(const tuner *c);
 /* Return, for the caller's tensor i, its numbers, and the bytes that it takes in a state when it is carried over. */
 uint64_t tuner_numel(const tuner *c, uint32_t i);
 uint64_t tuner_carry_bytes(const tuner *c, uint32_t i);
-/* With the lock held: waits until no check runs. `what` is refused in the middle of a step. */
+/* Called with the lock held: waits until no check runs. `what` is refused in the middle of a step. */
 gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err);
 
 #endif

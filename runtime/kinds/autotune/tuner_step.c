@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* With the lock held. What has failed here alone, as memory of a device may, others wait for: they are told. */
+/* Called with the lock held. What has failed here alone, as memory of a device may, others wait for: they are told. */
 void tuner_fail(tuner *c, gradcomp_status status, const char *text)
 {
 	if (!c->failed) {
@@ -17,7 +17,7 @@ void tuner_fail(tuner *c, gradcomp_status status, const char *text)
 	pthread_cond_broadcast(&c->turns.changed);
 }
 
-/* With the lock held, dropped during the callback. */
+/* Called with the lock held, dropped during the callback. */
 void tuner_tell(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
 {
 	c->turns.callbacks++;

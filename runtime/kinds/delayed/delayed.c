@@ -40,7 +40,7 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 	return st;
 }
 
-/* With the lock held: tensor i was not given in the step in flight. */
+/* Called with the lock held: returns true when tensor i was not given in the step in flight. */
 static int missing(const delay *d, uint32_t i)
 {
 	return !d->model.tensors[i].given && d->model.tensors[i].n_done <= d->step;

@@ -23,7 +23,7 @@ static void collect(const delay *d, const delay_tensor *t, char *correction)
 	}
 }
 
-/* The sum over ranks of `all`, by way of host memory. */
+/* Takes the sum over ranks of `all`, by way of host memory. */
 static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
 {
 	size_t bytes = d->model.numel * sizeof *all;

@@ -15,9 +15,9 @@
 
 #include "kinds/delayed/delayed_internal.h"
 
-/* Before the reducer behind is made; it gets the stream `submit` as options->queue. */
+/* Called before the reducer behind is made; it gets the stream `submit` as options->queue. */
 gradcomp_status delay_gpu_open(delay *d, const gradcomp_reducer_options *o, void **submit, gradcomp_error *err);
-/* When the tensors are known: events, and memory for casts. */
+/* Called when the tensors are known: makes events, and memory for casts. */
 gradcomp_status delay_gpu_arrays(delay *d, gradcomp_error *err);
 /* Memory for slots and the model, zeroed, of the host or the device; NULL: there is none. */
 void *delay_alloc(delay *d, size_t bytes);
@@ -31,14 +31,14 @@ typedef struct delay_run {
 } delay_run;
 delay_run delay_front_run(const delay *d, float *local);
 delay_run delay_arrive_run(const delay *d, float *local);
-/* The submitter's stream; NULL without a GPU. */
+/* Returns the submitter's stream; NULL without a GPU. */
 void *delay_submit_queue(const delay *d);
 /* When the reducer behind has been freed. */
 void delay_gpu_close(delay *d);
 /* The calling thread is one of the delay's from now on. */
 void delay_gpu_bind(const delay *d);
 
-/* With the lock held: tensor i is what the caller's stream has made so far. */
+/* Called with the lock held: tensor i is what the caller's stream has made so far. */
 gradcomp_status delay_gpu_given(delay *d, uint32_t i, gradcomp_error *err);
 /* Around what the three do to tensor i: the completer in step d->step, the submitter in step
  * d->n_averaged, and the reducer behind in step d->model.tensors[i].n_arrived, one tensor at a time. */
@@ -50,15 +50,15 @@ gradcomp_status delay_gpu_arrived(delay *d, uint32_t i, gradcomp_status st, grad
 /* The submitter's, when the reducer behind has done a step: the next one comes after it has been
  * taken over. */
 gradcomp_status delay_gpu_averaged(delay *d, gradcomp_error *err);
-/* With the lock held: step d->step is over. */
+/* Called with the lock held: step d->step is over. */
 gradcomp_status delay_gpu_end_step(delay *d, gradcomp_error *err);
-/* With the lock held: seconds that were waited are learned of, as far as the device has come. */
+/* Called with the lock held: learns of the seconds that were waited, as far as the device has come. */
 void delay_gpu_learn(delay *d);
 /* With the lock held: the caller's stream, or `queue`, comes after what tensor i, or DELAY_ALL of
  * them, have been given back with. */
 #define DELAY_ALL UINT32_MAX
 gradcomp_status delay_gpu_follow(delay *d, uint32_t i, void *queue, gradcomp_error *err);
-/* With the lock held, between steps: `front` comes after all averages and after the caller's stream. */
+/* Called with the lock held, between steps: `front` comes after all averages and after the caller's stream. */
 gradcomp_status delay_gpu_join(delay *d, gradcomp_error *err);
 /* Either side is memory of the device; done when the call returns. Without a GPU a memcpy(). */
 gradcomp_status delay_gpu_copy(delay *d, void *to, const void *from, size_t bytes, gradcomp_error *err);

@@ -84,7 +84,7 @@ typedef struct delay {
 	delay_exposed exposed;
 } delay;
 
-/* The slot of a step. */
+/* Returns the slot of a step. */
 static inline float *delay_slot(const delay *d, uint64_t step)
 {
 	return d->model.slots[step % d->delay];
@@ -99,16 +99,16 @@ static inline float *delay_correction(const delay *d, uint32_t j)
 /* delayed_threads.c: starts both threads. */
 gradcomp_status delay_begin(delay *d, gradcomp_error *err);
 void delay_end(delay *d);
-/* The reducer's done(). */
+/* Is the reducer's done(). */
 void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
-/* With the lock held: the tensor's gradient waits for nothing but the completer. */
+/* Called with the lock held: the tensor's gradient waits for nothing but the completer. */
 void delay_push(delay *d, uint32_t tensor);
-/* With the lock held: the first failure is kept and notified. */
+/* Called with the lock held: keeps the first failure, and notifies. */
 void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err);
-/* With the lock held: a failure of the job shows even when nothing is in flight. */
+/* Called with the lock held: a failure of the job shows even when nothing is in flight. */
 gradcomp_status delay_failure(delay *d, gradcomp_error *err);
-/* With the lock held: waits until the average of every step has come. `what` is refused in
- * the middle of a step. */
+/* Called with the lock held: waits until the average of every step has come. `what` is refused in the middle of a
+ * step. */
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
 
 /* delayed_state.c, delayed_drain.c: for its reducer_ops. */

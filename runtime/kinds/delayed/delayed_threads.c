@@ -76,7 +76,7 @@ void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gra
 	pthread_mutex_unlock(&d->lock);
 }
 
-/* The step's gradient into its slot, and onto the gradient what the slot held. */
+/* Puts the step's gradient into its slot, and adds to the gradient what the slot held. */
 static void combine(const delay *d, const delay_tensor *t)
 {
 	float *slot = delay_slot(d, d->step) + t->offset, local[DELAY_RUN];
@@ -94,7 +94,7 @@ static void combine(const delay *d, const delay_tensor *t)
 	}
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static void end_step(delay *d)
 {
 	d->exposed.seconds += d->gpu ? 0 : clock_now() - d->exposed.last_given;
@@ -104,7 +104,7 @@ static void end_step(delay *d)
 	d->complete.first = d->complete.end = 0;
 }
 
-/* With the lock held, dropped meanwhile. */
+/* Called with the lock held, which is dropped meanwhile. */
 static void notify(delay *d, uint32_t tensor)
 {
 	gradcomp_status failed = d->failed;
@@ -164,7 +164,7 @@ static void *completer_main(void *arg)
 	return NULL;
 }
 
-/* This rank's gradient of step n_averaged to the reducer behind. */
+/* Gives this rank's gradient of step n_averaged to the reducer behind. */
 static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 {
 	const delay_tensor *t = &d->model.tensors[i];

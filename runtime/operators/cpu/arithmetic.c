@@ -35,8 +35,7 @@ void KERNEL(scale)(void *queue, float *x, float a, size_t n)
 		x[i] *= a;
 }
 
-/* Of floats: an unordered comparison is false, so a NaN on either side comes
- * through. */
+/* These are for floats too: an unordered comparison is false, so a NaN on either side comes through. */
 #define FMAX_OF(a, b) ((a) >= (b) || (a) != (a) ? (a) : (b))
 #define FMIN_OF(a, b) ((a) <= (b) || (a) != (a) ? (a) : (b))
 #define MAX_OF(a, b) ((a) >= (b) ? (a) : (b))

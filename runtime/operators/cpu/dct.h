@@ -9,10 +9,10 @@ enum { DCT_LONGEST = 64 };
 
 /* How a matrix is cut. */
 typedef struct dct_cut {
-	uint64_t rows, columns; /* of a whole chunk */
+	uint64_t rows, columns; /* those of a whole chunk */
 	uint64_t across, down;  /* chunks of a row, and rows of chunks */
 	uint64_t band;          /* coefficients of a whole row of chunks */
-	uint64_t sent;          /* of the matrix */
+	uint64_t sent;          /* coefficients of the matrix that are sent */
 } dct_cut;
 
 /* One chunk: where it begins, and where its coefficients do. */

@@ -34,7 +34,7 @@ INLINE uint32_t permutation_sum(uint32_t x, uint32_t y, uint32_t below)
 	return z >= below ? z - below : z;
 }
 
-/* What falls outside of d goes through again. */
+/* Draws again where an image falls outside of d. */
 INLINE uint32_t permutation_image(const permutation *p, uint64_t at)
 {
 	do {

@@ -6,8 +6,8 @@
 
 #include "operators/cpu/lanes.h"
 
-/* Of E4M3 when `e4m3`, else of E5M2: bits of the mantissa; what an exponent of 0
- * is in a float, less one; the unit of denormals; largest finite code. */
+/* Each is E4M3's when `e4m3`, else E5M2's: the bits of the mantissa; what an exponent of 0 is in a float, less one;
+ * the unit of denormals; the largest finite code. */
 #define FP8_SHIFT(e4m3) ((e4m3) ? 20 : 21)
 #define FP8_BASE(e4m3) (((e4m3) ? 120 : 112) << 23)
 #define FP8_UNIT(e4m3) ((e4m3) ? 0x1p-9f : 0x1p-16f)

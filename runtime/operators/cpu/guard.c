@@ -1,4 +1,4 @@
-/* What is done or left alone as a word says, and such words. */
+/* Does something or leaves it alone as a word says, and computes such words. */
 #include <string.h>
 
 #include "operators/cpu/kernels.h"

@@ -9,8 +9,8 @@ typedef struct index_string {
 	uint32_t low;     /* bits of an index that are packed before the string */
 	uint32_t by_rank; /* index j is j bits further on */
 	uint64_t lows;    /* words of them */
-	uint64_t bits;    /* of the string that an index can have */
-	uint64_t words;   /* of the string */
+	uint64_t bits;    /* bits of the string that an index can have */
+	uint64_t words;   /* words of the string */
 } index_string;
 
 /* DELTA or BITMAP. */

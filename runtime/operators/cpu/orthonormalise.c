@@ -35,7 +35,7 @@ typedef struct ortho {
 	int kept[MOST];          /* columns in use, ascending */
 	double scale[MOST];      /* 1 / length of a column */
 	double gram[MOST][MOST]; /* upper triangle, unscaled */
-	double part[MOST][MOST]; /* of it, of a chunk */
+	double part[MOST][MOST]; /* the part of it that a chunk gives */
 	double inv[MOST][MOST];  /* upper triangle of R^-1 over kept columns, scaled in */
 	double tile[MOST][BLOCK] __attribute__((aligned(64)));
 } ortho;
@@ -156,7 +156,7 @@ static void gram(ortho *o, float *A)
  * the inverse of its factor. Returns the smallest pivot. */
 static double factor(ortho *o)
 {
-	double R[MOST][MOST], inverse[MOST], smallest = 1; /* of the diagonal of R */
+	double R[MOST][MOST], inverse[MOST], smallest = 1; /* smallest: of those on the diagonal of R */
 	o->nkept = 0;
 	for (int j = 0; j < (int)o->r && (size_t)o->nkept < o->n; j++) {
 		int nk = o->nkept;

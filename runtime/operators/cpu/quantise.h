@@ -1,4 +1,4 @@
-/* What the quantisers share: where steps and codes are in memory. */
+/* The quantisers share this: where steps and codes are in memory. */
 #ifndef OPERATORS_CPU_QUANTISE_H
 #define OPERATORS_CPU_QUANTISE_H
 

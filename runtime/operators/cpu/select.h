@@ -1,5 +1,5 @@
-/* What the operators that select by magnitude share. A float without its sign,
- * read as an integer (its key), sorts like its magnitude. */
+/* The operators that select by magnitude share this. A float without its sign, read as an integer (its key), sorts
+ * like its magnitude. */
 #ifndef OPERATORS_CPU_SELECT_H
 #define OPERATORS_CPU_SELECT_H
 

@@ -4,9 +4,9 @@
 #define OPERATORS_CPU_SMALL_FLOAT_H
 
 #define FLOAT8_LARGEST(e4m3) ((e4m3) ? 448.0f : 57344.0f)
-#define FLOAT8_EXPONENT(e4m3) ((e4m3) ? 8 : 15)          /* of the largest */
+#define FLOAT8_EXPONENT(e4m3) ((e4m3) ? 8 : 15)          /* that of the largest */
 #define FLOAT8_LARGEST_CODE(e4m3) ((e4m3) ? 0x7e : 0x7b) /* those above it are NaN and Inf */
-#define FLOAT8_NAN_POWER 255u                            /* as a scale of a byte; NAN_SCALE: of a float */
+#define FLOAT8_NAN_POWER 255u                            /* scale byte of a NaN; NAN_SCALE is that of a float */
 
 /* The largest scale of which the largest code is a finite number. */
 INLINE float float8_most_scale(int e4m3)
@@ -35,7 +35,7 @@ INLINE float float8_scale_of(uint32_t largest, int e4m3)
 	return largest >> 23 == 255 ? bits_float(NAN_SCALE) : !largest ? 0 : s < least ? least : s > most ? most : s;
 }
 
-/* Whether a scale is one that a block can have. */
+/* Returns true when a block can have such a scale. */
 INLINE int float8_scale_right(float scale, int e4m3)
 {
 	return (scale >= 0 && scale <= float8_most_scale(e4m3)) || float_bits(scale) == NAN_SCALE;

@@ -15,8 +15,8 @@ void KERNEL(scatter)(void *queue, float *y, const uint32_t *idx, const float *va
 		y[idx[j]] = val ? val[j] : 0;
 }
 
-/* Whether all indices are below n, or stand for none. Counting from one further on
- * puts GRADCOMP_NO_INDEX at the bottom. */
+/* Returns true when all indices are below n, or stand for none. Counting from one further on puts GRADCOMP_NO_INDEX
+ * at the bottom. */
 static int within(const uint32_t *idx, size_t k, size_t n)
 {
 	size_t j = 0;

@@ -6,7 +6,7 @@
 
 #define TENSOR_RUN 4096
 
-/* Whether all have a type that casts know. */
+/* Returns true when all have a type that casts know. */
 static int known(const gradcomp_segment *t, size_t count)
 {
 	int bad = 0;

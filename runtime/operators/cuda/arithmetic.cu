@@ -6,7 +6,7 @@
 struct plus : element_wise {
 	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const { return T(y + x); }
 };
-/* Of floats: an unordered comparison is false, so a NaN on either side comes through. */
+/* For floats an unordered comparison is false, so a NaN on either side comes through. */
 struct larger : element_wise {
 	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const
 	{

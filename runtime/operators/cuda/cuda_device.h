@@ -23,8 +23,8 @@
 	extern __shared__ double shared_dynamic[]; \
 	type *const name = reinterpret_cast<type *>(shared_dynamic)
 
-/* What has been put on a queue after a launch that failed would work on rubbish: nothing
- * is, until device_error() has been asked. */
+/* Returns true when a launch has failed: what is put on a queue then would work on rubbish, so nothing is until
+ * device_error() has been asked. */
 static inline bool device_refuses()
 {
 	return cudaPeekAtLastError() != cudaSuccess;
@@ -68,7 +68,7 @@ static inline void device_zero(void *queue, void *to, size_t bytes)
 		cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(queue));
 }
 
-/* What has failed on this thread since this was last asked, in CUDA's words, or NULL. */
+/* Returns, in CUDA's words, the failure of this thread since this was last asked, or NULL. */
 static inline const char *device_error()
 {
 	const cudaError_t e = cudaGetLastError();
@@ -151,7 +151,7 @@ struct largest_of {
 	template <class T> __device__ T operator()(T a, T b) const { return a > b ? a : b; }
 };
 
-/* Of all lanes, in a fixed order, to all lanes. */
+/* Folds the values of all lanes in a fixed order, and gives the result to all lanes. */
 template <class T, class F> INLINE T warp_fold(T v, F f)
 {
 	for (int d = WARP / 2; d; d /= 2)
@@ -159,8 +159,8 @@ template <class T, class F> INLINE T warp_fold(T v, F f)
 	return v;
 }
 
-/* Of the block, in a fixed order, to all threads. `room` is 32 T of shared memory,
- * free again after the next barrier. */
+/* Folds the values of the block in a fixed order, and gives the result to all threads. `room` is 32 T of shared
+ * memory, free again after the next barrier. */
 template <class T, class F> INLINE T block_fold(T v, F f, T *room)
 {
 	unsigned warps = blockDim.x / WARP;

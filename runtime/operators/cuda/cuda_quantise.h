@@ -4,7 +4,7 @@
 
 #include "operators/cuda/cuda_random.h"
 
-/* What kernels get of a gradcomp_quantiser; `block` is in groups of 32. */
+/* Kernels get this of a gradcomp_quantiser; `block` is in groups of 32. */
 struct quantiser {
 	uint32_t bits, levels, groups, rounding, norm;
 	const float *given;

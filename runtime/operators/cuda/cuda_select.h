@@ -29,8 +29,8 @@ struct selection {
 struct select_room {
 	selection *s;
 	uint32_t *digit0, *digit1, *digit2;
-	u64 *sum;                 /* of magnitudes: exponents of 2 */
-	uint32_t *above, *middle; /* of each segment */
+	u64 *sum;                 /* the sum of magnitudes: exponents of 2 */
+	uint32_t *above, *middle; /* those of each segment */
 	uint32_t *rows;           /* each segment's first histogram; NULL: no candidates */
 	float *val;
 	uint32_t *idx;
@@ -45,7 +45,7 @@ void select_key(void *queue, const select_room &room, const float *x, size_t n, 
 /* Counts what reaches s->above and s->low in each segment. */
 void select_count(void *queue, const select_room &room, const float *x, size_t n);
 
-/* What is searched: x, or the candidates. */
+/* The search goes over these: x, or the candidates. */
 struct source {
 	const float *val;
 	const uint32_t *idx;

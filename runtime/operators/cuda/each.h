@@ -14,8 +14,8 @@ template <class T, int W> struct alignas(sizeof(T) * W) pack {
 struct absent {
 };
 
-/* What a functor derives from that needs nothing ahead of its W elements; the others
- * have their own ahead() and take its result. */
+/* A functor that needs nothing ahead of its W elements derives from this; the others have their own ahead() and
+ * take its result. */
 struct element_wise {
 	struct nothing {
 	};

@@ -1,5 +1,5 @@
-/* What is done or left alone as a word says, and such words. A kernel whose word says no
- * reads that word and ends. */
+/* Does something or leaves it alone as a word says, and computes such words. A kernel whose word says no reads that
+ * word and ends. */
 #include "operators/cuda/cuda_device.h"
 
 static __global__ void any_set_kernel(int *out, const unsigned char *words, size_t width, size_t stride, size_t n)

@@ -1,4 +1,4 @@
-/* Whether there is a device. */
+/* Asks if there is a device. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 

@@ -26,24 +26,24 @@ enum {
 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
-/* What a block takes of shared memory at most; compute capability 8.6 has 99 KiB. */
+/* A block takes so much shared memory at most; compute capability 8.6 has 99 KiB. */
 enum { SHARED_MOST = 96 << 10 };
 static_assert(ROOM >= 2 * ORTHO_THREADS, "a sum and a row for each thread");
 
-/* What is known of a matrix's columns. */
+/* Notes what is known of a matrix's columns. */
 struct columns {
 	double smallest; /* pivot */
-	int count;       /* of the columns in use */
+	int count;       /* the number of columns in use */
 	int kept[MOST];  /* these, ascending, but for those filled in, which come last */
-	int used[MOST];  /* whether a column is among them */
+	int used[MOST];  /* 1 for a column that is among them */
 };
 
 /* In shared memory but for the sizes. */
 struct ortho {
 	size_t n;
 	unsigned r, ld, lg; /* columns; rows of the tile and of the square are so long */
-	unsigned rows;      /* of the tile */
-	unsigned pairs;     /* of SIDE columns with as many */
+	unsigned rows;      /* those of the tile */
+	unsigned pairs;     /* pairs of SIDE columns with as many */
 	unsigned at_once;   /* blocks of rows */
 	/* From the diagonal up the Gram matrix, then the factor; below it the factor's inverse,
 	 * element (i, j) at (j, i). */
@@ -613,13 +613,13 @@ static size_t chunks_of(size_t n)
 	return (n + chunk_of(n) - 1) / chunk_of(n);
 }
 
-/* Whether one block reads the matrix once. */
+/* Returns true when one block reads the matrix once. */
 static bool fits(size_t n, unsigned r)
 {
 	return n <= most_rows(r) && chunk_of(n) == BLOCK;
 }
 
-/* Of a batch that is taken at once. */
+/* Divides the scratch among a batch that is taken at once. */
 static split_room split_layout(void *scratch, size_t count, size_t n, size_t r)
 {
 	split_room room;

@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS)
 	}
 }
 
-/* Of the elements whose key begins with the prefix, the `bits` bits after it. */
+/* Counts, among the elements whose key begins with the prefix, the `bits` bits after it. */
 static __global__ void __launch_bounds__(SELECT_THREADS)
 	next_histogram(select_room r, const float *x, size_t n, uint32_t *total, unsigned shift, unsigned bits)
 {

@@ -2,7 +2,7 @@
  * Seide et al. 2014). */
 #include "operators/cuda/each.h"
 
-/* Of runs of `segment` numbers: whole words. */
+/* Runs of `segment` numbers take whole words. */
 struct runs {
 	size_t segment, words;
 };
@@ -17,7 +17,7 @@ INLINE size_t quotient(size_t a, size_t b)
 	return (a | b) <= UINT32_MAX ? uint32_t(a) / uint32_t(b) : a / b;
 }
 
-/* Whether word w is of numbers 32 w and up, in whichever run. */
+/* Returns true when word w has the numbers from 32 w on, in whichever run. */
 static bool in_words(size_t n, size_t segment)
 {
 	return segment % 32 == 0 || segment >= n;

@@ -255,8 +255,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS)
 		});
 }
 
-/* What is left, by the same walk: of the pairs below the cut all, and of the ties
- * those that were not taken. */
+/* Counts by the same walk the pairs that are left: all below the cut, and the ties that were not taken. */
 static __global__ void __launch_bounds__(SELECT_THREADS) count_left(select_room r, merging m, size_t k)
 {
 	SHARED(uint32_t, room, WARP);

@@ -120,7 +120,7 @@ static __global__ void __launch_bounds__(THREADS, 4) load_kernel(tensors all, ch
 	default:
 		most = load_chunk<f8e5m2>(t, from, to);
 	}
-	/* What is sampled was other threads'. */
+	/* Other threads have loaded the numbers that are sampled. */
 	__syncthreads();
 	if (squares)
 		s = block_fold(sampled(t.x, t.add ? nullptr : t.error, from, to), sum_of(), room);

@@ -232,7 +232,7 @@ static __global__ void mean_kernel(select_room r, double n)
 	r.s->above = r.s->low = reach_of(r.s->mean);
 }
 
-/* Whether more than k reach a threshold is whether the (k+1)-th largest, v, does. */
+/* More than k reach a threshold just when the (k+1)-th largest, v, does. */
 static __global__ void __launch_bounds__(SELECT_THREADS) bisect(select_room r, size_t k, int samplings)
 {
 	SHARED(uint32_t, room, WARP);

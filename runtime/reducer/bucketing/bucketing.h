@@ -18,15 +18,15 @@ gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_e
  * arrays; with shards, those and the compressor on them, of zeroed arrays. Says nothing to
  * other ranks. *out is to be freed, or taken, either way. */
 gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err);
-/* The order alone, for buckets that stay as they are. */
+/* Makes the order alone, for buckets that stay as they are. */
 gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_error *err);
-/* The one in use. */
+/* Returns the one in use. */
 bucketing bucketing_current(const reducer *r);
 /* *d, which is whole or an order alone, is in use from now on, and what was is *d. With the lock held
  * once there are threads. Tensors given in this step count as given in it. */
 void bucketing_swap(reducer *r, bucketing *d);
 void bucketing_free(bucketing *d);
-/* The plan in force, to be cleared. */
+/* Gives the plan in force, to be cleared. */
 gradcomp_status bucketing_plan(const reducer *r, step_plan *out, gradcomp_error *err);
 
 #endif

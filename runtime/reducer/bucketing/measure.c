@@ -21,7 +21,7 @@ static int64_t nanoseconds(double s)
 	return s > 0 ? (s < MOST_SECONDS ? (int64_t)(s * 1e9) : MOST_NANOSECONDS) : 0;
 }
 
-/* Seconds before a bucket's first exchange, or after it. */
+/* Returns the seconds before a bucket's first exchange, or after it. */
 static double computed(const profile_bucket *b, int before)
 {
 	double s = 0;
@@ -66,7 +66,7 @@ static double beside_of(const profile_row *row, uint32_t which)
 	return pass > 0 ? row->beside[which] / pass : 0;
 }
 
-/* The median of a column, and *n steps in order of it in v. */
+/* Returns the median of a column, and *n steps in order of it in v. */
 static double middle(const profile *p, const measure *m, column *of, uint32_t which, double *v, uint32_t *n)
 {
 	*n = 0;
@@ -91,7 +91,8 @@ void profile_beside(reducer *r, double share[PROFILE_BESIDE])
 	free(v);
 }
 
-/* The median of the latest, and how far it may be off: what lies between the quartiles, over the root of their number. */
+/* The median of the latest, and how far it may be off: what lies between the quartiles, over the root of their
+ * number. */
 static double latest(const profile_trials *t, const double *column, double *off)
 {
 	double v[TRIALS_KEPT], middle;

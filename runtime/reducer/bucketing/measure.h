@@ -49,16 +49,16 @@ typedef struct fit {
 	int each_layer;
 } fit;
 
-/* This rank's words of steps [from, now). With the lock held. */
+/* Gives this rank's words of steps [from, now). With the lock held. */
 gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradcomp_error *err);
 void measure_clear(measure *m);
 /* Fits lines to what was measured; what is no time (a clock that jumped, a forged word) counts as none. */
 gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp_error *err);
 void fit_clear(fit *f);
 
-/* With the lock held: r->profile's summary, of this rank alone. Without memory it stays. */
+/* Called with the lock held: makes r->profile's summary, of this rank alone. Without memory it stays. */
 void measure_summarise(reducer *r);
-/* The summary of all ranks. */
+/* Takes up the summary of all ranks. */
 void measure_agreed(reducer *r, const fit *f);
 
 #endif

@@ -29,7 +29,7 @@ typedef struct plan_msg {
 	double *backward; /* by tensor of the layout; owned */
 } plan_msg;
 
-/* Words of a message about n tensors. */
+/* Returns the words of a message about n tensors. */
 size_t plan_msg_words(uint32_t n);
 void plan_msg_put(const plan_msg *v, uint32_t n, int64_t *words);
 /* MISMATCH when these are no words of a message about n tensors after `step` steps. */

@@ -11,12 +11,12 @@
  * steps. */
 gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, plan_found *out, plan_found *candidate,
                            gradcomp_error *err);
-/* The seconds of a step with such a plan. */
+/* Predicts the seconds of a step with such a plan. */
 gradcomp_status plan_solve_predict(reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
                                    gradcomp_error *err);
 /* The plan of WFBP, SINGLE, or FIXED as the options have it. */
 gradcomp_status plan_solve_simple(const reducer *r, schedule_method method, step_plan *out, gradcomp_error *err);
-/* Buckets of about `size` numbers. */
+/* Plans buckets of about `size` numbers. */
 gradcomp_status plan_solve_size(const reducer *r, uint64_t size, step_plan *out, gradcomp_error *err);
 
 #endif

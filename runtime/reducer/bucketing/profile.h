@@ -23,7 +23,8 @@ typedef struct profile_summary {
 	linear exchange;        /* a round's of a bucket, over its payload bytes of a rank */
 	linear encode;          /* a bucket's computing before its first exchange, over its numbers */
 	linear decode;          /* and after that */
-	double noise; /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
+	/* half of what lies between the quartiles of the backward pass's length, as a share of the step */
+	double noise;
 	uint32_t each_layer; /* the program waits for single tensors */
 	uint32_t agreed;     /* equal on all ranks */
 } profile_summary;
@@ -74,11 +75,11 @@ int profile_held(const reducer *r);
 int profile_let_go(reducer *r);
 /* Nor later; what was found stays unknown. */
 void profile_try_no_more(reducer *r);
-/* Times as long as by itself the pass takes beside each; 0: not known, as too few steps were tried, their
- * lengths vary too much, or nothing was beside it for a twentieth of the pass. Takes the lock. */
+/* Computes how many times as long as by itself the pass takes beside each; 0: not known, as too few steps were
+ * tried, their lengths vary too much, or nothing was beside it for a twentieth of the pass. Takes the lock. */
 void profile_slower(reducer *r, double times[PROFILE_BESIDE]);
 
-/* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
+/* Returns the latest summary; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
 const profile_summary *profile_get(reducer *r);
 
 #endif

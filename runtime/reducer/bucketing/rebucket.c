@@ -44,7 +44,7 @@ static int same_ends(const reducer *r, const step_plan *p)
 	return same;
 }
 
-/* This rank's part of it: *d, and room for what moves. */
+/* Prepares this rank's part of it: *d, and room for what moves. */
 static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, float **room, gradcomp_error *err)
 {
 	uint64_t most = 0;

@@ -31,8 +31,8 @@ void replan_step_over(reducer *r)
 	replan_log_fixed(r);
 }
 
-/* Buckets of another plan, whose first step does not count. A rank that cannot have them, for
- * want of memory most often, leaves all with those they have: *taken is 0 and *err says why. */
+/* Makes buckets of another plan, whose first step does not count. A rank that cannot have them, for want of memory
+ * most often, leaves all with those they have: *taken is 0 and *err says why. */
 static gradcomp_status change(reducer *r, const step_plan *p, int *taken, gradcomp_error *err)
 {
 	gradcomp_status st = reducer_rebucket(r, p, err);
@@ -107,8 +107,8 @@ static gradcomp_status restore(reducer *r, gradcomp_error *err)
 	return st;
 }
 
-/* The plan of a message. Where not all can have it, what was measured stands nevertheless, and
- * the compressor knows it on all ranks. */
+/* Takes up the plan of a message. Where not all can have it, what was measured stands nevertheless, and the
+ * compressor knows it on all ranks. */
 static gradcomp_status take(reducer *r, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;

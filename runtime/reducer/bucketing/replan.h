@@ -47,22 +47,22 @@ const char *replan_asked(const reducer *r);
 uint64_t replan_hash(const reducer *r);
 /* Steps whose measurements are to be kept. */
 uint32_t replan_rows(const reducer *r);
-/* The plan of the first step, to be cleared. */
+/* Gives the plan of the first step, to be cleared. */
 gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *err);
 
-/* With the lock held, when a step has ended (r->eng.step is the next one): sets r->replan_due
- * when the ranks are to replan before the next step begins. */
+/* Called with the lock held, when a step has ended (r->eng.step is the next one): sets r->replan_due when the ranks
+ * are to replan before the next step begins. */
 void replan_step_over(reducer *r);
-/* On the exchange thread, without the lock, when no bucket has begun the step: gathers,
- * searches, applies. A failure is the job's; that a rank cannot have a plan is none. */
+/* Called on the exchange thread, without the lock, when no bucket has begun the step: gathers, searches, applies. A
+ * failure is the job's; that a rank cannot have a plan is none. */
 gradcomp_status replan_run(reducer *r, gradcomp_error *err);
 
 /* For the report, to be freed; NULL without memory. When the reducer's threads have ended. */
 report_schedule *replan_report(const reducer *r);
 
-/* With the lock held: a state was loaded, and its plan with it. `settled`: that had been made
- * from measurements, and stays until times drift; else all is measured anew. What is under way
- * (plans that are compared, or measured again) ends. */
+/* Called with the lock held: a state was loaded, and its plan with it. `settled`: that had been made from
+ * measurements, and stays until times drift; else all is measured anew. What is under way (plans that are compared,
+ * or measured again) ends. */
 void replan_loaded(reducer *r, int settled);
 int replan_settled(const reducer *r);
 

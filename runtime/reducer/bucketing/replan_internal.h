@@ -54,16 +54,16 @@ struct replan {
 	char reason[200]; /* why buckets are fixed, or empty; there too */
 };
 
-/* replan_decide.c, on the first rank: what follows from a fit. */
+/* replan_decide.c: the first rank decides, from a fit of what was measured, on the plan that follows. */
 struct fit;
 /* The compressor is told what was measured, for the step that comes; the first rank tells it
  * before it searches, since that may change the payloads. Not after a state was loaded, which
  * has been told. */
 gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err);
 gradcomp_status replan_decide(reducer *r, struct fit *f, plan_msg *v, gradcomp_error *err);
-/* ab_test.c, there too. A plan is to run: whether against a candidate, of which *candidate is
- * taken. Then after each of both has run: which one is next. What they decide on is in `then`
- * until it is in force. */
+/* ab_test.c, on the first rank. ab_test_begin() is called when a plan is to run, and says if it does so against a
+ * candidate, of which *candidate is taken; ab_test_decide() after each of both has run, and says which is next. What
+ * they decide on is in `then` until it is in force. */
 struct plan_found;
 void ab_test_begin(struct replan *q, struct plan_found *candidate, plan_msg *v);
 gradcomp_status ab_test_decide(reducer *r, const struct fit *f, plan_msg *v, gradcomp_error *err);

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <stdio.h>
 
-/* The median step under the plan in force. */
+/* Returns the seconds of the median step under the plan in force. */
 static double step_seconds(const reducer *r)
 {
 	const profile *p = r->profile;

@@ -24,7 +24,7 @@ static uint64_t kept(const reducer *r, const bucketing *d)
 	return n;
 }
 
-/* Bytes of the arrays and the collective's memory. */
+/* Returns the bytes of the arrays and the collective's memory. */
 static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
@@ -46,7 +46,7 @@ static uint64_t held_hash(const bucketing *d)
 	return h;
 }
 
-/* All but the checksum. */
+/* Fills in all but the checksum. */
 static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
 {
 	memset(h, 0, sizeof *h);
@@ -137,7 +137,7 @@ static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_
 	return p + n * sizeof *words;
 }
 
-/* The arrays and the collective's memory, state_array_bytes() of them. */
+/* Writes the arrays and the collective's memory, state_array_bytes() of them. */
 static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -211,7 +211,7 @@ static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const u
 	return st;
 }
 
-/* With the lock held. */
+/* Called with the lock held. */
 static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
@@ -449,7 +449,7 @@ static gradcomp_status agree_on_shards(reducer *r, const loading *l, gradcomp_er
 	                      err);
 }
 
-/* With the lock held. l->d is what the state makes of the reducer, and afterwards what was. */
+/* Called with the lock held. l->d is what the state makes of the reducer, and afterwards what was. */
 static gradcomp_status take_up(reducer *r, loading *l, gradcomp_error *err)
 {
 	gradcomp_status st;

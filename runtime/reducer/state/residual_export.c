@@ -18,7 +18,7 @@ typedef struct part {
 	int stays; /* with the reducer */
 } part;
 
-/* In host memory. */
+/* Exports a part in host memory. */
 static void export_run(const part *p, float *from, float *to)
 {
 	to += p->at - p->t->offset;

@@ -19,7 +19,7 @@ static uint64_t array_bytes(const reducer *r)
 	return r->eng.layout.numel * sizeof(float);
 }
 
-/* All but the checksum. */
+/* Fills in all but the checksum. */
 static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 {
 	const bucketing d = bucketing_current(r);
@@ -86,8 +86,8 @@ static gradcomp_status mean_of(gradcomp_group *g, double *sums, uint64_t n, doub
 	return st;
 }
 
-/* The mean over the holders of every number, the same on all ranks. What fails here after the
- * ranks have agreed ends the job. */
+/* Puts down the mean over the holders of every number, the same on all ranks. What fails here after the ranks have
+ * agreed ends the job. */
 static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, float *room, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
@@ -168,7 +168,7 @@ static gradcomp_status prepare(const reducer *r, uint64_t own, unsigned char *bu
 	return GRADCOMP_OK;
 }
 
-/* Bytes of the plugin's own; none of an instance that works on this rank's shards. */
+/* Finds the bytes of the plugin's own; none of an instance that works on this rank's shards. */
 static gradcomp_status plugin_bytes(const reducer *r, uint64_t *own, gradcomp_error *err)
 {
 	*own = 0;

@@ -33,12 +33,12 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 /* The plugin's own bytes in a state that has been checked; NULL when the compressor's instance
  * goes on with what it has: there are none, or they are not of the tensors that it works on. */
 const void *shared_state_plugin(const reducer *r, const void *state, const shared_head *h);
-/* With the lock held: the arrays and the step of a state that has been checked. */
+/* Called with the lock held: takes up the arrays and the step of a state that has been checked. */
 gradcomp_status shared_state_take(reducer *r, const void *state, const shared_head *h, gradcomp_error *err);
-/* The mean over a group's ranks of n floats, in double, rounded once; the same bits on all. A rank
- * that has no memory for it ends the job. */
+/* Forms the mean over a group's ranks of n floats, in double, rounded once; the same bits on all. A rank that has
+ * no memory for it ends the job. */
 gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradcomp_error *err);
-/* With the lock held: as gradcomp_reducer_save_shared(). */
+/* Called with the lock held: does what gradcomp_reducer_save_shared() does. */
 gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
                                   gradcomp_error *err);
 

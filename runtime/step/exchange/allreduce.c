@@ -15,7 +15,7 @@ static int is_zero(const unsigned char *p, size_t n)
 	return !n;
 }
 
-/* 1.0 in any summed type. */
+/* Writes 1.0 in any summed type. */
 static void put_one(void *p, gradcomp_dtype dtype)
 {
 	static const uint16_t half = 0x3c00, bhalf = 0x3f80;

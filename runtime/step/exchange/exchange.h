@@ -5,7 +5,8 @@
 #include "step/engine.h"
 #include "step/memops.h"
 
-/* Makes one payload of two, in the memory that the collective merges in; `work` is the bucket's. As the compressor's merge(). */
+/* Makes one payload of two, in the memory that the collective merges in; `work` is the bucket's. As the
+ * compressor's merge(). */
 typedef gradcomp_status exchange_merge(const engine *eng, const gradcomp_work *work, uint32_t round,
                                        const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
                                        gradcomp_error *err);
@@ -21,14 +22,14 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err);
 gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err);
 /* The largest head of all ranks, in an all-reduce of one word: who is behind learns it, and b->bad. */
 gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *err);
-/* An all-gather of blocks of these lengths. */
+/* Does an all-gather of blocks of these lengths. */
 static inline gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	return eng->coll_ctx.collective->allgather(eng->coll_ctx.instance, buf, bytes, err);
 }
 
-/* The number of a bucket's first coded run in a step. There is room for 2^24 of a bucket; no two
- * runs share one, however buckets move. */
+/* Returns the number of a bucket's first coded run in a step. There is room for 2^24 of a bucket; no two runs share
+ * one, however buckets move. */
 static inline uint64_t exchange_counter(const engine *eng, const bucket *b)
 {
 	return (eng->step * eng->layout.ntensors + b->pub.first) << 24;

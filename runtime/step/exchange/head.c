@@ -22,8 +22,7 @@ gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t
 	                 (unsigned long long)eng->step + (uint64_t)apart);
 }
 
-/* A word of every rank's, by an all-gather or else an all-reduce. mark[] has this
- * rank's own in its place. */
+/* Shares a word of every rank's, by an all-gather or else an all-reduce. mark[] has this rank's own in its place. */
 static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;

@@ -29,7 +29,7 @@ static gradcomp_status read_head(const tree_merge *m, const gradcomp_payload *p,
 	return exchange_check_step(m->eng, m->b, *head, -1, err);
 }
 
-/* Without their heads. */
+/* Returns a payload without its head. */
 static gradcomp_payload bare(const gradcomp_payload *p, uint64_t bytes)
 {
 	return (gradcomp_payload){(char *)p->data + PAYLOAD_HEAD, bytes, bytes};

@@ -109,7 +109,7 @@ static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 	return why;
 }
 
-/* For residual_norm.h. */
+/* Makes what residual_norm.h needs. */
 static const char *norms(engine *eng)
 {
 	gpu *g = gpu_of(eng);
@@ -124,7 +124,7 @@ static const char *norms(engine *eng)
 	return why;
 }
 
-/* Scratch for any bucket. */
+/* Makes scratch for any bucket. */
 static const char *chunks(engine *eng)
 {
 	gpu *g = gpu_of(eng);
@@ -327,14 +327,15 @@ static void close_gpu(engine *eng)
 	free(g);
 }
 
-/* The compressor on shards. */
+/* Makes the compressor on shards. */
 static gradcomp_status create_share(engine *in, const engine *eng, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	return engine_create_instance(in, g->mode == GPU_WHOLE ? &eng->job->host : &g->host, eng->values, err);
 }
 
-/* The bucket's work on the compute stream; an error counts as an end, which the task then finds. */
+/* Returns the event of the bucket's work on the compute stream, NULL when it has come. An error counts as the
+ * end, which the task then finds. */
 static void *passed(const engine *eng, const bucket *b)
 {
 	const gpu *g = gpu_of(eng);

@@ -1,10 +1,10 @@
 /* A reducer whose gradients are in GPU memory.
  *
- * Two modes. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on
- * a stream, when it can (GRADCOMP_TRAIT_CUDA). Payloads go straight to a collective that
- * takes device memory, else through pinned host memory: there two that are to be merged come to the
- * device and go back as one, and codes are made on the host, where the collective has the floats. WHOLE: the bucket's gradients go
- * through pinned host memory, and all the rest is as on the host.
+ * Two modes. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on a stream, when it can
+ * (GRADCOMP_TRAIT_CUDA). Payloads go straight to a collective that takes device memory, else through pinned host
+ * memory: there two that are to be merged come to the device and go back as one, and codes are made on the host,
+ * where the collective has the floats. WHOLE: the bucket's gradients go through pinned host memory, and all the
+ * rest is as on the host.
  *
  * Where the collective puts its work on a stream and returns, so does everything else: a
  * bucket's tasks are all enqueued, and it is done when the last one is, with an event.

@@ -234,8 +234,8 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 	return st;
 }
 
-/* The head of what this rank sends, and what those of n ranks say, `stride` apart: whether a gradient was not finite, and whether
- * finite ones have overflowed. */
+/* The head of what this rank sends, and what those of n ranks say, `stride` apart: whether a gradient was not
+ * finite, and whether finite ones have overflowed. */
 enum { HEAD_FLAGS = PAYLOAD_HEAD / sizeof(int32_t) };
 
 static void put_head(const gpu *g, char *head, const int *words)

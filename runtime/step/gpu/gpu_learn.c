@@ -18,7 +18,7 @@ void gpu_learn_begin(engine *eng, bucket *b)
 	b->slot = slot;
 }
 
-/* Bytes of a rank's payload, and in *sent what a rank sends for it at least. */
+/* Returns the bytes of a rank's payload, and in *sent what a rank sends for it at least. */
 static double payload(const engine *eng, const bucket *b, const task *t, double *sent)
 {
 	const gradcomp_round *rd = &b->plan.rounds[t->round];
@@ -99,7 +99,7 @@ void gpu_learn_close(engine *eng)
 
 /* ---- with the lock held ---- */
 
-/* When a timer came, on the host's clock, told from one that came at `then`. */
+/* Returns when a timer came, on the host's clock, told from one that came at `then`. */
 static double when(const gpu *g, void *timer, void *other, double then)
 {
 	double before = 0;

@@ -311,7 +311,7 @@ void hierarchical_free(engine *shards)
 	free(s);
 }
 
-/* The first part of tensor i in a shard, or the number of parts. */
+/* Finds the first part of tensor i in a shard, or the number of parts. */
 static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 {
 	uint32_t k = 0;
@@ -366,7 +366,7 @@ static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 			b->work.flat + s->of[b->pub.index].begin + (in->layout.tensors[i].offset - part->pub.offset);
 }
 
-/* A task of all this rank's shards, in their order. */
+/* Does a task of all this rank's shards, in their order. */
 static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const int rounds = t->kind == TASK_ENCODE || t->kind == TASK_EXCHANGE || t->kind == TASK_DECODE;
@@ -473,7 +473,7 @@ static gradcomp_status take(const engine *eng, const bucket_list *to, const stru
 	return st;
 }
 
-/* Array k of all shards. */
+/* Moves array k of all shards. */
 static gradcomp_status move_array(engine *eng, const bucket_list *to, uint32_t k, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;

@@ -135,7 +135,7 @@ static void accept_proof(void *ctx, handshake_role role, const pending_conn *p, 
 	handshake_mac(t->secret, role, p->hello, p->nonce, mac);
 }
 
-/* Why it cannot wait for its channel, or NULL. */
+/* Returns why it cannot wait for its channel, or NULL. */
 static const char *accept_keep(transport *t, const hello *h, int fd, int passed)
 {
 	gradcomp_status st = backlog_put(t, h, fd, passed);

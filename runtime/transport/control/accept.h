@@ -20,7 +20,7 @@ void accept_init(transport *t);
 /* Opens a local socket, or those of networks. */
 gradcomp_status accept_open(transport *t, bool local, bool network, char unix_name[ENDPOINT_UNIX_MAX],
                             size_t *unix_bytes, gradcomp_error *err);
-/* The sockets of another transport become this one's. */
+/* Makes the sockets of another transport this one's. */
 gradcomp_status accept_inherit(transport *t, const transport *old, gradcomp_error *err);
 void accept_close(transport *t);
 

@@ -141,7 +141,7 @@ const char *connect_finish(transport *t, int fd, hello *h, double deadline)
 	return connect_handshake(t, fd, h, -1, deadline);
 }
 
-/* The peer's socket on this machine. */
+/* Connects to the peer's socket on this machine. */
 static const char *connect_local(transport *t, const endpoint *c, hello *h, int passed, double deadline, int *out)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -207,8 +207,8 @@ static void race_lost(racer *r, char where[ADDRESS_TEXT])
 	r->fd = -1;
 }
 
-/* Begins with one address after the other, until one of them has let this rank prove the secret. NULL, or what went wrong
- * with the one at `where`. */
+/* Begins with one address after the other, until one of them has let this rank prove the secret. NULL, or what went
+ * wrong with the one at `where`. */
 static const char *connect_race(transport *t, racer *line, int n, hello *h, double limit, double deadline, racer **won,
                                 char where[ADDRESS_TEXT])
 {
@@ -262,7 +262,7 @@ static const char *connect_race(transport *t, racer *line, int n, hello *h, doub
 	return why;
 }
 
-/* One attempt at every address of the peer. */
+/* Makes one attempt at every address of the peer. */
 static const char *connect_round(transport *t, endpoint *c, int local, hello *h, int passed, double limit,
                                  double deadline, int *fd, char where[ADDRESS_TEXT])
 {

@@ -61,8 +61,8 @@ static void neighbour_flush(neighbour *n)
 	}
 }
 
-/* A message to one neighbour. The queue is bounded: heartbeats that do not fit are
- * left out, and FAIL is the last message that matters. */
+/* Sends a message to one neighbour. The queue is bounded: heartbeats that do not fit are left out, and FAIL is the
+ * last message that matters. */
 static void neighbour_send_msg(neighbour *n, const ctrl_msg *f)
 {
 	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (f->type == CTRL_HEARTBEAT && n->unsent))
@@ -224,7 +224,7 @@ void tree_flush(transport *t, double seconds)
 	}
 }
 
-/* One whole message of neighbour i. 0, or -1 when it is not valid. */
+/* Handles one whole message of neighbour i. 0, or -1 when it is not valid. */
 static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 {
 	neighbour *n = &t->tree.near[i];

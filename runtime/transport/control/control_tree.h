@@ -1,5 +1,5 @@
-/* The control tree: rank r's parent is (r-1)/2. One thread serves it, and accepts connections. What is here is under the
- * transport's lock. */
+/* The control tree: rank r's parent is (r-1)/2. One thread serves it, and accepts connections. What is here is
+ * under the transport's lock. */
 #ifndef TRANSPORT_CONTROL_CONTROL_TREE_H
 #define TRANSPORT_CONTROL_CONTROL_TREE_H
 
@@ -47,14 +47,14 @@ void *tree_main(void *transport);
 int tree_attach(transport *t, int rank, int fd, const hello *h);
 /* Closes the connection, if there is one. */
 void tree_drop(neighbour *n);
-/* With the lock held: fails the job, unless it has failed or everybody has left. */
+/* Called with the lock held: fails the job, unless it has failed or everybody has left. */
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
-/* With the lock held: enters or moves on the leave barrier. */
+/* Called with the lock held: enters or moves on the leave barrier. */
 void tree_leave(transport *t);
-/* The same for what was measured: `rate` is this rank's, NULL to move on. When all ranks have said theirs the least of each
- * network is in t->peers.networks, which is measured then. */
+/* The same for what was measured: `rate` is this rank's, NULL to move on. When all ranks have said theirs the least
+ * of each network is in t->peers.networks, which is measured then. */
 void tree_rates(transport *t, const uint32_t *rate);
-/* With the lock held: writes what is still unsent, waiting at most `seconds`. */
+/* Called with the lock held: writes what is still unsent, waiting at most `seconds`. */
 void tree_flush(transport *t, double seconds);
 void tree_wake(transport *t);
 

@@ -158,8 +158,8 @@ static bool same_machine(const struct sockaddr_storage *a, const struct sockaddr
 	return true;
 }
 
-/* A free slot. When there is none, that of the oldest connection of the machine with the most, so that
- * one that floods only pushes itself out. */
+/* Finds a free slot. When there is none, that of the oldest connection of the machine with the most, so that one
+ * that floods only pushes itself out. */
 static pending_conn *pending_slot(listener *l)
 {
 	pending_conn *all = l->pending;

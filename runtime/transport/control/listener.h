@@ -61,8 +61,8 @@ typedef struct listener {
 void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_sink *log);
 /* Adds a listening socket, which the listener closes. There must be space for it. */
 void listener_add(listener *l, int fd, bool local);
-/* From now on forked processes have none of its sockets and connections: of a rank, whose data loader's workers may live
- * on when it has ended. */
+/* From now on forked processes have none of its sockets and connections: of a rank, whose data loader's workers may
+ * live on when it has ended. */
 void listener_close_in_forks(listener *l);
 /* Closes all sockets and connections. */
 void listener_close(listener *l);

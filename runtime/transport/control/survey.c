@@ -203,7 +203,8 @@ void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
 	n = probes_find(t, &t->peers.endpoints[to], rate, probes);
 	n = probes_connect(t, probes, n, to, deadline);
 	slice = ROUNDS_LEAST * n * SLICE_SECONDS > ALL_SECONDS ? ALL_SECONDS / (ROUNDS_LEAST * n) : SLICE_SECONDS;
-	/* Again, since neither this thread nor the other end's may have got a processor meanwhile: no rate is too high. */
+	/* Again, since neither this thread nor the other end's may have got a processor meanwhile: no rate is too
+	 * high. */
 	for (int round = 0; round < ROUNDS_LEAST || (!steady && (round + 1) * n * slice <= ALL_SECONDS); round++) {
 		steady = true;
 		for (int i = 0; i < n; i++) {
@@ -271,7 +272,7 @@ int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 	return n;
 }
 
-/* "10.2.0.0/24 (eth1) at 25000 Mbit/s" */
+/* Writes "10.2.0.0/24 (eth1) at 25000 Mbit/s". */
 static size_t row_text(const network_row *r, char *out, size_t room)
 {
 	int n = snprintf(out, room, "%s%s%s%s", r->name, *r->interface ? " (" : "", r->interface,

@@ -6,8 +6,8 @@
 
 #define SURVEY_UNKNOWN UINT32_MAX
 
-/* Mbit/s to the next node over each network, on the lowest rank of a node; SURVEY_UNKNOWN for what this rank
- * cannot tell. Takes some 0.1 s, and 0.5 s where networks do not answer. */
+/* Measures the Mbit/s to the next node over each network, on the lowest rank of a node; SURVEY_UNKNOWN for what
+ * this rank cannot tell. Takes some 0.1 s, and 0.5 s where networks do not answer. */
 void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline);
 void survey_log(const transport *t);
 /* Reads and forgets what has come over the connection; false at its end. */

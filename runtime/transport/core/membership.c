@@ -139,7 +139,7 @@ void transport_suspend(transport *t)
 	tree_wake(t);
 }
 
-/* The leave barrier. */
+/* Goes through the leave barrier. */
 gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 {
 	double until = clock_now() + t->o.wait_timeout;

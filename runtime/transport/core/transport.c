@@ -68,7 +68,7 @@ static gradcomp_status transport_check(const transport_options *o, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
-/* All but its sockets and its peers. */
+/* Makes all but its sockets and its peers. */
 static gradcomp_status transport_new(const transport_options *o, transport **out, gradcomp_error *err)
 {
 	gradcomp_status st = transport_check(o, err);

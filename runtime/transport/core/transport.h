@@ -67,14 +67,14 @@ typedef struct transport_options {
 
 /* Opens sockets; nothing is accepted yet. */
 gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err);
-/* This rank's endpoint record: printable text, no newline, at most TRANSPORT_ENDPOINT_MAX with
- * the final 0. Owned by the transport. */
+/* Returns this rank's endpoint record: printable text, no newline, at most TRANSPORT_ENDPOINT_MAX with the final
+ * 0. Owned by the transport. */
 const char *transport_endpoint(const transport *t);
-/* Fresh random bytes, for rank 0 to make the job's secret. */
+/* Draws random bytes, for rank 0 to make the job's secret. */
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
-/* Endpoint records of all ranks (untrusted text), and the secret. Starts the control
- * thread and joins the tree; returns when this rank's parent and children are
- * connected, or fails within `timeout` naming who is missing. */
+/* Takes the endpoint records of all ranks (untrusted text), and the secret. Starts the control thread and joins the
+ * tree; returns when this rank's parent and children are connected, or fails within `timeout` naming who is
+ * missing. */
 gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
 /* Takes no connections any more; those that come wait for the transport that inherits its sockets. */
@@ -87,8 +87,7 @@ gradcomp_status transport_inherit(const transport *old, const transport_options 
 /* Waits until every rank has called it, or transport_stop() (at most `wait_timeout`, and not at all after a failure).
  * What is left to be called then is transport_stop(). */
 gradcomp_status transport_leave(transport *t, gradcomp_error *err);
-/* The same, then closes everything and frees t. Channels must have been
- * closed. NULL is fine. */
+/* Does the same, then closes everything and frees t. Channels must have been closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
 /* Returns true when this process was forked off the rank, which alone can use it. */
@@ -100,16 +99,16 @@ void transport_key(const transport *t, const char *label, const void *info, size
                    unsigned char key[TRANSPORT_SECRET_BYTES]);
 
 const char *transport_host(const transport *t, int rank);
-/* Node number of each rank, numbered by first appearance; nnodes of them. */
+/* Returns the node number of each rank, numbered by first appearance; nnodes of them. */
 const int32_t *transport_nodes(const transport *t, int *nnodes);
-/* "shm", "tcp" or "verbs" for a pair. */
+/* Returns "shm", "tcp" or "verbs" for a pair. */
 const char *transport_kind(const transport *t, int rank);
 
 /* Declares the job failed: pending and later waits on all ranks return this
  * error. The first failure wins. `culprit` is a rank, or -1. */
 void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text);
-/* The same of a rank that lives and takes no part for `wait_timeout`: TIMEOUT, also where the job may outlive ranks, since that
- * one is not lost and would be in the way of the next epoch, too. */
+/* The same of a rank that lives and takes no part for `wait_timeout`: TIMEOUT, also where the job may outlive
+ * ranks, since that one is not lost and would be in the way of the next epoch, too. */
 void transport_overdue(transport *t, int culprit, const char *text);
 /* GRADCOMP_OK, or the failure the job has had. */
 gradcomp_status transport_failure(const transport *t, gradcomp_error *err);
@@ -125,7 +124,7 @@ const gradcomp_links *channel_links(const channel *c);
 gradcomp_status channel_put(channel *c, int peer, const void *buf, size_t bytes, gradcomp_error *err);
 gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradcomp_error *err);
 void channel_close(channel *c);
-/* Payload bytes sent on the channel so far; any thread. */
+/* Returns the payload bytes sent on the channel so far; any thread. */
 uint64_t channel_sent(const channel *c);
 
 /* For a thread that serves several peers, and so waits for no one transfer: moves what
@@ -142,9 +141,9 @@ void channel_on_demand(channel *c);
  * yet; -1: there is none. To be called again until then, after every pause. The caller posts a receive. */
 int channel_caller(channel *c);
 
-/* For a peer and this rank that have agreed to have no connection until one of them needs the other again, with nothing on
- * its way between them. One hangs up: what it waits to receive is forgotten. The other says before that it may, and hangs up
- * too when it has. The next message goes over another connection. */
+/* For a peer and this rank that have agreed to have no connection until one of them needs the other again, with
+ * nothing on its way between them. One hangs up: what it waits to receive is forgotten. The other says before that
+ * it may, and hangs up too when it has. The next message goes over another connection. */
 void channel_hang_up(channel *c, int peer);
 void channel_may_end(channel *c, int peer);
 bool channel_ended(const channel *c, int peer);
@@ -176,8 +175,8 @@ typedef struct network_row {
 /* Best first; returns how many. */
 int transport_networks(const transport *t, network_row out[NETWORKS_MAX]);
 
-/* Mbit/s to a rank of another node, with packets of full size, over the network that messages to it take; 0: they do not get
- * through. Sends for so many seconds. */
+/* Measures the Mbit/s to a rank of another node, with packets of full size, over the network that messages to it
+ * take; 0: they do not get through. Sends for so many seconds. */
 gradcomp_status transport_rate(transport *t, int rank, double seconds, double *mbit, gradcomp_error *err);
 
 /* Counting pairs takes a while: with more ranks there are no rows. */

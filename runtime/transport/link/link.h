@@ -18,7 +18,8 @@ typedef struct request {
 	unsigned char *buf; /* a send only reads it */
 	size_t bytes;
 	size_t left; /* bytes not moved yet; tcp counts the header */
-	/* tcp: number of its first chunk; shm: its ticket, or of a multicast its first piece; verbs: bytes with a CTS */
+	/* tcp: number of its first chunk; shm: its ticket, or of a multicast its first piece; verbs: bytes with a
+	 * CTS */
 	uint64_t first;
 	uint64_t nchunks; /* tcp; 0: not posted to the transport yet */
 	uint32_t seq;
@@ -99,7 +100,7 @@ struct channel {
 	void *group[LINK_KINDS_MAX]; /* link_group() */
 	unsigned multicasts;         /* calls */
 	unsigned yields, shared;     /* while waiting, and looks in a row that found a lower rank on this CPU */
-	unsigned leave_after;        /* so many of the latter; 0: never */
+	unsigned leave_after;        /* it leaves the CPU after so many `shared`; 0: never */
 	backlog_channel inbound;     /* connections that peers have made for it */
 	unsigned adopted;
 	atomic_uint_fast64_t sent; /* payload bytes */
@@ -151,7 +152,7 @@ void link_goodbye(peer_link *l);
 void link_check_eof(peer_link *l, double now);
 /* Fails the job; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* The same for a failure of this rank; the text follows its name. */
+/* Does the same for a failure of this rank; the text follows its name. */
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* Another kind has the link from now on. */
 void link_turn(peer_link *l, link_use *u);

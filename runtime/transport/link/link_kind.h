@@ -37,7 +37,8 @@ struct link_kind {
 	hello_kind hello; /* begins its connections */
 	int worth;        /* the kind that is worth most, of those that reach a rank, is used */
 	int polls;        /* most descriptors that one of its links polls; 0: each of its connections */
-	bool near; /* over memory that both ranks have: it is set up over the local socket, and a look is no system call */
+	/* over memory that both ranks have: it is set up over the local socket, and a look is no system call */
+	bool near;
 	/* it is known only when both ends are connected whether it works; another one takes over where it does not */
 	bool may_refuse;
 	bool inherits; /* a transport that takes over another's sockets can use it */
@@ -50,29 +51,30 @@ struct link_kind {
 	void (*tell)(const link_use *u, endpoint_node *own);
 	/* The records of all ranks are there. NULL: that is none of its matter. */
 	void (*met)(const link_use *u, const transport *t);
-	/* Asks whether ranks a and b can use it, as far as their records say; of this rank's own links, what was tried counts
-	 * too. */
+	/* Asks whether ranks a and b can use it, as far as their records say; of this rank's own links, what was
+	 * tried counts too. */
 	bool (*reaches)(const link_use *u, const transport *t, int a, int b);
 	/* Why no two ranks use it, though it is allowed. */
 	const char *(*why_not)(const link_use *u);
 
-	/* For the side that connects: fills in h.streams, h.chunk and `passed`, which are 1, transport.chunk and -1 already.
-	 * NULL: they stay. */
+	/* For the side that connects: fills in h.streams, h.chunk and `passed`, which are 1, transport.chunk and -1
+	 * already. NULL: they stay. */
 	gradcomp_status (*offer)(struct peer_link *l, gradcomp_error *err);
 	/* All connections are made: takes over their descriptors, and sets l->ops. */
 	link_opened (*open)(struct peer_link *l);
 	/* Fails the job when the peer's host does not answer any more. NULL: that is noticed otherwise. */
 	void (*check)(struct peer_link *l);
 
-	/* A message to several ranks of a channel over this kind: makes it one that is copied once, whose first piece has the
-	 * number *first; false when each gets its own. NULL: there is no such thing. */
+	/* A message to several ranks of a channel over this kind: makes it one that is copied once, whose first
+	 * piece has the number *first; false when each gets its own. NULL: there is no such thing. */
 	bool (*multicast)(channel *c, link_use *u, size_t bytes, uint64_t *first);
-	/* This rank waits on `cpu` (its number plus 1): whether a lower one of the channel does too. NULL: not known. */
+	/* This rank waits on `cpu` (its number plus 1): whether a lower one of the channel does too. NULL: not
+	 * known. */
 	bool (*crowded)(channel *c, link_use *u, uint32_t cpu);
 	void (*leave)(void *group); /* the channel is closed, and its links are; NULL: there is no group */
 };
 
-/* The kinds of t->o.allow among the n of `kinds`. */
+/* Opens the kinds of t->o.allow among the n of `kinds`. */
 gradcomp_status links_open(transport *t, const link_kind *const *kinds, int n, gradcomp_error *err);
 /* Those that can be used get ready. */
 gradcomp_status links_start(transport *t, bool inherited, gradcomp_error *err);

@@ -26,7 +26,7 @@ typedef struct multicast {
 multicast *multicast_create(void);
 void multicast_free(multicast *s);
 
-/* The number of the first piece of a message. */
+/* Returns the number of the first piece of a message. */
 uint64_t multicast_reserve(multicast *s, size_t bytes);
 /* Maps a peer's buffer, to be read; closes the descriptor. NULL: it is none, or there is no memory. */
 const unsigned char *multicast_map(int fd);

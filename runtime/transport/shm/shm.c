@@ -132,7 +132,7 @@ static void shm_publish(peer_link *l, shm *m, size_t bytes)
 	shm_notify(l, m, WANT_DATA);
 }
 
-/* Free bytes of the outgoing ring, or -1. */
+/* Returns the free bytes of the outgoing ring, or -1. */
 static int64_t shm_space(peer_link *l, shm *m, uint64_t need)
 {
 	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
@@ -325,7 +325,7 @@ static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, si
 		memcpy(r->buf + at, src, n);
 }
 
-/* The header of the next message. 1, 0 (not there yet), or -1. */
+/* Reads the header of the next message. 1, 0 (not there yet), or -1. */
 static int shm_open_message(peer_link *l, shm *m, request *r)
 {
 	const uint64_t mask = m->ring - 1;
@@ -406,7 +406,7 @@ static int shm_hear(peer_link *l, shm *m)
 	return m->buffer ? 1 : shm_corrupt(l);
 }
 
-/* A piece in a slot of the peer's multicast buffer. */
+/* Takes a piece in a slot of the peer's multicast buffer. */
 static int shm_pull_slot(peer_link *l, shm *m, request *r)
 {
 	size_t left = r->bytes - m->got;

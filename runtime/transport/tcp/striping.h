@@ -80,7 +80,7 @@ int tcp_open(peer_link *l);
 int tcp_secure_open(peer_link *l);
 
 /* tcp.c */
-/* The streams of the link, idle; NULL with the job failed. */
+/* Makes the streams of the link, idle; NULL with the job failed. */
 tcp *tcp_new(peer_link *l);
 /* Moves what can be moved on one stream; tcp_turn() on all. */
 typedef int tcp_move(peer_link *l, tcp *t, unsigned i);

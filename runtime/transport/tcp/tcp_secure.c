@@ -22,8 +22,8 @@ typedef struct secure_stream {
 	size_t from, to;      /* received and not opened yet, in in[] */
 } secure_stream;
 
-/* The next record at the cursor. The caller's bytes are copied, but the send is not
- * done before the record is sent. */
+/* Makes the next record at the cursor. The caller's bytes are copied, but the send is not done before the record is
+ * sent. */
 static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_crypto *crypto)
 {
 	unsigned char *p = s->out + RECORD_HEAD;

@@ -81,7 +81,7 @@ typedef struct fabric_ops {
 	 * receives. What was posted before has arrived by then. */
 	int (*write)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
 	             uint32_t remote, int notify, uint32_t value);
-	/* How many events, or -1. */
+	/* Returns the number of events, or -1. */
 	int (*poll)(void *queue, fabric_event *out, int most);
 	/* The next event makes fd readable, until ack() is called. */
 	int (*arm)(void *queue);

@@ -121,7 +121,7 @@ static inline unsigned char *verbs_send_buf(const verbs *v, unsigned send)
 	return v->block->base + (size_t)(RECEIVES + send) * RECEIVE_BYTES;
 }
 
-/* Pool memory of piece i that arrives (0) or leaves (1). */
+/* Returns the pool memory of piece i that arrives (0) or leaves (1). */
 static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i)
 {
 	return v->block->base + (size_t)(RECEIVES + SENDS) * RECEIVE_BYTES +
@@ -166,7 +166,7 @@ gradcomp_status verbs_device_open(link_use *u, transport *t, gradcomp_error *err
 void verbs_device_close(link_use *u, const transport *t);
 /* Logs ranks that verbs could reach and does not. */
 void verbs_log_unreachable(const link_use *u, const transport *t);
-/* A block for a link, from the pool; NULL with the reason. */
+/* Takes a block for a link, from the pool; NULL with the reason. */
 verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err);
 void verbs_block_give(verbs_device *d, verbs_block *b);
 /* The registration of a long message's memory; NULL when it must be copied. */

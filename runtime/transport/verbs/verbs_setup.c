@@ -138,7 +138,7 @@ static int setup_write(peer_link *l, verbs *v)
 	return 1;
 }
 
-/* The test of the path. The peer's adapter answers it, whatever its process does. */
+/* Does the test of the path. The peer's adapter answers it, whatever its process does. */
 static int setup_path(peer_link *l, verbs *v)
 {
 	fabric_event e;

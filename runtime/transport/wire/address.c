@@ -89,7 +89,7 @@ static int address_block(const char *text, address *net)
 	return 0;
 }
 
-/* "lo 127.0.0.1/8, eth0 10.0.0.5/24": to choose from. */
+/* Notes "lo 127.0.0.1/8, eth0 10.0.0.5/24": to choose from. */
 static void address_note(char *seen, size_t room, const char *name, const address *a)
 {
 	size_t used = strlen(seen);
@@ -185,7 +185,7 @@ static int candidate_compare(const void *x, const void *y)
 	return a->place < b->place ? -1 : 1;
 }
 
-/* The best of them, numbered by interface. */
+/* Chooses the best of them, numbered by interface. */
 static int candidates_choose(candidate *c, size_t n, address out[ADDRESS_MAX])
 {
 	int kept = n < ADDRESS_MAX ? (int)n : ADDRESS_MAX;
@@ -417,7 +417,7 @@ static int listen_on(int family, uint16_t port)
 	return fd;
 }
 
-/* Both families at once; without IPv6 in the kernel the first fails. */
+/* Listens for both families at once; without IPv6 in the kernel the first fails. */
 static int listen_any(uint16_t port)
 {
 	int fd = listen_on(AF_INET6, port);

@@ -33,12 +33,12 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 /* Returns true when the first `prefix` bits are those of `net`. */
 bool address_in(const address *a, const address *net, int prefix);
 
-/* Usable only together with an interface of this machine. */
+/* Returns true when the address is usable only together with an interface of this machine. */
 bool address_link_local(const address *a);
 
 /* Its socket address; returns the length. */
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);
-/* The peer of a connected or accepted socket as text: "10.0.0.2:4711". */
+/* Writes the peer of a connected or accepted socket as text: "10.0.0.2:4711". */
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 
 /* Returns the port that a TCP socket is bound to; 0 with errno when that cannot be said. */
@@ -51,8 +51,8 @@ gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_LIST_TEXT], gra
 /* 0, or -1 when the text is not such an address. */
 int address_parse(const char *text, size_t bytes, address *out);
 
-/* A socket that listens on all addresses of this machine, at a port of `range`:
- * FIRST-LAST, or "" for any free one. -1 with errno. */
+/* Opens a socket that listens on all addresses of this machine, at a port of `range`: FIRST-LAST, or "" for any
+ * free one. -1 with errno. */
 int address_listen(const char *range, uint16_t *port);
 
 #endif

@@ -103,7 +103,7 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 	return GRADCOMP_OK;
 }
 
-/* The value of `key=` in the record, up to the next space; its length in *bytes. */
+/* Finds the value of `key=` in the record, up to the next space; its length in *bytes. */
 static const char *endpoint_field(const char *text, const char *key, size_t *bytes)
 {
 	size_t k = strlen(key);

@@ -93,7 +93,7 @@ void network_name(const network *net, char out[ADDRESS_TEXT])
 
 enum { REACH_OURS, REACH_NOTHING, REACH_UNKNOWN, REACH_SUBNET };
 
-/* How well peer[i] reaches it: the higher, the better. */
+/* Says how well peer[i] reaches it: the higher, the better. */
 static uint64_t address_score(const network_list *l, const address *own, int nown, int same_node, const address *peer,
                               int n, int i)
 {

@@ -27,7 +27,7 @@ void networks_find(network_list *l, const endpoint *endpoints, const int32_t *no
 bool networks_unclear(const network_list *l);
 /* The network of the interface that list[i] belongs to; -1: none that several nodes have. */
 int network_of(const network_list *l, const address *list, int n, int i);
-/* "10.1.0.0/24" */
+/* Writes a network as "10.1.0.0/24". */
 void network_name(const network *net, char out[ADDRESS_TEXT]);
 
 /* Orders the n addresses of a peer by how well they reach it: those in a subnet of ours first, the faster before the

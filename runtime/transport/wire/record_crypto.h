@@ -36,13 +36,13 @@ gradcomp_status record_crypto_start(gradcomp_error *err);
 /* Returns true when this CPU has AES-GCM. */
 bool record_crypto_has_aes(void);
 const char *record_crypto_mode_name(frames_mode mode);
-/* The cipher to propose to a peer with or without AES-GCM. */
+/* Returns the cipher to propose to a peer with or without AES-GCM. */
 record_cipher record_crypto_choose(frames_mode mode, int peer_aes);
 /* Returns true when the cipher that a peer proposes satisfies this rank's mode, on this CPU. */
 bool record_crypto_fits(frames_mode mode, unsigned kind);
 
-/* Both directions of the connection that was made with this HELLO (with both
- * nonces). NULL without memory. */
+/* Makes the keys for both directions of the connection that was made with this HELLO (with both nonces). NULL
+ * without memory. */
 record_crypto *record_crypto_new(const unsigned char secret[TRANSPORT_SECRET_BYTES], const hello *h, int connecting);
 void record_crypto_free(record_crypto *s);
 

@@ -29,7 +29,7 @@ static int choose_rank(const fabric_choice *c, const struct ibv_gid_entry *e)
 	return c->only_own || choose_link_local(e->gid.raw) ? -1 : c->nown;
 }
 
-/* NULL, or why the port cannot be used. */
+/* Returns NULL, or why the port cannot be used. */
 static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *info)
 {
 	struct ibv_gid_entry e;
@@ -65,7 +65,7 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *in
 	return NULL;
 }
 
-/* NULL with d->context open, or why the device cannot be used. */
+/* Returns NULL with d->context open, or why the device cannot be used. */
 static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d, fabric_info *info)
 {
 	const char *why = "it has no active port";
