@@ -9,7 +9,7 @@ typedef struct local {
 	gradcomp_spec *spec;
 	gradcomp_host host;
 	local_cost cost;
-	double relative_error; /* of the last step: |x after - x before| / |x before|, of one rank alone */
+	double relative_error; /* after the last step: |x after - x before| / |x before|, of one rank alone */
 } local;
 
 /* `path` is the plugin's file, `spec` NAME[:PARAMETERS]; the gradient is one matrix of rows x columns.

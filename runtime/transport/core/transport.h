@@ -33,11 +33,12 @@
 typedef struct transport transport;
 typedef struct channel channel;
 
-/* Whether long sends over tcp leave straight from their buffers; auto: until the kernel says that it copies. */
+/* Says if long sends over tcp leave straight from their buffers; auto: until the kernel says that it copies. */
 typedef enum zerocopy_mode { ZEROCOPY_AUTO, ZEROCOPY_YES, ZEROCOPY_NO } zerocopy_mode;
 
-/* What a job takes. Pieces of 256 KiB fill links of 1 to 100 Gbit/s, and hide the work on one behind the next. A wait that
- * spins longer than 50 us takes the processor from the ranks beside it, a shorter one sleeps through what the kernel needs. */
+/* A job takes these. Pieces of 256 KiB fill links of 1 to 100 Gbit/s, and hide the work on one behind the next. A
+ * wait that spins longer than 50 us takes the processor from the ranks beside it, a shorter one sleeps through what
+ * the kernel needs. */
 #define TRANSPORT_CHUNK ((size_t)256 << 10)
 #define TRANSPORT_SPIN_US 50
 
@@ -60,7 +61,7 @@ typedef struct transport_options {
 	size_t verbs_memory;                 /* bytes; transport.verbs_memory */
 	frames_mode frames;                  /* security.frames */
 	int cma;                             /* process_vm_readv between ranks of a node; transport.cma */
-	zerocopy_mode zerocopy;              /* of long sends over tcp */
+	zerocopy_mode zerocopy;              /* for long sends over tcp */
 	const log_sink *log;                 /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;
