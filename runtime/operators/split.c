@@ -2,7 +2,7 @@
  * number a run, added in order, whether or not there are threads. */
 #include "operators/split.h"
 
-static const gradcomp_operators *plain;
+const gradcomp_operators *split_plain;
 
 /* Holds what the parts of one call need. */
 typedef struct call {
@@ -35,57 +35,57 @@ static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
 #define OUT(type) ((type *)c->out + s.from)
 #define IN(type) ((const type *)c->in + s.from)
 
-PART(add, plain->add(NULL, OUT(float), IN(float), s.count))
-static void add(void *queue, float *y, const float *x, size_t n)
+PART(add, split_plain->add(NULL, OUT(float), IN(float), s.count))
+void split_add(void *queue, float *y, const float *x, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = y, .in = x}, n, OPERATOR_PART, add_part);
 }
 
-PART(scale, plain->scale(NULL, OUT(float), (float)c->a, s.count))
-static void scale(void *queue, float *x, float a, size_t n)
+PART(scale, split_plain->scale(NULL, OUT(float), (float)c->a, s.count))
+void split_scale(void *queue, float *x, float a, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = x, .a = a}, n, OPERATOR_PART, scale_part);
 }
 
-PART(axpy, plain->axpy(NULL, OUT(float), (float)c->a, IN(float), s.count))
-static void axpy(void *queue, float *y, float a, const float *x, size_t n)
+PART(axpy, split_plain->axpy(NULL, OUT(float), (float)c->a, IN(float), s.count))
+void split_axpy(void *queue, float *y, float a, const float *x, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = y, .in = x, .a = a}, n, OPERATOR_PART, axpy_part);
 }
 
-PART(clamp, plain->clamp(NULL, OUT(float), IN(float), c->limit, s.count))
-static void clamp(void *queue, float *y, const float *x, const float *limit, size_t n)
+PART(clamp, split_plain->clamp(NULL, OUT(float), IN(float), c->limit, s.count))
+void split_clamp(void *queue, float *y, const float *x, const float *limit, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = y, .in = x, .limit = limit}, n, OPERATOR_PART, clamp_part);
 }
 
-PART(scale_by, plain->scale_by(NULL, OUT(float), c->limit, IN(float), s.count))
-static void scale_by(void *queue, float *y, const float *a, const float *x, size_t n)
+PART(scale_by, split_plain->scale_by(NULL, OUT(float), c->limit, IN(float), s.count))
+void split_scale_by(void *queue, float *y, const float *a, const float *x, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = y, .in = x, .limit = a}, n, OPERATOR_PART, scale_by_part);
 }
 
-PART(axpy_by, plain->axpy_by(NULL, OUT(float), c->limit, IN(float), s.count))
-static void axpy_by(void *queue, float *y, const float *a, const float *x, size_t n)
+PART(axpy_by, split_plain->axpy_by(NULL, OUT(float), c->limit, IN(float), s.count))
+void split_axpy_by(void *queue, float *y, const float *a, const float *x, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = y, .in = x, .limit = a}, n, OPERATOR_PART, axpy_by_part);
 }
 
-PART(fill, plain->fill(NULL, OUT(float), (float)c->a, s.count))
-static void fill(void *queue, float *x, float a, size_t n)
+PART(fill, split_plain->fill(NULL, OUT(float), (float)c->a, s.count))
+void split_fill(void *queue, float *x, float a, size_t n)
 {
 	(void)queue;
 	run(&(call){.out = x, .a = a}, n, OPERATOR_PART, fill_part);
 }
 
-PART(copy, plain->copy(NULL, OUT(char), IN(char), s.count))
-static void copy(void *queue, void *to, const void *from, size_t bytes)
+PART(copy, split_plain->copy(NULL, OUT(char), IN(char), s.count))
+void split_copy(void *queue, void *to, const void *from, size_t bytes)
 {
 	(void)queue;
 	run(&(call){.out = to, .in = from}, bytes, 4 * OPERATOR_PART, copy_part);
@@ -95,61 +95,61 @@ static void copy(void *queue, void *to, const void *from, size_t bytes)
 #define AT(p, type) ((char *)(p) + s.from * gradcomp_dtype_bytes(type))
 #define IN_AT(p, type) ((const char *)(p) + s.from * gradcomp_dtype_bytes(type))
 
-PART(reduce, plain->reduce(NULL, AT(c->out, c->dtype), IN_AT(c->in, c->dtype), s.count, c->dtype, c->op))
-static gradcomp_status reduce(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
+PART(reduce, split_plain->reduce(NULL, AT(c->out, c->dtype), IN_AT(c->in, c->dtype), s.count, c->dtype, c->op))
+gradcomp_status split_reduce(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
 {
-	gradcomp_status st = plain->reduce(queue, acc, in, 0, dtype, op);
+	gradcomp_status st = split_plain->reduce(queue, acc, in, 0, dtype, op);
 	if (!st)
 		run(&(call){.out = acc, .in = in, .dtype = dtype, .op = op}, n, OPERATOR_PART, reduce_part);
 	return st;
 }
 
-PART(scale_as, plain->scale_as(NULL, AT(c->out, c->dtype), c->a, s.count, c->dtype))
-static gradcomp_status scale_as(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype)
+PART(scale_as, split_plain->scale_as(NULL, AT(c->out, c->dtype), c->a, s.count, c->dtype))
+gradcomp_status split_scale_as(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype)
 {
-	gradcomp_status st = plain->scale_as(queue, x, a, 0, dtype);
+	gradcomp_status st = split_plain->scale_as(queue, x, a, 0, dtype);
 	if (!st)
 		run(&(call){.out = x, .a = a, .dtype = dtype}, n, OPERATOR_PART, scale_as_part);
 	return st;
 }
 
-PART(cast_from, plain->cast_from_f32(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, c->flag))
-static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, int saturate)
+PART(cast_from, split_plain->cast_from_f32(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, c->flag))
+gradcomp_status split_cast_from_f32(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, int saturate)
 {
-	gradcomp_status st = plain->cast_from_f32(queue, out, in, 0, to, saturate);
+	gradcomp_status st = split_plain->cast_from_f32(queue, out, in, 0, to, saturate);
 	if (!st)
 		run(&(call){.out = out, .in = in, .dtype = to, .flag = saturate}, n, OPERATOR_PART, cast_from_part);
 	return st;
 }
 
-PART(scaled, plain->cast_scaled(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, (float)c->a, *c->limit))
-static gradcomp_status cast_scaled(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
-                                   float limit)
+PART(scaled, split_plain->cast_scaled(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, (float)c->a, *c->limit))
+gradcomp_status split_cast_scaled(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
+                                  float limit)
 {
-	gradcomp_status st = plain->cast_scaled(queue, out, in, 0, to, a, limit);
+	gradcomp_status st = split_plain->cast_scaled(queue, out, in, 0, to, a, limit);
 	if (!st)
 		run(&(call){.out = out, .in = in, .dtype = to, .a = a, .limit = &limit}, n, OPERATOR_PART, scaled_part);
 	return st;
 }
 
-PART(cast_to, plain->cast_to_f32(NULL, OUT(float), IN_AT(c->in, c->dtype), s.count, c->dtype))
-static gradcomp_status cast_to_f32(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from)
+PART(cast_to, split_plain->cast_to_f32(NULL, OUT(float), IN_AT(c->in, c->dtype), s.count, c->dtype))
+gradcomp_status split_cast_to_f32(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from)
 {
-	gradcomp_status st = plain->cast_to_f32(queue, out, in, 0, from);
+	gradcomp_status st = split_plain->cast_to_f32(queue, out, in, 0, from);
 	if (!st)
 		run(&(call){.out = out, .in = in, .dtype = from}, n, OPERATOR_PART, cast_to_part);
 	return st;
 }
 
-PART(uniform, plain->random_uniform(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
-static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+PART(uniform, split_plain->random_uniform(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
+void split_random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	(void)queue;
 	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, uniform_part);
 }
 
-PART(normal, plain->random_normal(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
-static void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+PART(normal, split_plain->random_normal(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
+void split_random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	(void)queue;
 	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, normal_part);
@@ -166,8 +166,8 @@ static double added(const double *part, size_t n)
 }
 
 #define SUM(name) \
-	PART(name, plain->name(NULL, (double *)c->out + i, IN(float), s.count, NULL)) \
-	static void name(void *queue, double *out, const float *x, size_t n, void *scratch) \
+	PART(name, split_plain->name(NULL, (double *)c->out + i, IN(float), s.count, NULL)) \
+	void split_##name(void *queue, double *out, const float *x, size_t n, void *scratch) \
 	{ \
 		double part[SPLIT_RUNS] = {0}; \
 		(void)queue; \
@@ -179,8 +179,8 @@ SUM(sum)
 SUM(sum_abs)
 SUM(sum_squares)
 
-PART(absmax, plain->absmax(NULL, (float *)c->out + i, IN(float), s.count, NULL))
-static void absmax(void *queue, float *out, const float *x, size_t n, void *scratch)
+PART(absmax, split_plain->absmax(NULL, (float *)c->out + i, IN(float), s.count, NULL))
+void split_absmax(void *queue, float *out, const float *x, size_t n, void *scratch)
 {
 	float part[SPLIT_RUNS] = {0}, most = 0;
 	(void)queue;
@@ -191,8 +191,8 @@ static void absmax(void *queue, float *out, const float *x, size_t n, void *scra
 	*out = most;
 }
 
-PART(count_above, plain->count_above(NULL, (uint64_t *)c->out + i, IN(float), s.count, c->limit))
-static void count_above(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
+PART(count_above, split_plain->count_above(NULL, (uint64_t *)c->out + i, IN(float), s.count, c->limit))
+void split_count_above(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
 {
 	uint64_t part[SPLIT_RUNS] = {0};
 	(void)queue;
@@ -208,19 +208,19 @@ static void blocks_sum_part(void *arg, size_t i)
 	const call *c = arg;
 	const split_span s = split_part(c->n, c->length, i);
 	const size_t width = c->width, from = s.from * width, left = c->numbers - from;
-	plain->blocks_sum_abs(NULL, OUT(float), (const float *)c->in + from,
-	                      left < s.count * width ? left : s.count * width, width, (float)c->a);
+	split_plain->blocks_sum_abs(NULL, OUT(float), (const float *)c->in + from,
+	                            left < s.count * width ? left : s.count * width, width, (float)c->a);
 }
 
-static void blocks_sum_abs(void *queue, float *out, const float *x, size_t n, size_t width, float most)
+void split_blocks_sum_abs(void *queue, float *out, const float *x, size_t n, size_t width, float most)
 {
 	(void)queue;
 	run(&(call){.out = out, .in = x, .a = (double)most, .numbers = n, .width = width}, split_parts(n, width),
 	    width < OPERATOR_PART ? OPERATOR_PART / width : 1, blocks_sum_part);
 }
 
-PART(nonfinite, plain->nonfinite(NULL, IN(float), s.count, (int *)c->out + i))
-static void nonfinite(void *queue, const float *x, size_t n, int *bad)
+PART(nonfinite, split_plain->nonfinite(NULL, IN(float), s.count, (int *)c->out + i))
+void split_nonfinite(void *queue, const float *x, size_t n, int *bad)
 {
 	int part[SPLIT_RUNS] = {0};
 	(void)queue;
@@ -228,35 +228,4 @@ static void nonfinite(void *queue, const float *x, size_t n, int *bad)
 	*bad = 0;
 	for (size_t i = 0; i < SPLIT_RUNS; i++)
 		*bad |= part[i];
-}
-
-void split_table(gradcomp_operators *table, const gradcomp_operators *from)
-{
-	plain = from;
-	*table = *from;
-	table->add = add;
-	table->scale = scale;
-	table->axpy = axpy;
-	table->clamp = clamp;
-	table->fill = fill;
-	table->copy = copy;
-	table->reduce = reduce;
-	table->scale_as = scale_as;
-	table->cast_from_f32 = cast_from_f32;
-	table->cast_to_f32 = cast_to_f32;
-	table->scale_by = scale_by;
-	table->axpy_by = axpy_by;
-	table->cast_scaled = cast_scaled;
-	table->random_uniform = random_uniform;
-	table->random_normal = random_normal;
-	table->sum = sum;
-	table->sum_abs = sum_abs;
-	table->sum_squares = sum_squares;
-	table->absmax = absmax;
-	table->count_above = count_above;
-	table->nonfinite = nonfinite;
-	table->blocks_sum_abs = blocks_sum_abs;
-	split_products(table, from);
-	split_codes(table, from);
-	split_dct(table, from);
 }

@@ -6,12 +6,12 @@
 #include "gradcomp/operators.h"
 #include "operators/operator_threads.h"
 
-/* Makes *table from `plain`; called once. */
-void split_table(gradcomp_operators *table, const gradcomp_operators *plain);
-/* Its parts. */
-void split_products(gradcomp_operators *table, const gradcomp_operators *plain);
-void split_codes(gradcomp_operators *table, const gradcomp_operators *plain);
-void split_dct(gradcomp_operators *table, const gradcomp_operators *plain);
+/* The table whose operators the parts call, set once before any is, and the operators that are SPLIT. */
+extern const gradcomp_operators *split_plain;
+#define SPLIT_DECLARED(result, name, parameters) result split_##name parameters;
+#define WHOLE_DECLARED(result, name, parameters)
+#define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) host##_DECLARED(result, name, parameters)
+#include "gradcomp/operators.def"
 
 /* How many parts n numbers have, and part i of them. */
 typedef struct split_span {

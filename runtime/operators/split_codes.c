@@ -1,8 +1,6 @@
 /* Signs and ternary numbers. */
 #include "operators/split.h"
 
-static const gradcomp_operators *plain;
-
 typedef struct call {
 	size_t n, length, segment;
 	float *y, *pairs;
@@ -41,7 +39,7 @@ static sign_part part_of(const call *c, size_t i)
 	const split_span s = split_part(c->n, c->length, i);
 	if (c->segment >= c->n)
 		return (sign_part){s, s.count, s.from / 32, 0};
-	return (sign_part){s, c->segment, plain->sign_words(s.from, c->segment), s.from / c->segment * 2};
+	return (sign_part){s, c->segment, split_plain->sign_words(s.from, c->segment), s.from / c->segment * 2};
 }
 
 /* Runs that are long but not alone go one by one. */
@@ -49,7 +47,7 @@ static sign_part part_of(const call *c, size_t i)
 	if (segment >= OPERATOR_PART && segment < n) { \
 		for (size_t i = 0; i < n; i += segment) { \
 			const size_t count = n - i < segment ? n - i : segment; \
-			const size_t word = plain->sign_words(i, segment), pair = i / segment * 2; \
+			const size_t word = split_plain->sign_words(i, segment), pair = i / segment * 2; \
 			statement; \
 		} \
 		return; \
@@ -59,14 +57,14 @@ static void pack_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const sign_part p = part_of(c, i);
-	plain->sign_pack(NULL, c->words + p.word, c->x + p.s.from, p.s.count, p.segment);
+	split_plain->sign_pack(NULL, c->words + p.word, c->x + p.s.from, p.s.count, p.segment);
 }
 
-static void sign_pack(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment)
+void split_sign_pack(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment)
 {
 	if (!segment)
 		return;
-	EACH_RUN((void)pair; sign_pack(queue, bits + word, x + i, count, count))
+	EACH_RUN((void)pair; split_sign_pack(queue, bits + word, x + i, count, count))
 	run(&(call){.words = bits, .x = x, .segment = segment}, n, sign_length(segment), pack_part);
 }
 
@@ -74,14 +72,14 @@ static void means_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const sign_part p = part_of(c, i);
-	plain->sign_means(NULL, c->pairs + p.pair, c->x + p.s.from, p.s.count, p.segment);
+	split_plain->sign_means(NULL, c->pairs + p.pair, c->x + p.s.from, p.s.count, p.segment);
 }
 
 /* The mean of a long run is one sum. */
-static void sign_means(void *queue, float *pairs, const float *x, size_t n, size_t segment)
+void split_sign_means(void *queue, float *pairs, const float *x, size_t n, size_t segment)
 {
 	if (!segment || segment >= n || segment >= OPERATOR_PART)
-		plain->sign_means(queue, pairs, x, n, segment);
+		split_plain->sign_means(queue, pairs, x, n, segment);
 	else
 		run(&(call){.pairs = pairs, .x = x, .segment = segment}, n, sign_length(segment), means_part);
 }
@@ -90,14 +88,14 @@ static void sign_add_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const sign_part p = part_of(c, i);
-	plain->sign_add(NULL, c->y + p.s.from, c->a, c->bits + p.word, c->given + p.pair, p.s.count, p.segment);
+	split_plain->sign_add(NULL, c->y + p.s.from, c->a, c->bits + p.word, c->given + p.pair, p.s.count, p.segment);
 }
 
-static void sign_add(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n, size_t segment)
+void split_sign_add(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n, size_t segment)
 {
 	if (!segment)
 		return;
-	EACH_RUN(sign_add(queue, y + i, a, bits + word, pairs + pair, count, count))
+	EACH_RUN(split_sign_add(queue, y + i, a, bits + word, pairs + pair, count, count))
 	run(&(call){.y = y, .a = a, .bits = bits, .given = pairs, .segment = segment}, n, sign_length(segment),
 	    sign_add_part);
 }
@@ -106,16 +104,16 @@ static void sign_error_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const sign_part p = part_of(c, i);
-	plain->sign_error(NULL, c->y + p.s.from, c->x + p.s.from, c->bits + p.word, c->given + p.pair, p.s.count,
-	                  p.segment);
+	split_plain->sign_error(NULL, c->y + p.s.from, c->x + p.s.from, c->bits + p.word, c->given + p.pair, p.s.count,
+	                        p.segment);
 }
 
-static void sign_error(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
-                       size_t segment)
+void split_sign_error(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+                      size_t segment)
 {
 	if (!segment)
 		return;
-	EACH_RUN(sign_error(queue, e + i, x + i, bits + word, pairs + pair, count, count))
+	EACH_RUN(split_sign_error(queue, e + i, x + i, bits + word, pairs + pair, count, count))
 	run(&(call){.y = e, .x = x, .bits = bits, .given = pairs, .segment = segment}, n, sign_length(segment),
 	    sign_error_part);
 }
@@ -124,12 +122,12 @@ static void ternary_pack_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->n, c->length, i);
-	plain->ternary_pack(NULL, c->bytes + s.from / 5, c->x + s.from, s.count, c->given, c->seed, c->stream,
-	                    c->first + s.from);
+	split_plain->ternary_pack(NULL, c->bytes + s.from / 5, c->x + s.from, s.count, c->given, c->seed, c->stream,
+	                          c->first + s.from);
 }
 
-static void ternary_pack(void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
-                         uint64_t stream, uint64_t first)
+void split_ternary_pack(void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
+                        uint64_t stream, uint64_t first)
 {
 	(void)queue;
 	run(&(call){.bytes = out, .x = x, .given = scale, .seed = seed, .stream = stream, .first = first}, n,
@@ -140,10 +138,10 @@ static void ternary_add_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->n, c->length, i);
-	plain->ternary_add(NULL, c->y + s.from, c->a, c->in + s.from / 5, c->given, s.count, c->fault + i);
+	split_plain->ternary_add(NULL, c->y + s.from, c->a, c->in + s.from / 5, c->given, s.count, c->fault + i);
 }
 
-static void ternary_add(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int *fault)
+void split_ternary_add(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int *fault)
 {
 	int faults[SPLIT_RUNS] = {0};
 	(void)queue;
@@ -151,15 +149,4 @@ static void ternary_add(void *queue, float *y, float a, const uint8_t *in, const
 	for (int i = 0; i < SPLIT_RUNS; i++)
 		if (faults[i])
 			*fault = 1;
-}
-
-void split_codes(gradcomp_operators *table, const gradcomp_operators *from)
-{
-	plain = from;
-	table->sign_pack = sign_pack;
-	table->sign_means = sign_means;
-	table->sign_add = sign_add;
-	table->sign_error = sign_error;
-	table->ternary_pack = ternary_pack;
-	table->ternary_add = ternary_add;
 }

@@ -4,8 +4,6 @@
 
 #include "operators/cpu/dct.h"
 
-static const gradcomp_operators *plain;
-
 enum { PART_CHUNKS = 16 };
 
 typedef struct call {
@@ -27,12 +25,12 @@ static void run(const call *c, const gradcomp_matrix *t, size_t count, uint64_t 
 	gradcomp_coefficients from[GRADCOMP_DCT_RANKS];
 	int wrong = 0;
 	if (!c->from) {
-		plain->dct_topk(NULL, c->val + sent, c->place + sent, t, count, c->chunk, c->k);
+		split_plain->dct_topk(NULL, c->val + sent, c->place + sent, t, count, c->chunk, c->k);
 		return;
 	}
 	for (size_t r = 0; r < c->ranks; r++)
 		from[r] = (gradcomp_coefficients){c->from[r].val + sent, c->from[r].place + sent};
-	plain->dct_back(NULL, t, count, c->chunk, c->k, from, c->ranks, c->a, c->flags, &wrong);
+	split_plain->dct_back(NULL, t, count, c->chunk, c->k, from, c->ranks, c->a, c->flags, &wrong);
 	if (wrong)
 		__atomic_store_n(c->fault, 1, __ATOMIC_RELAXED);
 }
@@ -65,28 +63,21 @@ static void split(call *c, const gradcomp_matrix *t, size_t count)
 	run(c, t + first, count - first, before);
 }
 
-static void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
-                     uint32_t k)
+void split_dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
+                    uint32_t k)
 {
 	(void)queue;
 	split(&(call){.val = val, .place = place, .chunk = chunk, .k = k}, t, count);
 }
 
-static void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,
-                     const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault)
+void split_dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,
+                    const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault)
 {
 	(void)queue;
 	if (ranks > GRADCOMP_DCT_RANKS) {
-		plain->dct_back(NULL, t, count, chunk, k, from, ranks, a, flags, fault);
+		split_plain->dct_back(NULL, t, count, chunk, k, from, ranks, a, flags, fault);
 		return;
 	}
 	split(&(call){.from = from, .ranks = ranks, .a = a, .flags = flags, .fault = fault, .chunk = chunk, .k = k}, t,
 	      count);
-}
-
-void split_dct(gradcomp_operators *table, const gradcomp_operators *from)
-{
-	plain = from;
-	table->dct_topk = dct_topk;
-	table->dct_back = dct_back;
 }

@@ -1,8 +1,6 @@
 /* Products with a thin matrix, by rows of the large one, and batches by matrices. */
 #include "operators/split.h"
 
-static const gradcomp_operators *plain;
-
 typedef struct call {
 	size_t count, length; /* rows or matrices, and those of a part */
 	size_t n, m, r;
@@ -35,10 +33,10 @@ static void mq_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->product_mq(NULL, c->X + s.from * c->r, c->M + s.from * c->m, c->Q, s.count, c->m, c->r);
+	split_plain->product_mq(NULL, c->X + s.from * c->r, c->M + s.from * c->m, c->Q, s.count, c->m, c->r);
 }
 
-static void product_mq(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
+void split_product_mq(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
 {
 	(void)queue;
 	run(&(call){.X = P, .M = M, .Q = Q, .m = m, .r = r}, n, rows_of(m), mq_part);
@@ -49,12 +47,12 @@ static void finish_part(void *arg, size_t i)
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
 	const size_t at = s.from * c->m;
-	plain->low_rank_finish(NULL, c->X + at, c->E ? c->E + at : NULL, c->P + s.from * c->r, c->L, c->Q, s.count,
-	                       c->m, c->r);
+	split_plain->low_rank_finish(NULL, c->X + at, c->E ? c->E + at : NULL, c->P + s.from * c->r, c->L, c->Q,
+	                             s.count, c->m, c->r);
 }
 
-static void low_rank_finish(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
-                            size_t n, size_t m, size_t r)
+void split_low_rank_finish(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
+                           size_t n, size_t m, size_t r)
 {
 	(void)queue;
 	run(&(call){.X = X, .E = E, .P = P, .L = Elocal, .Q = Q, .m = m, .r = r}, n, rows_of(m), finish_part);
@@ -66,17 +64,17 @@ static void mq_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->product_mq_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r,
-	                        NULL);
+	split_plain->product_mq_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m,
+	                              c->r, NULL);
 }
 
-static void product_mq_batch(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
-                             size_t n, size_t m, size_t r, void *scratch)
+void split_product_mq_batch(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
+                            size_t n, size_t m, size_t r, void *scratch)
 {
 	(void)scratch;
 	if (n > rows_of(m)) {
 		for (size_t i = 0; i < count; i++)
-			product_mq(queue, P[i], M[i], Q[i], n, m, r);
+			split_product_mq(queue, P[i], M[i], Q[i], n, m, r);
 		return;
 	}
 	run(&(call){.to = P, .large = M, .thin = Q, .n = n, .m = m, .r = r}, count, matrices_of(n, m), mq_batch_part);
@@ -86,12 +84,12 @@ static void mtp_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->product_mtp_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m, c->r,
-	                         NULL);
+	split_plain->product_mtp_batch(NULL, c->to + s.from, c->large + s.from, c->thin + s.from, s.count, c->n, c->m,
+	                               c->r, NULL);
 }
 
-static void product_mtp_batch(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,
-                              size_t n, size_t m, size_t r, void *scratch)
+void split_product_mtp_batch(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,
+                             size_t n, size_t m, size_t r, void *scratch)
 {
 	(void)queue;
 	(void)scratch;
@@ -102,17 +100,18 @@ static void finish_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->low_rank_finish_batch(NULL, c->to + s.from, c->rest ? c->rest + s.from : NULL, c->thin + s.from,
-	                             c->local ? c->local + s.from : NULL, c->other + s.from, s.count, c->n, c->m, c->r);
+	split_plain->low_rank_finish_batch(NULL, c->to + s.from, c->rest ? c->rest + s.from : NULL, c->thin + s.from,
+	                                   c->local ? c->local + s.from : NULL, c->other + s.from, s.count, c->n, c->m,
+	                                   c->r);
 }
 
-static void low_rank_finish_batch(void *queue, float *const *X, float *const *E, const float *const *P,
-                                  const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
-                                  size_t r)
+void split_low_rank_finish_batch(void *queue, float *const *X, float *const *E, const float *const *P,
+                                 const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
+                                 size_t r)
 {
 	if (n > rows_of(m)) {
 		for (size_t i = 0; i < count; i++)
-			low_rank_finish(queue, X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
+			split_low_rank_finish(queue, X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
 		return;
 	}
 	run(&(call){.to = X, .rest = E, .thin = P, .local = Elocal, .other = Q, .n = n, .m = m, .r = r}, count,
@@ -123,29 +122,17 @@ static void orthonormalise_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	plain->orthonormalise_batch(NULL, c->to + s.from, s.count, c->n, c->r);
+	split_plain->orthonormalise_batch(NULL, c->to + s.from, s.count, c->n, c->r);
 }
 
-static void orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, size_t r)
+void split_orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, size_t r)
 {
 	(void)queue;
 	run(&(call){.to = A, .n = n, .r = r}, count, matrices_of(n, r * r), orthonormalise_batch_part);
 }
 
-static void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+void split_orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
 {
 	(void)scratch;
-	orthonormalise_batch(queue, A, count, n, r);
-}
-
-void split_products(gradcomp_operators *table, const gradcomp_operators *from)
-{
-	plain = from;
-	table->product_mq = product_mq;
-	table->product_mq_batch = product_mq_batch;
-	table->product_mtp_batch = product_mtp_batch;
-	table->low_rank_finish = low_rank_finish;
-	table->low_rank_finish_batch = low_rank_finish_batch;
-	table->orthonormalise_batch = orthonormalise_batch;
-	table->orthonormalise_split = orthonormalise_split;
+	split_orthonormalise_batch(queue, A, count, n, r);
 }

@@ -38,6 +38,7 @@ fi
 is "they include each other and the C library alone" \
 	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h "$GRADCOMP_SRC"/include/gradcomp/sdk/*.h | grep -v -x -E \
 		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \
+		-e '#include "gradcomp/operators\.def"' \
 		-e '#include "gradcomp/sdk/[a-z_]+\.h"' \
 		-e '#include <(std(arg|bool|def|int|io|lib)|string)\.h>')" ""
 is "plugins include public headers and their own" \

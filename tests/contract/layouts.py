@@ -27,12 +27,22 @@ class Headers:
         for name in self.names:
             with open(os.path.join(here, name), encoding="utf-8") as f:
                 text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+            for listed in re.findall(r'^#include "(gradcomp/\w+\.def)"$', text, re.M):
+                text = text.replace('#include "%s"' % listed, self.entries(os.path.join(folder, listed)))
             for struct, body in re.findall(r"^(?:typedef )?struct (gradcomp_\w+) \{\n(.*?)^\}", text, re.S | re.M):
                 self.structs[struct] = self.fields(body)
             for body in re.findall(r"^typedef enum \w+ \{(.*?)\}", text, re.S | re.M):
                 self.codes += re.findall(r"\b(GRADCOMP_\w+)\s*(?==|,|$)", body, re.M)
             self.codes += re.findall(r"^#define (GRADCOMP_\w+) \(?[0-9]", text, re.M)
             self.functions += re.findall(r"^GRADCOMP_EXPORT [^;(]*?\b(gradcomp_\w+)\(", text, re.M)
+
+    @staticmethod
+    def entries(path):
+        """The fields that operators.def makes, as text."""
+        with open(path, encoding="utf-8") as f:
+            text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+        return "".join("void (*%s)(void);\n" % (a or b) for a, b in re.findall(
+            r"^GRADCOMP_OPERATOR\([^,]*, (\w+),|^GRADCOMP_(?:SCRATCH|SIZE|ASKED)\((?:const char \*, )?(\w+)", text, re.M))
 
     @staticmethod
     def fields(body):

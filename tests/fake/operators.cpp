@@ -304,15 +304,15 @@ ROOMY(topk) ROOMY(sum) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(kth
 ROOMY(mstopk) ROOMY(sparse_merge) ROOMY(index_unpack)
 	// clang-format on
 
-	/* Sizes that are no scratch touch no memory and stay as they are. */
+	/* Sizes of results touch no memory and stay as they are. */
 	gradcomp_operators make()
 {
 	gradcomp_operators t = *host();
 	t.device = GRADCOMP_CUDA;
-#define PUT(name) CHECKED(t, name, function_of<&gradcomp_operators::name>);
-	EACH_OPERATOR(PUT)
-#define PUT_SIZE(name) t.name = more_room<&gradcomp_operators::name>::call;
-	EACH_SIZE(PUT_SIZE)
+#define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) \
+	CHECKED(t, name, function_of<&gradcomp_operators::name>);
+#define GRADCOMP_SCRATCH(name, parameters, arguments) t.name = more_room<&gradcomp_operators::name>::call;
+#include "gradcomp/operators.def"
 	t.tensors_scratch = tensors_scratch;
 	t.failed = checked_failed;
 	return t;

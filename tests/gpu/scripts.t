@@ -43,8 +43,7 @@ like "times of PyTorch's have the names of our own" "$(cat "$tmp/out/log")" "top
 
 # Every operator is measured. Left out are those that write a word or two, and those whose batch is.
 none="product_mtp orthonormalise orthonormalise_batch moment sign_pairs put_flag fill_tensors_if"
-sed -n '/define EACH_OPERATOR/,/^$/p' "$GRADCOMP_SRC/runtime/operators/cuda/cuda_checked.h" | grep -o 'with([a-z_0-9]\{1,\})' |
-	sed 's/with(\(.*\))/\1/' | grep -vx name | while read -r name; do
+sed -n 's/^GRADCOMP_OPERATOR([a-z_]*, \([a-z_0-9]*\),.*/\1/p' "$GRADCOMP_SRC/include/gradcomp/operators.def" | while read -r name; do
 	case " $none " in *" $name "*) continue ;; esac
 	grep -q "gpu->$name(" "$GRADCOMP_SRC/tests/gpu/rates.c" || echo "$name"
 done >"$tmp/unmeasured"

@@ -80,7 +80,7 @@ static void dequantise_part(void *arg, size_t i)
 static void dequantise_all(float *y, const float *x, float a, const void *in, size_t n, const gradcomp_quantiser *q,
                            int what)
 {
-	if (!quantised_bytes(q, n))
+	if (!KERNEL(quantised_bytes)(q, n))
 		return;
 	dequantise_call c = {in, (const uint8_t *)in + quantised_steps(q, n), y, x, a, what, n, quantised_part(q), q};
 	operator_threads_run(dequantise_part, &c, (n + c.length - 1) / c.length);
@@ -143,7 +143,7 @@ INLINE int codes_beyond(const uint8_t *codes, size_t n, unsigned levels, const u
 void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q)
 {
 	(void)queue;
-	if (!quantised_bytes(q, n))
+	if (!KERNEL(quantised_bytes)(q, n))
 		return;
 	const uint8_t *steps = in, *codes = steps + quantised_steps(q, n);
 	int bad = 0;

@@ -1,9 +1,9 @@
-/* Codings of indices. Integer arithmetic, so it is built once. */
+/* Codings of indices. */
 #include <string.h>
 
 #include "operators/cpu/index_strings.h"
 
-size_t index_words(size_t d, size_t k, uint32_t coding)
+size_t KERNEL(index_words)(size_t d, size_t k, uint32_t coding)
 {
 	if (index_is_string(coding)) {
 		const index_string s = index_string_of(d, k, coding);
@@ -13,7 +13,7 @@ size_t index_words(size_t d, size_t k, uint32_t coding)
 }
 
 /* No room is needed on this device. */
-size_t index_scratch(size_t d, size_t k, uint32_t coding)
+size_t KERNEL(index_scratch)(size_t d, size_t k, uint32_t coding)
 {
 	(void)d, (void)k, (void)coding;
 	return 0;
@@ -40,7 +40,7 @@ static void pack_string(uint32_t *out, const uint32_t *idx, size_t k, const inde
 		*out = (uint32_t)bits;
 }
 
-void index_pack(void *queue, uint32_t *out, const uint32_t *idx, size_t d, size_t k, uint32_t coding)
+void KERNEL(index_pack)(void *queue, uint32_t *out, const uint32_t *idx, size_t d, size_t k, uint32_t coding)
 {
 	(void)queue;
 	if (coding == GRADCOMP_INDEX_RAW)
@@ -79,8 +79,8 @@ static size_t unpack_string(int *fault, uint32_t *idx, const uint32_t *in, size_
 	return j;
 }
 
-void index_unpack(void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, uint32_t coding,
-                  void *scratch)
+void KERNEL(index_unpack)(void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k,
+                          uint32_t coding, void *scratch)
 {
 	size_t found = k;
 	(void)queue, (void)scratch;

@@ -4,4 +4,5 @@
 
 #include "operators/cpu/variant.h"
 
-const gradcomp_operators kernels_avx2 = KERNEL_TABLE;
+const gradcomp_operators kernels_avx2 =
+#include "operators/cpu/kernel_table.h"

@@ -5,4 +5,5 @@
 
 #include "operators/cpu/variant.h"
 
-const gradcomp_operators kernels_avx512 = KERNEL_TABLE;
+const gradcomp_operators kernels_avx512 =
+#include "operators/cpu/kernel_table.h"

@@ -3,6 +3,7 @@
  * How many magnitudes reach a threshold t is never counted: the bisection only
  * asks whether more than k do, and that is whether the (k+1)-th largest does. So
  * the exact selection answers for all samplings at once. */
+#include "operators/cpu/philox.h"
 #include "operators/cpu/select.h"
 
 /* From the mean or from 0 upwards; *taken and *open are the lowest threshold that at most k

@@ -6,7 +6,16 @@
 
 #include <string.h>
 
+#include "base/philox_block.h"
 #include "operators/cpu/kernels.h"
+
+/* Numbers 4 * block .. 4 * block + 3 of a stream. */
+INLINE void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
+{
+	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
+	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+	philox_block(counter, key, out);
+}
 
 /* Numbers are drawn in groups of this many. */
 enum { PHILOX_GROUP = 32 };

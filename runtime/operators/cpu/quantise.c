@@ -175,7 +175,7 @@ static void quantise_part(void *arg, size_t i)
 void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q)
 {
 	(void)queue;
-	if (!quantised_bytes(q, n))
+	if (!KERNEL(quantised_bytes)(q, n))
 		return;
 	quantise_call c = {out, (uint8_t *)out + quantised_steps(q, n), x, n, quantised_part(q), q};
 	operator_threads_run(quantise_part, &c, (n + c.length - 1) / c.length);

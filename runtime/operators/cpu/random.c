@@ -1,17 +1,11 @@
-/* Random numbers by counter: single draws, normal numbers, and permutations. */
+/* Random numbers by counter: normal numbers and permutations. */
 #include "operators/cpu/box_muller.h"
 #include "operators/cpu/feistel.h"
-
-void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
-{
-	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
-	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-	philox_block(counter, key, out);
-}
+#include "operators/cpu/philox.h"
 
 /* Numbers 2j and 2j+1 are a pair made of uniform numbers 2j (its radius, in
  * (0, 1]) and 2j+1 (its angle). */
-void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+void KERNEL(random_normal)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	(void)queue;
 	uint32_t w[4];
@@ -31,7 +25,8 @@ void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t st
 	}
 }
 
-void random_indices(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t which)
+void KERNEL(random_indices)(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream,
+                            uint64_t which)
 {
 	(void)queue;
 	permutation p = permutation_of(n);

@@ -3,7 +3,7 @@
 
 #include "base/first_sizes.h"
 
-size_t quantised_bytes(const gradcomp_quantiser *q, size_t n)
+size_t KERNEL(quantised_bytes)(const gradcomp_quantiser *q, size_t n)
 {
 	if (q->struct_size < FIRST_SIZE(gradcomp_quantiser) || (q->bits != 2 && q->bits != 4 && q->bits != 8))
 		return 0;
@@ -13,7 +13,7 @@ size_t quantised_bytes(const gradcomp_quantiser *q, size_t n)
 	return quantised_steps(q, n) + quantised_codes(n, q->bits);
 }
 
-size_t sign_words(size_t n, size_t segment)
+size_t KERNEL(sign_words)(size_t n, size_t segment)
 {
 	return segment ? n / segment * ((segment + 31) / 32) + (n % segment + 31) / 32 : 0;
 }

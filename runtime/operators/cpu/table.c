@@ -6,12 +6,13 @@
 #include "operators/split.h"
 #include "operators/cpu/kernels.h"
 
-static const gradcomp_operators portable = KERNEL_TABLE;
+static const gradcomp_operators portable =
+#include "operators/cpu/kernel_table.h"
 
 #ifdef HAVE_AVX2_OBJECTS
 #include <cpuid.h>
 
-static int can_avx2(void)
+	static int can_avx2(void)
 {
 	unsigned a, b, c = 0, d;
 	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
@@ -50,7 +51,12 @@ static void make_shared(void)
 	const gradcomp_operators *best = NULL;
 	for (int i = 0; !best; i++)
 		best = operators_cpu_variant(best_first[i]);
-	split_table(&shared, best);
+	split_plain = best;
+	shared = *best;
+#define SPLIT_TAKEN(name) shared.name = split_##name;
+#define WHOLE_TAKEN(name)
+#define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) host##_TAKEN(name)
+#include "gradcomp/operators.def"
 }
 
 const gradcomp_operators *operators_cpu(void)

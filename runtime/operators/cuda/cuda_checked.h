@@ -59,38 +59,6 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 
 } // namespace
 
-/* Every operator that puts work on a queue. */
-#define EACH_OPERATOR(with) \
-	with(add) with(scale) with(reduce) with(scale_as) with(nonfinite) with(cast_from_f32) with(cast_to_f32) with( \
-		product_mq) with(product_mtp) with(low_rank_finish) with(orthonormalise) with(topk) with(scatter_add) \
-		with(random_uniform) with(random_normal) with(copy) with(fill) with(axpy) with(clamp) with(sum) with( \
-			sum_abs) with(sum_squares) with(absmax) with(product_mq_batch) with(product_mtp_batch) \
-			with(low_rank_finish_batch) with(orthonormalise_batch) with(orthonormalise_split) with( \
-				histogram) with(kth_magnitude) with(count_above) with(compact) with(mstopk) \
-				with(gather) with(scatter) with(sparse_check) with(sparse_merge) with(quantise) with( \
-					quantised_check) with(dequantise) with(dequantise_add) with(dequantise_error) \
-					with(sign_pack) with(sign_means) with(sign_add) with(sign_error) with( \
-						ternary_pack) with(ternary_add) with(moment) with(scale_by) \
-						with(axpy_by) with(range_check) with(cast_scaled) with(sign_pairs) with( \
-							random_indices) with(load_tensors) with(store_tensors) \
-							with(sparse_sum) with(index_pack) with(index_unpack) with( \
-								any_set) with(put_flag) with(copy_if) with(fill_if) \
-								with(fill_tensors_if) with(power_pack) with( \
-									power_read) with(power_add) with(float8_pack) \
-									with(float8_read) with(float8_add) with( \
-										blocks_sum_abs) with(blocks_gather) \
-										with(blocks_scatter) with( \
-											levels_pack) with(levels_read) \
-											with(levels_add) with( \
-												normalise_columns_batch) \
-												with(dct_topk) \
-													with(dct_back)
-
-/* And those that only count. */
-#define EACH_SIZE(with) \
-	with(topk_scratch) with(sum_scratch) with(product_scratch) with(mstopk_scratch) with(sparse_merge_scratch) \
-		with(tensors_scratch) with(index_scratch) with(orthonormalise_scratch)
-
 /* t.name: the checked `function`. */
 #define CHECKED(t, name, function) \
 	do { \

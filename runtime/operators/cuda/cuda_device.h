@@ -79,19 +79,9 @@ static inline const char *device_error()
 /* The table's prototypes, with this device's names; and the host's scalar code. */
 #define KERNEL(name) name##_cuda
 #include "gradcomp/operators.h"
-#define random_normal KERNEL(random_normal)
-#define random_indices KERNEL(random_indices)
-#define index_pack KERNEL(index_pack)
-#define index_scratch KERNEL(index_scratch)
-#define index_unpack KERNEL(index_unpack)
 extern "C" {
 #include "operators/cpu/kernels.h"
 }
-#undef random_normal
-#undef random_indices
-#undef index_pack
-#undef index_scratch
-#undef index_unpack
 #undef INLINE
 #define INLINE static inline __device__
 #include "operators/cpu/half.h"

@@ -46,7 +46,7 @@ static void each_value(void *queue, float *y, const A *x, float a, const void *i
 template <int WHAT, class A>
 static void each_bits(void *queue, float *y, const A *x, float a, const void *in, size_t n, const gradcomp_quantiser *q)
 {
-	if (!quantised_bytes(q, n))
+	if (!quantised_bytes_cuda(q, n))
 		return;
 	if (q->bits == 8)
 		each_value<WHAT, 8>(queue, y, x, a, in, n, q);
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" void quantised_check_cuda(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q)
 {
-	if (!n || !quantised_bytes(q, n))
+	if (!n || !quantised_bytes_cuda(q, n))
 		return;
 	const uint8_t *steps = static_cast<const uint8_t *>(in);
 	const size_t bytes = step_bytes(q, n);

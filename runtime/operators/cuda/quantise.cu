@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" void quantise_cuda(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q)
 {
-	if (!n || !quantised_bytes(q, n))
+	if (!n || !quantised_bytes_cuda(q, n))
 		return;
 	uint8_t *steps = static_cast<uint8_t *>(out), *codes = steps + step_bytes(q, n);
 	const size_t blocks = (n + q->block - 1) / q->block;

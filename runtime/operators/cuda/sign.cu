@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 extern "C" void sign_pack_cuda(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment)
 {
-	const size_t words = sign_words(n, segment);
+	const size_t words = sign_words_cuda(n, segment);
 	if (words)
 		launch(in_words(n, segment) ? pack_kernel<true> : pack_kernel<false>,
 		       blocks_for(words, THREADS / WARP * PACK_WORDS, 1 << 20), THREADS, 0, queue, bits, x, n, words,

@@ -9,14 +9,11 @@ static constexpr gradcomp_operators make()
 	gradcomp_operators t = {};
 	t.struct_size = sizeof t;
 	t.device = GRADCOMP_CUDA;
-	t.quantised_bytes = quantised_bytes;
-	t.sign_words = sign_words;
-	t.index_words = index_words;
 	t.failed = checked_failed;
-#define PUT_CHECKED(name) CHECKED(t, name, &name##_cuda);
-#define PUT_SIZE(name) t.name = name##_cuda;
-	EACH_OPERATOR(PUT_CHECKED)
-	EACH_SIZE(PUT_SIZE)
+#define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) CHECKED(t, name, &name##_cuda);
+#define GRADCOMP_SCRATCH(name, parameters, arguments) t.name = name##_cuda;
+#define GRADCOMP_SIZE(name, parameters, arguments) t.name = name##_cuda;
+#include "gradcomp/operators.def"
 	return t;
 }
 
