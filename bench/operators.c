@@ -5,6 +5,7 @@
  */
 #include "bench/timing.h"
 
+#include "gradcomp/sdk/lowrank.h"
 #include "operators/operator_tables.h"
 
 typedef struct bench {
@@ -78,29 +79,29 @@ static void do_from_f16(bench *w)
 }
 static void do_mq(bench *w)
 {
-	w->op->product_mq(NULL, w->P, w->a, w->Q, w->n, w->m, w->r);
+	sdk_product_mq(w->op, NULL, w->P, w->a, w->Q, w->n, w->m, w->r, NULL);
 }
 static void do_mtp(bench *w)
 {
-	w->op->product_mtp(NULL, w->L, w->a, w->P, w->n, w->m, w->r);
+	sdk_product_mtp(w->op, NULL, w->L, w->a, w->P, w->n, w->m, w->r, NULL);
 }
 static void do_finish(bench *w)
 {
-	w->op->low_rank_finish(NULL, w->b, w->c, w->P, w->L, w->Q, w->n, w->m, w->r);
+	sdk_low_rank_finish(w->op, NULL, w->b, w->c, w->P, w->L, w->Q, w->n, w->m, w->r);
 }
 static void do_ortho(bench *w)
 {
 	memcpy(w->P, w->a, w->n * w->r * 4);
-	w->op->orthonormalise(NULL, w->P, w->n, w->r);
+	sdk_orthonormalise(w->op, NULL, w->P, w->n, w->r, NULL);
 }
 static void do_axpy(bench *w)
 {
 	w->op->axpy(NULL, w->b, 0.5f, w->a, w->n * w->m);
 }
-static void do_sum(bench *w)
+static void do_sum_abs(bench *w)
 {
 	double sum;
-	w->op->sum(NULL, &sum, w->a, w->n * w->m, w->scratch);
+	w->op->sum_abs(NULL, &sum, w->a, w->n * w->m, w->scratch);
 }
 static void do_sum_squares(bench *w)
 {
@@ -132,10 +133,6 @@ static void do_to_e4m3(bench *w)
 static void do_from_e4m3(bench *w)
 {
 	w->op->cast_to_f32(NULL, w->b, w->c, w->n * w->m, GRADCOMP_F8E4M3);
-}
-static void do_uniform(bench *w)
-{
-	w->op->random_uniform(NULL, w->b, w->n * w->m, 1, 2, 0);
 }
 static void do_sign_encode(bench *w)
 {
@@ -202,7 +199,7 @@ static void table(const char *name, const gradcomp_operators *op)
 		run("nonfinite", name, do_nonfinite, &w, b);
 		run("axpy", name, do_axpy, &w, 3 * b);
 		w.scratch = room(op->sum_scratch(d) / 4 + 1);
-		run("sum", name, do_sum, &w, b);
+		run("sum_abs", name, do_sum_abs, &w, b);
 		run("sum_squares", name, do_sum_squares, &w, b);
 		run("absmax", name, do_absmax, &w, b);
 		free(w.scratch);
@@ -225,7 +222,6 @@ static void table(const char *name, const gradcomp_operators *op)
 		memcpy(w.b, w.a, d * 4);
 		run("quantise + error", name, do_quantise_error, &w, 3.5 * b);
 		run("QSGD 4", name, do_qsgd, &w, b);
-		run("random_uniform", name, do_uniform, &w, b);
 		for (w.r = 1; w.r <= 8; w.r *= 2) {
 			run("product_mq", name, do_mq, &w, b);
 			run("product_mtp", name, do_mtp, &w, b);

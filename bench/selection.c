@@ -13,7 +13,7 @@ enum { N = 1 << 24 };
 
 typedef struct bench {
 	const gradcomp_operators *op;
-	float *x, *y, *val, threshold;
+	float *x, *y, *val;
 	uint32_t *idx;
 	void *scratch;
 	size_t k;
@@ -30,19 +30,6 @@ static void do_topk(bench *w)
 static void do_mstopk(bench *w)
 {
 	w->op->mstopk(NULL, w->idx, w->val, w->x, N, w->k, 30, 1, 2, w->scratch);
-}
-static void do_kth(bench *w)
-{
-	w->op->kth_magnitude(NULL, &w->threshold, w->x, N, w->k, w->scratch);
-}
-static void do_compact(bench *w)
-{
-	uint64_t count;
-	w->op->compact(NULL, w->idx, w->val, &count, w->x, N, &w->threshold, w->k, w->scratch);
-}
-static void do_histogram(bench *w)
-{
-	w->op->histogram(NULL, w->idx, w->x, N);
 }
 
 static void run(const char *name, const char *table, const char *kind, void (*call)(bench *), bench *w, double copy)
@@ -83,15 +70,12 @@ static void table(const char *name, const gradcomp_operators *op)
 		w.k = 0;
 		double copy = median(do_memcpy, &w);
 		run("memcpy", "libc", kinds[kind], do_memcpy, &w, copy);
-		run("histogram", name, kinds[kind], do_histogram, &w, copy);
 		for (size_t i = 0; i < sizeof densities / sizeof densities[0]; i++) {
 			w.k = (size_t)(densities[i] * N);
 			size_t most = op->mstopk_scratch(N, w.k), bytes = op->topk_scratch(N, w.k);
 			w.scratch = room((most > bytes ? most : bytes) / 4);
 			run("topk", name, kinds[kind], do_topk, &w, copy);
 			run("mstopk", name, kinds[kind], do_mstopk, &w, copy);
-			run("kth_magnitude", name, kinds[kind], do_kth, &w, copy);
-			run("compact", name, kinds[kind], do_compact, &w, copy);
 			free(w.scratch);
 		}
 	}

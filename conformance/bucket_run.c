@@ -76,6 +76,7 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 		.state = f->state,
 		.scratch = f->scratch.data,
 		.scratch_bytes = plan->scratch_bytes,
+		.operators_v1 = s->host.operators_v1,
 		.operators = s->device ? s->device_operators : s->host.operators,
 		.fault = (int *)(void *)f->fault.data,
 	};

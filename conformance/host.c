@@ -150,6 +150,8 @@ void host_services(gradcomp_host *host, const struct gradcomp_operators *op)
 	                        .fail = host_fail,
 	                        .alloc = host_alloc,
 	                        .release = host_release,
+	                        .operators_v1 = gradcomp_operators_on_v1(GRADCOMP_HOST, NULL),
+	                        .operators_on_v1 = gradcomp_operators_on_v1,
 	                        .operators = op,
 	                        .operators_on = operators_on};
 }

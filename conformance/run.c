@@ -70,7 +70,7 @@ static const char *instead_of(const char *name)
 	         "host->release mmap",
 	         "what a step needs is scratch of its plan, or was allocated in create()"},
 		{"rand random drand48 srand srandom getrandom",
-	         "random numbers are random_uniform() of layout->seed, the step and the rank"},
+	         "random numbers are those of operators, by layout->seed, the step and the rank"},
 		{"pthread_mutex_lock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_cond_wait sem_wait "
 	         "sched_yield",
 	         "the host runs no two functions of one instance at a time, so a step needs no lock"},

@@ -33,6 +33,8 @@ void local_host(gradcomp_host *host)
 	                        .fail = host_fail,
 	                        .alloc = aligned,
 	                        .release = free,
+	                        .operators_v1 = gradcomp_operators_on_v1(GRADCOMP_HOST, NULL),
+	                        .operators_on_v1 = gradcomp_operators_on_v1,
 	                        .operators = gradcomp_host_operators()};
 }
 

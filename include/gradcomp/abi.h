@@ -30,8 +30,9 @@ extern "C" {
 
 /* Grows with each release that appends something or asks more of plugins.
  * 1: the first. 2: gradcomp_plugin_info.needs, gradcomp_compressor_v1.neutral and
- * .conserves. */
-#define GRADCOMP_ABI_VERSION 2
+ * .conserves. 3: another table of operators, in fields of its own of gradcomp_host and gradcomp_work; plugins of ABI 1
+ * and 2 find theirs where it was, and a compressor among them works on the host. */
+#define GRADCOMP_ABI_VERSION 3
 
 #if defined(__GNUC__)
 #define GRADCOMP_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
@@ -205,6 +206,7 @@ typedef struct gradcomp_plugin_info {
 /* ---- the host gives a plugin these ---- */
 
 struct gradcomp_operators;
+struct gradcomp_operators_v1;
 
 /* Services of the runtime. A plugin calls these instead of linking against
  * libgradcomp, so it needs the headers alone. Valid until the instance's
@@ -227,7 +229,12 @@ typedef struct gradcomp_host {
 	void *(*alloc)(size_t bytes);
 	void (*release)(void *p);
 
-	/* Operators on host memory (gradcomp/operators.h). */
+	/* What plugins of ABI 1 and 2 know as `operators` and `operators_on`: no plugin that is built with this header
+	 * has a use for them. */
+	const struct gradcomp_operators_v1 *operators_v1;
+	const struct gradcomp_operators_v1 *(*operators_on_v1)(gradcomp_device device, gradcomp_error *err);
+	/* Since ABI 3: operators on host memory (gradcomp/operators.h). A plugin with a list of needs has
+	 * GRADCOMP_NEED(host, operators) in it, if it uses any. */
 	const struct gradcomp_operators *operators;
 	/* Operators on a device's memory; NULL and the reason in *err (may be NULL) where
 	 * there are none. The first call for a device may take long. */

@@ -197,8 +197,8 @@ typedef struct gradcomp_work {
 	float *const *state;
 	void *scratch; /* scratch_bytes of the plan, aligned to 64 */
 	uint64_t scratch_bytes;
-	const gradcomp_operators *operators;
-	void *queue; /* stream for the operators; NULL on the host */
+	const struct gradcomp_operators_v1 *operators_v1; /* of ABI 1 and 2, see gradcomp_host */
+	void *queue;                                      /* stream for the operators; NULL on the host */
 	/* A word on `device` for operators that check what peers sent. When it is set
 	 * by the end of the bucket's step the host fails the job. A plugin on the host
 	 * reads it at once, to name the rank. Behind it is the word for what has overflowed, see 7. above. */
@@ -209,6 +209,7 @@ typedef struct gradcomp_work {
 	 * state arrays back itself; what the plugin keeps it writes by copy_if(..., hold, 0).
 	 * NULL: decode() is called for good buckets only. */
 	const int *hold;
+	const gradcomp_operators *operators; /* on memory of `device`; since ABI 3 */
 } gradcomp_work;
 
 /* A planner and the auto-tuner reckon with this; see cost(). The host zeroes it and sets struct_size first. */

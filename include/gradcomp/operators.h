@@ -1,4 +1,5 @@
-/* gradcomp/operators.h: the compute vocabulary that compressors are written in.
+/* gradcomp/operators.h: the compute vocabulary that compressors are written in. Its words stand in
+ * gradcomp/operators.def, an entry each.
  *
  * One table a device. A compressor written in these runs wherever a table
  * exists, and its author writes no kernel.
@@ -19,6 +20,9 @@
  * - A `fault` word is set to 1 when input is not what it should be, and left
  *   alone otherwise; on a device it tells when the queue has got there.
  * - May be called on any thread, at the same time on different buffers.
+ * - Random numbers are those of the Philox4x32-10 counter generator. Uniform number j of a stream is word j % 4 of the
+ *   block with counter (j/4 low, j/4 high, stream low, stream high) and key (seed low, seed high), of which the upper 24
+ *   bits count: in [0,1).
  *
  * Two promises on rounding. Operators marked LOCAL work on one rank's own data:
  * the result is right to the stated bound and may differ in the last bits
@@ -61,7 +65,7 @@ typedef struct gradcomp_quantiser {
 	uint32_t norm;      /* gradcomp_norm */
 	uint32_t rounding;  /* gradcomp_rounding */
 	const float *given; /* NORM_GIVEN: one float on the table's device, finite, not negative */
-	/* TO_EITHER: number i rounds up when random_uniform's number first + i is less
+	/* TO_EITHER: number i rounds up when uniform number first + i is less
 	 * than the fraction. */
 	uint64_t seed, stream, first;
 } gradcomp_quantiser;
@@ -83,8 +87,6 @@ typedef enum gradcomp_moment {
 	GRADCOMP_INVERSE_ROOT = 2 /* 1 / root */
 } gradcomp_moment;
 
-/* Bins of histogram(): the exponent and the upper four bits of the mantissa. */
-#define GRADCOMP_HISTOGRAM_BINS 4096
 #define GRADCOMP_NO_INDEX UINT32_MAX
 
 /* A sampled sum of squares reads the first RUN numbers of every EVERY. */
@@ -145,10 +147,15 @@ typedef struct gradcomp_coefficients {
 #define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) result(*name) parameters;
 #define GRADCOMP_SCRATCH(name, parameters, arguments) size_t(*name) parameters;
 #define GRADCOMP_SIZE(name, parameters, arguments) size_t(*name) parameters;
-#define GRADCOMP_ASKED(result, name, parameters) result(*name) parameters;
 typedef struct gradcomp_operators {
 	uint32_t struct_size;
 	gradcomp_device device;
+	/* NULL: all that this thread's operators had to do since it last asked is on its queue.
+	 * Else the name of the first one that could not be put there, and the device's words,
+	 * such as "topk: invalid configuration argument"; they stay until the thread asks
+	 * again. From that operator on none of this thread's has done anything, and what they
+	 * were to write is not there. The host's do not fail. */
+	const char *(*failed)(void);
 #include "gradcomp/operators.def"
 } gradcomp_operators;
 

@@ -36,6 +36,10 @@ GRADCOMP_EXPORT void gradcomp_spec_free(gradcomp_spec *spec);
 
 /* Returns the operators on host memory that a job on this machine would use. Never NULL. */
 GRADCOMP_EXPORT const gradcomp_operators *gradcomp_host_operators(void);
+/* Those that plugins of ABI 1 and 2 find, for gradcomp_host.operators_on_v1: on host memory, never NULL, and so for
+ * .operators_v1 too; else NULL and the reason in *err (may be NULL). */
+GRADCOMP_EXPORT const struct gradcomp_operators_v1 *gradcomp_operators_on_v1(gradcomp_device device,
+                                                                             gradcomp_error *err);
 
 #ifdef __cplusplus
 }

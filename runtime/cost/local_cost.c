@@ -257,6 +257,7 @@ gradcomp_status local_cost_step(local_cost *l, const float *u, gradcomp_error *e
 	                   .state = l->state,
 	                   .scratch = l->scratch.p,
 	                   .scratch_bytes = l->plan.scratch_bytes,
+	                   .operators_v1 = l->host->operators_v1,
 	                   .operators = l->on ? l->on->ops : l->host->operators,
 	                   .fault = l->on ? l->words : fault};
 	if (l->on) {

@@ -141,13 +141,6 @@ gradcomp_status split_cast_to_f32(void *queue, float *out, const void *in, size_
 	return st;
 }
 
-PART(uniform, split_plain->random_uniform(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
-void split_random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
-{
-	(void)queue;
-	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, uniform_part);
-}
-
 PART(normal, split_plain->random_normal(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
 void split_random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
@@ -175,7 +168,6 @@ static double added(const double *part, size_t n)
 		run(&(call){.out = part, .in = x}, n, split_length(n), name##_part); \
 		*out = added(part, n); \
 	}
-SUM(sum)
 SUM(sum_abs)
 SUM(sum_squares)
 
@@ -189,17 +181,6 @@ void split_absmax(void *queue, float *out, const float *x, size_t n, void *scrat
 	for (size_t i = 0; i < SPLIT_RUNS; i++)
 		most = part[i] > most ? part[i] : most;
 	*out = most;
-}
-
-PART(count_above, split_plain->count_above(NULL, (uint64_t *)c->out + i, IN(float), s.count, c->limit))
-void split_count_above(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
-{
-	uint64_t part[SPLIT_RUNS] = {0};
-	(void)queue;
-	run(&(call){.out = part, .in = x, .limit = threshold}, n, split_length(n), count_above_part);
-	*count = 0;
-	for (size_t i = 0; i < SPLIT_RUNS; i++)
-		*count += part[i];
 }
 
 /* Whole blocks a part. */

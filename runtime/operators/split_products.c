@@ -33,12 +33,13 @@ static void mq_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	split_plain->product_mq(NULL, c->X + s.from * c->r, c->M + s.from * c->m, c->Q, s.count, c->m, c->r);
+	float *P = c->X + s.from * c->r;
+	const float *M = c->M + s.from * c->m;
+	split_plain->product_mq_batch(NULL, &P, &M, &c->Q, 1, s.count, c->m, c->r, NULL);
 }
 
-void split_product_mq(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
+static void product_mq(float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
 {
-	(void)queue;
 	run(&(call){.X = P, .M = M, .Q = Q, .m = m, .r = r}, n, rows_of(m), mq_part);
 }
 
@@ -47,14 +48,14 @@ static void finish_part(void *arg, size_t i)
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
 	const size_t at = s.from * c->m;
-	split_plain->low_rank_finish(NULL, c->X + at, c->E ? c->E + at : NULL, c->P + s.from * c->r, c->L, c->Q,
-	                             s.count, c->m, c->r);
+	float *X = c->X + at, *E = c->E ? c->E + at : NULL;
+	const float *P = c->P + s.from * c->r;
+	split_plain->low_rank_finish_batch(NULL, &X, E ? &E : NULL, &P, &c->L, &c->Q, 1, s.count, c->m, c->r);
 }
 
-void split_low_rank_finish(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
-                           size_t n, size_t m, size_t r)
+static void low_rank_finish(float *X, float *E, const float *P, const float *Elocal, const float *Q, size_t n, size_t m,
+                            size_t r)
 {
-	(void)queue;
 	run(&(call){.X = X, .E = E, .P = P, .L = Elocal, .Q = Q, .m = m, .r = r}, n, rows_of(m), finish_part);
 }
 
@@ -71,10 +72,10 @@ static void mq_batch_part(void *arg, size_t i)
 void split_product_mq_batch(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
                             size_t n, size_t m, size_t r, void *scratch)
 {
-	(void)scratch;
+	(void)queue, (void)scratch;
 	if (n > rows_of(m)) {
 		for (size_t i = 0; i < count; i++)
-			split_product_mq(queue, P[i], M[i], Q[i], n, m, r);
+			product_mq(P[i], M[i], Q[i], n, m, r);
 		return;
 	}
 	run(&(call){.to = P, .large = M, .thin = Q, .n = n, .m = m, .r = r}, count, matrices_of(n, m), mq_batch_part);
@@ -109,30 +110,25 @@ void split_low_rank_finish_batch(void *queue, float *const *X, float *const *E, 
                                  const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
                                  size_t r)
 {
+	(void)queue;
 	if (n > rows_of(m)) {
 		for (size_t i = 0; i < count; i++)
-			split_low_rank_finish(queue, X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
+			low_rank_finish(X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
 		return;
 	}
 	run(&(call){.to = X, .rest = E, .thin = P, .local = Elocal, .other = Q, .n = n, .m = m, .r = r}, count,
 	    matrices_of(n, m), finish_batch_part);
 }
 
-static void orthonormalise_batch_part(void *arg, size_t i)
+static void orthonormalise_part(void *arg, size_t i)
 {
 	const call *c = arg;
 	const split_span s = split_part(c->count, c->length, i);
-	split_plain->orthonormalise_batch(NULL, c->to + s.from, s.count, c->n, c->r);
-}
-
-void split_orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, size_t r)
-{
-	(void)queue;
-	run(&(call){.to = A, .n = n, .r = r}, count, matrices_of(n, r * r), orthonormalise_batch_part);
+	split_plain->orthonormalise_split(NULL, c->to + s.from, s.count, c->n, c->r, NULL);
 }
 
 void split_orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
 {
-	(void)scratch;
-	split_orthonormalise_batch(queue, A, count, n, r);
+	(void)queue, (void)scratch;
+	run(&(call){.to = A, .n = n, .r = r}, count, matrices_of(n, r * r), orthonormalise_part);
 }

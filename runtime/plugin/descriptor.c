@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/first_sizes.h"
 #include "config/spec.h"
+#include "plugin/operators_v1.h"
 
 #define DESCRIPTOR_PARAMS_MAX 256
 #define DESCRIPTOR_NEEDS_MAX 256
@@ -84,6 +85,13 @@ static const struct {
 	{"merger.", sizeof(gradcomp_merger)},     {"exchange.", sizeof(gradcomp_exchange)},
 };
 
+/* How long a structure was where a plugin of this ABI was built. */
+static size_t given_bytes(size_t k, uint32_t abi)
+{
+	return abi <= OPERATORS_V1_LAST_ABI && !strcmp(given[k].name, "operators.") ? sizeof(gradcomp_operators_v1)
+	                                                                            : given[k].bytes;
+}
+
 static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_info *info)
 {
 	if (info->abi_version > GRADCOMP_ABI_VERSION && !info->needs)
@@ -105,7 +113,7 @@ static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_
 			return refuse(s, "field needs: row %u has no name", i);
 		while (k < n && strncmp(need->name, given[k].name, strlen(given[k].name)))
 			k++;
-		if (k == n || need->end > given[k].bytes)
+		if (k == n || need->end > given_bytes(k, info->abi_version))
 			return refuse(
 				s,
 				"the plugin needs %s, which this gradcomp %s does not have: it is of ABI %d, the plugin of ABI "
@@ -255,6 +263,9 @@ gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, con
 	status = check_info(&s, name, &out->info);
 	if (status)
 		return status;
+	/* It would look for operators of the device, of which there is only today's table. */
+	if (kind == GRADCOMP_KIND_COMPRESSOR && out->info.abi_version <= OPERATORS_V1_LAST_ABI)
+		out->compressor.traits &= ~GRADCOMP_TRAIT_CUDA;
 	return kind == GRADCOMP_KIND_COMPRESSOR ? check_compressor(&s, &out->compressor)
 	                                        : check_collective(&s, &out->collective);
 }

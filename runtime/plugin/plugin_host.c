@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "operators/operator_tables.h"
+#include "plugin/operators_v1.h"
 
 static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)
 {
@@ -47,6 +48,8 @@ void plugin_host(gradcomp_host *host, const log_sink *log)
 		.fail = error_set,
 		.alloc = host_alloc,
 		.release = free,
+		.operators_v1 = operators_v1(),
+		.operators_on_v1 = operators_v1_on,
 		.operators = operators_cpu(),
 		.operators_on = host_operators_on,
 	};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "operators/operator_tables.h"
+#include "plugin/operators_v1.h"
 #include "plugin/registry.h"
 #include "config/spec.h"
 
@@ -49,6 +50,11 @@ void gradcomp_spec_free(gradcomp_spec *s)
 	if (s)
 		spec_clear(&((parsed *)(void *)s)->inner);
 	free(s);
+}
+
+const gradcomp_operators_v1 *gradcomp_operators_on_v1(gradcomp_device device, gradcomp_error *err)
+{
+	return operators_v1_on(device, err);
 }
 
 const gradcomp_operators *gradcomp_host_operators(void)

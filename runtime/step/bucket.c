@@ -27,6 +27,7 @@ gradcomp_status bucket_open(engine *eng, bucket *b, gradcomp_error *err)
 	                          .error = eng->arrays.error ? b->error : NULL,
 	                          .error_flat = eng->arrays.error ? eng->arrays.error + b->pub.offset : NULL,
 	                          .state = b->state,
+	                          .operators_v1 = eng->job->host.operators_v1,
 	                          .operators = eng->job->host.operators,
 	                          .fault = b->fault};
 	return GRADCOMP_OK;

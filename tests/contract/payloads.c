@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "plugin/operators_v1.h"
 #include "conformance/ranks.h"
 #include "gradcomp/plugin.h"
 #include "tests/support/tap.h"
@@ -134,7 +135,7 @@ static void one(const char *text, const struct gradcomp_compressor_v1 *plugin)
 	for (int step = 0; !st && !wrong && step < STEPS; step++) {
 		char label[40];
 		for (int w = 0; w < P; w++)
-			s.host.operators->random_uniform(NULL, g[w], d, 7, (uint64_t)w, (uint64_t)step * d);
+			operators_v1()->random_uniform(NULL, g[w], d, 7, (uint64_t)w, (uint64_t)step * d);
 		for (uint64_t i = 0; i < P * d; i++)
 			g[i % P][i / P] = g[i % P][i / P] * 4 - 2;
 		st = ranks_step(&s, g, 0);

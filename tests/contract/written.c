@@ -1,6 +1,7 @@
 /* encode() writes every byte of its payload: what it left out would be memory of the
  * process, sent to all peers. Two runs of the same, whose payloads hold different bytes
  * before; a byte that differs behind encode() the way it did before was not written. */
+#include "plugin/operators_v1.h"
 #include "tests/support/codec_fixture.h"
 #include "conformance/fixture.h"
 #include "tests/support/operator_input.h"
@@ -72,8 +73,8 @@ static gradcomp_status run(const codec *c, uint32_t n, uint64_t (*dims)[2], cons
 		at = 0;
 		for (int step = 0; !st && step < STEPS; step++) {
 			for (int w = 0; w < P; w++) {
-				s.host.operators->random_uniform(NULL, g[w], s.layout[0].numel, seeds[1], (uint64_t)w,
-				                                 (uint64_t)step * s.layout[0].numel);
+				operators_v1()->random_uniform(NULL, g[w], s.layout[0].numel, seeds[1], (uint64_t)w,
+				                               (uint64_t)step * s.layout[0].numel);
 				for (uint64_t i = 0; i < s.layout[0].numel; i++)
 					g[w][i] -= 0.5f;
 			}

@@ -3,6 +3,7 @@
 #ifndef TESTS_CUDA_COMPARE_LOW_RANK_H
 #define TESTS_CUDA_COMPARE_LOW_RANK_H
 
+#include "gradcomp/sdk/lowrank.h"
 #include "tests/cuda/device_arrays.h"
 
 static float *normals(size_t n)
@@ -80,16 +81,16 @@ static void step(size_t n, size_t m, size_t r)
 	stack_read(&P);
 	for (int i = 0; i < MATRICES; i++) {
 		good &= is_product(P.host[i], M.host[i], Q.host[i], n, m, r, m, 1);
-		gpu->product_mq(NULL, (float *)O.at, M.at[i], Q.at[i], n, m, r);
+		sdk_product_mq(gpu, NULL, (float *)O.at, M.at[i], Q.at[i], n, m, r, S.at);
 		from_device(one, O.at, 4 * n * r);
 		same &= !memcmp(one, P.host[i], 4 * n * r);
 	}
 	ok(good, "P = M Q, %zux%zu, r=%zu", n, m, r);
 	ok(same, "alone as in a batch");
-	gpu->orthonormalise_batch(NULL, P.at, MATRICES, n, r);
+	gpu->orthonormalise_split(NULL, P.at, MATRICES, n, r, NULL);
 	same = 1;
 	for (int i = 0; i < MATRICES; i++)
-		cpu->orthonormalise(NULL, P.host[i], n, r);
+		sdk_orthonormalise(cpu, NULL, P.host[i], n, r, NULL);
 	for (int i = 0; i < MATRICES; i++) {
 		from_device(one, P.at[i], 4 * n * r);
 		same &= !memcmp(one, P.host[i], 4 * n * r);
@@ -100,7 +101,7 @@ static void step(size_t n, size_t m, size_t r)
 	stack_read(&Q);
 	for (int i = 0; i < MATRICES; i++) {
 		good &= is_product(Q.host[i], M.host[i], P.host[i], m, n, r, 1, m);
-		gpu->product_mtp(NULL, (float *)O.at, M.at[i], P.at[i], n, m, r);
+		sdk_product_mtp(gpu, NULL, (float *)O.at, M.at[i], P.at[i], n, m, r, NULL);
 		from_device(one, O.at, 4 * m * r);
 		same &= !memcmp(one, Q.host[i], 4 * m * r);
 	}
@@ -115,7 +116,7 @@ static void step(size_t n, size_t m, size_t r)
 		good = same = 1;
 		for (int i = 0; i < MATRICES; i++) {
 			memcpy(e, X.host[i], 4 * n * m);
-			cpu->low_rank_finish(NULL, e, error ? x : NULL, P.host[i], L.host[i], Q.host[i], n, m, r);
+			sdk_low_rank_finish(cpu, NULL, e, error ? x : NULL, P.host[i], L.host[i], Q.host[i], n, m, r);
 			from_device(x, X.at[i], 4 * n * m);
 			same &= !memcmp(e, x, 4 * n * m);
 			from_device(e, E.at[i], 4 * n * m);
@@ -147,7 +148,7 @@ static void orthonormal(const char *what, float *A, size_t n, size_t r)
 	from_device(alone, V.at, 4 * n * r);
 	to_device(V.at, A, 4 * n * r);
 	gpu->orthonormalise_split(NULL, both, 2, n, r, S.at);
-	cpu->orthonormalise(NULL, A, n, r);
+	sdk_orthonormalise(cpu, NULL, A, n, r, NULL);
 	ok(unwatch(&W, got) && !memcmp(A, got, 4 * n * r) && unwatch(&V, got) && !memcmp(A, got, 4 * n * r),
 	   "orthonormalise two of %zux%zu %s", n, r, what);
 	ok(!memcmp(A, alone, 4 * n * r), "alone as in a batch");
@@ -160,8 +161,8 @@ static void orthonormal_plain(float *A, size_t n, size_t r)
 {
 	float *got = malloc(4 * n * r + 1);
 	watched W = watch(A, 4 * n * r, 4);
-	gpu->orthonormalise(NULL, (float *)W.at, n, r);
-	cpu->orthonormalise(NULL, A, n, r);
+	sdk_orthonormalise(gpu, NULL, (float *)W.at, n, r, NULL);
+	sdk_orthonormalise(cpu, NULL, A, n, r, NULL);
 	ok(unwatch(&W, got) && !memcmp(A, got, 4 * n * r), "orthonormalise %zux%zu without scratch memory", n, r);
 	free(got);
 }

@@ -161,15 +161,6 @@ void finish_batch(void *queue, float *const *X, float *const *E, const float *co
 	});
 }
 
-void orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, size_t r)
-{
-	places a(A, count);
-	enqueue(queue, [=] {
-		auto x = a.real();
-		host()->orthonormalise_batch(nullptr, x.data(), count, n, r);
-	});
-}
-
 void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
 {
 	places a(A, count);
@@ -297,11 +288,9 @@ OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
 OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)
 OWN(product_mtp_batch, products<&gradcomp_operators::product_mtp_batch>)
 OWN(low_rank_finish_batch, finish_batch)
-OWN(orthonormalise_batch, orthonormalise_batch)
 OWN(orthonormalise_split, orthonormalise_split)
 #define ROOMY(name) OWN(name, with_room<&gradcomp_operators::name>::call)
-ROOMY(topk) ROOMY(sum) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(kth_magnitude) ROOMY(compact)
-ROOMY(mstopk) ROOMY(sparse_merge) ROOMY(index_unpack)
+ROOMY(topk) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(mstopk) ROOMY(sparse_merge) ROOMY(index_unpack)
 	// clang-format on
 
 	/* Sizes of results touch no memory and stay as they are. */

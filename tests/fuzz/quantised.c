@@ -84,6 +84,7 @@ static int side_begin(codec *c, int round)
 	                           .error_flat = now.error,
 	                           .scratch = now.scratch,
 	                           .scratch_bytes = now.plan.scratch_bytes,
+	                           .operators_v1 = c->host.operators_v1,
 	                           .operators = c->host.operators,
 	                           .fault = now.fault};
 	for (int r = 0; ran && r <= round; r++) {

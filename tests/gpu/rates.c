@@ -5,6 +5,7 @@
  *
  * BITS: the largest size is 2^BITS (27). FOLDER: of model files, whose layers are sizes,
  * too. TIMES: a file of lines "WHAT microseconds", PyTorch's for the same work. */
+#include "gradcomp/sdk/lowrank.h"
 #include "tests/cuda/device_arrays.h"
 
 #include <getopt.h>
@@ -75,10 +76,6 @@ static void from_fp8(void *c)
 {
 	(void)c, gpu->cast_to_f32(NULL, g.y, g.z, g.n, GRADCOMP_F8E4M3);
 }
-static void sum(void *c)
-{
-	(void)c, gpu->sum(NULL, g.out + 1, g.x, g.n, g.scratch);
-}
 static void sum_squares(void *c)
 {
 	(void)c, gpu->sum_squares(NULL, g.out + 1, g.x, g.n, g.scratch);
@@ -90,18 +87,6 @@ static void absmax(void *c)
 static void nonfinite(void *c)
 {
 	(void)c, gpu->nonfinite(NULL, g.x, g.n, g.fault);
-}
-static void histogram(void *c)
-{
-	(void)c, gpu->histogram(NULL, g.idx, g.x, g.n);
-}
-static void count_above(void *c)
-{
-	(void)c, gpu->count_above(NULL, (uint64_t *)(g.out + 1), g.x, g.n, (float *)g.out);
-}
-static void uniform(void *c)
-{
-	(void)c, gpu->random_uniform(NULL, g.y, g.n, 1, 2, 0);
 }
 static void normal(void *c)
 {
@@ -282,20 +267,18 @@ static size_t wide(void)
 }
 static void product_mq(void *c)
 {
-	(void)c, gpu->product_mq(NULL, g.P, g.x, g.Q, g.n / wide(), wide(), 4);
+	(void)c, sdk_product_mq(gpu, NULL, g.P, g.x, g.Q, g.n / wide(), wide(), 4, g.scratch);
 }
 
 static void product_mtp(void *c)
 {
-	const float *const x = g.x, *const P = g.P;
-	(void)c;
-	gpu->product_mtp_batch(NULL, &g.L, &x, &P, 1, g.n / wide(), wide(), 4, g.scratch);
+	(void)c, sdk_product_mtp(gpu, NULL, g.L, g.x, g.P, g.n / wide(), wide(), 4, g.scratch);
 }
 
 static void finish(void *c)
 {
 	(void)c;
-	gpu->low_rank_finish(NULL, g.y, g.z, g.P, g.L, g.Q, g.n / wide(), wide(), 4);
+	sdk_low_rank_finish(gpu, NULL, g.y, g.z, g.P, g.L, g.Q, g.n / wide(), wide(), 4);
 }
 
 /* A bucket's way in, with error memory, and out. */
@@ -351,13 +334,9 @@ static const struct {
 	{"from BF16", from_bf16, 6, 0.85},
 	{"to F8E4M3", to_fp8, 5, 0.85},
 	{"from F8E4M3", from_fp8, 5, 0.85},
-	{"sum", sum, 4, 0.85},
 	{"sum_squares", sum_squares, 4, 0.85},
 	{"absmax", absmax, 4, 0.85},
 	{"nonfinite", nonfinite, 4, 0.85},
-	{"histogram", histogram, 4, 0},
-	{"count_above", count_above, 4, 0.85},
-	{"random_uniform", uniform, 4, 0},
 	{"random_normal", normal, 4, 0},
 	{"quantise 8 bits", quantise, 5, 0.70},
 	{"dequantise 8 bits", dequantise, 5, 0.70},
@@ -510,19 +489,9 @@ static void sparse_check(void *c)
 {
 	(void)c, gpu->sparse_check(NULL, g.fault, g.idx, g.val, g.k, g.n);
 }
-static void kth_magnitude(void *c)
-{
-	(void)c, gpu->kth_magnitude(NULL, (float *)(g.out + 1), g.x, g.n, g.k, g.scratch);
-}
 static void index_pack(void *c)
 {
 	(void)c, gpu->index_pack(NULL, (uint32_t *)g.bytes, g.idx, g.n, g.k, GRADCOMP_INDEX_DELTA);
-}
-
-static void compact(void *c)
-{
-	(void)c;
-	gpu->compact(NULL, g.idx, g.val, (uint64_t *)g.y, g.x, g.n, (float *)(g.out + 1), g.k, g.scratch);
 }
 
 static void index_unpack(void *c)
@@ -554,8 +523,6 @@ static void pairs(int bits)
 		const char *name;
 		void (*work)(void *);
 	} sparse[] = {
-		{"kth_magnitude", kth_magnitude},
-		{"compact", compact},
 		{"gather", gather},
 		{"scatter", scatter},
 		{"scatter_add", scatter_add},
@@ -774,7 +741,6 @@ int main(int argc, char **argv)
 	size_t most = (size_t)1 << highest;
 	scratch_bytes = gpu->mstopk_scratch(most, most / 100) + (256 << 20);
 	g.x = device_alloc(4 * most), g.y = device_alloc(4 * most), g.z = device_alloc(4 * most);
-	/* A histogram's counts, too. */
 	g.idx = device_alloc(most / 8 + (1 << 16)), g.val = device_alloc(most / 8), g.bytes = device_alloc(2 * most);
 	g.P = device_alloc(1 << 24), g.Q = device_alloc(1 << 24), g.L = device_alloc(1 << 24);
 	g.scratch = device_alloc(scratch_bytes), g.out = device_alloc(16), g.fault = device_alloc(4),

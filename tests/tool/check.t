@@ -45,7 +45,7 @@ bad "payloads that merge, and nothing to merge them" "compressor 'merger' needs 
 	--compressor merger --collective both
 bad "coded sums" "compressor 'coder' needs a coded all-reduce, which collective 'both' does not have; collectives that serve it: whole" \
 	--compressor coder --collective both
-bad "newer ABI" "field abi_version: found 3, expected at most 2" --compressor newer_abi --collective both
+bad "newer ABI" "field abi_version: found 4, expected at most 3" --compressor newer_abi --collective both
 bad "report with an unknown letter" "after '%' may come j (job), s (step)" --compressor sample --collective both --report '%x'
 bad "report that is a folder" "names a directory" --compressor sample --collective both --report /tmp/
 bad "empty report" "needs a file name" --compressor sample --collective both --report ""

@@ -8,7 +8,7 @@ like "a plugin" "$said" "  sample       a fixture (version 1.2, Apache-2.0)"
 like "a parameter with type, range, default and help" "$said" "rank=INT (1..64, default 4)         columns that are kept"
 like "a size" "$said" "block=SIZE (4K..1G, default 256K)"
 like "a choice" "$said" "type=fp16|bf16 (default fp16)"
-like "a plugin that cannot be used, with the reason" "$said" "  newer_abi    cannot be used: $fixtures/compressors/newer_abi.so: field abi_version: found 3"
+like "a plugin that cannot be used, with the reason" "$said" "  newer_abi    cannot be used: $fixtures/compressors/newer_abi.so: field abi_version: found 4"
 like "collectives come second" "$said" "
 collectives
   both "
@@ -34,10 +34,10 @@ if command -v python3 >/dev/null; then
 	check "list --json is JSON, and says what the table does" python3 - "$tmp/list.json" <<'END'
 import json, sys
 d = json.load(open(sys.argv[1], encoding="utf-8"))
-assert d["abi"] == 2 and d["gradcomp"]
+assert d["abi"] == 3 and d["gradcomp"]
 c = {p["name"]: p for p in d["compressors"]}
 assert [p["name"] for p in d["collectives"]] == ["both", "promise", "sumonly", "whole"]
-assert not c["newer_abi"]["usable"] and "found 3, expected at most 2" in c["newer_abi"]["reason"]
+assert not c["newer_abi"]["usable"] and "found 4, expected at most 3" in c["newer_abi"]["reason"]
 assert [q["name"] for q in d["auto"]["parameters"]] == ["max_error", "allow", "deny", "candidates", "margin", "window", "interval"]
 s = c["sample"]
 assert s["usable"] and s["path"].endswith("/compressors/sample.so") and s["version"] == "1.2"

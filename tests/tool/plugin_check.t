@@ -8,7 +8,7 @@ topk=$GRADCOMP_BUILD/lib/gradcomp/compressors/topk.so
 faulty=$fixtures/faulty/loses_mass.so
 
 check "a plugin that is right" "$gradcomp" plugin-check --seed 7 "$none"
-like "says which, and what to repeat it with" "$said" "none 1.0, MIT, ABI 2
+like "says which, and what to repeat it with" "$said" "none 1.0, MIT, ABI 3
 none; ranks 1..9, seed 7"
 like "a line a rule" "$said" "ok    1 conservation  off by at most"
 like "what does not apply" "$said" "skip 17 unbiased      trait UNBIASED is not there"
@@ -25,7 +25,7 @@ like "says what is possible" "$said" "density=FLOAT (1e-09..1"
 refuse "a file that is none" "$gradcomp" plugin-check "$tmp/nowhere.so"
 like "says so" "$said" "nowhere.so"
 refuse "a fixture of a newer ABI" "$gradcomp" plugin-check "$fixtures/compressors/newer_abi.so"
-like "prints both numbers" "$said" "abi_version: found 3, expected at most 2"
+like "prints both numbers" "$said" "abi_version: found 4, expected at most 3"
 check "a collective that makes no instances: its descriptor" "$gradcomp" plugin-check "$fixtures/collectives/whole.so"
 like "and that it tells planners nothing" "$said" "there is no predict()"
 like "and why nothing ran" "$said" "create() refuses: a fixture does not run"

@@ -4,6 +4,7 @@
 
 #include "base/first_sizes.h"
 #include "plugin/descriptor.h"
+#include "plugin/operators_v1.h"
 #include "tests/support/tap.h"
 
 enum { BEYOND = 64 };
@@ -149,6 +150,12 @@ static void needs(void)
 	x.d.info.needs = nameless;
 	is_int(read_it(GRADCOMP_KIND_COMPRESSOR, &x, &out), GRADCOMP_ERR_ABI, "a row without a name");
 	like(e.text, "row 0 has no name", "... is told");
+	static const gradcomp_need old = {"operators.dct_back", sizeof(gradcomp_operators_v1), {0, 0}};
+	x.d.info.needs = &old;
+	x.d.info.abi_version = 2;
+	x.d.compressor.traits = GRADCOMP_TRAIT_CUDA;
+	is_int(read_it(GRADCOMP_KIND_COMPRESSOR, &x, &out), 0, "ABI 2 needs the last of its operators: %s", e.text);
+	is_int(out.compressor.traits, 0, "... on the host, where it has operators");
 	x.d.info.abi_version = 1;
 	x.d.info.needs = here;
 	is_int(read_it(GRADCOMP_KIND_COMPRESSOR, &x, &out), GRADCOMP_ERR_ABI, "ABI 1 has no needs");

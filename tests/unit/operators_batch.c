@@ -1,4 +1,5 @@
 /* Many matrices at once: to the bit what they give one by one. */
+#include "gradcomp/sdk/lowrank.h"
 #include "tests/support/magnitudes.h"
 
 enum { MOST = 9 };
@@ -38,24 +39,24 @@ static void one(const char *name, const gradcomp_operators *op, size_t count, si
 
 	op->product_mq_batch(NULL, P, cM, cQ, count, n, m, r, scratch);
 	for (size_t i = 0; i < count; i++)
-		op->product_mq(NULL, P1[i], M[i], Q[i], n, m, r);
+		sdk_product_mq(op, NULL, P1[i], M[i], Q[i], n, m, r, NULL);
 	ok(same(P, P1, count, n * r), "%s: %zu of P = M Q, %zux%zu, r=%zu", name, count, n, m, r);
 
-	op->orthonormalise_batch(NULL, P, count, n, r);
+	op->orthonormalise_split(NULL, P, count, n, r, NULL);
 	for (size_t i = 0; i < count; i++)
-		op->orthonormalise(NULL, P1[i], n, r);
+		sdk_orthonormalise(op, NULL, P1[i], n, r, NULL);
 	ok(same(P, P1, count, n * r), "%s: orthonormalised", name);
 
 	op->product_mtp_batch(NULL, Q, cM, cP, count, n, m, r, scratch);
 	for (size_t i = 0; i < count; i++) {
-		op->product_mtp(NULL, Q1[i], M[i], P[i], n, m, r);
+		sdk_product_mtp(op, NULL, Q1[i], M[i], P[i], n, m, r, NULL);
 		memcpy(X[i], M[i], n * m * sizeof **X);
 	}
 	ok(same(Q, Q1, count, m * r), "%s: Q = M^T P", name);
 
 	op->low_rank_finish_batch(NULL, X, E, cP, cQ, cQ, count, n, m, r);
 	for (size_t i = 0; i < count; i++)
-		op->low_rank_finish(NULL, M[i], F[i], P[i], Q[i], Q[i], n, m, r);
+		sdk_low_rank_finish(op, NULL, M[i], F[i], P[i], Q[i], Q[i], n, m, r);
 	ok(same(X, M, count, n * m) && same(E, F, count, n * m), "%s: last pass", name);
 	for (size_t i = 0; i < count; i++)
 		memset(X[i], 0, n * m * sizeof **X);

@@ -1,6 +1,7 @@
-/* product_mq, product_mtp and low_rank_finish against products in double. */
+/* Products and the last pass of low rank, of one matrix, against products in double. */
 #include <math.h>
 
+#include "gradcomp/sdk/lowrank.h"
 #include "tests/support/operator_input.h"
 
 static const size_t shapes[][3] = {
@@ -48,15 +49,15 @@ static void one(const char *name, const gradcomp_operators *op, size_t n, size_t
 	float *L = filled(m * r, odd, 1e-3), *E = test_alloc(n * m, odd + 2), *X = test_alloc(n * m, odd + 3);
 	float *Y = test_alloc(n * m, odd), *T = test_alloc(m * r, odd);
 
-	op->product_mq(NULL, P, M, Q, n, m, r);
+	sdk_product_mq(op, NULL, P, M, Q, n, m, r, NULL);
 	ok(within(P, M, m, 1, Q, n, m, r), "%s: P = M Q, %zux%zu, r=%zu", name, n, m, r);
-	op->product_mtp(NULL, T, M, P, n, m, r);
+	sdk_product_mtp(op, NULL, T, M, P, n, m, r, NULL);
 	ok(within(T, M, 1, m, P, m, n, r), "%s: Q = M^T P, %zux%zu, r=%zu", name, n, m, r);
 
 	memcpy(X, M, n * m * sizeof *X);
 	memcpy(Y, M, n * m * sizeof *Y);
-	op->low_rank_finish(NULL, X, E, P, L, Q, n, m, r);
-	op->low_rank_finish(NULL, Y, NULL, P, NULL, Q, n, m, r);
+	sdk_low_rank_finish(op, NULL, X, E, P, L, Q, n, m, r);
+	sdk_low_rank_finish(op, NULL, Y, NULL, P, NULL, Q, n, m, r);
 	int right = 1, exact = 1;
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < m; j++) {

@@ -2,6 +2,7 @@
  * magnitudes. */
 #include <math.h>
 
+#include "plugin/operators_v1.h"
 #include "tests/support/selection_cases.h"
 
 /* Inside of the library. */
@@ -108,7 +109,7 @@ static void one(const gradcomp_operators *op, const float *x, size_t n, size_t k
 	size_t bytes = op->mstopk_scratch(n, k);
 	float *scratch = test_alloc(bytes / 4, 0), *val = test_alloc(k, 1), *idx = test_alloc(k, 2), u;
 	uint32_t *want = malloc((n + 1) * sizeof *want);
-	op->random_uniform(NULL, &u, 1, seed, stream, 0);
+	operators_v1()->random_uniform(NULL, &u, 1, seed, stream, 0);
 	size_t m = n && k ? reference(want, x, n, k, samplings, u) : 0;
 	op->mstopk(NULL, (uint32_t *)idx, val, x, n, k, samplings, seed, stream, scratch);
 	int right = m == k && !memcmp(idx, want, k * sizeof *want);

@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "plugin/operators_v1.h"
 #include "tests/support/operator_input.h"
 
 static const unsigned all_bits[] = {8, 4, 2};
@@ -83,7 +84,7 @@ static int right_bytes(const uint8_t *out, const float *x, size_t n, const gradc
 	const uint8_t *codes = out + 4 * blocks;
 	float *u = malloc((n + 1) * sizeof *u);
 	int right = bytes == 4 * blocks + (n * q->bits + 7) / 8;
-	operators_cpu_variant("portable")->random_uniform(NULL, u, n, q->seed, q->stream, q->first);
+	operators_v1()->random_uniform(NULL, u, n, q->seed, q->stream, q->first);
 	for (size_t i = 0; right && i < n; i += q->block) {
 		size_t count = n - i < q->block ? n - i : q->block;
 		float step = step_expected(x + i, count, q), got = step;

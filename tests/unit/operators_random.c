@@ -48,32 +48,6 @@ static void slices(const char *what, void (*draw)(void *, float *, size_t, uint6
 	ok(memcmp(part, whole, sizeof part), "%s: seeds differ", what);
 }
 
-/* Every number of every table, from the blocks one by one. */
-static void defined(const char *name, const gradcomp_operators *op)
-{
-	enum { N = 200 };
-	int right = 1;
-	float got[N + 1];
-	for (int k = 0; k < 400; k++) {
-		uint64_t seed = test_random(), stream = test_random(), first = test_random() >> test_random() % 64;
-		/* Where the lower word of a block's number runs over, and the numbers end. */
-		first = k % 4 == 1 ? ((uint64_t)1 << 34) - first % N : k % 4 == 2 ? 0 - first % N : first;
-		size_t n = test_random() % (N + 1);
-		got[n] = -1;
-		op->random_uniform(NULL, got, n, seed, stream, first);
-		for (size_t i = 0; i < n; i++) {
-			uint64_t at = first + i, block = at / 4;
-			uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
-			                       (uint32_t)(stream >> 32)};
-			uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, w[4];
-			philox_block(counter, key, w);
-			right &= got[i] == (float)(w[at % 4] >> 8) * 0x1p-24f;
-		}
-		right &= got[n] == -1;
-	}
-	ok(right, "%s: uniform numbers are the generator's, whatever the first and how many", name);
-}
-
 /* Box-Muller over the same words in libm's arithmetic. */
 static void against_libm(const gradcomp_operators *op)
 {
@@ -97,7 +71,7 @@ static void distribution(const gradcomp_operators *op)
 {
 	enum { N = 1 << 20 };
 	float *x = malloc(N * sizeof *x);
-	double m1 = 0, m2 = 0, m4 = 0, lag = 0, low = 1, high = 0;
+	double m1 = 0, m2 = 0, m4 = 0, lag = 0;
 	op->random_normal(NULL, x, N, test_random(), 3, 0);
 	for (int i = 0; i < N; i++) {
 		m1 += x[i];
@@ -111,16 +85,6 @@ static void distribution(const gradcomp_operators *op)
 	ok(fabs(m2 / N - 1) < s * sqrt(2), "normal: variance %.5f", m2 / N);
 	ok(fabs(m4 / N - 3) < s * sqrt(96), "normal: fourth moment %.4f", m4 / N);
 	ok(fabs(lag / N) < s, "normal: neighbours are not correlated: %.5f", lag / N);
-	op->random_uniform(NULL, x, N, test_random(), 3, 0);
-	m1 = m2 = 0;
-	for (int i = 0; i < N; i++) {
-		low = x[i] < low ? x[i] : low;
-		high = x[i] > high ? x[i] : high;
-		m1 += x[i];
-		m2 += (double)x[i] * x[i];
-	}
-	ok(low >= 0 && low < 1e-4 && high < 1 && high > 0.9999, "uniform: from %g to %.8g", low, high);
-	ok(fabs(m1 / N - 0.5) < s * 0.289 && fabs(m2 / N - 1.0 / 3) < s * 0.3, "uniform: mean %.5f", m1 / N);
 	free(x);
 }
 
@@ -163,8 +127,6 @@ int main(void)
 	const gradcomp_operators *op = operators_cpu();
 	test_seed();
 	vectors();
-	test_variants(defined);
-	slices("uniform", op->random_uniform);
 	slices("normal", op->random_normal);
 	against_libm(op);
 	distribution(op);

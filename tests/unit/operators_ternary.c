@@ -2,6 +2,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "plugin/operators_v1.h"
 #include "tests/support/operator_input.h"
 
 static const size_t sizes[] = {0, 1, 4, 5, 7, 31, 33, 255, 256, 257, 639, 640, 641, 4097};
@@ -22,7 +23,7 @@ static int right_pack(const gradcomp_operators *op, size_t n, float scale, int k
 	for (size_t i = 0; i < n; i++)
 		x[i] = kind == 0 ? test_normal() : kind == 1 ? 0 : test_normal() * scale;
 	memset(out, 0xa5, bytes + 8);
-	operators_cpu_variant("portable")->random_uniform(NULL, u, n, seed, stream, first);
+	operators_v1()->random_uniform(NULL, u, n, seed, stream, first);
 	op->ternary_pack(NULL, out, x, n, &scale, seed, stream, first);
 	for (size_t i = 0; i < bytes * 5; i++) {
 		int want = i >= n || scale == 0 || !(u[i] < fabsf(x[i]) / scale) ? 0 : x[i] < 0 ? -1 : 1;

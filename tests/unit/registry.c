@@ -2,6 +2,7 @@
  * fixtures of tests/plugins, and copies of one that are then damaged. */
 #include "base/module.h"
 #include "plugin/compat.h"
+#include "plugin/operators_v1.h"
 #include "plugin/spec_table.h"
 #include "plugin/plugin_host.h"
 
@@ -90,8 +91,8 @@ static void descriptors(const config *c)
 	static const struct {
 		const char *name, *says;
 	} cases[] = {
-		{"newer_abi", "field abi_version: found 3, expected at most 2"},
-		{"no_abi", "field abi_version: found 0, expected 1 to 2"},
+		{"newer_abi", "field abi_version: found 4, expected at most 3"},
+		{"no_abi", "field abi_version: found 0, expected 1 to 3"},
 		{"short_struct", "field struct_size: found "},
 		{"long_struct", "field struct_size: found "},
 		{"wrong_name", "field name: found 'right_name', expected 'wrong_name'"},
@@ -354,6 +355,11 @@ static void host(void)
 	is_int(h.struct_size, sizeof h, "host: size");
 	is_int(h.abi_version, GRADCOMP_ABI_VERSION, "host: version");
 	ok(h.operators && h.operators->add, "host: operators");
+	ok(h.operators_v1 == operators_v1() && h.operators_v1->add == h.operators->add, "host: operators of ABI 1");
+	ok(h.operators_on_v1(GRADCOMP_HOST, &e) == h.operators_v1, "... of its memory");
+	ok(!h.operators_on_v1(GRADCOMP_CUDA, &e), "... and none of a device");
+	like(e.text, "plugins of ABI 1 and 2 have no operators on a device: build the plugin with the headers of ABI 3",
+	     "... says so");
 	unsigned char *m = h.alloc(1000);
 	for (int i = 0; i < 1000; i++)
 		dirty |= m[i];

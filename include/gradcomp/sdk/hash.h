@@ -1,5 +1,5 @@
 /* Numbers that look random and follow from a key: the same on all ranks and machines. For
- * draws use the operators' random_uniform(), which works on devices. No secret can be made of
+ * draws use the operators that draw, which work on devices. No secret can be made of
  * these. */
 #ifndef GRADCOMP_SDK_HASH_H
 #define GRADCOMP_SDK_HASH_H

@@ -111,6 +111,35 @@ void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const f
 gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors,
                                      uint64_t floats, gradcomp_error *err);
 
+/* ---- one matrix ----
+ *
+ * The operators of low rank on one matrix, with its bits. `scratch` is the operator's own for a count of 1; those that
+ * have none need none. */
+static inline void sdk_product_mq(const gradcomp_operators *op, void *queue, float *P, const float *M, const float *Q,
+                                  size_t n, size_t m, size_t r, void *scratch)
+{
+	op->product_mq_batch(queue, &P, &M, &Q, 1, n, m, r, scratch);
+}
+
+static inline void sdk_product_mtp(const gradcomp_operators *op, void *queue, float *Q, const float *M, const float *P,
+                                   size_t n, size_t m, size_t r, void *scratch)
+{
+	op->product_mtp_batch(queue, &Q, &M, &P, 1, n, m, r, scratch);
+}
+
+static inline void sdk_low_rank_finish(const gradcomp_operators *op, void *queue, float *X, float *E, const float *P,
+                                       const float *Elocal, const float *Q, size_t n, size_t m, size_t r)
+{
+	op->low_rank_finish_batch(queue, &X, E ? &E : NULL, &P, &Elocal, &Q, 1, n, m, r);
+}
+
+/* scratch may be NULL. */
+static inline void sdk_orthonormalise(const gradcomp_operators *op, void *queue, float *A, size_t n, size_t r,
+                                      void *scratch)
+{
+	op->orthonormalise_split(queue, &A, 1, n, r, scratch);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,4 +1,4 @@
-/* Operators that came after the first release: whether the host has those that a plugin uses. The list is the
+/* What came after ABI 1: whether the host has what a plugin uses. The list is the
  * plugin's `needs`, which a host of ABI 2 or later reads itself before it takes the plugin; what is here asks
  * where there is no list, and for plugins that can do without. */
 #ifndef GRADCOMP_SDK_NEEDS_H
@@ -13,16 +13,9 @@ extern "C" {
 #endif
 
 /* Rows of a plugin's `needs`, by the header of the SDK whose functions it calls. */
-#define SDK_LOWRANK_NEEDS \
-	GRADCOMP_NEED(operators, store_tensors), GRADCOMP_NEED(operators, orthonormalise_scratch), \
-		GRADCOMP_NEED(operators, orthonormalise_split), GRADCOMP_NEED(operators, normalise_columns_batch), \
-		GRADCOMP_NEED(operators, range_check)
-#define SDK_SPARSE_NEEDS \
-	GRADCOMP_NEED(operators, sparse_sum), GRADCOMP_NEED(operators, index_words), \
-		GRADCOMP_NEED(operators, index_pack), GRADCOMP_NEED(operators, index_scratch), \
-		GRADCOMP_NEED(operators, index_unpack)
-#define SDK_SIGNS_NEEDS \
-	GRADCOMP_NEED(operators, moment), GRADCOMP_NEED(operators, range_check), GRADCOMP_NEED(operators, sign_pairs)
+#define SDK_LOWRANK_NEEDS GRADCOMP_NEED(host, operators)
+#define SDK_SPARSE_NEEDS GRADCOMP_NEED(host, operators)
+#define SDK_SIGNS_NEEDS GRADCOMP_NEED(host, operators)
 
 /* The first of n rows that `host` or its operators do not have; NULL: it has them all. Rows of other structures are
  * passed over: what comes with a call is asked for there, by GRADCOMP_HAS(). */
@@ -32,8 +25,8 @@ static inline const gradcomp_need *sdk_lacks(const gradcomp_host *host, const gr
 		int of_operators = !strncmp(needs[i].name, "operators.", 10),
 		    of_host = !strncmp(needs[i].name, "host.", 5);
 
-		if ((of_operators && needs[i].end > host->operators->struct_size) ||
-		    (of_host && needs[i].end > host->struct_size))
+		if ((of_host && needs[i].end > host->struct_size) ||
+		    (of_operators && (!GRADCOMP_HAS(host, operators) || needs[i].end > host->operators->struct_size)))
 			return &needs[i];
 	}
 	return NULL;

@@ -1,5 +1,5 @@
 /* Which random numbers a rank, a step, a bucket meets. Draws are made by operators
- * (random_uniform(), gradcomp_quantiser, ...), from a seed and a stream; number i of
+ * (random_normal(), gradcomp_quantiser, ...), from a seed and a stream; number i of
  * a stream is the same however it is asked for.
  *
  * A number of the layout meets the same draw whatever bucket it is in and however often a run

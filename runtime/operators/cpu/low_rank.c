@@ -116,9 +116,8 @@ INLINE void mq_tile(float *P, size_t ldp, const float *M, size_t ldm, const floa
 	}
 }
 
-void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
+static void mq(float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
 {
-	(void)queue;
 	float T[GROUP * TILE] __attribute__((aligned(64)));
 	if (!m && n && r)
 		memset(P, 0, n * r * sizeof *P);
@@ -186,9 +185,8 @@ INLINE void mtp_tile(float *T, const float *M, size_t ldm, const float *P, size_
 		mtp_rows(T, M + i * ldm, ldm, P + i * ldp, ldp, count, 1, W);
 }
 
-void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
+static void mtp(float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
 {
-	(void)queue;
 	float T[GROUP * TILE] __attribute__((aligned(64)));
 	for (size_t c = 0; c < r; c += GROUP)
 		for (size_t k = 0; k < m; k += TILE) {
@@ -251,10 +249,9 @@ INLINE void finish_tile(float *X, float *E, const float *P, const float *TE, con
 			finish_row(X + i * m, NULL, P + i * r, TE, TQ, ldt, count, r);
 }
 
-void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
-                             size_t n, size_t m, size_t r)
+static void finish(float *X, float *E, const float *P, const float *Elocal, const float *Q, size_t n, size_t m,
+                   size_t r)
 {
-	(void)queue;
 	float TE[FINISH] __attribute__((aligned(64))), TQ[FINISH] __attribute__((aligned(64)));
 	if (!r) {
 		if (E && n && m)
@@ -278,7 +275,7 @@ void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, co
 	}
 }
 
-/* The same of many matrices of one shape; no room is needed on this device. */
+/* No room is needed on this device. */
 size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r)
 {
 	(void)count;
@@ -291,43 +288,24 @@ size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r)
 void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q, size_t count,
                               size_t n, size_t m, size_t r, void *scratch)
 {
-	(void)scratch;
+	(void)queue, (void)scratch;
 	for (size_t i = 0; i < count; i++)
-		KERNEL(product_mq)(queue, P[i], M[i], Q[i], n, m, r);
+		mq(P[i], M[i], Q[i], n, m, r);
 }
 
 void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P, size_t count,
                                size_t n, size_t m, size_t r, void *scratch)
 {
-	(void)scratch;
+	(void)queue, (void)scratch;
 	for (size_t i = 0; i < count; i++)
-		KERNEL(product_mtp)(queue, Q[i], M[i], P[i], n, m, r);
+		mtp(Q[i], M[i], P[i], n, m, r);
 }
 
 void KERNEL(low_rank_finish_batch)(void *queue, float *const *X, float *const *E, const float *const *P,
                                    const float *const *Elocal, const float *const *Q, size_t count, size_t n, size_t m,
                                    size_t r)
 {
+	(void)queue;
 	for (size_t i = 0; i < count; i++)
-		KERNEL(low_rank_finish)(queue, X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
-}
-
-void KERNEL(orthonormalise_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r)
-{
-	for (size_t i = 0; i < count; i++)
-		KERNEL(orthonormalise)(queue, A[i], n, r);
-}
-
-size_t KERNEL(orthonormalise_scratch)(size_t count, size_t n, size_t r)
-{
-	(void)count;
-	(void)n;
-	(void)r;
-	return 0;
-}
-
-void KERNEL(orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
-{
-	(void)scratch;
-	KERNEL(orthonormalise_batch)(queue, A, count, n, r);
+		finish(X[i], E ? E[i] : NULL, P[i], E ? Elocal[i] : NULL, Q[i], n, m, r);
 }

@@ -299,9 +299,8 @@ static void fill(ortho *o, float *A)
 		}
 }
 
-void KERNEL(orthonormalise)(void *queue, float *A, size_t n, size_t r)
+static void orthonormalise(float *A, size_t n, size_t r)
 {
-	(void)queue;
 	ortho o;
 	if (!n || !r || r > MOST)
 		return;
@@ -317,4 +316,18 @@ void KERNEL(orthonormalise)(void *queue, float *A, size_t n, size_t r)
 	}
 	if ((size_t)o.nkept < r)
 		fill(&o, A);
+}
+
+/* No room is needed on this device. */
+size_t KERNEL(orthonormalise_scratch)(size_t count, size_t n, size_t r)
+{
+	(void)count, (void)n, (void)r;
+	return 0;
+}
+
+void KERNEL(orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+{
+	(void)queue, (void)scratch;
+	for (size_t i = 0; i < count; i++)
+		orthonormalise(A[i], n, r);
 }

@@ -1,6 +1,7 @@
 /* Numbers as powers of two with a sign, and as 8-bit floats whose blocks share a scale. */
 #include "operators/cpu/half.h"
 #include "operators/cpu/lanes.h"
+#include "operators/cpu/philox.h"
 #include "operators/cpu/small_float.h"
 
 enum { POWER_TILE = 1024, POWER_LANES = 32, POWER_LARGEST = 254, FLOAT8_TILE = 1024 };
@@ -16,6 +17,28 @@ INLINE void power_exponents(uint8_t *out, const uint32_t *bits, const float *dra
 	}
 }
 
+/* Uniform numbers first to first + n - 1 of a stream. */
+static void power_draw(float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+{
+	_Alignas(64) float tile[PHILOX_ROOM(PHILOX_GROUP)];
+	size_t i = 0;
+	while (i < n) {
+		size_t whole = (n - i) / PHILOX_GROUP * PHILOX_GROUP;
+		uint64_t at = first + i;
+		if (at % 4 == 0 && whole) {
+			philox_uniform(out + i, whole, seed, stream, at / 4);
+			i += whole;
+			continue;
+		}
+		/* Up to the next block, or what is left. */
+		size_t part = at % 4 ? (size_t)(4 - at % 4) : n - i;
+		if (part > n - i)
+			part = n - i;
+		memcpy(out + i, philox_tile(tile, part, seed, stream, at), part * sizeof *out);
+		i += part;
+	}
+}
+
 void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
                         uint64_t first)
 {
@@ -24,7 +47,7 @@ void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uin
 	uint8_t exponents[POWER_TILE], *signs = out + n;
 	for (size_t at = 0; at < n; at += POWER_TILE) {
 		const size_t some = n - at < POWER_TILE ? n - at : POWER_TILE;
-		KERNEL(random_uniform)(queue, draw, some, seed, stream, first + at);
+		power_draw(draw, some, seed, stream, first + at);
 		memcpy(bits, x + at, some * sizeof *bits);
 		for (size_t i = 0; i < some; i += POWER_LANES)
 			power_exponents(exponents + i, bits + i, draw + i);

@@ -2,7 +2,7 @@
 #include "operators/cpu/four.h"
 #include "operators/cpu/select.h"
 
-enum { SUM, SUM_ABS, SUM_SQUARES };
+enum { SUM_ABS, SUM_SQUARES };
 
 /* No room is needed on this device. */
 size_t KERNEL(sum_scratch)(size_t n)
@@ -13,7 +13,7 @@ size_t KERNEL(sum_scratch)(size_t n)
 
 INLINE double sum_of(const float *x, size_t n, const int of)
 {
-	const v4i keep = (v4i){0} + (of == SUM ? -1 : 0x7fffffff);
+	const v4i keep = (v4i){0} + 0x7fffffff;
 	v4d s[8] = {{0}};
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32) {
@@ -26,15 +26,8 @@ INLINE double sum_of(const float *x, size_t n, const int of)
 	v4d t = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 	double total = (t[0] + t[2]) + (t[1] + t[3]);
 	for (; i < n; i++)
-		total += of == SUM ? x[i] : of == SUM_ABS ? __builtin_fabs(x[i]) : (double)x[i] * x[i];
+		total += of == SUM_ABS ? __builtin_fabs(x[i]) : (double)x[i] * x[i];
 	return total;
-}
-
-void KERNEL(sum)(void *queue, double *out, const float *x, size_t n, void *scratch)
-{
-	(void)queue;
-	(void)scratch;
-	*out = sum_of(x, n, SUM);
 }
 
 void KERNEL(sum_abs)(void *queue, double *out, const float *x, size_t n, void *scratch)

@@ -24,4 +24,3 @@
 #include "operators/cpu/tensors.c"
 #include "operators/cpu/ternary.c"
 #include "operators/cpu/topk.c"
-#include "operators/cpu/uniform.c"

@@ -6,7 +6,7 @@
 
 #include "operators/cpu/box_muller.h"
 
-/* One stream of random_uniform(). */
+/* One stream of random numbers. */
 struct drawing {
 	uint64_t seed, stream, first;
 };

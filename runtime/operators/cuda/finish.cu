@@ -78,9 +78,3 @@ extern "C" void low_rank_finish_batch_cuda(void *queue, float *const *X, float *
 #undef CALL
 	});
 }
-
-extern "C" void low_rank_finish_cuda(void *queue, float *X, float *E, const float *P, const float *Elocal,
-                                     const float *Q, size_t n, size_t m, size_t r)
-{
-	low_rank_finish_batch_cuda(queue, &X, E ? &E : nullptr, &P, &Elocal, &Q, 1, n, m, r);
-}

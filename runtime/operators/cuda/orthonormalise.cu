@@ -672,13 +672,3 @@ extern "C" void orthonormalise_split_cuda(void *queue, float *const *A, size_t c
 			in_one_block(queue, part, some, n, unsigned(r));
 	});
 }
-
-extern "C" void orthonormalise_batch_cuda(void *queue, float *const *A, size_t count, size_t n, size_t r)
-{
-	orthonormalise_split_cuda(queue, A, count, n, r, nullptr);
-}
-
-extern "C" void orthonormalise_cuda(void *queue, float *A, size_t n, size_t r)
-{
-	orthonormalise_batch_cuda(queue, &A, 1, n, r);
-}

@@ -216,11 +216,6 @@ extern "C" void product_mq_batch_cuda(void *queue, float *const *P, const float 
 	});
 }
 
-extern "C" void product_mq_cuda(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
-{
-	product_mq_batch_cuda(queue, &P, &M, &Q, 1, n, m, r, nullptr);
-}
-
 /* ---- Q = M^T P ----
  *
  * A block has a strip of columns of M. Rows come in chunks; of a chunk every warp sums
@@ -396,9 +391,4 @@ extern "C" void product_mtp_batch_cuda(void *queue, float *const *Q, const float
 		WITH_RANK(r, CALL)
 #undef CALL
 	});
-}
-
-extern "C" void product_mtp_cuda(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
-{
-	product_mtp_batch_cuda(queue, &Q, &M, &P, 1, n, m, r, nullptr);
 }

@@ -1,9 +1,9 @@
-/* random_uniform and random_normal: one thread a block of the generator. Permutations. */
+/* random_normal: one thread a block of the generator. Permutations. */
 #include "operators/cuda/cuda_random.h"
 
 #include "operators/cpu/feistel.h"
 
-template <bool NORMAL> static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)
+static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)
 {
 	const unsigned skip = unsigned(d.first % 4);
 	const size_t blocks = (n + skip + 3) / 4;
@@ -13,15 +13,10 @@ template <bool NORMAL> static __global__ void __launch_bounds__(THREADS) random_
 		draw_block(w, d, d.first - skip + 4 * b);
 #pragma unroll
 		for (int j = 0; j < 4; j += 2) {
-			if (NORMAL) {
-				double c, s, radius = sqrt(-2 * log_fixed((w[j] + 1.0) * 0x1p-32));
-				circle(w[j + 1], &c, &s);
-				v[j] = float(radius * c);
-				v[j + 1] = float(radius * s);
-			} else {
-				v[j] = uniform_of(w[j]);
-				v[j + 1] = uniform_of(w[j + 1]);
-			}
+			double c, s, radius = sqrt(-2 * log_fixed((w[j] + 1.0) * 0x1p-32));
+			circle(w[j + 1], &c, &s);
+			v[j] = float(radius * c);
+			v[j + 1] = float(radius * s);
 		}
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
@@ -32,20 +27,11 @@ template <bool NORMAL> static __global__ void __launch_bounds__(THREADS) random_
 	}
 }
 
-template <bool NORMAL> static void draw(void *queue, float *out, size_t n, const drawing &d)
-{
-	if (n)
-		launch(random_kernel<NORMAL>, blocks_for(n / 4 + 2, THREADS, 1 << 20), THREADS, 0, queue, out, n, d);
-}
-
-extern "C" void random_uniform_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
-{
-	draw<false>(queue, out, n, drawing{seed, stream, first});
-}
-
 extern "C" void random_normal_cuda(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
-	draw<true>(queue, out, n, drawing{seed, stream, first});
+	if (n)
+		launch(random_kernel, blocks_for(n / 4 + 2, THREADS, 1 << 20), THREADS, 0, queue, out, n,
+		       drawing{seed, stream, first});
 }
 
 static __global__ void __launch_bounds__(THREADS) indices_kernel(uint32_t *idx, size_t k, permutation p, drawing d)

@@ -3,7 +3,7 @@
 #include "operators/cuda/cuda_device.h"
 
 enum { PARTS = 1024, SHARE = 8192, AT_ONCE = 8 };
-enum { SUM, SUM_ABS, SUM_SQUARES };
+enum { SUM_ABS, SUM_SQUARES };
 
 static unsigned parts_of(size_t n)
 {
@@ -12,7 +12,7 @@ static unsigned parts_of(size_t n)
 
 template <int OF> INLINE double term(float x)
 {
-	return OF == SUM ? double(x) : OF == SUM_ABS ? double(bits_float(key_of(x))) : double(x) * x;
+	return OF == SUM_ABS ? double(bits_float(key_of(x))) : double(x) * x;
 }
 
 template <int OF> static __global__ void __launch_bounds__(THREADS) sum_kernel(double *part, const float *x, size_t n)
@@ -70,11 +70,6 @@ template <int OF> static void sum_as(void *queue, double *out, const float *x, s
 	double *part = static_cast<double *>(scratch);
 	launch(sum_kernel<OF>, parts_of(n), THREADS, 0, queue, part, x, n);
 	launch(sum_parts_kernel, 1, THREADS, 0, queue, out, part, parts_of(n));
-}
-
-extern "C" void sum_cuda(void *queue, double *out, const float *x, size_t n, void *scratch)
-{
-	sum_as<SUM>(queue, out, x, n, scratch);
 }
 
 extern "C" void sum_abs_cuda(void *queue, double *out, const float *x, size_t n, void *scratch)

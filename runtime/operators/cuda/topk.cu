@@ -1,4 +1,4 @@
-/* The operators that select: top-k, MSTopK, and selection in parts. */
+/* The operators that select: top-k and MSTopK. */
 #include "operators/cuda/cuda_random.h"
 #include "operators/cuda/cuda_select.h"
 
@@ -10,7 +10,7 @@ struct run {
 };
 
 static __global__ void __launch_bounds__(SELECT_THREADS, 4)
-	take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val, uint64_t *count)
+	take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val)
 {
 	SHARED(uint32_t, room, WARP);
 	const source src = source_of(r, x, n);
@@ -25,8 +25,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4)
 		draw_block(w, how.d, 0);
 		first = uint64_t(w[0] >> 8) * (uint64_t(above.y) + middle.y - k + 1) >> 24;
 	}
-	if (count && !blockIdx.x && !threadIdx.x)
-		*count = above.y + run < k ? above.y + run : k;
 	const uint32_t high = r.s->above, low = r.s->low;
 	walk<true>(
 		src.val, from, to, counts{above.x, middle.x},
@@ -73,107 +71,7 @@ extern "C" void topk_cuda(void *queue, uint32_t *idx, float *val, const float *x
 	const select_room r = select_layout(scratch, n, k);
 	select_key(queue, r, x, n, k, false);
 	select_count(queue, r, x, n);
-	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, nullptr);
-}
-
-/* ---- selection in parts ---- */
-
-static __global__ void put_key(select_room r, float *out)
-{
-	if (!threadIdx.x)
-		*out = bits_float(r.s->prefix);
-}
-
-extern "C" void kth_magnitude_cuda(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch)
-{
-	if (!k || k > n)
-		return;
-	const select_room r = select_layout(scratch, n, k);
-	select_key(queue, r, x, n, k, false);
-	launch(put_key, 1, WARP, 0, queue, r, out);
-}
-
-static __global__ void set_threshold(select_room r, const float *threshold)
-{
-	if (threadIdx.x)
-		return;
-	const float t = *threshold;
-	const uint32_t key = reach_of(t);
-	r.s->picked = 0;
-	r.s->low = key;
-	r.s->above = t < 0 || key == KEY_INF ? key : key + 1;
-}
-
-extern "C" void compact_cuda(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
-                             const float *threshold, size_t k, void *scratch)
-{
-	const select_room r = select_layout(scratch, n, k);
-	launch(set_threshold, 1, WARP, 0, queue, r, threshold);
-	select_count(queue, r, x, n);
-	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, count);
-}
-
-static __global__ void __launch_bounds__(SELECT_THREADS) histogram_kernel(uint32_t *counts, const float *x, size_t n)
-{
-	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
-	SHARED(uint32_t, count, GRADCOMP_HISTOGRAM_BINS);
-	SHARED(uint32_t, room, WARP);
-	uint32_t low = 0;
-	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
-		count[b] = 0;
-	__syncthreads();
-	for (size_t i = size_t(blockIdx.x) * STEP + threadIdx.x; i < n; i += size_t(gridDim.x) * STEP) {
-		uint32_t key[AT_ONCE];
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			key[u] = i + u * SELECT_THREADS < n ? key_of(x[i + u * SELECT_THREADS]) : UINT32_MAX;
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			/* Zeroes are often many: all threads would wait for one place. */
-			if (key[u] >> 19 == 0)
-				low++;
-			else if (key[u] != UINT32_MAX)
-				atomicAdd(&count[key[u] >> 19], 1u);
-	}
-	low = block_fold(low, sum_of(), room);
-	if (!threadIdx.x)
-		count[0] = low;
-	__syncthreads();
-	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
-		if (count[b])
-			atomicAdd(&counts[b], count[b]);
-}
-
-extern "C" void histogram_cuda(void *queue, uint32_t *counts, const float *x, size_t n)
-{
-	device_zero(queue, counts, GRADCOMP_HISTOGRAM_BINS * sizeof *counts);
-	if (n)
-		launch(histogram_kernel, blocks_for(n, SELECT_SHARE, SELECT_SEGMENTS), SELECT_THREADS, 0, queue, counts,
-		       x, n);
-}
-
-static __global__ void __launch_bounds__(THREADS)
-	count_above_kernel(u64 *count, const float *x, size_t n, const float *threshold)
-{
-	enum { AT_ONCE = 8 };
-	SHARED(u64, room, WARP);
-	const uint32_t least = reach_of(*threshold);
-	u64 c = 0;
-	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n; i += thread_count() * AT_ONCE)
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			c += i + u * THREADS < n && key_of(x[i + u * THREADS]) >= least;
-	c = block_fold(c, sum_of(), room);
-	if (!threadIdx.x && c)
-		atomicAdd(count, c);
-}
-
-extern "C" void count_above_cuda(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
-{
-	device_zero(queue, count, sizeof *count);
-	if (n)
-		launch(count_above_kernel, blocks_for(n, SELECT_SHARE, 4 * SELECT_SEGMENTS), THREADS, 0, queue,
-		       reinterpret_cast<u64 *>(count), x, n, threshold);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val);
 }
 
 /* ---- MSTopK ---- */
@@ -282,5 +180,5 @@ extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float 
 	select_count(queue, r, x, n);
 	launch(bisect, 1, SELECT_THREADS, 0, queue, r, k, samplings);
 	select_count(queue, r, x, n);
-	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val, nullptr);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val);
 }
