@@ -11,6 +11,7 @@ script () {
 	} >"$tmp/src/tests/$1"
 	chmod +x "$tmp/src/tests/$1"
 }
+unset WHOLE
 runner=$GRADCOMP_SRC/tests/run
 limit=60 # s
 run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t "$limit" "$@"; }
@@ -151,6 +152,8 @@ like "... but is named" "$said" "over its budget: tests/unit took "
 like "... with its budget" "$said" ", and tests/budget gives it 0 s"
 unlike "... and one that keeps to it is not" "$said" "tests/cluster took"
 unlike "... nor are all folders together" "$said" "budget of all folders"
+WHOLE=yes check "the same in check-long" run tests/unit/slow.t
+unlike "... is not held to it" "$said" budget
 echo 'cluster 100' >"$tmp/src/tests/budget"
 check "a folder that the budget does not name" run tests/unit/slow.t
 like "... is over it" "$said" "over its budget: tests/unit took "
