@@ -11,7 +11,8 @@
 #include "io/source/source.h"
 
 #define STAGE_BUFFER (1u << 20)
-/* Threads that copy, where nobody says how many: more read no more from one server, and take processors from the job. */
+/* Threads that copy, where nobody says how many: more read no more from one server, and take processors from the
+ * job. */
 #define STAGE_WORKERS 2
 
 typedef struct stage_run {

@@ -19,8 +19,8 @@ typedef enum schedule_method {
 	SCHEDULE_OMGS_GREEDY
 } schedule_method;
 
-/* The first bucket is small, so that sending starts early. This is what PyTorch's DistributedDataParallel has: where its
- * buckets and these are the same, gradients are reduced in place. */
+/* The first bucket is small, so that sending starts early. This is what PyTorch's DistributedDataParallel has:
+ * where its buckets and these are the same, gradients are reduced in place. */
 #define SCHEDULE_FIRST_BYTES ((uint64_t)1 << 20)
 
 typedef struct schedule_spec {

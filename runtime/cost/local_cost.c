@@ -171,8 +171,8 @@ static gradcomp_status coded(local_cost *l, const gradcomp_work *w, gradcomp_err
 	return st;
 }
 
-/* in[]: the payloads that are decoded, in[0] this rank's. On the host the others are copies, so that each is read from a
- * place of its own. */
+/* in[]: the payloads that are decoded, in[0] this rank's. On the host the others are copies, so that each is read
+ * from a place of its own. */
 static void gathered(const local_cost *l, gradcomp_payload *in, uint64_t stride)
 {
 	for (int r = 1; r < l->parts; r++) {

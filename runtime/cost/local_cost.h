@@ -19,8 +19,9 @@ typedef struct local_device {
 enum { LOCAL_PIECE = 65536, LOCAL_PARTS = 16, LOCAL_MARKS = 4 };
 
 typedef struct local_cost {
-	/* Seconds of the last step. For a CODED round encode is code(), lost is what computes the error that it leaves,
-	 * decode is code_decode_add(), in pieces of LOCAL_PIECE; decode has merge() too where there are several parts. */
+	/* Seconds of the last step. For a CODED round encode is code(), lost is what computes the error that it
+	 * leaves, decode is code_decode_add(), in pieces of LOCAL_PIECE; decode has merge() too where there are
+	 * several parts. */
 	double encode, lost, decode;
 	uint64_t bytes; /* payloads of all rounds of the last step */
 	gradcomp_plan plan;
@@ -46,9 +47,9 @@ typedef struct local_cost {
 	int parts;
 } local_cost;
 
-/* The bucket has rows x columns numbers; a GATHERED round decodes this rank's payload `parts` times, as if it had come from
- * so many ranks, at most LOCAL_PARTS. `patterns` are those of the collective, 0: any. `host`, `on` and `values` outlive it.
- * NOMEM, or the compressor's error; nothing is left then. */
+/* The bucket has rows x columns numbers; a GATHERED round decodes this rank's payload `parts` times, as if it had
+ * come from so many ranks, at most LOCAL_PARTS. `patterns` are those of the collective, 0: any. `host`, `on` and
+ * `values` outlive it. NOMEM, or the compressor's error; nothing is left then. */
 gradcomp_status local_cost_open(local_cost *l, const gradcomp_host *host, const local_device *on,
                                 const struct gradcomp_compressor_v1 *compressor, const gradcomp_value *values,
                                 uint64_t rows, uint64_t columns, uint32_t patterns, int parts, gradcomp_error *err);

@@ -1,8 +1,8 @@
-/* Every primitive of every installed collective, on 1 to 9 ranks, on several nodes, and
- * on odd sizes: right against float64, the same bits on all ranks and when it is done
- * again, nothing written beside the results; with codes, nothing is lost that no memory
- * has. Types and operations: collective_types.c. The longest message is sent in a third of the layouts, another one every
- * day, and in all of them by check-long; in the others it is as long as some of its pieces. */
+/* Every primitive of every installed collective, on 1 to 9 ranks, on several nodes, and on odd sizes: right against
+ * float64, the same bits on all ranks and when it is done again, nothing written beside the results; with codes,
+ * nothing is lost that no memory has. Types and operations: collective_types.c. The longest message is sent in a
+ * third of the layouts, another one every day, and in all of them by check-long; in the others it is as long as
+ * some of its pieces. */
 #include "tests/support/collective_layouts.h"
 
 #include "tests/support/collective_codes.h"

@@ -1,6 +1,6 @@
-/* The compressors that come with gradcomp, each with a few of its parameters, held to
- * every rule, and some to the bytes and values of their methods. In CI a third of them is run on up to nine ranks and the
- * others on up to four, and of those with parameters a third at a time; check-long does everything. */
+/* The compressors that come with gradcomp, each with a few of its parameters, held to every rule, and some to the
+ * bytes and values of their methods. In CI a third of them is run on up to nine ranks and the others on up to four,
+ * and of those with parameters a third at a time; check-long does everything. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdlib.h>

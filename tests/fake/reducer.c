@@ -1,7 +1,6 @@
-/* The reducer with gradients in GPU memory, against the same in host memory: results,
- * error memory's share, NaN, resume, types; over a collective that takes device
- * memory and one that does not; with compressors that work there and others. In CI a part of these at a time, on a GPU and
- * in check-long all. */
+/* The reducer with gradients in GPU memory, against the same in host memory: results, error memory's share, NaN,
+ * resume, types; over a collective that takes device memory and one that does not; with compressors that work there
+ * and others. In CI a part of these at a time, on a GPU and in check-long all. */
 #include "tests/fake/gpu_model.h"
 
 #include "reducer/bucketing/rebucket.h"

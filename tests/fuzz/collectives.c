@@ -3,7 +3,7 @@
  * collective and kind of payload, with and without encryption. The others end with a result or an
  * error, in time; sanitizers see the rest. GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS as elsewhere.
  *
- *     collectives [ALLOW]      transport.allow of all jobs, not encrypted (verbs cannot); tcp and shm in turn without */
+ *     collectives [ALLOW]      transport.allow of all jobs, not encrypted (verbs cannot); without it tcp and shm */
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>

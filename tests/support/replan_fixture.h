@@ -15,8 +15,8 @@ enum { N = 24, STEPS = 60 };
 typedef struct times {
 	double a, b;     /* seconds of a round and of a byte of an exchange */
 	double backward; /* each tensor's; every sixth takes ten times as much */
-	/* A share of the step, in turns. A phase's first step, which is dropped, has a mean one, so that the quartiles are
-	 * those of the others wherever the one step lies that is as it was. */
+	/* A share of the step, in turns. A phase's first step, which is dropped, has a mean one, so that the
+	 * quartiles are those of the others wherever the one step lies that is as it was. */
 	double jitter;
 	int together;           /* tensors that come at once */
 	double slow[MAX_RANKS]; /* 0: as the others */

@@ -14,7 +14,8 @@
 #define REPLAN_GAIN 0.02
 /* Plans of steps that are there to be measured: fixed buckets, small ones, large ones. */
 #define REPLAN_PHASES 3
-/* Steps for each of two plans that are compared: the median of fewer says little, more cost more than what is gained. */
+/* Steps for each of two plans that are compared: the median of fewer says little, more cost more than what is
+ * gained. */
 #define REPLAN_TRIAL_STEPS 8
 /* By so much, as a share, times must have changed for a new plan: less is what times vary by on a quiet network. */
 #define REPLAN_DRIFT 0.25
