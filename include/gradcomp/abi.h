@@ -229,8 +229,8 @@ typedef struct gradcomp_host {
 	void *(*alloc)(size_t bytes);
 	void (*release)(void *p);
 
-	/* What plugins of ABI 1 and 2 know as `operators` and `operators_on`: no plugin that is built with this header
-	 * has a use for them. */
+	/* Plugins of ABI 1 and 2 know these as `operators` and `operators_on`: no plugin that is built with this
+	 * header has a use for them. */
 	const struct gradcomp_operators_v1 *operators_v1;
 	const struct gradcomp_operators_v1 *(*operators_on_v1)(gradcomp_device device, gradcomp_error *err);
 	/* Since ABI 3: operators on host memory (gradcomp/operators.h). A plugin with a list of needs has

@@ -197,7 +197,7 @@ typedef struct gradcomp_work {
 	float *const *state;
 	void *scratch; /* scratch_bytes of the plan, aligned to 64 */
 	uint64_t scratch_bytes;
-	const struct gradcomp_operators_v1 *operators_v1; /* of ABI 1 and 2, see gradcomp_host */
+	const struct gradcomp_operators_v1 *operators_v1; /* for ABI 1 and 2, see gradcomp_host */
 	void *queue;                                      /* stream for the operators; NULL on the host */
 	/* A word on `device` for operators that check what peers sent. When it is set
 	 * by the end of the bucket's step the host fails the job. A plugin on the host

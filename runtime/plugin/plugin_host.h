@@ -1,4 +1,4 @@
-/* What plugins are given: gradcomp_host. */
+/* Makes the gradcomp_host that plugins are given. */
 #ifndef PLUGIN_PLUGIN_HOST_H
 #define PLUGIN_PLUGIN_HOST_H
 

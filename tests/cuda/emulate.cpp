@@ -20,7 +20,7 @@ namespace
 {
 
 constexpr unsigned MOST = 1024, ARRAYS = 32;
-/* Of an odd number of cache lines, so that the tops of all stacks do not share the few places of one address. */
+/* It has an odd number of cache lines, so that the tops of all stacks do not share the few places of one address. */
 constexpr size_t STACK = (128 << 10) + 17 * 64, MOST_SHARED = 99 << 10; /* limits of sm_86 and sm_89 */
 
 enum progress { RUNS, AT_BARRIER, AT_WARP, DONE };

@@ -47,7 +47,7 @@ int main(void)
 		const char *promise = entries[i].promise;
 		int size = !strcmp(promise, "SCRATCH") || !strcmp(promise, "SIZE");
 
-		/* What works has a queue, and what measures has none. */
+		/* An operator that works has a queue, and one that measures has none. */
 		if (size == !strncmp(entries[i].parameters, "(void *queue", 12) ||
 		    (!size && strcmp(promise, "LOCAL") && strcmp(promise, "REPLICATED"))) {
 			printf("# %s: %s %s\n", entries[i].name, promise, entries[i].parameters);

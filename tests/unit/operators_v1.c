@@ -1,4 +1,4 @@
-/* What plugins of ABI 1 and 2 find: the eleven operators that are none of today's. histogram, kth_magnitude, count_above
+/* Plugins of ABI 1 and 2 find these: the eleven operators that are none of today's. histogram, kth_magnitude, count_above
  * and compact against counting, random_uniform against the generator, low rank against today's on one matrix. */
 #include <math.h>
 

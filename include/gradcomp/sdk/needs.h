@@ -1,6 +1,6 @@
-/* What came after ABI 1: whether the host has what a plugin uses. The list is the
- * plugin's `needs`, which a host of ABI 2 or later reads itself before it takes the plugin; what is here asks
- * where there is no list, and for plugins that can do without. */
+/* Finds out if the host has what a plugin uses, of what came after ABI 1. The list is the plugin's `needs`, which a
+ * host of ABI 2 or later reads itself before it takes the plugin; what is here asks where there is no list, and for
+ * plugins that can do without. */
 #ifndef GRADCOMP_SDK_NEEDS_H
 #define GRADCOMP_SDK_NEEDS_H
 
