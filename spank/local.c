@@ -88,15 +88,13 @@ int local_init(spank_t sp, int ac, char **av)
 
 static int check(const options *o)
 {
-	static const char *const flag[] = {"--compressor", "--collective",  "--report",    "--schedule",
-	                                   "--record",     "--auto-attach", "--on-failure"};
-	char *argv[17] = {local.args.helper, "check"};
+	char *argv[3 + 2 * OPTION_COUNT] = {local.args.helper, "check"};
 	int n = 2;
 
-	for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++) {
-		if (!options_value(o, i))
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		if (!options_table[i].check || !options_value(o, i))
 			continue;
-		argv[n++] = (char *)flag[i];
+		argv[n++] = (char *)options_table[i].check;
 		argv[n++] = o->value[i];
 	}
 	if (n > 2 && !options_off(o) && command(argv, false) != 0)

@@ -4,25 +4,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[OPTION_COUNT] = {
-	"--gradcomp",        "--gradcomp-collective",  "--gradcomp-report",     "--gradcomp-schedule",
-	"--gradcomp-record", "--gradcomp-auto-attach", "--gradcomp-on-failure", "--gradcomp-stage"};
-
-static const struct {
-	const char *value, *usage;
-} help[OPTION_COUNT] = {
-	{"SPEC|none|off|help", "compress the gradients of this job, for instance powersgd:rank=4; none: send them "
-                               "uncompressed through gradcomp; off: leave the job alone; help: list what there is"},
-	{"SPEC", "how the ranks exchange what they compressed, for instance ring"},
-	{"FILE|none", "write a report of the job to FILE (JSON)"},
-	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},
-	{"FILE|none", "write the model of this job to FILE, for gradcomp plan"},
-	{"yes|no",
-         "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)"},
-	{"abort|shrink",
-         "when a rank is lost: the job ends (default), or a program that can shrink goes on without it"},
-	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
-                           "they find the copy in GRADCOMP_DATA"},
+const option_row options_table[OPTION_COUNT] = {
+	[OPTION_COMPRESSOR] =
+		{.name = "--gradcomp",
+                 .argument = "SPEC|none|off|help",
+                 .help = "compress the gradients of this job, for instance powersgd:rank=4; none: send them uncompressed through "
+                         "gradcomp; off: leave the job alone; help: list what there is",
+                 .check = "--compressor",
+                 .variable = "GRADCOMP",
+                 .word = "compressor",
+                 .none = "off"},
+	[OPTION_COLLECTIVE] = {.name = "--gradcomp-collective",
+                               .argument = "SPEC",
+                               .help = "how the ranks exchange what they compressed, for instance ring",
+                               .check = "--collective",
+                               .variable = "GRADCOMP_COLLECTIVE",
+                               .word = "collective"},
+	[OPTION_REPORT] = {.name = "--gradcomp-report",
+                           .argument = "FILE|none",
+                           .help = "write a report of the job to FILE (JSON)",
+                           .check = "--report",
+                           .variable = "GRADCOMP_REPORT",
+                           .word = "report",
+                           .none = "none",
+                           .file = true},
+	[OPTION_SCHEDULE] = {.name = "--gradcomp-schedule",
+                             .argument = "SPEC",
+                             .help = "how gradients are merged into messages, for instance mgwfbp",
+                             .check = "--schedule",
+                             .variable = "GRADCOMP_SCHEDULE",
+                             .word = "schedule"},
+	[OPTION_RECORD] = {.name = "--gradcomp-record",
+                           .argument = "FILE|none",
+                           .help = "write the model of this job to FILE, for gradcomp plan",
+                           .check = "--record",
+                           .variable = "GRADCOMP_RECORD",
+                           .word = "record",
+                           .none = "none",
+                           .file = true},
+	[OPTION_ATTACH] =
+		{.name = "--gradcomp-auto-attach",
+                 .argument = "yes|no",
+                 .help = "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)",
+                 .check = "--auto-attach",
+                 .variable = "GRADCOMP_AUTO_ATTACH",
+                 .word = "auto_attach"},
+	[OPTION_ON_FAILURE] =
+		{.name = "--gradcomp-on-failure",
+                 .argument = "abort|shrink",
+                 .help = "when a rank is lost: the job ends (default), or a program that can shrink goes on without it",
+                 .check = "--on-failure",
+                 .variable = "GRADCOMP_ON_FAILURE",
+                 .word = "on_failure"},
+	[OPTION_STAGE] =
+		{.name = "--gradcomp-stage",
+                 .argument = "SPEC|none|help",
+                 .help = "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; they find the "
+                         "copy in GRADCOMP_DATA",
+                 .none = "none"},
 };
 
 int options_register(spank_t sp, spank_opt_cb_f cb)
@@ -31,9 +70,9 @@ int options_register(spank_t sp, spank_opt_cb_f cb)
 	 * are values instead. Slurm takes a copy. */
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		struct spank_option o = {
-			.name = (char *)names[i] + 2,
-			.arginfo = (char *)help[i].value,
-			.usage = (char *)help[i].usage,
+			.name = (char *)options_table[i].name + 2,
+			.arginfo = (char *)options_table[i].argument,
+			.usage = (char *)options_table[i].help,
 			.has_arg = 1,
 			.val = i,
 			.cb = cb,
@@ -51,7 +90,7 @@ static bool known(int which)
 
 const char *option_name(int which)
 {
-	return known(which) ? names[which] : "an unknown option";
+	return known(which) ? options_table[which].name : "an unknown option";
 }
 
 static const char *fault(const char *value)
@@ -91,10 +130,7 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 
 const char *options_value(const options *o, int which)
 {
-	const char *v = o->value[which];
-	bool any = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE || which == OPTION_ATTACH ||
-	           which == OPTION_ON_FAILURE;
-	const char *none = which == OPTION_COMPRESSOR ? "off" : any ? NULL : "none";
+	const char *v = o->value[which], *none = options_table[which].none;
 	return v && none && !strcmp(v, none) ? NULL : v;
 }
 

@@ -20,6 +20,20 @@ enum {
 
 #define OPTION_BYTES 4096 /* length of a value, with the final 0 */
 
+/* One option, all that is said of it in one place. */
+typedef struct option_row {
+	const char *name;     /* "--gradcomp-report" */
+	const char *argument; /* for srun --help */
+	const char *help;
+	const char *check;    /* the flag of gradcomp check that takes its value; NULL: there is none */
+	const char *variable; /* in which tasks find the value, and */
+	const char *word;     /* its name in GRADCOMP_OPTIONS; NULL: it is not for tasks */
+	const char *none;     /* the value that turns it off; NULL: there is none */
+	bool file;            /* the value is a path */
+} option_row;
+
+extern const option_row options_table[OPTION_COUNT];
+
 typedef struct options {
 	char *value[OPTION_COUNT]; /* NULL: not given; owned */
 } options;

@@ -181,29 +181,25 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = {"compressor", "collective",  "report",    "schedule",
-	                                   "record",     "auto_attach", "on_failure"};
-	static const char *const variable[] = {"GRADCOMP",           "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT",
-	                                       "GRADCOMP_SCHEDULE",  "GRADCOMP_RECORD",     "GRADCOMP_AUTO_ATTACH",
-	                                       "GRADCOMP_ON_FAILURE"};
 	char names[80] = "";
 
 	if (options_off(&step.opt)) {
-		for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++)
-			spank_unsetenv(sp, variable[i]);
+		for (int i = 0; i < OPTION_COUNT; i++)
+			if (options_table[i].variable)
+				spank_unsetenv(sp, options_table[i].variable);
 		spank_unsetenv(sp, "GRADCOMP_OPTIONS");
 		return 0;
 	}
-	for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++) {
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		const option_row *row = &options_table[i];
 		const char *value = options_value(&step.opt, i);
-		if (!step.opt.value[i])
+		if (!row->variable || !step.opt.value[i])
 			continue;
-		bool file = i == OPTION_REPORT || i == OPTION_RECORD;
 		if (!value)
-			spank_unsetenv(sp, variable[i]);
-		else if ((file ? set_file(sp, i, variable[i], value) : set(sp, variable[i], value)) < 0)
+			spank_unsetenv(sp, row->variable);
+		else if ((row->file ? set_file(sp, i, row->variable, value) : set(sp, row->variable, value)) < 0)
 			return -1;
-		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? " " : "", word[i]);
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? " " : "", row->word);
 	}
 	if (step.args.conf[0] && *names)
 		spank_setenv(sp, "GRADCOMP_CONF", step.args.conf, 0);
