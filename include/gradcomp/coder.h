@@ -1,4 +1,5 @@
-/* gradcomp/coder.h: reduce-scatter and all-gather under a code, for programs that shard.
+/* gradcomp/coder.h: reduce-scatter and all-gather under a code, for programs that shard. Experimental: it may change
+ * from one release to the next. "Errors:" are as in gradcomp.h.
  *
  * A coder is a group, a compressor that gives a code (compressor.h: pattern CODED) and a
  * collective that serves coded reduce-scatter and all-gather (collective.h). Blocks may have
@@ -121,61 +122,80 @@ typedef struct gradcomp_coder_options {
 /* Makes a coder. Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the job's.
  * `options` may be NULL. What one rank cannot do is said on all of them; GRADCOMP_ERR_MISMATCH names ranks with
  * another SPEC, collective or seed; nothing is left behind then and the job goes on. *out is freed by
- * gradcomp_coder_free(), before the group. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
-                                                      const gradcomp_coder_options *options, gradcomp_coder **out,
-                                                      gradcomp_error *err);
+ * gradcomp_coder_free(), before the group.
+ * Errors: INVALID, NOTFOUND, INSECURE, ABI: a SPEC, an option or a plugin is wrong. UNSUPPORTED: the compressor
+ * gives no code, or the collective carries none. MISMATCH: ranks ask for other coders. Else a failure. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
+                                                                            const gradcomp_coder_options *options,
+                                                                            gradcomp_coder **out, gradcomp_error *err);
 /* Waits for what is in flight; requests that were not waited for are gone with it. Local. NULL
- * is fine. */
-GRADCOMP_EXPORT void gradcomp_coder_free(gradcomp_coder *coder);
+ * is fine.
+ * Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL void gradcomp_coder_free(gradcomp_coder *coder);
 
 /* Checks that a coder could be made of these SPECs, without a job; NULL stands for what the configuration says.
  * GRADCOMP_ERR_UNSUPPORTED for a compressor that gives no code, or a collective that does not carry one; the text
- * says which can. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, gradcomp_error *err);
+ * says which can.
+ * Errors: INVALID, NOTFOUND, INSECURE, ABI: a SPEC or a plugin is wrong. UNSUPPORTED: as said. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_check(const char *spec, const char *collective,
+                                                                           gradcomp_error *err);
 
 /* out = scale * sum over ranks of their block of this rank, counts[rank] numbers. `in` holds nranks
  * blocks one after another, block r of counts[r] numbers, and may be used as workspace: its
  * content is undefined afterwards. `out` may be this rank's block in `in`, else they do not overlap.
  * counts: nranks of them, equal on all ranks, read before the call returns; 0 is fine, also
  * everywhere. scale: finite, not 0. slot: see Residual; a slot keeps the counts of its first
- * call, others are GRADCOMP_ERR_MISMATCH. Buffers may be NULL for no numbers. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, void *out,
-                                                              const uint64_t *counts, gradcomp_dtype dtype,
-                                                              double scale, uint32_t slot, gradcomp_error *err);
+ * call, others are GRADCOMP_ERR_MISMATCH. Buffers may be NULL for no numbers.
+ * Errors: INVALID, UNSUPPORTED, RANGE: an argument, before anything is sent. MISMATCH: other ranks mean another
+ * call, or the slot has other counts. Else a failure. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in,
+                                                                                    void *out, const uint64_t *counts,
+                                                                                    gradcomp_dtype dtype, double scale,
+                                                                                    uint32_t slot, gradcomp_error *err);
 /* out: nranks blocks one after another, block r the decoded code of rank r's `in`, counts[r]
- * numbers. `in` may be this rank's block in `out`, else they do not overlap; it is only read. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in, void *out,
-                                                          const uint64_t *counts, gradcomp_dtype dtype,
-                                                          gradcomp_error *err);
+ * numbers. `in` may be this rank's block in `out`, else they do not overlap; it is only read.
+ * Errors: as of gradcomp_coder_reduce_scatter(). */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in,
+                                                                                void *out, const uint64_t *counts,
+                                                                                gradcomp_dtype dtype,
+                                                                                gradcomp_error *err);
 
 /* The same, but they return at once. Buffers are the coder's until the request has been waited
- * for. *request: to be waited for once. On failure it is NULL and nothing was started. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out,
-                                                                    const uint64_t *counts, gradcomp_dtype dtype,
-                                                                    double scale, uint32_t slot,
-                                                                    gradcomp_coder_request **request,
-                                                                    gradcomp_error *err);
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_all_gather_start(gradcomp_coder *coder, const void *in, void *out,
-                                                                const uint64_t *counts, gradcomp_dtype dtype,
-                                                                gradcomp_coder_request **request, gradcomp_error *err);
+ * for. *request: to be waited for once. On failure it is NULL and nothing was started.
+ * Errors: as of gradcomp_coder_reduce_scatter(); what other ranks do is said by test() and wait(). */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status
+gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
+                                    gradcomp_dtype dtype, double scale, uint32_t slot, gradcomp_coder_request **request,
+                                    gradcomp_error *err);
+/* The same of an all-gather. Errors: as of gradcomp_coder_reduce_scatter_start(). */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status
+gradcomp_coder_all_gather_start(gradcomp_coder *coder, const void *in, void *out, const uint64_t *counts,
+                                gradcomp_dtype dtype, gradcomp_coder_request **request, gradcomp_error *err);
 /* *done = 1 when the call has ended, well or not: wait() will not sleep. Never sleeps. Returns
- * how it ended; GRADCOMP_OK while it goes on. The request must still be waited for. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_test(gradcomp_coder_request *request, int *done, gradcomp_error *err);
-/* Returns when the call has ended, how it ended, and frees the request. NULL: returns GRADCOMP_OK. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request, gradcomp_error *err);
+ * how it ended; GRADCOMP_OK while it goes on. The request must still be waited for.
+ * Errors: those of the call that was started. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_test(gradcomp_coder_request *request, int *done,
+                                                                          gradcomp_error *err);
+/* Returns when the call has ended, how it ended, and frees the request. NULL: returns GRADCOMP_OK.
+ * Errors: those of the call that was started. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request,
+                                                                          gradcomp_error *err);
 
 /* Saves this rank's state (residuals of all slots, how many runs were coded) as a byte string. With buf NULL only
- * *bytes is set. GRADCOMP_ERR_STATE while a call is in flight. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_save(gradcomp_coder *coder, void *buf, uint64_t capacity,
-                                                    uint64_t *bytes, gradcomp_error *err);
+ * *bytes is set. GRADCOMP_ERR_STATE while a call is in flight.
+ * Errors: STATE: a call is in flight. INVALID: capacity is less than *bytes. Else the failure that the job has had. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_save(gradcomp_coder *coder, void *buf,
+                                                                          uint64_t capacity, uint64_t *bytes,
+                                                                          gradcomp_error *err);
 /* Takes up a state saved by the same rank of a coder with the same compressor, seed and number of
  * ranks: it continues to the bit. All ranks load states of the same moment. On failure the coder
  * is as before: GRADCOMP_ERR_INVALID for bytes that are no state or damaged, _MISMATCH for one of
  * another compressor, seed or rank, _UNSUPPORTED for one of another version, _STATE while a call
- * is in flight. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf, uint64_t bytes,
-                                                    gradcomp_error *err);
+ * is in flight.
+ * Errors: INVALID: no state, or damaged. MISMATCH: of another compressor, seed or rank. UNSUPPORTED: of another
+ * version. STATE: a call is in flight. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf,
+                                                                          uint64_t bytes, gradcomp_error *err);
 
 /* Counters since creation. */
 typedef struct gradcomp_coder_stats {
@@ -190,10 +210,12 @@ typedef struct gradcomp_coder_stats {
 	double exposed_s;        /* that the program slept in wait() and blocking calls */
 	uint64_t residual_bytes; /* memory of slots */
 } gradcomp_coder_stats;
-GRADCOMP_EXPORT void gradcomp_coder_get_stats(gradcomp_coder *coder, gradcomp_coder_stats *stats);
-/* Return the full SPECs in use, "block:bits=4,..." and "ring:...". Owned by the coder. */
-GRADCOMP_EXPORT const char *gradcomp_coder_spec(const gradcomp_coder *coder);
-GRADCOMP_EXPORT const char *gradcomp_coder_collective(const gradcomp_coder *coder);
+/* Fills *stats, whose struct_size is set. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL void gradcomp_coder_get_stats(gradcomp_coder *coder, gradcomp_coder_stats *stats);
+/* Return the full SPECs in use, "block:bits=4,..." and "ring:...". Owned by the coder. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL const char *gradcomp_coder_spec(const gradcomp_coder *coder);
+/* Returns the full SPEC of the collective in use. Owned by the coder. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL const char *gradcomp_coder_collective(const gradcomp_coder *coder);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,8 @@
 #ifndef GRADCOMP_PLUGIN_H
 #define GRADCOMP_PLUGIN_H
 
+#include "gradcomp/collective.h"
+#include "gradcomp/compressor.h"
 #include "gradcomp/gradcomp.h"
 
 #ifdef __cplusplus

@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include "gradcomp/collective.h"
 #include "gradcomp/gradcomp.h"
 #include "io/transfer/bcast_tree.h"
 #include "io/transfer/chunks.h"

@@ -2,6 +2,7 @@
 #ifndef COST_COST_INTERNAL_H
 #define COST_COST_INTERNAL_H
 
+#include "gradcomp/collective.h"
 #include "cost/cost.h"
 
 #include <math.h>

@@ -3,6 +3,8 @@
 #ifndef PLUGIN_DESCRIPTOR_H
 #define PLUGIN_DESCRIPTOR_H
 
+#include "gradcomp/collective.h"
+#include "gradcomp/compressor.h"
 #include "gradcomp/gradcomp.h"
 
 /* A descriptor of whatever release, in today's length: what the plugin does not have is zero. */

@@ -10,6 +10,8 @@
 #include "config/config.h"
 #include "base/log.h"
 #include "config/spec.h"
+#include "gradcomp/collective.h"
+#include "gradcomp/compressor.h"
 #include "gradcomp/gradcomp.h"
 
 typedef struct plugin {

@@ -35,6 +35,16 @@ else
 	skip "nvcc: all of them" "nvcc is not installed"
 fi
 
+printf '#include <gradcomp/gradcomp.h>\n#include <gradcomp/coder.h>\n' >"$tmp/t.c"
+is "a program does not get what is for plugins" \
+	"$(gcc -E -P -I"$GRADCOMP_SRC/include" "$tmp/t.c" | grep -cE '_(compressor|collective)_v1|GRADCOMP_TRAIT|\} gradcomp_links')" 0
+for header in gradcomp coder; do
+	is "$header.h: every function says how it fails" "$(grep -c 'Errors: ' "$GRADCOMP_SRC/include/gradcomp/$header.h")" \
+		"$(grep -c '^GRADCOMP_EXPORT ' "$GRADCOMP_SRC/include/gradcomp/$header.h")"
+done
+printf '#define GRADCOMP_WARN_EXPERIMENTAL\n#include <gradcomp/coder.h>\nvoid f(void) { gradcomp_coder_free(0); }\n' >"$tmp/t.c"
+refuse "who wants to know is warned of what is experimental" gcc -Werror -fsyntax-only -I"$GRADCOMP_SRC/include" "$tmp/t.c"
+like "... and why" "$said" "may change in the next release"
 is "they include each other and the C library alone" \
 	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h "$GRADCOMP_SRC"/include/gradcomp/sdk/*.h | grep -v -x -E \
 		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \

@@ -1,5 +1,6 @@
 /* Plain collectives and groups, against sums made by hand, for 1 to 9 ranks. */
 #include "tests/support/thread_ranks.h"
+#include "gradcomp/collective.h"
 
 #include <math.h>
 

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/first_sizes.h"
+#include "gradcomp/collective.h"
+#include "gradcomp/compressor.h"
 #include "plugin/descriptor.h"
 #include "plugin/operators_v1.h"
 #include "tests/support/tap.h"
