@@ -23,14 +23,22 @@ const char *call_primitive(int bit)
 
 const char *call_name(call_which which)
 {
-	static const char *const names[CALL_PRIMITIVE] = {"no function", "create",
-	                                                  "destroy",     "plan",
-	                                                  "encode",      "decode",
-	                                                  "merge",       "code",
-	                                                  "code_decode", "code_decode_add",
-	                                                  "save",        "load",
-	                                                  "cost",        "code() beside code_decode",
-	                                                  "predict",     "choice"};
+	static const char *const names[CALL_PRIMITIVE] = {[CALL_NONE] = "no function",
+	                                                  [CALL_CREATE] = "create",
+	                                                  [CALL_DESTROY] = "destroy",
+	                                                  [CALL_PLAN] = "plan",
+	                                                  [CALL_ENCODE] = "encode",
+	                                                  [CALL_DECODE] = "decode",
+	                                                  [CALL_MERGE] = "merge",
+	                                                  [CALL_CODE] = "code",
+	                                                  [CALL_CODE_DECODE] = "code_decode",
+	                                                  [CALL_CODE_DECODE_ADD] = "code_decode_add",
+	                                                  [CALL_SAVE] = "save",
+	                                                  [CALL_LOAD] = "load",
+	                                                  [CALL_COST] = "cost",
+	                                                  [CALL_CODES] = "code() beside code_decode",
+	                                                  [CALL_PREDICT] = "predict",
+	                                                  [CALL_CHOICE] = "choice"};
 
 	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
 }

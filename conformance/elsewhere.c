@@ -16,9 +16,12 @@
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
 
-static const char *const what_names[] = {"a payload", "the average", "the error memory", "the state arrays",
-                                         "what save() gives"};
 typedef enum made_what { MADE_PAYLOAD, MADE_AVERAGE, MADE_MEMORY, MADE_STATE, MADE_SAVED } made_what;
+static const char *const what_names[] = {[MADE_PAYLOAD] = "a payload",
+                                         [MADE_AVERAGE] = "the average",
+                                         [MADE_MEMORY] = "the error memory",
+                                         [MADE_STATE] = "the state arrays",
+                                         [MADE_SAVED] = "what save() gives"};
 
 enum { MADE_MAX = 1 << 17 };
 /* Hashes of all that the ranks of the first process make, in order. */

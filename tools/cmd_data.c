@@ -296,7 +296,8 @@ static void show_folders(const char *path)
 
 static int check(const char *path, const char *format, const char *suffixes, bool json)
 {
-	static const char *const formats[] = {"auto", "folder", "tar"};
+	static const char *const formats[] = {
+		[GRADCOMP_SAMPLES_AUTO] = "auto", [GRADCOMP_SAMPLES_FOLDER] = "folder", [GRADCOMP_SAMPLES_TAR] = "tar"};
 	static struct finding f;
 	gradcomp_samples_options o = {.struct_size = sizeof o, .suffixes = suffixes};
 	gradcomp_samples *s = NULL;

@@ -33,7 +33,9 @@ static void write_bound(jsonw *j, const char *key, const gradcomp_param *row, do
 
 static void write_param(jsonw *j, const gradcomp_param *row)
 {
-	static const char *const types[] = {"int", "float", "bool", "size", "choice", "string"};
+	static const char *const types[] = {
+		[GRADCOMP_PARAM_INT] = "int",   [GRADCOMP_PARAM_FLOAT] = "float",   [GRADCOMP_PARAM_BOOL] = "bool",
+		[GRADCOMP_PARAM_SIZE] = "size", [GRADCOMP_PARAM_CHOICE] = "choice", [GRADCOMP_PARAM_STRING] = "string"};
 
 	jsonw_object(j, NULL);
 	jsonw_string(j, "name", row->name);

@@ -28,7 +28,11 @@ enum { RANKS_ASKED_MAX = 16 };
 
 static void print_text(const kit_options *o, const kit_result *r, double seconds)
 {
-	static const char *const words[] = {"ok  ", "FAIL", "skip", "miss", "warn"};
+	static const char *const words[] = {[RESULT_OK] = "ok  ",
+	                                    [RESULT_FAIL] = "FAIL",
+	                                    [RESULT_SKIP] = "skip",
+	                                    [RESULT_MISSED] = "miss",
+	                                    [RESULT_WARN] = "warn"};
 
 	printf("%s", o->path);
 	if (r->name[0])
@@ -60,7 +64,11 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 
 static void print_json(const kit_options *o, const kit_result *r, double seconds)
 {
-	static const char *const words[] = {"ok", "fail", "skip", "missed", "warn"};
+	static const char *const words[] = {[RESULT_OK] = "ok",
+	                                    [RESULT_FAIL] = "fail",
+	                                    [RESULT_SKIP] = "skip",
+	                                    [RESULT_MISSED] = "missed",
+	                                    [RESULT_WARN] = "warn"};
 	char seen[KIT_TEXT];
 	jsonw j;
 

@@ -12,7 +12,10 @@ typedef struct compat {
 	int count;
 } compat;
 
-static const char *const patterns[] = {"summed", "gathered", "merged", "coded"};
+static const char *const patterns[] = {[GRADCOMP_SUMMED] = "summed",
+                                       [GRADCOMP_GATHERED] = "gathered",
+                                       [GRADCOMP_MERGED] = "merged",
+                                       [GRADCOMP_CODED] = "coded"};
 
 static int take_collective(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
                            const char *reason)

@@ -7,7 +7,7 @@
 enum { PARAM_CHUNK, PARAM_SMALL, PARAM_MODE };
 enum { MODE_ASSISTED, MODE_HOP, MODE_DIRECT };
 
-static const char *const modes[] = {"assisted", "hop", "direct", NULL};
+static const char *const modes[] = {[MODE_ASSISTED] = "assisted", [MODE_HOP] = "hop", [MODE_DIRECT] = "direct", NULL};
 
 static const gradcomp_param params[] = {
 	{.name = "chunk",

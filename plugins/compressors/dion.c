@@ -28,7 +28,7 @@
 enum { MOMENTUM = SDK_LOWRANK_PARAMS, ORTHOGONAL };
 enum { COLUMNS, QR, NO };
 
-static const char *const factors[] = {"columns", "qr", "no", NULL};
+static const char *const factors[] = {[COLUMNS] = "columns", [QR] = "qr", [NO] = "no", NULL};
 static const gradcomp_param params[] = {
 	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,
 	[SDK_LOWRANK_MIN_RATIO] = SDK_LOWRANK_MIN_RATIO_ROW,

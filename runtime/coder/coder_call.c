@@ -20,8 +20,10 @@
 
 const char *coder_dtype_name(gradcomp_dtype dtype)
 {
-	static const char *const names[] = {"float32", "float16", "bfloat16",    "float64",    "int32",
-	                                    "int64",   "uint8",   "float8_e4m3", "float8_e5m2"};
+	static const char *const names[] = {
+		[GRADCOMP_F32] = "float32", [GRADCOMP_F16] = "float16",        [GRADCOMP_BF16] = "bfloat16",
+		[GRADCOMP_F64] = "float64", [GRADCOMP_I32] = "int32",          [GRADCOMP_I64] = "int64",
+		[GRADCOMP_U8] = "uint8",    [GRADCOMP_F8E4M3] = "float8_e4m3", [GRADCOMP_F8E5M2] = "float8_e5m2"};
 	return (unsigned)dtype < sizeof names / sizeof names[0] ? names[dtype] : "unknown";
 }
 

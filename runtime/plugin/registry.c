@@ -19,9 +19,12 @@
 #include "config/spec.h"
 #include "base/suggest.h"
 
-static const char *const kind_word[] = {"compressor", "collective"};
-static const char *const kind_folder[] = {"compressors", "collectives"};
-static const char *const kind_symbol[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1"};
+static const char *const kind_word[] = {
+	[GRADCOMP_KIND_COMPRESSOR] = "compressor", [GRADCOMP_KIND_COLLECTIVE] = "collective"};
+static const char *const kind_folder[] = {
+	[GRADCOMP_KIND_COMPRESSOR] = "compressors", [GRADCOMP_KIND_COLLECTIVE] = "collectives"};
+static const char *const kind_symbol[] = {
+	[GRADCOMP_KIND_COMPRESSOR] = "gradcomp_compressor_v1", [GRADCOMP_KIND_COLLECTIVE] = "gradcomp_collective_v1"};
 
 /* Keeps a plugin that has been loaded, for ever. */
 typedef struct loaded {

@@ -32,14 +32,24 @@ typedef enum rule {
 	RULES,
 	REFINED = RULES /* no rule: what a search in plans of several rounds comes to */
 } rule;
-static const char *const rule_names[RULES + 1] = {
-	"fixed",           "single",        "wfbp",        "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
-	"fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp",         "omgs",           "refined"};
+static const char *const rule_names[RULES + 1] = {[FIXED] = "fixed",
+                                                  [SINGLE] = "single",
+                                                  [WFBP] = "wfbp",
+                                                  [FIXED_1M] = "fixed:bytes=1M",
+                                                  [FIXED_4M] = "fixed:bytes=4M",
+                                                  [FIXED_16M] = "fixed:bytes=16M",
+                                                  [FIXED_64M] = "fixed:bytes=64M",
+                                                  [MGWFBP_GREEDY] = "mgwfbp:greedy",
+                                                  [OMGS_GREEDY] = "omgs:greedy",
+                                                  [MGWFBP] = "mgwfbp",
+                                                  [OMGS] = "omgs",
+                                                  [REFINED] = "refined"};
 
 /* Exchanges in backward order; of those that are there the one that the next forward pass
  * needs first; the one that it needs first before all others. */
 typedef enum order { BACKWARD, BY_NEED, FIRST_LAYER_FIRST, ORDERS } order;
-static const char *const order_names[ORDERS] = {"", ", by need", ", first layer first"};
+static const char *const order_names[ORDERS] = {
+	[BACKWARD] = "", [BY_NEED] = ", by need", [FIRST_LAYER_FIRST] = ", first layer first"};
 
 typedef struct search {
 	const plan_search *of;

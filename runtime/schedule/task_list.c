@@ -48,8 +48,15 @@ uint32_t task_list_stages(const task *tasks, int n, int next)
 
 const char *task_name(task_kind kind)
 {
-	static const char *const names[] = {"begin",        "encode",      "exchange",  "decode",         "finish",
-	                                    "reduce_local", "local_begin", "local_end", "allgather_local"};
+	static const char *const names[] = {[TASK_BEGIN] = "begin",
+	                                    [TASK_ENCODE] = "encode",
+	                                    [TASK_EXCHANGE] = "exchange",
+	                                    [TASK_DECODE] = "decode",
+	                                    [TASK_FINISH] = "finish",
+	                                    [TASK_REDUCE_LOCAL] = "reduce_local",
+	                                    [TASK_LOCAL_BEGIN] = "local_begin",
+	                                    [TASK_LOCAL_END] = "local_end",
+	                                    [TASK_ALLGATHER_LOCAL] = "allgather_local"};
 	return names[kind];
 }
 

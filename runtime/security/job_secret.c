@@ -20,7 +20,8 @@
  * hexadecimal, the name of the job, and the secret in hexadecimal (pmix), in a credential
  * (munge) or "-" (file). */
 typedef enum source { SOURCE_PMIX, SOURCE_MUNGE, SOURCE_FILE, SOURCES } source;
-static const char *const source_name[SOURCES] = {"pmix", "munge", "file"};
+static const char *const source_name[SOURCES] = {
+	[SOURCE_PMIX] = "pmix", [SOURCE_MUNGE] = "munge", [SOURCE_FILE] = "file"};
 
 static source source_of(const char *text)
 {

@@ -10,7 +10,10 @@
 
 static const char *type_name(gradcomp_dtype dtype)
 {
-	static const char *const names[] = {"float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8"};
+	static const char *const names[] = {
+		[GRADCOMP_F32] = "float32", [GRADCOMP_F16] = "float16", [GRADCOMP_BF16] = "bfloat16",
+		[GRADCOMP_F64] = "float64", [GRADCOMP_I32] = "int32",   [GRADCOMP_I64] = "int64",
+		[GRADCOMP_U8] = "uint8"};
 	return (size_t)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown";
 }
 

@@ -112,10 +112,23 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 
 void trace_write_event(trace_writer *w, const trace_event *e)
 {
-	static const char *const names[] = {
-		"begin",       "encode",    "exchange",        "decode",     "finish", "reduce_local",
-		"local_begin", "local_end", "allgather_local", "ready",      "step",   "wait",
-		"wait_for",    "replan",    "reduce_scatter",  "all_gather", "wait"};
+	static const char *const names[] = {[TRACE_BEGIN] = "begin",
+	                                    [TRACE_ENCODE] = "encode",
+	                                    [TRACE_EXCHANGE_ROUND] = "exchange",
+	                                    [TRACE_DECODE] = "decode",
+	                                    [TRACE_FINISH] = "finish",
+	                                    [TRACE_REDUCE_LOCAL] = "reduce_local",
+	                                    [TRACE_LOCAL_BEGIN] = "local_begin",
+	                                    [TRACE_LOCAL_END] = "local_end",
+	                                    [TRACE_ALLGATHER_LOCAL] = "allgather_local",
+	                                    [TRACE_READY] = "ready",
+	                                    [TRACE_STEP] = "step",
+	                                    [TRACE_WAIT] = "wait",
+	                                    [TRACE_WAIT_FOR] = "wait_for",
+	                                    [TRACE_REPLAN] = "replan",
+	                                    [TRACE_REDUCE_SCATTER] = "reduce_scatter",
+	                                    [TRACE_ALL_GATHER] = "all_gather",
+	                                    [TRACE_CODER_WAIT] = "wait"};
 	jsonw *j = &w->j;
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));
