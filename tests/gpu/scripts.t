@@ -43,10 +43,11 @@ like "times of PyTorch's have the names of our own" "$(cat "$tmp/out/log")" "top
 
 # Which operators are not measured. Those that write a word or two need not be.
 none="moment sign_pairs put_flag fill_tensors_if"
-for name in $(sed -n 's/^GRADCOMP_OPERATOR([a-z_]*, \([a-z_0-9]*\),.*/\1/p' "$GRADCOMP_SRC/include/gradcomp/operators.def"); do
+sed -n 's/^GRADCOMP_OPERATOR([a-z_]*, \([a-z_0-9]*\),.*/\1/p' "$GRADCOMP_SRC/include/gradcomp/operators.def" >"$tmp/operators"
+while read -r name; do
 	case " $none " in *" $name "*) continue ;; esac
 	grep -q "gpu->$name(" "$GRADCOMP_SRC/tests/gpu/rates.c" || skip "the rate of $name" "tests/gpu/rates.c does not measure it"
-done
+done <"$tmp/operators"
 
 # The scripts around programs that want a device, with others in their place.
 stub () {
