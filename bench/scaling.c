@@ -129,7 +129,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	spec s;
 	coll_ctx coll_ctx;
 	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[present], &p, &s, &at->err) ||
-	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &at->err)) {
+	    group_coll_open(gradcomp_job_world(job), p, &s, &coll_ctx, &at->err)) {
 		fprintf(stderr, "scaling: rank %d: %s\n", rank, at->err.text);
 		exit(1);
 	}
@@ -143,7 +143,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	if (codes(coll_ctx.collective))
 		view_kind(&at->seen[1], &e, board);
 	at->err = e.err;
-	coll_ctx_close(&coll_ctx);
+	group_coll_close(&coll_ctx);
 	spec_clear(&s);
 }
 

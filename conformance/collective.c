@@ -8,7 +8,7 @@
 #include "conformance/call.h"
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
-#include "conformance/links.h"
+#include "conformance/kit_fabric.h"
 
 enum { RUNS_MAX = 2048, LARGE = (1 << 17) + 1 };
 
@@ -503,7 +503,7 @@ static void fill_random(trial *t)
 {
 	for (int r = 0; r < t->P; r++)
 		for (uint64_t i = 0; i < t->count; i++)
-			put(t, t->calls[r].buf.data, i, (double)check_normal());
+			put(t, t->calls[r].buf.data, i, (double)random_check_normal());
 }
 
 /* sum_w u_w = result / scale + sum_w residual_w, of a number; and so of all numbers together. */
@@ -680,11 +680,11 @@ static void signed_zeroes(trial *t)
 static void repeated(trial *t)
 {
 	char *first = malloc(t->count * sizeof(float) + 1);
-	uint64_t seed = check_random();
+	uint64_t seed = random_check();
 
 	for (int n = 0; n < 2; n++) {
 		begin(t);
-		check_seed(seed);
+		random_check_seed(seed);
 		fill_random(t);
 		if (call_all(t) && alike(t) && n && memcmp(first, t->calls[0].buf.data, t->count * sizeof(float)) != 0)
 			broken(t, RULE_AGREEMENT, "the same call gives other bits the next time");
@@ -810,7 +810,7 @@ static void failing(kit *k, int bit, int nth)
 	close_trial(&t);
 }
 
-void group_primitives(kit *k)
+void collective_primitives_group(kit *k)
 {
 	const kit_options *o = k->options;
 	uint32_t serves = k->collective->serves;
@@ -848,7 +848,7 @@ void group_primitives(kit *k)
 		kit_skip(k, RULE_CONSERVATION, "of codes");
 }
 
-void group_collective_memory(kit *k)
+void collective_memory_group(kit *k)
 {
 	int before = host_allocated, plain = hooks_outstanding(), failed = 0;
 	gradcomp_error err = {.status = GRADCOMP_OK};

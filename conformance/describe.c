@@ -42,7 +42,7 @@ static const char *contradiction(const struct gradcomp_compressor_v1 *c)
 	return NULL;
 }
 
-void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out)
+void describe_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out)
 {
 	const char *wrong = contradiction(plugin);
 

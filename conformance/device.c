@@ -21,7 +21,7 @@ static bool refused(kit *k, ranks *b)
 /* Runs that were alike. */
 static int compared(kit *k, const kit_place *p, int steps)
 {
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	gradcomp_status st = GRADCOMP_OK;
 	int alike = 0;
 	ranks a, b;
@@ -39,7 +39,7 @@ static int compared(kit *k, const kit_place *p, int steps)
 	return alike;
 }
 
-void group_device(kit *k)
+void device_group(kit *k)
 {
 	const fixture *t = &k->fixture;
 	long steps = 0;

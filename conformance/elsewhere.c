@@ -37,14 +37,14 @@ static uint32_t at;
 static bool differs;
 static const char *model_name;
 
-kit_trace *kit_trace_new(void)
+kit_trace *elsewhere_trace_new(void)
 {
 	void *p = mmap(NULL, sizeof(kit_trace), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
 
-void kit_trace_free(kit_trace *t)
+void elsewhere_trace_free(kit_trace *t)
 {
 	if (t)
 		munmap(t, sizeof *t);
@@ -104,7 +104,7 @@ static void trace_run(kit *k, const kit_place *p, int steps)
 	ranks s;
 
 	model_name = p->m->name;
-	if (kit_open_at(k, &s, p, check_random()))
+	if (kit_open_at(k, &s, p, random_check()))
 		return;
 	s.stale = comparing ? 0xc3 : 0x5a;
 	s.made = make_payload;
@@ -131,7 +131,7 @@ static void trace_all(kit *k)
 	const int P = k->options->ranks_max < 2 ? 1 : 2;
 
 	list = k->trace;
-	check_seed(k->options->seed);
+	random_check_seed(k->options->seed);
 	trace_run(k, &(kit_place){P == 1 ? 1 : 3, &fixture_models[6], 3000, 0, false}, 4);
 	trace_run(k, &(kit_place){P, &fixture_few, UINT64_MAX, 0, false}, REACH_STEPS / 2);
 	for (int n = 0; n < KIT_PLACES; n++) {
@@ -140,7 +140,7 @@ static void trace_all(kit *k)
 	}
 }
 
-void group_trace(kit *k)
+void elsewhere_trace_group(kit *k)
 {
 	if (!k->trace || !k->options->far)
 		return;
@@ -209,7 +209,7 @@ __attribute__((noinline)) static void trace_deeper(kit *k, int pages)
 	page[1] = page[0];
 }
 
-void group_elsewhere(kit *k)
+void elsewhere_group(kit *k)
 {
 	char **own = environ, **other = other_environment();
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;

@@ -22,7 +22,7 @@ static void fence_again(const int *lowered)
 #include "gradcomp/operators.def"
 
 /* Sizes touch no memory and stay as they are. */
-const gradcomp_operators *device_operators(const gradcomp_operators *of)
+const gradcomp_operators *fenced_device_operators(const gradcomp_operators *of)
 {
 	static gradcomp_operators table;
 

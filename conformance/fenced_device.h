@@ -7,6 +7,6 @@
 #include "gradcomp/operators.h"
 
 /* Returns the table of the fenced device, made of `host`. One at a time. */
-const gradcomp_operators *device_operators(const gradcomp_operators *host);
+const gradcomp_operators *fenced_device_operators(const gradcomp_operators *host);
 
 #endif

@@ -21,8 +21,8 @@ model *fixture_many(void)
 	static model m = {"300 tensors", TENSORS_MAX - 1, {{0}}};
 
 	for (uint32_t i = 0; i < m.n; i++) {
-		m.dims[i][0] = check_random() % 12;
-		m.dims[i][1] = check_random() % 3 ? 0 : 1 + check_random() % 6;
+		m.dims[i][0] = random_check() % 12;
+		m.dims[i][1] = random_check() % 3 ? 0 : 1 + random_check() % 6;
 	}
 	return &m;
 }
@@ -35,32 +35,32 @@ model *fixture_large(int which)
 	};
 	model *m = &models[which];
 
-	m->dims[m->n - 1][0] = which ? 48575 + check_random() % (1 << 19) : (1 << 17) + check_random() % (1 << 15);
+	m->dims[m->n - 1][0] = which ? 48575 + random_check() % (1 << 19) : (1 << 17) + random_check() % (1 << 15);
 	return m;
 }
 
 const char *const fixture_kind_names[KINDS_ALL] = {"normal",   "zero",          "constant", "tied",
                                                    "denormal", "widely scaled", "huge"};
 
-float gradient(int kind, uint64_t i, double largest)
+float fixture_gradient(int kind, uint64_t i, double largest)
 {
 	double v = 0;
 	switch (kind) {
 	case KIND_NORMAL:
-		return check_normal();
+		return random_check_normal();
 	case KIND_ZERO:
 		return 0;
 	case KIND_CONSTANT:
 		return 0.37f;
 	case KIND_TIES:
-		return (float)(int)(check_random() % 5) - 2;
+		return (float)(int)(random_check() % 5) - 2;
 	case KIND_DENORMAL:
-		return 1e-40f * check_normal();
+		return 1e-40f * random_check_normal();
 	case KIND_SCALES:
-		v = check_normal() * pow(10, (double)(i % 13) - 6);
+		v = random_check_normal() * pow(10, (double)(i % 13) - 6);
 		break;
 	default:
-		v = check_normal() * 1e30;
+		v = random_check_normal() * 1e30;
 	}
 	return (float)(largest > 0 && fabs(v) > largest ? copysign(largest, v) : v);
 }
@@ -69,7 +69,7 @@ void fixture_fill(const fixture *t, ranks *s, float **g, int kind)
 {
 	for (int w = 0; w < s->P; w++)
 		for (uint64_t i = 0; i < s->numel; i++)
-			g[w][i] = gradient(kind, i, t->largest);
+			g[w][i] = fixture_gradient(kind, i, t->largest);
 }
 
 void fixture_gradients_new(const ranks *s, float **g)

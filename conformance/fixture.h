@@ -42,7 +42,7 @@ model *fixture_large(int which);
 enum { KIND_NORMAL, KIND_ZERO, KIND_CONSTANT, KIND_TIES, KIND_DENORMAL, KIND_SCALES, KIND_HUGE, KINDS_ALL };
 extern const char *const fixture_kind_names[KINDS_ALL];
 
-float gradient(int kind, uint64_t i, double largest);
+float fixture_gradient(int kind, uint64_t i, double largest);
 void fixture_fill(const fixture *t, ranks *s, float **g, int kind);
 void fixture_gradients_new(const ranks *s, float **g);
 void fixture_gradients_free(const ranks *s, float **g);

@@ -137,7 +137,7 @@ static const gradcomp_operators *operators_on(gradcomp_device device, gradcomp_e
 	if (device == GRADCOMP_HOST)
 		return gradcomp_host_operators();
 	if (device == GRADCOMP_CUDA)
-		return device_operators(gradcomp_host_operators());
+		return fenced_device_operators(gradcomp_host_operators());
 	host_fail(err, GRADCOMP_ERR_INVALID, "device %d: must be 0 (host) or 1 (CUDA)", (int)device);
 	return NULL;
 }

@@ -83,7 +83,7 @@ static void beside(kit *k, const kit_place *p, model *mb, const gradcomp_value *
 {
 	const fixture *t = &k->fixture;
 	float *g[RANKS_MAX], *h[RANKS_MAX], *o[RANKS_MAX];
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	gradcomp_status st;
 	ranks a, b, other;
 
@@ -96,7 +96,7 @@ static void beside(kit *k, const kit_place *p, model *mb, const gradcomp_value *
 		ranks_close(&a);
 		return;
 	}
-	if (ranks_open(&other, t->plugin, t->op, vb, 3, mb->n, mb->dims, check_random())) {
+	if (ranks_open(&other, t->plugin, t->op, vb, 3, mb->n, mb->dims, random_check())) {
 		ranks_close(&a), ranks_close(&b);
 		return;
 	}
@@ -115,7 +115,7 @@ static void beside(kit *k, const kit_place *p, model *mb, const gradcomp_value *
 	ranks_close(&a), ranks_close(&b), ranks_close(&other);
 }
 
-void group_instances(kit *k)
+void instances_group(kit *k)
 {
 	statics s = {.address = k->fixture.plugin->info.name};
 	const uint32_t since = k->since;

@@ -8,7 +8,7 @@
 bool kit_open(kit *k, ranks *s, int P, model *m)
 {
 	const fixture *t = &k->fixture;
-	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, check_random());
+	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, random_check());
 
 	if (st)
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", P, m->name, s->err.text);
@@ -108,7 +108,7 @@ kit_place kit_reach(const kit *k, int which)
 
 	switch (which) {
 	case 0:
-		return (kit_place){P, fixture_many(), 1 + check_random() % 60, kit_some_step(), false};
+		return (kit_place){P, fixture_many(), 1 + random_check() % 60, kit_some_step(), false};
 	case 1:
 		return (kit_place){P, fixture_many(), UINT64_MAX, kit_some_step(), false};
 	case 2:
@@ -145,9 +145,9 @@ gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t
 
 uint64_t kit_some_step(void)
 {
-	uint64_t bits = check_random() % 36, some = check_random() % 5;
+	uint64_t bits = random_check() % 36, some = random_check() % 5;
 
-	switch (check_random() % 3) {
+	switch (random_check() % 3) {
 	case 0:
 		return 0;
 	case 1:
@@ -157,7 +157,7 @@ uint64_t kit_some_step(void)
 	}
 }
 
-void fixture_rounding(fixture *t)
+void kit_rounding(fixture *t)
 {
 	ranks s;
 	int half = 0, bhalf = 0;

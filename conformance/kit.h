@@ -57,8 +57,8 @@ gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **
 
 /* Keeps what the same runs have made in another process, in memory that both see; NULL: it cannot be had. */
 typedef struct kit_trace kit_trace;
-kit_trace *kit_trace_new(void);
-void kit_trace_free(kit_trace *t);
+kit_trace *elsewhere_trace_new(void);
+void elsewhere_trace_free(kit_trace *t);
 
 typedef struct kit {
 	const kit_options *options;
@@ -93,28 +93,28 @@ bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, cons
  * threads or however it was made, and compares every step. */
 int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps);
 /* The coarsest type that is summed gives the rounding, and what still can be summed. */
-void fixture_rounding(fixture *t);
+void kit_rounding(fixture *t);
 /* Checks of the descriptor that run nothing. */
-void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out);
+void describe_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out);
 void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...) GRADCOMP_PRINTF(4, 5);
 
-void group_parameters(kit *k);
-void group_steps(kit *k);
-void group_unbiased(kit *k);
-void group_resume(kit *k);
-void group_saved_state(kit *k);
-void group_peers(kit *k);
-void group_memory(kit *k);
-void group_instances(kit *k);
-void group_threads(kit *k);
-void group_nonfinite(kit *k);
-void group_overflow(kit *k);
-void group_device(kit *k);
-void group_noise(kit *k);
-void group_large(kit *k);
-void group_reach(kit *k);
-void group_trace(kit *k);
-void group_elsewhere(kit *k);
+void parameters_group(kit *k);
+void steps_group(kit *k);
+void unbiased_group(kit *k);
+void resume_group(kit *k);
+void saved_state_group(kit *k);
+void peers_group(kit *k);
+void memory_group(kit *k);
+void instances_group(kit *k);
+void threads_group(kit *k);
+void nonfinite_group(kit *k);
+void nonfinite_overflow_group(kit *k);
+void device_group(kit *k);
+void unbiased_noise_group(kit *k);
+void steps_large_group(kit *k);
+void steps_reach_group(kit *k);
+void elsewhere_trace_group(kit *k);
+void elsewhere_group(kit *k);
 
 /* Where there is much of something: buckets, tensors, ranks, numbers, or of what stands before (`far`, see
  * ranks_far). */
@@ -142,8 +142,8 @@ enum { KIT_FURTHER = 2 };
 #define REACH_STEP ((uint64_t)1 << 33)
 #define REACH_MEMORY ((size_t)1 << 28)
 
-void group_predict(kit *k);
-void group_primitives(kit *k);
-void group_collective_memory(kit *k);
+void predict_group(kit *k);
+void collective_primitives_group(kit *k);
+void collective_memory_group(kit *k);
 
 #endif

@@ -4,7 +4,7 @@
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
 
-void group_memory(kit *k)
+void memory_group(kit *k)
 {
 	const fixture *t = &k->fixture;
 	int before = host_allocated, plain = hooks_outstanding(), failed = 0;

@@ -12,9 +12,9 @@ static void nonfinite_of(kit *k, int P)
 		return;
 	fixture_gradients_new(&s, g);
 	fixture_fill(&k->fixture, &s, g, KIND_NORMAL);
-	uint64_t nan_at = check_random() % 4000, inf_at = nan_at + 1 + check_random() % 90;
-	g[check_random() % (uint64_t)P][nan_at] = NAN;
-	g[check_random() % (uint64_t)P][inf_at] = -INFINITY;
+	uint64_t nan_at = random_check() % 4000, inf_at = nan_at + 1 + random_check() % 90;
+	g[random_check() % (uint64_t)P][nan_at] = NAN;
+	g[random_check() % (uint64_t)P][inf_at] = -INFINITY;
 	uint64_t d = kit_step(k, &s, g, 0) ? s.numel : 0;
 	for (uint64_t i = 0; i < d; i++)
 		for (int w = 0; w < P; w++) {
@@ -33,7 +33,7 @@ static void nonfinite_of(kit *k, int P)
 	ranks_close(&s);
 }
 
-void group_nonfinite(kit *k)
+void nonfinite_group(kit *k)
 {
 	if (!(k->fixture.plugin->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)) {
 		kit_skip(k, RULE_NONFINITE, "the host keeps NaN and Inf away");
@@ -133,7 +133,7 @@ static void forgets(kit *k, int P, float largest)
 	ranks_close(&s);
 }
 
-void group_overflow(kit *k)
+void nonfinite_overflow_group(kit *k)
 {
 	bool coded = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), going = coded;
 

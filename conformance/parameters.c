@@ -28,7 +28,7 @@ static void works(kit *k, const char *text, counts *n)
 	gradcomp_status st = t->plugin->check ? t->plugin->check(&host, spec->values, &err) : GRADCOMP_OK;
 	if (!st) {
 		st = ranks_open(&s, t->plugin, t->op, spec->values, 2, fixture_models[6].n, fixture_models[6].dims,
-		                check_random());
+		                random_check());
 		err = s.err;
 	}
 	if (st) {
@@ -89,7 +89,7 @@ static void numbers(kit *k, const gradcomp_param *p, counts *n)
 	refused(k, text, n);
 }
 
-void group_parameters(kit *k)
+void parameters_group(kit *k)
 {
 	const gradcomp_plugin_info *info = &k->fixture.plugin->info;
 	char text[300];

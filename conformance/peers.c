@@ -18,7 +18,7 @@ static uint32_t edge(void)
 
 	memcpy(&words[8], &inf, 4);
 	memcpy(&words[9], &huge, 4);
-	return words[check_random() % (sizeof words / sizeof words[0])];
+	return words[random_check() % (sizeof words / sizeof words[0])];
 }
 
 static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
@@ -26,28 +26,28 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 	uint32_t w = n > 1; /* the peer's */
 	uint64_t had = in[w].bytes, bytes = had;
 
-	if (lies_left-- > 0 && check_random() % 2)
+	if (lies_left-- > 0 && random_check() % 2)
 		return; /* not every one of a step */
 	/* Lengths are the host's for what is summed or merged. */
 	if ((s->patterns & ~GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) & ~GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)) && n > 1 &&
-	    check_random() % 3 == 0)
-		bytes = check_random() % (in[w].capacity + 1);
+	    random_check() % 3 == 0)
+		bytes = random_check() % (in[w].capacity + 1);
 	guard_free(&lie);
 	lie = guard("what a peer sent", bytes, 8);
 	memcpy(lie.data, in[w].data, bytes < had ? bytes : had);
-	for (uint64_t edits = check_random() % 4; bytes && edits--;)
-		if (bytes >= 4 && check_random() % 2) {
+	for (uint64_t edits = random_check() % 4; bytes && edits--;)
+		if (bytes >= 4 && random_check() % 2) {
 			uint32_t word = edge();
-			memcpy(lie.data + check_random() % (bytes / 4) * 4, &word, 4);
+			memcpy(lie.data + random_check() % (bytes / 4) * 4, &word, 4);
 		} else {
-			lie.data[check_random() % bytes] ^= (char)(1 + check_random() % 255);
+			lie.data[random_check() % bytes] ^= (char)(1 + random_check() % 255);
 		}
 	guard_lock(&lie, 1);
 	in[w].data = lie.data;
 	in[w].bytes = bytes;
 }
 
-void group_peers(kit *k)
+void peers_group(kit *k)
 {
 	int refused = 0, times = k->options->thorough ? 4000 : 240;
 	float *g[RANKS_MAX];

@@ -101,7 +101,7 @@ static bool all(const kit_options *o, const struct gradcomp_collective_v1 *c, co
 	return false;
 }
 
-void group_predict(kit *k)
+void predict_group(kit *k)
 {
 	const kit_options *o = k->options;
 	char text[300];

@@ -4,12 +4,12 @@
 
 static uint64_t state;
 
-void check_seed(uint64_t seed)
+void random_check_seed(uint64_t seed)
 {
 	state = seed;
 }
 
-uint64_t check_fresh_seed(void)
+uint64_t random_fresh_seed(void)
 {
 	struct timespec t;
 
@@ -17,7 +17,7 @@ uint64_t check_fresh_seed(void)
 	return ((uint64_t)t.tv_sec * 1000000007u + (uint64_t)t.tv_nsec) % 1000000000u;
 }
 
-uint64_t check_random(void)
+uint64_t random_check(void)
 {
 	uint64_t z = state += 0x9e3779b97f4a7c15u;
 
@@ -26,16 +26,16 @@ uint64_t check_random(void)
 	return z ^ z >> 31;
 }
 
-double check_uniform(void)
+double random_check_uniform(void)
 {
-	return (double)(check_random() >> 11) * 0x1p-53;
+	return (double)(random_check() >> 11) * 0x1p-53;
 }
 
-float check_normal(void)
+float random_check_normal(void)
 {
 	double s = -6;
 
 	for (int i = 0; i < 12; i++)
-		s += check_uniform();
+		s += random_check_uniform();
 	return (float)s;
 }

@@ -5,12 +5,12 @@
 
 #include <stdint.h>
 
-void check_seed(uint64_t seed);
+void random_check_seed(uint64_t seed);
 /* Returns a seed from the clock. */
-uint64_t check_fresh_seed(void);
-uint64_t check_random(void);
-double check_uniform(void);
+uint64_t random_fresh_seed(void);
+uint64_t random_check(void);
+double random_check_uniform(void);
 /* Draws a number that is roughly normal. */
-float check_normal(void);
+float random_check_normal(void);
 
 #endif

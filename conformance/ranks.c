@@ -75,7 +75,7 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
 	             .device = ranks_device};
 	host_services(&s->host, op);
 	if (s->device)
-		s->device_operators = device_operators(op);
+		s->device_operators = fenced_device_operators(op);
 	if (plugin->state_arrays > STATES_MAX) {
 		s->P = 0;
 		return host_fail(&s->err, GRADCOMP_ERR_UNSUPPORTED, "%u state arrays, the harness has %d",

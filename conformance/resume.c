@@ -6,7 +6,7 @@
 
 static bool twins(kit *k, ranks *a, ranks *b, const kit_place *p)
 {
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	gradcomp_status st = kit_open_at(k, a, p, seed);
 
 	if (st && !kit_declined(a, st))
@@ -88,7 +88,7 @@ static void resume_of(kit *k, const kit_place *p, int before)
 	ranks_close(&b);
 }
 
-void group_resume(kit *k)
+void resume_group(kit *k)
 {
 	for (int P = 1; P <= 3; P++)
 		resume_of(k, &(kit_place){P, &fixture_models[6], 3000, 0, false}, 2);

@@ -70,8 +70,8 @@ static int damaged(kit *k, const guarded *good, int times)
 			return taken;
 		}
 		memcpy(copy, good->data, good->bytes);
-		for (uint64_t edits = 1 + check_random() % 3; edits; edits--)
-			copy[check_random() % good->bytes] = (char)(check_random() % 3 ? check_random() : 0xff);
+		for (uint64_t edits = 1 + random_check() % 3; edits; edits--)
+			copy[random_check() % good->bytes] = (char)(random_check() % 3 ? random_check() : 0xff);
 		if (!ranks_call(&s, &(call){.which = CALL_LOAD, .from = copy, .capacity = good->bytes})) {
 			taken++;
 			fixture_gradients_new(&s, g);
@@ -89,7 +89,7 @@ static int damaged(kit *k, const guarded *good, int times)
 	return taken;
 }
 
-void group_saved_state(kit *k)
+void saved_state_group(kit *k)
 {
 	ranks s, other;
 	guarded good = {.map = NULL}, others = {.map = NULL};

@@ -232,7 +232,7 @@ static void choices(kit *k, const ranks *s)
 /* Instances for a run; false: there are none, which has been said where it is a fault. */
 static bool open_run(kit *k, ranks *s, const run *r)
 {
-	gradcomp_status st = kit_open_at(k, s, &(kit_place){r->P, r->m, UINT64_MAX, r->from, r->far}, check_random());
+	gradcomp_status st = kit_open_at(k, s, &(kit_place){r->P, r->m, UINT64_MAX, r->from, r->far}, random_check());
 
 	if (st && !((r->far || r->P > 16) && kit_declined(s, st)))
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", r->P, r->m->name, s->err.text);
@@ -261,7 +261,7 @@ static void give(kit *k, ranks *s, float **g, int kind, double *sum, double *mag
 /* Chooses how many numbers a bucket has at most: as often few as many. */
 static uint64_t some_size(uint64_t numel)
 {
-	return (uint64_t)exp(check_uniform() * log((double)numel + 1));
+	return (uint64_t)exp(random_check_uniform() * log((double)numel + 1));
 }
 
 /* Runs steps with fresh gradients, the same ones for the same seed. Returns whether all was well. */
@@ -273,7 +273,7 @@ static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *
 	bool well = true;
 	ranks s;
 
-	check_seed(seed);
+	random_check_seed(seed);
 	if (!open_run(k, &s, r))
 		return true;
 	choices(k, &s);
@@ -312,7 +312,7 @@ static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *
 /* Runs the steps. A loss when buckets are rebuilt, and only then, is a matter of state. */
 static bool steps_of(kit *k, const run *r, tally *n)
 {
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	const uint32_t since = k->since;
 	loss l = {.found = false}, still = {.found = false};
 	bool well;
@@ -367,7 +367,7 @@ static void look_at_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t ro
 static void written(kit *k)
 {
 	const fixture *t = &k->fixture;
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	float *g[RANKS_MAX];
 	ranks s;
 
@@ -397,7 +397,7 @@ static void written(kit *k)
 			(unsigned long long)unwritten, unwritten_round);
 }
 
-void group_steps(kit *k)
+void steps_group(kit *k)
 {
 	const kit_options *o = k->options;
 	tally n = {.worst = 0};
@@ -443,7 +443,7 @@ void group_steps(kit *k)
 		kit_skip(k, RULE_CODE, "pattern CODED is not there");
 }
 
-void group_large(kit *k)
+void steps_large_group(kit *k)
 {
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
 	const gradcomp_value *values = k->fixture.values;
@@ -461,7 +461,7 @@ void group_large(kit *k)
 }
 
 /* Large numbers of what there are few of elsewhere: the step, the offset, tensors, steps, ranks. */
-void group_reach(kit *k)
+void steps_reach_group(kit *k)
 {
 	const gradcomp_value *values = k->fixture.values;
 	const int P = k->options->ranks_max < 2 ? 1 : 2;

@@ -1,5 +1,5 @@
 /* Every call on another thread: nothing may hang on which one it is. While merge()
- * runs, the instance is read-only (see call.c); code() and a decoder run at the same
+ * runs, the instance is read-only (see ranks_call.c); code() and a decoder run at the same
  * time and must not notice each other. */
 #include <pthread.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static void codes_together(kit *k)
 		l->s = &s;
 		l->start = &start;
 		for (int j = 0; j < RUN; j++)
-			l->in[j] = check_normal();
+			l->in[j] = random_check_normal();
 		if (s.plugin->code_bound(s.instance[0], RUN) > sizeof l->wire ||
 		    s.plugin->code(s.instance[0], l->in, RUN, 7, l->wire, &l->bytes, &l->err) ||
 		    s.plugin->code_decode(s.instance[0], l->wire, l->bytes, l->out, RUN, &l->err)) {
@@ -96,7 +96,7 @@ static void codes_together(kit *k)
 
 static void hopping(kit *k, const kit_place *p, int steps)
 {
-	const uint64_t seed = check_random();
+	const uint64_t seed = random_check();
 	ranks a, b;
 
 	if (kit_open_at(k, &a, p, seed))
@@ -110,7 +110,7 @@ static void hopping(kit *k, const kit_place *p, int steps)
 	ranks_close(&a);
 }
 
-void group_threads(kit *k)
+void threads_group(kit *k)
 {
 	const fixture *t = &k->fixture;
 	const uint32_t since = k->since;

@@ -61,7 +61,7 @@ static double averages_unseen(const averages *d, int i)
 	return 20.0 / d->times * d->size[i];
 }
 
-void group_unbiased(kit *k)
+void unbiased_group(kit *k)
 {
 	fixture *t = &k->fixture;
 	const gradcomp_value *values = t->values;
@@ -78,7 +78,7 @@ void group_unbiased(kit *k)
 		t->values = t->plain;
 	for (int w = 0; w < RANKS; w++)
 		for (int i = 0; i < NUMBERS; i++) {
-			d.u[w][i] = check_normal();
+			d.u[w][i] = random_check_normal();
 			d.want[i] += d.u[w][i] / (double)RANKS;
 			d.size[i] += fabs(d.u[w][i]) / RANKS;
 		}
@@ -180,7 +180,7 @@ static bool equal(const drawn *a, int w, const drawn *b, int v)
 	return a->bytes[w] == b->bytes[v] && !memcmp(a->made[w], b->made[v], a->bytes[w]);
 }
 
-void group_noise(kit *k)
+void unbiased_noise_group(kit *k)
 {
 	static model vector = {"999 numbers", 1, {{NOISE_NUMBERS, 0}}};
 	const uint32_t patterns = ranks_planned(k->fixture.plugin), traits = k->fixture.plugin->traits;

@@ -227,7 +227,7 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 {
 	static arguments args;
 	static exec_helper r;
-	char id_text[24], name[40], account_name[64];
+	char id_text[24], name[40], drop_privs_account[64];
 	exec_user user, planner = nobody;
 	uint32_t id;
 	int timeout;
@@ -245,15 +245,15 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	}
 	char *plan[] = {args.helper, "prolog", "--plan", NULL};
 	if (helper(&args, plan, &planner, PLAN_TIMEOUT, false, &r) != 0 ||
-	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2 || timeout < 1)
+	    sscanf(r.output, "%63s %d", drop_privs_account, &timeout) != 2 || timeout < 1)
 		return 0;
-	if (account(account_name, &user) < 0) {
-		log_info("[stage] shared_user=%s: there is no such account", account_name);
+	if (account(drop_privs_account, &user) < 0) {
+		log_info("[stage] shared_user=%s: there is no such account", drop_privs_account);
 		return 0;
 	}
 	snprintf(id_text, sizeof id_text, "%u", (unsigned)id);
 	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
-	record(&args, name, account_name);
+	record(&args, name, drop_privs_account);
 	char *stage[] = {args.helper, "prolog", "--job", id_text, NULL};
 	/* All that has been copied when time is up stays, and the next job's prolog goes on from there. */
 	int status = helper(&args, stage, &user, timeout, true, &r);

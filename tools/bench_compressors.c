@@ -67,16 +67,16 @@ static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_er
 	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, l.relative_error);
 	fflush(stdout);
 	if (b->json) {
-		jsonw_object(b->json, NULL);
-		jsonw_string(b->json, "compressor", f->spec);
-		jsonw_string(b->json, "input", input);
-		jsonw_float(b->json, "encode", in);
-		jsonw_float(b->json, "decode", out);
-		jsonw_float(b->json, "both", sum);
-		jsonw_float(b->json, "bits_per_number", bits);
-		jsonw_float(b->json, "relative_error", l.relative_error);
-		jsonw_float(b->json, "memcpy_s", unit);
-		jsonw_end(b->json);
+		json_put_object(b->json, NULL);
+		json_put_string(b->json, "compressor", f->spec);
+		json_put_string(b->json, "input", input);
+		json_put_float(b->json, "encode", in);
+		json_put_float(b->json, "decode", out);
+		json_put_float(b->json, "both", sum);
+		json_put_float(b->json, "bits_per_number", bits);
+		json_put_float(b->json, "relative_error", l.relative_error);
+		json_put_float(b->json, "memcpy_s", unit);
+		json_put_end(b->json);
 	}
 	local_close(&l);
 	return 0;
@@ -153,34 +153,34 @@ int bench_compressors(int argc, char **argv)
 	gradcomp_error err = {0};
 	FILE *file = NULL;
 	jsonw writer;
-	int status = take_options(argc, argv, usage_text, options, NULL, 0);
+	int status = command_take_options(argc, argv, usage_text, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	b.rows = (uint64_t)number(rows, 1 << 16);
 	b.columns = (uint64_t)number(columns, 1 << 16);
 	b.runs = number(runs, MOST_RUNS);
 	if (!b.rows || !b.columns || !b.runs)
-		return usage_error(usage_text,
-		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d",
-		                   rows, columns, runs, MOST_RUNS);
+		return command_usage_error(
+			usage_text, "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d",
+			rows, columns, runs, MOST_RUNS);
 	if (json && !(file = fopen(json, "w"))) {
 		bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
-		return failed(&err);
+		return command_failed(&err);
 	}
 	if (file) {
 		b.json = &writer;
-		jsonw_start(b.json, file);
-		jsonw_array(b.json, NULL);
+		json_put_start(b.json, file);
+		json_put_array(b.json, NULL);
 	}
 	b.nspecs = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, list, "--compressors", b.specs, MOST_SPECS, &err);
 	status = b.nspecs < 0 || run(&b, gradients, &err);
 	if (file) {
-		jsonw_end(b.json);
-		jsonw_finish(b.json);
+		json_put_end(b.json);
+		json_put_finish(b.json);
 		if ((ferror(file) | fclose(file)) && !status)
 			status = bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
 	}
 	free(b.u);
 	free(b.copy);
-	return status ? failed(&err) : 0;
+	return status ? command_failed(&err) : 0;
 }

@@ -135,14 +135,14 @@ static int parse(int argc, char **argv, bench_dataset *b, const char **source, c
 		{"--json", json, NULL},     {0},
 	};
 	int64_t n = 0, size = 0, room = 0;
-	int status = take_options(argc, argv, usage_text, options, &word, 0);
+	int status = command_take_options(argc, argv, usage_text, options, &word, 0);
 	if (status >= 0)
 		return status;
 	if (number_int(samples, &n) || n < 1 || number_size(bytes, &size) || size < 8 || number_size(mem, &room) ||
 	    room < 0 || number_int(nepochs, &b->epochs) || b->epochs < 1 || number_int(nsteps, &b->steps) ||
 	    b->steps < 1 || number_int(ms, &b->step_ms) || b->step_ms < 1 || number_int(batch, &b->batch) ||
 	    b->batch < 1)
-		return usage_error(usage_text, "bench io: numbers are whole and positive, sizes like 100K");
+		return command_usage_error(usage_text, "bench io: numbers are whole and positive, sizes like 100K");
 	b->count = (uint64_t)n;
 	b->bytes = (uint64_t)size;
 	*memory = (uint64_t)room;
@@ -158,8 +158,8 @@ static int measure(bench_dataset *b, const char *source, const char *json, uint6
 	if (json && gradcomp_job_rank(b->job) == 0) {
 		if (!(file = fopen(json, "w")))
 			return bench_failed(err, GRADCOMP_ERR_IO, "cannot write %s", json);
-		jsonw_start(&j, file);
-		jsonw_array(&j, NULL);
+		json_put_start(&j, file);
+		json_put_array(&j, NULL);
 		b->json = &j;
 	}
 	status = open_dataset(b, source, memory, err) || bench_epochs(b, err) || places(b, err) ||
@@ -167,8 +167,8 @@ static int measure(bench_dataset *b, const char *source, const char *json, uint6
 	                 ? -1
 	                 : 0;
 	if (file) {
-		jsonw_end(&j);
-		jsonw_finish(&j);
+		json_put_end(&j);
+		json_put_finish(&j);
 		if (fclose(file) && !status)
 			status = bench_failed(err, GRADCOMP_ERR_IO, "cannot write %s", json);
 	}
@@ -186,7 +186,7 @@ int bench_io(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (gradcomp_job_create(NULL, &b.job, &err))
-		return failed(&err);
+		return command_failed(&err);
 	b.world = gradcomp_job_world(b.job);
 	status = measure(&b, source, json, memory, &err);
 	if (!status && (gradcomp_dataset_free(b.ds, &err) || gradcomp_job_free(b.job, &err)))
@@ -194,7 +194,7 @@ int bench_io(int argc, char **argv)
 	free(b.own);
 	free(b.others);
 	if (status)
-		return failed(&err);
+		return command_failed(&err);
 	gradcomp_samples_close(b.samples);
 	free(b.out);
 	return 0;

@@ -27,15 +27,15 @@ static void row(const bench_dataset *b, const char *name, double value, const ch
 	putchar('\n');
 	if (!b->json)
 		return;
-	jsonw_object(b->json, NULL);
-	jsonw_string(b->json, "case", name);
-	jsonw_float(b->json, "value", value);
-	jsonw_string(b->json, "unit", unit);
+	json_put_object(b->json, NULL);
+	json_put_string(b->json, "case", name);
+	json_put_float(b->json, "value", value);
+	json_put_string(b->json, "unit", unit);
 	if (than) {
-		jsonw_string(b->json, "peer", than);
-		jsonw_float(b->json, "peer_value", other);
+		json_put_string(b->json, "peer", than);
+		json_put_float(b->json, "peer_value", other);
 	}
-	jsonw_end(b->json);
+	json_put_end(b->json);
 }
 
 int bench_epochs(bench_dataset *b, gradcomp_error *err)

@@ -19,11 +19,11 @@ static void begin(struct outcome *o, const cache_request *r, const char *array)
 {
 	*o = (struct outcome){.r = r};
 	if (r->json) {
-		jsonw_start(&o->j, stdout);
-		jsonw_object(&o->j, NULL);
-		jsonw_string(&o->j, "user", r->who);
-		jsonw_bool(&o->j, "dry_run", (r->options.flags & GRADCOMP_CACHE_DRY_RUN) != 0);
-		jsonw_array(&o->j, array);
+		json_put_start(&o->j, stdout);
+		json_put_object(&o->j, NULL);
+		json_put_string(&o->j, "user", r->who);
+		json_put_bool(&o->j, "dry_run", (r->options.flags & GRADCOMP_CACHE_DRY_RUN) != 0);
+		json_put_array(&o->j, array);
 	} else if (r->who)
 		printf("%s:\n", r->who);
 }
@@ -32,16 +32,16 @@ static void note(struct outcome *o, const gradcomp_error *err)
 {
 	if (!o->status)
 		snprintf(o->error, sizeof o->error, "%s", err->text);
-	o->status = failed(err);
+	o->status = command_failed(err);
 }
 
 static int end(struct outcome *o)
 {
 	if (o->r->json) {
-		jsonw_end(&o->j);
-		jsonw_string(&o->j, "error", o->status ? o->error : NULL);
-		jsonw_end(&o->j);
-		jsonw_finish(&o->j);
+		json_put_end(&o->j);
+		json_put_string(&o->j, "error", o->status ? o->error : NULL);
+		json_put_end(&o->j);
+		json_put_finish(&o->j);
 	}
 	return o->status;
 }
@@ -53,11 +53,11 @@ static void on_removed(void *ctx, const char *what, const char *name, uint64_t b
 	o->n++;
 	o->bytes += bytes;
 	if (o->r->json) {
-		jsonw_object(&o->j, NULL);
-		jsonw_string(&o->j, "what", what);
-		jsonw_string(&o->j, "name", name);
-		jsonw_uint(&o->j, "bytes", bytes);
-		jsonw_end(&o->j);
+		json_put_object(&o->j, NULL);
+		json_put_string(&o->j, "what", what);
+		json_put_string(&o->j, "name", name);
+		json_put_uint(&o->j, "bytes", bytes);
+		json_put_end(&o->j);
 		return;
 	}
 	printf("%s %s %.12s", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would remove" : "removed", what, name);
@@ -69,11 +69,11 @@ static void on_damaged(void *ctx, const char *key, const char *file, const char 
 	struct outcome *o = ctx;
 	o->n++;
 	if (o->r->json) {
-		jsonw_object(&o->j, NULL);
-		jsonw_string(&o->j, "key", key);
-		jsonw_string(&o->j, "file", file);
-		jsonw_string(&o->j, "what", what);
-		jsonw_end(&o->j);
+		json_put_object(&o->j, NULL);
+		json_put_string(&o->j, "key", key);
+		json_put_string(&o->j, "file", file);
+		json_put_string(&o->j, "what", what);
+		json_put_end(&o->j);
 	} else
 		printf("%.12s: %s %s\n", key, file, what);
 }
@@ -95,7 +95,7 @@ static gradcomp_status verify_one(struct outcome *o, const char *key, gradcomp_e
 	return gradcomp_cache_verify(&o->r->options, key, on_damaged, o, err);
 }
 
-int verb_verify(const cache_request *r)
+int cache_verb_verify(const cache_request *r)
 {
 	struct outcome o;
 	gradcomp_error err;
@@ -107,7 +107,7 @@ int verb_verify(const cache_request *r)
 	return end(&o);
 }
 
-int verb_gc(const cache_request *r)
+int cache_verb_gc(const cache_request *r)
 {
 	struct outcome o;
 	gradcomp_error err;
@@ -122,14 +122,14 @@ static gradcomp_status evict_one(struct outcome *o, const char *key, gradcomp_er
 	return gradcomp_cache_evict(&o->r->options, key, on_removed, o, err);
 }
 
-int verb_evict(const cache_request *r)
+int cache_verb_evict(const cache_request *r)
 {
 	struct outcome o;
 	begin(&o, r, "removed");
 	return each_name(&o, evict_one);
 }
 
-int verb_clear(const cache_request *r)
+int cache_verb_clear(const cache_request *r)
 {
 	struct outcome o;
 	gradcomp_error err;
@@ -147,7 +147,7 @@ int verb_clear(const cache_request *r)
 static void said(struct outcome *o, const char *key, const char *done)
 {
 	if (o->r->json)
-		jsonw_string(&o->j, NULL, key);
+		json_put_string(&o->j, NULL, key);
 	else
 		printf("%s%s %.12s\n", o->r->options.flags & GRADCOMP_CACHE_DRY_RUN ? "would have " : "", done, key);
 }
@@ -160,7 +160,7 @@ static gradcomp_status pin_one(struct outcome *o, const char *key, gradcomp_erro
 	return status;
 }
 
-int verb_pin(const cache_request *r)
+int cache_verb_pin(const cache_request *r)
 {
 	struct outcome o;
 	begin(&o, r, "keys");
@@ -175,7 +175,7 @@ static gradcomp_status unpin_one(struct outcome *o, const char *key, gradcomp_er
 	return status;
 }
 
-int verb_unpin(const cache_request *r)
+int cache_verb_unpin(const cache_request *r)
 {
 	struct outcome o;
 	begin(&o, r, "keys");
@@ -190,7 +190,7 @@ static gradcomp_status lease_one(struct outcome *o, const char *key, gradcomp_er
 	return status;
 }
 
-int verb_lease(const cache_request *r)
+int cache_verb_lease(const cache_request *r)
 {
 	struct outcome o;
 	begin(&o, r, "keys");

@@ -33,35 +33,35 @@ static bool wanted(const cache_request *r, const gradcomp_cache_entry *e)
 
 static void entry_json(jsonw *j, const gradcomp_cache_entry *e)
 {
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", e->name);
-	jsonw_string(j, "key", *e->key ? e->key : NULL);
-	jsonw_string(j, "kind", kinds[e->kind]);
-	jsonw_string(j, "source", e->source);
-	jsonw_string(j, "path", e->path);
-	jsonw_uint(j, "files", e->files);
-	jsonw_uint(j, "bytes", e->bytes);
-	jsonw_uint(j, "allocated", e->allocated);
-	jsonw_uint(j, "inodes", e->inodes);
-	jsonw_int(j, "last_use", e->last_use);
-	jsonw_bool(j, "pinned", (int)e->pinned);
-	jsonw_bool(j, "producing", (int)e->producing);
-	jsonw_array(j, "leases");
+	json_put_object(j, NULL);
+	json_put_string(j, "name", e->name);
+	json_put_string(j, "key", *e->key ? e->key : NULL);
+	json_put_string(j, "kind", kinds[e->kind]);
+	json_put_string(j, "source", e->source);
+	json_put_string(j, "path", e->path);
+	json_put_uint(j, "files", e->files);
+	json_put_uint(j, "bytes", e->bytes);
+	json_put_uint(j, "allocated", e->allocated);
+	json_put_uint(j, "inodes", e->inodes);
+	json_put_int(j, "last_use", e->last_use);
+	json_put_bool(j, "pinned", (int)e->pinned);
+	json_put_bool(j, "producing", (int)e->producing);
+	json_put_array(j, "leases");
 	for (uint32_t i = 0; i < e->nleases; i++) {
 		const gradcomp_cache_lease *l = &e->leases[i];
 		if (!l->pid && !l->job)
 			continue;
-		jsonw_object(j, NULL);
-		jsonw_string(j, "holder", l->holder);
+		json_put_object(j, NULL);
+		json_put_string(j, "holder", l->holder);
 		if (l->pid)
-			jsonw_int(j, "pid", l->pid);
+			json_put_int(j, "pid", l->pid);
 		else
-			jsonw_int(j, "job", l->job);
-		jsonw_bool(j, "alive", (int)l->alive);
-		jsonw_end(j);
+			json_put_int(j, "job", l->job);
+		json_put_bool(j, "alive", (int)l->alive);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 }
 
 /* "pinned, leased by job 12.0 and 3 more" */
@@ -114,53 +114,53 @@ static int each(void *ctx, const gradcomp_cache_entry *e)
 	return 0;
 }
 
-int verb_list(const cache_request *r)
+int cache_verb_list(const cache_request *r)
 {
 	struct list l = {.r = r};
 	gradcomp_error err;
 	if (r->json) {
-		jsonw_start(&l.j, stdout);
-		jsonw_object(&l.j, NULL);
-		jsonw_string(&l.j, "user", r->who);
-		jsonw_array(&l.j, "entries");
+		json_put_start(&l.j, stdout);
+		json_put_object(&l.j, NULL);
+		json_put_string(&l.j, "user", r->who);
+		json_put_array(&l.j, "entries");
 	} else if (r->who)
 		printf("%s:\n", r->who);
 	gradcomp_status status = gradcomp_cache_each(&r->options, each, &l, &err);
 	if (r->json) {
-		jsonw_end(&l.j);
-		jsonw_string(&l.j, "error", status ? err.text : NULL);
-		jsonw_end(&l.j);
-		jsonw_finish(&l.j);
+		json_put_end(&l.j);
+		json_put_string(&l.j, "error", status ? err.text : NULL);
+		json_put_end(&l.j);
+		json_put_finish(&l.j);
 	} else if (!status && !l.shown)
 		puts("nothing");
-	return status ? failed(&err) : 0;
+	return status ? command_failed(&err) : 0;
 }
 
 static void du_json(const cache_request *r, const gradcomp_cache_usage *u, const char *error)
 {
 	jsonw j;
-	jsonw_start(&j, stdout);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "user", r->who);
-	jsonw_string(&j, "path", u->path);
-	jsonw_uint(&j, "copies", u->entries);
-	jsonw_uint(&j, "bytes", u->bytes);
-	jsonw_uint(&j, "evictable", u->evictable);
-	jsonw_uint(&j, "budget", u->budget);
-	jsonw_uint(&j, "high_mark", u->high);
-	jsonw_uint(&j, "low_mark", u->low);
+	json_put_start(&j, stdout);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "user", r->who);
+	json_put_string(&j, "path", u->path);
+	json_put_uint(&j, "copies", u->entries);
+	json_put_uint(&j, "bytes", u->bytes);
+	json_put_uint(&j, "evictable", u->evictable);
+	json_put_uint(&j, "budget", u->budget);
+	json_put_uint(&j, "high_mark", u->high);
+	json_put_uint(&j, "low_mark", u->low);
 	if (u->quota)
-		jsonw_uint(&j, "quota", u->quota);
+		json_put_uint(&j, "quota", u->quota);
 	else
-		jsonw_null(&j, "quota");
-	jsonw_uint(&j, "disk_size", u->disk_size);
-	jsonw_uint(&j, "disk_free", u->disk_free);
-	jsonw_string(&j, "error", error);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+		json_put_null(&j, "quota");
+	json_put_uint(&j, "disk_size", u->disk_size);
+	json_put_uint(&j, "disk_free", u->disk_free);
+	json_put_string(&j, "error", error);
+	json_put_end(&j);
+	json_put_finish(&j);
 }
 
-int verb_du(const cache_request *r)
+int cache_verb_du(const cache_request *r)
 {
 	static gradcomp_cache_usage u;
 	char used[32], budget[32], evictable[32], left[32], quota[32], path[512];
@@ -171,7 +171,7 @@ int verb_du(const cache_request *r)
 	if (r->json)
 		du_json(r, &u, status ? err.text : NULL);
 	if (status)
-		return failed(&err);
+		return command_failed(&err);
 	if (r->json)
 		return 0;
 	printf("%s%s%s in %u cop%s of the %s that stage.cache_bytes allows in %s, %s evictable, %s free on the "

@@ -126,7 +126,7 @@ static void visit_if_area(struct users *u, int dir, const char *name, const char
 	}
 	if (!first_time(u, st.st_uid))
 		return;
-	account_name(st.st_uid, who);
+	drop_privs_account(st.st_uid, who);
 	visit(u, st.st_uid, 0, who);
 }
 
@@ -152,7 +152,7 @@ static int cache_dir_of(const cache_request *r, char dir[4096])
 {
 	if (r->options.cache_dir)
 		snprintf(dir, 4096, "%s", r->options.cache_dir);
-	else if (setting_value(SET_STAGE_CACHE_DIR, dir, 4096))
+	else if (drop_privs_setting(SET_STAGE_CACHE_DIR, dir, 4096))
 		return 1;
 	for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';)
 		dir[--n] = 0;

@@ -45,11 +45,11 @@ static const struct verb {
 	int names;
 	int takes_job, takes_force, alone; /* alone: for one area */
 } verbs[] = {
-	{"list", verb_list, ANY_NAMES, 0, 0, 0},     {"du", verb_du, NO_NAME, 0, 0, 0},
-	{"verify", verb_verify, ANY_NAMES, 0, 0, 0}, {"gc", verb_gc, NO_NAME, 1, 0, 0},
-	{"pin", verb_pin, NAMES, 0, 0, 1},           {"unpin", verb_unpin, NAMES, 0, 0, 1},
-	{"evict", verb_evict, NAMES, 0, 1, 1},       {"clear", verb_clear, NO_NAME, 0, 1, 0},
-	{"lease", verb_lease, NAMES, 1, 0, 1},
+	{"list", cache_verb_list, ANY_NAMES, 0, 0, 0},     {"du", cache_verb_du, NO_NAME, 0, 0, 0},
+	{"verify", cache_verb_verify, ANY_NAMES, 0, 0, 0}, {"gc", cache_verb_gc, NO_NAME, 1, 0, 0},
+	{"pin", cache_verb_pin, NAMES, 0, 0, 1},           {"unpin", cache_verb_unpin, NAMES, 0, 0, 1},
+	{"evict", cache_verb_evict, NAMES, 0, 1, 1},       {"clear", cache_verb_clear, NO_NAME, 0, 1, 0},
+	{"lease", cache_verb_lease, NAMES, 1, 0, 1},
 };
 
 static const struct verb *find_verb(const char *name)
@@ -85,8 +85,8 @@ static int take_jobs(char *list, cache_request *r)
 	r->options.live_jobs = jobs;
 	for (char *word = strtok_r(list, between, &rest); word; word = strtok_r(NULL, between, &rest))
 		if (number_int(word, &jobs[n++]) != NUMBER_OK || jobs[n - 1] < 1)
-			return usage_error(usage, "--live-jobs has '%s'; it is a list of the numbers of jobs",
-			                   gradcomp_printable(word, name, sizeof name));
+			return command_usage_error(usage, "--live-jobs has '%s'; it is a list of the numbers of jobs",
+			                           gradcomp_printable(word, name, sizeof name));
 	r->options.nlive_jobs = n;
 	r->options.live_ns = began();
 	return 0;
@@ -96,21 +96,21 @@ static int take_jobs(char *list, cache_request *r)
 static int check(const struct verb *v, const cache_request *r, const char *job, int force, int shared)
 {
 	if (job && !v->takes_job)
-		return usage_error(usage, "cache %s takes no --job", v->name);
-	if (!job && v->run == verb_lease)
-		return usage_error(usage, "cache lease needs --job");
-	if (r->holder && v->run != verb_lease)
-		return usage_error(usage, "cache %s takes no --holder", v->name);
+		return command_usage_error(usage, "cache %s takes no --job", v->name);
+	if (!job && v->run == cache_verb_lease)
+		return command_usage_error(usage, "cache lease needs --job");
+	if (r->holder && v->run != cache_verb_lease)
+		return command_usage_error(usage, "cache %s takes no --holder", v->name);
 	if (force && !v->takes_force)
-		return usage_error(usage, "cache %s takes no --force", v->name);
+		return command_usage_error(usage, "cache %s takes no --force", v->name);
 	if (r->names[0] && v->names == NO_NAME)
-		return usage_error(usage, "cache %s: one argument too many: '%s'", v->name, r->names[0]);
+		return command_usage_error(usage, "cache %s: one argument too many: '%s'", v->name, r->names[0]);
 	if (!r->names[0] && v->names == NAMES)
-		return usage_error(usage, "cache %s needs the name of a copy", v->name);
+		return command_usage_error(usage, "cache %s needs the name of a copy", v->name);
 	if (r->all_users && v->alone)
-		return usage_error(usage, "cache %s works on one user's cache, without --all-users", v->name);
+		return command_usage_error(usage, "cache %s works on one user's cache, without --all-users", v->name);
 	if (r->all_users && shared)
-		return usage_error(usage, "--all-users includes what --shared means; give one of them");
+		return command_usage_error(usage, "--all-users includes what --shared means; give one of them");
 	return -1;
 }
 
@@ -127,25 +127,25 @@ int cmd_cache(int argc, char **argv)
 		{"--json", NULL, &r.json},           {"--live-jobs", &live, NULL},
 		{"--shared", NULL, &shared},         {0},
 	};
-	int status = take_options(argc, argv, usage, options, words, CACHE_NAMES_MAX);
+	int status = command_take_options(argc, argv, usage, options, words, CACHE_NAMES_MAX);
 	if (status >= 0)
 		return status;
 	const struct verb *v = find_verb(words[0]);
 	if (!v)
-		return words[0] ? usage_error(usage,
-		                              "cache: there is no '%s'; gradcomp cache --help lists what there is",
-		                              gradcomp_printable(words[0], name, sizeof name))
-		                : usage_error(usage, "cache needs a verb; gradcomp cache --help lists them");
+		return words[0] ? command_usage_error(
+					  usage, "cache: there is no '%s'; gradcomp cache --help lists what there is",
+					  gradcomp_printable(words[0], name, sizeof name))
+		                : command_usage_error(usage, "cache needs a verb; gradcomp cache --help lists them");
 	memcpy(r.names, words + 1, sizeof words - sizeof words[0]);
 	if ((status = check(v, &r, job, force, shared)) >= 0)
 		return status;
 	if (job && (number_int(job, &r.job) != NUMBER_OK || r.job < 1))
-		return usage_error(usage, "--job is '%s'; it is the number of a job",
-		                   gradcomp_printable(job, name, sizeof name));
-	if (live && v->run != verb_gc)
-		return usage_error(usage, "cache %s takes no --live-jobs", v->name);
+		return command_usage_error(usage, "--job is '%s'; it is the number of a job",
+		                           gradcomp_printable(job, name, sizeof name));
+	if (live && v->run != cache_verb_gc)
+		return command_usage_error(usage, "cache %s takes no --live-jobs", v->name);
 	if (live && job)
-		return usage_error(usage, "cache gc takes --job or --live-jobs, not both");
+		return command_usage_error(usage, "cache gc takes --job or --live-jobs, not both");
 	if (live && (status = take_jobs((char *)live, &r)))
 		goto done;
 	r.options.flags = (dry ? GRADCOMP_CACHE_DRY_RUN : 0) | (force ? GRADCOMP_CACHE_FORCE : 0) |

@@ -20,15 +20,15 @@ typedef struct cache_request {
 
 /* One verb on one area: prints, and returns the exit status. With json it prints one
  * object whatever happens. */
-int verb_list(const cache_request *r);
-int verb_du(const cache_request *r);
-int verb_verify(const cache_request *r);
-int verb_gc(const cache_request *r);
-int verb_pin(const cache_request *r);
-int verb_unpin(const cache_request *r);
-int verb_evict(const cache_request *r);
-int verb_clear(const cache_request *r);
-int verb_lease(const cache_request *r);
+int cache_verb_list(const cache_request *r);
+int cache_verb_du(const cache_request *r);
+int cache_verb_verify(const cache_request *r);
+int cache_verb_gc(const cache_request *r);
+int cache_verb_pin(const cache_request *r);
+int cache_verb_unpin(const cache_request *r);
+int cache_verb_evict(const cache_request *r);
+int cache_verb_clear(const cache_request *r);
+int cache_verb_lease(const cache_request *r);
 
 /* Calls run() for the area of each user that has one and for the shared one, in a child
  * that has become that user. The largest exit status. */

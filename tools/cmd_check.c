@@ -23,7 +23,7 @@ int cmd_check(int argc, char **argv)
 	                                  {"--record", &record, NULL},         {"--auto-attach", &attach, NULL},
 	                                  {"--on-failure", &on_failure, NULL}, {NULL, NULL, NULL}};
 	gradcomp_error err;
-	int status = take_options(argc, argv, usage, options, NULL, 0);
+	int status = command_take_options(argc, argv, usage, options, NULL, 0);
 
 	if (status >= 0)
 		return status;
@@ -35,5 +35,5 @@ int cmd_check(int argc, char **argv)
 	                               {SET_GRADCOMP_REPORT, report},         {SET_GRADCOMP_SCHEDULE, schedule},
 	                               {SET_GRADCOMP_RECORD, record},         {SET_GRADCOMP_AUTO_ATTACH, attach},
 	                               {SET_GRADCOMP_ON_FAILURE, on_failure}, {SET_COUNT, NULL}};
-	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
+	return query_check_options(given, compressor, collective, &err) ? command_failed(&err) : 0;
 }

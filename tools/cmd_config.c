@@ -30,12 +30,12 @@ static void write_one(void *ctx, const char *name, const char *value, const char
 {
 	jsonw *j = ctx;
 
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", name);
-	jsonw_string(j, "value", value);
-	jsonw_string(j, "origin", origin);
-	jsonw_string(j, "help", help);
-	jsonw_end(j);
+	json_put_object(j, NULL);
+	json_put_string(j, "name", name);
+	json_put_string(j, "value", value);
+	json_put_string(j, "origin", origin);
+	json_put_string(j, "help", help);
+	json_put_end(j);
 }
 
 /* *ctx counts. */
@@ -52,7 +52,7 @@ static const char *settings_file(void)
 	return named && *named ? named : conffile_site();
 }
 
-gradcomp_status print_settings(gradcomp_error *err)
+gradcomp_status config_print_settings(gradcomp_error *err)
 {
 	printf("settings (%s%s)\n", settings_file(), access(settings_file(), F_OK) ? " is not there" : "");
 	gradcomp_status st = gradcomp_setting_each(print_one, NULL, err);
@@ -76,7 +76,7 @@ int cmd_config(int argc, char **argv)
 	FILE *f;
 	jsonw j;
 
-	status = take_options(argc, argv, usage, options, NULL, 0);
+	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	config_unknown(print_unknown, &unknown);
@@ -84,13 +84,13 @@ int cmd_config(int argc, char **argv)
 		config *c = NULL;
 
 		if (config_load(NULL, &c, &err))
-			return failed(&err);
+			return command_failed(&err);
 		unknown += config_check(c);
 		config_free(c);
 		return unknown != 0;
 	}
 	if (!as_json)
-		return print_settings(&err) ? failed(&err) : 0;
+		return config_print_settings(&err) ? command_failed(&err) : 0;
 
 	/* Collected first: a wrong configuration prints no half of a document. */
 	f = open_memstream(&text, &bytes);
@@ -98,17 +98,17 @@ int cmd_config(int argc, char **argv)
 		perror("gradcomp");
 		return 1;
 	}
-	jsonw_start(&j, f);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "file", settings_file());
-	jsonw_array(&j, "settings");
+	json_put_start(&j, f);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "file", settings_file());
+	json_put_array(&j, "settings");
 	status = gradcomp_setting_each(write_one, &j, &err);
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_finish(&j);
 	fclose(f);
 	if (!status)
 		fputs(text, stdout);
 	free(text);
-	return status ? failed(&err) : 0;
+	return status ? command_failed(&err) : 0;
 }

@@ -231,37 +231,37 @@ static void show_json(const char *path, const gradcomp_samples *s, const struct 
 {
 	jsonw j;
 
-	jsonw_start(&j, stdout);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "path", path);
-	jsonw_string(&j, "format", format_name(s));
-	jsonw_uint(&j, "samples", f->count);
-	jsonw_uint(&j, "looked_at", f->looked_at);
-	jsonw_uint(&j, "bytes", f->bytes);
-	jsonw_uint(&j, "without_label", f->unlabelled);
-	jsonw_array(&j, "parts");
+	json_put_start(&j, stdout);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "path", path);
+	json_put_string(&j, "format", format_name(s));
+	json_put_uint(&j, "samples", f->count);
+	json_put_uint(&j, "looked_at", f->looked_at);
+	json_put_uint(&j, "bytes", f->bytes);
+	json_put_uint(&j, "without_label", f->unlabelled);
+	json_put_array(&j, "parts");
 	for (int i = 0; i < f->nparts; i++) {
-		jsonw_object(&j, NULL);
-		jsonw_string(&j, "name", f->parts[i].name);
-		jsonw_uint(&j, "samples", f->parts[i].samples);
-		jsonw_uint(&j, "bytes", f->parts[i].bytes);
-		jsonw_end(&j);
+		json_put_object(&j, NULL);
+		json_put_string(&j, "name", f->parts[i].name);
+		json_put_uint(&j, "samples", f->parts[i].samples);
+		json_put_uint(&j, "bytes", f->parts[i].bytes);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
-	jsonw_array(&j, "classes");
+	json_put_end(&j);
+	json_put_array(&j, "classes");
 	for (uint32_t i = 0; i < f->nclasses; i++) {
-		jsonw_object(&j, NULL);
-		jsonw_string(&j, "name", gradcomp_samples_class(s, i));
-		jsonw_uint(&j, "samples", f->of_class[i]);
-		jsonw_end(&j);
+		json_put_object(&j, NULL);
+		json_put_string(&j, "name", gradcomp_samples_class(s, i));
+		json_put_uint(&j, "samples", f->of_class[i]);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
-	jsonw_array(&j, "notes");
+	json_put_end(&j);
+	json_put_array(&j, "notes");
 	for (int i = 0; i < f->nnotes; i++)
-		jsonw_string(&j, NULL, f->notes[i]);
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+		json_put_string(&j, NULL, f->notes[i]);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_finish(&j);
 }
 
 /* Shows what the folders of a dataset that was refused would be: it may be a root above splits. */
@@ -307,7 +307,7 @@ static int check(const char *path, const char *format, const char *suffixes, boo
 	while (format && number < 3 && strcmp(formats[number], format) != 0)
 		number++;
 	if (number == 3)
-		return usage_value(usage, "--format", format, "it can be auto, folder or tar");
+		return command_usage_value(usage, "--format", format, "it can be auto, folder or tar");
 	o.format = (gradcomp_sample_format)number;
 	gradcomp_status st = gradcomp_samples_open(path, &o, &s, &err);
 	if (st == GRADCOMP_ERR_INVALID && !json)
@@ -321,7 +321,7 @@ static int check(const char *path, const char *format, const char *suffixes, boo
 	}
 	free(f.of_class);
 	gradcomp_samples_close(s);
-	return st ? failed(&err) : 0;
+	return st ? command_failed(&err) : 0;
 }
 
 int cmd_data(int argc, char **argv)
@@ -330,14 +330,14 @@ int cmd_data(int argc, char **argv)
 	int json = 0;
 	const command_option options[] = {
 		{"--format", &format, NULL}, {"--json", NULL, &json}, {"--suffixes", &suffixes, NULL}, {0}};
-	int status = take_options(argc, argv, usage, options, words, 2);
+	int status = command_take_options(argc, argv, usage, options, words, 2);
 
 	if (status >= 0)
 		return status;
 	if (!words[0] || strcmp(words[0], "check") != 0)
-		return usage_error(usage, "data: there is one thing to do, check%s%s", words[0] ? ", not " : "",
-		                   words[0] ? words[0] : "");
+		return command_usage_error(usage, "data: there is one thing to do, check%s%s", words[0] ? ", not " : "",
+		                           words[0] ? words[0] : "");
 	if (!words[1])
-		return usage_error(usage, "data check needs a path");
+		return command_usage_error(usage, "data check needs a path");
 	return check(words[1], format, suffixes, json);
 }

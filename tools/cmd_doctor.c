@@ -256,7 +256,7 @@ static int join(bool pairs)
 		gradcomp_job_free(job, NULL);
 	else if (job)
 		st = gradcomp_job_free(job, &err);
-	return st ? failed(&err) : 0;
+	return st ? command_failed(&err) : 0;
 }
 
 /* The functions below ask all nodes. */
@@ -565,7 +565,7 @@ int cmd_doctor(int argc, char **argv)
 	                                  {"--pairs", NULL, &pairs},      {NULL, NULL, NULL}};
 	int64_t n = 0, most = 65536;
 
-	status = take_options(argc, argv, usage, options, NULL, 0);
+	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	records = records ? records : PROLOG_RECORDS;
@@ -574,13 +574,14 @@ int cmd_doctor(int argc, char **argv)
 	if (only_join || pairs)
 		return join(pairs);
 	if (allocated && number_int(allocated, &most) != NUMBER_OK)
-		return usage_value(usage, "SLURM_NNODES", allocated, "Slurm sets it to a number of nodes");
+		return command_usage_value(usage, "SLURM_NNODES", allocated, "Slurm sets it to a number of nodes");
 	if (!nodes && !allocated)
-		return usage_error(usage, "doctor needs an allocation, as in salloc -N2 gradcomp doctor, or --nodes N");
+		return command_usage_error(
+			usage, "doctor needs an allocation, as in salloc -N2 gradcomp doctor, or --nodes N");
 	n = most;
 	if (nodes && (number_int(nodes, &n) != NUMBER_OK || n < 1 || n > most))
-		return usage_value(usage, "--nodes", nodes,
-		                   allocated ? "a number of nodes, at most those of the allocation"
-		                             : "a number of nodes");
+		return command_usage_value(usage, "--nodes", nodes,
+		                           allocated ? "a number of nodes, at most those of the allocation"
+		                                     : "a number of nodes");
 	return examine((int)n, allocated != NULL, records);
 }

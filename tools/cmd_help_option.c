@@ -56,17 +56,17 @@ int cmd_help_option(int argc, char **argv)
 {
 	const command_option none = {NULL, NULL, NULL};
 	const char *about = NULL;
-	int found, unusable, status = take_options(argc, argv, usage, &none, &about, 1);
+	int found, unusable, status = command_take_options(argc, argv, usage, &none, &about, 1);
 	gradcomp_error err;
 
 	if (status >= 0)
 		return status;
 	if (about && strcmp(about, "stage") != 0)
-		return usage_error(usage, "help-option knows nothing of '%s'", about);
+		return command_usage_error(usage, "help-option knows nothing of '%s'", about);
 	fputs(about ? stage_text : text, stdout);
-	if (!about && print_plugins(NULL, &found, &unusable, &err))
-		return failed(&err);
+	if (!about && plugin_list_print(NULL, &found, &unusable, &err))
+		return command_failed(&err);
 	if (!about)
 		putchar('\n');
-	return print_settings(&err) ? failed(&err) : 0;
+	return config_print_settings(&err) ? command_failed(&err) : 0;
 }

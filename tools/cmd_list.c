@@ -26,9 +26,9 @@ static void write_bound(jsonw *j, const char *key, const gradcomp_param *row, do
 	              row->type == GRADCOMP_PARAM_SIZE;
 
 	if (numeric && row->min != row->max)
-		jsonw_float(j, key, bound);
+		json_put_float(j, key, bound);
 	else
-		jsonw_null(j, key);
+		json_put_null(j, key);
 }
 
 static void write_param(jsonw *j, const gradcomp_param *row)
@@ -37,18 +37,18 @@ static void write_param(jsonw *j, const gradcomp_param *row)
 		[GRADCOMP_PARAM_INT] = "int",   [GRADCOMP_PARAM_FLOAT] = "float",   [GRADCOMP_PARAM_BOOL] = "bool",
 		[GRADCOMP_PARAM_SIZE] = "size", [GRADCOMP_PARAM_CHOICE] = "choice", [GRADCOMP_PARAM_STRING] = "string"};
 
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", row->name);
-	jsonw_string(j, "type", types[row->type]);
-	jsonw_string(j, "default", row->def);
+	json_put_object(j, NULL);
+	json_put_string(j, "name", row->name);
+	json_put_string(j, "type", types[row->type]);
+	json_put_string(j, "default", row->def);
 	write_bound(j, "min", row, row->min);
 	write_bound(j, "max", row, row->max);
-	jsonw_array(j, "choices");
+	json_put_array(j, "choices");
 	for (int i = 0; row->type == GRADCOMP_PARAM_CHOICE && row->choices[i]; i++)
-		jsonw_string(j, NULL, row->choices[i]);
-	jsonw_end(j);
-	jsonw_string(j, "help", row->help);
-	jsonw_end(j);
+		json_put_string(j, NULL, row->choices[i]);
+	json_put_end(j);
+	json_put_string(j, "help", row->help);
+	json_put_end(j);
 }
 
 static int write_plugin(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
@@ -61,23 +61,23 @@ static int write_plugin(void *ctx, const char *name, const char *path, const gra
 		return 0;
 	w->found++;
 	w->unusable += !info;
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", name);
-	jsonw_string(j, "path", path);
-	jsonw_bool(j, "usable", info != NULL);
+	json_put_object(j, NULL);
+	json_put_string(j, "name", name);
+	json_put_string(j, "path", path);
+	json_put_bool(j, "usable", info != NULL);
 	if (info) {
-		jsonw_uint(j, "abi", info->abi_version);
-		jsonw_string(j, "version", info->version);
-		jsonw_string(j, "summary", info->summary);
-		jsonw_string(j, "licence", info->licence);
-		jsonw_array(j, "parameters");
+		json_put_uint(j, "abi", info->abi_version);
+		json_put_string(j, "version", info->version);
+		json_put_string(j, "summary", info->summary);
+		json_put_string(j, "licence", info->licence);
+		json_put_array(j, "parameters");
 		for (uint32_t i = 0; i < info->nparams; i++)
 			write_param(j, &info->params[i]);
-		jsonw_end(j);
+		json_put_end(j);
 	} else {
-		jsonw_string(j, "reason", reason);
+		json_put_string(j, "reason", reason);
 	}
-	jsonw_end(j);
+	json_put_end(j);
 	return 0;
 }
 
@@ -88,35 +88,35 @@ static void write_auto(writer *w)
 	jsonw *j = &w->j;
 
 	w->found++;
-	jsonw_object(j, "auto");
-	jsonw_string(j, "name", info->name);
-	jsonw_string(j, "summary", info->summary);
-	jsonw_array(j, "parameters");
+	json_put_object(j, "auto");
+	json_put_string(j, "name", info->name);
+	json_put_string(j, "summary", info->summary);
+	json_put_array(j, "parameters");
 	for (uint32_t i = 0; i < info->nparams; i++)
 		write_param(j, &info->params[i]);
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 }
 
 static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 {
 	int status;
 
-	jsonw_start(&w->j, f);
-	jsonw_object(&w->j, NULL);
-	jsonw_string(&w->j, "gradcomp", gradcomp_version());
-	jsonw_uint(&w->j, "abi", GRADCOMP_ABI_VERSION);
-	jsonw_array(&w->j, "compressors");
+	json_put_start(&w->j, f);
+	json_put_object(&w->j, NULL);
+	json_put_string(&w->j, "gradcomp", gradcomp_version());
+	json_put_uint(&w->j, "abi", GRADCOMP_ABI_VERSION);
+	json_put_array(&w->j, "compressors");
 	status = gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, write_plugin, w, err);
-	jsonw_end(&w->j);
-	jsonw_array(&w->j, "collectives");
+	json_put_end(&w->j);
+	json_put_array(&w->j, "collectives");
 	if (!status)
 		status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, write_plugin, w, err);
-	jsonw_end(&w->j);
+	json_put_end(&w->j);
 	if (!w->only || !strcmp(w->only, gradcomp_auto_info()->name))
 		write_auto(w);
-	jsonw_end(&w->j);
-	jsonw_finish(&w->j);
+	json_put_end(&w->j);
+	json_put_finish(&w->j);
 	return (gradcomp_status)status;
 }
 
@@ -167,16 +167,16 @@ int cmd_list(int argc, char **argv)
 	gradcomp_error err;
 	writer w = {.only = NULL};
 
-	status = take_options(argc, argv, usage, options, words, 1);
+	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
 	if (pairs && (as_json || words[0]))
-		return usage_error(usage, "list: --pairs stands alone");
+		return command_usage_error(usage, "list: --pairs stands alone");
 	if (pairs)
-		return print_compat(&err) ? failed(&err) : 0;
+		return compat_print(&err) ? command_failed(&err) : 0;
 	w.only = words[0];
-	if (as_json ? list_json(&w, &err) : print_plugins(w.only, &w.found, &w.unusable, &err))
-		return failed(&err);
+	if (as_json ? list_json(&w, &err) : plugin_list_print(w.only, &w.found, &w.unusable, &err))
+		return command_failed(&err);
 	if (!w.only)
 		return 0;
 	return w.found ? w.unusable > 0 : no_such(w.only);

@@ -93,7 +93,7 @@ static bool of_the_site(const char *name)
 
 	if (!strcmp(name, "auto"))
 		return true;
-	if (setting_value(SET_GRADCOMP_PLUGIN_PATH, path, sizeof path))
+	if (drop_privs_setting(SET_GRADCOMP_PLUGIN_PATH, path, sizeof path))
 		return false;
 	for (char *rest = path, *dir; (dir = strsep(&rest, ":"));) {
 		snprintf(file, sizeof file, "%s/compressors/%s.so", dir, name);
@@ -271,7 +271,7 @@ static int measure_cache(const cache_request *r)
 	memset(&u, 0, sizeof u);
 	u.struct_size = sizeof u;
 	if (gradcomp_cache_get_usage(&r->options, &u, &err))
-		return failed(&err);
+		return command_failed(&err);
 	add(&cache_total->bytes, u.bytes);
 	add(&cache_total->copies, u.entries);
 	return 0;
@@ -342,14 +342,14 @@ static int publish(const char *path, int dir)
 		return status;
 	umask(022); /* node_exporter reads it, as somebody else */
 	if (outfile_open("file of metrics", path, 0, &f, &err))
-		return failed(&err);
+		return command_failed(&err);
 	status = print_all(outfile_stream(f), dir, &t, 1);
 	if (status) {
 		outfile_abandon(f);
 		return status;
 	}
 	if (outfile_close(f, &err))
-		return failed(&err);
+		return command_failed(&err);
 	return take_file(path, dir, &again);
 }
 
@@ -357,14 +357,14 @@ int cmd_metrics(int argc, char **argv)
 {
 	const char *dir = NULL, *output = NULL;
 	const command_option options[] = {{"--dir", &dir, NULL}, {"--output", &output, NULL}, {0}};
-	int status = take_options(argc, argv, usage, options, NULL, 0), fd;
+	int status = command_take_options(argc, argv, usage, options, NULL, 0), fd;
 	char set[4096];
 	totals t = {0};
 
 	if (status >= 0)
 		return status;
 	if (!dir) {
-		if (setting_value(SET_REPORT_METRICS, set, sizeof set))
+		if (drop_privs_setting(SET_REPORT_METRICS, set, sizeof set))
 			return 1;
 		dir = set;
 	}

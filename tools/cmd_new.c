@@ -208,24 +208,25 @@ int cmd_new(int argc, char **argv)
 	const struct example *e;
 	char printable[TEXT_NAME_MAX], *text;
 
-	status = take_options(argc, argv, usage, options, words, 2);
+	status = command_take_options(argc, argv, usage, options, words, 2);
 	if (status >= 0)
 		return status;
 	if (!words[1] || (strcmp(words[0], "compressor") && strcmp(words[0], "collective")))
-		return usage_error(usage, "new makes a compressor or a collective, and gives it a name");
+		return command_usage_error(usage, "new makes a compressor or a collective, and gives it a name");
 	if (!is_name(words[1]))
-		return usage_error(
+		return command_usage_error(
 			usage,
 			"'%s' is no name for a plugin: a small letter, then at most %d small letters, digits and '_'",
 			gradcomp_printable(words[1], printable, sizeof printable), NAME_MOST - 1);
 	e = find(words[0], pattern ? pattern : strcmp(words[0], "collective") ? "summed" : "", cxx);
 	if (!e && cxx)
-		return usage_error(usage, "the example in C++ is a compressor that gathers: --pattern gathered --cxx");
+		return command_usage_error(usage,
+		                           "the example in C++ is a compressor that gathers: --pattern gathered --cxx");
 	if (!e)
-		return usage_error(usage, "'%s' is no pattern of a %s: %s",
-		                   gradcomp_printable(pattern, printable, sizeof printable), words[0],
-		                   strcmp(words[0], "collective") ? "summed, gathered, merged or coded"
-		                                                  : "it has none");
+		return command_usage_error(usage, "'%s' is no pattern of a %s: %s",
+		                           gradcomp_printable(pattern, printable, sizeof printable), words[0],
+		                           strcmp(words[0], "collective") ? "summed, gathered, merged or coded"
+		                                                          : "it has none");
 	text = read_example(e, dir);
 	if (!text)
 		return 1;

@@ -15,10 +15,12 @@ static int scale_compute(plan *p, const char *seconds)
 	for (uint32_t i = 0; i < p->model->ntensors; i++)
 		all += p->model->tensors[i].forward + p->model->tensors[i].backward;
 	if (number_float(seconds, &want) != NUMBER_OK || !(want > 0 && want <= 3600))
-		return usage_value(plan_usage, "--compute", seconds, "give the seconds of both passes, at most 3600");
+		return command_usage_value(plan_usage, "--compute", seconds,
+		                           "give the seconds of both passes, at most 3600");
 	if (!(all > 0))
-		return usage_error(plan_usage, "--compute: the passes of model %s take no time, which cannot be scaled",
-		                   p->model->name);
+		return command_usage_error(plan_usage,
+		                           "--compute: the passes of model %s take no time, which cannot be scaled",
+		                           p->model->name);
 	for (uint32_t i = 0; i < p->model->ntensors; i++) {
 		p->model->tensors[i].forward *= want / all;
 		p->model->tensors[i].backward *= want / all;
@@ -117,11 +119,11 @@ static int predict(plan *p, const plan_arguments *a)
 	int any = 0, cpus = thread_pool_cpus();
 
 	if (plan_sweep(p, cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST, &err))
-		return failed(&err);
+		return command_failed(&err);
 	for (int n = 0; n < p->nnodes; n++)
 		any |= p->tables[n].best != NULL;
 	if (any && write_files(p, a, &err))
-		return failed(&err);
+		return command_failed(&err);
 	if (a->hybrid.json)
 		plan_json(p, stdout);
 	else
@@ -141,17 +143,17 @@ int cmd_plan(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (plan_model(a.model, a.ntokens, a.compute != NULL, &p.model, &err)) {
-		status = failed(&err);
+		status = command_failed(&err);
 		goto done;
 	}
 	if (a.compute && (status = scale_compute(&p, a.compute)) >= 0)
 		goto done;
 	if (a.save) {
-		status = model_file_write(a.save, p.model, &err) ? failed(&err) : 0;
+		status = model_file_write(a.save, p.model, &err) ? command_failed(&err) : 0;
 		goto done;
 	}
 	if (machine_file_read(a.machine, &p.machine, &err)) {
-		status = failed(&err);
+		status = command_failed(&err);
 		goto done;
 	}
 	if (!p.nnodes)
@@ -159,7 +161,7 @@ int cmd_plan(int argc, char **argv)
 	if (!p.ranks_per_node)
 		p.ranks_per_node = p.machine->ranks_per_node;
 	if (take_lists(&p, &a, &err)) {
-		status = failed(&err);
+		status = command_failed(&err);
 		goto done;
 	}
 	status = a.parallel ? plan_parallel(&p, &a.hybrid, plan_usage) : predict(&p, &a);

@@ -72,35 +72,35 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 	char seen[KIT_TEXT];
 	jsonw j;
 
-	jsonw_start(&j, stdout);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "file", o->path);
-	jsonw_string(&j, "name", r->name[0] ? r->name : NULL);
-	jsonw_string(&j, "version", r->name[0] ? r->version : NULL);
-	jsonw_string(&j, "spec", r->spec[0] ? r->spec : NULL);
-	jsonw_int(&j, "ranks_min", o->ranks_min);
-	jsonw_int(&j, "ranks_max", o->ranks_max);
-	jsonw_uint(&j, "seed", o->seed);
-	jsonw_float(&j, "seconds", seconds);
-	jsonw_bool(&j, "passed", !r->rules_broken && !r->rules_missed);
-	jsonw_array(&j, "rules");
+	json_put_start(&j, stdout);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "file", o->path);
+	json_put_string(&j, "name", r->name[0] ? r->name : NULL);
+	json_put_string(&j, "version", r->name[0] ? r->version : NULL);
+	json_put_string(&j, "spec", r->spec[0] ? r->spec : NULL);
+	json_put_int(&j, "ranks_min", o->ranks_min);
+	json_put_int(&j, "ranks_max", o->ranks_max);
+	json_put_uint(&j, "seed", o->seed);
+	json_put_float(&j, "seconds", seconds);
+	json_put_bool(&j, "passed", !r->rules_broken && !r->rules_missed);
+	json_put_array(&j, "rules");
 	for (int i = RULE_NONE + 1; i < RULES; i++) {
 		if (!r->text[i][0])
 			continue;
-		jsonw_object(&j, NULL);
-		jsonw_int(&j, "number", i);
-		jsonw_string(&j, "name", rule_name((rule)i));
-		jsonw_string(&j, "result", words[r->result[i]]);
-		jsonw_string(&j, "rule", rule_text((rule)i));
+		json_put_object(&j, NULL);
+		json_put_int(&j, "number", i);
+		json_put_string(&j, "name", rule_name((rule)i));
+		json_put_string(&j, "result", words[r->result[i]]);
+		json_put_string(&j, "rule", rule_text((rule)i));
 		snprintf(seen, sizeof seen, "%.*s", (int)strcspn(r->text[i], "\n"), r->text[i]);
-		jsonw_string(&j, "seen", seen);
-		jsonw_string(&j, "cause", strchr(r->text[i], '\n') ? strchr(r->text[i], '\n') + 1 : NULL);
-		jsonw_int(&j, "failures", r->broken[i]);
-		jsonw_end(&j);
+		json_put_string(&j, "seen", seen);
+		json_put_string(&j, "cause", strchr(r->text[i], '\n') ? strchr(r->text[i], '\n') + 1 : NULL);
+		json_put_int(&j, "failures", r->broken[i]);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_finish(&j);
 }
 
 /* "3" or "1..9". */
@@ -117,7 +117,7 @@ static bool take_ranks(const char *text, kit_options *o)
 	       o->ranks_max <= RANKS_ASKED_MAX;
 }
 
-/* --param can stand several times, which take_options() does not know: those are
+/* --param can stand several times, which command_take_options() does not know: those are
  * taken out of argv here, into "key=value,key=value". Returns the new argc, or -1. */
 static int take_parameters(int argc, char **argv, char *out, size_t capacity)
 {
@@ -169,20 +169,20 @@ int cmd_plugin_check(int argc, char **argv)
 
 	argc = take_parameters(argc, argv, parameters, sizeof parameters);
 	if (argc < 0)
-		return usage_error(usage, "%s: --param needs KEY=VALUE", argv[0]);
-	status = take_options(argc, argv, usage, options, words, 1);
+		return command_usage_error(usage, "%s: --param needs KEY=VALUE", argv[0]);
+	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
 	if (!words[0])
-		return usage_error(usage, "%s: which file?", argv[0]);
+		return command_usage_error(usage, "%s: which file?", argv[0]);
 	if (!take_ranks(ranks, &o))
-		return usage_error(usage, "%s: --ranks %s is not N or N..M within 1..%d", argv[0], ranks,
-		                   RANKS_ASKED_MAX);
-	o.seed = check_fresh_seed();
+		return command_usage_error(usage, "%s: --ranks %s is not N or N..M within 1..%d", argv[0], ranks,
+		                           RANKS_ASKED_MAX);
+	o.seed = random_fresh_seed();
 	if (seed && !take_number(seed, &o.seed))
-		return usage_error(usage, "%s: --seed %s is no number", argv[0], seed);
+		return command_usage_error(usage, "%s: --seed %s is no number", argv[0], seed);
 	if (!take_number(limit, &seconds) || !seconds || seconds > 86400)
-		return usage_error(usage, "%s: --limit %s is not 1 to 86400 seconds", argv[0], limit);
+		return command_usage_error(usage, "%s: --limit %s is not 1 to 86400 seconds", argv[0], limit);
 	o.seconds = (double)seconds;
 	o.path = words[0];
 	clock_gettime(CLOCK_MONOTONIC, &from);

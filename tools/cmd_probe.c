@@ -186,21 +186,21 @@ int cmd_probe(int argc, char **argv)
 	gradcomp_error err = {0}, left = {0};
 	gradcomp_status st;
 	int64_t n;
-	int status = take_options(argc, argv, usage_text, options, NULL, 0);
+	int status = command_take_options(argc, argv, usage_text, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	if (number_float(seconds, &p.seconds) != NUMBER_OK || !(p.seconds >= 0.5 && p.seconds <= 3600))
-		return usage_error(usage_text, "--seconds '%s' is not from 0.5 to 3600", seconds);
+		return command_usage_error(usage_text, "--seconds '%s' is not from 0.5 to 3600", seconds);
 	if (number_int(numbers, &n) != NUMBER_OK || n < 4096 || n > 1 << 28)
-		return usage_error(usage_text, "--numbers '%s' is not from 4096 to 268435456", numbers);
+		return command_usage_error(usage_text, "--numbers '%s' is not from 4096 to 268435456", numbers);
 	if (name && !is_name(name))
-		return usage_error(usage_text, "--name '%s' is not 1 to 63 printable characters without ';' and '#'",
-		                   name);
+		return command_usage_error(usage_text,
+		                           "--name '%s' is not 1 to 63 printable characters without ';' and '#'", name);
 	p.numbers = (uint64_t)n;
 	p.m = calloc(1, sizeof *p.m);
 	if (!p.m) {
 		probe_nomem(&err, "a machine");
-		return failed(&err);
+		return command_failed(&err);
 	}
 	st = gradcomp_job_create(&job, &p.job, &err);
 	if (!st) {
@@ -220,5 +220,5 @@ int cmd_probe(int argc, char **argv)
 		err = left;
 	}
 	/* Without a text the rank ends because another one failed, which reports it. */
-	return !st ? 0 : *err.text ? failed(&err) : 1;
+	return !st ? 0 : *err.text ? command_failed(&err) : 1;
 }

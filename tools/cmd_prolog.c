@@ -25,7 +25,7 @@ static const char usage[] = "usage: gradcomp prolog --plan | --job ID | --check 
 static int stop(void *ctx, const gradcomp_stage_progress *p)
 {
 	(void)ctx, (void)p;
-	return caught_signal() != 0;
+	return command_caught_signal() != 0;
 }
 
 static int stage_one(const char *source, int64_t job)
@@ -103,16 +103,16 @@ int cmd_prolog(int argc, char **argv)
 	config *c;
 	int64_t id = 0;
 
-	status = take_options(argc, argv, usage, options, NULL, 0);
+	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	if (plan + mark + !!job != 1 || (records && !mark) || (job && (number_int(job, &id) != NUMBER_OK || id < 1)))
-		return usage_error(usage, "prolog needs --plan, or --job and its number, or --check");
+		return command_usage_error(usage, "prolog needs --plan, or --job and its number, or --check");
 	if (mark)
 		return look_for_mark(records ? records : PROLOG_RECORDS);
-	catch_signals();
+	command_catch_signals();
 	if (config_load(NULL, &c, &err))
-		return failed(&err);
+		return command_failed(&err);
 	status = config_int(c, SET_STAGE_PROLOG) ? stage_shared(c, plan, id) : 0;
 	config_free(c);
 	return status;

@@ -29,7 +29,7 @@ static int wanted(const char *spec_text)
 	config *c;
 
 	if (config_load(NULL, &c, &err)) {
-		failed(&err);
+		command_failed(&err);
 		return -1;
 	}
 	int together = (int)config_int(c, SET_STAGE_TOGETHER);
@@ -73,20 +73,20 @@ int cmd_rendezvous(int argc, char **argv)
 	gradcomp_error err;
 	int64_t n;
 
-	status = take_options(argc, argv, usage, options, NULL, 0);
+	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
 	if (!nodes || number_int(nodes, &n) != NUMBER_OK || n < 1 || n > 65536)
-		return usage_error(usage, "rendezvous needs --nodes, a number from 1 to 65536");
+		return command_usage_error(usage, "rendezvous needs --nodes, a number from 1 to 65536");
 	if (spec && (status = wanted(spec)) < 1)
 		return status < 0 ? 1 : 0;
 	if (rendezvous_server_open(NULL, (int)n, &server, &err))
-		return failed(&err);
+		return command_failed(&err);
 	printf("%s %s\n", rendezvous_server_where(server), rendezvous_server_token(server));
 	signal(SIGPIPE, SIG_IGN);
 	status = background && detach() ? 1 : 0;
 	if (!status && fflush(stdout) == 0)
-		status = rendezvous_server_run(server, STDIN_FILENO, &err) ? failed(&err) : 0;
+		status = rendezvous_server_run(server, STDIN_FILENO, &err) ? command_failed(&err) : 0;
 	rendezvous_server_close(server);
 	return status;
 }

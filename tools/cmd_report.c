@@ -280,15 +280,15 @@ int cmd_report(int argc, char **argv)
 	gradcomp_error err;
 	size_t i;
 
-	status = take_options(argc, argv, usage, options, words, 1);
+	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
 	if (!words[0])
-		return usage_error(usage, "report: which file?");
+		return command_usage_error(usage, "report: which file?");
 	if (trace_path && !html)
-		return usage_error(usage, "report: --trace is for --html");
+		return command_usage_error(usage, "report: --trace is for --html");
 	if (html && (as_json || every_tensor))
-		return usage_error(usage, "report: --html goes without --json and --tensors");
+		return command_usage_error(usage, "report: --html goes without --json and --tensors");
 	root = load(words[0]);
 	if (!root)
 		return 1;
@@ -297,7 +297,7 @@ int cmd_report(int argc, char **argv)
 		return 1;
 	}
 	if (html) {
-		status = report_html(root, trace, html, &err) ? failed(&err) : 0;
+		status = report_html(root, trace, html, &err) ? command_failed(&err) : 0;
 		json_decref(trace);
 		json_decref(root);
 		return status;
@@ -324,7 +324,7 @@ int cmd_report(int argc, char **argv)
 	                                  {"--json", NULL, &as_json},
 	                                  {"--tensors", NULL, &every_tensor},
 	                                  {NULL, NULL, NULL}};
-	int status = take_options(argc, argv, usage, options, words, 1);
+	int status = command_take_options(argc, argv, usage, options, words, 1);
 
 	if (status >= 0)
 		return status;

@@ -84,7 +84,7 @@ static int supervise(const job *j)
 	pid_t pid;
 
 	while ((pid = waitpid(j->ranks, &status, WNOHANG)) != j->ranks) {
-		int got = caught_signal();
+		int got = command_caught_signal();
 
 		if (got && got != sent) {
 			unsigned char order = (unsigned char)got;
@@ -184,23 +184,23 @@ static int take_line(job *j, int argc, char **argv)
 			break;
 		}
 		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-			return usage_help(usage);
+			return command_usage_help(usage);
 		if (!strncmp(argv[i], "--gradcomp", 10) && take_setting(argv[i])) {
 			asked = true;
 			continue;
 		}
 		if ((v = value_of("-n", argc, argv, &i))) {
 			if (number_int(v, &n) != NUMBER_OK || n < 1 || n > 4096)
-				return usage_value(usage, "-n", v, "a number from 1 to 4096");
+				return command_usage_value(usage, "-n", v, "a number from 1 to 4096");
 		} else {
-			return usage_error(usage, "run: '%s' is no option, or has no value", argv[i]);
+			return command_usage_error(usage, "run: '%s' is no option, or has no value", argv[i]);
 		}
 	}
 	if (i == argc)
-		return usage_error(usage, "run needs a command");
+		return command_usage_error(usage, "run needs a command");
 	bool off = getenv("GRADCOMP") && !gradcomp_requested();
 	if (asked && !off && query_check_options(NULL, NULL, NULL, &err)) /* the options are in the environment */
-		return failed(&err);
+		return command_failed(&err);
 	j->argv = argv + i;
 	j->nranks = n ? (int)n : 1;
 	return -1;
@@ -219,12 +219,12 @@ static int run_job(job *j)
 		return 1;
 	}
 	if (rendezvous_server_open(NULL, j->nranks, &j->server, &err))
-		return failed(&err);
+		return command_failed(&err);
 	snprintf(port, sizeof port, "MASTER_PORT=%d", free_port());
 	snprintf(where, sizeof where, RUN_ENV_WHERE "=%s", rendezvous_server_where(j->server));
 	snprintf(token, sizeof token, RUN_ENV_TOKEN "=%s", rendezvous_server_token(j->server));
 	j->env = env;
-	catch_signals();
+	command_catch_signals();
 	if (start_ranks(j)) {
 		fprintf(stderr, "gradcomp: no process for the ranks: %s\n", strerror(errno));
 		return 1;

@@ -17,7 +17,7 @@
 
 static int stop(void)
 {
-	return caught_signal() != 0;
+	return command_caught_signal() != 0;
 }
 
 static const char usage[] = "usage: gradcomp stage [OPTION]... SPEC...\n"
@@ -72,7 +72,7 @@ static int take_columns(const struct arguments *a, stage_show *s)
 	s->columns = 80;
 	if (a->live) {
 		if (number_int(a->live, &n) != NUMBER_OK || n < 1 || n > 10000)
-			return usage_value(usage, "--live", a->live, "give the columns of the terminal");
+			return command_usage_value(usage, "--live", a->live, "give the columns of the terminal");
 		s->live = STAGE_RETURNS;
 		s->columns = (int)n;
 	} else if (isatty(STDERR_FILENO)) {
@@ -90,17 +90,18 @@ static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
 
 	if (a->max_bytes) {
 		if (number_size(a->max_bytes, &n) != NUMBER_OK || n < 1)
-			return usage_value(usage, "--max-bytes", a->max_bytes, "give a size such as 500M or 2T");
+			return command_usage_value(usage, "--max-bytes", a->max_bytes,
+			                           "give a size such as 500M or 2T");
 		o->max_bytes = (uint64_t)n;
 	}
 	if (a->workers) {
 		if (number_int(a->workers, &n) != NUMBER_OK || n < 1 || n > 64)
-			return usage_value(usage, "--workers", a->workers, "it can be 1 to 64");
+			return command_usage_value(usage, "--workers", a->workers, "it can be 1 to 64");
 		o->workers = (uint32_t)n;
 	}
 	if (a->hold) {
 		if (number_int(a->hold, &n) != NUMBER_OK || n < 1)
-			return usage_value(usage, "--hold", a->hold, "give the number of a process");
+			return command_usage_value(usage, "--hold", a->hold, "give the number of a process");
 		o->hold_pid = n;
 	}
 	return -1;
@@ -153,16 +154,16 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		{0},
 	};
 	char name[120];
-	int status = take_options(argc, argv, usage, options, a->specs, STAGE_SOURCES);
+	int status = command_take_options(argc, argv, usage, options, a->specs, STAGE_SOURCES);
 
 	if (status >= 0)
 		return status;
 	if (!a->specs[0])
-		return usage_error(usage, "stage needs a directory, a file or nfs://SERVER/PATH");
+		return command_usage_error(usage, "stage needs a directory, a file or nfs://SERVER/PATH");
 	if (a->mode && stage_spec_mode(a->mode) < 0)
-		return usage_value(usage, "--mode", a->mode, "it can be full, shard or link");
+		return command_usage_value(usage, "--mode", a->mode, "it can be full, shard or link");
 	if (a->rendezvous && a->pmix)
-		return usage_error(usage, "--rendezvous and --pmix are two ways to one end; give one");
+		return command_usage_error(usage, "--rendezvous and --pmix are two ways to one end; give one");
 	status = take_numbers(a, o);
 	if (status < 0)
 		status = take_columns(a, s);
@@ -224,7 +225,8 @@ static void leave_usage(const site_usage *u, const stage_show *s)
 	char dir[4096];
 	gradcomp_error err;
 
-	if (!setting_value(SET_REPORT_METRICS, dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) && !s->quiet)
+	if (!drop_privs_setting(SET_REPORT_METRICS, dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) &&
+	    !s->quiet)
 		fprintf(stderr, "%s%s\n", s->prefix, err.text);
 }
 
@@ -249,9 +251,9 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 	jsonw j;
 
 	if (a->json) {
-		jsonw_start(&j, stdout);
+		json_put_start(&j, stdout);
 		if (a->spec.n > 1)
-			jsonw_array(&j, NULL);
+			json_put_array(&j, NULL);
 	}
 	for (int i = 0; i < a->spec.n; i++) {
 		const stage_source *src = &a->spec.source[i];
@@ -286,8 +288,8 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 	}
 	if (a->json) {
 		if (a->spec.n > 1)
-			jsonw_end(&j);
-		jsonw_finish(&j);
+			json_put_end(&j);
+		json_put_finish(&j);
 	}
 	if (u.stages && !a->dry)
 		leave_usage(&u, s);
@@ -328,7 +330,7 @@ int cmd_stage(int argc, char **argv)
 		goto done;
 	o.progress = stage_show_progress;
 	o.ctx = &s;
-	catch_signals();
+	command_catch_signals();
 	sandbox_enter();
 	if (a.rendezvous || a.pmix)
 		status = stage_nodes_open(a.pmix, stop, &job, &err);
@@ -346,9 +348,9 @@ int cmd_stage(int argc, char **argv)
 	}
 	if (status) {
 		fprintf(stderr, "%s%s\n", s.prefix, err.text);
-		status = status == GRADCOMP_ERR_STATE && caught_signal() ? 128 + caught_signal()
-		         : of_another_node(&err)                         ? 3
-		                                                         : 1;
+		status = status == GRADCOMP_ERR_STATE && command_caught_signal() ? 128 + command_caught_signal()
+		         : of_another_node(&err)                                 ? 3
+		                                                                 : 1;
 	}
 	gradcomp_job_free(job, NULL);
 done:

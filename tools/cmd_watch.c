@@ -647,7 +647,7 @@ static ssize_t hear(const child *c, char *out, size_t room)
 {
 	struct pollfd p = {.fd = c->out, .events = POLLIN};
 
-	while (!caught_signal()) {
+	while (!command_caught_signal()) {
 		int n = poll(&p, 1, 200);
 
 		if (n > 0) {
@@ -849,7 +849,7 @@ static bool follow(stream *s, const char *id, const char *nodes, int n)
 		finish(&c, got < 0);
 	}
 	free(own);
-	return got >= 0 || !caught_signal();
+	return got >= 0 || !command_caught_signal();
 }
 
 static int watch_job(const request *q)
@@ -859,7 +859,7 @@ static int watch_job(const request *q)
 	int n, found;
 	bool goes_on = true;
 
-	catch_signals();
+	command_catch_signals();
 	forget_allocation();
 	s.q = q;
 	while (goes_on && !(found = find_job(q->job, id, s.any))) {
@@ -884,8 +884,8 @@ static int watch_job(const request *q)
 		if (goes_on)
 			rest(q->interval);
 	}
-	if (caught_signal())
-		return 128 + caught_signal();
+	if (command_caught_signal())
+		return 128 + command_caught_signal();
 	if (found < 0)
 		fprintf(stderr, "gradcomp: job %s has ended\n", q->job);
 	return found > 0;
@@ -902,17 +902,18 @@ int cmd_watch(int argc, char **argv)
 	                                  {NULL, NULL, NULL}};
 	request q = {0};
 
-	status = take_options(argc, argv, usage, options, words, 1);
+	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
 	q = (request){.job = words[0], .once = once, .json = json, .here = here};
 	if (number_float(interval, &q.interval) != NUMBER_OK || q.interval < 0.1 || q.interval > 3600)
-		return usage_value(usage, "--interval", interval, "seconds, 0.1 to 3600");
+		return command_usage_value(usage, "--interval", interval, "seconds, 0.1 to 3600");
 	if (!q.job && !here)
-		return usage_error(usage,
-		                   "watch: which job? squeue --me lists yours; --here shows those of this machine");
+		return command_usage_error(
+			usage, "watch: which job? squeue --me lists yours; --here shows those of this machine");
 	if (q.job && (!*q.job || strlen(q.job) > 30 || q.job[strspn(q.job, here ? "0123456789" : "0123456789_+")]))
-		return usage_value(usage, "JOB", q.job, here ? "a number" : "the number of a job, as squeue shows it");
+		return command_usage_value(usage, "JOB", q.job,
+		                           here ? "a number" : "the number of a job, as squeue shows it");
 	return here ? watch_here(&q) : watch_job(&q);
 }
 
@@ -927,7 +928,7 @@ int cmd_watch(int argc, char **argv)
 	                                  {"--json", NULL, &flag},
 	                                  {"--here", NULL, &flag},
 	                                  {NULL, NULL, NULL}};
-	int status = take_options(argc, argv, usage, options, words, 1);
+	int status = command_take_options(argc, argv, usage, options, words, 1);
 
 	if (status >= 0)
 		return status;

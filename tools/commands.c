@@ -5,13 +5,13 @@
 #include "tools/commands.h"
 #include "gradcomp/stage.h"
 
-int usage_help(const char *text)
+int command_usage_help(const char *text)
 {
 	fputs(text, stdout);
 	return 0;
 }
 
-int usage_error(const char *text, const char *fmt, ...)
+int command_usage_error(const char *text, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -23,14 +23,14 @@ int usage_error(const char *text, const char *fmt, ...)
 	return 2;
 }
 
-int usage_value(const char *text, const char *option, const char *value, const char *want)
+int command_usage_value(const char *text, const char *option, const char *value, const char *want)
 {
 	char name[120];
 
-	return usage_error(text, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
+	return command_usage_error(text, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
 }
 
-int failed(const gradcomp_error *err)
+int command_failed(const gradcomp_error *err)
 {
 	fprintf(stderr, "gradcomp: %s\n", err->text[0] ? err->text : gradcomp_strerror(err->status));
 	return 1;
@@ -55,8 +55,8 @@ static const command_option *find_option(const command_option *options, const ch
 	return NULL;
 }
 
-int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
-                 int nwords)
+int command_take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
+                         int nwords)
 {
 	int taken = 0, ended = 0; /* by "--" */
 
@@ -68,23 +68,23 @@ int take_options(int argc, char **argv, const char *usage, const command_option 
 			continue;
 		}
 		if (!ended && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")))
-			return usage_help(usage);
+			return command_usage_help(usage);
 		if (ended || argv[i][0] != '-') {
 			if (taken == nwords)
-				return usage_error(usage, "%s: one argument too many: '%s'", argv[0], argv[i]);
+				return command_usage_error(usage, "%s: one argument too many: '%s'", argv[0], argv[i]);
 			words[taken++] = argv[i];
 			continue;
 		}
 		o = find_option(options, argv[i]);
 		if (!o)
-			return usage_error(usage, "%s: unknown option '%s'", argv[0], argv[i]);
+			return command_usage_error(usage, "%s: unknown option '%s'", argv[0], argv[i]);
 		if (o->flag) {
 			*o->flag = 1;
 			continue;
 		}
 		*o->value = option_value(argc, argv, &i, strlen(o->name));
 		if (!*o->value)
-			return usage_error(usage, "%s: %s needs a value", argv[0], o->name);
+			return command_usage_error(usage, "%s: %s needs a value", argv[0], o->name);
 	}
 	return -1;
 }
@@ -98,7 +98,7 @@ static void on_signal(int sig)
 	caught = sig;
 }
 
-void catch_signals(void)
+void command_catch_signals(void)
 {
 	static const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -113,7 +113,7 @@ void catch_signals(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-int caught_signal(void)
+int command_caught_signal(void)
 {
 	return caught;
 }

@@ -31,14 +31,14 @@ int cmd_stage(int argc, char **argv);
 int cmd_watch(int argc, char **argv);
 
 /* `text` to stdout, the status 0. */
-int usage_help(const char *text);
+int command_usage_help(const char *text);
 /* One line on stderr about what is wrong, then the first line of `text`; the
  * status 2. */
-int usage_error(const char *text, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
+int command_usage_error(const char *text, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 /* The same for an option whose value is not what it must be. */
-int usage_value(const char *text, const char *option, const char *value, const char *want);
+int command_usage_value(const char *text, const char *option, const char *value, const char *want);
 /* The text of an error on stderr, the status 1. */
-int failed(const gradcomp_error *err);
+int command_failed(const gradcomp_error *err);
 
 /* The options of a command. Each takes `--name VALUE` and `--name=VALUE`, or, with
  * value NULL, is a switch. */
@@ -50,20 +50,20 @@ typedef struct command_option {
 
 /* Takes options and at most `nwords` words out of argv. Returns -1 to go on, or
  * the exit status (after --help or an error). */
-int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
-                 int nwords);
+int command_take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
+                         int nwords);
 
 /* From now on SIGINT, SIGTERM and SIGHUP are only noted, but those that are ignored, and
  * SIGPIPE is ignored. The signal that came, or 0: a command that sees one cleans up and
  * ends with 128 + its number. */
-void catch_signals(void);
-int caught_signal(void);
+void command_catch_signals(void);
+int command_caught_signal(void);
 
 /* "rank=INT (1..64, default 4)    help" for every parameter of every plugin, in
  * two groups. `only` is a name or NULL; *found counts what was printed. */
-gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
+gradcomp_status plugin_list_print(const char *only, int *found, int *unusable, gradcomp_error *err);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
-gradcomp_status print_compat(gradcomp_error *err);
+gradcomp_status compat_print(gradcomp_error *err);
 /* Says if slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */
 #define PROLOG_RECORDS "/run/gradcomp"
 typedef enum prolog_mark {
@@ -73,6 +73,6 @@ typedef enum prolog_mark {
 } prolog_mark;
 prolog_mark prolog_seen(const char *records);
 /* Every setting with its value and origin. */
-gradcomp_status print_settings(gradcomp_error *err);
+gradcomp_status config_print_settings(gradcomp_error *err);
 
 #endif

@@ -96,7 +96,7 @@ static void print_head(const compat *p, const char *first, const char *last)
 	puts(*last ? " --- |" : "");
 }
 
-gradcomp_status print_compat(gradcomp_error *err)
+gradcomp_status compat_print(gradcomp_error *err)
 {
 	compat p = {.count = 0};
 	int status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, take_collective, &p, err);

@@ -52,7 +52,7 @@ static bool given(const checking *k, setting_id id)
 static void say_error(checking *k, const gradcomp_error *err)
 {
 	k->wrong++;
-	failed(err);
+	command_failed(err);
 }
 
 static void check_specs(checking *k)

@@ -13,7 +13,7 @@
 #define NOGROUP 65534
 #define ACCOUNT_BYTES 16384
 
-void account_name(uid_t uid, char out[ACCOUNT_NAME])
+void drop_privs_account(uid_t uid, char out[ACCOUNT_NAME])
 {
 	struct passwd pw, *found = NULL;
 	char buf[ACCOUNT_BYTES];
@@ -44,13 +44,13 @@ int drop_privs_to_user(uid_t uid)
 	return setgroups(1, &gid) < 0 ? -1 : become(uid, gid);
 }
 
-int setting_value(setting_id id, char *out, size_t capacity)
+int drop_privs_setting(setting_id id, char *out, size_t capacity)
 {
 	gradcomp_error err;
 	config *c;
 
 	if (config_load(NULL, &c, &err))
-		return failed(&err);
+		return command_failed(&err);
 	bool fits = snprintf(out, capacity, "%s", config_str(c, id)) < (int)capacity;
 	config_free(c);
 	if (!fits)
@@ -65,7 +65,7 @@ int drop_privs_to_shared_user(void)
 
 	if (geteuid() != 0)
 		return 0;
-	if (setting_value(SET_STAGE_SHARED_USER, name, sizeof name))
+	if (drop_privs_setting(SET_STAGE_SHARED_USER, name, sizeof name))
 		return 1;
 	if (getpwnam_r(name, &pw, buf, sizeof buf, &found) || !found)
 		fprintf(stderr, "gradcomp: stage.shared_user is '%s'; there is no such account\n", name);

@@ -9,7 +9,7 @@
 
 /* The account's name, or its number in digits. */
 #define ACCOUNT_NAME 72
-void account_name(uid_t uid, char out[ACCOUNT_NAME]);
+void drop_privs_account(uid_t uid, char out[ACCOUNT_NAME]);
 
 /* Groups, of which only the account's own stays, then the ids, and no way back. -1 and errno. */
 int drop_privs_to_user(uid_t uid);
@@ -18,6 +18,6 @@ int drop_privs_to_user(uid_t uid);
 int drop_privs_to_shared_user(void);
 
 /* The value of a setting; prints what is wrong and returns the exit status, else 0. */
-int setting_value(setting_id id, char *out, size_t capacity);
+int drop_privs_setting(setting_id id, char *out, size_t capacity);
 
 #endif

@@ -118,7 +118,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{0},
 	};
 	const plan_hybrid *h = &a->hybrid;
-	int status = take_options(argc, argv, plan_usage, options, NULL, 0);
+	int status = command_take_options(argc, argv, plan_usage, options, NULL, 0);
 	int64_t n;
 
 	if (status >= 0)
@@ -126,33 +126,35 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	if (a->list)
 		return plan_list_models();
 	if (!a->model || !(a->machine || a->save))
-		return usage_error(plan_usage,
-		                   "plan needs --model and --machine; --list shows the models that are installed");
+		return command_usage_error(
+			plan_usage, "plan needs --model and --machine; --list shows the models that are installed");
 	if (a->nodes && take_nodes(p, a->nodes))
-		return usage_value(plan_usage, "--nodes", a->nodes,
-		                   "give 8, or 4,8,12 (rising), or 4..1024; 1 to 1048576");
+		return command_usage_value(plan_usage, "--nodes", a->nodes,
+		                           "give 8, or 4,8,12 (rising), or 4..1024; 1 to 1048576");
 	if (a->ranks) {
 		if (number_int(a->ranks, &n) != NUMBER_OK || n < 1 || n > PLAN_RANKS_MOST)
-			return usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
+			return command_usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
 		p->ranks_per_node = (uint32_t)n;
 	}
 	a->ntokens = PLAN_TOKENS;
 	if (a->tokens) {
 		if (number_int(a->tokens, &n) != NUMBER_OK || n < 1 || n > PLAN_TOKENS_MOST)
-			return usage_value(plan_usage, "--tokens", a->tokens, "it can be 1 to 16777216");
+			return command_usage_value(plan_usage, "--tokens", a->tokens, "it can be 1 to 16777216");
 		if (!plan_imports(a->model))
-			return usage_error(plan_usage,
-			                   "--tokens goes with a config.json, safetensors, or a folder of these");
+			return command_usage_error(
+				plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
 		a->ntokens = (uint64_t)n;
 	}
 	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer))
-		return usage_error(plan_usage, "--parallel goes with neither --output, --trace, --schedules nor "
-		                               "--each-layer");
+		return command_usage_error(plan_usage,
+		                           "--parallel goes with neither --output, --trace, --schedules nor "
+		                           "--each-layer");
 	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
-		return usage_error(plan_usage, "--batch, --memory, --microbatches and --state go with --parallel");
+		return command_usage_error(plan_usage,
+		                           "--batch, --memory, --microbatches and --state go with --parallel");
 	if (p->nnodes > 1 && (a->output || a->trace || a->parallel))
-		return usage_error(plan_usage,
-		                   "--output, --trace and --parallel are of one number of nodes; --nodes is '%s'",
-		                   a->nodes);
+		return command_usage_error(
+			plan_usage, "--output, --trace and --parallel are of one number of nodes; --nodes is '%s'",
+			a->nodes);
 	return -1;
 }

@@ -107,7 +107,7 @@ int plan_list_models(void)
 		const char *name = model_name(found.gl_pathv[i], &length);
 
 		if (model_file_read(found.gl_pathv[i], &m, &err)) {
-			status = failed(&err);
+			status = command_failed(&err);
 			continue;
 		}
 		for (uint32_t t = 0; t < m->ntensors; t++) {

@@ -13,22 +13,24 @@ static int take_numbers(const plan_hybrid *h, hybrid_question *q, const char *us
 	int64_t n;
 
 	if (!h->memory)
-		return usage_error(usage, "--parallel needs --memory, the bytes that a rank has, such as 40G");
+		return command_usage_error(usage, "--parallel needs --memory, the bytes that a rank has, such as 40G");
 	if (number_size(h->memory, &n) != NUMBER_OK || n < 1)
-		return usage_value(usage, "--memory", h->memory, "give the bytes that a rank has, such as 40G");
+		return command_usage_value(usage, "--memory", h->memory, "give the bytes that a rank has, such as 40G");
 	q->memory = (double)n;
 	if (h->microbatches) {
 		if (number_int(h->microbatches, &n) != NUMBER_OK || n < 1 || n > 65536)
-			return usage_value(usage, "--microbatches", h->microbatches, "it can be 1 to 65536");
+			return command_usage_value(usage, "--microbatches", h->microbatches, "it can be 1 to 65536");
 		q->microbatches = (uint32_t)n;
 	}
 	if (h->batch) {
 		if (number_int(h->batch, &n) != NUMBER_OK || n < 1 || n > (int64_t)1 << 40)
-			return usage_value(usage, "--batch", h->batch, "give the samples of a step, of all ranks");
+			return command_usage_value(usage, "--batch", h->batch,
+			                           "give the samples of a step, of all ranks");
 		q->batch = (uint64_t)n;
 	}
 	if (h->state && (number_float(h->state, &q->state) != NUMBER_OK || q->state < 0 || q->state > 1024))
-		return usage_value(usage, "--state", h->state, "give the optimizer's bytes a parameter, 0 to 1024");
+		return command_usage_value(usage, "--state", h->state,
+		                           "give the optimizer's bytes a parameter, 0 to 1024");
 	return -1;
 }
 
@@ -99,55 +101,55 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 
 static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan *h)
 {
-	jsonw_object(j, key);
-	jsonw_float(j, "step_s", h->step_s);
-	jsonw_uint(j, "batch", h->batch);
-	jsonw_array(j, "stages");
+	json_put_object(j, key);
+	json_put_float(j, "step_s", h->step_s);
+	json_put_uint(j, "batch", h->batch);
+	json_put_array(j, "stages");
 	for (uint32_t i = 0; i < h->nstages; i++) {
 		const hybrid_stage *s = &h->stages[i];
 
-		jsonw_object(j, NULL);
-		jsonw_uint(j, "first_layer", s->first);
-		jsonw_uint(j, "layers", s->nlayers);
-		jsonw_string(j, "first_name", p->model->layers[s->first].name);
-		jsonw_uint(j, "nodes", s->nodes);
-		jsonw_uint(j, "ranks_per_node", s->ranks_per_node);
-		jsonw_uint(j, "data", s->data);
-		jsonw_uint(j, "tensor", s->tensor);
-		jsonw_array(j, "held");
+		json_put_object(j, NULL);
+		json_put_uint(j, "first_layer", s->first);
+		json_put_uint(j, "layers", s->nlayers);
+		json_put_string(j, "first_name", p->model->layers[s->first].name);
+		json_put_uint(j, "nodes", s->nodes);
+		json_put_uint(j, "ranks_per_node", s->ranks_per_node);
+		json_put_uint(j, "data", s->data);
+		json_put_uint(j, "tensor", s->tensor);
+		json_put_array(j, "held");
 		for (uint32_t k = s->first; k < s->first + s->nlayers; k++)
 			if (hybrid_stage_holds(p->model, s, k))
-				jsonw_string(j, NULL, p->model->layers[k].name);
-		jsonw_end(j);
-		jsonw_string(j, "compressor", s->compressor);
-		jsonw_float(j, "seconds", s->seconds);
-		jsonw_float(j, "gradient_s", s->gradient_s);
-		jsonw_float(j, "memory", s->memory);
-		jsonw_end(j);
+				json_put_string(j, NULL, p->model->layers[k].name);
+		json_put_end(j);
+		json_put_string(j, "compressor", s->compressor);
+		json_put_float(j, "seconds", s->seconds);
+		json_put_float(j, "gradient_s", s->gradient_s);
+		json_put_float(j, "memory", s->memory);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 }
 
 static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform)
 {
 	jsonw j;
 
-	jsonw_start(&j, stdout);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "model", p->model->name);
-	jsonw_string(&j, "machine", p->machine->name);
-	jsonw_uint(&j, "nodes", q->nodes);
-	jsonw_uint(&j, "ranks_per_node", q->ranks_per_node);
-	jsonw_uint(&j, "microbatches", q->microbatches);
-	jsonw_float(&j, "memory", q->memory);
+	json_put_start(&j, stdout);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "model", p->model->name);
+	json_put_string(&j, "machine", p->machine->name);
+	json_put_uint(&j, "nodes", q->nodes);
+	json_put_uint(&j, "ranks_per_node", q->ranks_per_node);
+	json_put_uint(&j, "microbatches", q->microbatches);
+	json_put_float(&j, "memory", q->memory);
 	put_plan(&j, "plan", p, best);
 	if (uniform)
 		put_plan(&j, "uniform", p, uniform);
 	else
-		jsonw_null(&j, "uniform");
-	jsonw_end(&j);
-	jsonw_finish(&j);
+		json_put_null(&j, "uniform");
+	json_put_end(&j);
+	json_put_finish(&j);
 }
 
 static void print_tables(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform,
@@ -185,7 +187,7 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 	q.compressors = list;
 	q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
 	if (hybrid_plan_make(p->model, p->machine, &q, &best, &err))
-		return failed(&err);
+		return command_failed(&err);
 	q.uniform = 1;
 	if (hybrid_plan_make(p->model, p->machine, &q, &uniform, &why))
 		uniform = NULL;

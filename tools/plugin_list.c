@@ -47,7 +47,7 @@ static int print_plugin(void *ctx, const char *name, const char *path, const gra
 	return 0;
 }
 
-gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err)
+gradcomp_status plugin_list_print(const char *only, int *found, int *unusable, gradcomp_error *err)
 {
 	static const char *const titles[] = {"compressors", "collectives"};
 	listing l = {.only = only};

@@ -68,10 +68,10 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 	if (p->phase == GRADCOMP_STAGE_NOTICE) {
 		stage_show_clear(s);
 		fprintf(stderr, "%s%s\n", s->prefix, p->notice);
-		return caught_signal() != 0;
+		return command_caught_signal() != 0;
 	}
 	if (s->quiet)
-		return caught_signal() != 0;
+		return command_caught_signal() != 0;
 	if (p->phase != s->phase) {
 		s->phase = p->phase;
 		s->next = s->live == STAGE_TERMINAL ? 0 : every[s->live];
@@ -85,7 +85,7 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 		        s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line, line, end[s->live]);
 		s->open = s->live == STAGE_TERMINAL;
 	}
-	return caught_signal() != 0;
+	return command_caught_signal() != 0;
 }
 
 static const char *plural(uint64_t n)
@@ -125,21 +125,21 @@ void stage_show_result(const stage_show *s, const gradcomp_stage_result *r, int 
 
 void stage_show_json(jsonw *j, const gradcomp_stage_result *r, int mode, int dry)
 {
-	jsonw_object(j, NULL);
-	jsonw_string(j, "source", r->source);
-	jsonw_string(j, "path", r->path);
-	jsonw_string(j, "key", r->key);
-	jsonw_string(j, "mode", stage_spec_mode_name(mode));
-	jsonw_bool(j, "cached", (int)r->cached);
-	jsonw_bool(j, "dry_run", dry);
-	jsonw_uint(j, "files", r->files);
-	jsonw_uint(j, "bytes", r->bytes);
-	jsonw_uint(j, "left_out", r->left_out);
-	jsonw_uint(j, "resumed_bytes", r->resumed);
-	jsonw_uint(j, "read_bytes", r->read);
-	jsonw_uint(j, "received_bytes", r->received);
-	jsonw_uint(j, "node", r->node);
-	jsonw_uint(j, "nodes", r->nnodes);
-	jsonw_float(j, "seconds", r->seconds);
-	jsonw_end(j);
+	json_put_object(j, NULL);
+	json_put_string(j, "source", r->source);
+	json_put_string(j, "path", r->path);
+	json_put_string(j, "key", r->key);
+	json_put_string(j, "mode", stage_spec_mode_name(mode));
+	json_put_bool(j, "cached", (int)r->cached);
+	json_put_bool(j, "dry_run", dry);
+	json_put_uint(j, "files", r->files);
+	json_put_uint(j, "bytes", r->bytes);
+	json_put_uint(j, "left_out", r->left_out);
+	json_put_uint(j, "resumed_bytes", r->resumed);
+	json_put_uint(j, "read_bytes", r->read);
+	json_put_uint(j, "received_bytes", r->received);
+	json_put_uint(j, "node", r->node);
+	json_put_uint(j, "nodes", r->nnodes);
+	json_put_float(j, "seconds", r->seconds);
+	json_put_end(j);
 }

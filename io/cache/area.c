@@ -20,7 +20,7 @@ static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp
 	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
-		return error_cannot(err, "look at", path);
+		return text_cannot(err, "look at", path);
 	if (st.st_uid != 0 && st.st_uid != geteuid() && st.st_uid != owner)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "%s belongs to uid %u, not to root or to you: a cache below it cannot be trusted; "
@@ -49,11 +49,11 @@ static gradcomp_status open_parent(const char *path, uid_t owner, int *out, grad
 			                 "there is no directory %s for the cache (setting stage.cache_dir)",
 			                 gradcomp_printable(path, name, sizeof name));
 		}
-		return error_cannot(err, "find", path);
+		return text_cannot(err, "find", path);
 	}
 	strcpy(shown, "/");
 	if ((fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
-		return error_cannot(err, "open", "/");
+		return text_cannot(err, "open", "/");
 	if ((status = check_dir(fd, shown, owner, err)))
 		goto fail;
 	char *save = NULL;
@@ -63,7 +63,7 @@ static gradcomp_status open_parent(const char *path, uid_t owner, int *out, grad
 		strcat(shown, part);
 		int next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (next < 0) {
-			status = error_cannot(err, "open", shown);
+			status = text_cannot(err, "open", shown);
 			goto fail;
 		}
 		close(fd);
@@ -100,7 +100,7 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
 	for (int i = 0; i < 10; i++) {
 		made = make && mkdirat(parent, name, 0700) == 0;
 		if (make && !made && errno != EEXIST)
-			return error_cannot(err, "make the directory", path);
+			return text_cannot(err, "make the directory", path);
 		fd = openat(parent, name, OPEN_DIR);
 		if (fd >= 0 || errno != ENOENT || !make)
 			break;
@@ -118,10 +118,10 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
 	    st.st_uid != geteuid())
 		return not_yours(path, st.st_uid, err);
 	if (fd < 0)
-		return error_cannot(err, "open", path);
+		return text_cannot(err, "open", path);
 	if (made && fchmod(fd, mode) < 0) {
 		close(fd);
-		return error_cannot(err, "set the mode of", path);
+		return text_cannot(err, "set the mode of", path);
 	}
 	*out = fd;
 	return GRADCOMP_OK;
@@ -133,7 +133,7 @@ static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
-		return error_cannot(err, "look at", path);
+		return text_cannot(err, "look at", path);
 	if (st.st_uid != geteuid())
 		return not_yours(path, st.st_uid, err);
 	if (st.st_mode & 077)
@@ -150,7 +150,7 @@ static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradc
 	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
-		return error_cannot(err, "look at", path);
+		return text_cannot(err, "look at", path);
 	if ((st.st_uid != 0 && st.st_uid != owner) || st.st_mode & 022)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "%s belongs to uid %u and has mode %04o; it must belong to root or to "

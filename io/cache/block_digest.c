@@ -9,14 +9,14 @@ struct stage_digest_late {
 	unsigned char digest[SHA256_BYTES];
 };
 
-uint64_t stage_digest_blocks(uint64_t size)
+uint64_t block_digest_blocks(uint64_t size)
 {
 	return size ? (size - 1) / STAGE_BLOCK + 1 : 1;
 }
 
-void stage_digest_begin(stage_digest *d, uint64_t size)
+void block_digest_begin(stage_digest *d, uint64_t size)
 {
-	*d = (stage_digest){.blocks = stage_digest_blocks(size)};
+	*d = (stage_digest){.blocks = block_digest_blocks(size)};
 	sha256_init(&d->hash);
 }
 
@@ -47,7 +47,7 @@ static void take(stage_digest *d, const unsigned char digest[SHA256_BYTES])
 	d->next++;
 }
 
-int stage_digest_block(stage_digest *d, uint64_t number, const unsigned char digest[SHA256_BYTES])
+int block_digest_block(stage_digest *d, uint64_t number, const unsigned char digest[SHA256_BYTES])
 {
 	if (number != d->next) {
 		if (grow(d, number) < 0)
@@ -65,12 +65,12 @@ int stage_digest_block(stage_digest *d, uint64_t number, const unsigned char dig
 	return 0;
 }
 
-bool stage_digest_complete(const stage_digest *d)
+bool block_digest_complete(const stage_digest *d)
 {
 	return d->next == d->blocks;
 }
 
-void stage_digest_end(stage_digest *d, unsigned char digest[SHA256_BYTES])
+void block_digest_end(stage_digest *d, unsigned char digest[SHA256_BYTES])
 {
 	if (d->blocks > 1)
 		sha256_final(&d->hash, digest);

@@ -21,12 +21,12 @@ typedef struct stage_digest {
 } stage_digest;
 
 /* How many blocks a file has: one at least. */
-uint64_t stage_digest_blocks(uint64_t size);
-void stage_digest_begin(stage_digest *d, uint64_t size);
+uint64_t block_digest_blocks(uint64_t size);
+void block_digest_begin(stage_digest *d, uint64_t size);
 /* Takes the SHA-256 of block `number`, each once. -1: no memory. */
-int stage_digest_block(stage_digest *d, uint64_t number, const unsigned char digest[SHA256_BYTES]);
-bool stage_digest_complete(const stage_digest *d);
+int block_digest_block(stage_digest *d, uint64_t number, const unsigned char digest[SHA256_BYTES]);
+bool block_digest_complete(const stage_digest *d);
 /* Frees it, too; of no use before it is complete but for that. */
-void stage_digest_end(stage_digest *d, unsigned char digest[SHA256_BYTES]);
+void block_digest_end(stage_digest *d, unsigned char digest[SHA256_BYTES]);
 
 #endif

@@ -27,8 +27,8 @@ void cache_sweep(int area, const char *key);
 /* ---- copies (copy.c, publish.c) ------------------------------------------------ */
 
 /* The source is not what the manifest says: STATE, and run->changed is set. */
-gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
-bool stage_entry_same(const source_stat *st, const stage_entry *e);
+gradcomp_status copy_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
+bool copy_is_same(const source_stat *st, const stage_entry *e);
 /* Compares the copy with the entry's size and checksum: 1, 0, or -1 and errno (ECANCELED when the pool stops). */
 int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e);
 /* Reports the failure of a call that writes into the cache: errno, with what to do about no space and no quota. */

@@ -32,10 +32,10 @@ gradcomp_status cache_write_failed(stage_run *run, const char *path, gradcomp_er
 		                         : "nothing",
 		                 run->where, name);
 	errno = e;
-	return error_cannot(err, "write the copy of", path);
+	return text_cannot(err, "write the copy of", path);
 }
 
-gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
+gradcomp_status copy_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX / 2], glob[TEXT_NAME_MAX / 2];
 	atomic_store(&run->changed, true);
@@ -45,7 +45,7 @@ gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, c
 		gradcomp_printable(e->path, name, sizeof name), how, source_glob_of(e->path, glob, sizeof glob));
 }
 
-bool stage_entry_same(const source_stat *st, const stage_entry *e)
+bool copy_is_same(const source_stat *st, const stage_entry *e)
 {
 	return st->size == e->size && st->mtime_ns == e->mtime_ns;
 }
@@ -54,7 +54,7 @@ bool stage_entry_same(const source_stat *st, const stage_entry *e)
 static int digest_file(stage_run *run, stage_worker *w, const stage_entry *e, int fd, stage_digest *d)
 {
 	unsigned char digest[SHA256_BYTES];
-	for (uint64_t i = 0, blocks = stage_digest_blocks(e->size); i < blocks; i++) {
+	for (uint64_t i = 0, blocks = block_digest_blocks(e->size); i < blocks; i++) {
 		size_t have = 0;
 		while (have < STAGE_BLOCK) {
 			if (atomic_load(w->stop))
@@ -69,7 +69,7 @@ static int digest_file(stage_run *run, stage_worker *w, const stage_entry *e, in
 			have += (size_t)n;
 		}
 		sha256_digest(w->buffer, have, digest);
-		if (stage_digest_block(d, i, digest) < 0)
+		if (block_digest_block(d, i, digest) < 0)
 			return ENOMEM;
 		atomic_fetch_add(&run->bytes, have);
 	}
@@ -90,9 +90,9 @@ int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e)
 	if (!wrong && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e->size)) {
 		result = 0;
 	} else if (!wrong) {
-		stage_digest_begin(&d, e->size);
+		block_digest_begin(&d, e->size);
 		wrong = digest_file(run, w, e, fd, &d);
-		stage_digest_end(&d, digest);
+		block_digest_end(&d, digest);
 		if (!wrong)
 			result = !memcmp(digest, e->sha256, sizeof digest);
 	}

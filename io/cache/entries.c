@@ -132,7 +132,7 @@ gradcomp_status cache_entry_read(int area, const char *name, cache_entry *out, g
 	int got = describe(area, name, out);
 	if (got < 0) {
 		cache_entry_free(out);
-		return error_cannot(err, "look at", name);
+		return text_cannot(err, "look at", name);
 	}
 	return GRADCOMP_OK;
 }
@@ -172,7 +172,7 @@ gradcomp_status cache_entries_each(int area,
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return error_cannot(err, "list", "the cache");
+		return text_cannot(err, "list", "the cache");
 	}
 	errno = 0;
 	for (struct dirent *de; !status && (de = readdir(d)); errno = 0) {
@@ -181,13 +181,13 @@ gradcomp_status cache_entries_each(int area,
 			continue;
 		int got = describe(area, de->d_name, &entry);
 		if (got < 0)
-			status = error_cannot(err, "list", "the cache");
+			status = text_cannot(err, "list", "the cache");
 		else if (got)
 			status = each(ctx, &entry, err);
 		cache_entry_free(&entry);
 	}
 	if (!status && errno)
-		status = error_cannot(err, "list", "the cache");
+		status = text_cannot(err, "list", "the cache");
 	closedir(d);
 	return status;
 }
@@ -199,7 +199,7 @@ static gradcomp_status append(void *ctx, cache_entry *entry, gradcomp_error *err
 		size_t capacity = out->capacity ? 2 * out->capacity : 64;
 		cache_entry *more = realloc(out->entry, capacity * sizeof *more);
 		if (!more)
-			return error_cannot(err, "list", "the cache");
+			return text_cannot(err, "list", "the cache");
 		out->entry = more;
 		out->capacity = capacity;
 	}

@@ -62,14 +62,14 @@ static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *
 		/* Leased just now, or not ours to remove. Those of a job are whole, and nobody comes again for them. */
 		bool leave = errno == EWOULDBLOCK || errno == ENOTDIR || errno == ELOOP;
 		if (!leave)
-			return error_cannot(err, "open the leases of", key);
+			return text_cannot(err, "open the leases of", key);
 		if (!g->job || errno != EWOULDBLOCK)
 			return GRADCOMP_OK;
 	}
 	g->key = key;
 	gradcomp_status status = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
-		status = error_cannot(err, "list the leases of", key);
+		status = text_cannot(err, "list the leases of", key);
 	if (locked)
 		cache_lease_release(g->area->fd, key, &lock, true);
 	return status;
@@ -83,7 +83,7 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return error_cannot(err, "list", g->area->path);
+		return text_cannot(err, "list", g->area->path);
 	}
 	for (struct dirent *de; !status && (de = readdir(d));) {
 		char key[STAGE_KEY_BYTES];
@@ -109,7 +109,7 @@ static int drop(const struct gc *g, const cache_entry *entry, unsigned flags, gr
 	char why[CACHE_HOLDER_BYTES];
 	int result = cache_area_dry(g->area) ? 1 : cache_evict(g->area->fd, entry, flags, why);
 	if (result < 0)
-		return error_cannot(err, "remove", entry->name);
+		return text_cannot(err, "remove", entry->name);
 	if (result)
 		report_removed(g, what_it_is(entry), entry->name, entry->size.bytes);
 	return result;
@@ -259,7 +259,7 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 		                           : "pinned");
 	}
 	if (result < 0)
-		status = error_cannot(err, "evict", key);
+		status = text_cannot(err, "evict", key);
 	else if (!result)
 		status = error_set(err, GRADCOMP_ERR_STATE, "copy %.12s stays: it is %s", key, why);
 	else

@@ -327,7 +327,7 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	               ? error_set(err, GRADCOMP_ERR_IO,
 	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)", key,
 	                           key)
-	               : error_cannot(err, "write the lease of", key);
+	               : text_cannot(err, "write the lease of", key);
 }
 
 int cache_lease_each(int area, const char *key,

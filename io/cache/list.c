@@ -72,7 +72,7 @@ static int show(const cache_area *a, const cache_entry *entry, int (*each)(void 
 		close(dir);
 	}
 	if (entry->kind == CACHE_PUBLISHED && cache_lease_each(a->fd, entry->key, add_lease, &leases) < 0) {
-		result = error_cannot(err, "list the leases of", entry->key);
+		result = text_cannot(err, "list the leases of", entry->key);
 		goto done;
 	}
 	if (leases.failed) {
@@ -158,7 +158,7 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 	else
 		status = cache_entries_read(a.fd, &entries, err);
 	if (!status && (a.fd < 0 || fstatvfs(a.fd, &fs) < 0))
-		status = error_cannot(err, "ask for the free space of", a.path);
+		status = text_cannot(err, "ask for the free space of", a.path);
 	if (!status && !(status = cache_budget_load(a.fd, &budget, err))) {
 		u.budget = budget.bytes;
 		u.high = budget.high;

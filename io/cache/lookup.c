@@ -87,11 +87,11 @@ done:
 static bool take(cache_manifest_head *h, char *line, bool *files, bool *bytes)
 {
 	if (!strncmp(line, "source ", 7))
-		return !h->source && line[7] && stage_take_name(line + 7) && (h->source = strdup(line + 7));
+		return !h->source && line[7] && manifest_take_name(line + 7) && (h->source = strdup(line + 7));
 	if (!strncmp(line, "files ", 6))
-		return *files = stage_take_number(line + 6, &h->files);
+		return *files = manifest_take_number(line + 6, &h->files);
 	if (!strncmp(line, "bytes ", 6))
-		return *bytes = stage_take_number(line + 6, &h->bytes);
+		return *bytes = manifest_take_number(line + 6, &h->bytes);
 	return true;
 }
 

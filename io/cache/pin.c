@@ -42,7 +42,7 @@ gradcomp_status gradcomp_cache_unpin(const gradcomp_cache_options *options, cons
 	if (status || (status = cache_area_begin(&a, options, true, err)))
 		return status;
 	if (!a.empty && !cache_area_dry(&a) && cache_lease_drop(a.fd, key, "pin") < 0)
-		status = error_cannot(err, "unpin", key);
+		status = text_cannot(err, "unpin", key);
 	cache_area_end(&a);
 	return status;
 }

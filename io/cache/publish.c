@@ -58,7 +58,7 @@ gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcom
 	struct check c = {run, m};
 	int data = openat(dir, "data", OPEN_DIR);
 	if (data < 0)
-		return error_cannot(err, "open the copy of", m->source);
+		return text_cannot(err, "open the copy of", m->source);
 	stage_run_phase(run, GRADCOMP_STAGE_CHECK, m->files, m->bytes);
 	gradcomp_status status = stage_run_each(run, m->n, NULL, data, check_file, &c, err);
 	close(data);
@@ -69,12 +69,12 @@ gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcom
 static bool read_manifest(stage_manifest *m, int dir, const char *key, const char **why)
 {
 	if (m->n)
-		return stage_manifest_read(m, dir, "manifest", why);
-	if (!stage_manifest_load(m, dir, "manifest", why))
+		return manifest_read(m, dir, "manifest", why);
+	if (!manifest_load(m, dir, "manifest", why))
 		return false;
 	if (!strcmp(m->key, key))
 		return true;
-	stage_manifest_clear(m);
+	manifest_clear(m);
 	*why = "its manifest is that of another copy";
 	return false;
 }
@@ -171,7 +171,7 @@ gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area,
 {
 	char name[STAGE_KEY_BYTES + 8];
 	snprintf(name, sizeof name, "%s.tmp", key);
-	if (syncfs(temp) < 0 || stage_manifest_write(m, temp, "manifest") < 0 || fsync(temp) < 0)
+	if (syncfs(temp) < 0 || manifest_write(m, temp, "manifest") < 0 || fsync(temp) < 0)
 		return cache_write_failed(run, "the manifest", err);
 	if (cache_rename_new(area, name, key) < 0 && (errno != EEXIST || replace(area, name, key) < 0))
 		return cache_write_failed(run, key, err);

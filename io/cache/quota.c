@@ -32,7 +32,7 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 		return status;
 	if (fstatvfs(area, &fs) < 0) {
 		config_free(c);
-		return error_cannot(err, "ask for the size of", "the cache's filesystem");
+		return text_cannot(err, "ask for the size of", "the cache's filesystem");
 	}
 	number_share(config_str(c, SET_STAGE_CACHE_BYTES), &bytes, &percent);
 	*out = (cache_budget){.bytes = percent ? (uint64_t)fs.f_blocks * fs.f_frsize / 100 * (uint64_t)percent
@@ -114,7 +114,7 @@ static gradcomp_status survey(struct quota *q, gradcomp_error *err)
 	if (status)
 		return status;
 	if (fstatvfs(q->area, &fs) < 0 || !fs.f_frsize)
-		return error_cannot(err, "ask for the free space of", q->run->where);
+		return text_cannot(err, "ask for the free space of", q->run->where);
 	for (size_t i = 0; i < q->entries.n; i++) {
 		const cache_entry *entry = &q->entries.entry[i];
 		const char *why = stays(q, entry, text);
@@ -183,7 +183,7 @@ static gradcomp_status evict(struct quota *q, uint64_t want, uint64_t inodes, ca
 			continue;
 		int result = cache_evict(q->area, entry, 0, why);
 		if (result < 0)
-			return error_cannot(err, "evict", entry->name);
+			return text_cannot(err, "evict", entry->name);
 		if (result) {
 			freed->bytes += entry->size.bytes;
 			freed->inodes += entry->size.inodes;

@@ -21,7 +21,7 @@ static void take(stage_manifest *m, const char *line)
 	if (hex == line || *hex++ != ' ' || index >= m->n || m->entries[index].type != STAGE_FILE)
 		return;
 	stage_entry *e = &m->entries[index];
-	e->sealed = sha256_unhex(hex, e->sha256) && hex[HEX] == '\n';
+	e->sealed = text_unhex_sha256(hex, e->sha256) && hex[HEX] == '\n';
 }
 
 void resume_log_read(stage_manifest *m, int temp)

@@ -23,10 +23,10 @@ static gradcomp_status check_origin(const char *name, const char *origin, gradco
 	struct stat st;
 	snprintf(path, sizeof path, "%.*s", (int)(colon - origin), origin);
 	if (!realpath(path, real))
-		return error_cannot(err, "find", path);
+		return text_cannot(err, "find", path);
 	for (char *end = real + strlen(real);;) {
 		if (lstat(*real ? real : "/", &st) < 0)
-			return error_cannot(err, "look at", real);
+			return text_cannot(err, "look at", real);
 		if (st.st_uid)
 			return error_set(err, GRADCOMP_ERR_INSECURE,
 			                 "%s: %s counts in a file of root's only, and %s belongs to uid %u", origin,
@@ -56,7 +56,7 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 		return GRADCOMP_OK;
 	errno = getpwnam_r(name, &pw, buf, sizeof buf, &found);
 	if (!found)
-		return errno ? error_cannot(err, "look up the account", name)
+		return errno ? text_cannot(err, "look up the account", name)
 		             : error_set(err, GRADCOMP_ERR_NOTFOUND,
 		                         "stage.shared_user is '%s'; there is no such account", name);
 	*out = pw.pw_uid;

@@ -115,14 +115,14 @@ static gradcomp_status verify_one(struct verify *v, gradcomp_error *err)
 	gradcomp_status status = GRADCOMP_OK;
 	int dir = openat(v->area->fd, v->key, OPEN_DIR);
 	if (dir < 0)
-		return errno == ENOENT ? cache_no_copy(v->area, v->key, err) : error_cannot(err, "open", v->key);
-	if (!stage_manifest_load(&v->m, dir, "manifest", &why))
+		return errno == ENOENT ? cache_no_copy(v->area, v->key, err) : text_cannot(err, "open", v->key);
+	if (!manifest_load(&v->m, dir, "manifest", &why))
 		report(v, "manifest", why ? why : "there is no memory for it");
 	else if (strcmp(v->m.key, v->key))
 		report(v, "manifest", "it is that of another copy");
 	else
 		status = verify_data(v, dir, err);
-	stage_manifest_clear(&v->m);
+	manifest_clear(&v->m);
 	close(dir);
 	return status;
 }

@@ -260,10 +260,10 @@ void slot_refuse(slot *s);
 /* Called when another node received a value that does not match its checksum: checks it here too. */
 void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
 /* Space in the arena for a slot this process fills; 0: there is none. */
-uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
+uint64_t load_arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
 /* Calls load(). `alloc` may give space in the shared memory, or NULL; it may be NULL itself. */
-gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
+gradcomp_status load_value_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err);
 /* How long load() is likely to take for a value; bytes is 0: not known. */
 uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes);
@@ -273,9 +273,9 @@ static inline uint64_t value_rounded(uint64_t bytes)
 {
 	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
 }
-bool value_alloc(value *v, uint64_t bytes);
+bool load_value_alloc(value *v, uint64_t bytes);
 /* Moves the value into the view. */
-void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
+void load_value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
 
 /* Opens a file without a name below `spill`. */
 gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
@@ -314,14 +314,14 @@ void prefetch_halt(prefetcher *p);
 /* Frees it too. NULL is fine. */
 void prefetch_stop(prefetcher *p);
 /* Begins a get() or next(): an empty view, and process_enter(). */
-gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
+gradcomp_status view_value_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
 /* Lends sample `index`, whoever owns it; flags as for a ticket. */
-gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
-                             gradcomp_error *err);
+gradcomp_status view_value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                                  gradcomp_error *err);
 /* The last of those who use the dataset frees what is left of it. */
 void dataset_unuse(gradcomp_dataset *ds);
 
-uint64_t clock_ns(void);
+uint64_t process_clock_ns(void);
 
 static inline void count(atomic_uint_fast64_t *counter, uint64_t n)
 {

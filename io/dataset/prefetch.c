@@ -68,7 +68,7 @@ static void view_move(gradcomp_value_view *to, const gradcomp_value_view *from)
 static void job_run(prefetcher *p, job *j)
 {
 	j->view = (gradcomp_value_view){.struct_size = sizeof j->view};
-	j->status = value_obtain(p->ds, j->index, TICKET_ORDERED, &j->view, &j->error);
+	j->status = view_value_obtain(p->ds, j->index, TICKET_ORDERED, &j->view, &j->error);
 }
 
 static void *prefetch_main(void *arg)
@@ -390,8 +390,8 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 
 	owner_of(ds, index, &at);
 	if (!ds->tickets || !ds->o.reload || at.node == ds->node)
-		return value_obtain(ds, index, TICKET_ORDERED, view, err);
-	st = value_obtain(ds, index, TICKET_ORDERED | (requested ? 0 : FETCH_RELOAD), view, err);
+		return view_value_obtain(ds, index, TICKET_ORDERED, view, err);
+	st = view_value_obtain(ds, index, TICKET_ORDERED | (requested ? 0 : FETCH_RELOAD), view, err);
 	if (st || !requested)
 		return st;
 	if (view->source != GRADCOMP_VALUE_REMOTE) {
@@ -406,11 +406,11 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 /* Takes the sample at p->position. */
 static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
 {
-	uint64_t begin = clock_ns();
+	uint64_t begin = process_clock_ns();
 
 	if (!take_done(p, j))
 		return obtain(p, j->index, view, err);
-	count(&p->ds->area->counts.wait_ns, clock_ns() - begin);
+	count(&p->ds->area->counts.wait_ns, process_clock_ns() - begin);
 	if (j->status)
 		return error_set(err, j->status, "%s", j->error.text);
 	view_move(view, &j->view);
@@ -433,7 +433,7 @@ static void put_back(prefetcher *p, job *j, gradcomp_value_view *view)
 
 gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err)
 {
-	gradcomp_status st = value_view_check(ds, view, err);
+	gradcomp_status st = view_value_check(ds, view, err);
 	prefetcher *p;
 
 	if (!st)
@@ -455,7 +455,7 @@ gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, u
                                              void *out, uint64_t *got, gradcomp_error *err)
 {
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	gradcomp_status st = value_view_check(ds, &view, err);
+	gradcomp_status st = view_value_check(ds, &view, err);
 	prefetcher *p;
 
 	if (!st)

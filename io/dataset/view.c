@@ -21,8 +21,8 @@ void dataset_unuse(gradcomp_dataset *ds)
 	free(ds);
 }
 
-gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
-                             gradcomp_error *err)
+gradcomp_status view_value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                                  gradcomp_error *err)
 {
 	sample_owner at;
 
@@ -32,7 +32,7 @@ gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 	return slot_obtain(ds, index, at.slot, view, err);
 }
 
-gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err)
+gradcomp_status view_value_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err)
 {
 	if (!ds || !view)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "view" : "dataset");
@@ -56,11 +56,11 @@ static gradcomp_status in_range(const gradcomp_dataset *ds, uint64_t index, grad
 gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                      gradcomp_error *err)
 {
-	gradcomp_status st = value_view_check(ds, view, err);
+	gradcomp_status st = view_value_check(ds, view, err);
 
 	if (!st)
 		st = in_range(ds, index, err);
-	return st ? st : value_obtain(ds, index, 0, view, err);
+	return st ? st : view_value_obtain(ds, index, 0, view, err);
 }
 
 void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)

@@ -18,7 +18,7 @@ static void folder_close(gradcomp_samples *s)
 {
 	struct folder *t = (struct folder *)s;
 	close(t->root);
-	list_clear(&t->files);
+	listing_clear(&t->files);
 	free(t->base.path);
 	free(t);
 }
@@ -73,11 +73,11 @@ static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, ui
 		return status;
 	*bytes = (uint64_t)st.st_size;
 	if (*bytes > capacity) {
-		status = samples_range(err, path, *bytes, capacity);
+		status = openat_range(err, path, *bytes, capacity);
 	} else {
-		int whole = read_whole(fd, buf, *bytes, 0);
+		int whole = openat_read_whole(fd, buf, *bytes, 0);
 		if (whole < 0)
-			status = error_cannot(err, "read", path);
+			status = text_cannot(err, "read", path);
 		else if (!whole)
 			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
 			                   gradcomp_printable(path, name, sizeof name));
@@ -102,9 +102,9 @@ gradcomp_status folder_open(int fd, char *path, const char *suffixes, bool guess
 {
 	struct folder *t = calloc(1, sizeof *t);
 	gradcomp_status status =
-		t ? list_files(fd, path, suffixes, workers, &t->files, err) : error_cannot(err, "open", path);
+		t ? listing_files(fd, path, suffixes, workers, &t->files, err) : text_cannot(err, "open", path);
 	if (!status && guessed && (status = layout_check_folder(&t->files, path, !suffixes, err)))
-		list_clear(&t->files);
+		listing_clear(&t->files);
 	if (status) {
 		close(fd);
 		free(path);

@@ -83,7 +83,7 @@ gradcomp_status layout_check_shards(const file_list *files, const char *path, gr
 static uint64_t first_container(const file_list *files)
 {
 	uint64_t i = 0;
-	while (i < files->n && !list_suffix(files->paths[i], CONTAINERS))
+	while (i < files->n && !listing_suffix(files->paths[i], CONTAINERS))
 		i++;
 	return i;
 }
@@ -103,7 +103,7 @@ gradcomp_status layout_check_folder(const file_list *files, const char *path, bo
 	uint64_t container = all ? first_container(files) : files->n;
 	unsigned splits = 0;
 	gradcomp_printable(path, top, sizeof top);
-	if (container < files->n && list_suffix(files->paths[container], "tar"))
+	if (container < files->n && listing_suffix(files->paths[container], "tar"))
 		return shard_below(top, files->paths[container], err);
 	if (container < files->n)
 		return error_set(

@@ -71,7 +71,7 @@ static int name_list_add(name_list *l, char *name)
 	return 0;
 }
 
-bool list_suffix(const char *name, const char *suffixes)
+bool listing_suffix(const char *name, const char *suffixes)
 {
 	size_t length = strlen(name);
 	if (!suffixes)
@@ -151,7 +151,7 @@ static gradcomp_status add_branch(struct listing *l, char *folder, bool linked, 
 		}
 	}
 	if (!folder || l->n == l->capacity)
-		return error_cannot(err, "list", l->name);
+		return text_cannot(err, "list", l->name);
 	l->branches[l->n++] = (struct branch){.folder = folder, .linked = linked};
 	return GRADCOMP_OK;
 }
@@ -161,7 +161,7 @@ static gradcomp_status add_folder(struct walk *w, const char *dir, const char *n
 	char *p = list_text_add(w->text, dir, name, "/");
 	if (w->top)
 		return add_branch(w->l, p, linked, err);
-	return name_list_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? error_cannot(err, "list", w->l->name)
+	return name_list_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? text_cannot(err, "list", w->l->name)
 	                                                                 : GRADCOMP_OK;
 }
 
@@ -192,7 +192,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 {
 	char path[PATH_MAX];
 	struct stat st;
-	bool wanted = list_suffix(name, w->l->suffixes);
+	bool wanted = listing_suffix(name, w->l->suffixes);
 	int fd = -1;
 	if ((size_t)snprintf(path, sizeof path, "%s%s", dir, name) < sizeof path)
 		fd = openat_beneath(w->l->root, path, O_PATH);
@@ -207,7 +207,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		close(fd);
 	errno = e;
 	if (bad)
-		return error_cannot(err, "look at", path);
+		return text_cannot(err, "look at", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (linked)
 			return refuse(w->l, path, "is a symbolic link to a directory, below another such link", err);
@@ -219,12 +219,12 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return GRADCOMP_OK;
 	if (!S_ISREG(st.st_mode))
 		return refuse(w->l, path, "leads to what is neither a file nor a directory", err);
-	return name_list_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? error_cannot(err, "list", path)
+	return name_list_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? text_cannot(err, "list", path)
 	                                                                          : GRADCOMP_OK;
 }
 
 /* Returns true for what systems and programs leave in folders and nobody means as a sample or a class. */
-bool list_passed_over(const char *name)
+bool listing_passed_over(const char *name)
 {
 	static const char *const names[] = {
 		"lost+found", "__MACOSX",   "@eaDir", "$RECYCLE.BIN", "System Volume Information",
@@ -244,19 +244,19 @@ static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool l
 	struct stat st;
 	if (type == DT_UNKNOWN) {
 		if (fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return error_cannot(err, "look at", de->d_name);
+			return text_cannot(err, "look at", de->d_name);
 		type = IFTODT(st.st_mode);
 	}
 	if (type == DT_DIR)
 		return add_folder(w, dir, de->d_name, linked, err);
 	if (type == DT_LNK)
 		return add_link(w, dir, linked, de->d_name, err);
-	if (!list_suffix(de->d_name, w->l->suffixes))
+	if (!listing_suffix(de->d_name, w->l->suffixes))
 		return GRADCOMP_OK;
 	char *path = list_text_add(w->text, dir, de->d_name, "");
 	if (path && type != DT_REG)
 		return refuse(w->l, path, "is neither a file nor a directory", err);
-	return name_list_add(w->files, path) < 0 ? error_cannot(err, "list", w->l->name) : GRADCOMP_OK;
+	return name_list_add(w->files, path) < 0 ? text_cannot(err, "list", w->l->name) : GRADCOMP_OK;
 }
 
 static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gradcomp_error *err)
@@ -266,16 +266,16 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 	gradcomp_status status = GRADCOMP_OK;
 	struct dirent *de;
 	if (!d) {
-		status = error_cannot(err, "list", *dir ? dir : w->l->name);
+		status = text_cannot(err, "list", *dir ? dir : w->l->name);
 		if (fd >= 0)
 			close(fd);
 		return status;
 	}
 	while (!status && (errno = 0, de = readdir(d)))
-		if (!list_passed_over(de->d_name))
+		if (!listing_passed_over(de->d_name))
 			status = add_entry(w, fd, dir, linked, de, err);
 	if (!status && errno)
-		status = error_cannot(err, "list", *dir ? dir : w->l->name);
+		status = text_cannot(err, "list", *dir ? dir : w->l->name);
 	closedir(d);
 	return status;
 }
@@ -321,7 +321,7 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 	for (size_t i = 0; sorted && i < l->n; i++) {
 		size_t n = strlen(l->branches[i].folder) - 1;
 		if (!(sorted[i] = list_text_add(&l->text[worker], l->branches[i].folder, "", "")))
-			return error_cannot(err, "list", l->name);
+			return text_cannot(err, "list", l->name);
 		sorted[i][n] = 0;
 	}
 	if (!sorted || l->n > INT32_MAX)
@@ -365,15 +365,15 @@ static gradcomp_status gather(struct listing *l, name_list *top, file_list *out,
 	return GRADCOMP_OK;
 }
 
-gradcomp_status list_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
-                           gradcomp_error *err)
+gradcomp_status listing_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
+                              gradcomp_error *err)
 {
 	struct listing l = {.root = root, .name = name, .suffixes = suffixes};
 	name_list top = {0};
 	gradcomp_status status;
 	*out = (file_list){.text = calloc(workers, sizeof *out->text), .ntext = workers};
 	if (!(l.text = out->text))
-		return error_cannot(err, "list", name);
+		return text_cannot(err, "list", name);
 	struct walk w = {.l = &l, .text = &l.text[0], .files = &top, .top = true};
 	status = list_dir(&w, "", false, err);
 	if (!status)
@@ -385,11 +385,11 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
 	free(l.branches);
 	free(top.at);
 	if (status)
-		list_clear(out);
+		listing_clear(out);
 	return status;
 }
 
-void list_clear(file_list *l)
+void listing_clear(file_list *l)
 {
 	for (uint32_t i = 0; l->text && i < l->ntext; i++)
 		list_text_free(l->text[i]);

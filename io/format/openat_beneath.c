@@ -151,7 +151,7 @@ gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, st
 		                 "%s: a symbolic link on its way leads out of the dataset by now",
 		                 gradcomp_printable(path, name, sizeof name));
 	if (*fd < 0)
-		return error_cannot(err, "read", path);
+		return text_cannot(err, "read", path);
 	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
 		return GRADCOMP_OK;
 	close(*fd);
@@ -159,13 +159,13 @@ gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, st
 	                 gradcomp_printable(path, name, sizeof name));
 }
 
-int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
+int openat_read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 {
 	int64_t got = fileio_read(fd, buf, n, at);
 	return got < 0 ? -1 : (uint64_t)got == n;
 }
 
-gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity)
+gradcomp_status openat_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity)
 {
 	char text[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_RANGE, "%s has %llu bytes, the buffer %llu",

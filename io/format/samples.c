@@ -33,23 +33,23 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 	if (!d) {
 		if (list >= 0)
 			close(list);
-		return error_cannot(err, "list", path);
+		return text_cannot(err, "list", path);
 	}
 	while ((errno = 0, de = readdir(d))) {
-		if (list_passed_over(de->d_name))
+		if (listing_passed_over(de->d_name))
 			continue;
 		if (is_folder(fd, de))
 			gradcomp_printable(de->d_name, folder, sizeof folder);
-		else if (list_suffix(de->d_name, "tar"))
+		else if (listing_suffix(de->d_name, "tar"))
 			gradcomp_printable(de->d_name, shard, sizeof shard);
-		else if (list_suffix(de->d_name, TAR_COMPRESSED))
+		else if (listing_suffix(de->d_name, TAR_COMPRESSED))
 			gradcomp_printable(de->d_name, packed, sizeof packed);
 	}
 	int e = errno;
 	closedir(d);
 	errno = e;
 	if (e)
-		return error_cannot(err, "list", path);
+		return text_cannot(err, "list", path);
 	*format = *shard ? GRADCOMP_SAMPLES_TAR : GRADCOMP_SAMPLES_FOLDER;
 	gradcomp_printable(path, name, sizeof name);
 	if (*shard && *folder)
@@ -74,9 +74,9 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 	while ((n = pread(fd, head, sizeof head, 0)) < 0 && errno == EINTR)
 		;
 	if (n < 0)
-		return error_cannot(err, "read", path);
+		return text_cannot(err, "read", path);
 	/* A file that is known and is no archive is named when it is indexed. */
-	if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) || tar_other_content(head, (size_t)n) ||
+	if (listing_suffix(path, "tar") || listing_suffix(path, TAR_COMPRESSED) || tar_other_content(head, (size_t)n) ||
 	    (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;
 	else
@@ -128,7 +128,7 @@ static gradcomp_status open_list(const char *pattern, gradcomp_sample_format for
 	char *copy = strdup(pattern);
 	if (copy)
 		return tar_open_list(&names, copy, workers, out, err);
-	status = error_cannot(err, "open", pattern);
+	status = text_cannot(err, "open", pattern);
 	shard_names_clear(&names);
 	return status;
 }
@@ -154,7 +154,7 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
 		                 gradcomp_printable(path, name, sizeof name));
 	if (fd < 0 || fstat(fd, &st) < 0) {
-		status = error_cannot(err, "open", path);
+		status = text_cannot(err, "open", path);
 		goto fail;
 	}
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
@@ -171,7 +171,7 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 	if (copy)
 		return open_as(fd, copy, directory, guessed, format, suffixes && *suffixes ? suffixes : NULL, workers,
 		               out, err);
-	status = error_cannot(err, "open", path);
+	status = text_cannot(err, "open", path);
 fail:
 	if (fd >= 0)
 		close(fd);

@@ -61,9 +61,9 @@ int openat_beneath_fallback(int root, const char *path, int flags);
 struct stat;
 gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err);
 /* All n bytes at `at`: 1, 0 when the file ends before, -1 and errno. */
-int read_whole(int fd, void *buf, uint64_t n, uint64_t at);
+int openat_read_whole(int fd, void *buf, uint64_t n, uint64_t at);
 /* RANGE, for a buffer that is too small. */
-gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
+gradcomp_status openat_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
 
 /* ---- listing (listing.c) ---- */
 
@@ -78,11 +78,11 @@ typedef struct file_list {
 } file_list;
 
 /* Hidden, or one of the names that systems leave in folders: lost+found, __MACOSX ... */
-bool list_passed_over(const char *name);
+bool listing_passed_over(const char *name);
 /* Regular files below `root` but those that are passed over. `suffixes`: "jpg/png" or NULL. */
-gradcomp_status list_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
-                           gradcomp_error *err);
-void list_clear(file_list *l);
+gradcomp_status listing_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
+                              gradcomp_error *err);
+void listing_clear(file_list *l);
 /* ---- layouts that mean something else (layout.c) ---- */
 
 /* A folder that nobody has called one: refused when it has shards or archives in it, the folders of
@@ -97,6 +97,6 @@ unsigned layout_split(const char *name, bool anywhere);
 gradcomp_status layout_check_data(const char *name, const void *data, uint64_t bytes, gradcomp_error *err);
 
 /* Returns true when the name ends in a dot and one of the suffixes, capitals or not. */
-bool list_suffix(const char *name, const char *suffixes);
+bool listing_suffix(const char *name, const char *suffixes);
 
 #endif

@@ -52,7 +52,7 @@ static void tar_free(gradcomp_samples *s)
 		tar_index_clear(&t->shards[i].index);
 	}
 	free(t->shards);
-	list_clear(&t->files);
+	listing_clear(&t->files);
 	shard_names_clear(&t->list);
 	if (t->root >= 0)
 		close(t->root);
@@ -88,7 +88,7 @@ static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
 		                 gradcomp_printable(path, name, sizeof name));
 	if (*fd < 0)
-		return error_cannot(err, "read", path);
+		return text_cannot(err, "read", path);
 	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
 		return GRADCOMP_OK;
 	bool directory = S_ISDIR(st->st_mode);
@@ -185,14 +185,14 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 	int fd;
 	*bytes = p->bytes;
 	if (p->bytes > capacity)
-		return samples_range(err, sh->index.text + sample->key, p->bytes, capacity);
+		return openat_range(err, sh->index.text + sample->key, p->bytes, capacity);
 	/* Only the descriptors change behind the samples. */
 	gradcomp_status status = shard_fd((struct tar *)s, (struct shard *)sh, &fd, &own, err);
 	if (status)
 		return status;
-	int whole = read_whole(fd, buf, p->bytes, p->at);
+	int whole = openat_read_whole(fd, buf, p->bytes, p->at);
 	if (whole < 0)
-		status = error_cannot(err, "read", sh->path);
+		status = text_cannot(err, "read", sh->path);
 	else if (!whole)
 		status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter than byte %llu, where a part ends",
 		                   gradcomp_printable(sh->path, name, sizeof name),
@@ -246,7 +246,7 @@ static gradcomp_status index_shard(void *ctx, uint32_t worker, uint64_t i, gradc
 static gradcomp_status index_alone(struct shard *sh, int fd, gradcomp_error *err)
 {
 	struct stat st;
-	return fstat(fd, &st) < 0 ? error_cannot(err, "look at", sh->path) : index_fd(sh, fd, &st, err);
+	return fstat(fd, &st) < 0 ? text_cannot(err, "look at", sh->path) : index_fd(sh, fd, &st, err);
 }
 
 static unsigned open_limit(void)
@@ -261,11 +261,11 @@ static unsigned open_limit(void)
 static gradcomp_status list_shards(struct tar *t, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX], shown[TEXT_NAME_MAX];
-	gradcomp_status status = list_files(t->root, t->base.path, "tar/" TAR_COMPRESSED, 1, &t->files, err);
+	gradcomp_status status = listing_files(t->root, t->base.path, "tar/" TAR_COMPRESSED, 1, &t->files, err);
 	if (status)
 		return status;
 	for (uint64_t i = 0; i < t->files.n; i++)
-		if (!list_suffix(t->files.paths[i], "tar"))
+		if (!listing_suffix(t->files.paths[i], "tar"))
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 			                 "%s holds %s: compressed shards cannot be read in parts; unpack them to "
 			                 ".tar",
@@ -293,7 +293,7 @@ static gradcomp_status refuse_twice(const struct tar *t, gradcomp_error *err)
 	if (t->nshards < 2)
 		return status;
 	if (!order)
-		return error_cannot(err, "open", t->base.path);
+		return text_cannot(err, "open", t->base.path);
 	for (uint64_t i = 0; i < t->nshards; i++)
 		order[i] = &t->shards[i];
 	qsort(order, t->nshards, sizeof(struct shard *), by_inode);
@@ -312,7 +312,7 @@ static gradcomp_status index_shards(struct tar *t, char *const *names, uint64_t 
                                     gradcomp_error *err)
 {
 	if (!(t->shards = calloc(n, sizeof *t->shards))) {
-		gradcomp_status status = error_cannot(err, "open", t->base.path);
+		gradcomp_status status = text_cannot(err, "open", t->base.path);
 		if (fd >= 0)
 			close(fd);
 		return status;
@@ -360,7 +360,7 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
 	struct tar *t = tar_new(path, directory ? fd : -1);
 	gradcomp_status status;
 	if (!t) {
-		status = error_cannot(err, "open", path);
+		status = text_cannot(err, "open", path);
 		close(fd);
 		free(path);
 		return status;
@@ -377,7 +377,7 @@ gradcomp_status tar_open_list(shard_names *names, char *path, uint32_t workers, 
 {
 	struct tar *t = tar_new(path, -1);
 	if (!t) {
-		gradcomp_status status = error_cannot(err, "open", path);
+		gradcomp_status status = text_cannot(err, "open", path);
 		shard_names_clear(names);
 		free(path);
 		return status;

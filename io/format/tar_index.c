@@ -83,7 +83,7 @@ static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, 
 static gradcomp_status no_memory(const struct indexing *s, gradcomp_error *err)
 {
 	errno = ENOMEM;
-	return error_cannot(err, "index", s->shard);
+	return text_cannot(err, "index", s->shard);
 }
 
 /* n bytes at `at`, which the file has; NULL and *status when they cannot be read. */
@@ -95,10 +95,10 @@ static const unsigned char *look(struct indexing *s, uint64_t at, uint64_t n, gr
 		if (want > s->bytes - at)
 			want = s->bytes - at;
 		s->window_bytes = 0;
-		int whole = read_whole(s->fd, s->window, want, at);
+		int whole = openat_read_whole(s->fd, s->window, want, at);
 		if (whole <= 0) {
 			char name[TEXT_NAME_MAX];
-			*status = whole < 0 ? error_cannot(err, "read", s->shard)
+			*status = whole < 0 ? text_cannot(err, "read", s->shard)
 			                    : error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
 			                                gradcomp_printable(s->shard, name, sizeof name));
 			return NULL;
@@ -188,11 +188,11 @@ static gradcomp_status take_extra(struct indexing *s, uint64_t at, uint64_t n, c
 	char *p = malloc(n + 1);
 	if (!p)
 		return no_memory(s, err);
-	int whole = read_whole(s->fd, p, n, at);
+	int whole = openat_read_whole(s->fd, p, n, at);
 	if (whole <= 0) {
 		free(p);
 		errno = whole < 0 ? errno : EIO;
-		return error_cannot(err, "read", s->shard);
+		return text_cannot(err, "read", s->shard);
 	}
 	p[n] = 0;
 	*out = p;

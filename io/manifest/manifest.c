@@ -10,7 +10,7 @@ struct stage_block {
 	char bytes[];
 };
 
-void stage_manifest_clear(stage_manifest *m)
+void manifest_clear(stage_manifest *m)
 {
 	while (m->blocks) {
 		struct stage_block *next = m->blocks->next;
@@ -24,7 +24,7 @@ void stage_manifest_clear(stage_manifest *m)
 	*m = (stage_manifest){0};
 }
 
-char *stage_manifest_join(stage_manifest *m, const char *dir, const char *name)
+char *manifest_join(stage_manifest *m, const char *dir, const char *name)
 {
 	size_t nd = strlen(dir), nn = strlen(name), slash = nd ? 1 : 0, need = nd + slash + nn + 1;
 	struct stage_block *block = m->blocks;
@@ -57,7 +57,7 @@ static int make_room(void **array, size_t n, size_t *capacity, size_t bytes)
 	return 0;
 }
 
-stage_entry *stage_manifest_add(stage_manifest *m)
+stage_entry *manifest_add(stage_manifest *m)
 {
 	if (make_room((void **)&m->entries, m->n, &m->capacity, sizeof *m->entries) < 0)
 		return NULL;
@@ -65,7 +65,7 @@ stage_entry *stage_manifest_add(stage_manifest *m)
 	return &m->entries[m->n++];
 }
 
-int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path)
+int manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path)
 {
 	if (make_room((void **)&m->inodes, m->ninodes, &m->inode_capacity, sizeof *m->inodes) < 0)
 		return -1;
@@ -73,7 +73,7 @@ int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *pa
 	return 0;
 }
 
-const stage_entry *stage_manifest_find(const stage_manifest *m, const char *path, size_t length)
+const stage_entry *manifest_find(const stage_manifest *m, const char *path, size_t length)
 {
 	for (size_t lo = 0, hi = m->n; lo < hi;) {
 		size_t mid = lo + (hi - lo) / 2;

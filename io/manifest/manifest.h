@@ -60,68 +60,68 @@ typedef struct stage_manifest {
 } stage_manifest;
 
 /* A zeroed manifest is empty. */
-void stage_manifest_clear(stage_manifest *m);
+void manifest_clear(stage_manifest *m);
 /* Returns "DIR/NAME", or NAME when dir is "", in memory of the manifest. */
-char *stage_manifest_join(stage_manifest *m, const char *dir, const char *name);
+char *manifest_join(stage_manifest *m, const char *dir, const char *name);
 /* Returns a new zeroed entry, or NULL. Moves the others. */
-stage_entry *stage_manifest_add(stage_manifest *m);
-int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path);
+stage_entry *manifest_add(stage_manifest *m);
+int manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path);
 /* Is called after the last entry: sorts, finds hard links, counts, makes the key. */
-gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err);
-const stage_entry *stage_manifest_find(const stage_manifest *m, const char *path, size_t length);
+gradcomp_status manifest_finish(stage_manifest *m, gradcomp_error *err);
+const stage_entry *manifest_find(const stage_manifest *m, const char *path, size_t length);
 /* Writes the entry's line without checksum and newline, as in the key and the file. Grows *buf; returns the length,
  * or -1 without memory. */
-ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity);
+ssize_t manifest_entry_line(const stage_entry *e, char **buf, size_t *capacity);
 
 /* Writes m as dirfd/name and brings it to the disk. -1 and errno. */
-int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name);
+int manifest_write(const stage_manifest *m, int dirfd, const char *name);
 /* Takes the checksums for the entries of m from the file. *why (a constant, or
  * NULL) says what is wrong with it. */
-bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why);
+bool manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why);
 
 /* ---- symbolic links (symlink.c) ---------------------------------------------- */
 
 /* Returns true when the symbolic link at `e`, followed through the tree, never leaves it. */
-bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
+bool symlink_inside(const stage_manifest *m, const stage_entry *e);
 /* Finds the first symbolic link that, followed through the tree, would leave it; or NULL. */
-const stage_entry *stage_symlink_outside(const stage_manifest *m);
+const stage_entry *symlink_outside(const stage_manifest *m);
 
 /* ---- manifests that come from elsewhere (manifest_file.c) ---------------------- */
 
 /* Fills the empty manifest *m from the file: all entries and checksums, and the key
  * made of them, which the caller compares with the copy's name. *why (a constant, or
  * NULL) says what is wrong; then *m is empty. */
-bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why);
+bool manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why);
 
 /* The listing as text, a chunk at a time: whole lines from *next on, which begins as
  * 0, into buf of at least 2 * STAGE_LINE_MAX bytes. Checksums come along as far as
  * they are known. Returns the chunk's length, 0 when the last one was given, -1
  * without memory. */
-ssize_t stage_manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t capacity);
+ssize_t manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t capacity);
 /* Takes the chunks, in order, into a manifest that was empty before the first one;
  * `text` is written to. A failure (INVALID) says what is wrong. */
-gradcomp_status stage_manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err);
+gradcomp_status manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err);
 /* Is called after the last chunk and checks that everything is there and no link leads out; counts, makes the key. */
-gradcomp_status stage_manifest_unpacked(stage_manifest *m, gradcomp_error *err);
+gradcomp_status manifest_unpacked(stage_manifest *m, gradcomp_error *err);
 
 /* ---- for the files of manifests only ---------------------------------------- */
 
 /* Writes what comes before the entries, allocated; NULL without memory. */
-char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes);
+char *manifest_head(const stage_manifest *m, const char *first, size_t *bytes);
 /* Takes one line of the head: "NAME VALUE" as number `i`. The values of entries, files
  * and bytes go into the manifest; `m->expected` entries are to come. */
-bool stage_manifest_head_line(stage_manifest *m, int i, const char *first, char *line, size_t n);
+bool manifest_head_line(stage_manifest *m, int i, const char *first, char *line, size_t n);
 #define STAGE_HEAD_LINES 5
 /* Takes an entry's line of n bytes, without newline; line[n] is writable. Returns NULL,
  * or a constant that says what is wrong with it. */
-const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool with_extra);
+const char *manifest_take(stage_manifest *m, char *line, size_t n, bool with_extra);
 /* When all lines are there: counts agree, links stay inside. Makes the key. */
-const char *stage_manifest_complete(stage_manifest *m);
+const char *manifest_complete(stage_manifest *m);
 /* Writes what a listing says besides the line: a directory's time, the bytes a file takes. */
-size_t stage_entry_extra(const stage_entry *e, char out[24]);
+size_t manifest_entry_extra(const stage_entry *e, char out[24]);
 /* Digits only, without leading zeros, up to INT64_MAX. */
-bool stage_take_number(const char *s, uint64_t *out);
+bool manifest_take_number(const char *s, uint64_t *out);
 /* \xNN back into bytes, in place. */
-bool stage_take_name(char *s);
+bool manifest_take_name(char *s);
 
 #endif

@@ -25,7 +25,7 @@ static void put(struct out *o, const char *text, size_t n)
 	fwrite(text, 1, n, o->f); /* ferror() is looked at once, at the end */
 }
 
-int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
+int manifest_write(const stage_manifest *m, int dirfd, const char *name)
 {
 	char sum[HEX + 2], *line = NULL, *first = NULL;
 	unsigned char digest[SHA256_BYTES];
@@ -36,11 +36,11 @@ int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
 	if (fd < 0 || !(o.f = fdopen(fd, "w")))
 		goto done;
 	sha256_init(&o.hash);
-	if (!(first = stage_manifest_head(m, FIRST, &bytes)))
+	if (!(first = manifest_head(m, FIRST, &bytes)))
 		goto done;
 	put(&o, first, bytes);
 	for (size_t i = 0; i < m->n; i++) {
-		ssize_t n = stage_entry_line(&m->entries[i], &line, &capacity);
+		ssize_t n = manifest_entry_line(&m->entries[i], &line, &capacity);
 		if (n < 0)
 			goto done;
 		if (m->entries[i].type == STAGE_FILE)
@@ -72,19 +72,19 @@ done:;
 /* The next line is SUM SPACE REST. */
 static bool read_entry(FILE *f, sha256 *hash, stage_entry *e, char got[STAGE_LINE_MAX], char **want, size_t *capacity)
 {
-	int64_t n = fileio_line(f, got, STAGE_LINE_MAX), w = stage_entry_line(e, want, capacity);
+	int64_t n = fileio_line(f, got, STAGE_LINE_MAX), w = manifest_entry_line(e, want, capacity);
 	size_t sum = e->type == STAGE_FILE ? HEX : 1;
 	if (w < 0 || n != (int64_t)sum + 1 + w + 1 || got[sum] != ' ' || got[n - 1] != '\n' ||
 	    memcmp(got + sum + 1, *want, (size_t)w))
 		return false;
-	if (e->type == STAGE_FILE && !sha256_unhex(got, e->sha256))
+	if (e->type == STAGE_FILE && !text_unhex_sha256(got, e->sha256))
 		return false;
 	e->sealed = true;
 	sha256_update(hash, got, (size_t)n);
 	return true;
 }
 
-bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why)
+bool manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why)
 {
 	unsigned char digest[SHA256_BYTES], last[SHA256_BYTES];
 	char *got = NULL, *want = NULL, *first = NULL;
@@ -96,7 +96,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 	if (fd < 0 || !(f = fdopen(fd, "r")))
 		goto fail;
 	*why = "its manifest is not the one of this source";
-	if (!(first = stage_manifest_head(m, FIRST, &bytes)) ||
+	if (!(first = manifest_head(m, FIRST, &bytes)) ||
 	    !(got = malloc(bytes > STAGE_LINE_MAX ? bytes : STAGE_LINE_MAX)) || fread(got, 1, bytes, f) != bytes ||
 	    memcmp(got, first, bytes))
 		goto fail;
@@ -108,7 +108,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 	sha256_final(&hash, digest);
 	*why = "its manifest is damaged";
 	if (fileio_line(f, got, STAGE_LINE_MAX) != 4 + HEX + 1 || memcmp(got, "end ", 4) || got[4 + HEX] != '\n' ||
-	    !sha256_unhex(got + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
+	    !text_unhex_sha256(got + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		goto fail;
 	*why = NULL;
 fail:
@@ -144,22 +144,22 @@ static const char *load(stage_manifest *m, FILE *f, char line[STAGE_LINE_MAX])
 	ssize_t n;
 	sha256_init(&hash);
 	for (int i = 0; i < STAGE_HEAD_LINES; i++)
-		if ((n = next_line(f, &hash, line)) < 0 || !stage_manifest_head_line(m, i, FIRST, line, (size_t)n))
+		if ((n = next_line(f, &hash, line)) < 0 || !manifest_head_line(m, i, FIRST, line, (size_t)n))
 			return "its first lines are wrong";
 	while (m->n < m->promised.entries) {
 		if ((n = next_line(f, &hash, line)) < 0)
 			return "it does not have all its entries";
-		if ((why = stage_manifest_take(m, line, (size_t)n, false)))
+		if ((why = manifest_take(m, line, (size_t)n, false)))
 			return why;
 	}
 	sha256_final(&hash, digest);
-	if (next_line(f, NULL, line) != 4 + HEX || memcmp(line, "end ", 4) || !sha256_unhex(line + 4, last) ||
+	if (next_line(f, NULL, line) != 4 + HEX || memcmp(line, "end ", 4) || !text_unhex_sha256(line + 4, last) ||
 	    memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		return "it does not have its checksum";
-	return stage_manifest_complete(m);
+	return manifest_complete(m);
 }
 
-bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why)
+bool manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why)
 {
 	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
@@ -171,7 +171,7 @@ bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const c
 	else if (fd >= 0)
 		close(fd);
 	if (*why)
-		stage_manifest_clear(m);
+		manifest_clear(m);
 	return !*why;
 }
 
@@ -183,7 +183,7 @@ bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const c
 static ssize_t pack_entry(const stage_entry *e, char *out, char **line, size_t *capacity)
 {
 	size_t o;
-	ssize_t n = stage_entry_line(e, line, capacity);
+	ssize_t n = manifest_entry_line(e, line, capacity);
 	if (n < 0)
 		return -1;
 	if (e->type == STAGE_FILE && e->sealed) {
@@ -194,20 +194,20 @@ static ssize_t pack_entry(const stage_entry *e, char *out, char **line, size_t *
 		o = 1;
 	}
 	out[o++] = ' ';
-	o += stage_entry_extra(e, out + o);
+	o += manifest_entry_extra(e, out + o);
 	memcpy(out + o, *line, (size_t)n);
 	o += (size_t)n;
 	out[o++] = '\n';
 	return (ssize_t)o;
 }
 
-ssize_t stage_manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t capacity)
+ssize_t manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t capacity)
 {
 	char *line = NULL;
 	size_t line_capacity = 0, used = 0;
 	ssize_t n = 0;
 	if (*next == 0) {
-		char *head = stage_manifest_head(m, LISTING_FIRST, &used);
+		char *head = manifest_head(m, LISTING_FIRST, &used);
 		if (!head)
 			return -1;
 		memcpy(buf, head, used);
@@ -223,7 +223,7 @@ ssize_t stage_manifest_pack(const stage_manifest *m, size_t *next, char *buf, si
 	return n < 0 ? -1 : (ssize_t)used;
 }
 
-gradcomp_status stage_manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err)
+gradcomp_status manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err)
 {
 	const char *why = NULL;
 	for (char *end, *line = text; !why && line < text + n; line = end + 1) {
@@ -231,19 +231,19 @@ gradcomp_status stage_manifest_unpack(stage_manifest *m, char *text, size_t n, g
 			return error_set(err, GRADCOMP_ERR_INVALID, "a listing ends within a line");
 		if (m->promised.lines < STAGE_HEAD_LINES) {
 			int i = (int)m->promised.lines++;
-			if (!stage_manifest_head_line(m, i, LISTING_FIRST, line, (size_t)(end - line)))
+			if (!manifest_head_line(m, i, LISTING_FIRST, line, (size_t)(end - line)))
 				why = "its first lines are wrong";
 		} else if (m->n == m->promised.entries) {
 			why = "it has more entries than it says";
 		} else {
-			why = stage_manifest_take(m, line, (size_t)(end - line), true);
+			why = manifest_take(m, line, (size_t)(end - line), true);
 		}
 	}
 	return why ? error_set(err, GRADCOMP_ERR_INVALID, "a listing cannot be taken: %s", why) : GRADCOMP_OK;
 }
 
-gradcomp_status stage_manifest_unpacked(stage_manifest *m, gradcomp_error *err)
+gradcomp_status manifest_unpacked(stage_manifest *m, gradcomp_error *err)
 {
-	const char *why = stage_manifest_complete(m);
+	const char *why = manifest_complete(m);
 	return why ? error_set(err, GRADCOMP_ERR_INVALID, "a listing cannot be taken: %s", why) : GRADCOMP_OK;
 }

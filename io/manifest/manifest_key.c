@@ -29,7 +29,7 @@ static void find_hard_links(stage_manifest *m)
 	const struct stage_inode *first = NULL;
 	for (size_t i = 0; i < m->ninodes; i++) {
 		const struct stage_inode *x = &m->inodes[i];
-		stage_entry *e = (stage_entry *)stage_manifest_find(m, x->path, strlen(x->path));
+		stage_entry *e = (stage_entry *)manifest_find(m, x->path, strlen(x->path));
 		if (!e) /* it was left out after all */
 			continue;
 		if (!first || x->dev != first->dev || x->ino != first->ino) {
@@ -42,7 +42,7 @@ static void find_hard_links(stage_manifest *m)
 	}
 }
 
-gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
+gradcomp_status manifest_finish(stage_manifest *m, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
 	unsigned char digest[SHA256_BYTES];
@@ -62,7 +62,7 @@ gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 	sha256_update(&hash, m->source, strlen(m->source) + 1);
 	for (size_t i = 0; i < m->n; i++) {
 		stage_entry *e = &m->entries[i];
-		ssize_t n = stage_entry_line(e, &line, &capacity);
+		ssize_t n = manifest_entry_line(e, &line, &capacity);
 		if (n < 0) {
 			free(line);
 			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
@@ -82,13 +82,13 @@ gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-const char *stage_manifest_complete(stage_manifest *m)
+const char *manifest_complete(stage_manifest *m)
 {
 	if (m->n != m->promised.entries || !m->n)
 		return "it does not have all its entries";
-	if (stage_manifest_finish(m, NULL))
+	if (manifest_finish(m, NULL))
 		return "there is no memory for it";
 	if (m->files != m->promised.files || m->bytes != m->promised.bytes)
 		return "its totals are wrong";
-	return stage_symlink_outside(m) ? "it has a symbolic link that leads out of the tree" : NULL;
+	return symlink_outside(m) ? "it has a symbolic link that leads out of the tree" : NULL;
 }

@@ -50,7 +50,7 @@ static size_t put_signed(char *out, int64_t value, char end)
 	return 1 + put_number(out + 1, -(uint64_t)value, end);
 }
 
-ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity)
+ssize_t manifest_entry_line(const stage_entry *e, char **buf, size_t *capacity)
 {
 	const char *path = *e->path ? e->path : ".";
 	size_t need = 80 + 4 * strlen(path) + (e->target ? 4 * strlen(e->target) : 0);
@@ -79,7 +79,7 @@ ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity)
 	return (ssize_t)o;
 }
 
-size_t stage_entry_extra(const stage_entry *e, char out[24])
+size_t manifest_entry_extra(const stage_entry *e, char out[24])
 {
 	return e->type == STAGE_DIR ? put_signed(out, e->mtime_ns, ' ')
 	                            : put_number(out, e->type == STAGE_FILE ? e->stored : 0, ' ');
@@ -103,7 +103,7 @@ static char *word(struct rest *r)
 	return begin;
 }
 
-bool stage_take_number(const char *s, uint64_t *out)
+bool manifest_take_number(const char *s, uint64_t *out)
 {
 	uint64_t value = 0;
 	if (!s || !*s || (*s == '0' && s[1]))
@@ -121,13 +121,13 @@ static bool take_signed(const char *s, int64_t *out)
 {
 	uint64_t value;
 	bool minus = s && *s == '-';
-	if (!stage_take_number(s + minus, &value) || (minus && !value))
+	if (!manifest_take_number(s + minus, &value) || (minus && !value))
 		return false;
 	*out = minus ? -(int64_t)value : (int64_t)value;
 	return true;
 }
 
-bool stage_take_name(char *s)
+bool manifest_take_name(char *s)
 {
 	char *o = s;
 	for (; *s; s++) {
@@ -170,7 +170,7 @@ static const char *check_path(const stage_manifest *m, const char *path)
 	size_t n = (size_t)(slash - path);
 	if (!strncmp(path, last, n) && last[n] == '/' && !strchr(last + n + 1, '/'))
 		return NULL; /* beside the one before */
-	const stage_entry *parent = stage_manifest_find(m, path, n);
+	const stage_entry *parent = manifest_find(m, path, n);
 	return parent && parent->type == STAGE_DIR ? NULL : "it has an entry without a directory";
 }
 
@@ -181,11 +181,11 @@ static const char *take_target(stage_manifest *m, stage_entry *e, char *target)
 		return "it has an entry with too many words or too few";
 	if (!target)
 		return NULL;
-	if (!*target || strlen(target) >= PATH_MAX || !stage_take_name(target))
+	if (!*target || strlen(target) >= PATH_MAX || !manifest_take_name(target))
 		return "it has a target that is wrong";
 	if (e->type == STAGE_SYMLINK)
-		return (e->target = stage_manifest_join(m, "", target)) ? NULL : "there is no memory for it";
-	const stage_entry *first = stage_manifest_find(m, target, strlen(target));
+		return (e->target = manifest_join(m, "", target)) ? NULL : "there is no memory for it";
+	const stage_entry *first = manifest_find(m, target, strlen(target));
 	if (!first || first->type != STAGE_FILE)
 		return "it has a hard link to something that is no file";
 	e->target = first->path;
@@ -202,8 +202,8 @@ static const char *take_words(stage_manifest *m, stage_entry *e, struct rest r, 
 		return "it has an entry with too many words or too few";
 	e->type = *type;
 	if (!*type || type[1] || !strchr("fdlh", *type) || strlen(mode) != 4 || mode[0] != '0' ||
-	    strspn(mode, "01234567") != 4 || !stage_take_number(size, &e->size) || !take_signed(mtime, &e->mtime_ns) ||
-	    !stage_take_name(path))
+	    strspn(mode, "01234567") != 4 || !manifest_take_number(size, &e->size) ||
+	    !take_signed(mtime, &e->mtime_ns) || !manifest_take_name(path))
 		return wrong;
 	e->mode = (uint16_t)((mode[1] - '0') << 6 | (mode[2] - '0') << 3 | (mode[3] - '0'));
 	if (e->type != STAGE_FILE && (e->size || e->mtime_ns))
@@ -212,7 +212,7 @@ static const char *take_words(stage_manifest *m, stage_entry *e, struct rest r, 
 		return wrong;
 	e->stored = e->size;
 	if (with_extra &&
-	    !(e->type == STAGE_DIR ? take_signed(extra, &e->mtime_ns) : stage_take_number(extra, &e->stored)))
+	    !(e->type == STAGE_DIR ? take_signed(extra, &e->mtime_ns) : manifest_take_number(extra, &e->stored)))
 		return wrong;
 	if (!*path)
 		return wrong;
@@ -223,12 +223,12 @@ static const char *take_words(stage_manifest *m, stage_entry *e, struct rest r, 
 		return why;
 	if (!*path && e->type != STAGE_DIR)
 		return "its first entry is not the tree itself";
-	if (!(e->path = stage_manifest_join(m, "", path)))
+	if (!(e->path = manifest_join(m, "", path)))
 		return "there is no memory for it";
 	return take_target(m, e, target);
 }
 
-const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool with_extra)
+const char *manifest_take(stage_manifest *m, char *line, size_t n, bool with_extra)
 {
 	stage_entry e = {0};
 	struct rest r = {line, line + n};
@@ -236,7 +236,7 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 	if (!sum)
 		return "it has a byte that is zero";
 	bool none = !strcmp(sum, "-");
-	if (!none && (strlen(sum) != HEX || !sha256_unhex(sum, e.sha256)))
+	if (!none && (strlen(sum) != HEX || !text_unhex_sha256(sum, e.sha256)))
 		return "it has a checksum that is none";
 	const char *why = take_words(m, &e, r, with_extra);
 	if (why)
@@ -246,7 +246,7 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 	e.sealed = !with_extra || !none;
 	if (e.size > INT64_MAX - m->bytes)
 		return "it has more bytes than there are numbers";
-	stage_entry *slot = stage_manifest_add(m);
+	stage_entry *slot = manifest_add(m);
 	if (!slot)
 		return "there is no memory for it";
 	m->bytes += e.size;
@@ -256,14 +256,14 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 
 /* Writes the lines before the entries, with their counts. */
 
-char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes)
+char *manifest_head(const stage_manifest *m, const char *first, size_t *bytes)
 {
 	/* The source has the escape of an entry's path. */
 	static const char before[] = "d 0000 0 0 ";
 	stage_entry e = {.path = m->source, .type = STAGE_DIR};
 	char *line = NULL, *text = NULL;
 	size_t capacity = 0;
-	ssize_t n = stage_entry_line(&e, &line, &capacity);
+	ssize_t n = manifest_entry_line(&e, &line, &capacity);
 	int len = -1;
 	if (n > 0)
 		len = asprintf(&text, "%s\nsource %.*s\nentries %zu\nfiles %llu\nbytes %llu\n", first,
@@ -279,10 +279,10 @@ char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *by
 static bool value_of(const char *line, const char *name, uint64_t *out)
 {
 	size_t n = strlen(name);
-	return !strncmp(line, name, n) && line[n] == ' ' && stage_take_number(line + n + 1, out);
+	return !strncmp(line, name, n) && line[n] == ' ' && manifest_take_number(line + n + 1, out);
 }
 
-bool stage_manifest_head_line(stage_manifest *m, int i, const char *first, char *line, size_t n)
+bool manifest_head_line(stage_manifest *m, int i, const char *first, char *line, size_t n)
 {
 	if (memchr(line, 0, n))
 		return false;
@@ -291,7 +291,7 @@ bool stage_manifest_head_line(stage_manifest *m, int i, const char *first, char 
 	case 0:
 		return !strcmp(line, first);
 	case 1:
-		if (strncmp(line, "source ", 7) || !line[7] || !stage_take_name(line + 7))
+		if (strncmp(line, "source ", 7) || !line[7] || !manifest_take_name(line + 7))
 			return false;
 		m->source = strdup(line + 7);
 		return m->source != NULL;

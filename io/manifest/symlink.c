@@ -40,7 +40,7 @@ static bool step(const stage_manifest *m, struct trail *t, const char *name, siz
 	t->at[t->length] = 0;
 	/* Something that is not there is a name like any other: the link dangles
 	 * now, and stays inside whatever is put there later. */
-	const stage_entry *e = stage_manifest_find(m, t->at, t->length);
+	const stage_entry *e = manifest_find(m, t->at, t->length);
 	if (!e || e->type != STAGE_SYMLINK)
 		return true;
 	t->length = was;
@@ -62,7 +62,7 @@ static bool follow(const stage_manifest *m, struct trail *t, const char *target)
 	return true;
 }
 
-bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e)
+bool symlink_inside(const stage_manifest *m, const stage_entry *e)
 {
 	const char *slash = strrchr(e->path, '/');
 	struct trail t = {.length = slash ? (size_t)(slash - e->path) : 0};
@@ -73,10 +73,10 @@ bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e)
 	return inside;
 }
 
-const stage_entry *stage_symlink_outside(const stage_manifest *m)
+const stage_entry *symlink_outside(const stage_manifest *m)
 {
 	for (size_t i = 0; i < m->n; i++)
-		if (m->entries[i].type == STAGE_SYMLINK && !stage_symlink_inside(m, &m->entries[i]))
+		if (m->entries[i].type == STAGE_SYMLINK && !symlink_inside(m, &m->entries[i]))
 			return &m->entries[i];
 	return NULL;
 }

@@ -48,7 +48,7 @@ static gradcomp_status failed(source_reader *r, const char *what, const char *pa
 {
 	bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
 	r->denied = errno == EACCES || errno == EPERM;
-	gradcomp_status status = error_cannot(err, what, *path ? path : r->from->name);
+	gradcomp_status status = text_cannot(err, what, *path ? path : r->from->name);
 	return missing ? GRADCOMP_ERR_NOTFOUND : status;
 }
 
@@ -118,7 +118,7 @@ static gradcomp_status posix_list(source_reader *base, const char *dir, source_e
 				continue; /* it has gone since */
 			char path[2 * PATH_MAX];
 			snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", de->d_name);
-			status = error_cannot(err, "look at", path);
+			status = text_cannot(err, "look at", path);
 			break;
 		}
 		bool linked = base->from->follow && S_ISLNK(st.st_mode) && fstatat(list, de->d_name, &st, 0) == 0;
@@ -178,7 +178,7 @@ static gradcomp_status posix_file(source_reader *base, const char *path, uint64_
 	if (r->file < 0 && errno != ENOENT && errno != ELOOP && errno != ENOTDIR && errno != ENXIO)
 		return failed(base, "read", path, err);
 	if (r->file >= 0 && fstat(r->file, &st) < 0)
-		return error_cannot(err, "look at", path);
+		return text_cannot(err, "look at", path);
 	if (r->file < 0 || !S_ISREG(st.st_mode))
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no file %s any more",
 		                 gradcomp_printable(path, name, sizeof name));
@@ -211,7 +211,7 @@ static gradcomp_status posix_again(source_reader *base, source_stat *out, gradco
 {
 	struct stat st;
 	if (fstat(posix_reader(base)->file, &st) < 0)
-		return error_cannot(err, "look at", base->path);
+		return text_cannot(err, "look at", base->path);
 	take_stat(out, &st);
 	return GRADCOMP_OK;
 }
@@ -237,9 +237,9 @@ static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 	struct stat st;
 	l->root = open(dir, O_RDONLY | flags);
 	if (l->root >= 0 || errno != ENOTDIR)
-		return l->root >= 0 ? GRADCOMP_OK : error_cannot(err, "read", dir);
+		return l->root >= 0 ? GRADCOMP_OK : text_cannot(err, "read", dir);
 	if (lstat(dir, &st) < 0)
-		return error_cannot(err, "look at", dir);
+		return text_cannot(err, "look at", dir);
 	if (!S_ISREG(st.st_mode))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s is neither a directory nor a file; only these can be staged",
@@ -249,7 +249,7 @@ static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	*slash = 0;
 	l->root = open(*dir ? dir : "/", O_PATH | flags);
-	gradcomp_status status = l->root < 0 ? error_cannot(err, "read", *dir ? dir : "/") : GRADCOMP_OK;
+	gradcomp_status status = l->root < 0 ? text_cannot(err, "read", *dir ? dir : "/") : GRADCOMP_OK;
 	*slash = '/';
 	return status;
 }
@@ -268,7 +268,7 @@ gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error
 		status = error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no directory or file %s to stage",
 		                   gradcomp_printable(path, name, sizeof name));
 	else
-		status = error_cannot(err, "find", path);
+		status = text_cannot(err, "find", path);
 	if (!status) {
 		*out = &l->base;
 		return GRADCOMP_OK;

@@ -58,25 +58,25 @@ static gradcomp_status digest_source(struct comparing *c, stage_worker *w, const
 	stage_digest d;
 	gradcomp_status status = source_file(w->from, e->path, e->size < STAGE_BLOCK ? e->size : STAGE_BLOCK, &st, err);
 	if (status == GRADCOMP_ERR_NOTFOUND)
-		return stage_run_source_changed(c->s->run, e, "was removed or replaced", err);
+		return copy_source_changed(c->s->run, e, "was removed or replaced", err);
 	if (status)
 		return status;
-	stage_digest_begin(&d, e->size);
-	for (uint64_t at = 0, i = 0; !status && i < stage_digest_blocks(e->size); i++) {
+	block_digest_begin(&d, e->size);
+	for (uint64_t at = 0, i = 0; !status && i < block_digest_blocks(e->size); i++) {
 		uint64_t want = e->size - at < STAGE_BLOCK ? e->size - at : STAGE_BLOCK, got = 0;
 		status = source_read(w->from, w->buffer, want, at, &got, err);
 		if (!status && got < want)
-			status = stage_run_source_changed(c->s->run, e, "became shorter", err);
+			status = copy_source_changed(c->s->run, e, "became shorter", err);
 		sha256_digest(w->buffer, got, block);
-		if (!status && stage_digest_block(&d, i, block) < 0)
+		if (!status && block_digest_block(&d, i, block) < 0)
 			status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for checksums");
 		at += got;
 		atomic_fetch_add(&c->read, got);
 		atomic_fetch_add(&c->s->run->bytes, got);
 	}
-	stage_digest_end(&d, digest);
-	if (!status && !(status = source_again(w->from, &st, err)) && !stage_entry_same(&st, e))
-		status = stage_run_source_changed(c->s->run, e, "was written to", err);
+	block_digest_end(&d, digest);
+	if (!status && !(status = source_again(w->from, &st, err)) && !copy_is_same(&st, e))
+		status = copy_source_changed(c->s->run, e, "was written to", err);
 	return status;
 }
 
@@ -109,7 +109,7 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 		c.holders += entry_bit(holders, (size_t)i);
 	}
 	c.holders += shard;
-	if (mine && !(status = staging_open(s, err))) {
+	if (mine && !(status = stage_open(s, err))) {
 		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): this node is one of the holders */
 		stage_run_phase(s->run, GRADCOMP_STAGE_CHECK, s->m.files, s->m.bytes / c.holders);
 		status = stage_run_each(s->run, s->m.n, s->from, -1, compare_file, &c, &why);
@@ -130,8 +130,8 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 	return GRADCOMP_OK;
 }
 
-gradcomp_status staging_compare(staging *s, staging_state state, const unsigned char *holders, bool *stale,
-                                gradcomp_error *err)
+gradcomp_status stage_compare(staging *s, staging_state state, const unsigned char *holders, bool *stale,
+                              gradcomp_error *err)
 {
 	bool mine = state == STAGING_HAS, shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
 	gradcomp_status status = GRADCOMP_OK;

@@ -126,7 +126,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	gradcomp_status status = look_or_lock(s, &state, lock, err);
 	if ((status = stage_group_agree(s->group, status, err)) || (status = count(s, state, t, err)))
 		return status;
-	if (t->has && (status = staging_compare(s, state, t->holders, &stale, err)))
+	if (t->has && (status = stage_compare(s, state, t->holders, &stale, err)))
 		return status;
 	*done = !stale && !t->locked && !t->lacks;
 	if (*done)
@@ -134,7 +134,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	/* One of two jobs that want the same nodes continues. */
 	if (!stale && t->locked && t->ours) {
 		s->cached = false;
-		status = staging_populate(s, state, t->holders, err);
+		status = stage_populate(s, state, t->holders, err);
 		*done = !t->lacks;
 	} else if (!stale && state == STAGING_LACKS) {
 		status = wait_turn(s, watch, err);
@@ -145,7 +145,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	return stage_group_agree(s->group, status, err);
 }
 
-gradcomp_status staging_complete(staging *s, gradcomp_error *err)
+gradcomp_status stage_complete(staging *s, gradcomp_error *err)
 {
 	const gradcomp_stage_options *o = s->run->options;
 	int n = s->group->peers.nnodes, lock = -1, watch = -2;
@@ -183,7 +183,7 @@ static bool is_file(const stage_entry *e)
  * not needed any more. */
 static void keep_name(stage_manifest *m, const unsigned char *kept, stage_entry *e)
 {
-	stage_entry *first = (stage_entry *)stage_manifest_find(m, e->target, strlen(e->target));
+	stage_entry *first = (stage_entry *)manifest_find(m, e->target, strlen(e->target));
 	if (!first || entry_bit(kept, (size_t)(first - m->entries)))
 		return;
 	if (first->target) {
@@ -198,7 +198,7 @@ static void keep_name(stage_manifest *m, const unsigned char *kept, stage_entry 
 	e->mtime_ns = first->mtime_ns;
 }
 
-gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *err)
+gradcomp_status stage_shard(stage_manifest *m, int i, int n, gradcomp_error *err)
 {
 	unsigned char *kept = calloc(1, m->n / 8 + 1);
 	char *source = NULL;
@@ -221,5 +221,5 @@ gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *e
 	free(m->source);
 	m->source = source;
 	m->ninodes = 0; /* their links are found already */
-	return stage_manifest_finish(m, err);
+	return manifest_finish(m, err);
 }

@@ -91,7 +91,7 @@ static gradcomp_status leave_out_locked(struct listing *s, const char *why, cons
 	pthread_mutex_lock(&s->lock);
 	int rc = leave_out(s, why, path);
 	pthread_mutex_unlock(&s->lock);
-	return rc < 0 ? error_cannot(err, "list", path) : GRADCOMP_OK;
+	return rc < 0 ? text_cannot(err, "list", path) : GRADCOMP_OK;
 }
 
 /* Returns true when one of the globs means an entry; its name is the end of its path. */
@@ -169,15 +169,15 @@ static bool rewrite(const struct listing *s, const char *path, char target[PATH_
 static int add(struct listing *s, const char *dir, const char *name, const char *target, const source_stat *st,
                bool linked)
 {
-	char *path = stage_manifest_join(s->m, dir, name);
-	stage_entry *e = path ? stage_manifest_add(s->m) : NULL;
+	char *path = manifest_join(s->m, dir, name);
+	stage_entry *e = path ? manifest_add(s->m) : NULL;
 	if (!e)
 		return -1;
 	e->path = path;
 	if (target) {
 		e->type = STAGE_SYMLINK;
 		e->mode = 0777;
-		return (e->target = stage_manifest_join(s->m, "", target)) ? 0 : -1;
+		return (e->target = manifest_join(s->m, "", target)) ? 0 : -1;
 	}
 	e->mtime_ns = st->mtime_ns;
 	if (S_ISDIR(st->mode)) {
@@ -191,7 +191,7 @@ static int add(struct listing *s, const char *dir, const char *name, const char 
 	e->stored = st->stored;
 	atomic_fetch_add(&s->run->files, 1);
 	atomic_fetch_add(&s->run->bytes, e->size);
-	return st->nlink > 1 ? stage_manifest_inode(s->m, st->dev, st->ino, path) : 0;
+	return st->nlink > 1 ? manifest_inode(s->m, st->dev, st->ino, path) : 0;
 }
 
 static gradcomp_status flush(struct batch *b, gradcomp_error *err)
@@ -208,7 +208,7 @@ static gradcomp_status flush(struct batch *b, gradcomp_error *err)
 	pthread_mutex_unlock(&s->lock);
 	b->n = 0;
 	b->used = 0;
-	return rc < 0 ? error_cannot(err, "list", b->dir) : GRADCOMP_OK;
+	return rc < 0 ? text_cannot(err, "list", b->dir) : GRADCOMP_OK;
 }
 
 /* Keeps text in the batch; there is room. */
@@ -317,7 +317,7 @@ static gradcomp_status drop(struct listing *s, size_t entry, gradcomp_error *err
 	int rc = leave_out(s, "unreadable", e->path);
 	e->type = 0;
 	pthread_mutex_unlock(&s->lock);
-	return rc < 0 ? error_cannot(err, "list", s->m->source) : GRADCOMP_OK;
+	return rc < 0 ? text_cannot(err, "list", s->m->source) : GRADCOMP_OK;
 }
 
 /* Opens and reads the file, which tells better than its mode. */
@@ -372,7 +372,7 @@ static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error
 	struct batch *b = malloc(sizeof *b);
 	(void)i;
 	if (!b)
-		return error_cannot(err, "list", s->m->source);
+		return text_cannot(err, "list", s->m->source);
 	*b = (struct batch){.listing = s, .from = w->from, .stop = w->stop};
 	while (!status && (b->dir = next(s, w->stop, &b->todo))) {
 		status = source_list(w->from, b->dir, find, b, err);
@@ -402,7 +402,7 @@ static gradcomp_status add_root(struct listing *s, source *from, gradcomp_error 
 	status = source_lookup(r, "", &st, err);
 	source_reader_close(r);
 	if (!status && add(s, "", "", NULL, &st, false) < 0)
-		status = error_cannot(err, "list", s->m->source);
+		status = text_cannot(err, "list", s->m->source);
 	return status;
 }
 
@@ -419,8 +419,8 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 		status = stage_run_each(run, m->n, from, -1, try_file, &s, err);
 	sweep(m);
 	if (!status)
-		status = stage_manifest_finish(m, err);
-	const stage_entry *outside = status || only_linked(&s) ? NULL : stage_symlink_outside(m);
+		status = manifest_finish(m, err);
+	const stage_entry *outside = status || only_linked(&s) ? NULL : symlink_outside(m);
 	if (outside)
 		status = refuse_link(
 			err, outside->path,
@@ -436,7 +436,7 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 	return status;
 }
 
-gradcomp_status staging_open(staging *s, gradcomp_error *err)
+gradcomp_status stage_open(staging *s, gradcomp_error *err)
 {
 	if (s->from)
 		return GRADCOMP_OK;

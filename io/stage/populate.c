@@ -42,13 +42,13 @@ static void bytes_needed(const stage_manifest *m, uint64_t block, uint64_t *byte
 	}
 }
 
-gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
+gradcomp_status stage_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
 {
 	char need[32], left[32];
 	uint64_t bytes, inodes;
 	struct statvfs fs;
 	if (fstatvfs(area, &fs) < 0 || !fs.f_frsize)
-		return error_cannot(err, "ask for the free space of", run->where);
+		return text_cannot(err, "ask for the free space of", run->where);
 	bytes_needed(m, fs.f_frsize, &bytes, &inodes);
 	if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s",
@@ -253,7 +253,7 @@ static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
 	uint64_t bytes, inodes;
 	struct statvfs fs;
 	if (fstatvfs(s->area, &fs) < 0 || !fs.f_frsize)
-		return error_cannot(err, "ask for the free space of", s->run->where);
+		return text_cannot(err, "ask for the free space of", s->run->where);
 	bytes_needed(&s->m, fs.f_frsize, &bytes, &inodes);
 	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
 }
@@ -337,7 +337,7 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	                          .data = p->partial.data};
 	if (!status && some && entry_bit(holders, me) && !(status = open_copy(p, err)))
 		params.from = p->copy;
-	else if (!status && !some && (p->making || !shard) && !(status = staging_open(s, err)))
+	else if (!status && !some && (p->making || !shard) && !(status = stage_open(s, err)))
 		params.from = s->from;
 	if (!status && !p->making)
 		stage_run_phase(s->run, GRADCOMP_STAGE_COPY, s->m.files, s->m.bytes);
@@ -419,7 +419,7 @@ static void abandon(struct populate_state *p, gradcomp_status status)
 		stage_run_notice(s->run, "%s/%s could not be removed", s->run->where, name);
 }
 
-gradcomp_status staging_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err)
+gradcomp_status stage_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err)
 {
 	struct populate_state p = {.s = s, .making = state == STAGING_LOCKED, .temp = -1, .partial = {.data = -1}};
 	gradcomp_status status = GRADCOMP_OK;

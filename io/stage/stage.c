@@ -51,7 +51,7 @@ static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_
 	char name[TEXT_NAME_MAX], real[PATH_MAX];
 	size_t n = strlen(source);
 	if (!realpath(run->where, real))
-		return error_cannot(err, "find", run->where);
+		return text_cannot(err, "find", run->where);
 	if (strncmp(real, source, n) || (real[n] && real[n] != '/' && n > 1))
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID,
@@ -70,7 +70,7 @@ static gradcomp_status list_source(staging *s, gradcomp_error *err)
 {
 	const stage_run *run = s->run;
 	char size[32], limit[32], name[TEXT_NAME_MAX];
-	gradcomp_status status = staging_open(s, err);
+	gradcomp_status status = stage_open(s, err);
 	if (status)
 		return status;
 	if (!(s->m.source = strdup(source_name(s->from))))
@@ -152,7 +152,7 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 		for (char *slash; dir && s->area < 0 && (slash = strrchr(dir, '/')); *slash = 0)
 			s->area = open(slash == dir ? "/" : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		free(dir);
-		return staging_check_space(run, &s->m, s->area, err);
+		return stage_check_space(run, &s->m, s->area, err);
 	}
 	int found =
 		cache_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
@@ -161,7 +161,7 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 	s->cached = found;
 	if (*damage)
 		stage_run_notice(run, "the cached copy is damaged (%s)", damage);
-	return found ? GRADCOMP_OK : staging_check_space(run, &s->m, s->area, err);
+	return found ? GRADCOMP_OK : stage_check_space(run, &s->m, s->area, err);
 }
 
 /* ---- modes --------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ static gradcomp_status link_source(staging *s, gradcomp_error *err)
 	if (!s->mounted)
 		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give",
 		                   s->source);
-	else if (!(status = staging_open(s, err)) &&
+	else if (!(status = stage_open(s, err)) &&
 	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
 		status = source_lookup(r, s->file, &st, err);
 	source_reader_close(r);
@@ -187,7 +187,7 @@ static gradcomp_status take_shard(staging *s, gradcomp_error *err)
 {
 	gradcomp_status status = stage_group_manifest(s->group, &s->m, err);
 	if (!status)
-		status = staging_shard(&s->m, s->group->peers.node, s->group->peers.nnodes, err);
+		status = stage_shard(&s->m, s->group->peers.node, s->group->peers.nnodes, err);
 	memcpy(s->key, s->m.key, sizeof s->key);
 	s->files = s->m.files;
 	s->bytes = s->m.bytes;
@@ -201,7 +201,7 @@ static gradcomp_status copy_source(staging *s, gradcomp_error *err)
 	if (run->options->mode == GRADCOMP_STAGE_SHARD && (status = take_shard(s, err)))
 		return status;
 	if (!(run->options->flags & GRADCOMP_STAGE_DRY_RUN))
-		return staging_complete(s, err);
+		return stage_complete(s, err);
 	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = stage_group_manifest(s->group, &s->m, err)))
 		return status;
 	return stage_group_agree(s->group, look_only(run, s, err), err);
@@ -244,7 +244,7 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 	source_close(s.from);
 	if (s.area >= 0)
 		close(s.area);
-	stage_manifest_clear(&s.m);
+	manifest_clear(&s.m);
 	free(s.left_out_text);
 	run->source = NULL;
 	return status;

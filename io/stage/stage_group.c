@@ -341,7 +341,7 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 	size_t next = 0;
 	for (;;) {
 		if (first)
-			put64(word, (uint64_t)stage_manifest_pack(l->m, &next, l->text, LIST_CHUNK));
+			put64(word, (uint64_t)manifest_pack(l->m, &next, l->text, LIST_CHUNK));
 		if ((status = group_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
 			return status;
 		uint64_t n = get64(word);
@@ -352,10 +352,10 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 		if ((status = group_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
 			return status;
 		if (!first && !failed)
-			failed = stage_manifest_unpack(l->m, l->text, n, &error);
+			failed = manifest_unpack(l->m, l->text, n, &error);
 	}
 	if (!first && !failed)
-		failed = stage_manifest_unpacked(l->m, &error);
+		failed = manifest_unpacked(l->m, &error);
 	if (failed)
 		*err = error;
 	return failed;
@@ -370,7 +370,7 @@ gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp
 	if (!l.text)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
 	if (c->peers.node)
-		stage_manifest_clear(m);
+		manifest_clear(m);
 	if (!(status = stage_group_agree(c, status, err)))
 		/* All nodes agree on what is wrong with it on one of them. */
 		status = stage_group_agree(c, stage_group_call(c, list, &l, err), err);

@@ -24,11 +24,11 @@ static gradcomp_status open_file(struct reader *f, size_t entry, uint64_t ahead,
 	f->entry = SIZE_MAX;
 	gradcomp_status status = source_file(f->from, e->path, ahead, &st, err);
 	if (status == GRADCOMP_ERR_NOTFOUND)
-		return stage_run_source_changed(f->x->params->run, e, "was removed or replaced", err);
+		return copy_source_changed(f->x->params->run, e, "was removed or replaced", err);
 	if (status)
 		return status;
-	if (!stage_entry_same(&st, e))
-		return stage_run_source_changed(f->x->params->run, e, "was written to", err);
+	if (!copy_is_same(&st, e))
+		return copy_source_changed(f->x->params->run, e, "was written to", err);
 	f->entry = entry;
 	return GRADCOMP_OK;
 }
@@ -39,7 +39,7 @@ static gradcomp_status read_run(struct reader *f, const stage_entry *e, unsigned
 	uint64_t got = 0;
 	gradcomp_status status = source_read(f->from, to, n, at, &got, err);
 	if (!status && got < n)
-		return stage_run_source_changed(f->x->params->run, e, "became shorter", err);
+		return copy_source_changed(f->x->params->run, e, "became shorter", err);
 	atomic_fetch_add(&f->x->read, f->x->params->server ? got : 0);
 	return status;
 }
@@ -70,8 +70,8 @@ static gradcomp_status read_file(struct reader *f, size_t entry, unsigned char *
 	gradcomp_status status = open_file(f, entry, at || e->stored < e->size ? 0 : n, err);
 	if (!status)
 		status = e->stored < e->size ? read_holes(f, e, to, n, at, err) : read_run(f, e, to, n, at, err);
-	if (!status && !(status = source_again(f->from, &st, err)) && !stage_entry_same(&st, e))
-		status = stage_run_source_changed(f->x->params->run, e, "was written to", err);
+	if (!status && !(status = source_again(f->from, &st, err)) && !copy_is_same(&st, e))
+		status = copy_source_changed(f->x->params->run, e, "was written to", err);
 	return status;
 }
 

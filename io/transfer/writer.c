@@ -216,7 +216,7 @@ static transfer_file *file_of(transfer *x, dirwalk *to, size_t entry)
 			free(f);
 			f = NULL;
 		} else {
-			stage_digest_begin(&f->digest, e->size);
+			block_digest_begin(&f->digest, e->size);
 			f->next = x->files;
 			x->files = f;
 		}
@@ -229,8 +229,8 @@ static transfer_file *file_of(transfer *x, dirwalk *to, size_t entry)
 static int add_block(transfer *x, transfer_file *f, uint64_t number, const unsigned char *sum)
 {
 	pthread_mutex_lock(&x->files_lock);
-	int result = stage_digest_block(&f->digest, number, sum);
-	if (!result && stage_digest_complete(&f->digest)) {
+	int result = block_digest_block(&f->digest, number, sum);
+	if (!result && block_digest_complete(&f->digest)) {
 		transfer_file **at = &x->files;
 		while (*at != f)
 			at = &(*at)->next;
@@ -262,7 +262,7 @@ static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b,
 	if (!last)
 		return GRADCOMP_OK;
 	int fd = f->fd;
-	stage_digest_end(&f->digest, e->sha256);
+	block_digest_end(&f->digest, e->sha256);
 	free(f);
 	return complete(x, p->first, fd, err);
 }
@@ -282,7 +282,7 @@ void transfer_close_files(transfer *x)
 		unsigned char digest[SHA256_BYTES];
 		x->files = f->next;
 		close(f->fd);
-		stage_digest_end(&f->digest, digest);
+		block_digest_end(&f->digest, digest);
 		free(f);
 	}
 }

@@ -2,7 +2,7 @@
 #include "reducer/reducer.h"
 
 #include "kinds/autotune/tuner.h"
-#include "kinds/delayed/delayed.h"
+#include "kinds/delay/delay.h"
 #include "kinds/enduring.h"
 #include "reducer/reducer_consensus.h"
 #include "base/error.h"

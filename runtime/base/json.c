@@ -71,12 +71,12 @@ static void jsonw_next(jsonw *j, const char *key)
 	}
 }
 
-void jsonw_start(jsonw *j, FILE *out)
+void json_put_start(jsonw *j, FILE *out)
 {
 	*j = (jsonw){.out = out, .first = 1};
 }
 
-void jsonw_finish(jsonw *j)
+void json_put_finish(jsonw *j)
 {
 	fputc('\n', j->out);
 }
@@ -91,17 +91,17 @@ static void jsonw_enter(jsonw *j, const char *key, char open, char close)
 	fputc(open, j->out);
 }
 
-void jsonw_object(jsonw *j, const char *key)
+void json_put_object(jsonw *j, const char *key)
 {
 	jsonw_enter(j, key, '{', '}');
 }
 
-void jsonw_array(jsonw *j, const char *key)
+void json_put_array(jsonw *j, const char *key)
 {
 	jsonw_enter(j, key, '[', ']');
 }
 
-void jsonw_end(jsonw *j)
+void json_put_end(jsonw *j)
 {
 	int flat = jsonw_flat(j);
 	char close = j->close[--j->depth];
@@ -112,34 +112,34 @@ void jsonw_end(jsonw *j)
 	j->first = 0;
 }
 
-void jsonw_string(jsonw *j, const char *key, const char *text)
+void json_put_string(jsonw *j, const char *key, const char *text)
 {
 	if (!text) {
-		jsonw_null(j, key);
+		json_put_null(j, key);
 		return;
 	}
 	jsonw_next(j, key);
 	jsonw_quote(j, text);
 }
 
-void jsonw_int(jsonw *j, const char *key, int64_t value)
+void json_put_int(jsonw *j, const char *key, int64_t value)
 {
 	jsonw_next(j, key);
 	fprintf(j->out, "%" PRId64, value);
 }
 
-void jsonw_uint(jsonw *j, const char *key, uint64_t value)
+void json_put_uint(jsonw *j, const char *key, uint64_t value)
 {
 	jsonw_next(j, key);
 	fprintf(j->out, "%" PRIu64, value);
 }
 
-void jsonw_float(jsonw *j, const char *key, double value)
+void json_put_float(jsonw *j, const char *key, double value)
 {
 	char text[NUMBER_TEXT];
 
 	if (!isfinite(value)) {
-		jsonw_null(j, key);
+		json_put_null(j, key);
 		return;
 	}
 	jsonw_next(j, key);
@@ -147,13 +147,13 @@ void jsonw_float(jsonw *j, const char *key, double value)
 	fputs(text, j->out);
 }
 
-void jsonw_bool(jsonw *j, const char *key, int value)
+void json_put_bool(jsonw *j, const char *key, int value)
 {
 	jsonw_next(j, key);
 	fputs(value ? "true" : "false", j->out);
 }
 
-void jsonw_null(jsonw *j, const char *key)
+void json_put_null(jsonw *j, const char *key)
 {
 	jsonw_next(j, key);
 	fputs("null", j->out);

@@ -3,14 +3,14 @@
  * at a time. The prefix keeps clear of jansson's names.
  *
  *     jsonw j;
- *     jsonw_start(&j, stdout);
- *     jsonw_object(&j, NULL);
- *     jsonw_string(&j, "name", "topk");
- *     jsonw_array(&j, "sizes");
- *     jsonw_uint(&j, NULL, 4096);
- *     jsonw_end(&j);
- *     jsonw_end(&j);
- *     jsonw_finish(&j);
+ *     json_put_start(&j, stdout);
+ *     json_put_object(&j, NULL);
+ *     json_put_string(&j, "name", "topk");
+ *     json_put_array(&j, "sizes");
+ *     json_put_uint(&j, NULL, 4096);
+ *     json_put_end(&j);
+ *     json_put_end(&j);
+ *     json_put_finish(&j);
  */
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
@@ -29,21 +29,21 @@ typedef struct jsonw {
 	int flat;
 } jsonw;
 
-void jsonw_start(jsonw *j, FILE *out);
+void json_put_start(jsonw *j, FILE *out);
 /* Writes the last newline. */
-void jsonw_finish(jsonw *j);
+void json_put_finish(jsonw *j);
 
 /* `key` is NULL in an array and at the top. */
-void jsonw_object(jsonw *j, const char *key);
-void jsonw_array(jsonw *j, const char *key);
-void jsonw_end(jsonw *j);
+void json_put_object(jsonw *j, const char *key);
+void json_put_array(jsonw *j, const char *key);
+void json_put_end(jsonw *j);
 /* NULL becomes null. Bytes that are not UTF-8 become U+FFFD, one each. */
-void jsonw_string(jsonw *j, const char *key, const char *text);
-void jsonw_int(jsonw *j, const char *key, int64_t value);
-void jsonw_uint(jsonw *j, const char *key, uint64_t value);
+void json_put_string(jsonw *j, const char *key, const char *text);
+void json_put_int(jsonw *j, const char *key, int64_t value);
+void json_put_uint(jsonw *j, const char *key, uint64_t value);
 /* NaN and infinities, which JSON does not have, become null. */
-void jsonw_float(jsonw *j, const char *key, double value);
-void jsonw_bool(jsonw *j, const char *key, int value);
-void jsonw_null(jsonw *j, const char *key);
+void json_put_float(jsonw *j, const char *key, double value);
+void json_put_bool(jsonw *j, const char *key, int value);
+void json_put_null(jsonw *j, const char *key);
 
 #endif

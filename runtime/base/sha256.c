@@ -61,7 +61,7 @@ void sha256_digest(const void *data, size_t bytes, unsigned char digest[SHA256_B
 	sha256_final(&s, digest);
 }
 
-void hmac_sha256_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes)
+void sha256_hmac_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes)
 {
 	unsigned char pad[SHA256_BLOCK] = {0};
 
@@ -82,12 +82,12 @@ void hmac_sha256_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes)
 	explicit_bzero(pad, sizeof pad);
 }
 
-void hmac_sha256_update(hmac_sha256_ctx *h, const void *data, size_t bytes)
+void sha256_hmac_update(hmac_sha256_ctx *h, const void *data, size_t bytes)
 {
 	sha256_update(&h->inner, data, bytes);
 }
 
-void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
+void sha256_hmac_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
 {
 	unsigned char digest[SHA256_BYTES];
 
@@ -97,13 +97,13 @@ void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
 	explicit_bzero(digest, sizeof digest);
 }
 
-void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES])
+void sha256_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES])
 {
 	hmac_sha256_ctx h;
 
-	hmac_sha256_init(&h, key, key_bytes);
-	hmac_sha256_update(&h, data, bytes);
-	hmac_sha256_final(&h, mac);
+	sha256_hmac_init(&h, key, key_bytes);
+	sha256_hmac_update(&h, data, bytes);
+	sha256_hmac_final(&h, mac);
 }
 
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1])

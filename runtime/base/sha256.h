@@ -28,16 +28,16 @@ typedef struct hmac_sha256_ctx {
 	sha256 inner, outer;
 } hmac_sha256_ctx;
 
-void hmac_sha256_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes);
-void hmac_sha256_update(hmac_sha256_ctx *h, const void *data, size_t bytes);
-void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES]);
-void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES]);
+void sha256_hmac_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes);
+void sha256_hmac_update(hmac_sha256_ctx *h, const void *data, size_t bytes);
+void sha256_hmac_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES]);
+void sha256_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES]);
 
 /* Writes it in lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
 /* Digests a file's content; 0, or -1 and errno. */
 int sha256_file(const char *path, unsigned char digest[SHA256_BYTES]);
 /* Reads 64 digits as sha256_hex() writes them; what follows does not matter. */
-bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES]);
+bool text_unhex_sha256(const char *hex, unsigned char digest[SHA256_BYTES]);
 
 #endif

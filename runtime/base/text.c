@@ -98,7 +98,7 @@ const char *gradcomp_size_text(uint64_t bytes, char out[32])
 	return out;
 }
 
-gradcomp_status(error_cannot)(gradcomp_error *err, const char *what, const char *name)
+gradcomp_status(text_cannot)(gradcomp_error *err, const char *what, const char *name)
 {
 	char text[TEXT_NAME_MAX];
 	if (errno == ENOMEM)
@@ -118,7 +118,7 @@ int text_hex_digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES])
+bool text_unhex_sha256(const char *hex, unsigned char digest[SHA256_BYTES])
 {
 	for (int i = 0; i < SHA256_BYTES; i++) {
 		int hi = text_hex_digit(hex[2 * i]), lo = hi < 0 ? -1 : text_hex_digit(hex[2 * i + 1]);

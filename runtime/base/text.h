@@ -12,9 +12,9 @@
 #define TEXT_NAME_MAX 400 /* for gradcomp_printable() in messages */
 
 /* Fails with "cannot WHAT NAME: strerror(errno)", NAME printable: IO, or NOMEM. */
-gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name);
+gradcomp_status text_cannot(gradcomp_error *err, const char *what, const char *name);
 #ifdef __clang_analyzer__ /* error.h says why */
-#define error_cannot(err, what, name) ((void)error_cannot(err, what, name), GRADCOMP_ERR_IO)
+#define text_cannot(err, what, name) ((void)text_cannot(err, what, name), GRADCOMP_ERR_IO)
 #endif
 
 /* Where a text has the first character that cannot be seen and is no blank, and what that is; -1: it has none. */

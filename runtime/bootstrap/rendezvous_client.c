@@ -196,7 +196,7 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 		return error_set(err, GRADCOMP_ERR_INVALID, "the rendezvous server has no address");
 	(void)address_own("", own, &nown, NULL);
 	/* On the node of srun itself every address is an own one: they come last, not never. */
-	address_order(NULL, own, nown, 0, peer, cl->nat, order);
+	network_address_order(NULL, own, nown, 0, peer, cl->nat, order);
 	for (int i = 0; i < cl->nat; i++)
 		cl->at[i] = peer[order[i]];
 	return GRADCOMP_OK;

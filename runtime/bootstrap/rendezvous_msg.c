@@ -54,10 +54,10 @@ void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsig
 {
 	hmac_sha256_ctx m;
 
-	hmac_sha256_init(&m, k->proof[role], SECRET_BYTES);
-	hmac_sha256_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
-	hmac_sha256_update(&m, nonce, NONCE_BYTES);
-	hmac_sha256_final(&m, mac);
+	sha256_hmac_init(&m, k->proof[role], SECRET_BYTES);
+	sha256_hmac_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
+	sha256_hmac_update(&m, nonce, NONCE_BYTES);
+	sha256_hmac_final(&m, mac);
 }
 
 /* A credential is good for the stagers of one job. */
@@ -109,7 +109,7 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 			"the token of the rendezvous server is not sealed by munge, which security.secret=%.100s asks for "
 			"here: it must be the same on the node of srun",
 			way);
-	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !sha256_unhex(text + 6, token))
+	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !text_unhex_sha256(text + 6, token))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the rendezvous server is malformed");
 	return GRADCOMP_OK;
 }
@@ -127,10 +127,10 @@ static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RE
 		hmac_sha256_ctx m;
 
 		put32(counter, i);
-		hmac_sha256_init(&m, k->encrypt, SECRET_BYTES);
-		hmac_sha256_update(&m, nonce, RENDEZVOUS_NONCE);
-		hmac_sha256_update(&m, counter, sizeof counter);
-		hmac_sha256_final(&m, block);
+		sha256_hmac_init(&m, k->encrypt, SECRET_BYTES);
+		sha256_hmac_update(&m, nonce, RENDEZVOUS_NONCE);
+		sha256_hmac_update(&m, counter, sizeof counter);
+		sha256_hmac_final(&m, block);
 		for (size_t j = 0; j < n; j++)
 			p[j] ^= block[j];
 		p += n;
@@ -143,9 +143,9 @@ static void tag(const rendezvous_keys *k, const unsigned char *in, size_t bytes,
 {
 	hmac_sha256_ctx m;
 
-	hmac_sha256_init(&m, k->tag, SECRET_BYTES);
-	hmac_sha256_update(&m, in, bytes);
-	hmac_sha256_final(&m, out);
+	sha256_hmac_init(&m, k->tag, SECRET_BYTES);
+	sha256_hmac_update(&m, in, bytes);
+	sha256_hmac_final(&m, out);
 }
 
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,

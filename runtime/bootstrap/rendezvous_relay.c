@@ -74,7 +74,7 @@ static const char *take_reader(void *ctx, pending_conn *p)
 
 	if (to->fd >= 0)
 		return "its rank is connected already";
-	if (pending_welcome(p))
+	if (listener_pending_welcome(p))
 		return "it does not read";
 	*to = (reader){.fd = p->fd};
 	p->fd = -1;

@@ -132,7 +132,7 @@ static const char *take_slot(void *ctx, pending_conn *p)
 	to->in = malloc(RENDEZVOUS_ENTRY_MAX);
 	if (!to->in)
 		return "there is no memory for it";
-	if (pending_welcome(p)) {
+	if (listener_pending_welcome(p)) {
 		free(to->in);
 		to->in = NULL;
 		return "it does not read";

@@ -113,7 +113,7 @@ static gradcomp_status place_read(const char *text, place *p, gradcomp_error *er
 	int n = 0;
 	bool good = sscanf(text, "1 %64s %5u,%5u,%5u,%5u %n", hex, &port[0], &port[1], &port[2], &port[3], &n) ==
 	                    1 + PORTS &&
-	            n && sha256_unhex(hex, p->token) && strlen(text + n) < sizeof p->where;
+	            n && text_unhex_sha256(hex, p->token) && strlen(text + n) < sizeof p->where;
 	for (int i = 0; good && i < PORTS; i++) {
 		p->ports[i] = (uint16_t)port[i];
 		good = port[i] > 0 && port[i] < 65536;

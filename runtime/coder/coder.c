@@ -369,7 +369,7 @@ static void destroy(gradcomp_coder *c)
 			coder_gpu_taken(c, q, NULL);
 		free(q);
 	}
-	coll_ctx_close(&c->coll_ctx);
+	group_coll_close(&c->coll_ctx);
 	if (c->gpu)
 		coder_gpu_drain(c);
 	if (c->instance)
@@ -456,7 +456,7 @@ static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, grad
 static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 {
 	gradcomp_status st =
-		coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
+		group_coll_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
 	if (!st && c->gpu)
 		st = coder_gpu_begin(c, err);
 	if (!st && thread_start(&c->thread, work, c))

@@ -205,10 +205,10 @@ gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *ho
 	gradcomp_error own = {0};
 	gradcomp_status st = c->create(host, parts->compressor_spec->values, layout, &made, &own);
 
-	st = compressor_status(c, "create", st, &own, err);
+	st = descriptor_compressor_status(c, "create", st, &own, err);
 	if (st)
 		return st;
-	st = compressor_status(c, "plan", c->plan(made, &all, 0, &plan, &own), &own, err);
+	st = descriptor_compressor_status(c, "plan", c->plan(made, &all, 0, &plan, &own), &own, err);
 	if (!st && (plan.nrounds != 1 || plan.rounds[0].pattern != GRADCOMP_CODED))
 		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		               "'%s' does not code from the first step on: a coder knows no steps; leave "

@@ -17,9 +17,9 @@ static double expected_share(const cost_model *c, const gradcomp_bucket *b, uint
 		const gradcomp_round *rd = &plan->rounds[k];
 
 		if (rd->pattern == GRADCOMP_GATHERED && !(rd->flags & GRADCOMP_ROUND_FIXED))
-			bound += (double)round_bytes(rd);
+			bound += (double)task_round_bytes(rd);
 		else
-			fixed += (double)round_bytes(rd);
+			fixed += (double)task_round_bytes(rd);
 	}
 	if (bound <= 0 || !p->cost || p->cost(c->instance, b, step, &cost, NULL) || worthless(cost.wire_bytes) ||
 	    cost.wire_bytes < fixed || cost.wire_bytes - fixed > bound)
@@ -41,7 +41,8 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 		st = cost_call(c, &levels, &both, sum, err);
 	for (uint32_t t = 0; !st && t < n; t++) {
 		const gradcomp_round *rd = &plan->rounds[tasks[t].round];
-		double payload = (double)round_bytes(rd) * (rd->flags & GRADCOMP_ROUND_FIXED ? 1 : share), took = 0;
+		double payload = (double)task_round_bytes(rd) * (rd->flags & GRADCOMP_ROUND_FIXED ? 1 : share),
+		       took = 0;
 
 		switch (tasks[t].kind) {
 		case TASK_BEGIN:

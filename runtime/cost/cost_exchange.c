@@ -124,8 +124,8 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	double code = rd->count ? (double)p->code_bound(c->instance, rd->count) / (4.0 * (double)rd->count) : 1;
-	const call k = {.primitive = round_primitive(GRADCOMP_CODED, c->plugins[1]->collective->serves),
-	                .bytes = round_bytes(rd),
+	const call k = {.primitive = task_round_primitive(GRADCOMP_CODED, c->plugins[1]->collective->serves),
+	                .bytes = task_round_bytes(rd),
 	                .coded = code};
 	gradcomp_status st = passes_nonfinite(c) ? GRADCOMP_OK : cost_nonfinite(c, seconds, sum, err);
 
@@ -136,7 +136,7 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 gradcomp_status cost_round(const cost_model *c, const gradcomp_round *rd, uint32_t round, double payload,
                            double *seconds, bucket_cost *sum, gradcomp_error *err)
 {
-	call k = {.primitive = round_primitive(rd->pattern, c->plugins[1]->collective->serves),
+	call k = {.primitive = task_round_primitive(rd->pattern, c->plugins[1]->collective->serves),
 	          .coded = 1,
 	          .among_holders = c->two_levels};
 	int fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);

@@ -189,7 +189,7 @@ static gradcomp_status one_round(local_cost *l, const gradcomp_work *w, uint32_t
 	const struct gradcomp_compressor_v1 *c = l->compressor;
 	const gradcomp_round *rd = &l->plan.rounds[k];
 	const bool all = rd->pattern == GRADCOMP_GATHERED, merges = rd->pattern == GRADCOMP_MERGED && l->parts > 1;
-	const uint64_t want = round_bytes(rd), stride = (want + 15) & ~(uint64_t)7;
+	const uint64_t want = task_round_bytes(rd), stride = (want + 15) & ~(uint64_t)7;
 	gradcomp_status st = grow(l, &l->payload, all && !l->on ? (uint64_t)l->parts * stride : stride, err);
 	if (!st && merges)
 		st = grow(l, &l->merged, want, err);

@@ -143,8 +143,8 @@ void model_capture_reducer(model_capture *rec, reducer *r)
 	if (!rec)
 		return;
 	s = profile_get(r);
-	profile_beside(r, beside);
-	profile_slower(r, slower);
+	measure_beside(r, beside);
+	measure_slower(r, slower);
 	pthread_mutex_lock(&rec->lock);
 	rec->parts |= r->base.report != NULL;
 	if (!r->base.report &&

@@ -20,42 +20,42 @@ static void print_trace(FILE *out, const void *what)
 	const sim_output *sim = what;
 	jsonw j;
 
-	jsonw_start(&j, out);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "displayTimeUnit", "ms");
-	jsonw_array(&j, "traceEvents");
+	json_put_start(&j, out);
+	json_put_object(&j, NULL);
+	json_put_string(&j, "displayTimeUnit", "ms");
+	json_put_array(&j, "traceEvents");
 	for (int t = 0; t < 3; t++) {
-		jsonw_object(&j, NULL);
-		jsonw_string(&j, "ph", "M");
-		jsonw_string(&j, "name", "thread_name");
-		jsonw_int(&j, "pid", 0);
-		jsonw_int(&j, "tid", t);
-		jsonw_object(&j, "args");
-		jsonw_string(&j, "name", threads[t]);
-		jsonw_end(&j);
-		jsonw_end(&j);
+		json_put_object(&j, NULL);
+		json_put_string(&j, "ph", "M");
+		json_put_string(&j, "name", "thread_name");
+		json_put_int(&j, "pid", 0);
+		json_put_int(&j, "tid", t);
+		json_put_object(&j, "args");
+		json_put_string(&j, "name", threads[t]);
+		json_put_end(&j);
+		json_put_end(&j);
 	}
 	for (uint32_t i = 0; i < sim->nevents; i++) {
 		const sim_event *e = &sim->events[i];
 
-		jsonw_object(&j, NULL);
-		jsonw_string(&j, "ph", "X");
-		jsonw_string(&j, "name", e->what);
-		jsonw_string(&j, "cat", "predicted");
-		jsonw_int(&j, "pid", 0);
-		jsonw_int(&j, "tid", e->thread);
-		jsonw_float(&j, "ts", e->start * 1e6);
-		jsonw_float(&j, "dur", (e->end - e->start) * 1e6);
-		jsonw_object(&j, "args");
-		jsonw_uint(&j, e->thread == SIM_APPLICATION ? "tensor" : "bucket", e->index);
+		json_put_object(&j, NULL);
+		json_put_string(&j, "ph", "X");
+		json_put_string(&j, "name", e->what);
+		json_put_string(&j, "cat", "predicted");
+		json_put_int(&j, "pid", 0);
+		json_put_int(&j, "tid", e->thread);
+		json_put_float(&j, "ts", e->start * 1e6);
+		json_put_float(&j, "dur", (e->end - e->start) * 1e6);
+		json_put_object(&j, "args");
+		json_put_uint(&j, e->thread == SIM_APPLICATION ? "tensor" : "bucket", e->index);
 		if (e->thread != SIM_APPLICATION)
-			jsonw_uint(&j, "round", e->round);
-		jsonw_end(&j);
-		jsonw_end(&j);
+			json_put_uint(&j, "round", e->round);
+		json_put_end(&j);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_finish(&j);
 }
 
 static gradcomp_status check_question(const cost_question *q, gradcomp_error *err)

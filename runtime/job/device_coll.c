@@ -122,7 +122,7 @@ gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_co
 		         "collectives on CUDA memory go by '%s', through host memory, since '%s' cannot be used (%s)",
 		         p->info->name, config_str(g->job->config, SET_GRADCOMP_DEVICE_COLLECTIVE), claim.why);
 	if (!st) {
-		st = coll_ctx_open(g, p, s, &c->coll_ctx, &own);
+		st = group_coll_open(g, p, s, &c->coll_ctx, &own);
 		if (st)
 			job_fail(g->job, st, own.text);
 	}
@@ -138,7 +138,7 @@ void device_coll_close(device_coll *c)
 {
 	if (!c)
 		return;
-	coll_ctx_close(&c->coll_ctx);
+	group_coll_close(&c->coll_ctx);
 	for (int i = 0; i < 2; i++) {
 		if (c->pinned[i])
 			c->d->unpin(c->pinned[i]);

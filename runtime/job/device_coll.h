@@ -10,7 +10,7 @@
 typedef struct device_coll device_coll;
 
 /* INVALID: of no device that is served. */
-gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err);
+gradcomp_status group_memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err);
 
 /* The next channel of the group, with a collective on it, which is the same on all ranks: of the SPEC `named`; NULL: as
  * the settings have it. Collective: where one rank cannot, or would take another collective, all fail, and the job

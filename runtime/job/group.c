@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint64_t id_mix(uint64_t a, uint64_t b)
-{
-	uint64_t z = a * 0x9e3779b97f4a7c15u + b + 0x632be59bd9b4e019u;
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
-
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err)
 {
@@ -37,7 +29,7 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
 
 void group_close(gradcomp_group *g)
 {
-	coll_ctx_close(&g->blocking);
+	group_coll_close(&g->blocking);
 	if (g->commits)
 		channel_close(g->commits);
 	g->commits = NULL;
@@ -81,8 +73,8 @@ gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *
 	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);
 }
 
-gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
-                              gradcomp_error *err)
+gradcomp_status group_coll_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
+                                gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
 	gradcomp_status st;
@@ -100,7 +92,7 @@ gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const
 	return GRADCOMP_OK;
 }
 
-void coll_ctx_close(coll_ctx *p)
+void group_coll_close(coll_ctx *p)
 {
 	if (p->collective)
 		p->collective->destroy(p->instance);

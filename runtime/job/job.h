@@ -3,6 +3,7 @@
 #define JOB_JOB_H
 
 #include "base/clock.h"
+#include "base/id_mix.h"
 #include "config/config.h"
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
@@ -174,9 +175,9 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
  * or without, in the same order. */
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
 /* Opens the next channel with a collective on it. */
-gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
-                              gradcomp_error *err);
-void coll_ctx_close(coll_ctx *p);
+gradcomp_status group_coll_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
+                                gradcomp_error *err);
+void group_coll_close(coll_ctx *p);
 
 /* The blocking collectives and a split, for what is a part of a call: a public one ends with group_commit(). */
 gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err);
@@ -196,8 +197,5 @@ gradcomp_status group_meet(channel *c, gradcomp_error *err);
 gradcomp_status group_commit(gradcomp_group *g, gradcomp_status st, gradcomp_error *err);
 /* Does an all-gather of equal blocks, by the group's blocking collectives. */
 gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
-
-/* Mixes ids of groups and channels (splitmix64's finisher). */
-uint64_t id_mix(uint64_t a, uint64_t b);
 
 #endif

@@ -333,7 +333,7 @@ static gradcomp_status open_collective(gradcomp_parallel *p, bool on_device, gra
 			p->gathered = malloc(p->total + 1);
 		if (st)
 			return st;
-		st = p->gathered ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
+		st = p->gathered ? group_coll_open(p->group, collective, values, &p->coll_ctx, err)
 		                 : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes",
 		                             (unsigned long long)p->total);
 		given_up(p, st, err);
@@ -377,7 +377,7 @@ gradcomp_status gradcomp_parallel_create_on(gradcomp_group *group, const gradcom
 	else if (n && !bytes)
 		st = error_set(&own, GRADCOMP_ERR_INVALID, "bytes is NULL for %u pieces", n);
 	else if (on_device)
-		st = memory_options_check(where, &own);
+		st = group_memory_options_check(where, &own);
 	if (!st && on_device)
 		p->queue = where->queue;
 	for (uint32_t i = 0; !st && i < n; i++) {
@@ -411,7 +411,7 @@ void gradcomp_parallel_free(gradcomp_parallel *p)
 	if (!p)
 		return;
 	job_count(p->group->job, -1);
-	coll_ctx_close(&p->coll_ctx);
+	group_coll_close(&p->coll_ctx);
 	close_device(p);
 	free(p->bytes);
 	free(p->seconds);

@@ -156,64 +156,64 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 static void write_share(jsonw *j, const char *key, double share, int measured)
 {
 	if (measured)
-		jsonw_float(j, key, share);
+		json_put_float(j, key, share);
 	else
-		jsonw_null(j, key);
+		json_put_null(j, key);
 }
 
 static void write_auto(jsonw *j, const report_auto *a)
 {
-	jsonw_object(j, "auto");
-	jsonw_string(j, "decision", a->decision);
-	jsonw_string(j, "reason", a->why);
+	json_put_object(j, "auto");
+	json_put_string(j, "decision", a->decision);
+	json_put_string(j, "reason", a->why);
 	write_share(j, "exposed_s", a->exposed, a->exposed > 0);
-	jsonw_array(j, "candidates");
+	json_put_array(j, "candidates");
 	for (uint32_t i = 0; i < a->ncandidates; i++) {
-		jsonw_object(j, NULL);
-		jsonw_string(j, "compressor", a->candidates[i].spec);
-		jsonw_bool(j, "left_out", a->candidates[i].left_out);
+		json_put_object(j, NULL);
+		json_put_string(j, "compressor", a->candidates[i].spec);
+		json_put_bool(j, "left_out", a->candidates[i].left_out);
 		write_share(j, "predicted_s", a->candidates[i].predicted, a->candidates[i].predicted > 0);
 		write_share(j, "measured_s", a->candidates[i].measured, a->candidates[i].measured > 0);
-		jsonw_end(j);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_array(j, "switches");
+	json_put_end(j);
+	json_put_array(j, "switches");
 	for (uint32_t i = 0; i < a->nswitches; i++) {
-		jsonw_object(j, NULL);
-		jsonw_uint(j, "step", a->switches[i].step);
-		jsonw_string(j, "to", a->switches[i].to);
-		jsonw_string(j, "reason", a->switches[i].why);
-		jsonw_end(j);
+		json_put_object(j, NULL);
+		json_put_uint(j, "step", a->switches[i].step);
+		json_put_string(j, "to", a->switches[i].to);
+		json_put_string(j, "reason", a->switches[i].why);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 }
 
 static void write_line(jsonw *j, const char *key, double a, double b)
 {
-	jsonw_object(j, key);
-	jsonw_float(j, "a", a);
-	jsonw_float(j, "b", b);
-	jsonw_end(j);
+	json_put_object(j, key);
+	json_put_float(j, "a", a);
+	json_put_float(j, "b", b);
+	json_put_end(j);
 }
 
 static void write_schedule(jsonw *j, const report_schedule *s)
 {
-	jsonw_object(j, "schedule");
-	jsonw_string(j, "asked", s->asked);
-	jsonw_string(j, "plan", s->plan);
-	jsonw_string(j, "fallback", s->fallback);
-	jsonw_uint(j, "plans", s->plans);
-	jsonw_uint(j, "lag", s->lag);
-	jsonw_array(j, "buckets");
+	json_put_object(j, "schedule");
+	json_put_string(j, "asked", s->asked);
+	json_put_string(j, "plan", s->plan);
+	json_put_string(j, "fallback", s->fallback);
+	json_put_uint(j, "plans", s->plans);
+	json_put_uint(j, "lag", s->lag);
+	json_put_array(j, "buckets");
 	for (uint32_t b = 0; b < s->nbuckets; b++) {
-		jsonw_object(j, NULL);
-		jsonw_uint(j, "tensors", s->buckets[b].tensors);
-		jsonw_uint(j, "numel", s->buckets[b].numel);
-		jsonw_uint(j, "position", s->buckets[b].position);
-		jsonw_end(j);
+		json_put_object(j, NULL);
+		json_put_uint(j, "tensors", s->buckets[b].tensors);
+		json_put_uint(j, "numel", s->buckets[b].numel);
+		json_put_uint(j, "position", s->buckets[b].position);
+		json_put_end(j);
 	}
-	jsonw_end(j);
+	json_put_end(j);
 	if (s->measured) {
 		write_line(j, "exchange", s->exchange_a, s->exchange_b);
 		write_line(j, "encode", s->encode_a, s->encode_b);
@@ -223,7 +223,7 @@ static void write_schedule(jsonw *j, const report_schedule *s)
 	write_share(j, "predicted_exposed_s", s->predicted_exposed, s->predicted > 0);
 	write_share(j, "predicted_fixed_s", s->fixed, s->fixed > 0);
 	write_share(j, "step_s", s->step, s->step > 0);
-	jsonw_end(j);
+	json_put_end(j);
 }
 
 static void write_reducer(jsonw *j, const report_reducer *r)
@@ -231,22 +231,22 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	const gradcomp_reducer_stats *s = &r->stats;
 	double hidden = report_hidden(s);
 
-	jsonw_object(j, NULL);
-	jsonw_string(j, "asked", r->asked);
-	jsonw_string(j, "compressor", r->compressor);
-	jsonw_string(j, "collective", r->collective);
-	jsonw_int(j, "ranks", r->nranks);
-	jsonw_uint(j, "buckets", s->buckets);
-	jsonw_uint(j, "delay", r->delay);
-	jsonw_uint(j, "steps", s->steps);
-	jsonw_uint(j, "nonfinite_steps", s->nonfinite_steps);
-	jsonw_float(j, "dense_bytes", s->dense_bytes);
-	jsonw_float(j, "wire_bytes", s->wire_bytes);
+	json_put_object(j, NULL);
+	json_put_string(j, "asked", r->asked);
+	json_put_string(j, "compressor", r->compressor);
+	json_put_string(j, "collective", r->collective);
+	json_put_int(j, "ranks", r->nranks);
+	json_put_uint(j, "buckets", s->buckets);
+	json_put_uint(j, "delay", r->delay);
+	json_put_uint(j, "steps", s->steps);
+	json_put_uint(j, "nonfinite_steps", s->nonfinite_steps);
+	json_put_float(j, "dense_bytes", s->dense_bytes);
+	json_put_float(j, "wire_bytes", s->wire_bytes);
 	write_share(j, "ratio", report_ratio(s), report_ratio(s) > 0);
-	jsonw_float(j, "encode_s", s->encode_s);
-	jsonw_float(j, "exchange_s", s->exchange_s);
-	jsonw_float(j, "decode_s", s->decode_s);
-	jsonw_float(j, "exposed_s", s->exposed_s);
+	json_put_float(j, "encode_s", s->encode_s);
+	json_put_float(j, "exchange_s", s->exchange_s);
+	json_put_float(j, "decode_s", s->decode_s);
+	json_put_float(j, "exposed_s", s->exposed_s);
 	write_share(j, "hidden", hidden, hidden >= 0);
 	write_share(j, "error_mean", s->error_mean, s->error_steps > 0);
 	write_share(j, "error_last", s->error_last, s->error_steps > 0);
@@ -254,79 +254,79 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 		write_auto(j, r->tuner);
 	if (r->schedule)
 		write_schedule(j, r->schedule);
-	jsonw_array(j, "tensors");
+	json_put_array(j, "tensors");
 	for (uint32_t i = 0; i < r->ntensors; i++) {
-		jsonw_object(j, NULL);
-		jsonw_string(j, "name", r->tensors[i].name);
-		jsonw_uint(j, "numel", r->tensors[i].numel);
-		jsonw_string(j, "choice", r->tensors[i].choice);
+		json_put_object(j, NULL);
+		json_put_string(j, "name", r->tensors[i].name);
+		json_put_uint(j, "numel", r->tensors[i].numel);
+		json_put_string(j, "choice", r->tensors[i].choice);
 		write_share(j, "error", r->tensors[i].error, r->tensors[i].error >= 0);
-		jsonw_end(j);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 }
 
 static void write_coder(jsonw *j, const report_coder *c)
 {
 	const gradcomp_coder_stats *s = &c->stats;
 
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", c->name);
-	jsonw_string(j, "asked", c->asked);
-	jsonw_string(j, "compressor", c->compressor);
-	jsonw_string(j, "collective", c->collective);
-	jsonw_int(j, "ranks", c->nranks);
-	jsonw_uint(j, "reduce_scatters", s->reduce_scatters);
-	jsonw_uint(j, "all_gathers", s->all_gathers);
-	jsonw_uint(j, "nonfinite", s->nonfinite);
-	jsonw_float(j, "dense_bytes", s->dense_bytes);
-	jsonw_float(j, "wire_bytes", s->wire_bytes);
+	json_put_object(j, NULL);
+	json_put_string(j, "name", c->name);
+	json_put_string(j, "asked", c->asked);
+	json_put_string(j, "compressor", c->compressor);
+	json_put_string(j, "collective", c->collective);
+	json_put_int(j, "ranks", c->nranks);
+	json_put_uint(j, "reduce_scatters", s->reduce_scatters);
+	json_put_uint(j, "all_gathers", s->all_gathers);
+	json_put_uint(j, "nonfinite", s->nonfinite);
+	json_put_float(j, "dense_bytes", s->dense_bytes);
+	json_put_float(j, "wire_bytes", s->wire_bytes);
 	write_share(j, "ratio", s->wire_bytes > 0 ? s->dense_bytes / s->wire_bytes : 0, s->wire_bytes > 0);
-	jsonw_float(j, "convert_s", s->convert_s);
-	jsonw_float(j, "exchange_s", s->exchange_s);
-	jsonw_float(j, "exposed_s", s->exposed_s);
-	jsonw_uint(j, "slots", s->slots);
-	jsonw_uint(j, "residual_bytes", s->residual_bytes);
-	jsonw_end(j);
+	json_put_float(j, "convert_s", s->convert_s);
+	json_put_float(j, "exchange_s", s->exchange_s);
+	json_put_float(j, "exposed_s", s->exposed_s);
+	json_put_uint(j, "slots", s->slots);
+	json_put_uint(j, "residual_bytes", s->residual_bytes);
+	json_put_end(j);
 }
 
 static void write_link_map(jsonw *j, const report_job *job)
 {
-	jsonw_array(j, "link_kinds");
+	json_put_array(j, "link_kinds");
 	for (uint32_t i = 0; i < job->nlink_kinds; i++) {
-		jsonw_object(j, NULL);
-		jsonw_string(j, "transport", job->link_kinds[i].transport);
-		jsonw_uint(j, "pairs", job->link_kinds[i].pairs);
-		jsonw_string(j, "why_not", job->link_kinds[i].why_not);
-		jsonw_end(j);
+		json_put_object(j, NULL);
+		json_put_string(j, "transport", job->link_kinds[i].transport);
+		json_put_uint(j, "pairs", job->link_kinds[i].pairs);
+		json_put_string(j, "why_not", job->link_kinds[i].why_not);
+		json_put_end(j);
 	}
-	jsonw_end(j);
-	jsonw_array(j, "link_map");
+	json_put_end(j);
+	json_put_array(j, "link_map");
 	for (int a = 0; job->link_map && a < job->nranks; a++) {
-		jsonw_array(j, NULL);
+		json_put_array(j, NULL);
 		for (int b = 0; b < job->nranks; b++)
-			jsonw_string(j, NULL, job->link_map[a * job->nranks + b]);
-		jsonw_end(j);
+			json_put_string(j, NULL, job->link_map[a * job->nranks + b]);
+		json_put_end(j);
 	}
-	jsonw_end(j);
+	json_put_end(j);
 }
 
 static void write_networks(jsonw *j, const report_job *job)
 {
-	jsonw_array(j, "networks");
+	json_put_array(j, "networks");
 	for (uint32_t i = 0; i < job->nnetworks; i++) {
 		const network_row *n = &job->networks[i];
 
-		jsonw_object(j, NULL);
-		jsonw_string(j, "network", n->name);
-		jsonw_string(j, "interface", *n->interface ? n->interface : NULL);
+		json_put_object(j, NULL);
+		json_put_string(j, "network", n->name);
+		json_put_string(j, "interface", *n->interface ? n->interface : NULL);
 		write_share(j, "driver_mbit", n->claimed, n->claimed > 0);
 		write_share(j, "measured_mbit", n->rate, n->measured);
-		jsonw_bool(j, "used", n->chosen);
-		jsonw_end(j);
+		json_put_bool(j, "used", n->chosen);
+		json_put_end(j);
 	}
-	jsonw_end(j);
+	json_put_end(j);
 }
 
 void report_write(FILE *out, const report_job *job)
@@ -338,41 +338,41 @@ void report_write(FILE *out, const report_job *job)
 
 	if (gmtime_r(&now, &tm))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-	jsonw_start(&j, out);
-	jsonw_object(&j, NULL);
-	jsonw_int(&j, "schema", REPORT_SCHEMA);
-	jsonw_string(&j, "gradcomp", GRADCOMP_VERSION_STRING);
-	jsonw_string(&j, "job", job->job_id);
-	jsonw_string(&j, "step", job->step_id);
-	jsonw_string(&j, "ended", when);
-	jsonw_float(&j, "wall_s", job->wall_s);
-	jsonw_string(&j, "failure", job->failure);
-	jsonw_int(&j, "ranks", job->nranks);
-	jsonw_int(&j, "nodes", job->nnodes);
-	jsonw_array(&j, "hosts");
+	json_put_start(&j, out);
+	json_put_object(&j, NULL);
+	json_put_int(&j, "schema", REPORT_SCHEMA);
+	json_put_string(&j, "gradcomp", GRADCOMP_VERSION_STRING);
+	json_put_string(&j, "job", job->job_id);
+	json_put_string(&j, "step", job->step_id);
+	json_put_string(&j, "ended", when);
+	json_put_float(&j, "wall_s", job->wall_s);
+	json_put_string(&j, "failure", job->failure);
+	json_put_int(&j, "ranks", job->nranks);
+	json_put_int(&j, "nodes", job->nnodes);
+	json_put_array(&j, "hosts");
 	for (int i = 0; job->hosts && i < job->nranks; i++)
-		jsonw_string(&j, NULL, job->hosts[i]);
-	jsonw_end(&j);
-	jsonw_array(&j, "links");
+		json_put_string(&j, NULL, job->hosts[i]);
+	json_put_end(&j);
+	json_put_array(&j, "links");
 	for (uint32_t i = 0; i < job->nlinks; i++) {
-		jsonw_object(&j, NULL);
-		jsonw_string(&j, "transport", job->links[i].transport);
-		jsonw_uint(&j, "connections", job->links[i].connections);
-		jsonw_uint(&j, "sent_bytes", job->links[i].sent);
-		jsonw_uint(&j, "received_bytes", job->links[i].received);
-		jsonw_end(&j);
+		json_put_object(&j, NULL);
+		json_put_string(&j, "transport", job->links[i].transport);
+		json_put_uint(&j, "connections", job->links[i].connections);
+		json_put_uint(&j, "sent_bytes", job->links[i].sent);
+		json_put_uint(&j, "received_bytes", job->links[i].received);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
+	json_put_end(&j);
 	write_link_map(&j, job);
 	write_networks(&j, job);
-	jsonw_array(&j, "reducers");
+	json_put_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);
-	jsonw_end(&j);
-	jsonw_array(&j, "coders");
+	json_put_end(&j);
+	json_put_array(&j, "coders");
 	for (uint32_t i = 0; i < job->ncoders; i++)
 		write_coder(&j, &job->coders[i]);
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_finish(&j);
 }

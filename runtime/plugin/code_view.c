@@ -16,7 +16,7 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 	uint64_t bound = code_bound(ctx, n);
 	gradcomp_error own = {0};
 	gradcomp_status st = s->compressor->code(s->instance, in, n, counter, out, bytes, &own);
-	st = compressor_status(s->compressor, "code", st, &own, err);
+	st = descriptor_compressor_status(s->compressor, "code", st, &own, err);
 	if (!st && *bytes > bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
@@ -31,7 +31,7 @@ static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *
 	const code_source *s = ctx;
 	gradcomp_error own = {0};
 	gradcomp_status st = s->compressor->code_decode(s->instance, in, bytes, out, n, &own);
-	return compressor_status(s->compressor, "code_decode", st, &own, err);
+	return descriptor_compressor_status(s->compressor, "code_decode", st, &own, err);
 }
 
 static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
@@ -40,7 +40,7 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 	const code_source *s = ctx;
 	gradcomp_error own = {0};
 	gradcomp_status st = s->compressor->code_decode_add(s->instance, in, bytes, out, n, &own);
-	return compressor_status(s->compressor, "code_decode_add", st, &own, err);
+	return descriptor_compressor_status(s->compressor, "code_decode_add", st, &own, err);
 }
 
 gradcomp_codec code_view(code_source *source)

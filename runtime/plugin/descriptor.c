@@ -270,8 +270,8 @@ gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, con
 	                                        : check_collective(&s, &out->collective);
 }
 
-gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
-                                  const gradcomp_error *own, gradcomp_error *err)
+gradcomp_status descriptor_compressor_status(const struct gradcomp_compressor_v1 *c, const char *function,
+                                             gradcomp_status st, const gradcomp_error *own, gradcomp_error *err)
 {
 	if (!st)
 		return GRADCOMP_OK;

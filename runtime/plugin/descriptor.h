@@ -21,7 +21,7 @@ gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, con
 
 /* Returns the status of a compressor's `function`, whose text is in *own, zeroed before. A failure without a text
  * is given one; a status above 0, which peers would not take for one, is a failure. */
-gradcomp_status compressor_status(const struct gradcomp_compressor_v1 *c, const char *function, gradcomp_status st,
-                                  const gradcomp_error *own, gradcomp_error *err);
+gradcomp_status descriptor_compressor_status(const struct gradcomp_compressor_v1 *c, const char *function,
+                                             gradcomp_status st, const gradcomp_error *own, gradcomp_error *err);
 
 #endif

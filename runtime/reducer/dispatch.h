@@ -1,5 +1,5 @@
 /* The public handle of a reducer. There are several kinds: one that reduces (reducer.h), and
- * two that stand before others and forward to them (delayed/delayed.h, autotune/tuner.h). Each
+ * two that stand before others and forward to them (kinds/delay/delay.h, kinds/autotune/tuner.h). Each
  * kind's struct begins with this one. */
 #ifndef REDUCER_DISPATCH_H
 #define REDUCER_DISPATCH_H

@@ -110,7 +110,7 @@ static void destroy(reducer *r)
 {
 	bucketing d = bucketing_current(r);
 	bucketing_free(&d);
-	coll_ctx_close(&r->eng.coll_ctx);
+	group_coll_close(&r->eng.coll_ctx);
 	verify_close(r->eng.checks.verify);
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
@@ -464,7 +464,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	st = declare(r, o.delay, plugins, st, &why);
 	agreed = !st;
 	if (!st)
-		st = coll_ctx_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
+		st = group_coll_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
 	if (!st)
 		st = verify_open(&r->eng, &why);
 	if (!st && late) {

@@ -17,7 +17,7 @@ static gradcomp_status word_buffer(reducer *r, size_t bytes, void **buf, gradcom
 {
 	scratch_buf *a = &r->workspaces[0].own;
 	if (memops_on_device(&r->eng)) {
-		gradcomp_status st = scratch_buf_grow(a, bytes, err);
+		gradcomp_status st = workspace_grow(a, bytes, err);
 		*buf = a->p;
 		return st;
 	}

@@ -60,7 +60,7 @@ const char *task_name(task_kind kind)
 	return names[kind];
 }
 
-uint64_t round_bytes(const gradcomp_round *rd)
+uint64_t task_round_bytes(const gradcomp_round *rd)
 {
 	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
@@ -72,7 +72,7 @@ uint64_t round_bytes(const gradcomp_round *rd)
 	}
 }
 
-uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves)
+uint32_t task_round_primitive(gradcomp_pattern pattern, uint32_t serves)
 {
 	switch (pattern) {
 	case GRADCOMP_GATHERED:

@@ -49,14 +49,14 @@ gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uin
                                      const gradcomp_plan *plan, gradcomp_error *err);
 /* Returns the bytes of a rank's payload of a round, as planned: the same on all ranks. What it comes to may be
  * less (GATHERED, MERGED), or a code of it (CODED). */
-uint64_t round_bytes(const gradcomp_round *rd);
+uint64_t task_round_bytes(const gradcomp_round *rd);
 /* Elements behind those of a bucket's first round where that is SUMMED, not in place, and the
  * compressor does not pass NaN on: whether a rank's gradient is not finite, and a 1 in one of
  * the others, which says the step. */
 #define SUMMED_STEPS 4
 #define SUMMED_MARKS (1 + SUMMED_STEPS)
 /* Returns the GRADCOMP_CAN_* that carries such a round, of a collective that serves these. */
-uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves);
+uint32_t task_round_primitive(gradcomp_pattern pattern, uint32_t serves);
 /* Returns "encode", "exchange", ...: for people. */
 const char *task_name(task_kind kind);
 

@@ -45,7 +45,7 @@ gradcomp_status secret_random(void *out, size_t bytes, gradcomp_error *err)
 void secret_extract(const void *salt, size_t salt_bytes, const void *input, size_t bytes,
                     unsigned char key[SECRET_BYTES])
 {
-	hmac_sha256(salt, salt_bytes, input, bytes, key);
+	sha256_hmac(salt, salt_bytes, input, bytes, key);
 }
 
 void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, const void *info, size_t bytes,
@@ -54,11 +54,11 @@ void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, con
 	const unsigned char first = 1; /* block of HKDF's output */
 	hmac_sha256_ctx m;
 
-	hmac_sha256_init(&m, key, SECRET_BYTES);
-	hmac_sha256_update(&m, label, strlen(label) + 1);
-	hmac_sha256_update(&m, info, bytes);
-	hmac_sha256_update(&m, &first, 1);
-	hmac_sha256_final(&m, out);
+	sha256_hmac_init(&m, key, SECRET_BYTES);
+	sha256_hmac_update(&m, label, strlen(label) + 1);
+	sha256_hmac_update(&m, info, bytes);
+	sha256_hmac_update(&m, &first, 1);
+	sha256_hmac_final(&m, out);
 }
 
 void *secret_alloc(size_t bytes)

@@ -76,20 +76,19 @@ static int needs_flat(const bucket *b)
 static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 {
 	workspace *s = b->workspace;
-	gradcomp_status st = scratch_buf_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
+	gradcomp_status st = workspace_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = scratch_buf_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype),
-			                      err);
+			st = workspace_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype), err);
 		if (rd->pattern == GRADCOMP_MERGED)
-			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
+			st = workspace_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
-			st = rd->flags & GRADCOMP_ROUND_FIXED ? scratch_buf_grow(&s->gathered,
-			                                                         payload_fixed_stride(eng, rd->bound) *
-			                                                                 (size_t)eng->layout.nranks,
-			                                                         err)
-			                                      : scratch_buf_grow(&s->own, rd->bound, err);
+			st = rd->flags & GRADCOMP_ROUND_FIXED
+			             ? workspace_grow(&s->gathered,
+			                              payload_fixed_stride(eng, rd->bound) * (size_t)eng->layout.nranks,
+			                              err)
+			             : workspace_grow(&s->own, rd->bound, err);
 	}
 	b->work.scratch = s->scratch.p;
 	b->work.scratch_bytes = b->plan.scratch_bytes;
@@ -127,7 +126,7 @@ gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
 	              ((needs_flat(b) || b->part) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
 	if (b->copy_out) {
-		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
+		st = workspace_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
 			return st;
 		b->work.flat = b->workspace->flat.p;
@@ -141,7 +140,7 @@ gradcomp_status bucket_encode(engine *eng, bucket *b, const task *t, gradcomp_er
 {
 	const uint32_t round = t->round;
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	uint64_t want = round_bytes(rd);
+	uint64_t want = task_round_bytes(rd);
 	int exact = rd->pattern != GRADCOMP_GATHERED || (rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE))
@@ -218,10 +217,10 @@ const gradcomp_plan *bucket_plan(const bucket *b)
 
 double bucket_round_bytes(const bucket *b, uint32_t round)
 {
-	double bytes = b->part ? 0 : (double)round_bytes(&b->plan.rounds[round]);
+	double bytes = b->part ? 0 : (double)task_round_bytes(&b->plan.rounds[round]);
 	for (const bucket *part = b->part; part; part = part->beside)
 		if (round < part->plan.nrounds)
-			bytes += (double)round_bytes(&part->plan.rounds[round]);
+			bytes += (double)task_round_bytes(&part->plan.rounds[round]);
 	return bytes;
 }
 

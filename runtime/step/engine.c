@@ -12,7 +12,7 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 {
 	gradcomp_error own = {0};
 	gradcomp_status st = eng->compressor->create(host, values, &eng->layout, &eng->instance, &own);
-	return compressor_status(eng->compressor, "create", st, &own, err);
+	return descriptor_compressor_status(eng->compressor, "create", st, &own, err);
 }
 
 gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
@@ -20,7 +20,7 @@ gradcomp_status engine_merge(const engine *eng, const gradcomp_work *work, uint3
 {
 	gradcomp_error own = {0};
 	gradcomp_status st = eng->compressor->merge(eng->instance, work, round, a, b, out, &own);
-	return compressor_status(eng->compressor, "merge", st, &own, err);
+	return descriptor_compressor_status(eng->compressor, "merge", st, &own, err);
 }
 
 /* Allocates an array, zeroed, where the compressor works. */

@@ -16,7 +16,7 @@ static void scratch_buf_free(scratch_buf *b)
 	b->bytes = 0;
 }
 
-gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err)
+gradcomp_status workspace_grow(scratch_buf *b, size_t bytes, gradcomp_error *err)
 {
 	const char *why = NULL;
 	void *p = NULL;

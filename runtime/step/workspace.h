@@ -22,7 +22,7 @@ typedef struct workspace {
 } workspace;
 
 /* Grows a buffer to `bytes`; its content is lost. */
-gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
+gradcomp_status workspace_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
 /* All buffers of an empty workspace are in such memory from now on. */
 void workspace_place(workspace *w, device_arena *on, bool pinned);
 /* Makes the workspace beside it, in memory of the same kind; NULL: no memory. */

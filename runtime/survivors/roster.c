@@ -215,9 +215,9 @@ static const char *serve(void *ctx, pending_conn *p)
 	roster_message q = {0};
 	roster_blob in = {0};
 
-	if (pending_welcome(p) || roster_receive(p->fd, &in, until) || roster_message_read(&in, &q) ||
+	if (listener_pending_welcome(p) || roster_receive(p->fd, &in, until) || roster_message_read(&in, &q) ||
 	    q.from != get32(p->hello + 8)) {
-		pending_free(p);
+		listener_pending_free(p);
 	} else if (q.set.bytes && relay_start(m, p->fd, &q)) {
 		p->fd = -1;
 	} else {
@@ -226,7 +226,7 @@ static const char *serve(void *ctx, pending_conn *p)
 
 		roster_answer(m, &q, &tally);
 		reply(p->fd, &tally, until);
-		pending_free(p);
+		listener_pending_free(p);
 	}
 	roster_message_clear(&q);
 	free(in.p);

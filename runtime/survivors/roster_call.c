@@ -173,7 +173,7 @@ static int call_connect(batch *b, call *c, bool silent)
 	struct sockaddr_storage sa;
 	socklen_t bytes;
 
-	address_order(NULL, m->own, m->nown, m->node[to] == m->node[m->rank], e->addr, e->naddr, order);
+	network_address_order(NULL, m->own, m->nown, m->node[to] == m->node[m->rank], e->addr, e->naddr, order);
 	for (;;) {
 		if (c->fd >= 0)
 			close(c->fd);

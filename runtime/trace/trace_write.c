@@ -28,11 +28,11 @@ gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer
 	w->file = t->file;
 	t->file = NULL;
 	w->job = job;
-	jsonw_start(&w->j, outfile_stream(w->file));
+	json_put_start(&w->j, outfile_stream(w->file));
 	w->j.flat = 2;
-	jsonw_object(&w->j, NULL);
-	jsonw_string(&w->j, "displayTimeUnit", "ms");
-	jsonw_array(&w->j, "traceEvents");
+	json_put_object(&w->j, NULL);
+	json_put_string(&w->j, "displayTimeUnit", "ms");
+	json_put_array(&w->j, "traceEvents");
 	*out = w;
 	return GRADCOMP_OK;
 }
@@ -40,15 +40,15 @@ gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer
 /* Writes a "metadata event": the name of a process or thread. */
 static void name(trace_writer *w, const char *what, uint32_t tid, const char *key, const char *text)
 {
-	jsonw_object(&w->j, NULL);
-	jsonw_string(&w->j, "name", what);
-	jsonw_string(&w->j, "ph", "M");
-	jsonw_int(&w->j, "pid", w->rank);
-	jsonw_uint(&w->j, "tid", tid);
-	jsonw_object(&w->j, "args");
-	jsonw_string(&w->j, key, text);
-	jsonw_end(&w->j);
-	jsonw_end(&w->j);
+	json_put_object(&w->j, NULL);
+	json_put_string(&w->j, "name", what);
+	json_put_string(&w->j, "ph", "M");
+	json_put_int(&w->j, "pid", w->rank);
+	json_put_uint(&w->j, "tid", tid);
+	json_put_object(&w->j, "args");
+	json_put_string(&w->j, key, text);
+	json_put_end(&w->j);
+	json_put_end(&w->j);
 }
 
 void trace_write_rank(trace_writer *w, int rank, const trace_clock *began, const trace_clock *ended, uint64_t dropped)
@@ -133,33 +133,33 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));
 
-	jsonw_object(j, NULL);
-	jsonw_string(j, "name", names[e->what]);
-	jsonw_string(j, "cat", threads[trace_thread_of(e->what)]);
-	jsonw_string(j, "ph", e->what == TRACE_READY ? "i" : "X");
-	jsonw_float(j, "ts", start);
+	json_put_object(j, NULL);
+	json_put_string(j, "name", names[e->what]);
+	json_put_string(j, "cat", threads[trace_thread_of(e->what)]);
+	json_put_string(j, "ph", e->what == TRACE_READY ? "i" : "X");
+	json_put_float(j, "ts", start);
 	if (e->what == TRACE_READY)
-		jsonw_string(j, "s", "t");
+		json_put_string(j, "s", "t");
 	else
 		/* On the same clock, so that a slice does not reach into the next one. */
-		jsonw_float(j, "dur", rounded(rounded(time_of(w, e->end)) - start));
-	jsonw_int(j, "pid", w->rank);
-	jsonw_uint(j, "tid", tid);
-	jsonw_object(j, "args");
-	jsonw_uint(j, of_coder(e) ? "call" : "step", e->step);
+		json_put_float(j, "dur", rounded(rounded(time_of(w, e->end)) - start));
+	json_put_int(j, "pid", w->rank);
+	json_put_uint(j, "tid", tid);
+	json_put_object(j, "args");
+	json_put_uint(j, of_coder(e) ? "call" : "step", e->step);
 	if (of_coder(e) && e->index != UINT32_MAX)
-		jsonw_uint(j, "slot", e->index);
+		json_put_uint(j, "slot", e->index);
 	if (e->what == TRACE_REDUCE_SCATTER || e->what == TRACE_ALL_GATHER)
-		jsonw_uint(j, "bytes", e->bytes);
+		json_put_uint(j, "bytes", e->bytes);
 	if (e->what < TRACE_READY) {
-		jsonw_uint(j, "bucket", e->index);
-		jsonw_uint(j, "round", e->round);
-		jsonw_uint(j, "bytes", e->bytes);
+		json_put_uint(j, "bucket", e->index);
+		json_put_uint(j, "round", e->round);
+		json_put_uint(j, "bytes", e->bytes);
 	} else if (e->what == TRACE_READY || e->what == TRACE_WAIT_FOR) {
-		jsonw_uint(j, "tensor", e->index);
+		json_put_uint(j, "tensor", e->index);
 	}
-	jsonw_end(j);
-	jsonw_end(j);
+	json_put_end(j);
+	json_put_end(j);
 	w->events++;
 }
 
@@ -167,14 +167,14 @@ gradcomp_status trace_write_close(trace_writer *w, int failed, uint64_t *events,
 {
 	gradcomp_status st;
 
-	jsonw_end(&w->j);
-	jsonw_object(&w->j, "otherData");
-	jsonw_string(&w->j, "gradcomp", GRADCOMP_VERSION_STRING);
-	jsonw_int(&w->j, "ranks", w->job->nranks);
-	jsonw_bool(&w->j, "failed", failed);
-	jsonw_end(&w->j);
-	jsonw_end(&w->j);
-	jsonw_finish(&w->j);
+	json_put_end(&w->j);
+	json_put_object(&w->j, "otherData");
+	json_put_string(&w->j, "gradcomp", GRADCOMP_VERSION_STRING);
+	json_put_int(&w->j, "ranks", w->job->nranks);
+	json_put_bool(&w->j, "failed", failed);
+	json_put_end(&w->j);
+	json_put_end(&w->j);
+	json_put_finish(&w->j);
 	*events = w->events;
 	st = outfile_close(w->file, err);
 	free(w);

@@ -51,6 +51,12 @@ rm copy/io/stage/planted.c
 rm copy/runtime/config/planted.c
 check "objects of files that are gone do not count" floors
 
+planted runtime/config/planted.c 'int lost(void);\nint lost(void) { return 1; }'
+compiled runtime/config/planted
+refuse "a symbol with a name of nothing" floors
+like "... is named" "$said" "runtime/config/planted.c defines lost, which begins with the name of no file or folder of its own"
+rm copy/runtime/config/planted.c
+
 planted runtime/config/planted.c '#include "config.h"'
 refuse "an include that is not written from a root" floors
 like "... is named" "$said" "runtime/config/planted.c includes config.h, which is not written from a root"

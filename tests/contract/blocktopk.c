@@ -152,7 +152,7 @@ static void refused(void)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	for (int P = 1; P <= 9; P++) {
 		follows("blocktopk:density=0.1,block=64", P, 64, 0.1);
 		follows("blocktopk:density=0.3,block=7", P, 7, 0.3);

@@ -159,7 +159,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 					ranks_wait();
 				}
 			}
-	coll_ctx_close(&p);
+	group_coll_close(&p);
 }
 
 static void check(const char *spec, const layout *l, const char *type, const char *const *settings)

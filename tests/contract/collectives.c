@@ -346,7 +346,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			}
 		}
 	}
-	coll_ctx_close(&p.coll_ctx);
+	group_coll_close(&p.coll_ctx);
 }
 
 static void check(const char *spec, const layout *l, const char *const *settings)

@@ -155,7 +155,7 @@ int main(int argc, char **argv)
 {
 	char path[4096], name[SPEC_NAME_MAX];
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
 		if (spec_name(list[i].spec, name, NULL)) {
 			ok(0, "'%s' begins with a name", list[i].spec);

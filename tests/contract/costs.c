@@ -38,7 +38,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			t->sent[s][rank] = (double)(channel_sent(p.channel) - before);
 	}
 	free(x);
-	coll_ctx_close(&p);
+	group_coll_close(&p);
 }
 
 static void check(const char *spec, const layout *l, const char *const *settings)

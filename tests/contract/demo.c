@@ -335,7 +335,7 @@ static void refused(const char *text)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	for (int P = 1; P <= RANKS; P++)
 		follows("demo:chunk=8,k=5", (plain){.P = P, .chunk = 8, .k = 5, .decay = 0.999f});
 	follows("demo", (plain){.P = 3, .chunk = 64, .k = 32, .decay = 0.999f});

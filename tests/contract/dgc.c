@@ -140,7 +140,7 @@ static void remembers(const char *text)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	follows("dgc:density=0.02", (plain){.mu = 0.9, .density = 0.02});
 	follows("dgc:density=0.02,nesterov=yes", (plain){.mu = 0.9, .density = 0.02, .nesterov = 1});
 	follows("dgc:density=0.02,momentum=0.5,clip=20", (plain){.mu = 0.5, .density = 0.02, .clip = 20});

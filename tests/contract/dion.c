@@ -172,7 +172,7 @@ static void overflows(void)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	follows("dion:rank=4,min_ratio=0", (plain){.mu = 0.95f});
 	follows("dion:rank=4,min_ratio=0,orthogonal=qr,momentum=0.5", (plain){.mu = 0.5, .orthogonal = QR});
 	follows("dion:rank=4,min_ratio=0,orthogonal=no,momentum=0", (plain){.orthogonal = NO});

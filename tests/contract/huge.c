@@ -36,7 +36,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		is_int(wrong, 0, "%s, rank %d: all-reduce of 3 * 10^8 numbers%s%s", spec, rank, *err.text ? ": " : "",
 		       err.text);
 	}
-	coll_ctx_close(&p);
+	group_coll_close(&p);
 }
 
 int main(void)

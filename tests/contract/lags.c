@@ -172,7 +172,7 @@ static void affords(const char *text, int P, double least)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	given();
 	refused("lags:densities=0.1/0.2", "2 numbers, the model 4 tensors");
 	refused("lags:densities=0.1/2/0.1/0.1", "from 1e-9 to 1");

@@ -186,7 +186,7 @@ static void restarts(void)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	follows("powersgd", powersgd_double);
 	follows("acpsgd", acpsgd_double);
 	converges("powersgd", 25, 1.001);

@@ -224,7 +224,7 @@ static void states(void)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	many_alike("powersgd:rank=1,min_ratio=0");
 	many_alike("powersgd:rank=1,min_ratio=0,restart=2");
 	many_alike("acpsgd:rank=1,min_ratio=0");

@@ -47,7 +47,7 @@ static int trial_begin(trial *r, const char *text, int P, model *m, int kind)
 	r->t.plugin = r->so ? dlsym(r->so, "gradcomp_compressor_v1") : NULL;
 	if (r->t.plugin && !spec_parse(&r->t.plugin->info, text, &r->parsed, &err)) {
 		r->t.values = r->parsed.values;
-		r->open = !ranks_open(&r->s, r->t.plugin, r->t.op, r->t.values, P, m->n, m->dims, check_random());
+		r->open = !ranks_open(&r->s, r->t.plugin, r->t.op, r->t.values, P, m->n, m->dims, random_check());
 		err = r->open ? err : r->s.err;
 	}
 	ok(r->open, "%s: %d ranks%s%s", text, P, r->open ? "" : ": ", r->open ? "" : err.text);
@@ -359,9 +359,9 @@ static void lies(void)
 int main(void)
 {
 	const char *given = getenv("TEST_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) : check_fresh_seed();
+	uint64_t seed = given ? strtoull(given, NULL, 0) : random_fresh_seed();
 	printf("# TEST_SEED=%llu\n", (unsigned long long)seed);
-	check_seed(seed);
+	random_check_seed(seed);
 	for (int kind = 0; kind < KINDS_ALL; kind++) {
 		signs("onebit", 2, 0, kind);
 		signs("signsgd", 0, 0, kind);

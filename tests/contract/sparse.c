@@ -198,7 +198,7 @@ static void lies(const char *text, void (*tamper)(ranks *, gradcomp_payload *, u
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	for (int kind = 0; kind < KINDS_ALL; kind += KIND_TIES) {
 		topk_follows("topk:density=0.02", kind, 0, 0.02);
 		topk_follows("topk:density=0.3,layerwise=yes", kind, 1, 0.3);

@@ -209,7 +209,7 @@ static void randomk_follows(int P)
 int main(void)
 {
 	test_seed();
-	check_seed(test_random());
+	random_check_seed(test_random());
 	for (int P = 1; P <= 9; P++) {
 		gtopk_follows("gtopk:density=0.02", P, 0.02);
 		gtopk_follows("gtopk:density=0.5,indices=auto", P, 0.5);

@@ -3,7 +3,7 @@
  * wait for the device once it goes; a rank that dies, each launch that fails. */
 #include "tests/fake/gpu_model.h"
 
-#include "kinds/delayed/delayed_internal.h"
+#include "kinds/delay/delay_internal.h"
 #include "reducer/reducer.h"
 
 __attribute__((weak)) extern long fake_cuda_allocations(void);

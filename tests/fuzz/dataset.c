@@ -552,7 +552,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	atomic_store(&job->transport->failure.set, 0);
 	must_be(!service_new(ds, &links, &err), "a service", &err);
 	for (int i = 0; i < ds->service->npeers; i++)
-		service_open(ds->service, &ds->service->peers[i]);
+		message_open_peer(ds->service, &ds->service->peers[i]);
 	ds->service->nlinks_limit = byte() % 4 != 0;
 	for (uint8_t i = byte() % 8; i; i--) {
 		sample_owner at;

@@ -85,15 +85,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		shutdown(fd[0], SHUT_WR);
 		for (int i = 0; i < 3 && s.fd >= 0; i++)
-			pending_serve(&t->sockets.listener, &s);
+			listener_pending_serve(&t->sockets.listener, &s);
 	} else {
 		if (cut && write(fd[0], text, (size_t)cut) != cut)
 			abort();
 		if (cut)
-			pending_serve(&t->sockets.listener, &s);
+			listener_pending_serve(&t->sockets.listener, &s);
 		if (write(fd[0], text + cut, (size_t)(HELLO_BYTES - cut)) != HELLO_BYTES - cut)
 			abort();
-		pending_serve(&t->sockets.listener, &s);
+		listener_pending_serve(&t->sockets.listener, &s);
 		if (s.fd >= 0 && recv(fd[0], challenge, sizeof challenge, MSG_DONTWAIT) != (ssize_t)sizeof challenge)
 			abort();
 		if (s.fd >= 0) {
@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				abort();
 			if (memory >= 0)
 				close(memory);
-			pending_serve(&t->sockets.listener, &s);
+			listener_pending_serve(&t->sockets.listener, &s);
 		}
 	}
 	in = t->backlog.n;
@@ -135,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		taken++;
 	else
 		refused++;
-	pending_free(&s);
+	listener_pending_free(&s);
 	close(fd[0]);
 	empty(t);
 	return 0;

@@ -26,12 +26,12 @@ static void walk(const stage_manifest *m)
 		need(strcmp(m->entries[i - 1].path, p) < 0 && *p && *p != '/');
 		for (size_t n; (n = strcspn(p, "/")) || *p; p += n + (p[n] == '/'))
 			need(text_is_file_name(p, n));
-		need(stage_manifest_find(m, e->path, strlen(e->path)) == e);
+		need(manifest_find(m, e->path, strlen(e->path)) == e);
 		need(e->type == STAGE_FILE || !e->size);
 		if (e->type == STAGE_HARDLINK)
-			need(stage_manifest_find(m, e->target, strlen(e->target))->type == STAGE_FILE);
+			need(manifest_find(m, e->target, strlen(e->target))->type == STAGE_FILE);
 		if (e->type == STAGE_SYMLINK)
-			need(stage_symlink_inside(m, e));
+			need(symlink_inside(m, e));
 	}
 }
 
@@ -40,10 +40,10 @@ static void send_on(const stage_manifest *m)
 	static char buf[3 * STAGE_LINE_MAX];
 	stage_manifest again = {0};
 	size_t next = 0;
-	for (ssize_t n; (n = stage_manifest_pack(m, &next, buf, sizeof buf)) > 0;)
-		need(!stage_manifest_unpack(&again, buf, (size_t)n, NULL));
-	need(!stage_manifest_unpacked(&again, NULL) && !strcmp(m->key, again.key));
-	stage_manifest_clear(&again);
+	for (ssize_t n; (n = manifest_pack(m, &next, buf, sizeof buf)) > 0;)
+		need(!manifest_unpack(&again, buf, (size_t)n, NULL));
+	need(!manifest_unpacked(&again, NULL) && !strcmp(m->key, again.key));
+	manifest_clear(&again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -54,9 +54,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!text)
 		return 0;
 	memcpy(text, data, size);
-	gradcomp_status status = stage_manifest_unpack(&m, text, size, &err);
+	gradcomp_status status = manifest_unpack(&m, text, size, &err);
 	if (!status)
-		status = stage_manifest_unpacked(&m, &err);
+		status = manifest_unpacked(&m, &err);
 	if (status) {
 		need(*err.text);
 		refused++;
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		send_on(&m);
 		taken++;
 	}
-	stage_manifest_clear(&m);
+	manifest_clear(&m);
 	free(text);
 	return 0;
 }

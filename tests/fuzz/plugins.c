@@ -182,8 +182,8 @@ static long seeds(const char *path, int which, const char *out, long *broken)
 				}
 			}
 			for (int edits = turn; edits > 0 && n > HEAD; edits--)
-				data[HEAD + check_random() % (n - HEAD)] =
-					(uint8_t)(check_random() % 3 ? check_random() : 255);
+				data[HEAD + random_check() % (n - HEAD)] =
+					(uint8_t)(random_check() % 3 ? random_check() : 255);
 			data[3] |= turn == 11 ? 128 : 0;
 			*broken += !one(data, n);
 		}
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
 	const char *src = getenv("GRADCOMP_SRC");
 	char path[4096];
 
-	check_seed(check_fresh_seed());
+	random_check_seed(random_fresh_seed());
 	if (!open_all())
 		ok(0, "there are compressors");
 	for (int i = 0; i < nplugins; i++) {

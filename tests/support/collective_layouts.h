@@ -67,7 +67,7 @@ __attribute__((unused)) static gradcomp_status grid_open(gradcomp_job *job, cons
 	spec s;
 	gradcomp_status st = spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, text, &p, &s, err);
 	if (!st) {
-		st = coll_ctx_open(gradcomp_job_world(job), p, &s, out, err);
+		st = group_coll_open(gradcomp_job_world(job), p, &s, out, err);
 		spec_clear(&s);
 	}
 	return st;

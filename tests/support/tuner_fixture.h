@@ -85,11 +85,11 @@ void metrics_fill(tuner *c)
 		h.measured(c, h.ctx);
 }
 
-gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err)
+gradcomp_status policy_check_decision(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err)
 {
-	__typeof__(decision_check) *real;
+	__typeof__(policy_check_decision) *real;
 	tuner_hook h = tuner_hook_get(c);
-	*(void **)&real = dlsym(RTLD_NEXT, "decision_check");
+	*(void **)&real = dlsym(RTLD_NEXT, "policy_check_decision");
 	if (h.decided)
 		h.decided((tuner *)c, (decision *)v, (uint8_t *)of, h.ctx);
 	return real(c, v, of, err);

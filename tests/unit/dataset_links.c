@@ -160,7 +160,7 @@ static void late_offer(gradcomp_job *job, int rank, process_board *b, void *room
 		c->v.wrong |= pthread_create(&thread, NULL, get_thread, &offered) << 2;
 		usleep(200000);
 		atomic_store(&all_samples->slow_ms, 3000);
-		c->v.wrong |= (value_obtain(ds, first_of(ds, 1), TICKET_ORDERED, &v, &c->v.error) != 0) << 3;
+		c->v.wrong |= (view_value_obtain(ds, first_of(ds, 1), TICKET_ORDERED, &v, &c->v.error) != 0) << 3;
 		gradcomp_dataset_release(ds, &v);
 		atomic_store(&all_samples->go, 1);
 		pthread_join(thread, NULL);

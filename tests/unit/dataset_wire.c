@@ -293,7 +293,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	if (rank) {
 		const gradcomp_links *links = channel_links(ds->channel);
 		service_stop(ds);
-		service_open(ds->service, &ds->service->peers[0]);
+		message_open_peer(ds->service, &ds->service->peers[0]);
 		atomic_store(&all_samples->step, 1);
 		l.h.index = sample_of(ds, l.h.index);
 		l.items[0].index = sample_of(ds, l.items[0].index);
@@ -382,7 +382,7 @@ static void slow_peer(gradcomp_dataset *ds)
 {
 	static asked all[SLOW_REQUESTS];
 	service_stop(ds);
-	service_open(ds->service, &ds->service->peers[0]);
+	message_open_peer(ds->service, &ds->service->peers[0]);
 	atomic_store(&all_samples->step, 1);
 	for (unsigned part = DROP; part <= MEET; part++) {
 		unsigned n = 0;
@@ -390,7 +390,7 @@ static void slow_peer(gradcomp_dataset *ds)
 		for (unsigned items = 0; items < atomic_load(&all_samples->go); items += all[n++].h.n) {
 			all[n].h = await_header(ds);
 			await_bytes(ds, all[n].items, all[n].h.n * sizeof all[n].items[0]);
-			receive_header(ds->service, &ds->service->peers[0]);
+			message_receive_header(ds->service, &ds->service->peers[0]);
 		}
 		atomic_fetch_add(&all_samples->step, 1);
 		step_await(slow_step(part, 3));
@@ -493,7 +493,7 @@ static void lost_offerer(gradcomp_dataset *ds, bool pushes)
 {
 	const header offer = {.type = MSG_OFFER, .id = 1, .index = last_sample(ds), .bytes = 1 << 16, .sum = 7};
 	service_stop(ds);
-	service_open(ds->service, &ds->service->peers[0]);
+	message_open_peer(ds->service, &ds->service->peers[0]);
 	post(ds, &offer, sizeof offer);
 	if (await_header(ds).type != MSG_TAKE)
 		return;

@@ -1,7 +1,7 @@
 /* Delayed averages under SGD: drained weights are equal on all ranks and those of averages that
  * were never late; convergence; the report. */
 #include "tests/support/tuner_fixture.h"
-#include "kinds/delayed/delayed_internal.h"
+#include "kinds/delay/delay_internal.h"
 #include "tests/support/delayed_fixture.h"
 #include "tests/support/tmpdir.h"
 

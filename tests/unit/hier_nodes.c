@@ -335,7 +335,7 @@ static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 	spec s;
 	int *failed = arg, bad = 0;
 	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, "direct", &p, &s, &err) ||
-	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &err)) {
+	    group_coll_open(gradcomp_job_world(job), p, &s, &coll_ctx, &err)) {
 		failed[rank] = 1;
 		return;
 	}
@@ -352,7 +352,7 @@ static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 		for (uint64_t i = 0; i < out_bytes[r]; i++)
 			bad |= out[at++] != 16 * r + rank;
 	failed[rank] |= bad;
-	coll_ctx_close(&coll_ctx);
+	group_coll_close(&coll_ctx);
 }
 
 int main(void)

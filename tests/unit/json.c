@@ -15,8 +15,8 @@ static const char *quoted(const char *text)
 	FILE *f = open_memstream(&buffer, &bytes);
 	jsonw j;
 
-	jsonw_start(&j, f);
-	jsonw_string(&j, NULL, text);
+	json_put_start(&j, f);
+	json_put_string(&j, NULL, text);
 	fclose(f);
 	snprintf(out, sizeof out, "%s", buffer);
 	free(buffer);
@@ -72,27 +72,27 @@ static void structure(void)
 	FILE *f = open_memstream(&text, &bytes);
 	jsonw j;
 
-	jsonw_start(&j, f);
-	jsonw_object(&j, NULL);
-	jsonw_array(&j, "a");
-	jsonw_end(&j);
-	jsonw_object(&j, "b");
-	jsonw_end(&j);
-	jsonw_array(&j, "c");
-	jsonw_uint(&j, NULL, 1);
-	jsonw_int(&j, NULL, -2);
-	jsonw_object(&j, NULL);
-	jsonw_float(&j, "x", 0.5);
-	jsonw_float(&j, "y", NAN);
-	jsonw_bool(&j, "z", 7);
-	jsonw_end(&j);
-	jsonw_end(&j);
-	jsonw_uint(&j, "d", UINT64_MAX);
-	jsonw_float(&j, "e", 1e300);
-	jsonw_float(&j, "f", -INFINITY);
-	jsonw_bool(&j, "g", 0);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+	json_put_start(&j, f);
+	json_put_object(&j, NULL);
+	json_put_array(&j, "a");
+	json_put_end(&j);
+	json_put_object(&j, "b");
+	json_put_end(&j);
+	json_put_array(&j, "c");
+	json_put_uint(&j, NULL, 1);
+	json_put_int(&j, NULL, -2);
+	json_put_object(&j, NULL);
+	json_put_float(&j, "x", 0.5);
+	json_put_float(&j, "y", NAN);
+	json_put_bool(&j, "z", 7);
+	json_put_end(&j);
+	json_put_end(&j);
+	json_put_uint(&j, "d", UINT64_MAX);
+	json_put_float(&j, "e", 1e300);
+	json_put_float(&j, "f", -INFINITY);
+	json_put_bool(&j, "g", 0);
+	json_put_end(&j);
+	json_put_finish(&j);
 	fclose(f);
 	is_str(text, want, "objects and arrays");
 	free(text);
@@ -105,23 +105,23 @@ static void lines(void)
 	FILE *f = open_memstream(&text, &bytes);
 	jsonw j;
 
-	jsonw_start(&j, f);
+	json_put_start(&j, f);
 	j.flat = 2;
-	jsonw_object(&j, NULL);
-	jsonw_array(&j, "rows");
+	json_put_object(&j, NULL);
+	json_put_array(&j, "rows");
 	for (int i = 0; i < 2; i++) {
-		jsonw_object(&j, NULL);
-		jsonw_int(&j, "a", i);
-		jsonw_object(&j, "b");
-		jsonw_end(&j);
-		jsonw_array(&j, "c");
-		jsonw_int(&j, NULL, 7);
-		jsonw_int(&j, NULL, 8);
-		jsonw_end(&j);
-		jsonw_end(&j);
+		json_put_object(&j, NULL);
+		json_put_int(&j, "a", i);
+		json_put_object(&j, "b");
+		json_put_end(&j);
+		json_put_array(&j, "c");
+		json_put_int(&j, NULL, 7);
+		json_put_int(&j, NULL, 8);
+		json_put_end(&j);
+		json_put_end(&j);
 	}
-	jsonw_end(&j);
-	jsonw_end(&j);
+	json_put_end(&j);
+	json_put_end(&j);
 	fclose(f);
 	is_str(text,
 	       "{\n  \"rows\": [\n    {\"a\": 0,\"b\": {},\"c\": [7,8]},\n    {\"a\": 1,\"b\": {},\"c\": [7,8]}\n  ]\n}",

@@ -12,13 +12,13 @@ static stage_manifest made;
 
 static void entry(char type, const char *path, const char *target, uint64_t size, uint16_t mode)
 {
-	stage_entry *e = stage_manifest_add(&made);
-	char *copy = stage_manifest_join(&made, "", path);
+	stage_entry *e = manifest_add(&made);
+	char *copy = manifest_join(&made, "", path);
 	if (!e || !copy)
 		exit(1);
 	*e = (stage_entry){.type = type, .path = copy, .mode = mode, .size = size, .stored = size / 2};
 	if (target)
-		e->target = stage_manifest_join(&made, "", target);
+		e->target = manifest_join(&made, "", target);
 	if (type == STAGE_FILE) {
 		e->sealed = true;
 		e->mtime_ns = -5;
@@ -43,7 +43,7 @@ static void make(void)
 		snprintf(name, sizeof name, "sub/%0200d", i);
 		entry(STAGE_FILE, name, NULL, 1, 0644);
 	}
-	is_int(stage_manifest_finish(&made, &why), 0, "a manifest is made");
+	is_int(manifest_finish(&made, &why), 0, "a manifest is made");
 }
 
 static bool equal(const stage_manifest *m, bool listing)
@@ -67,11 +67,11 @@ static void file(void)
 {
 	stage_manifest m = {0};
 	const char *wrong = NULL;
-	is_int(stage_manifest_write(&made, AT_FDCWD, "manifest"), 0, "written");
-	bool loaded = stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong);
+	is_int(manifest_write(&made, AT_FDCWD, "manifest"), 0, "written");
+	bool loaded = manifest_load(&m, AT_FDCWD, "manifest", &wrong);
 	ok(loaded, "and loaded (%s)", wrong ? wrong : "right");
 	ok(equal(&m, false), "the same entries, checksums, totals and key");
-	stage_manifest_clear(&m);
+	manifest_clear(&m);
 
 	FILE *f = fopen("manifest", "r+");
 	int refused = 0, tries = 0;
@@ -84,15 +84,15 @@ static void file(void)
 		fseek(f, at, SEEK_SET);
 		fputc(was ^ 1, f);
 		fflush(f);
-		refused += !stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n && wrong;
+		refused += !manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n && wrong;
 		fseek(f, at, SEEK_SET);
 		fputc(was, f);
 	}
 	fclose(f);
 	is_int(refused, tries, "a bit that has changed is noticed anywhere");
 	must(truncate("manifest", size - 1), "truncate");
-	ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong), "so is a byte that is missing");
-	ok(!stage_manifest_load(&m, AT_FDCWD, "nothing", &wrong), "and a file");
+	ok(!manifest_load(&m, AT_FDCWD, "manifest", &wrong), "so is a byte that is missing");
+	ok(!manifest_load(&m, AT_FDCWD, "nothing", &wrong), "and a file");
 	like(wrong, "cannot be opened", "which is said");
 }
 
@@ -117,19 +117,18 @@ static void endless(void)
 		FILE *f = fopen("manifest", "w");
 		must(!f || fputs(heads[i], f) < 0 || fclose(f) ? -1 : 0, "manifest");
 		must(truncate("manifest", (off_t)MIB << 20), "truncate");
-		ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n,
+		ok(!manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n,
 		   "a line of %d MiB behind '%.19s' is refused", MIB, heads[i]);
 	}
 	ok(!cache_manifest_head_read(AT_FDCWD, &head), "a head that goes on with it as well");
 	/* A run that reads a copy it has a listing of meets these. */
-	must(stage_manifest_write(&made, AT_FDCWD, "manifest"), "manifest");
+	must(manifest_write(&made, AT_FDCWD, "manifest"), "manifest");
 	size_t bytes;
-	char *first = stage_manifest_head(&made, "gradcomp-manifest 2", &bytes);
+	char *first = manifest_head(&made, "gradcomp-manifest 2", &bytes);
 	must(truncate("manifest", (off_t)bytes), "truncate");
 	must(truncate("manifest", (off_t)MIB << 20), "truncate");
 	free(first);
-	ok(!stage_manifest_read(&made, AT_FDCWD, "manifest", &wrong),
-	   "and one behind the head of a copy that is known");
+	ok(!manifest_read(&made, AT_FDCWD, "manifest", &wrong), "and one behind the head of a copy that is known");
 	/* Files with checksums, and a journal. */
 	must(truncate("manifest", 0), "truncate");
 	must(mkdir("temp", 0700), "mkdir");
@@ -149,13 +148,13 @@ static void pieces(void)
 	size_t next = 0;
 	int n = 0;
 	gradcomp_status status = GRADCOMP_OK;
-	for (ssize_t bytes; !status && (bytes = stage_manifest_pack(&made, &next, buf, sizeof buf)) > 0; n++)
-		status = stage_manifest_unpack(&m, buf, (size_t)bytes, &why);
+	for (ssize_t bytes; !status && (bytes = manifest_pack(&made, &next, buf, sizeof buf)) > 0; n++)
+		status = manifest_unpack(&m, buf, (size_t)bytes, &why);
 	is_int(status, 0, "taken");
 	ok(n > 3, "in %d pieces", n);
-	is_int(stage_manifest_unpacked(&m, &why), 0, "all of it");
+	is_int(manifest_unpacked(&m, &why), 0, "all of it");
 	ok(equal(&m, true), "the same entries, times of directories and holes too");
-	stage_manifest_clear(&m);
+	manifest_clear(&m);
 }
 
 #define SUM "98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4"
@@ -222,21 +221,21 @@ static void refusals(void)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char *text = strdup(cases[i].text);
 		stage_manifest m = {0};
-		gradcomp_status status = stage_manifest_unpack(&m, text, strlen(text), &why);
+		gradcomp_status status = manifest_unpack(&m, text, strlen(text), &why);
 		if (!status)
-			status = stage_manifest_unpacked(&m, &why);
+			status = manifest_unpacked(&m, &why);
 		if (cases[i].wrong)
 			like(status ? why.text : "(taken)", cases[i].wrong, cases[i].what);
 		else if (!is_int(status, 0, "%s", cases[i].what))
 			printf("# %s\n", why.text);
-		stage_manifest_clear(&m);
+		manifest_clear(&m);
 		free(text);
 	}
 	char zero[] = BODY("2", "- 3 f 0644 3 1 a_b\n");
 	*strchr(zero, '_') = 0;
 	stage_manifest m = {0};
-	is_int(stage_manifest_unpack(&m, zero, sizeof zero - 1, &why), GRADCOMP_ERR_INVALID, "a byte that is zero");
-	stage_manifest_clear(&m);
+	is_int(manifest_unpack(&m, zero, sizeof zero - 1, &why), GRADCOMP_ERR_INVALID, "a byte that is zero");
+	manifest_clear(&m);
 }
 
 /* Measures what a million files take: entries and their paths, nothing else that grows. */
@@ -248,14 +247,14 @@ static void memory(void)
 	size_t text = 0;
 	for (int i = 0; i < N; i++) {
 		snprintf(name, sizeof name, "dir%04d/file%08d.jpg", i / 1000, i);
-		stage_entry *e = stage_manifest_add(&m);
-		*e = (stage_entry){.type = STAGE_FILE, .path = stage_manifest_join(&m, "", name), .mode = 0644};
+		stage_entry *e = manifest_add(&m);
+		*e = (stage_entry){.type = STAGE_FILE, .path = manifest_join(&m, "", name), .mode = 0644};
 		text += strlen(name) + 1;
 	}
 	size_t each = sizeof *m.entries + text / N;
 	ok(each <= 128, "%zu bytes for a file with a path of %zu", each, text / N - 1);
 	ok(m.capacity <= N + N / 2 + 64, "room for %zu entries when there are %d", m.capacity, N);
-	stage_manifest_clear(&m);
+	manifest_clear(&m);
 }
 
 int main(void)
@@ -267,6 +266,6 @@ int main(void)
 	refusals();
 	memory();
 	endless();
-	stage_manifest_clear(&made);
+	manifest_clear(&made);
 	return done_testing();
 }

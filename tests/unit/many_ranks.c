@@ -44,7 +44,7 @@ static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_er
 	int failed = 1;
 	if (spec_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
 		return 1;
-	if (!coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, err)) {
+	if (!group_coll_open(gradcomp_job_world(job), p, &s, &coll_ctx, err)) {
 		every e = {.c = coll_ctx.collective,
 		           .instance = coll_ctx.instance,
 		           .host = &job->host,
@@ -55,7 +55,7 @@ static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_er
 		e.coded = 1;
 		failed = every_run(&e);
 		*err = e.err;
-		coll_ctx_close(&coll_ctx);
+		group_coll_close(&coll_ctx);
 	}
 	spec_clear(&s);
 	return failed;

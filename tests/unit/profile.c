@@ -112,7 +112,7 @@ static void beside_the_pass(void)
 	double share[PROFILE_BESIDE];
 	fake f;
 	fake_open(&f, 8);
-	profile_beside(&f.r, share);
+	measure_beside(&f.r, share);
 	ok(share[PROFILE_EXCHANGING] == 0 && share[PROFILE_COMPRESSING] == 0, "nothing is beside no pass");
 	for (int step = 0; step < 5; step++) {
 		double now = 100.0 * step;
@@ -126,7 +126,7 @@ static void beside_the_pass(void)
 		profile_task(&f.r, &f.buckets[1], &encode, now + 9, now + 10);
 		profile_step(&f.r, now + 10);
 	}
-	profile_beside(&f.r, share);
+	measure_beside(&f.r, share);
 	ok(fabs(share[PROFILE_EXCHANGING] - 3.0 / 7) < 1e-12 && fabs(share[PROFILE_COMPRESSING] - 0.5 / 7) < 1e-12,
 	   "exchanges are beside %.3f of a pass, computing beside %.3f", share[PROFILE_EXCHANGING],
 	   share[PROFILE_COMPRESSING]);
@@ -163,7 +163,7 @@ static void kept_back(int steps, double noise, double want_exchange, double want
 	}
 	ok(!holds[2] && holds[0] == steps / 16 && holds[1] == (steps + 8) / 16,
 	   "of %d steps %d keep all back, %d exchanges", steps, holds[0], holds[1]);
-	profile_slower(&f.r, times);
+	measure_slower(&f.r, times);
 	ok(fabs(times[PROFILE_EXCHANGING] - want_exchange) < 0.1 * want_exchange + 1e-9 &&
 	           fabs(times[PROFILE_COMPRESSING] - want_compute) < 0.02 * want_compute + 1e-9,
 	   "after %d steps: %.3f times as long beside exchanges, %.3f beside computing", steps,
@@ -172,7 +172,7 @@ static void kept_back(int steps, double noise, double want_exchange, double want
 	ok(profile_let_go(&f.r) == (steps % 16 == 7 || steps % 16 == 15) && !profile_holds(&f.r, PROFILE_EXCHANGING),
 	   "a program that waits for a tensor ends it");
 	profile_try_no_more(&f.r);
-	profile_slower(&f.r, times);
+	measure_slower(&f.r, times);
 	ok(times[PROFILE_EXCHANGING] == 0 && times[PROFILE_COMPRESSING] == 0, "given up, nothing is known");
 	fake_close(&f);
 }
@@ -268,7 +268,7 @@ static void bad_buckets(void)
 	ok(!measure_fit(&f.r, &m, &x, &err) && x.forward >= 0 && x.forward < 1e10 && isfinite(x.exchange.a) &&
 	           x.exchange.b >= 0,
 	   "words that are no times do no harm");
-	fit_clear(&x);
+	measure_fit_clear(&x);
 	measure_clear(&m);
 	fake_close(&f);
 }

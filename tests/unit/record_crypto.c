@@ -47,10 +47,10 @@ static void hashes(void)
 	char text[2 * SECRET_BYTES + 1];
 	hmac_sha256_ctx m;
 
-	hmac_sha256_init(&m, "Jefe", 4);
-	hmac_sha256_update(&m, "what do ya want ", 16);
-	hmac_sha256_update(&m, "for nothing?", 12);
-	hmac_sha256_final(&m, key);
+	sha256_hmac_init(&m, "Jefe", 4);
+	sha256_hmac_update(&m, "what do ya want ", 16);
+	sha256_hmac_update(&m, "for nothing?", 12);
+	sha256_hmac_final(&m, key);
 	hex(key, sizeof key, text);
 	is_str(text, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", "HMAC-SHA-256 of RFC 4231");
 	memset(ikm, 0x0b, sizeof ikm);
@@ -75,20 +75,20 @@ static void proofs(void)
 	hello back;
 
 	sample(CIPHER_MAC);
-	hello_write(&h, text);
+	handshake_write(&h, text);
 	handshake_mac(secret, ROLE_ACCEPT, text, h.answer, mac);
 	hex(mac, sizeof mac, got);
 	is_str(got, "bea437141067e99ad75777890ba74e8510d3ad084c2381b91d84fb8b07a3d56e", "the accepting side's proof");
 	handshake_mac(secret, ROLE_CONNECT, text, h.answer, mac);
 	hex(mac, sizeof mac, got);
 	is_str(got, "26d2a935edc99bca5e308074e4a7eb46941317c3d4bcc42721099b3ab743fd31", "the connecting side's proof");
-	ok(!hello_read(text, &back) && back.frames == CIPHER_MAC && back.channel == h.channel && back.stream == 2,
+	ok(!handshake_read(text, &back) && back.frames == CIPHER_MAC && back.channel == h.channel && back.stream == 2,
 	   "a HELLO reads back");
 	text[3] = '1';
-	like(hello_read(text, &back), "another version", "version 1 is told from noise");
+	like(handshake_read(text, &back), "another version", "version 1 is told from noise");
 	text[3] = HELLO_VERSION;
 	text[4] = CIPHER_AES + 1;
-	ok(hello_read(text, &back) != NULL, "a kind of records that there is not");
+	ok(handshake_read(text, &back) != NULL, "a kind of records that there is not");
 }
 
 static void memory(void)

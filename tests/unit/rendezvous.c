@@ -204,7 +204,7 @@ static int deaf_relay(const server *s, int rank, int listening, rendezvous_keys 
 	int fd = connect_to(port_of(s));
 
 	getsockname(listening, (struct sockaddr *)&sa, &bytes);
-	sha256_unhex(rendezvous_server_token(s->server) + 6, token);
+	text_unhex_sha256(rendezvous_server_token(s->server) + 6, token);
 	rendezvous_keys_make(k, token);
 	rendezvous_hello_write(&(rendezvous_hello){(uint32_t)rank, 40, (uint32_t)port_of(s), {7}}, hello);
 	if (fd < 0 || write(fd, hello, sizeof hello) < 0 || recv(fd, in, sizeof in, MSG_WAITALL) != sizeof in)

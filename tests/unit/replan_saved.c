@@ -21,7 +21,7 @@ static double planned(gradcomp_reducer *r)
 		                                        reducer_of(r)->eng.step, &p, &err))
 			return -1;
 		for (uint32_t k = 0; k < p.nrounds; k++)
-			bytes += round_bytes(&p.rounds[k]);
+			bytes += task_round_bytes(&p.rounds[k]);
 	}
 	return bytes;
 }

@@ -243,8 +243,8 @@ static void tree(const char *top, const char *files)
 			*p = '/';
 		}
 		if (path[strlen(path) - 1] != '/')
-			put_bytes(path, list_suffix(path, "tar") ? tar_of_one() : "x",
-			          list_suffix(path, "tar") ? 2048 : 1);
+			put_bytes(path, listing_suffix(path, "tar") ? tar_of_one() : "x",
+			          listing_suffix(path, "tar") ? 2048 : 1);
 	}
 }
 

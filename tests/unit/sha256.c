@@ -23,7 +23,7 @@ static const char *mac(const void *key, size_t key_bytes, const void *data, size
 	static char hex[65];
 	unsigned char d[SHA256_BYTES];
 
-	hmac_sha256(key, key_bytes, data, bytes, d);
+	sha256_hmac(key, key_bytes, data, bytes, d);
 	sha256_hex(d, hex);
 	return hex;
 }

@@ -13,7 +13,7 @@
 static void shuffled(uint64_t size, unsigned seed)
 {
 	unsigned char sum[1000][SHA256_BYTES], want[SHA256_BYTES], got[SHA256_BYTES];
-	uint64_t n = stage_digest_blocks(size), order[1000];
+	uint64_t n = block_digest_blocks(size), order[1000];
 	stage_digest d;
 	sha256 all;
 	int early = 0;
@@ -30,14 +30,14 @@ static void shuffled(uint64_t size, unsigned seed)
 	sha256_final(&all, want);
 	if (n == 1)
 		memcpy(want, sum[0], sizeof want);
-	stage_digest_begin(&d, size);
+	block_digest_begin(&d, size);
 	for (uint64_t i = 0; i < n; i++) {
-		early |= stage_digest_complete(&d);
-		if (stage_digest_block(&d, order[i], sum[order[i]]) < 0)
+		early |= block_digest_complete(&d);
+		if (block_digest_block(&d, order[i], sum[order[i]]) < 0)
 			early = 1;
 	}
-	int complete = stage_digest_complete(&d);
-	stage_digest_end(&d, got);
+	int complete = block_digest_complete(&d);
+	block_digest_end(&d, got);
 	ok(!early && complete && !memcmp(got, want, sizeof got), "%llu bytes: %llu blocks in any order",
 	   (unsigned long long)size, (unsigned long long)n);
 }

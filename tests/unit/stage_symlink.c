@@ -47,8 +47,8 @@ static int kernel_says(int root, const char *path)
 
 static stage_entry *add(stage_manifest *m, const char *path, char type)
 {
-	stage_entry *e = stage_manifest_add(m);
-	e->path = stage_manifest_join(m, "", path);
+	stage_entry *e = manifest_add(m);
+	e->path = manifest_join(m, "", path);
 	e->type = type;
 	return e;
 }
@@ -67,16 +67,16 @@ int main(void)
 	add(&m, "d/e", STAGE_DIR);
 	add(&m, "file", STAGE_FILE);
 	for (size_t i = 0; i < LINKS; i++) {
-		add(&m, links[i].path, STAGE_SYMLINK)->target = stage_manifest_join(&m, "", links[i].target);
+		add(&m, links[i].path, STAGE_SYMLINK)->target = manifest_join(&m, "", links[i].target);
 		must(symlink(links[i].target, links[i].path), links[i].path);
 	}
-	is_int(stage_manifest_finish(&m, &why), 0, "a manifest by hand");
+	is_int(manifest_finish(&m, &why), 0, "a manifest by hand");
 	errno = 0;
 	bool kernel = kernel_says(root, "file") && !kernel_says(root, "up");
 	for (size_t i = 0; i < LINKS; i++) {
-		const stage_entry *e = stage_manifest_find(&m, links[i].path, strlen(links[i].path));
-		ok(e && stage_symlink_inside(&m, e) == links[i].inside, "%s -> %s is %s", links[i].path,
-		   links[i].target, links[i].inside ? "inside" : "outside");
+		const stage_entry *e = manifest_find(&m, links[i].path, strlen(links[i].path));
+		ok(e && symlink_inside(&m, e) == links[i].inside, "%s -> %s is %s", links[i].path, links[i].target,
+		   links[i].inside ? "inside" : "outside");
 		/* "gone_out" ends at "nowhere" for the kernel; staging looks further. */
 		if (!kernel)
 			skip("this kernel has no openat2()", "the kernel on %s", links[i].path);
@@ -85,6 +85,6 @@ int main(void)
 			       links[i].path);
 	}
 	close(root);
-	stage_manifest_clear(&m);
+	manifest_clear(&m);
 	return done_testing();
 }

@@ -66,12 +66,12 @@ static void hexadecimal(void)
 	for (int i = 0; i < SHA256_BYTES; i++)
 		in[i] = (unsigned char)(i * 37);
 	sha256_hex(in, hex);
-	ok(sha256_unhex(hex, out) && !memcmp(in, out, sizeof in), "there and back");
+	ok(text_unhex_sha256(hex, out) && !memcmp(in, out, sizeof in), "there and back");
 	hex[63] = 'G';
-	ok(!sha256_unhex(hex, out), "not a digit");
+	ok(!text_unhex_sha256(hex, out), "not a digit");
 	hex[63] = 'A';
-	ok(!sha256_unhex(hex, out), "upper case is not what is written");
-	ok(!sha256_unhex("12", out), "too short");
+	ok(!text_unhex_sha256(hex, out), "upper case is not what is written");
+	ok(!text_unhex_sha256("12", out), "too short");
 }
 
 int main(void)

@@ -6,7 +6,7 @@
  * case every rank's state after some steps, then the averages of the NEXT steps. */
 #include "tests/support/tuner_fixture.h"
 
-#include "kinds/delayed/delayed_internal.h"
+#include "kinds/delay/delay_internal.h"
 
 enum { TENSORS = 4, SIZE = 5 * 7 + 11 + 6 * 4, NEXT = 4, MOST = 16384, RANKS = 4 };
 

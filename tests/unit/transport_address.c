@@ -34,7 +34,7 @@ static const char *order_of(const char *const *own, int nown, int same_node, con
 		mine[i] = from_text(own[i]);
 	for (int i = 0; i < n; i++)
 		theirs[i] = from_text(peer[i]);
-	address_order(NULL, mine, nown, same_node, theirs, n, order);
+	network_address_order(NULL, mine, nown, same_node, theirs, n, order);
 	for (int i = 0; i < n; i++)
 		used += (size_t)snprintf(text + used, sizeof text - used, "%s%d", i ? " " : "", order[i]);
 	return text;
@@ -103,15 +103,15 @@ static void networks(void)
 		own[i] = list[0][i];
 	for (int i = 0; i < 4; i++)
 		peer[i] = from_text(rates[i]);
-	address_order(&l, own, 5, 0, peer, 4, order);
+	network_address_order(&l, own, 5, 0, peer, 4, order);
 	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3, "before: what drivers say, IPv4 first");
 	l.measured = true;
 	l.of[0].rate = 90;
 	l.of[1].rate = 900;
-	address_order(&l, own, 5, 0, peer, 4, order);
+	network_address_order(&l, own, 5, 0, peer, 4, order);
 	ok(order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3, "then: what was measured");
 	l.of[1].rate = 0;
-	address_order(&l, own, 5, 0, peer, 4, order);
+	network_address_order(&l, own, 5, 0, peer, 4, order);
 	ok(order[0] == 1 && order[1] == 2 && order[2] == 0 && order[3] == 3,
 	   "what carries nothing comes late, not never");
 	list[0][1].speed = list[1][0].speed = list[2][2].speed = 10000;
@@ -155,7 +155,7 @@ static void shuffled(void)
 			a->ip[0] = (unsigned char)(rand() % 3);
 			a->ip[a->bytes - 1] = (unsigned char)(rand() % 3);
 		}
-		address_order(NULL, own, nown, 0, peer, n, order);
+		network_address_order(NULL, own, nown, 0, peer, n, order);
 		for (int i = 0; i < n; i++) {
 			int ours = 0;
 

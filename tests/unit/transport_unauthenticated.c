@@ -97,7 +97,7 @@ static int try_handshake(int port, const hello *h, const unsigned char secret[32
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[32], welcome[WELCOME_BYTES];
 	int fd = dial(port), in;
 
-	hello_write(h, text);
+	handshake_write(h, text);
 	send(fd, text, sizeof text, MSG_NOSIGNAL);
 	if (all(fd, challenge, sizeof challenge)) {
 		close(fd);
@@ -150,7 +150,7 @@ static void rude(int port, const board *b)
 		fd = dial(port);
 		secret_random(junk, HELLO_BYTES, NULL);
 		h = make_hello(1, 0, 2, HELLO_TCP);
-		hello_write(&h, text);
+		handshake_write(&h, text);
 		memcpy(junk, text, (size_t)(i % 20));
 		came += send(fd, junk, HELLO_BYTES, MSG_NOSIGNAL) == HELLO_BYTES && is_closed(fd);
 		close(fd);
@@ -172,7 +172,7 @@ static void rude(int port, const board *b)
 	h = make_hello(1, 0, 2, HELLO_CONTROL);
 	/* It has the secret and is refused after the welcome, since rank 1 is here. */
 	fd = dial(port);
-	hello_write(&h, text);
+	handshake_write(&h, text);
 	send(fd, text, sizeof text, MSG_NOSIGNAL);
 	all(fd, challenge, sizeof challenge);
 	handshake_mac(b->secret, ROLE_CONNECT, text, challenge, reply);
@@ -185,7 +185,7 @@ static void rude(int port, const board *b)
 	h = make_hello(1, 0, 2, HELLO_TCP);
 	fd = dial(port);
 	other = dial(port);
-	hello_write(&h, text);
+	handshake_write(&h, text);
 	send(fd, text, sizeof text, MSG_NOSIGNAL);
 	send(other, text, sizeof text, MSG_NOSIGNAL);
 	all(fd, challenge, sizeof challenge);
@@ -197,7 +197,7 @@ static void rude(int port, const board *b)
 	/* Nor is what the rank itself has just said. */
 	h = make_hello(1, 0, 2, HELLO_TCP);
 	other = dial(port);
-	hello_write(&h, text);
+	handshake_write(&h, text);
 	send(other, text, sizeof text, MSG_NOSIGNAL);
 	all(other, challenge, sizeof challenge);
 	send(other, challenge + NONCE_BYTES, 32, MSG_NOSIGNAL);
@@ -383,7 +383,7 @@ static void crowd_proof(void *ctx, handshake_role role, const pending_conn *p, u
 static const char *welcome(void *ctx, pending_conn *p)
 {
 	(void)ctx;
-	if (pending_welcome(p))
+	if (listener_pending_welcome(p))
 		return "it does not read";
 	close(p->fd);
 	p->fd = -1;

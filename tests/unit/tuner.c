@@ -402,7 +402,7 @@ static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	if (rank == 0) {
 		tuner *c = front_of(&m);
-		t->failed = tuner_measure_cost(c, &c->config.candidate[NONE], &err) != 0;
+		t->failed = candidate_cost_measure(c, &c->config.candidate[NONE], &err) != 0;
 		memset(&c->config.candidate[NONE].cost, 0, sizeof c->config.candidate[NONE].cost);
 		for (int i = 0; i < T; i++)
 			c->choice.metrics.backward[i] = 1e-3;

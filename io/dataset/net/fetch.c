@@ -196,7 +196,7 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, un
 		}
 		if (state != TICKET_WANTED && state != TICKET_FLYING && state != TICKET_SETUP)
 			return GRADCOMP_OK;
-		waited = clock_ns() - begin;
+		waited = process_clock_ns() - begin;
 		if (waited >= most && state != TICKET_SETUP) {
 			*taken = word;
 			return GRADCOMP_OK;
@@ -249,7 +249,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	value v;
 
 	t->offset = 0;
-	st = value_load_at(ds, index, offer ? request_space : NULL, &room, &v, err);
+	st = load_value_at(ds, index, offer ? request_space : NULL, &room, &v, err);
 	if (st || v.base) {
 		/* Loaded in vain, or where only this process sees it. */
 		if (t->offset)
@@ -257,12 +257,12 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 		ticket_become(t, TICKET_FREE);
 		if (!st) {
 			count(&ds->area->counts.unkept, 1);
-			value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
+			load_value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 		}
 		return st;
 	}
 	t->sum = XXH64(v.data, v.bytes, index);
-	value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
+	load_value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	view->hold = t;
 	ticket_become(t, TICKET_OFFERED);
 	fetch_notify(ds, t);
@@ -281,9 +281,9 @@ static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 	gradcomp_status st;
 	value v;
 
-	st = value_load_at(ds, index, NULL, NULL, &v, err);
+	st = load_value_at(ds, index, NULL, NULL, &v, err);
 	if (!st)
-		value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
+		load_value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	return st;
 }
 
@@ -297,7 +297,7 @@ static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value
 		return false;
 	}
 	count(&ds->area->counts.remote_bytes, v.bytes);
-	value_lend(ds, &v, index, GRADCOMP_VALUE_REMOTE, view);
+	load_value_lend(ds, &v, index, GRADCOMP_VALUE_REMOTE, view);
 	view->hold = t;
 	return true;
 }
@@ -330,7 +330,7 @@ static void overtake(gradcomp_dataset *ds, ticket *t)
 gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)
 {
-	uint64_t begin = clock_ns();
+	uint64_t begin = process_clock_ns();
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t word;
 
@@ -382,6 +382,6 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 			break;
 		}
 	}
-	count(&ds->area->counts.wait_ns, clock_ns() - begin);
+	count(&ds->area->counts.wait_ns, process_clock_ns() - begin);
 	return st;
 }

@@ -19,7 +19,7 @@ void links_called(service *s, peer *p)
 	if (p->link == LINK_LEFT || p->link == LINK_CLOSING)
 		p->called = true;
 	else
-		service_open(s, p);
+		message_open_peer(s, p);
 }
 
 static void closed(service *s, peer *p)
@@ -32,7 +32,7 @@ static void closed(service *s, peer *p)
 	s->nlinks--;
 	s->posted = true;
 	if (p->called)
-		service_open(s, p);
+		message_open_peer(s, p);
 }
 
 /* Something of the peer is waited for. */
@@ -78,12 +78,12 @@ void links_say(service *s, peer *p, header h)
 	header *more;
 
 	if (!p->nheld && links_ready(s, p)) {
-		out_header(s, p, h);
+		message_header(s, p, h);
 		return;
 	}
 	more = realloc(p->held, (p->nheld + 1) * sizeof *more);
 	if (!more) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	p->held = more;
@@ -97,7 +97,7 @@ void links_flush(service *s, peer *p)
 	if (!n || !links_ready(s, p))
 		return;
 	for (uint32_t i = 0; i < n; i++)
-		out_header(s, p, p->held[i]);
+		message_header(s, p, p->held[i]);
 	p->nheld = 0;
 }
 
@@ -107,49 +107,49 @@ static void answer_bye(service *s, peer *p)
 {
 	bool stays = awaits(p) || (wants(p) && !p->drains);
 
-	out_header(s, p, (header){.type = stays ? MSG_STAY : MSG_BYE_OK});
+	message_header(s, p, (header){.type = stays ? MSG_STAY : MSG_BYE_OK});
 	if (!stays) {
 		p->link = LINK_LEFT;
 		if (s->ds->channel)
 			channel_may_end(s->ds->channel, p->rank);
 	}
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 static void receive_bye(service *s, peer *p)
 {
 	if (p->nloads || p->ntakes) {
-		service_wrong(s, p, "closes a connection over which something of it is due");
+		message_wrong(s, p, "closes a connection over which something of it is due");
 		return;
 	}
 	if (p->link == LINK_LEAVING && s->ds->rank < p->rank) {
 		if (p->crossed) {
-			service_wrong(s, p, "closes a connection twice");
+			message_wrong(s, p, "closes a connection twice");
 			return;
 		}
 		p->crossed = true;
-		receive_header(s, p);
+		message_receive_header(s, p);
 		return;
 	}
 	p->link = LINK_OPEN;
 	answer_bye(s, p);
 }
 
-void receive_ending(service *s, peer *p)
+void links_receive_ending(service *s, peer *p)
 {
 	if (p->in.n || p->in.id || p->in.index || p->in.bytes || p->in.sum) {
-		service_wrong(s, p, "sent an invalid end of a connection");
+		message_wrong(s, p, "sent an invalid end of a connection");
 	} else if (p->in.type == MSG_BYE) {
 		receive_bye(s, p);
 	} else if (p->link != LINK_LEAVING) {
-		service_wrong(s, p, "answered a request to close its connection that was not made");
+		message_wrong(s, p, "answered a request to close its connection that was not made");
 	} else if (p->in.type == MSG_STAY) {
 		p->link = LINK_OPEN;
 		p->crossed = p->drains = false;
-		p->stays = clock_ns() + STAYS_NS;
-		receive_header(s, p);
+		p->stays = process_clock_ns() + STAYS_NS;
+		message_receive_header(s, p);
 	} else if (owes(p)) {
-		service_wrong(s, p, "closes a connection over which something is due");
+		message_wrong(s, p, "closes a connection over which something is due");
 	} else {
 		p->link = LINK_CLOSING;
 	}
@@ -159,7 +159,7 @@ void receive_ending(service *s, peer *p)
 
 static peer *least_used(service *s, bool only_idle)
 {
-	uint64_t now = clock_ns();
+	uint64_t now = process_clock_ns();
 	peer *least = NULL;
 
 	for (int i = 0; i < s->npeers; i++) {
@@ -194,7 +194,7 @@ void links_turn(service *s)
 		draining -= p->drains;
 		p->drains = false;
 		p->link = LINK_LEAVING;
-		out_header(s, p, (header){.type = MSG_BYE});
+		message_header(s, p, (header){.type = MSG_BYE});
 	}
 	s->spare = 0;
 	if (!s->nwaiting) {

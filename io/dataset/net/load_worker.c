@@ -143,7 +143,7 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index)
 	want *w = malloc(sizeof *w);
 
 	if (!w) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	*w = (want){.p = p, .ticket = ticket, .index = index};
@@ -166,7 +166,8 @@ void load_worker_notify(service *s)
 		if (!w)
 			return;
 		w->p->nloads--;
-		out_header(s, w->p, (header){.type = MSG_NOTIFY, .n = w->loaded, .id = w->ticket, .index = w->index});
+		message_header(s, w->p,
+		               (header){.type = MSG_NOTIFY, .n = w->loaded, .id = w->ticket, .index = w->index});
 		free(w);
 	}
 }

@@ -5,7 +5,7 @@
 #include "io/dataset/net/service.h"
 #include "job/job.h"
 
-void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
+void message_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 {
 	if (s->status)
 		return;
@@ -19,7 +19,7 @@ void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 	transport_failure(s->ds->group->job->transport, &s->error);
 }
 
-void service_blame(service *s, const peer *p, gradcomp_status st, const char *what)
+void message_blame(service *s, const peer *p, gradcomp_status st, const char *what)
 {
 	gradcomp_dataset *ds = s->ds;
 	int world = ds->group->ranks[p->rank];
@@ -31,15 +31,15 @@ void service_blame(service *s, const peer *p, gradcomp_status st, const char *wh
 		transport_overdue(ds->group->job->transport, world, err.text);
 	else
 		transport_fail(ds->group->job->transport, st, world, err.text);
-	service_failed(s, st, &err);
+	message_failed(s, st, &err);
 }
 
-void service_wrong(service *s, const peer *p, const char *what)
+void message_wrong(service *s, const peer *p, const char *what)
 {
-	service_blame(s, p, GRADCOMP_ERR_MISMATCH, what);
+	message_blame(s, p, GRADCOMP_ERR_MISMATCH, what);
 }
 
-void service_open(service *s, peer *p)
+void message_open_peer(service *s, peer *p)
 {
 	if (p->link != LINK_CLOSED)
 		return;
@@ -50,30 +50,30 @@ void service_open(service *s, peer *p)
 	s->nlinks++;
 	if (s->nlinks > s->nlinks_most)
 		s->nlinks_most = s->nlinks;
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 /* ---- out ---- */
 
-out *out_new(service *s, unsigned sends)
+out *message_new(service *s, unsigned sends)
 {
 	out *o = calloc(1, sizeof *o + sends * sizeof o->req[0]);
 
 	if (o)
 		o->block = -1;
 	else if (!s->status)
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 	return o;
 }
 
-void out_add(peer *p, out *o)
+void message_add(peer *p, out *o)
 {
 	o->next = p->outs;
 	p->outs = o;
 	p->nouts++;
 }
 
-void out_free(out *o)
+void message_free(out *o)
 {
 	for (unsigned i = 0; i < o->nowned; i++)
 		free(o->owned[i]);
@@ -83,50 +83,50 @@ void out_free(out *o)
 	free(o);
 }
 
-void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
+void message_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 {
 	gradcomp_error err;
 	gradcomp_status st;
 
-	service_open(s, p);
+	message_open_peer(s, p);
 	p->used = ++s->uses;
 	st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
 
 	s->posted = true;
 	if (st && !s->status)
-		service_failed(s, st, &err);
+		message_failed(s, st, &err);
 }
 
-void out_header(service *s, peer *p, header h)
+void message_header(service *s, peer *p, header h)
 {
-	out *o = out_new(s, 1);
+	out *o = message_new(s, 1);
 
 	if (!o)
 		return;
 	o->h = h;
-	out_add(p, o);
-	out_post(s, p, o, &o->h, sizeof o->h);
+	message_add(p, o);
+	message_post(s, p, o, &o->h, sizeof o->h);
 }
 
 /* ---- in ---- */
 
-void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
+void message_receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
 {
 	gradcomp_error err;
 	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
 
 	s->posted = true;
 	if (st && !s->status)
-		service_failed(s, st, &err);
+		message_failed(s, st, &err);
 }
 
-void receive_header(service *s, peer *p)
+void message_receive_header(service *s, peer *p)
 {
 	p->state = IN_HEAD;
-	receive_post(s, p, &p->in, sizeof p->in, &p->req);
+	message_receive(s, p, &p->in, sizeof p->in, &p->req);
 }
 
-slot *receive_slot(service *s, const peer *p, uint64_t index)
+slot *message_slot(service *s, const peer *p, uint64_t index)
 {
 	gradcomp_dataset *ds = s->ds;
 	sample_owner at;
@@ -136,6 +136,6 @@ slot *receive_slot(service *s, const peer *p, uint64_t index)
 		if (at.node == ds->node)
 			return &ds->slots[at.slot];
 	}
-	service_wrong(s, p, "named a sample that this node does not own");
+	message_wrong(s, p, "named a sample that this node does not own");
 	return NULL;
 }

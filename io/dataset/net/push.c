@@ -4,10 +4,10 @@
 
 #include "io/dataset/net/service.h"
 
-void receive_offer(service *s, peer *p)
+void push_receive_offer(service *s, peer *p)
 {
 	gradcomp_dataset *ds = s->ds;
-	slot *at = receive_slot(s, p, p->in.index);
+	slot *at = message_slot(s, p, p->in.index);
 	uint32_t answer = MSG_LEAVE;
 	take *t = malloc(sizeof *t);
 	slot_value seen;
@@ -15,7 +15,7 @@ void receive_offer(service *s, peer *p)
 
 	if (!at || !t) {
 		if (at)
-			service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+			message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		free(t);
 		return;
 	}
@@ -28,7 +28,7 @@ void receive_offer(service *s, peer *p)
 		            .index = p->in.index,
 		            .bytes = p->in.bytes,
 		            .sum = p->in.sum,
-		            .offset = arena_alloc(ds, at, p->in.bytes)};
+		            .offset = load_arena_alloc(ds, at, p->in.bytes)};
 		if (t->offset || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST)) {
 			answer = MSG_TAKE;
 			p->ntakes++;
@@ -39,14 +39,14 @@ void receive_offer(service *s, peer *p)
 		}
 	}
 	free(t);
-	out_header(s, p, (header){.type = answer, .id = p->in.id, .index = p->in.index});
-	receive_header(s, p);
+	message_header(s, p, (header){.type = answer, .id = p->in.id, .index = p->in.index});
+	message_receive_header(s, p);
 }
 
-void receive_push(service *s, peer *p)
+void push_receive(service *s, peer *p)
 {
 	gradcomp_dataset *ds = s->ds;
-	slot *at = receive_slot(s, p, p->in.index);
+	slot *at = message_slot(s, p, p->in.index);
 	take **link = &s->takes, *t;
 
 	if (!at)
@@ -54,11 +54,11 @@ void receive_push(service *s, peer *p)
 	while ((t = *link) && (t->from != p || t->id != p->in.id || t->index != p->in.index))
 		link = &t->next;
 	if (!t) {
-		service_wrong(s, p, "pushed a value that was not accepted");
+		message_wrong(s, p, "pushed a value that was not accepted");
 		return;
 	}
 	if (t->bytes != p->in.bytes || t->sum != p->in.sum) {
-		service_wrong(s, p, "pushed a value that is not the one it offered");
+		message_wrong(s, p, "pushed a value that is not the one it offered");
 		return;
 	}
 	p->pushed_slot = (uint64_t)(at - ds->slots);
@@ -68,15 +68,15 @@ void receive_push(service *s, peer *p)
 	p->ntakes--;
 	if (p->pushed.offset) {
 		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
-	} else if (!value_alloc(&p->pushed, p->in.bytes)) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+	} else if (!load_value_alloc(&p->pushed, p->in.bytes)) {
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	p->state = IN_PUSH;
-	receive_post(s, p, p->pushed.data, p->in.bytes, &p->req);
+	message_receive(s, p, p->pushed.data, p->in.bytes, &p->req);
 }
 
-void receive_pushed(service *s, peer *p)
+void push_receive_done(service *s, peer *p)
 {
 	slot *at = &s->ds->slots[p->pushed_slot];
 
@@ -88,11 +88,11 @@ void receive_pushed(service *s, peer *p)
 	}
 	free(p->pushed.base);
 	p->pushed = (value){0};
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 /* Receives the owner's answer to an offer. */
-void receive_answer(service *s, peer *p)
+void push_receive_answer(service *s, peer *p)
 {
 	offer **at = &s->offers, *f;
 	out *o;
@@ -101,20 +101,20 @@ void receive_answer(service *s, peer *p)
 		at = &(*at)->next;
 	f = *at;
 	if (!f || f->index != p->in.index) {
-		service_wrong(s, p, "answered an offer that was not made");
+		message_wrong(s, p, "answered an offer that was not made");
 		return;
 	}
 	*at = f->next;
 	p->noffers--;
-	if (p->in.type == MSG_TAKE && (o = out_new(s, 2))) {
+	if (p->in.type == MSG_TAKE && (o = message_new(s, 2))) {
 		o->h = (header){.type = MSG_PUSH, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum};
 		o->block = (int)f->block;
-		out_add(p, o);
-		out_post(s, p, o, &o->h, sizeof o->h);
-		out_post(s, p, o, (unsigned char *)s->ds->head + f->offset, f->bytes);
+		message_add(p, o);
+		message_post(s, p, o, &o->h, sizeof o->h);
+		message_post(s, p, o, (unsigned char *)s->ds->head + f->offset, f->bytes);
 	} else {
 		rx_buffer_unref(s, f->block);
 	}
 	free(f);
-	receive_header(s, p);
+	message_receive_header(s, p);
 }

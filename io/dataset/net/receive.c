@@ -12,19 +12,19 @@ static void receive_request(service *s, peer *p)
 	const request_item *items = p->items;
 
 	for (uint32_t i = 0; i < p->in.n; i++) {
-		if (!receive_slot(s, p, items[i].index))
+		if (!message_slot(s, p, items[i].index))
 			return;
 		if (items[i].ticket >= TICKETS_MOST || items[i].flags & ~TICKET_ORDERED) {
-			service_wrong(s, p, "sent an invalid request");
+			message_wrong(s, p, "sent an invalid request");
 			return;
 		}
 	}
 	if (p->nreplies >= REPLIES_MAX || p->nloads + p->in.n > TICKETS_MOST) {
-		service_wrong(s, p, "requested more than it receives");
+		message_wrong(s, p, "requested more than it receives");
 		return;
 	}
 	reply_send(s, p);
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 static void ticket_end(service *s, uint32_t number, enum ticket_state state, unsigned flags)
@@ -90,7 +90,7 @@ static void receive_reply(service *s, peer *p)
 	free(p->values);
 	p->values = NULL;
 	p->nvalues = 0;
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 /* The table has arrived: the values follow. */
@@ -107,20 +107,20 @@ static void receive_values(service *s, peer *p)
 		/* Large is what there is no space for behind those before it. */
 		if (items[i].status > REPLY_LARGE || items[i].bytes > VALUE_MOST ||
 		    (items[i].status == REPLY_LARGE && need <= b->bytes - bytes)) {
-			service_wrong(s, p, "sent an invalid reply");
+			message_wrong(s, p, "sent an invalid reply");
 			return;
 		}
 		if (items[i].status != REPLY_SENT)
 			continue;
 		if (need > b->bytes - bytes) {
-			service_wrong(s, p, "sent more than was requested");
+			message_wrong(s, p, "sent more than was requested");
 			return;
 		}
 		bytes += need;
 	}
 	p->values = calloc(b->n, sizeof *p->values);
 	if (!p->values) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	p->state = IN_VALUES;
@@ -132,7 +132,7 @@ static void receive_values(service *s, peer *p)
 		if (items[i].status != REPLY_SENT)
 			continue;
 		run = reply_run(items, b->n, i, &carried);
-		receive_post(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
+		message_receive(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
 		bytes += value_rounded(run);
 	}
 }
@@ -144,28 +144,28 @@ static void receive_notify(service *s, peer *p)
 	const flight *f;
 
 	if (p->in.id >= s->ds->head->ntickets) {
-		service_wrong(s, p, "named a ticket that does not exist");
+		message_wrong(s, p, "named a ticket that does not exist");
 		return;
 	}
 	f = &s->flights[p->in.id];
 	if (f->asked != p || f->block != BLOCKS || atomic_load(&s->ds->tickets[p->in.id].index) != p->in.index ||
 	    p->in.n > 1) {
-		service_wrong(s, p, "notified of a value that no reply left for later");
+		message_wrong(s, p, "notified of a value that no reply left for later");
 		return;
 	}
 	p->nlater--;
 	ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 static void receive_damaged(service *s, peer *p)
 {
-	slot *at = receive_slot(s, p, p->in.index);
+	slot *at = message_slot(s, p, p->in.index);
 
 	if (!at)
 		return;
 	slot_verify(s->ds, p->in.index, at);
-	receive_header(s, p);
+	message_receive_header(s, p);
 }
 
 static void receive_items(service *s, peer *p, peer_state next, uint64_t bytes)
@@ -173,11 +173,11 @@ static void receive_items(service *s, peer *p, peer_state next, uint64_t bytes)
 	free(p->items);
 	p->items = malloc(bytes);
 	if (!p->items) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	p->state = next;
-	receive_post(s, p, p->items, bytes, &p->req);
+	message_receive(s, p, p->items, bytes, &p->req);
 }
 
 static void receive_message(service *s, peer *p)
@@ -186,11 +186,11 @@ static void receive_message(service *s, peer *p)
 
 	p->used = ++s->uses;
 	if (p->link == LINK_LEFT) {
-		service_wrong(s, p, "sent a message over a connection that it was to close");
+		message_wrong(s, p, "sent a message over a connection that it was to close");
 		return;
 	}
 	if (p->nouts >= OUTS_MAX) {
-		service_wrong(s, p, "receives nothing of what it requested");
+		message_wrong(s, p, "receives nothing of what it requested");
 		return;
 	}
 	switch (h->type) {
@@ -198,26 +198,26 @@ static void receive_message(service *s, peer *p)
 		if (h->n && h->n <= REQUEST_ITEMS_MAX && h->bytes <= VALUE_MOST * REQUEST_ITEMS_MAX)
 			receive_items(s, p, IN_REQUEST, h->n * sizeof(request_item));
 		else
-			service_wrong(s, p, "requested no samples, or too many samples at once");
+			message_wrong(s, p, "requested no samples, or too many samples at once");
 		return;
 	case MSG_REPLY:
 		if (h->id < BLOCKS && s->blocks[h->id].asked == p && s->blocks[h->id].n == h->n)
 			receive_items(s, p, IN_REPLY, h->n * sizeof(reply_item));
 		else
-			service_wrong(s, p, "sent a reply to no request");
+			message_wrong(s, p, "sent a reply to no request");
 		return;
 	case MSG_NOTIFY:
 		receive_notify(s, p);
 		return;
 	case MSG_OFFER:
-		receive_offer(s, p);
+		push_receive_offer(s, p);
 		return;
 	case MSG_TAKE:
 	case MSG_LEAVE:
-		receive_answer(s, p);
+		push_receive_answer(s, p);
 		return;
 	case MSG_PUSH:
-		receive_push(s, p);
+		push_receive(s, p);
 		return;
 	case MSG_DAMAGED:
 		receive_damaged(s, p);
@@ -225,10 +225,10 @@ static void receive_message(service *s, peer *p)
 	case MSG_BYE:
 	case MSG_BYE_OK:
 	case MSG_STAY:
-		receive_ending(s, p);
+		links_receive_ending(s, p);
 		return;
 	}
-	service_wrong(s, p, "sent a message of an unknown type");
+	message_wrong(s, p, "sent a message of an unknown type");
 }
 
 void receive_poll(service *s, peer *p)
@@ -256,7 +256,7 @@ void receive_poll(service *s, peer *p)
 			receive_reply(s, p);
 			break;
 		case IN_PUSH:
-			receive_pushed(s, p);
+			push_receive_done(s, p);
 			break;
 		}
 	}

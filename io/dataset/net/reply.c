@@ -62,7 +62,7 @@ static const void *look(service *s, peer *p, out *o, const request_item *wanted,
 		return (const unsigned char *)ds->head + at.offset;
 	}
 	item->status = REPLY_UNKEPT;
-	if (at.bytes > spill_budget(ds) - p->spilled || !value_alloc(&v, at.bytes))
+	if (at.bytes > spill_budget(ds) - p->spilled || !load_value_alloc(&v, at.bytes))
 		return NULL;
 	/* Whoever gets it compares the checksum. */
 	if (!spill_read(ds, at.offset, v.data, v.bytes))
@@ -86,7 +86,7 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 	/* The gaps between values are sent too. */
 	o->pack = packed ? calloc(1, packed) : NULL;
 	if (packed && !o->pack) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	for (uint32_t i = 0; i < n; i += carried) {
@@ -97,7 +97,7 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 			continue;
 		bytes = reply_run(items, n, i, &carried);
 		if (items[i].bytes >= PACKED_BYTES) {
-			out_post(s, p, o, at[i], bytes);
+			message_post(s, p, o, at[i], bytes);
 			continue;
 		}
 		for (uint32_t k = i; k < i + carried; k++) {
@@ -107,7 +107,7 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 			memcpy(o->pack + used, at[k], items[k].bytes);
 			used += value_rounded(items[k].bytes);
 		}
-		out_post(s, p, o, o->pack + begin, bytes);
+		message_post(s, p, o, o->pack + begin, bytes);
 	}
 }
 
@@ -116,7 +116,7 @@ void reply_send(service *s, peer *p)
 	uint32_t n = p->in.n;
 	uint64_t left = p->in.bytes;
 	const request_item *wanted = p->items;
-	out *o = out_new(s, n + 2);
+	out *o = message_new(s, n + 2);
 	const void **at = calloc(n, sizeof *at);
 	reply_item *items = calloc(n, sizeof *items);
 
@@ -125,14 +125,14 @@ void reply_send(service *s, peer *p)
 		o->owned = calloc(n, sizeof *o->owned);
 	}
 	if (!o || !at || !items || !o->owned) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		free(o ? NULL : items);
 		if (o)
-			out_free(o);
+			message_free(o);
 		free(at);
 		return;
 	}
-	out_add(p, o);
+	message_add(p, o);
 	o->reply = true;
 	p->nreplies++;
 	o->h = (header){.type = MSG_REPLY, .n = n, .id = p->in.id};
@@ -141,8 +141,8 @@ void reply_send(service *s, peer *p)
 		if (items[i].status == REPLY_SENT)
 			left -= value_rounded(items[i].bytes);
 	}
-	out_post(s, p, o, &o->h, sizeof o->h);
-	out_post(s, p, o, items, n * sizeof *items);
+	message_post(s, p, o, &o->h, sizeof o->h);
+	message_post(s, p, o, items, n * sizeof *items);
 	post_values(s, p, o, items, at, n);
 	free(at);
 }

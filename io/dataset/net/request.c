@@ -88,7 +88,7 @@ static bool urgent(const service *s, const peer *p)
 
 static void request_once(service *s, peer *p)
 {
-	out *o = out_new(s, 2);
+	out *o = message_new(s, 2);
 	uint32_t *tickets = malloc(REQUEST_ITEMS_MAX * sizeof *tickets), n;
 	uint64_t budget, longest = rx_buffer_longest(s);
 	int b = -1;
@@ -96,7 +96,7 @@ static void request_once(service *s, peer *p)
 	if (o)
 		o->table = malloc(REQUEST_ITEMS_MAX * sizeof(request_item));
 	if (!o || !tickets || !o->table) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		goto drop;
 	}
 	n = choose(s, p, longest, o->table, tickets, &budget);
@@ -109,15 +109,15 @@ static void request_once(service *s, peer *p)
 	o->h = (header){.type = MSG_REQUEST, .n = n, .id = (uint64_t)b, .bytes = s->blocks[b].bytes};
 	for (uint32_t i = 0; i < n; i++)
 		s->flights[tickets[i]] = (flight){.asked = p, .block = (uint32_t)b};
-	out_add(p, o);
+	message_add(p, o);
 	p->nrequests++;
-	out_post(s, p, o, &o->h, sizeof o->h);
-	out_post(s, p, o, o->table, n * sizeof(request_item));
+	message_post(s, p, o, &o->h, sizeof o->h);
+	message_post(s, p, o, o->table, n * sizeof(request_item));
 	return;
 drop:
 	free(tickets);
 	if (o)
-		out_free(o);
+		message_free(o);
 }
 
 void request_send(service *s, peer *p)

@@ -42,7 +42,7 @@ static void peers_watch(service *s, uint64_t passed)
 		snprintf(what, sizeof what,
 		         "has been silent for %.3g s (transport.wait_timeout) and owes %s of a dataset", limit,
 		         ends(p) ? "the end of a connection" : "values");
-		service_blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
+		message_blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
 	}
 }
 
@@ -63,7 +63,7 @@ static void collect(service *s, peer *p)
 		p->nouts--;
 		p->nreplies -= o->reply;
 		p->spilled -= o->owned_bytes;
-		out_free(o);
+		message_free(o);
 	}
 }
 
@@ -116,7 +116,7 @@ static void callers_hear(service *s)
 		if (i < s->npeers)
 			links_called(s, &s->peers[i]);
 		else
-			service_blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH,
+			message_blame(s, &(peer){.rank = rank}, GRADCOMP_ERR_MISMATCH,
 			              "connects to the service of a dataset that it has nothing to do with");
 	}
 }
@@ -142,7 +142,7 @@ void service_turn(service *s)
 	}
 	if (!s->status)
 		links_turn(s);
-	passed = clock_ns() - s->swept;
+	passed = process_clock_ns() - s->swept;
 	if (passed < SWEEP_NS)
 		return;
 	s->swept += passed;
@@ -169,7 +169,7 @@ static void serve(service *s)
 		return;
 	st = channel_pause(ds->channel, ds->wake_fd, s->posted ? 0 : s->starved ? STARVED_SECONDS : 1, &err);
 	if (st)
-		service_failed(s, st, &err);
+		message_failed(s, st, &err);
 	eventfd_read(ds->wake_fd, &events);
 }
 
@@ -205,7 +205,7 @@ static void *service_main(void *arg)
 			gradcomp_status st = channel_pause(ds->channel, ds->wake_fd, 1, &err);
 
 			if (st)
-				service_failed(s, st, &err);
+				message_failed(s, st, &err);
 		}
 	if (s->status) {
 		process_failed(ds, &s->error);
@@ -315,7 +315,7 @@ static void clear(service *s)
 			next = o->next;
 			if (o->block >= 0)
 				rx_buffer_unref(s, (uint32_t)o->block);
-			out_free(o);
+			message_free(o);
 		}
 		free(p->items);
 		free(p->values);
@@ -378,7 +378,7 @@ gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err)
 	atomic_store(&s->quit, 0);
 	atomic_store(&s->drained, 0);
 	s->links = channel_links(ds->channel);
-	s->swept = clock_ns();
+	s->swept = process_clock_ns();
 	if (ds->tickets) {
 		st = peers_find(s, err);
 		tickets_attach(s);

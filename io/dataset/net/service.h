@@ -181,26 +181,26 @@ uint64_t rx_buffer_longest(service *s);
 
 /* ---- messages, out and in (messages.c) ---------------------------------------------- */
 
-out *out_new(service *s, unsigned sends);
+out *message_new(service *s, unsigned sends);
 /* Is kept until its sends are done. */
-void out_add(peer *p, out *o);
-void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
+void message_add(peer *p, out *o);
+void message_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
 /* Sends a header alone. */
-void out_header(service *s, peer *p, header h);
-void out_free(out *o);
+void message_header(service *s, peer *p, header h);
+void message_free(out *o);
 /* Called at the first message to a peer, or from it: receives its headers from now on. */
-void service_open(service *s, peer *p);
-void receive_header(service *s, peer *p);
-void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
+void message_open_peer(service *s, peer *p);
+void message_receive_header(service *s, peer *p);
+void message_receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
 /* The slot of a sample this node owns; NULL with the job failed when it is another's. */
-slot *receive_slot(service *s, const peer *p, uint64_t index);
+slot *message_slot(service *s, const peer *p, uint64_t index);
 
 /* The first failure ends the service. Without `err` it is a want of memory here, and ends the job for all. */
-void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
+void message_failed(service *s, gradcomp_status st, const gradcomp_error *err);
 /* Fails the job: a peer did `what`. TIMEOUT: it may only be slow. */
-void service_blame(service *s, const peer *p, gradcomp_status st, const char *what);
+void message_blame(service *s, const peer *p, gradcomp_status st, const char *what);
 /* The same: it sent an invalid message. */
-void service_wrong(service *s, const peer *p, const char *what);
+void message_wrong(service *s, const peer *p, const char *what);
 
 /* ---- requests and replies (request.c, reply.c) ---------------------------------------- */
 
@@ -220,10 +220,10 @@ void receive_poll(service *s, peer *p);
 
 /* Values loaded elsewhere (push.c): offered to this node, pushed to it, and the owner's answer to an
  * offer. */
-void receive_offer(service *s, peer *p);
-void receive_push(service *s, peer *p);
-void receive_pushed(service *s, peer *p);
-void receive_answer(service *s, peer *p);
+void push_receive_offer(service *s, peer *p);
+void push_receive(service *s, peer *p);
+void push_receive_done(service *s, peer *p);
+void push_receive_answer(service *s, peer *p);
 
 /* ---- tickets (tickets.c) ----------------------------------------------------------- */
 
@@ -262,7 +262,7 @@ bool links_ready(service *s, const peer *p);
 void links_say(service *s, peer *p, header h);
 void links_flush(service *s, peer *p);
 /* Receives BYE, BYE_OK and STAY. */
-void receive_ending(service *s, peer *p);
+void links_receive_ending(service *s, peer *p);
 /* Called last in a turn: closes connections. */
 void links_turn(service *s);
 

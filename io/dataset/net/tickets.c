@@ -25,7 +25,7 @@ void ticket_want(service *s, uint32_t n, bool again)
 		uint32_t *more = malloc(room * sizeof *more);
 
 		if (!more) {
-			service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+			message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 			return;
 		}
 		if (left)
@@ -45,7 +45,7 @@ static void offer_make(service *s, const ticket *t)
 	offer *f = malloc(sizeof *f);
 
 	if (!f) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	*f = (offer){.next = s->offers,

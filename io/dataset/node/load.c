@@ -20,7 +20,7 @@ typedef struct loading {
 	int calls;
 } loading;
 
-bool value_alloc(value *v, uint64_t bytes)
+bool load_value_alloc(value *v, uint64_t bytes)
 {
 	*v = (value){0};
 	if (bytes > VALUE_MOST || posix_memalign(&v->base, 64, value_rounded(bytes)))
@@ -47,7 +47,7 @@ static void arena_widen(const shared_head *h, uint64_t begin, uint64_t end)
 	}
 }
 
-uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
+uint64_t load_arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 {
 	shared_head *h = ds->head;
 	uint64_t need = value_rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
@@ -98,10 +98,10 @@ static void *buffer_alloc(gradcomp_value_buffer *buffer, uint64_t bytes)
 		m->v.bytes = bytes;
 		return m->v.data;
 	}
-	return value_alloc(&m->v, bytes) ? m->v.data : NULL;
+	return load_value_alloc(&m->v, bytes) ? m->v.data : NULL;
 }
 
-gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
+gradcomp_status load_value_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err)
 {
 	loading m = {.buffer = {.struct_size = sizeof m.buffer, .alloc = buffer_alloc},
@@ -109,12 +109,12 @@ gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 	             .alloc = alloc,
 	             .ctx = ctx};
 	gradcomp_error why = {0};
-	uint64_t begin = clock_ns(), took;
+	uint64_t begin = process_clock_ns(), took;
 	gradcomp_status st;
 
 	m.buffer.ctx = &m;
 	st = ds->o.load(ds->o.ctx, index, &m.buffer, &why);
-	took = clock_ns() - begin;
+	took = process_clock_ns() - begin;
 	count(&ds->area->counts.load_ns, took);
 	if (!st && m.calls == 1 && m.v.data) {
 		load_cost *cost = alloc ? &ds->area->first : &ds->area->again;
@@ -138,7 +138,7 @@ gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 	                 why.text[0] ? why.text : gradcomp_strerror(st));
 }
 
-void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view)
+void load_value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view)
 {
 	counters *c = &ds->area->counts;
 

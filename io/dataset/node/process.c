@@ -228,7 +228,7 @@ void process_wake(atomic_uint *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-uint64_t clock_ns(void)
+uint64_t process_clock_ns(void)
 {
 	struct timespec ts;
 

@@ -184,7 +184,7 @@ static void prove(const gradcomp_dataset *ds, const shm_share_name *name, const 
 	memcpy(text, own, NONCE);
 	memcpy(text + NONCE, other, NONCE);
 	text[2 * NONCE] = side;
-	hmac_sha256(key, sizeof key, text, sizeof text, mac);
+	sha256_hmac(key, sizeof key, text, sizeof text, mac);
 	secret_wipe(key, sizeof key);
 }
 
@@ -213,7 +213,7 @@ static gradcomp_status look(gradcomp_dataset *ds, struct pollfd *p, unsigned n, 
 {
 	gradcomp_status st = transport_failure(ds->group->job->transport, err);
 
-	if (!st && clock_ns() > end)
+	if (!st && process_clock_ns() > end)
 		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
 		               "the ranks of a node did not connect to share a dataset's memory within "
 		               "transport.timeout");
@@ -258,7 +258,7 @@ static void pending_accept(pending_list *l, int listener)
 	g->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (g->fd < 0)
 		return;
-	g->end = clock_ns() + PROOF_NS;
+	g->end = process_clock_ns() + PROOF_NS;
 	l->n++;
 	if (!same_user(g->fd) || getrandom(g->nonce, NONCE, 0) != NONCE ||
 	    send(g->fd, g->nonce, NONCE, MSG_NOSIGNAL) != NONCE)
@@ -283,7 +283,7 @@ static bool pending_served(gradcomp_dataset *ds, const shm_share_name *name, con
 gradcomp_status shm_share_serve(gradcomp_dataset *ds, const shm_share_name *name, int listener, double seconds,
                                 gradcomp_error *err)
 {
-	uint64_t end = clock_ns() + (uint64_t)(seconds * 1e9);
+	uint64_t end = process_clock_ns() + (uint64_t)(seconds * 1e9);
 	pending_list *l = calloc(1, sizeof *l);
 	gradcomp_status st = l ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
 	int given = 1;
@@ -297,7 +297,7 @@ gradcomp_status shm_share_serve(gradcomp_dataset *ds, const shm_share_name *name
 		for (unsigned i = l->n; !st && i-- > 0;) {
 			if (p[i + 1].revents)
 				given += pending_served(ds, name, &l->at[i]);
-			if (p[i + 1].revents || clock_ns() > l->at[i].end)
+			if (p[i + 1].revents || process_clock_ns() > l->at[i].end)
 				pending_close(l, i);
 		}
 		if (!st && p[0].revents)
@@ -367,7 +367,7 @@ gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *nam
 		goto done;
 	}
 	st = same_user(fd)
-	             ? take(ds, name, fd, clock_ns() + (uint64_t)(seconds * 1e9), fds, err)
+	             ? take(ds, name, fd, process_clock_ns() + (uint64_t)(seconds * 1e9), fds, err)
 	             : error_set(err, GRADCOMP_ERR_INSECURE, "another user answers for the first rank of the node");
 	ds->fd = fds[0];
 	ds->spill_fd = fds[1];

@@ -76,7 +76,7 @@ unsigned slot_look(slot *s, slot_value *out)
 static gradcomp_status slot_read(gradcomp_dataset *ds, uint64_t index, slot *s, const slot_value *at, value *v,
                                  gradcomp_error *err)
 {
-	if (!value_alloc(v, at->bytes))
+	if (!load_value_alloc(v, at->bytes))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to read sample %llu, %llu bytes, from %s",
 		                 (unsigned long long)index, (unsigned long long)at->bytes,
 		                 ds->spill ? ds->spill : "its file");
@@ -95,7 +95,7 @@ typedef struct arena_room {
 static void *arena_place(void *ctx, uint64_t bytes)
 {
 	arena_room *r = ctx;
-	uint64_t offset = arena_alloc(r->ds, r->s, bytes);
+	uint64_t offset = load_arena_alloc(r->ds, r->s, bytes);
 
 	return offset ? (unsigned char *)r->ds->head + offset : NULL;
 }
@@ -120,7 +120,7 @@ void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
 static gradcomp_status slot_fill(gradcomp_dataset *ds, uint64_t index, slot *s, value *v, gradcomp_error *err)
 {
 	arena_room room = {ds, s};
-	gradcomp_status st = value_load_at(ds, index, arena_place, &room, v, err);
+	gradcomp_status st = load_value_at(ds, index, arena_place, &room, v, err);
 
 	if (st)
 		slot_abandon(s);
@@ -148,7 +148,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			source = GRADCOMP_VALUE_LOCAL;
 			break;
 		}
-		begin = begin ? begin : clock_ns();
+		begin = begin ? begin : process_clock_ns();
 		if (state == SLOT_SPILLED) {
 			st = slot_read(ds, index, s, &at, &v, err);
 			if (st == GRADCOMP_ERR_NOTFOUND)
@@ -157,7 +157,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			break;
 		}
 		if (state == SLOT_UNKEPT) {
-			st = value_load_at(ds, index, NULL, NULL, &v, err);
+			st = load_value_at(ds, index, NULL, NULL, &v, err);
 			count(&ds->area->counts.unkept, !st);
 			break;
 		}
@@ -171,9 +171,9 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 		st = GRADCOMP_OK;
 	}
 	if (begin)
-		count(&ds->area->counts.wait_ns, clock_ns() - begin);
+		count(&ds->area->counts.wait_ns, process_clock_ns() - begin);
 	if (!st && view)
-		value_lend(ds, &v, index, source, view);
+		load_value_lend(ds, &v, index, source, view);
 	else if (!st)
 		free(v.base);
 	return st;

@@ -172,7 +172,7 @@ static gradcomp_status nfs_open_source(const source_url *url, double timeout, so
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	s->base.ops = &nfs_ops;
 	s->url = *url;
-	s->send = url->version == 3 ? nfs3_send : nfs4_send;
+	s->send = url->version == 3 ? nfs_v3_send : nfs_v4_send;
 	s->timeout = timeout;
 	pthread_mutex_init(&s->lock, NULL);
 	gradcomp_status status = GRADCOMP_OK;

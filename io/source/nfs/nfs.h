@@ -92,7 +92,7 @@ struct nfs_source {
 	double timeout;
 	char (*addresses)[64]; /* numeric */
 	size_t naddresses;
-	int (*send)(struct rpc_context *rpc, struct nfs_call *call); /* its version's: nfs3_send() or nfs4_send() */
+	int (*send)(struct rpc_context *rpc, struct nfs_call *call); /* its version's: nfs_v3_send() or nfs_v4_send() */
 	struct nfs_handle root;
 	uint32_t read_max;
 	pthread_mutex_t lock;
@@ -134,8 +134,8 @@ bool nfs_guarded(void);
 /* ---- the two versions (v3.c, v4.c) ------------------------------------------- */
 
 /* Queues the request. -1: it cannot be (call->error). */
-int nfs3_send(struct rpc_context *rpc, struct nfs_call *call);
-int nfs4_send(struct rpc_context *rpc, struct nfs_call *call);
+int nfs_v3_send(struct rpc_context *rpc, struct nfs_call *call);
+int nfs_v4_send(struct rpc_context *rpc, struct nfs_call *call);
 /* For their answers. nfs_answered(): false when the connection was lost. nfs_settle(): the
  * result. */
 bool nfs_answered(struct nfs_call *call, int status);

@@ -188,7 +188,7 @@ static int send_readdir(struct rpc_context *rpc, struct nfs_call *call, nfs_fh3 
 	return rpc_nfs3_readdirplus_async(rpc, answer_readdir, &a, call);
 }
 
-int nfs3_send(struct rpc_context *rpc, struct nfs_call *call)
+int nfs_v3_send(struct rpc_context *rpc, struct nfs_call *call)
 {
 	nfs_fh3 fh = {{0, NULL}};
 	if (call->fh) {

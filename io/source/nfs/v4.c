@@ -181,7 +181,7 @@ static void op_readdir(struct compound *c, struct nfs_call *call)
 
 static void answer(struct rpc_context *rpc, int status, void *data, void *arg);
 
-int nfs4_send(struct rpc_context *rpc, struct nfs_call *call)
+int nfs_v4_send(struct rpc_context *rpc, struct nfs_call *call)
 {
 	struct compound c = {.n = 0};
 	if (call->fh->n) {

@@ -105,7 +105,7 @@ static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 			k->load[i].bytes[rd->pattern] += rd->pattern == GRADCOMP_CODED
 			                                         ? (double)of->code_bound(instance, LOCAL_PIECE) /
 			                                                   LOCAL_PIECE * (double)rd->count
-			                                         : (double)round_bytes(rd);
+			                                         : (double)task_round_bytes(rd);
 			k->load[i].exchanges = plan.nrounds;
 		}
 	}
@@ -128,7 +128,7 @@ static void shape(const tuner *c, uint64_t *rows, uint64_t *columns)
 	*columns = *columns < MOST ? *columns : MOST;
 }
 
-gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err)
+gradcomp_status candidate_cost_measure(tuner *c, candidate *k, gradcomp_error *err)
 {
 	uint64_t rows, columns, fewer;
 	double large[2] = {0}, small[2] = {0};

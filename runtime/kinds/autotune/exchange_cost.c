@@ -54,7 +54,7 @@ double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const c
 		double messages, moved, floats = (double)numel * sizeof(float);
 		if (l->bytes[p] <= 0)
 			continue;
-		exchange_cost_call(k, w, round_primitive((gradcomp_pattern)p, k->plugins[1]->collective->serves),
+		exchange_cost_call(k, w, task_round_primitive((gradcomp_pattern)p, k->plugins[1]->collective->serves),
 		                   p == GRADCOMP_CODED ? floats : l->bytes[p], &messages, &moved);
 		if (p == GRADCOMP_CODED)
 			moved *= l->bytes[p] / floats;

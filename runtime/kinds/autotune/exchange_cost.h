@@ -30,6 +30,6 @@ double exchange_cost_base(const tuner *c, const exchange_cost *w);
 
 /* tensor_assign.c: what each tensor is best off with, when candidate k is to be used, into
  * of[]. 0: there is no mix but for what one of the others would have. */
-int tuner_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of);
+int tensor_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of);
 
 #endif

@@ -123,7 +123,7 @@ double metrics_median(const double *window, uint32_t n)
 /* The latest step weighs so much in a smoothed value. */
 #define LATEST 0.3
 
-gradcomp_status step_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
+gradcomp_status metrics_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
 {
 	p->given = calloc(n, sizeof *p->given);
 	p->backward = calloc(n, sizeof *p->backward);
@@ -131,13 +131,13 @@ gradcomp_status step_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
 	                               : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the times of %u tensors", n);
 }
 
-void step_timer_free(step_timer *p)
+void metrics_timer_free(step_timer *p)
 {
 	free(p->given);
 	free(p->backward);
 }
 
-void step_timer_given(tuner *c, uint32_t i)
+void metrics_timer_given(tuner *c, uint32_t i)
 {
 	step_timer *p = &c->timer;
 	double now = clock_now();
@@ -152,7 +152,7 @@ static void smooth(double *value, double latest, int first)
 	*value = first ? latest : *value + LATEST * (latest - *value);
 }
 
-void step_timer_take(tuner *c, const step_times *t)
+void metrics_timer_take(tuner *c, const step_times *t)
 {
 	step_timer *p = &c->timer;
 	int first = t->step < 2; /* the first step has no beginning, and it connects */
@@ -169,15 +169,15 @@ void step_timer_take(tuner *c, const step_times *t)
 		smooth(&p->forward, t->first - t->since, first);
 }
 
-void step_timer_step(tuner *c)
+void metrics_timer_step(tuner *c)
 {
 	step_timer *p = &c->timer;
 	double now = clock_now();
 	gradcomp_reducer_stats s;
 	if (!c->gpu)
-		step_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given,
-		                                 p->last_given, now});
-	if (!c->config.candidate[c->parts.now.candidate].dense && stats_of_worst(c->parts.partition, &s))
+		metrics_timer_take(c, &(step_times){c->steps, c->steps > 0, p->given, p->last_end, p->first_given,
+		                                    p->last_given, now});
+	if (!c->config.candidate[c->parts.now.candidate].dense && tuner_stats_of_worst(c->parts.partition, &s))
 		smooth(&p->error, s.error_last, c->steps == c->parts.changed_at);
 	p->last_end = now;
 }

@@ -16,7 +16,7 @@ void partition_free(tuner *c, partition *p, int last)
 	if (!p)
 		return;
 	c->parts.gone.buckets = 0;
-	stats_add(&c->parts.gone, p);
+	tuner_stats_add(&c->parts.gone, p);
 	for (uint32_t i = 0; i < p->n; i++)
 		if (p->sub[i].r)
 			reducer_dispose(&p->sub[i].r->base);
@@ -105,7 +105,8 @@ gradcomp_status partition_make(tuner *c, const assignment *a, partition **out, g
 void partition_resolve(tuner *c, const partition *p)
 {
 	for (uint32_t i = 0; i < p->n; i++)
-		candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[p->sub[i].candidate], NULL);
+		tuner_candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[p->sub[i].candidate],
+		                        NULL);
 }
 
 /* ---- residuals that are carried over ---- */

@@ -406,7 +406,7 @@ static gradcomp_status check_parts(const tuner *c, const decision *v, const uint
 	return GRADCOMP_OK;
 }
 
-gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err)
+gradcomp_status policy_check_decision(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err)
 {
 	uint32_t n = c->config.n;
 	const int first = c->group->ranks[0];

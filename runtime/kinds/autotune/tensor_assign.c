@@ -115,7 +115,7 @@ static int known(const tuner *c, const uint8_t *of)
 	return 0;
 }
 
-int tuner_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of)
+int tensor_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of)
 {
 	const candidate *all = c->config.candidate;
 	field f = {.c = c, .keep = all[k].mixed ? TUNER_NONE : k};

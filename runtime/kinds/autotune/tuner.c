@@ -175,7 +175,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 		c->step.given[i] = gradient ? gradient : nothing;
 		c->step.state[i] = TENSOR_WAITS;
 		c->step.ngiven++;
-		step_timer_given(c, i);
+		metrics_timer_given(c, i);
 		st = tuner_gpu_given(c, i, err ? err : &own);
 		if (!st && !c->turns.busy)
 			st = forward(c, i, err ? err : &own);
@@ -272,12 +272,12 @@ void tuner_destroy(tuner *c)
 	for (uint32_t i = 0; i < c->choice.nchanges; i++)
 		free(c->choice.change[i].to);
 	gradcomp_group_free(c->group);
-	schedule_request_clear(&c->wants.asked);
+	replan_request_clear(&c->wants.asked);
 	layout_free(&c->layout);
 	tuner_config_clear(&c->config);
-	assignment_clear(&c->parts.now);
+	tuner_assignment_clear(&c->parts.now);
 	metrics_free(&c->choice.metrics);
-	step_timer_free(&c->timer);
+	metrics_timer_free(&c->timer);
 	free(c->choice.policy.of);
 	free(c->choice.change);
 	free(c->parts.carry);

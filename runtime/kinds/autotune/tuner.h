@@ -80,7 +80,7 @@ typedef struct tuner_config {
 gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_config *out, gradcomp_error *err);
 void tuner_config_clear(tuner_config *w);
 /* Loads a candidate's plugins. */
-gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err);
+gradcomp_status tuner_candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err);
 /* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
 gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err);
 
@@ -181,7 +181,7 @@ typedef struct decision {
 #define TUNER_FIT_MIN 256u
 #define TUNER_FIT_MAX (1u << 22)
 /* Checks what another rank may say at `step`. */
-gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err);
+gradcomp_status policy_check_decision(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err);
 
 /* Rank 0's memory from check to check. Seconds a step; 0: not known. */
 typedef struct policy {
@@ -217,7 +217,7 @@ void policy_resume(tuner *c, int looks, uint64_t guard_at);
  * of an all-reduce that takes the network as long as one of its messages does; may be NULL. */
 double tuner_predict(tuner *c, uint32_t k, uint8_t *of, double *message);
 /* candidate_cost.c: what the candidate's work costs on this rank. */
-gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err);
+gradcomp_status candidate_cost_measure(tuner *c, candidate *k, gradcomp_error *err);
 
 /* ---- the tuner ---- */
 
@@ -336,13 +336,13 @@ void tuner_measure(tuner *c);
  * they still win. *refused: a candidate cannot be made, on any rank, and all
  * is as before. */
 gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err);
-void assignment_clear(assignment *a);
+void tuner_assignment_clear(assignment *a);
 
 /* metrics.c: with the lock held. */
-gradcomp_status step_timer_make(step_timer *p, uint32_t ntensors, gradcomp_error *err);
-void step_timer_free(step_timer *p);
-void step_timer_given(tuner *c, uint32_t i);
-void step_timer_step(tuner *c);
-void step_timer_take(tuner *c, const step_times *t);
+gradcomp_status metrics_timer_make(step_timer *p, uint32_t ntensors, gradcomp_error *err);
+void metrics_timer_free(step_timer *p);
+void metrics_timer_given(tuner *c, uint32_t i);
+void metrics_timer_step(tuner *c);
+void metrics_timer_take(tuner *c, const step_times *t);
 
 #endif

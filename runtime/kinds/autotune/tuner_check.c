@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void assignment_clear(assignment *a)
+void tuner_assignment_clear(assignment *a)
 {
 	free(a->of);
 	a->of = NULL;
@@ -68,9 +68,9 @@ void tuner_measure(tuner *c)
 		gradcomp_error err = {0};
 		if (k->costed || k->unusable)
 			continue;
-		gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, k, &err);
+		gradcomp_status st = tuner_candidate_resolve(&c->job->specs, c->wants.collective, k, &err);
 		if (!st)
-			st = tuner_measure_cost(c, k, &err);
+			st = candidate_cost_measure(c, k, &err);
 		k->costed = 1;
 		if (st && i) {
 			k->unusable = 1;
@@ -94,7 +94,7 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 		st = group_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
 	if (st)
 		return st;
-	st = decision_check(c, v, of, err);
+	st = policy_check_decision(c, v, of, err);
 	if (st)
 		return fails(c, st, err);
 	if (v->measure && !v->next)

@@ -253,7 +253,7 @@ void tuner_config_clear(tuner_config *w)
 	memset(w, 0, sizeof *w);
 }
 
-gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err)
+gradcomp_status tuner_candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err)
 {
 	gradcomp_status st;
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a list that was read has a candidate */
@@ -300,7 +300,7 @@ static gradcomp_status check_typed(spec_table *specs, const char *text, const ch
 	if (!values)
 		return error_set(err, inner.status, "%s", inner.text);
 	for (uint32_t i = 1; !st && *values[CANDIDATES].s && i < w->n; i++)
-		if (candidate_resolve(specs, collective, &w->candidate[i], &inner))
+		if (tuner_candidate_resolve(specs, collective, &w->candidate[i], &inner))
 			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
 	for (int which = ALLOW; !st && which <= DENY; which++) {
 		char *list = list_of(&values[which]);
@@ -319,7 +319,7 @@ gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char
 	gradcomp_status st = tuner_config_read(specs, text, &w, err);
 	if (st)
 		return st;
-	st = candidate_resolve(specs, collective, &w.candidate[0], err);
+	st = tuner_candidate_resolve(specs, collective, &w.candidate[0], err);
 	if (!st && !w.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "

@@ -254,7 +254,7 @@ static void learn_step(tuner *c, uint64_t step)
 	}
 	t.end = between(g, since, s->end);
 	t.connected = step > g->began;
-	step_timer_take(c, &t);
+	metrics_timer_take(c, &t);
 }
 
 /* Called with the lock held: puts into the timer what the device has done of steps so far. */

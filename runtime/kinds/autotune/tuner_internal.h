@@ -64,8 +64,8 @@ void tuner_drop_rows(tuner *c);
 /* A part that goes leaves its row of the report. */
 void tuner_part_kept(void *ctx, report_reducer *row);
 /* Returns the counters of the part that holds back most; 0: none holds anything back. */
-int stats_of_worst(const partition *p, gradcomp_reducer_stats *out);
+int tuner_stats_of_worst(const partition *p, gradcomp_reducer_stats *out);
 /* Adds the counters of parts to `to`. */
-void stats_add(gradcomp_reducer_stats *to, const partition *p);
+void tuner_stats_add(gradcomp_reducer_stats *to, const partition *p);
 
 #endif

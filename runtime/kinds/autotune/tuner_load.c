@@ -129,7 +129,7 @@ static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t byte
 	d.magic = TUNER_MAGIC;
 	d.step = c->steps;
 	d.candidate = l->to.candidate;
-	st = decision_check(c, &d, l->to.of, err);
+	st = policy_check_decision(c, &d, l->to.of, err);
 	if (!st)
 		st = take_carry(c, l, &at, end, err);
 	*rest = at;
@@ -212,7 +212,7 @@ static void take_up(tuner *c, loaded *l)
 	/* It must be known which of those that have been tried are dense. */
 	for (uint32_t k = 0; k < c->config.n; k++)
 		if (c->choice.last.measured[k] > 0)
-			candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[k], NULL);
+			tuner_candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[k], NULL);
 	tuner_note_change(c, TUNER_LOADED);
 }
 

@@ -33,7 +33,7 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
                                gradcomp_error *err)
 {
-	gradcomp_status st = candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
+	gradcomp_status st = tuner_candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
 	if (!st && !c->config.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
@@ -57,10 +57,10 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 	if (!st)
 		st = metrics_make(&c->choice.metrics, n, c->config.n, err);
 	if (!st)
-		st = step_timer_make(&c->timer, n, err);
+		st = metrics_timer_make(&c->timer, n, err);
 	if (!st)
-		st = schedule_request_read(&c->job->specs, c->wants.schedule, c->wants.options.bucket_bytes,
-		                           &c->wants.asked, err);
+		st = replan_request_read(&c->job->specs, c->wants.schedule, c->wants.options.bucket_bytes,
+		                         &c->wants.asked, err);
 	return st;
 }
 
@@ -86,7 +86,7 @@ static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_s
 	                                                 ? c->wants.collective
 	                                                 : config_str(c->job->config, SET_GRADCOMP_COLLECTIVE),
 	                           .schedule = c->wants.asked.spec.text,
-	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->wants.asked, NULL),
+	                           .schedule_hash = mine ? 0 : replan_request_hash(&c->wants.asked, NULL),
 	                           .bucket_bytes = c->wants.asked.bucket_bytes,
 	                           .first_bucket_bytes = c->wants.asked.first_bucket_bytes,
 	                           .delay = c->wants.options.delay};

@@ -153,7 +153,7 @@ double tuner_predict(tuner *c, uint32_t k, uint8_t *of, double *message)
 	double *forward = calloc(c->ntensors, sizeof *forward), step = -1;
 	const candidate *all = c->config.candidate;
 	const exchange_cost w = exchange_cost_of(c, k);
-	if (forward && all[0].load && (all[k].load || all[k].mixed) && tuner_assign(c, k, &w, of))
+	if (forward && all[0].load && (all[k].load || all[k].mixed) && tensor_assign(c, k, &w, of))
 		step = simulated(c, all[k].mixed ? largest(c, of) : k, &w, of, forward, message);
 	free(forward);
 	return step;

@@ -152,7 +152,7 @@ void tuner_note_change(tuner *c, tuner_reason why)
 
 /* ---- counters ---- */
 
-int stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
+int tuner_stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
 {
 	int found = 0;
 	for (uint32_t i = 0; i < p->n && p->sub[i].r; i++) {
@@ -166,7 +166,7 @@ int stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
 	return found;
 }
 
-void stats_add(gradcomp_reducer_stats *to, const partition *p)
+void tuner_stats_add(gradcomp_reducer_stats *to, const partition *p)
 {
 	gradcomp_reducer_stats worst;
 	uint64_t bad = 0;
@@ -182,7 +182,7 @@ void stats_add(gradcomp_reducer_stats *to, const partition *p)
 		bad = s.nonfinite_steps > bad ? s.nonfinite_steps : bad;
 	}
 	to->nonfinite_steps += bad;
-	if (!stats_of_worst(p, &worst))
+	if (!tuner_stats_of_worst(p, &worst))
 		return;
 	to->error_last = worst.error_last;
 	to->error_mean = (to->error_mean * (double)to->error_steps + worst.error_mean * (double)worst.error_steps) /
@@ -194,10 +194,10 @@ static gradcomp_reducer_stats all_stats(const tuner *c, const partition *p)
 {
 	gradcomp_reducer_stats s = c->parts.gone;
 	if (c->parts.aside)
-		stats_add(&s, c->parts.aside);
+		tuner_stats_add(&s, c->parts.aside);
 	s.buckets = 0;
 	if (p)
-		stats_add(&s, p);
+		tuner_stats_add(&s, p);
 	return s;
 }
 

@@ -51,7 +51,7 @@ void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const g
 		tuner_fail(c, status, err->text);
 	c->step.state[i] = TENSOR_DONE;
 	if (++c->step.ndone == c->ntensors && !c->failed) {
-		step_timer_step(c);
+		metrics_timer_step(c);
 		c->step.ngiven = c->step.ndone = 0;
 		memset(c->step.state, TENSOR_MISSING, c->ntensors);
 		c->turns.busy = ++c->steps == c->next_check;

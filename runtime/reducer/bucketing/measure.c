@@ -76,7 +76,7 @@ static double middle(const profile *p, const measure *m, column *of, uint32_t wh
 	return fit_median(v, *n);
 }
 
-void profile_beside(reducer *r, double share[PROFILE_BESIDE])
+void measure_beside(reducer *r, double share[PROFILE_BESIDE])
 {
 	const profile *p = r->profile;
 	double *v = calloc(p->kept + 1, sizeof *v);
@@ -114,7 +114,7 @@ static double times_as_long(double alone, double pass, double share, double off)
 	return lost > 0 ? 1 / (1 - (lost < 0.9 ? lost : 0.9)) : 1;
 }
 
-void profile_slower(reducer *r, double times[PROFILE_BESIDE])
+void measure_slower(reducer *r, double times[PROFILE_BESIDE])
 {
 	const profile_trials *all, *exchanges, *nothing, *t;
 	double alone, pass, share, off[3], ignored;
@@ -328,7 +328,7 @@ gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp
 	           .backward = calloc(n, sizeof *f->backward)};
 	if (!pt || !f->arrival || !f->backward) {
 		free(pt);
-		fit_clear(f);
+		measure_fit_clear(f);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to fit %zu measurements", m->n);
 	}
 	fit_passes(r, m, f);
@@ -338,7 +338,7 @@ gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp
 	return GRADCOMP_OK;
 }
 
-void fit_clear(fit *f)
+void measure_fit_clear(fit *f)
 {
 	free(f->arrival);
 	free(f->backward);
@@ -370,7 +370,7 @@ void measure_summarise(reducer *r)
 	gradcomp_error ignored;
 	if (!measure_take(r, 0, &m, &ignored) && !measure_fit(r, &m, &f, &ignored)) {
 		summarise(r->profile, &f, 0);
-		fit_clear(&f);
+		measure_fit_clear(&f);
 	}
 	measure_clear(&m);
 }

@@ -54,7 +54,7 @@ gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradco
 void measure_clear(measure *m);
 /* Fits lines to what was measured; what is no time (a clock that jumped, a forged word) counts as none. */
 gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp_error *err);
-void fit_clear(fit *f);
+void measure_fit_clear(fit *f);
 
 /* Called with the lock held: makes r->profile's summary, of this rank alone. Without memory it stays. */
 void measure_summarise(reducer *r);

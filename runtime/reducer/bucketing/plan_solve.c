@@ -61,7 +61,7 @@ static void shard_plan(const fit *f, double numel, gradcomp_plan *plan)
 static double task_seconds(const fit *f, const gradcomp_plan *plan, double numel, const task *t)
 {
 	if (t->kind == TASK_EXCHANGE)
-		return linear_at(&f->exchange, (double)round_bytes(&plan->rounds[t->round]));
+		return linear_at(&f->exchange, (double)task_round_bytes(&plan->rounds[t->round]));
 	if (t->kind == TASK_REDUCE_LOCAL || t->kind == TASK_ALLGATHER_LOCAL)
 		return linear_at(t->kind == TASK_REDUCE_LOCAL ? &f->reduce : &f->spread, numel);
 	return linear_at(&f->compute[compute_kind(t)], numel);
@@ -91,7 +91,7 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 		return st;
 	*payload = 0;
 	for (uint32_t k = 0; k < plan.nrounds; k++)
-		*payload += (double)round_bytes(&plan.rounds[k]);
+		*payload += (double)task_round_bytes(&plan.rounds[k]);
 	out->ntasks = (uint32_t)task_list_make(&plan, r->eng.list.shards != NULL, out->tasks);
 	for (uint32_t k = 0; k < out->ntasks; k++)
 		out->seconds[k] = task_seconds(q->f, &plan, (double)b.numel, &out->tasks[k]);

@@ -61,7 +61,7 @@ void profile_waited(reducer *r, double seconds, int layer);
 /* Shares of the time from a step's first gradient to its last in which an exchange ran, and a
  * task that computes: medians, 0 where nothing is known, as of a device. Takes the lock. */
 enum { PROFILE_EXCHANGING, PROFILE_COMPRESSING, PROFILE_BESIDE };
-void profile_beside(reducer *r, double share[PROFILE_BESIDE]);
+void measure_beside(reducer *r, double share[PROFILE_BESIDE]);
 
 /* Tries out what its own exchanges and its own compressing cost the backward pass, while the job runs: of every 16
  * steps one keeps its exchanges back until its last gradient is there, and another all of its tasks. For jobs that
@@ -77,7 +77,7 @@ int profile_let_go(reducer *r);
 void profile_try_no_more(reducer *r);
 /* Computes how many times as long as by itself the pass takes beside each; 0: not known, as too few steps were
  * tried, their lengths vary too much, or nothing was beside it for a twentieth of the pass. Takes the lock. */
-void profile_slower(reducer *r, double times[PROFILE_BESIDE]);
+void measure_slower(reducer *r, double times[PROFILE_BESIDE]);
 
 /* Returns the latest summary; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
 const profile_summary *profile_get(reducer *r);

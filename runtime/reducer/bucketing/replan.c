@@ -236,7 +236,7 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 			                                                             : q->interval);
 	}
 	plan_msg_clear(&v);
-	fit_clear(&f);
+	measure_fit_clear(&f);
 	measure_clear(&m);
 	return st;
 }

@@ -30,11 +30,11 @@ typedef struct schedule_request {
 } schedule_request;
 
 /* `asked`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */
-gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes,
-                                      schedule_request *out, gradcomp_error *err);
-void schedule_request_clear(schedule_request *q);
+gradcomp_status replan_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
+                                    gradcomp_error *err);
+void replan_request_clear(schedule_request *q);
 /* Hashes what the SPEC does not say, with the plan of its file; NULL: it has none. */
-uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file);
+uint64_t replan_request_hash(const schedule_request *q, const step_plan *file);
 
 /* Takes what is asked: the SPEC, NULL for the setting's, and the option bucket_bytes, 0 for none. Sets the
  * reducer's bucket_bytes, and r->replan. */

@@ -33,8 +33,8 @@ static gradcomp_status parse(spec_table *specs, const char *asked, uint64_t buck
 	return st;
 }
 
-gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes,
-                                      schedule_request *out, gradcomp_error *err)
+gradcomp_status replan_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
+                                    gradcomp_error *err)
 {
 	const config *c = specs->config;
 	gradcomp_status st;
@@ -51,12 +51,12 @@ gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint
 	return GRADCOMP_OK;
 }
 
-void schedule_request_clear(schedule_request *q)
+void replan_request_clear(schedule_request *q)
 {
 	schedule_spec_clear(&q->spec);
 }
 
-uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file)
+uint64_t replan_request_hash(const schedule_request *q, const step_plan *file)
 {
 	uint64_t h = id_mix(id_mix(q->profile_steps, q->replan_steps), file ? file->lag : 0);
 	for (uint32_t b = 0; file && b < file->nbuckets; b++)
@@ -83,7 +83,7 @@ gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes,
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
 	if (!spec && !bucket_bytes && config_is_default(r->eng.job->specs.config, SET_GRADCOMP_SCHEDULE))
 		spec = own; /* where nobody names one */
-	st = schedule_request_read(&r->eng.job->specs, spec, bucket_bytes, &q->asked, err);
+	st = replan_request_read(&r->eng.job->specs, spec, bucket_bytes, &q->asked, err);
 	if (st)
 		return st;
 	asked = &q->asked;
@@ -150,7 +150,7 @@ void replan_close(reducer *r)
 	struct replan *q = r->replan;
 	if (!q)
 		return;
-	schedule_request_clear(&q->asked);
+	replan_request_clear(&q->asked);
 	step_plan_clear(&q->file);
 	step_plan_clear(&q->before);
 	plan_msg_clear(&q->last);
@@ -167,7 +167,7 @@ const char *replan_asked(const reducer *r)
 
 uint64_t replan_hash(const reducer *r)
 {
-	return schedule_request_hash(&r->replan->asked, &r->replan->file);
+	return replan_request_hash(&r->replan->asked, &r->replan->file);
 }
 
 uint32_t replan_rows(const reducer *r)

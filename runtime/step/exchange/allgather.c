@@ -49,7 +49,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	}
 	if (st || b->bad)
 		return st;
-	st = fixed ? GRADCOMP_OK : scratch_buf_grow(&b->workspace->gathered, stride * (size_t)P, err);
+	st = fixed ? GRADCOMP_OK : workspace_grow(&b->workspace->gathered, stride * (size_t)P, err);
 	buf = b->workspace->gathered.p;
 	for (int p = 0; !st && p < P; at += bytes[p++])
 		b->parts[p].data = buf + at + (fixed ? PAYLOAD_HEAD : 0);

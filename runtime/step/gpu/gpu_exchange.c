@@ -89,9 +89,9 @@ static gradcomp_status merge_room(engine *eng, const bucket *b, uint64_t bound, 
 	gradcomp_status st;
 
 	g->merge_stride = (size_t)(bound + 63) & ~(size_t)63;
-	st = scratch_buf_grow(there, 3 * g->merge_stride, err);
+	st = workspace_grow(there, 3 * g->merge_stride, err);
 	if (!st)
-		st = scratch_buf_grow(here, 3 * g->merge_stride, err);
+		st = workspace_grow(here, 3 * g->merge_stride, err);
 	g->merge_there = there->p;
 	g->merge_here = here->p;
 	return st;
@@ -106,10 +106,10 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 	size_t bytes = b->pub.numel * sizeof(float);
 	const char *why = NULL;
 	bucket view = *b;
-	gradcomp_status st = scratch_buf_grow(&mirror->own, bytes + 1, err);
+	gradcomp_status st = workspace_grow(&mirror->own, bytes + 1, err);
 
 	if (!st && b->work.error_flat)
-		st = scratch_buf_grow(&mirror->gathered, bytes + 1, err);
+		st = workspace_grow(&mirror->gathered, bytes + 1, err);
 	if (st)
 		return st;
 	view.workspace = mirror;
@@ -147,7 +147,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	              : merges ? merged_bytes(rd->bound)
 	                       : bytes + SUMMED_MARKS * size;
 	scratch_buf *buf = fixed ? &mirror->gathered : &mirror->own;
-	gradcomp_status st = scratch_buf_grow(buf, room, err);
+	gradcomp_status st = workspace_grow(buf, room, err);
 	if (!st && merges)
 		st = merge_room(eng, b, rd->bound, err);
 	if (st)
@@ -175,7 +175,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		size_t end = (size_t)((char *)b->parts[p].data - (char *)mirror->gathered.p) + b->parts[p].bytes;
 		all = end > all ? end : all;
 	}
-	st = scratch_buf_grow(&b->workspace->gathered, all, err);
+	st = workspace_grow(&b->workspace->gathered, all, err);
 	for (int p = 0; !st && p < eng->layout.nranks; p++)
 		b->parts[p].data =
 			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);

@@ -22,7 +22,7 @@ void gpu_learn_begin(engine *eng, bucket *b)
 static double payload(const engine *eng, const bucket *b, const task *t, double *sent)
 {
 	const gradcomp_round *rd = &b->plan.rounds[t->round];
-	double P = eng->layout.nranks, bytes = (double)round_bytes(rd);
+	double P = eng->layout.nranks, bytes = (double)task_round_bytes(rd);
 	if (rd->pattern == GRADCOMP_GATHERED)
 		*sent = (P - 1) * bytes;
 	else if (rd->pattern == GRADCOMP_CODED)

@@ -76,8 +76,8 @@ static void fill_if(const engine *eng, bucket *b, float a, int word)
 
 static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
 {
-	return scratch_buf_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float),
-	                        err);
+	return workspace_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float),
+	                      err);
 }
 
 static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_error *err)
@@ -256,7 +256,7 @@ static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	const char *why = NULL;
 	size_t at = 0;
-	gradcomp_status st = scratch_buf_grow(buf, b->pub.numel * sizeof(float) + n * 64, err);
+	gradcomp_status st = workspace_grow(buf, b->pub.numel * sizeof(float) + n * 64, err);
 	for (uint32_t i = first; !st && !why && i < first + n; i++) {
 		size_t bytes = eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype);
 		eng->grads[i] = (char *)buf->p + at;

@@ -115,7 +115,7 @@ static const char *accept_hello(void *ctx, const pending_conn *p)
 {
 	const transport *t = ctx;
 	hello h;
-	const char *why = hello_read(p->in, &h);
+	const char *why = handshake_read(p->in, &h);
 
 	if (why)
 		return why;
@@ -156,7 +156,7 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	const char *why;
 	hello h;
 
-	hello_read(p->hello, &h);
+	handshake_read(p->hello, &h);
 	memcpy(h.answer, p->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (p->passed >= 0))
 		return "its HELLO is malformed";
@@ -165,7 +165,7 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 		why = accept_keep(t, &h, -1, -1);
 		if (why)
 			return why;
-		if (pending_welcome(p))
+		if (listener_pending_welcome(p))
 			return "it does not read";
 		/* Its connection has no other use. */
 		close(p->fd);
@@ -179,7 +179,7 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 			place++;
 		if (place == t->sockets.probe + PROBES_MAX)
 			return "too many connections measure the network";
-		if (pending_welcome(p))
+		if (listener_pending_welcome(p))
 			return "it does not read";
 		/* The buffer is made as large as the system lets it be: this thread may not get to read for a
 		 * while. */
@@ -189,7 +189,7 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 		return NULL;
 	}
 	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
-	if (pending_welcome(p))
+	if (listener_pending_welcome(p))
 		return "it does not read";
 	/* It may wait long for its channel. */
 	if (h.kind == HELLO_TCP || h.kind == HELLO_VERBS)

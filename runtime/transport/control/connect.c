@@ -95,7 +95,7 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	/* A nonce per attempt: no proof is valid twice. */
 	if (secret_random(h->nonce, NONCE_BYTES, NULL))
 		return "no random bytes";
-	hello_write(h, text);
+	handshake_write(h, text);
 	why = connect_io(t, fd, text, sizeof text, 1, until);
 	if (!why)
 		why = connect_io(t, fd, challenge, sizeof challenge, 0, until);
@@ -181,8 +181,8 @@ static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line
 {
 	int order[ADDRESS_MAX], good = atomic_load_explicit(&c->good, memory_order_relaxed), n = 0;
 
-	address_order(&t->peers.networks, t->sockets.own, t->sockets.nown, t->peers.node[to] == t->peers.node[t->rank],
-	              c->addr, c->naddr, order);
+	network_address_order(&t->peers.networks, t->sockets.own, t->sockets.nown,
+	                      t->peers.node[to] == t->peers.node[t->rank], c->addr, c->naddr, order);
 	for (int i = good < 0 ? 0 : -1; i < c->naddr; i++) {
 		int at = i < 0 ? good : order[i];
 		bool cable = address_link_local(&c->addr[at]);
@@ -297,7 +297,7 @@ static gradcomp_status connect_short(const hello *h, const endpoint *c, gradcomp
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err)
 {
 	endpoint *c = &t->peers.endpoints[h->to];
-	bool local = peers_share(t, t->rank, (int)h->to);
+	bool local = peer_share(t, t->rank, (int)h->to);
 	double limit = 0.25, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";
 	const char *why = "the time limit passed before the first attempt";

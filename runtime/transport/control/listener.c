@@ -116,7 +116,7 @@ void listener_close(listener *l)
 	pthread_mutex_unlock(&open_lock);
 }
 
-void pending_free(pending_conn *p)
+void listener_pending_free(pending_conn *p)
 {
 	pthread_mutex_lock(&open_lock);
 	pending_close(p);
@@ -141,7 +141,7 @@ static void pending_drop(listener *l, pending_conn *p, const char *why)
 	} else if (why) {
 		l->log_hidden++;
 	}
-	pending_free(p);
+	listener_pending_free(p);
 }
 
 /* One machine, whatever the ports; local sockets are of one. */
@@ -221,7 +221,7 @@ static void listener_accept(listener *l, int listening, bool local)
 			pending_drop(l, p, "it belongs to another user");
 		/* The HELLO has mostly come with it; the next turn may be late. */
 		if (p->fd >= 0)
-			pending_serve(l, p);
+			listener_pending_serve(l, p);
 	}
 }
 
@@ -265,7 +265,7 @@ static int pending_send(const pending_conn *p, const unsigned char *buf, size_t 
 	return bytes ? -1 : 0;
 }
 
-int pending_welcome(const pending_conn *p)
+int listener_pending_welcome(const pending_conn *p)
 {
 	return pending_send(p, handshake_welcome, WELCOME_BYTES);
 }
@@ -311,7 +311,7 @@ static void pending_proof(listener *l, pending_conn *p)
 		pending_drop(l, &proved, why);
 }
 
-void pending_serve(listener *l, pending_conn *p)
+void listener_pending_serve(listener *l, pending_conn *p)
 {
 	int got = pending_read(p, p->challenged ? PROOF_BYTES : l->ops->hello_bytes);
 	const char *why;
@@ -371,7 +371,7 @@ void listener_serve(listener *l, const struct pollfd *p, int n)
 		for (int j = l->n; j < n && !due; j++)
 			due = p[j].fd == s->fd && p[j].revents;
 		if (s->fd >= 0 && due)
-			pending_serve(l, s);
+			listener_pending_serve(l, s);
 		if (s->fd >= 0 && now >= s->deadline)
 			pending_drop(l, s, "it did not prove the secret in time");
 	}

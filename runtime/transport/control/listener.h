@@ -40,7 +40,7 @@ typedef struct listener_ops {
 	/* Computes what `role` must present for p->hello and p->nonce. */
 	void (*proof)(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES]);
 	/* The other end has the secret. Takes over p->fd and p->passed, sends WELCOME with
-	 * pending_welcome(), and leaves both at -1. */
+	 * listener_pending_welcome(), and leaves both at -1. */
 	const char *(*accept)(void *ctx, pending_conn *p);
 } listener_ops;
 
@@ -76,9 +76,9 @@ double listener_deadline(const listener *l);
 void listener_serve(listener *l, const struct pollfd *p, int n);
 
 /* For ops->accept: 0, or -1 when the other end does not take WELCOME. */
-int pending_welcome(const pending_conn *p);
+int listener_pending_welcome(const pending_conn *p);
 /* Reads on; hands the connection over once it has proved the secret. */
-void pending_serve(listener *l, pending_conn *p);
-void pending_free(pending_conn *p);
+void listener_pending_serve(listener *l, pending_conn *p);
+void listener_pending_free(pending_conn *p);
 
 #endif

@@ -113,7 +113,7 @@ void peer_table_free(peer_table *p, int nranks)
 	free(p->node);
 }
 
-bool peers_share(const transport *t, int a, int b)
+bool peer_share(const transport *t, int a, int b)
 {
 	return t->peers.node[a] == t->peers.node[b] && t->peers.endpoints[a].unix_bytes &&
 	       t->peers.endpoints[b].unix_bytes;

@@ -23,7 +23,7 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 gradcomp_status peer_table_inherit(transport *t, const transport *old, const int *peers, gradcomp_error *err);
 void peer_table_free(peer_table *p, int nranks);
 /* Returns true when two ranks can reach each other's local sockets, and so share memory. */
-bool peers_share(const transport *t, int a, int b);
+bool peer_share(const transport *t, int a, int b);
 /* Returns true when other ranks can reach it over a network. This rank can reach others without addresses of its
  * own. */
 bool peer_has_address(const transport *t, int rank);

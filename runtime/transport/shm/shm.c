@@ -744,7 +744,7 @@ static void shm_stop(link_use *u, const transport *t)
 static bool shm_reaches(const link_use *u, const transport *t, int a, int b)
 {
 	(void)u;
-	return peers_share(t, a, b);
+	return peer_share(t, a, b);
 }
 
 static const char *shm_why_not(const link_use *u)

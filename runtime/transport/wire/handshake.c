@@ -6,7 +6,7 @@
 static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};
 
-void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
+void handshake_write(const hello *h, unsigned char out[HELLO_BYTES])
 {
 	memcpy(out, hello_magic, 4);
 	out[4] = h->frames;
@@ -21,7 +21,7 @@ void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
 	memcpy(out + 32, h->nonce, NONCE_BYTES);
 }
 
-const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
+const char *handshake_read(const unsigned char in[HELLO_BYTES], hello *h)
 {
 	if (memcmp(in, hello_magic, 3))
 		return "it does not speak gradcomp";
@@ -58,9 +58,9 @@ void handshake_mac(const unsigned char secret[32], handshake_role role, const un
 	hmac_sha256_ctx m;
 
 	secret_expand(secret, label[role], NULL, 0, key);
-	hmac_sha256_init(&m, key, sizeof key);
-	hmac_sha256_update(&m, hello, HELLO_BYTES);
-	hmac_sha256_update(&m, nonce, NONCE_BYTES);
-	hmac_sha256_final(&m, mac);
+	sha256_hmac_init(&m, key, sizeof key);
+	sha256_hmac_update(&m, hello, HELLO_BYTES);
+	sha256_hmac_update(&m, nonce, NONCE_BYTES);
+	sha256_hmac_final(&m, mac);
 	secret_wipe(key, sizeof key);
 }

@@ -46,9 +46,9 @@ typedef enum handshake_role { ROLE_ACCEPT = 0, ROLE_CONNECT = 1 } handshake_role
 
 extern const unsigned char handshake_welcome[WELCOME_BYTES];
 
-void hello_write(const hello *h, unsigned char out[HELLO_BYTES]);
+void handshake_write(const hello *h, unsigned char out[HELLO_BYTES]);
 /* Checks form and limits, not the sender. NULL, or what is wrong. */
-const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h);
+const char *handshake_read(const unsigned char in[HELLO_BYTES], hello *h);
 /* Computes what `role` must present for this HELLO and the accepting side's nonce. */
 void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
                    const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES]);

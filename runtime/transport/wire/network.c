@@ -116,8 +116,8 @@ static uint64_t address_score(const network_list *l, const address *own, int now
 	return reach << 40 | speed << 1 | ipv4;
 }
 
-void address_order(const network_list *l, const address *own, int nown, int same_node, const address *peer, int n,
-                   int order[ADDRESS_MAX])
+void network_address_order(const network_list *l, const address *own, int nown, int same_node, const address *peer,
+                           int n, int order[ADDRESS_MAX])
 {
 	uint64_t score[ADDRESS_MAX];
 

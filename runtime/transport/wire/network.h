@@ -33,7 +33,7 @@ void network_name(const network *net, char out[ADDRESS_TEXT]);
 /* Orders the n addresses of a peer by how well they reach it: those in a subnet of ours first, the faster before the
  * slower; then those in no subnet of ours, as the peer lists them; then those of networks that carry nothing;
  * last those that are also ours (a bridge that every machine has), unless the peer is on this node. `l` may be NULL. */
-void address_order(const network_list *l, const address *own, int nown, int same_node, const address *peer, int n,
-                   int order[ADDRESS_MAX]);
+void network_address_order(const network_list *l, const address *own, int nown, int same_node, const address *peer,
+                           int n, int order[ADDRESS_MAX]);
 
 #endif

@@ -81,7 +81,7 @@ record_crypto *record_crypto_new(const unsigned char secret[TRANSPORT_SECRET_BYT
 	if (!s)
 		return NULL;
 	s->kind = h->frames;
-	hello_write(h, transcript);
+	handshake_write(h, transcript);
 	memcpy(transcript + HELLO_BYTES, h->answer, NONCE_BYTES);
 	secret_expand(secret, "gradcomp 2 frames", NULL, 0, key);
 	secret_expand(key, "to accepting", transcript, sizeof transcript, connecting ? s->out.key : s->in.key);

@@ -1,4 +1,4 @@
-#include "conformance/findings.h"
+#include "conformance/kit_findings.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * allows: a send is complete when its receiver has taken it, nothing moves before somebody waits, a
  * multicast not before all its receivers are there, and what nobody waits for is noticed. When all
  * ranks wait for each other they are told so. */
-#ifndef CONFORMANCE_LINKS_H
-#define CONFORMANCE_LINKS_H
+#ifndef CONFORMANCE_KIT_FABRIC_H
+#define CONFORMANCE_KIT_FABRIC_H
 
 #include "gradcomp/collective.h"
 

@@ -1,6 +1,6 @@
 /* Delayed averaging as its user sees it: making one, feeding it, waiting for it. */
-#include "kinds/delayed/delayed.h"
-#include "kinds/delayed/delayed_gpu.h"
+#include "kinds/delay/delay.h"
+#include "kinds/delay/delay_gpu.h"
 #include "reducer/reducer_consensus.h"
 #include "kinds/autotune/tuner.h"
 #include "reducer/arg_errors.h"

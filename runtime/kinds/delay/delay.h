@@ -18,8 +18,8 @@
  *
  * A step with NaN or Inf makes its average NaN on all ranks, D steps later; its rank sees
  * its own gradient at once. */
-#ifndef KINDS_DELAYED_DELAYED_H
-#define KINDS_DELAYED_DELAYED_H
+#ifndef KINDS_DELAY_DELAY_H
+#define KINDS_DELAY_DELAY_H
 
 #include "gradcomp/gradcomp.h"
 

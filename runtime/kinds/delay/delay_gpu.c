@@ -1,5 +1,5 @@
-/* Delayed averages in GPU memory, see delayed_gpu.h. */
-#include "kinds/delayed/delayed_gpu.h"
+/* Delayed averages in GPU memory, see delay_gpu.h. */
+#include "kinds/delay/delay_gpu.h"
 
 #include "base/error.h"
 #include "operators/operator_tables.h"

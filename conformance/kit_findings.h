@@ -1,6 +1,6 @@
 /* Findings go from a group's process to the one that waits for it. kit_ok() and the like of kit.h send them. */
-#ifndef CONFORMANCE_FINDINGS_H
-#define CONFORMANCE_FINDINGS_H
+#ifndef CONFORMANCE_KIT_FINDINGS_H
+#define CONFORMANCE_KIT_FINDINGS_H
 
 #include "conformance/kit.h"
 

@@ -10,10 +10,10 @@
  * after the average of D steps ago and after no later one.
  *
  * All calls do nothing where delay.gpu is NULL: gradients in host memory. */
-#ifndef KINDS_DELAYED_DELAYED_GPU_H
-#define KINDS_DELAYED_DELAYED_GPU_H
+#ifndef KINDS_DELAY_DELAY_GPU_H
+#define KINDS_DELAY_DELAY_GPU_H
 
-#include "kinds/delayed/delayed_internal.h"
+#include "kinds/delay/delay_internal.h"
 
 /* Called before the reducer behind is made; it gets the stream `submit` as options->queue. */
 gradcomp_status delay_gpu_open(delay *d, const gradcomp_reducer_options *o, void **submit, gradcomp_error *err);

@@ -4,7 +4,7 @@
  * floats, and what the reducer behind saves. Averages that are on their way are waited for,
  * so all that is pending is corrections, and when they come does not matter: a resumed run has
  * the same bits. A state that ranks share has nothing pending, and is that of the reducer behind. */
-#include "kinds/delayed/delayed_gpu.h"
+#include "kinds/delay/delay_gpu.h"
 
 #include "base/error.h"
 #include "job/consensus.h"

@@ -18,7 +18,7 @@ static gradcomp_status begin(gradcomp_group *g, coll_ctx **out, gradcomp_error *
 	if (!g->blocking.channel) {
 		st = job_collective(job, &p, &s, err);
 		if (!st)
-			st = coll_ctx_open(g, p, s, &g->blocking, err);
+			st = group_coll_open(g, p, s, &g->blocking, err);
 	}
 	if (!st)
 		st = transport_failure(job->transport, err);
@@ -281,7 +281,7 @@ static bool in_host_memory(const gradcomp_memory_options *where)
 	return !where || where->device == GRADCOMP_HOST;
 }
 
-gradcomp_status memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
+gradcomp_status group_memory_options_check(const gradcomp_memory_options *where, gradcomp_error *err)
 {
 	if (where->struct_size < FIRST_SIZE(gradcomp_memory_options))
 		return error_set(err, GRADCOMP_ERR_INVALID, "memory options of %u bytes: must be %d or more",
@@ -314,7 +314,7 @@ gradcomp_status gradcomp_allreduce_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_allreduce(g, buf, count, dtype, op, err);
-	gradcomp_status st = memory_options_check(where, err);
+	gradcomp_status st = group_memory_options_check(where, err);
 	if (!st)
 		st = check(g, buf, count, dtype, err);
 	if (!st)
@@ -344,7 +344,7 @@ gradcomp_status gradcomp_allgather_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_allgather(g, in, out, counts, dtype, err);
-	gradcomp_status st = memory_options_check(where, err);
+	gradcomp_status st = group_memory_options_check(where, err);
 	if (!st)
 		st = check_blocks(g, out, in, counts, dtype, err);
 	device_coll_call call = {.kind = DEVICE_ALLGATHER, .buf = out, .in = in, .counts = counts, .dtype = dtype};
@@ -359,7 +359,7 @@ gradcomp_status gradcomp_reduce_scatter_on(gradcomp_group *g, const gradcomp_mem
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_reduce_scatter(g, in, out, counts, dtype, op, err);
-	gradcomp_status st = memory_options_check(where, err);
+	gradcomp_status st = group_memory_options_check(where, err);
 	if (!st)
 		st = check_blocks(g, in, out, counts, dtype, err);
 	if (!st)
@@ -376,7 +376,7 @@ gradcomp_status gradcomp_broadcast_on(gradcomp_group *g, const gradcomp_memory_o
 	err = err ? err : &own;
 	if (in_host_memory(where))
 		return gradcomp_broadcast(g, buf, count, dtype, root, err);
-	gradcomp_status st = memory_options_check(where, err);
+	gradcomp_status st = group_memory_options_check(where, err);
 	if (!st)
 		st = check(g, buf, count, dtype, err);
 	if (!st)

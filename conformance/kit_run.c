@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "conformance/crash.h"
-#include "conformance/findings.h"
+#include "conformance/kit_findings.h"
 #include "conformance/hooks.h"
 #include "conformance/kit.h"
 #include "conformance/process.h"
@@ -33,30 +33,30 @@ typedef struct group {
 } group;
 
 static const group of_compressors[] = {
-	{group_steps, RULE_BOUNDS, 1, 0},
-	{group_nonfinite, RULE_NONFINITE, 0, 0},
-	{group_unbiased, RULE_UNBIASED, 1, 0},
-	{group_noise, RULE_NOISE, 1, 0},
-	{group_resume, RULE_RESUME, 1, 0},
-	{group_instances, RULE_GLOBALS, 0, 0},
-	{group_threads, RULE_THREADS, 1, 0},
-	{group_parameters, RULE_PARAMETERS, 1, 0},
-	{group_saved_state, RULE_SAVED_STATE, 0, 0},
-	{group_peers, RULE_PEERS, 1, 0},
-	{group_memory, RULE_MEMORY, 1, 0},
-	{group_device, RULE_DEVICE, 0, 0},
-	{group_large, RULE_BOUNDS, 1, 0},
-	{group_overflow, RULE_CODE, 1, 2},
-	{group_reach, RULE_BOUNDS, 1, 2},
-	{group_trace, RULE_BOUNDS, 1, 2},
-	{group_elsewhere, RULE_BOUNDS, 1, 2},
+	{steps_group, RULE_BOUNDS, 1, 0},
+	{nonfinite_group, RULE_NONFINITE, 0, 0},
+	{unbiased_group, RULE_UNBIASED, 1, 0},
+	{unbiased_noise_group, RULE_NOISE, 1, 0},
+	{resume_group, RULE_RESUME, 1, 0},
+	{instances_group, RULE_GLOBALS, 0, 0},
+	{threads_group, RULE_THREADS, 1, 0},
+	{parameters_group, RULE_PARAMETERS, 1, 0},
+	{saved_state_group, RULE_SAVED_STATE, 0, 0},
+	{peers_group, RULE_PEERS, 1, 0},
+	{memory_group, RULE_MEMORY, 1, 0},
+	{device_group, RULE_DEVICE, 0, 0},
+	{steps_large_group, RULE_BOUNDS, 1, 0},
+	{nonfinite_overflow_group, RULE_CODE, 1, 2},
+	{steps_reach_group, RULE_BOUNDS, 1, 2},
+	{elsewhere_trace_group, RULE_BOUNDS, 1, 2},
+	{elsewhere_group, RULE_BOUNDS, 1, 2},
 	{NULL, RULE_NONE, 0, 0},
 };
 
 static const group of_collectives[] = {
-	{group_predict, RULE_PREDICT, 0, 0},
-	{group_primitives, RULE_PRIMITIVES, 0, 0},
-	{group_collective_memory, RULE_MEMORY, 0, 0},
+	{predict_group, RULE_PREDICT, 0, 0},
+	{collective_primitives_group, RULE_PRIMITIVES, 0, 0},
+	{collective_memory_group, RULE_MEMORY, 0, 0},
 	{NULL, RULE_NONE, 0, 0},
 };
 
@@ -157,7 +157,7 @@ static void group_process(kit *k, const group *g, int number)
 
 	if (printed >= 0)
 		dup2(printed, STDOUT_FILENO);
-	check_seed(k->options->seed * 64 + (uint64_t)number);
+	random_check_seed(k->options->seed * 64 + (uint64_t)number);
 	hooks_install((k->collective ? &k->collective->info : &k->fixture.plugin->info)->name);
 	k->crash = g->crash;
 	k->since = g->since;
@@ -168,7 +168,7 @@ static void group_process(kit *k, const group *g, int number)
 	if (ranks_patterns)
 		k->fixture.bytes = NULL; /* a formula of the payloads */
 	if (!k->collective && k->fixture.relative <= 0)
-		fixture_rounding(&k->fixture);
+		kit_rounding(&k->fixture);
 	g->run(k);
 	fflush(stdout);
 	after_group(k, &before, printed);
@@ -289,13 +289,13 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 		return 1;
 	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields, functions and %u parameters are what they should be",
 	         t->plugin->info.nparams);
-	descriptor_notes(t->plugin, out);
-	k.trace = kit_trace_new();
+	describe_notes(t->plugin, out);
+	k.trace = elsewhere_trace_new();
 	going = run_groups(&k, of_compressors, false, out);
 	ranks_patterns = t->plugin->instead;
 	going = going && (!ranks_patterns || run_groups(&k, of_compressors, true, out));
 	ranks_patterns = 0;
-	kit_trace_free(k.trace);
+	elsewhere_trace_free(k.trace);
 	if (going)
 		kit_note(out, RULE_TIME, RESULT_OK, "every call returned");
 	for (rule r = RULE_PREDICT; r < RULES; r++)

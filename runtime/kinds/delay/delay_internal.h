@@ -1,6 +1,6 @@
 /* The files of delayed averaging share this: see delay.h. */
-#ifndef KINDS_DELAYED_DELAYED_INTERNAL_H
-#define KINDS_DELAYED_DELAYED_INTERNAL_H
+#ifndef KINDS_DELAY_DELAY_INTERNAL_H
+#define KINDS_DELAY_DELAY_INTERNAL_H
 
 #include "job/job.h"
 #include "reducer/dispatch.h"
@@ -10,7 +10,7 @@
 /* Casts and sums of the host go over memory in runs that stay in the first-level cache. */
 #define DELAY_RUN 4096
 
-typedef struct delay_gpu delay_gpu; /* delayed_gpu.h */
+typedef struct delay_gpu delay_gpu; /* delay_gpu.h */
 
 typedef struct delay_tensor {
 	char *name;
@@ -96,7 +96,7 @@ static inline float *delay_correction(const delay *d, uint32_t j)
 	return delay_slot(d, d->step + d->delay - d->n_pending + j);
 }
 
-/* delayed_threads.c: starts both threads. */
+/* delay_threads.c: starts both threads. */
 gradcomp_status delay_begin(delay *d, gradcomp_error *err);
 void delay_end(delay *d);
 /* Is the reducer's done(). */
@@ -111,7 +111,7 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err);
  * step. */
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
 
-/* delayed_state.c, delayed_drain.c: for its reducer_ops. */
+/* delay_state.c, delay_drain.c: for its reducer_ops. */
 gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                                   gradcomp_error *err);

@@ -1,5 +1,5 @@
 /* Hands out at once what delayed averages still owe. */
-#include "kinds/delayed/delayed_gpu.h"
+#include "kinds/delay/delay_gpu.h"
 
 #include "base/error.h"
 #include "job/consensus.h"

@@ -1,5 +1,5 @@
 /* The two threads of delayed averaging, and what they hand to each other. */
-#include "kinds/delayed/delayed_gpu.h"
+#include "kinds/delay/delay_gpu.h"
 
 #include "base/error.h"
 #include "base/thread.h"

@@ -1,4 +1,4 @@
-#include "conformance/links.h"
+#include "conformance/kit_fabric.h"
 
 #include <stdio.h>
 #include <stdlib.h>
