@@ -36,7 +36,6 @@ typedef struct member {
 static double now(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
@@ -44,7 +43,6 @@ static double now(void)
 static bool exchange(const gradcomp_store *store, int rank, int clients)
 {
 	char key[32], value[RENDEZVOUS_VALUE_MAX];
-
 	snprintf(key, sizeof key, "endpoint/%d", rank);
 	memset(value, rank, sizeof value);
 	if (store->set(store->ctx, key, value, BYTES))
@@ -67,7 +65,6 @@ static void *client(void *arg)
 	                               .where = rendezvous_server_where(m->of->server),
 	                               .token = rendezvous_server_token(m->of->server)};
 	rendezvous_client *c = NULL;
-
 	if (!rendezvous_connect(&o, &c, &m->err))
 		m->good = exchange(rendezvous_store(c), m->rank, m->of->clients);
 	pthread_barrier_wait(&m->of->all);
@@ -79,7 +76,6 @@ static void *client(void *arg)
 static void *serve(void *arg)
 {
 	int *fd = ((void **)arg)[1];
-
 	(void)rendezvous_server_run(((void **)arg)[0], *fd, NULL);
 	return NULL;
 }
@@ -92,7 +88,6 @@ static int measure(int clients, FILE *json, int *rows)
 	pthread_attr_t small;
 	pthread_t thread;
 	int until[2], good = 0, started = 0;
-
 	if (!m || pipe(until) || rendezvous_server_open(NULL, clients, &of.server, &err)) {
 		fprintf(stderr, "rendezvous: no server for %d: %s\n", clients, err.text);
 		exit(1);
@@ -143,7 +138,6 @@ int main(int argc, char **argv)
 {
 	int clients[16] = {16, 100, 300, 1000}, n = 0, rows = 0, status = 0;
 	FILE *json = NULL;
-
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--json") && i + 1 < argc && !json) {
 			if (!(json = fopen(argv[++i], "w")))

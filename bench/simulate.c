@@ -14,7 +14,6 @@
 static uint32_t argument(int argc, char **argv, int i, uint32_t usual)
 {
 	long v = argc > i ? atol(argv[i]) : usual;
-
 	return v < 1 ? 1 : v > 10000000 ? 10000000 : (uint32_t)v;
 }
 
@@ -40,7 +39,6 @@ static double run(uint32_t nranks, uint32_t n, uint32_t steps)
 	                      .steps = steps};
 	gradcomp_error e;
 	sim_output out;
-
 	alike.ntasks = (uint32_t)task_list_make(&rounds, 0, alike.tasks);
 	if (!passes || !buckets || !classes || !end)
 		goto done;
@@ -72,7 +70,6 @@ int main(int argc, char **argv)
 	uint32_t nranks = argument(argc, argv, 1, 16384), n = argument(argc, argv, 2, 1000),
 		 steps = argument(argc, argv, 3, 1);
 	struct rusage used;
-
 	if (run(1, n, 3) < 0 || run(nranks, n, steps) < 0)
 		return 1;
 	getrusage(RUSAGE_SELF, &used);

@@ -48,7 +48,6 @@ static char *spaces;
 static double now(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
@@ -64,7 +63,6 @@ static void must(gradcomp_status st, const gradcomp_error *err)
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
@@ -73,7 +71,6 @@ static void ping_pong(const gradcomp_links *l, unsigned char *buf, size_t bytes,
 	double took[REPEATS];
 	gradcomp_request rq;
 	gradcomp_error err;
-
 	for (int k = -1; k < REPEATS; k++) {
 		double begin = now();
 
@@ -102,7 +99,6 @@ static void shift(const gradcomp_links *l, unsigned char *out, unsigned char *in
 	gradcomp_request s, r;
 	gradcomp_error err;
 	int right = (l->rank + 1) % l->nranks, left = (l->rank + l->nranks - 1) % l->nranks;
-
 	for (int k = -1; k < REPEATS; k++) {
 		double begin = now();
 
@@ -126,7 +122,6 @@ static void enter(int rank)
 {
 	char path[128], *name = spaces ? strtok(spaces, ",") : NULL;
 	int fd;
-
 	for (int i = 0; i < rank && name; i++)
 		name = strtok(NULL, ",");
 	if (!name)
@@ -150,7 +145,6 @@ static void rank_main(board *b, int rank)
 	transport *t;
 	channel *c;
 	unsigned char *buf, *in;
-
 	enter(rank);
 	options.rank = rank;
 	options.log = &log;
@@ -190,7 +184,6 @@ int main(int argc, char **argv)
 {
 	board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int opt, status, bad = 0;
-
 	while ((opt = getopt(argc, argv, "a:c:n:s:k:u:w:b:i:f:")) != -1)
 		switch (opt) {
 		case 'a':

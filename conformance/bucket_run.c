@@ -19,7 +19,6 @@ static bool lies_apart(const ranks *s, const gradcomp_plan *plan)
 static guarded alloc(const ranks *s, const char *what, size_t bytes, size_t align)
 {
 	guarded g = guard(what, bytes, align);
-
 	if (s->device)
 		guard_to_device(&g);
 	return g;
@@ -40,7 +39,6 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
                       const float *g)
 {
 	int remembers = gradcomp_keeps_error(s->plugin, s->values), apart = lies_apart(s, plan);
-
 	memset(f, 0, sizeof *f);
 	f->x = calloc(b->ntensors + 1, sizeof *f->x);
 	f->error = calloc(b->ntensors + 1, sizeof *f->error);
@@ -99,7 +97,6 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 	                                                  : rd->bound;
 	int exact =
 		rd->pattern == GRADCOMP_SUMMED || rd->pattern == GRADCOMP_MERGED || (rd->flags & GRADCOMP_ROUND_FIXED);
-
 	guard_free(&f->payload);
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE)) {
 		f->out = (gradcomp_payload){f->flat.data, capacity, capacity};
@@ -143,7 +140,6 @@ static void release(ranks *s, guarded *g)
 void bucket_run_end(ranks *s, bucket_run *f, int w, float *g)
 {
 	const gradcomp_bucket *b = f->work.bucket;
-
 	if (f->overflown) {
 		memset(f->memory.data, 0, b->numel * sizeof(float));
 		for (uint32_t k = 0; k < s->plugin->state_arrays; k++)

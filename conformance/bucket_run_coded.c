@@ -11,7 +11,6 @@
 static uint64_t piece_of(const ranks *s, uint64_t index)
 {
 	static const uint64_t lengths[] = {1009, UINT64_MAX, 65536, 4099};
-
 	return lengths[(s->step + index) % (sizeof lengths / sizeof lengths[0])];
 }
 
@@ -41,7 +40,6 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	uint64_t bound = s->plugin->code_bound(s->instance[w], n);
 	guarded in = guard("the input of code()", n * sizeof(float), 8), back;
 	gradcomp_status st;
-
 	if (bound > 4 * n + n / 64 + 64) {
 		guard_free(&in);
 		*wire = guard("a coded run", 0, 8);
@@ -84,7 +82,6 @@ static gradcomp_status added(ranks *s, int w, const guarded *wire, uint64_t byte
 	guarded back;
 	gradcomp_status st = decode_run(s, w, wire, bytes, n, &back);
 	const float *v = (const float *)(const void *)back.data;
-
 	for (uint64_t i = 0; !st && i < n; i++)
 		if (fabsf(x[i] - (was[i] + v[i])) > 1e-6f * (fabsf(was[i]) + fabsf(v[i])))
 			st = ranks_broke(
@@ -104,7 +101,6 @@ static gradcomp_status take_run(ranks *s, int w, call_which how, const guarded *
 	gradcomp_payload in[2] = {{NULL, 0, 0}, {wire->data, bytes, bytes}};
 	guarded copy = guard("a coded run from a peer", bytes, 8), out;
 	gradcomp_status st;
-
 	memcpy(copy.data, wire->data, bytes);
 	guard_lock(&copy, 1);
 	in[1].data = copy.data;
@@ -135,7 +131,6 @@ static gradcomp_status piece(ranks *s, bucket_run *f, float *const *lost, int c,
 	guarded wire = {.map = NULL};
 	gradcomp_payload made;
 	uint64_t bytes = 0;
-
 	for (int k = 0; !st && k < s->P; k++) {
 		int w = (c + 1 + k) % s->P, next = (w + 1) % s->P, complete = k == s->P - 1;
 		float *x = (float *)(void *)f[w].flat.data + at;
@@ -167,7 +162,6 @@ gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcom
 	gradcomp_status st = GRADCOMP_OK;
 	float *lost[RANKS_MAX];
 	guarded room[RANKS_MAX];
-
 	for (int w = 0; w < s->P; w++) {
 		room[w] = guard("what was lost", rd->count * sizeof(float), 8);
 		lost[w] = (float *)(void *)room[w].data;

@@ -8,7 +8,6 @@ static void sum(ranks *s, bucket_run *f, const gradcomp_round *rd)
 {
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
 	char *total = malloc(rd->count * size + 1);
-
 	for (uint64_t c = 0; total && c < (uint64_t)s->P; c++) {
 		uint64_t from = rd->count * c / (uint64_t)s->P, n = rd->count * (c + 1) / (uint64_t)s->P - from;
 		for (int k = 0; n && k < s->P; k++) {
@@ -34,7 +33,6 @@ static gradcomp_status decode(ranks *s, bucket_run *f, int w, uint32_t round, co
 	                                           .work = &f[w].work,
 	                                           .in = in,
 	                                           .n = n});
-
 	if (st == GRADCOMP_ERR_OVERFLOW || (!st && f[w].work.fault[1])) {
 		f[w].overflown = true;
 		return GRADCOMP_OK;
@@ -48,7 +46,6 @@ static gradcomp_status gathered(ranks *s, bucket_run *f, uint32_t round)
 {
 	gradcomp_payload in[RANKS_MAX], mine[RANKS_MAX];
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int w = 0; w < s->P; w++)
 		in[w] = f[w].out;
 	if (s->tamper)
@@ -68,7 +65,6 @@ static gradcomp_status merge_pair(ranks *s, bucket_run *f, int w, uint32_t round
 {
 	gradcomp_payload in[2] = {{acc->data, bound, bound}, {peer->data, bound, bound}}, out;
 	guarded room = guard("the merged payload", bound, 8);
-
 	if (s->device)
 		guard_to_device(&room);
 	out = (gradcomp_payload){room.data, bound, 0};
@@ -99,7 +95,6 @@ static gradcomp_status merged(ranks *s, bucket_run *f, const gradcomp_round *rd,
 	guarded acc[RANKS_MAX];
 	gradcomp_status st = GRADCOMP_OK;
 	int level = 0;
-
 	for (int w = 0; w < s->P; w++) {
 		acc[w] = guard("a payload to be merged", rd->bound, 8);
 		memcpy(acc[w].data, f[w].out.data, rd->bound);
@@ -126,7 +121,6 @@ static gradcomp_status merged(ranks *s, bucket_run *f, const gradcomp_round *rd,
 static gradcomp_status share_overflow(ranks *s, bucket_run *f, bool decoded)
 {
 	int found = 0;
-
 	for (int w = 0; w < s->P; w++)
 		found += f[w].overflown;
 	for (int w = 0; decoded && found && w < s->P; w++)
@@ -142,7 +136,6 @@ static gradcomp_status share_overflow(ranks *s, bucket_run *f, bool decoded)
 gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_round *rd, uint32_t round)
 {
 	gradcomp_status st = share_overflow(s, f, false);
-
 	if (f->overflown)
 		return st;
 	if (rd->pattern == GRADCOMP_CODED)

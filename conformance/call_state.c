@@ -17,7 +17,6 @@ const char *call_primitive(int bit)
 	static const char *const names[PRIMITIVES] = {
 		"allreduce", "reduce_scatter",  "allgather",       "alltoall", "broadcast", "barrier",
 		"merge",     "coded_allreduce", "coded_allgather", "exchange", "shard",     "coded_reduce_scatter"};
-
 	return names[bit];
 }
 
@@ -39,7 +38,6 @@ const char *call_name(call_which which)
 	                                                  [CALL_CODES] = "code() beside code_decode",
 	                                                  [CALL_PREDICT] = "predict",
 	                                                  [CALL_CHOICE] = "choice"};
-
 	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
 }
 
@@ -55,7 +53,6 @@ void call_begin(call_which which, int rank, int nranks, uint32_t round)
 void call_left(call_which which)
 {
 	int now = process_floats();
-
 	if (!now)
 		return;
 	if (!call_now->floats) {

@@ -74,7 +74,6 @@ static void put(const trial *t, void *buf, uint64_t i, double v)
 	int64_t n = (int64_t)v;
 	int32_t n32 = (int32_t)v;
 	char *at = (char *)buf + i * gradcomp_dtype_bytes(t->dtype);
-
 	switch (t->dtype) {
 	case GRADCOMP_F32:
 		memcpy(at, &f, 4);
@@ -103,7 +102,6 @@ static double get(const trial *t, const void *buf, uint64_t i)
 	float f = 0;
 	int64_t n;
 	int32_t n32;
-
 	switch (t->dtype) {
 	case GRADCOMP_F32:
 		memcpy(&f, at, 4);
@@ -128,7 +126,6 @@ static double get(const trial *t, const void *buf, uint64_t i)
 static double reduced(const trial *t, uint64_t i)
 {
 	double all = value(0, i);
-
 	for (int r = 1; r < t->P; r++) {
 		double v = value(r, i);
 		all = t->op == GRADCOMP_SUM   ? all + v
@@ -152,7 +149,6 @@ static gradcomp_status half_code(void *ctx, const float *in, uint64_t n, uint64_
 {
 	coder *c = ctx;
 	int run = __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELAXED);
-
 	(void)err;
 	if (run < RUNS_MAX)
 		c->counters[run] = counter;
@@ -222,7 +218,6 @@ static gradcomp_status two_levels(rank_call *c)
 	uint64_t n = c->t->count, ids[LINKS_RANKS_MAX], lengths[LINKS_RANKS_MAX];
 	void *holders = instance;
 	gradcomp_status st = p->local_reduce_scatter(instance, buf, n, 1.0, &c->err);
-
 	for (uint32_t k = 0; !st && (!k || p->shard_at); k++) {
 		c->shard = (gradcomp_shard){.struct_size = sizeof c->shard, .rank = -1};
 		st = p->shard_at ? p->shard_at(instance, k, n, &c->shard, &holders, &c->err)
@@ -252,7 +247,6 @@ static gradcomp_status barrier(rank_call *c)
 {
 	const struct timespec late = {.tv_nsec = 3000000};
 	gradcomp_status st;
-
 	if (c->rank == c->t->P - 1)
 		nanosleep(&late, NULL);
 	__atomic_fetch_add(&c->t->entered, 1, __ATOMIC_SEQ_CST);
@@ -270,7 +264,6 @@ static gradcomp_status dispatch(rank_call *c)
 	gradcomp_merger merger = {.struct_size = sizeof merger, .merge = add_payloads};
 	gradcomp_payload payload = {buf, c->buf.bytes, c->buf.bytes};
 	gradcomp_status st;
-
 	switch (1u << t->bit) {
 	case GRADCOMP_CAN_ALLREDUCE:
 		return p->allreduce(instance, buf, t->count, t->dtype, t->op, t->scale, &c->err);
@@ -318,7 +311,6 @@ static gradcomp_status dispatch(rank_call *c)
 static void *run_rank(void *ctx)
 {
 	rank_call *c = ctx;
-
 	c->st = dispatch(c);
 	c->unwaited = fabric_leave(&c->t->f, c->rank);
 	return NULL;
@@ -328,7 +320,6 @@ __attribute__((format(printf, 3, 4))) static void broken(trial *t, rule r, const
 {
 	char text[240], of[80] = "";
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
@@ -383,7 +374,6 @@ static bool call_all(trial *t)
 static uint64_t block(const trial *t, int rank)
 {
 	uint64_t weight = 0, before = 0;
-
 	for (int r = 0; r < t->P; r++)
 		weight += (uint64_t)(r % 3);
 	for (int r = 0; r < rank; r++)
@@ -396,7 +386,6 @@ static uint64_t block(const trial *t, int rank)
 static uint64_t block_begin(const trial *t, int rank)
 {
 	uint64_t at = 0;
-
 	for (int r = 0; r < rank; r++)
 		at += block(t, r);
 	return at;
@@ -405,7 +394,6 @@ static uint64_t block_begin(const trial *t, int rank)
 static int block_owner(const trial *t, uint64_t i)
 {
 	int owner = 0;
-
 	while (owner + 1 < t->P && i >= block_begin(t, owner + 1))
 		owner++;
 	return owner;
@@ -414,7 +402,6 @@ static int block_owner(const trial *t, uint64_t i)
 static void begin(trial *t)
 {
 	size_t size = gradcomp_dtype_bytes(t->dtype);
-
 	for (int r = 0; r < t->P; r++) {
 		rank_call *c = &t->calls[r];
 
@@ -510,7 +497,6 @@ static void fill_random(trial *t)
 static double gone_in(const trial *t, float *const *before, uint64_t i, int owner)
 {
 	double all = 0;
-
 	for (int r = 0; r < t->P; r++)
 		if (owner < 0 || r == owner)
 			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): it has memory for each of P ranks */
@@ -522,7 +508,6 @@ static double accounted(const trial *t, uint64_t i, int owner)
 {
 	uint64_t begins = owner < 0 ? 0 : block_begin(t, owner);
 	double all = get(t, t->calls[owner < 0 ? 0 : owner].buf.data, i) / t->scale;
-
 	for (int r = 0; r < t->P; r++) {
 		const float *residual = (const float *)(void *)t->calls[r].residual.data;
 
@@ -559,7 +544,6 @@ static bool conserved(trial *t, float *const *before)
 static double in_memory(const trial *t)
 {
 	double all = 0;
-
 	for (int r = 0; r < t->P; r++)
 		for (uint64_t i = 0; i < t->calls[r].memory.bytes / sizeof(float); i++)
 			all += (double)((const float *)(void *)t->calls[r].memory.data)[i];
@@ -570,7 +554,6 @@ static double in_memory(const trial *t)
 static bool conserved_together(trial *t, float *const *before, double remembered)
 {
 	double in = remembered, out = 0, room = 1e-6;
-
 	for (uint64_t i = 0; i < t->count; i++) {
 		in += gone_in(t, before, i, -1);
 		out += accounted(t, i, -1);
@@ -618,7 +601,6 @@ static void coded(trial *t)
 	const int P = t->P;
 	bool exchange = is(t, GRADCOMP_CAN_EXCHANGE);
 	double remembered = 0;
-
 	begin(t);
 	for (int r = 0; r < P; r++)
 		before[r] = malloc(t->count * sizeof(float) + 1);
@@ -660,7 +642,6 @@ static void coded_without(trial *t)
 static void signed_zeroes(trial *t)
 {
 	bool fine;
-
 	begin(t);
 	for (int r = 0; r < t->P; r++)
 		for (uint64_t i = 0; i < t->count; i++)
@@ -681,7 +662,6 @@ static void repeated(trial *t)
 {
 	char *first = malloc(t->count * sizeof(float) + 1);
 	uint64_t seed = random_check();
-
 	for (int n = 0; n < 2; n++) {
 		begin(t);
 		random_check_seed(seed);
@@ -730,7 +710,6 @@ static void every_type(trial *t)
 static void primitive(trial *t)
 {
 	static const uint64_t counts[] = {0, 1, 7, 1027, LARGE};
-
 	for (size_t i = 0; i < sizeof counts / sizeof *counts && t->failures < 3; i++) {
 		t->count = counts[i];
 		t->scale = is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_EXCHANGE) ? 0.25 : 1.0;
@@ -755,7 +734,6 @@ static bool open_trial(trial *t, kit *k, int P, int per_node)
 {
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	gradcomp_status st = GRADCOMP_OK;
-
 	*t = (trial){.k = k, .c = k->collective, .P = P, .scale = 1.0};
 	t->calls = calloc((size_t)P, sizeof *t->calls);
 	host_services(&t->host, gradcomp_host_operators());
@@ -791,7 +769,6 @@ static void close_trial(trial *t)
 static void failing(kit *k, int bit, int nth)
 {
 	trial t;
-
 	if (open_trial(&t, k, 3, 2)) {
 		t.bit = bit;
 		t.count = 100;
@@ -816,7 +793,6 @@ void collective_primitives_group(kit *k)
 	uint32_t serves = k->collective->serves;
 	int served = __builtin_popcount(serves & ((1u << PRIMITIVES) - 1));
 	trial t;
-
 	for (int P = o->ranks_min; P <= o->ranks_max; P++)
 		for (int layout = 0; layout < (P < 3 ? P : 3); layout++) {
 			int per_node = layout == 2 ? P : layout + 1;
@@ -854,7 +830,6 @@ void collective_memory_group(kit *k)
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	gradcomp_status st = GRADCOMP_ERR_NOMEM;
 	trial t;
-
 	for (int n = 0; n < 200 && st; n++) {
 		void *instance = NULL;
 

@@ -26,7 +26,6 @@ static void report(int number, const void *address)
 	const char *function = call_name(call_now->which);
 	guard_hit hit;
 	rule r = watched->crash;
-
 	if (call_now->which == CALL_NONE) {
 		kit_fail(watched, r, "signal %d outside of the plugin's functions", number);
 		return;
@@ -88,7 +87,6 @@ void crash_stack(void)
 {
 	static char room[65536];
 	const stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
-
 	sigaltstack(&stack, NULL);
 }
 
@@ -98,7 +96,6 @@ void crash_watch(kit *k)
 	static char room[65536]; /* a stack that has overflowed is of no use */
 	const stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
 	struct sigaction sa = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER, .sa_sigaction = crashed};
-
 	watched = k;
 	sigaltstack(&stack, NULL);
 	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -45,7 +45,6 @@ static const char *contradiction(const struct gradcomp_compressor_v1 *c)
 void describe_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out)
 {
 	const char *wrong = contradiction(plugin);
-
 	if (wrong)
 		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "%s", wrong);
 }

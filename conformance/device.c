@@ -8,7 +8,6 @@ static bool refused(kit *k, ranks *b)
 {
 	float *g[RANKS_MAX];
 	gradcomp_status st;
-
 	fixture_gradients_new(b, g);
 	fixture_fill(&k->fixture, b, g, KIND_NORMAL);
 	st = ranks_step(b, g, 0);
@@ -25,7 +24,6 @@ static int compared(kit *k, const kit_place *p, int steps)
 	gradcomp_status st = GRADCOMP_OK;
 	int alike = 0;
 	ranks a, b;
-
 	if (kit_open_at(k, &a, p, seed))
 		return 0;
 	ranks_device = GRADCOMP_CUDA;
@@ -44,7 +42,6 @@ void device_group(kit *k)
 	const fixture *t = &k->fixture;
 	long steps = 0;
 	ranks trial;
-
 	if (!(t->plugin->traits & GRADCOMP_TRAIT_CUDA)) {
 		kit_skip(k, RULE_DEVICE, "trait CUDA is not there");
 		return;

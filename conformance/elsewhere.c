@@ -40,7 +40,6 @@ static const char *model_name;
 kit_trace *elsewhere_trace_new(void)
 {
 	void *p = mmap(NULL, sizeof(kit_trace), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
 	return p == MAP_FAILED ? NULL : p;
 }
 
@@ -53,7 +52,6 @@ void elsewhere_trace_free(kit_trace *t)
 static void tell(const ranks *s, made_what what, int rank)
 {
 	const char *function, *asked = hooks_asked(&function);
-
 	kit_fail(comparing, what == MADE_SAVED ? RULE_RESUME : RULE_AGREEMENT,
 	         "step %llu of %d ranks, %s: %s of rank %d is another in a process with another pid, clock, host "
 	         "name, user, environment and "
@@ -68,7 +66,6 @@ static void tell(const ranks *s, made_what what, int rank)
 static void make(const ranks *s, made_what what, int rank, const void *data, uint64_t bytes)
 {
 	uint64_t hash = XXH64(data, bytes, bytes);
-
 	if (at == MADE_MAX || differs)
 		return;
 	if (!comparing)
@@ -89,7 +86,6 @@ static void make_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round
 static void make_saved(ranks *s, int w)
 {
 	uint64_t bytes = 0;
-
 	if (!s->plugin->save || ranks_call(s, &(call){.which = CALL_SAVE, .rank = w, .bytes = &bytes}))
 		return;
 	guarded g = guard("the saved state", bytes, 8);
@@ -102,7 +98,6 @@ static void trace_run(kit *k, const kit_place *p, int steps)
 {
 	float *g[RANKS_MAX];
 	ranks s;
-
 	model_name = p->m->name;
 	if (kit_open_at(k, &s, p, random_check()))
 		return;
@@ -129,7 +124,6 @@ static void trace_run(kit *k, const kit_place *p, int steps)
 static void trace_all(kit *k)
 {
 	const int P = k->options->ranks_max < 2 ? 1 : 2;
-
 	list = k->trace;
 	random_check_seed(k->options->seed);
 	trace_run(k, &(kit_place){P == 1 ? 1 : 3, &fixture_models[6], 3000, 0, false}, 4);
@@ -158,7 +152,6 @@ static const struct gradcomp_compressor_v1 *loaded_again(const struct gradcomp_c
 	Dl_info info;
 	void *so;
 	int from = -1, to = -1;
-
 	if (dladdr(plugin->info.name, &info) && info.dli_fname &&
 	    (from = open(info.dli_fname, O_RDONLY | O_CLOEXEC)) >= 0 && !fstat(from, &of) &&
 	    (to = memfd_create("copy", MFD_CLOEXEC)) >= 0 &&
@@ -184,7 +177,6 @@ static char **other_environment(void)
 	static char *more[] = {"RANK=7", "SLURM_PROCID=7", "HOSTNAME=elsewhere", "USER=somebody", "TZ=Asia/Tokyo"};
 	size_t n = 0;
 	char **out;
-
 	while (environ[n])
 		n++;
 	out = calloc(n + sizeof more / sizeof more[0] + 1, sizeof *out);
@@ -200,7 +192,6 @@ static char **other_environment(void)
 __attribute__((noinline)) static void trace_deeper(kit *k, int pages)
 {
 	volatile char page[4096];
-
 	page[0] = (char)pages;
 	if (page[0])
 		trace_deeper(k, pages - 1);
@@ -214,7 +205,6 @@ void elsewhere_group(kit *k)
 	char **own = environ, **other = other_environment();
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
 	void *higher = malloc(100003);
-
 	if (!k->trace || !k->options->far || !other ||
 	    mmap(NULL, (size_t)97 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return;

@@ -25,7 +25,6 @@ static void fence_again(const int *lowered)
 const gradcomp_operators *fenced_device_operators(const gradcomp_operators *of)
 {
 	static gradcomp_operators table;
-
 	host = *of;
 	table = *of;
 	table.device = GRADCOMP_CUDA;

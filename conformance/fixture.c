@@ -19,7 +19,6 @@ model fixture_few = {"64 numbers", 3, {{6, 8}, {15, 0}, {1, 0}}};
 model *fixture_many(void)
 {
 	static model m = {"300 tensors", TENSORS_MAX - 1, {{0}}};
-
 	for (uint32_t i = 0; i < m.n; i++) {
 		m.dims[i][0] = random_check() % 12;
 		m.dims[i][1] = random_check() % 3 ? 0 : 1 + random_check() % 6;
@@ -34,7 +33,6 @@ model *fixture_large(int which)
 		{"2^20 numbers and more", 3, {{1000, 1000}, {1, 0}, {0}}},
 	};
 	model *m = &models[which];
-
 	m->dims[m->n - 1][0] = which ? 48575 + random_check() % (1 << 19) : (1 << 17) + random_check() % (1 << 15);
 	return m;
 }

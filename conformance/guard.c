@@ -38,7 +38,6 @@ static size_t page_bytes(void)
 static void protect(const struct slot *s)
 {
 	guard_access a = s->device && fence_shut ? GUARD_SHUT : s->access;
-
 	if (mprotect(s->g.map, s->g.span,
 	             a == GUARD_SHUT   ? PROT_NONE
 	             : a == GUARD_READ ? PROT_READ
@@ -55,7 +54,6 @@ static unsigned turns;
 static int stale(void)
 {
 	static const unsigned char bytes[] = {0xff, 0x7e, POISON};
-
 	return bytes[__atomic_fetch_add(&turns, 1, __ATOMIC_RELAXED) % sizeof bytes];
 }
 
@@ -69,7 +67,6 @@ static char *take_map(size_t span)
 {
 	const size_t page = page_bytes();
 	char *map;
-
 	if (span == page && guard_light && najar)
 		return ajar[--najar];
 	if (span == page && nidle > IDLE_MAX / 2) {
@@ -88,7 +85,6 @@ static char *take_map(size_t span)
 static void give_map_back(char *map, size_t span)
 {
 	const size_t page = page_bytes();
-
 	if (span == page && guard_light && najar < IDLE_MAX)
 		ajar[najar++] = map;
 	else if (span == page && nidle < IDLE_MAX && !mprotect(map, span, PROT_NONE))
@@ -101,7 +97,6 @@ guarded guard(const char *what, size_t bytes, size_t align)
 {
 	size_t page = page_bytes();
 	guarded g = {.bytes = bytes};
-
 	g.span = (bytes + align + page - 1) / page * page;
 	g.map = take_map(g.span);
 	if (!g.map || (!nfree && slots_used == SLOTS_MAX)) {
@@ -164,7 +159,6 @@ void guard_fence(int shut)
 bool guard_find(const void *address, guard_hit *hit)
 {
 	const char *p = address;
-
 	for (uint32_t i = 0; i < slots_used; i++) {
 		const struct slot *s = &slots[i];
 

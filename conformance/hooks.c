@@ -57,7 +57,6 @@ static void note_anywhere(const char *name)
 const char *hooks_forbidden(const char **function, int *count)
 {
 	const char *name = forbidden_name;
-
 	*function = call_name(forbidden_where);
 	*count = forbidden_count;
 	forbidden_name = NULL;
@@ -126,7 +125,6 @@ static void *hook_calloc(size_t n, size_t size)
 static void *hook_realloc(void *p, size_t n)
 {
 	void *now;
-
 	given(p);
 	now = realloc(p, n);
 	return now || !n ? taken(now, "realloc") : (taken(p, "realloc"), NULL);
@@ -145,7 +143,6 @@ static void *hook_memalign(size_t align, size_t n)
 static int hook_posix_memalign(void **p, size_t align, size_t n)
 {
 	int status = posix_memalign(p, align, n);
-
 	taken(status ? NULL : *p, "posix_memalign");
 	return status;
 }
@@ -266,7 +263,6 @@ enum { LATER_S = 86400 * 40 + 17, LATER_NS = 123456789 };
 static int hook_clock_gettime(clockid_t c, struct timespec *t)
 {
 	int status = clock_gettime(c, t);
-
 	if (ask("clock_gettime")) {
 		t->tv_sec += LATER_S;
 		t->tv_nsec = (t->tv_nsec + LATER_NS) % 1000000000;
@@ -277,7 +273,6 @@ static int hook_clock_gettime(clockid_t c, struct timespec *t)
 static int hook_gettimeofday(struct timeval *t, void *zone)
 {
 	int status = gettimeofday(t, zone);
-
 	if (ask("gettimeofday")) {
 		t->tv_sec += LATER_S;
 		t->tv_usec = (t->tv_usec + LATER_NS / 1000) % 1000000;
@@ -288,7 +283,6 @@ static int hook_gettimeofday(struct timeval *t, void *zone)
 static int hook_timespec_get(struct timespec *t, int base)
 {
 	int status = timespec_get(t, base);
-
 	if (ask("timespec_get"))
 		t->tv_sec += LATER_S;
 	return status;
@@ -297,7 +291,6 @@ static int hook_timespec_get(struct timespec *t, int base)
 static time_t hook_time(time_t *out)
 {
 	time_t t = time(NULL);
-
 	if (ask("time"))
 		t += LATER_S;
 	if (out)
@@ -313,7 +306,6 @@ static clock_t hook_clock(void)
 static int hook_gethostname(char *name, size_t n)
 {
 	int status = gethostname(name, n);
-
 	if (ask("gethostname") && n)
 		snprintf(name, n, "elsewhere");
 	return status;
@@ -322,7 +314,6 @@ static int hook_gethostname(char *name, size_t n)
 static int hook_uname(struct utsname *u)
 {
 	int status = uname(u);
-
 	if (ask("uname"))
 		snprintf(u->nodename, sizeof u->nodename, "elsewhere");
 	return status;
@@ -345,7 +336,6 @@ OTHER(uid_t, geteuid)
 static int hook_sched_getcpu(void)
 {
 	int cpu = sched_getcpu();
-
 	return ask("sched_getcpu") ? (cpu + 1) % (int)sysconf(_SC_NPROCESSORS_CONF) : cpu;
 }
 
@@ -446,7 +436,6 @@ static int redirect(ElfW(Addr) * slot, const char *name)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	char *start = (char *)((uintptr_t)slot / page * page);
-
 	for (size_t i = 0; i < sizeof hooks / sizeof hooks[0]; i++) {
 		void *real = dlsym(RTLD_DEFAULT, name);
 
@@ -507,7 +496,6 @@ int hooks_install(const void *address)
 	struct link_map *m = NULL;
 	Dl_info info;
 	int n = 0;
-
 	if (!dladdr1(address, &info, (void **)&m, RTLD_DL_LINKMAP) || !m)
 		return 0;
 	for (; m->l_prev; m = m->l_prev)

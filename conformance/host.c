@@ -22,7 +22,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void *take(size_t bytes)
 {
 	int i = 0;
-
 	if (host_fail_at == 0)
 		return NULL;
 	host_fail_at -= host_fail_at > 0;
@@ -42,7 +41,6 @@ static void *take(size_t bytes)
 static void *host_alloc(size_t bytes)
 {
 	void *p;
-
 	hooks_note("host->alloc");
 	pthread_mutex_lock(&lock);
 	p = take(bytes);
@@ -88,7 +86,6 @@ static bool is_string(const gradcomp_plugin_info *info, const gradcomp_value *va
 const gradcomp_value *host_lend(host_values *v, const gradcomp_plugin_info *info, const gradcomp_value *values)
 {
 	size_t bytes = 0, at = 0;
-
 	for (uint32_t i = 0; i < info->nparams; i++)
 		bytes += is_string(info, values, i) ? strlen(values[i].s) + 1 : 0;
 	v->array = guard("the values of parameters", info->nparams * sizeof *values, 8);
@@ -116,7 +113,6 @@ void host_take_back(host_values *v)
 gradcomp_status host_fail(gradcomp_error *err, gradcomp_status s, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	if (err) {
 		err->status = s;

@@ -24,7 +24,6 @@ static int find_statics(struct dl_phdr_info *info, size_t size, void *ctx)
 	statics *s = ctx;
 	uintptr_t at = (uintptr_t)s->address, relro_end = 0;
 	int here = 0;
-
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -60,7 +59,6 @@ static void changed_statics(kit *k, const statics *s)
 static const gradcomp_value *other_values(const fixture *t, gradcomp_value *room)
 {
 	const gradcomp_plugin_info *info = &t->plugin->info;
-
 	memcpy(room, t->values, info->nparams * sizeof *room);
 	for (uint32_t i = 0; i < info->nparams; i++) {
 		const gradcomp_param *p = &info->params[i];
@@ -86,7 +84,6 @@ static void beside(kit *k, const kit_place *p, model *mb, const gradcomp_value *
 	const uint64_t seed = random_check();
 	gradcomp_status st;
 	ranks a, b, other;
-
 	st = kit_open_at(k, &a, p, seed);
 	if (st && !kit_declined(&a, st))
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", p->P, p->m->name, a.err.text);
@@ -120,7 +117,6 @@ void instances_group(kit *k)
 	statics s = {.address = k->fixture.plugin->info.name};
 	const uint32_t since = k->since;
 	gradcomp_value *room = calloc(k->fixture.plugin->info.nparams + 1, sizeof *room);
-
 	if (!room)
 		return;
 	dl_iterate_phdr(find_statics, &s);

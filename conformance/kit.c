@@ -9,7 +9,6 @@ bool kit_open(kit *k, ranks *s, int P, model *m)
 {
 	const fixture *t = &k->fixture;
 	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, random_check());
-
 	if (st)
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", P, m->name, s->err.text);
 	return !st;
@@ -18,7 +17,6 @@ bool kit_open(kit *k, ranks *s, int P, model *m)
 bool kit_step(kit *k, ranks *s, float **g, int interleave)
 {
 	gradcomp_status st = ranks_step(s, g, interleave);
-
 	if (st)
 		kit_fail(k, s->broke ? s->broke : k->crash, "step %llu of %d ranks%s: %s", (unsigned long long)s->step,
 		         s->P, s->broke ? "" : " fails", s->err.text[0] ? s->err.text : "(without a word)");
@@ -70,7 +68,6 @@ static bool same(kit *k, rule r, const char *when, const char *what, int P, int 
 bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h)
 {
 	uint64_t d = a->numel, arrays = a->plugin->state_arrays;
-
 	for (int w = 0; w < a->P; w++)
 		if (!same(k, r, when, "the average", a->P, w, g[w], h[w], d) ||
 		    !same(k, r, when, "the error memory", a->P, w, a->error[w], b->error[w], d) ||
@@ -83,7 +80,6 @@ int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int step
 {
 	float *g[RANKS_MAX], *h[RANKS_MAX];
 	int alike = 1;
-
 	fixture_gradients_new(a, g);
 	fixture_gradients_new(b, h);
 	for (int n = 0; alike && n < steps; n++) {
@@ -105,7 +101,6 @@ int kit_places(const kit *k)
 kit_place kit_reach(const kit *k, int which)
 {
 	const int P = k->options->ranks_max < 2 ? 1 : 2;
-
 	switch (which) {
 	case 0:
 		return (kit_place){P, fixture_many(), 1 + random_check() % 60, kit_some_step(), false};
@@ -130,7 +125,6 @@ gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t
 {
 	const fixture *t = &k->fixture;
 	gradcomp_status st;
-
 	ranks_far = p->far;
 	host_most = hooks_most = p->far ? REACH_MEMORY : SIZE_MAX / 4;
 	st = ranks_open(s, t->plugin, t->op, t->values, p->P, p->m->n, p->m->dims, seed);
@@ -146,7 +140,6 @@ gradcomp_status kit_open_at(const kit *k, ranks *s, const kit_place *p, uint64_t
 uint64_t kit_some_step(void)
 {
 	uint64_t bits = random_check() % 36, some = random_check() % 5;
-
 	switch (random_check() % 3) {
 	case 0:
 		return 0;
@@ -161,7 +154,6 @@ void kit_rounding(fixture *t)
 {
 	ranks s;
 	int half = 0, bhalf = 0;
-
 	for (int P = 1; P <= 2; P++)
 		for (int m = 5; m < MODELS; m++) {
 			if (ranks_open(&s, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims,

@@ -28,7 +28,6 @@ static gradcomp_status failed(link_end *e, gradcomp_error *err)
 __attribute__((format(printf, 3, 4))) static gradcomp_status fail(fabric *f, gradcomp_status st, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	if (!f->failure.status) {
 		f->failure.status = st;
@@ -54,7 +53,6 @@ static gradcomp_status post(link_end *e, bool sends, int multicast, int peer, vo
 	gradcomp_status st = GRADCOMP_OK;
 	uint64_t turn = 0;
 	transfer *t;
-
 	pthread_mutex_lock(&f->lock);
 	if (++e->calls == e->fail_at)
 		fail(f, GRADCOMP_ERR_PEER, "rank %d has left", (e->api.rank + 1) % f->P);
@@ -95,7 +93,6 @@ static gradcomp_status post_multicast(void *ctx, const int *peers, int n, const 
 {
 	link_end *e = ctx;
 	gradcomp_status st = GRADCOMP_OK;
-
 	e->multicasts++;
 	for (int i = 0; !st && i < n; i++)
 		st = post(e, true, e->multicasts, peers[i], (void *)(uintptr_t)buf, bytes, &reqs[i], err);
@@ -109,7 +106,6 @@ static transfer *meets(const link_end *e, const transfer *t)
 	transfer *other = of_turn(&f->ends[t->peer], e->api.rank, !t->sends, t->turn);
 	const link_end *from = t->sends ? e : &f->ends[t->peer];
 	int multicast = t->sends ? t->multicast : other ? other->multicast : 0;
-
 	for (const transfer *m = from->posted; other && multicast && m; m = m->next)
 		if (m->multicast == multicast && !of_turn(&f->ends[m->peer], from->api.rank, false, m->turn))
 			return NULL;
@@ -120,7 +116,6 @@ static transfer *meets(const link_end *e, const transfer *t)
 static void move_all(link_end *e)
 {
 	fabric *f = e->fabric;
-
 	for (transfer *t = e->posted; t && !f->failure.status; t = t->next) {
 		transfer *other = t->done ? NULL : meets(e, t);
 		const transfer *from = t->sends ? t : other;
@@ -157,7 +152,6 @@ static bool all_wait(const fabric *f)
 static transfer *transfer_of(link_end *e, const gradcomp_request *req)
 {
 	transfer *t = NULL;
-
 	if (e->fabric->failure.status)
 		return NULL;
 	for (transfer *p = e->posted; p && !t; p = p->next)
@@ -177,7 +171,6 @@ static void stuck(link_end *e, const transfer *t)
 {
 	const link_end *peer = &e->fabric->ends[t->peer];
 	const transfer *its = peer->awaits;
-
 	e->fabric->stuck = true;
 	fail(e->fabric, GRADCOMP_ERR_TIMEOUT,
 	     its ? "all ranks wait: rank %d to %s rank %d, which waits to %s rank %d"
@@ -192,7 +185,6 @@ static gradcomp_status wait(void *ctx, gradcomp_request *req, gradcomp_error *er
 	fabric *f = e->fabric;
 	gradcomp_status st = GRADCOMP_OK;
 	transfer *t;
-
 	pthread_mutex_lock(&f->lock);
 	t = transfer_of(e, req);
 	while (!f->failure.status && (move_all(e), !t->done) && !f->failure.status) {
@@ -217,7 +209,6 @@ static gradcomp_status test(void *ctx, gradcomp_request *req, int *done, gradcom
 	fabric *f = e->fabric;
 	gradcomp_status st = GRADCOMP_OK;
 	transfer *t;
-
 	pthread_mutex_lock(&f->lock);
 	t = transfer_of(e, req);
 	move_all(e);
@@ -233,7 +224,6 @@ static gradcomp_status failure(void *ctx, gradcomp_error *err)
 {
 	link_end *e = ctx;
 	gradcomp_status st = GRADCOMP_OK;
-
 	pthread_mutex_lock(&e->fabric->lock);
 	if (e->fabric->failure.status)
 		st = failed(e, err);
@@ -291,7 +281,6 @@ void fabric_enter(fabric *f)
 int fabric_leave(fabric *f, int rank)
 {
 	int unwaited = 0;
-
 	pthread_mutex_lock(&f->lock);
 	for (const transfer *t = f->ends[rank].posted; t; t = t->next)
 		unwaited += !t->waited;

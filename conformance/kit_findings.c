@@ -8,7 +8,6 @@
 static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
 {
 	finding m = {.rule = r, .result = v, .since = k->since, .crash_signal = k->crash_signal};
-
 	vsnprintf(m.text, sizeof m.text, fmt, ap);
 	if (write(k->out, &m, sizeof m) != sizeof m)
 		_exit(4);
@@ -17,7 +16,6 @@ static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
 void kit_ok(kit *k, rule r, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	send(k, r, RESULT_OK, fmt, ap);
 	va_end(ap);
@@ -26,7 +24,6 @@ void kit_ok(kit *k, rule r, const char *fmt, ...)
 void kit_fail(kit *k, rule r, const char *fmt, ...)
 {
 	va_list ap;
-
 	k->failed = true;
 	va_start(ap, fmt);
 	send(k, r, RESULT_FAIL, fmt, ap);
@@ -36,7 +33,6 @@ void kit_fail(kit *k, rule r, const char *fmt, ...)
 void kit_skip(kit *k, rule r, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	send(k, r, RESULT_SKIP, fmt, ap);
 	va_end(ap);
@@ -52,7 +48,6 @@ void kit_take(kit_result *out, const finding *m)
 {
 	rule_result *v = &out->result[m->rule],
 		    is = m->result == RESULT_FAIL && lenient(out, m) ? RESULT_WARN : m->result;
-
 	/* Many groups meet the same crash: it is told once. */
 	if (m->crash_signal && m->crash_signal == out->crash_signal && call_now->which == out->crash_in)
 		return;
@@ -72,7 +67,6 @@ void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...)
 {
 	finding m = {.rule = r, .result = v};
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(m.text, sizeof m.text, fmt, ap);
 	va_end(ap);

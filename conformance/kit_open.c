@@ -21,7 +21,6 @@ static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *i
 	gradcomp_status st;
 	gradcomp_host host;
 	char text[1000];
-
 	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
 	st = gradcomp_spec_parse(info, text, spec, err);
 	host_services(&host, gradcomp_host_operators());
@@ -50,7 +49,6 @@ static void load(const kit_options *o, report *said)
 	process_state before;
 	gradcomp_error err;
 	const char *name;
-
 	process_look(&before);
 	if (gradcomp_plugin_open(o->path, &kind, &info, &err))
 		return;
@@ -77,7 +75,6 @@ static bool survives(const kit_options *o, kit_result *out)
 	struct stat st = {0};
 	char *text;
 	pid_t child;
-
 	if (said == MAP_FAILED || printed < 0) {
 		kit_note(out, RULE_PROCESS, RESULT_FAIL, "no memory");
 		return false;
@@ -130,7 +127,6 @@ static const char *old_neutral(const gradcomp_plugin_info *info, char *room, siz
 	static const char *const off[][2] = {
 		{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}, {"orthogonal", "no"}};
 	size_t n = 0;
-
 	for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
 		if (has_row(info, off[i][0]) && n < capacity)
 			n += (size_t)snprintf(room + n, capacity - n, "%s%s=%s", n ? "," : "", off[i][0], off[i][1]);
@@ -141,7 +137,6 @@ static const char *old_neutral(const gradcomp_plugin_info *info, char *room, siz
 static bool in_list(const char *list, const char *p)
 {
 	size_t n = strcspn(p, "=");
-
 	for (; *list; list += strcspn(list, ","), list += *list == ',')
 		if (!strncmp(list, p, n) && list[n] == '=')
 			return true;
@@ -156,7 +151,6 @@ gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **
 	char text[1200];
 	size_t n;
 	gradcomp_status st;
-
 	*out = NULL;
 	t->plain = NULL;
 	if (!neutral)
@@ -183,7 +177,6 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 	gradcomp_spec *spec = NULL, *plain;
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	int status;
-
 	if (parse(o, info, &spec, &err)) {
 		kit_note(out, RULE_PARAMETERS, RESULT_FAIL, "%s is refused: %s", o->parameters, err.text);
 		out->rules_broken = 1;
@@ -212,7 +205,6 @@ static int run_collective(const kit_options *o, const gradcomp_plugin_info *info
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	char text[1000];
 	int status;
-
 	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
 	if (gradcomp_spec_parse(info, text, &spec, &err)) {
 		kit_note(out, RULE_PARAMETERS, RESULT_FAIL, "%s is refused: %s", o->parameters, err.text);
@@ -229,7 +221,6 @@ int kit_run(const kit_options *o, kit_result *out)
 {
 	const gradcomp_plugin_info *info;
 	gradcomp_error err = {.status = GRADCOMP_OK};
-
 	memset(out, 0, sizeof *out);
 	for (int r = 0; r < RULES; r++)
 		out->result[r] = RESULT_SKIP;

@@ -20,7 +20,6 @@
 static double now(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
@@ -91,7 +90,6 @@ static void after_group(kit *k, const process_state *before, int printed)
 	const char *function, *name;
 	char changed[200];
 	int count;
-
 	name = hooks_forbidden(&function, &count);
 	if (name)
 		kit_fail(k, RULE_STEADY, "%s() is called in %s(), %d times in all\n%s", name, function, count,
@@ -136,7 +134,6 @@ static bool suits(const kit *k)
 	ranks s;
 	gradcomp_status st =
 		ranks_open(&s, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
-
 	if (!st)
 		ranks_close(&s);
 	return st != GRADCOMP_ERR_UNSUPPORTED || !s.err.text[0];
@@ -154,7 +151,6 @@ static void group_process(kit *k, const group *g, int number)
 {
 	int printed = memfd_create("stdout", MFD_CLOEXEC);
 	process_state before;
-
 	if (printed >= 0)
 		dup2(printed, STDOUT_FILENO);
 	random_check_seed(k->options->seed * 64 + (uint64_t)number);
@@ -182,7 +178,6 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 	double began = now(), since = began;
 	uint64_t count = call_now->count;
 	finding m;
-
 	for (;;) {
 		struct pollfd p = {.fd = in, .events = POLLIN};
 
@@ -214,7 +209,6 @@ static int run_group(kit *k, const group *g, int number, kit_result *out)
 {
 	int ends[2], status, finished;
 	pid_t child;
-
 	fflush(NULL);
 	memset(call_now, 0, sizeof *call_now);
 	if (pipe(ends) || (child = fork()) < 0) {
@@ -242,7 +236,6 @@ static int run_group(kit *k, const group *g, int number, kit_result *out)
 static bool run_groups(kit *k, const group *groups, bool instead, kit_result *out)
 {
 	bool going = true;
-
 	for (int g = 0; groups[g].run && going; g++)
 		if (!instead || groups[g].instead)
 			going = run_group(k, &groups[g], g, out) != 0;
@@ -252,7 +245,6 @@ static bool run_groups(kit *k, const group *groups, bool instead, kit_result *ou
 static bool shared_calls(void)
 {
 	void *shared = mmap(NULL, sizeof *call_now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
 	if (shared == MAP_FAILED)
 		return false;
 	call_now = shared;
@@ -280,7 +272,6 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 {
 	kit k = {.options = options, .fixture = *t};
 	bool going;
-
 	for (int r = 0; r < RULES; r++)
 		if (out->result[r] != RESULT_WARN) /* the warning came when it was loaded */
 			out->result[r] = RESULT_SKIP;
@@ -311,7 +302,6 @@ int kit_run_collective(const kit_options *options, const struct gradcomp_collect
 	                             RULE_MEMORY,    RULE_STEADY,       RULE_TIME,       RULE_PREDICT,
 	                             RULE_PROCESS,   RULE_PRIMITIVES,   RULE_LINKS};
 	kit k = {.options = options, .collective = plugin, .values = values};
-
 	out->abi = plugin->info.abi_version;
 	if (!shared_calls())
 		return 1;

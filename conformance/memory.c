@@ -10,7 +10,6 @@ void memory_group(kit *k)
 	int before = host_allocated, plain = hooks_outstanding(), failed = 0;
 	float *g[RANKS_MAX];
 	ranks s;
-
 	for (int n = 0; n < 200; n++) {
 		host_fail_at = n;
 		gradcomp_status st =

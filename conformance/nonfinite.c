@@ -7,7 +7,6 @@ static void nonfinite_of(kit *k, int P)
 {
 	float *g[RANKS_MAX];
 	ranks s;
-
 	if (!kit_open(k, &s, P, &fixture_models[5]))
 		return;
 	fixture_gradients_new(&s, g);
@@ -57,7 +56,6 @@ static bool shown_or_kept(kit *k, const ranks *s, float *const *g, int w, int fr
 {
 	double sum = 0;
 	bool kept = true;
-
 	for (int r = 0; r < s->P; r++)
 		sum += overflowing(r, s->P);
 	for (int i = from; i < to; i++) {
@@ -79,7 +77,6 @@ static bool overflows(kit *k, int P)
 	float *g[RANKS_MAX];
 	ranks s;
 	bool right;
-
 	if (!kit_open(k, &s, P, &vector))
 		return false;
 	fixture_gradients_new(&s, g);
@@ -111,7 +108,6 @@ static void forgets(kit *k, int P, float largest)
 	float *g[RANKS_MAX];
 	ranks s;
 	bool right;
-
 	if (!kit_open(k, &s, P, &vector))
 		return;
 	fixture_gradients_new(&s, g);
@@ -136,7 +132,6 @@ static void forgets(kit *k, int P, float largest)
 void nonfinite_overflow_group(kit *k)
 {
 	bool coded = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), going = coded;
-
 	for (int P = 2; going && P <= 3; P++)
 		going = overflows(k, P);
 	if (!coded)

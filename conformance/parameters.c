@@ -19,7 +19,6 @@ static void works(kit *k, const char *text, counts *n)
 	float *g[RANKS_MAX];
 	gradcomp_host host;
 	ranks s;
-
 	if (gradcomp_spec_parse(&t->plugin->info, text, &spec, &err)) {
 		kit_fail(k, RULE_PARAMETERS, "%s is within the table and refused: %s", text, err.text);
 		return;
@@ -58,7 +57,6 @@ static void refused(kit *k, const char *text, counts *n)
 {
 	gradcomp_spec *spec = NULL;
 	gradcomp_error err;
-
 	if (gradcomp_spec_parse(&k->fixture.plugin->info, text, &spec, &err)) {
 		n->outside++;
 		return;
@@ -73,7 +71,6 @@ static void numbers(kit *k, const gradcomp_param *p, counts *n)
 	int whole = p->type != GRADCOMP_PARAM_FLOAT;
 	double bounds[2] = {p->min, p->max};
 	char text[200];
-
 	for (int i = 0; p->min != p->max && i < 2; i++) {
 		double outside = whole ? bounds[i] + (i ? 1 : -1) : nextafter(bounds[i], i ? INFINITY : -INFINITY);
 		if (isinf(bounds[i]) || (whole && fabs(bounds[i]) > 0x1p53))
@@ -94,7 +91,6 @@ void parameters_group(kit *k)
 	const gradcomp_plugin_info *info = &k->fixture.plugin->info;
 	char text[300];
 	counts n = {0, 0, 0};
-
 	if (!info->nparams) {
 		kit_skip(k, RULE_PARAMETERS, "there are none");
 		return;

@@ -15,7 +15,6 @@ static uint32_t edge(void)
 	const float inf = INFINITY, huge = 3e38f;
 	uint32_t words[] = {0, 1, UINT32_MAX, INT32_MAX, 0x80000000u, 0x7fc00000u, (uint32_t)numel, (uint32_t)numel + 1,
 	                    0, 0};
-
 	memcpy(&words[8], &inf, 4);
 	memcpy(&words[9], &huge, 4);
 	return words[random_check() % (sizeof words / sizeof words[0])];
@@ -25,7 +24,6 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 {
 	uint32_t w = n > 1; /* the peer's */
 	uint64_t had = in[w].bytes, bytes = had;
-
 	if (lies_left-- > 0 && random_check() % 2)
 		return; /* not every one of a step */
 	/* Lengths are the host's for what is summed or merged. */
@@ -51,7 +49,6 @@ void peers_group(kit *k)
 {
 	int refused = 0, times = k->options->thorough ? 4000 : 240;
 	float *g[RANKS_MAX];
-
 	for (int i = 0; i < times; i++) {
 		ranks s;
 		if (!kit_open(k, &s, 2 + i % 2, &fixture_models[i / 4 % MODELS]))

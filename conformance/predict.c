@@ -105,7 +105,6 @@ void predict_group(kit *k)
 {
 	const kit_options *o = k->options;
 	char text[300];
-
 	if (!k->collective->predict) {
 		kit_skip(k, RULE_PREDICT, "there is no predict()");
 		return;

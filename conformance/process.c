@@ -17,7 +17,6 @@
 int process_floats(void)
 {
 	volatile float denormal = 1e-40f, one = 1;
-
 	return (fegetround() != FE_TONEAREST) | (denormal * one == 0) << 1 | (fegetexcept() != 0) << 2;
 }
 
@@ -32,7 +31,6 @@ static int entries(const char *path)
 {
 	DIR *d = opendir(path);
 	int n = 0;
-
 	while (d && readdir(d))
 		n++;
 	if (d)
@@ -45,7 +43,6 @@ static void look_at_limits(process_state *s)
 	struct itimerval left = {0};
 	struct rlimit limit;
 	cpu_set_t cpus;
-
 	for (int n = 0; n < RLIM_NLIMITS; n++)
 		if (!getrlimit((__rlimit_resource_t)n, &limit))
 			s->limits = XXH64(&limit.rlim_cur, sizeof limit.rlim_cur, s->limits);
@@ -64,7 +61,6 @@ void process_look(process_state *s)
 	const char *locale = setlocale(LC_ALL, NULL);
 	struct stat st = {0};
 	sigset_t mask;
-
 	*s = (process_state){.floats = process_floats(),
 	                     .descriptors = entries("/proc/self/fd"),
 	                     .threads = entries("/proc/self/task")};
@@ -89,7 +85,6 @@ static int threads_left(int before)
 {
 	const struct timespec pause = {.tv_nsec = 10000000};
 	int now = entries("/proc/self/task");
-
 	for (int i = 0; i < 50 && now > before; i++) {
 		nanosleep(&pause, NULL);
 		now = entries("/proc/self/task");
@@ -100,7 +95,6 @@ static int threads_left(int before)
 static bool had_children(void)
 {
 	struct rusage of;
-
 	return waitpid(-1, NULL, WNOHANG) >= 0 || (!getrusage(RUSAGE_CHILDREN, &of) && of.ru_minflt > 0);
 }
 
@@ -108,7 +102,6 @@ bool process_changed(const process_state *before, char *text, size_t capacity)
 {
 	int left = threads_left(before->threads), handler = 0;
 	process_state now;
-
 	process_look(&now);
 	for (int n = 1; n < 32; n++)
 		if (now.handlers[n].sa_handler != before->handlers[n].sa_handler)

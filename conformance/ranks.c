@@ -41,7 +41,6 @@ static void describe_tensors(ranks *s, uint32_t ntensors, uint64_t (*dims)[2])
 {
 	static uint64_t far[2] = {(uint64_t)1 << 32, 0};
 	uint64_t numel = 0;
-
 	s->first = ranks_far;
 	for (uint32_t i = 0; i < s->first + ntensors; i++) {
 		uint64_t *of = i < s->first ? far : dims[i - s->first];
@@ -116,7 +115,6 @@ gradcomp_status ranks_carry(ranks *from, ranks *to, int w)
 {
 	uint64_t bytes = 0;
 	gradcomp_status st;
-
 	memcpy(to->error[w], from->error[w], from->numel * sizeof(float));
 	memcpy(to->state[w], from->state[w], from->plugin->state_arrays * from->numel * sizeof(float));
 	to->step = from->step;

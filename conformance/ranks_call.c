@@ -11,7 +11,6 @@
 gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
 {
 	va_list ap;
-
 	s->broke = r;
 	s->err.status = GRADCOMP_ERR_INTERNAL;
 	va_start(ap, fmt);
@@ -25,7 +24,6 @@ static gradcomp_status dispatch(ranks *s, const call *c)
 	const struct gradcomp_compressor_v1 *p = s->plugin;
 	void *instance = s->instance[c->rank];
 	gradcomp_error *err = &s->err;
-
 	switch (c->which) {
 	case CALL_PLAN:
 		return p->plan(instance, c->bucket, s->step, c->plan, err);
@@ -61,7 +59,6 @@ typedef struct elsewhere {
 static void *run_elsewhere(void *ctx)
 {
 	elsewhere *e = ctx;
-
 	crash_stack();
 	e->st = dispatch(e->s, e->c);
 	call_left(e->c->which);
@@ -77,7 +74,6 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	int noted = hooks_count();
 	pthread_attr_t small;
 	pthread_t thread;
-
 	if (shared)
 		host_lock(1);
 	call_begin(c->which, c->rank, s->P, c->round);

@@ -57,7 +57,6 @@ static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcom
 static gradcomp_status begin_bucket(ranks *s, bucket_run *f, uint32_t b, gradcomp_plan *plan, float **grad)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int w = 0; !st && w < s->P; w++) {
 		gradcomp_plan mine = {.struct_size = sizeof mine};
 		st = ranks_call(s, &(call){.which = CALL_PLAN, .rank = w, .bucket = &s->buckets[b], .plan = &mine});
@@ -76,7 +75,6 @@ static gradcomp_status run_round(ranks *s, bucket_run *f, const gradcomp_plan *p
                                  uint32_t round)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (uint32_t b = first; !st && b < end; b++)
 		for (int w = 0; !st && round < plan[b].nrounds && w < s->P; w++) {
 			bucket_run *mine = &f[b * (uint32_t)s->P + (uint32_t)w];
@@ -96,7 +94,6 @@ gradcomp_status ranks_step(ranks *s, float **grad, int interleave)
 	bucket_run *f = calloc((size_t)s->nbuckets * P + 1, sizeof *f);
 	gradcomp_plan *plan = calloc(s->nbuckets + 1, sizeof *plan);
 	gradcomp_status st = f && plan ? GRADCOMP_OK : GRADCOMP_ERR_NOMEM;
-
 	guard_light = s->light && s->step % 8 && !s->device;
 	memset(s->sent_of, 0, sizeof s->sent_of);
 	for (uint32_t first = 0; !st && first < s->nbuckets; first += together) {

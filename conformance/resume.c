@@ -8,7 +8,6 @@ static bool twins(kit *k, ranks *a, ranks *b, const kit_place *p)
 {
 	const uint64_t seed = random_check();
 	gradcomp_status st = kit_open_at(k, a, p, seed);
-
 	if (st && !kit_declined(a, st))
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", p->P, p->m->name, a->err.text);
 	if (st)
@@ -25,7 +24,6 @@ static int step_alone(kit *k, ranks *s, int abandon)
 {
 	float *g[RANKS_MAX];
 	int went;
-
 	fixture_gradients_new(s, g);
 	fixture_fill(&k->fixture, s, g, KIND_NORMAL);
 	s->abandon = abandon;
@@ -51,7 +49,6 @@ static void given_up(kit *k, ranks *a, ranks *b)
 {
 	uint64_t bytes[2] = {0, 0};
 	guarded g[2] = {{.map = NULL}, {.map = NULL}};
-
 	for (int i = 0; a->plugin->save && i < 2; i++) {
 		a->plugin->save(a->instance[0], NULL, 0, &bytes[i], &a->err);
 		g[i] = guard("a saved state", bytes[i], 8);
@@ -74,7 +71,6 @@ static void resume_of(kit *k, const kit_place *p, int before)
 {
 	bool going;
 	ranks a, b;
-
 	if (!twins(k, &a, &b, p))
 		return;
 	going = kit_run_alike(k, RULE_THREADS, "with buckets interleaved", &a, &b, 3);

@@ -10,7 +10,6 @@
 static int saved(kit *k, ranks *s, guarded *out)
 {
 	uint64_t bytes = 0, written = 0;
-
 	if (ranks_call(s, &(call){.which = CALL_SAVE, .bytes = &bytes}))
 		return kit_fail(k, RULE_SAVED_STATE, "save() of the length fails: %s", s->err.text), 0;
 	*out = guard("the saved state", bytes, 8);
@@ -32,7 +31,6 @@ static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guard
 	guarded in = guard("the state that is loaded", bytes, 8), after = {.map = NULL};
 	gradcomp_status st;
 	int fine = 1;
-
 	memcpy(in.data, state, bytes);
 	guard_lock(&in, 1);
 	s->err = (gradcomp_error){.status = GRADCOMP_OK};
@@ -61,7 +59,6 @@ static int damaged(kit *k, const guarded *good, int times)
 {
 	float *g[RANKS_MAX];
 	int taken = 0;
-
 	for (int n = 0; n < times; n++) {
 		ranks s;
 		char *copy = malloc(good->bytes + 1);
@@ -96,7 +93,6 @@ void saved_state_group(kit *k)
 	float *g[RANKS_MAX];
 	int fine = 1, cut = 0, taken = 0, times = k->options->thorough ? 2000 : 100;
 	char what[100];
-
 	if (!k->fixture.plugin->save) {
 		kit_skip(k, RULE_SAVED_STATE, "there is no state beyond the host's arrays");
 		return;

@@ -71,7 +71,6 @@ static bool conserved(kit *k, const ranks *s, float **a, const double *sum, cons
                       tally *n, loss *out)
 {
 	const fixture *t = &k->fixture;
-
 	for (uint32_t b = 0; b < s->nbuckets; b++) {
 		uint64_t from = s->buckets[b].offset - s->base, to = from + s->buckets[b].numel;
 		damage d = {.least = INFINITY, .most = -INFINITY};
@@ -138,7 +137,6 @@ static bool agreed(kit *k, const ranks *s, float **g, const char *where)
 static double said(ranks *s, double *headers, int *fixed)
 {
 	double bytes = 0;
-
 	*headers = 0;
 	*fixed = 1;
 	for (uint32_t b = 0; b < s->nbuckets; b++) {
@@ -166,7 +164,6 @@ static bool honest(kit *k, const ranks *s, double want, double headers, int fixe
 	const fixture *t = &k->fixture;
 	const double least = fixed ? want : kind == KIND_NORMAL ? 0.75 * want : 0;
 	double dense = 4.0 * (double)s->numel, sent = (double)s->sent;
-
 	if (t->bytes && s->sent != t->bytes(t->values, s)) {
 		kit_fail(k, RULE_BYTES, "%s: rank 0 sent %.0f bytes, the method's formula gives %llu", where, sent,
 		         (unsigned long long)t->bytes(t->values, s));
@@ -233,7 +230,6 @@ static void choices(kit *k, const ranks *s)
 static bool open_run(kit *k, ranks *s, const run *r)
 {
 	gradcomp_status st = kit_open_at(k, s, &(kit_place){r->P, r->m, UINT64_MAX, r->from, r->far}, random_check());
-
 	if (st && !((r->far || r->P > 16) && kit_declined(s, st)))
 		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", r->P, r->m->name, s->err.text);
 	return !st;
@@ -243,7 +239,6 @@ static bool open_run(kit *k, ranks *s, const run *r)
 static void give(kit *k, ranks *s, float **g, int kind, double *sum, double *mag)
 {
 	const fixture *t = &k->fixture;
-
 	fixture_fill(t, s, g, kind);
 	for (uint64_t i = 0; i < s->numel; i++) {
 		double all = 0;
@@ -272,7 +267,6 @@ static bool run_steps(kit *k, const run *r, uint64_t seed, bool rebuild, tally *
 	char where[200];
 	bool well = true;
 	ranks s;
-
 	random_check_seed(seed);
 	if (!open_run(k, &s, r))
 		return true;
@@ -316,7 +310,6 @@ static bool steps_of(kit *k, const run *r, tally *n)
 	const uint32_t since = k->since;
 	loss l = {.found = false}, still = {.found = false};
 	bool well;
-
 	/* ABI 1 asked of runs from step 0 on. */
 	k->since = r->from ? KIT_FURTHER : since;
 	well = run_steps(k, r, seed, n->rebuild, n, &l);
@@ -352,7 +345,6 @@ static uint32_t unwritten_round;
 static void look_at_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *p)
 {
 	const unsigned char *now = p->data;
-
 	(void)bucket, (void)rank;
 	for (uint64_t i = 0; i < p->bytes && made_bytes < sizeof first_made; i++, made_bytes++)
 		if (s->stale == BEFORE) {
@@ -370,7 +362,6 @@ static void written(kit *k)
 	const uint64_t seed = random_check();
 	float *g[RANKS_MAX];
 	ranks s;
-
 	unwritten = 0;
 	for (int run = 0; run < 2; run++) {
 		if (ranks_open(&s, t->plugin, t->op, t->values, 2, fixture_models[6].n, fixture_models[6].dims, seed))
@@ -403,7 +394,6 @@ void steps_group(kit *k)
 	tally n = {.worst = 0};
 	const gradcomp_value *values = k->fixture.values;
 	bool all;
-
 	if (k->fixture.plain)
 		k->fixture.values = k->fixture.plain;
 	all = conserves(&k->fixture, 2);
@@ -448,7 +438,6 @@ void steps_large_group(kit *k)
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
 	const gradcomp_value *values = k->fixture.values;
 	tally n = {.worst = 0};
-
 	if (k->fixture.plain)
 		k->fixture.values = k->fixture.plain;
 	for (int m = 0; k->options->large && m < LARGE_MODELS; m++)
@@ -468,7 +457,6 @@ void steps_reach_group(kit *k)
 	tally n = {.rebuild = true};
 	/* A formula of the payloads knows nothing of the tensor that stands before them. */
 	uint64_t (*bytes)(const gradcomp_value *, const ranks *) = k->fixture.bytes;
-
 	if (!k->options->far)
 		return;
 	if (k->fixture.plain)

@@ -15,7 +15,6 @@ typedef struct table {
 static table find_table(const struct link_map *m)
 {
 	table t = {NULL, NULL, NULL, NULL};
-
 	for (const ElfW(Dyn) *d = m->l_ld; d->d_tag != DT_NULL; d++) {
 		/* glibc has made addresses of the offsets in this table on most machines. */
 		const void *p = (const void *)(d->d_un.d_ptr < m->l_addr ? d->d_un.d_ptr + m->l_addr : d->d_un.d_ptr);
@@ -38,7 +37,6 @@ static bool exported(const ElfW(Sym) * symbol, const char *name)
 {
 	static const char *const fine[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1", "_init", "_fini"};
 	int type = ELF64_ST_TYPE(symbol->st_info);
-
 	if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL || !strncmp(name, "__", 2) ||
 	    (type != STT_FUNC && type != STT_OBJECT && type != STT_TLS && type != STT_GNU_IFUNC))
 		return false;
@@ -70,7 +68,6 @@ const char *symbols_exported(const void *address)
 	const struct link_map *m = NULL;
 	Dl_info info;
 	table t;
-
 	if (!dladdr1(address, &info, (void **)(void *)&m, RTLD_DL_LINKMAP) || !m)
 		return NULL;
 	t = find_table(m);

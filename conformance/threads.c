@@ -34,7 +34,6 @@ static double seconds(void)
 static void *codes(void *ctx)
 {
 	lane *l = ctx;
-
 	pthread_barrier_wait(l->start);
 	for (double end = seconds() + TOGETHER_S; seconds() < end && !l->differs;) {
 		uint64_t bytes = 0;
@@ -48,7 +47,6 @@ static void *decodes(void *ctx)
 {
 	static float now[RUN];
 	lane *l = ctx;
-
 	pthread_barrier_wait(l->start);
 	for (double end = seconds() + TOGETHER_S; seconds() < end && !l->differs;)
 		l->differs = l->s->plugin->code_decode(l->s->instance[0], l->wire, l->bytes, now, RUN, &l->err) ||
@@ -63,7 +61,6 @@ static void codes_together(kit *k)
 	pthread_barrier_t start;
 	pthread_t thread;
 	ranks s;
-
 	if (!kit_open(k, &s, 2, &fixture_models[5]))
 		return;
 	for (int i = 0; i < 2; i++) {
@@ -98,7 +95,6 @@ static void hopping(kit *k, const kit_place *p, int steps)
 {
 	const uint64_t seed = random_check();
 	ranks a, b;
-
 	if (kit_open_at(k, &a, p, seed))
 		return;
 	if (!kit_open_at(k, &b, p, seed)) {
@@ -114,7 +110,6 @@ void threads_group(kit *k)
 {
 	const fixture *t = &k->fixture;
 	const uint32_t since = k->since;
-
 	for (int P = 1; P <= 3; P++)
 		hopping(k, &(kit_place){P, &fixture_models[6], 3000, 0, false}, 4);
 	k->since = KIT_FURTHER;

@@ -24,7 +24,6 @@ static bool averages_more(kit *k, averages *d, int times)
 	const fixture *t = &k->fixture;
 	float *g[RANKS_MAX];
 	bool going = true;
-
 	for (int n = 0; going && n < times; n++, d->times++) {
 		ranks s;
 		if (!kit_open(k, &s, RANKS, &vector))
@@ -50,7 +49,6 @@ static bool averages_more(kit *k, averages *d, int times)
 static double averages_off(const averages *d, int i)
 {
 	double mean = d->sum[i] / d->times, var = fmax(d->squares[i] / d->times - mean * mean, 0);
-
 	return fabs(mean - d->want[i]) / (sqrt(var / d->times) + 1e-6);
 }
 
@@ -69,7 +67,6 @@ void unbiased_group(kit *k)
 	averages d = {.times = 0};
 	double worst = 0;
 	bool going;
-
 	if (!(t->plugin->traits & GRADCOMP_TRAIT_UNBIASED)) {
 		kit_skip(k, RULE_UNBIASED, "trait UNBIASED is not there");
 		return;
@@ -128,7 +125,6 @@ static drawn draws[2][2], *drawing; /* by seed and step */
 static void keep_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *p)
 {
 	uint64_t room = sizeof drawing->made[0];
-
 	(void)s, (void)bucket;
 	if (round && drawing->bytes[rank])
 		return;
@@ -142,7 +138,6 @@ static bool draw_step(kit *k, ranks *s, uint64_t step, drawn *d)
 	float *g[RANKS_MAX];
 	gradcomp_error err;
 	bool well = true;
-
 	drawing = d;
 	fixture_gradients_new(s, g);
 	for (int w = 0; w < 2; w++) {
@@ -166,7 +161,6 @@ static bool draw(kit *k, model *m, uint64_t seed, drawn d[2])
 	const fixture *t = &k->fixture;
 	bool well;
 	ranks s;
-
 	if (ranks_open(&s, t->plugin, t->op, t->values, 2, m->n, m->dims, seed))
 		return false;
 	s.made = keep_payload;
@@ -187,7 +181,6 @@ void unbiased_noise_group(kit *k)
 	const bool codes = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
 	const bool own =
 		codes || (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && traits & GRADCOMP_TRAIT_UNBIASED);
-
 	if (!own && !(traits & GRADCOMP_TRAIT_STOCHASTIC))
 		kit_skip(k, RULE_NOISE, "of what is gathered without bias, of codes, and of trait STOCHASTIC");
 	else if (!draw(k, &vector, 1, draws[0]) || !draw(k, &vector, 2, draws[1]) ||

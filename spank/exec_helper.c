@@ -40,7 +40,6 @@ static void close_from(int low)
 static int limit(int what, rlim_t most)
 {
 	struct rlimit l;
-
 	if (getrlimit(what, &l) < 0)
 		return -1;
 	l.rlim_cur = l.rlim_max = l.rlim_max < most ? l.rlim_max : most;
@@ -58,7 +57,6 @@ static int become(const exec_user *u)
 {
 	struct __user_cap_header_struct version = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct caps[2] = {{0}};
-
 	if (setgroups((size_t)u->ngroups, u->groups) < 0 || setresgid(u->gid, u->gid, u->gid) < 0)
 		return -1;
 	if (u->uid == 0)
@@ -76,7 +74,6 @@ static int become(const exec_user *u)
 static _Noreturn void child(const exec_helper *r, int out, int err, int status, pid_t parent)
 {
 	sigset_t none;
-
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
@@ -150,7 +147,6 @@ static void pass_line(exec_helper *r, reader *in, char end)
 static ssize_t receive(follower *f, int fd, char *buf, size_t most)
 {
 	ssize_t n = read(fd, buf, most);
-
 	if (n < 0)
 		return errno == EINTR || errno == EAGAIN ? -1 : 0;
 	f->bytes += (size_t)n;
@@ -162,7 +158,6 @@ static ssize_t read_lines(follower *f, size_t most)
 	char buf[512];
 	reader *in = &f->err;
 	ssize_t n = receive(f, in->fd, buf, most < sizeof buf ? most : sizeof buf);
-
 	for (ssize_t i = 0; i < n; i++) {
 		if (buf[i] == '\n' || buf[i] == '\r' || in->n == sizeof in->text - 1)
 			pass_line(f->r, in, buf[i]);
@@ -178,7 +173,6 @@ static ssize_t read_output(follower *f, size_t most)
 {
 	char buf[512];
 	ssize_t n = receive(f, f->out, buf, most < sizeof buf ? most : sizeof buf);
-
 	for (ssize_t i = 0; i < n; i++, f->have++)
 		if (f->have < sizeof f->r->output)
 			f->r->output[f->have] = buf[i];
@@ -191,7 +185,6 @@ static void read_status(follower *f)
 {
 	int code;
 	ssize_t n = read(f->status, &code, sizeof code);
-
 	if (n == (ssize_t)sizeof code)
 		f->code = code;
 	if (n >= 0 || (errno != EINTR && errno != EAGAIN))
@@ -201,7 +194,6 @@ static void read_status(follower *f)
 static size_t waiting(int fd)
 {
 	int n = 0;
-
 	return fd >= 0 && ioctl(fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
 }
 
@@ -210,7 +202,6 @@ static size_t waiting(int fd)
 static void read_rest(follower *f)
 {
 	ssize_t n;
-
 	if (f->status >= 0)
 		read_status(f);
 	for (size_t left = waiting(f->out); left > 0 && (n = read_output(f, left)) > 0;)
@@ -236,7 +227,6 @@ static int follow(follower *f)
 	const exec_helper *r = f->r;
 	double deadline = r->timeout ? now() + r->timeout : 0;
 	int sent = 0, wstatus = 0;
-
 	for (;;) {
 		struct pollfd fds[] = {{.fd = f->out, .events = POLLIN},
 		                       {.fd = f->err.fd, .events = POLLIN},
@@ -283,7 +273,6 @@ int exec_helper_run(exec_helper *r, char *why, size_t size)
 {
 	int out[2] = {-1, -1}, err[2] = {-1, -1}, status[2] = {-1, -1}, result = -1;
 	const char *command = r->argv[0];
-
 	r->output[0] = 0;
 	/* Another process may have a descriptor of the same pipe, and read it empty before us. */
 	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0 ||

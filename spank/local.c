@@ -41,7 +41,6 @@ static int command(char *const *argv, bool show_output)
 	static exec_helper r;
 	char why[WHY_BYTES];
 	int lines = 0;
-
 	r = (exec_helper){
 		.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 	if (local.args.conf[0])
@@ -64,7 +63,6 @@ static void help(const char *about)
 static int on_option(int which, const char *value, int remote)
 {
 	char why[WHY_BYTES];
-
 	(void)remote;
 	if (local.args.error[0]) {
 		log_error("%s", local.args.error);
@@ -90,7 +88,6 @@ static int check(const options *o)
 {
 	char *argv[3 + 2 * OPTION_COUNT] = {local.args.helper, "check"};
 	int n = 2;
-
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		if (!options_table[i].check || !options_value(o, i))
 			continue;
@@ -126,7 +123,6 @@ static const char *command_line(const char **end)
 {
 	static char line[65536];
 	FILE *f = fopen("/proc/self/cmdline", "r");
-
 	*end = line + (f ? fread(line, 1, sizeof line - 1, f) : 0);
 	if (f)
 		fclose(f);
@@ -138,7 +134,6 @@ static void advise_shrink(const options *o)
 {
 	const char *end, *kill = getenv("SLURM_KILL_BAD_EXIT");
 	bool keeps = getenv("SLURM_NO_KILL"), kills = kill && strcmp(kill, "0");
-
 	if (spank_context() != S_CTX_LOCAL || !o->value[OPTION_ON_FAILURE] ||
 	    strcmp(o->value[OPTION_ON_FAILURE], "shrink"))
 		return;
@@ -164,7 +159,6 @@ static void advise_pmix(spank_t sp)
 	const char *type = getenv("SLURM_MPI_TYPE"), *end;
 	bool given = local.mpi_given, typed = false;
 	uint32_t tasks = 0;
-
 	for (const char *arg = command_line(&end); arg < end; arg += strlen(arg) + 1) {
 		given |= !strncmp(arg, "--mp", 4);
 		typed |= !strcmp(arg, "--gradcomp") || !strncmp(arg, "--gradcomp=", 11);
@@ -191,7 +185,6 @@ static bool equal(const options *a, const options *b)
 static int export_components(void)
 {
 	bool differ = false;
-
 	for (int k = 1; k < local.nsets; k++)
 		differ |= !equal(&local.sets[0], &local.sets[k]);
 	if (!differ)
@@ -249,7 +242,6 @@ int local_launch(spank_t sp)
 	static bool said;
 	const char *spec = NULL;
 	bool ranks = false;
-
 	if (spank_context() != S_CTX_LOCAL)
 		return 0;
 	for (int k = 0; k < local.nsets; k++) {

@@ -46,7 +46,6 @@ static int records(const arguments *args)
 {
 	struct stat st;
 	int dir;
-
 	bool made = mkdir(args->records, 0755) == 0;
 	if (!made && errno != EEXIST)
 		return -1;
@@ -65,7 +64,6 @@ static void seen(const arguments *args)
 {
 	int dir = records(args),
 	    fd = dir < 0 ? -1 : openat(dir, PROLOG, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
-
 	if (fd >= 0) {
 		(void)!fchmod(fd, 0644);
 		close(fd);
@@ -81,7 +79,6 @@ static bool unseen(const arguments *args)
 {
 	struct stat st;
 	int dir = records(args), fd = -1;
-
 	if (dir >= 0 && fstatat(dir, PROLOG, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
 		fd = openat(dir, UNSEEN, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd >= 0)
@@ -95,7 +92,6 @@ static void record(const arguments *args, const char *name, const char *text)
 {
 	int dir = records(args),
 	    fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-
 	if (fd < 0 || (*text && write(fd, text, strlen(text)) < 0))
 		log_info("cannot write %s/%s, and the epilog will not clean up: %s", args->records, name,
 		         strerror(errno));
@@ -110,7 +106,6 @@ static bool take_record(const arguments *args, const char *name, char *text, siz
 {
 	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-
 	if (n >= 0) {
 		text[n] = 0;
 		unlinkat(dir, name, 0);
@@ -126,7 +121,6 @@ bool prolog_note_staging(spank_t sp, const arguments *args)
 {
 	char name[24];
 	uint32_t id;
-
 	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS || geteuid() != 0)
 		return false;
 	snprintf(name, sizeof name, "%u", (unsigned)id);
@@ -144,7 +138,6 @@ static int account(const char *name, exec_user *u)
 {
 	/* cppcheck-suppress getpwnamCalled ; a prolog has one thread */
 	struct passwd *p = getpwnam(name);
-
 	if (!p)
 		return -1;
 	u->uid = p->pw_uid;
@@ -164,7 +157,6 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 {
 	char conf[PATH_MAX + 32], why[512];
 	char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", NULL, NULL};
-
 	if (args->conf[0]) {
 		snprintf(conf, sizeof conf, "GRADCOMP_CONF=%s", args->conf);
 		env[2] = conf;
@@ -197,7 +189,6 @@ static bool has_prolog_line(int dir, const char *name)
 	bool found = false;
 	int fd = openat(dir, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
-
 	while (f && !found && fgets(line, sizeof line, f))
 		found = !strncmp(line + strspn(line, " \t"), "prolog", 6);
 	if (f)
@@ -213,7 +204,6 @@ static bool may_stage(const char *conf, const char *drop_ins)
 {
 	bool found = has_prolog_line(AT_FDCWD, conf);
 	DIR *d = found || !drop_ins ? NULL : opendir(drop_ins);
-
 	for (struct dirent *de; d && !found && (de = readdir(d));) {
 		size_t n = strlen(de->d_name);
 		found = n > 5 && !strcmp(de->d_name + n - 5, ".conf") && has_prolog_line(dirfd(d), de->d_name);
@@ -231,7 +221,6 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	exec_user user, planner = nobody;
 	uint32_t id;
 	int timeout;
-
 	arguments_parse(&args, ac, av);
 	if (args.error[0])
 		return 0;
@@ -272,7 +261,6 @@ int prolog_job_end(spank_t sp, int ac, char **av)
 	uint32_t id;
 	uid_t uid;
 	gid_t gid;
-
 	arguments_parse(&args, ac, av);
 	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS)
 		return 0;

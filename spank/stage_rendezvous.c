@@ -31,7 +31,6 @@ void stage_rendezvous_forget(void)
 static int publish(char *text, unsigned nodes)
 {
 	char ranks[16], *token = strchr(text, ' ');
-
 	if (!token)
 		return -1;
 	*token++ = 0;
@@ -50,8 +49,7 @@ void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
 	struct winsize size;
 	uint32_t nodes = 0;
 	int ends[2], lines = 0;
-	static exec_helper r; /* srun calls this once, in its main thread */
-
+	static exec_helper r;                               /* srun calls this once, in its main thread */
 	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) { /* a terminal */
 		snprintf(columns, sizeof columns, "%d", size.ws_col ? size.ws_col : 80);
 		setenv(names[LIVE], columns, 1);
@@ -90,7 +88,6 @@ void stage_rendezvous_take(spank_t sp, stage_rendezvous *r)
 {
 	char where[1000], token[1000], ranks[16] = "", live[16] = "";
 	uint32_t node = 0, nodes = 1;
-
 	spank_get_item(sp, S_JOB_NODEID, &node);
 	spank_get_item(sp, S_JOB_NNODES, &nodes);
 	bool found = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&

@@ -29,7 +29,6 @@ typedef struct progress {
 static void on_line(void *ctx, const char *line, bool passing)
 {
 	progress *n = ctx;
-
 	if (n->logs) {
 		/* Slurm forwards complete lines only: each is written over the one above. */
 		log_rewrite(n->rewrite ? REWRITE : "", "%s: %s", n->host, line);
@@ -64,7 +63,6 @@ static void environment(char **job, const arguments *args, const stage_rendezvou
 	const char *const ours[] = {rv->where, rv->token, rv->rank, rv->ranks};
 	int n = 0;
 	bool conf = false;
-
 	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin";
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
 		if (*ours[i])
@@ -115,7 +113,6 @@ void stage_task_forked(void)
 static char *next_copy(char **text, char **name)
 {
 	char *line = *text, *end = strchr(line, '\n'), *value = strchr(line, '=');
-
 	if (!end || !value || value > end || strncmp(line, "GRADCOMP_DATA", 13))
 		return NULL;
 	*end = *value = 0;
@@ -129,7 +126,6 @@ static bool is_list_of_copies(const char *lines)
 	static char copy[EXEC_OUTPUT_BYTES + 1];
 	char *at = copy, *name, *value;
 	int n = 0;
-
 	strcpy(copy, lines);
 	for (; *at; n++) {
 		value = next_copy(&at, &name);
@@ -149,7 +145,6 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	progress p = {0};
 	uint32_t id = 0, step = 0;
 	int n = 7;
-
 	p.logs = rv->node == 0;
 	gethostname(p.host, sizeof p.host - 1);
 	spank_get_item(sp, S_JOB_ID, &id);
@@ -200,7 +195,6 @@ int stage_task_run(spank_t sp, const char *spec, const arguments *args, char *wh
 {
 	char *at = shared.lines, *name, *value;
 	int task = -1;
-
 	spank_get_item(sp, S_TASK_ID, &task);
 	if (task == 0) {
 		/* The writing end stays open until this process becomes the program, or dies. */

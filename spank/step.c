@@ -52,7 +52,6 @@ int step_init(spank_t sp, int ac, char **av)
 static bool compresses(spank_t sp)
 {
 	char value[8];
-
 	if (options_off(&step.opt))
 		return false;
 	if (options_any(&step.opt))
@@ -66,7 +65,6 @@ static char *value_of(spank_t sp, const char *variable)
 {
 	spank_err_t rc = ESPANK_NOSPACE;
 	char *value = NULL;
-
 	for (int n = 4096; n <= 1 << 22 && rc == ESPANK_NOSPACE; n *= 4) {
 		free(value);
 		value = malloc((size_t)n);
@@ -87,7 +85,6 @@ static void number_nodes(spank_t sp)
 {
 	char *nodes = value_of(sp, "SLURM_STEP_NODELIST");
 	char *all = value_of(sp, "SLURM_JOB_NODELIST");
-
 	if (nodes && (!all || strcmp(nodes, all)) &&
 	    spank_setenv(sp, "SLURM_JOB_NODELIST", nodes, 1) == ESPANK_SUCCESS) {
 		step.job_nodes = all ? all : strdup("");
@@ -117,7 +114,6 @@ static void restore_job_nodes(spank_t sp)
 int step_options_end(spank_t sp)
 {
 	uid_t uid;
-
 	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
 		step.unseen = prolog_note_staging(sp, &step.args);
 	if (!compresses(sp))
@@ -135,7 +131,6 @@ static void take_components(spank_t sp)
 	static char text[65536];
 	char leader[32];
 	uint32_t job;
-
 	spank_err_t rc = spank_getenv(sp, OPTIONS_COMPONENTS, text, sizeof text);
 	if (rc == ESPANK_ENV_NOEXIST)
 		return;
@@ -161,7 +156,6 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 {
 	char here[PATH_MAX], full[3 * PATH_MAX];
 	size_t n = 0;
-
 	if (*file == '/')
 		return set(sp, variable, file);
 	if (!getcwd(here, sizeof here)) {
@@ -182,7 +176,6 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 static int export_options(spank_t sp)
 {
 	char names[80] = "";
-
 	if (options_off(&step.opt)) {
 		for (int i = 0; i < OPTION_COUNT; i++)
 			if (options_table[i].variable)
@@ -217,7 +210,6 @@ static bool no(const char *value)
 static bool trusted_folder(const char *path)
 {
 	struct stat folder, helper;
-
 	return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && !(folder.st_mode & (S_IWGRP | S_IWOTH)) &&
 	       (folder.st_uid == 0 || (stat(step.args.helper, &helper) == 0 && helper.st_uid == folder.st_uid));
 }
@@ -230,7 +222,6 @@ static void lead_python(spank_t sp)
 	static char old[65536], path[PATH_MAX + sizeof old];
 	const char *folder = step.args.python;
 	size_t n = strlen(folder);
-
 	if (!step.opt.value[OPTION_COMPRESSOR] || options_off(&step.opt) || no(step.opt.value[OPTION_ATTACH]))
 		return;
 	spank_err_t rc = spank_getenv(sp, "PYTHONPATH", old, sizeof old);
@@ -254,7 +245,6 @@ static void lead_python(spank_t sp)
 static void answer_srun(spank_t sp)
 {
 	char version[64], both[sizeof version + sizeof GRADCOMP_VERSION_STRING + 1];
-
 	if (spank_getenv(sp, OPTIONS_PLUGIN, version, sizeof version) != ESPANK_SUCCESS)
 		return;
 	snprintf(both, sizeof both, "%s %s", version, GRADCOMP_VERSION_STRING);
@@ -268,7 +258,6 @@ int step_user_init(spank_t sp)
 {
 	char host[65] = "";
 	uint32_t id, node;
-
 	restore_job_nodes(sp);
 	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
 		return 0;

@@ -21,9 +21,9 @@ long bench_resident(void)
 
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
-	if (status < 0)
-		return status;
+	gradcomp_status st = gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
+	if (st < 0)
+		return st;
 	*out = fit_median(seconds, (size_t)n);
 	return GRADCOMP_OK;
 }

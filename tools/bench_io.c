@@ -35,9 +35,9 @@ static gradcomp_status load(void *ctx, uint64_t index, gradcomp_value_buffer *bu
 {
 	const bench_dataset *b = ctx;
 	uint64_t bytes = b->bytes;
-	gradcomp_status status = GRADCOMP_OK;
-	if (b->samples && (status = gradcomp_samples_part(b->samples, index, 0, NULL, &bytes, err)))
-		return status;
+	gradcomp_status st = GRADCOMP_OK;
+	if (b->samples && (st = gradcomp_samples_part(b->samples, index, 0, NULL, &bytes, err)))
+		return st;
 	unsigned char *data = buffer->alloc(buffer, bytes);
 	if (!data)
 		return GRADCOMP_ERR_NOMEM;

@@ -12,8 +12,8 @@ enum { GATHER = 16 << 20, PASSES = 3 };
 /* The slowest rank's seconds and all ranks' sum of bytes. */
 static gradcomp_status together(const bench_dataset *b, double *seconds, double *bytes, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_allreduce(b->world, seconds, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
-	return status ? status : gradcomp_allreduce(b->world, bytes, 1, GRADCOMP_F64, GRADCOMP_SUM, err);
+	gradcomp_status st = gradcomp_allreduce(b->world, seconds, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
+	return st ? st : gradcomp_allreduce(b->world, bytes, 1, GRADCOMP_F64, GRADCOMP_SUM, err);
 }
 
 static void row(const bench_dataset *b, const char *name, double value, const char *unit, const char *than,

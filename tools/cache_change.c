@@ -154,10 +154,10 @@ static void said(struct outcome *o, const char *key, const char *done)
 
 static gradcomp_status pin_one(struct outcome *o, const char *key, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_cache_pin(&o->r->options, key, err);
-	if (!status)
+	gradcomp_status st = gradcomp_cache_pin(&o->r->options, key, err);
+	if (!st)
 		said(o, key, "pinned");
-	return status;
+	return st;
 }
 
 int cache_verb_pin(const cache_request *r)
@@ -169,10 +169,10 @@ int cache_verb_pin(const cache_request *r)
 
 static gradcomp_status unpin_one(struct outcome *o, const char *key, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_cache_unpin(&o->r->options, key, err);
-	if (!status)
+	gradcomp_status st = gradcomp_cache_unpin(&o->r->options, key, err);
+	if (!st)
 		said(o, key, "unpinned");
-	return status;
+	return st;
 }
 
 int cache_verb_unpin(const cache_request *r)
@@ -184,10 +184,10 @@ int cache_verb_unpin(const cache_request *r)
 
 static gradcomp_status lease_one(struct outcome *o, const char *key, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_cache_lease_job(&o->r->options, key, o->r->job, o->r->holder, err);
-	if (!status)
+	gradcomp_status st = gradcomp_cache_lease_job(&o->r->options, key, o->r->job, o->r->holder, err);
+	if (!st)
 		said(o, key, "leased");
-	return status;
+	return st;
 }
 
 int cache_verb_lease(const cache_request *r)

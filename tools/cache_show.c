@@ -125,15 +125,15 @@ int cache_verb_list(const cache_request *r)
 		json_put_array(&l.j, "entries");
 	} else if (r->who)
 		printf("%s:\n", r->who);
-	gradcomp_status status = gradcomp_cache_each(&r->options, each, &l, &err);
+	gradcomp_status st = gradcomp_cache_each(&r->options, each, &l, &err);
 	if (r->json) {
 		json_put_end(&l.j);
-		json_put_string(&l.j, "error", status ? err.text : NULL);
+		json_put_string(&l.j, "error", st ? err.text : NULL);
 		json_put_end(&l.j);
 		json_put_finish(&l.j);
-	} else if (!status && !l.shown)
+	} else if (!st && !l.shown)
 		puts("nothing");
-	return status ? command_failed(&err) : 0;
+	return st ? command_failed(&err) : 0;
 }
 
 static void du_json(const cache_request *r, const gradcomp_cache_usage *u, const char *error)
@@ -167,10 +167,10 @@ int cache_verb_du(const cache_request *r)
 	gradcomp_error err;
 	memset(&u, 0, sizeof u);
 	u.struct_size = sizeof u;
-	gradcomp_status status = gradcomp_cache_get_usage(&r->options, &u, &err);
+	gradcomp_status st = gradcomp_cache_get_usage(&r->options, &u, &err);
 	if (r->json)
-		du_json(r, &u, status ? err.text : NULL);
-	if (status)
+		du_json(r, &u, st ? err.text : NULL);
+	if (st)
 		return command_failed(&err);
 	if (r->json)
 		return 0;

@@ -148,7 +148,6 @@ int cmd_bench(int argc, char **argv)
 	int (*body)(gradcomp_job *, const bench_options *, FILE *, gradcomp_error *);
 	FILE *json = NULL;
 	int status = 1;
-
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
 		return usage(stdout);
 	if (argc > 1 && !strcmp(argv[1], "compressors"))

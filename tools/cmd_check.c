@@ -24,7 +24,6 @@ int cmd_check(int argc, char **argv)
 	                                  {"--on-failure", &on_failure, NULL}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	int status = command_take_options(argc, argv, usage, options, NULL, 0);
-
 	if (status >= 0)
 		return status;
 	if ((report && !*report) || (record && !*record)) {

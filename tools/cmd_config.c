@@ -29,7 +29,6 @@ static void print_one(void *ctx, const char *name, const char *value, const char
 static void write_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
 	jsonw *j = ctx;
-
 	json_put_object(j, NULL);
 	json_put_string(j, "name", name);
 	json_put_string(j, "value", value);
@@ -48,7 +47,6 @@ static void print_unknown(void *ctx, const char *text)
 static const char *settings_file(void)
 {
 	const char *named = getenv("GRADCOMP_CONF");
-
 	return named && *named ? named : conffile_site();
 }
 
@@ -75,7 +73,6 @@ int cmd_config(int argc, char **argv)
 	size_t bytes;
 	FILE *f;
 	jsonw j;
-
 	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;

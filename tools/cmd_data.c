@@ -48,7 +48,6 @@ GRADCOMP_PRINTF(2, 3)
 static void note(struct finding *f, const char *fmt, ...)
 {
 	va_list ap;
-
 	if (f->nnotes == NOTES_MAX)
 		return;
 	va_start(ap, fmt);
@@ -59,7 +58,6 @@ static void note(struct finding *f, const char *fmt, ...)
 static struct part *find_part(struct finding *f, const char *name, uint64_t before, const char *first)
 {
 	char shown[64];
-
 	gradcomp_printable(name, shown, sizeof shown);
 	for (int i = 0; i < f->nparts; i++)
 		if (!strcmp(f->parts[i].name, shown))
@@ -81,7 +79,6 @@ static gradcomp_status look_at(const gradcomp_samples *s, uint64_t i, const grad
 {
 	static char buf[1024];
 	char key[120];
-
 	for (uint32_t part = 0; part < info->nparts; part++) {
 		const char *name;
 		uint64_t bytes, got;
@@ -130,7 +127,6 @@ static gradcomp_status look(const gradcomp_samples *s, struct finding *f, gradco
 	/* The parts of shards stand in their index; a folder's files are looked at here and there. */
 	uint64_t most = gradcomp_samples_format(s) == GRADCOMP_SAMPLES_TAR ? n : LOOKED_AT;
 	char first[120] = "";
-
 	while (gradcomp_samples_class(s, f->nclasses))
 		f->nclasses++;
 	if (!(f->of_class = calloc(f->nclasses + 1, sizeof *f->of_class))) {
@@ -161,7 +157,6 @@ static gradcomp_status look(const gradcomp_samples *s, struct finding *f, gradco
 static void make_notes(const gradcomp_samples *s, struct finding *f)
 {
 	char name[120];
-
 	if (!f->count)
 		note(f, "there is no sample");
 	for (int i = 0; i < f->nparts; i++)
@@ -188,7 +183,6 @@ static void show_classes(const gradcomp_samples *s, const struct finding *f)
 {
 	uint64_t least = UINT64_MAX, most = 0;
 	char a[120], b[120];
-
 	for (uint32_t i = 0; i < f->nclasses; i++) {
 		least = f->of_class[i] < least ? f->of_class[i] : least;
 		most = f->of_class[i] > most ? f->of_class[i] : most;
@@ -207,7 +201,6 @@ static void show_classes(const gradcomp_samples *s, const struct finding *f)
 static void show(const char *path, const gradcomp_samples *s, const struct finding *f)
 {
 	char name[200], size[32];
-
 	printf("%s: %s, %llu samples\n", gradcomp_printable(path, name, sizeof name),
 	       gradcomp_samples_format(s) == GRADCOMP_SAMPLES_TAR ? "tar shards" : "a folder of files",
 	       (unsigned long long)f->count);
@@ -230,7 +223,6 @@ static void show(const char *path, const gradcomp_samples *s, const struct findi
 static void show_json(const char *path, const gradcomp_samples *s, const struct finding *f)
 {
 	jsonw j;
-
 	json_put_start(&j, stdout);
 	json_put_object(&j, NULL);
 	json_put_string(&j, "path", path);
@@ -269,7 +261,6 @@ static void show_folders(const char *path)
 {
 	struct dirent **names;
 	int n = scandir(path, &names, NULL, alphasort), shown = 0;
-
 	for (int i = 0; i < n; i++) {
 		char *below, name[200];
 		gradcomp_samples *s = NULL;
@@ -303,7 +294,6 @@ static int check(const char *path, const char *format, const char *suffixes, boo
 	gradcomp_samples *s = NULL;
 	gradcomp_error err = {0};
 	int number = 0;
-
 	while (format && number < 3 && strcmp(formats[number], format) != 0)
 		number++;
 	if (number == 3)
@@ -331,7 +321,6 @@ int cmd_data(int argc, char **argv)
 	const command_option options[] = {
 		{"--format", &format, NULL}, {"--json", NULL, &json}, {"--suffixes", &suffixes, NULL}, {0}};
 	int status = command_take_options(argc, argv, usage, options, words, 2);
-
 	if (status >= 0)
 		return status;
 	if (!words[0] || strcmp(words[0], "check") != 0)

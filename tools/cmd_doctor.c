@@ -47,7 +47,6 @@ static const char usage[] =
 static double wall_clock(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_REALTIME, &t);
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
@@ -57,7 +56,6 @@ static double wall_clock(void)
 static void fact(const char *kind, const char *name, const char *value, const char *detail)
 {
 	char host[HOST_NAME_MAX + 1] = "?";
-
 	gethostname(host, sizeof host - 1);
 	printf("%s\t%s\t%s\t%s\t%s\n", host, kind, name, value, detail);
 }
@@ -72,7 +70,6 @@ static void file_fact(const char *kind, const char *name, const char *path)
 {
 	unsigned char digest[SHA256_BYTES];
 	char hex[2 * SHA256_BYTES + 1];
-
 	if (sha256_file(path, digest) < 0) {
 		fact(kind, name, errno == ENOENT ? "not there" : strerror(errno), path);
 		return;
@@ -99,7 +96,6 @@ static void mtu_fact(const char *filter)
 	char value[16];
 	gradcomp_error err;
 	int n, fd;
-
 	if (address_own(filter, own, &n, &err)) {
 		fact("wrong", "network", err.text, "set transport.interface to a network that this node has");
 		return;
@@ -133,7 +129,6 @@ static void cache_fact(const char *dir)
 {
 	char value[80];
 	struct stat st;
-
 	if (stat(dir, &st))
 		snprintf(value, sizeof value, "%s", errno == ENOENT ? "not there" : strerror(errno));
 	else
@@ -146,7 +141,6 @@ static void cache_fact(const char *dir)
 static void spank_fact(void)
 {
 	const char *left = getenv(SPANK_VARIABLE), *other = left ? strchr(left, ' ') : NULL;
-
 	fact("plugin of", "slurmd", !left ? gradcomp_version() : other ? other + 1 : "not there", "");
 }
 
@@ -156,7 +150,6 @@ static int facts(const char *records)
 	     *library = install_path(GRADCOMP_LIBDIR "/libgradcomp.so"), clock[40];
 	gradcomp_error err;
 	config *c = NULL;
-
 	snprintf(clock, sizeof clock, "%.3f", wall_clock());
 	fact("clock", "", clock, "");
 	fact("version", "", gradcomp_version(), "");
@@ -189,7 +182,6 @@ static void network_facts(const gradcomp_job *job)
 {
 	network_row rows[NETWORKS_MAX];
 	int n = job->rank ? 0 : transport_networks(job->transport, rows);
-
 	for (int i = 0; i < n; i++) {
 		uint32_t rate = rows[i].measured ? rows[i].rate : rows[i].claimed;
 		char value[60] = "", name[80];
@@ -210,7 +202,6 @@ static double pair_fact(gradcomp_job *job, int rank, double seconds)
 	double mbit = 0;
 	char value[40];
 	gradcomp_error err = {0};
-
 	(void)transport_rate(job->transport, rank, seconds, &mbit, &err);
 	snprintf(value, sizeof value, "%.3f", mbit);
 	fact("pair", transport_host(job->transport, rank), value, err.text);
@@ -224,7 +215,6 @@ static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err
 	double *mbit = calloc((size_t)job->nranks, sizeof *mbit), best = 0;
 	gradcomp_status st =
 		mbit ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d rates", job->nranks);
-
 	network_facts(job);
 	for (int k = 1; !st && k < job->nranks; k++) {
 		int to = (job->rank + k) % job->nranks;
@@ -247,7 +237,6 @@ static int join(bool pairs)
 	gradcomp_job *job = NULL;
 	gradcomp_error err = {0};
 	gradcomp_status st = gradcomp_job_create(NULL, &job, &err);
-
 	if (!st)
 		st = gradcomp_barrier(gradcomp_job_world(job), &err);
 	if (!st && pairs)
@@ -280,7 +269,6 @@ static void take_line(doctor *d, char *line)
 {
 	told t = {.line = strdup(line)};
 	char *rest = t.line;
-
 	for (int i = 0; i < FACT_FIELDS && rest; i++)
 		t.field[i] = strsep(&rest, "\t\n");
 	if (!t.line || !t.field[DETAIL]) {
@@ -321,7 +309,6 @@ static int step(doctor *d, const char *what, int nodes, bool relative, const cha
 	int ends[2] = {-1, -1}, n = 7, status = -1;
 	pid_t pid = -1;
 	FILE *out;
-
 	snprintf(count, sizeof count, "%d", nodes);
 	if (relative)
 		argv[n++] = "--relative=1";
@@ -365,7 +352,6 @@ static int by_name(const void *a, const void *b)
 {
 	const told *x = a, *y = b;
 	int order = strcmp(x->field[KIND], y->field[KIND]);
-
 	order = order ? order : strcmp(x->field[NAME], y->field[NAME]);
 	return order ? order : strcmp(x->field[HOST], y->field[HOST]);
 }
@@ -379,7 +365,6 @@ static bool same_thing(const told *a, const told *b)
 static void remedy(const told *model, const char *host, const char *detail)
 {
 	const char *kind = model->field[KIND], *from = model->field[HOST];
-
 	if (!strcmp(kind, "setting") && strncmp(model->field[DETAIL], "environment", 11) &&
 	    strncmp(detail, "environment", 11))
 		printf("copy gradcomp.conf and conf.d of %s to %s", from, host);
@@ -403,7 +388,6 @@ static void compare(doctor *d, const told *f, size_t n)
 {
 	const told *model = f;
 	size_t most = 0, at = 0;
-
 	for (size_t i = 0; i < n; i++) {
 		size_t alike = 0;
 
@@ -460,7 +444,6 @@ static bool try_join(doctor *d, const char *what, const char *which, int nodes, 
 static int by_rate(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
@@ -469,7 +452,6 @@ static void compare_pairs(doctor *d, size_t from)
 {
 	double *rate = calloc(d->n - from + 1, sizeof *rate), middle;
 	size_t n = 0;
-
 	for (size_t i = from; rate && i < d->n; i++) {
 		told *f = &d->facts[i];
 
@@ -515,7 +497,6 @@ static void tell_mpi_default(void)
 	char line[512], type[40] = "pmix";
 	const char *own = getenv("SLURM_MPI_TYPE");
 	FILE *f = own ? NULL : popen("scontrol show config 2>/dev/null", "r");
-
 	if (own)
 		snprintf(type, sizeof type, "%s", own);
 	while (f && fgets(line, sizeof line, f))
@@ -531,7 +512,6 @@ static int examine(int nodes, bool allocated, const char *records)
 {
 	doctor d = {.n = 0};
 	int status = step(&d, "--facts", nodes, false, records);
-
 	if (status) {
 		printf("no step runs on all of the %d nodes: %s\n", nodes,
 		       d.last[0] ? d.last : "srun does not say why");
@@ -564,7 +544,6 @@ int cmd_doctor(int argc, char **argv)
 	                                  {"--facts", NULL, &only_facts}, {"--join", NULL, &only_join},
 	                                  {"--pairs", NULL, &pairs},      {NULL, NULL, NULL}};
 	int64_t n = 0, most = 65536;
-
 	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;

@@ -58,7 +58,6 @@ int cmd_help_option(int argc, char **argv)
 	const char *about = NULL;
 	int found, unusable, status = command_take_options(argc, argv, usage, &none, &about, 1);
 	gradcomp_error err;
-
 	if (status >= 0)
 		return status;
 	if (about && strcmp(about, "stage") != 0)

@@ -24,7 +24,6 @@ static void write_bound(jsonw *j, const char *key, const gradcomp_param *row, do
 {
 	int numeric = row->type == GRADCOMP_PARAM_INT || row->type == GRADCOMP_PARAM_FLOAT ||
 	              row->type == GRADCOMP_PARAM_SIZE;
-
 	if (numeric && row->min != row->max)
 		json_put_float(j, key, bound);
 	else
@@ -36,7 +35,6 @@ static void write_param(jsonw *j, const gradcomp_param *row)
 	static const char *const types[] = {
 		[GRADCOMP_PARAM_INT] = "int",   [GRADCOMP_PARAM_FLOAT] = "float",   [GRADCOMP_PARAM_BOOL] = "bool",
 		[GRADCOMP_PARAM_SIZE] = "size", [GRADCOMP_PARAM_CHOICE] = "choice", [GRADCOMP_PARAM_STRING] = "string"};
-
 	json_put_object(j, NULL);
 	json_put_string(j, "name", row->name);
 	json_put_string(j, "type", types[row->type]);
@@ -56,7 +54,6 @@ static int write_plugin(void *ctx, const char *name, const char *path, const gra
 {
 	writer *w = ctx;
 	jsonw *j = &w->j;
-
 	if (w->only && strcmp(w->only, name))
 		return 0;
 	w->found++;
@@ -86,7 +83,6 @@ static void write_auto(writer *w)
 {
 	const gradcomp_plugin_info *info = gradcomp_auto_info();
 	jsonw *j = &w->j;
-
 	w->found++;
 	json_put_object(j, "auto");
 	json_put_string(j, "name", info->name);
@@ -101,7 +97,6 @@ static void write_auto(writer *w)
 static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 {
 	int status;
-
 	json_put_start(&w->j, f);
 	json_put_object(&w->j, NULL);
 	json_put_string(&w->j, "gradcomp", gradcomp_version());
@@ -123,20 +118,19 @@ static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 static gradcomp_status list_json(writer *w, gradcomp_error *err)
 {
 	char *text = NULL;
-	gradcomp_status status;
+	gradcomp_status st;
 	size_t bytes;
 	FILE *f = open_memstream(&text, &bytes);
-
 	if (!f) {
 		*err = (gradcomp_error){.status = GRADCOMP_ERR_NOMEM};
 		return GRADCOMP_ERR_NOMEM;
 	}
-	status = write_all(f, w, err);
+	st = write_all(f, w, err);
 	fclose(f);
-	if (!status)
+	if (!st)
 		fputs(text, stdout);
 	free(text);
-	return status;
+	return st;
 }
 
 static int try_name(void *near, const char *name, const char *path, const gradcomp_plugin_info *info,
@@ -150,7 +144,6 @@ static int try_name(void *near, const char *name, const char *path, const gradco
 static int no_such(const char *name)
 {
 	suggest near;
-
 	suggest_start(&near, name);
 	for (int kind = GRADCOMP_KIND_COMPRESSOR; kind <= GRADCOMP_KIND_COLLECTIVE; kind++)
 		gradcomp_plugin_each((gradcomp_plugin_kind)kind, try_name, &near, NULL);
@@ -166,7 +159,6 @@ int cmd_list(int argc, char **argv)
 	const command_option options[] = {{"--json", NULL, &as_json}, {"--pairs", NULL, &pairs}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	writer w = {.only = NULL};
-
 	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;

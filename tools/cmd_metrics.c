@@ -90,7 +90,6 @@ static void add(uint64_t *total, uint64_t more)
 static bool of_the_site(const char *name)
 {
 	char path[4096], file[4096 + 64];
-
 	if (!strcmp(name, "auto"))
 		return true;
 	if (drop_privs_setting(SET_GRADCOMP_PLUGIN_PATH, path, sizeof path))
@@ -119,7 +118,6 @@ static compressor_totals *totals_of(totals *t, const char *name)
 static void add_usage(totals *t, const site_usage *u)
 {
 	compressor_totals *c;
-
 	add(&t->stages, u->stages);
 	add(&t->hits, u->hits);
 	add(&t->read_bytes, u->read_bytes);
@@ -137,7 +135,6 @@ static void add_usage(totals *t, const site_usage *u)
 static bool is_one(const char *name)
 {
 	size_t n = strlen(name), suffix = sizeof SITE_USAGE_SUFFIX - 1;
-
 	return n == 32 + suffix && strspn(name, "0123456789abcdef") == 32 && !strcmp(name + 32, SITE_USAGE_SUFFIX);
 }
 
@@ -148,7 +145,6 @@ static bool read_one(int dir, const char *name, site_usage *out)
 	char text[SITE_USAGE_FILE_MAX + 1];
 	struct stat st;
 	int64_t n = -1;
-
 	if (fd < 0)
 		return false;
 	if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink == 1)
@@ -168,7 +164,6 @@ static int count_files(int dir, totals *t, FILE *list)
 	int left = FILES_MAX;
 	struct stat st;
 	site_usage u;
-
 	if (!d) {
 		fprintf(stderr, "gradcomp: cannot list the directory of report.metrics: %s\n", strerror(errno));
 		if (copy >= 0)
@@ -197,7 +192,6 @@ static void take_total(char *line, totals *t)
 {
 	char *value = strrchr(line, ' '), *label = strstr(line, "{compressor=\""), *end;
 	int64_t n;
-
 	if (!value || number_int(value + 1, &n) != NUMBER_OK || n < 0)
 		return;
 	*value = 0;
@@ -226,7 +220,6 @@ static int take_file(const char *path, int dir, totals *t)
 	FILE *f = fopen(path, "re");
 	int64_t n;
 	int status = 0;
-
 	gradcomp_printable(path, name, sizeof name);
 	if (!f && errno == ENOENT)
 		return 0;
@@ -267,7 +260,6 @@ static int measure_cache(const cache_request *r)
 {
 	static gradcomp_cache_usage u;
 	gradcomp_error err;
-
 	memset(&u, 0, sizeof u);
 	u.struct_size = sizeof u;
 	if (gradcomp_cache_get_usage(&r->options, &u, &err))
@@ -286,7 +278,6 @@ static void print_head(FILE *out, const char *name, const char *help, const char
 static void print_cache(FILE *out)
 {
 	cache_request r = {.options = {.struct_size = sizeof r.options}};
-
 	cache_total = mmap(NULL, sizeof *cache_total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (cache_total == MAP_FAILED) {
 		fprintf(stderr, "gradcomp: no memory to measure the caches\n");
@@ -318,7 +309,6 @@ static void print_totals(FILE *out, totals *t)
 static int print_all(FILE *out, int dir, totals *t, int removes)
 {
 	int status;
-
 	fputs(first_line, out);
 	fflush(out); /* before there are children */
 	status = count_files(dir, t, removes ? out : NULL);
@@ -337,7 +327,6 @@ static int publish(const char *path, int dir)
 	gradcomp_error err;
 	outfile *f;
 	int status = take_file(path, dir, &t);
-
 	if (status)
 		return status;
 	umask(022); /* node_exporter reads it, as somebody else */
@@ -360,7 +349,6 @@ int cmd_metrics(int argc, char **argv)
 	int status = command_take_options(argc, argv, usage, options, NULL, 0), fd;
 	char set[4096];
 	totals t = {0};
-
 	if (status >= 0)
 		return status;
 	if (!dir) {

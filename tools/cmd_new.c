@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,13 +49,13 @@ static const struct example *find(const char *kind, const char *pattern, int cxx
 }
 
 /* It becomes a name in C, too. */
-static int is_name(const char *name)
+static bool is_name(const char *name)
 {
 	return islower((unsigned char)*name) && strlen(name) <= NAME_MOST &&
 	       !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
 
-static int is_letter(char c)
+static bool is_letter(char c)
 {
 	return isalnum((unsigned char)c) || c == '_';
 }
@@ -63,7 +64,6 @@ static int is_letter(char c)
 static const char *next_word(const char *text, const char *from, const char *word)
 {
 	size_t n = strlen(word);
-
 	for (const char *p = from; (p = strstr(p, word)); p += n)
 		if ((p == text || !is_letter(p[-1])) && !is_letter(p[n]))
 			return p;
@@ -73,7 +73,6 @@ static const char *next_word(const char *text, const char *from, const char *wor
 static void write_source(FILE *f, const char *text, const char *from, const char *to)
 {
 	const char *p = text;
-
 	for (const char *at; (at = next_word(text, p, from)); p = at + strlen(from))
 		fprintf(f, "%.*s%s", (int)(at - p), p, to);
 	fputs(p, f);
@@ -82,7 +81,6 @@ static void write_source(FILE *f, const char *text, const char *from, const char
 static void write_makefile(FILE *f, const struct example *e, const char *name)
 {
 	int cxx = !strcmp(e->suffix, ".cpp");
-
 	fprintf(f,
 	        "# Builds %s.so, checks it against the rules and installs it. Needs an installed gradcomp, whose\n"
 	        "# headers and folders pkg-config tells (PKG_CONFIG_PATH=PREFIX/lib/pkgconfig when it is not in a\n"
@@ -116,7 +114,6 @@ static char *read_example(const struct example *e, const char *dir)
 	char path[PATH_MAX], name[TEXT_NAME_MAX];
 	int64_t n = -1;
 	int fd;
-
 	snprintf(path, sizeof path, "%s/%s%s", folder ? folder : GRADCOMP_DATADIR "/gradcomp/examples", e->name,
 	         e->suffix);
 	free(folder);
@@ -144,7 +141,6 @@ static FILE *create(int folder, const char *file)
 {
 	int fd = openat(folder, file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-
 	if (!f) {
 		fprintf(stderr, "gradcomp: cannot make %s: %s\n", file, strerror(errno));
 		if (fd >= 0)
@@ -156,7 +152,6 @@ static FILE *create(int folder, const char *file)
 static int finish(FILE *f, const char *file)
 {
 	int bad = ferror(f);
-
 	if (!fclose(f) && !bad)
 		return 0;
 	fprintf(stderr, "gradcomp: cannot write %s: %s\n", file, strerror(errno));
@@ -166,7 +161,6 @@ static int finish(FILE *f, const char *file)
 static int write_folder(int folder, const struct example *e, const char *name, const char *text, const char *source)
 {
 	FILE *f = create(folder, source);
-
 	if (!f)
 		return 1;
 	write_source(f, text, e->name, name);
@@ -180,7 +174,6 @@ static int make_folder(const struct example *e, const char *name, const char *te
 {
 	char source[NAME_MOST + 8];
 	int folder, status;
-
 	if (mkdir(name, 0777)) {
 		fprintf(stderr, "gradcomp: cannot make the folder %s: %s\n", name, strerror(errno));
 		return 1;
@@ -207,7 +200,6 @@ int cmd_new(int argc, char **argv)
 		{"--pattern", &pattern, NULL}, {"--cxx", NULL, &cxx}, {"--examples", &dir, NULL}, {0}};
 	const struct example *e;
 	char printable[TEXT_NAME_MAX], *text;
-
 	status = command_take_options(argc, argv, usage, options, words, 2);
 	if (status >= 0)
 		return status;

@@ -11,7 +11,6 @@
 static int scale_compute(plan *p, const char *seconds)
 {
 	double all = 0, want;
-
 	for (uint32_t i = 0; i < p->model->ntensors; i++)
 		all += p->model->tensors[i].forward + p->model->tensors[i].backward;
 	if (number_float(seconds, &want) != NUMBER_OK || !(want > 0 && want <= 3600))
@@ -38,7 +37,6 @@ static gradcomp_status take_reference(plan *p, const char *asked, const char *us
 	plan_specs *one = calloc(1, sizeof *one);
 	gradcomp_error why;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!spec) {
 		free(one);
 		return GRADCOMP_OK;
@@ -78,7 +76,6 @@ static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_err
 	/* Stages have what was asked for and nothing to be compared with. */
 	int compared = !a->parallel || !a->compressors;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (compared)
 		st = take_reference(p, a->dense, cost_default_compressor(), "--dense", &p->dense, err);
 	if (!st && compared)
@@ -100,7 +97,6 @@ static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradc
 	cost_prediction out = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	cost_question q;
-
 	if (!a->output && !a->trace)
 		return GRADCOMP_OK;
 	q = plan_question(p, p->tables[0].best, p->nodes[0]);
@@ -117,7 +113,6 @@ static int predict(plan *p, const plan_arguments *a)
 {
 	gradcomp_error err;
 	int any = 0, cpus = thread_pool_cpus();
-
 	if (plan_sweep(p, cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST, &err))
 		return command_failed(&err);
 	for (int n = 0; n < p->nnodes; n++)
@@ -139,7 +134,6 @@ int cmd_plan(int argc, char **argv)
 	plan_arguments a = {.model = NULL};
 	gradcomp_error err;
 	int status = plan_parse(argc, argv, &a, &p);
-
 	if (status >= 0)
 		return status;
 	if (plan_model(a.model, a.ntokens, a.compute != NULL, &p.model, &err)) {

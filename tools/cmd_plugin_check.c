@@ -33,7 +33,6 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 	                                    [RESULT_SKIP] = "skip",
 	                                    [RESULT_MISSED] = "miss",
 	                                    [RESULT_WARN] = "warn"};
-
 	printf("%s", o->path);
 	if (r->name[0])
 		printf(": %s %s, %s, ABI %u", r->name, r->version, r->licence, r->abi);
@@ -71,7 +70,6 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 	                                    [RESULT_WARN] = "warn"};
 	char seen[KIT_TEXT];
 	jsonw j;
-
 	json_put_start(&j, stdout);
 	json_put_object(&j, NULL);
 	json_put_string(&j, "file", o->path);
@@ -107,7 +105,6 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 static bool take_ranks(const char *text, kit_options *o)
 {
 	char *end;
-
 	o->ranks_min = o->ranks_max = (int)strtol(text, &end, 10);
 	if (end != text && !strncmp(end, "..", 2)) {
 		text = end + 2;
@@ -123,7 +120,6 @@ static int take_parameters(int argc, char **argv, char *out, size_t capacity)
 {
 	size_t at = 0;
 	int kept = 1;
-
 	*out = '\0';
 	for (int i = 1; i < argc; i++) {
 		const char *value = NULL;
@@ -149,7 +145,6 @@ static int take_parameters(int argc, char **argv, char *out, size_t capacity)
 static bool take_number(const char *text, uint64_t *out)
 {
 	char *end;
-
 	*out = strtoull(text, &end, 10);
 	return end != text && !*end && *text != '-';
 }
@@ -166,7 +161,6 @@ int cmd_plugin_check(int argc, char **argv)
 	static kit_result result;
 	struct timespec from, to;
 	uint64_t seconds;
-
 	argc = take_parameters(argc, argv, parameters, sizeof parameters);
 	if (argc < 0)
 		return command_usage_error(usage, "%s: --param needs KEY=VALUE", argv[0]);

@@ -36,7 +36,6 @@ static int stage_one(const char *source, int64_t job)
 	static gradcomp_stage_result r;
 	gradcomp_error err;
 	char holder[32], name[256];
-
 	memset(&r, 0, sizeof r);
 	r.struct_size = sizeof r;
 	snprintf(holder, sizeof holder, "job %lld", (long long)job);
@@ -52,7 +51,6 @@ static int stage_shared(const config *c, bool plan, int64_t job)
 {
 	char *shared = strdup(config_str(c, SET_STAGE_SHARED)), *rest, *source;
 	int status = 0;
-
 	if (shared && *shared && plan)
 		printf("%s %s\n", config_str(c, SET_STAGE_SHARED_USER), config_str(c, SET_STAGE_PROLOG_TIMEOUT));
 	if (shared && job)
@@ -66,7 +64,6 @@ prolog_mark prolog_seen(const char *records)
 {
 	char path[4096];
 	int n = snprintf(path, sizeof path, "%s/prolog", records);
-
 	if (n < (int)sizeof path && access(path, F_OK) == 0)
 		return PROLOG_RUNS;
 	snprintf(path, sizeof path, "%s/unseen", records);
@@ -77,7 +74,6 @@ static int look_for_mark(const char *records)
 {
 	prolog_mark mark = prolog_seen(records);
 	char dir[256];
-
 	if (mark == PROLOG_UNSEEN) {
 		fprintf(stderr,
 		        "gradcomp: slurmd on this node runs neither prolog nor epilog of gradcomp (%s/unseen): it was "
@@ -102,7 +98,6 @@ int cmd_prolog(int argc, char **argv)
 	gradcomp_error err;
 	config *c;
 	int64_t id = 0;
-
 	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;

@@ -27,7 +27,6 @@ static int wanted(const char *spec_text)
 	char why[300];
 	gradcomp_error err;
 	config *c;
-
 	if (config_load(NULL, &c, &err)) {
 		command_failed(&err);
 		return -1;
@@ -72,7 +71,6 @@ int cmd_rendezvous(int argc, char **argv)
 	rendezvous_server *server;
 	gradcomp_error err;
 	int64_t n;
-
 	status = command_take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;

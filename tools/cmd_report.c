@@ -22,7 +22,6 @@ static const char usage[] = "usage: gradcomp report [--json | --tensors | --html
 static const char *text_of(const json_t *object, const char *key, char out[256])
 {
 	const char *text = json_string_value(json_object_get(object, key));
-
 	return text ? gradcomp_printable(text, out, 256) : "?";
 }
 
@@ -33,7 +32,6 @@ static void print_link_map(const json_t *root)
 		     *cell;
 	char a[256], b[256];
 	size_t i, k;
-
 	json_array_foreach(kinds, i, row) if (count_of(row, "pairs"))
 		printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a),
 	               count_of(row, "pairs"), count_of(row, "pairs") == 1 ? "" : "s");
@@ -56,7 +54,6 @@ static void print_networks(const json_t *root)
 	const json_t *row;
 	char a[256], b[256];
 	size_t i;
-
 	json_array_foreach(json_object_get(root, "networks"), i, row)
 	{
 		const json_t *rate = json_object_get(row, "measured_mbit");
@@ -77,7 +74,6 @@ static void print_job(const json_t *root)
 	const json_t *hosts = json_object_get(root, "hosts"), *links = json_object_get(root, "links"), *link;
 	char a[256], b[256];
 	size_t i;
-
 	if (json_is_string(json_object_get(root, "job")))
 		printf("job         %s, step %s\n", text_of(root, "job", a), text_of(root, "step", b));
 	printf("ended       %s after %.1f s\n", text_of(root, "ended", a), number_of(root, "wall_s"));
@@ -105,7 +101,6 @@ static void print_choices(const json_t *tensors)
 	const char *choice;
 	char a[256];
 	size_t i;
-
 	json_array_foreach(tensors, i, tensor)
 	{
 		const char *name = json_string_value(json_object_get(tensor, "choice"));
@@ -130,7 +125,6 @@ static void print_schedule(const json_t *s)
 {
 	char a[256], b[256];
 	size_t n = json_array_size(json_object_get(s, "buckets"));
-
 	if (!json_is_object(s))
 		return;
 	printf("  schedule  %s", text_of(s, "asked", a));
@@ -155,7 +149,6 @@ static void print_auto(const json_t *a)
 	const json_t *row;
 	char text[256], why[256];
 	size_t i;
-
 	printf("  auto      %s: %s", text_of(a, "decision", text), text_of(a, "reason", why));
 	if (json_is_number(json_object_get(a, "exposed_s")))
 		printf("; %.2f ms a step were exposed", number_of(a, "exposed_s") * 1e3);
@@ -182,7 +175,6 @@ static void print_reducer(const json_t *r, int every_tensor)
 	double steps = number_of(r, "steps") > 0 ? number_of(r, "steps") : 1;
 	char a[256], b[256];
 	size_t i;
-
 	printf("\n%s over %s\n", text_of(r, "compressor", a), text_of(r, "collective", b));
 	printf("  steps     %lld on %lld ranks, in %lld bucket%s", count_of(r, "steps"), count_of(r, "ranks"),
 	       count_of(r, "buckets"), count_of(r, "buckets") == 1 ? "" : "s");
@@ -224,7 +216,6 @@ static json_t *load_json(const char *path, const char *what)
 	json_error_t e;
 	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
 	char name[256], text[256];
-
 	gradcomp_printable(path, name, sizeof name);
 	if (!root && e.line > 0)
 		fprintf(stderr, "gradcomp: %s:%d: this is no %s: %s\n", name, e.line, what,
@@ -238,7 +229,6 @@ static json_t *load_trace(const char *path)
 {
 	json_t *root = load_json(path, "timeline");
 	char name[256];
-
 	if (!root || json_is_array(json_object_get(root, "traceEvents")))
 		return root;
 	fprintf(stderr, "gradcomp: %s is JSON, but no timeline (it has no traceEvents)\n",
@@ -251,7 +241,6 @@ static json_t *load(const char *path)
 {
 	json_t *root = load_json(path, "report");
 	char name[256];
-
 	if (!root)
 		return NULL;
 	gradcomp_printable(path, name, sizeof name);
@@ -279,7 +268,6 @@ int cmd_report(int argc, char **argv)
 	json_t *root, *trace = NULL, *reducer;
 	gradcomp_error err;
 	size_t i;
-
 	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
@@ -325,7 +313,6 @@ int cmd_report(int argc, char **argv)
 	                                  {"--tensors", NULL, &every_tensor},
 	                                  {NULL, NULL, NULL}};
 	int status = command_take_options(argc, argv, usage, options, words, 1);
-
 	if (status >= 0)
 		return status;
 	fputs("gradcomp: this gradcomp was built without jansson and cannot read reports; python3 -m json.tool FILE "

@@ -43,7 +43,6 @@ typedef struct job {
 static int start_ranks(job *j)
 {
 	int ends[2];
-
 	if (pipe2(ends, O_CLOEXEC))
 		return -1;
 	fflush(NULL);
@@ -72,7 +71,6 @@ static void *serve(void *ctx)
 {
 	job *j = ctx;
 	gradcomp_error err;
-
 	(void)rendezvous_server_run(j->server, j->until[0], &err);
 	return NULL;
 }
@@ -82,7 +80,6 @@ static int supervise(const job *j)
 {
 	int sent = 0, status;
 	pid_t pid;
-
 	while ((pid = waitpid(j->ranks, &status, WNOHANG)) != j->ranks) {
 		int got = command_caught_signal();
 
@@ -107,7 +104,6 @@ static int free_port(void)
 	struct sockaddr_in a = {.sin_family = AF_INET};
 	socklen_t n = sizeof a;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port = 29500;
-
 	if (fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a) && !getsockname(fd, (struct sockaddr *)&a, &n))
 		port = ntohs(a.sin_port);
 	if (fd >= 0)
@@ -121,7 +117,6 @@ static bool note_option(const char *word)
 	const char *before = getenv("GRADCOMP_OPTIONS");
 	char *all;
 	bool noted;
-
 	if (asprintf(&all, "%s%s%s", before ? before : "", before && *before ? " " : "", word) < 0)
 		return false;
 	noted = !setenv("GRADCOMP_OPTIONS", all, 1);
@@ -137,7 +132,6 @@ static bool take_setting(const char *option)
 	const char *equals = strchr(option, '='), *name = option + strlen("--gradcomp");
 	char word[20], variable[40];
 	size_t n = equals && *name == '-' ? (size_t)(equals - name) - 1 : 0;
-
 	if (equals == name)
 		return !setenv("GRADCOMP", equals + 1, 1) && note_option("compressor");
 	if (!n || n >= sizeof word)
@@ -158,7 +152,6 @@ static bool take_setting(const char *option)
 static const char *value_of(const char *name, int argc, char **argv, int *i)
 {
 	size_t n = strlen(name);
-
 	if (!strcmp(argv[*i], name) && *i + 1 < argc && argv[*i + 1])
 		return argv[++*i];
 	if (strncmp(argv[*i], name, n) != 0)
@@ -175,7 +168,6 @@ static int take_line(job *j, int argc, char **argv)
 	int64_t n = 0;
 	bool asked = false;
 	int i = 1;
-
 	for (; i < argc && argv[i][0] == '-'; i++) {
 		const char *v;
 
@@ -213,7 +205,6 @@ static int run_job(job *j)
 	pthread_t server;
 	gradcomp_error err;
 	int code;
-
 	if (pipe2(j->until, O_CLOEXEC)) {
 		perror("gradcomp: pipe");
 		return 1;
@@ -245,6 +236,5 @@ int cmd_run(int argc, char **argv)
 {
 	job j = {0};
 	int status = take_line(&j, argc, argv);
-
 	return status < 0 ? run_job(&j) : status;
 }

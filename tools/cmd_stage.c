@@ -68,7 +68,6 @@ static int take_columns(const struct arguments *a, stage_show *s)
 {
 	struct winsize size;
 	int64_t n;
-
 	s->columns = 80;
 	if (a->live) {
 		if (number_int(a->live, &n) != NUMBER_OK || n < 1 || n > 10000)
@@ -87,7 +86,6 @@ static int take_columns(const struct arguments *a, stage_show *s)
 static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
 {
 	int64_t n;
-
 	if (a->max_bytes) {
 		if (number_size(a->max_bytes, &n) != NUMBER_OK || n < 1)
 			return command_usage_value(usage, "--max-bytes", a->max_bytes,
@@ -111,7 +109,6 @@ static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
 static int take_specs(struct arguments *a)
 {
 	char why[300];
-
 	if (a->specs[0] && !a->specs[1] && !strcmp(a->specs[0], "none"))
 		return -1;
 	for (int i = 0; i < STAGE_SOURCES && a->specs[i]; i++)
@@ -155,7 +152,6 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 	};
 	char name[120];
 	int status = command_take_options(argc, argv, usage, options, a->specs, STAGE_SOURCES);
-
 	if (status >= 0)
 		return status;
 	if (!a->specs[0])
@@ -178,7 +174,6 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 static int explain(stage_spec *spec)
 {
 	char name[STAGE_SPEC_BYTES];
-
 	for (int i = 0; i < spec->n; i++) {
 		stage_source *s = &spec->source[i];
 
@@ -199,7 +194,6 @@ static int explain(stage_spec *spec)
 static void print_env(int i, const gradcomp_stage_result *r, int mode)
 {
 	char number[16] = "";
-
 	if (i)
 		snprintf(number, sizeof number, "_%d", i);
 	printf("GRADCOMP_DATA%s=%s\n", number, r->path);
@@ -211,7 +205,6 @@ static void print_env(int i, const gradcomp_stage_result *r, int mode)
 static gradcomp_status path_has_newline(const char *path, gradcomp_error *err)
 {
 	char name[200];
-
 	err->status = GRADCOMP_ERR_UNSUPPORTED;
 	snprintf(err->text, sizeof err->text,
 	         "the path %s has a newline in it, and paths are printed one a line; --json prints it",
@@ -224,7 +217,6 @@ static void leave_usage(const site_usage *u, const stage_show *s)
 {
 	char dir[4096];
 	gradcomp_error err;
-
 	if (!drop_privs_setting(SET_REPORT_METRICS, dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) &&
 	    !s->quiet)
 		fprintf(stderr, "%s%s\n", s->prefix, err.text);
@@ -234,7 +226,6 @@ static void leave_usage(const site_usage *u, const stage_show *s)
 static void explain_commas(const struct arguments *a, gradcomp_error *err)
 {
 	size_t n = strlen(err->text);
-
 	for (int i = 0; i < STAGE_SOURCES && a->specs[i]; i++)
 		if (strpbrk(a->specs[i], ",\\")) {
 			snprintf(err->text + n, sizeof err->text - n,
@@ -249,7 +240,6 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 	site_usage u = {0};
 	uint32_t flags = (a->dry ? GRADCOMP_STAGE_DRY_RUN : 0) | (a->shared ? GRADCOMP_STAGE_SHARED : 0);
 	jsonw j;
-
 	if (a->json) {
 		json_put_start(&j, stdout);
 		if (a->spec.n > 1)
@@ -309,7 +299,6 @@ static int shard_alone(const stage_spec *spec)
 static bool of_another_node(const gradcomp_error *err)
 {
 	int node, end = 0;
-
 	return err->status == GRADCOMP_ERR_PEER || (sscanf(err->text, "node %d (%n", &node, &end) == 1 && end);
 }
 
@@ -321,7 +310,6 @@ int cmd_stage(int argc, char **argv)
 	gradcomp_job *job = NULL;
 	gradcomp_error err;
 	int status = parse(argc, argv, &a, &o, &s);
-
 	if (status < 0 && a.check)
 		status = explain(&a.spec);
 	if (status >= 0)

@@ -93,7 +93,6 @@ static row *find(table *t, const row *like)
 static const row *keep(table *t, const row *now)
 {
 	row *r = find(t, now);
-
 	if (!r && t->n == ROWS_MAX)
 		return NULL;
 	if (!r) {
@@ -116,7 +115,6 @@ static const row *keep(table *t, const row *now)
 static void forget_older(table *t, double than)
 {
 	size_t n = 0;
-
 	for (size_t i = 0; i < t->n; i++)
 		if (t->rows[i].came >= than)
 			t->rows[n++] = t->rows[i];
@@ -126,7 +124,6 @@ static void forget_older(table *t, double than)
 static void copy_text(const json_t *o, const char *key, char *out, size_t room)
 {
 	const char *text = json_string_value(json_object_get(o, key));
-
 	*out = '\0';
 	if (text)
 		gradcomp_printable(text, out, room);
@@ -143,14 +140,12 @@ static void copy_specs(const json_t *o, row *r)
 static double amount(const json_t *o, const char *key)
 {
 	double v = number_of(o, key);
-
 	return v > 0 && v <= 0x1p53 ? v : 0;
 }
 
 static double hidden(const row *r)
 {
 	double h = r->work_s > 0 ? 1 - r->exposed_s / r->work_s : -1;
-
 	return r->work_s > 0 && h < 0 ? 0 : h;
 }
 
@@ -158,7 +153,6 @@ static void print_json(const row *r)
 {
 	json_t *o = json_object();
 	json_t *unknown = json_null();
-
 	json_object_set_new(o, "job", json_string(r->job));
 	json_object_set_new(o, "host", json_string(r->host));
 	json_object_set_new(o, "pid", json_integer(r->pid));
@@ -190,7 +184,6 @@ static bool read_json(const char *text, row *r)
 	json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	bool whole = json_is_string(json_object_get(o, "job")) && json_is_string(json_object_get(o, "host")) &&
 	             json_is_integer(json_object_get(o, "steps"));
-
 	*r = (row){.error = -1, .came = clock_now()};
 	copy_text(o, "job", r->job, sizeof r->job);
 	copy_text(o, "host", r->host, sizeof r->host);
@@ -224,7 +217,6 @@ static const char *plural(double n)
 static void row_text(const row *r, char *out, size_t room)
 {
 	FILE *f = fmemopen(memset(out, 0, room), room, "w");
-
 	if (!f)
 		return;
 	fprintf(f, "%s on %s: ", r->job, r->host);
@@ -259,7 +251,6 @@ static void draw(table *t)
 {
 	struct winsize size = {0};
 	char text[ROW_TEXT];
-
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col)
 		size.ws_col = 80;
 	if (t->drawn)
@@ -275,7 +266,6 @@ static void draw(table *t)
 static void show(const request *q, table *t, const row *r)
 {
 	char text[ROW_TEXT];
-
 	if (q->json) {
 		print_json(r);
 	} else if (!q->once && isatty(STDOUT_FILENO)) {
@@ -293,7 +283,6 @@ static void show(const request *q, table *t, const row *r)
 static void rest(double seconds)
 {
 	struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-
 	nanosleep(&t, NULL);
 }
 
@@ -316,7 +305,6 @@ static void begin_asking(asked *a)
 	struct ucred peer;
 	socklen_t bytes = sizeof peer;
 	size_t n = strlen(a->name);
-
 	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (a->fd < 0)
 		return;
@@ -336,7 +324,6 @@ static void begin_asking(asked *a)
 static void read_answer(asked *a)
 {
 	ssize_t n;
-
 	while (a->got < LIVE_BYTES_MAX && (n = recv(a->fd, a->text + a->got, LIVE_BYTES_MAX - a->got, 0)) > 0)
 		a->got += (size_t)n;
 	if (a->got < LIVE_BYTES_MAX && n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -352,7 +339,6 @@ static void hear_all(asked *a, size_t n)
 {
 	struct pollfd *p = calloc(n + 1, sizeof *p);
 	double until = clock_now() + ANSWER_SECONDS, now;
-
 	while (p && (now = clock_now()) < until) {
 		size_t waiting = 0;
 
@@ -374,7 +360,6 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 {
 	const json_t *o;
 	size_t i;
-
 	json_array_foreach(json_object_get(report, kind), i, o)
 	{
 		copy_specs(o, r);
@@ -406,7 +391,6 @@ static bool take_answer(const request *q, table *t, const char *job, pid_t pid, 
 	         .ranks = amount(report, "ranks"),
 	         .wall_s = amount(report, "wall_s")};
 	bool whole = count_of(report, "schema") == 1 && json_is_array(json_object_get(report, "reducers"));
-
 	snprintf(r.job, sizeof r.job, "%s", job);
 	gethostname(r.host, sizeof r.host - 1);
 	copy_text(report, "failure", r.failure, sizeof r.failure);
@@ -426,7 +410,6 @@ static bool take_answer(const request *q, table *t, const char *job, pid_t pid, 
 static bool is_wanted(const char *name, const char *only, char job[JOB_TEXT])
 {
 	size_t head = sizeof LIVE_NAME - 1, n, id;
-
 	if (strncmp(name, LIVE_NAME, head))
 		return false;
 	name += head;
@@ -445,7 +428,6 @@ static size_t list_sockets(const char *only, asked **out)
 	FILE *f = fopen("/proc/net/unix", "re");
 	char *line = NULL;
 	size_t room = 0, n = 0, capacity = 0;
-
 	*out = NULL;
 	while (f && getline(&line, &room, f) > 0) {
 		asked a = {.fd = -1};
@@ -481,7 +463,6 @@ static void mark_own(asked *a, size_t n)
 	char path[PATH_MAX], target[64];
 	unsigned long inode;
 	struct stat st;
-
 	while (all && (e = readdir(all))) {
 		snprintf(path, sizeof path, "/proc/%s/fd", e->d_name);
 		if (*e->d_name < '1' || *e->d_name > '9' || stat(path, &st) || st.st_uid != geteuid() ||
@@ -505,7 +486,6 @@ static void ask_again(asked *a, size_t n)
 {
 	double until = clock_now() + ANSWER_SECONDS;
 	size_t full = 0;
-
 	for (size_t i = 0; i < n; i++)
 		full += a[i].full;
 	if (full)
@@ -529,7 +509,6 @@ static void tell_unasked(const asked *a, size_t n)
 {
 	static bool told;
 	size_t others = 0;
-
 	for (size_t i = 0; i < n && !told; i++) {
 		if (a[i].full && a[i].own)
 			fprintf(stderr,
@@ -551,7 +530,6 @@ static int look(const request *q, const request *shown, table *t)
 	asked *a;
 	size_t n = list_sockets(q->job, &a);
 	int answers = 0;
-
 	for (size_t i = 0; i < n; i++)
 		begin_asking(&a[i]);
 	hear_all(a, n);
@@ -573,7 +551,6 @@ static int watch_here(const request *q)
 {
 	static table t;
 	int answers = look(q, q->once ? NULL : q, &t);
-
 	if (!answers) {
 		fputs("gradcomp: " NOTHING ": no job of yours", stderr);
 		if (q->job)
@@ -608,7 +585,6 @@ typedef struct child {
 static bool start(child *c, const char *const *argv)
 {
 	int ends[2];
-
 	if (pipe2(ends, O_CLOEXEC))
 		return false;
 	c->pid = fork();
@@ -633,7 +609,6 @@ static bool start(child *c, const char *const *argv)
 static int finish(child *c, bool stop)
 {
 	int status = -1;
-
 	if (stop)
 		kill(c->pid, SIGTERM);
 	close(c->out);
@@ -646,7 +621,6 @@ static int finish(child *c, bool stop)
 static ssize_t hear(const child *c, char *out, size_t room)
 {
 	struct pollfd p = {.fd = c->out, .events = POLLIN};
-
 	while (!command_caught_signal()) {
 		int n = poll(&p, 1, 200);
 
@@ -666,7 +640,6 @@ static int said_by(const char *const *argv, char out[SAID_BYTES])
 	size_t n = 0;
 	ssize_t more = -1;
 	child c;
-
 	*out = '\0';
 	if (!start(&c, argv))
 		return -1;
@@ -681,7 +654,6 @@ static int said_by(const char *const *argv, char out[SAID_BYTES])
 static int complain(const char *job, const char *what, const char *why)
 {
 	char text[400];
-
 	fprintf(stderr, "gradcomp: job %s %s%s\n", job, what, gradcomp_printable(why, text, sizeof text));
 	return 1;
 }
@@ -694,7 +666,6 @@ static int find_job(const char *job, char id[JOB_TEXT], bool seen)
 	char number[24], state[40], user[80];
 	int64_t uid;
 	int status = said_by(argv, said);
-
 	if (status && strstr(said, "Invalid job id"))
 		return seen ? -1 : complain(job, "is not known to Slurm, or has ended a while ago", "");
 	if (status) {
@@ -723,7 +694,6 @@ static char *nodes_of(const char *id, bool all, int *n)
 	static char said[SAID_BYTES], names[SAID_BYTES];
 	const char *squeue[] = {"squeue", "-h", "-s", "-j", id, "-o", "%i %N", NULL};
 	char *out = calloc(1, SAID_BYTES), *rest = said, *line;
-
 	*n = 0;
 	if (!out || said_by(squeue, said))
 		return out;
@@ -756,7 +726,6 @@ static char *nodes_of(const char *id, bool all, int *n)
 static void forget_allocation(void)
 {
 	char name[256];
-
 	unsetenv("GRADCOMP");
 	for (char **e = environ; *e;) {
 		size_t n = strcspn(*e, "=");
@@ -784,7 +753,6 @@ typedef struct stream {
 static void take_line(stream *s)
 {
 	row r;
-
 	s->line[s->n] = '\0';
 	if (*s->line != '{') {
 		if (*s->line && !strstr(s->line, "Exited with exit code") &&
@@ -833,7 +801,6 @@ static bool follow(stream *s, const char *id, const char *nodes, int n)
 	                      NULL};
 	ssize_t got = -1;
 	child c;
-
 	snprintf(job, sizeof job, "--jobid=%s", id);
 	snprintf(count, sizeof count, "%d", n);
 	snprintf(interval, sizeof interval, "%g", s->q->interval);
@@ -858,7 +825,6 @@ static int watch_job(const request *q)
 	char id[JOB_TEXT], *nodes = NULL;
 	int n, found;
 	bool goes_on = true;
-
 	command_catch_signals();
 	forget_allocation();
 	s.q = q;
@@ -901,7 +867,6 @@ int cmd_watch(int argc, char **argv)
 	                                  {"--here", NULL, &here},
 	                                  {NULL, NULL, NULL}};
 	request q = {0};
-
 	status = command_take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
@@ -929,7 +894,6 @@ int cmd_watch(int argc, char **argv)
 	                                  {"--here", NULL, &flag},
 	                                  {NULL, NULL, NULL}};
 	int status = command_take_options(argc, argv, usage, options, words, 1);
-
 	if (status >= 0)
 		return status;
 	fputs("gradcomp: this gradcomp was built without jansson and cannot watch jobs\n", stderr);

@@ -14,7 +14,6 @@ int command_usage_help(const char *text)
 int command_usage_error(const char *text, const char *fmt, ...)
 {
 	va_list ap;
-
 	fputs("gradcomp: ", stderr);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
@@ -26,7 +25,6 @@ int command_usage_error(const char *text, const char *fmt, ...)
 int command_usage_value(const char *text, const char *option, const char *value, const char *want)
 {
 	char name[120];
-
 	return command_usage_error(text, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
 }
 
@@ -59,7 +57,6 @@ int command_take_options(int argc, char **argv, const char *usage, const command
                          int nwords)
 {
 	int taken = 0, ended = 0; /* by "--" */
-
 	for (int i = 1; i < argc; i++) {
 		const command_option *o;
 

@@ -22,7 +22,6 @@ static int take_collective(void *ctx, const char *name, const char *path, const 
 {
 	const struct gradcomp_collective_v1 *c = (const void *)info;
 	compat *p = ctx;
-
 	(void)name, (void)path, (void)reason;
 	if (!c || p->count == COLLECTIVES_MAX)
 		return 0;
@@ -52,7 +51,6 @@ static void print_payloads(const compat *p, gradcomp_pattern pattern)
 static void list_patterns(uint32_t of)
 {
 	const char *before = " ";
-
 	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
 		if (of & GRADCOMP_PATTERN_BIT(k)) {
 			printf("%s%s", before, patterns[k]);
@@ -66,7 +64,6 @@ static int print_compressor(void *ctx, const char *name, const char *path, const
 {
 	const struct gradcomp_compressor_v1 *c = (const void *)info;
 	const compat *p = ctx;
-
 	(void)path, (void)reason;
 	if (!c)
 		return 0;
@@ -100,7 +97,6 @@ gradcomp_status compat_print(gradcomp_error *err)
 {
 	compat p = {.count = 0};
 	int status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, take_collective, &p, err);
-
 	if (status)
 		return (gradcomp_status)status;
 	print_head(&p, "payloads", "");

@@ -28,7 +28,6 @@ static void say(checking *k, bool note, setting_id id, const char *fmt, ...)
 {
 	char value[200];
 	va_list ap;
-
 	k->wrong += !note;
 	fprintf(stderr, "gradcomp: %s%s = %s (%s): ", note ? "note: " : "", settings_table[id].row.name,
 	        gradcomp_printable(config_str(k->c, id), value, sizeof value), config_origin(k->c, id));
@@ -58,7 +57,6 @@ static void say_error(checking *k, const gradcomp_error *err)
 static void check_specs(checking *k)
 {
 	gradcomp_error err = {0};
-
 	if (gradcomp_spec_check(NULL, NULL, &err))
 		say_error(k, &err);
 	if (gradcomp_schedule_check(NULL, &err))
@@ -74,7 +72,6 @@ static void check_candidates(checking *k)
 	const char *list = config_str(k->c, SET_AUTO_CANDIDATES), *item;
 	gradcomp_error err;
 	size_t n;
-
 	if (config_is_default(k->c, SET_AUTO_CANDIDATES))
 		return;
 	while ((item = spec_list_next(&list, &n))) {
@@ -96,7 +93,6 @@ static void check_files(checking *k)
 	const char *secret = config_str(k->c, SET_SECURITY_SECRET), *cache = config_str(k->c, SET_STAGE_CACHE_DIR);
 	const char *metrics = config_str(k->c, SET_REPORT_METRICS);
 	struct stat st;
-
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
 		const char *path = config_str(k->c, files[i]), *slash = strrchr(path, '/');
 		char *dir = slash && slash > path ? strndup(path, (size_t)(slash - path)) : NULL;
@@ -130,7 +126,6 @@ static void check_site(checking *k)
 {
 	const char *interface = config_str(k->c, SET_TRANSPORT_INTERFACE);
 	struct stat st;
-
 	if (*interface && !strchr(interface, '/') && !if_nametoindex(interface))
 		remark(k, SET_TRANSPORT_INTERFACE, "this node has no interface of that name");
 	if (given(k, SET_TRANSPORT_VERBS_DEVICE) && strcmp(config_str(k->c, SET_TRANSPORT_VERBS_DEVICE), "auto") != 0 &&
@@ -153,7 +148,6 @@ static void check_site(checking *k)
 static void check_together(checking *k)
 {
 	const config *c = k->c;
-
 	if (config_float(c, SET_TRANSPORT_WAIT_TIMEOUT) < config_float(c, SET_TRANSPORT_TIMEOUT))
 		wrong(k, SET_TRANSPORT_WAIT_TIMEOUT,
 		      "it is less than transport.timeout, %s: ranks that live would be given up before dead ones",

@@ -17,7 +17,6 @@ void drop_privs_account(uid_t uid, char out[ACCOUNT_NAME])
 {
 	struct passwd pw, *found = NULL;
 	char buf[ACCOUNT_BYTES];
-
 	if (getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found)
 		snprintf(out, ACCOUNT_NAME, "%u", (unsigned)uid);
 	else
@@ -40,7 +39,6 @@ int drop_privs_to_user(uid_t uid)
 	struct passwd pw, *found = NULL;
 	char buf[ACCOUNT_BYTES];
 	gid_t gid = getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found ? NOGROUP : pw.pw_gid;
-
 	return setgroups(1, &gid) < 0 ? -1 : become(uid, gid);
 }
 
@@ -48,7 +46,6 @@ int drop_privs_setting(setting_id id, char *out, size_t capacity)
 {
 	gradcomp_error err;
 	config *c;
-
 	if (config_load(NULL, &c, &err))
 		return command_failed(&err);
 	bool fits = snprintf(out, capacity, "%s", config_str(c, id)) < (int)capacity;
@@ -62,7 +59,6 @@ int drop_privs_to_shared_user(void)
 {
 	struct passwd pw, *found = NULL;
 	char name[256], buf[ACCOUNT_BYTES];
-
 	if (geteuid() != 0)
 		return 0;
 	if (drop_privs_setting(SET_STAGE_SHARED_USER, name, sizeof name))

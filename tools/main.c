@@ -48,7 +48,6 @@ static int print_usage(void)
 static int wrong_command(const char *name)
 {
 	suggest near;
-
 	suggest_start(&near, name);
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		suggest_try(&near, commands[i].name);
@@ -61,7 +60,6 @@ static int wrong_command(const char *name)
 static int run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
-
 	if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
 		return print_usage();
 	if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
@@ -90,7 +88,6 @@ static void fill_standard_files(void)
 int main(int argc, char **argv)
 {
 	int status, bad;
-
 	fill_standard_files();
 	status = run(argc, argv);
 	bad = ferror(stdout) | (fclose(stdout) != 0);

@@ -43,7 +43,6 @@ static int node_count(const char *text, size_t length, uint32_t *out)
 {
 	char number[16];
 	int64_t n;
-
 	if (length >= sizeof number)
 		return -1;
 	snprintf(number, sizeof number, "%.*s", (int)length, text);
@@ -57,7 +56,6 @@ static int node_count(const char *text, size_t length, uint32_t *out)
 static int take_range(plan *p, const char *text, const char *dots)
 {
 	uint32_t first, last;
-
 	if (node_count(text, (size_t)(dots - text), &first) || node_count(dots + 2, strlen(dots + 2), &last) ||
 	    last <= first)
 		return -1;
@@ -73,7 +71,6 @@ static int take_range(plan *p, const char *text, const char *dots)
 static int take_nodes(plan *p, const char *text)
 {
 	const char *dots = strstr(text, "..");
-
 	if (dots)
 		return take_range(p, text, dots);
 	for (;;) {
@@ -120,7 +117,6 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	const plan_hybrid *h = &a->hybrid;
 	int status = command_take_options(argc, argv, plan_usage, options, NULL, 0);
 	int64_t n;
-
 	if (status >= 0)
 		return status;
 	if (a->list)

@@ -58,7 +58,6 @@ typedef struct family {
 static void family_section(inifile *f, const char *name, size_t n)
 {
 	family *of = f->ctx;
-
 	of->in_tensors = n == 7 && !strncmp(name, "tensors", n);
 	if (!of->in_tensors && (n != 4 || strncmp(name, "keys", n)))
 		inifile_fail(f, "unknown section [%.*s]; there are [keys], [tensors]", (int)n, name);
@@ -70,7 +69,6 @@ static void family_key(inifile *f, const char *section, const char *key, const c
 	row *r = &of->row[of->nrows];
 	char text[3 * ROW], *w[4];
 	int n;
-
 	(void)section;
 	if (strlen(key) >= sizeof *of->key || strlen(value) >= ROW || of->nkeys == KEYS || of->nrows == ROWS) {
 		inifile_fail(f, "'%s' is too long, or there are too many lines", key);
@@ -106,7 +104,6 @@ static gradcomp_status no_such_family(const char *type, gradcomp_error *err)
 	char pattern[4200], shown[80];
 	size_t at;
 	glob_t found;
-
 	at = (size_t)snprintf(err->text, sizeof err->text,
 	                      "model_type '%s' has no description; give its safetensors, or a model file. There are: ",
 	                      gradcomp_printable(type, shown, sizeof shown));
@@ -129,7 +126,6 @@ static gradcomp_status family_read(const char *type, family *out, gradcomp_error
 	inifile f = {.err = err, .section = family_section, .key = family_key, .ctx = out};
 	char path[4200];
 	gradcomp_status st;
-
 	*out = (family){.nkeys = 0};
 	if (!*type || type[strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789_-")])
 		return no_such_family(type, err);
@@ -150,7 +146,6 @@ typedef struct sizes {
 static gradcomp_status no_number(const sizes *s, const char *name, const char *what)
 {
 	char shown[80];
-
 	return error_set(s->to->err, GRADCOMP_ERR_INVALID, "model %s: '%s' %s", s->to->path,
 	                 gradcomp_printable(name, shown, sizeof shown), what);
 }
@@ -161,7 +156,6 @@ static gradcomp_status evaluate(const sizes *s, const char *text, int before, ui
 static bool look_up(const sizes *s, const char *name, int before, uint64_t *out, gradcomp_status *st)
 {
 	const json_t *value = json_object_get(s->config, name);
-
 	*st = GRADCOMP_OK;
 	if (json_is_boolean(value)) {
 		*out = (uint64_t)json_is_true(value);
@@ -205,7 +199,6 @@ static gradcomp_status factor(const sizes *s, const char **text, int before, uin
 	char name[64];
 	size_t n = 0;
 	gradcomp_status st;
-
 	while (n + 1 < sizeof name && (isalnum((unsigned char)p[n]) || p[n] == '_'))
 		n++;
 	snprintf(name, sizeof name, "%.*s", (int)n, p);
@@ -227,7 +220,6 @@ static gradcomp_status evaluate(const sizes *s, const char *text, int before, ui
 	uint64_t sum = 0, product = 0, value;
 	char operation = '+';
 	const char *p = text;
-
 	for (;;) {
 		gradcomp_status st = factor(s, &p, before, &value);
 
@@ -258,7 +250,6 @@ static gradcomp_status evaluate(const sizes *s, const char *text, int before, ui
 static gradcomp_status size_of(const sizes *s, const char *name, bool needed, uint64_t least, uint64_t *out)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	*out = 0;
 	if (!look_up(s, name, s->of->nkeys, out, &st) && !st && needed)
 		st = error_set(s->to->err, GRADCOMP_ERR_INVALID, "model %s: the configuration does not say '%s' (%s)",
@@ -273,7 +264,6 @@ static gradcomp_status is_wanted(const sizes *s, const row *r, bool *wanted)
 {
 	uint64_t value = 0;
 	gradcomp_status st = *r->condition ? evaluate(s, r->condition, s->of->nkeys, &value) : GRADCOMP_OK;
-
 	*wanted = !*r->condition || (value != 0) != r->unless;
 	return st;
 }
@@ -282,7 +272,6 @@ static gradcomp_status row_dims(const sizes *s, const row *r, uint64_t *dims, ui
 {
 	char text[ROW], *rest = NULL;
 	gradcomp_status st = GRADCOMP_OK;
-
 	*ndim = 0;
 	*numel = 1;
 	snprintf(text, sizeof text, "%s", r->dims);
@@ -301,7 +290,6 @@ static void full_name(const row *r, uint64_t layer, uint64_t expert, char *out, 
 {
 	size_t at = 0;
 	int stars = 0;
-
 	for (const char *c = r->name; *c && at + 24 < room; c++) {
 		if (*c == '*')
 			at += (size_t)snprintf(out + at, room - at, "%" PRIu64, stars++ ? expert : layer);
@@ -321,7 +309,6 @@ static gradcomp_status add(const sizes *s, const row *r, uint64_t layer, uint64_
 	char name[ROW + 64];
 	bool wanted;
 	gradcomp_status st = is_wanted(s, r, &wanted);
-
 	if (st || !wanted)
 		return st;
 	st = row_dims(s, r, dims, &ndim, &numel);
@@ -352,7 +339,6 @@ static gradcomp_status add_layer(const sizes *s, uint64_t layer)
 {
 	const row *r = s->of->row, *end = r + s->of->nrows;
 	gradcomp_status st = GRADCOMP_OK;
-
 	while (r < end && !st) {
 		const row *next = r + 1;
 
@@ -369,7 +355,6 @@ static gradcomp_status add_layer(const sizes *s, uint64_t layer)
 static gradcomp_status add_parts(const sizes *s, part first, part last)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int i = 0; i < s->of->nrows && !st; i++)
 		if (s->of->row[i].part >= first && s->of->row[i].part <= last)
 			st = add(s, &s->of->row[i], 0, 0);
@@ -383,7 +368,6 @@ static void set_layer(const sizes *s, double kept, uint32_t reduces)
 {
 	model_layer *in = &s->to->m->layers[s->to->m->nlayers - 1];
 	const double all = (double)s->to->tokens * (double)s->hidden;
-
 	in->output = 4 * all;
 	in->kept[0] = kept * all;
 	in->reduces = reduces;
@@ -394,7 +378,6 @@ static gradcomp_status add_all(const sizes *s)
 	const double tokens = (double)s->to->tokens;
 	const double length = s->positions && (double)s->positions < tokens ? (double)s->positions : tokens;
 	gradcomp_status st = plan_import_layer(s->to, "embeddings");
-
 	if (!st)
 		st = add_parts(s, EMBEDDING, EMBEDDING);
 	if (!st)
@@ -434,7 +417,6 @@ static gradcomp_status add_all(const sizes *s)
 static const json_t *text_config(const json_t *config)
 {
 	const json_t *text = json_object_get(config, "text_config");
-
 	return json_is_object(text) ? text : config;
 }
 
@@ -487,7 +469,6 @@ double plan_config_active(const json_t *config)
 	static const char *const counts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
 	const json_t *of = text_config(config);
 	const double active = json_number_value(json_object_get(of, "num_experts_per_tok"));
-
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const double all = json_number_value(json_object_get(of, counts[i]));
 

@@ -41,7 +41,6 @@ static const char *share(double bytes, double of, char out[TEXT])
 static void say_link(const plan_row *dense, FILE *out)
 {
 	char a[TEXT], b[TEXT], c[TEXT];
-
 	fprintf(out, "with %s the link is busy %s of the %s of a step, and the next step waits %s for gradients\n",
 	        dense->compressor->shown, seconds(dense->p.exchange_s, a), seconds(dense->p.step_s, b),
 	        seconds(dense->p.exposed_s, c));
@@ -50,7 +49,6 @@ static void say_link(const plan_row *dense, FILE *out)
 static void say_compressor(const plan_row *row, const plan_row *dense, FILE *out)
 {
 	char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
-
 	fprintf(out, "%s ", row->compressor->shown);
 	if (dense && row->p.sent_bytes > 0 && dense->p.sent_bytes > 0)
 		fprintf(out, "sends %s the bytes, ", share(row->p.sent_bytes, dense->p.sent_bytes, a));
@@ -65,7 +63,6 @@ static void say_compressor(const plan_row *row, const plan_row *dense, FILE *out
 static void say_factor(const plan_row *best, const plan_row *other, const char *kind, FILE *out)
 {
 	char a[TEXT];
-
 	if (other && best->p.step_s > 0 && !plan_same(best->compressor, other->compressor))
 		fprintf(out, ", %.3g times as fast as %s (%s, %s)", other->p.step_s / best->p.step_s, kind,
 		        other->compressor->shown, seconds(other->p.step_s, a));
@@ -112,7 +109,6 @@ static void say_others(const plan_table *t, bool by_interval, const char *before
 static void say_ways(const plan_table *t, bool by_interval, const char *what, FILE *out)
 {
 	int n = 0;
-
 	for (int i = 0; i < t->n; i++) {
 		const plan_row *row = &t->rows[i];
 
@@ -135,7 +131,6 @@ static void say_near(const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best;
 	char a[TEXT], b[TEXT];
-
 	say_others(t, false, "as quick within 2 %: ", "which of them trains best a plan does not know", out);
 	if (strcmp(seconds(best->p.least_s, a), seconds(best->p.most_s, b)))
 		fprintf(out, "as exactly as the machine was measured %s takes %s to %s a step\n",
@@ -149,7 +144,6 @@ static void say_dense_wins(const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best, *other = best_without(t, best->compressor);
 	char a[TEXT], b[TEXT];
-
 	fprintf(out, "dense wins: %s over %s with %s takes %s a step", best->compressor->shown, best->collective->shown,
 	        best->schedule->shown, seconds(best->p.step_s, a));
 	if (other)
@@ -167,7 +161,6 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 	const plan_row *found = NULL;
 	cost_prediction out;
 	gradcomp_error err;
-
 	for (int i = 0; i < p->compressors.n; i++) {
 		const plan_row *row = plan_best_of(t, &p->compressors.spec[i]);
 
@@ -188,7 +181,6 @@ static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 {
 	char a[TEXT], b[TEXT];
 	uint32_t n = 1, farthest = 0;
-
 	while (n <= t->nodes)
 		n *= 2;
 	for (; n <= NODES_FARTHEST; n *= 2) {
@@ -212,7 +204,6 @@ void plan_explain(const plan *p, const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best;
 	char a[TEXT];
-
 	if (!best)
 		return;
 	if (plan_same(best->compressor, &p->dense)) {

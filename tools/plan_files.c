@@ -18,7 +18,6 @@ static int find_models(glob_t *found)
 {
 	char pattern[8192];
 	size_t n = 0;
-
 	/* The folder's own name is no pattern. */
 	for (const char *c = plan_models_folder(); *c && n < sizeof pattern / 2; c++) {
 		if (strchr("*?[\\", *c))
@@ -33,7 +32,6 @@ static int find_models(glob_t *found)
 static const char *model_name(const char *path, int *length)
 {
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-
 	*length = (int)(strlen(name) - strlen(SUFFIX));
 	return name;
 }
@@ -43,7 +41,6 @@ static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
 	glob_t found;
 	char printable[120];
 	size_t at;
-
 	at = (size_t)snprintf(err->text, sizeof err->text, "no model '%s': there is no such file, and %s has ",
 	                      gradcomp_printable(name, printable, sizeof printable), plan_models_folder());
 	err->status = GRADCOMP_ERR_NOTFOUND;
@@ -64,7 +61,6 @@ static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
 gradcomp_status plan_model(const char *name, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	char path[4096];
-
 	if (!strchr(name, '/') && access(name, F_OK)) {
 		snprintf(path, sizeof path, "%s/%s" SUFFIX, plan_models_folder(), name);
 		if (*name && !access(path, F_OK))
@@ -77,7 +73,6 @@ gradcomp_status plan_model(const char *name, uint64_t tokens, bool timed, model_
 double plan_parameters(const model_file *m)
 {
 	double sum = 0;
-
 	for (uint32_t i = 0; i < m->ntensors; i++) {
 		double numel = 1;
 
@@ -93,7 +88,6 @@ int plan_list_models(void)
 	gradcomp_error err;
 	glob_t found;
 	int status = 0;
-
 	if (find_models(&found)) {
 		fprintf(stderr, "gradcomp: no models in %s\n", plan_models_folder());
 		return 1;

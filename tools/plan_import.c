@@ -9,14 +9,12 @@
 static bool has_ending(const char *path, const char *ending)
 {
 	size_t n = strlen(path), m = strlen(ending);
-
 	return n > m && !strcmp(path + n - m, ending);
 }
 
 bool plan_imports(const char *path)
 {
 	struct stat s;
-
 	return has_ending(path, ".json") || has_ending(path, ".safetensors") || (!stat(path, &s) && S_ISDIR(s.st_mode));
 }
 
@@ -39,7 +37,6 @@ static json_t *load(const char *path, gradcomp_error *err)
 	json_error_t why;
 	json_t *root;
 	struct stat s;
-
 	gradcomp_printable(path, name, sizeof name);
 	if (stat(path, &s)) {
 		error_errno(err, errno == ENOENT ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_IO, "model %s", name);
@@ -63,7 +60,6 @@ static char *beside(const char *path, const char *name)
 {
 	const char *slash = strrchr(path, '/');
 	char *whole;
-
 	return asprintf(&whole, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name) < 0 ? NULL : whole;
 }
 
@@ -73,7 +69,6 @@ static gradcomp_status active_of(const plan_import *to, double *active)
 	char *path = beside(to->path, "config.json");
 	gradcomp_status st = GRADCOMP_OK;
 	struct stat s;
-
 	*active = -1;
 	if (path && !stat(path, &s)) {
 		json_t *config = load(path, to->err);
@@ -100,7 +95,6 @@ static gradcomp_status index_files(plan_import *to, const json_t *index, bool ti
 	gradcomp_status st = file ? GRADCOMP_OK : error_set(to->err, GRADCOMP_ERR_NOMEM, "%s: no memory", to->path);
 	const char *key;
 	double active;
-
 	json_object_foreach(map, key, value)
 	{
 		const char *name = json_string_value(value);
@@ -139,7 +133,6 @@ static gradcomp_status import_json(plan_import *to, bool timed)
 {
 	json_t *root = load(to->path, to->err);
 	gradcomp_status st;
-
 	if (!root)
 		return to->err->status;
 	st = json_object_get(root, "weight_map") ? index_files(to, root, timed) : plan_config(to, root);
@@ -153,7 +146,6 @@ static gradcomp_status in_folder(const char *folder, char **path, gradcomp_error
 	static const char *const names[] = {INDEX, "model.safetensors", "adapter_model.safetensors", "config.json"};
 	char shown[300];
 	struct stat s;
-
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
 		if (asprintf(path, "%s/%s", folder, names[i]) < 0) {
 			*path = NULL;
@@ -173,7 +165,6 @@ static gradcomp_status in_folder(const char *folder, char **path, gradcomp_error
 static void name_model(model_file *m, const char *path)
 {
 	const char *end = path + strlen(path), *from;
-
 	for (;;) {
 		while (end > path && end[-1] == '/')
 			end--;
@@ -198,7 +189,6 @@ gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed,
 	char *inside = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 	struct stat s;
-
 	if (!to.m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a model");
 	if (!stat(path, &s) && S_ISDIR(s.st_mode)) {

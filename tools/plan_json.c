@@ -33,7 +33,6 @@ static void put_why(jsonw *j, const plan *p, const plan_table *t)
 	char *text = NULL, *rest = NULL;
 	size_t size;
 	FILE *f = open_memstream(&text, &size);
-
 	json_put_array(j, "why");
 	if (f) {
 		plan_explain(p, t, f);
@@ -65,7 +64,6 @@ static void put_table(jsonw *j, const plan *p, const plan_table *t)
 void plan_json(const plan *p, FILE *out)
 {
 	jsonw j;
-
 	json_put_start(&j, out);
 	json_put_object(&j, NULL);
 	json_put_object(&j, "model");

@@ -14,7 +14,6 @@ const char *plan_models_folder(void)
 {
 	static char *installed;
 	const char *set = secure_getenv("GRADCOMP_MODELS");
-
 	if (set && *set)
 		return set;
 	if (!installed)
@@ -30,7 +29,6 @@ const char *plan_models_folder(void)
 static void *room_for(void *array, uint32_t n, uint32_t *room, size_t size)
 {
 	void *more = array;
-
 	if (n < *room)
 		return array;
 	more = reallocarray(array, *room ? 2 * (size_t)*room : 64, size);
@@ -46,7 +44,6 @@ gradcomp_status plan_import_tensor(plan_import *to, const char *name, const uint
 		     *more;
 	char shown[200];
 	uint64_t numel = 1;
-
 	for (uint32_t d = 0; d < ndim; d++) {
 		if (dims[d] && numel > NUMEL_MAX / dims[d])
 			numel = NUMEL_MAX + 1;
@@ -78,7 +75,6 @@ gradcomp_status plan_import_tensor(plan_import *to, const char *name, const uint
 gradcomp_status plan_import_layer(plan_import *to, const char *name)
 {
 	model_layer *more = room_for(to->m->layers, to->m->nlayers, &to->layers_room, sizeof *more);
-
 	if (more) {
 		to->m->layers = more;
 		more[to->m->nlayers] = (model_layer){.name = strdup(name), .first = to->m->ntensors};

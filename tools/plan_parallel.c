@@ -11,7 +11,6 @@ enum { MICROBATCHES = 8, STATE = 8, SHOWN = 100 };
 static int take_numbers(const plan_hybrid *h, hybrid_question *q, const char *usage)
 {
 	int64_t n;
-
 	if (!h->memory)
 		return command_usage_error(usage, "--parallel needs --memory, the bytes that a rank has, such as 40G");
 	if (number_size(h->memory, &n) != NUMBER_OK || n < 1)
@@ -38,7 +37,6 @@ static int take_numbers(const plan_hybrid *h, hybrid_question *q, const char *us
 static void layers_text(const plan *p, const hybrid_stage *s, char out[SHOWN])
 {
 	const model_layer *first = &p->model->layers[s->first];
-
 	if (s->nlayers == 1)
 		snprintf(out, SHOWN, "%s", first->name);
 	else
@@ -58,7 +56,6 @@ static const char *compressor_text(const plan *p, const hybrid_stage *s)
 static void print_held(const plan *p, const hybrid_stage *s, uint32_t at)
 {
 	const char *between = "";
-
 	for (uint32_t i = s->first; i < s->first + s->nlayers; i++)
 		if (hybrid_stage_holds(p->model, s, i)) {
 			if (!*between)
@@ -73,7 +70,6 @@ static void print_held(const plan *p, const hybrid_stage *s, uint32_t at)
 static void print_plan(const plan *p, const hybrid_plan *h)
 {
 	int width = 6;
-
 	for (uint32_t i = 0; i < h->nstages; i++) {
 		char text[SHOWN];
 
@@ -134,7 +130,6 @@ static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan
 static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform)
 {
 	jsonw j;
-
 	json_put_start(&j, stdout);
 	json_put_object(&j, NULL);
 	json_put_string(&j, "model", p->model->name);
@@ -179,7 +174,6 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 	hybrid_plan *best = NULL, *uniform = NULL;
 	gradcomp_error err, why;
 	int status = take_numbers(h, &q, usage);
-
 	if (status >= 0)
 		return status;
 	for (int i = 0; i < p->compressors.n; i++)

@@ -29,7 +29,6 @@ static bool is_buffer(const char *name)
 		"running_mean", "running_var", "num_batches_tracked", "inv_freq",
 		"position_ids", "attn.bias",   "masked_bias",         "e_score_correction_bias"};
 	const size_t n = strlen(name);
-
 	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
 		const size_t m = strlen(endings[i]);
 
@@ -119,7 +118,6 @@ static int in_order(const void *a, const void *b)
 	const stored *x = a, *y = b;
 	const char *p = layer_rest(x->name), *q = layer_rest(y->name);
 	int first;
-
 	first = (p ? 2 : place(x->name, false)) - (q ? 2 : place(y->name, false));
 	if (first)
 		return first;
@@ -138,7 +136,6 @@ static int in_order(const void *a, const void *b)
 static gradcomp_status bad(const plan_import *to, const char *file, const char *name, const char *what)
 {
 	char path[300], shown[200];
-
 	return error_set(to->err, GRADCOMP_ERR_INVALID, "model %s: %s%s%s%s",
 	                 gradcomp_printable(file, path, sizeof path), name ? "tensor '" : "",
 	                 name ? gradcomp_printable(name, shown, sizeof shown) : "", name ? "' " : "", what);
@@ -152,7 +149,6 @@ static gradcomp_status read_header(const plan_import *to, const char *file, json
 	char path[300], *text = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 	struct stat s;
-
 	*out = NULL;
 	if (fd < 0)
 		return error_errno(to->err, GRADCOMP_ERR_IO, "model %s", gradcomp_printable(file, path, sizeof path));
@@ -183,7 +179,6 @@ static gradcomp_status take(const plan_import *to, const char *file, const char 
 {
 	const char *type = json_string_value(json_object_get(entry, "dtype"));
 	const json_t *shape = json_object_get(entry, "shape");
-
 	if (!type || !json_is_array(shape) || json_array_size(shape) > PLAN_DIMS)
 		return bad(to, file, name, "has no dtype, or no shape of at most 8 dimensions");
 	*is_float = *type == 'F' || !strncmp(type, "BF", 2);
@@ -203,7 +198,6 @@ static gradcomp_status work(const plan_import *to, const stored *t, double activ
 {
 	char shown[200];
 	double numel = 1;
-
 	for (uint32_t d = 0; d < t->ndim; d++)
 		numel *= (double)t->dims[d];
 	*operations = t->ndim < 2 || place(t->name, false) == 0 ? 0 : 2 * numel;
@@ -227,7 +221,6 @@ gradcomp_status plan_safetensors(plan_import *to, char *const *files, size_t nfi
 	double numel = 0, convolved = 0;
 	gradcomp_status st = header ? GRADCOMP_OK : error_set(to->err, GRADCOMP_ERR_NOMEM, "%s: no memory", to->path);
 	const char *name;
-
 	for (size_t i = 0; !st && i < nfiles; i++) {
 		st = read_header(to, files[i], &header[i]);
 		room += st ? 0 : json_object_size(header[i]);

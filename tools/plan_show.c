@@ -26,7 +26,6 @@ static double milliseconds(const plan_row *row)
 static int width_of(const plan_specs *list, const char *title)
 {
 	int width = (int)strlen(title);
-
 	for (int i = 0; i < list->n; i++)
 		if ((int)strlen(list->spec[i].shown) > width)
 			width = (int)strlen(list->spec[i].shown);
@@ -59,7 +58,6 @@ static void print_table(const plan *p, const plan_table *t)
 {
 	widths w = widths_of(p);
 	int hidden_rows = 0;
-
 	printf("%-*s  %-*s  %-*s %7s %10s %10s %10s %10s %10s %7s %7s\n", w.compressor, "compressor", w.collective,
 	       "collective", w.schedule, "schedule", "buckets", "step ms", "waiting ms", "code ms", "link ms",
 	       "MB sent", "x fp32", "x 16bit");
@@ -77,7 +75,6 @@ static void print_table(const plan *p, const plan_table *t)
 static void print_nodes(const plan *p)
 {
 	widths w = widths_of(p);
-
 	printf("%7s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", "nodes", w.compressor, "compressor", w.collective,
 	       "collective", w.schedule, "schedule", "step ms", "fp32 ms", "16bit ms", "MB sent", "x fp32", "x 16bit");
 	for (int n = 0; n < p->nnodes; n++) {
@@ -103,7 +100,6 @@ static void print_nodes(const plan *p)
 static void print_head(const plan *p)
 {
 	double forward = 0, backward = 0;
-
 	for (uint32_t i = 0; i < p->model->ntensors; i++) {
 		forward += p->model->tensors[i].forward;
 		backward += p->model->tensors[i].backward;
@@ -141,7 +137,6 @@ static void print_skips(const plan *p)
 void plan_show(const plan *p)
 {
 	const plan_table *last = &p->tables[p->nnodes - 1];
-
 	print_head(p);
 	if (p->nnodes == 1)
 		print_table(p, &p->tables[0]);

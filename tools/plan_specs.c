@@ -27,7 +27,6 @@ static void shorten(const char *full, const char *plain, char *out, size_t size)
 {
 	size_t name = strcspn(full, ":"), at;
 	const char *before = ":";
-
 	at = (size_t)snprintf(out, size, "%.*s", (int)name, full);
 	if (strncmp(full, plain, name) || !full[name])
 		return;
@@ -49,7 +48,6 @@ static gradcomp_status set_plugin(const bench_spec *found, plan_spec *out, gradc
 	gradcomp_spec *s = NULL, *plain = NULL;
 	gradcomp_error none;
 	gradcomp_status st = gradcomp_plugin_open(found->path, &kind, &info, err);
-
 	if (!st)
 		st = gradcomp_spec_parse(info, found->spec, &s, err);
 	if (st)
@@ -88,7 +86,6 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 	int n = found ? bench_specs_find(kind, list, option, found, PLAN_SPECS, err) : -1;
 	gradcomp_status st = GRADCOMP_OK;
 	plan_spec spec;
-
 	if (!found) {
 		err->status = GRADCOMP_ERR_NOMEM;
 		snprintf(err->text, sizeof err->text, "no memory for %d SPECs", PLAN_SPECS);
@@ -111,7 +108,6 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 static bool has_name(const plan_specs *list, const char *name)
 {
 	size_t n = strlen(name);
-
 	for (int i = 0; i < list->n; i++)
 		if (!strncmp(list->spec[i].text, name, n) && (!list->spec[i].text[n] || list->spec[i].text[n] == ':'))
 			return true;
@@ -124,7 +120,6 @@ static gradcomp_status note_calls(plan *p, gradcomp_error *err)
 	plan_specs *usable = calloc(1, sizeof *usable);
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error why;
-
 	if (!usable) {
 		err->status = GRADCOMP_ERR_NOMEM;
 		snprintf(err->text, sizeof err->text, "no memory for a list of collectives");
@@ -145,7 +140,6 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 	plan_specs *installed = calloc(1, sizeof *installed);
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error why;
-
 	if (!installed) {
 		err->status = GRADCOMP_ERR_NOMEM;
 		snprintf(err->text, sizeof err->text, "no memory for a list of compressors");
@@ -172,7 +166,6 @@ gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_
 	const char *at = list ? list : schedules, *item;
 	plan_spec s;
 	size_t n;
-
 	while (!st && (item = spec_list_next(&at, &n))) {
 		if (!n || n >= sizeof s.text)
 			break;

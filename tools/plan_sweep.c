@@ -32,7 +32,6 @@ static gradcomp_status no_memory(gradcomp_error *err)
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err)
 {
 	plan_skip *more;
-
 	for (int i = 0; i < p->nskips; i++)
 		if (!strcmp(p->skips[i].why, why) && !strcmp(p->skips[i].what, what))
 			return GRADCOMP_OK;
@@ -64,7 +63,6 @@ gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes,
                              gradcomp_error *err)
 {
 	cost_question q = plan_question(p, row, nodes);
-
 	*out = (cost_prediction){0};
 	return cost_predict(p->model, p->machine, &q, out, err);
 }
@@ -87,7 +85,6 @@ static gradcomp_status try_pair(const plan *p, uint32_t nodes, const plan_spec *
 {
 	gradcomp_error why = {.text = ""};
 	char what[PLAN_SPEC];
-
 	why.status = gradcomp_spec_check(compressor->text, collective->text, &why);
 	if (why.status == GRADCOMP_ERR_NOMEM) {
 		*err = why;
@@ -124,7 +121,6 @@ static gradcomp_status try_one(void *ctx, uint32_t worker, uint64_t i, gradcomp_
 	const uint64_t collectives = (uint64_t)p->collectives.n, pairs = (uint64_t)p->compressors.n * collectives;
 	const plan_table *t = &p->tables[i / pairs];
 	uint64_t pair = i % pairs;
-
 	(void)worker;
 	return try_pair(p, t->nodes, &p->compressors.spec[pair / collectives], &p->collectives.spec[pair % collectives],
 	                &t->rows[pair * (uint64_t)p->schedules.n], &s->attempts[i], err);
@@ -136,7 +132,6 @@ static gradcomp_status gather(plan *p, plan_table *t, const attempt *a, gradcomp
 {
 	const plan_row *from = t->rows;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int i = 0; i < p->compressors.n && !st; i++) {
 		bool carried = false;
 
@@ -155,7 +150,6 @@ static gradcomp_status gather(plan *p, plan_table *t, const attempt *a, gradcomp
 static int quicker(const void *a, const void *b)
 {
 	const plan_row *x = a, *y = b;
-
 	if (x->p.step_s != y->p.step_s)
 		return x->p.step_s < y->p.step_s ? -1 : 1;
 	if (x->compressor != y->compressor)
@@ -188,7 +182,6 @@ const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor)
 static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempts, gradcomp_error *err)
 {
 	gradcomp_status st = gather(p, t, attempts, err);
-
 	if (st)
 		return st;
 	qsort(t->rows, (size_t)t->n, sizeof *t->rows, quicker);
@@ -203,7 +196,6 @@ gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
 	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->nnodes;
 	sweep s = {.p = p, .attempts = calloc(all + 1, sizeof *s.attempts)};
 	gradcomp_status st = s.attempts ? GRADCOMP_OK : no_memory(err);
-
 	for (int n = 0; n < p->nnodes && !st; n++) {
 		p->tables[n].nodes = p->nodes[n];
 		p->tables[n].rows = calloc(pairs * (size_t)p->schedules.n + 1, sizeof *p->tables[n].rows);

@@ -13,7 +13,6 @@ static void print_params(const gradcomp_plugin_info *info)
 {
 	char row[300];
 	size_t width = 0;
-
 	for (uint32_t i = 0; i < info->nparams; i++) {
 		gradcomp_param_text(&info->params[i], row, sizeof row);
 		if (strlen(row) > width && strlen(row) <= 44)
@@ -29,7 +28,6 @@ static int print_plugin(void *ctx, const char *name, const char *path, const gra
                         const char *reason)
 {
 	listing *l = ctx;
-
 	(void)path;
 	if (l->only && strcmp(l->only, name))
 		return 0;
@@ -52,7 +50,6 @@ gradcomp_status plugin_list_print(const char *only, int *found, int *unusable, g
 	static const char *const titles[] = {"compressors", "collectives"};
 	listing l = {.only = only};
 	int status = 0;
-
 	for (int kind = GRADCOMP_KIND_COMPRESSOR; kind <= GRADCOMP_KIND_COLLECTIVE && !status; kind++) {
 		int before = l.found;
 

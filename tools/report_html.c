@@ -4,6 +4,7 @@
 #include "tools/report_html.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +53,6 @@ static const char head[] =
 static void put_text(FILE *out, const char *text, size_t most)
 {
 	size_t characters = 0;
-
 	for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
 		int control = (*p < 0x20 && *p != '\t' && *p != '\n') || *p == 0x7f;
 		int none = !control && p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe; /* U+FFFE, U+FFFF */
@@ -74,7 +74,6 @@ static void put_text(FILE *out, const char *text, size_t most)
 static const char *string_of(const json_t *object, const char *key)
 {
 	const char *text = json_string_value(json_object_get(object, key));
-
 	return text ? text : "";
 }
 
@@ -91,14 +90,12 @@ static double within(double x, double least, double most)
 static void put_ms(FILE *out, double seconds)
 {
 	double ms = within(seconds, 0, 1e9) * 1e3;
-
 	fprintf(out, ms >= 100 ? "%.0f ms" : ms >= 1 ? "%.1f ms" : "%.3f ms", ms);
 }
 
 static void put_mb(FILE *out, double bytes)
 {
 	double mb = within(bytes, 0, 1e24) / 1e6;
-
 	fprintf(out, mb >= 100 ? "%.0f MB" : mb >= 1 ? "%.2f MB" : "%.4f MB", mb);
 }
 
@@ -121,7 +118,6 @@ typedef struct bar {
 static void put_bars(FILE *out, const bar *bars, size_t n, void (*put)(FILE *out, double value))
 {
 	double most = 0, room = WIDTH - LABELS - VALUES;
-
 	for (size_t i = 0; i < n; i++)
 		most = fmax(most, within(bars[i].value, 0, 1e300));
 	fprintf(out,
@@ -160,7 +156,6 @@ static void put_job(FILE *out, const json_t *root)
 {
 	const json_t *link;
 	size_t i;
-
 	fputs("<title>gradcomp", out);
 	if (*string_of(root, "job"))
 		fputs(": job ", out);
@@ -208,7 +203,6 @@ static void put_card(FILE *out, const char *what, const char *format, double val
 static int by_value(const void *a, const void *b)
 {
 	double x = ((const bar *)a)->value, y = ((const bar *)b)->value;
-
 	return (x < y) - (x > y);
 }
 
@@ -217,7 +211,6 @@ static void put_residuals(FILE *out, const json_t *tensors)
 	size_t n = json_array_size(tensors), kept = 0, i;
 	bar *bars = calloc(n ? n : 1, sizeof *bars);
 	const json_t *tensor;
-
 	json_array_foreach(tensors, i, tensor) if (bars && json_is_number(json_object_get(tensor, "error")))
 		bars[kept++] = (bar){string_of(tensor, "name"), "encode", number_of(tensor, "error")};
 	if (kept) {
@@ -237,7 +230,6 @@ static void put_messages(FILE *out, const json_t *buckets)
 	size_t n = json_array_size(buckets), shown = n > MOST_BUCKETS ? MOST_BUCKETS : n;
 	bar bars[MOST_BUCKETS];
 	char labels[MOST_BUCKETS][80];
-
 	if (!n)
 		return;
 	for (size_t i = 0; i < shown; i++) {
@@ -258,7 +250,6 @@ static void put_auto(FILE *out, const json_t *a)
 	const json_t *candidates = json_object_get(a, "candidates"), *row;
 	bar bars[MOST_TENSORS];
 	size_t n = 0, i;
-
 	if (!json_is_object(a))
 		return;
 	put_title(out, "What auto decided", "Seconds of a step with each candidate, as measured.");
@@ -295,7 +286,6 @@ static void put_reducer(FILE *out, const json_t *r)
 	bar hidden[] = {{"hidden behind the passes", "decode", fmax(work - exposed, 0)},
 	                {"waited for", "wait", exposed}};
 	size_t n = 0;
-
 	fputs("<h2>", out);
 	put_text(out, string_of(r, "compressor"), 0);
 	fputs(" over ", out);
@@ -338,7 +328,6 @@ static void put_coder(FILE *out, const json_t *c)
 	bar times[] = {{"convert", "encode", number_of(c, "convert_s")},
 	               {"exchange", "exchange", number_of(c, "exchange_s")},
 	               {"waited for", "wait", number_of(c, "exposed_s")}};
-
 	fputs("<h2>Coder ", out);
 	put_text(out, string_of(c, "name"), 0);
 	fputs(": ", out);
@@ -350,7 +339,7 @@ static void put_coder(FILE *out, const json_t *c)
 	put_bars(out, times, 3, put_ms);
 }
 
-static int is_step(const json_t *e)
+static bool is_step(const json_t *e)
 {
 	return !strcmp(string_of(e, "name"), "step") && !strcmp(string_of(e, "ph"), "X") && !count_of(e, "pid");
 }
@@ -358,14 +347,12 @@ static int is_step(const json_t *e)
 static int by_length(const void *a, const void *b)
 {
 	double x = number_of(*(const json_t *const *)a, "dur"), y = number_of(*(const json_t *const *)b, "dur");
-
 	return (x > y) - (x < y);
 }
 
 static int by_start(const void *a, const void *b)
 {
 	double x = number_of(*(const json_t *const *)a, "ts"), y = number_of(*(const json_t *const *)b, "ts");
-
 	return (x > y) - (x < y);
 }
 
@@ -373,7 +360,6 @@ static int by_start(const void *a, const void *b)
 static void put_steps(FILE *out, const json_t **steps, size_t n)
 {
 	double most = 0, height = 180;
-
 	for (size_t i = 0; i < n; i++)
 		most = fmax(most, within(number_of(steps[i], "dur"), 0, 1e15));
 	put_title(out, "Step by step", "How long each step of rank 0 took, of those in the timeline.");
@@ -406,7 +392,6 @@ static const char *class_of(const char *name)
 	                                    {"allgather_local", "exchange"},
 	                                    {"wait", "wait"},
 	                                    {"wait_for", "wait"}};
-
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
 		if (!strcmp(of[i][0], name))
 			return of[i][1];
@@ -417,7 +402,6 @@ static const char *class_of(const char *name)
 static int lane_of(const char *thread)
 {
 	static const char *const lanes[] = {"application", "compute", "exchange"};
-
 	for (int i = 0; i < 3; i++)
 		if (!strcmp(lanes[i], thread))
 			return i;
@@ -474,7 +458,6 @@ static void put_trace(FILE *out, const json_t *trace)
 {
 	const json_t *events = json_object_get(trace, "traceEvents"), *e, **steps = calloc(MOST_STEPS, sizeof *steps);
 	size_t n = 0, i;
-
 	fputs("<h2>Timeline</h2>\n", out);
 	json_array_foreach(events, i, e) if (steps && is_step(e) && number_of(e, "dur") > 0) steps[n++ % MOST_STEPS] =
 		e;
@@ -498,7 +481,6 @@ gradcomp_status report_html(const json_t *report, const json_t *trace, const cha
 	outfile *f;
 	FILE *out;
 	size_t i;
-
 	st = outfile_open("page", path, 0, &f, err);
 	if (st)
 		return st;

@@ -17,7 +17,6 @@ static inline double number_of(const json_t *object, const char *key)
 static inline long long count_of(const json_t *object, const char *key)
 {
 	json_int_t n = json_integer_value(json_object_get(object, key));
-
 	return n < 0 ? 0 : n > COUNT_MOST ? COUNT_MOST : n;
 }
 

@@ -21,7 +21,6 @@ static void start_rank(int i, int count, char **env, char **argv, pid_t parent, 
 {
 	char text[16];
 	int null = open("/dev/null", O_RDONLY);
-
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(1);
@@ -70,7 +69,6 @@ static int reap(pid_t *live, int n, int *left, int *well, int *culprit_status)
 {
 	int culprit = -1, status;
 	pid_t pid;
-
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
 		for (int i = 0; i < n; i++)
 			if (live[i] == pid) {
@@ -88,7 +86,6 @@ static int reap(pid_t *live, int n, int *left, int *well, int *culprit_status)
 static void name_culprit(int i, int status, bool outlive)
 {
 	const char *others = outlive ? "go on" : "are ended";
-
 	if (WIFSIGNALED(status))
 		fprintf(stderr, "gradcomp: rank %d was ended by signal %d (%s); the others %s\n", i, WTERMSIG(status),
 		        strsignal(WTERMSIG(status)), others);
@@ -102,7 +99,6 @@ static bool outlives(char *const *env)
 {
 	const char *own = getenv("GRADCOMP_ON_FAILURE");
 	bool yes = own && !strcmp(own, "shrink");
-
 	for (; *env; env++)
 		if (!strncmp(*env, "GRADCOMP_ON_FAILURE=", 20))
 			yes = !strcmp(*env + 20, "shrink");
@@ -118,7 +114,6 @@ int run_ranks(int count, char **env, char **argv, int orders)
 	bool outlive = outlives(env);
 	bool asked = false; /* a signal for the ranks came from outside: their ends are no failures */
 	sigset_t set, old;
-
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, &old);

@@ -82,7 +82,6 @@ void sandbox_enter(void)
 {
 	scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
 	int failed = !filter;
-
 	for (size_t i = 0; !failed && i < sizeof denied / sizeof denied[0]; i++) {
 		int call = seccomp_syscall_resolve_name(denied[i]);
 

@@ -20,7 +20,6 @@ static int number_of(const char *variable, int otherwise)
 {
 	const char *text = getenv(variable);
 	int64_t n;
-
 	return text && number_int(text, &n) == NUMBER_OK && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
 }
 
@@ -56,7 +55,6 @@ gradcomp_status stage_nodes_open(int pmix, int (*stop)(void), gradcomp_job **job
 	                                 .ctx = &stop};
 	rendezvous_client *client = NULL;
 	gradcomp_status st = GRADCOMP_OK;
-
 	*job = NULL;
 	memcpy(set, settings, sizeof settings);
 	/* Its lines would stand between those of the progress. */

@@ -63,7 +63,6 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 	stage_show *s = ctx;
 	char name[NAME_MAX], line[400];
 	int room = s->live ? s->columns - NUMBERS - (int)strlen(s->prefix) : NAME_MAX;
-
 	room = room < NAME_MIN ? NAME_MIN : room < NAME_MAX ? room : NAME_MAX;
 	if (p->phase == GRADCOMP_STAGE_NOTICE) {
 		stage_show_clear(s);

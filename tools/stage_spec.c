@@ -70,7 +70,6 @@ const char *stage_spec_links_name(int value)
 static int wrong(char *why, size_t size, const char *before, const char *found, const char *after)
 {
 	char name[200];
-
 	snprintf(why, size, "%s%s%s", before, gradcomp_printable(found, name, sizeof name), after);
 	return -1;
 }
@@ -105,7 +104,6 @@ static int unescape(const char *in, text *t, char *why, size_t size)
 static bool option_like(const text *t, size_t from, size_t to)
 {
 	size_t i = from;
-
 	while (i < to && t->plain[i] && ((t->byte[i] >= 'a' && t->byte[i] <= 'z') || t->byte[i] == '_'))
 		i++;
 	return i > from && i < to && t->byte[i] == '=' &&
@@ -115,7 +113,6 @@ static bool option_like(const text *t, size_t from, size_t to)
 static int add_exclude(stage_source *s, const char *glob, char *why, size_t size)
 {
 	char *all;
-
 	if (!*glob || strchr(glob, '\n'))
 		return wrong(why, size, "exclude=", glob,
 		             ": give a glob, such as *.log or cache/, without a newline (? stands for it)");
@@ -132,7 +129,6 @@ static int take_option(const text *t, size_t from, size_t to, stage_source *s, c
 	char *value;
 	size_t i = 0;
 	int *out, got;
-
 	memcpy(word, t->byte + from, to - from);
 	word[to - from] = 0;
 	value = strchr(word, '=');
@@ -164,7 +160,6 @@ static int take_source(const text *t, size_t from, size_t to, stage_spec *spec, 
 {
 	size_t end = to, option = to;
 	stage_source *s = &spec->source[spec->n];
-
 	for (size_t i = to; i-- > from;)
 		if (t->byte[i] == ':' && t->plain[i]) {
 			if (option_like(t, i + 1, to)) {
@@ -194,7 +189,6 @@ int stage_spec_parse(const char *in, stage_spec *spec, char *why, size_t size)
 {
 	static _Thread_local text t;
 	int first = spec->n;
-
 	if (unescape(in, &t, why, size))
 		return -1;
 	for (size_t from = 0, to;; from = to + 1) {

@@ -10,7 +10,6 @@
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
@@ -18,7 +17,6 @@ int main(int argc, char **argv)
 {
 	static const int sizes[] = {0, 1024, 16 << 10, 256 << 10, 1 << 20, 64 << 20};
 	int rank, n;
-
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &n);

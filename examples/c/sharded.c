@@ -71,7 +71,6 @@ int main(int argc, char **argv)
 	gradcomp_job *job;
 	gradcomp_coder *weights, *gradients;
 	gradcomp_coder_options options = {.struct_size = sizeof options};
-
 	need(gradcomp_job_create(NULL, &job, &err));
 	int rank = gradcomp_job_rank(job), P = gradcomp_job_nranks(job);
 	options.name = "weights";

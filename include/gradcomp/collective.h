@@ -180,7 +180,6 @@ static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
 static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 {
 	uint32_t has = (serves & GRADCOMP_CAN_EXCHANGE) ? serves | GRADCOMP_CAN_CODED_ALLREDUCE : serves;
-
 	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
 		if (patterns & GRADCOMP_PATTERN_BIT(p) && gradcomp_pattern_needs((gradcomp_pattern)p) & ~has)
 			return 0;
@@ -193,7 +192,6 @@ static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compressor_v1 *c, uint32_t serves)
 {
 	int instead = c->instead && gradcomp_carries(serves, c->instead);
-
 	if (instead && c->instead & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && serves & GRADCOMP_CAN_EXCHANGE)
 		return c->instead;
 	return gradcomp_carries(serves, c->patterns) ? c->patterns : instead ? c->instead : 0;

@@ -40,7 +40,7 @@ static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp
 static gradcomp_status open_parent(const char *path, uid_t owner, int *out, gradcomp_error *err)
 {
 	char real[PATH_MAX], shown[PATH_MAX];
-	gradcomp_status status;
+	gradcomp_status st;
 	int fd = -1;
 	if (!realpath(path, real)) {
 		if (errno == ENOENT) {
@@ -54,7 +54,7 @@ static gradcomp_status open_parent(const char *path, uid_t owner, int *out, grad
 	strcpy(shown, "/");
 	if ((fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return text_cannot(err, "open", "/");
-	if ((status = check_dir(fd, shown, owner, err)))
+	if ((st = check_dir(fd, shown, owner, err)))
 		goto fail;
 	char *save = NULL;
 	for (char *part = strtok_r(real, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
@@ -63,19 +63,19 @@ static gradcomp_status open_parent(const char *path, uid_t owner, int *out, grad
 		strcat(shown, part);
 		int next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (next < 0) {
-			status = text_cannot(err, "open", shown);
+			st = text_cannot(err, "open", shown);
 			goto fail;
 		}
 		close(fd);
 		fd = next;
-		if ((status = check_dir(fd, shown, owner, err)))
+		if ((st = check_dir(fd, shown, owner, err)))
 			goto fail;
 	}
 	*out = fd;
 	return GRADCOMP_OK;
 fail:
 	close(fd);
-	return status;
+	return st;
 }
 
 static gradcomp_status not_yours(const char *path, uid_t uid, gradcomp_error *err)
@@ -194,13 +194,13 @@ static gradcomp_status open_below(int parent, const struct location *p, const ch
 {
 	int fd = -1;
 	snprintf(path, PATH_MAX, "%s/%s", p->whole, name);
-	gradcomp_status status = open_or_make(parent, p->base, p->whole, create && geteuid() == 0, 01777, &fd, err);
-	if (status)
-		return status;
-	if (!(status = check_dir(fd, p->whole, owner, err)))
-		status = open_or_make(fd, name, path, create, mode, out, err);
+	gradcomp_status st = open_or_make(parent, p->base, p->whole, create && geteuid() == 0, 01777, &fd, err);
+	if (st)
+		return st;
+	if (!(st = check_dir(fd, p->whole, owner, err)))
+		st = open_or_make(fd, name, path, create, mode, out, err);
 	close(fd);
-	return status;
+	return st;
 }
 
 /* Returns true when `name` is a directory of this user's. */
@@ -233,24 +233,24 @@ gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, ch
 	struct location p;
 	char uid[16];
 	int parent = -1, area = -1;
-	gradcomp_status status = locate(cache_dir, &p, err);
-	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
-		return status;
+	gradcomp_status st = locate(cache_dir, &p, err);
+	if (st || (st = open_parent(p.dir, geteuid(), &parent, err)))
+		return st;
 	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
 	if (is_beside(parent, &p, uid)) {
 		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
-		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
+		st = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
 	} else {
-		status = open_below(parent, &p, uid, geteuid(), create, 0700, &area, path, err);
+		st = open_below(parent, &p, uid, geteuid(), create, 0700, &area, path, err);
 	}
-	if (!status)
-		status = check_area(area, path, err);
-	if (status && area >= 0)
+	if (!st)
+		st = check_area(area, path, err);
+	if (st && area >= 0)
 		close(area);
 	else
 		*out = area;
 	close(parent);
-	return status;
+	return st;
 }
 
 gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *out, char path[4096],
@@ -258,16 +258,16 @@ gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool creat
 {
 	struct location p;
 	int parent = -1, area = -1;
-	gradcomp_status status = locate(cache_dir, &p, err);
-	if (status || (status = open_parent(p.dir, owner, &parent, err)))
-		return status;
-	status = open_below(parent, &p, "shared", owner, create, 0755, &area, path, err);
-	if (!status)
-		status = check_shared(area, path, owner, err);
-	if (status && area >= 0)
+	gradcomp_status st = locate(cache_dir, &p, err);
+	if (st || (st = open_parent(p.dir, owner, &parent, err)))
+		return st;
+	st = open_below(parent, &p, "shared", owner, create, 0755, &area, path, err);
+	if (!st)
+		st = check_shared(area, path, owner, err);
+	if (st && area >= 0)
 		close(area);
 	else
 		*out = area;
 	close(parent);
-	return status;
+	return st;
 }

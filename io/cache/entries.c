@@ -166,7 +166,7 @@ gradcomp_status cache_entries_each(int area,
                                    gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
                                    void *ctx, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	int fd = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d) {
@@ -175,21 +175,21 @@ gradcomp_status cache_entries_each(int area,
 		return text_cannot(err, "list", "the cache");
 	}
 	errno = 0;
-	for (struct dirent *de; !status && (de = readdir(d)); errno = 0) {
+	for (struct dirent *de; !st && (de = readdir(d)); errno = 0) {
 		cache_entry entry = {0};
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
 		int got = describe(area, de->d_name, &entry);
 		if (got < 0)
-			status = text_cannot(err, "list", "the cache");
+			st = text_cannot(err, "list", "the cache");
 		else if (got)
-			status = each(ctx, &entry, err);
+			st = each(ctx, &entry, err);
 		cache_entry_free(&entry);
 	}
-	if (!status && errno)
-		status = text_cannot(err, "list", "the cache");
+	if (!st && errno)
+		st = text_cannot(err, "list", "the cache");
 	closedir(d);
-	return status;
+	return st;
 }
 
 static gradcomp_status append(void *ctx, cache_entry *entry, gradcomp_error *err)
@@ -211,12 +211,12 @@ static gradcomp_status append(void *ctx, cache_entry *entry, gradcomp_error *err
 gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err)
 {
 	*out = (cache_entries){0};
-	gradcomp_status status = cache_entries_each(area, append, out, err);
-	if (status)
+	gradcomp_status st = cache_entries_each(area, append, out, err);
+	if (st)
 		cache_entries_free(out);
 	else if (out->n)
 		qsort(out->entry, out->n, sizeof *out->entry, by_turn);
-	return status;
+	return st;
 }
 
 void cache_entries_free(cache_entries *entries)

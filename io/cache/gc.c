@@ -67,17 +67,17 @@ static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *
 			return GRADCOMP_OK;
 	}
 	g->key = key;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
-		status = text_cannot(err, "list the leases of", key);
+		st = text_cannot(err, "list the leases of", key);
 	if (locked)
 		cache_lease_release(g->area->fd, key, &lock, true);
-	return status;
+	return st;
 }
 
 static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	int fd = openat(g->area->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d) {
@@ -85,13 +85,13 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 			close(fd);
 		return text_cannot(err, "list", g->area->path);
 	}
-	for (struct dirent *de; !status && (de = readdir(d));) {
+	for (struct dirent *de; !st && (de = readdir(d));) {
 		char key[STAGE_KEY_BYTES];
 		if (cache_name(de->d_name, key) == CACHE_LEASES)
-			status = leases_of(g, key, err);
+			st = leases_of(g, key, err);
 	}
 	closedir(d);
-	return status;
+	return st;
 }
 
 /* ---- copies ------------------------------------------------------------------------- */
@@ -168,20 +168,20 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 	cache_budget budget;
 	uint64_t gone = 0; /* in a dry run it is still there */
 	bool full = false, done = false;
-	gradcomp_status status = cache_budget_load(g->area->fd, &budget, err);
-	struct round *r = status ? NULL : calloc(1, sizeof *r);
+	gradcomp_status st = cache_budget_load(g->area->fd, &budget, err);
+	struct round *r = st ? NULL : calloc(1, sizeof *r);
 	if (!r)
-		return status ? status : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to clean up the cache");
+		return st ? st : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to clean up the cache");
 	uint64_t limit = budget.high, target = budget.low;
 	if (budget.quota && budget.quota < limit)
 		limit = target = budget.quota;
 	do {
 		r->bytes = 0;
 		r->more = false;
-		status = cache_entries_each(g->area->fd, consider, r, err);
+		st = cache_entries_each(g->area->fd, consider, r, err);
 		shorten(r);
 		uint64_t all = r->bytes - gone;
-		for (size_t i = 0; !status && !done && i < r->n; i++) {
+		for (size_t i = 0; !st && !done && i < r->n; i++) {
 			const cache_entry *entry = &r->entry[i];
 			if (entry->kind == CACHE_PUBLISHED) {
 				/* The first one: is it still too much without the unfinished ones? */
@@ -194,7 +194,7 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 				all -= entry->size.bytes;
 			if (result > 0 && cache_area_dry(g->area))
 				gone += entry->size.bytes;
-			status = result < 0 ? (gradcomp_status)result : cache_area_tick(g->area, err);
+			st = result < 0 ? (gradcomp_status)result : cache_area_tick(g->area, err);
 		}
 		cache_entry_free(&r->after);
 		r->after.name = NULL;
@@ -202,10 +202,10 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 			r->after = r->entry[--r->n];
 		while (r->n)
 			cache_entry_free(&r->entry[--r->n]);
-	} while (!status && !done && r->more);
+	} while (!st && !done && r->more);
 	cache_entry_free(&r->after);
 	free(r);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t job, gradcomp_cache_removed *removed,
@@ -213,18 +213,18 @@ gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t
 {
 	cache_area a;
 	struct gc g = {.area = &a, .job = job, .removed = removed, .ctx = ctx};
-	gradcomp_status status;
+	gradcomp_status st;
 	if (job < 0)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%lld is not the number of a job", (long long)job);
-	if ((status = cache_area_begin(&a, options, true, err)))
-		return status;
-	if (!a.empty && !(status = leases(&g, err)) && !job) {
-		status = copies(&g, err);
+	if ((st = cache_area_begin(&a, options, true, err)))
+		return st;
+	if (!a.empty && !(st = leases(&g, err)) && !job) {
+		st = copies(&g, err);
 		if (!cache_area_dry(&a))
 			cache_sweep(a.fd, ""); /* the locks of dead producers */
 	}
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 /* ---- by hand --------------------------------------------------------------------------- */
@@ -236,16 +236,16 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	cache_area a;
 	cache_entry entry = {.kind = CACHE_PUBLISHED};
 	struct gc g = {.area = &a, .removed = removed, .ctx = ctx};
-	gradcomp_status status = cache_key_check(key, err);
-	if (status || (status = cache_area_begin(&a, options, true, err)))
-		return status;
+	gradcomp_status st = cache_key_check(key, err);
+	if (st || (st = cache_area_begin(&a, options, true, err)))
+		return st;
 	if (a.empty)
-		status = cache_no_copy(&a, key, err);
+		st = cache_no_copy(&a, key, err);
 	else
-		status = cache_entry_read(a.fd, key, &entry, err);
-	if (!status && !entry.name)
-		status = cache_no_copy(&a, key, err);
-	if (status)
+		st = cache_entry_read(a.fd, key, &entry, err);
+	if (!st && !entry.name)
+		st = cache_no_copy(&a, key, err);
+	if (st)
 		goto done;
 	bool force = a.options.flags & GRADCOMP_CACHE_FORCE;
 	int result = 1;
@@ -259,15 +259,15 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 		                           : "pinned");
 	}
 	if (result < 0)
-		status = text_cannot(err, "evict", key);
+		st = text_cannot(err, "evict", key);
 	else if (!result)
-		status = error_set(err, GRADCOMP_ERR_STATE, "copy %.12s stays: it is %s", key, why);
+		st = error_set(err, GRADCOMP_ERR_STATE, "copy %.12s stays: it is %s", key, why);
 	else
 		report_removed(&g, what_it_is(&entry), entry.name, entry.size.bytes);
 done:
 	cache_entry_free(&entry);
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, gradcomp_cache_removed *removed, void *ctx,
@@ -276,14 +276,14 @@ gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, grad
 	cache_area a;
 	cache_entries entries = {0};
 	struct gc g = {.area = &a, .removed = removed, .ctx = ctx};
-	gradcomp_status status = cache_area_begin(&a, options, true, err);
+	gradcomp_status st = cache_area_begin(&a, options, true, err);
 	*kept = 0;
-	if (status)
-		return status;
+	if (st)
+		return st;
 	bool force = a.options.flags & GRADCOMP_CACHE_FORCE;
-	if (!a.empty && !(status = leases(&g, err)))
-		status = cache_entries_read(a.fd, &entries, err);
-	for (size_t i = 0; !status && i < entries.n; i++) {
+	if (!a.empty && !(st = leases(&g, err)))
+		st = cache_entries_read(a.fd, &entries, err);
+	for (size_t i = 0; !st && i < entries.n; i++) {
 		cache_entry *entry = &entries.entry[i];
 		if (entry->kind == CACHE_FOREIGN)
 			continue;
@@ -291,9 +291,9 @@ gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, grad
 			entry->pinned = false;
 		int result = cache_evictable(entry) ? drop(&g, entry, force ? CACHE_PINNED_TOO : 0, err) : 0;
 		*kept += result == 0;
-		status = result < 0 ? (gradcomp_status)result : cache_area_tick(&a, err);
+		st = result < 0 ? (gradcomp_status)result : cache_area_tick(&a, err);
 	}
 	cache_entries_free(&entries);
 	cache_area_end(&a);
-	return status;
+	return st;
 }

@@ -406,10 +406,10 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 		snprintf(l.holder, sizeof l.holder, "%s", holder);
 	else
 		snprintf(l.holder, sizeof l.holder, "process %lld", (long long)pid);
-	gradcomp_status status = cache_lease_write(area, key, &l, err);
-	if (!status && many_leases(area, key))
+	gradcomp_status st = cache_lease_write(area, key, &l, err);
+	if (!st && many_leases(area, key))
 		cache_leases_sweep(area, key);
-	return status;
+	return st;
 }
 
 int cache_lease_drop(int area, const char *key, const char *name)

@@ -113,20 +113,20 @@ gradcomp_status gradcomp_cache_each(const gradcomp_cache_options *options,
 {
 	cache_area a;
 	cache_entries entries = {0};
-	gradcomp_status status = cache_area_begin(&a, options, false, err);
-	if (!status && !a.empty)
-		status = cache_entries_read(a.fd, &entries, err);
-	for (size_t i = 0; !status && i < entries.n; i++) {
+	gradcomp_status st = cache_area_begin(&a, options, false, err);
+	if (!st && !a.empty)
+		st = cache_entries_read(a.fd, &entries, err);
+	for (size_t i = 0; !st && i < entries.n; i++) {
 		int result = show(&a, &entries.entry[i], each, ctx, err);
 		if (result > 0)
 			break;
-		status = (gradcomp_status)result;
-		if (!status)
-			status = cache_area_tick(&a, err);
+		st = (gradcomp_status)result;
+		if (!st)
+			st = cache_area_tick(&a, err);
 	}
 	cache_entries_free(&entries);
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 /* ---- how full ------------------------------------------------------------------------- */
@@ -150,16 +150,16 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 	cache_entries entries = {0};
 	struct statvfs fs = {0};
 	cache_area a;
-	gradcomp_status status = cache_area_begin(&a, options, false, err);
-	if (status)
-		return status;
+	gradcomp_status st = cache_area_begin(&a, options, false, err);
+	if (st)
+		return st;
 	if (a.empty)
 		a.fd = open_above(a.path);
 	else
-		status = cache_entries_read(a.fd, &entries, err);
-	if (!status && (a.fd < 0 || fstatvfs(a.fd, &fs) < 0))
-		status = text_cannot(err, "ask for the free space of", a.path);
-	if (!status && !(status = cache_budget_load(a.fd, &budget, err))) {
+		st = cache_entries_read(a.fd, &entries, err);
+	if (!st && (a.fd < 0 || fstatvfs(a.fd, &fs) < 0))
+		st = text_cannot(err, "ask for the free space of", a.path);
+	if (!st && !(st = cache_budget_load(a.fd, &budget, err))) {
 		u.budget = budget.bytes;
 		u.high = budget.high;
 		u.low = budget.low;
@@ -175,9 +175,9 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 		if (cache_evictable(entry))
 			u.evictable += entry->size.bytes;
 	}
-	if (!status)
+	if (!st)
 		memcpy(usage, &u, usage->struct_size < sizeof u ? usage->struct_size : sizeof u);
 	cache_entries_free(&entries);
 	cache_area_end(&a);
-	return status;
+	return st;
 }

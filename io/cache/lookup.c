@@ -45,13 +45,13 @@ gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const
 	cache_entries entries = {0};
 	char *source = NULL;
 	cache_area a;
-	gradcomp_status status = cache_area_begin(&a, options, false, err);
-	if (status)
-		return status;
-	if (!a.empty && (status = cache_entries_read(a.fd, &entries, err)))
+	gradcomp_status st = cache_area_begin(&a, options, false, err);
+	if (st)
+		return st;
+	if (!a.empty && (st = cache_entries_read(a.fd, &entries, err)))
 		goto done;
 	if (!(source = source_of(name))) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to search the cache");
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to search the cache");
 		goto done;
 	}
 	for (size_t i = 0; i < entries.n; i++) {
@@ -61,10 +61,10 @@ gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const
 		/* The last one used is the last in the list. */
 		if (prefix ? !strncmp(entry->key, name, n) : is_copy_of(a.fd, entry, source)) {
 			if (prefix && found) {
-				status = error_set(err, GRADCOMP_ERR_INVALID,
-				                   "'%s' is the beginning of several keys, %.12s and %.12s among "
-				                   "them",
-				                   name, found->key, entry->key);
+				st = error_set(err, GRADCOMP_ERR_INVALID,
+				               "'%s' is the beginning of several keys, %.12s and %.12s among "
+				               "them",
+				               name, found->key, entry->key);
 				goto done;
 			}
 			found = entry;
@@ -73,13 +73,13 @@ gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const
 	if (found)
 		memcpy(key, found->key, STAGE_KEY_BYTES);
 	else
-		status = error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no copy %s%s in %s", prefix ? "" : "of ",
-		                   gradcomp_printable(prefix ? name : source, text, sizeof text), a.path);
+		st = error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no copy %s%s in %s", prefix ? "" : "of ",
+		               gradcomp_printable(prefix ? name : source, text, sizeof text), a.path);
 done:
 	free(source);
 	cache_entries_free(&entries);
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 /* The first lines of a manifest: what the copy is of. */

@@ -11,12 +11,12 @@
 static gradcomp_status open_shared(cache_area *a, const config *c, const char *dir, bool write, gradcomp_error *err)
 {
 	uid_t owner;
-	gradcomp_status status = cache_shared_owner(c, &owner, err);
-	if (!status && write && geteuid() != owner && geteuid() != 0)
-		status = error_set(err, GRADCOMP_ERR_INSECURE,
-		                   "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
-		                   (unsigned)geteuid(), config_str(c, SET_STAGE_SHARED_USER));
-	return status ? status : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
+	gradcomp_status st = cache_shared_owner(c, &owner, err);
+	if (!st && write && geteuid() != owner && geteuid() != 0)
+		st = error_set(err, GRADCOMP_ERR_INSECURE,
+		               "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
+		               (unsigned)geteuid(), config_str(c, SET_STAGE_SHARED_USER));
+	return st ? st : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
 }
 
 gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write, gradcomp_error *err)
@@ -29,15 +29,15 @@ gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *op
 	if (a->options.flags & ~FLAGS)
 		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known", a->options.flags,
 		                 FLAGS);
-	gradcomp_status status = config_load(NULL, &c, err);
-	if (status)
-		return status;
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
 	const char *dir = a->options.cache_dir ? a->options.cache_dir : config_str(c, SET_STAGE_CACHE_DIR);
-	status = a->options.flags & GRADCOMP_CACHE_SHARED ? open_shared(a, c, dir, write, err)
-	                                                  : cache_user_area(dir, false, &a->fd, a->path, err);
+	st = a->options.flags & GRADCOMP_CACHE_SHARED ? open_shared(a, c, dir, write, err)
+	                                              : cache_user_area(dir, false, &a->fd, a->path, err);
 	config_free(c);
-	a->empty = status == GRADCOMP_ERR_NOTFOUND;
-	return a->empty ? GRADCOMP_OK : status;
+	a->empty = st == GRADCOMP_ERR_NOTFOUND;
+	return a->empty ? GRADCOMP_OK : st;
 }
 
 void cache_area_end(cache_area *a)

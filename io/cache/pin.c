@@ -13,20 +13,20 @@
 static gradcomp_status add_lease(const gradcomp_cache_options *options, const char *key, const cache_lease_info *l,
                                  gradcomp_error *err)
 {
-	struct stat st;
+	struct stat sb;
 	cache_area a;
-	gradcomp_status status = cache_key_check(key, err);
-	if (status || (status = cache_area_begin(&a, options, true, err)))
-		return status;
-	if (a.empty || fstatat(a.fd, key, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)) {
-		status = cache_no_copy(&a, key, err);
-	} else if (!cache_area_dry(&a) && !(status = cache_lease_write(a.fd, key, l, err)) &&
-	           fstatat(a.fd, key, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+	gradcomp_status st = cache_key_check(key, err);
+	if (st || (st = cache_area_begin(&a, options, true, err)))
+		return st;
+	if (a.empty || fstatat(a.fd, key, &sb, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(sb.st_mode)) {
+		st = cache_no_copy(&a, key, err);
+	} else if (!cache_area_dry(&a) && !(st = cache_lease_write(a.fd, key, l, err)) &&
+	           fstatat(a.fd, key, &sb, AT_SYMLINK_NOFOLLOW) < 0) {
 		cache_lease_drop(a.fd, key, l->name);
-		status = cache_no_copy(&a, key, err);
+		st = cache_no_copy(&a, key, err);
 	}
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_cache_pin(const gradcomp_cache_options *options, const char *key, gradcomp_error *err)
@@ -38,13 +38,13 @@ gradcomp_status gradcomp_cache_pin(const gradcomp_cache_options *options, const 
 gradcomp_status gradcomp_cache_unpin(const gradcomp_cache_options *options, const char *key, gradcomp_error *err)
 {
 	cache_area a;
-	gradcomp_status status = cache_key_check(key, err);
-	if (status || (status = cache_area_begin(&a, options, true, err)))
-		return status;
+	gradcomp_status st = cache_key_check(key, err);
+	if (st || (st = cache_area_begin(&a, options, true, err)))
+		return st;
 	if (!a.empty && !cache_area_dry(&a) && cache_lease_drop(a.fd, key, "pin") < 0)
-		status = text_cannot(err, "unpin", key);
+		st = text_cannot(err, "unpin", key);
 	cache_area_end(&a);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_cache_lease_job(const gradcomp_cache_options *options, const char *key, int64_t job,

@@ -60,9 +60,9 @@ gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcom
 	if (data < 0)
 		return text_cannot(err, "open the copy of", m->source);
 	stage_run_phase(run, GRADCOMP_STAGE_CHECK, m->files, m->bytes);
-	gradcomp_status status = stage_run_each(run, m->n, NULL, data, check_file, &c, err);
+	gradcomp_status st = stage_run_each(run, m->n, NULL, data, check_file, &c, err);
 	close(data);
-	return status;
+	return st;
 }
 
 /* The checksums for a listing, or where there is none the list that is the key's. */
@@ -117,14 +117,14 @@ int cache_published(stage_run *run, stage_manifest *m, int area, const char *key
 		snprintf(damage, DAMAGE_BYTES, "it cannot be opened");
 	else
 		look(m, dir, key, damage);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!*damage && deep) {
 		gradcomp_error why;
-		status = cache_verify(run, m, dir, &why);
-		if (status == GRADCOMP_ERR_MISMATCH) {
+		st = cache_verify(run, m, dir, &why);
+		if (st == GRADCOMP_ERR_MISMATCH) {
 			memcpy(damage, why.text, DAMAGE_BYTES);
-			status = GRADCOMP_OK;
-		} else if (status && err)
+			st = GRADCOMP_OK;
+		} else if (st && err)
 			*err = why;
 	}
 	if (dir >= 0)
@@ -132,7 +132,7 @@ int cache_published(stage_run *run, stage_manifest *m, int area, const char *key
 	if (*damage) /* its checksums say nothing about a copy to come */
 		for (size_t i = 0; i < m->n; i++)
 			m->entries[i].sealed = false;
-	return status ? status : !*damage;
+	return st ? st : !*damage;
 }
 
 void cache_touch(int area, const char *key)

@@ -27,9 +27,9 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 	unsigned high = 0, low = 0;
 	int percent = 0;
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
-	if (status)
-		return status;
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
 	if (fstatvfs(area, &fs) < 0) {
 		config_free(c);
 		return text_cannot(err, "ask for the size of", "the cache's filesystem");
@@ -110,9 +110,9 @@ static gradcomp_status survey(struct quota *q, gradcomp_error *err)
 {
 	char text[CACHE_HOLDER_BYTES + 16];
 	struct statvfs fs;
-	gradcomp_status status = cache_entries_read(q->area, &q->entries, err);
-	if (status)
-		return status;
+	gradcomp_status st = cache_entries_read(q->area, &q->entries, err);
+	if (st)
+		return st;
 	if (fstatvfs(q->area, &fs) < 0 || !fs.f_frsize)
 		return text_cannot(err, "ask for the free space of", q->run->where);
 	for (size_t i = 0; i < q->entries.n; i++) {
@@ -192,9 +192,9 @@ static gradcomp_status evict(struct quota *q, uint64_t want, uint64_t inodes, ca
 			q->evictable.bytes -= entry->size.bytes;
 			q->evictable.inodes -= entry->size.inodes;
 		}
-		gradcomp_status status = stage_run_tick(q->run, err);
-		if (status)
-			return status;
+		gradcomp_status st = stage_run_tick(q->run, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -223,32 +223,32 @@ gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, ui
 	cache_size freed = {0};
 	uint64_t want;
 	int lock;
-	gradcomp_status status = cache_budget_load(area, &q.budget, err);
-	if (status)
-		return status;
+	gradcomp_status st = cache_budget_load(area, &q.budget, err);
+	if (st)
+		return st;
 	lock_area(&q, &lock);
-	if ((status = survey(&q, err)))
+	if ((st = survey(&q, err)))
 		goto done;
 	cache_size must = must_go(&q, &want);
 	if (must.bytes > q.evictable.bytes || must.inodes > q.evictable.inodes) {
-		status = refuse(&q, err); /* in vain: nothing is evicted */
+		st = refuse(&q, err); /* in vain: nothing is evicted */
 		goto done;
 	}
 	if (want || must.inodes)
-		status = evict(&q, want, must.inodes, &freed, err);
-	if (!status && (freed.bytes < must.bytes || freed.inodes < must.inodes)) {
+		st = evict(&q, want, must.inodes, &freed, err);
+	if (!st && (freed.bytes < must.bytes || freed.inodes < must.inodes)) {
 		q.left.bytes += freed.bytes;
 		q.left.inodes += freed.inodes;
 		q.used.bytes -= freed.bytes;
 		q.evictable.bytes -= freed.bytes;
 		q.evictable.inodes -= freed.inodes;
-		status = refuse(&q, err);
+		st = refuse(&q, err);
 	}
-	if (!status)
+	if (!st)
 		promise(&q);
 done:
 	cache_entries_free(&q.entries);
 	if (lock >= 0)
 		close(lock);
-	return status;
+	return st;
 }

@@ -47,9 +47,9 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 	char buf[16384];
 	for (int i = 0; i < 2; i++)
 		for (size_t line = 0; (place = config_place(c, ids[i], line)); line++) {
-			gradcomp_status status = check_origin(settings_table[ids[i]].row.name, place, err);
-			if (status)
-				return status;
+			gradcomp_status st = check_origin(settings_table[ids[i]].row.name, place, err);
+			if (st)
+				return st;
 		}
 	*out = 0;
 	if (!strcmp(name, "root"))
@@ -85,9 +85,9 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 	uid_t owner;
 	if (!(run->options->flags & GRADCOMP_STAGE_SHARED))
 		return cache_user_area(run->cache_dir, create, area, run->where, err);
-	gradcomp_status status = cache_shared_owner(run->config, &owner, err);
-	if (status)
-		return status;
+	gradcomp_status st = cache_shared_owner(run->config, &owner, err);
+	if (st)
+		return st;
 	if (geteuid() != owner)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "you are uid %u; only %s (stage.shared_user) stages into the shared area",
@@ -120,18 +120,18 @@ static int make_lease_dir(int area, const char *key)
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
                                   gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	dirwalk w;
 	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (data < 0 || make_lease_dir(area, key) < 0) {
-		status = cache_write_failed(run, key, err);
+		st = cache_write_failed(run, key, err);
 		if (data >= 0)
 			close(data);
-		return status;
+		return st;
 	}
 	dirwalk_begin(&w, data);
 	/* From the leaves up: a directory of mode 0500 is entered all the same. */
-	for (size_t i = m->n; !status && i-- > 0;) {
+	for (size_t i = m->n; !st && i-- > 0;) {
 		const stage_entry *e = &m->entries[i];
 		/* A user who may write at the source may not write what all others use. */
 		mode_t mode = (e->mode & ~022u) | (e->type == STAGE_DIR ? 0555 : 0444);
@@ -140,16 +140,16 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 			continue;
 		int dir = dirwalk_parent(&w, e->path, &base);
 		if (dir < 0 || (*e->path ? fchmodat(dir, base, mode, 0) : fchmod(data, mode)) < 0)
-			status = cache_write_failed(run, e->path, err);
+			st = cache_write_failed(run, e->path, err);
 		else
-			status = stage_run_tick(run, err);
+			st = stage_run_tick(run, err);
 	}
 	/* Nobody could enter before. */
-	if (!status && fchmod(temp, 0755) < 0)
-		status = cache_write_failed(run, key, err);
+	if (!st && fchmod(temp, 0755) < 0)
+		st = cache_write_failed(run, key, err);
 	dirwalk_end(&w);
 	close(data);
-	return status;
+	return st;
 }
 
 /* ---- using it ------------------------------------------------------------------------- */
@@ -167,25 +167,24 @@ bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, con
 	const gradcomp_stage_options *o = run->options;
 	char where[sizeof run->where], damage[508];
 	gradcomp_error why = {0};
-	struct stat st;
+	struct stat sb;
 	uid_t owner;
 	int shared = -1;
 	/* A copy that may have to be replaced must be the user's own. */
 	if (o->flags & (GRADCOMP_STAGE_SHARED | GRADCOMP_STAGE_CONTENT) || !cache_is_shared(run->config, source))
 		return false;
-	gradcomp_status status = cache_shared_owner(run->config, &owner, &why);
-	if (!status)
-		status = cache_shared_area(run->cache_dir, owner, false, &shared, where, &why);
-	if (status == GRADCOMP_ERR_NOTFOUND ||
-	    (!status && fstatat(shared, key, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))
+	gradcomp_status st = cache_shared_owner(run->config, &owner, &why);
+	if (!st)
+		st = cache_shared_area(run->cache_dir, owner, false, &shared, where, &why);
+	if (st == GRADCOMP_ERR_NOTFOUND ||
+	    (!st && fstatat(shared, key, &sb, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))
 		goto no; /* the site has not staged it here */
 	*damage = 0;
-	if (!status && !trusted(shared, key, owner))
-		status = error_set(&why, GRADCOMP_ERR_INSECURE, "others than stage.shared_user could write it");
-	if (!status)
-		status = cache_lease(shared, key, o->hold_pid ? o->hold_pid : getpid(), o->holder, &why);
-	int found = status ? (int)status
-	                   : cache_published(run, m, shared, key, o->flags & GRADCOMP_STAGE_VERIFY, damage, &why);
+	if (!st && !trusted(shared, key, owner))
+		st = error_set(&why, GRADCOMP_ERR_INSECURE, "others than stage.shared_user could write it");
+	if (!st)
+		st = cache_lease(shared, key, o->hold_pid ? o->hold_pid : getpid(), o->holder, &why);
+	int found = st ? (int)st : cache_published(run, m, shared, key, o->flags & GRADCOMP_STAGE_VERIFY, damage, &why);
 	if (found == 1) {
 		close(*area);
 		*area = shared;

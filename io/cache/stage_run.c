@@ -139,15 +139,15 @@ static gradcomp_status each_one(void *ctx, uint32_t worker, uint64_t i, gradcomp
 {
 	struct each_call *c = ctx;
 	stage_worker *w = &c->workers[worker];
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (atomic_load(&c->stop))
 		return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 	if (!w->stop)
-		status = worker_open(c, w, err);
-	if (!status)
-		status = c->each(c->ctx, w, (size_t)i, err);
-	each_failed(c, status, err);
-	return status;
+		st = worker_open(c, w, err);
+	if (!st)
+		st = c->each(c->ctx, w, (size_t)i, err);
+	each_failed(c, st, err);
+	return st;
 }
 
 static void *each_main(void *arg)
@@ -179,13 +179,13 @@ gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
                                gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
                                void *ctx, gradcomp_error *err)
 {
-	gradcomp_status status = stage_run_tick(run, err);
-	struct each_call *c = status ? NULL : calloc(1, sizeof *c);
+	gradcomp_status st = stage_run_tick(run, err);
+	struct each_call *c = st ? NULL : calloc(1, sizeof *c);
 	pthread_t thread;
 	int code;
-	if (status || !n) {
+	if (st || !n) {
 		free(c);
-		return status;
+		return st;
 	}
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
@@ -203,8 +203,8 @@ gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
 		worker_close(&c->workers[i]);
 	pthread_cond_destroy(&c->ended);
 	pthread_mutex_destroy(&c->lock);
-	if ((status = c->status) && err)
+	if ((st = c->status) && err)
 		*err = c->error;
 	free(c);
-	return status;
+	return st;
 }

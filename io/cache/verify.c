@@ -89,30 +89,30 @@ static int on_progress(void *ctx, const gradcomp_stage_progress *p)
 static gradcomp_status verify_data(struct verify *v, int dir, gradcomp_error *err)
 {
 	int data = openat(dir, "data", OPEN_DIR);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (data < 0) {
 		report(v, "data", state_text[MISSING]);
 		return GRADCOMP_OK;
 	}
 	if (!(v->wrong = calloc(v->m.n ? v->m.n : 1, 1)))
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to verify %zu files", v->m.n);
-	if (!status) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to verify %zu files", v->m.n);
+	if (!st) {
 		stage_run_phase(&v->run, GRADCOMP_STAGE_CHECK, v->m.files, v->m.bytes);
-		status = stage_run_each(&v->run, v->m.n, NULL, data, check, v, err);
+		st = stage_run_each(&v->run, v->m.n, NULL, data, check, v, err);
 	}
-	for (size_t i = 0; !status && i < v->m.n; i++)
+	for (size_t i = 0; !st && i < v->m.n; i++)
 		if (v->wrong[i])
 			report(v, *v->m.entries[i].path ? v->m.entries[i].path : ".", state_text[v->wrong[i]]);
 	free(v->wrong);
 	v->wrong = NULL;
 	close(data);
-	return status;
+	return st;
 }
 
 static gradcomp_status verify_one(struct verify *v, gradcomp_error *err)
 {
 	const char *why = NULL;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	int dir = openat(v->area->fd, v->key, OPEN_DIR);
 	if (dir < 0)
 		return errno == ENOENT ? cache_no_copy(v->area, v->key, err) : text_cannot(err, "open", v->key);
@@ -121,28 +121,28 @@ static gradcomp_status verify_one(struct verify *v, gradcomp_error *err)
 	else if (strcmp(v->m.key, v->key))
 		report(v, "manifest", "it is that of another copy");
 	else
-		status = verify_data(v, dir, err);
+		st = verify_data(v, dir, err);
 	manifest_clear(&v->m);
 	close(dir);
-	return status;
+	return st;
 }
 
 static gradcomp_status verify_all(struct verify *v, gradcomp_error *err)
 {
 	cache_entries entries;
-	gradcomp_status status = cache_entries_read(v->area->fd, &entries, err);
-	if (status)
-		return status;
-	for (size_t i = 0; !status && i < entries.n; i++) {
+	gradcomp_status st = cache_entries_read(v->area->fd, &entries, err);
+	if (st)
+		return st;
+	for (size_t i = 0; !st && i < entries.n; i++) {
 		if (entries.entry[i].kind != CACHE_PUBLISHED)
 			continue;
 		v->key = entries.entry[i].key;
-		status = verify_one(v, err);
-		if (status == GRADCOMP_ERR_NOTFOUND) /* evicted since it was listed */
-			status = GRADCOMP_OK;
+		st = verify_one(v, err);
+		if (st == GRADCOMP_ERR_NOTFOUND) /* evicted since it was listed */
+			st = GRADCOMP_OK;
 	}
 	cache_entries_free(&entries);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, const char *key,
@@ -152,13 +152,13 @@ gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, con
 	gradcomp_stage_options tell = {.struct_size = sizeof tell, .progress = on_progress};
 	cache_area a;
 	config *c = NULL;
-	gradcomp_status status = key ? cache_key_check(key, err) : GRADCOMP_OK;
-	if (status || (status = cache_area_begin(&a, options, false, err)))
-		return status;
+	gradcomp_status st = key ? cache_key_check(key, err) : GRADCOMP_OK;
+	if (st || (st = cache_area_begin(&a, options, false, err)))
+		return st;
 	struct verify *v = calloc(1, sizeof *v);
 	if (!v)
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to verify copies");
-	if (status || (status = config_load(NULL, &c, err)))
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to verify copies");
+	if (st || (st = config_load(NULL, &c, err)))
 		goto done;
 	tell.ctx = &a;
 	v->area = &a;
@@ -168,15 +168,15 @@ gradcomp_status gradcomp_cache_verify(const gradcomp_cache_options *options, con
 	v->damaged = damaged;
 	v->ctx = ctx;
 	if (a.empty)
-		status = key ? cache_no_copy(&a, key, err) : GRADCOMP_OK;
+		st = key ? cache_no_copy(&a, key, err) : GRADCOMP_OK;
 	else
-		status = key ? verify_one(v, err) : verify_all(v, err);
-	if (!status && v->total)
-		status = error_set(err, GRADCOMP_ERR_MISMATCH, "%llu file%s damaged in %s",
-		                   (unsigned long long)v->total, v->total == 1 ? " is" : "s are", a.path);
+		st = key ? verify_one(v, err) : verify_all(v, err);
+	if (!st && v->total)
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "%llu file%s damaged in %s", (unsigned long long)v->total,
+		               v->total == 1 ? " is" : "s are", a.path);
 done:
 	free(v);
 	config_free(c);
 	cache_area_end(&a);
-	return status;
+	return st;
 }

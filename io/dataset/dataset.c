@@ -26,7 +26,6 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 	int32_t *number = calloc((size_t)ds->nnodes, sizeof *number),
 		*ranks = calloc((size_t)ds->nnodes, sizeof *ranks);
 	int nodes = 0;
-
 	ds->node_of = calloc((size_t)g->nranks, sizeof *ds->node_of);
 	ds->local_of = calloc((size_t)g->nranks, sizeof *ds->local_of);
 	ds->began = calloc((size_t)g->nranks, sizeof *ds->began);
@@ -57,7 +56,6 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 {
 	reload_mode reload;
 	gradcomp_status st;
-
 	if (!o || !GRADCOMP_HAS(o, ctx))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "options of a dataset are missing, or shorter than this library knows them");
@@ -92,7 +90,6 @@ static int differing(const gradcomp_dataset *ds, const claim *all, char *text, s
 {
 	int n = 0;
 	size_t at = 0;
-
 	for (int r = 1; r < ds->nranks; r++) {
 		if (all[r].count == all[0].count && all[r].seed == all[0].seed && all[r].shuffle == all[0].shuffle)
 			continue;
@@ -114,7 +111,6 @@ static gradcomp_status same_dataset(gradcomp_dataset *ds, const claim *mine, gra
 	const consensus_topic topic = {.what = TOPIC, .claim = mine, .bytes = sizeof *mine, .same_status = true};
 	char text[300];
 	void *claims;
-
 	*all = NULL;
 	st = consensus_gather(ds->group, &topic, st, &claims, err);
 	if (!st && differing(ds, claims, text, sizeof text)) {
@@ -137,7 +133,6 @@ static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listene
 {
 	double seconds = config_float(ds->group->job->config, SET_TRANSPORT_TIMEOUT);
 	int first = 0;
-
 	while (ds->node_of[first] != ds->node)
 		first++;
 	if (ds->local)
@@ -149,7 +144,6 @@ static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listene
 static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int listener, gradcomp_error *err)
 {
 	gradcomp_status st = share(ds, all, listener, err);
-
 	if (!st && ds->head)
 		atomic_store(&ds->area->division, division_of(ds->rank, ds->nranks));
 	if (!st && ds->head)
@@ -175,7 +169,6 @@ static void destroy(gradcomp_dataset *ds)
 static void drop(job_object *o)
 {
 	gradcomp_dataset *ds = dataset_of(o);
-
 	job_count(ds->group->job, -1);
 	destroy(ds);
 }
@@ -188,7 +181,6 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	gradcomp_dataset *ds;
 	gradcomp_status st;
 	int listener = -1;
-
 	err = err ? err : &own;
 	if (!group || !out)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", group ? "out" : "group");
@@ -256,7 +248,6 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	/* A forked child's copy is freed with the child. */
 	if (!ds || process_is_child(ds))
 		return GRADCOMP_OK;

@@ -157,7 +157,6 @@ static inline uint64_t division_rank(uint64_t division)
 static inline uint64_t division_position(uint64_t division, uint64_t place)
 {
 	uint64_t rank = division_rank(division), n = division_nranks(division);
-
 	return place <= rank ? 0 : (place - rank + n - 1) / n;
 }
 

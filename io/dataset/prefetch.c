@@ -74,7 +74,6 @@ static void job_run(prefetcher *p, job *j)
 static void *prefetch_main(void *arg)
 {
 	prefetcher *p = arg;
-
 	pthread_mutex_lock(&p->lock);
 	while (!p->stop) {
 		job *j;
@@ -109,7 +108,6 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 {
 	gradcomp_dataset *ds = p->ds;
 	sample_owner at;
-
 	if (!p->nthreads)
 		return false;
 	owner_of(ds, index, &at);
@@ -123,7 +121,6 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 static uint64_t window_end(const prefetcher *p, uint64_t began, uint64_t from, uint64_t front, uint64_t most)
 {
 	uint64_t reach = FIRST + GROWTH * (from - began), end;
-
 	if (reach > most)
 		reach = most;
 	end = p->length - from < reach ? p->length : from + reach;
@@ -136,7 +133,6 @@ static void request_far(prefetcher *p)
 {
 	gradcomp_dataset *ds = p->ds;
 	uint64_t from = p->position > p->resumed ? p->position : p->resumed, end;
-
 	/* Requested when next() comes to them, the first would be late again. */
 	if (!ds->tickets || from - p->position > p->window / STRIDES)
 		return;
@@ -156,7 +152,6 @@ static void request_far(prefetcher *p)
 static void fill_window(prefetcher *p)
 {
 	uint64_t end = window_end(p, p->began, p->position, p->front, p->window);
-
 	while (p->front < end) {
 		job *j = &p->jobs[p->front % p->window];
 		bool queued;
@@ -194,7 +189,6 @@ static void prefetch_clear(prefetcher *p)
 static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t divided, uint64_t division, uint64_t position)
 {
 	const gradcomp_dataset_options *o = &p->ds->o;
-
 	prefetch_clear(p);
 	permutation_init(&p->o, o->seed, epoch, o->count, o->shuffle != 0);
 	pthread_mutex_lock(&p->lock);
@@ -229,7 +223,6 @@ void prefetch_divide(prefetcher *p, uint64_t place)
 static void settle(prefetcher *p)
 {
 	uint64_t divided, division, place;
-
 	while (p->divided != p->applied) {
 		pthread_mutex_lock(&p->lock);
 		divided = p->divided;
@@ -243,7 +236,6 @@ static void settle(prefetcher *p)
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	prefetcher *p = calloc(1, sizeof *p + ds->o.workers * sizeof p->threads[0]);
-
 	if (p)
 		p->jobs = calloc(ds->o.prefetch, sizeof *p->jobs);
 	if (!p || !p->jobs) {
@@ -267,7 +259,6 @@ gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
 void prefetch_halt(prefetcher *p)
 {
 	bool before;
-
 	prefetch_clear(p);
 	pthread_mutex_lock(&p->lock);
 	before = p->stop;
@@ -305,7 +296,6 @@ static gradcomp_status begin_at(gradcomp_dataset *ds, uint64_t epoch, const uint
                                 gradcomp_error *err)
 {
 	uint64_t divided, division, length;
-
 	divided = ds->prefetcher->divided;
 	division = atomic_load(&ds->area->division);
 	length = permutation_length(ds->o.count, division_nranks(division), division_rank(division));
@@ -326,7 +316,6 @@ static gradcomp_status begin(gradcomp_dataset *ds, const char *what, uint64_t ep
                              uint64_t place, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!ds)
 		return error_set(err, GRADCOMP_ERR_INVALID, "dataset is NULL");
 	st = not_in_child(ds, what, err);
@@ -356,7 +345,6 @@ gradcomp_status gradcomp_dataset_resume(gradcomp_dataset *ds, uint64_t epoch, ui
 static bool take_done(prefetcher *p, job *j)
 {
 	bool done;
-
 	if (!p->nthreads)
 		return false;
 	pthread_mutex_lock(&p->lock);
@@ -372,7 +360,6 @@ static bool take_done(prefetcher *p, job *j)
 static void requests_pause(prefetcher *p)
 {
 	uint64_t left = p->length - p->position;
-
 	p->paused = p->paused ? 2 * p->paused : fetch_reach(p->ds, (uint32_t)p->window);
 	p->paused = p->paused < left ? p->paused : left;
 	p->resumed = p->far = p->position + p->paused;
@@ -387,7 +374,6 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 	bool requested = p->position >= p->resumed;
 	sample_owner at;
 	gradcomp_status st;
-
 	owner_of(ds, index, &at);
 	if (!ds->tickets || !ds->o.reload || at.node == ds->node)
 		return view_value_obtain(ds, index, TICKET_ORDERED, view, err);
@@ -407,7 +393,6 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
 {
 	uint64_t begin = process_clock_ns();
-
 	if (!take_done(p, j))
 		return obtain(p, j->index, view, err);
 	count(&p->ds->area->counts.wait_ns, process_clock_ns() - begin);
@@ -435,7 +420,6 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 {
 	gradcomp_status st = view_value_check(ds, view, err);
 	prefetcher *p;
-
 	if (!st)
 		st = not_in_child(ds, "next()", err);
 	if (st)
@@ -457,7 +441,6 @@ gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, u
 	gradcomp_value_view view = {.struct_size = sizeof view};
 	gradcomp_status st = view_value_check(ds, &view, err);
 	prefetcher *p;
-
 	if (!st)
 		st = not_in_child(ds, "next_copies()", err);
 	if (st)

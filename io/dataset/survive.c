@@ -10,7 +10,6 @@ void dataset_detach(job_object *o)
 {
 	gradcomp_dataset *ds = dataset_of(o);
 	gradcomp_error why;
-
 	/* The service may not have come to see it. */
 	if (transport_failure(ds->group->job->transport, &why))
 		process_failed(ds, &why);
@@ -25,7 +24,6 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 	int32_t *node_of = malloc((size_t)n * sizeof *node_of), *local_of = malloc((size_t)n * sizeof *local_of);
 	int32_t *ranks = calloc((size_t)ds->nnodes, sizeof *ranks);
 	int *began = malloc((size_t)n * sizeof *began);
-
 	if (!node_of || !local_of || !ranks || !began) {
 		free(node_of);
 		free(local_of);
@@ -67,7 +65,6 @@ static gradcomp_status reached(gradcomp_dataset *ds, uint64_t *place, gradcomp_e
 {
 	standing mine, *all = malloc((size_t)ds->nranks * sizeof *all);
 	gradcomp_status st;
-
 	if (!all)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset of %d ranks", ds->nranks);
 	prefetch_reached(ds->prefetcher, &mine.epoch, &mine.place);
@@ -88,7 +85,6 @@ gradcomp_status dataset_attach(job_object *o, gradcomp_error *err)
 	gradcomp_dataset *ds = dataset_of(o);
 	gradcomp_status st = nodes_of(ds, err);
 	uint64_t place = 0;
-
 	if (!st)
 		st = group_channel(ds->group, &ds->channel, err);
 	if (!st) {

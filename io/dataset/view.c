@@ -25,7 +25,6 @@ gradcomp_status view_value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned
                                   gradcomp_error *err)
 {
 	sample_owner at;
-
 	owner_of(ds, index, &at);
 	if (at.node != ds->node)
 		return fetch_obtain(ds, index, flags, view, err);
@@ -57,7 +56,6 @@ gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradc
                                      gradcomp_error *err)
 {
 	gradcomp_status st = view_value_check(ds, view, err);
-
 	if (!st)
 		st = in_range(ds, index, err);
 	return st ? st : view_value_obtain(ds, index, 0, view, err);
@@ -78,7 +76,6 @@ void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)
 gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!ds || (n && !indices))
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "indices" : "dataset");
 	st = process_enter(ds, err);
@@ -98,7 +95,6 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 {
 	uint64_t now = atomic_load_explicit(&ds->area->division, memory_order_relaxed);
-
 	return permutation_length(ds->o.count, division_nranks(now), division_rank(now));
 }
 
@@ -107,7 +103,6 @@ gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoc
 {
 	permutation o;
 	uint64_t now, length;
-
 	if (!ds || !index)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "index" : "dataset");
 	now = atomic_load_explicit(&ds->area->division, memory_order_relaxed);
@@ -125,7 +120,6 @@ void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_sta
 {
 	gradcomp_dataset_stats s = {0};
 	const counters *c;
-
 	if (!ds || !stats)
 		return;
 	c = &ds->area->counts;

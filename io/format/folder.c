@@ -43,18 +43,17 @@ static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, ui
                                    uint64_t *bytes, gradcomp_error *err)
 {
 	const struct folder *t = (const struct folder *)s;
-	struct stat st = {0};
+	struct stat sb = {0};
 	int fd;
 	(void)part;
-	gradcomp_status status =
-		bytes ? openat_sample(t->root, folder_key(s, index), O_PATH, &fd, &st, err) : GRADCOMP_OK;
-	if (status)
-		return status;
+	gradcomp_status st = bytes ? openat_sample(t->root, folder_key(s, index), O_PATH, &fd, &sb, err) : GRADCOMP_OK;
+	if (st)
+		return st;
 	if (name)
 		*name = "";
 	if (bytes) {
 		close(fd);
-		*bytes = (uint64_t)st.st_size;
+		*bytes = (uint64_t)sb.st_size;
 	}
 	return GRADCOMP_OK;
 }
@@ -65,27 +64,27 @@ static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, ui
 	const struct folder *t = (const struct folder *)s;
 	const char *path = folder_key(s, index);
 	char name[TEXT_NAME_MAX];
-	struct stat st;
+	struct stat sb;
 	int fd;
 	(void)part;
-	gradcomp_status status = openat_sample(t->root, path, O_RDONLY, &fd, &st, err);
-	if (status)
-		return status;
-	*bytes = (uint64_t)st.st_size;
+	gradcomp_status st = openat_sample(t->root, path, O_RDONLY, &fd, &sb, err);
+	if (st)
+		return st;
+	*bytes = (uint64_t)sb.st_size;
 	if (*bytes > capacity) {
-		status = openat_range(err, path, *bytes, capacity);
+		st = openat_range(err, path, *bytes, capacity);
 	} else {
 		int whole = openat_read_whole(fd, buf, *bytes, 0);
 		if (whole < 0)
-			status = text_cannot(err, "read", path);
+			st = text_cannot(err, "read", path);
 		else if (!whole)
-			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
-			                   gradcomp_printable(path, name, sizeof name));
+			st = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
+			               gradcomp_printable(path, name, sizeof name));
 		else
-			status = layout_check_data(path, buf, *bytes, err);
+			st = layout_check_data(path, buf, *bytes, err);
 	}
 	close(fd);
-	return status;
+	return st;
 }
 
 static const sample_ops folder_ops = {
@@ -101,15 +100,15 @@ gradcomp_status folder_open(int fd, char *path, const char *suffixes, bool guess
                             gradcomp_samples **out, gradcomp_error *err)
 {
 	struct folder *t = calloc(1, sizeof *t);
-	gradcomp_status status =
+	gradcomp_status st =
 		t ? listing_files(fd, path, suffixes, workers, &t->files, err) : text_cannot(err, "open", path);
-	if (!status && guessed && (status = layout_check_folder(&t->files, path, !suffixes, err)))
+	if (!st && guessed && (st = layout_check_folder(&t->files, path, !suffixes, err)))
 		listing_clear(&t->files);
-	if (status) {
+	if (st) {
 		close(fd);
 		free(path);
 		free(t);
-		return status;
+		return st;
 	}
 	t->root = fd;
 	t->base = (gradcomp_samples){.ops = &folder_ops,

@@ -263,21 +263,21 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 {
 	int fd = openat_beneath(w->l->root, dir, O_RDONLY | O_DIRECTORY);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	struct dirent *de;
 	if (!d) {
-		status = text_cannot(err, "list", *dir ? dir : w->l->name);
+		st = text_cannot(err, "list", *dir ? dir : w->l->name);
 		if (fd >= 0)
 			close(fd);
-		return status;
+		return st;
 	}
-	while (!status && (errno = 0, de = readdir(d)))
+	while (!st && (errno = 0, de = readdir(d)))
 		if (!listing_passed_over(de->d_name))
-			status = add_entry(w, fd, dir, linked, de, err);
-	if (!status && errno)
-		status = text_cannot(err, "list", *dir ? dir : w->l->name);
+			st = add_entry(w, fd, dir, linked, de, err);
+	if (!st && errno)
+		st = text_cannot(err, "list", *dir ? dir : w->l->name);
 	closedir(d);
-	return status;
+	return st;
 }
 
 static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
@@ -285,16 +285,16 @@ static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradc
 	struct listing *l = ctx;
 	struct branch *b = &l->branches[i];
 	struct walk w = {.l = l, .text = &l->text[worker], .files = &b->files};
-	gradcomp_status status = list_dir(&w, b->folder, b->linked, err);
-	while (!status && (w.todo.n || w.todo_linked.n)) {
+	gradcomp_status st = list_dir(&w, b->folder, b->linked, err);
+	while (!st && (w.todo.n || w.todo_linked.n)) {
 		bool linked = !w.todo.n;
 		name_list *todo = linked ? &w.todo_linked : &w.todo;
-		status = list_dir(&w, todo->at[--todo->n], linked, err);
+		st = list_dir(&w, todo->at[--todo->n], linked, err);
 	}
 	free(w.todo.at);
 	free(w.todo_linked.at);
 	name_list_sort(&b->files);
-	return status;
+	return st;
 }
 
 static int by_folder(const void *a, const void *b)
@@ -342,11 +342,11 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 static gradcomp_status gather(struct listing *l, name_list *top, file_list *out, gradcomp_error *err)
 {
 	size_t n = top->n, t = 0;
-	gradcomp_status status = number_folders(l, 0, out, err);
+	gradcomp_status st = number_folders(l, 0, out, err);
 	for (size_t i = 0; i < l->n; i++)
 		n += l->branches[i].files.n;
-	if (status)
-		return status;
+	if (st)
+		return st;
 	out->paths = calloc(n + 1, sizeof *out->paths);
 	out->labels = calloc(n + 1, sizeof *out->labels);
 	if (!out->paths || !out->labels)
@@ -370,23 +370,23 @@ gradcomp_status listing_files(int root, const char *name, const char *suffixes, 
 {
 	struct listing l = {.root = root, .name = name, .suffixes = suffixes};
 	name_list top = {0};
-	gradcomp_status status;
+	gradcomp_status st;
 	*out = (file_list){.text = calloc(workers, sizeof *out->text), .ntext = workers};
 	if (!(l.text = out->text))
 		return text_cannot(err, "list", name);
 	struct walk w = {.l = &l, .text = &l.text[0], .files = &top, .top = true};
-	status = list_dir(&w, "", false, err);
-	if (!status)
-		status = thread_pool_each((int)workers, l.n, list_branch, &l, err);
-	if (!status)
-		status = gather(&l, &top, out, err);
+	st = list_dir(&w, "", false, err);
+	if (!st)
+		st = thread_pool_each((int)workers, l.n, list_branch, &l, err);
+	if (!st)
+		st = gather(&l, &top, out, err);
 	for (size_t i = 0; i < l.n; i++)
 		free(l.branches[i].files.at);
 	free(l.branches);
 	free(top.at);
-	if (status)
+	if (st)
 		listing_clear(out);
-	return status;
+	return st;
 }
 
 void listing_clear(file_list *l)

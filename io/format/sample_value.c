@@ -23,16 +23,16 @@ static gradcomp_status measure(const gradcomp_samples *s, uint64_t index, uint32
 	uint64_t bytes;
 	*head = HEAD + (uint64_t)nparts * ROW + strlen(key) + 1;
 	for (uint32_t i = 0; i < nparts; i++) {
-		gradcomp_status status = s->ops->part(s, index, i, &name, NULL, err);
-		if (status)
-			return status;
+		gradcomp_status st = s->ops->part(s, index, i, &name, NULL, err);
+		if (st)
+			return st;
 		*head += strlen(name) + 1;
 	}
 	*total = *head;
 	for (uint32_t i = 0; i < nparts; i++) {
-		gradcomp_status status = s->ops->part(s, index, i, NULL, &bytes, err);
-		if (status)
-			return status;
+		gradcomp_status st = s->ops->part(s, index, i, NULL, &bytes, err);
+		if (st)
+			return st;
 		if (bytes > INT64_MAX - DATA_ALIGN - *total)
 			return error_set(err, GRADCOMP_ERR_RANGE, "sample %llu is too large for a value",
 			                 (unsigned long long)index);
@@ -51,22 +51,21 @@ static gradcomp_status fill(const gradcomp_samples *s, uint64_t index, uint32_t 
 	uint64_t at = text, bytes;
 	const char *name;
 	for (uint32_t i = 0; i < nparts; i++) {
-		gradcomp_status status = s->ops->part(s, index, i, &name, NULL, err);
-		if (status)
-			return status;
+		gradcomp_status st = s->ops->part(s, index, i, &name, NULL, err);
+		if (st)
+			return st;
 		put32(v + HEAD + i * ROW + 16, (uint32_t)at);
 		memcpy(v + at, name, strlen(name) + 1);
 		at += strlen(name) + 1;
 	}
 	for (uint32_t i = 0; i < nparts; i++) {
 		uint64_t data = aligned(at);
-		gradcomp_status status =
-			s->ops->read(s, index, i, v + data, data < total ? total - data : 0, &bytes, err);
-		if (status == GRADCOMP_ERR_RANGE)
+		gradcomp_status st = s->ops->read(s, index, i, v + data, data < total ? total - data : 0, &bytes, err);
+		if (st == GRADCOMP_ERR_RANGE)
 			return error_set(err, GRADCOMP_ERR_STATE, "sample %llu (%s) became longer while it was read",
 			                 (unsigned long long)index, s->ops->key(s, index));
-		if (status)
-			return status;
+		if (st)
+			return st;
 		memset(v + at, 0, data - at);
 		put64(v + HEAD + i * ROW, data);
 		put64(v + HEAD + i * ROW + 8, bytes);
@@ -82,12 +81,12 @@ gradcomp_status gradcomp_samples_load(void *samples, uint64_t index, gradcomp_va
 	const gradcomp_samples *s = samples;
 	gradcomp_sample_info info = {.struct_size = offsetof(gradcomp_sample_info, bytes)};
 	uint64_t head, total;
-	gradcomp_status status = gradcomp_samples_info(s, index, &info, err);
-	const char *key = status ? NULL : s->ops->key(s, index);
-	if (!status)
-		status = measure(s, index, info.nparts, key, &head, &total, err);
-	if (status)
-		return status;
+	gradcomp_status st = gradcomp_samples_info(s, index, &info, err);
+	const char *key = st ? NULL : s->ops->key(s, index);
+	if (!st)
+		st = measure(s, index, info.nparts, key, &head, &total, err);
+	if (st)
+		return st;
 	unsigned char *v = out->alloc(out, total);
 	if (!v)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "there is no memory for the %llu bytes of sample %llu",

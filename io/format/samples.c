@@ -122,26 +122,26 @@ static gradcomp_status open_list(const char *pattern, gradcomp_sample_format for
 	if (format == GRADCOMP_SAMPLES_FOLDER)
 		return error_set(err, GRADCOMP_ERR_INVALID, "there is no folder %s; a pattern names tar shards",
 		                 gradcomp_printable(pattern, name, sizeof name));
-	gradcomp_status status = shard_names_expand(pattern, &names, err);
-	if (status)
-		return status;
+	gradcomp_status st = shard_names_expand(pattern, &names, err);
+	if (st)
+		return st;
 	char *copy = strdup(pattern);
 	if (copy)
 		return tar_open_list(&names, copy, workers, out, err);
-	status = text_cannot(err, "open", pattern);
+	st = text_cannot(err, "open", pattern);
 	shard_names_clear(&names);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_options *o, gradcomp_samples **out,
                                       gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	struct stat st;
+	struct stat sb;
 	*out = NULL;
-	gradcomp_status status = check_options(path, o, err);
-	if (status)
-		return status;
+	gradcomp_status st = check_options(path, o, err);
+	if (st)
+		return st;
 	gradcomp_sample_format format = o ? o->format : GRADCOMP_SAMPLES_AUTO;
 	const char *suffixes = o && GRADCOMP_HAS(o, suffixes) ? o->suffixes : NULL;
 	uint32_t workers = o && GRADCOMP_HAS(o, workers) && o->workers ? o->workers : SAMPLES_WORKERS;
@@ -153,29 +153,29 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
 		                 gradcomp_printable(path, name, sizeof name));
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		status = text_cannot(err, "open", path);
+	if (fd < 0 || fstat(fd, &sb) < 0) {
+		st = text_cannot(err, "open", path);
 		goto fail;
 	}
-	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
-		status = error_set(err, GRADCOMP_ERR_INVALID, "%s is neither a directory nor a file",
-		                   gradcomp_printable(path, name, sizeof name));
+	if (!S_ISDIR(sb.st_mode) && !S_ISREG(sb.st_mode)) {
+		st = error_set(err, GRADCOMP_ERR_INVALID, "%s is neither a directory nor a file",
+		               gradcomp_printable(path, name, sizeof name));
 		goto fail;
 	}
-	bool directory = S_ISDIR(st.st_mode), guessed = format == GRADCOMP_SAMPLES_AUTO;
+	bool directory = S_ISDIR(sb.st_mode), guessed = format == GRADCOMP_SAMPLES_AUTO;
 	if (guessed)
-		status = directory ? look_into(fd, path, &format, err) : look_at(fd, path, &format, err);
-	if (status)
+		st = directory ? look_into(fd, path, &format, err) : look_at(fd, path, &format, err);
+	if (st)
 		goto fail;
 	char *copy = strdup(path);
 	if (copy)
 		return open_as(fd, copy, directory, guessed, format, suffixes && *suffixes ? suffixes : NULL, workers,
 		               out, err);
-	status = text_cannot(err, "open", path);
+	st = text_cannot(err, "open", path);
 fail:
 	if (fd >= 0)
 		close(fd);
-	return status;
+	return st;
 }
 
 void gradcomp_samples_close(gradcomp_samples *s)
@@ -219,16 +219,16 @@ gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index,
 {
 	gradcomp_sample_info got = {.struct_size = info->struct_size};
 	/* Every sample has a part 0. */
-	gradcomp_status status = check_index(s, index, 0, err);
-	if (status)
-		return status;
+	gradcomp_status st = check_index(s, index, 0, err);
+	if (st)
+		return st;
 	got.nparts = s->ops->nparts(s, index);
 	got.label = s->ops->label(s, index);
 	got.key = s->ops->key(s, index);
 	for (uint32_t i = 0; GRADCOMP_HAS(info, bytes) && i < got.nparts; i++) {
 		uint64_t bytes;
-		if ((status = s->ops->part(s, index, i, NULL, &bytes, err)))
-			return status;
+		if ((st = s->ops->part(s, index, i, NULL, &bytes, err)))
+			return st;
 		got.bytes += bytes;
 	}
 	memcpy(info, &got, info->struct_size < sizeof got ? info->struct_size : sizeof got);
@@ -238,18 +238,18 @@ gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index,
 gradcomp_status gradcomp_samples_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
                                       uint64_t *bytes, gradcomp_error *err)
 {
-	gradcomp_status status = check_index(s, index, part, err);
-	return status ? status : s->ops->part(s, index, part, name, bytes, err);
+	gradcomp_status st = check_index(s, index, part, err);
+	return st ? st : s->ops->part(s, index, part, name, bytes, err);
 }
 
 gradcomp_status gradcomp_samples_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
                                       uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	uint64_t n = 0;
-	gradcomp_status status = check_index(s, index, part, err);
-	if (!status)
-		status = s->ops->read(s, index, part, buf, capacity, &n, err);
+	gradcomp_status st = check_index(s, index, part, err);
+	if (!st)
+		st = s->ops->read(s, index, part, buf, capacity, &n, err);
 	if (bytes)
 		*bytes = n;
-	return status;
+	return st;
 }

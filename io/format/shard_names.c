@@ -71,19 +71,19 @@ static int by_bytes(const void *a, const void *b)
 static gradcomp_status add_glob(const struct expansion *x, const char *text)
 {
 	glob_t found = {0};
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	int e = glob(text, GLOB_NOSORT | GLOB_ERR, NULL, &found);
 	if (e == GLOB_NOMATCH)
-		status = wrong(x, GRADCOMP_ERR_NOTFOUND, "nothing has such a name");
+		st = wrong(x, GRADCOMP_ERR_NOTFOUND, "nothing has such a name");
 	else if (e)
-		status = wrong(x, e == GLOB_NOSPACE ? GRADCOMP_ERR_NOMEM : GRADCOMP_ERR_IO,
-		               e == GLOB_NOSPACE ? "out of memory" : "a folder on its way cannot be read");
+		st = wrong(x, e == GLOB_NOSPACE ? GRADCOMP_ERR_NOMEM : GRADCOMP_ERR_IO,
+		           e == GLOB_NOSPACE ? "out of memory" : "a folder on its way cannot be read");
 	else
 		qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
-	for (size_t i = 0; !status && i < found.gl_pathc; i++)
-		status = add(x, absolute(found.gl_pathv[i]));
+	for (size_t i = 0; !st && i < found.gl_pathc; i++)
+		st = add(x, absolute(found.gl_pathv[i]));
 	globfree(&found);
-	return status;
+	return st;
 }
 
 /* Adds a name or glob that has no braces any more. */
@@ -133,9 +133,9 @@ static gradcomp_status expand_with(const struct expansion *x, const char *text, 
 	char *whole;
 	if (asprintf(&whole, "%.*s%.*s%s", (int)before, text, (int)bytes, middle, after) < 0)
 		return wrong(x, GRADCOMP_ERR_NOMEM, "out of memory");
-	gradcomp_status status = expand(x, whole, depth + 1);
+	gradcomp_status st = expand(x, whole, depth + 1);
 	free(whole);
-	return status;
+	return st;
 }
 
 /* N..M between braces; false: that is not what stands there. */
@@ -158,16 +158,16 @@ static gradcomp_status expand(const struct expansion *x, const char *text, unsig
 	unsigned commas;
 	unsigned long from, to;
 	int width;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (strlen(text) >= PATH_MAX)
 		return wrong(x, GRADCOMP_ERR_INVALID, "it makes a path of more than 4095 bytes");
 	while (*open && *open != '{' && *open != '}')
 		open += *open == '\\' && open[1] ? 2 : 1;
 	if (!*open) {
 		char *copy = strdup(text);
-		status = copy ? add_plain(x, copy) : wrong(x, GRADCOMP_ERR_NOMEM, "out of memory");
+		st = copy ? add_plain(x, copy) : wrong(x, GRADCOMP_ERR_NOMEM, "out of memory");
 		free(copy);
-		return status;
+		return st;
 	}
 	if (*open == '}' || !(end = closing(open, &commas)))
 		return wrong(x, GRADCOMP_ERR_INVALID,
@@ -182,14 +182,14 @@ static gradcomp_status expand(const struct expansion *x, const char *text, unsig
 			             "list, as {a,b}");
 		if (to - from >= SHARD_NAMES_MAX)
 			return wrong(x, GRADCOMP_ERR_RANGE, "these are more than 1048576 shards");
-		for (; !status && from <= to; from++) {
+		for (; !st && from <= to; from++) {
 			char number[2 * RANGE_DIGITS + 2];
 			int n = snprintf(number, sizeof number, "%0*lu", width, from);
-			status = expand_with(x, text, before, number, (size_t)n, end + 1, depth);
+			st = expand_with(x, text, before, number, (size_t)n, end + 1, depth);
 		}
-		return status;
+		return st;
 	}
-	for (const char *p = open + 1, *q = p; !status && q <= end; q++) {
+	for (const char *p = open + 1, *q = p; !st && q <= end; q++) {
 		unsigned ignored;
 		const char *inner;
 		if (*q == '\\' && q[1])
@@ -197,30 +197,30 @@ static gradcomp_status expand(const struct expansion *x, const char *text, unsig
 		else if (*q == '{') /* its other one is there, since the outer one has one */
 			q = (inner = closing(q, &ignored)) ? inner : end;
 		else if (q == end || *q == ',') {
-			status = expand_with(x, text, before, p, (size_t)(q - p), end + 1, depth);
+			st = expand_with(x, text, before, p, (size_t)(q - p), end + 1, depth);
 			p = q + 1;
 		}
 	}
-	return status;
+	return st;
 }
 
 gradcomp_status shard_names_expand(const char *pattern, shard_names *out, gradcomp_error *err)
 {
 	struct expansion x = {.pattern = pattern, .out = out, .err = err};
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	*out = (shard_names){0};
-	for (const char *p = pattern, *q; !status; p = q + 2) {
+	for (const char *p = pattern, *q; !st; p = q + 2) {
 		for (q = p; *q && strncmp(q, "::", 2) != 0;)
 			q += *q == '\\' && q[1] ? 2 : 1;
 		char *one = strndup(p, (size_t)(q - p));
-		status = one ? expand(&x, one, 0) : wrong(&x, GRADCOMP_ERR_NOMEM, "out of memory");
+		st = one ? expand(&x, one, 0) : wrong(&x, GRADCOMP_ERR_NOMEM, "out of memory");
 		free(one);
 		if (!*q)
 			break;
 	}
-	if (status)
+	if (st)
 		shard_names_clear(out);
-	return status;
+	return st;
 }
 
 void shard_names_clear(shard_names *l)

@@ -104,14 +104,14 @@ static gradcomp_status open_shard(const struct tar *t, const char *path, int *fd
 static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *own, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	struct stat st;
+	struct stat sb;
 	*own = false;
 	if ((*fd = atomic_load(&sh->fd)) >= 0)
 		return GRADCOMP_OK;
-	gradcomp_status status = open_shard(t, sh->path, fd, &st, err);
-	if (status)
-		return status;
-	if (!as_indexed(sh, &st)) {
+	gradcomp_status st = open_shard(t, sh->path, fd, &sb, err);
+	if (st)
+		return st;
+	if (!as_indexed(sh, &sb)) {
 		close(*fd);
 		return error_set(err, GRADCOMP_ERR_STATE, "%s was changed after it was opened",
 		                 gradcomp_printable(sh->path, name, sizeof name));
@@ -187,21 +187,20 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 	if (p->bytes > capacity)
 		return openat_range(err, sh->index.text + sample->key, p->bytes, capacity);
 	/* Only the descriptors change behind the samples. */
-	gradcomp_status status = shard_fd((struct tar *)s, (struct shard *)sh, &fd, &own, err);
-	if (status)
-		return status;
+	gradcomp_status st = shard_fd((struct tar *)s, (struct shard *)sh, &fd, &own, err);
+	if (st)
+		return st;
 	int whole = openat_read_whole(fd, buf, p->bytes, p->at);
 	if (whole < 0)
-		status = text_cannot(err, "read", sh->path);
+		st = text_cannot(err, "read", sh->path);
 	else if (!whole)
-		status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter than byte %llu, where a part ends",
-		                   gradcomp_printable(sh->path, name, sizeof name),
-		                   (unsigned long long)(p->at + p->bytes));
+		st = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter than byte %llu, where a part ends",
+		               gradcomp_printable(sh->path, name, sizeof name), (unsigned long long)(p->at + p->bytes));
 	else
-		status = layout_check_data(sh->index.text + sample->key, buf, p->bytes, err);
+		st = layout_check_data(sh->index.text + sample->key, buf, p->bytes, err);
 	if (own)
 		close(fd);
-	return status;
+	return st;
 }
 
 static const sample_ops tar_ops = {
@@ -213,33 +212,33 @@ static const sample_ops tar_ops = {
 	.read = tar_read,
 };
 
-static gradcomp_status index_fd(struct shard *sh, int fd, const struct stat *st, gradcomp_error *err)
+static gradcomp_status index_fd(struct shard *sh, int fd, const struct stat *sb, gradcomp_error *err)
 {
-	sh->dev = st->st_dev;
-	sh->ino = st->st_ino;
-	sh->bytes = st->st_size;
-	sh->mtime = st->st_mtim;
+	sh->dev = sb->st_dev;
+	sh->ino = sb->st_ino;
+	sh->bytes = sb->st_size;
+	sh->mtime = sb->st_mtim;
 	/* Headers are far apart: what is between them is not to be read ahead. */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-	gradcomp_status status = tar_index_make(fd, (uint64_t)st->st_size, sh->path, &sh->index, err);
+	gradcomp_status st = tar_index_make(fd, (uint64_t)sb->st_size, sh->path, &sh->index, err);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
-	return status;
+	return st;
 }
 
 static gradcomp_status index_shard(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
 {
 	struct tar *t = ctx;
 	struct shard *sh = &t->shards[i];
-	struct stat st;
+	struct stat sb;
 	int fd;
 	(void)worker;
-	gradcomp_status status = open_shard(t, sh->path, &fd, &st, err);
-	if (status)
-		return status;
-	status = index_fd(sh, fd, &st, err);
-	if (status || !keep_open(t, sh, fd))
+	gradcomp_status st = open_shard(t, sh->path, &fd, &sb, err);
+	if (st)
+		return st;
+	st = index_fd(sh, fd, &sb, err);
+	if (st || !keep_open(t, sh, fd))
 		close(fd);
-	return status;
+	return st;
 }
 
 /* The one that was given by its path, and is open. */
@@ -261,9 +260,9 @@ static unsigned open_limit(void)
 static gradcomp_status list_shards(struct tar *t, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX], shown[TEXT_NAME_MAX];
-	gradcomp_status status = listing_files(t->root, t->base.path, "tar/" TAR_COMPRESSED, 1, &t->files, err);
-	if (status)
-		return status;
+	gradcomp_status st = listing_files(t->root, t->base.path, "tar/" TAR_COMPRESSED, 1, &t->files, err);
+	if (st)
+		return st;
 	for (uint64_t i = 0; i < t->files.n; i++)
 		if (!listing_suffix(t->files.paths[i], "tar"))
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -289,22 +288,22 @@ static gradcomp_status refuse_twice(const struct tar *t, gradcomp_error *err)
 {
 	char one[TEXT_NAME_MAX / 2], two[TEXT_NAME_MAX / 2];
 	const struct shard **order = t->nshards > 1 ? reallocarray(NULL, t->nshards, sizeof(struct shard *)) : NULL;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (t->nshards < 2)
-		return status;
+		return st;
 	if (!order)
 		return text_cannot(err, "open", t->base.path);
 	for (uint64_t i = 0; i < t->nshards; i++)
 		order[i] = &t->shards[i];
 	qsort(order, t->nshards, sizeof(struct shard *), by_inode);
-	for (uint64_t i = 1; !status && i < t->nshards; i++)
+	for (uint64_t i = 1; !st && i < t->nshards; i++)
 		if (!by_inode(&order[i - 1], &order[i]))
-			status = error_set(err, GRADCOMP_ERR_INVALID,
-			                   "%s and %s are one file: each of its samples would come twice",
-			                   gradcomp_printable(order[i - 1]->path, one, sizeof one),
-			                   gradcomp_printable(order[i]->path, two, sizeof two));
+			st = error_set(err, GRADCOMP_ERR_INVALID,
+			               "%s and %s are one file: each of its samples would come twice",
+			               gradcomp_printable(order[i - 1]->path, one, sizeof one),
+			               gradcomp_printable(order[i]->path, two, sizeof two));
 	free(order);
-	return status;
+	return st;
 }
 
 /* Indexes `n` shards called names[]; `fd`: the only one, open already, or -1. */
@@ -312,25 +311,25 @@ static gradcomp_status index_shards(struct tar *t, char *const *names, uint64_t 
                                     gradcomp_error *err)
 {
 	if (!(t->shards = calloc(n, sizeof *t->shards))) {
-		gradcomp_status status = text_cannot(err, "open", t->base.path);
+		gradcomp_status st = text_cannot(err, "open", t->base.path);
 		if (fd >= 0)
 			close(fd);
-		return status;
+		return st;
 	}
 	t->nshards = n;
 	for (uint64_t i = 0; i < n; i++) {
 		t->shards[i].path = names[i];
 		atomic_init(&t->shards[i].fd, fd);
 	}
-	gradcomp_status status =
+	gradcomp_status st =
 		fd < 0 ? thread_pool_each((int)workers, n, index_shard, t, err) : index_alone(&t->shards[0], fd, err);
-	if (!status)
-		status = refuse_twice(t, err);
-	for (uint64_t i = 0; !status && i < n; i++) {
+	if (!st)
+		st = refuse_twice(t, err);
+	for (uint64_t i = 0; !st && i < n; i++) {
 		t->shards[i].first = t->base.count;
 		t->base.count += t->shards[i].index.nsamples;
 	}
-	return status;
+	return st;
 }
 
 /* NULL without memory. */
@@ -358,18 +357,18 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
                          gradcomp_error *err)
 {
 	struct tar *t = tar_new(path, directory ? fd : -1);
-	gradcomp_status status;
+	gradcomp_status st;
 	if (!t) {
-		status = text_cannot(err, "open", path);
+		st = text_cannot(err, "open", path);
 		close(fd);
 		free(path);
-		return status;
+		return st;
 	}
-	status = directory ? list_shards(t, err) : GRADCOMP_OK;
-	if (!status)
-		status = directory ? index_shards(t, t->files.paths, t->files.n, -1, workers, err)
-		                   : index_shards(t, &t->base.path, 1, fd, workers, err);
-	return tar_made(t, status, out);
+	st = directory ? list_shards(t, err) : GRADCOMP_OK;
+	if (!st)
+		st = directory ? index_shards(t, t->files.paths, t->files.n, -1, workers, err)
+		               : index_shards(t, &t->base.path, 1, fd, workers, err);
+	return tar_made(t, st, out);
 }
 
 gradcomp_status tar_open_list(shard_names *names, char *path, uint32_t workers, gradcomp_samples **out,
@@ -377,10 +376,10 @@ gradcomp_status tar_open_list(shard_names *names, char *path, uint32_t workers, 
 {
 	struct tar *t = tar_new(path, -1);
 	if (!t) {
-		gradcomp_status status = text_cannot(err, "open", path);
+		gradcomp_status st = text_cannot(err, "open", path);
 		shard_names_clear(names);
 		free(path);
-		return status;
+		return st;
 	}
 	t->list = *names;
 	*names = (shard_names){0};

@@ -168,10 +168,10 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
 			return bad(s, at - TAR_BLOCK, err, "is %s, which the sample has already",
 			           gradcomp_printable(name, shown, sizeof shown));
 	if (!strcmp(x->text + part.name, "cls") && bytes <= LABEL_BYTES) {
-		gradcomp_status status = GRADCOMP_OK;
-		const unsigned char *p = look(s, at, bytes, &status, err);
+		gradcomp_status st = GRADCOMP_OK;
+		const unsigned char *p = look(s, at, bytes, &st, err);
 		if (!p)
-			return status;
+			return st;
 		last->label = parse_label(p, bytes);
 	}
 	x->parts[x->nparts++] = part;
@@ -211,25 +211,25 @@ static void forget_extra(struct indexing *s)
 static gradcomp_status take_pax(struct indexing *s, uint64_t at, uint64_t n, bool global, gradcomp_error *err)
 {
 	char *data = NULL;
-	gradcomp_status status = take_extra(s, at, n, &data, err);
+	gradcomp_status st = take_extra(s, at, n, &data, err);
 	tar_pax pax = {0};
-	if (status)
-		return status;
+	if (st)
+		return st;
 	const char *why = tar_parse_pax(data, n, &pax);
 	if (!why && global && (pax.path || pax.has_size || pax.sparse))
 		why = "gives all members one name or size";
 	if (!why && pax.path && memchr(pax.path, 0, pax.path_bytes))
 		why = "has a name with a zero byte in it";
 	if (why)
-		status = bad(s, at - TAR_BLOCK, err, "%s", why);
+		st = bad(s, at - TAR_BLOCK, err, "%s", why);
 	if (why || global) {
 		free(data);
-		return status;
+		return st;
 	}
 	free(s->pax_data);
 	s->pax_data = data;
 	s->pax = pax;
-	return status;
+	return st;
 }
 
 static gradcomp_status take_long_name(struct indexing *s, uint64_t at, uint64_t n, gradcomp_error *err)
@@ -247,31 +247,31 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 	size_t n = s->pax.path ? s->pax.path_bytes : strlen(name), key = 0;
 	bool part = split_name(name, n, &key);
 	char shown[TEXT_NAME_MAX / 2];
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	*size = s->pax.has_size && h->type == '0' ? s->pax.size : h->size;
 	/* In place of the newline behind it. */
 	if (s->pax.path)
 		s->pax_data[s->pax.path - s->pax_data + (ptrdiff_t)n] = 0;
 	gradcomp_printable(name, shown, sizeof shown);
 	if (h->type == 'S' || s->pax.sparse)
-		status = unsupported(s, at, err,
-		                     "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
+		st = unsupported(s, at, err, "is %s, a sparse member: write it without holes (tar without --sparse)",
+		                 shown);
 	else if (h->type == 'M')
-		status = unsupported(s, at, err, "is %s, the rest of a member that began in another volume", shown);
+		st = unsupported(s, at, err, "is %s, the rest of a member that began in another volume", shown);
 	else if (part && (h->type == '1' || h->type == '2'))
-		status = unsupported(s, at, err,
-		                     "is %s, a %s link: a part of a sample must be there itself (tar --dereference "
-		                     "--hard-dereference)",
-		                     shown, h->type == '1' ? "hard" : "symbolic");
+		st = unsupported(s, at, err,
+		                 "is %s, a %s link: a part of a sample must be there itself (tar --dereference "
+		                 "--hard-dereference)",
+		                 shown, h->type == '1' ? "hard" : "symbolic");
 	else if (*size > s->bytes - at - TAR_BLOCK)
-		status = bad(s, at, err,
-		             "is %s with %llu bytes, and the file ends %llu bytes behind it: the archive was cut "
-		             "off",
-		             shown, (unsigned long long)*size, (unsigned long long)(s->bytes - at - TAR_BLOCK));
+		st = bad(s, at, err,
+		         "is %s with %llu bytes, and the file ends %llu bytes behind it: the archive was cut "
+		         "off",
+		         shown, (unsigned long long)*size, (unsigned long long)(s->bytes - at - TAR_BLOCK));
 	else if (part && h->type == '0')
-		status = add_part(s, name, n, key, at + TAR_BLOCK, *size, err);
+		st = add_part(s, name, n, key, at + TAR_BLOCK, *size, err);
 	forget_extra(s);
-	return status;
+	return st;
 }
 
 /* Where what follows a block of zeros at `at` begins: a sparse file may have any number. */
@@ -286,21 +286,21 @@ static uint64_t behind_hole(const struct indexing *s, uint64_t at)
 static gradcomp_status refuse_other(struct indexing *s, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	tar_header h;
 	uint64_t n = s->bytes < TAR_BLOCK ? s->bytes : TAR_BLOCK;
 	gradcomp_printable(s->shard, name, sizeof name);
 	if (!n)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s is empty, 0 bytes: it was cut off or never written; fetch or make it again", name);
-	const unsigned char *head = look(s, 0, n, &status, err);
+	const unsigned char *head = look(s, 0, n, &st, err);
 	/* A file with a header of tar is tar, whatever its first member is called. */
 	const tar_other *other =
 		head && (n < TAR_BLOCK || tar_parse_header(head, &h)) ? tar_other_content(head, n) : NULL;
 	if (other)
-		status = error_set(err, other->archive ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_ERR_INVALID, "%s %s: %s",
-		                   name, other->is, other->remedy);
-	return status;
+		st = error_set(err, other->archive ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_ERR_INVALID, "%s %s: %s", name,
+		               other->is, other->remedy);
+	return st;
 }
 
 static int by_key(const void *a, const void *b, void *ctx)
@@ -343,18 +343,18 @@ static gradcomp_status refuse_apart(const struct indexing *s, gradcomp_error *er
 static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 {
 	bool ended = false; /* the last block was of zeros */
-	gradcomp_status status = refuse_other(s, err);
+	gradcomp_status st = refuse_other(s, err);
 	uint64_t at = 0, size;
 	tar_header h;
-	while (!status && s->bytes - at >= TAR_BLOCK) {
-		const unsigned char *block = look(s, at, TAR_BLOCK, &status, err);
+	while (!st && s->bytes - at >= TAR_BLOCK) {
+		const unsigned char *block = look(s, at, TAR_BLOCK, &st, err);
 		if (!block)
-			return status;
+			return st;
 		if (tar_is_zero(block)) {
 			if (s->pax_data || s->long_name)
 				return bad(s, at, err, "is the end of the archive, where a member was announced");
-			if (!ended && (status = refuse_apart(s, err)))
-				return status;
+			if (!ended && (st = refuse_apart(s, err)))
+				return st;
 			s->first = s->x->nsamples;
 			/* Archives may follow each other in a file. Holes are looked for now and then. */
 			if (!ended || at % WINDOW == 0)
@@ -373,20 +373,20 @@ static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 			return bad(s, at, err, "announces %llu bytes and the file ends before: the archive was cut off",
 			           (unsigned long long)size);
 		if (h.type == 'x' || h.type == 'X' || h.type == 'g')
-			status = take_pax(s, at + TAR_BLOCK, size, h.type == 'g', err);
+			st = take_pax(s, at + TAR_BLOCK, size, h.type == 'g', err);
 		else if (h.type == 'L')
-			status = take_long_name(s, at + TAR_BLOCK, size, err);
+			st = take_long_name(s, at + TAR_BLOCK, size, err);
 		else if (h.type != 'K')
-			status = take_member(s, at, &h, &size, err);
+			st = take_member(s, at, &h, &size, err);
 		at += TAR_BLOCK + size;
 		if (at % TAR_BLOCK)
 			at += TAR_BLOCK - at % TAR_BLOCK;
-		if (!status && at > s->bytes)
+		if (!st && at > s->bytes)
 			return bad(s, s->bytes, err, "is missing: the archive was cut off");
 	}
-	if (!status && !ended)
+	if (!st && !ended)
 		return bad(s, at, err, "should be the end of the archive: it was cut off or not finished");
-	return status;
+	return st;
 }
 
 static void shrink(void *array, uint64_t n, size_t size)
@@ -400,12 +400,12 @@ gradcomp_status tar_index_make(int fd, uint64_t bytes, const char *name, tar_ind
 {
 	struct indexing s = {.fd = fd, .shard = name, .bytes = bytes, .x = out, .window = malloc(WINDOW)};
 	*out = (tar_index){0};
-	gradcomp_status status = s.window ? index_all(&s, err) : no_memory(&s, err);
+	gradcomp_status st = s.window ? index_all(&s, err) : no_memory(&s, err);
 	forget_extra(&s);
 	free(s.window);
-	if (status) {
+	if (st) {
 		tar_index_clear(out);
-		return status;
+		return st;
 	}
 	shrink(&out->samples, out->nsamples, sizeof *out->samples);
 	shrink(&out->parts, out->nparts, sizeof *out->parts);

@@ -7,9 +7,9 @@ static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
 {
 	const void *symbol;
 	gradcomp_error why = {0};
-	gradcomp_status status = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), SOURCE_NFS_MODULE,
-	                                       SOURCE_NFS_SYMBOL, &symbol, &why);
-	if (status) {
+	gradcomp_status st = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), SOURCE_NFS_MODULE,
+	                                   SOURCE_NFS_SYMBOL, &symbol, &why);
+	if (st) {
 		error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		          "nfs:// needs the module %s: %s; a mounted filesystem can be staged by its path",
 		          SOURCE_NFS_MODULE, why.text);
@@ -28,9 +28,9 @@ gradcomp_status source_nfs_open(const struct config *c, const char *spec, source
                                 gradcomp_error *err)
 {
 	source_url url;
-	gradcomp_status status = source_url_parse(spec, &url, err);
-	if (status)
-		return status;
+	gradcomp_status st = source_url_parse(spec, &url, err);
+	if (st)
+		return st;
 	const source_nfs_module *m = nfs_module(c, err);
 	return m ? m->open(&url, config_float(c, SET_STAGE_SOURCE_TIMEOUT), wait, out, err) : GRADCOMP_ERR_UNSUPPORTED;
 }

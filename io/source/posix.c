@@ -48,8 +48,8 @@ static gradcomp_status failed(source_reader *r, const char *what, const char *pa
 {
 	bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
 	r->denied = errno == EACCES || errno == EPERM;
-	gradcomp_status status = text_cannot(err, what, *path ? path : r->from->name);
-	return missing ? GRADCOMP_ERR_NOTFOUND : status;
+	gradcomp_status st = text_cannot(err, what, *path ? path : r->from->name);
+	return missing ? GRADCOMP_ERR_NOTFOUND : st;
 }
 
 /* The directory that holds `path`, or where links are followed the root, below which the kernel finds it. */
@@ -101,36 +101,36 @@ static gradcomp_status posix_list(source_reader *base, const char *dir, source_e
 	int list = fd < 0 ? -1 : openat(fd, base->from->follow && *dir ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	if (!d) {
-		gradcomp_status status = failed(base, "list", dir, err);
+		gradcomp_status st = failed(base, "list", dir, err);
 		if (list >= 0)
 			close(list);
-		return status;
+		return st;
 	}
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	struct dirent *de;
-	while (!status && (errno = 0, de = readdir(d))) {
+	while (!st && (errno = 0, de = readdir(d))) {
 		source_stat out;
-		struct stat st;
+		struct stat sb;
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
-		if (fstatat(list, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (fstatat(list, de->d_name, &sb, AT_SYMLINK_NOFOLLOW) < 0) {
 			if (errno == ENOENT)
 				continue; /* it has gone since */
 			char path[2 * PATH_MAX];
 			snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", de->d_name);
-			status = text_cannot(err, "look at", path);
+			st = text_cannot(err, "look at", path);
 			break;
 		}
-		bool linked = base->from->follow && S_ISLNK(st.st_mode) && fstatat(list, de->d_name, &st, 0) == 0;
-		take_stat(&out, &st);
+		bool linked = base->from->follow && S_ISLNK(sb.st_mode) && fstatat(list, de->d_name, &sb, 0) == 0;
+		take_stat(&out, &sb);
 		out.linked = linked;
-		status = each(ctx, de->d_name, &out, err);
+		st = each(ctx, de->d_name, &out, err);
 		errno = 0;
 	}
-	if (!status && errno)
-		status = failed(base, "list", dir, err);
+	if (!st && errno)
+		st = failed(base, "list", dir, err);
 	closedir(d);
-	return status;
+	return st;
 }
 
 static gradcomp_status posix_lookup(source_reader *base, const char *path, source_stat *out, gradcomp_error *err)
@@ -234,13 +234,13 @@ static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 {
 	const int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	char name[TEXT_NAME_MAX], *dir = l->base.name;
-	struct stat st;
+	struct stat sb;
 	l->root = open(dir, O_RDONLY | flags);
 	if (l->root >= 0 || errno != ENOTDIR)
 		return l->root >= 0 ? GRADCOMP_OK : text_cannot(err, "read", dir);
-	if (lstat(dir, &st) < 0)
+	if (lstat(dir, &sb) < 0)
 		return text_cannot(err, "look at", dir);
-	if (!S_ISREG(st.st_mode))
+	if (!S_ISREG(sb.st_mode))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s is neither a directory nor a file; only these can be staged",
 		                 gradcomp_printable(dir, name, sizeof name));
@@ -249,9 +249,9 @@ static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	*slash = 0;
 	l->root = open(*dir ? dir : "/", O_PATH | flags);
-	gradcomp_status status = l->root < 0 ? text_cannot(err, "read", *dir ? dir : "/") : GRADCOMP_OK;
+	gradcomp_status st = l->root < 0 ? text_cannot(err, "read", *dir ? dir : "/") : GRADCOMP_OK;
 	*slash = '/';
-	return status;
+	return st;
 }
 
 gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error *err)
@@ -261,20 +261,20 @@ gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	*l = (struct local){.base = {.ops = &local_ops, .mounted = true, .can_follow = true}, .root = -1};
-	gradcomp_status status;
+	gradcomp_status st;
 	if ((l->base.name = realpath(path, NULL)))
-		status = open_root(l, err);
+		st = open_root(l, err);
 	else if (errno == ENOENT || errno == ENOTDIR)
-		status = error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no directory or file %s to stage",
-		                   gradcomp_printable(path, name, sizeof name));
+		st = error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no directory or file %s to stage",
+		               gradcomp_printable(path, name, sizeof name));
 	else
-		status = text_cannot(err, "find", path);
-	if (!status) {
+		st = text_cannot(err, "find", path);
+	if (!st) {
 		*out = &l->base;
 		return GRADCOMP_OK;
 	}
 	free(l->base.name);
 	free(l->base.only);
 	free(l);
-	return status;
+	return st;
 }

@@ -114,14 +114,14 @@ static gradcomp_status missing(const char *path, gradcomp_error *err)
 gradcomp_status source_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
 {
 	const char *only = r->from->only;
-	source_stat st;
+	source_stat sb;
 	r->denied = false;
 	if (!only)
 		return with_advice(r, dir, r->from->ops->list(r, dir, each, ctx, err), err);
 	if (*dir)
 		return missing(dir, err);
-	gradcomp_status status = r->from->ops->lookup(r, only, &st, err);
-	return status ? status : each(ctx, only, &st, err);
+	gradcomp_status st = r->from->ops->lookup(r, only, &sb, err);
+	return st ? st : each(ctx, only, &sb, err);
 }
 
 gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *st, gradcomp_error *err)

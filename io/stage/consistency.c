@@ -24,21 +24,21 @@ static gradcomp_status same_everywhere(staging *s, bool mine, const unsigned cha
 {
 	size_t n = (size_t)s->group->peers.nnodes, first = 0;
 	unsigned char sum[SHA256_BYTES] = {0}, *all = calloc(n, sizeof sum);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!all)
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %zu nodes", n);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %zu nodes", n);
 	if (mine)
 		sum_up(&s->m, sum);
-	if (!(status = stage_group_agree(s->group, status, err)))
-		status = stage_group_allgather(s->group, sum, all, sizeof sum, err);
-	while (!status && !entry_bit(holders, first))
+	if (!(st = stage_group_agree(s->group, st, err)))
+		st = stage_group_allgather(s->group, sum, all, sizeof sum, err);
+	while (!st && !entry_bit(holders, first))
 		first++;
 	/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): without memory no node has agreed */
-	if (!status && mine && memcmp(sum, all + first * sizeof sum, sizeof sum))
+	if (!st && mine && memcmp(sum, all + first * sizeof sum, sizeof sum))
 		snprintf(s->stale, sizeof s->stale, "it differs from that on node %zu (%s)", first,
 		         s->group->hosts[first]);
 	free(all);
-	return status;
+	return st;
 }
 
 /* ---- with the source ---------------------------------------------------------------- */
@@ -54,30 +54,30 @@ static gradcomp_status digest_source(struct comparing *c, stage_worker *w, const
                                      unsigned char digest[SHA256_BYTES], gradcomp_error *err)
 {
 	unsigned char block[SHA256_BYTES];
-	source_stat st;
+	source_stat sb;
 	stage_digest d;
-	gradcomp_status status = source_file(w->from, e->path, e->size < STAGE_BLOCK ? e->size : STAGE_BLOCK, &st, err);
-	if (status == GRADCOMP_ERR_NOTFOUND)
+	gradcomp_status st = source_file(w->from, e->path, e->size < STAGE_BLOCK ? e->size : STAGE_BLOCK, &sb, err);
+	if (st == GRADCOMP_ERR_NOTFOUND)
 		return copy_source_changed(c->s->run, e, "was removed or replaced", err);
-	if (status)
-		return status;
+	if (st)
+		return st;
 	block_digest_begin(&d, e->size);
-	for (uint64_t at = 0, i = 0; !status && i < block_digest_blocks(e->size); i++) {
+	for (uint64_t at = 0, i = 0; !st && i < block_digest_blocks(e->size); i++) {
 		uint64_t want = e->size - at < STAGE_BLOCK ? e->size - at : STAGE_BLOCK, got = 0;
-		status = source_read(w->from, w->buffer, want, at, &got, err);
-		if (!status && got < want)
-			status = copy_source_changed(c->s->run, e, "became shorter", err);
+		st = source_read(w->from, w->buffer, want, at, &got, err);
+		if (!st && got < want)
+			st = copy_source_changed(c->s->run, e, "became shorter", err);
 		sha256_digest(w->buffer, got, block);
-		if (!status && block_digest_block(&d, i, block) < 0)
-			status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for checksums");
+		if (!st && block_digest_block(&d, i, block) < 0)
+			st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for checksums");
 		at += got;
 		atomic_fetch_add(&c->read, got);
 		atomic_fetch_add(&c->s->run->bytes, got);
 	}
 	block_digest_end(&d, digest);
-	if (!status && !(status = source_again(w->from, &st, err)) && !copy_is_same(&st, e))
-		status = copy_source_changed(c->s->run, e, "was written to", err);
-	return status;
+	if (!st && !(st = source_again(w->from, &sb, err)) && !copy_is_same(&sb, e))
+		st = copy_source_changed(c->s->run, e, "was written to", err);
+	return st;
 }
 
 static gradcomp_status compare_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
@@ -88,10 +88,10 @@ static gradcomp_status compare_file(void *ctx, stage_worker *w, size_t i, gradco
 	char name[TEXT_NAME_MAX];
 	if (e->type != STAGE_FILE || i % c->holders != c->mine)
 		return GRADCOMP_OK;
-	gradcomp_status status = digest_source(c, w, e, digest, err);
+	gradcomp_status st = digest_source(c, w, e, digest, err);
 	atomic_fetch_add(&c->s->run->files, 1);
-	if (status || !memcmp(digest, e->sha256, sizeof digest))
-		return status;
+	if (st || !memcmp(digest, e->sha256, sizeof digest))
+		return st;
 	return error_set(err, GRADCOMP_ERR_MISMATCH, "%s has other contents in the source",
 	                 gradcomp_printable(e->path, name, sizeof name));
 }
@@ -100,7 +100,7 @@ static gradcomp_status compare_file(void *ctx, stage_worker *w, size_t i, gradco
 static gradcomp_status with_source(staging *s, bool mine, const unsigned char *holders, gradcomp_error *err)
 {
 	struct comparing c = {.s = s};
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error why;
 	unsigned char stale = 0;
 	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
@@ -109,22 +109,21 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 		c.holders += entry_bit(holders, (size_t)i);
 	}
 	c.holders += shard;
-	if (mine && !(status = stage_open(s, err))) {
+	if (mine && !(st = stage_open(s, err))) {
 		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): this node is one of the holders */
 		stage_run_phase(s->run, GRADCOMP_STAGE_CHECK, s->m.files, s->m.bytes / c.holders);
-		status = stage_run_each(s->run, s->m.n, s->from, -1, compare_file, &c, &why);
-		if (status == GRADCOMP_ERR_MISMATCH) {
-			status = GRADCOMP_OK;
+		st = stage_run_each(s->run, s->m.n, s->from, -1, compare_file, &c, &why);
+		if (st == GRADCOMP_ERR_MISMATCH) {
+			st = GRADCOMP_OK;
 			stale = 1;
 			memcpy(s->stale, why.text, sizeof s->stale);
-		} else if (status) {
+		} else if (st) {
 			*err = why;
 		}
 	}
 	s->read += atomic_load(&c.read);
-	if ((status = stage_group_agree(s->group, status, err)) ||
-	    (!shard && (status = stage_group_or(s->group, &stale, 1, err))))
-		return status;
+	if ((st = stage_group_agree(s->group, st, err)) || (!shard && (st = stage_group_or(s->group, &stale, 1, err))))
+		return st;
 	if (stale && mine && !*s->stale)
 		snprintf(s->stale, sizeof s->stale, "another node found other contents in the source");
 	return GRADCOMP_OK;
@@ -134,18 +133,18 @@ gradcomp_status stage_compare(staging *s, staging_state state, const unsigned ch
                               gradcomp_error *err)
 {
 	bool mine = state == STAGING_HAS, shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (s->group->nodes && !shard)
-		status = same_everywhere(s, mine, holders, err);
-	if (!status && s->run->options->flags & GRADCOMP_STAGE_CONTENT && !s->compared)
-		status = with_source(s, mine && !*s->stale, holders, err);
+		st = same_everywhere(s, mine, holders, err);
+	if (!st && s->run->options->flags & GRADCOMP_STAGE_CONTENT && !s->compared)
+		st = with_source(s, mine && !*s->stale, holders, err);
 	s->compared = true;
 	unsigned char some = mine && *s->stale;
-	if (!status)
-		status = stage_group_or(s->group, &some, 1, err);
+	if (!st)
+		st = stage_group_or(s->group, &some, 1, err);
 	*stale = some;
 	if (*s->stale) /* its checksums say nothing about a copy to come */
 		for (size_t i = 0; i < s->m.n; i++)
 			s->m.entries[i].sealed = false;
-	return status;
+	return st;
 }

@@ -25,11 +25,11 @@ static gradcomp_status leave_shared(staging *s, const char *damage, gradcomp_err
 {
 	const gradcomp_stage_options *o = s->run->options;
 	int own = -1;
-	gradcomp_status status = cache_open_area(s->run, true, &own, err);
-	if (!status && (status = cache_lease(own, s->key, o->hold_pid, o->holder, err)))
+	gradcomp_status st = cache_open_area(s->run, true, &own, err);
+	if (!st && (st = cache_lease(own, s->key, o->hold_pid, o->holder, err)))
 		close(own);
-	if (status)
-		return status;
+	if (st)
+		return st;
 	stage_run_notice(s->run, "the shared copy is not used: %s", *damage ? damage : "it is gone");
 	close(s->area);
 	s->area = own;
@@ -55,9 +55,9 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 			return GRADCOMP_OK;
 		}
 		if (s->shared) {
-			gradcomp_status status = leave_shared(s, damage, err);
-			if (status)
-				return status;
+			gradcomp_status st = leave_shared(s, damage, err);
+			if (st)
+				return st;
 			again = -1;
 			continue;
 		}
@@ -79,16 +79,16 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 /* A holder that dies is noticed within half a second. */
 static gradcomp_status wait_turn(staging *s, int *watch, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (*watch < -1) {
 		stage_run_phase(s->run, GRADCOMP_STAGE_WAIT, 0, 0);
 		*watch = cache_lock_watch(s->area);
 		return stage_run_tick(s->run, err);
 	}
-	for (int i = 0; i < 5 && !(status = stage_run_tick(s->run, err)); i++)
+	for (int i = 0; i < 5 && !(st = stage_run_tick(s->run, err)); i++)
 		if (cache_lock_sleep(*watch, 100))
 			break;
-	return status;
+	return st;
 }
 
 struct tally {
@@ -101,11 +101,11 @@ static gradcomp_status count(staging *s, staging_state state, struct tally *t, g
 {
 	int n = s->group->peers.nnodes;
 	unsigned char mine = (unsigned char)state;
-	gradcomp_status status = stage_group_allgather(s->group, &mine, t->all, 1, err);
+	gradcomp_status st = stage_group_allgather(s->group, &mine, t->all, 1, err);
 	/* NOLINTNEXTLINE(clang-analyzer-core*): without memory no node has agreed to begin */
 	memset(t->holders, 0, (size_t)n / 8 + 1);
 	t->has = t->locked = t->lacks = 0;
-	for (int i = 0; !status && i < n; i++) {
+	for (int i = 0; !st && i < n; i++) {
 		/* NOLINTNEXTLINE(clang-analyzer-core*): the same */
 		if (t->all[i] == STAGING_HAS)
 			entry_bit_set(t->holders, (size_t)i);
@@ -115,7 +115,7 @@ static gradcomp_status count(staging *s, staging_state state, struct tally *t, g
 		t->locked += t->all[i] == STAGING_LOCKED;
 		t->lacks += t->all[i] == STAGING_LACKS;
 	}
-	return status;
+	return st;
 }
 
 /* One turn; *done when every node has a copy. */
@@ -123,26 +123,26 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 {
 	bool stale = false;
 	staging_state state;
-	gradcomp_status status = look_or_lock(s, &state, lock, err);
-	if ((status = stage_group_agree(s->group, status, err)) || (status = count(s, state, t, err)))
-		return status;
-	if (t->has && (status = stage_compare(s, state, t->holders, &stale, err)))
-		return status;
+	gradcomp_status st = look_or_lock(s, &state, lock, err);
+	if ((st = stage_group_agree(s->group, st, err)) || (st = count(s, state, t, err)))
+		return st;
+	if (t->has && (st = stage_compare(s, state, t->holders, &stale, err)))
+		return st;
 	*done = !stale && !t->locked && !t->lacks;
 	if (*done)
 		return GRADCOMP_OK;
 	/* One of two jobs that want the same nodes continues. */
 	if (!stale && t->locked && t->ours) {
 		s->cached = false;
-		status = stage_populate(s, state, t->holders, err);
+		st = stage_populate(s, state, t->holders, err);
 		*done = !t->lacks;
 	} else if (!stale && state == STAGING_LACKS) {
-		status = wait_turn(s, watch, err);
+		st = wait_turn(s, watch, err);
 	}
 	if (*lock >= 0)
 		cache_lock_release(s->area, s->key, *lock);
 	*lock = -1;
-	return stage_group_agree(s->group, status, err);
+	return stage_group_agree(s->group, st, err);
 }
 
 gradcomp_status stage_complete(staging *s, gradcomp_error *err)
@@ -152,14 +152,14 @@ gradcomp_status stage_complete(staging *s, gradcomp_error *err)
 	struct tally t = {.all = malloc((size_t)n), .holders = malloc((size_t)n / 8 + 1)};
 	bool done = false;
 	s->shared = s->verified = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area);
-	gradcomp_status status = s->shared ? GRADCOMP_OK : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
+	gradcomp_status st = s->shared ? GRADCOMP_OK : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
 	if (!t.all || !t.holders)
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
-	status = stage_group_agree(s->group, status, err);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
+	st = stage_group_agree(s->group, st, err);
 	s->cached = true;
-	while (!status && !done)
-		status = turn(s, &t, &lock, &watch, &done, err);
-	if (!status)
+	while (!st && !done)
+		st = turn(s, &t, &lock, &watch, &done, err);
+	if (!st)
 		cache_touch(s->area, s->key);
 	if (lock >= 0)
 		cache_lock_release(s->area, s->key, lock);
@@ -167,7 +167,7 @@ gradcomp_status stage_complete(staging *s, gradcomp_error *err)
 		close(watch);
 	free(t.all);
 	free(t.holders);
-	return status;
+	return st;
 }
 
 /* Leaves node i of n the files at i, i + n, ... of the sorted list, for mode shard, and all directories and

@@ -240,42 +240,42 @@ static gradcomp_status check(const struct batch *b, const char *name, const sour
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status find(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
+static gradcomp_status find(void *ctx, const char *name, const source_stat *sb, gradcomp_error *err)
 {
 	struct batch *b = ctx;
 	char path[2 * PATH_MAX], target[PATH_MAX];
-	gradcomp_status status = check(b, name, st, err);
-	if (status)
-		return status;
+	gradcomp_status st = check(b, name, sb, err);
+	if (st)
+		return st;
 	if (atomic_load(b->stop))
 		return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 	snprintf(path, sizeof path, "%s%s%s", b->dir, *b->dir ? "/" : "", name);
-	if (excluded(b->listing, path, name, S_ISDIR(st->mode)))
+	if (excluded(b->listing, path, name, S_ISDIR(sb->mode)))
 		return leave_out_locked(b->listing, "excluded", path, err);
-	if (S_ISDIR(st->mode) && st->linked && b->todo.linked)
+	if (S_ISDIR(sb->mode) && sb->linked && b->todo.linked)
 		return refuse_link(err, path,
 		                   "leads to a directory, below another such link, so there may be no end of it");
-	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode)) {
+	if (!S_ISREG(sb->mode) && !S_ISDIR(sb->mode)) {
 		const gradcomp_stage_options *o = b->listing->run->options;
 		if (only_linked(b->listing))
 			return GRADCOMP_OK;
-		if (!S_ISLNK(st->mode))
-			return refuse(err, path, st->mode);
+		if (!S_ISLNK(sb->mode))
+			return refuse(err, path, sb->mode);
 		if (o->flags & GRADCOMP_STAGE_FOLLOW)
 			return refuse_link(err, path, "leads to nothing that can be reached");
-		if ((status = source_readlink(b->from, path, target, err)))
-			return status;
+		if ((st = source_readlink(b->from, path, target, err)))
+			return st;
 		if (!*target)
 			return refuse_link(err, path, "is empty");
 		if (*target == '/' && o->flags & GRADCOMP_STAGE_REWRITE && source_is_mounted(b->listing->from))
 			rewrite(b->listing, path, target);
 	}
-	if ((b->n == BATCH || sizeof b->text - b->used < 2 * PATH_MAX) && (status = flush(b, err)))
-		return status;
+	if ((b->n == BATCH || sizeof b->text - b->used < 2 * PATH_MAX) && (st = flush(b, err)))
+		return st;
 	/* Text begins with a name, so a target is never at 0. */
 	struct found *f = &b->found[b->n++];
-	*f = (struct found){.st = *st, .name = keep(b, name)};
-	if (S_ISLNK(st->mode))
+	*f = (struct found){.st = *sb, .name = keep(b, name)};
+	if (S_ISLNK(sb->mode))
 		f->target = keep(b, target);
 	return GRADCOMP_OK;
 }
@@ -325,17 +325,17 @@ static gradcomp_status try_file(void *ctx, stage_worker *w, size_t i, gradcomp_e
 {
 	struct listing *s = ctx;
 	const stage_entry *e = &s->m->entries[i];
-	source_stat st;
+	source_stat sb;
 	uint64_t got;
 	char byte;
 	if (e->type != STAGE_FILE)
 		return GRADCOMP_OK;
-	gradcomp_status status = source_file(w->from, e->path, 0, &st, err);
-	if (!status && st.size)
-		status = source_read(w->from, &byte, 1, 0, &got, err);
-	if (status == GRADCOMP_ERR_NOTFOUND)
+	gradcomp_status st = source_file(w->from, e->path, 0, &sb, err);
+	if (!st && sb.size)
+		st = source_read(w->from, &byte, 1, 0, &got, err);
+	if (st == GRADCOMP_ERR_NOTFOUND)
 		atomic_store(&s->run->changed, true);
-	return status && source_denied(w->from) ? drop(s, i, err) : status;
+	return st && source_denied(w->from) ? drop(s, i, err) : st;
 }
 
 static void sweep(stage_manifest *m)
@@ -368,42 +368,42 @@ static void tell_left_out(const struct listing *s)
 static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct listing *s = ctx;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	struct batch *b = malloc(sizeof *b);
 	(void)i;
 	if (!b)
 		return text_cannot(err, "list", s->m->source);
 	*b = (struct batch){.listing = s, .from = w->from, .stop = w->stop};
-	while (!status && (b->dir = next(s, w->stop, &b->todo))) {
-		status = source_list(w->from, b->dir, find, b, err);
-		if (status && *b->dir && source_denied(w->from) && skips_unreadable(s)) {
+	while (!st && (b->dir = next(s, w->stop, &b->todo))) {
+		st = source_list(w->from, b->dir, find, b, err);
+		if (st && *b->dir && source_denied(w->from) && skips_unreadable(s)) {
 			b->n = 0;
 			b->used = 0;
-			status = drop(s, b->todo.entry, err);
+			st = drop(s, b->todo.entry, err);
 		}
-		if (!status)
-			status = flush(b, err);
+		if (!st)
+			st = flush(b, err);
 		/* A directory or link that went while it was listed: everything starts again. */
-		if (status == GRADCOMP_ERR_NOTFOUND)
+		if (st == GRADCOMP_ERR_NOTFOUND)
 			atomic_store(&s->run->changed, true);
 		finished(s);
 	}
 	free(b);
-	return status;
+	return st;
 }
 
 static gradcomp_status add_root(struct listing *s, source *from, gradcomp_error *err)
 {
 	source_reader *r;
-	source_stat st;
-	gradcomp_status status = source_reader_open(from, stage_run_wait(s->run), &r, err);
-	if (status)
-		return status;
-	status = source_lookup(r, "", &st, err);
+	source_stat sb;
+	gradcomp_status st = source_reader_open(from, stage_run_wait(s->run), &r, err);
+	if (st)
+		return st;
+	st = source_lookup(r, "", &sb, err);
 	source_reader_close(r);
-	if (!status && add(s, "", "", NULL, &st, false) < 0)
-		status = text_cannot(err, "list", s->m->source);
-	return status;
+	if (!st && add(s, "", "", NULL, &sb, false) < 0)
+		st = text_cannot(err, "list", s->m->source);
+	return st;
 }
 
 gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
@@ -412,38 +412,38 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 	pthread_mutex_init(&s.lock, NULL);
 	thread_condition(&s.more);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
-	gradcomp_status status = add_root(&s, from, err);
-	if (!status)
-		status = stage_run_each(run, run->workers, from, -1, list, &s, err);
-	if (!status && skips_unreadable(&s) && !only_linked(&s))
-		status = stage_run_each(run, m->n, from, -1, try_file, &s, err);
+	gradcomp_status st = add_root(&s, from, err);
+	if (!st)
+		st = stage_run_each(run, run->workers, from, -1, list, &s, err);
+	if (!st && skips_unreadable(&s) && !only_linked(&s))
+		st = stage_run_each(run, m->n, from, -1, try_file, &s, err);
 	sweep(m);
-	if (!status)
-		status = manifest_finish(m, err);
-	const stage_entry *outside = status || only_linked(&s) ? NULL : symlink_outside(m);
+	if (!st)
+		st = manifest_finish(m, err);
+	const stage_entry *outside = st || only_linked(&s) ? NULL : symlink_outside(m);
 	if (outside)
-		status = refuse_link(
+		st = refuse_link(
 			err, outside->path,
 			*outside->target == '/'
 				? "leads out of the tree, being absolute; it would not work in a copy; links=rewrite makes "
 				  "one that leads into the tree relative, links=follow copies what it leads to"
 				: "leads out of the tree; it would not work in a copy; links=follow copies what it leads to");
-	if (!status && m->nleft_out)
+	if (!st && m->nleft_out)
 		tell_left_out(&s);
 	free(s.todo);
 	pthread_cond_destroy(&s.more);
 	pthread_mutex_destroy(&s.lock);
-	return status;
+	return st;
 }
 
 gradcomp_status stage_open(staging *s, gradcomp_error *err)
 {
 	if (s->from)
 		return GRADCOMP_OK;
-	gradcomp_status status =
+	gradcomp_status st =
 		source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
 	s->run->reads = s->from;
-	if (!status && s->run->options->flags & GRADCOMP_STAGE_FOLLOW)
-		status = source_follow(s->from, err);
-	return status;
+	if (!st && s->run->options->flags & GRADCOMP_STAGE_FOLLOW)
+		st = source_follow(s->from, err);
+	return st;
 }

@@ -85,9 +85,9 @@ static gradcomp_status make_dirs(struct populate *f, dirwalk *to, gradcomp_error
 		int dir = dirwalk_parent(to, e->path, &base);
 		if (dir < 0 || make_dir(dir, base) < 0)
 			return cache_write_failed(f->run, e->path, err);
-		gradcomp_status status = stage_run_tick(f->run, err);
-		if (status)
-			return status;
+		gradcomp_status st = stage_run_tick(f->run, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -127,9 +127,9 @@ static gradcomp_status make_links(struct populate *f, dirwalk *to, dirwalk *old,
 				return cache_write_failed(f->run, e->path, err);
 			atomic_fetch_add(&f->run->files, 1);
 		}
-		gradcomp_status status = stage_run_tick(f->run, err);
-		if (status)
-			return status;
+		gradcomp_status st = stage_run_tick(f->run, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -165,23 +165,23 @@ static gradcomp_status partial_begin(stage_run *run, stage_manifest *m, int temp
 	struct populate f = {.run = run, .m = m};
 	dirwalk to;
 	*out = (struct partial){.temp = temp, .data = -1};
-	gradcomp_status status = open_data(run, temp, &out->data, err);
-	if (!status && !(out->wanted = calloc(1, m->n / 8 + 1)))
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
-	if (status)
-		return status;
+	gradcomp_status st = open_data(run, temp, &out->data, err);
+	if (!st && !(out->wanted = calloc(1, m->n / 8 + 1)))
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
+	if (st)
+		return st;
 	stage_run_phase(run, GRADCOMP_STAGE_COPY, m->files, m->bytes);
 	dirwalk_begin(&to, out->data);
-	status = make_dirs(&f, &to, err);
+	st = make_dirs(&f, &to, err);
 	dirwalk_end(&to);
-	if (!status)
-		status = stage_run_each(run, m->n, NULL, out->data, check_file, &f, err);
+	if (!st)
+		st = stage_run_each(run, m->n, NULL, out->data, check_file, &f, err);
 	for (size_t i = 0; i < m->n; i++)
 		if (m->entries[i].type == STAGE_FILE && !m->entries[i].sealed)
 			entry_bit_set(out->wanted, i);
 	out->resumed = atomic_load(&f.resumed);
 	atomic_store(&run->bytes, out->resumed); /* without what was read and found wrong */
-	return status;
+	return st;
 }
 
 /* When all files are there: links, and the modes of directories. */
@@ -192,12 +192,12 @@ static gradcomp_status partial_end(stage_run *run, stage_manifest *m, const stru
 	dirwalk to, old;
 	dirwalk_begin(&to, partial->data);
 	dirwalk_begin(&old, partial->data);
-	gradcomp_status status = make_links(&f, &to, &old, err);
-	if (!status)
-		status = set_dir_modes(&f, &to, partial->temp, err);
+	gradcomp_status st = make_links(&f, &to, &old, err);
+	if (!st)
+		st = set_dir_modes(&f, &to, partial->temp, err);
 	dirwalk_end(&to);
 	dirwalk_end(&old);
-	return status;
+	return st;
 }
 
 static void partial_free(struct partial *partial)
@@ -213,14 +213,14 @@ static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp
 	const struct populate *f = ctx;
 	const stage_entry *e = &f->m->entries[i];
 	char name[TEXT_NAME_MAX];
-	source_stat st;
+	source_stat sb;
 	if (e->type != STAGE_DIR)
 		return GRADCOMP_OK;
-	gradcomp_status status = source_lookup(w->from, e->path, &st, err);
-	if (status == GRADCOMP_OK && S_ISDIR(st.mode) && st.mtime_ns == e->mtime_ns)
+	gradcomp_status st = source_lookup(w->from, e->path, &sb, err);
+	if (st == GRADCOMP_OK && S_ISDIR(sb.mode) && sb.mtime_ns == e->mtime_ns)
 		return GRADCOMP_OK;
-	if (status && status != GRADCOMP_ERR_NOTFOUND)
-		return status;
+	if (st && st != GRADCOMP_ERR_NOTFOUND)
+		return st;
 	atomic_store(&f->run->changed, true);
 	return error_set(err, GRADCOMP_ERR_STATE, "the source changed while it was staged: names came or went in %s",
 	                 gradcomp_printable(*e->path ? e->path : f->run->source, name, sizeof name));
@@ -274,7 +274,7 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 {
 	staging *s = p->s;
 	char name[STAGE_KEY_BYTES + 8];
-	gradcomp_status status;
+	gradcomp_status st;
 	for (size_t i = 0; i < s->m.n; i++)
 		s->m.entries[i].sealed = false; /* checksums of another node's copy */
 	cache_sweep(s->area, s->key);
@@ -283,10 +283,10 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 	if ((p->temp = open_temp(s->area, name)) < 0)
 		return cache_write_failed(s->run, name, err);
 	resume_log_read(&s->m, p->temp);
-	if (!(status = ensure_space(s, err)))
-		status = partial_begin(s->run, &s->m, p->temp, &p->partial, err);
+	if (!(st = ensure_space(s, err)))
+		st = partial_begin(s->run, &s->m, p->temp, &p->partial, err);
 	s->resumed = p->partial.resumed;
-	return status;
+	return st;
 }
 
 /* Which files are to be transferred. */
@@ -294,13 +294,13 @@ static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *
 {
 	staging *s = p->s;
 	size_t n = s->m.n / 8 + 1;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!(p->needed = calloc(1, n)))
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", s->m.n);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", s->m.n);
 	else if (p->making)
-		status = begin(p, err);
-	if ((status = stage_group_agree(s->group, status, err)) || !p->needed)
-		return status;
+		st = begin(p, err);
+	if ((st = stage_group_agree(s->group, st, err)) || !p->needed)
+		return st;
 	if (p->partial.wanted)
 		memcpy(p->needed, p->partial.wanted, n);
 	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK
@@ -323,7 +323,7 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	size_t me = (size_t)s->group->peers.node;
 	transfer_counts counts = {0};
 	transfer *x = NULL;
-	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_links(s->group, err);
+	gradcomp_status st = shard ? GRADCOMP_OK : stage_group_links(s->group, err);
 	for (size_t i = 0; !shard && i < (size_t)s->group->peers.nnodes; i++)
 		some = some || entry_bit(holders, i);
 	transfer_params params = {.run = s->run,
@@ -335,42 +335,42 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	                          .wanted = p->making ? p->partial.wanted : NULL,
 	                          .temp = p->temp,
 	                          .data = p->partial.data};
-	if (!status && some && entry_bit(holders, me) && !(status = open_copy(p, err)))
+	if (!st && some && entry_bit(holders, me) && !(st = open_copy(p, err)))
 		params.from = p->copy;
-	else if (!status && !some && (p->making || !shard) && !(status = stage_open(s, err)))
+	else if (!st && !some && (p->making || !shard) && !(st = stage_open(s, err)))
 		params.from = s->from;
-	if (!status && !p->making)
+	if (!st && !p->making)
 		stage_run_phase(s->run, GRADCOMP_STAGE_COPY, s->m.files, s->m.bytes);
-	if (!status && (p->making || !shard))
-		status = transfer_begin(&params, &x, err);
-	status = stage_group_agree(s->group, status, err);
+	if (!st && (p->making || !shard))
+		st = transfer_begin(&params, &x, err);
+	st = stage_group_agree(s->group, st, err);
 	if (!x)
-		return status;
-	if (status) {
+		return st;
+	if (st) {
 		transfer_end(x, false, &counts, NULL);
-		return status;
+		return st;
 	}
-	status = transfer_end(x, true, &counts, err);
+	st = transfer_end(x, true, &counts, err);
 	s->read += counts.read;
 	s->received += counts.received;
 	p->ended = counts.ended;
-	return status;
+	return st;
 }
 
 /* Everything that makes it a copy except the rename. */
 static gradcomp_status complete(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
 {
 	staging *s = p->s;
-	gradcomp_status status = copy(p, holders, err);
-	if (!status && !p->ended && p->making)
-		status = partial_end(s->run, &s->m, &p->partial, err);
+	gradcomp_status st = copy(p, holders, err);
+	if (!st && !p->ended && p->making)
+		st = partial_end(s->run, &s->m, &p->partial, err);
 	/* It is enough that one node checks the source. */
-	if (!status && !p->ended && s->from && !s->group->peers.node)
-		status = source_unchanged(s->run, &s->m, s->from, err);
-	if (!status && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
-		status = cache_verify(s->run, &s->m, p->temp, err);
-	if ((status = stage_group_agree(s->group, status, err)) || !p->ended)
-		return status;
+	if (!st && !p->ended && s->from && !s->group->peers.node)
+		st = source_unchanged(s->run, &s->m, s->from, err);
+	if (!st && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
+		st = cache_verify(s->run, &s->m, p->temp, err);
+	if ((st = stage_group_agree(s->group, st, err)) || !p->ended)
+		return st;
 	return error_set(err, GRADCOMP_ERR_INTERNAL, "a transfer ended and no node has reported why");
 }
 
@@ -394,16 +394,16 @@ static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)
 {
 	staging *s = p->s;
 	stage_run_phase(s->run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
-	gradcomp_status status = stage_run_tick(s->run, err);
-	if (!status)
-		status = write_left_out(s, p->temp, err);
-	if (!status && s->run->options->flags & GRADCOMP_STAGE_SHARED)
-		status = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
-	if (!status && !(status = cache_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
+	gradcomp_status st = stage_run_tick(s->run, err);
+	if (!st)
+		st = write_left_out(s, p->temp, err);
+	if (!st && s->run->options->flags & GRADCOMP_STAGE_SHARED)
+		st = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
+	if (!st && !(st = cache_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
 		p->published = true;
 		s->stale[0] = 0;
 	}
-	return status;
+	return st;
 }
 
 /* A copy that a death or another node's failure interrupted is resumed by the next job. If this
@@ -422,21 +422,20 @@ static void abandon(struct populate_state *p, gradcomp_status status)
 gradcomp_status stage_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err)
 {
 	struct populate_state p = {.s = s, .making = state == STAGING_LOCKED, .temp = -1, .partial = {.data = -1}};
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (s->run->options->mode != GRADCOMP_STAGE_SHARD)
-		status = stage_group_manifest(s->group, &s->m, err);
-	if (!status && strcmp(s->m.key, s->key))
-		status = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed",
-		                   s->source);
-	if (!(status = stage_group_agree(s->group, status, err)) && !(status = agree_on_files(&p, err)) &&
-	    !(status = complete(&p, holders, err)) && p.making)
-		status = publish(&p, err);
+		st = stage_group_manifest(s->group, &s->m, err);
+	if (!st && strcmp(s->m.key, s->key))
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed", s->source);
+	if (!(st = stage_group_agree(s->group, st, err)) && !(st = agree_on_files(&p, err)) &&
+	    !(st = complete(&p, holders, err)) && p.making)
+		st = publish(&p, err);
 	partial_free(&p.partial);
 	source_close(p.copy);
 	free(p.needed);
 	if (p.temp >= 0)
 		close(p.temp);
-	if (status && p.temp >= 0 && !p.published)
-		abandon(&p, status);
-	return status;
+	if (st && p.temp >= 0 && !p.published)
+		abandon(&p, st);
+	return st;
 }

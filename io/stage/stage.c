@@ -62,27 +62,27 @@ static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_
 static gradcomp_status open_cache_area(staging *s, gradcomp_error *err)
 {
 	bool dry = s->run->options->flags & GRADCOMP_STAGE_DRY_RUN;
-	gradcomp_status status = cache_open_area(s->run, !dry, &s->area, err);
-	return dry && status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
+	gradcomp_status st = cache_open_area(s->run, !dry, &s->area, err);
+	return dry && st == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : st;
 }
 
 static gradcomp_status list_source(staging *s, gradcomp_error *err)
 {
 	const stage_run *run = s->run;
 	char size[32], limit[32], name[TEXT_NAME_MAX];
-	gradcomp_status status = stage_open(s, err);
-	if (status)
-		return status;
+	gradcomp_status st = stage_open(s, err);
+	if (st)
+		return st;
 	if (!(s->m.source = strdup(source_name(s->from))))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	s->run->source = s->m.source;
 	if (run->options->flags & GRADCOMP_STAGE_SHARED && !cache_is_shared(run->config, s->m.source))
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is not a source that stage.shared declares",
 		                 gradcomp_printable(s->m.source, name, sizeof name));
-	if (s->area >= 0 && source_is_mounted(s->from) && (status = check_apart(s->run, s->m.source, err)))
-		return status;
-	if ((status = stage_list(s->run, &s->m, s->from, err)))
-		return status;
+	if (s->area >= 0 && source_is_mounted(s->from) && (st = check_apart(s->run, s->m.source, err)))
+		return st;
+	if ((st = stage_list(s->run, &s->m, s->from, err)))
+		return st;
 	if (run->max_bytes && s->m.bytes > run->max_bytes)
 		return error_set(err, GRADCOMP_ERR_RANGE, "the dataset has %s; stage.max_bytes allows %s",
 		                 gradcomp_size_text(s->m.bytes, size), gradcomp_size_text(run->max_bytes, limit));
@@ -108,19 +108,18 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 {
 	struct finding f = {.mounted = 0};
 	unsigned char mine[SHA256_BYTES];
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	digest_options(s->run->options, mine);
 	memcpy(f.options, mine, sizeof mine);
 	if (s->run->options->mode != GRADCOMP_STAGE_LINK)
-		status = open_cache_area(s, err);
-	if (!status && !s->group->peers.node && !(status = list_source(s, err)))
-		status = pack_finding(s, &f, err);
-	if ((status = stage_group_agree(s->group, status, err)) ||
-	    (status = stage_group_bcast(s->group, &f, sizeof f, err)))
-		return status;
+		st = open_cache_area(s, err);
+	if (!st && !s->group->peers.node && !(st = list_source(s, err)))
+		st = pack_finding(s, &f, err);
+	if ((st = stage_group_agree(s->group, st, err)) || (st = stage_group_bcast(s->group, &f, sizeof f, err)))
+		return st;
 	if (memcmp(f.options, mine, sizeof mine))
-		status = error_set(err, GRADCOMP_ERR_MISMATCH,
-		                   "this node stages another source, or in another way, than node 0");
+		st = error_set(err, GRADCOMP_ERR_MISMATCH,
+		               "this node stages another source, or in another way, than node 0");
 	f.key[sizeof f.key - 1] = f.source[sizeof f.source - 1] = f.file[sizeof f.file - 1] = 0;
 	memcpy(s->key, f.key, sizeof s->key);
 	memcpy(s->source, f.source, sizeof s->source);
@@ -131,16 +130,16 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	s->left_out = get64(f.left_out);
 	s->run->source = s->source;
 	if (s->left_out && !(s->left_out_text = calloc(1, STAGE_LEFT_OUT_BYTES)))
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	if (!status && s->area >= 0 && s->mounted && s->group->peers.node)
-		status = check_apart(s->run, s->source, err);
-	if ((status = stage_group_agree(s->group, status, err)) || !s->left_out_text)
-		return status;
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	if (!st && s->area >= 0 && s->mounted && s->group->peers.node)
+		st = check_apart(s->run, s->source, err);
+	if ((st = stage_group_agree(s->group, st, err)) || !s->left_out_text)
+		return st;
 	if (s->m.left_out)
 		memcpy(s->left_out_text, s->m.left_out, STAGE_LEFT_OUT_BYTES);
-	status = stage_group_bcast(s->group, s->left_out_text, STAGE_LEFT_OUT_BYTES, err);
+	st = stage_group_bcast(s->group, s->left_out_text, STAGE_LEFT_OUT_BYTES, err);
 	s->left_out_text[STAGE_LEFT_OUT_BYTES - 1] = 0;
-	return status;
+	return st;
 }
 
 /* Looks up the free space of the area, or of the directory where it would be. */
@@ -170,40 +169,39 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 static gradcomp_status link_source(staging *s, gradcomp_error *err)
 {
 	source_reader *r = NULL;
-	source_stat st;
-	gradcomp_status status = GRADCOMP_OK;
+	source_stat sb;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!s->mounted)
-		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give",
-		                   s->source);
-	else if (!(status = stage_open(s, err)) &&
-	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
-		status = source_lookup(r, s->file, &st, err);
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give",
+		               s->source);
+	else if (!(st = stage_open(s, err)) && !(st = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
+		st = source_lookup(r, s->file, &sb, err);
 	source_reader_close(r);
-	return stage_group_agree(s->group, status, err);
+	return stage_group_agree(s->group, st, err);
 }
 
 /* Replaces the listing by this node's part of the dataset. */
 static gradcomp_status take_shard(staging *s, gradcomp_error *err)
 {
-	gradcomp_status status = stage_group_manifest(s->group, &s->m, err);
-	if (!status)
-		status = stage_shard(&s->m, s->group->peers.node, s->group->peers.nnodes, err);
+	gradcomp_status st = stage_group_manifest(s->group, &s->m, err);
+	if (!st)
+		st = stage_shard(&s->m, s->group->peers.node, s->group->peers.nnodes, err);
 	memcpy(s->key, s->m.key, sizeof s->key);
 	s->files = s->m.files;
 	s->bytes = s->m.bytes;
-	return stage_group_agree(s->group, status, err);
+	return stage_group_agree(s->group, st, err);
 }
 
 static gradcomp_status copy_source(staging *s, gradcomp_error *err)
 {
 	stage_run *run = s->run;
-	gradcomp_status status = GRADCOMP_OK;
-	if (run->options->mode == GRADCOMP_STAGE_SHARD && (status = take_shard(s, err)))
-		return status;
+	gradcomp_status st = GRADCOMP_OK;
+	if (run->options->mode == GRADCOMP_STAGE_SHARD && (st = take_shard(s, err)))
+		return st;
 	if (!(run->options->flags & GRADCOMP_STAGE_DRY_RUN))
 		return stage_complete(s, err);
-	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = stage_group_manifest(s->group, &s->m, err)))
-		return status;
+	if (run->options->mode != GRADCOMP_STAGE_SHARD && (st = stage_group_manifest(s->group, &s->m, err)))
+		return st;
 	return stage_group_agree(s->group, look_only(run, s, err), err);
 }
 
@@ -235,11 +233,11 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 	staging s = {.run = run, .group = group, .area = -1};
 	atomic_store(&run->unwritable, false);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
-	gradcomp_status status = find_source(&s, err);
-	if (!status)
-		status = run->options->mode == GRADCOMP_STAGE_LINK ? link_source(&s, err) : copy_source(&s, err);
-	if (!status)
-		status = fill_result(&s, result, err);
+	gradcomp_status st = find_source(&s, err);
+	if (!st)
+		st = run->options->mode == GRADCOMP_STAGE_LINK ? link_source(&s, err) : copy_source(&s, err);
+	if (!st)
+		st = fill_result(&s, result, err);
 	run->reads = NULL;
 	source_close(s.from);
 	if (s.area >= 0)
@@ -247,7 +245,7 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 	manifest_clear(&s.m);
 	free(s.left_out_text);
 	run->source = NULL;
-	return status;
+	return st;
 }
 
 /* ---- options ---------------------------------------------------------------- */
@@ -283,7 +281,6 @@ static gradcomp_status check_locks(const gradcomp_stage_options *o, const config
 {
 	const char *lock = config_lock_of(c, SET_STAGE_MAX_BYTES);
 	uint64_t most = (uint64_t)config_int(c, SET_STAGE_MAX_BYTES);
-
 	if (lock && most && o->max_bytes > most)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "max_bytes is %llu; stage.max_bytes is locked by %s, where it is '%s'",
@@ -308,11 +305,11 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	gradcomp_error error = {0};
 	const char *source = NULL;
 	char name[TEXT_NAME_MAX];
-	gradcomp_status status = take_options(options, &o, &error);
-	if (status || (status = config_load(NULL, &c, &error)) || (status = check_locks(&o, c, &error)))
+	gradcomp_status st = take_options(options, &o, &error);
+	if (st || (st = config_load(NULL, &c, &error)) || (st = check_locks(&o, c, &error)))
 		goto done;
 	if (!(run = calloc(1, sizeof *run))) {
-		status = error_set(&error, GRADCOMP_ERR_NOMEM, "out of memory");
+		st = error_set(&error, GRADCOMP_ERR_NOMEM, "out of memory");
 		goto done;
 	}
 	run->options = &o;
@@ -321,19 +318,19 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, SET_STAGE_MAX_BYTES);
 	run->workers = o.workers ? o.workers : STAGE_WORKERS;
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
-	status = stage_group_init(&group, run, o.group, &error);
-	for (int i = 1; !status && group.acting; i++) {
+	st = stage_group_init(&group, run, o.group, &error);
+	for (int i = 1; !st && group.acting; i++) {
 		atomic_store(&run->changed, false);
-		status = stage_once(run, &group, &r, &error);
-		if (!status || !atomic_load(&run->changed) || i == ATTEMPTS)
+		st = stage_once(run, &group, &r, &error);
+		if (!st || !atomic_load(&run->changed) || i == ATTEMPTS)
 			break;
 		stage_run_notice(run, "%s; starting again", error.text);
-		status = GRADCOMP_OK;
+		st = GRADCOMP_OK;
 	}
-	status = stage_group_result(&group, &r, status, &error);
-	if (!status && o.group)
-		status = group_commit(o.group, status, &error);
-	source = status ? o.source : NULL;
+	st = stage_group_result(&group, &r, st, &error);
+	if (!st && o.group)
+		st = group_commit(o.group, st, &error);
+	source = st ? o.source : NULL;
 	stage_group_free(&group);
 	r.seconds = clock_now() - begin;
 	r.struct_size = result->struct_size;
@@ -343,8 +340,8 @@ done:
 	config_free(c);
 	/* A name below the source means little to who has several. */
 	if (source && !strstr(error.text, source))
-		return error_set(err, status, "%s: %s", gradcomp_printable(source, name, sizeof name), error.text);
-	if (status && err)
+		return error_set(err, st, "%s: %s", gradcomp_printable(source, name, sizeof name), error.text);
+	if (st && err)
 		*err = error;
-	return status;
+	return st;
 }

@@ -38,10 +38,10 @@ static void *async_main(void *arg)
 static void listen_to_caller(stage_group *c)
 {
 	gradcomp_error error;
-	gradcomp_status status = stage_run_tick(c->run, &error);
-	if (!status || c->stopped)
+	gradcomp_status st = stage_run_tick(c->run, &error);
+	if (!st || c->stopped)
 		return;
-	c->stopped = status;
+	c->stopped = st;
 	c->stop = error;
 }
 
@@ -103,8 +103,8 @@ static gradcomp_status split(void *ctx, gradcomp_error *err)
 		return GRADCOMP_OK;
 	}
 	c->split = true;
-	gradcomp_status status = group_split(o->group, c->acting ? 0 : -1, me, &c->nodes, err);
-	return status ? status : group_split(o->group, o->node[me], me, &c->local_ranks, err);
+	gradcomp_status st = group_split(o->group, c->acting ? 0 : -1, me, &c->nodes, err);
+	return st ? st : group_split(o->group, o->node[me], me, &c->local_ranks, err);
 }
 
 static gradcomp_status exchange_hosts(stage_group *c, gradcomp_error *err)
@@ -117,29 +117,29 @@ static gradcomp_status exchange_hosts(stage_group *c, gradcomp_error *err)
 	if (!c->host || !c->hosts)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the names of %d nodes", c->peers.nnodes);
 	gethostname(mine, sizeof mine - 1);
-	gradcomp_status status = stage_group_allgather(c, mine, c->host, sizeof mine, err);
-	for (int i = 0; !status && i < c->peers.nnodes; i++) {
+	gradcomp_status st = stage_group_allgather(c, mine, c->host, sizeof mine, err);
+	for (int i = 0; !st && i < c->peers.nnodes; i++) {
 		c->host[i][STAGE_GROUP_HOST - 1] = 0;
 		c->hosts[i] = c->host[i];
 	}
 	c->peers.hosts = c->hosts;
-	return status;
+	return st;
 }
 
 gradcomp_status stage_group_init(stage_group *c, stage_run *run, gradcomp_group *group, gradcomp_error *err)
 {
 	struct opening o = {.c = c, .group = group};
 	const gradcomp_links *links = NULL;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	*c = (stage_group){.run = run, .acting = true};
 	if (group && gradcomp_group_nranks(group) > 1) {
-		if ((status = gradcomp_links_open(group, &links, err)))
-			return status;
+		if ((st = gradcomp_links_open(group, &links, err)))
+			return st;
 		o.node = links->node;
-		status = stage_group_call(c, split, &o, err);
+		st = stage_group_call(c, split, &o, err);
 		gradcomp_links_close(group, links);
 	}
-	return status || !c->acting ? status : exchange_hosts(c, err);
+	return st || !c->acting ? st : exchange_hosts(c, err);
 }
 
 void stage_group_free(stage_group *c)
@@ -241,9 +241,9 @@ static gradcomp_status allgather_bytes(void *ctx, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
 	for (int i = 0; i < n; i++)
 		counts[i] = b->n;
-	gradcomp_status status = group_allgather(b->c->nodes, b->in, b->out, counts, GRADCOMP_U8, err);
+	gradcomp_status st = group_allgather(b->c->nodes, b->in, b->out, counts, GRADCOMP_U8, err);
 	free(counts);
-	return status;
+	return st;
 }
 
 gradcomp_status stage_group_allgather(stage_group *c, const void *mine, void *all, size_t n, gradcomp_error *err)
@@ -275,10 +275,10 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 	unsigned char failure_msg[FAILURE_MSG_BYTES] = {0};
 	/* The first node that has failed has the largest number. */
 	int32_t culprit = a->status ? c->peers.nnodes - c->peers.node : 0;
-	gradcomp_status status = group_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
-	if (status || culprit <= 0) {
+	gradcomp_status st = group_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
+	if (st || culprit <= 0) {
 		a->status = GRADCOMP_OK;
-		return status;
+		return st;
 	}
 	culprit = c->peers.nnodes - culprit;
 	if (culprit == c->peers.node) {
@@ -286,8 +286,8 @@ static gradcomp_status agree(void *ctx, gradcomp_error *err)
 		put32(failure_msg + 4, a->changed);
 		snprintf((char *)failure_msg + 8, TEXT_BYTES, "%s", a->error.text);
 	}
-	if ((status = group_broadcast(c->nodes, failure_msg, sizeof failure_msg, GRADCOMP_U8, culprit, err)))
-		return status;
+	if ((st = group_broadcast(c->nodes, failure_msg, sizeof failure_msg, GRADCOMP_U8, culprit, err)))
+		return st;
 	if (culprit == c->peers.node)
 		return GRADCOMP_OK;
 	uint32_t code = get32(failure_msg);
@@ -336,21 +336,21 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 	gradcomp_group *nodes = l->c->nodes;
 	bool first = !l->c->peers.node;
 	gradcomp_error error;
-	gradcomp_status status, failed = GRADCOMP_OK;
+	gradcomp_status st, failed = GRADCOMP_OK;
 	unsigned char word[8] = {0};
 	size_t next = 0;
 	for (;;) {
 		if (first)
 			put64(word, (uint64_t)manifest_pack(l->m, &next, l->text, LIST_CHUNK));
-		if ((status = group_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
-			return status;
+		if ((st = group_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
+			return st;
 		uint64_t n = get64(word);
 		if (n > LIST_CHUNK)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
 		if (!n)
 			break;
-		if ((status = group_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
-			return status;
+		if ((st = group_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
+			return st;
 		if (!first && !failed)
 			failed = manifest_unpack(l->m, l->text, n, &error);
 	}
@@ -364,16 +364,16 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp_error *err)
 {
 	struct listing l = {c, m, c->nodes ? malloc(LIST_CHUNK) : NULL};
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!c->nodes)
 		return GRADCOMP_OK;
 	if (!l.text)
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
 	if (c->peers.node)
 		manifest_clear(m);
-	if (!(status = stage_group_agree(c, status, err)))
+	if (!(st = stage_group_agree(c, st, err)))
 		/* All nodes agree on what is wrong with it on one of them. */
-		status = stage_group_agree(c, stage_group_call(c, list, &l, err), err);
+		st = stage_group_agree(c, stage_group_call(c, list, &l, err), err);
 	free(l.text);
-	return status;
+	return st;
 }

@@ -18,16 +18,16 @@ static int stopped(void *x)
 static gradcomp_status open_file(struct reader *f, size_t entry, uint64_t ahead, gradcomp_error *err)
 {
 	const stage_entry *e = &f->x->params->m->entries[entry];
-	source_stat st;
+	source_stat sb;
 	if (f->entry == entry)
 		return GRADCOMP_OK;
 	f->entry = SIZE_MAX;
-	gradcomp_status status = source_file(f->from, e->path, ahead, &st, err);
-	if (status == GRADCOMP_ERR_NOTFOUND)
+	gradcomp_status st = source_file(f->from, e->path, ahead, &sb, err);
+	if (st == GRADCOMP_ERR_NOTFOUND)
 		return copy_source_changed(f->x->params->run, e, "was removed or replaced", err);
-	if (status)
-		return status;
-	if (!copy_is_same(&st, e))
+	if (st)
+		return st;
+	if (!copy_is_same(&sb, e))
 		return copy_source_changed(f->x->params->run, e, "was written to", err);
 	f->entry = entry;
 	return GRADCOMP_OK;
@@ -37,42 +37,42 @@ static gradcomp_status read_run(struct reader *f, const stage_entry *e, unsigned
                                 gradcomp_error *err)
 {
 	uint64_t got = 0;
-	gradcomp_status status = source_read(f->from, to, n, at, &got, err);
-	if (!status && got < n)
+	gradcomp_status st = source_read(f->from, to, n, at, &got, err);
+	if (!st && got < n)
 		return copy_source_changed(f->x->params->run, e, "became shorter", err);
 	atomic_fetch_add(&f->x->read, f->x->params->server ? got : 0);
-	return status;
+	return st;
 }
 
 /* Reads a file with holes; what lies in holes is zero and is not read. */
 static gradcomp_status read_holes(struct reader *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
                                   gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	uint64_t end = at + n, data, hole;
 	memset(to, 0, n);
-	for (uint64_t i = at; !status && i < end; i = hole) {
+	for (uint64_t i = at; !st && i < end; i = hole) {
 		source_run(f->from, i, e->size, &data, &hole);
 		if (data >= end)
 			break;
 		if (hole > end)
 			hole = end;
-		status = read_run(f, e, to + (data - at), hole - data, data, err);
+		st = read_run(f, e, to + (data - at), hole - data, data, err);
 	}
-	return status;
+	return st;
 }
 
 static gradcomp_status read_file(struct reader *f, size_t entry, unsigned char *to, uint64_t n, uint64_t at,
                                  gradcomp_error *err)
 {
 	const stage_entry *e = &f->x->params->m->entries[entry];
-	source_stat st;
-	gradcomp_status status = open_file(f, entry, at || e->stored < e->size ? 0 : n, err);
-	if (!status)
-		status = e->stored < e->size ? read_holes(f, e, to, n, at, err) : read_run(f, e, to, n, at, err);
-	if (!status && !(status = source_again(f->from, &st, err)) && !copy_is_same(&st, e))
-		status = copy_source_changed(f->x->params->run, e, "was written to", err);
-	return status;
+	source_stat sb;
+	gradcomp_status st = open_file(f, entry, at || e->stored < e->size ? 0 : n, err);
+	if (!st)
+		st = e->stored < e->size ? read_holes(f, e, to, n, at, err) : read_run(f, e, to, n, at, err);
+	if (!st && !(st = source_again(f->from, &sb, err)) && !copy_is_same(&sb, e))
+		st = copy_source_changed(f->x->params->run, e, "was written to", err);
+	return st;
 }
 
 /* Returns the bytes to be fetched early; none of a file with holes: they are not read. */
@@ -86,11 +86,11 @@ static gradcomp_status read_chunk(struct reader *f, transfer_buffer *b, gradcomp
 	const stage_manifest *m = f->x->params->m;
 	const stage_chunk *p = &b->chunk;
 	unsigned char *to = chunk_bytes(b->message, p);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (p->large)
 		return read_file(f, p->first, to, p->bytes, p->at, err);
 	size_t i = p->first, upcoming = i;
-	for (uint32_t part = 0, announced = 0; !status && part < p->parts; part++) {
+	for (uint32_t part = 0, announced = 0; !st && part < p->parts; part++) {
 		if (stopped(f->x))
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (announced <= part) {
@@ -101,11 +101,11 @@ static gradcomp_status read_chunk(struct reader *f, transfer_buffer *b, gradcomp
 		       source_prefetch(f->from, m->entries[upcoming].path, first_bytes(&m->entries[upcoming]));
 		     announced++)
 			upcoming = chunk_file(m, f->x->params->needed, upcoming + 1);
-		status = read_file(f, i, to, m->entries[i].size, 0, err);
+		st = read_file(f, i, to, m->entries[i].size, 0, err);
 		to += m->entries[i].size;
 		i = chunk_file(m, f->x->params->needed, i + 1);
 	}
-	return status;
+	return st;
 }
 
 static bool must_wait(const transfer *x)
@@ -136,7 +136,7 @@ static transfer_buffer *next_chunk(transfer *x, uint64_t *turn)
 /* Passes a chunk to the other nodes and to this node's own copy: the bytes go out while they are written. */
 static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirwalk *to, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (x->params->peers->nnodes > 1) {
 		pthread_mutex_lock(&x->lock);
 		b->refs += transfer_relay_first(x);
@@ -145,9 +145,9 @@ static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirw
 		transfer_wake(x);
 	}
 	if (x->params->wanted)
-		status = transfer_store(x, to, b, false, err);
+		st = transfer_store(x, to, b, false, err);
 	transfer_release(x, b);
-	return status;
+	return st;
 }
 
 void transfer_reader(transfer *x)
@@ -157,17 +157,17 @@ void transfer_reader(transfer *x)
 	transfer_buffer *b;
 	dirwalk to;
 	uint64_t turn = 0;
-	gradcomp_status status = source_reader_open(x->params->from, (source_wait){stopped, x}, &f.from, &error);
+	gradcomp_status st = source_reader_open(x->params->from, (source_wait){stopped, x}, &f.from, &error);
 	dirwalk_begin(&to, x->params->data);
-	while (!status && (b = next_chunk(x, &turn))) {
-		status = read_chunk(&f, b, &error);
-		if (!status) {
+	while (!st && (b = next_chunk(x, &turn))) {
+		st = read_chunk(&f, b, &error);
+		if (!st) {
 			transfer_hash(x, b);
-			status = pass(x, b, turn, &to, &error);
+			st = pass(x, b, turn, &to, &error);
 		}
 	}
-	if (status)
-		transfer_fail(x, status, &error);
+	if (st)
+		transfer_fail(x, st, &error);
 	dirwalk_end(&to);
 	source_reader_close(f.from);
 }

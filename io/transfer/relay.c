@@ -265,24 +265,24 @@ static gradcomp_status take_header(struct transfer_relay *r, struct incoming *in
 static gradcomp_status receive(struct transfer_relay *r, struct incoming *in, bool *moved)
 {
 	const gradcomp_links *l = r->links;
-	gradcomp_status status = GRADCOMP_OK;
-	while (!status && (in->under_way ? channel_done(&in->request) : in->queue.n > 0)) {
+	gradcomp_status st = GRADCOMP_OK;
+	while (!st && (in->under_way ? channel_done(&in->request) : in->queue.n > 0)) {
 		transfer_buffer *b = in->queue.item[in->queue.head];
 		*moved = true;
 		switch (in->under_way) {
 		case NOTHING:
 			in->under_way = HEADER;
-			status = l->recv(l->ctx, b->from, b->message, CHUNK_HEAD, &in->request, &r->error);
+			st = l->recv(l->ctx, b->from, b->message, CHUNK_HEAD, &in->request, &r->error);
 			break;
 		case HEADER:
-			status = take_header(r, in);
+			st = take_header(r, in);
 			break;
 		case REST:
 			arrived(r, in);
 			break;
 		}
 	}
-	return status;
+	return st;
 }
 
 /* ---- sending -------------------------------------------------------------------- */
@@ -346,25 +346,25 @@ static gradcomp_status send_next(struct transfer_relay *r, uint32_t k, bool *mov
 		memcpy(s->bytes, b->message, CHUNK_HEAD);
 		chunk_head_end(s->bytes, r->end);
 	}
-	gradcomp_status status = l->send(l->ctx, node_at(r, k, false), s->bytes, CHUNK_HEAD, &s->header, &r->error);
-	if (!status && s->both)
-		status = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, transfer_rest(b), &s->rest,
-		                 &r->error);
-	return status;
+	gradcomp_status st = l->send(l->ctx, node_at(r, k, false), s->bytes, CHUNK_HEAD, &s->header, &r->error);
+	if (!st && s->both)
+		st = l->send(l->ctx, node_at(r, k, false), b->message + CHUNK_HEAD, transfer_rest(b), &s->rest,
+		             &r->error);
+	return st;
 }
 
 static gradcomp_status send_on(struct transfer_relay *r, uint32_t k, bool *moved)
 {
 	struct outgoing *o = &r->out[k];
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	bool again = true;
 	collect(r, o, moved);
-	while (!status && again && o->n && o->nsent < SENT) {
+	while (!st && again && o->n && o->nsent < SENT) {
 		again = false;
-		status = send_next(r, k, &again);
+		st = send_next(r, k, &again);
 		*moved = *moved || again;
 	}
-	return status;
+	return st;
 }
 
 /* ---- the thread -------------------------------------------------------------------- */
@@ -403,40 +403,40 @@ static gradcomp_status pause_relay(struct transfer_relay *r)
 	double limit = config_float(r->x->params->run->config, SET_TRANSPORT_WAIT_TIMEOUT), nap = limit < 1 ? limit : 1,
 	       begin = clock_now();
 	eventfd_t events;
-	gradcomp_status status = channel_pause(r->links->ctx, r->x->wake_fd, nap, &r->error);
+	gradcomp_status st = channel_pause(r->links->ctx, r->x->wake_fd, nap, &r->error);
 	eventfd_read(r->x->wake_fd, &events);
 	r->quiet = clock_now() - begin < 0.9 * nap ? 0 : r->quiet + nap;
-	return !status && r->quiet > limit ? overdue(r, limit) : status;
+	return !st && r->quiet > limit ? overdue(r, limit) : st;
 }
 
 static gradcomp_status relay(struct transfer_relay *r)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	r->more = bcast_next(&r->order, &r->turn);
-	while (!status && !at_end(r)) {
+	while (!st && !at_end(r)) {
 		bool moved = false;
 		while (begin_turn(r))
 			moved = true;
-		for (uint32_t k = 0; !status && k < r->tree.nstrides; k++)
-			status = receive(r, &r->in[k], &moved);
-		for (uint32_t k = 0; !status && k < r->tree.nstrides; k++)
-			status = send_on(r, k, &moved);
-		if (!status && moved)
+		for (uint32_t k = 0; !st && k < r->tree.nstrides; k++)
+			st = receive(r, &r->in[k], &moved);
+		for (uint32_t k = 0; !st && k < r->tree.nstrides; k++)
+			st = send_on(r, k, &moved);
+		if (!st && moved)
 			publish_oldest(r);
-		else if (!status)
-			status = pause_relay(r);
+		else if (!st)
+			st = pause_relay(r);
 	}
-	return status;
+	return st;
 }
 
 void transfer_relay(transfer *x)
 {
-	gradcomp_status status = relay(x->relay);
-	if (status)
-		transfer_fail(x, status, &x->relay->error);
+	gradcomp_status st = relay(x->relay);
+	if (st)
+		transfer_fail(x, st, &x->relay->error);
 	pthread_mutex_lock(&x->lock);
-	if (status && !x->status) { /* although it was about to end */
-		x->status = status;
+	if (st && !x->status) { /* although it was about to end */
+		x->status = st;
 		x->error = x->relay->error;
 	}
 	x->arrived = true;

@@ -58,16 +58,16 @@ static gradcomp_status start(transfer *x, void (*work)(transfer *x), gradcomp_er
 
 static gradcomp_status start_all(transfer *x, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&x->lock); /* `running` is counted under it */
-	for (uint32_t i = 0; !status && i < x->readers; i++)
-		status = start(x, transfer_reader, err);
-	for (uint32_t i = 0; !status && i < x->writers; i++)
-		status = start(x, transfer_writer, err);
-	if (!status && x->total && x->params->peers->nnodes > 1)
-		status = start(x, transfer_relay, err);
+	for (uint32_t i = 0; !st && i < x->readers; i++)
+		st = start(x, transfer_reader, err);
+	for (uint32_t i = 0; !st && i < x->writers; i++)
+		st = start(x, transfer_writer, err);
+	if (!st && x->total && x->params->peers->nnodes > 1)
+		st = start(x, transfer_relay, err);
 	pthread_mutex_unlock(&x->lock);
-	return status;
+	return st;
 }
 
 /* ---- the plan ----------------------------------------------------------------- */
@@ -143,10 +143,10 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_mutex_init(&x->files_lock, NULL);
 	thread_condition(&x->changed);
-	gradcomp_status status = count_chunks(x, err);
-	if (status) {
+	gradcomp_status st = count_chunks(x, err);
+	if (st) {
 		finish(x);
-		return status;
+		return st;
 	}
 	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
 	if (x->readers > x->mine)
@@ -156,16 +156,16 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 	static const unsigned char none[STAGE_BLOCK];
 	sha256_digest(none, sizeof none, x->zeroes);
 	if (params->wanted && (x->resume_log = resume_log_open(params->temp)) < 0)
-		status = cache_write_failed(params->run, "the journal", err);
-	if (!status && x->mine)
-		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
-	if (!status && !alone && x->total)
-		status = add_buffers(x, x->writers + transfer_relay_buffers(x), false, err);
-	if (!status)
-		status = start_all(x, err);
-	if (status) {
+		st = cache_write_failed(params->run, "the journal", err);
+	if (!st && x->mine)
+		st = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
+	if (!st && !alone && x->total)
+		st = add_buffers(x, x->writers + transfer_relay_buffers(x), false, err);
+	if (!st)
+		st = start_all(x, err);
+	if (st) {
 		finish(x);
-		return status;
+		return st;
 	}
 	*out = x;
 	return GRADCOMP_OK;
@@ -185,11 +185,11 @@ gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, grad
 			transfer_fail(x, stopped, &error);
 		pthread_mutex_lock(&x->lock);
 	}
-	gradcomp_status status = x->status;
-	if (status && err)
+	gradcomp_status st = x->status;
+	if (st && err)
 		*err = x->error;
-	*counts = (transfer_counts){atomic_load(&x->read), atomic_load(&x->came), !status && atomic_load(&x->stopping)};
+	*counts = (transfer_counts){atomic_load(&x->read), atomic_load(&x->came), !st && atomic_load(&x->stopping)};
 	pthread_mutex_unlock(&x->lock);
 	finish(x);
-	return status;
+	return st;
 }

@@ -172,19 +172,19 @@ static gradcomp_status store_small(transfer *x, dirwalk *to, size_t entry, const
 	}
 	if (!failed)
 		return complete(x, entry, o.fd, err);
-	gradcomp_status status = cache_write_failed(x->params->run, e->path, err);
+	gradcomp_status st = cache_write_failed(x->params->run, e->path, err);
 	if (o.fd >= 0)
 		close(o.fd);
-	return status;
+	return st;
 }
 
 static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b, gradcomp_error *err)
 {
 	const stage_manifest *m = x->params->m;
 	const unsigned char *data = chunk_bytes(b->message, &b->chunk);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	size_t i = b->chunk.first;
-	for (uint32_t part = 0; !status && part < b->chunk.parts; part++) {
+	for (uint32_t part = 0; !st && part < b->chunk.parts; part++) {
 		stage_entry *e = &m->entries[i];
 		const unsigned char *sum = chunk_digest(b->message, part);
 		if (atomic_load(&x->stopping))
@@ -192,12 +192,12 @@ static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b,
 		if (entry_bit(x->params->wanted, i)) {
 			memcpy(e->sha256, sum, SHA256_BYTES);
 			atomic_fetch_add(&x->params->run->bytes, e->size);
-			status = store_small(x, to, i, data, err);
+			st = store_small(x, to, i, data, err);
 		}
 		data += e->size;
 		i = chunk_file(m, x->params->needed, i + 1);
 	}
-	return status;
+	return st;
 }
 
 /* ---- blocks of large files ----------------------------------------------------------- */
@@ -291,7 +291,7 @@ void transfer_close_files(transfer *x)
 
 void transfer_writer(transfer *x)
 {
-	gradcomp_status status;
+	gradcomp_status st;
 	gradcomp_error error;
 	dirwalk to;
 	dirwalk_begin(&to, x->params->data);
@@ -304,8 +304,8 @@ void transfer_writer(transfer *x)
 		transfer_buffer *b = transfer_pop(&x->to_write);
 		pthread_mutex_unlock(&x->lock);
 		/* After a failure buffers are only released, so that the others can finish. */
-		if (!atomic_load(&x->stopping) && (status = transfer_store(x, &to, b, true, &error)))
-			transfer_fail(x, status, &error);
+		if (!atomic_load(&x->stopping) && (st = transfer_store(x, &to, b, true, &error)))
+			transfer_fail(x, st, &error);
 		transfer_release(x, b);
 		pthread_mutex_lock(&x->lock);
 	}

@@ -13,6 +13,7 @@
  * Rounds: s_b of what there is to choose from, SUMMED, 4 bytes a block; the chosen blocks in
  * order, SUMMED, 4 k block bytes: 0s stand behind a last block that is shorter. Where there
  * is nothing to choose there is one round, of the bucket itself. */
+#include <stdbool.h>
 #include <float.h>
 
 #include "gradcomp/sdk/payload.h"
@@ -94,7 +95,7 @@ static totals measure(const blocktopk *p, const gradcomp_bucket *bucket, uint64_
 	return all;
 }
 
-static int is_passthrough(const blocktopk *p, const totals *all, uint64_t step)
+static bool is_passthrough(const blocktopk *p, const totals *all, uint64_t step)
 {
 	return sdk_sparse_is_passthrough(&p->s, step) || !all->sums;
 }

@@ -17,6 +17,7 @@
  *
  * Rounds: the tensors averaged uncompressed, SUMMED, if there are any; the parts of the
  * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
+#include <stdbool.h>
 #include <float.h>
 #include <math.h>
 
@@ -104,7 +105,7 @@ static sizes measure(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 	return a;
 }
 
-static int is_sum(const sizes *a, uint32_t round)
+static bool is_sum(const sizes *a, uint32_t round)
 {
 	return !round && (a->uncompressed || !a->parts);
 }

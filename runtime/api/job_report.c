@@ -33,7 +33,6 @@ static void leave_usage(gradcomp_job *job, const report_job *r)
 	const char *dir = config_str(job->config, SET_REPORT_METRICS);
 	gradcomp_error err;
 	site_usage u;
-
 	if (*dir && site_usage_of_job(r, &u) && site_usage_leave(dir, &u, &err))
 		log_line(&job->log, GRADCOMP_LOG_WARN, "%s", err.text);
 }

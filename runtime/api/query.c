@@ -13,7 +13,6 @@
 int gradcomp_requested(void)
 {
 	const char *asked = secure_getenv("GRADCOMP");
-
 	return asked && *asked && strcmp(asked, "off");
 }
 
@@ -23,11 +22,10 @@ int gradcomp_plugin_each(gradcomp_plugin_kind kind,
                          void *ctx, gradcomp_error *err)
 {
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
+	gradcomp_status st = config_load(NULL, &c, err);
 	int result;
-
-	if (status)
-		return status;
+	if (st)
+		return st;
 	result = registry_each(c, kind, each, ctx);
 	config_free(c);
 	return result;
@@ -38,10 +36,9 @@ gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, 
                                       void *ctx, gradcomp_error *err)
 {
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
-
-	if (status)
-		return status;
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
 	config_each(c, each, ctx);
 	config_free(c);
 	return GRADCOMP_OK;
@@ -52,65 +49,59 @@ static gradcomp_status spec_check(const config *c, const char *compressor, const
 	const plugin *p[2];
 	const spec *s[2];
 	spec_table specs;
-	gradcomp_status status;
-
+	gradcomp_status st;
 	spec_table_init(&specs, c);
 	registry_builtin(gradcomp_auto_info()->name);
-	status = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)
-	                                        : spec_table_job(&specs, compressor, collective, p, s, err);
+	st = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)
+	                                    : spec_table_job(&specs, compressor, collective, p, s, err);
 	spec_table_clear(&specs);
-	return status;
+	return st;
 }
 
 static gradcomp_status schedule_check(const config *c, const char *schedule, gradcomp_error *err)
 {
 	schedule_spec s = {0};
 	plan_file f = {0};
-	gradcomp_status status =
-		schedule_spec_parse(schedule ? schedule : config_str(c, SET_GRADCOMP_SCHEDULE), &s, err);
-
-	if (!status && s.method == SCHEDULE_PLAN)
-		status = plan_file_read(s.file, &f, err);
+	gradcomp_status st = schedule_spec_parse(schedule ? schedule : config_str(c, SET_GRADCOMP_SCHEDULE), &s, err);
+	if (!st && s.method == SCHEDULE_PLAN)
+		st = plan_file_read(s.file, &f, err);
 	plan_file_clear(&f);
 	schedule_spec_clear(&s);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective, gradcomp_error *err)
 {
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
-
-	if (status)
-		return status;
-	status = spec_check(c, compressor, collective, err);
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
+	st = spec_check(c, compressor, collective, err);
 	config_free(c);
-	return status;
+	return st;
 }
 
 gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err)
 {
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
-
-	if (status)
-		return status;
-	status = schedule_check(c, schedule, err);
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
+	st = schedule_check(c, schedule, err);
 	config_free(c);
-	return status;
+	return st;
 }
 
 gradcomp_status query_check_options(const config_option *options, const char *compressor, const char *collective,
                                     gradcomp_error *err)
 {
 	config *c;
-	gradcomp_status status = config_load_options(options, &c, err);
-
-	if (status)
-		return status;
-	status = spec_check(c, compressor, collective, err);
-	if (!status)
-		status = schedule_check(c, NULL, err);
+	gradcomp_status st = config_load_options(options, &c, err);
+	if (st)
+		return st;
+	st = spec_check(c, compressor, collective, err);
+	if (!st)
+		st = schedule_check(c, NULL, err);
 	config_free(c);
-	return status;
+	return st;
 }

@@ -14,7 +14,6 @@ void copy_nontemporal(void *dst, const void *src, size_t bytes)
 	unsigned char *to = dst;
 	const unsigned char *from = src;
 	size_t lead = -(uintptr_t)to & (LINE - 1);
-
 	if (bytes < lead + LINE) {
 		memcpy(to, from, bytes);
 		return;

@@ -21,7 +21,6 @@ static void error_vset(gradcomp_error *err, gradcomp_status status, const char *
 	 * prefix to what it was told. */
 	char text[sizeof err->text];
 	int n = vsnprintf(text, sizeof text, fmt, ap);
-
 	if (n < 0) {
 		text[0] = '\0';
 		n = 0;
@@ -38,7 +37,6 @@ static void error_vset(gradcomp_error *err, gradcomp_status status, const char *
 gradcomp_status(error_set)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
 	va_list ap;
-
 	if (!err)
 		return status;
 	va_start(ap, fmt);
@@ -52,7 +50,6 @@ gradcomp_status(error_errno)(gradcomp_error *err, gradcomp_status status, const 
 	char buf[128];
 	int code = errno;
 	va_list ap;
-
 	if (!err)
 		return status;
 	va_start(ap, fmt);

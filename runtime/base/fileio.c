@@ -6,7 +6,6 @@
 int64_t fileio_read(int fd, void *buf, uint64_t n, uint64_t at)
 {
 	uint64_t done = 0;
-
 	while (done < n) {
 		ssize_t got = pread(fd, (char *)buf + done, n - done, (off_t)(at + done));
 
@@ -39,7 +38,6 @@ int64_t fileio_line(FILE *f, char *line, size_t room)
 {
 	size_t n = 0;
 	int c = 0;
-
 	flockfile(f);
 	while (c != '\n' && n + 1 < room && (c = getc_unlocked(f)) != EOF)
 		line[n++] = (char)c;

@@ -12,7 +12,6 @@ char *install_own_file(unsigned long long *inode)
 	char *line = NULL, *found = NULL;
 	size_t capacity = 0;
 	FILE *f = fopen("/proc/self/maps", "re");
-
 	while (f && !found && getline(&line, &capacity, f) > 0) {
 		unsigned long long from, to;
 		int at = 0;
@@ -46,7 +45,6 @@ char *install_path(const char *configured)
 {
 #ifdef GRADCOMP_RELOCATABLE
 	const size_t n = strlen(GRADCOMP_PREFIX);
-
 	if (!strncmp(configured, GRADCOMP_PREFIX "/", n + 1)) {
 		unsigned long long inode;
 		char *own = install_own_file(&inode), *moved = NULL;

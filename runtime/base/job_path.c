@@ -10,7 +10,6 @@
 gradcomp_status job_path_check(const char *what, const char *path, gradcomp_error *err)
 {
 	size_t n = strlen(path);
-
 	if (!n)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a %s needs a file name", what);
 	if (path[n - 1] == '/')
@@ -32,19 +31,17 @@ gradcomp_status job_path_check(const char *what, const char *path, gradcomp_erro
 static const char *number_from(const char *variable, const char *otherwise)
 {
 	const char *v = getenv(variable);
-
 	return v && *v && strlen(v) <= 20 && !v[strspn(v, "0123456789")] ? v : otherwise;
 }
 
 gradcomp_status job_path_expand(const char *what, const char *path, char **out, gradcomp_error *err)
 {
-	gradcomp_status status = job_path_check(what, path, err);
+	gradcomp_status st = job_path_check(what, path, err);
 	char pid[24], *text = NULL;
 	size_t bytes;
 	FILE *f;
-
-	if (status)
-		return status;
+	if (st)
+		return st;
 	snprintf(pid, sizeof pid, "%ld", (long)getpid());
 	f = open_memstream(&text, &bytes);
 	if (!f)

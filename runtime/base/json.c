@@ -12,7 +12,6 @@
 static int utf8_length(const unsigned char *s)
 {
 	int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
-
 	for (int i = 1; i < n; i++)
 		if ((s[i] & 0xc0) != 0x80)
 			return 0;
@@ -25,7 +24,6 @@ static int utf8_length(const unsigned char *s)
 static void jsonw_quote(jsonw *j, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
-
 	fputc('"', j->out);
 	while (*s) {
 		int n = utf8_length(s);
@@ -105,7 +103,6 @@ void json_put_end(jsonw *j)
 {
 	int flat = jsonw_flat(j);
 	char close = j->close[--j->depth];
-
 	if (!j->first && !flat)
 		jsonw_line(j);
 	fputc(close, j->out);
@@ -137,7 +134,6 @@ void json_put_uint(jsonw *j, const char *key, uint64_t value)
 void json_put_float(jsonw *j, const char *key, double value)
 {
 	char text[NUMBER_TEXT];
-
 	if (!isfinite(value)) {
 		json_put_null(j, key);
 		return;

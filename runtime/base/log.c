@@ -25,7 +25,6 @@ void log_vline(const log_sink *log, gradcomp_log_level level, const char *fmt, v
 	char line[1024];
 	int saved = errno, head, n;
 	size_t len, room;
-
 	if (!log_wanted(log, level))
 		return;
 	if (log->rank > 0)
@@ -57,7 +56,6 @@ void log_vline(const log_sink *log, gradcomp_log_level level, const char *fmt, v
 void log_line(const log_sink *log, gradcomp_log_level level, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	log_vline(log, level, fmt, ap);
 	va_end(ap);

@@ -20,7 +20,6 @@ static gradcomp_status module_not_cut(int fd, const char *path, gradcomp_error *
 {
 	Elf64_Ehdr h;
 	struct stat st;
-
 	if (fstat(fd, &st))
 		return error_errno(err, GRADCOMP_ERR_IO, "%s", path);
 	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG) ||
@@ -34,20 +33,19 @@ static gradcomp_status module_not_cut(int fd, const char *path, gradcomp_error *
 
 gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err)
 {
-	gradcomp_status status;
+	gradcomp_status st;
 	char *real = NULL;
 	int fd = -1;
-
-	status = secure_open(path, &fd, &real, err);
-	if (status)
-		return status;
-	status = module_not_cut(fd, path, err);
+	st = secure_open(path, &fd, &real, err);
+	if (st)
+		return st;
+	st = module_not_cut(fd, path, err);
 	close(fd);
-	*handle = status ? NULL : dlopen(real, RTLD_NOW | RTLD_LOCAL);
-	if (!status && !*handle)
-		status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
+	*handle = st ? NULL : dlopen(real, RTLD_NOW | RTLD_LOCAL);
+	if (!st && !*handle)
+		st = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
 	free(real);
-	return status;
+	return st;
 }
 
 char *module_find(const char *directories, const char *relative)
@@ -75,19 +73,18 @@ gradcomp_status module_symbol(const char *directories, const char *relative, con
                               gradcomp_error *err)
 {
 	char *installed = NULL, *path = module_find(directories, relative);
-	gradcomp_status status;
+	gradcomp_status st;
 	void *handle;
-
 	/* A plugin path of the user's own need not name the installation. */
 	if (!path && (installed = install_path(GRADCOMP_PLUGINDIR)))
 		path = module_find(installed, relative);
 	if (!path)
-		status = error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative,
-		                   directories, installed ? installed : GRADCOMP_PLUGINDIR);
-	else if (!(status = module_open(path, &handle, err)) && !(*symbol = dlsym(handle, name)))
-		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+		st = error_set(err, GRADCOMP_ERR_NOTFOUND,
+		               "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
+		               installed ? installed : GRADCOMP_PLUGINDIR);
+	else if (!(st = module_open(path, &handle, err)) && !(*symbol = dlsym(handle, name)))
+		st = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
 	free(path);
 	free(installed);
-	return status;
+	return st;
 }

@@ -49,7 +49,6 @@ number_result number_float(const char *text, double *out)
 	locale_t outer;
 	char *end;
 	double v;
-
 	if (!*text || text[strspn(text, "0123456789.eE+-")])
 		return NUMBER_MALFORMED;
 	outer = number_enter();
@@ -68,7 +67,6 @@ number_result number_size(const char *text, int64_t *out)
 	static const char units[] = "KMGT";
 	int64_t v = 0;
 	int shift = 0, overflow = 0;
-
 	if (*text < '0' || *text > '9')
 		return NUMBER_MALFORMED;
 	for (; *text >= '0' && *text <= '9'; text++)
@@ -93,7 +91,6 @@ number_result number_size(const char *text, int64_t *out)
 number_result number_share(const char *text, int64_t *bytes, int *percent)
 {
 	size_t digits = strspn(text, "0123456789");
-
 	*percent = 0;
 	if (strcmp(text + digits, "%"))
 		return number_size(text, bytes);
@@ -107,7 +104,6 @@ number_result number_marks(const char *text, unsigned *high, unsigned *low)
 {
 	unsigned a = 0, b = 0;
 	int used = 0;
-
 	if (strspn(text, "0123456789,") != strlen(text) || sscanf(text, "%3u,%3u%n", &a, &b, &used) != 2 ||
 	    text[used] || a > 100 || a < b || b < 1)
 		return NUMBER_MALFORMED;
@@ -120,7 +116,6 @@ number_result number_ports(const char *text, uint16_t *first, uint16_t *last)
 {
 	unsigned a = 0, b = 0;
 	int used = 0;
-
 	if (*text && (*text < '0' || *text > '9' || sscanf(text, "%5u-%5u%n", &a, &b, &used) != 2 || text[used] ||
 	              a < 1 || b > 65535 || a > b))
 		return NUMBER_MALFORMED;
@@ -134,7 +129,6 @@ number_result number_block(const char *text, unsigned char ip[16], int *bytes, i
 	size_t n = strcspn(text, "/");
 	char address[INET6_ADDRSTRLEN];
 	int64_t bits;
-
 	if (!text[n] || n >= sizeof address || text[n + 1] < '0' || text[n + 1] > '9')
 		return NUMBER_MALFORMED;
 	memcpy(address, text, n);
@@ -150,7 +144,6 @@ number_result number_block(const char *text, unsigned char ip[16], int *bytes, i
 void number_put_float(char out[NUMBER_TEXT], double x)
 {
 	locale_t outer = number_enter();
-
 	for (int digits = 15; digits <= 17; digits++) {
 		snprintf(out, NUMBER_TEXT, "%.*g", digits, x);
 		if (isnan(x) || strtod(out, NULL) == x)
@@ -162,7 +155,6 @@ void number_put_float(char out[NUMBER_TEXT], double x)
 void number_put_size(char out[NUMBER_TEXT], int64_t bytes)
 {
 	int unit = 0;
-
 	while (unit < 4 && bytes && bytes % 1024 == 0) {
 		bytes /= 1024;
 		unit++;

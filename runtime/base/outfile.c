@@ -29,7 +29,6 @@ static char *hidden_name(const char *name)
 {
 	uint64_t random = 0;
 	char *hidden;
-
 	if (getrandom(&random, sizeof random, 0) != sizeof random)
 		random = (uint64_t)getpid();
 	if (asprintf(&hidden, ".%s.%016llx.tmp", name, (unsigned long long)random) >= 0)
@@ -55,7 +54,6 @@ static gradcomp_status directory(outfile *f, gradcomp_error *err)
 	size_t n = (size_t)(f->name - f->path);
 	char *folder = n ? strndup(f->path, n) : strdup(".");
 	char detail[200];
-
 	if (!folder)
 		return failed(f, "", err);
 	f->dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); /* which need not be readable */
@@ -70,7 +68,6 @@ static gradcomp_status file(outfile *f, size_t room, gradcomp_error *err)
 {
 	struct stat st;
 	char detail[60];
-
 	if (!*f->name || (!fstatat(f->dir, f->name, &st, AT_SYMLINK_NOFOLLOW) && !S_ISREG(st.st_mode)))
 		return error_set(err, GRADCOMP_ERR_IO,
 		                 "%s %s cannot be written: there is something of that name that is no file", f->what,
@@ -95,7 +92,6 @@ static gradcomp_status open_path(const char *what, char *path, size_t room, outf
 	outfile *f = path ? calloc(1, sizeof *f) : NULL;
 	const char *slash;
 	gradcomp_status st;
-
 	if (!f) {
 		free(path);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %s", what);
@@ -122,7 +118,6 @@ gradcomp_status outfile_open_job(const char *what, const char *path, size_t room
 {
 	char *expanded;
 	gradcomp_status st = job_path_expand(what, path, &expanded, err);
-
 	return st ? st : open_path(what, expanded, room, out, err);
 }
 
@@ -157,7 +152,6 @@ void outfile_abandon(outfile *f)
 static int name_it(outfile *f)
 {
 	char self[40];
-
 	if (f->named)
 		return 0;
 	snprintf(self, sizeof self, "/proc/self/fd/%d", f->fd);
@@ -170,7 +164,6 @@ static int name_it(outfile *f)
 static int complete(const outfile *f)
 {
 	long end = ftell(f->stream);
-
 	if (end < 0 || fflush(f->stream) || ferror(f->stream))
 		return -1;
 	return ftruncate(f->fd, end) || fsync(f->fd) ? -1 : 0;
@@ -179,7 +172,6 @@ static int complete(const outfile *f)
 gradcomp_status outfile_close(outfile *f, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (complete(f) || name_it(f) || renameat(f->dir, f->hidden, f->dir, f->name))
 		st = failed(f, "", err);
 	else
@@ -193,7 +185,6 @@ int outfile_put(int dir, const char *name, const void *data, size_t bytes)
 	char *hidden = hidden_name(name);
 	int fd = hidden ? open_hidden(dir, hidden, 0644) : -1;
 	int code = fd < 0 ? errno : 0;
-
 	if (fd >= 0) {
 		ssize_t n = write(fd, data, bytes);
 

@@ -46,7 +46,6 @@ static unsigned secure_overflow_id(void)
 	static atomic_uint known; /* 0: not read yet, else one more than the id */
 	unsigned id = atomic_load(&known);
 	FILE *f = id ? NULL : fopen("/proc/sys/kernel/overflowuid", "re");
-
 	if (id)
 		return id - 1;
 	if (!f || fscanf(f, "%u", &id) != 1)
@@ -100,7 +99,6 @@ static gradcomp_status secure_owner(const char *path, const char *part, const ch
 {
 	bool nobody, rootless;
 	struct statvfs fs;
-
 	secure_namespace(uid, &nobody, &rootless);
 	/* Nobody outside owns it. Only what this namespace has mounted read-only was put there on purpose. */
 	if (nobody) {
@@ -153,7 +151,6 @@ static gradcomp_status secure_writable(const char *path, const char *which, cons
                                        gradcomp_error *err)
 {
 	char *whole = secure_whole_installation(part);
-
 	error_set(err, GRADCOMP_ERR_INSECURE,
 	          "%s is not trusted: %s can be written by %s (mode %04o); mend it with: chmod %sgo-w %s%s", path,
 	          which, mode & S_IWOTH ? "everybody" : "its group", (unsigned)(mode & 07777), whole ? "-R " : "",
@@ -163,18 +160,17 @@ static gradcomp_status secure_writable(const char *path, const char *which, cons
 }
 
 /* `part` is `path` or a directory above it. */
-static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *st, gradcomp_error *err)
+static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *sb, gradcomp_error *err)
 {
 	int whole = !strcmp(path, part);
 	const char *which = whole ? "it" : part;
-	gradcomp_status status = secure_owner(path, part, which, st->st_uid, err);
-
-	if (status)
-		return status;
-	if (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX))
+	gradcomp_status st = secure_owner(path, part, which, sb->st_uid, err);
+	if (st)
+		return st;
+	if (S_ISDIR(sb->st_mode) && (sb->st_mode & S_ISVTX))
 		return GRADCOMP_OK;
-	if (st->st_mode & (S_IWGRP | S_IWOTH))
-		return secure_writable(path, which, part, st->st_mode, err);
+	if (sb->st_mode & (S_IWGRP | S_IWOTH))
+		return secure_writable(path, which, part, sb->st_mode, err);
 	return GRADCOMP_OK;
 }
 
@@ -183,19 +179,19 @@ static gradcomp_status secure_walk(const char *real, char *part, gradcomp_error 
 {
 	for (const char *p = real; p; p = strchr(p + 1, '/')) {
 		size_t n = p == real ? 1 : (size_t)(p - real);
-		gradcomp_status status;
-		struct stat st;
+		gradcomp_status st;
+		struct stat sb;
 
 		memcpy(part, real, n);
 		part[n] = '\0';
-		if (lstat(part, &st))
+		if (lstat(part, &sb))
 			return error_errno(err, GRADCOMP_ERR_IO, "%s", part);
-		if (!S_ISDIR(st.st_mode))
+		if (!S_ISDIR(sb.st_mode))
 			return error_set(err, GRADCOMP_ERR_INSECURE,
 			                 "%s is not trusted: %s was exchanged while it was read", real, part);
-		status = secure_judge(real, part, &st, err);
-		if (status)
-			return status;
+		st = secure_judge(real, part, &sb, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -209,30 +205,29 @@ static gradcomp_status secure_errno(const char *path, gradcomp_error *err)
 gradcomp_status secure_open(const char *path, int *fd, char **real, gradcomp_error *err)
 {
 	char *where = realpath(path, NULL), *part = NULL;
-	gradcomp_status status;
-	struct stat st;
+	gradcomp_status st;
+	struct stat sb;
 	int f = -1;
-
 	if (!where)
 		return secure_errno(path, err);
 	part = malloc(strlen(where) + 2);
 	if (!part) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 		goto fail;
 	}
-	if (lstat(where, &st)) {
-		status = secure_errno(path, err);
+	if (lstat(where, &sb)) {
+		st = secure_errno(path, err);
 		goto fail;
 	}
 	/* Opening a device or a FIFO can do things or wait: look first. */
-	if ((status = secure_regular(path, &st, err)) || (status = secure_walk(where, part, err)))
+	if ((st = secure_regular(path, &sb, err)) || (st = secure_walk(where, part, err)))
 		goto fail;
 	f = open(where, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	if (f < 0 || fstat(f, &st)) {
-		status = secure_errno(path, err);
+	if (f < 0 || fstat(f, &sb)) {
+		st = secure_errno(path, err);
 		goto fail;
 	}
-	if ((status = secure_regular(path, &st, err)) || (status = secure_judge(where, where, &st, err)))
+	if ((st = secure_regular(path, &sb, err)) || (st = secure_judge(where, where, &sb, err)))
 		goto fail;
 	free(part);
 	*fd = f;
@@ -243,5 +238,5 @@ fail:
 		close(f);
 	free(part);
 	free(where);
-	return status;
+	return st;
 }

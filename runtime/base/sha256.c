@@ -11,7 +11,6 @@ void sha256_init(sha256 *s)
 {
 	static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
 	                                  0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-
 	memcpy(s->state, first, sizeof first);
 	s->bytes = 0;
 }
@@ -20,7 +19,6 @@ void sha256_update(sha256 *s, const void *data, size_t bytes)
 {
 	const unsigned char *p = data;
 	size_t have = s->bytes % SHA256_BLOCK;
-
 	if (!bytes)
 		return;
 	s->bytes += bytes;
@@ -42,7 +40,6 @@ void sha256_final(sha256 *s, unsigned char digest[SHA256_BYTES])
 	static const unsigned char padding[SHA256_BLOCK] = {0x80};
 	unsigned char length[8];
 	size_t have = s->bytes % SHA256_BLOCK;
-
 	for (int i = 0; i < 8; i++)
 		length[i] = (unsigned char)(s->bytes * 8 >> (56 - 8 * i));
 	sha256_update(s, padding, (have < 56 ? 56 : 120) - have);
@@ -55,7 +52,6 @@ void sha256_final(sha256 *s, unsigned char digest[SHA256_BYTES])
 void sha256_digest(const void *data, size_t bytes, unsigned char digest[SHA256_BYTES])
 {
 	sha256 s;
-
 	sha256_init(&s);
 	sha256_update(&s, data, bytes);
 	sha256_final(&s, digest);
@@ -64,7 +60,6 @@ void sha256_digest(const void *data, size_t bytes, unsigned char digest[SHA256_B
 void sha256_hmac_init(hmac_sha256_ctx *h, const void *key, size_t key_bytes)
 {
 	unsigned char pad[SHA256_BLOCK] = {0};
-
 	if (key_bytes > sizeof pad)
 		sha256_digest(key, key_bytes, pad);
 	else if (key_bytes)
@@ -90,7 +85,6 @@ void sha256_hmac_update(hmac_sha256_ctx *h, const void *data, size_t bytes)
 void sha256_hmac_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
 {
 	unsigned char digest[SHA256_BYTES];
-
 	sha256_final(&h->inner, digest);
 	sha256_update(&h->outer, digest, sizeof digest);
 	sha256_final(&h->outer, mac);
@@ -100,7 +94,6 @@ void sha256_hmac_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES])
 void sha256_hmac(const void *key, size_t key_bytes, const void *data, size_t bytes, unsigned char mac[SHA256_BYTES])
 {
 	hmac_sha256_ctx h;
-
 	sha256_hmac_init(&h, key, key_bytes);
 	sha256_hmac_update(&h, data, bytes);
 	sha256_hmac_final(&h, mac);
@@ -109,7 +102,6 @@ void sha256_hmac(const void *key, size_t key_bytes, const void *data, size_t byt
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1])
 {
 	static const char digits[] = "0123456789abcdef";
-
 	for (int i = 0; i < SHA256_BYTES; i++) {
 		hex[2 * i] = digits[digest[i] >> 4];
 		hex[2 * i + 1] = digits[digest[i] & 15];
@@ -124,7 +116,6 @@ int sha256_file(const char *path, unsigned char digest[SHA256_BYTES])
 	uint64_t at = 0;
 	sha256 sum;
 	int64_t n;
-
 	if (fd < 0)
 		return -1;
 	sha256_init(&sum);

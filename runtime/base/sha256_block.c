@@ -36,7 +36,6 @@ static void round_of(uint32_t v[8], int i, uint32_t kw)
 	uint32_t s1 = rotr(*e, 6) ^ rotr(*e, 11) ^ rotr(*e, 25), ch = (*e & *f) ^ (~*e & *g);
 	uint32_t s0 = rotr(*a, 2) ^ rotr(*a, 13) ^ rotr(*a, 22), maj = (*a & *b) ^ (*a & *c) ^ (*b & *c);
 	uint32_t t1 = *h + s1 + ch + kw;
-
 	*d += t1;
 	*h = t1 + s0 + maj;
 }
@@ -79,7 +78,6 @@ static bool has_native(void)
 	static atomic_int known; /* 0: not checked yet, 1: no, 2: yes; CPUID is slow in a virtual machine */
 	int have = atomic_load_explicit(&known, memory_order_relaxed);
 	unsigned a, b, c, d;
-
 	if (!have) {
 		have = __builtin_cpu_supports("sse4.1") && __builtin_cpu_supports("ssse3") &&
 		                       __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA)
@@ -99,7 +97,6 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void native(uint32_t state[8]
 	__m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)state), 0xb1);
 	__m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(state + 4)), 0x1b);
 	__m128i abef = _mm_alignr_epi8(dcba, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, dcba, 0xf0);
-
 	for (; blocks; blocks--, data += BLOCK) {
 		__m128i w[4], abef_was = abef, cdgh_was = cdgh;
 		for (int i = 0; i < 4; i++)

@@ -8,7 +8,6 @@ void strset_add(strset *n, const char *name, size_t length)
 	char *copy = strndup(name, length);
 	char **more = realloc(n->name, (n->count + 1) * sizeof *more);
 	size_t at = 0;
-
 	if (more)
 		n->name = more;
 	if (!copy || !more)
@@ -29,7 +28,6 @@ char *strset_join(const strset *n)
 {
 	size_t bytes = 1;
 	char *out, *p;
-
 	for (size_t i = 0; i < n->count; i++)
 		bytes += strlen(n->name[i]) + 2;
 	out = p = malloc(bytes);

@@ -6,7 +6,6 @@
 static int min3(int a, int b, int c)
 {
 	int m = a < b ? a : b;
-
 	return m < c ? m : c;
 }
 
@@ -16,7 +15,6 @@ static int suggest_distance(const char *a, const char *b)
 	int rows[3][SUGGEST_MAX];
 	int *before = rows[0], *last = rows[1], *now = rows[2];
 	int n = (int)strlen(a), m = (int)strlen(b);
-
 	for (int j = 0; j <= m; j++)
 		last[j] = j;
 	for (int i = 1; i <= n; i++) {
@@ -39,7 +37,6 @@ static int suggest_distance(const char *a, const char *b)
 void suggest_start(suggest *s, const char *typed)
 {
 	size_t n = strlen(typed);
-
 	s->typed = n < SUGGEST_MAX ? typed : "";
 	/* One edit in a short word, two in a longer one; never the whole of it. */
 	s->distance = n < 3 ? 0 : n < 5 ? 2 : 3;
@@ -49,7 +46,6 @@ void suggest_start(suggest *s, const char *typed)
 void suggest_try(suggest *s, const char *known)
 {
 	int d;
-
 	if (!*s->typed || strlen(known) >= SUGGEST_MAX)
 		return;
 	d = suggest_distance(s->typed, known);

@@ -27,7 +27,6 @@ static struct {
 static void on_term(int signal_number)
 {
 	int saved = errno;
-
 	if (atomic_load(&watched) == getpid()) {
 		atomic_store(&came, true);
 		sem_post(&wake);
@@ -54,7 +53,6 @@ static void end_process(void)
 	double limit = clock_now() + TERM_WATCH_SECONDS;
 	pthread_t speaker;
 	sigset_t term;
-
 	if (!thread_start(&speaker, speak, NULL)) {
 		pthread_mutex_lock(&watch.lock);
 		while (!watch.done && clock_now() < limit)
@@ -86,7 +84,6 @@ bool term_watch_start(void (*last)(void *ctx, int signal), void *ctx)
 {
 	struct sigaction now, ours = {.sa_handler = on_term, .sa_flags = SA_RESTART | SA_ONSTACK};
 	pid_t none = atomic_load(&watched), self = getpid();
-
 	/* A child of a process that watches has its handler and no thread of it. */
 	if (sigaction(SIGTERM, NULL, &now) ||
 	    (!is_ours(&now) && (now.sa_flags & SA_SIGINFO || now.sa_handler != SIG_DFL)))
@@ -109,7 +106,6 @@ bool term_watch_start(void (*last)(void *ctx, int signal), void *ctx)
 void term_watch_stop(void)
 {
 	struct sigaction now, plain = {.sa_handler = SIG_DFL};
-
 	if (!sigaction(SIGTERM, NULL, &now) && is_ours(&now))
 		sigaction(SIGTERM, &plain, NULL);
 	atomic_store(&watched, 0);

@@ -9,7 +9,6 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *arg)
 {
 	sigset_t all, old;
 	int failed;
-
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	failed = pthread_create(thread, NULL, body, arg);
@@ -20,7 +19,6 @@ int thread_start(pthread_t *thread, void *(*body)(void *), void *arg)
 void thread_condition(pthread_cond_t *c)
 {
 	pthread_condattr_t attr;
-
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(c, &attr);
@@ -30,7 +28,6 @@ void thread_condition(pthread_cond_t *c)
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	t.tv_sec += ms / 1000;
 	t.tv_nsec += (long)(ms % 1000) * 1000000;
@@ -44,7 +41,6 @@ void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms)
 int thread_leave_cpu(int cpu)
 {
 	cpu_set_t all, others;
-
 	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof all, &all) || !CPU_ISSET(cpu, &all))
 		return -1;
 	others = all;

@@ -66,7 +66,6 @@ static int number_of(const char *variable)
 {
 	const char *text = getenv(variable);
 	int64_t n;
-
 	return text && number_int(text, &n) == NUMBER_OK && n >= 0 && n <= 1 << 20 ? (int)n : -1;
 }
 
@@ -79,7 +78,6 @@ static gradcomp_status connect_run(const config *c, bootstrap *w, gradcomp_error
 	                                 .rank = number_of("RANK"),
 	                                 .nranks = number_of("WORLD_SIZE"),
 	                                 .timeout = config_float(c, SET_TRANSPORT_TIMEOUT)};
-
 	if (!who.token || who.rank < 0 || who.nranks < 1 || who.rank >= who.nranks)
 		return error_set(
 			err, GRADCOMP_ERR_STATE,
@@ -92,7 +90,6 @@ static gradcomp_status connect_run(const config *c, bootstrap *w, gradcomp_error
 static gradcomp_status refuse_lonely_rank(gradcomp_error *err)
 {
 	int world = number_of("WORLD_SIZE"), rank = number_of("RANK");
-
 	if (world < 2 || rank < 0) { /* MPICH's mpiexec has PMI, and no PMIx */
 		world = number_of("PMI_SIZE");
 		rank = number_of("PMI_RANK");

@@ -183,7 +183,6 @@ static void run_host(call *f)
 	pmix_info_t local;
 	pmix_proc_t peer;
 	bool yes = true;
-
 	PMIX_PROC_LOAD(&peer, self.nspace, f->rank);
 	PMIX_INFO_CONSTRUCT(&local);
 	PMIX_INFO_LOAD(&local, PMIX_OPTIONAL, &yes, PMIX_BOOL);

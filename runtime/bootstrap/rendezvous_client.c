@@ -28,7 +28,6 @@ static bool stopped(const rendezvous_client *cl)
 static int client_wait(const rendezvous_client *cl, int fd, short events, double until)
 {
 	struct pollfd p = {fd, events, 0};
-
 	for (;;) {
 		double left = (until - clock_now()) * 1e3;
 		int n = poll(&p, 1, left < 0 ? 0 : left < TICK_MS ? (int)left + 1 : TICK_MS);
@@ -46,7 +45,6 @@ static int client_wait(const rendezvous_client *cl, int fd, short events, double
 static const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until)
 {
 	unsigned char *p = buf;
-
 	while (bytes) {
 		ssize_t n = out ? send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, bytes, MSG_DONTWAIT);
 
@@ -69,7 +67,6 @@ static const char *client_transfer(const rendezvous_client *cl, int fd, void *bu
 static double attempt_end(double deadline)
 {
 	double until = clock_now() + CLIENT_ATTEMPT;
-
 	return until < deadline ? until : deadline;
 }
 
@@ -93,7 +90,6 @@ static const char *begin_attempt(const rendezvous_client *cl, attempt *t, double
 	socklen_t bytes = address_sockaddr(&t->at, &sa);
 	rendezvous_hello h = {(uint32_t)cl->o.rank, (uint32_t)cl->o.nranks, t->at.port, {0}};
 	int on = 1;
-
 	t->fd = -1;
 	if (secret_random(h.nonce, sizeof h.nonce, NULL))
 		return "no random bytes";
@@ -111,7 +107,6 @@ static const char *send_greeting(attempt *t, double deadline)
 {
 	int code = 0;
 	socklen_t code_bytes = sizeof code;
-
 	if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
 		return strerror(code ? code : errno);
 	t->greeted = true;
@@ -127,7 +122,6 @@ static const char *prove(const rendezvous_client *cl, attempt *t, double deadlin
 {
 	unsigned char mac[SECRET_BYTES], welcome[WELCOME_BYTES];
 	const char *why;
-
 	rendezvous_proof(&cl->keys, ROLE_CONNECT, t->hello, t->challenge, mac);
 	why = client_transfer(cl, t->fd, mac, sizeof mac, true, attempt_end(deadline));
 	/* After the proof this rank may have its slot: to close the connection now would be its death. */
@@ -138,7 +132,6 @@ static const char *read_challenge(const rendezvous_client *cl, attempt *t, doubl
 {
 	unsigned char mac[SECRET_BYTES];
 	ssize_t n = recv(t->fd, t->challenge + t->have, sizeof t->challenge - t->have, MSG_DONTWAIT);
-
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
@@ -154,7 +147,6 @@ static const char *read_challenge(const rendezvous_client *cl, attempt *t, doubl
 static void end_attempt(rendezvous_client *cl, attempt *t, const char *wrong, const char **why)
 {
 	struct sockaddr_storage sa;
-
 	(void)address_sockaddr(&t->at, &sa);
 	if (!wrong || *why != no_token)
 		address_text(&sa, cl->server);
@@ -171,7 +163,6 @@ static void serve_attempt(rendezvous_client *cl, attempt *t, bool ready, double 
 	const char *wrong = !ready       ? "it does not answer"
 	                    : t->greeted ? read_challenge(cl, t, deadline)
 	                                 : send_greeting(t, deadline);
-
 	if (wrong || t->have == sizeof t->challenge)
 		end_attempt(cl, t, wrong, why);
 	if (!wrong && t->have == sizeof t->challenge) {
@@ -184,7 +175,6 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 {
 	address peer[ADDRESS_MAX], own[ADDRESS_MAX];
 	int order[ADDRESS_MAX], nown = 0;
-
 	for (const char *p = where; *p && cl->nat < ADDRESS_MAX; p += strspn(p, ",")) {
 		size_t n = strcspn(p, ",");
 		if (address_parse(p, n, &peer[cl->nat++]))
@@ -205,7 +195,6 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 static attempt attempt_at(const rendezvous_client *cl, int i)
 {
 	attempt t = {.fd = -1, .at = cl->at[i % cl->nat]};
-
 	if (cl->o.ports)
 		t.at.port = cl->o.ports[i / cl->nat];
 	return t;
@@ -217,7 +206,6 @@ static int serve_attempts(rendezvous_client *cl, attempt *t, int n, double next,
 	struct pollfd p[ATTEMPTS];
 	double now = clock_now(), end = now + TICK_MS * 1e-3;
 	int flying = 0;
-
 	end = next < end ? next : end;
 	for (int i = 0; i < n; i++) {
 		p[i] = (struct pollfd){t[i].fd, t[i].greeted ? POLLIN : POLLOUT, 0};
@@ -246,7 +234,6 @@ const char *client_try(rendezvous_client *cl, double deadline, bool *unproved)
 	const char *why = "";
 	double next = 0;
 	int begun = 0, flying = 0, all = cl->nat;
-
 	for (const uint16_t *port = cl->o.ports; port && *port && *++port && all + cl->nat <= ATTEMPTS;)
 		all += cl->nat;
 	while (cl->fd < 0 && (begun < all || flying) && !stopped(cl)) {
@@ -275,7 +262,6 @@ static gradcomp_status client_connect(rendezvous_client *cl, double deadline, gr
 	const char *why;
 	bool unproved = false;
 	double pause = 0.05;
-
 	for (;;) {
 		why = client_try(cl, deadline, &unproved);
 		if (!why)
@@ -301,7 +287,6 @@ static size_t index_of(const rendezvous_client *cl, const char *key)
 {
 	size_t mask = 2 * cl->capacity - 1;
 	uint32_t hash = 2166136261u;
-
 	for (const char *c = key; *c; c++)
 		hash = (hash ^ (unsigned char)*c) * 16777619u;
 	for (size_t i = hash & mask;; i = (i + 1) & mask)
@@ -312,7 +297,6 @@ static size_t index_of(const rendezvous_client *cl, const char *key)
 static const kv_pair *find(const rendezvous_client *cl, const char *key)
 {
 	uint32_t at = cl->capacity ? cl->index[index_of(cl, key)] : 0;
-
 	return at ? &cl->pairs[at - 1] : NULL;
 }
 
@@ -322,7 +306,6 @@ static bool grow(rendezvous_client *cl)
 	size_t more = cl->capacity ? 2 * cl->capacity : 64;
 	kv_pair *f = realloc(cl->pairs, more * sizeof *f);
 	uint32_t *index = calloc(2 * more, sizeof *index);
-
 	if (f)
 		cl->pairs = f;
 	if (!f || !index) {
@@ -375,7 +358,6 @@ static bool receive_log(rendezvous_client *cl)
 	size_t at = 0, bytes;
 	uint32_t rank;
 	long entry = 0;
-
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
 	if (n <= 0) {
@@ -403,7 +385,6 @@ bool client_send(rendezvous_client *cl, const char *key, const void *value, size
 	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
 	size_t n = rendezvous_entry_seal(&cl->keys, (uint32_t)cl->o.rank, key, value, bytes, entry);
 	bool sent;
-
 	pthread_mutex_lock(&cl->sending);
 	sent = n && !client_transfer(cl, cl->fd, entry, n, true, clock_now() + CLIENT_ATTEMPT);
 	pthread_mutex_unlock(&cl->sending);
@@ -416,7 +397,6 @@ static int missing(const rendezvous_client *cl, char list[MISSING_TEXT])
 	const char *nodes = getenv("SLURM_STEP_NODELIST");
 	char key[RENDEZVOUS_KEY_MAX], numbers[NAMED * 8] = "";
 	int n = 0;
-
 	for (int r = 0; r < cl->o.nranks; r++) {
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
 		if (!find(cl, key) && n++ < NAMED)
@@ -431,7 +411,6 @@ static int missing(const rendezvous_client *cl, char list[MISSING_TEXT])
 static void tell_waiting(const rendezvous_client *cl)
 {
 	char list[MISSING_TEXT], text[MISSING_TEXT + 120], key[RENDEZVOUS_KEY_MAX];
-
 	for (int r = 0; r < cl->o.rank; r++) {
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
 		if (find(cl, key))
@@ -450,7 +429,6 @@ static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double 
 	double patience = clock_now() + PATIENCE;
 	bool told = !cl->o.waiting;
 	char list[MISSING_TEXT];
-
 	while (!cl->why[0] && cl->njoined < cl->o.nranks) {
 		int ready = client_wait(cl, cl->log_fd, POLLIN, told || deadline < patience ? deadline : patience);
 		if (ready < 0)
@@ -483,7 +461,6 @@ static long store_get(void *ctx, const char *key, void *value, size_t capacity, 
 	rendezvous_client *cl = ctx;
 	double until = clock_now() + timeout_ms * 1e-3;
 	const kv_pair *f;
-
 	while (!(f = find(cl, key))) {
 		if (cl->why[0] || client_wait(cl, cl->log_fd, POLLIN, until) <= 0)
 			return -1;
@@ -501,7 +478,6 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	char host[65] = "", key[RENDEZVOUS_KEY_MAX];
 	double timeout = o->timeout, deadline;
 	gradcomp_status st;
-
 	*out = NULL;
 	if (!cl)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous with the other nodes");
@@ -571,7 +547,6 @@ const char *rendezvous_why(const rendezvous_client *cl)
 static void say_goodbye(rendezvous_client *cl)
 {
 	char key[RENDEZVOUS_KEY_MAX];
-
 	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", cl->o.rank);
 	if (cl->fd >= 0 && !cl->goodbye)
 		(void)client_send(cl, key, "", 0);
@@ -581,7 +556,6 @@ static void say_goodbye(rendezvous_client *cl)
 void rendezvous_leave(rendezvous_client *cl, double limit)
 {
 	double until = clock_now() + limit;
-
 	say_goodbye(cl);
 	while (cl->nleft < cl->o.nranks && client_wait(cl, cl->log_fd, POLLIN, until) > 0 && receive_log(cl))
 		;

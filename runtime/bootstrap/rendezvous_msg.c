@@ -53,7 +53,6 @@ void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsig
                       const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES])
 {
 	hmac_sha256_ctx m;
-
 	sha256_hmac_init(&m, k->proof[role], SECRET_BYTES);
 	sha256_hmac_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
 	sha256_hmac_update(&m, nonce, NONCE_BYTES);
@@ -64,7 +63,6 @@ void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsig
 static munge_request sealed_token(const char *socket, double patience, char purpose[MUNGE_PURPOSE])
 {
 	const char *job = getenv("SLURM_JOB_ID");
-
 	snprintf(purpose, MUNGE_PURPOSE, "rendezvous token of job %.64s", job ? job : "-");
 	return (munge_request){.socket = socket, .purpose = purpose, .patience = patience};
 }
@@ -80,7 +78,6 @@ gradcomp_status rendezvous_token_write(const struct config *c, const unsigned ch
 {
 	const char *way = config_str(c, SET_SECURITY_SECRET);
 	char purpose[MUNGE_PURPOSE];
-
 	if (must_seal(way)) {
 		munge_request q = sealed_token(munge_socket(way), TOKEN_PATIENCE, purpose);
 
@@ -97,7 +94,6 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 {
 	const char *way = config_str(c, SET_SECURITY_SECRET), *socket = munge_socket(way);
 	char purpose[MUNGE_PURPOSE];
-
 	if (!strncmp(text, "munge=", 6)) {
 		munge_request q = sealed_token(socket ? socket : "", patience, purpose);
 
@@ -121,7 +117,6 @@ static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RE
                           size_t bytes)
 {
 	unsigned char block[SECRET_BYTES], counter[4];
-
 	for (uint32_t i = 0; bytes; i++) {
 		size_t n = bytes < sizeof block ? bytes : sizeof block;
 		hmac_sha256_ctx m;
@@ -142,7 +137,6 @@ static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RE
 static void tag(const rendezvous_keys *k, const unsigned char *in, size_t bytes, unsigned char out[SECRET_BYTES])
 {
 	hmac_sha256_ctx m;
-
 	sha256_hmac_init(&m, k->tag, SECRET_BYTES);
 	sha256_hmac_update(&m, in, bytes);
 	sha256_hmac_final(&m, out);
@@ -152,7 +146,6 @@ size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char
                              unsigned char out[RENDEZVOUS_ENTRY_MAX])
 {
 	size_t key_bytes = strlen(key) + 1, body = key_bytes + bytes;
-
 	if (key_bytes < 2 || key_bytes > RENDEZVOUS_KEY_MAX || bytes > RENDEZVOUS_VALUE_MAX ||
 	    secret_random(out + 8, RENDEZVOUS_NONCE, NULL))
 		return 0;
@@ -170,7 +163,6 @@ long rendezvous_entry_check(const rendezvous_keys *k, const unsigned char *in, s
 {
 	unsigned char want[SECRET_BYTES];
 	size_t body;
-
 	if (have < 4)
 		return 0;
 	body = get32(in);
@@ -189,7 +181,6 @@ unsigned char *rendezvous_entry_open(const rendezvous_keys *k, unsigned char *in
 {
 	size_t body = bytes - RENDEZVOUS_HEAD - SECRET_BYTES;
 	unsigned char *key = in + RENDEZVOUS_HEAD, *end;
-
 	xor_keystream(k, in + 8, key, body);
 	end = memchr(key, 0, body < RENDEZVOUS_KEY_MAX ? body : RENDEZVOUS_KEY_MAX);
 	if (!end || end == key)

@@ -52,7 +52,6 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 	const relay *l = ctx;
 	rendezvous_hello h;
 	const char *why = rendezvous_hello_read(p->in, &h);
-
 	if (!why && (h.nranks != (uint32_t)l->cl->o.nranks || rendezvous_relay_of((int)h.rank) != l->cl->o.rank))
 		why = "it is not one that this node passes the list on to";
 	if (!why && !rendezvous_hello_direct(&h, p->fd))
@@ -63,7 +62,6 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 static void proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
 	const relay *l = ctx;
-
 	rendezvous_proof(&l->cl->keys, role, p->hello, p->nonce, mac);
 }
 
@@ -71,7 +69,6 @@ static const char *take_reader(void *ctx, pending_conn *p)
 {
 	relay *l = ctx;
 	reader *to = &l->readers[1 + get32(p->hello + 4) % RENDEZVOUS_FANOUT];
-
 	if (to->fd >= 0)
 		return "its rank is connected already";
 	if (listener_pending_welcome(p))
@@ -88,7 +85,6 @@ static void send_log(relay *l, reader *to)
 	ssize_t n = to->sent < l->bytes
 	                    ? send(to->fd, l->log + to->sent, l->bytes - to->sent, MSG_NOSIGNAL | MSG_DONTWAIT)
 	                    : 0;
-
 	if (n > 0)
 		to->sent += (size_t)n;
 	if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -102,7 +98,6 @@ static void check_reader(reader *from)
 {
 	char byte;
 	ssize_t n = recv(from->fd, &byte, 1, MSG_DONTWAIT);
-
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	close(from->fd);
@@ -123,7 +118,6 @@ static void end_upstream(relay *l, bool lost)
 static void ask_server(relay *l)
 {
 	unsigned char value[9];
-
 	put64(value, l->bytes);
 	value[8] = l->lost;
 	if (!client_send(l->cl, RENDEZVOUS_ASK, value, sizeof value))
@@ -136,7 +130,6 @@ static const char *grow(relay *l, size_t bytes)
 {
 	size_t more = 2 * l->capacity + bytes + INPUT;
 	unsigned char *log;
-
 	if (l->bytes + bytes <= l->capacity)
 		return NULL;
 	log = realloc(l->log, more);
@@ -153,7 +146,6 @@ static const char *told(relay *l, const char *key, const unsigned char *value, s
 	char where[RENDEZVOUS_VALUE_MAX + 1];
 	double until = clock_now() + CONNECT;
 	bool unproved = false;
-
 	if (!strcmp(key, RENDEZVOUS_LOG) && bytes == 8 && get64(value) <= l->bytes) {
 		end_upstream(l, false);
 		l->direct = true;
@@ -178,7 +170,6 @@ static const char *take_log(relay *l, const unsigned char *in, size_t bytes)
 {
 	size_t skip = bytes < l->skip ? bytes : l->skip;
 	const char *why = grow(l, bytes);
-
 	if (why || !bytes)
 		return why;
 	l->skip -= skip;
@@ -197,7 +188,6 @@ static const char *read_server(relay *l)
 	size_t bytes;
 	uint32_t rank;
 	long entry = 0;
-
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
@@ -221,7 +211,6 @@ static const char *read_upstream(relay *l)
 {
 	const char *why = grow(l, INPUT);
 	ssize_t n;
-
 	if (why)
 		return why;
 	n = recv(l->up.fd, l->log + l->bytes, INPUT, MSG_DONTWAIT);
@@ -239,7 +228,6 @@ static const char *read_upstream(relay *l)
 static int closing(void *ctx)
 {
 	const relay *l = ctx;
-
 	return atomic_load(&l->until) > 0;
 }
 
@@ -254,7 +242,6 @@ static bool behind(const relay *l)
 static int pause_ms(const relay *l, double now)
 {
 	double first = listener_deadline(&l->listener), quiet = l->heard + QUIET;
-
 	first = l->direct || first < quiet ? first : quiet;
 	first = first < now + QUIET ? first : now + QUIET;
 	return first > now ? (int)((first - now) * 1e3) + 1 : 0;
@@ -268,7 +255,6 @@ static const char *serve(relay *l)
 	double now = clock_now(), until = atomic_load(&l->until);
 	const char *why = NULL;
 	int n;
-
 	p[STOP] = (struct pollfd){until > 0 ? -1 : l->stop, POLLIN, 0};
 	p[SERVER] = (struct pollfd){l->cl->fd, POLLIN, 0};
 	p[UPSTREAM] = (struct pollfd){l->up.fd, POLLIN, 0};
@@ -299,7 +285,6 @@ static void *relay_main(void *arg)
 {
 	relay *l = arg;
 	const char *why;
-
 	do
 		why = serve(l);
 	while (!why);
@@ -326,7 +311,6 @@ static gradcomp_status offer(relay *l, gradcomp_error *err)
 	uint16_t port = 0;
 	int fd = address_listen("", &port);
 	gradcomp_status st;
-
 	if (fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for other nodes of the step");
 	listener_add(&l->listener, fd, false);
@@ -342,7 +326,6 @@ gradcomp_status relay_start(rendezvous_client *cl, gradcomp_error *err)
 	relay *l = calloc(1, sizeof *l);
 	int pair[2] = {-1, -1};
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous with the other nodes");
 	l->cl = cl;
@@ -381,7 +364,6 @@ void relay_stop(rendezvous_client *cl, bool linger)
 {
 	relay *l = cl->relay;
 	uint64_t one = 1;
-
 	if (!l)
 		return;
 	atomic_store(&l->until, clock_now() + (linger ? LINGER : 0));

@@ -54,7 +54,6 @@ static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *v
 {
 	unsigned char *out = realloc(s->out, s->out_bytes + RENDEZVOUS_ENTRY_MAX);
 	size_t n = 0;
-
 	if (out) {
 		s->out = out;
 		n = rendezvous_entry_seal(&srv->keys, (uint32_t)(s - srv->slots), key, value, bytes,
@@ -68,7 +67,6 @@ static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *v
 static bool begin_log(rendezvous_server *srv, slot *s, uint64_t offset)
 {
 	unsigned char value[8];
-
 	put64(value, offset);
 	s->direct = true;
 	s->sent = (size_t)offset;
@@ -80,7 +78,6 @@ static bool tell_way(rendezvous_server *srv, int rank)
 {
 	slot *s = &srv->slots[rank];
 	const slot *relay = rank < RENDEZVOUS_FANOUT ? NULL : &srv->slots[rendezvous_relay_of(rank)];
-
 	if (s->fd < 0 || s->direct || s->told)
 		return true;
 	if (!relay || relay->left)
@@ -95,7 +92,6 @@ static bool tell_way(rendezvous_server *srv, int rank)
 static void tell_readers(rendezvous_server *srv, int relay)
 {
 	int64_t first = rendezvous_first_of(relay);
-
 	for (int64_t r = first; r < first + RENDEZVOUS_FANOUT && r < srv->nranks; r++)
 		(void)tell_way(srv, (int)r);
 }
@@ -107,7 +103,6 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 	const rendezvous_server *srv = ctx;
 	rendezvous_hello h;
 	const char *why = rendezvous_hello_read(p->in, &h);
-
 	if (!why && !rendezvous_hello_direct(&h, p->fd))
 		why = "its greeting was meant for another port";
 	return why || h.nranks == (uint32_t)srv->nranks ? why : "it is of a step with another number of nodes";
@@ -116,7 +111,6 @@ static const char *check_hello(void *ctx, const pending_conn *p)
 static void proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
 	const rendezvous_server *srv = ctx;
-
 	rendezvous_proof(&srv->keys, role, p->hello, p->nonce, mac);
 }
 
@@ -126,7 +120,6 @@ static const char *take_slot(void *ctx, pending_conn *p)
 	rendezvous_server *srv = ctx;
 	slot *to = &srv->slots[get32(p->hello + 4)];
 	int on = 1;
-
 	if (to->fd >= 0 || to->left)
 		return "its rank is connected already";
 	to->in = malloc(RENDEZVOUS_ENTRY_MAX);
@@ -169,7 +162,6 @@ static void drop(rendezvous_server *srv, int rank)
 	slot *s = &srv->slots[rank];
 	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
 	char key[RENDEZVOUS_KEY_MAX];
-
 	close(s->fd);
 	s->fd = -1;
 	free(s->in);
@@ -196,7 +188,6 @@ static int take_private(rendezvous_server *srv, int rank, const char *key, const
 {
 	slot *s = &srv->slots[rank];
 	uint64_t offset;
-
 	if (!strcmp(key, RENDEZVOUS_RELAY)) {
 		if (s->relay || !bytes || bytes >= WHERE_TEXT || memchr(value, 0, bytes))
 			return -1;
@@ -222,7 +213,6 @@ static bool receive_from(rendezvous_server *srv, int rank)
 	size_t bytes;
 	long entry;
 	ssize_t n = recv(s->fd, s->in + s->have, RENDEZVOUS_ENTRY_MAX - s->have, MSG_DONTWAIT);
-
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return true;
 	if (n <= 0)
@@ -264,7 +254,6 @@ static bool send_more(rendezvous_server *srv, slot *s)
 	const unsigned char *from = own ? s->out + s->out_sent : srv->log + s->sent;
 	ssize_t n =
 		send(s->fd, from, own ? s->out_bytes - s->out_sent : srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-
 	if (n > 0) {
 		*(own ? &s->out_sent : &s->sent) += (size_t)n;
 		srv->total += (uint64_t)n;
@@ -288,7 +277,6 @@ static int prepare(rendezvous_server *srv, int until, double now)
 static int pause_ms(const rendezvous_server *srv, double now)
 {
 	double first = listener_deadline(&srv->listener);
-
 	first = first < now + IDLE_SECONDS ? first : now + IDLE_SECONDS;
 	return first > now ? (int)((first - now) * 1e3) + 1 : 0;
 }
@@ -298,7 +286,6 @@ static bool ended(int until)
 {
 	char some[64];
 	ssize_t n = read(until, some, sizeof some);
-
 	return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
 }
 
@@ -338,7 +325,6 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *range, uint16_t *port, gradcomp_error *err)
 {
 	int fd = address_listen(range, port);
-
 	if (fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO,
 		                   "cannot listen for the nodes of the step%s%s (stage.rendezvous_ports)",
@@ -351,7 +337,6 @@ static gradcomp_status server_new(int nranks, rendezvous_server **out, gradcomp_
 {
 	rendezvous_server *srv = NULL;
 	struct rlimit files;
-
 	*out = NULL;
 	if (nranks < 1 || nranks > RENDEZVOUS_RANKS_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -382,7 +367,6 @@ gradcomp_status rendezvous_server_open_at(int fd, const unsigned char *token, in
                                           gradcomp_error *err)
 {
 	gradcomp_status st = server_new(nranks, out, err);
-
 	if (st) {
 		close(fd);
 		return st;
@@ -400,7 +384,6 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	config *c = NULL;
 	uint16_t port = 0;
 	gradcomp_status st = server_new(nranks, &srv, err);
-
 	*out = NULL;
 	if (st)
 		return st;

@@ -136,7 +136,6 @@ static gradcomp_status place_write(char text[PLACE_MOST], gradcomp_error *err)
 	uint16_t port[PORTS] = {0};
 	int fd[PORTS];
 	gradcomp_status st = secret_random(token, sizeof token, err);
-
 	for (int i = 0; i < PORTS; i++) {
 		fd[i] = address_listen("", &port[i]);
 		if (fd[i] < 0 && !st)

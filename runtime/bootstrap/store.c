@@ -27,7 +27,6 @@ static gradcomp_status open_store(void **ctx, const config *cfg, const gradcomp_
                                   gradcomp_error *err)
 {
 	store_client *c;
-
 	(void)cfg;
 	if (!GRADCOMP_HAS(store, get) || !store->set || !store->get)
 		return error_set(err, GRADCOMP_ERR_INVALID, "store: set and get must both be given");
@@ -62,7 +61,6 @@ static long get(store_client *c, const char *key, char value[BOOTSTRAP_MAX], dou
 	long n = c->late ? -1
 	                 : c->store->get(c->store->ctx, key, value, BOOTSTRAP_MAX - 1,
 	                                 left > 1e-3 ? (int)(left * 1e3) : 1);
-
 	c->late = n < 0;
 	return n;
 }
@@ -76,7 +74,6 @@ static void refuse(store_client *c, const char *mine, double timeout)
 	double deadline = clock_now() + (timeout / 4 < REFUSAL_SECONDS ? timeout / 4 : REFUSAL_SECONDS);
 	char key[KEY_BYTES], value[BOOTSTRAP_MAX] = "";
 	int r = 0;
-
 	for (; r < s->nranks; r++) {
 		if (r == s->rank)
 			continue;
@@ -98,7 +95,6 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	const gradcomp_store *s = c->store;
 	double deadline = clock_now() + timeout;
 	char key[KEY_BYTES], value[BOOTSTRAP_MAX];
-
 	if (s->set(s->ctx, record_key(s->rank, key), mine, strlen(mine)))
 		return error_set(err, GRADCOMP_ERR_IO, "store: could not set key '%s'", key);
 	if (mine[0] == BOOTSTRAP_REFUSAL) {
@@ -133,7 +129,6 @@ static void heard(void *ctx, double limit)
 	const gradcomp_store *s = c->store;
 	double deadline = clock_now() + limit;
 	char key[KEY_BYTES], value[BOOTSTRAP_MAX];
-
 	if (c->late) {
 		(void)poll(NULL, 0, (int)(limit * 1e3));
 		return;

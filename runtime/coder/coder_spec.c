@@ -38,7 +38,6 @@ static int try_compressor(void *ctx, const char *name, const char *path, const g
 {
 	const struct gradcomp_compressor_v1 *c = (const void *)info;
 	search *s = ctx;
-
 	(void)path, (void)reason;
 	if (c && c->patterns & CODES && !(s->traits & ~c->traits))
 		strset_add(&s->able, name, strlen(name));
@@ -50,7 +49,6 @@ static int try_collective(void *ctx, const char *name, const char *path, const g
 {
 	const struct gradcomp_collective_v1 *c = (const void *)info;
 	search *s = ctx;
-
 	(void)path, (void)reason;
 	if (c && !(s->needs & ~c->serves) && !(s->traits & ~c->traits))
 		strset_add(&s->able, name, strlen(name));
@@ -61,7 +59,6 @@ static int try_collective(void *ctx, const char *name, const char *path, const g
 static gradcomp_status no_code(const config *c, const char *name, const char *why, bool device, gradcomp_error *err)
 {
 	search s = {.traits = device ? GRADCOMP_TRAIT_CUDA : 0};
-
 	registry_each(c, GRADCOMP_KIND_COMPRESSOR, try_compressor, &s);
 	char *list = strset_join(&s.able);
 	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -83,7 +80,6 @@ static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char 
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st = spec_table_get(t, kind, text ? text : config_str(t->config, setting), p, s, &inner);
-
 	if (!st)
 		return GRADCOMP_OK;
 	return text ? error_set(err, st, "%s", inner.text)
@@ -95,7 +91,6 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 {
 	const char *asked = text ? text : config_str(t->config, SET_GRADCOMP_COMPRESSOR);
 	const plugin *p;
-
 	if (named(asked, "auto"))
 		return no_code(t->config, "auto",
 		               "chooses among compressors for a model's tensors, which a coder does not know",
@@ -135,7 +130,6 @@ static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t 
 	const struct gradcomp_collective_v1 *c = p->collective;
 	const char *why = c->unusable ? c->unusable() : NULL;
 	search s = {.needs = needs, .traits = GRADCOMP_TRAIT_CUDA};
-
 	if (why)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "collective '%s', by which shards on a GPU are sent, cannot be used: %s",
@@ -157,7 +151,6 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 {
 	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED, .traits = out->device ? GRADCOMP_TRAIT_CUDA : 0};
 	const plugin *p;
-
 	text = usual(t->config, text, out->device);
 	gradcomp_status st =
 		get(t, GRADCOMP_KIND_COLLECTIVE, text, SET_GRADCOMP_COLLECTIVE, &p, &out->collective_spec, err);
@@ -204,7 +197,6 @@ gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *ho
 	void *made = NULL;
 	gradcomp_error own = {0};
 	gradcomp_status st = c->create(host, parts->compressor_spec->values, layout, &made, &own);
-
 	st = descriptor_compressor_status(c, "create", st, &own, err);
 	if (st)
 		return st;
@@ -238,7 +230,6 @@ static gradcomp_status check(const config *c, const char *compressor, const char
 	spec_table specs;
 	gradcomp_host host;
 	void *instance = NULL;
-
 	spec_table_init(&specs, c);
 	gradcomp_status st = coder_choose(&specs, compressor, collective, false, &parts, err);
 	plugin_host(&host, &quiet);
@@ -254,7 +245,6 @@ gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, g
 {
 	config *c;
 	gradcomp_status st = config_load(NULL, &c, err);
-
 	if (st)
 		return st;
 	st = check(c, spec, collective, err);

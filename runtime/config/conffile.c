@@ -33,7 +33,6 @@ static const char *section_list(char *out, size_t capacity)
 {
 	const char *last = "";
 	size_t at = 0;
-
 	out[0] = '\0';
 	for (size_t i = 0; i < SET_COUNT && at < capacity; i++) {
 		const char *name = settings_table[i].row.name;
@@ -53,7 +52,6 @@ static bool hidden_in(inifile *f, const char *kind, const char *name, size_t n)
 	char text[128];
 	const char *what;
 	int at;
-
 	snprintf(text, sizeof text, "%.*s", (int)n, name);
 	at = text_hidden(text, &what);
 	if (at >= 0)
@@ -66,7 +64,6 @@ static bool hidden_in(inifile *f, const char *kind, const char *name, size_t n)
 static void conffile_section(inifile *f, const char *name, size_t n)
 {
 	char list[200];
-
 	if (!known_section(name, n) && !hidden_in(f, "section", name, n))
 		inifile_fail(f, "unknown section [%.*s]; there are %s", (int)n, name, section_list(list, sizeof list));
 }
@@ -74,7 +71,6 @@ static void conffile_section(inifile *f, const char *name, size_t n)
 static void unknown_key(inifile *f, const char *section, const char *name, const char *key)
 {
 	suggest near;
-
 	if (hidden_in(f, "key", key, strlen(key)))
 		return;
 	suggest_start(&near, name);
@@ -88,7 +84,6 @@ static void conffile_key(inifile *f, const char *section, const char *key, const
 	conffile *c = f->ctx;
 	char name[128], *origin;
 	setting_id index;
-
 	snprintf(name, sizeof name, "%s.%s", section, key);
 	index = settings_find(name);
 	if (index == SET_COUNT) {
@@ -119,28 +114,26 @@ gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, 
 {
 	conffile c = {.take = take, .ctx = ctx};
 	inifile f = {.path = path, .err = err, .section = conffile_section, .key = conffile_key, .ctx = &c};
-	gradcomp_status status;
+	gradcomp_status st;
 	char *real = NULL;
 	FILE *stream;
 	int fd;
-
-	status = secure_open(path, &fd, &real, err);
-	if (status)
-		return status;
+	st = secure_open(path, &fd, &real, err);
+	if (st)
+		return st;
 	stream = fdopen(fd, "r");
-	status = stream ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	st = stream ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	if (stream)
 		fclose(stream);
 	else
 		close(fd);
 	free(real);
-	return status;
+	return st;
 }
 
-static int is_drop_in(const struct dirent *e)
+static int pick_drop_in(const struct dirent *e)
 {
 	size_t n = strlen(e->d_name);
-
 	return e->d_name[0] != '.' && n > 5 && !strcmp(e->d_name + n - 5, ".conf");
 }
 
@@ -151,29 +144,27 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 
 gradcomp_status conffile_drop_ins(const char *path, conffile_take *take, void *ctx, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	struct dirent **list = NULL;
 	char *folder, *file;
 	int n = -1;
-
 	if (asprintf(&folder, "%.*sconf.d", (int)(strrchr(path, '/') + 1 - path), path) < 0)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-	n = scandir(folder, &list, is_drop_in, by_name);
+	n = scandir(folder, &list, pick_drop_in, by_name);
 	if (n < 0 && errno != ENOENT)
-		status = error_errno(err, GRADCOMP_ERR_IO, "%s", folder);
+		st = error_errno(err, GRADCOMP_ERR_IO, "%s", folder);
 	for (int i = 0; i < n; i++) {
-		if (!status && asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0) {
-			status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", folder);
-		} else if (!status) {
-			status = conffile_read(file, take, ctx, err);
-			if (status ==
-			    GRADCOMP_ERR_NOTFOUND) /* a link that leads nowhere, not the absence of settings */
-				status = err->status = GRADCOMP_ERR_INVALID;
+		if (!st && asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0) {
+			st = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", folder);
+		} else if (!st) {
+			st = conffile_read(file, take, ctx, err);
+			if (st == GRADCOMP_ERR_NOTFOUND) /* a link that leads nowhere, not the absence of settings */
+				st = err->status = GRADCOMP_ERR_INVALID;
 			free(file);
 		}
 		free(list[i]);
 	}
 	free(list);
 	free(folder);
-	return status;
+	return st;
 }

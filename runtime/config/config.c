@@ -31,9 +31,8 @@ static gradcomp_status config_set(config *c, setting_id index, const char *text,
 {
 	config_entry *e = &c->entries[index];
 	char *new_text, *new_origin;
-	gradcomp_status status;
+	gradcomp_status st;
 	gradcomp_error inner;
-
 	if (e->lock)
 		return !strcmp(e->text, text)
 		               ? GRADCOMP_OK
@@ -42,12 +41,12 @@ static gradcomp_status config_set(config *c, setting_id index, const char *text,
 	new_text = strdup(text);
 	new_origin = strdup(origin);
 	if (!new_text || !new_origin) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		goto fail;
 	}
-	status = settings_check(&settings_table[index], new_text, &e->value, &inner);
-	if (status) {
-		error_set(err, status, "%s: %s", origin, inner.text);
+	st = settings_check(&settings_table[index], new_text, &e->value, &inner);
+	if (st) {
+		error_set(err, st, "%s: %s", origin, inner.text);
 		goto fail;
 	}
 	free(e->text);
@@ -58,7 +57,7 @@ static gradcomp_status config_set(config *c, setting_id index, const char *text,
 fail:
 	free(new_text);
 	free(new_origin);
-	return status;
+	return st;
 }
 
 static void config_places_clear(config_entry *e)
@@ -72,7 +71,6 @@ static void config_places_clear(config_entry *e)
 static gradcomp_status config_places_add(config_entry *e, const char *origin, gradcomp_error *err)
 {
 	char **more = realloc(e->places, (e->nplaces + 1) * sizeof *more);
-
 	if (more)
 		e->places = more;
 	if (!more || !(more[e->nplaces] = strdup(origin)))
@@ -84,9 +82,8 @@ static gradcomp_status config_places_add(config_entry *e, const char *origin, gr
 /* Sets every setting that no file has locked to its default. */
 static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
-
-	for (setting_id i = 0; i < SET_COUNT && !status; i++) {
+	gradcomp_status st = GRADCOMP_OK;
+	for (setting_id i = 0; i < SET_COUNT && !st; i++) {
 		char *def;
 
 		if (c->entries[i].lock)
@@ -94,11 +91,11 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 		config_places_clear(&c->entries[i]);
 		def = install_path(settings_table[i].row.def);
 
-		status = def ? config_set(c, i, def, "default", err)
-		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		st = def ? config_set(c, i, def, "default", err)
+		         : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		free(def);
 	}
-	return status;
+	return st;
 }
 
 /* A list grows by what another line says of it; anything else has the value of the last file that names it. */
@@ -108,30 +105,28 @@ static gradcomp_status config_from_file(void *ctx, setting_id index, const char 
 	config *c = ctx;
 	config_entry *e = &c->entries[index];
 	char *all = NULL, *origins = NULL;
-	gradcomp_status status;
-
+	gradcomp_status st;
 	if (e->lock)
 		return config_set(c, index, value, origin, err);
 	if (!settings_table[index].separator || !e->nplaces) {
 		config_places_clear(e);
-		status = config_set(c, index, value, origin, err);
+		st = config_set(c, index, value, origin, err);
 	} else if (asprintf(&all, "%s%.*s%s", e->text, *e->text && *value, &settings_table[index].separator, value) <
 	                   0 ||
 	           asprintf(&origins, "%s, %s", e->origin, origin) < 0) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	} else {
-		status = config_set(c, index, all, origins, err);
+		st = config_set(c, index, all, origins, err);
 	}
 	free(all);
 	free(origins);
-	return status ? status : config_places_add(e, origin, err);
+	return st ? st : config_places_add(e, origin, err);
 }
 
 /* Locks what a file has fixed or locked: it stays from now on what it is. */
 static gradcomp_status config_lock(config *c, gradcomp_error *err)
 {
 	const config_entry *lock = &c->entries[SET_GRADCOMP_LOCK];
-
 	for (setting_id i = 0; i < SET_COUNT; i++) {
 		config_entry *e = &c->entries[i];
 		bool listed = settings_locked(lock->text, settings_table[i].row.name);
@@ -152,27 +147,23 @@ static gradcomp_status config_file(config *c, gradcomp_error *err)
 	const char *named = secure_getenv("GRADCOMP_CONF");
 	bool other = named && *named && strcmp(named, conffile_site()) != 0;
 	gradcomp_error inner;
-	gradcomp_status status = conffile_read(conffile_site(), config_from_file, c, &inner);
-
-	if (status && (status != GRADCOMP_ERR_NOTFOUND || (named && *named && !other)))
-		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
-		                 inner.text);
-	if ((status = conffile_drop_ins(conffile_site(), config_from_file, c, err)))
-		return status;
-	if ((status = config_lock(c, err)) || !other || (status = config_defaults(c, err)))
-		return status;
-	status = conffile_read(named, config_from_file, c, &inner);
-	if (status)
-		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
-		                 inner.text);
+	gradcomp_status st = conffile_read(conffile_site(), config_from_file, c, &inner);
+	if (st && (st != GRADCOMP_ERR_NOTFOUND || (named && *named && !other)))
+		return error_set(err, st, "%s%s", st == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+	if ((st = conffile_drop_ins(conffile_site(), config_from_file, c, err)))
+		return st;
+	if ((st = config_lock(c, err)) || !other || (st = config_defaults(c, err)))
+		return st;
+	st = conffile_read(named, config_from_file, c, &inner);
+	if (st)
+		return error_set(err, st, "%s%s", st == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
 	return config_lock(c, err);
 }
 
 /* Returns 1 when `word` is one of the words in `list`. */
-static int has_word(const char *list, const char *word)
+static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);
-
 	while (*list) {
 		size_t m = strcspn(list, " ,");
 
@@ -198,7 +189,6 @@ static bool from_option(const config_option *options, setting_id id)
 {
 	const char *name = settings_table[id].row.name;
 	const char *named = secure_getenv("GRADCOMP_OPTIONS");
-
 	if (options)
 		return option_value(options, id) != NULL;
 	return named && !strncmp(name, "gradcomp.", 9) && has_word(named, name + 9);
@@ -220,13 +210,12 @@ static void environment_origin(const config_option *options, setting_id id, cons
 static gradcomp_status config_environment(config *c, const config_option *options, gradcomp_error *err)
 {
 	char env[SETTINGS_ENV_MAX], origin[2 * SETTINGS_ENV_MAX];
-
 	if (secure_getenv("GRADCOMP_COMPRESSOR"))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "environment GRADCOMP_COMPRESSOR: the variable for the compressor is GRADCOMP");
 	for (setting_id i = 0; i < SET_COUNT; i++) {
 		const char *value = option_value(options, i);
-		gradcomp_status status;
+		gradcomp_status st;
 
 		settings_env(&settings_table[i], env);
 		if (!value)
@@ -238,9 +227,9 @@ static gradcomp_status config_environment(config *c, const config_option *option
 			                 "environment %s: %s can be set in gradcomp.conf only", env,
 			                 settings_table[i].row.name);
 		environment_origin(options, i, env, origin, sizeof origin);
-		status = config_set(c, i, value, origin, err);
-		if (status)
-			return status;
+		st = config_set(c, i, value, origin, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -250,7 +239,7 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 	for (; overrides && *overrides; overrides++) {
 		const char *equals = strchr(*overrides, '=');
 		char *name = equals ? strndup(*overrides, (size_t)(equals - *overrides)) : NULL;
-		gradcomp_status status;
+		gradcomp_status st;
 		setting_id index;
 
 		if (!equals)
@@ -260,15 +249,15 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		index = settings_find(name);
 		if (index == SET_COUNT)
-			status = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
+			st = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
 		else if (settings_table[index].site)
-			status = error_set(err, GRADCOMP_ERR_INVALID,
-			                   "application: %s can be set in gradcomp.conf only", name);
+			st = error_set(err, GRADCOMP_ERR_INVALID, "application: %s can be set in gradcomp.conf only",
+			               name);
 		else
-			status = config_set(c, index, equals + 1, "application", err);
+			st = config_set(c, index, equals + 1, "application", err);
 		free(name);
-		if (status)
-			return status;
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -277,14 +266,13 @@ static gradcomp_status config_make(const config_option *options, const char *con
                                    gradcomp_error *err)
 {
 	config *c = calloc(1, sizeof *c);
-	gradcomp_status status;
-
+	gradcomp_status st;
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
-	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
-	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err))) {
+	if ((st = config_defaults(c, err)) || (st = config_file(c, err)) ||
+	    (st = config_environment(c, options, err)) || (st = config_overrides(c, overrides, err))) {
 		config_free(c);
-		return status;
+		return st;
 	}
 	*out = c;
 	return GRADCOMP_OK;
@@ -294,7 +282,6 @@ config *config_load_defaults(void)
 {
 	config *c = calloc(1, sizeof *c);
 	const char *path = secure_getenv("GRADCOMP_PLUGIN_PATH");
-
 	if (!c)
 		return NULL;
 	if (config_defaults(c, NULL)) {
@@ -352,7 +339,6 @@ const char *config_origin(const config *c, setting_id id)
 const char *config_place(const config *c, setting_id id, size_t i)
 {
 	const config_entry *e = &c->entries[id];
-
 	return i < e->nplaces ? e->places[i] : NULL;
 }
 
@@ -369,7 +355,6 @@ const char *config_lock_of(const config *c, setting_id id)
 const char *config_find(const config *c, const char *name)
 {
 	setting_id index = settings_find(name);
-
 	return index == SET_COUNT ? NULL : c->entries[index].text;
 }
 
@@ -386,7 +371,6 @@ void config_each(const config *c,
 static bool is_variable(const char *name, size_t n, const char *known)
 {
 	size_t m = strlen(known);
-
 	return known[m - 1] == '*' ? n >= m - 1 && !strncmp(name, known, m - 1) : n == m && !strncmp(name, known, n);
 }
 
@@ -398,7 +382,6 @@ void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 		"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "RUN",  "RUN_*", "DATA", "DATA_*", "LIBRARY", "MODELS",
 		"SRC",  "BUILD",   "INJECT",     "TEST_*",      "ROOT", "HOME",  "DIR",  "PREFIX", "VERSION"};
 	char env[SETTINGS_ENV_MAX], text[400], typed[SUGGEST_MAX];
-
 	for (char **v = environ; v && *v; v++) {
 		size_t n = strcspn(*v, "=");
 		bool known = strncmp(*v, "GRADCOMP_", 9) != 0;

@@ -16,7 +16,6 @@ void inifile_fail(inifile *f, const char *fmt, ...)
 {
 	char text[400];
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
@@ -33,7 +32,6 @@ static void inifile_look(inifile *f, const char *line)
 {
 	const char *p = line + strspn(line, " \t");
 	size_t n;
-
 	if (!*p || *p == ';' || *p == '#')
 		return;
 	if (p != line) {
@@ -57,7 +55,6 @@ static void inifile_look(inifile *f, const char *line)
 static char *inifile_value(char *line)
 {
 	char *value = line + strcspn(line, "=:"), *end;
-
 	if (!*value || value == line)
 		return NULL;
 	value++;
@@ -77,7 +74,6 @@ static bool inifile_get(inifile *f)
 {
 	size_t n = 0;
 	int c;
-
 	f->line++;
 	while ((c = getc(f->stream)) != EOF && c != '\n') {
 		if ((c < 0x20 && c != '\t' && c != '\r') || c == 0x7f || (n && f->text[n - 1] == '\r')) {
@@ -108,7 +104,6 @@ static char *inifile_line(char *out, int capacity, void *user)
 	size_t room = (size_t)capacity - sizeof "\t||\n", n;
 	inifile *f = user;
 	char *line = f->text, *value;
-
 	if (f->status)
 		return NULL;
 	if (*f->rest) {
@@ -151,7 +146,6 @@ static int inifile_key(void *user, const char *section, const char *key, const c
 {
 	inifile *f = user;
 	size_t n = strlen(value);
-
 	if (f->status)
 		return 0;
 	if (!*section) {

@@ -29,7 +29,6 @@ static void *place_of(const record_io *t, const field *r)
 static int name_ok(const char *name)
 {
 	size_t n = strlen(name);
-
 	if (!n || n >= FIELD_NAME_MAX || name[0] == ' ' || name[n - 1] == ' ')
 		return 0;
 	for (const char *p = name; *p; p++)
@@ -51,7 +50,6 @@ static int take_count(inifile *f, const field *r, const char *text, double most,
 static int take_hash(inifile *f, const field *r, const char *text, uint64_t *out)
 {
 	size_t n = strspn(text, "0123456789abcdef");
-
 	if (n != 16 || text[n]) {
 		inifile_fail(f, "%s is '%s'; it must be 16 hexadecimal digits", r->key, text);
 		return 0;
@@ -64,7 +62,6 @@ static void take_spec(inifile *f, const char *key, const char *text, char **out)
 {
 	char name[SPEC_NAME_MAX];
 	gradcomp_error why;
-
 	if (spec_name(text, name, &why))
 		inifile_fail(f, "%s: %s", key, why.text);
 	else if (!(*out = strdup(text)))
@@ -75,7 +72,6 @@ static void take(record_io *t, const field *r, inifile *f, const char *value)
 {
 	void *at = place_of(t, r);
 	int64_t i;
-
 	switch (r->kind) {
 	case FIELD_NUMBER:
 		record_io_float(f, r->key, value, r->least, r->most, r->unit, at);
@@ -109,7 +105,6 @@ static void take(record_io *t, const field *r, inifile *f, const char *value)
 static void take_more(const record_io *t, inifile *f, const char *value)
 {
 	char *whole;
-
 	if (!t->spec || !*t->spec) {
 		inifile_fail(f, "'more' stands behind no SPEC");
 		return;
@@ -151,7 +146,6 @@ int record_io_take(record_io *t, inifile *f, const char *section, const char *ke
 void record_io_unknown(const record_io *t, inifile *f, const char *section, const char *key)
 {
 	suggest near;
-
 	suggest_start(&near, key);
 	for (size_t i = 0; i < t->n; i++)
 		if (!strcmp(t->row[i].section, section))
@@ -181,7 +175,6 @@ int record_io_words(char *text, char **word, int most)
 {
 	char *rest = NULL;
 	int n = 0;
-
 	for (char *w = strtok_r(text, " \t", &rest); w; w = strtok_r(NULL, " \t", &rest)) {
 		if (n == most)
 			return most + 1;
@@ -207,7 +200,6 @@ int record_io_seconds(inifile *f, const char *what, const char *word, double mos
 int record_io_line(inifile *f, const char *key, const char *text, double a_most, double b_most, double out[2])
 {
 	char copy[200], *w[2], what[80];
-
 	snprintf(copy, sizeof copy, "%s", text);
 	if (record_io_words(copy, w, 2) != 2) {
 		inifile_fail(f, "%s is '%s'; write two numbers A B, for A + B x seconds", key, text);
@@ -223,7 +215,6 @@ int record_io_line(inifile *f, const char *key, const char *text, double a_most,
 int record_io_number(inifile *f, const char *what, const char *text, uint32_t next)
 {
 	int64_t n;
-
 	if (number_int(text, &n) != NUMBER_OK || n < 0 || n > UINT32_MAX)
 		inifile_fail(f, "'%s' is no number of a %s", text, what);
 	else if (n < next)
@@ -248,7 +239,6 @@ static int value_ok(const field *r, const void *at, char *text, size_t capacity)
 	char name[SPEC_NAME_MAX];
 	const double *d = at;
 	double x;
-
 	switch (r->kind) {
 	case FIELD_NUMBER:
 		snprintf(text, capacity, "%g; it must be %s, %g to %g", *d, r->unit, r->least, r->most);
@@ -277,7 +267,6 @@ static int value_ok(const field *r, const void *at, char *text, size_t capacity)
 gradcomp_status record_io_check(const record_io *t, const char *what, gradcomp_error *err)
 {
 	char text[200];
-
 	for (size_t i = 0; i < t->n; i++)
 		if (!value_ok(&t->row[i], place_of(t, &t->row[i]), text, sizeof text))
 			return error_set(err, GRADCOMP_ERR_INVALID, "%s: [%s] %s is %s", what, t->row[i].section,
@@ -288,7 +277,6 @@ gradcomp_status record_io_check(const record_io *t, const char *what, gradcomp_e
 void record_io_write_spec(FILE *out, const char *key, const char *spec)
 {
 	size_t n = strlen(spec);
-
 	fprintf(out, "%s = %.*s\n", key, SPEC_PIECE, spec);
 	for (size_t at = SPEC_PIECE; at < n; at += SPEC_PIECE)
 		fprintf(out, "more = %.*s\n", SPEC_PIECE, spec + at);
@@ -297,7 +285,6 @@ void record_io_write_spec(FILE *out, const char *key, const char *spec)
 void record_io_write_name(FILE *out, const char *name)
 {
 	size_t n = strlen(name);
-
 	if (!n)
 		fputc('_', out);
 	for (const char *p = n > NAME_LONGEST ? name + n - NAME_LONGEST : name; *p; p++)
@@ -351,7 +338,6 @@ gradcomp_status record_io_read(inifile *f, const char *path)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct stat st;
 	FILE *stream;
-
 	f->path = path;
 	if (fd < 0)
 		return error_errno(f->err,
@@ -376,7 +362,6 @@ gradcomp_status record_io_publish(const char *what, const char *path, void (*pri
 {
 	outfile *f;
 	gradcomp_status st = outfile_open(what, path, 0, &f, err);
-
 	if (st)
 		return st;
 	print(outfile_stream(f), data);

@@ -42,7 +42,6 @@ enum { METHODS = sizeof table / sizeof *table };
 static void unknown(const char *name, gradcomp_error *err)
 {
 	suggest near;
-
 	suggest_start(&near, name);
 	for (int i = 0; i < METHODS; i++)
 		suggest_try(&near, table[i].name);
@@ -56,7 +55,6 @@ static void unknown(const char *name, gradcomp_error *err)
 const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error *err)
 {
 	char name[SPEC_NAME_MAX];
-
 	if (spec_name(text, name, err)) { /* such as two at once: wfbp,single */
 		unknown(text, err);
 		return NULL;
@@ -72,10 +70,8 @@ gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec 
                                    gradcomp_error *err)
 {
 	schedule_method m = (schedule_method)(info - table);
-
 	int merges = m == SCHEDULE_MGWFBP || m == SCHEDULE_OMGS, greedy = merges && s->values[0].i;
 	const char *text = s->text;
-
 	if (greedy)
 		text = m == SCHEDULE_OMGS ? "omgs:greedy" : "mgwfbp:greedy";
 	else if (merges)
@@ -100,7 +96,6 @@ gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradco
 	const gradcomp_plugin_info *info = schedule_spec_info(text, &inner);
 	gradcomp_status st;
 	spec s;
-
 	if (!info)
 		return error_set(err, inner.status, "%s", inner.text);
 	st = spec_parse(info, text, &s, err);

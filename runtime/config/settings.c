@@ -19,36 +19,33 @@
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 {
 	char name[SPEC_NAME_MAX];
-
 	return spec_name(value, name, err);
 }
 
 /* A list of SPECs. */
 static gradcomp_status check_specs(const char *value, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	const char *item;
 	char one[256];
 	size_t n;
-
-	while (!status && (item = spec_list_next(&value, &n))) {
+	while (!st && (item = spec_list_next(&value, &n))) {
 		if (n >= sizeof one)
 			return error_set(err, GRADCOMP_ERR_INVALID, "'%.*s' is longer than 255 characters", (int)n,
 			                 item);
 		snprintf(one, sizeof one, "%.*s", (int)n, item);
-		status = check_spec(one, err);
+		st = check_spec(one, err);
 	}
-	return status;
+	return st;
 }
 
 static gradcomp_status check_schedule(const char *value, gradcomp_error *err)
 {
 	schedule_spec s;
-	gradcomp_status status = schedule_spec_parse(value, &s, err);
-
-	if (!status)
+	gradcomp_status st = schedule_spec_parse(value, &s, err);
+	if (!st)
 		schedule_spec_clear(&s);
-	return status;
+	return st;
 }
 
 static gradcomp_status check_report(const char *value, gradcomp_error *err)
@@ -70,7 +67,6 @@ static gradcomp_status check_trace(const char *value, gradcomp_error *err)
 static gradcomp_status check_directories(const char *value, gradcomp_error *err)
 {
 	const char *p = value;
-
 	for (;;) {
 		size_t n = strcspn(p, ":");
 
@@ -108,7 +104,6 @@ static gradcomp_status check_metrics(const char *value, gradcomp_error *err)
 static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 {
 	const char *p = value;
-
 	for (;;) {
 		size_t n = strcspn(p, ",");
 
@@ -128,7 +123,6 @@ static gradcomp_status check_interface(const char *value, gradcomp_error *err)
 {
 	unsigned char ip[16];
 	int bytes, prefix;
-
 	if (strpbrk(value, ", \t;"))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "'%s' is several; name one interface, or one address block that has all of them",
@@ -152,7 +146,6 @@ static gradcomp_status check_device(const char *value, gradcomp_error *err)
 	const char *port = value[n] ? value + n + 1 : "1";
 	size_t m = strcspn(port, ":");
 	const char *gid = port[m] ? port + m + 1 : "0";
-
 	if (n && n < 60 && is_part(port, m, 1, 999) && is_part(gid, strlen(gid), 0, 255))
 		return GRADCOMP_OK;
 	return error_set(
@@ -176,7 +169,6 @@ static gradcomp_status check_part(const char *value, gradcomp_error *err)
 	size_t n = strlen(value);
 	char digits[4] = "";
 	int64_t x;
-
 	if (n >= 2 && n <= sizeof digits && value[n - 1] == '%')
 		memcpy(digits, value, n - 1);
 	if (number_int(digits, &x) == NUMBER_OK ? x >= 1 && x <= 90
@@ -201,7 +193,6 @@ static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 static gradcomp_status check_ports(const char *value, gradcomp_error *err)
 {
 	uint16_t first, last;
-
 	if (number_ports(value, &first, &last) == NUMBER_OK)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no range of ports such as 60001-60200", value);
@@ -210,7 +201,6 @@ static gradcomp_status check_ports(const char *value, gradcomp_error *err)
 static gradcomp_status check_evict(const char *value, gradcomp_error *err)
 {
 	unsigned high, low;
-
 	if (number_marks(value, &high, &low) == NUMBER_OK)
 		return GRADCOMP_OK;
 	return error_set(
@@ -223,7 +213,6 @@ static gradcomp_status check_share(const char *value, gradcomp_error *err)
 {
 	int64_t bytes;
 	int percent;
-
 	if (number_share(value, &bytes, &percent) == NUMBER_OK && (percent || bytes > 0))
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID,
@@ -251,7 +240,6 @@ static gradcomp_status check_sources(const char *value, gradcomp_error *err)
 static const char *next_name(const char **list, size_t *n)
 {
 	const char *name = *list + strspn(*list, ", \t");
-
 	*n = strcspn(name, ", \t");
 	*list = name + *n;
 	return *n ? name : NULL;
@@ -268,7 +256,6 @@ bool settings_locked(const char *list, const char *name)
 {
 	const char *word;
 	size_t n;
-
 	while ((word = next_name(&list, &n)))
 		if (names(word, n, name))
 			return true;
@@ -282,7 +269,6 @@ static gradcomp_status check_lock(const char *value, gradcomp_error *err)
 	suggest near;
 	size_t n;
 	bool known;
-
 	while ((word = next_name(&value, &n))) {
 		snprintf(typed, sizeof typed, "%.*s", (int)n, word);
 		suggest_start(&near, typed);
@@ -324,7 +310,6 @@ const setting settings_table[SET_COUNT] = {
 setting_id settings_find(const char *name)
 {
 	setting_id i = 0;
-
 	while (i < SET_COUNT && strcmp(settings_table[i].row.name, name) != 0)
 		i++;
 	return i;
@@ -333,7 +318,6 @@ setting_id settings_find(const char *name)
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX])
 {
 	const char *name = s->row.name;
-
 	if (s == &settings_table[SET_GRADCOMP_COMPRESSOR]) {
 		snprintf(out, SETTINGS_ENV_MAX, "GRADCOMP");
 		return;
@@ -353,7 +337,6 @@ static gradcomp_status check_typed(const char *name, const char *text, gradcomp_
 		"\"", "'", "`", "\xe2\x80\x98", "\xe2\x80\x99", "\xe2\x80\x9c", "\xe2\x80\x9d", "\xc2\xab"};
 	const char *what;
 	int at = text_hidden(text, &what);
-
 	if (at >= 0)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%s: there is %s %s '%.*s', which cannot be seen: write the value anew", name, what,
@@ -369,13 +352,12 @@ static gradcomp_status check_typed(const char *name, const char *text, gradcomp_
 
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err)
 {
-	gradcomp_status status = check_typed(s->row.name, text, err);
+	gradcomp_status st = check_typed(s->row.name, text, err);
 	gradcomp_error inner;
-
-	if (!status)
-		status = spec_value(&s->row, text, out, err);
-	if (status || !s->check)
-		return status;
-	status = s->check(text, &inner);
-	return status ? error_set(err, status, "%s: %s", s->row.name, inner.text) : GRADCOMP_OK;
+	if (!st)
+		st = spec_value(&s->row, text, out, err);
+	if (st || !s->check)
+		return st;
+	st = s->check(text, &inner);
+	return st ? error_set(err, st, "%s: %s", s->row.name, inner.text) : GRADCOMP_OK;
 }

@@ -22,7 +22,6 @@ static void put(char *out, size_t capacity, size_t *at, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
-
 	if (*at >= capacity)
 		return;
 	va_start(ap, fmt);
@@ -34,7 +33,6 @@ static void put(char *out, size_t capacity, size_t *at, const char *fmt, ...)
 static void put_bound(char *out, size_t capacity, size_t *at, const gradcomp_param *row, double bound)
 {
 	char text[NUMBER_TEXT];
-
 	if (row->type == GRADCOMP_PARAM_SIZE && bound < 9e18)
 		number_put_size(text, (int64_t)bound);
 	else if (row->type == GRADCOMP_PARAM_INT && fabs(bound) < 1e19)
@@ -66,7 +64,6 @@ void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity)
 {
 	static const char *const words[] = {"INT", "FLOAT", "yes|no", "SIZE", NULL, "TEXT"};
 	size_t at = 0;
-
 	if (!capacity)
 		return;
 	put(out, capacity, &at, "%s=", row->name);
@@ -89,7 +86,6 @@ void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity)
 static gradcomp_status value_error(const gradcomp_param *row, const char *text, const char *what, gradcomp_error *err)
 {
 	char about[256];
-
 	gradcomp_param_text(row, about, sizeof about);
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: '%s' %s; %s", row->name, text, what, about);
 }
@@ -97,7 +93,6 @@ static gradcomp_status value_error(const gradcomp_param *row, const char *text, 
 static int value_bool(const char *text, int64_t *out)
 {
 	static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
-
 	for (int i = 0; i < 8; i++)
 		if (!strcmp(text, words[i])) {
 			*out = i & 1;
@@ -112,7 +107,6 @@ gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp
 	number_result r = NUMBER_OK;
 	const char *form = NULL;
 	double x = 0;
-
 	switch (row->type) {
 	case GRADCOMP_PARAM_INT:
 		r = number_int(text, &v.i);
@@ -170,7 +164,6 @@ static bool spec_is_name(const char *text)
 gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_error *err)
 {
 	size_t n = strcspn(text, ":");
-
 	if (!n)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "'%s' does not begin with a name; a SPEC is NAME[:key=value[,key=value...]]", text);
@@ -203,7 +196,6 @@ static const char *spec_takes(const gradcomp_plugin_info *info, char *out, size_
 {
 	char row[256];
 	size_t at = 0;
-
 	if (!info->nparams)
 		return "it takes no parameters";
 	put(out, capacity, &at, "it takes ");
@@ -218,7 +210,6 @@ static gradcomp_status spec_error(const gradcomp_plugin_info *info, gradcomp_err
                                   const char *word)
 {
 	char takes[sizeof err->text];
-
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s '%s'; %s", info->name, what, word,
 	                 spec_takes(info, takes, sizeof takes));
 }
@@ -228,7 +219,6 @@ static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char
 {
 	char takes[sizeof err->text];
 	suggest near;
-
 	suggest_start(&near, key);
 	for (uint32_t i = 0; i < info->nparams; i++)
 		suggest_try(&near, info->params[i].name);
@@ -252,7 +242,6 @@ static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, c
 	char *value = strchr(item, '='), yes[] = "yes";
 	gradcomp_error inner;
 	uint32_t i = 0;
-
 	if (value)
 		*value++ = '\0';
 	if (!*item)
@@ -276,7 +265,6 @@ static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, c
 static gradcomp_status spec_defaults(const gradcomp_plugin_info *info, const char *seen, spec *out, gradcomp_error *err)
 {
 	gradcomp_error inner;
-
 	for (uint32_t i = 0; i < info->nparams; i++) {
 		if (seen[i])
 			continue;
@@ -315,7 +303,6 @@ static char *spec_canonical(const gradcomp_plugin_info *info, const spec *s)
 	char separator = ':';
 	size_t bytes;
 	FILE *f = open_memstream(&text, &bytes);
-
 	if (!f)
 		return NULL;
 	fputs(info->name, f);
@@ -341,7 +328,6 @@ gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, s
 	char *words, *next, *seen = NULL;
 	gradcomp_status st;
 	spec s = {.nvalues = info->nparams};
-
 	/* One block: the values, then a copy of the text for strings to point into. */
 	s.values = calloc(1, table + strlen(text) + 1);
 	seen = calloc(1, (size_t)info->nparams + 1);
@@ -386,7 +372,6 @@ void spec_clear(spec *s)
 const char *spec_list_next(const char **at, size_t *length)
 {
 	const char *item = *at + strspn(*at, " "), *end = item + strcspn(item, ",");
-
 	if (!*item)
 		return NULL;
 	while (*end && end[1 + strcspn(end + 1, "=:,")] == '=')

@@ -12,7 +12,6 @@ static double expected_share(const cost_model *c, const gradcomp_bucket *b, uint
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	gradcomp_cost cost = {.struct_size = sizeof cost};
 	double fixed = 0, bound = 0;
-
 	for (uint32_t k = 0; k < plan->nrounds; k++) {
 		const gradcomp_round *rd = &plan->rounds[k];
 
@@ -36,7 +35,6 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 	const call levels = {.primitive = GRADCOMP_CAN_SHARD, .bytes = numel * sizeof(float), .coded = 1};
 	double look = c->curve && !c->two_levels ? 0 : 4.0 * (double)numel * c->machine->memory, both = 0;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (c->two_levels)
 		st = cost_call(c, &levels, &both, sum, err);
 	for (uint32_t t = 0; !st && t < n; t++) {
@@ -96,7 +94,6 @@ gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint3
 	uint64_t numel = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	int same = 1;
-
 	b.numel = last->offset + last->numel - b.offset;
 	for (uint32_t i = first; i < end; i++)
 		numel += c->whole[i];

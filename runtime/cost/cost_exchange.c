@@ -8,7 +8,6 @@
 static known_load *place_of(const cost_model *c, const call *k)
 {
 	uint64_t h = (k->bytes * 0x9e3779b97f4a7c15u) ^ ((uint64_t)k->primitive << 40);
-
 	return &c->known[(h >> 32 ^ h >> 50 ^ (uint64_t)k->among_holders) % KNOWN];
 }
 
@@ -24,7 +23,6 @@ static gradcomp_status ask(const cost_model *c, const call *k, gradcomp_call_loa
 	known_load *known = place_of(c, k);
 	gradcomp_error inner = {0};
 	gradcomp_status st;
-
 	if (known->primitive == k->primitive && known->bytes == k->bytes && known->among_holders == k->among_holders) {
 		*l = known->load;
 		return GRADCOMP_OK;
@@ -71,7 +69,6 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 	double sharing = k->among_holders ? c->ranks_per_node : 1, share;
 	gradcomp_call_load l;
 	gradcomp_status st = ask(c, k, &l, err);
-
 	if (st)
 		return st;
 	share = l.bytes[1] > 0 ? l.uncoded[1] / l.bytes[1] : 0;
@@ -105,7 +102,6 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 gradcomp_status cost_nonfinite(const cost_model *c, double *seconds, bucket_cost *sum, gradcomp_error *err)
 {
 	const call k = {.primitive = GRADCOMP_CAN_ALLREDUCE, .bytes = 8, .coded = 1};
-
 	return cost_call(c, &k, seconds, sum, err);
 }
 
@@ -128,7 +124,6 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 	                .bytes = task_round_bytes(rd),
 	                .coded = code};
 	gradcomp_status st = passes_nonfinite(c) ? GRADCOMP_OK : cost_nonfinite(c, seconds, sum, err);
-
 	return st ? st : cost_call(c, &k, seconds, sum, err);
 }
 
@@ -141,7 +136,6 @@ gradcomp_status cost_round(const cost_model *c, const gradcomp_round *rd, uint32
 	          .among_holders = c->two_levels};
 	int fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
-
 	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
 		k.bytes = rd->count;

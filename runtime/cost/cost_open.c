@@ -21,7 +21,6 @@ static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
 {
 	uint64_t row = t->ndim > 1 && t->dims[0] ? t->numel / t->dims[0] : 0;
-
 	t->numel = (t->numel + ranks - 1) / ranks;
 	dims[0] = row && t->numel % row == 0 ? t->numel / row : 1;
 	dims[1] = t->numel / dims[0];
@@ -34,7 +33,6 @@ static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 {
 	const model_file *m = c->model;
 	uint64_t at = 0;
-
 	c->tensors = calloc(m->ntensors, sizeof *c->tensors);
 	c->whole = calloc(m->ntensors, sizeof *c->whole);
 	c->dims = calloc(m->ntensors, 2 * sizeof *c->dims);
@@ -75,7 +73,6 @@ static gradcomp_status is_asked_for(const cost_model *c, const char *text, int w
 	gradcomp_error inner = {0};
 	gradcomp_status st;
 	spec s;
-
 	*same = !strcmp(text, c->specs[which]->text);
 	if (*same || spec_name(text, name, NULL) || strcmp(name, info->name))
 		return GRADCOMP_OK;
@@ -93,7 +90,6 @@ static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
 	const machine_file *m = c->machine;
 	int here = m->nodes == (uint32_t)c->nodes && m->ranks_per_node == (uint32_t)c->ranks_per_node;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (uint32_t i = 0; !st && i < m->ncalls; i++) {
 		const linear **of = &c->measured[cost_primitive_bit(m->calls[i].primitive)];
 		int same;
@@ -111,7 +107,6 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 	const gradcomp_bucket all = {
 		.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
 	gradcomp_cost cost = {.struct_size = sizeof cost};
-
 	for (uint32_t i = 0; i < m->ncurves; i++) {
 		int same;
 		gradcomp_status st = is_asked_for(c, m->curves[i].compressor, 0, &same, err);
@@ -143,7 +138,6 @@ static void *map_zeroes(size_t bytes)
 {
 	size_t whole = bytes + MAP_HEAD;
 	char *p;
-
 	if (bytes > PTRDIFF_MAX - MAP_HEAD)
 		return NULL;
 	p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -158,7 +152,6 @@ static void *map_zeroes(size_t bytes)
 static void unmap(void *p)
 {
 	size_t whole;
-
 	if (!p)
 		return;
 	memcpy(&whole, (char *)p - MAP_HEAD, sizeof whole);
@@ -184,7 +177,6 @@ const char *cost_default_compressor(void)
 static gradcomp_status create_instance(cost_model *c, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	map_failed = false;
 	st = c->plugins[0]->compressor->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
 	if (st == GRADCOMP_ERR_NOMEM && map_failed)
@@ -198,7 +190,6 @@ gradcomp_status cost_open(cost_model *out, const model_file *model, const machin
 	cost_model *c = out;
 	const struct gradcomp_compressor_v1 *p;
 	gradcomp_status st;
-
 	*c = (cost_model){.model = model, .machine = machine, .nodes = nodes, .ranks_per_node = ranks_per_node};
 	st = config_load(NULL, &c->config, err);
 	if (st)
@@ -251,7 +242,6 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
 	sim_bucket b;
 	cost_model c;
 	gradcomp_status st = cost_open(&c, &model, machine, 1, 1, compressor, NULL, err);
-
 	*share = 0;
 	if (st)
 		return st;

@@ -30,7 +30,6 @@ static gradcomp_status check_levels(const machine_file *machine, const hybrid_qu
 	int missing = q->ranks_per_node > 1 && !(machine->level[0].b > 0) ? 0
 	              : q->nodes > 1 && !(machine->level[1].b > 0)        ? 1
 	                                                                  : -1;
-
 	if (missing < 0)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -63,7 +62,6 @@ static gradcomp_status check_question(const model_file *m, const hybrid_question
 static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 {
 	const hybrid_question *q = k->q;
-
 	if (!q->batch && k->model->batch > SAMPLES_MAX / q->nodes / q->ranks_per_node)
 		return error_set(err, GRADCOMP_ERR_RANGE,
 		                 "%llu samples of model %s on each of %u nodes of %u ranks; a step can have %llu",
@@ -80,7 +78,6 @@ static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 static void fill_costs(asking *k)
 {
 	pipeline_problem *p = &k->problem;
-
 	for (uint32_t i = 0; i < p->nlayers; i++)
 		for (uint32_t j = i; j < p->nlayers; j++)
 			for (uint32_t c = 0; c < p->nchoices; c++)
@@ -95,7 +92,6 @@ static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 	pipeline_problem *p = &k->problem;
 	uint32_t unit = q->nodes * q->ranks_per_node;
 	gradcomp_status st;
-
 	k->groups = malloc(k->model->nlayers * sizeof *k->groups);
 	k->choices = malloc(HYBRID_CHOICES_MAX * sizeof *k->choices);
 	k->takes = malloc(HYBRID_CHOICES_MAX * sizeof *k->takes);
@@ -136,7 +132,6 @@ static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 {
 	pipeline_plan plan;
 	gradcomp_status st = GRADCOMP_OK;
-
 	k->plan.seconds = k->plan.memory = -1;
 	for (uint32_t c = 0; c < k->problem.nchoices && !st; c++) {
 		if (k->problem.units % k->takes[c])
@@ -156,7 +151,6 @@ static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 static gradcomp_status no_plan(const asking *k, gradcomp_error *err)
 {
 	const hybrid_question *q = k->q;
-
 	if (k->plan.memory < 0)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "no stages of %u layers and %llu samples a micro-batch take all of %u nodes of %u "
@@ -173,7 +167,6 @@ static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *
 {
 	hybrid_plan *plan = calloc(1, sizeof *plan);
 	const pipeline_plan *found = &k->plan;
-
 	if (plan)
 		plan->stages = calloc(found->nstages, sizeof *plan->stages);
 	if (!plan || !plan->stages) {
@@ -215,7 +208,6 @@ gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *ma
 {
 	asking k = {.model = model, .machine = machine, .q = question};
 	gradcomp_status st = model_check(model, err);
-
 	*out = NULL;
 	if (!st)
 		st = machine_check(machine, err);
@@ -244,7 +236,6 @@ int hybrid_stage_holds(const model_file *model, const hybrid_stage *s, uint32_t 
 {
 	uint32_t first[HYBRID_KINDS], n = s->held ? hybrid_kinds(model, first) : 0,
 				      kind = hybrid_kind_of(model, first, n, &model->layers[layer]);
-
 	return kind < HYBRID_KINDS && s->held >> kind & 1;
 }
 

@@ -42,7 +42,6 @@ static gradcomp_status part_open(part *p, const making *k, uint32_t ntensors, co
 	const model_file *m = k->model;
 	size_t ndims = 1, at = 0;
 	const model_layer *l = m->layers;
-
 	for (uint32_t i = 0; i < ntensors; i++)
 		ndims += m->tensors[i].ndim;
 	*p = (part){.model = {.ntensors = ntensors, .batch = m->batch}};
@@ -90,7 +89,6 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	machine_file machine = *k->machine;
 	gradcomp_status st;
 	part p;
-
 	if (c->tensor > 1) {
 		machine.level[1].b *= inside ? c->tensor : c->ranks_per_node;
 		machine.ncalls = 0; /* they were measured with the interface to themselves */
@@ -109,7 +107,6 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 static uint32_t first_half(const model_file *m)
 {
 	uint64_t numel = 0;
-
 	for (uint32_t i = 0; i < m->ntensors / 2; i++)
 		numel += model_numel(&m->tensors[i]);
 	return numel ? m->ntensors / 2 : 0;
@@ -121,7 +118,6 @@ static gradcomp_status fit_reduction(const making *k, rank_choice *c, gradcomp_e
 	uint32_t all = k->model->ntensors, half = first_half(k->model);
 	double n, t, half_n = 0, half_t = 0;
 	gradcomp_status st = reduce_part(k, c, all, &n, &t, err);
-
 	if (!st && half)
 		st = reduce_part(k, c, half, &half_n, &half_t, err);
 	if (st)
@@ -136,7 +132,6 @@ static gradcomp_status residual_of(making *k, const char *compressor, double *ou
 	const plugin *p[2];
 	const spec *s[2];
 	gradcomp_status st;
-
 	*out = 0;
 	if (!compressor)
 		return GRADCOMP_OK;
@@ -151,7 +146,6 @@ static gradcomp_status residual_of(making *k, const char *compressor, double *ou
 static gradcomp_status add_compressed(making *k, rank_choice c, const char *compressor, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	c.compressor = compressor;
 	st = residual_of(k, compressor, &c.residual, err);
 	if (!st)
@@ -202,7 +196,6 @@ static gradcomp_status add_degree(making *k, rank_choice c, gradcomp_error *err)
 static uint32_t kinds_to_hold(const making *k, const rank_choice *c)
 {
 	uint32_t kinds = 0;
-
 	for (uint32_t i = 0; c->tensor > 1 && multiple(k->samples, c->data) && i < k->model->nlayers; i++) {
 		const model_layer *l = &k->model->layers[i];
 		uint32_t kind = hybrid_kind_of(k->model, k->kinds, k->nkinds, l);
@@ -218,7 +211,6 @@ static gradcomp_status add_held(making *k, rank_choice c, gradcomp_error *err)
 {
 	uint32_t kinds = kinds_to_hold(k, &c);
 	gradcomp_status st = add_degree(k, c, err);
-
 	for (c.held = kinds; c.held && !st && k->n < HYBRID_CHOICES_MAX / 2; c.held = (c.held - 1) & kinds)
 		st = add_degree(k, c, err);
 	return st;
@@ -229,7 +221,6 @@ static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gr
 {
 	rank_choice c = {.nodes = nodes, .ranks_per_node = ranks};
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (c.tensor = 1; ranks % c.tensor == 0 && !st; c.tensor *= 2) {
 		c.data = nodes * (ranks / c.tensor);
 		st = add_held(k, c, err);
@@ -248,7 +239,6 @@ gradcomp_status hybrid_choices(const model_file *model, const machine_file *mach
 	making k = {.model = model, .machine = machine, .q = q, .samples = samples, .choices = choices};
 	uint64_t all = (uint64_t)q->nodes * q->ranks_per_node;
 	gradcomp_status st = config_load(NULL, &k.settings, err);
-
 	if (st)
 		return st;
 	k.nkinds = hybrid_kinds(model, k.kinds);

@@ -47,7 +47,6 @@ uint32_t hybrid_kind_of(const model_file *m, const uint32_t *first, uint32_t n, 
 uint32_t hybrid_kinds(const model_file *m, uint32_t first[HYBRID_KINDS])
 {
 	uint32_t n = 0;
-
 	for (uint32_t i = 0; i < m->nlayers && n < HYBRID_KINDS; i++)
 		if (m->layers[i].reduces && hybrid_kind_of(m, first, n, &m->layers[i]) == HYBRID_KINDS)
 			first[n++] = i;
@@ -57,7 +56,6 @@ uint32_t hybrid_kinds(const model_file *m, uint32_t first[HYBRID_KINDS])
 static double layer_seconds(const model_file *m, const model_layer *l)
 {
 	double sum = 0;
-
 	for (uint32_t i = l->first; i < l->first + l->ntensors; i++)
 		sum += (m->tensors[i].forward + m->tensors[i].backward) / (double)m->batch;
 	return sum;
@@ -68,7 +66,6 @@ static layer_group group_of(const model_file *m, uint32_t at, const uint32_t *ki
 	const model_layer *l = &m->layers[at];
 	layer_group g = {.first = at, .nlayers = 1, .output = l->output, .kept = l->kept[0]};
 	layer_part *part = &g.part[hybrid_kind_of(m, kinds, nkinds, l)];
-
 	*part = (layer_part){.kept = l->kept[1], .reduced = l->reduces * l->output, .reduces = l->reduces};
 	for (uint32_t i = l->first; i < l->first + l->ntensors; i++) {
 		const model_tensor *t = &m->tensors[i];
@@ -105,7 +102,6 @@ uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 {
 	uint32_t kinds[HYBRID_KINDS], nkinds = hybrid_kinds(m, kinds), n = 0;
 	double all = 0, so_far = 0;
-
 	if (most > m->nlayers)
 		most = m->nlayers;
 	for (uint32_t i = 0; i < m->nlayers; i++)
@@ -128,7 +124,6 @@ uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 static double ring(const machine_file *m, int level, double bytes, uint32_t n, uint32_t beside)
 {
 	double part = bytes / n;
-
 	return (n - 1.0) * (2 * (m->level[level].a + part * beside * m->level[level].b) + part * m->reduce);
 }
 
@@ -143,7 +138,6 @@ static double one_ring(const machine_file *m, double bytes, const rank_choice *c
 static double two_levels(const machine_file *m, double bytes, const rank_choice *c)
 {
 	uint32_t ranks = c->ranks_per_node, nodes = c->tensor / ranks;
-
 	if (c->tensor <= ranks)
 		return one_ring(m, bytes, c);
 	return ring(m, 0, bytes, ranks, 1) + ring(m, 1, bytes / ranks, nodes, ranks);
@@ -160,7 +154,6 @@ int hybrid_hold_pays(const model_file *model, const machine_file *m, uint64_t sa
 	double x = (double)samples / c->data, bytes = l->output * x;
 	/* The longer of both ways counts: without this layer the other may be the one that its stage takes. */
 	double saved = 2 * l->reduces * fmax(one_ring(m, bytes, c), two_levels(m, bytes, c));
-
 	return saved > layer_seconds(model, l) * x * (1 - 1.0 / c->tensor);
 }
 
@@ -173,7 +166,6 @@ pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const
 	uint32_t reduces = 0;
 	/* The next stage may well be on another node where there is one. */
 	int outside = q->nodes > 1;
-
 	for (uint32_t i = first + 1; i <= last; i++)
 		join(&g, &groups[i]);
 	parameters = g.parameters;

@@ -19,7 +19,6 @@ static gradcomp_status take_tensors(const char *word, model_layer *l, gradcomp_e
 	const char *dash = strchr(word, '-');
 	char text[LAYER_LINE];
 	int64_t first, last;
-
 	if (dash) {
 		snprintf(text, sizeof text, "%.*s", (int)(dash - word), word);
 		if (number_int(text, &first) == NUMBER_OK && number_int(dash + 1, &last) == NUMBER_OK && first >= 0 &&
@@ -52,7 +51,6 @@ gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error 
 	char text[LAYER_LINE], *w[LAYER_WORDS];
 	gradcomp_status st;
 	int64_t reduces;
-
 	if (strlen(value) >= sizeof text)
 		return error_set(err, GRADCOMP_ERR_INVALID, "the layer has more than %zu characters; %s",
 		                 sizeof text - 1, form);
@@ -81,7 +79,6 @@ gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error 
 void layer_print(FILE *out, const model_layer *l)
 {
 	char number[3][NUMBER_TEXT];
-
 	number_put_float(number[0], l->output);
 	number_put_float(number[1], l->kept[0]);
 	number_put_float(number[2], l->kept[1]);
@@ -93,7 +90,6 @@ void layer_print(FILE *out, const model_layer *l)
 gradcomp_status layers_check(const model_file *m, gradcomp_error *err)
 {
 	uint32_t at = 0;
-
 	for (uint32_t i = 0; i < m->nlayers; i++) {
 		const model_layer *l = &m->layers[i];
 

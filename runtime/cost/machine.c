@@ -69,7 +69,6 @@ gradcomp_status machine_check(const machine_file *m, gradcomp_error *err)
 	record_io t = machine_fields(m);
 	gradcomp_status st;
 	char what[100];
-
 	snprintf(what, sizeof what, "machine '%.63s'", m->name);
 	if (m->ncurves > MACHINE_SPECS_MOST || m->ncalls > MACHINE_SPECS_MOST * MACHINE_PRIMITIVES)
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -112,7 +111,6 @@ static void print_machine(FILE *out, const void *what)
 	record_io t = machine_fields(m);
 	uint32_t number = 0;
 	char heading[40];
-
 	record_io_write(out, &t, "machine", "machine");
 	for (int level = 0; level < 2; level++) {
 		if (!m->level[level].a && !m->level[level].b)
@@ -151,7 +149,6 @@ static void print_machine(FILE *out, const void *what)
 gradcomp_status machine_file_write(const char *path, const machine_file *m, gradcomp_error *err)
 {
 	gradcomp_status st = machine_check(m, err);
-
 	return st ? st : record_io_publish("machine file", path, print_machine, m, err);
 }
 
@@ -192,7 +189,6 @@ typedef struct reading {
 static void end_collective(reading *r, inifile *f)
 {
 	machine_file *m = r->m;
-
 	record_io_complete(&r->call, f, "collective", r->line);
 	for (uint32_t i = r->first_call; !f->status && i < m->ncalls; i++) {
 		m->calls[i].collective = strdup(r->collective.spec);
@@ -212,7 +208,6 @@ static void end_collective(reading *r, inifile *f)
 static void end_curve(reading *r, inifile *f)
 {
 	const machine_file *m = r->m;
-
 	record_io_complete(&r->curve, f, "compressor", r->line);
 	for (uint32_t i = 0; !f->status && i + 1 < m->ncurves; i++) {
 		if (!strcmp(m->curves[i].compressor, m->curves[m->ncurves - 1].compressor)) {
@@ -234,7 +229,6 @@ static void begin_curve(reading *r, inifile *f, const char *number)
 {
 	machine_file *m = r->m;
 	compressor_curve *more;
-
 	if (!record_io_number(f, "compressor", number, m->ncurves + 1))
 		return;
 	if (m->ncurves == MACHINE_SPECS_MOST) {
@@ -270,7 +264,6 @@ static void machine_section(inifile *f, const char *name, size_t n)
 {
 	reading *r = f->ctx;
 	char text[40], *w[2];
-
 	end_section(r, f);
 	if (f->status)
 		return;
@@ -308,7 +301,6 @@ static void take_call(reading *r, inifile *f, int p, const char *value)
 	machine_file *m = r->m;
 	collective_cost *more;
 	double line[2];
-
 	for (uint32_t i = r->first_call; i < m->ncalls; i++)
 		if (m->calls[i].primitive == 1u << p)
 			inifile_fail(f, "%s was given already in this section", machine_primitives[p]);
@@ -330,7 +322,6 @@ static void machine_key(inifile *f, const char *section, const char *key, const 
 	int collective = !strcmp(r->in, "collective");
 	record_io *t = collective ? &r->call : !strcmp(r->in, "compressor") ? &r->curve : &r->machine;
 	int p = collective ? primitive_of(key) : -1;
-
 	(void)section; /* inih cuts it; r->in is what the line says */
 	if (p >= 0)
 		take_call(r, f, p, value);
@@ -356,7 +347,6 @@ gradcomp_status machine_file_read(const char *path, machine_file **out, gradcomp
 	reading r = {.m = m, .machine = machine_fields(m)};
 	inifile f = {.err = err, .section = machine_section, .key = machine_key, .ctx = &r};
 	gradcomp_status st;
-
 	if (!m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	m->beside_application = m->beside_exchange = 1;

@@ -40,7 +40,6 @@ static uint64_t model_product(const uint64_t *dims, uint32_t n)
 {
 	uint64_t numel = 1;
 	int zero = 0;
-
 	for (uint32_t i = 0; i < n; i++) {
 		zero |= !dims[i];
 		if (dims[i] && numel > NUMEL_MAX / dims[i])
@@ -60,7 +59,6 @@ static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 {
 	double seconds = m->io + m->copy + m->update;
 	uint64_t numel = 0;
-
 	if (!m->ntensors)
 		return error_set(err, GRADCOMP_ERR_INVALID, "model '%s' has no tensors", m->name);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
@@ -108,7 +106,6 @@ gradcomp_status model_check(const model_file *m, gradcomp_error *err)
 	gradcomp_status st;
 	uint64_t numel = 0;
 	char what[100];
-
 	snprintf(what, sizeof what, "model '%.63s'", m->name);
 	st = record_io_check(&t, what, err);
 	for (uint32_t i = 0; !st && i < m->ntensors; i++) {
@@ -137,7 +134,6 @@ static void print_model(FILE *out, const void *what)
 {
 	const model_file *m = what;
 	const record_io t = model_fields(m);
-
 	record_io_write(out, &t, "model", "model");
 	fprintf(out, "tensors = %u\n\n[tensors]\n", m->ntensors);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
@@ -164,7 +160,6 @@ static void print_model(FILE *out, const void *what)
 gradcomp_status model_file_write(const char *path, const model_file *m, gradcomp_error *err)
 {
 	gradcomp_status st = model_check(m, err);
-
 	return st ? st : record_io_publish("model", path, print_model, m, err);
 }
 
@@ -203,7 +198,6 @@ static const field count_rows[] = {
 static void *grow(inifile *f, void *array, uint32_t n, uint32_t *room, size_t size)
 {
 	void *more = array;
-
 	if (n < *room)
 		return array;
 	more = reallocarray(array, *room ? 2 * (size_t)*room : 16, size);
@@ -218,7 +212,6 @@ static void model_section(inifile *f, const char *name, size_t n)
 {
 	static const char *const names[] = {"model", "tensors", "layers"};
 	reading *r = f->ctx;
-
 	for (int i = 0; i < 3; i++) {
 		if (n == strlen(names[i]) && !strncmp(name, names[i], n)) {
 			r->in = i;
@@ -233,7 +226,6 @@ static int dims_of(char *text, uint64_t *dims)
 {
 	char *rest = NULL;
 	int n = 0;
-
 	if (!strcmp(text, "scalar"))
 		return 0;
 	if (!*text || *text == 'x' || text[strlen(text) - 1] == 'x' || strstr(text, "xx"))
@@ -255,7 +247,6 @@ static void take_tensor(reading *r, inifile *f, const char *key, const char *val
 	uint64_t dims[NDIM_MOST], numel;
 	char text[200], shape[200], *w[6];
 	int n;
-
 	if (!record_io_number(f, "tensor", key, m->ntensors))
 		return;
 	snprintf(text, sizeof text, "%s", value);
@@ -305,7 +296,6 @@ static void take_layer(reading *r, inifile *f, const char *key, const char *valu
 	model_layer *more;
 	gradcomp_error why;
 	gradcomp_status st;
-
 	if (!record_io_number(f, "layer", key, m->nlayers))
 		return;
 	more = grow(f, m->layers, m->nlayers, &r->layers_room, sizeof *more);
@@ -324,7 +314,6 @@ static void take_layer(reading *r, inifile *f, const char *key, const char *valu
 static void model_key(inifile *f, const char *section, const char *key, const char *value)
 {
 	reading *r = f->ctx;
-
 	if (r->in == IN_TENSORS)
 		take_tensor(r, f, key, value);
 	else if (r->in == IN_LAYERS)
@@ -341,7 +330,6 @@ gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_err
 	inifile f = {.err = err, .section = model_section, .key = model_key, .ctx = &r};
 	gradcomp_error why;
 	gradcomp_status st;
-
 	if (!m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	st = record_io_read(&f, path);

@@ -66,7 +66,6 @@ static void relax(search *s, uint32_t n, uint32_t first, uint32_t last, uint32_t
 	const double *rest = s->best + (n - 1) * s->slab + (last + 1) * s->row;
 	double *best = s->best + n * s->slab + first * s->row;
 	uint32_t *from = s->from + n * s->slab + first * s->row;
-
 	if (behind->lo > behind->hi || takes > s->p->units || behind->lo > s->p->units - takes)
 		return;
 	most = behind->hi > s->p->units - takes ? s->p->units : behind->hi + takes;
@@ -86,7 +85,6 @@ static void relax(search *s, uint32_t n, uint32_t first, uint32_t last, uint32_t
 static void relax_all(search *s, uint32_t n, uint32_t first, uint32_t last, double bound, int by_memory)
 {
 	const pipeline_problem *p = s->p;
-
 	for (uint32_t c = 0; c < p->nchoices;) {
 		double value = INFINITY;
 		uint32_t takes = p->takes[c], best = c;
@@ -110,7 +108,6 @@ static double least(search *s, double bound, int by_memory, uint32_t *stages)
 {
 	const pipeline_problem *p = s->p;
 	double found = INFINITY;
-
 	for (size_t i = 0; i < (s->most + 1) * s->slab; i++)
 		s->best[i] = INFINITY;
 	for (size_t i = 0; i < (size_t)(s->most + 1) * (p->nlayers + 1); i++)
@@ -133,7 +130,6 @@ static double least(search *s, double bound, int by_memory, uint32_t *stages)
 static void trace(const search *s, uint32_t n, pipeline_plan *out)
 {
 	uint32_t first = 0, units = s->p->units;
-
 	out->nstages = n;
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t code = s->from[(n - i) * s->slab + first * s->row + units];
@@ -147,7 +143,6 @@ static void trace(const search *s, uint32_t n, pipeline_plan *out)
 void pipeline_value(const pipeline_problem *p, pipeline_plan *plan)
 {
 	double sum = 0, pace = 0;
-
 	plan->memory = 0;
 	for (uint32_t i = 0; i < plan->nstages; i++) {
 		const pipeline_stage *g = &plan->stages[i];
@@ -163,14 +158,12 @@ void pipeline_value(const pipeline_problem *p, pipeline_plan *plan)
 static int ascending(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
 static gradcomp_status open_search(search *s, const pipeline_problem *p, gradcomp_error *err)
 {
 	size_t n = (size_t)p->nlayers * p->nlayers * p->nchoices;
-
 	*s = (search){.p = p, .most = p->nlayers < p->units ? p->nlayers : p->units};
 	s->row = p->units + 1;
 	s->slab = (p->nlayers + 1) * s->row;
@@ -200,7 +193,6 @@ static double try_bound(search *s, uint32_t i, pipeline_plan *out)
 	pipeline_plan plan;
 	uint32_t n = 0;
 	double sum = least(s, s->bounds[i], 0, &n);
-
 	if (isfinite(sum)) {
 		trace(s, n, &plan);
 		pipeline_value(s->p, &plan);
@@ -215,7 +207,6 @@ static void between(search *s, uint32_t lo, double sum_lo, uint32_t hi, double s
 {
 	uint32_t middle = lo + (hi - lo) / 2;
 	double sum;
-
 	/* Equal sums: lo has the lower bound and the same plan. */
 	if (hi - lo < 2 || sum_lo <= sum_hi || s->bounds[lo + 1] + sum_hi >= out->seconds * (1 - s->p->gap))
 		return;
@@ -229,7 +220,6 @@ gradcomp_status pipeline_solve(const pipeline_problem *p, pipeline_plan *out, gr
 	search s;
 	gradcomp_status st = open_search(&s, p, err);
 	uint32_t n = 0;
-
 	out->nstages = 0;
 	out->seconds = out->memory = -1;
 	if (!st && s.nbounds) {

@@ -43,7 +43,6 @@ static gradcomp_status units_make(const cost_model *c, uint32_t most, units *out
 	const uint64_t limit = c->plugins[0]->compressor->max_bucket;
 	const double by_itself = model_backward_alone(m, c->machine);
 	uint64_t all = 0, share;
-
 	*out = (units){.start = calloc((size_t)m->ntensors + 1, sizeof *out->start),
 	               .forward = calloc(m->ntensors, sizeof *out->forward),
 	               .backward = calloc(m->ntensors, sizeof *out->backward),
@@ -75,7 +74,6 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 	const scaled *s = ctx;
 	bucket_cost cost = {0};
 	gradcomp_status st = cost_bucket(s->cost, index, s->of->start[first], s->of->start[end], out, &cost, err);
-
 	for (uint32_t t = 0; !st && t < out->ntasks; t++)
 		out->seconds[t] *= s->by;
 	*payload = cost.payload;
@@ -90,7 +88,6 @@ static gradcomp_status predict_scaled(const plan_search *search, const step_plan
 	scaled costs = *(const scaled *)search->ctx;
 	sim_output out;
 	gradcomp_status st;
-
 	costs.by = by;
 	s.ctx = &costs;
 	s.sim.slowed_by_exchange *= by;
@@ -105,7 +102,6 @@ static gradcomp_status sum_costs(cost_model *c, const step_plan *p, bucket_cost 
 {
 	gradcomp_status st = GRADCOMP_OK;
 	sim_bucket b;
-
 	*sum = (bucket_cost){0};
 	for (uint32_t k = 0, first = 0; !st && k < p->nbuckets; first = p->end[k++])
 		st = cost_bucket(c, k, first, p->end[k], &b, sum, err);
@@ -115,7 +111,6 @@ static gradcomp_status sum_costs(cost_model *c, const step_plan *p, bucket_cost 
 uint64_t plan_model_hash(const model_file *m)
 {
 	uint64_t h = 0;
-
 	for (uint32_t i = m->ntensors; i-- > 0;)
 		h = plan_hash(h, m->tensors[i].ndim, m->tensors[i].dims);
 	return h;
@@ -130,7 +125,6 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	scaled costs = {c, &u, 1};
 	schedule_spec s = {0};
 	gradcomp_status st;
-
 	*out = (plan_choice){.plan = {0}};
 	st = schedule_spec_parse(spec ? spec : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s, err);
 	if (!st) /* a plan that is given has its own buckets */

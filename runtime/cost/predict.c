@@ -19,7 +19,6 @@ static void print_trace(FILE *out, const void *what)
 	static const char *const threads[] = {"application", "compute", "exchange"};
 	const sim_output *sim = what;
 	jsonw j;
-
 	json_put_start(&j, out);
 	json_put_object(&j, NULL);
 	json_put_string(&j, "displayTimeUnit", "ms");
@@ -72,7 +71,6 @@ static gradcomp_status answer(const model_file *model, const machine_file *machi
                               cost_model *c, plan_choice *choice, gradcomp_error *err)
 {
 	gradcomp_status st = model_check(model, err);
-
 	if (!st)
 		st = machine_check(machine, err);
 	if (!st)
@@ -98,7 +96,6 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 	plan_choice choice = {.plan = {0}};
 	cost_model c;
 	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
-
 	if (st)
 		return st;
 	*out = (cost_prediction){.buckets = choice.plan.nbuckets};
@@ -128,7 +125,6 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model, const
 	plan_file file = {.hash = 0};
 	cost_model c;
 	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
-
 	if (st)
 		return st;
 	memcpy(file.model, model->name, sizeof file.model);

@@ -17,7 +17,6 @@ static const device_calls *load(const config *c, gradcomp_error *err)
 {
 	const void *symbol = NULL;
 	const device_calls *d;
-
 	if (module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
 		return NULL;
 	d = symbol;
@@ -34,7 +33,6 @@ const device_calls *device_open(const config *c, gradcomp_error *err)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const device_calls *found;
-
 	pthread_mutex_lock(&lock);
 	if (!opened)
 		opened = load(c, err);
@@ -52,7 +50,6 @@ void device_until(bool (*is)(void *ctx), void *ctx, double seconds)
 {
 	static const struct timespec nap = {.tv_nsec = 20000};
 	double until = clock_now() + seconds;
-
 	while (!is(ctx) && clock_now() < until)
 		nanosleep(&nap, NULL);
 }
@@ -70,7 +67,6 @@ static bool has_come(void *ctx)
 {
 	awaiting *a = ctx;
 	int is = 0;
-
 	a->why = a->d->test(a->event, &is);
 	if (a->why || is)
 		return true;
@@ -82,7 +78,6 @@ gradcomp_status device_await(const device_calls *d, void *event, const device_wa
                              gradcomp_error *err)
 {
 	awaiting a = {d, event, watch, NULL, err, GRADCOMP_OK};
-
 	if (watch && watch->look)
 		device_until(has_come, &a, DEVICE_FOR_EVER);
 	else
@@ -94,7 +89,6 @@ gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const
 {
 	int captures = 0;
 	const char *why = d->captures(stream, &captures);
-
 	if (!why && captures)
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,
@@ -115,7 +109,6 @@ static bool idle(void *ctx)
 {
 	const streams *s = ctx;
 	int is = 1;
-
 	for (size_t i = 0; is && i < s->n; i++)
 		if (s->at[i] && s->d->idle(s->at[i], &is))
 			is = 1;
@@ -171,7 +164,6 @@ void device_memory_give_back(const device_memory *m, void *p)
 void *device_host_alloc(size_t bytes)
 {
 	void *p = NULL;
-
 	if (opened->pin(&p, bytes ? bytes : 1))
 		return NULL;
 	return memset(p, 0, bytes);

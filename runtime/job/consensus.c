@@ -10,7 +10,6 @@
 void consensus_leave(gradcomp_group *g)
 {
 	gradcomp_error ignored;
-
 	(void)group_barrier(g, &ignored);
 }
 
@@ -21,7 +20,6 @@ static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t
 	char text[sizeof err->text] = "";
 	gradcomp_error own = {0};
 	gradcomp_status st;
-
 	if (mine)
 		memcpy(text, err->text, sizeof text);
 	st = group_broadcast(g, text, sizeof text, GRADCOMP_U8, failed, &own);
@@ -43,7 +41,6 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 	gradcomp_status st;
 	int32_t status = 0;
 	int failed = -1;
-
 	*all = NULL;
 	if (!rows) {
 		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for what the ranks of a group exchange");
@@ -80,7 +77,6 @@ gradcomp_status consensus(gradcomp_group *g, const consensus_topic *t, gradcomp_
 	void *all;
 	gradcomp_status st = consensus_gather(g, t, mine, &all, err);
 	const unsigned char *claims = all;
-
 	for (int r = 1; !st && r < g->nranks; r++) {
 		const void *theirs = claims + (size_t)r * t->bytes;
 		char text[sizeof err->text];

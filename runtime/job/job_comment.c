@@ -21,7 +21,6 @@
 static const char *number_in(const char *variable)
 {
 	const char *v = getenv(variable);
-
 	return v && *v && strlen(v) <= 20 && !v[strspn(v, "0123456789")] ? v : NULL;
 }
 
@@ -31,7 +30,6 @@ static bool job_name(char out[48])
 {
 	const char *job = number_in("SLURM_JOB_ID"), *array = number_in("SLURM_ARRAY_JOB_ID"),
 		   *task = number_in("SLURM_ARRAY_TASK_ID");
-
 	if (array && task)
 		snprintf(out, 48, "%s_%s", array, task);
 	else if (job)
@@ -43,7 +41,6 @@ static void put_bytes(FILE *f, double bytes)
 {
 	static const char *const unit[] = {"kB", "MB", "GB", "TB"};
 	size_t u = 0;
-
 	for (bytes /= 1e3; bytes >= 1e3 && u < 3; u++)
 		bytes /= 1e3;
 	fprintf(f, "%.1f %s", bytes, unit[u]);
@@ -56,7 +53,6 @@ bool job_comment_line(const report_job *job, char out[JOB_COMMENT_LINE])
 	char name[48];
 	site_usage u;
 	FILE *f;
-
 	if (job->nranks < 2 || !job_name(name) || !site_usage_of_job(job, &u))
 		return false;
 	for (uint32_t i = 0; i < job->nreducers; i++)
@@ -92,7 +88,6 @@ static int spawn(const char *const *argv, int to, pid_t *pid)
 	posix_spawnattr_t how;
 	sigset_t none, all;
 	int failed;
-
 	sigemptyset(&none);
 	sigfillset(&all);
 	failed = posix_spawn_file_actions_init(&files);
@@ -121,7 +116,6 @@ static int spawn(const char *const *argv, int to, pid_t *pid)
 static int reap(pid_t pid, bool in_time)
 {
 	int status = 0;
-
 	if (!in_time)
 		kill(pid, SIGKILL);
 	for (int waited = 0; waited < 1000; waited += REAP_MS) {
@@ -143,7 +137,6 @@ static gradcomp_status run(const char *const *argv, double until, char *out, siz
 	ssize_t got = -1;
 	size_t n = 0;
 	pid_t pid;
-
 	*out = '\0';
 	if (pipe2(ends, O_CLOEXEC))
 		return error_errno(err, GRADCOMP_ERR_IO, "no pipe to %s", argv[0]);
@@ -189,7 +182,6 @@ gradcomp_status job_comment_leave(const char *line, gradcomp_error *err)
 	const char *scontrol[] = {"scontrol", "update", job, comment, NULL};
 	double until = clock_now() + SECONDS;
 	gradcomp_status st;
-
 	if (!job_name(id))
 		return error_set(err, GRADCOMP_ERR_STATE, "this is no job of Slurm, or a heterogeneous one");
 	st = run(squeue, until, said, sizeof said, err);

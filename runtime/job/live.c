@@ -34,7 +34,6 @@ static bool wait_for(const live_server *l, int fd, short events, int ms, bool *r
 {
 	struct pollfd p[2] = {{.fd = l->stop, .events = POLLIN}, {.fd = fd, .events = events}};
 	int n;
-
 	do
 		n = poll(p, 2, ms);
 	while (n < 0 && errno == EINTR);
@@ -46,7 +45,6 @@ static bool of_our_user(int fd)
 {
 	struct ucred peer;
 	socklen_t n = sizeof peer;
-
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) && peer.uid == geteuid();
 }
 
@@ -56,7 +54,6 @@ static void answer(const live_server *l, int fd)
 	size_t n = 0;
 	bool ready = true;
 	FILE *f = open_memstream(&text, &n);
-
 	if (!f)
 		return;
 	l->tell(l->ctx, f);
@@ -75,7 +72,6 @@ static void *serve(void *arg)
 {
 	const live_server *l = arg;
 	bool ready, goes_on = true;
-
 	while (goes_on && wait_for(l, l->listener, POLLIN, -1, &ready)) {
 		int fd = ready ? accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
 
@@ -95,7 +91,6 @@ static gradcomp_status make_name(struct sockaddr_un *sa, socklen_t *bytes, gradc
 	char *prefix;
 	int n;
 	gradcomp_status st = job_path_expand("socket", LIVE_NAME "%j.%s", &prefix, err);
-
 	if (st)
 		return st;
 	if (getrandom(&random, sizeof random, 0) != sizeof random) {
@@ -115,7 +110,6 @@ gradcomp_status live_open(void (*tell)(void *ctx, FILE *out), void *ctx, live_se
 	struct sockaddr_un sa;
 	socklen_t bytes = 0;
 	gradcomp_status st;
-
 	*out = NULL;
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for gradcomp watch");
@@ -160,7 +154,6 @@ void live_write(FILE *out, const report_job *job)
 {
 	report_job brief = *job;
 	report_reducer *rows = calloc(job->nreducers + 1, sizeof *rows);
-
 	for (uint32_t i = 0; rows && i < job->nreducers; i++) {
 		rows[i] = job->reducers[i];
 		rows[i].ntensors = 0;

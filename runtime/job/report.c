@@ -40,7 +40,6 @@ static double report_hidden(const gradcomp_reducer_stats *s)
 {
 	double work = s->encode_s + s->exchange_s + s->decode_s;
 	double hidden = work > 0 ? 1 - s->exposed_s / work : -1;
-
 	return work > 0 && hidden < 0 ? 0 : hidden;
 }
 
@@ -48,7 +47,6 @@ static double report_hidden(const gradcomp_reducer_stats *s)
 static const report_reducer *main_reducer(const report_job *job)
 {
 	const report_reducer *most = NULL;
-
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		if (job->reducers[i].stats.steps &&
 		    (!most || job->reducers[i].stats.dense_bytes > most->stats.dense_bytes))
@@ -65,7 +63,6 @@ static const char *plural(uint64_t n)
 static void put_traffic(FILE *f, const gradcomp_reducer_stats *s)
 {
 	double steps = (double)s->steps, ratio = report_ratio(s);
-
 	if (s->wire_bytes <= 0)
 		fputs(", nothing sent", f);
 	else if (ratio >= 1.05)
@@ -81,7 +78,6 @@ void report_line(const report_job *job, char *out, size_t capacity)
 	const gradcomp_reducer_stats *s;
 	double steps;
 	FILE *f;
-
 	if (!capacity)
 		return;
 	memset(out, 0, capacity);
@@ -125,7 +121,6 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 	const gradcomp_coder_stats *s = &c->stats;
 	double work = s->convert_s + s->exchange_s;
 	FILE *f = capacity ? fmemopen(memset(out, 0, capacity), capacity, "w") : NULL;
-
 	if (!f)
 		return;
 	fprintf(f, "coder '%s' %s on %d rank%s:", c->name, c->asked, c->nranks, plural((uint64_t)c->nranks));
@@ -230,7 +225,6 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 {
 	const gradcomp_reducer_stats *s = &r->stats;
 	double hidden = report_hidden(s);
-
 	json_put_object(j, NULL);
 	json_put_string(j, "asked", r->asked);
 	json_put_string(j, "compressor", r->compressor);
@@ -270,7 +264,6 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 static void write_coder(jsonw *j, const report_coder *c)
 {
 	const gradcomp_coder_stats *s = &c->stats;
-
 	json_put_object(j, NULL);
 	json_put_string(j, "name", c->name);
 	json_put_string(j, "asked", c->asked);
@@ -335,7 +328,6 @@ void report_write(FILE *out, const report_job *job)
 	time_t now = time(NULL);
 	struct tm tm;
 	jsonw j;
-
 	if (gmtime_r(&now, &tm))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
 	json_put_start(&j, out);

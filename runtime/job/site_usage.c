@@ -16,7 +16,6 @@
 static void name_of(const char *spec, char out[SITE_USAGE_NAME_MAX])
 {
 	size_t n = strcspn(spec, ":");
-
 	if (!n || n >= SITE_USAGE_NAME_MAX || strspn(spec, NAME_CHARACTERS) < n)
 		snprintf(out, SITE_USAGE_NAME_MAX, "other");
 	else
@@ -31,7 +30,6 @@ typedef struct sums {
 static bool add(sums *s, double dense, double wire)
 {
 	bool largest = dense > s->most;
-
 	s->dense += dense;
 	s->wire += wire;
 	s->most = largest ? dense : s->most;
@@ -41,7 +39,6 @@ static bool add(sums *s, double dense, double wire)
 bool site_usage_of_job(const report_job *job, site_usage *out)
 {
 	sums all = {.most = -1};
-
 	*out = (site_usage){.failed = job->failure != NULL};
 	for (uint32_t i = 0; i < job->nreducers; i++) {
 		const report_reducer *r = &job->reducers[i];
@@ -70,7 +67,6 @@ gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_
 	char *path;
 	outfile *f;
 	gradcomp_status st;
-
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		return error_errno(err, GRADCOMP_ERR_IO, "report.metrics: no random name");
 	if (asprintf(&path, "%s/%016" PRIx64 "%016" PRIx64 SITE_USAGE_SUFFIX, dir, random[0], random[1]) < 0)
@@ -92,7 +88,6 @@ static bool take_number(const char **text, uint64_t *out)
 	char digits[20];
 	size_t n;
 	int64_t value;
-
 	if (**text != ' ')
 		return false;
 	n = strspn(*text + 1, "0123456789");
@@ -113,7 +108,6 @@ bool site_usage_parse(const char *text, site_usage *out)
 	uint64_t *const number[NUMBERS] = {&failed,      &out->steps, &out->dense_bytes, &out->wire_bytes,
 	                                   &out->stages, &out->hits,  &out->read_bytes};
 	size_t n;
-
 	*out = (site_usage){0};
 	if (strncmp(text, head, sizeof head - 1))
 		return false;

@@ -14,15 +14,14 @@ static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *er
 	const cuda_module *module;
 	char why[256];
 	config *c;
-	gradcomp_status status = config_load(NULL, &c, err);
-
-	if (status)
-		return status;
-	status = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "operators/cuda.so", CUDA_MODULE_SYMBOL,
-	                       &symbol, err);
+	gradcomp_status st = config_load(NULL, &c, err);
+	if (st)
+		return st;
+	st = module_symbol(config_str(c, SET_GRADCOMP_PLUGIN_PATH), "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol,
+	                   err);
 	config_free(c);
-	if (status)
-		return status;
+	if (st)
+		return st;
 	module = symbol;
 	if (module->struct_size != sizeof *module || module->version != CUDA_MODULE_VERSION ||
 	    module->table->struct_size != sizeof *module->table)
@@ -42,7 +41,6 @@ const gradcomp_operators *operators_cuda(gradcomp_error *err)
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static const gradcomp_operators *table;
 	const gradcomp_operators *found;
-
 	pthread_mutex_lock(&lock);
 	if (!table)
 		load(&table, err);
@@ -56,7 +54,6 @@ gradcomp_status operators_on_device(const config *c, const char *what, device_me
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st = device_memory_check(m, err);
-
 	if (st)
 		return st;
 	m->d = device_open(c, &inner);

@@ -20,7 +20,6 @@ static int pair_try(void *ctx, const char *name, const char *path, const gradcom
 {
 	const struct gradcomp_collective_v1 *c = (const void *)info;
 	pair_search *s = ctx;
-
 	(void)path;
 	(void)reason;
 	if (c && gradcomp_compatible_patterns(s->compressor, c->serves))
@@ -33,7 +32,6 @@ static int pair_lacks(uint32_t patterns, uint32_t serves)
 {
 	uint32_t needs = 0;
 	int first = 0;
-
 	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
 		if (patterns & GRADCOMP_PATTERN_BIT(p) && !gradcomp_carries(serves, GRADCOMP_PATTERN_BIT(p)))
 			needs |= gradcomp_pattern_needs((gradcomp_pattern)p);
@@ -52,21 +50,20 @@ gradcomp_status compat_pair(const config *c, const plugin *compressor, const plu
 {
 	const struct gradcomp_compressor_v1 *of = compressor->compressor;
 	strset able = {0};
-	gradcomp_status status;
+	gradcomp_status st;
 	char *list;
-
 	if (compat_patterns(compressor, collective))
 		return GRADCOMP_OK;
 	compat_collectives(c, of, &able);
 	list = strset_join(&able);
-	status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                   "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
-	                   "it: %s",
-	                   of->info.name, primitive_names[pair_lacks(of->patterns, collective->collective->serves)],
-	                   collective->info->name, list && *list ? list : "none is installed");
+	st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	               "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
+	               "it: %s",
+	               of->info.name, primitive_names[pair_lacks(of->patterns, collective->collective->serves)],
+	               collective->info->name, list && *list ? list : "none is installed");
 	free(list);
 	strset_clear(&able);
-	return status;
+	return st;
 }
 
 uint32_t compat_patterns(const plugin *compressor, const plugin *collective)

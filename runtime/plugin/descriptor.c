@@ -27,7 +27,6 @@ static gradcomp_status refuse(const checked_file *s, const char *fmt, ...)
 {
 	char text[400];
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
@@ -37,7 +36,6 @@ static gradcomp_status refuse(const checked_file *s, const char *fmt, ...)
 static bool plain_name(const char *name)
 {
 	size_t n = strlen(name);
-
 	return n && n < SPEC_NAME_MAX && *name >= 'a' && *name <= 'z' &&
 	       !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
@@ -47,7 +45,6 @@ static gradcomp_status check_param(const checked_file *s, const gradcomp_param *
 	const gradcomp_param *row = &params[i];
 	gradcomp_error inner;
 	gradcomp_value v;
-
 	if (!row->name || !plain_name(row->name))
 		return refuse(s, "parameter %u has no name made of a-z, 0-9 and '_', of at most %d characters", i,
 		              SPEC_NAME_MAX - 1);
@@ -125,10 +122,9 @@ static gradcomp_status check_needs(const checked_file *s, const gradcomp_plugin_
 
 static gradcomp_status check_info(const checked_file *s, const char *name, const gradcomp_plugin_info *info)
 {
-	gradcomp_status status = check_needs(s, info);
-
-	if (status)
-		return status;
+	gradcomp_status st = check_needs(s, info);
+	if (st)
+		return st;
 	if (!info->name || strcmp(info->name, name))
 		return refuse(s, "field name: found '%s', expected '%s' as the file is called",
 		              info->name ? info->name : "(null)", name);
@@ -142,9 +138,9 @@ static gradcomp_status check_info(const checked_file *s, const char *name, const
 		              info->params ? "" : " without a table", DESCRIPTOR_PARAMS_MAX);
 	if (info->reserved[0])
 		return refuse(s, "a reserved word of the descriptor is not zero");
-	for (uint32_t i = 0; !status && i < info->nparams; i++)
-		status = check_param(s, info->params, i);
-	return status;
+	for (uint32_t i = 0; !st && i < info->nparams; i++)
+		st = check_param(s, info->params, i);
+	return st;
 }
 
 static gradcomp_status missing(const checked_file *s, const char *function, const char *why)
@@ -233,7 +229,6 @@ static gradcomp_status check_size(const checked_file *s, gradcomp_plugin_kind ki
 {
 	static const size_t first[] = {[GRADCOMP_KIND_COMPRESSOR] = FIRST_SIZE(gradcomp_compressor_v1),
 	                               [GRADCOMP_KIND_COLLECTIVE] = FIRST_SIZE(gradcomp_collective_v1)};
-
 	if (!info->abi_version)
 		return refuse(s, "field abi_version: found 0, expected 1 to %d", GRADCOMP_ABI_VERSION);
 	if (info->struct_size < first[kind] || info->struct_size > exported)
@@ -249,20 +244,19 @@ gradcomp_status descriptor_read(gradcomp_plugin_kind kind, const char *name, con
 	                               [GRADCOMP_KIND_COLLECTIVE] = sizeof(struct gradcomp_collective_v1)};
 	const gradcomp_plugin_info *info = from;
 	checked_file s = {path, err};
-	gradcomp_status status;
-
+	gradcomp_status st;
 	if (exported < sizeof *info)
 		return refuse(&s, "the exported descriptor has %zu bytes, expected at least %zu", exported,
 		              sizeof *info);
-	status = check_size(&s, kind, info, exported);
-	if (status)
-		return status;
+	st = check_size(&s, kind, info, exported);
+	if (st)
+		return st;
 	memset(out, 0, sizeof *out);
 	memcpy(out, from, info->struct_size < today[kind] ? info->struct_size : today[kind]);
 	out->info.struct_size = info->struct_size < today[kind] ? info->struct_size : (uint32_t)today[kind];
-	status = check_info(&s, name, &out->info);
-	if (status)
-		return status;
+	st = check_info(&s, name, &out->info);
+	if (st)
+		return st;
 	/* It would look for operators of the device, of which there is only today's table. */
 	if (kind == GRADCOMP_KIND_COMPRESSOR && out->info.abi_version <= OPERATORS_V1_LAST_ABI)
 		out->compressor.traits &= ~GRADCOMP_TRAIT_CUDA;

@@ -42,7 +42,6 @@ static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uin
 {
 	const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	uint32_t word[4];
-
 	(void)queue;
 	for (size_t i = 0; i < n; i++) {
 		const uint64_t at = first + i, block = at / 4;
@@ -58,7 +57,6 @@ static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uin
 static void sum(void *queue, double *out, const float *x, size_t n, void *scratch)
 {
 	double s = 0;
-
 	(void)queue, (void)scratch;
 	for (size_t i = 0; i < n; i++)
 		s += (double)x[i];
@@ -69,7 +67,6 @@ static void sum(void *queue, double *out, const float *x, size_t n, void *scratc
 static uint32_t key_of(float x)
 {
 	uint32_t word;
-
 	memcpy(&word, &x, sizeof word);
 	return word & 0x7fffffff;
 }
@@ -86,7 +83,6 @@ static void histogram(void *queue, uint32_t *counts, const float *x, size_t n)
 static void kth_magnitude(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch)
 {
 	uint32_t key = 0;
-
 	(void)queue, (void)scratch;
 	if (!k || k > n)
 		return;
@@ -107,7 +103,6 @@ static void kth_magnitude(void *queue, float *out, const float *x, size_t n, siz
 static void count_above(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
 {
 	uint64_t found = 0;
-
 	(void)queue;
 	for (size_t i = 0; i < n; i++)
 		found += fabsf(x[i]) >= *threshold;
@@ -118,7 +113,6 @@ static void compact(void *queue, uint32_t *idx, float *val, uint64_t *count, con
                     const float *threshold, size_t k, void *scratch)
 {
 	size_t above = 0, equal, taken = 0;
-
 	(void)queue, (void)scratch;
 	for (size_t i = 0; i < n; i++)
 		above += fabsf(x[i]) > *threshold;
@@ -142,7 +136,6 @@ static gradcomp_operators_v1 v1_table;
 static void v1_fill(void)
 {
 	const gradcomp_operators *now = operators_cpu();
-
 	v1_table.struct_size = sizeof v1_table;
 	v1_table.device = GRADCOMP_HOST;
 #define SAME(name) v1_table.name = now->name;
@@ -153,7 +146,6 @@ static void v1_fill(void)
 const gradcomp_operators_v1 *operators_v1(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 	pthread_once(&once, v1_fill);
 	return &v1_table;
 }

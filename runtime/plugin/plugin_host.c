@@ -11,7 +11,6 @@
 static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)
 {
 	va_list ap;
-
 	va_start(ap, fmt);
 	log_vline(ctx, level, fmt, ap);
 	va_end(ap);
@@ -21,7 +20,6 @@ static void *host_alloc(size_t bytes)
 {
 	size_t whole;
 	void *p;
-
 	if (bytes > PTRDIFF_MAX - 63)
 		return NULL;
 	whole = (bytes + 63) / 64 * 64;

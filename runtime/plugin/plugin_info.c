@@ -18,10 +18,9 @@ gradcomp_status gradcomp_plugin_open(const char *path, gradcomp_plugin_kind *kin
                                      gradcomp_error *err)
 {
 	const plugin *p;
-	gradcomp_status status = registry_file(path, &p, err);
-
-	if (status)
-		return status;
+	gradcomp_status st = registry_file(path, &p, err);
+	if (st)
+		return st;
 	*kind = p->kind;
 	*info = p->info;
 	return GRADCOMP_OK;
@@ -31,14 +30,13 @@ gradcomp_status gradcomp_spec_parse(const gradcomp_plugin_info *info, const char
                                     gradcomp_error *err)
 {
 	parsed *p = calloc(1, sizeof *p);
-	gradcomp_status status;
-
+	gradcomp_status st;
 	if (!p)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a SPEC");
-	status = spec_parse(info, text, &p->inner, err);
-	if (status) {
+	st = spec_parse(info, text, &p->inner, err);
+	if (st) {
 		free(p);
-		return status;
+		return st;
 	}
 	p->pub = (gradcomp_spec){.text = p->inner.text, .values = p->inner.values, .nvalues = p->inner.nvalues};
 	*out = &p->pub;

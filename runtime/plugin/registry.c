@@ -58,7 +58,6 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 	const Elf64_Sym *entry = NULL;
 	void *address = dlsym(handle, symbol);
 	Dl_info where;
-
 	if (!address && dlsym(handle, kind_symbol[!kind]))
 		return error_set(err, GRADCOMP_ERR_ABI, "%s is a %s plugin; it belongs into the folder %s", path,
 		                 kind_word[!kind], kind_folder[!kind]);
@@ -78,7 +77,6 @@ static gradcomp_status registry_identify(plugin *p, gradcomp_error *err)
 {
 	unsigned char digest[SHA256_BYTES];
 	char hex[2 * SHA256_BYTES + 1];
-
 	if (sha256_file(p->path, digest) < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
 	sha256_hex(digest, hex);
@@ -96,21 +94,20 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
                                      gradcomp_error *err)
 {
 	const void *exported = NULL;
-	gradcomp_status status;
+	gradcomp_status st;
 	void *handle;
 	size_t bytes = 0;
 	loaded *l;
-
-	if ((status = module_open(path, &handle, err)) ||
-	    (status = registry_symbol(handle, kind, path, &exported, &bytes, err)))
-		return status;
+	if ((st = module_open(path, &handle, err)) ||
+	    (st = registry_symbol(handle, kind, path, &exported, &bytes, err)))
+		return st;
 	l = calloc(1, sizeof *l);
 	if (!l || !(l->plugin.path = strdup(path))) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 		goto fail;
 	}
-	status = descriptor_read(kind, name, path, exported, bytes, &l->descriptor, err);
-	if (status)
+	st = descriptor_read(kind, name, path, exported, bytes, &l->descriptor, err);
+	if (st)
 		goto fail;
 	l->plugin.kind = kind;
 	l->plugin.info = &l->descriptor.info;
@@ -118,7 +115,7 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 		l->plugin.compressor = &l->descriptor.compressor;
 	else
 		l->plugin.collective = &l->descriptor.collective;
-	if ((status = registry_identify(&l->plugin, err)))
+	if ((st = registry_identify(&l->plugin, err)))
 		goto fail;
 	l->next = registry_loaded;
 	registry_loaded = l;
@@ -128,30 +125,28 @@ fail:
 	if (l)
 		free((void *)l->plugin.path);
 	free(l);
-	return status;
+	return st;
 }
 
 static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path, const plugin **out,
                                     gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
-
+	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&registry_lock);
 	*out = registry_known(kind, path);
 	if (!*out)
-		status = registry_load(kind, name, path, out, err);
+		st = registry_load(kind, name, path, out, err);
 	pthread_mutex_unlock(&registry_lock);
-	return status;
+	return st;
 }
 
 gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err)
 {
 	const char *file = strrchr(path, '/');
 	char name[SPEC_NAME_MAX];
-	gradcomp_status status;
+	gradcomp_status st;
 	size_t length;
 	void *handle;
-
 	file = file ? file + 1 : path;
 	length = strlen(file);
 	if (length < 4 || length - 3 >= sizeof name || strcmp(file + length - 3, ".so"))
@@ -159,9 +154,9 @@ gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_err
 		                 "%s is not called NAME.so, with a NAME of at most %d characters", path,
 		                 SPEC_NAME_MAX - 1);
 	snprintf(name, sizeof name, "%.*s", (int)length - 3, file);
-	status = module_open(path, &handle, err);
-	if (status)
-		return status;
+	st = module_open(path, &handle, err);
+	if (st)
+		return st;
 	return registry_get(dlsym(handle, kind_symbol[GRADCOMP_KIND_COLLECTIVE]) &&
 	                                    !dlsym(handle, kind_symbol[GRADCOMP_KIND_COMPRESSOR])
 	                            ? GRADCOMP_KIND_COLLECTIVE
@@ -173,7 +168,6 @@ gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_err
 static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
 	char *relative, *path;
-
 	if (asprintf(&relative, "%s/%s.so", kind_folder[kind], name) < 0) {
 		errno = ENOMEM;
 		return NULL;
@@ -214,10 +208,9 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
                                         gradcomp_error *err)
 {
 	strset all = {0};
-	gradcomp_status status;
+	gradcomp_status st;
 	suggest near;
 	char *list;
-
 	registry_names(c, kind, &all);
 	suggest_start(&near, name);
 	for (size_t i = 0; i < all.count; i++)
@@ -225,33 +218,32 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
 	if (kind == GRADCOMP_KIND_COMPRESSOR && builtin)
 		suggest_try(&near, builtin);
 	list = strset_join(&all);
-	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
-	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",
-	                   !all.count ? "none"
-	                   : list     ? list
-	                              : "others",
-	                   kind_folder[kind], config_str(c, SET_GRADCOMP_PLUGIN_PATH));
+	st = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
+	               kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",
+	               !all.count ? "none"
+	               : list     ? list
+	                          : "others",
+	               kind_folder[kind], config_str(c, SET_GRADCOMP_PLUGIN_PATH));
 	free(list);
 	strset_clear(&all);
-	return status;
+	return st;
 }
 
 gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name, const plugin **out,
                               gradcomp_error *err)
 {
 	char checked[SPEC_NAME_MAX], *path;
-	gradcomp_status status = spec_name(name, checked, err);
-
-	if (status)
-		return status;
+	gradcomp_status st = spec_name(name, checked, err);
+	if (st)
+		return st;
 	path = registry_find(c, kind, checked);
 	if (!path && errno == ENOMEM)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to look for %s '%s'", kind_word[kind], checked);
 	if (!path)
 		return registry_missing(c, kind, checked, err);
-	status = registry_get(kind, checked, path, out, err);
+	st = registry_get(kind, checked, path, out, err);
 	free(path);
-	return status;
+	return st;
 }
 
 int registry_each(const config *c, gradcomp_plugin_kind kind,
@@ -261,7 +253,6 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
 {
 	strset all = {0};
 	int result = 0;
-
 	registry_names(c, kind, &all);
 	for (size_t i = 0; i < all.count && !result; i++) {
 		char *path = registry_find(c, kind, all.name[i]);

@@ -13,23 +13,22 @@ gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const c
 {
 	const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 	char name[SPEC_NAME_MAX];
-	gradcomp_status status;
+	gradcomp_status st;
 	gradcomp_host host;
 	gradcomp_error inner = {0};
 	gradcomp_status (*check)(const gradcomp_host *, const gradcomp_value *, gradcomp_error *);
-
-	if ((status = spec_name(text, name, err)) || (status = registry_open(c, kind, name, out, err)) ||
-	    (status = spec_parse((*out)->info, text, values, err)))
-		return status;
+	if ((st = spec_name(text, name, err)) || (st = registry_open(c, kind, name, out, err)) ||
+	    (st = spec_parse((*out)->info, text, values, err)))
+		return st;
 	check = kind == GRADCOMP_KIND_COMPRESSOR ? (*out)->compressor->check : (*out)->collective->check;
 	if (!check)
 		return GRADCOMP_OK;
 	plugin_host(&host, &quiet);
-	status = check(&host, values->values, &inner);
-	if (!status)
+	st = check(&host, values->values, &inner);
+	if (!st)
 		return GRADCOMP_OK;
 	spec_clear(values);
-	return error_set(err, status, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(status));
+	return error_set(err, st, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(st));
 }
 
 /* ---- SPECs that have been resolved ---- */
@@ -54,7 +53,6 @@ void spec_table_init(spec_table *t, const config *c)
 void spec_table_clear(spec_table *t)
 {
 	spec_entry *e;
-
 	if (!t->config)
 		return;
 	while ((e = t->first)) {
@@ -73,7 +71,6 @@ static gradcomp_status entry_get(spec_table *t, gradcomp_plugin_kind kind, const
 {
 	gradcomp_status st = GRADCOMP_OK;
 	spec_entry *e;
-
 	pthread_mutex_lock(&t->lock);
 	for (e = t->first; e && (e->kind != kind || e->builtin != builtin || strcmp(e->asked, text)); e = e->next)
 		;
@@ -109,7 +106,6 @@ gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const c
 {
 	spec_entry *e;
 	gradcomp_status st = entry_get(t, kind, NULL, text, &e, err);
-
 	if (st)
 		return st;
 	*out = e->plugin;
@@ -122,7 +118,6 @@ gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *in
 {
 	spec_entry *e;
 	gradcomp_status st = entry_get(t, GRADCOMP_KIND_COMPRESSOR, info, text, &e, err);
-
 	if (!st)
 		*values = &e->values;
 	return st;
@@ -134,12 +129,11 @@ static gradcomp_status pair_spec(spec_table *t, gradcomp_plugin_kind kind, const
 {
 	setting_id setting = kind == GRADCOMP_KIND_COMPRESSOR ? SET_GRADCOMP_COMPRESSOR : SET_GRADCOMP_COLLECTIVE;
 	gradcomp_error inner;
-	gradcomp_status status = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
-
-	if (!status)
+	gradcomp_status st = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
+	if (!st)
 		return GRADCOMP_OK;
-	return text ? error_set(err, status, "%s", inner.text)
-	            : error_set(err, status, "%s (%s): %s", settings_table[setting].row.name,
+	return text ? error_set(err, st, "%s", inner.text)
+	            : error_set(err, st, "%s (%s): %s", settings_table[setting].row.name,
 	                        config_origin(t->config, setting), inner.text);
 }
 
@@ -149,7 +143,6 @@ static spec_entry *pair_instead(spec_table *t, spec_entry *compressor, spec_entr
 {
 	strset able = {0};
 	spec_entry *e;
-
 	pthread_mutex_lock(&t->lock);
 	e = compressor->fallback;
 	pthread_mutex_unlock(&t->lock);
@@ -169,30 +162,28 @@ gradcomp_status spec_table_both(spec_table *t, const char *compressor, const cha
                                 const spec *s[2], gradcomp_error *err)
 {
 	spec_entry *e[2];
-	gradcomp_status status = pair_spec(t, GRADCOMP_KIND_COMPRESSOR, compressor, &e[0], err);
-
-	if (!status)
-		status = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
-	if (status)
-		return status;
+	gradcomp_status st = pair_spec(t, GRADCOMP_KIND_COMPRESSOR, compressor, &e[0], err);
+	if (!st)
+		st = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
+	if (st)
+		return st;
 	if (!collective && config_is_default(t->config, SET_GRADCOMP_COLLECTIVE) &&
 	    !compat_patterns(e[0]->plugin, e[1]->plugin))
 		e[1] = pair_instead(t, e[0], e[1]);
-	status = compat_pair(t->config, e[0]->plugin, e[1]->plugin, err);
-	for (int k = 0; !status && k < 2; k++) {
+	st = compat_pair(t->config, e[0]->plugin, e[1]->plugin, err);
+	for (int k = 0; !st && k < 2; k++) {
 		p[k] = e[k]->plugin;
 		s[k] = &e[k]->values;
 	}
-	return status;
+	return st;
 }
 
 gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
                                const spec *s[2], gradcomp_error *err)
 {
-	gradcomp_status status = spec_table_both(t, compressor, collective, p, s, err);
-
-	if (status || p[1]->collective->serves & GRADCOMP_CAN_ALLGATHER)
-		return status;
+	gradcomp_status st = spec_table_both(t, compressor, collective, p, s, err);
+	if (st || p[1]->collective->serves & GRADCOMP_CAN_ALLGATHER)
+		return st;
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                 "collective '%s' serves no all-gather, by which the ranks of a job compare their settings",
 	                 p[1]->info->name);

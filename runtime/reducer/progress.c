@@ -62,7 +62,6 @@ static void enqueue(progress *p, progress_client *c, progress_kind kind)
 static void dequeue(progress *p, progress_client *c, progress_kind kind)
 {
 	progress_client *before = NULL, *at = p->first[kind];
-
 	if (!c->queued[kind])
 		return;
 	while (at != c) {
@@ -90,7 +89,6 @@ static double takeable(const progress *p, progress_kind kind)
 static progress_client *take(progress *p, progress_kind *kind)
 {
 	double now = clock_now();
-
 	for (int k = PROGRESS_EXCHANGE; k >= PROGRESS_COMPUTE; k--) {
 		progress_client *c = p->first[k];
 
@@ -129,7 +127,6 @@ static int start_thread(progress *p)
 {
 	thread *t = calloc(1, sizeof *t);
 	int rc;
-
 	reap(p);
 	if (!t)
 		return ENOMEM;
@@ -150,7 +147,6 @@ static void cover(progress *p)
 {
 	double when = fmin(takeable(p, PROGRESS_COMPUTE), takeable(p, PROGRESS_EXCHANGE));
 	bool sleeps = false;
-
 	if (isinf(when) || p->stop)
 		return;
 	for (const thread *t = p->threads; t; t = t->next) {
@@ -170,7 +166,6 @@ static void cover(progress *p)
 static double look_at_clock(progress *p)
 {
 	double next = INFINITY, now = clock_now();
-
 	for (progress_client *c = p->clients; c; c = c->next) {
 		if (c->at <= 0 || c->queued[PROGRESS_EXCHANGE] || c->active[PROGRESS_EXCHANGE])
 			continue;
@@ -187,7 +182,6 @@ static bool sleep_thread(progress *p, thread *t)
 {
 	double now = clock_now(), next = look_at_clock(p);
 	bool spare = p->nthreads > USUAL;
-
 	next = fmin(next, fmin(takeable(p, PROGRESS_COMPUTE), takeable(p, PROGRESS_EXCHANGE)));
 	if (next <= now)
 		return true;
@@ -209,7 +203,6 @@ static void *thread_main(void *arg)
 	progress *p = t->of;
 	progress_kind kind;
 	bool needed = true;
-
 	if (p->bind)
 		p->bind(p->bind_ctx);
 	pthread_mutex_lock(&p->lock);
@@ -272,7 +265,6 @@ static gradcomp_status progress_open(const progress_client *c, progress **out, g
 {
 	progress *p = calloc(1, sizeof *p);
 	int rc = 0;
-
 	if (!p)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the reducer's threads");
 	pthread_mutex_init(&p->lock, NULL);
@@ -297,7 +289,6 @@ gradcomp_status progress_join(progress_client *c, gradcomp_job *job, gradcomp_er
 {
 	gradcomp_status st = GRADCOMP_OK;
 	progress *p = NULL;
-
 	pthread_mutex_lock(&job->lock);
 	if (!c->bind)
 		p = job->progress;
@@ -324,7 +315,6 @@ void progress_leave(progress_client *c, gradcomp_job *job)
 	progress *p = c->of;
 	progress_client **at;
 	bool last;
-
 	if (!p)
 		return;
 	pthread_mutex_lock(&p->lock);
@@ -350,7 +340,6 @@ void progress_leave(progress_client *c, gradcomp_job *job)
 void progress_wake(progress_client *c, progress_kind kind)
 {
 	progress *p = c->of;
-
 	pthread_mutex_lock(&p->lock);
 	enqueue(p, c, kind);
 	if (c->queued[kind])
@@ -377,7 +366,6 @@ void progress_at(progress_client *c, double at)
 {
 	progress *p = c->of;
 	bool looks = at <= 0, sleeps = false;
-
 	pthread_mutex_lock(&p->lock);
 	if (at <= 0 || c->at <= 0 || at < c->at)
 		c->at = at;

@@ -31,7 +31,6 @@ void merge_single(const merge_problem *p, uint8_t *cut)
 void merge_fixed(const merge_problem *p, uint64_t first, uint64_t numel, uint8_t *cut)
 {
 	uint64_t has = 0, full = first;
-
 	for (uint32_t i = 0; i < p->n; i++) {
 		has += p->numel[i];
 		cut[i] = i + 1 == p->n || has >= full || !fits(p, has + p->numel[i + 1]);
@@ -46,7 +45,6 @@ int merge_mgwfbp(const merge_problem *p, uint8_t *cut)
 {
 	double end = 0, ready = 0; /* `end`: of the last bucket that is cut off; `ready`: of tensor i */
 	uint64_t has = 0;
-
 	for (uint32_t i = 0; i < p->n; i++) {
 		double start, next;
 
@@ -73,7 +71,6 @@ int merge_omgs(const merge_problem *p, uint8_t *cut)
 {
 	double end = 0, stream = 0; /* the stream is at the end of tensor i's backward pass */
 	uint64_t has = 0;
-
 	for (uint32_t i = 0; i < p->n; i++) {
 		double selected, start;
 
@@ -97,7 +94,6 @@ double merge_end(const merge_problem *p, const uint8_t *cut)
 {
 	double end = 0, ready = 0;
 	uint64_t has = 0;
-
 	for (uint32_t i = 0; i < p->n; i++) {
 		ready += p->backward[i];
 		has += p->numel[i];

@@ -40,7 +40,6 @@ static double last_bucket(const solver *s, const double *before, uint32_t least,
                           uint32_t *from)
 {
 	double best = INFINITY;
-
 	for (uint32_t j = i; j-- > least && fits(s, j, i);) {
 		double start = before[j] > ready ? before[j] : ready;
 		double end = start + s->p->a + s->p->b * (double)(s->before[i] - s->before[j]);
@@ -66,7 +65,6 @@ static int one_more(solver *s, uint32_t k)
 {
 	uint32_t n = s->p->n;
 	double *swap = s->last;
-
 	if (k > s->rows) {
 		uint32_t rows = 2 * s->rows, *more = reallocarray(s->from, (size_t)rows * (n + 1), sizeof *more);
 
@@ -88,7 +86,6 @@ static int one_more(solver *s, uint32_t k)
 static void write_cut(const solver *s, uint32_t buckets, uint8_t *cut)
 {
 	uint32_t i = s->p->n;
-
 	for (uint32_t t = 0; t < i; t++)
 		cut[t] = 0;
 	while (i) {
@@ -104,7 +101,6 @@ static int solve(solver *s, uint8_t *cut)
 	uint32_t n = p->n, kept = 0;
 	int counted = p->select_a > 0;
 	double best = INFINITY, least = 0;
-
 	if (!counted) {
 		any_number(s);
 		write_cut(s, 0, cut);
@@ -136,7 +132,6 @@ int merge_dp(const merge_problem *p, uint8_t *cut)
 	uint32_t n = p->n;
 	solver s = {.p = p, .rows = 8};
 	int rc = -1;
-
 	s.ready = calloc(n + 1, sizeof *s.ready);
 	s.before = calloc(n + 1, sizeof *s.before);
 	s.last = calloc(n + 1, sizeof *s.last);

@@ -32,7 +32,6 @@ uint64_t plan_hash(uint64_t before, uint32_t ndim, const uint64_t *dims)
 {
 	/* FNV-1a, by words. */
 	uint64_t h = before ? before : 0xcbf29ce484222325u;
-
 	h = (h ^ ndim) * 0x100000001b3u;
 	for (uint32_t i = 0; i < ndim; i++) {
 		h = (h ^ (dims[i] & UINT32_MAX)) * 0x100000001b3u;
@@ -44,7 +43,6 @@ uint64_t plan_hash(uint64_t before, uint32_t ndim, const uint64_t *dims)
 static void plan_section(inifile *f, const char *name, size_t n)
 {
 	reading *r = f->ctx;
-
 	r->in_buckets = n == 7 && !strncmp(name, "buckets", n);
 	if (!r->in_buckets && !(n == 4 && !strncmp(name, "plan", n)))
 		inifile_fail(f, "unknown section [%.*s]; there are [plan], [buckets]", (int)n, name);
@@ -55,7 +53,6 @@ static uint32_t range(const char *text, uint32_t first)
 {
 	char copy[40], *dash;
 	int64_t from, to;
-
 	snprintf(copy, sizeof copy, "%s", text);
 	dash = strchr(copy, '-');
 	if (!dash)
@@ -70,7 +67,6 @@ static uint32_t range(const char *text, uint32_t first)
 static int grow(uint32_t **array, uint32_t room)
 {
 	uint32_t *more = reallocarray(*array, room, sizeof *more);
-
 	if (more)
 		*array = more;
 	return more != NULL;
@@ -82,7 +78,6 @@ static void take_bucket(reading *r, inifile *f, const char *key, const char *val
 	uint32_t first = p->nbuckets ? p->end[p->nbuckets - 1] : 0, end;
 	char text[200], *w[3];
 	int64_t at;
-
 	if (!record_io_number(f, "bucket", key, p->nbuckets))
 		return;
 	snprintf(text, sizeof text, "%s", value);
@@ -113,7 +108,6 @@ static void take_bucket(reading *r, inifile *f, const char *key, const char *val
 static void plan_key(inifile *f, const char *section, const char *key, const char *value)
 {
 	reading *r = f->ctx;
-
 	if (r->in_buckets)
 		take_bucket(r, f, key, value);
 	else if (!record_io_take(&r->keys, f, section, key, value))
@@ -127,7 +121,6 @@ gradcomp_status plan_file_read(const char *path, plan_file *out, gradcomp_error 
 	inifile f = {.err = err, .section = plan_section, .key = plan_key, .ctx = &r};
 	gradcomp_error why;
 	gradcomp_status st = record_io_read(&f, path);
-
 	if (st == GRADCOMP_ERR_NOTFOUND)
 		st = error_set(err, st, "there is no plan file %s; gradcomp plan --output FILE writes one", path);
 	if (!st)
@@ -145,7 +138,6 @@ static void print_plan(FILE *out, const void *what)
 {
 	const plan_file *p = what;
 	const record_io t = {.row = plan_rows, .n = sizeof plan_rows / sizeof *plan_rows, .base = (void *)(uintptr_t)p};
-
 	fputs("; Tensors are counted in backward order: 0 is the last one of the model.\n", out);
 	record_io_write(out, &t, "plan", "plan");
 	fputs("\n[buckets]\n", out);
@@ -158,7 +150,6 @@ gradcomp_status plan_file_write(const char *path, const plan_file *p, gradcomp_e
 {
 	const record_io t = {.row = plan_rows, .n = sizeof plan_rows / sizeof *plan_rows, .base = (void *)(uintptr_t)p};
 	gradcomp_status st = record_io_check(&t, "plan", err);
-
 	if (!st)
 		st = step_plan_check(&p->plan, p->tensors, err);
 	return st ? st : record_io_publish("plan", path, print_plan, p, err);

@@ -78,14 +78,12 @@ static merge_problem untimed(const plan_search *s)
 static void cut_fixed(const plan_search *s, uint8_t *cut)
 {
 	const merge_problem p = untimed(s);
-
 	merge_fixed(&p, s->first_bytes / sizeof(float), s->bytes / sizeof(float), cut);
 }
 
 static void cut_size(const plan_search *s, uint64_t most_numel, uint64_t bytes, uint8_t *cut)
 {
 	merge_problem p = untimed(s);
-
 	p.max_numel = most_numel;
 	merge_fixed(&p, bytes / sizeof(float), bytes / sizeof(float), cut);
 }
@@ -95,7 +93,6 @@ gradcomp_status plan_search_simple(const plan_search *s, schedule_method method,
 	const merge_problem p = untimed(s);
 	uint8_t *cut = calloc(p.n, 1);
 	gradcomp_status st;
-
 	if (!cut)
 		return no_memory(p.n, err);
 	if (method == SCHEDULE_WFBP)
@@ -114,7 +111,6 @@ gradcomp_status plan_search_simple(const plan_search *s, schedule_method method,
 static double exchange_seconds(const sim_bucket *b)
 {
 	double s = 0;
-
 	for (uint32_t k = 0; k < b->ntasks; k++)
 		s += task_exchanges(b->tasks[k].kind) ? b->seconds[k] : 0;
 	return s;
@@ -123,7 +119,6 @@ static double exchange_seconds(const sim_bucket *b)
 static uint32_t exchanges(const sim_bucket *b)
 {
 	uint32_t n = 0;
-
 	for (uint32_t k = 0; k < b->ntasks; k++)
 		n += (uint32_t)task_exchanges(b->tasks[k].kind);
 	return n;
@@ -133,7 +128,6 @@ static uint32_t exchanges(const sim_bucket *b)
 static double selection_seconds(const sim_bucket *b)
 {
 	double s = 0;
-
 	for (uint32_t k = 0; k < b->ntasks && !task_exchanges(b->tasks[k].kind); k++)
 		s += b->seconds[k];
 	return s;
@@ -144,7 +138,6 @@ static uint64_t most_numel(const plan_search *s)
 {
 	uint64_t bytes = 4 * s->bytes > PLAN_SEARCH_MOST_BYTES ? 4 * s->bytes : PLAN_SEARCH_MOST_BYTES;
 	uint64_t most = bytes / sizeof(float), all = 0;
-
 	if (s->max_numel && s->max_numel < most)
 		most = s->max_numel;
 	for (uint32_t i = 0; i < s->sim.n; i++)
@@ -156,7 +149,6 @@ static gradcomp_status weigh(search *q, gradcomp_error *err)
 {
 	const plan_search *s = q->of;
 	double all = 0;
-
 	q->problem.max_numel = most_numel(s);
 	for (uint32_t i = 0; i < s->sim.n; i++) {
 		sim_bucket b;
@@ -179,7 +171,6 @@ static gradcomp_status find_lines(search *q, gradcomp_error *err)
 	fit_point exchange[SAMPLES], select[SAMPLES];
 	merge_problem *p = &q->problem;
 	uint32_t n = p->n, points = 0;
-
 	for (uint32_t k = 0; k < SAMPLES; k++) {
 		uint32_t last = n - 1 - (uint32_t)((uint64_t)(k / 2) * n / (SAMPLES / 2)), first = k % 2 ? 0 : last;
 		double weight = 0, numel = 0, payload;
@@ -215,7 +206,6 @@ static gradcomp_status search_open(search *q, const plan_search *s, gradcomp_err
 {
 	uint32_t n = s->sim.n;
 	gradcomp_status st = GRADCOMP_OK;
-
 	*q = (search){.of = s,
 	              .weight = calloc(n, sizeof *q->weight),
 	              .cut = calloc(n, 1),
@@ -238,7 +228,6 @@ static gradcomp_status fill_buckets(const plan_search *s, const step_plan *p, si
 {
 	gradcomp_status st = GRADCOMP_OK;
 	double payload;
-
 	for (uint32_t b = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++])
 		st = s->bucket(s->ctx, b, first, p->end[b], &buckets[b], &payload, err);
 	return st;
@@ -248,7 +237,6 @@ static gradcomp_status simulate(const plan_search *s, const step_plan *p, const 
                                 sim_output *out, gradcomp_error *err)
 {
 	sim_input in = s->sim;
-
 	in.plan = p;
 	in.buckets = buckets;
 	/* A program that waits for its whole step begins each one anew: the second is like all others. */
@@ -262,7 +250,6 @@ gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, in
 {
 	sim_bucket *buckets = calloc(p->nbuckets, sizeof *buckets);
 	gradcomp_status st;
-
 	if (!buckets)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to simulate %u buckets", p->nbuckets);
 	st = fill_buckets(s, p, buckets, err);
@@ -279,7 +266,6 @@ static gradcomp_status order_by_need(const search *q, step_plan *p, gradcomp_err
 	const merge_problem *m = &q->problem;
 	double *arrival = calloc(m->n, sizeof *arrival), link = 0;
 	char *gone = calloc(p->nbuckets, 1);
-
 	if (!arrival || !gone) {
 		free(arrival);
 		free(gone);
@@ -322,7 +308,6 @@ static gradcomp_status cut_by(search *q, rule by, gradcomp_error *err)
 {
 	merge_problem with = q->problem, without = q->problem;
 	int rc = 0;
-
 	without.select_a = without.select_b = 0;
 	switch (by) {
 	case FIXED:
@@ -358,7 +343,6 @@ static gradcomp_status judge(const search *q, step_plan *p, rule by, order in, d
 {
 	sim_output out;
 	gradcomp_status st = simulate(q->of, p, q->buckets, 0, &out, err);
-
 	if (st || (best->plan.nbuckets && out.step >= (1 - gain) * best->plan.predicted)) {
 		step_plan_clear(p);
 		return st;
@@ -376,7 +360,6 @@ static gradcomp_status try_cut(search *q, rule by, uint32_t lags, order orders, 
                                gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (uint32_t variant = 0; !st && variant < lags * orders; variant++) {
 		order in = variant / lags;
 		step_plan p = {0};
@@ -400,7 +383,6 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
                            gradcomp_error *err)
 {
 	gradcomp_status st = cut_by(q, by, err);
-
 	return st ? st : try_cut(q, by, lags, orders, gain, best, err);
 }
 
@@ -421,7 +403,6 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 static int fits(const search *q)
 {
 	uint64_t numel = 0;
-
 	for (uint32_t i = 0, tensors = 0; q->problem.max_numel && i < q->problem.n; i++) {
 		numel += q->of->numel[i];
 		if (++tensors > 1 && numel > q->problem.max_numel)
@@ -436,7 +417,6 @@ static gradcomp_status try_all(search *q, order orders, plan_found *best, gradco
 {
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t n = q->problem.n, plans = n ? 1u << (n - 1) : 0;
-
 	for (uint32_t mask = 0; !st && mask < plans; mask++) {
 		q->cut[n - 1] = 1;
 		for (uint32_t i = 0; i + 1 < n; i++)
@@ -461,7 +441,6 @@ static gradcomp_status fill_changed(const climb *c, const step_plan *p, gradcomp
 	const step_plan *old = &c->at.plan;
 	gradcomp_status st = GRADCOMP_OK;
 	double payload;
-
 	for (uint32_t b = 0, k = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++]) {
 		while (old->end[k] < p->end[b])
 			k++;
@@ -479,7 +458,6 @@ static gradcomp_status change(climb *c, uint32_t lag, int *better, gradcomp_erro
 	search *q = c->q;
 	step_plan p = {0};
 	gradcomp_status st = GRADCOMP_OK;
-
 	*better = 0;
 	if (!c->left || !fits(q))
 		return st;
@@ -509,7 +487,6 @@ static gradcomp_status change_at(climb *c, uint32_t i, uint32_t j, int *any, gra
 {
 	uint8_t *cut = c->q->cut;
 	int better;
-
 	cut[i] ^= 1;
 	cut[j] ^= j != i;
 	gradcomp_status st = change(c, c->at.plan.lag, &better, err);
@@ -527,7 +504,6 @@ static gradcomp_status move(climb *c, uint32_t i, int *any, gradcomp_error *err)
 	const uint8_t *cut = c->q->cut;
 	uint32_t last = c->q->problem.n - 1;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (uint32_t far = 1; !st && cut[i] && far <= last; far *= 2) {
 		if (far <= i && !cut[i - far])
 			st = change_at(c, i - far, i, any, err);
@@ -543,7 +519,6 @@ static gradcomp_status change_all(climb *c, int *any, gradcomp_error *err)
 	uint32_t n = c->q->problem.n, apart = n > 64 ? n / 64 : 1;
 	gradcomp_status st = GRADCOMP_OK;
 	int better = 0;
-
 	*any = 0;
 	for (uint32_t i = 0; !st && i + 1 < n; i++) {
 		if (c->q->cut[i] || i % apart == 0)
@@ -565,7 +540,6 @@ static gradcomp_status climb_from(climb *c, rule by, uint32_t lag, plan_found *b
 	search *q = c->q;
 	gradcomp_status st = cut_by(q, by, err);
 	int any = 1;
-
 	c->at = (plan_found){.exposed = 0};
 	step_plan p = {0};
 	if (!st)
@@ -593,7 +567,6 @@ static gradcomp_status refine(search *q, plan_found *best, gradcomp_error *err)
 	uint32_t n = q->problem.n, changes = CHANGES / n;
 	climb c = {.q = q, .other = calloc(n, sizeof *c.other)};
 	gradcomp_status st = c.other ? GRADCOMP_OK : no_memory(n, err);
-
 	changes = changes > FEWEST_CHANGES ? changes : FEWEST_CHANGES;
 	for (uint32_t k = 0; !st && k < 2 * RULES; k++) {
 		c.left = changes / (2 * RULES);
@@ -615,14 +588,12 @@ static int same(const step_plan *a, const step_plan *b)
 static int further(const step_plan *a, const step_plan *b, const step_plan *found)
 {
 	double from = log(found->nbuckets);
-
 	return fabs(log(a->nbuckets) - from) > fabs(log(b->nbuckets) - from);
 }
 
 static gradcomp_status find_candidate(search *q, const plan_found *best, plan_found *out, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (rule by = FIXED; !st && by <= WFBP; by++) {
 		plan_found one = {.exposed = 0};
 
@@ -660,7 +631,6 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
 	order orders = s->sim.each_layer ? ORDERS : 1;
 	search q;
 	gradcomp_status st = search_open(&q, s, err);
-
 	if (st)
 		return st;
 	if (method == SCHEDULE_AUTO) {
@@ -693,7 +663,6 @@ static gradcomp_status from_file(const char *path, uint32_t n, uint64_t hash, st
 {
 	plan_file file;
 	gradcomp_status st = plan_file_read(path, &file, err);
-
 	if (st)
 		return st;
 	if (file.tensors != n || file.hash != hash) {
@@ -713,7 +682,6 @@ gradcomp_status plan_search_plan(const plan_search *s, const schedule_spec *spec
 {
 	plan_found found;
 	gradcomp_status st;
-
 	if (spec->method == SCHEDULE_PLAN)
 		return from_file(spec->file, s->sim.n, hash, out, err);
 	if (!schedule_measures(spec->method))

@@ -4,14 +4,15 @@
 #include "base/error.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
-static int is_time(double seconds)
+static bool is_time(double seconds)
 {
 	return isfinite(seconds) && seconds >= 0;
 }
 
-static int is_share(double share)
+static bool is_share(double share)
 {
 	return share > 0 && share <= 1;
 }
@@ -19,7 +20,6 @@ static int is_share(double share)
 static gradcomp_status check_bucket(const sim_bucket *b, uint32_t index, gradcomp_error *err)
 {
 	uint32_t exchanges = 0;
-
 	for (uint32_t t = 0; t < b->ntasks; t++) {
 		exchanges += (uint32_t)task_exchanges(b->tasks[t].kind);
 		if (!is_time(b->seconds[t]))
@@ -35,7 +35,6 @@ static gradcomp_status check_bucket(const sim_bucket *b, uint32_t index, gradcom
 static gradcomp_status check(const sim_input *in, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!in->n || !in->window || !in->steps || !is_time(in->io) || !is_time(in->copy) || !is_time(in->update) ||
 	    !is_share(in->beside_application) || !is_share(in->beside_exchange) || !is_time(in->slowed_by_exchange) ||
 	    !is_time(in->slowed_by_compute) || (in->classes && !in->nclasses))
@@ -64,7 +63,6 @@ static int prepare(sim *m)
 {
 	const sim_input *in = m->in;
 	uint32_t tasks = 0;
-
 	for (uint32_t b = 0; b < in->plan->nbuckets; b++)
 		tasks += in->buckets[b].ntasks;
 	m->parts = calloc(tasks, sizeof *m->parts);
@@ -104,7 +102,6 @@ static gradcomp_status exchange(sim *m, uint32_t nclasses, gradcomp_error *err)
 {
 	uint32_t bucket = SCHEDULE_NONE;
 	double start = 0, seconds;
-
 	for (uint32_t c = 0; c < nclasses; c++) {
 		sim_rank *r = &m->ranks[c];
 		uint32_t b = sim_advance(m, r);
@@ -145,7 +142,6 @@ static gradcomp_status run(sim *m, uint32_t nclasses, sim_output *out, gradcomp_
 {
 	const sim_input *in = m->in;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (uint64_t k = 0; !st && k < m->exchanges * in->steps; k++)
 		st = exchange(m, nclasses, err);
 	if (st)
@@ -184,7 +180,6 @@ gradcomp_status sim_run(const sim_input *in, int with_events, sim_output *out, g
 	uint32_t nclasses = in->classes ? in->nclasses : 1;
 	sim m = {.in = in, .with_events = with_events};
 	gradcomp_status st = check(in, err);
-
 	if (st)
 		return st;
 	m.ranks = calloc(nclasses, sizeof *m.ranks);

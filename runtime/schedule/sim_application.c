@@ -26,7 +26,6 @@ static void begin_input(sim_rank *r)
 static void begin_forward(sim *m, sim_rank *r)
 {
 	double seconds = m->in->forward[r->tensor] / r->speed;
-
 	/* Nobody looks at single layers. */
 	if (!sim_by_layers(m) && !sim_told(m, r)) {
 		r->tensor = 0;
@@ -47,7 +46,6 @@ static void begin_backward(sim *m, sim_rank *r)
 static void give(sim *m, sim_rank *r)
 {
 	uint32_t b = m->bucket_of[r->tensor], end = sim_told(m, r) ? r->tensor + 1 : m->in->plan->end[b];
-
 	while (r->tensor < end) {
 		schedule_given(&r->s, b);
 		r->tensor++;
@@ -105,7 +103,6 @@ void sim_application(sim *m, sim_rank *r)
 {
 	static const char *const names[] = {
 		[SIM_FORWARD] = "forward", [SIM_BACKWARD] = "backward", [SIM_UPDATE] = "update"};
-
 	if (sim_told(m, r) && sim_last_step(m, r->step) && r->doing != SIM_INPUT)
 		sim_tell(m, names[r->doing], SIM_APPLICATION, r->doing == SIM_UPDATE ? 0 : r->tensor, 0, r->since,
 		         r->now);

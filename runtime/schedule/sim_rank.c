@@ -53,7 +53,6 @@ static void begin_work(sim *m, sim_rank *r)
 {
 	uint32_t next = *next_of(m, r, r->computing);
 	const sim_part *p = &m->part_of[r->computing][next];
-
 	r->work = sim_told(m, r) ? m->in->buckets[r->computing].seconds[next] : p->work;
 	r->computes_since = r->now;
 }
@@ -61,7 +60,6 @@ static void begin_work(sim *m, sim_rank *r)
 static void take_bucket(sim *m, sim_rank *r)
 {
 	uint32_t b = schedule_compute(&r->s);
-
 	if (b == SCHEDULE_NONE)
 		return;
 	r->computing = b;
@@ -88,7 +86,6 @@ static void computed(sim *m, sim_rank *r)
 {
 	uint32_t b = r->computing, *next = next_of(m, r, b);
 	const sim_bucket *s = &m->in->buckets[b];
-
 	if (sim_told(m, r)) {
 		if (sim_last_step(m, r->n_ended))
 			sim_tell(m, task_name(s->tasks[*next].kind), SIM_COMPUTE, b, s->tasks[*next].round,
@@ -114,7 +111,6 @@ static void exchanged(sim *m, sim_rank *r)
 {
 	uint32_t b = r->exchanging, *next = next_of(m, r, b);
 	const sim_bucket *s = &m->in->buckets[b];
-
 	if (r == m->ranks && sim_last_step(m, r->n_ended)) {
 		m->exchange += r->moves_to - r->moves_from;
 		if (m->with_events)
@@ -135,7 +131,6 @@ static int moves(const sim_rank *r)
 static double rate(const sim *m, const sim_rank *r)
 {
 	double share = r->busy ? m->in->beside_application : 1;
-
 	return moves(r) ? share * m->in->beside_exchange : share;
 }
 
@@ -143,7 +138,6 @@ static double rate(const sim *m, const sim_rank *r)
 static void slow_down(const sim *m, sim_rank *r)
 {
 	double slowed = 1;
-
 	if (!r->busy)
 		return;
 	if (moves(r))

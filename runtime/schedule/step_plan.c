@@ -9,7 +9,6 @@
 gradcomp_status step_plan_from_cut(step_plan *p, const uint8_t *cut, uint32_t n, gradcomp_error *err)
 {
 	step_plan made = {.lag = STEP_PLAN_LAG};
-
 	for (uint32_t i = 0; i < n; i++)
 		made.nbuckets += cut[i] != 0;
 	made.end = calloc(made.nbuckets + 1, sizeof *made.end);
@@ -26,7 +25,6 @@ static gradcomp_status check_positions(const step_plan *p, gradcomp_error *err)
 {
 	uint32_t *taken = calloc(p->nbuckets, sizeof *taken);
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!taken)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", p->nbuckets);
 	for (uint32_t b = 0; !st && b < p->nbuckets; b++) {
@@ -48,7 +46,6 @@ static gradcomp_status check_positions(const step_plan *p, gradcomp_error *err)
 gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *err)
 {
 	uint32_t first = 0;
-
 	if (!p->nbuckets || p->nbuckets > n || !p->end)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a plan of %u buckets for %u tensors: must be 1..%u",
 		                 p->nbuckets, n, n);

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "gradcomp/collective.h"
 
+#include <stdbool.h>
+
 int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks)
 {
 	int n = 0;
@@ -89,7 +91,7 @@ uint32_t task_round_primitive(gradcomp_pattern pattern, uint32_t serves)
 #define ROUND_FLAGS (GRADCOMP_ROUND_MEAN | GRADCOMP_ROUND_IN_PLACE | GRADCOMP_ROUND_FIXED)
 
 /* F8 types are for storage alone; integers are not divided. */
-static int can_be_summed(gradcomp_dtype dtype, int mean)
+static bool can_be_summed(gradcomp_dtype dtype, int mean)
 {
 	switch (dtype) {
 	case GRADCOMP_F32:

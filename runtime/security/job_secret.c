@@ -27,7 +27,6 @@ static source source_of(const char *text)
 {
 	size_t n = strcspn(text, " :");
 	int src = 0;
-
 	while (src < SOURCES && (strlen(source_name[src]) != n || strncmp(text, source_name[src], n)))
 		src++;
 	return (source)src;
@@ -36,7 +35,6 @@ static source source_of(const char *text)
 static int hex_read(const char *hex, unsigned char out[SECRET_BYTES])
 {
 	static const char digits[] = "0123456789abcdef";
-
 	for (size_t i = 0; i < SECRET_BYTES; i++) {
 		const char *high = hex[2 * i] ? strchr(digits, hex[2 * i]) : NULL;
 		const char *low = high && hex[2 * i + 1] ? strchr(digits, hex[2 * i + 1]) : NULL;
@@ -52,7 +50,6 @@ static int hex_read(const char *hex, unsigned char out[SECRET_BYTES])
 static void job_name(char out[NAME_BYTES])
 {
 	const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
-
 	if (space)
 		snprintf(out, NAME_BYTES, "%s", space);
 	else
@@ -66,7 +63,6 @@ static void job_name(char out[NAME_BYTES])
 static gradcomp_status file_private(const char *path, int fd, gradcomp_error *err)
 {
 	struct stat st;
-
 	if (fstat(fd, &st))
 		return error_errno(err, GRADCOMP_ERR_IO, "secret %s", path);
 	if (st.st_uid != geteuid())
@@ -88,7 +84,6 @@ static gradcomp_status file_secret(const char *pattern, const unsigned char run[
 	ssize_t n = -1, got;
 	int fd = -1;
 	gradcomp_status st = job_path_expand("secret", pattern, &path, err);
-
 	if (!st)
 		st = secure_open(path, &fd, &real, err);
 	if (!st)
@@ -126,7 +121,6 @@ static munge_request sealed_for(const char *setting, const char *name, const cha
 static source source_choose(const char *setting, const char *space, int rank, const log_sink *log)
 {
 	source src = source_of(setting);
-
 	if (src != SOURCES)
 		return src;
 	if (!space || !getenv("SLURM_JOB_ID"))
@@ -148,7 +142,6 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT], purpose[MUNGE_PURPOSE];
 	gradcomp_status st = secret_random(secret, sizeof secret, err);
 	source src = source_choose(setting, space, rank, log);
-
 	if (!st)
 		st = secret_random(run, sizeof run, err);
 	sha256_hex(run, hex[1]);
@@ -187,7 +180,6 @@ done:
 gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, gradcomp_error *err)
 {
 	source src0 = source_of(text0), src = source_of(text);
-
 	if (src0 == SOURCES || src == SOURCES)
 		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret",
 		                 src0 == SOURCES ? 0 : rank);
@@ -204,7 +196,6 @@ gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, 
 static size_t job_bytes(const char *name)
 {
 	const char *step = strrchr(name, '.');
-
 	return step ? (size_t)(step - name) : strlen(name);
 }
 
@@ -214,7 +205,6 @@ static gradcomp_status open_sealed(const char *setting, const char *name, const 
 {
 	char own[NAME_BYTES], purpose[MUNGE_PURPOSE];
 	munge_request q = sealed_for(setting, name, run_hex, patience, log, purpose);
-
 	job_name(own);
 	if (job_bytes(own) != job_bytes(name) || strncmp(own, name, job_bytes(name)))
 		return error_set(
@@ -234,7 +224,6 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 	source src = source_of(mine);
 	gradcomp_status st = GRADCOMP_OK;
 	int at = 0;
-
 	/* The limits are those of kind, hex and name. */
 	if (sscanf(text0, "%7s %64s %127s %n", kind, hex, name, &at) != 3 || !at || strlen(hex) != sizeof hex - 1 ||
 	    hex_read(hex, run) || source_of(text0) != src ||

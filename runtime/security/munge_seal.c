@@ -9,7 +9,6 @@ const char *munge_socket(const char *setting)
 {
 	const char *colon = strchr(setting, ':');
 	size_t n = colon ? (size_t)(colon - setting) : strlen(setting);
-
 	if ((n != 5 || strncmp(setting, "munge", n)) && (n != 4 || strncmp(setting, "auto", n)))
 		return NULL;
 	return colon ? colon + 1 : "";
@@ -39,7 +38,6 @@ bool munge_built(void)
 static munge_ctx_t munge_begin(const char *socket)
 {
 	munge_ctx_t c = munge_ctx_create();
-
 	if (c && *socket && munge_ctx_set(c, MUNGE_OPT_SOCKET, socket) != EMUNGE_SUCCESS) {
 		munge_ctx_destroy(c);
 		c = NULL;
@@ -51,7 +49,6 @@ static munge_ctx_t munge_begin(const char *socket)
 static const char *munge_why(munge_ctx_t c, munge_err_t rc)
 {
 	const char *text = c ? munge_ctx_strerror(c) : NULL;
-
 	return text ? text : munge_strerror(rc);
 }
 
@@ -62,7 +59,6 @@ static munge_err_t without_sigpipe(munge_call *call, void *ctx, munge_ctx_t c)
 {
 	sigset_t pipe_set, kept, pending;
 	const struct timespec none = {0, 0};
-
 	sigemptyset(&pipe_set);
 	sigaddset(&pipe_set, SIGPIPE);
 	sigpending(&pending);
@@ -81,7 +77,6 @@ static munge_err_t munge_ask(const munge_request *q, munge_ctx_t c, munge_call *
 {
 	double now, until = clock_now() + q->patience, pause = PAUSE_FIRST;
 	bool told = false;
-
 	for (;;) {
 		munge_err_t rc = without_sigpipe(call, ctx, c);
 		unsigned char random = 0;
@@ -113,7 +108,6 @@ struct sealing {
 static munge_err_t encode(void *ctx, munge_ctx_t c)
 {
 	struct sealing *s = ctx;
-
 	return munge_encode(&s->cred, c, s->payload, (int)s->bytes);
 }
 
@@ -124,7 +118,6 @@ gradcomp_status munge_seal(const munge_request *q, const unsigned char secret[SE
 	struct sealing s = {.bytes = strlen(q->purpose) + 1, .cred = NULL};
 	gradcomp_status st = GRADCOMP_OK;
 	munge_err_t rc = EMUNGE_NO_MEMORY;
-
 	if (s.bytes > MUNGE_PURPOSE) {
 		if (c)
 			munge_ctx_destroy(c);
@@ -162,7 +155,6 @@ struct opening {
 static munge_err_t decode(void *ctx, munge_ctx_t c)
 {
 	struct opening *o = ctx;
-
 	return munge_decode(o->text, c, &o->payload, &o->bytes, &o->uid, &o->gid);
 }
 
@@ -174,7 +166,6 @@ gradcomp_status munge_open(const munge_request *q, const char *text, unsigned ch
 	gradcomp_status st = GRADCOMP_OK;
 	munge_err_t rc = EMUNGE_NO_MEMORY;
 	const unsigned char *end;
-
 	if (c)
 		rc = munge_ask(q, c, decode, &o);
 	end = o.payload && o.bytes > 0 ? memchr(o.payload, 0, (size_t)o.bytes) : NULL;

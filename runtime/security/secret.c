@@ -14,7 +14,6 @@ bool secret_equal(const void *a, const void *b, size_t bytes)
 {
 	const volatile unsigned char *x = a, *y = b;
 	unsigned char differ = 0;
-
 	for (size_t i = 0; i < bytes; i++)
 		differ |= (unsigned char)(x[i] ^ y[i]);
 	return differ == 0;
@@ -28,7 +27,6 @@ void secret_wipe(void *p, size_t bytes)
 gradcomp_status secret_random(void *out, size_t bytes, gradcomp_error *err)
 {
 	unsigned char *p = out;
-
 	while (bytes) {
 		ssize_t n = getrandom(p, bytes, 0);
 
@@ -53,7 +51,6 @@ void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, con
 {
 	const unsigned char first = 1; /* block of HKDF's output */
 	hmac_sha256_ctx m;
-
 	sha256_hmac_init(&m, key, SECRET_BYTES);
 	sha256_hmac_update(&m, label, strlen(label) + 1);
 	sha256_hmac_update(&m, info, bytes);
@@ -64,7 +61,6 @@ void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, con
 void *secret_alloc(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
 	if (p == MAP_FAILED)
 		return NULL;
 	/* Each is a help, none a condition. */

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "step/exchange/exchange.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,7 @@ static int in_callers_memory(const engine *eng, bucket *b)
 	return together || (eng->compressor->traits & GRADCOMP_TRAIT_SHAPED);
 }
 
-static int needs_flat(const bucket *b)
+static bool needs_flat(const bucket *b)
 {
 	for (uint32_t k = 0; k < b->plan.nrounds; k++)
 		if (b->plan.rounds[k].pattern == GRADCOMP_CODED || (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))

@@ -78,7 +78,6 @@ enum { LOOK_STEPS = 4, LOOK_APART = 1021 };
 static bool looks_finite(const engine *eng, const float *p, uint64_t n)
 {
 	int bad = 0;
-
 	if (eng->step < LOOK_STEPS)
 		eng->job->host.operators->nonfinite(NULL, p, n, &bad);
 	else

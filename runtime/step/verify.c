@@ -51,7 +51,6 @@ struct verify {
 gradcomp_status verify_open(engine *eng, gradcomp_error *err)
 {
 	verify *v;
-
 	if (!config_int(eng->job->config, SET_GRADCOMP_VERIFY))
 		return GRADCOMP_OK;
 	v = eng->checks.verify = calloc(1, sizeof *v);
@@ -100,7 +99,6 @@ static const void *look_at(const engine *eng, const void *p, size_t bytes)
 	const device_arena *a = eng->arrays.arena;
 	verify *v = eng->checks.verify;
 	const char *why = NULL;
-
 	if (!a)
 		return p;
 	const device_calls *d = v->d = a->memory.d;
@@ -126,7 +124,6 @@ static const void *look_at(const engine *eng, const void *p, size_t bytes)
 static double signed_sum(const float *x, uint64_t n, uint64_t at, uint64_t step)
 {
 	double sum[8] = {0};
-
 	if (!x)
 		return NAN;
 
@@ -145,7 +142,6 @@ static float largest(const float *x, uint64_t n, bool *finite)
 {
 	float most = 0;
 	bool good = x || !n;
-
 	for (uint64_t i = 0; x && i < n; i++) {
 		float a = fabsf(x[i]);
 		good &= a <= FLT_MAX;
@@ -159,7 +155,6 @@ static float largest(const float *x, uint64_t n, bool *finite)
 static double of_server(const engine *eng, const bucket *b, const gradcomp_tensor *t)
 {
 	uint64_t begin, end, from, to;
-
 	if (!b->nserver_error)
 		return 0;
 	begin = server_error_offset(eng, b);
@@ -179,7 +174,6 @@ static bool accounts(const engine *eng, const bucket *b)
 static uint64_t coarseness(const bucket *b)
 {
 	uint64_t flags = 0;
-
 	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
 		if (b->plan.rounds[k].pattern != GRADCOMP_SUMMED)
 			continue;
@@ -194,7 +188,6 @@ void verify_input(engine *eng, const bucket *b)
 {
 	bool whole = true, finite;
 	float most = 0;
-
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		verify_row *row = row_of(eng, b->pub.first + i);
@@ -219,7 +212,6 @@ void verify_input(engine *eng, const bucket *b)
 void verify_output(engine *eng, const bucket *b)
 {
 	bool finite, kept;
-
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		verify_row *row = row_of(eng, b->pub.first + i);
@@ -264,7 +256,6 @@ static void join_rows(void *to, const void *from, size_t n)
 {
 	verify_row *a = to;
 	const verify_row *b = from;
-
 	for (size_t i = 0; i < n; i++) {
 		a[i].least = b[i].least < a[i].least ? b[i].least : a[i].least;
 		a[i].most = b[i].most > a[i].most ? b[i].most : a[i].most;
@@ -280,7 +271,6 @@ static void join_ranks(void *to, const void *from, size_t n)
 {
 	verify_rank *a = to;
 	const verify_rank *b = from;
-
 	for (size_t i = 0; i < n; i++) {
 		a[i].hash |= b[i].hash;
 		a[i].flags |= b[i].flags;
@@ -294,7 +284,6 @@ static gradcomp_status share(const verify *v, void *mine, void *room, size_t n, 
 	const gradcomp_links *l = v->channel ? channel_links(v->channel) : NULL;
 	int64_t me = l ? l->rank : 0, P = l ? l->nranks : 1, k = 1;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (; !st && k < P && !(me & k); k *= 2) {
 		if (me + k >= P)
 			continue;
@@ -323,7 +312,6 @@ static double rounding(const engine *eng, const gradcomp_tensor *t, const verify
 	double P = eng->layout.nranks;
 	double relative = row->flags & COARSER ? 0x1p-7 : row->flags & COARSE ? 0x1p-10 : VERIFY_RELATIVE;
 	double absolute = row->flags & COARSE ? 0x1p-23 : row->flags & COARSER ? 0x1p-132 : 1e-42;
-
 	return sqrt((double)t->numel) * P * (relative * row->size + absolute * P);
 }
 
@@ -368,7 +356,6 @@ static void name_ranks(const engine *eng, const bool *in, char *out, size_t capa
 static bool outvoted(const verify_rank *ranks, int P, bool *in)
 {
 	int best = 0, votes = 0;
-
 	for (int p = 0; p < P; p++) {
 		int same = 0;
 		for (int k = 0; k < P; k++)
@@ -426,7 +413,6 @@ static gradcomp_status tell(engine *eng, fault f, uint32_t tensor, uint32_t more
 	const gradcomp_tensor *t = &eng->layout.tensors[tensor];
 	bool *in = calloc((size_t)P, sizeof *in), most = false;
 	gradcomp_status st;
-
 	if (!in)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a message about %d ranks", P);
 	memset(v->ranks, 0, (size_t)P * sizeof *v->ranks);
@@ -455,7 +441,6 @@ gradcomp_status verify_step(engine *eng, gradcomp_error *err)
 	uint32_t n = eng->layout.ntensors, first = n, more = 0;
 	fault f = FAULT_NONE;
 	gradcomp_status st;
-
 	memcpy(v->own, v->rows, n * sizeof *v->own);
 	st = share(v, v->rows, v->room, n, sizeof *v->rows, join_rows, err);
 	for (uint32_t i = n; !st && i-- > 0;) {

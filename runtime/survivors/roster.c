@@ -18,7 +18,6 @@ static void adopt(roster *m, const roster_blob *bytes)
 {
 	roster_view v;
 	roster_blob copy;
-
 	if (roster_view_read(bytes, m->n, &v))
 		return;
 	if (v.epoch <= m->view.epoch || roster_blob_copy(&copy, bytes->p, bytes->bytes)) {
@@ -43,7 +42,6 @@ static void answer_in_epoch(roster *m, const roster_message *q, roster_message *
 	roster_message mine = {.type = ROSTER_TALLY};
 	int me = roster_view_find(&m->view, m->rank);
 	roster_blob copy, own = {0}; /* own: this rank, as a bitmap */
-
 	if (q->type == ROSTER_PREPARE && m->transport)
 		transport_fail(m->transport, GRADCOMP_ERR_PEER_LOST, -1,
 		               q->text.bytes ? (const char *)q->text.p : "a rank was lost");
@@ -101,7 +99,6 @@ static bool relay_members(relay *r)
 {
 	roster *m = r->m;
 	size_t n;
-
 	if (r->question.epoch > m->view.epoch)
 		adopt(m, &r->question.view);
 	n = (size_t)m->view.n * sizeof(int);
@@ -118,7 +115,6 @@ static bool relay_members(relay *r)
 static void reply(int fd, roster_message *tally, double until)
 {
 	roster_blob out = {0};
-
 	if (!roster_message_write(tally, &out))
 		roster_send(fd, &out, until);
 	free(out.p);
@@ -140,7 +136,6 @@ static void *relay_main(void *arg)
 	roster_blob set = r->question.set;
 	int me = roster_view_find(&r->members, m->rank);
 	double left = r->until - clock_now();
-
 	r->question.set = (roster_blob){0};
 	roster_answer(m, &r->question, &tally);
 	r->question.from = (uint32_t)m->rank;
@@ -166,7 +161,6 @@ static bool relay_start(roster *m, int fd, roster_message *q)
 	double budget = q->budget < 1000 * ROSTER_CALL_SECONDS ? q->budget * 1e-3 : ROSTER_CALL_SECONDS;
 	pthread_t thread;
 	bool mine, started;
-
 	if (!r)
 		return false;
 	*r = (relay){.m = m, .fd = fd, .until = clock_now() + budget, .question = *q};
@@ -192,7 +186,6 @@ static bool relay_start(roster *m, int fd, roster_message *q)
 static const char *hello_check(void *ctx, const pending_conn *p)
 {
 	const roster *m = ctx;
-
 	if (memcmp(p->in, "GCS1", 4))
 		return "it does not speak gradcomp";
 	if (get32(p->in + 8) >= (uint32_t)m->n || get32(p->in + 12) != (uint32_t)m->rank ||
@@ -204,7 +197,6 @@ static const char *hello_check(void *ctx, const pending_conn *p)
 static void hello_proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
 	const roster *m = ctx;
-
 	handshake_mac(m->key, role, p->hello, p->nonce, mac);
 }
 
@@ -214,7 +206,6 @@ static const char *serve(void *ctx, pending_conn *p)
 	double until = clock_now() + ROSTER_CALL_SECONDS;
 	roster_message q = {0};
 	roster_blob in = {0};
-
 	if (listener_pending_welcome(p) || roster_receive(p->fd, &in, until) || roster_message_read(&in, &q) ||
 	    q.from != get32(p->hello + 8)) {
 		listener_pending_free(p);
@@ -239,7 +230,6 @@ static void *roster_main(void *arg)
 {
 	roster *m = arg;
 	struct pollfd p[1 + LISTENER_POLLS];
-
 	for (;;) {
 		double now = clock_now(), due = listener_deadline(&m->listener);
 		int n = listener_poll(&m->listener, p + 1, now), wait = -1;
@@ -263,7 +253,6 @@ gradcomp_status roster_listen(int *port, roster **out, gradcomp_error *err)
 	roster *m = calloc(1, sizeof *m);
 	uint16_t at;
 	int fd;
-
 	*out = NULL;
 	if (!m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the list of ranks");
@@ -294,7 +283,6 @@ gradcomp_status roster_begin(roster *m, transport *t, int rank, int n, const cha
 	const char **keys = calloc((size_t)n, sizeof *keys);
 	gradcomp_status st = GRADCOMP_OK;
 	int rc;
-
 	m->rank = rank;
 	m->n = n;
 	m->transport = t;
@@ -343,7 +331,6 @@ void roster_watch(roster *m, transport *t)
 void roster_secret(const roster *m, const roster_view *v, unsigned char secret[TRANSPORT_SECRET_BYTES])
 {
 	unsigned char info[8 + sizeof v->nonce];
-
 	put64(info, v->epoch);
 	memcpy(info + 8, v->nonce, sizeof v->nonce);
 	secret_expand(m->base, "gradcomp epoch", info, sizeof info, secret);

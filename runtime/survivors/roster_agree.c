@@ -56,7 +56,6 @@ static int prepare(roster *m, attempt *a)
 {
 	roster_blob set = {0};
 	int rc = 0;
-
 	for (int i = 0; !rc && i < a->view.n; i++)
 		if (!roster_bit(&a->gone, i))
 			rc = roster_bit_set(&set, a->view.n, i);
@@ -74,7 +73,6 @@ static int choose(const roster *m, attempt *a)
 {
 	roster_view v = {.epoch = a->view.epoch + 1};
 	int rc;
-
 	free(a->q.value.p);
 	a->q.value = (roster_blob){0};
 	if (a->tally.ballot)
@@ -95,7 +93,6 @@ static int tell(roster *m, attempt *a, roster_blob *set)
 {
 	roster_view v;
 	int rc = roster_view_read(&a->q.value, m->n, &v);
-
 	for (int i = 0; !rc && i < a->view.n; i++)
 		if (roster_view_find(&v, a->view.ranks[i]) >= 0)
 			rc = roster_bit_set(set, a->view.n, i);
@@ -110,7 +107,6 @@ static int lead(roster *m, attempt *a, uint64_t *highest)
 {
 	roster_blob set = {0};
 	int decided = 0;
-
 	if (!a->q.ballot) {
 		a->q.ballot = ((*highest >> 32) + 1) << 32 | (uint64_t)(m->rank + 1);
 		*highest = a->q.ballot;
@@ -138,7 +134,6 @@ static int lead(roster *m, attempt *a, uint64_t *highest)
 static gradcomp_status copy_view(const roster *m, attempt *a, const char *why, gradcomp_error *err)
 {
 	size_t n = (size_t)m->view.n;
-
 	a->view = (roster_view){.epoch = m->view.epoch, .n = m->view.n, .ranks = malloc(n * sizeof(int))};
 	a->q.from = (uint32_t)m->rank;
 	a->q.epoch = m->view.epoch;
@@ -155,7 +150,6 @@ static double turn(const roster *m)
 {
 	int *seen = calloc((size_t)m->n, sizeof *seen); /* by node */
 	int k = 0, mine = 0;
-
 	for (int i = 0; i < m->view.n && m->view.ranks[i] < m->rank; i++)
 		mine += m->node[m->view.ranks[i]] == m->node[m->rank];
 	for (int i = 0; seen && i < m->view.n; i++) {
@@ -186,7 +180,6 @@ static gradcomp_status outcome(roster *m, roster_view *out, gradcomp_error *err)
 static void sleep_until(roster *m, double when)
 {
 	double left = when - clock_now();
-
 	thread_wait(&m->changed, &m->lock, left < 0.001 ? 1 : left < 0.2 ? (int)(left * 1e3) + 1 : 200);
 }
 
@@ -197,7 +190,6 @@ gradcomp_status roster_agree(roster *m, double patience, roster_view *out, gradc
 	double began = clock_now(), begin, wait, alone = began;
 	uint64_t highest = 0;
 	gradcomp_status st;
-
 	pthread_mutex_lock(&m->lock);
 	if (m->transport)
 		transport_failure(m->transport, &why);

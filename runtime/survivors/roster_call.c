@@ -43,7 +43,6 @@ static int ready(int fd, short events, double until)
 static int put(int fd, const void *buf, size_t bytes, double until)
 {
 	const char *p = buf;
-
 	while (bytes) {
 		ssize_t n = send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -60,7 +59,6 @@ static int put(int fd, const void *buf, size_t bytes, double until)
 static int take(int fd, void *buf, size_t bytes, double until)
 {
 	char *p = buf;
-
 	while (bytes) {
 		ssize_t n = recv(fd, p, bytes, MSG_DONTWAIT);
 
@@ -79,7 +77,6 @@ static int take(int fd, void *buf, size_t bytes, double until)
 int roster_send(int fd, const roster_blob *b, double until)
 {
 	unsigned char length[4];
-
 	put32(length, (uint32_t)b->bytes);
 	return put(fd, length, sizeof length, until) || put(fd, b->p, b->bytes, until) ? -1 : 0;
 }
@@ -87,7 +84,6 @@ int roster_send(int fd, const roster_blob *b, double until)
 int roster_receive(int fd, roster_blob *b, double until)
 {
 	unsigned char length[4];
-
 	*b = (roster_blob){0};
 	if (take(fd, length, sizeof length, until))
 		return -1;
@@ -172,7 +168,6 @@ static int call_connect(batch *b, call *c, bool silent)
 	const endpoint *e = &m->endpoints[to];
 	struct sockaddr_storage sa;
 	socklen_t bytes;
-
 	network_address_order(NULL, m->own, m->nown, m->node[to] == m->node[m->rank], e->addr, e->naddr, order);
 	for (;;) {
 		if (c->fd >= 0)
@@ -200,7 +195,6 @@ static int call_write(const batch *b, call *c)
 {
 	roster_message q = *b->question;
 	int rc = 0;
-
 	if (c->to.count == 1)
 		return 0;
 	q.set = (roster_blob){0};
@@ -216,7 +210,6 @@ static int call_write(const batch *b, call *c)
 static void call_begin(batch *b, call *c, const order *to)
 {
 	double now = clock_now();
-
 	*c = (call){.to = *to, .fd = -1, .direct = to->count > 1 ? now + RELAY_SECONDS : 1e18};
 	if (now >= b->until || call_write(b, c) || call_connect(b, c, false))
 		call_end(b, c);
@@ -242,7 +235,6 @@ static int call_step(batch *b, call *c)
 	roster *m = b->m;
 	const roster_blob *q = c->question.p ? &c->question : &b->alone;
 	unsigned char nonce[NONCE_BYTES], mac[SHA256_BYTES];
-
 	switch (c->state) {
 	case CALL_CONNECT:
 		if (secret_random(nonce, sizeof nonce, NULL))
@@ -289,7 +281,6 @@ static int call_count(batch *b, call *c)
 	roster_message a;
 	roster_blob asked = {0};
 	int rc = roster_message_read(&c->answer, &a);
-
 	for (int i = 0; !rc && i < c->to.count; i++)
 		rc = roster_bit_set(&asked, b->members->n, b->list[c->to.first + i]);
 	if (!rc && (a.type == ROSTER_TALLY || a.type == ROSTER_BUSY))
@@ -307,7 +298,6 @@ static int call_move(batch *b, call *c)
 {
 	int error = 0, rc = 0;
 	socklen_t bytes = sizeof error;
-
 	if (c->state == CALL_CONNECT) {
 		if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &bytes) || error)
 			return call_connect(b, c, false);
@@ -391,7 +381,6 @@ static void batch_run(batch *b)
 static void batch_orders(batch *b, bool relayed)
 {
 	int size = 1;
-
 	while (!relayed && b->n > ROSTER_DIRECT && size * size < b->n)
 		size++;
 	for (int i = 0; i < b->n; i += size)
@@ -404,7 +393,6 @@ void roster_ask(roster *m, const roster_view *members, const roster_blob *set, c
 	batch *b = calloc(1, sizeof *b);
 	roster_message alone = *question;
 	bool own = false;
-
 	if (!b)
 		return;
 	b->m = m;

@@ -27,7 +27,6 @@ int roster_message_write(const roster_message *m, roster_blob *out)
 	const roster_blob *part[PARTS] = {&m->view, &m->value, &m->text, &m->set, &m->late};
 	size_t bytes = HEAD;
 	unsigned char *p;
-
 	for (int i = 0; i < PARTS; i++)
 		bytes += part[i]->bytes;
 	p = malloc(bytes);
@@ -55,7 +54,6 @@ int roster_message_read(const roster_blob *in, roster_message *m)
 {
 	roster_blob *part[PARTS] = {&m->view, &m->value, &m->text, &m->set, &m->late};
 	size_t at = HEAD;
-
 	memset(m, 0, sizeof *m);
 	if (in->bytes < HEAD)
 		return -1;
@@ -122,7 +120,6 @@ static int add_bits(roster_blob *to, const roster_blob *from, const roster_blob 
 static int add_higher(uint64_t *number, roster_blob *to, uint64_t other, const roster_blob *from)
 {
 	roster_blob copy;
-
 	if (!from->bytes || other <= *number)
 		return 0;
 	if (roster_blob_copy(&copy, from->p, from->bytes))
@@ -136,7 +133,6 @@ static int add_higher(uint64_t *number, roster_blob *to, uint64_t other, const r
 int roster_tally_add(roster_message *to, const roster_message *from, const roster_blob *asked)
 {
 	uint64_t epoch = to->view.bytes >= 8 ? get64(to->view.p) : to->epoch;
-
 	if (from->promised > to->promised)
 		to->promised = from->promised;
 	if (add_higher(&epoch, &to->view, from->view.bytes >= 8 ? get64(from->view.p) : 0, &from->view) ||
@@ -149,7 +145,6 @@ int roster_tally_add(roster_message *to, const roster_message *from, const roste
 int roster_view_write(const roster_view *v, int n, roster_blob *out)
 {
 	roster_blob bits = {0};
-
 	*out = (roster_blob){0};
 	for (int i = 0; i < v->n; i++)
 		if (roster_bit_set(&bits, n, v->ranks[i]))
@@ -170,7 +165,6 @@ int roster_view_write(const roster_view *v, int n, roster_blob *out)
 int roster_view_read(const roster_blob *in, int n, roster_view *v)
 {
 	roster_blob bits;
-
 	memset(v, 0, sizeof *v);
 	if (in->bytes != VIEW_HEAD + ((size_t)n + 7) / 8)
 		return -1;
@@ -201,7 +195,6 @@ void roster_view_clear(roster_view *v)
 int roster_view_find(const roster_view *v, int rank)
 {
 	int low = 0, high = v->n;
-
 	while (low < high) {
 		int middle = (low + high) / 2;
 

@@ -18,7 +18,6 @@ gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_
 	const char *slash = strchr(text, '/');
 	char events[TRACE_OPTIONS_TEXT] = "";
 	int64_t n = -1, ranks = -1;
-
 	if (text[0] == 'T' && slash && slash - text < TRACE_OPTIONS_TEXT)
 		memcpy(events, text + 1, (size_t)(slash - text) - 1);
 	if (number_int(events, &n) != NUMBER_OK || number_int(slash + 1, &ranks) != NUMBER_OK || n < 0 ||
@@ -32,7 +31,6 @@ gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_
 gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, gradcomp_error *err)
 {
 	trace *t = calloc(1, sizeof *t);
-
 	if (t) {
 		t->o = *o;
 		t->file = file;
@@ -73,7 +71,6 @@ int trace_keeps(const trace *t, int rank)
 uint16_t trace_reducer(trace *t)
 {
 	uint32_t n;
-
 	pthread_mutex_lock(&t->lock);
 	n = t->reducers;
 	/* A program that makes reducers without end has the last of them share a number. */

@@ -26,7 +26,6 @@ static gradcomp_status give(trace *t, gradcomp_error *err)
 	uint64_t n = t->added < t->o.events ? t->added : t->o.events, kept = 0, sent = 0;
 	trace_event chunk[TRACE_CHUNK];
 	gradcomp_status st;
-
 	for (uint64_t i = t->added - n; i < t->added; i++)
 		kept += (uint64_t)trace_whole(t, &t->ring[i % t->o.events]);
 	st = channel_put(t->channel, 0, &(trace_head){TRACE_MAGIC, kept, t->added - kept}, sizeof(trace_head), err);
@@ -46,7 +45,6 @@ static gradcomp_status answer(trace *t, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	uint64_t what = ASK_CLOCK;
-
 	while (!st && what == ASK_CLOCK) {
 		st = channel_get(t->channel, 0, &what, sizeof what, err);
 		double now = clock_now();
@@ -77,7 +75,6 @@ static int by_ahead(const void *a, const void *b)
 static gradcomp_status compare(trace *t, int rank, trace_clock *out, gradcomp_error *err)
 {
 	ping p[PINGS];
-
 	for (int k = 0; k < PINGS; k++) {
 		double before = clock_now(), there, after;
 		gradcomp_status st = ask(t, rank, ASK_CLOCK, err);
@@ -110,7 +107,6 @@ static gradcomp_status take(trace *t, trace_writer *w, int rank, gradcomp_error 
 	trace_clock ended;
 	uint64_t bad = 0;
 	gradcomp_status st = compare(t, rank, &ended, err);
-
 	if (!st)
 		st = ask(t, rank, ASK_EVENTS, err);
 	if (!st)
@@ -142,7 +138,6 @@ static void write_own(trace *t, trace_writer *w)
 {
 	uint64_t n = t->added < t->o.events ? t->added : t->o.events, kept = 0;
 	const trace_clock same = {0};
-
 	for (uint64_t i = t->added - n; i < t->added; i++)
 		kept += (uint64_t)trace_whole(t, &t->ring[i % t->o.events]);
 	trace_write_rank(w, 0, &same, &same, t->added - kept);
@@ -158,7 +153,6 @@ gradcomp_status trace_begin(gradcomp_job *job, gradcomp_error *err)
 	trace *t = job->trace;
 	/* Every rank opens it, so that channels stay in step. */
 	gradcomp_status st = group_channel(job->world, &t->channel, err);
-
 	t->talks = job->nranks < (int)t->o.ranks ? job->nranks : (int)t->o.ranks;
 	if (st || job->rank >= t->talks)
 		return st;
@@ -179,7 +173,6 @@ gradcomp_status trace_begin(gradcomp_job *job, gradcomp_error *err)
 static gradcomp_status take_all(trace *t, trace_writer *w, gradcomp_error *err)
 {
 	gradcomp_status first = GRADCOMP_OK;
-
 	for (int r = 1; r < t->talks && (!first || first == GRADCOMP_ERR_MISMATCH); r++) {
 		gradcomp_error why = {0};
 		/* Without memory for the file they are told not to wait. */
@@ -197,7 +190,6 @@ gradcomp_status trace_end(gradcomp_job *job, int failed, gradcomp_error *err)
 	gradcomp_error lost = {0};
 	uint64_t events = 0;
 	gradcomp_status st = GRADCOMP_OK, got = GRADCOMP_OK;
-
 	if (job->rank && !failed && job->rank < t->talks)
 		st = answer(t, err);
 	if (!job->rank) {

@@ -22,7 +22,6 @@ struct trace_writer {
 gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer **out, gradcomp_error *err)
 {
 	trace_writer *w = calloc(1, sizeof *w);
-
 	if (!w)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to write the timeline");
 	w->file = t->file;
@@ -54,7 +53,6 @@ static void name(trace_writer *w, const char *what, uint32_t tid, const char *ke
 void trace_write_rank(trace_writer *w, int rank, const trace_clock *began, const trace_clock *ended, uint64_t dropped)
 {
 	char text[200];
-
 	w->rank = rank;
 	w->began = *began;
 	w->ended = *ended;
@@ -73,7 +71,6 @@ static double time_of(const trace_writer *w, double there)
 {
 	double ahead = w->ended.ahead, apart = w->ended.at - w->began.at;
 	double at = there - ahead;
-
 	if (apart > 0 && fabs(w->ended.ahead - w->began.ahead) < 1e-3 * apart)
 		ahead += (w->ended.ahead - w->began.ahead) * (at - w->ended.at) / apart;
 	return (there - ahead - w->job->started) * 1e6;
@@ -97,7 +94,6 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 	trace_thread thread = trace_thread_of(e->what);
 	uint32_t n = e->reducer * TRACE_THREADS + thread;
 	char text[64];
-
 	if (!w->named[n]) {
 		w->named[n] = 1;
 		snprintf(text, sizeof text,
@@ -132,7 +128,6 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 	jsonw *j = &w->j;
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));
-
 	json_put_object(j, NULL);
 	json_put_string(j, "name", names[e->what]);
 	json_put_string(j, "cat", threads[trace_thread_of(e->what)]);
@@ -166,7 +161,6 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 gradcomp_status trace_write_close(trace_writer *w, int failed, uint64_t *events, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	json_put_end(&w->j);
 	json_put_object(&w->j, "otherData");
 	json_put_string(&w->j, "gradcomp", GRADCOMP_VERSION_STRING);

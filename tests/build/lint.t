@@ -1,6 +1,6 @@
 #!/bin/sh
 # time limit: 1800 s
-# The tree as tests/comments, clang-format, cppcheck and shellcheck see it; clang-tidy over all of it
+# The tree as tests/comments, tests/dialect, clang-format, cppcheck and shellcheck see it; clang-tidy over all of it
 # takes too long for a test. That each tool is heard when it finds something, and what SINCE looks at.
 # shellcheck source=tests/support/tap.sh disable=SC2016,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
@@ -13,14 +13,14 @@ with () {
 		clang-format --version 2>/dev/null | grep -q 'version 14\.' && return
 		skip "$2" "clang-format 14 is not installed"
 		return 1 ;;
-	comments) set -- python3 "$2" ;;
+	comments | dialect) set -- python3 "$2" ;;
 	esac
 	command -v "$1" >/dev/null && return
 	skip "$2" "$1 is not installed"
 	return 1
 }
 
-for tool in comments clang-format cppcheck shellcheck; do
+for tool in comments dialect clang-format cppcheck shellcheck; do
 	! with $tool "the tree: $tool" || check "the tree: $tool" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
 done
 
@@ -29,7 +29,7 @@ done
 mkdir -p "$tmp/tree/tests" "$tmp/tree/runtime/base" "$tmp/tree/build"
 cd "$tmp/tree" || exit 1
 cp "$GRADCOMP_SRC/.clang-tidy" "$GRADCOMP_SRC/.clang-format" .
-cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/comments" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
+cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/comments" "$GRADCOMP_SRC/tests/dialect" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
 printf 'int before(void);\nint before(void)\n{\n\tint *p = 0;\n\treturn  *p;\n}\n' >before.c
 printf '#!/bin/sh\ncd $1\n' | tee before.sh >build/config.status
 cp build/config.status build/made.sh
@@ -59,6 +59,15 @@ if with python3 "comments that are no sentences"; then
 comments.c:95: /* * Whether it is. */
 who.cu:1: // Who?" ]
 	rm comments.c who.cu
+
+	printf 'static int count(const char *s)\n{\n\tint n = 0; /* of\n\n\t\t  it */\n\tfor (; *s; s++)\n\t\tn++;\n\n\treturn n;\n}\n' >dialect.c
+	check "a function in the dialect" lint dialect
+	printf 'static int is_no(void)\n{\n\tconst char *a = "x;"\n\t\t"{";\n\tgradcomp_status status = say(a);\n\n\treturn status;\n}\n' >>dialect.c
+	refuse "one that is not" lint dialect
+	is "... is told, with each place" "$(tests/dialect dialect.c | sed '$d')" "dialect.c:11: is_no() returns int, and answers yes or no: bool
+dialect.c:15: gradcomp_status status: st
+dialect.c:16: a blank line after declarations"
+	rm dialect.c
 fi
 
 if ! command -v git >/dev/null; then

@@ -55,7 +55,6 @@ static void denied(const char *what, int failed)
 static double now(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
@@ -65,7 +64,6 @@ static int dial(const char *host, const char *port)
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
 	struct timeval limit = {8, 0};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
 	if (inet_pton(AF_INET, host, &in.sin_addr) != 1 || fd < 0)
 		exit(2);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -81,7 +79,6 @@ static long until_end(int fd)
 {
 	char buf[4096];
 	long all = 0;
-
 	for (;;) {
 		ssize_t n = recv(fd, buf, sizeof buf, 0);
 
@@ -97,7 +94,6 @@ static int garbage(const char *host, const char *port)
 {
 	unsigned char junk[1000];
 	int answered = 0, open = 0;
-
 	for (int i = 0; i < 50; i++) {
 		int fd = dial(host, port);
 		long n;
@@ -122,7 +118,6 @@ static int half(const char *host, const char *port)
 	char how[40];
 	int fd = dial(host, port);
 	long n;
-
 	send(fd, "GCH2\0\0\0\1 half a greeting", 24, MSG_NOSIGNAL);
 	n = until_end(fd);
 	snprintf(how, sizeof how, "after %.1f s", now() - begin);
@@ -136,7 +131,6 @@ static int flood(const char *host, const char *port, double seconds)
 	int fd[400];
 	long made = 0;
 	double end = now() + seconds;
-
 	memset(fd, -1, sizeof fd);
 	for (long i = 0; now() < end; i = (i + 1) % 400) {
 		if (fd[i] >= 0)
@@ -154,7 +148,6 @@ static int crowd(const char *path, const char *until)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int n = 0, told = 0;
-
 	snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
 	for (double end = now() + 60; now() < end && access(until, F_OK);) {
 		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -182,7 +175,6 @@ static int record(const char *device, const char *file)
 	int fd = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_IP));
 	unsigned char p[65536], ports[4] = {0}, hello[HELLO];
 	int have = 0;
-
 	if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at))
 		return 2;
 	printf("recording\n");
@@ -219,7 +211,6 @@ static int replay(const char *host, const char *port, const char *file)
 	FILE *f = fopen(file, "rb");
 	int fd = dial(host, port);
 	long n;
-
 	if (!f || fread(said, sizeof said, 1, f) != 1 || fd < 0)
 		return 2;
 	fclose(f);
@@ -249,7 +240,6 @@ static int local(void)
 	char line[400], name[200];
 	unsigned flags, type;
 	int tried = 0, came = 0;
-
 	while (f && fgets(line, sizeof line, f)) {
 		struct sockaddr_un un = {.sun_family = AF_UNIX};
 		struct timeval limit = {5, 0};
@@ -283,7 +273,6 @@ static void read_it(const char *path, const char *what)
 	char buf[16];
 	int fd = open(path, O_RDONLY);
 	int well = fd >= 0 && read(fd, buf, sizeof buf) > 0;
-
 	refused(what, well, strerror(errno));
 	if (fd >= 0)
 		close(fd);
@@ -292,7 +281,6 @@ static void read_it(const char *path, const char *what)
 static int opens(const char *path, int flags)
 {
 	int fd = open(path, flags);
-
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
@@ -305,7 +293,6 @@ static int pry(pid_t pid)
 	int opened = 0, pidfd;
 	struct dirent *e;
 	DIR *d;
-
 	if (kill(pid, 0) && errno == ESRCH)
 		return 2;
 	snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
@@ -346,7 +333,6 @@ int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
 	int rc = 2;
-
 	signal(SIGPIPE, SIG_IGN);
 	if (!strcmp(mode, "garbage") && argc == 4)
 		rc = garbage(argv[2], argv[3]);

@@ -71,7 +71,6 @@ static int tell_pid(void)
 {
 	char name[32];
 	FILE *f;
-
 	snprintf(name, sizeof name, "pid.%d", rank);
 	f = fopen(name, "w");
 	return !f || fprintf(f, "%d\n", getpid()) < 0 || fclose(f);
@@ -80,7 +79,6 @@ static int tell_pid(void)
 static int until_failure(gradcomp_group *world)
 {
 	float v[1000] = {0};
-
 	for (long n = 0;; n++) {
 		if (gradcomp_allreduce(world, v, 1000, GRADCOMP_F32, GRADCOMP_SUM, &err))
 			return failed("stopped");
@@ -130,7 +128,6 @@ static int one_job(const char *mode, const char *spec)
 {
 	gradcomp_job *job;
 	int status = 2;
-
 	if (gradcomp_job_create(NULL, &job, &err))
 		return failed("join");
 	rank = gradcomp_job_rank(job);
@@ -152,7 +149,6 @@ int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "", *more = argc > 2 ? argv[2] : NULL;
 	int status = 0;
-
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (int left = more && !strcmp(mode, "joins") ? atoi(more) : 1; left && !status; left--)
 		status = one_job(mode, more);

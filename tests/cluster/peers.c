@@ -23,7 +23,6 @@ static void tell(const char *name, const char *text)
 {
 	char path[40], hidden[42];
 	FILE *f;
-
 	snprintf(path, sizeof path, "%s.%d", name, rank);
 	snprintf(hidden, sizeof hidden, ".%s", path);
 	f = fopen(hidden, "w");
@@ -35,7 +34,6 @@ static int ended(gradcomp_status st, const char *text)
 {
 	struct timespec ts;
 	char line[700];
-
 	clock_gettime(CLOCK_REALTIME, &ts);
 	snprintf(line, sizeof line, "%lld.%03ld %d %s", (long long)ts.tv_sec, ts.tv_nsec / 1000000, st, text);
 	tell("end", line);
@@ -46,7 +44,6 @@ static gradcomp_status once(gradcomp_group *world, gradcomp_reducer *red, const 
 {
 	static uint64_t counts[8];
 	gradcomp_status st;
-
 	if (red) {
 		for (int i = 0; i < N; i++)
 			v[i] = (float)((i * 7 + rank) % 101 - 50);
@@ -90,7 +87,6 @@ int main(int argc, char **argv)
 	gradcomp_job *job;
 	gradcomp_status st;
 	char text[40];
-
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	rank = getenv("SLURM_PROCID") ? atoi(getenv("SLURM_PROCID")) : 0;
 	if (!strcmp(fate, "dies") && rank == fated)

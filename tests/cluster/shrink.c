@@ -182,7 +182,6 @@ int main(int argc, char **argv)
 	gradcomp_status st;
 	char text[1200], names[300] = "";
 	uint64_t hash = 0xcbf29ce484222325u;
-
 	rank = first = getenv("SLURM_PROCID") ? atoi(getenv("SLURM_PROCID")) : 0;
 	fate.rank = rank;
 	fate.met = 1;

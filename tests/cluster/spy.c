@@ -28,7 +28,6 @@ int main(void)
 	pmix_proc_t me, rank0;
 	pmix_value_t *v = NULL;
 	pmix_status_t rc = PMIx_Init(&me, NULL, 0);
-
 	if (rc != PMIX_SUCCESS) {
 		printf("refused: %s\n", PMIx_Error_string(rc));
 		return 1;

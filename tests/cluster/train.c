@@ -97,7 +97,6 @@ int main(int argc, char **argv)
 	gradcomp_reducer *red;
 	gradcomp_job *job;
 	double before, after;
-
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (gradcomp_job_create(NULL, &job, &err))
 		return failed(0, "join");

@@ -3,6 +3,7 @@
  * same bits on all ranks and when it is done again. */
 #include "tests/support/collective_layouts.h"
 
+#include <stdbool.h>
 #include <math.h>
 
 enum { SIZES = 4, TYPES = 7, OPS = 4, MOST = 4097 };
@@ -22,7 +23,7 @@ static int64_t whole[RANKS][MOST];
 static void *result[RANKS], *first[RANKS];
 static gradcomp_dtype dtype;
 
-static int is_float(gradcomp_dtype d)
+static bool is_float(gradcomp_dtype d)
 {
 	return d <= GRADCOMP_F64;
 }

@@ -22,7 +22,6 @@ static const gradcomp_host *old_host(void)
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = offsetof(gradcomp_host, operators);
 	char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	gradcomp_host now;
-
 	if (map == MAP_FAILED || mprotect(map + page, page, PROT_NONE))
 		exit(2);
 	host_services(&now, operators_cpu());
@@ -42,7 +41,6 @@ static gradcomp_status created(const char *name, const gradcomp_host *host, grad
 	spec parsed = {0};
 	void *so, *instance;
 	gradcomp_status st;
-
 	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
 	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	plugin = so ? dlsym(so, "gradcomp_compressor_v1") : NULL;
@@ -56,7 +54,6 @@ static gradcomp_status created(const char *name, const gradcomp_host *host, grad
 int main(void)
 {
 	const gradcomp_host *old = old_host();
-
 	for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
 		gradcomp_error err = {0};
 

@@ -1,6 +1,7 @@
 /* Finite gradients whose sum overflows where sums are coded: the average is NaN on all
  * ranks, what was lost is not kept, and the next steps are as ever. Then gradients whose
  * sum with the error memory overflows: it stays as it was. */
+#include <stdbool.h>
 #include <float.h>
 
 #include "tests/support/residuals.h"
@@ -35,7 +36,7 @@ static gradcomp_status big_step(model *m, int rank, int P, int all, gradcomp_err
 }
 
 /* The tensor of the big ones is NaN, the others are either all NaN or all finite. */
-static int is_void(const model *m)
+static bool is_void(const model *m)
 {
 	int right = 1;
 	for (int t = 0; t < T; t++) {

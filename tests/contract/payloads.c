@@ -77,7 +77,6 @@ static long take(const char *label, unsigned char *out, uint64_t capacity)
 	size_t n = strlen(label);
 	long bytes = 0;
 	unsigned byte;
-
 	if (wrong || !fgets(line, sizeof line, file) || strncmp(line, label, n)) {
 		if (!wrong++)
 			printf("# '%s' should come next, the file has '%.40s'\n", label, line);
@@ -99,7 +98,6 @@ static void made(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int ra
 {
 	char label[80];
 	long bytes;
-
 	snprintf(label, sizeof label, "payload %llu %u %u %d ", (unsigned long long)s->step, bucket->index, round,
 	         rank);
 	if (writing) {
@@ -120,7 +118,6 @@ static void one(const char *text, const struct gradcomp_compressor_v1 *plugin)
 	float *g[P];
 	ranks s;
 	gradcomp_status st = gradcomp_spec_parse(&plugin->info, text, &spec, &err);
-
 	wrong = 0;
 	if (st || (st = ranks_open(&s, plugin, gradcomp_host_operators(), spec->values, P, 4, dims, 42))) {
 		ok(0, "%s: cannot be made: %s", text, spec ? s.err.text : err.text);
@@ -159,7 +156,6 @@ static const struct gradcomp_compressor_v1 *load(const char *name, void **so)
 {
 	const char *build = getenv("GRADCOMP_BUILD");
 	char path[4096];
-
 	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
 	*so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	return *so ? dlsym(*so, "gradcomp_compressor_v1") : NULL;
@@ -169,7 +165,6 @@ static void write_all(const char *name, const struct gradcomp_compressor_v1 *plu
 {
 	size_t n = strlen(name);
 	int some = 0;
-
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		if (strncmp(specs[i], name, n) || (specs[i][n] && specs[i][n] != ':'))
 			continue;
@@ -186,7 +181,6 @@ static void write_all(const char *name, const struct gradcomp_compressor_v1 *plu
 static void read_all(const struct gradcomp_compressor_v1 *plugin)
 {
 	char text[300];
-
 	while (fgets(line, sizeof line, file))
 		if (!strncmp(line, "spec ", 5)) {
 			line[strcspn(line, "\n")] = '\0';
@@ -200,7 +194,6 @@ int main(int argc, char **argv)
 	const char *src = getenv("GRADCOMP_SRC"), *build = getenv("GRADCOMP_BUILD");
 	char path[4096];
 	struct dirent *e;
-
 	writing = argc > 1 && !strcmp(argv[1], "--write");
 	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors", build ? build : ".");
 	DIR *d = opendir(path);

@@ -63,7 +63,7 @@ static void codings_alike(const char *name)
 	for (int step = 0; opened == 4 && step < 4; step++) {
 		for (int w = 0; w < 3; w++)
 			for (int i = 0; i < D; i++) {
-				float v = gradient(step ? KIND_NORMAL : KIND_TIES, (uint64_t)i, 0);
+				float v = fixture_gradient(step ? KIND_NORMAL : KIND_TIES, (uint64_t)i, 0);
 				for (int c = 0; c < 4; c++)
 					j[c].g[w][i] = v;
 			}

@@ -39,7 +39,6 @@ static int second;
 static void made(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *payload)
 {
 	const unsigned char *now = payload->data;
-
 	(void)s, (void)bucket, (void)round, (void)rank;
 	if (at + payload->bytes > room) {
 		room = 2 * room + payload->bytes;
@@ -64,7 +63,6 @@ static gradcomp_status run(const codec *c, uint32_t n, uint64_t (*dims)[2], cons
 	float *g[RANKS_MAX];
 	ranks s;
 	gradcomp_status st = ranks_open(&s, c->plugin, operators_cpu(), c->parsed.values, P, n, dims, seeds[0]);
-
 	if (!st) {
 		s.stale = second ? BEFORE_TOO : BEFORE;
 		s.made = made;
@@ -93,7 +91,6 @@ static void written(const char *text)
 	uint64_t dims[6][2];
 	codec c;
 	gradcomp_status st = codec_load(&c, text);
-
 	for (int i = 0; i < 6; i++) {
 		dims[i][0] = 1 + test_random() % 40;
 		dims[i][1] = i % 3 ? 1 + test_random() % 30 : 0;
@@ -113,7 +110,6 @@ int main(void)
 	const char *build = getenv("GRADCOMP_BUILD");
 	char path[4096];
 	struct dirent *e;
-
 	test_seed();
 	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors", build ? build : ".");
 	DIR *d = opendir(path);

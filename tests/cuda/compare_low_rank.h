@@ -16,8 +16,8 @@ static float *normals(size_t n)
 
 /* Returns 1 when A (n x r) is the product of n rows of M, `step` apart, elements `next` apart, with columns of B (m
  * x r). */
-static int is_product(const float *A, const float *M, const float *B, size_t n, size_t m, size_t r, size_t step,
-                      size_t next)
+static bool is_product(const float *A, const float *M, const float *B, size_t n, size_t m, size_t r, size_t step,
+                       size_t next)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t c = 0; c < r; c++) {

@@ -14,6 +14,5 @@ void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags)
 {
 	const char *fake = getenv("FAKE_NCCL_ABSENT") ? "libnccl.so.absent" : FAKE_NCCL;
-
 	return __real_dlopen(name && !strcmp(name, "libnccl.so.2") ? fake : name, flags);
 }

@@ -58,8 +58,8 @@ static gradcomp_status lease(gradcomp_error *err)
 
 static gradcomp_status pin(gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_cache_pin(NULL, key, err);
-	return status ? status : gradcomp_cache_unpin(NULL, key, err);
+	gradcomp_status st = gradcomp_cache_pin(NULL, key, err);
+	return st ? st : gradcomp_cache_unpin(NULL, key, err);
 }
 
 static int each_entry(void *ctx, const gradcomp_cache_entry *e)
@@ -72,8 +72,8 @@ static int each_entry(void *ctx, const gradcomp_cache_entry *e)
 static gradcomp_status list(gradcomp_error *err)
 {
 	gradcomp_cache_usage usage = {.struct_size = sizeof usage};
-	gradcomp_status status = gradcomp_cache_each(NULL, each_entry, NULL, err);
-	return status ? status : gradcomp_cache_get_usage(NULL, &usage, err);
+	gradcomp_status st = gradcomp_cache_each(NULL, each_entry, NULL, err);
+	return st ? st : gradcomp_cache_get_usage(NULL, &usage, err);
 }
 
 static void damaged(void *ctx, const char *where, const char *file, const char *what)
@@ -99,8 +99,8 @@ static void removed(void *ctx, const char *what, const char *name, uint64_t byte
 
 static gradcomp_status collect(gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_cache_gc(NULL, 7, removed, NULL, err);
-	return status ? status : gradcomp_cache_gc(NULL, 0, removed, NULL, err);
+	gradcomp_status st = gradcomp_cache_gc(NULL, 7, removed, NULL, err);
+	return st ? st : gradcomp_cache_gc(NULL, 0, removed, NULL, err);
 }
 
 static gradcomp_status evict(gradcomp_error *err)

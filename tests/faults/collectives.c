@@ -47,7 +47,6 @@ static void body(board *b, transport *t, int rank)
 	int ranks[RANKS] = {0, 1, 2, 3};
 	channel *ch = NULL;
 	void *instance = NULL;
-
 	if (!tr->joins)
 		board_exchange(b);
 	fault_run_begin(b, rank);
@@ -77,7 +76,6 @@ static board *new_run(const way *w, const char *faults)
 {
 	board *b = board_new(RANKS);
 	fault_run *t = fault_run_new(b);
-
 	b->options.allow = w->allow;
 	b->options.cma = w->cma;
 	b->options.operators = operators_cpu();
@@ -93,7 +91,6 @@ static board *new_run(const way *w, const char *faults)
 static int judged(board *b, int may_fail)
 {
 	const char *why = fault_run_check(b, may_fail);
-
 	if (why)
 		fault_run_show(b, why);
 	return !why;
@@ -103,7 +100,6 @@ static void disturbed(const way *w, const char *faults, int joins)
 {
 	board *b = new_run(w, faults);
 	int good;
-
 	fault_run_of(b)->joins = joins;
 	fault_run_start(b);
 	fault_run_finish(b);
@@ -122,7 +118,6 @@ static void broken(const way *w, const char *kind, unsigned long from, unsigned 
 	int good = 1, runs = 0, hit = 0, failed = 0, over = 0;
 	double longest = 0;
 	board *b[TOGETHER];
-
 	for (unsigned long n = from; good && !over;) {
 		for (int k = 0; k < TOGETHER; k++, n += step) {
 			char text[40];
@@ -165,7 +160,6 @@ int main(void)
 	const char *given[] = {plugin_path_setting(), "gradcomp.log=error", NULL};
 	static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 	gradcomp_error err;
-
 	test_seed();
 	seed = (unsigned)(test_random() % 100000);
 	all = getenv("TEST_ALL") != NULL;

@@ -29,7 +29,6 @@ static struct key_store *keys;
 static int set(void *ctx, const char *key, const void *value, size_t bytes)
 {
 	int r = atoi(strchr(key, '/') + 1);
-
 	(void)ctx;
 	if (!strncmp(key, "gradcomp/heard/", 15))
 		return 0;
@@ -44,7 +43,6 @@ static long get(void *ctx, const char *key, void *value, size_t capacity, int ti
 	int r = atoi(strchr(key, '/') + 1);
 	double until = board_now() + 1e-3 * timeout_ms;
 	size_t n;
-
 	(void)ctx;
 	if (!strncmp(key, "gradcomp/heard/", 15))
 		return -1;
@@ -61,7 +59,6 @@ static long get(void *ctx, const char *key, void *value, size_t capacity, int ti
 static gradcomp_status step(gradcomp_reducer *red, int rank, int k, uint64_t *mark, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int t = 0; t < TENSORS; t++)
 		for (uint64_t i = 0; i < dims[t][0] * dims[t][1]; i++)
 			gradient[t][i] = (float)((int)((i * 7 + (uint64_t)(rank * 5 + k * 3 + t)) % 23) - 11);
@@ -125,7 +122,6 @@ static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gr
 	uint64_t bytes = 0, mark = 0, twice = 0, counts[BOARD_RANKS] = {0};
 	float x[4 * BOARD_RANKS] = {0};
 	gradcomp_status st = gradcomp_reducer_create(world, desc, TENSORS, &o, &red, err);
-
 	for (int k = 0; !st && k < 2; k++)
 		st = step(red, rank, k, &mark, err);
 	if (!st)
@@ -181,7 +177,6 @@ static void run_rank(board *b, int rank)
 	gradcomp_store store = {.struct_size = sizeof store, .rank = rank, .nranks = b->n, .set = set, .get = get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
 	gradcomp_job *job;
-
 	snprintf(over, sizeof over, "transport.allow=%s", allow);
 	b->started[rank] = gradcomp_job_create(&o, &job, &b->start_error[rank]);
 	if (b->started[rank])
@@ -199,7 +194,6 @@ static board *new_run(int P, const char *faults, int who, int joins, int k)
 {
 	board *b = board_new(P);
 	fault_run *t = fault_run_new(b);
-
 	b->run_rank = run_rank;
 	t->seed = seed;
 	t->who = who;
@@ -213,7 +207,6 @@ static board *new_run(int P, const char *faults, int who, int joins, int k)
 static int judged(board *b, const struct key_store *m, int may_fail)
 {
 	const char *why;
-
 	/* Rank 0 alone makes the report, when all is over: nobody else need know. */
 	if (b->stopped[0] && may_fail && !b->status[0] && strstr(b->stop_error[0].text, "report"))
 		b->stopped[0] = GRADCOMP_OK;
@@ -231,7 +224,6 @@ static void disturbed(int P, const char *faults)
 {
 	board *b = new_run(P, faults, -1, 1, 0);
 	int good;
-
 	fault_run_start(b);
 	fault_run_finish(b);
 	good = judged(b, stores[0], 0);
@@ -246,7 +238,6 @@ static void broken(int P, const char *kind, int joins, int loads, unsigned long 
 	int good = 1, runs = 0, hit = 0, failed = 0, over = 0;
 	double longest = 0;
 	board *b[TOGETHER];
-
 	for (unsigned long n = from; good && !over;) {
 		for (int k = 0; k < TOGETHER; k++, n += step) {
 			char text[40];
@@ -277,7 +268,6 @@ int main(void)
 	static const char *const compressors[] = {"none", "topk:density=0.1", "powersgd:rank=2", "block"};
 	char path[4300];
 	gradcomp_error err;
-
 	test_seed();
 	seed = (unsigned)(test_random() % 100000);
 	all = getenv("TEST_ALL") != NULL;

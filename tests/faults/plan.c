@@ -31,7 +31,6 @@ static gradcomp_status sweep_once(gradcomp_error *err)
 {
 	static plan p;
 	gradcomp_status st;
-
 	p = (plan){.model = &model,
 	           .machine = &machine,
 	           .nodes = {2, 4},
@@ -66,7 +65,6 @@ static void each(int n, const char *what)
 int main(void)
 {
 	gradcomp_error err = {.text = ""};
-
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	threads = 1;
 	/* Plugins stay. */

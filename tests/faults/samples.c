@@ -20,11 +20,11 @@ static gradcomp_status reading(gradcomp_error *err)
 	gradcomp_samples_options o = {.struct_size = sizeof o, .workers = 3};
 	gradcomp_value_buffer out = {.struct_size = sizeof out, .alloc = alloc};
 	gradcomp_samples *s;
-	gradcomp_status status = gradcomp_samples_open(dataset, &o, &s, err);
-	for (uint64_t i = 0; !status && i < gradcomp_samples_count(s); i++)
-		status = gradcomp_samples_load(s, i, &out, err);
+	gradcomp_status st = gradcomp_samples_open(dataset, &o, &s, err);
+	for (uint64_t i = 0; !st && i < gradcomp_samples_count(s); i++)
+		st = gradcomp_samples_load(s, i, &out, err);
 	gradcomp_samples_close(s);
-	return status;
+	return st;
 }
 
 static int files;

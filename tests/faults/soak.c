@@ -36,7 +36,6 @@ typedef struct lane {
 static uint64_t drawn(uint64_t *state)
 {
 	uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
 	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
 	return z ^ (z >> 31);
@@ -51,7 +50,6 @@ static gradcomp_status group_run(lane *l, uint64_t *state, int k)
 	gradcomp_status st;
 	void *instance = NULL;
 	channel *ch;
-
 	for (int i = 0; i < l->b->n; i++) {
 		int r = (int)(((uint64_t)i + turn) % (uint64_t)l->b->n);
 
@@ -92,7 +90,6 @@ static void *lane_main(void *arg)
 {
 	lane *l = arg;
 	uint64_t state = plan + (uint64_t)l->number;
-
 	for (int k = 0; k < RUNS_A_JOB && !l->status; k++)
 		l->status = group_run(l, &state, k);
 	if (l->status)
@@ -105,7 +102,6 @@ static lane lanes[LANES];
 static void body(board *b, transport *t, int rank)
 {
 	fault_run *tr = fault_run_of(b);
-
 	for (int i = 0; i < LANES; i++) {
 		workspace space = lanes[i].space;
 
@@ -129,7 +125,6 @@ static int found(void *ctx, const char *name, const char *path, const gradcomp_p
 {
 	gradcomp_error err;
 	int k = ncollectives;
-
 	(void)ctx, (void)path, (void)reason;
 	if (info && k < COLLECTIVES &&
 	    !spec_resolve(settings, GRADCOMP_KIND_COLLECTIVE, name, &collective[k], &values[k], &err)) {
@@ -151,7 +146,6 @@ int main(void)
 	unsigned long faults = 0;
 	int jobs = 0, good = 1;
 	gradcomp_error err;
-
 	inject_off();
 	test_seed();
 	if (config_load(given, &settings, &err)) {

@@ -18,7 +18,6 @@ struct sum {
 static int each(void *ctx, uint32_t at, const unsigned char *data, uint32_t n)
 {
 	struct sum *s = ctx;
-
 	if (at != s->at || !n)
 		abort();
 	s->at += n;
@@ -37,7 +36,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint32_t flags;
 	uint64_t end;
 	int64_t n;
-
 	if (size < 4 + CHUNK_HEAD)
 		return 0;
 	p.bytes = 1 + get32(data) % STAGE_BLOCK;

@@ -90,7 +90,6 @@ static gradcomp_status lie_send(void *ctx, int peer, const void *buf, size_t byt
 	const gradcomp_links *real = ((lying_links *)ctx)->real;
 	size_t n = bytes;
 	kept *k = NULL;
-
 	pthread_mutex_lock(&lock);
 	bool lies = awake && !draw(one_in);
 	if (lies) {
@@ -157,7 +156,6 @@ static gradcomp_status lie_multicast(void *ctx, const int *peers, int n, const v
                                      gradcomp_request *reqs, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int i = 0; !st && i < n; i++)
 		st = lie_send(ctx, peers[i], buf, bytes, &reqs[i], err);
 	return st;
@@ -221,7 +219,6 @@ static void train(gradcomp_job *job, int rank, int nranks, void *arg)
 	float weight[ROWS * COLUMNS], bias[COLUMNS];
 	outcome *end = &ends[rank];
 	gradcomp_reducer *red;
-
 	(void)nranks, (void)arg;
 	end->made = gradcomp_reducer_create(gradcomp_job_world(job), tensors, 2, &o, &red, &end->err);
 	if (end->made)
@@ -252,7 +249,6 @@ int main(int argc, char **argv)
 	long rounds = mutate_begin(20 * LIES), made = 0, failed = 0, wordless = 0, late = 0;
 	double limit = 0.3 * pace();
 	char timeout[60], wait_timeout[60], allow[60];
-
 	unsetenv("PMIX_NAMESPACE");
 	unsetenv("SLURM_JOB_ID");
 	snprintf(timeout, sizeof timeout, "transport.timeout=%g", limit);

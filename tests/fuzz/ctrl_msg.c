@@ -26,7 +26,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t have = 0, at = 0;
 	int how, n;
 	ctrl_msg f;
-
 	if (size < 1 || !in) {
 		free(in);
 		return 0;

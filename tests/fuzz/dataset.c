@@ -38,7 +38,6 @@ static uint8_t byte(void)
 static uint64_t number(unsigned bytes)
 {
 	uint64_t v = 0;
-
 	while (bytes--)
 		v = v << 8 | byte();
 	return v;
@@ -48,7 +47,6 @@ static uint64_t number(unsigned bytes)
 static uint64_t length(void)
 {
 	uint8_t how = byte();
-
 	return how < 160 ? number(1) * 16 : how < 240 ? number(2) : how < 248 ? number(3) : number(8);
 }
 
@@ -59,7 +57,6 @@ static unsigned nmine, ntheirs;
 static uint64_t my_sample(void)
 {
 	uint8_t b = byte();
-
 	return b < 250 ? mine[b % nmine] : b;
 }
 
@@ -95,7 +92,6 @@ static void check_place(const unsigned char *buf, size_t bytes)
 {
 	const unsigned char *head = (unsigned char *)ds->head;
 	uint64_t at = (uint64_t)(buf - head);
-
 	if (buf < head || buf >= head + ds->mapped || !bytes)
 		return;
 	if (at >= ds->head->arena && at + bytes <= ds->head->arena + ds->head->arena_limit)
@@ -112,7 +108,6 @@ static gradcomp_status wire_recv(void *ctx, int peer, void *buf, size_t bytes, g
                                  gradcomp_error *err)
 {
 	request *r = (request *)(void *)req;
-
 	(void)ctx;
 	(void)peer;
 	(void)err;
@@ -136,7 +131,6 @@ static gradcomp_status wire_send(void *ctx, int peer, const void *buf, size_t by
 {
 	request *r = (request *)(void *)req;
 	header h;
-
 	(void)ctx;
 	(void)peer;
 	(void)err;
@@ -184,7 +178,6 @@ static const gradcomp_links links = {
 static void feed(const void *data, uint64_t bytes)
 {
 	const unsigned char *at = data;
-
 	for (uint64_t fed = 0; fed < bytes && nwants && !ds->service->status;) {
 		pending *p = &wants[0];
 		size_t n = p->bytes - p->have;
@@ -209,7 +202,6 @@ static void feed(const void *data, uint64_t bytes)
 static void tell(header h)
 {
 	uint8_t how = byte();
-
 	if (how >= 240) {
 		uint64_t v = length();
 
@@ -243,7 +235,6 @@ static void reply(void)
 	header h = {.type = MSG_REPLY, .n = asked[k].n, .id = asked[k].id};
 	uint64_t bytes = 0, run;
 	uint32_t carried;
-
 	if (!nasked || h.n > REQUEST_ITEMS_MAX)
 		return;
 	for (uint32_t i = 0; i < h.n; i++) {
@@ -270,7 +261,6 @@ static void request_some(void)
 {
 	request_item wanted[REQUEST_ITEMS_MAX];
 	uint32_t n = byte() % 40u;
-
 	for (uint32_t i = 0; i < n; i++)
 		wanted[i] = (request_item){my_sample(), byte(), byte() > 100};
 	tell((header){.type = MSG_REQUEST, .n = n, .id = byte(), .bytes = length()});
@@ -280,7 +270,6 @@ static void request_some(void)
 static uint64_t sum_of_push(void)
 {
 	static unsigned char bytes[MEMORY];
-
 	if (bytes[0] != 0x5a)
 		memset(bytes, 0x5a, sizeof bytes);
 	return XXH64(bytes, pushing.bytes < MEMORY ? pushing.bytes : 0, pushing.index);
@@ -291,7 +280,6 @@ static void liar(uint8_t op)
 	unsigned char some[64];
 	peer *p;
 	unsigned k;
-
 	switch (op % 11) {
 	case 0:
 	case 1:
@@ -401,7 +389,6 @@ static void check_slots(void)
 static void lend(ticket *t, uint32_t word)
 {
 	const block *b = &ds->service->blocks[t->block];
-
 	if (t->offset < b->offset || t->offset + t->bytes > b->offset + b->bytes ||
 	    atomic_load(&ds->fetch->refs[t->block]) < 1)
 		abort();
@@ -413,7 +400,6 @@ static void program(uint8_t op)
 {
 	uint32_t self = atomic_load(&ds->self), word;
 	ticket *t = NULL;
-
 	for (uint32_t i = 0, from = byte(); i < ds->head->ntickets && !t; i++) {
 		ticket *one = &ds->tickets[(i + from) % ds->head->ntickets];
 		unsigned state = atomic_load(&one->word) & WORD_STATE;
@@ -466,7 +452,6 @@ static gradcomp_status load(void *ctx, uint64_t index, gradcomp_value_buffer *ou
 {
 	uint64_t bytes = index * 397 % 20000;
 	void *p = out->alloc(out, bytes);
-
 	(void)ctx;
 	(void)err;
 	if (p)
@@ -494,7 +479,6 @@ static void begin(void)
 	const char *build = getenv("GRADCOMP_BUILD");
 	char plugins[4200];
 	int listener = -1;
-
 	snprintf(plugins, sizeof plugins, "%s/lib/gradcomp", build ? build : ".");
 	setenv("GRADCOMP_PLUGIN_PATH", plugins, 1);
 	must_be(!gradcomp_job_create(&jo, &job, &err), "a job", &err);
@@ -539,7 +523,6 @@ static void begin(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	gradcomp_error err = {0};
-
 	if (!ds)
 		begin();
 	in = data;

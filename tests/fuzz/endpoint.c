@@ -16,7 +16,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	gradcomp_error err = {0};
 	endpoint_node node;
 	endpoint c;
-
 	if (!text)
 		return 0;
 	memcpy(text, data, size);

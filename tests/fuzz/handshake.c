@@ -27,7 +27,6 @@ static transport *make(void)
 	                       .allow = "shm,tcp",
 	                       .log = &quiet};
 	transport *t;
-
 	if (transport_listen(&o, &t, NULL))
 		abort();
 	t->rank = 2;
@@ -62,7 +61,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int fd[2], flags, cut, in;
 	size_t have;
 	pending_conn s;
-
 	if (size < 2)
 		return 0;
 	if (!t)

@@ -29,7 +29,6 @@ static void wire_read(const char *name)
 	char path[600];
 	struct dirent *e;
 	DIR *d;
-
 	snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s", src ? src : ".", name);
 	d = opendir(path);
 	while (d && (e = readdir(d)) && wire_seeds < WIRE_SEEDS) {
@@ -54,7 +53,6 @@ static void wire_read(const char *name)
 static int wire_main(const char *name, long rounds, const long *taken, const long *refused)
 {
 	static uint8_t data[WIRE_BYTES];
-
 	wire_read(name);
 	ok(wire_seeds > 2, "%d seeds in the corpus", wire_seeds);
 	for (int i = 0; i < wire_seeds; i++)

@@ -91,20 +91,19 @@ static int one_spec(void)
 	                                    "sample:density=-0.5e300,block=9223372036854775807", "sample"};
 	char text[200], name[SPEC_NAME_MAX];
 	gradcomp_error e = {0};
-	gradcomp_status status;
+	gradcomp_status st;
 	spec s, again;
 	size_t n;
 	int good;
-
 	snprintf(text, sizeof text, "%s", seeds[draw(4)]);
 	n = mutate(text, strlen(text), sizeof text - 1, ":=,.0123456789eE+-KMGTB/xn");
 	text[n] = '\0';
-	status = spec_name(text, name, &e);
-	if (status && !well_said(status, &e))
+	st = spec_name(text, name, &e);
+	if (st && !well_said(st, &e))
 		return 0;
-	status = spec_parse(&info, text, &s, &e);
-	if (status)
-		return well_said(status, &e);
+	st = spec_parse(&info, text, &s, &e);
+	if (st)
+		return well_said(st, &e);
 	if (spec_parse(&info, s.text, &again, &e)) {
 		printf("# '%s' -> '%s': %s\n", text, s.text, e.text);
 		spec_clear(&s);
@@ -124,19 +123,18 @@ static int one_conf(void)
 				   "[transport]\r\ntimeout: 45\nallow = tcp,shm\nchunk = 1M\n[stage]\nmax_bytes = 5G\n";
 	char data[400];
 	gradcomp_error e = {0};
-	gradcomp_status status;
+	gradcomp_status st;
 	config *c;
 	FILE *f;
 	size_t n;
-
 	memcpy(data, good, sizeof good);
 	n = mutate(data, sizeof good - 1, sizeof data, "[]=:;#\n\r \t");
 	f = fopen(conf, "w");
 	if (!f || fwrite(data, 1, n, f) != n || fclose(f))
 		exit(2);
-	status = config_load(NULL, &c, &e);
-	if (status)
-		return well_said(status, &e) && strstr(e.text, conf);
+	st = config_load(NULL, &c, &e);
+	if (st)
+		return well_said(st, &e) && strstr(e.text, conf);
 	config_free(c);
 	return 1;
 }
@@ -144,7 +142,6 @@ static int one_conf(void)
 static void run(const char *name, int (*one)(void), long rounds)
 {
 	long bad = 0;
-
 	for (long i = 0; i < rounds; i++)
 		bad += !one();
 	tap_tried((unsigned long)rounds, "mutated inputs");
@@ -155,7 +152,6 @@ int main(void)
 {
 	const char *seed = getenv("GRADCOMP_FUZZ_SEED"), *times = getenv("GRADCOMP_FUZZ_ROUNDS");
 	long rounds = times ? strtol(times, NULL, 10) : 20000;
-
 	state = (seed ? strtoull(seed, NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
 	umask(022);
 	unsetenv("GRADCOMP");

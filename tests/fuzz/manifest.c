@@ -54,10 +54,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!text)
 		return 0;
 	memcpy(text, data, size);
-	gradcomp_status status = manifest_unpack(&m, text, size, &err);
-	if (!status)
-		status = manifest_unpacked(&m, &err);
-	if (status) {
+	gradcomp_status st = manifest_unpack(&m, text, size, &err);
+	if (!st)
+		st = manifest_unpacked(&m, &err);
+	if (st) {
 		need(*err.text);
 		refused++;
 	} else {

@@ -33,7 +33,6 @@ static transport *make(void)
 	                       .log = &quiet,
 	                       .operators = operators_cpu()};
 	transport *t;
-
 	if (transport_listen(&o, &t, NULL))
 		abort();
 	t->nranks = 2;
@@ -44,7 +43,6 @@ static void feed(peer_link *l, const int fd[], int streams, int flags, const uin
                  record_crypto **theirs)
 {
 	static unsigned char rec[8192 + RECORD_OVERHEAD];
-
 	for (int turn = 0; size > 2; turn++) {
 		size_t n = (data[0] | (size_t)data[1] << 8) % 8192;
 		int i = (data[1] >> 7) % streams;
@@ -79,7 +77,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	peer_link l = {0};
 	record_crypto *theirs[2] = {NULL, NULL};
 	int pair[2][2], fd[2], flags, streams, done = 0;
-
 	if (size < 1 || size > 16000)
 		return 0;
 	if (!t) {

@@ -34,7 +34,6 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 {
 	uint32_t w = n > 1;
 	uint64_t bytes = in[w].bytes;
-
 	if (feed_skip && feed_skip--)
 		return;
 	if (n > 1 && in[0].data == NULL)
@@ -55,7 +54,6 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 static void state(ranks *s)
 {
 	guarded g = guard("the state that is loaded", feed_bytes, 8);
-
 	memcpy(g.data, feed, feed_bytes);
 	guard_lock(&g, 1);
 	ranks_call(s, &(call){.which = CALL_LOAD, .from = g.data, .capacity = feed_bytes});
@@ -68,7 +66,6 @@ static int one(const uint8_t *data, size_t bytes)
 	float values[2048], *g[RANKS_MAX];
 	ranks s;
 	int intact;
-
 	if (bytes < HEAD || !nplugins)
 		return 1;
 	int which = data[0] % nplugins, P = 2 + data[1] % 2, shape = data[2] % 2;
@@ -114,7 +111,6 @@ static int open_all(void)
 	struct dirent **names;
 	gradcomp_error err;
 	int n;
-
 	snprintf(folder, sizeof folder, "%s%s",
 	         given   ? given
 	         : build ? build
@@ -160,7 +156,6 @@ static long seeds(const char *path, int which, const char *out, long *broken)
 	static uint8_t data[HEAD + (1 << 15)];
 	FILE *f = fopen(path, "r");
 	long count = 0;
-
 	while (f && fgets(line, sizeof line, f)) {
 		size_t n = HEAD;
 		int at = 0;
@@ -198,7 +193,6 @@ int main(int argc, char **argv)
 {
 	const char *src = getenv("GRADCOMP_SRC");
 	char path[4096];
-
 	random_check_seed(random_fresh_seed());
 	if (!open_all())
 		ok(0, "there are compressors");

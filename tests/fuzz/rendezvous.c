@@ -14,7 +14,6 @@ static void try_hello(const uint8_t *data, size_t size)
 {
 	unsigned char in[RENDEZVOUS_HELLO_BYTES] = {0}, again[RENDEZVOUS_HELLO_BYTES];
 	rendezvous_hello h;
-
 	memcpy(in, data, size < sizeof in ? size : sizeof in);
 	if (rendezvous_hello_read(in, &h)) {
 		refused++;
@@ -35,7 +34,6 @@ static void entries(const rendezvous_keys *k, unsigned char *in, size_t have, in
 	uint32_t rank;
 	long n;
 	int found = 0;
-
 	while ((n = rendezvous_entry_check(k, in + at, have - at, &rank)) > 0) {
 		if ((size_t)n > have - at || (size_t)n < RENDEZVOUS_ENTRY_MIN || (size_t)n > RENDEZVOUS_ENTRY_MAX)
 			abort();
@@ -58,7 +56,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t have = 0, at = 1;
 	int sealed = 0, how = size ? data[0] % 4 : 0;
 	rendezvous_keys k;
-
 	if (!how) {
 		try_hello(data + !!size, size - !!size);
 		return 0;

@@ -36,8 +36,8 @@ static void read_part(const gradcomp_samples *s, uint64_t i, uint32_t part, size
 	expect(!gradcomp_samples_part(s, i, part, &name, &bytes, &err) && strlen(name) <= size && bytes <= size);
 	/* Exactly as large, so that a byte too many is seen. */
 	void *buf = malloc(bytes ? bytes : 1);
-	gradcomp_status status = gradcomp_samples_read(s, i, part, buf, bytes, &got, &err);
-	expect(got == bytes && (!status || (status == GRADCOMP_ERR_INVALID && err.text[0])));
+	gradcomp_status st = gradcomp_samples_read(s, i, part, buf, bytes, &got, &err);
+	expect(got == bytes && (!st || (st == GRADCOMP_ERR_INVALID && err.text[0])));
 	free(buf);
 	if (bytes)
 		expect(gradcomp_samples_read(s, i, part, NULL, bytes - 1, &got, NULL) == GRADCOMP_ERR_RANGE);

@@ -22,8 +22,8 @@ static void open_shard(const uint8_t *data, size_t size)
 {
 	gradcomp_samples *s = NULL;
 	gradcomp_error err = {0};
-	gradcomp_status status = tar_open(as_file(data, size), strdup("shard"), false, 1, &s, &err);
-	read_all(s, status, &err, size);
+	gradcomp_status st = tar_open(as_file(data, size), strdup("shard"), false, 1, &s, &err);
+	read_all(s, st, &err, size);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

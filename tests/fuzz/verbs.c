@@ -99,7 +99,6 @@ static int f_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uin
                    uint32_t remote, int notify, uint32_t value)
 {
 	unsigned char last = bytes ? ((const unsigned char *)at)[bytes - 1] : 0;
-
 	(void)to, (void)remote, (void)notify, (void)value;
 	return f_send(queue, id, &last, bytes, local);
 }
@@ -107,7 +106,6 @@ static int f_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uin
 static int f_poll(void *queue, fabric_event *out, int most)
 {
 	int n = (int)f.events < most ? (int)f.events : most;
-
 	(void)queue;
 	memcpy(out, f.event, (size_t)n * sizeof *out);
 	f.events -= (unsigned)n;
@@ -169,7 +167,6 @@ static void stand(peer_link *l, int fd)
 {
 	static const uint32_t agreed[] = {RECEIVE_BYTES, CREDITS, WINDOW, EAGER_BYTES};
 	uint8_t frame[SETUP_BYTES] = {'1', 'G', 'C', 'V', 0, 1};
-
 	for (int i = 0; i < 4; i++)
 		for (int k = 0; k < 4; k++)
 			frame[32 + 4 * i + k] = (uint8_t)(agreed[i] >> 8 * k);
@@ -226,7 +223,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	channel c = {0};
 	peer_link l = {0};
 	int pair[2], done = 0, fallen;
-
 	if (size < 1 || size > 16000)
 		return 0;
 	if (!t) {

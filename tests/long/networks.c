@@ -7,6 +7,5 @@ int main(int argc, char **argv)
 {
 	/* One alone, for who looks for a fault. */
 	int only = argc > 1 ? atoi(argv[1]) : -1;
-
 	return layouts_try(only >= 0 ? only : 0, only >= 0 && only < LAYOUTS ? only + 1 : LAYOUTS, true);
 }

@@ -8,7 +8,6 @@ static inline int entries(const char *path)
 {
 	DIR *d = opendir(path);
 	int n = -2; /* . and .. */
-
 	while (d && readdir(d))
 		n++;
 	if (d)

@@ -16,7 +16,6 @@ typedef struct every_plan {
 static inline void every_plan_from(every_plan *e, uint32_t layer, uint32_t units)
 {
 	const pipeline_problem *p = e->p;
-
 	if (layer == p->nlayers) {
 		if (units != p->units)
 			return;

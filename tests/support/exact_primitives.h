@@ -102,7 +102,6 @@ static inline gradcomp_status whole_alltoall(const struct gradcomp_collective_v1
 {
 	uint64_t in[PRIMITIVE_RANKS] = {0}, out[PRIMITIVE_RANKS] = {0}, at = 0;
 	gradcomp_status st;
-
 	for (int r = 0; r < P; r++) {
 		for (uint64_t i = 0; i < whole_share(n, P, rank, r); i++)
 			w->x[at++] = whole_number(rank, i, salt + (uint64_t)r);
@@ -139,7 +138,6 @@ static inline gradcomp_status whole_run(const struct gradcomp_collective_v1 *c, 
 	                       .server_error = w->server_error};
 	int gathers = what == ALLGATHER || what == CODED_ALLGATHER, root = (int)(salt % (uint64_t)P);
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (what == BARRIER)
 		return c->barrier(instance, err);
 	if (what == ALLTOALL)

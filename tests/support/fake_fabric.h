@@ -61,7 +61,6 @@ static struct {
 static inline double fake_now(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
@@ -86,7 +85,6 @@ static inline void fake_close(void *device)
 static inline gradcomp_status fake_reg(void *device, void *at, size_t bytes, fabric_memory *out, gradcomp_error *err)
 {
 	unsigned i = 0;
-
 	(void)device;
 	pthread_mutex_lock(&fake.lock);
 	while (i < FAKE_REGIONS && fake.region[i].used)
@@ -122,7 +120,6 @@ static inline gradcomp_status fake_queue_open(void *device, unsigned sends, unsi
                                               fabric_address *mine, int *fd, gradcomp_error *err)
 {
 	int i = 0;
-
 	(void)device, (void)receives;
 	pthread_mutex_lock(&fake.lock);
 	while (i < FAKE_QUEUES && fake.queue[i].used)
@@ -144,7 +141,6 @@ static inline gradcomp_status fake_queue_open(void *device, unsigned sends, unsi
 static inline gradcomp_status fake_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err)
 {
 	fake_queue *q = queue;
-
 	(void)seconds, (void)err;
 	pthread_mutex_lock(&fake.lock);
 	q->peer = (int)peer->number;
@@ -175,7 +171,6 @@ static inline void fake_break(fake_queue *q, uint64_t id, fabric_result result, 
 static inline int fake_receive_post(void *queue, uint64_t id, void *at, uint32_t bytes, uint32_t local)
 {
 	fake_queue *q = queue;
-
 	(void)local;
 	pthread_mutex_lock(&fake.lock);
 	if (q->receives == FAKE_EVENTS)
@@ -189,7 +184,6 @@ static inline int fake_receive_post(void *queue, uint64_t id, void *at, uint32_t
 static inline fake_queue *fake_peer(fake_queue *q, uint64_t id, int takes)
 {
 	fake_queue *p = q->peer >= 0 ? &fake.queue[q->peer] : NULL;
-
 	if (q->broken)
 		return NULL;
 	if (!p || !p->used || p->broken || p->peer != q - fake.queue) {
@@ -221,7 +215,6 @@ static inline int fake_send(void *queue, uint64_t id, const void *at, uint32_t b
 {
 	fake_queue *q = queue, *p;
 	int rc = 0;
-
 	(void)local;
 	pthread_mutex_lock(&fake.lock);
 	if (q->sends == q->most)
@@ -245,7 +238,6 @@ static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t 
 	fake_queue *q = queue, *p;
 	unsigned i = remote & (FAKE_REGIONS - 1);
 	int rc = 0;
-
 	(void)local;
 	pthread_mutex_lock(&fake.lock);
 	if (q->sends == q->most)
@@ -279,7 +271,6 @@ static inline int fake_poll(void *queue, fabric_event *out, int most)
 	double now = fake_now();
 	unsigned kept = 0;
 	int n = 0, held = 0;
-
 	pthread_mutex_lock(&fake.lock);
 	for (unsigned i = 0; i < q->nevents; i++) {
 		/* Completions of sends stay in their order. */
@@ -301,7 +292,6 @@ static inline int fake_poll(void *queue, fabric_event *out, int most)
 static inline int fake_arm(void *queue)
 {
 	fake_queue *q = queue;
-
 	pthread_mutex_lock(&fake.lock);
 	/* There is no timer for what is late: look again. */
 	if (q->nevents)
@@ -315,14 +305,12 @@ static inline int fake_arm(void *queue)
 static inline void fake_ack(void *queue)
 {
 	eventfd_t n;
-
 	eventfd_read(((fake_queue *)queue)->fd, &n);
 }
 
 static inline void fake_unqueue(void *queue)
 {
 	fake_queue *q = queue;
-
 	pthread_mutex_lock(&fake.lock);
 	close(q->fd);
 	q->used = 0;
@@ -341,7 +329,6 @@ static inline const fabric_ops *real_fabric(void)
 	DIR *dir = opendir("/sys/class/infiniband");
 	int there = 0;
 	void *module;
-
 	for (struct dirent *e; dir && (e = readdir(dir));)
 		there |= e->d_name[0] != '.';
 	if (dir)

@@ -40,7 +40,6 @@ static void fault_run_enter(int rank)
 {
 	fault_run *t = fault_run_of(fault_run_board);
 	char text[200];
-
 	snprintf(text, sizeof text, "seed=%u;%s", t->seed * 16 + (unsigned)rank, t->faults);
 	if (inject_set(text))
 		_exit(9);
@@ -52,7 +51,6 @@ static void fault_run_enter(int rank)
 static void fault_run_leave(board *b, int rank)
 {
 	fault_run *t = fault_run_of(b);
-
 	inject_off();
 	t->seen[rank] = inject_seen();
 	t->fds[rank] = entries("/proc/self/fd") - t->fds[rank];
@@ -68,7 +66,6 @@ static inline void fault_run_begin(board *b, int rank)
 static inline fault_run *fault_run_new(board *b)
 {
 	fault_run *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
 	if (t == MAP_FAILED)
 		abort();
 	t->who = -1;
@@ -81,7 +78,6 @@ static inline fault_run *fault_run_new(board *b)
 static inline void fault_run_start(board *b)
 {
 	fault_run *t = fault_run_of(b);
-
 	fault_run_board = b;
 	t->begin = board_now();
 	memset(t->how, -1, sizeof t->how);
@@ -92,7 +88,6 @@ static inline void fault_run_finish(board *b)
 {
 	fault_run *t = fault_run_of(b);
 	int left = b->n;
-
 	while (left && in_time(board_now() - t->begin, FAULT_RUN_SECONDS))
 		for (int r = left = 0; r < b->n; r++)
 			if (t->how[r] < 0 && !waitpid(b->pid[r], &t->how[r], WNOHANG)) {
@@ -123,7 +118,6 @@ static inline inject_counts fault_run_seen(const board *b)
 {
 	const fault_run *t = fault_run_of(b);
 	inject_counts most = {0};
-
 	for (int r = 0; r < b->n; r++) {
 		most.faults += t->seen[r].faults;
 		if (t->seen[r].allocations > most.allocations)
@@ -139,7 +133,6 @@ static inline const char *fault_run_check(const board *b, int may_fail)
 {
 	const fault_run *t = fault_run_of(b);
 	int failed = 0;
-
 	for (int r = 0; r < b->n; r++) {
 		if (t->how[r])
 			return t->how[r] < 0 ? "a rank hangs" : "a rank crashed";
@@ -162,7 +155,6 @@ static inline const char *fault_run_check(const board *b, int may_fail)
 static inline void fault_run_show(const board *b, const char *why)
 {
 	const fault_run *t = fault_run_of(b);
-
 	printf("# %s after %.2f s, with \"%s\", seed %u, in rank %d\n", why, t->seconds, t->faults, t->seed, t->who);
 	for (int r = 0; r < b->n; r++)
 		printf("# rank %d: end %d, started %d, status %d, stopped %d, wrong %d, live %lu, descriptors %d: %s\n",

@@ -71,7 +71,6 @@ static int sound(const hybrid_question *q, const hybrid_plan *plan)
 {
 	uint32_t layer = 0, ranks = 0;
 	double sum = 0, pace = 0;
-
 	for (uint32_t i = 0; i < plan->nstages; i++) {
 		const hybrid_stage *s = &plan->stages[i];
 
@@ -94,7 +93,6 @@ static void built_plugins(void)
 {
 	const char *build = getenv("GRADCOMP_BUILD");
 	char path[4000];
-
 	snprintf(path, sizeof path, "%s/lib/gradcomp", build ? build : ".");
 	setenv("GRADCOMP_PLUGIN_PATH", path, 1);
 }

@@ -22,7 +22,6 @@ static inline int shell(const char *fmt, ...)
 {
 	char line[1000];
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);

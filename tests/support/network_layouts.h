@@ -166,7 +166,6 @@ static inline int layout_cable(const layout *l, int i, int k)
 	const char *name = layout_name(n, k);
 	char port[16], address[2][60] = {"", ""};
 	int rc;
-
 	snprintf(port, sizeof port, "p%d-%d", i, k);
 	if (n->apart)
 		rc = setns(machine[k], CLONE_NEWNET) ||
@@ -232,7 +231,6 @@ static inline uint64_t layout_received(const char *name)
 	char line[300], key[20];
 	uint64_t bytes = 0;
 	FILE *f = fopen("/proc/self/net/dev", "re");
-
 	snprintf(key, sizeof key, " %s:", name);
 	while (f && fgets(line, sizeof line, f))
 		if (strstr(line, key))
@@ -245,7 +243,6 @@ static inline uint64_t layout_received(const char *name)
 static inline void layout_enter(int rank)
 {
 	char name[20];
-
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(name, sizeof name, "m%d", rank + 1);
 	if (setns(machine[rank], CLONE_NEWNET) || unshare(CLONE_NEWUTS) || sethostname(name, strlen(name)))
@@ -262,7 +259,6 @@ static inline void layout_body(board *b, transport *t, int rank)
 	int often = l->often ? l->often : 24, right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n;
 	uint64_t before;
 	double begin;
-
 	layout_seen->formed[rank] = board_now() - layout_seen->begun;
 	board_exchange(b);
 	before = layout_received(name);
@@ -290,7 +286,6 @@ static inline double layout_job(const layout *l, const char *interface)
 {
 	board *b = board_new(l->machines);
 	double most = 0;
-
 	memset(layout_seen, 0, sizeof *layout_seen);
 	layout_now = l;
 	layout_seen->begun = board_now();
@@ -315,7 +310,6 @@ static inline void layout_try(const layout *l, bool timed)
 	const char *why = layout_make(l);
 	double took, named, formed = 0;
 	uint64_t bytes = (uint64_t)(l->often ? l->often : 24) * LAYOUT_MESSAGE, least = UINT64_MAX;
-
 	if (why) {
 		skip(why, l->what);
 		return;

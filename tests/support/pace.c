@@ -12,7 +12,6 @@
 static double now(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
@@ -21,7 +20,6 @@ static void *loop(void *unused)
 {
 	volatile uint64_t end;
 	uint64_t x = 1;
-
 	for (uint32_t i = 0; i < TURNS; i++)
 		x = x * 6364136223846793005u + 1442695040888963407u;
 	end = x;
@@ -35,7 +33,6 @@ double pace(void)
 	int n = 0, most = processors < 1 ? 1 : processors < THREADS_MAX ? (int)processors : THREADS_MAX;
 	double begin = now(), times;
 	pthread_t thread[THREADS_MAX];
-
 	while (n < most - 1 && !pthread_create(&thread[n], NULL, loop, NULL))
 		n++;
 	loop(NULL);

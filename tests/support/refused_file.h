@@ -20,7 +20,6 @@ static void refused_file_make(void)
 static void put(const char *text, size_t bytes)
 {
 	FILE *f = fopen(path, "w");
-
 	if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f))
 		printf("Bail out! %s cannot be written\n", path);
 }
@@ -33,7 +32,6 @@ static gradcomp_status read_it(kind k)
 	model_file *model;
 	plan_file plan;
 	gradcomp_status st;
-
 	memset(&e, 0, sizeof e);
 	switch (k) {
 	case MACHINE:

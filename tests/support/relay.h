@@ -64,7 +64,6 @@ static inline int relay_pass(relay_pair *c, int back)
 	relay *r = c->r;
 	relay_dir *w = &c->dir[back];
 	int mine = r->what && back == r->back && c->kind == r->kind;
-
 	if (r->needle && memmem(w->in, w->have, r->needle, strlen(r->needle)))
 		atomic_store(&r->seen, 1);
 	if (w->handshake) {
@@ -122,7 +121,6 @@ static inline void *relay_connection(void *arg)
 	                         .sin_port = htons((uint16_t)c->r->target),
 	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int a = c->dir[0].from, b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
 	c->dir[0].to = c->dir[1].from = b;
 	c->dir[1].to = a;
 	c->dir[0].handshake = HELLO_BYTES + PROOF_BYTES;
@@ -164,7 +162,6 @@ static inline void *relay_connection(void *arg)
 static inline void *relay_main(void *arg)
 {
 	relay *r = arg;
-
 	while (!atomic_load(&r->stop)) {
 		struct pollfd p = {r->fd, POLLIN, 0};
 		relay_pair *c;
@@ -191,7 +188,6 @@ static inline void relay_start(relay *r, int target)
 	struct sockaddr_in in4 = {.sin_family = AF_INET};
 	socklen_t bytes = sizeof in;
 	int off = 0;
-
 	r->target = target;
 	r->fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (r->fd >= 0)
@@ -221,7 +217,6 @@ static inline int relay_endpoint(char *text, size_t capacity, int port)
 	char out[4096] = "";
 	size_t used = 0;
 	int was = 0;
-
 	for (const char *p = text; *p && used + 8 < sizeof out;) {
 		if (*p != '@') {
 			out[used++] = *p++;

@@ -61,9 +61,9 @@ __attribute__((unused)) static gradcomp_samples *open_as(const char *path, gradc
 	gradcomp_samples_options o = {.struct_size = sizeof o, .format = format, .suffixes = suffixes};
 	gradcomp_samples *s;
 	why = (gradcomp_error){0};
-	gradcomp_status status = gradcomp_samples_open(path, &o, &s, &why);
-	if ((status == 0) != (s != NULL) || (status && status != why.status))
-		ok(0, "status %d and samples %p do not agree", status, (void *)s);
+	gradcomp_status st = gradcomp_samples_open(path, &o, &s, &why);
+	if ((st == 0) != (s != NULL) || (st && st != why.status))
+		ok(0, "status %d and samples %p do not agree", st, (void *)s);
 	return s;
 }
 

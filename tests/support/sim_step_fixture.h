@@ -24,7 +24,6 @@ typedef struct step {
 static void make(step *s, uint32_t n, const uint8_t *cut, uint32_t rounds, int two_levels)
 {
 	const gradcomp_plan plan = {.nrounds = rounds};
-
 	s->plan = (step_plan){.end = s->end};
 	for (uint32_t i = 0; i < n; i++)
 		if (cut[i])
@@ -54,7 +53,6 @@ static double period(const step *s)
 {
 	gradcomp_error e;
 	sim_output out;
-
 	if (sim_run(&s->in, 0, &out, &e)) {
 		printf("# %s\n", e.text);
 		return -1;

@@ -19,7 +19,6 @@ static _Thread_local long starved_seconds;
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	int rc = (int)syscall(SYS_clock_gettime, id, ts);
-
 	ts->tv_sec += starved_seconds;
 	return rc;
 }
@@ -28,7 +27,6 @@ static void starve(int fd, short events)
 {
 	struct pollfd p = {fd, events, 0};
 	int code = errno;
-
 	starved_seconds += 4;
 	(void)poll(&p, 1, 10000);
 	errno = code;
@@ -37,7 +35,6 @@ static void starve(int fd, short events)
 int connect(int fd, const struct sockaddr *sa, socklen_t bytes)
 {
 	int rc = (int)syscall(SYS_connect, fd, sa, bytes);
-
 	starves_left = starving;
 	if (rc && errno == EINPROGRESS && starving)
 		starve(fd, POLLOUT);
@@ -47,7 +44,6 @@ int connect(int fd, const struct sockaddr *sa, socklen_t bytes)
 ssize_t recv(int fd, void *buf, size_t bytes, int flags)
 {
 	ssize_t n = syscall(SYS_recvfrom, fd, buf, bytes, flags, NULL, NULL);
-
 	if (n < 0 && errno == EAGAIN && starving && starves_left) {
 		starves_left--;
 		starve(fd, POLLIN);

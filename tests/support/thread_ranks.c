@@ -131,7 +131,6 @@ static void plugin_path_find(void)
 {
 	char exe[4096];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-
 	exe[n > 0 ? n : 0] = 0;
 	for (int up = 0; n > 0 && up < 3; up++)
 		*strrchr(exe, '/') = 0;
@@ -142,7 +141,6 @@ static void plugin_path_find(void)
 const char *plugin_path_setting(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
 	pthread_once(&once, plugin_path_find);
 	return plugin_path;
 }

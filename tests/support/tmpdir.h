@@ -34,7 +34,6 @@ static void tmpdir_interrupted(int sig)
 static void tmpdir_make(const char *name)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGBUS, SIGSEGV, SIGABRT};
-
 	snprintf(tmpdir, sizeof tmpdir, "/tmp/gradcomp-%s-XXXXXX", name);
 	if (!mkdtemp(tmpdir)) {
 		printf("Bail out! no folder to work in\n");

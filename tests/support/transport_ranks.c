@@ -19,7 +19,6 @@ static const log_sink board_log = {GRADCOMP_LOG_ERROR, -1};
 double board_now(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
@@ -27,7 +26,6 @@ double board_now(void)
 board *board_new(int n)
 {
 	board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
 	if (b == MAP_FAILED)
 		abort();
 	b->n = n;
@@ -61,7 +59,6 @@ static void *board_rank(void *arg)
 	const char *endpoints[BOARD_RANKS];
 	transport *t;
 	int r = s->rank;
-
 	o.rank = r;
 	if (b->streams[r])
 		o.streams = b->streams[r];
@@ -98,7 +95,6 @@ void board_threads(board *b)
 {
 	pthread_t thread[BOARD_RANKS];
 	rank_slot s[BOARD_RANKS];
-
 	for (int r = 0; r < b->n; r++) {
 		s[r] = (rank_slot){b, r};
 		pthread_create(&thread[r], NULL, board_rank, &s[r]);
@@ -145,7 +141,6 @@ channel *board_channel(board *b, transport *t, int rank, uint64_t id)
 {
 	int ranks[BOARD_RANKS];
 	channel *c;
-
 	for (int i = 0; i < b->n; i++)
 		ranks[i] = i;
 	return channel_open(t, id, ranks, b->n, rank, &c, NULL) ? NULL : c;
@@ -154,7 +149,6 @@ channel *board_channel(board *b, transport *t, int rank, uint64_t id)
 int board_well(const board *b)
 {
 	int well = 1;
-
 	for (int r = 0; r < b->n; r++) {
 		if (b->started[r])
 			printf("# rank %d start: %s\n", r, b->start_error[r].text);

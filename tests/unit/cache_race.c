@@ -28,8 +28,8 @@ static void use(struct counts *c, int number)
 	gradcomp_stage_options o = {
 		.struct_size = sizeof o, .source = source, .workers = 1, .hold_pid = getpid(), .holder = "a racer"};
 	got.struct_size = sizeof got;
-	gradcomp_status status = gradcomp_stage(&o, &got, &why);
-	if (status) {
+	gradcomp_status st = gradcomp_stage(&o, &got, &why);
+	if (st) {
 		bool room = strstr(why.text, "no space in the cache") != NULL;
 		if (!room)
 			printf("# %s\n", why.text);
@@ -53,9 +53,9 @@ static void use(struct counts *c, int number)
 static void clean_up(struct counts *c, int turn)
 {
 	uint32_t kept;
-	gradcomp_status status = turn % 8 ? gradcomp_cache_gc(NULL, 0, NULL, NULL, &why)
-	                                  : gradcomp_cache_clear(NULL, NULL, NULL, &kept, &why);
-	if (status) {
+	gradcomp_status st = turn % 8 ? gradcomp_cache_gc(NULL, 0, NULL, NULL, &why)
+	                              : gradcomp_cache_clear(NULL, NULL, NULL, &kept, &why);
+	if (st) {
 		printf("# cleaning up: %s\n", why.text);
 		atomic_fetch_add(&c->failed, 1);
 	}

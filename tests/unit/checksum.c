@@ -10,7 +10,6 @@ int main(void)
 	static unsigned char data[222];
 	uint32_t prime = 2654435761u;
 	uint64_t x = prime;
-
 	/* The bytes that xxHash's own self-test takes. */
 	for (size_t i = 0; i < sizeof data; i++, x *= 11400714785074694797u)
 		data[i] = (unsigned char)(x >> 56);

@@ -23,7 +23,6 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	uint64_t n = s->n, counts[MAX_RANKS], total = 0, before = 0;
 	int bad = 0;
 	float *buf = malloc((n + 1) * sizeof *buf);
-
 	for (uint64_t i = 0; i < n; i++)
 		buf[i] = value(rank, i);
 	bad |= gradcomp_allreduce(w, buf, n, GRADCOMP_F32, GRADCOMP_SUM, &err) != 0;

@@ -18,7 +18,6 @@ static gradcomp_error e;
 static void write_conf(const char *text, size_t bytes)
 {
 	FILE *f = fopen(conf, "w");
-
 	if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f))
 		exit(2);
 	chmod(conf, 0644);
@@ -29,7 +28,6 @@ static const char *loaded(const char *text, const char *name)
 {
 	static char out[600];
 	config *c;
-
 	write_conf(text, strlen(text));
 	if (config_load(NULL, &c, &e))
 		return e.text;
@@ -67,7 +65,6 @@ static void defaults(void)
 {
 	config *c;
 	int other = 0;
-
 	write_conf("", 0);
 	is_int(config_load(NULL, &c, &e), 0, "an empty file");
 	config_each(c, count_origin, &other);
@@ -86,7 +83,6 @@ static void defaults(void)
 static void good_files(void)
 {
 	char at[256];
-
 	snprintf(at, sizeof at, "45 (%s:3)", conf);
 	is_str(loaded("# a comment\n[transport]\ntimeout = 45\n", "transport.timeout"), at, "file:line");
 	is_str(loaded("\xef\xbb\xbf[transport]\r\n\r\ntimeout=45 ; why\r\n", "transport.timeout"), at,
@@ -111,7 +107,6 @@ static void long_lines(void)
 	static char text[67000], want[67000];
 	const size_t value = 65536 - strlen("report = "), head = strlen("[gradcomp]\nreport = ");
 	config *c;
-
 	for (size_t phase = 0; phase < 6; phase++) {
 		strcpy(text, "[gradcomp]\nreport = ");
 		for (size_t i = 0; i < value; i++)
@@ -136,7 +131,6 @@ static void long_lines(void)
 static void lists(void)
 {
 	char want[500];
-
 	snprintf(want, sizeof want, "/a:/b:/c (%s:2, %s:3, %s:5)", conf, conf, conf);
 	is_str(loaded("[gradcomp]\nplugin_path = /a\nplugin_path = /b ; ours\nlog = info\nplugin_path = /c # theirs\n",
 	              "gradcomp.plugin_path"),
@@ -236,7 +230,6 @@ static void bad_files(void)
 static void insecure(void)
 {
 	char other[256];
-
 	write_conf("[transport]\nstreams = 3\n", 24);
 	chmod(conf, 0646);
 	config *c;
@@ -292,7 +285,6 @@ static void environment(void)
 	static const char *const wrong[] = {"transport.timeout=x", NULL};
 	static const char *const shapeless[] = {"transport.timeout", NULL};
 	config *c;
-
 	setenv("GRADCOMP", "powersgd:rank=2", 1);
 	is_str(loaded(file, "gradcomp.compressor"), "powersgd:rank=2 (environment GRADCOMP)", "over the file");
 	setenv("GRADCOMP_OPTIONS", "compressor collective", 1);
@@ -339,7 +331,6 @@ static void options_of_srun(void)
 	                                      {SET_GRADCOMP_COLLECTIVE, "tree"},
 	                                      {SET_COUNT, NULL}};
 	config *c;
-
 	setenv("GRADCOMP", "../no:SPEC", 1);
 	setenv("GRADCOMP_REPORT", "/r.json", 1);
 	setenv("GRADCOMP_OPTIONS", "report", 1);
@@ -368,7 +359,6 @@ const char *conffile_site(void)
 static void write_site(const char *text)
 {
 	FILE *f = fopen(site, "w");
-
 	if (!f || fputs(text, f) < 0 || fclose(f))
 		exit(2);
 	chmod(site, 0644);
@@ -380,7 +370,6 @@ static void locks(void)
 	static const char *const same[] = {"stage.user_bytes=700K", NULL};
 	char says[700];
 	config *c;
-
 	like(loaded("[gradcomp]\nlock = stage.user_bites\n", "gradcomp.lock"),
 	     ":2: gradcomp.lock: no setting 'stage.user_bites' (did you mean 'stage.user_bytes'?); write SECTION.KEY or SECTION.*",
 	     "a lock of what there is not");
@@ -468,7 +457,6 @@ static void drop_ins(void)
 	                             "[transport]\nstreams = 3\ntimeout = 7\n[gradcomp]\nplugin_path = /theirs\n",
 	                             "nonsense", "nonsense", "[gradcomp]\nlock = transport.streams\n"};
 	config *c;
-
 	snprintf(folder, sizeof folder, "%s/conf.d", tmpdir);
 	mkdir(folder, 0755);
 	unsetenv("GRADCOMP_CONF");
@@ -515,14 +503,12 @@ static void note(void *ctx, const char *text)
 {
 	char *all = ctx;
 	size_t n = strlen(all);
-
 	snprintf(all + n, 1000 - n, "%s\n", text);
 }
 
 static void variables(void)
 {
 	char all[1000] = "";
-
 	setenv("GRADCOMP_DATA_1_SHARD", "0/2", 1);
 	setenv("GRADCOMP_TRANSPORT_STREAMS", "2", 1);
 	setenv("GRADCOMP_TRANSPORT_STRAEMS", "2", 1);

@@ -28,7 +28,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	                              .compressor = rank == 2 ? cases[current].compressor : "none"};
 	seen *s = room;
 	gradcomp_reducer *r;
-
 	(void)board;
 	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, rank == 2 ? cases[current].tensors : 2, &o, &r,
 	                            &s->err))
@@ -38,7 +37,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 int main(void)
 {
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", NULL};
-
 	for (current = 0; current < sizeof cases / sizeof cases[0]; current++) {
 		int heard = 0;
 

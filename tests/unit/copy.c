@@ -27,7 +27,6 @@ static int wrong(size_t to, size_t from, size_t bytes)
 int main(void)
 {
 	int bad = 0;
-
 	srandom((unsigned)getpid());
 	printf("# seed %d\n", (int)getpid());
 	for (size_t i = 0; i < ROOM; i++)

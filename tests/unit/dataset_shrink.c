@@ -3,6 +3,7 @@
 #include "tests/support/dataset_fixture.h"
 #include "tests/support/pace.h"
 
+#include <stdbool.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -285,7 +286,7 @@ static void *shrink_thread(void *arg)
 	return NULL;
 }
 
-static int is_refused(gradcomp_status st, const gradcomp_error *err)
+static bool is_refused(gradcomp_status st, const gradcomp_error *err)
 {
 	return st == GRADCOMP_ERR_STATE && strstr(err->text, "gradcomp_job_shrink() is at work on another thread");
 }

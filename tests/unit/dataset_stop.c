@@ -25,7 +25,6 @@ static void stopped(gradcomp_job *job, int rank, process_board *b, void *room)
 	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	int before;
-
 	o.load = counted_load;
 	o.workers = 2;
 	o.prefetch = 32;
@@ -60,7 +59,6 @@ int main(void)
 	static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
 	static const int apart[] = {0, 1};
 	process_board *b;
-
 	settings[0] = plugin_path_setting();
 	samples_begin();
 	b = run_processes(1, settings, stopped, sizeof(dataset_result));

@@ -39,7 +39,6 @@ int main(void)
 	bool way[TICKET_STATES][TICKET_STATES];
 	unsigned all = (1u << TICKET_STATES) - 1, ends = 0, freed = 0;
 	ticket t;
-
 	for (unsigned s = 0; s < TICKET_STATES; s++)
 		for (unsigned to = 0; to < TICKET_STATES; to++)
 			way[s][to] = follows(s, to);

@@ -558,13 +558,12 @@ int main(void)
 	processes_on(two_nodes);
 	for (size_t k = 0; k < sizeof lies / sizeof lies[0]; k++) {
 		lying = &lies[k];
-		gradcomp_status status = lying->answer == silence ? GRADCOMP_ERR_TIMEOUT : GRADCOMP_ERR_MISMATCH;
+		gradcomp_status st = lying->answer == silence ? GRADCOMP_ERR_TIMEOUT : GRADCOMP_ERR_MISMATCH;
 		settings[3] = lying->answer == silence ? "transport.wait_timeout=2" : NULL;
 		samples_forget();
 		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 		const dataset_result *v = process_room(b, 0), *liar = process_room(b, 1);
-		ok(v->status == status && liar->status == status && !v->wrong, "%s ends the job on both sides",
-		   lying->name);
+		ok(v->status == st && liar->status == st && !v->wrong, "%s ends the job on both sides", lying->name);
 		like(v->error.text, "rank 1 on ", "naming who said it");
 		like(v->error.text, lying->answer, "and what it was");
 		end_processes(b);

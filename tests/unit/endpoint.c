@@ -27,7 +27,6 @@ static gradcomp_status read_exact(const char *text, endpoint *c, endpoint_node *
 	size_t n = strlen(text) + 1;
 	char *copy = malloc(n);
 	gradcomp_status st;
-
 	memcpy(copy, text, n);
 	st = endpoint_read(copy, c, node, err);
 	free(copy);
@@ -59,7 +58,6 @@ static void written_and_read(void)
 	static const char name[] = {'0', '\0', '\xff', 'a', '1'};
 	gradcomp_error err = {0};
 	endpoint c;
-
 	endpoint_this_node(&here);
 	ok(!address_parse("10.0.0.1/24@41257", 17, &own[0]) && !address_parse("fd00::1/64@65535", 16, &own[1]),
 	   "addresses of both families are read");
@@ -101,7 +99,6 @@ static void bounded(void)
 	gradcomp_error err;
 	endpoint c;
 	int written = 0, n = ADDRESS_MAX;
-
 	endpoint_this_node(&here);
 	memset(here.host, 'h', sizeof here.host - 1);
 	memset(here.key, 'k', sizeof here.key - 1);
@@ -226,7 +223,6 @@ static void truncated(void)
 	endpoint_node node;
 	endpoint c;
 	int bad = 0;
-
 	for (size_t n = 0; n < sizeof good - 1; n++) {
 		snprintf(text, sizeof text, "%.*s", (int)n, good);
 		if (read_exact(text, &c, &node, &err)) {
@@ -243,7 +239,6 @@ static void mutate(char *text, size_t room)
 {
 	static const char likely[] = "0123456789abcdefg=/@:,. +-x";
 	size_t n = strlen(text);
-
 	for (unsigned times = 1 + draw(4); times && n; times--) {
 		size_t at = draw((unsigned)n), len = 1 + draw(8);
 
@@ -275,7 +270,6 @@ static int sound(const endpoint *c, const endpoint_node *node)
 	endpoint_node node2;
 	endpoint c2;
 	int same;
-
 	if (!c->host || !*c->host || strlen(c->host) >= ENDPOINT_HOST_MAX || c->naddr > ADDRESS_MAX ||
 	    c->unix_bytes > ENDPOINT_UNIX_MAX)
 		return 0;
@@ -299,7 +293,6 @@ static void mutated(void)
 	endpoint_node node;
 	endpoint c;
 	int bad = 0, read = 0;
-
 	if (seed)
 		state = strtoull(seed, NULL, 10);
 	else

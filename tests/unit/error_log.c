@@ -12,7 +12,6 @@ static void errors(void)
 {
 	gradcomp_error e;
 	char longer[1000];
-
 	is_int(error_set(NULL, GRADCOMP_ERR_IO, "x"), GRADCOMP_ERR_IO, "NULL is accepted");
 	is_int(error_set(&e, GRADCOMP_ERR_RANGE, "%s is %d", "rank", 9), GRADCOMP_ERR_RANGE, "returns the status");
 	is_int(e.status, GRADCOMP_ERR_RANGE, "keeps the status");
@@ -41,7 +40,6 @@ static char *logged(log_sink sink, gradcomp_log_level level, const char *text)
 	static char out[4096];
 	int pipe_fd[2], keep = dup(STDERR_FILENO);
 	ssize_t n;
-
 	if (pipe(pipe_fd) || dup2(pipe_fd[1], STDERR_FILENO) < 0)
 		exit(2);
 	log_line(&sink, level, "%s", text);
@@ -59,7 +57,6 @@ static void lines(void)
 	char longer[3000];
 	gradcomp_log_level level;
 	gradcomp_error e;
-
 	is_str(logged((log_sink){GRADCOMP_LOG_INFO, 0}, GRADCOMP_LOG_INFO, "hello"), "gradcomp: hello\n", "rank 0");
 	is_str(logged((log_sink){GRADCOMP_LOG_INFO, -1}, GRADCOMP_LOG_INFO, "hello"), "gradcomp: hello\n",
 	       "rank not known yet");

@@ -22,7 +22,6 @@ static int open_here(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
 	int n = 0;
-
 	while (dir && readdir(dir))
 		n++;
 	if (dir)
@@ -56,7 +55,6 @@ static bool none_allowed(int limits)
 	char text[4096] = "";
 	const char *line = read(limits, text, sizeof text - 1) > 0 ? strstr(text, "Max open files") : NULL;
 	unsigned long most = 1;
-
 	return line && sscanf(line, "Max open files %lu", &most) == 1 && !most;
 }
 
@@ -65,7 +63,6 @@ int main(void)
 	int s[2], p[2], fds[MOST], fd, before;
 	char bytes[8], word[5] = "";
 	struct rlimit was, now;
-
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s) || pipe2(p, O_CLOEXEC))
 		return 1;
 	is_int((int)fd_take(s[1], bytes, sizeof bytes, &fd), -1, "where nothing is");

@@ -10,7 +10,6 @@ static void formulas(void)
 	layer_group g[LAYERS];
 	pipeline_cost c;
 	double work, ring;
-
 	make_machine();
 	make_model(1);
 	layers[0].reduces = 2;
@@ -46,7 +45,6 @@ static void reductions(void)
 	double numel = 0, slow = 0, quick = 0;
 	gradcomp_error err;
 	uint32_t n;
-
 	make_machine();
 	make_model(4);
 	for (int i = 0; i < 4; i++) {
@@ -72,7 +70,6 @@ static void refusals(void)
 	hybrid_question q = question_of(2, 2, 4);
 	hybrid_plan *plan = NULL;
 	gradcomp_error err;
-
 	make_machine();
 	make_model(3);
 	q.memory = 1;
@@ -117,7 +114,6 @@ static void grouped(void)
 	hybrid_plan *fine, *coarse;
 	gradcomp_error err;
 	uint32_t n, at = 0;
-
 	make_machine();
 	make_model(6);
 	n = hybrid_group(&model, 3, g);

@@ -61,7 +61,6 @@ static void every(const hybrid_question *q, every_plan *e)
 	                      .only = -1};
 	pipeline_cost *costs = NULL;
 	gradcomp_error err;
-
 	memcpy(whole, layers, sizeof whole);
 	for (uint32_t held = 0; held < sets; held++) {
 		uint32_t n, degree = 0;
@@ -112,7 +111,6 @@ typedef struct tally {
 static double asked_for(const gradcomp_error *err)
 {
 	const char *at = strstr(err->text, "would do is ");
-
 	return at ? atof(at + strlen("would do is ")) : 0;
 }
 
@@ -125,7 +123,6 @@ static void one_case(tally *t)
 	gradcomp_error err;
 	gradcomp_status st;
 	every_plan e;
-
 	make_machine();
 	make_model(draw_up_to(ranks > 4 ? 5 : LAYERS));
 	make_kinds();
@@ -169,7 +166,6 @@ static void over_nodes(void)
 	hybrid_question q = question_of(2, 1, 1);
 	hybrid_plan *plan = NULL;
 	gradcomp_error err = {0};
-
 	make_machine();
 	make_model(1);
 	layers[0].reduces = 2;
@@ -187,7 +183,6 @@ static void pays_over_nodes(void)
 	hybrid_question q = question_of(4, 2, 1);
 	hybrid_plan *plan = NULL;
 	gradcomp_error err = {0};
-
 	make_machine();
 	make_model(1);
 	machine.level[0] = machine.level[1] = (linear){1e-7, 1e-12};
@@ -239,7 +234,6 @@ static void kinds(void)
 int main(void)
 {
 	tally t = {0};
-
 	built_plugins();
 	kinds();
 	draw_state = 7;

@@ -15,7 +15,6 @@ static void script(const char *name, const char *body)
 {
 	char path[100];
 	FILE *f;
-
 	snprintf(path, sizeof path, "%s/%s", tmpdir, name);
 	f = fopen(path, "w");
 	if (!f || fprintf(f, "#!/bin/sh\n%s\n", body) < 0 || fclose(f) || chmod(path, 0755))
@@ -28,7 +27,6 @@ static const char *updated(void)
 	static char text[2000], path[100];
 	FILE *f;
 	size_t n = 0;
-
 	snprintf(path, sizeof path, "%s/updated", tmpdir);
 	f = fopen(path, "r");
 	if (f) {
@@ -51,7 +49,6 @@ static gradcomp_status leave(const char *squeue)
 static const char *long_text(size_t n)
 {
 	static char text[1200];
-
 	snprintf(text, sizeof text, "head -c %zu /dev/zero | tr '\\0' x", n);
 	return text;
 }
@@ -63,7 +60,6 @@ static void test_line(void)
 		{.asked = "none", .stats = {.steps = 7, .dense_bytes = 1e8, .wire_bytes = 1e8}},
 		{.asked = "powersgd:\nrank=4", .stats = {.steps = 1200, .dense_bytes = 190e9, .wire_bytes = 12.2e9}}};
 	report_job job = {.nranks = 4, .nnodes = 4, .reducers = r, .nreducers = 2};
-
 	ok(job_comment_line(&job, out), "a job has a line");
 	is_str(out, "gradcomp: powersgd:?rank=4, 12.3 GB sent instead of 190.1 GB, 1200 steps",
 	       "with the figures of all reducers");
@@ -135,7 +131,6 @@ static void test_refused(void)
 int main(void)
 {
 	char path[300];
-
 	tmpdir_make("comment");
 	snprintf(path, sizeof path, "%s:/usr/bin:/bin", tmpdir);
 	setenv("PATH", path, 1);

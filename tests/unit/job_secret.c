@@ -21,7 +21,6 @@ static gradcomp_status take(const char *setting, const char *text0, const char *
 static void put(const char *path, size_t bytes, int mode)
 {
 	FILE *f = fopen(path, "w");
-
 	for (size_t i = 0; i < bytes; i++)
 		fputc((int)(i * 7 + 1), f);
 	fclose(f);
@@ -36,7 +35,6 @@ static gradcomp_status offer(const char *setting, int rank, char *text)
 static void refused(const char *setting, const char *why, const char *name)
 {
 	char text[JOB_SECRET_TEXT];
-
 	ok(offer(setting, 1, text) < 0, "%s: refused", name);
 	like(err.text, why, name);
 }
@@ -45,7 +43,6 @@ int main(void)
 {
 	char text[JOB_SECRET_TEXT], again[JOB_SECRET_TEXT], other[JOB_SECRET_TEXT], path[200], setting[220], wide[220];
 	unsigned char a[SECRET_BYTES], b[SECRET_BYTES];
-
 	unsetenv("PMIX_NAMESPACE");
 	unsetenv("SLURM_STEP_ID");
 	setenv("SLURM_JOB_ID", "17", 1);

@@ -31,7 +31,6 @@ static struct {
 static int find(const char *key)
 {
 	int i = 0;
-
 	while (i < store.n && strcmp(store.key[i], key))
 		i++;
 	return i;
@@ -57,7 +56,6 @@ static long get(void *ctx, const char *key, void *value, size_t capacity, int ti
 	struct timespec until;
 	int late = 0;
 	long n = -1;
-
 	(void)ctx;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += timeout_ms / 1000;
@@ -105,7 +103,6 @@ static void *join(void *arg)
 	gradcomp_store own = {.struct_size = sizeof own, .rank = r->rank, .nranks = P, .set = set, .get = get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &own, .settings = settings};
 	gradcomp_job *job;
-
 	while (r->after && !there(r->after))
 		usleep(1000);
 	double began = clock_now();
@@ -138,7 +135,6 @@ static void fresh(int host_rank, const char *timeout_setting)
 static void all_hear(const char *name, int culprit, const char *why, double limit)
 {
 	char by[40];
-
 	snprintf(by, sizeof by, "rank %d cannot join: ", culprit);
 	for (int r = 0; r < P; r++)
 		if (!ranks[r].absent)

@@ -14,7 +14,6 @@ static const char *quoted(const char *text)
 	size_t bytes;
 	FILE *f = open_memstream(&buffer, &bytes);
 	jsonw j;
-
 	json_put_start(&j, f);
 	json_put_string(&j, NULL, text);
 	fclose(f);
@@ -71,7 +70,6 @@ static void structure(void)
 	size_t bytes;
 	FILE *f = open_memstream(&text, &bytes);
 	jsonw j;
-
 	json_put_start(&j, f);
 	json_put_object(&j, NULL);
 	json_put_array(&j, "a");
@@ -104,7 +102,6 @@ static void lines(void)
 	size_t bytes;
 	FILE *f = open_memstream(&text, &bytes);
 	jsonw j;
-
 	json_put_start(&j, f);
 	j.flat = 2;
 	json_put_object(&j, NULL);

@@ -16,7 +16,6 @@ int main(int argc, char **argv)
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=120", "transport.wait_timeout=200",
 	                          "gradcomp.log=error",  "transport.allow=tcp",   NULL};
 	killed_rank k;
-
 	if (kill_a_rank(ranks, settings, &k)) {
 		ok(0, "%d processes are started", ranks);
 		return done_testing();

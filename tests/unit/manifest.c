@@ -147,10 +147,10 @@ static void pieces(void)
 	stage_manifest m = {0};
 	size_t next = 0;
 	int n = 0;
-	gradcomp_status status = GRADCOMP_OK;
-	for (ssize_t bytes; !status && (bytes = manifest_pack(&made, &next, buf, sizeof buf)) > 0; n++)
-		status = manifest_unpack(&m, buf, (size_t)bytes, &why);
-	is_int(status, 0, "taken");
+	gradcomp_status st = GRADCOMP_OK;
+	for (ssize_t bytes; !st && (bytes = manifest_pack(&made, &next, buf, sizeof buf)) > 0; n++)
+		st = manifest_unpack(&m, buf, (size_t)bytes, &why);
+	is_int(st, 0, "taken");
 	ok(n > 3, "in %d pieces", n);
 	is_int(manifest_unpacked(&m, &why), 0, "all of it");
 	ok(equal(&m, true), "the same entries, times of directories and holes too");
@@ -221,12 +221,12 @@ static void refusals(void)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		char *text = strdup(cases[i].text);
 		stage_manifest m = {0};
-		gradcomp_status status = manifest_unpack(&m, text, strlen(text), &why);
-		if (!status)
-			status = manifest_unpacked(&m, &why);
+		gradcomp_status st = manifest_unpack(&m, text, strlen(text), &why);
+		if (!st)
+			st = manifest_unpacked(&m, &why);
 		if (cases[i].wrong)
-			like(status ? why.text : "(taken)", cases[i].wrong, cases[i].what);
-		else if (!is_int(status, 0, "%s", cases[i].what))
+			like(st ? why.text : "(taken)", cases[i].wrong, cases[i].what);
+		else if (!is_int(st, 0, "%s", cases[i].what))
 			printf("# %s\n", why.text);
 		manifest_clear(&m);
 		free(text);

@@ -33,7 +33,6 @@ static const kind kinds[] = {
 static double held(void)
 {
 	struct mallinfo2 m = mallinfo2();
-
 	return (double)m.uordblks + (double)m.hblkhd;
 }
 
@@ -45,7 +44,6 @@ static gradcomp_status make(const kind *k, gradcomp_job *job, int rank, int step
 		.struct_size = sizeof o, .compressor = k->spec, .bucket_bytes = 5000, .seed = 5, .delay = k->delay};
 	gradcomp_status st;
 	model m;
-
 	st = model_open_with(&m, gradcomp_job_world(job), &o, err);
 	for (int s = 0; !st && s < steps; s++)
 		st = model_step(&m, rank, s, err);
@@ -62,7 +60,6 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_status st;
 	gradcomp_error err = {0};
 	model m;
-
 	(void)nranks;
 	st = model_open_with(&m, gradcomp_job_world(job), &o, &err);
 	for (int s = 0; !st && s < STEPS / 3 + STEPS; s++) {
@@ -100,7 +97,6 @@ static void coders(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error err = {0};
 	gradcomp_coder *coder;
-
 	(void)nranks, (void)arg;
 	for (int i = 0; !st && i < WARM + MADE; i++) {
 		if (i == WARM) {
@@ -122,7 +118,6 @@ static void coders(gradcomp_job *job, int rank, int nranks, void *arg)
 int main(void)
 {
 	static const int apart[] = {0, 1};
-
 	/* An allocator that keeps freed memory for each thread would be counted. */
 	if (!getenv("GLIBC_TUNABLES")) {
 		char path[4096];

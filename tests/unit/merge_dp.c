@@ -21,7 +21,6 @@ static double spread(double lo, double hi)
 static double brute(const merge_problem *p, uint8_t *best)
 {
 	double least = INFINITY;
-
 	for (uint32_t groups = 0; groups < 1u << (p->n - 1); groups++) {
 		uint8_t cut[MOST];
 		double end;
@@ -58,7 +57,6 @@ typedef struct gap {
 static void note(gap *g, double end, double least)
 {
 	double over = end / least - 1;
-
 	g->n++;
 	g->optimal += over < 1e-9;
 	g->sum += over;
@@ -83,7 +81,6 @@ static void compare(const merge_problem *p, gap *g, int *above, int *worse, int 
 	static const uint64_t sizes[] = {1, 1000, 100000, 6553600};
 	uint8_t cut[METHODS + 3][MOST] = {{0}}, optimum[MOST];
 	double least = brute(p, optimum), end[METHODS + 3];
-
 	merge_dp(p, cut[BEST]);
 	merge_wfbp(p, cut[WFBP]);
 	merge_single(p, cut[SINGLE]);
@@ -130,7 +127,6 @@ static void random_instances(void)
 {
 	gap g[METHODS] = {{0}}, streamed[METHODS] = {{0}};
 	int above = 0, worse = 0, broken = 0;
-
 	for (int k = 0; k < 1000; k++) {
 		double backward[MOST];
 		uint64_t numel[MOST];
@@ -193,7 +189,6 @@ static void collapses(void)
 	merge_problem p = {.n = 8, .backward = backward, .numel = numel, .a = 1.1e-2, .b = 4 * 1.7e-8};
 	uint8_t greedy[8], best[8];
 	int messages = 0;
-
 	merge_mgwfbp(&p, greedy);
 	merge_dp(&p, best);
 	for (int i = 0; i < 8; i++)
@@ -210,7 +205,6 @@ static void by_hand(void)
 	static const uint64_t numel[] = {1, 1, 1, 1};
 	merge_problem p = {4, backward, numel, 1, 1, 0, 0, 0};
 	uint8_t cut[4];
-
 	merge_wfbp(&p, cut);
 	ok(merge_end(&p, cut) == 15, "wfbp: 3, 5, 7 are hidden, then 13 + 2");
 	merge_single(&p, cut);
@@ -273,7 +267,6 @@ static void plans(void)
 	uint32_t position[] = {2, 0, 1}, end[] = {2, 3, 5};
 	gradcomp_error e;
 	step_plan p, q = {.nbuckets = 3, .end = end, .position = position};
-
 	is_int(step_plan_from_cut(&p, cut, 5, &e), 0, "a plan of cuts");
 	ok(p.nbuckets == 3 && p.end[0] == 2 && p.end[1] == 3 && p.end[2] == 5 && !p.position, "its ends");
 	is_int(step_plan_check(&p, 5, &e), 0, "is right");

@@ -68,7 +68,6 @@ static void round_trips(void)
 	                  .plan = {.nbuckets = 2, .end = end, .position = position, .lag = 1, .predicted = 0.1}},
 		  read;
 	struct stat st;
-
 	snprintf(long_spec, sizeof long_spec, "longest:a=%0350d", 7);
 	is_int(machine_file_write(path, &m, &e), 0, "a machine is written");
 	is_int(machine_file_read(path, &back, &e), 0, "and read");

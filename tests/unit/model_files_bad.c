@@ -59,7 +59,6 @@ static void model_bad(void)
 		{"", "\x01", "there is a control character (0x01)"},
 	};
 	const char *names[] = {"[tensors]\n", "[model]\nname = x\n", ""};
-
 	all_refused(MODEL, "model", model_text, list, sizeof list / sizeof list[0]);
 	for (size_t i = 0; i < 3; i++) {
 		put(names[i], strlen(names[i]));
@@ -114,7 +113,6 @@ static void plan_bad(void)
 		{"[buckets]", "[bucket]", "unknown section [bucket]; there are [plan], [buckets]"},
 		{"model = tiny", "model = tiny\nmodel = tiny", "model was given in line 2 already"},
 	};
-
 	all_refused(PLAN, "plan", plan_text, list, sizeof list / sizeof list[0]);
 }
 

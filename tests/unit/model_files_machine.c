@@ -84,7 +84,6 @@ static void machine_bad(void)
 		{"; a comment", "nodes = 4", "stands before the first [section]"},
 	};
 	static char text[70000];
-
 	all_refused(MACHINE, "machine", machine_text, list, sizeof list / sizeof list[0]);
 	snprintf(text, sizeof text, "%.*snodes = %065600d\n", 30, machine_text, 4);
 	put(text, strlen(text));
@@ -102,7 +101,6 @@ static void binary(void)
 {
 	char text[sizeof machine_text];
 	int taken = 0;
-
 	for (int i = 0; i < 200; i++) {
 		for (size_t k = 0; k < sizeof text; k++)
 			text[k] = (char)(int)(draw() * 256);

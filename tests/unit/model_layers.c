@@ -22,7 +22,6 @@ static model_file model = {
 static void make(void)
 {
 	static char name[] = "t";
-
 	for (uint32_t i = 0; i < LAYERS; i++) {
 		tensors[i] = (model_tensor){.name = name, .dims = dims, .ndim = 2, .forward = 1e-3};
 		layers[i] = (model_layer){.name = written[i],
@@ -38,7 +37,6 @@ static void round_trip(void)
 {
 	model_file *m = NULL;
 	gradcomp_error e = {0};
-
 	memset(written[0], 'n', 300);
 	snprintf(written[0] + 296, 20, ".end");
 	snprintf(written[1], sizeof written[1], "two words; and more\t");
@@ -62,7 +60,6 @@ static void round_trip(void)
 static void refused(const char *why)
 {
 	gradcomp_error e = {0};
-
 	is_int(model_file_write(path, &model, &e), GRADCOMP_ERR_INVALID, "%s", why);
 	like(e.text, "layer 1", "says which layer");
 	ok(access(path, F_OK) != 0, "and nothing is written");

@@ -2,6 +2,8 @@
  * layers that are complete; and the script makes these files and no others. */
 #include "cost/planning.h"
 
+#include <stdbool.h>
+
 #include "tests/support/tap.h"
 #include "tests/support/tmpdir.h"
 
@@ -40,7 +42,6 @@ enum { MODELS = sizeof all / sizeof *all };
 static uint64_t numel_of(const model_tensor *t)
 {
 	uint64_t n = 1;
-
 	for (uint32_t d = 0; d < t->ndim; d++)
 		n *= t->dims[d];
 	return n;
@@ -54,10 +55,9 @@ static const model_tensor *tensor(const model_file *m, const char *name)
 	return NULL;
 }
 
-static int has_shape(const model_file *m, const char *name, uint64_t rows, uint64_t columns)
+static bool has_shape(const model_file *m, const char *name, uint64_t rows, uint64_t columns)
 {
 	const model_tensor *t = tensor(m, name);
-
 	return t && t->ndim == 2 && t->dims[0] == rows && t->dims[1] == columns;
 }
 
@@ -66,7 +66,6 @@ static model_file *read_model(const char *name)
 	model_file *m = NULL;
 	gradcomp_error err;
 	char path[4096];
-
 	snprintf(path, sizeof path, "%s/%s.model", folder, name);
 	if (model_file_read(path, &m, &err))
 		printf("# %s\n", err.text);
@@ -78,7 +77,6 @@ static void one_model(const published *p)
 	model_file *m = read_model(p->name);
 	uint64_t sum = 0;
 	double forward = 0, backward = 0;
-
 	if (!ok(m, "%s can be read", p->name))
 		return;
 	for (uint32_t i = 0; i < m->ntensors; i++) {
@@ -105,7 +103,6 @@ static void transformers(void)
 {
 	model_file *bert = read_model("bert-large"), *gpt = read_model("gpt2-xl"), *resnet = read_model("resnet50");
 	const model_tensor *conv;
-
 	ok(bert && has_shape(bert, "embeddings.word_embeddings.weight", 30522, 1024) &&
 	           has_shape(bert, "encoder.layer.23.intermediate.dense.weight", 4096, 1024) &&
 	           has_shape(bert, "pooler.dense.weight", 1024, 1024),
@@ -134,7 +131,6 @@ static void transformers(void)
 static void script(void)
 {
 	char line[8192];
-
 	if (system("command -v python3 >/dev/null")) {
 		skip("no python3", "the script makes these files");
 		return;
@@ -150,7 +146,6 @@ static void script(void)
 int main(void)
 {
 	const char *source = getenv("GRADCOMP_SRC");
-
 	snprintf(folder, sizeof folder, "%s/etc/models", source ? source : ".");
 	for (int i = 0; i < MODELS; i++)
 		one_model(&all[i]);

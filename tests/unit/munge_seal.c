@@ -58,7 +58,6 @@ static void serve(int fd)
 	static const char digits[] = "0123456789abcdef";
 	unsigned char head[HEAD], in[4096], out[4096] = {0};
 	size_t n = 0, at;
-
 	if (take(fd, head, HEAD) || get32_be(head + 7) > sizeof in || take(fd, in, get32_be(head + 7)))
 		return;
 	if (atomic_load(&munged.mute) > 0) {
@@ -127,7 +126,6 @@ static void *munged_main(void *none)
 static int munged_begin(void)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
-
 	snprintf(munged.path, sizeof munged.path, "%s/munged", tmpdir);
 	memcpy(un.sun_path, munged.path, sizeof un.sun_path);
 	munged.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -149,7 +147,6 @@ static int fill(int *fd, int most)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int n = 0;
-
 	memcpy(un.sun_path, munged.path, sizeof un.sun_path);
 	while (n < most) {
 		fd[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -177,7 +174,6 @@ static void again(void)
 	unsigned char secret[SECRET_BYTES] = "thirty-two bytes, or a few less", got[SECRET_BYTES];
 	char text[MUNGE_TEXT];
 	munge_request q = for_purpose("secret of job 17.0", PATIENCE);
-
 	is_int(munge_seal(&q, secret, text, &err), 0, "munged serves: sealed");
 	is_int(munge_open(&q, text, got, &err), 0, "and opened");
 	ok(!memcmp(got, secret, SECRET_BYTES), "as it was");
@@ -199,7 +195,6 @@ static void *let_go(void *pipe_end)
 {
 	char said[300] = "";
 	int *fd = pipe_end;
-
 	/* Only when the caller has been turned away is there room. */
 	while (!strstr(said, "munged does not serve: ") && read(fd[0], said, sizeof said - 1) > 0)
 		;
@@ -217,7 +212,6 @@ static void flooded(void)
 	int said[2], kept = dup(STDERR_FILENO);
 	pthread_t thread;
 	void *told;
-
 	atomic_store(&munged.serves, false);
 	nothers = fill(others, 64);
 	ok(nothers > 0 && nothers < 64, "the queue is full after %d connections", nothers);
@@ -247,7 +241,6 @@ static void never_less(void)
 {
 	char text[JOB_SECRET_TEXT] = "", way[140];
 	unsigned char key[2][SECRET_BYTES];
-
 	setenv("PMIX_NAMESPACE", "slurm.pmix.17.0", 1);
 	setenv("SLURM_JOB_ID", "17", 1);
 	snprintf(way, sizeof way, "auto:%s", munged.path);
@@ -281,7 +274,6 @@ static void only_for(void)
 	unsigned char secret[SECRET_BYTES] = {7}, got[SECRET_BYTES], key[SECRET_BYTES];
 	char text[MUNGE_TEXT], way[140], mine[JOB_SECRET_TEXT], theirs[JOB_SECRET_TEXT], mixed[JOB_SECRET_TEXT];
 	munge_request q = for_purpose("secret of job 17.0", 0), other = for_purpose("secret of job 18.0", 0);
-
 	is_int(munge_seal(&q, secret, text, &err), 0, "sealed for one job");
 	is_int(munge_open(&other, text, got, &err), GRADCOMP_ERR_AUTH, "another job does not take it");
 	like(err.text, "is the secret of job 17.0; this must be the secret of job 18.0", "and both are named");
@@ -318,7 +310,6 @@ static void tokens(void)
 	char text[RENDEZVOUS_TOKEN_TEXT], record[JOB_SECRET_TEXT], stolen[RENDEZVOUS_TOKEN_TEXT], set[160];
 	const char *const settings[] = {set, NULL}, *const plain[] = {"security.secret=pmix", NULL};
 	config *c = NULL, *p = NULL;
-
 	snprintf(set, sizeof set, "security.secret=auto:%s", munged.path);
 	if (config_load(settings, &c, &err) || config_load(plain, &p, &err)) {
 		ok(0, "settings: %s", err.text);

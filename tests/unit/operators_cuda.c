@@ -12,7 +12,6 @@ int main(void)
 	char path[4096], module[4200];
 	gradcomp_error err = {0};
 	const gradcomp_operators *table;
-
 	setenv("GRADCOMP_PLUGIN_PATH", "/nonexistent", 1);
 	table = operators_cuda(&err);
 	if (!table)

@@ -24,7 +24,6 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
 static void is_full(const char *name, const gradcomp_operators *op)
 {
 	int missing = 0;
-
 	for (int i = 0; i < ENTRIES; i++) {
 		void *function;
 
@@ -39,7 +38,6 @@ int main(void)
 {
 	static const char *const names[] = {"portable", "avx2", "avx512"};
 	int wrong = 0;
-
 	ok((int)ENTRIES <= (int)MOST, "%d entries, at most %d", ENTRIES, MOST);
 	is_int(sizeof(gradcomp_operators), offsetof(gradcomp_operators, failed) + (1 + ENTRIES) * sizeof(void *),
 	       "the table has these and failed()");

@@ -48,7 +48,6 @@ static void one(const char *name, const gradcomp_operators *op, size_t n, size_t
 	float *M = filled(n * m, odd, 1e-3), *Q = filled(m * r, odd + 1, 1), *P = test_alloc(n * r, odd);
 	float *L = filled(m * r, odd, 1e-3), *E = test_alloc(n * m, odd + 2), *X = test_alloc(n * m, odd + 3);
 	float *Y = test_alloc(n * m, odd), *T = test_alloc(m * r, odd);
-
 	sdk_product_mq(op, NULL, P, M, Q, n, m, r, NULL);
 	ok(within(P, M, m, 1, Q, n, m, r), "%s: P = M Q, %zux%zu, r=%zu", name, n, m, r);
 	sdk_product_mtp(op, NULL, T, M, P, n, m, r, NULL);

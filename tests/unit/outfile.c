@@ -22,7 +22,6 @@ static const char *content(int dir, const char *name)
 	static char text[100];
 	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
 	ssize_t n = read(fd, text, sizeof text - 1);
-
 	close(fd);
 	text[n < 0 ? 0 : n] = 0;
 	return n < 0 ? strerror(errno) : text;
@@ -31,7 +30,6 @@ static const char *content(int dir, const char *name)
 static void streams(int dir)
 {
 	outfile *f;
-
 	snprintf(path, sizeof path, "%s/100%%", tmpdir);
 	is_int(outfile_open("list", path, 4096, &f, &e), 0, "a name is taken as it is");
 	is_str(outfile_path(f), path, "which it tells");
@@ -68,7 +66,6 @@ static void bytes_at_once(int dir)
 {
 	struct rlimit none = {0, 0}, before;
 	struct stat st;
-
 	umask(022);
 	is_int(outfile_put(dir, "note", "old\n", 4), 0, "a note");
 	is_str(content(dir, "note"), "old\n", "is there");
@@ -101,7 +98,6 @@ static void bytes_at_once(int dir)
 int main(void)
 {
 	int dir;
-
 	tmpdir_make("outfile");
 	dir = open(tmpdir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	streams(dir);

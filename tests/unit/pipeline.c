@@ -21,7 +21,6 @@ typedef struct instance {
 static void make(instance *in)
 {
 	double layer[LAYERS];
-
 	in->p = (pipeline_problem){.nlayers = draw_up_to(LAYERS),
 	                           .nchoices = draw_up_to(CHOICES),
 	                           .units = draw_up_to(UNITS),
@@ -56,7 +55,6 @@ static int sound(const pipeline_problem *p, const pipeline_plan *plan)
 {
 	pipeline_plan again = *plan;
 	uint32_t layer = 0, units = 0;
-
 	for (uint32_t i = 0; i < plan->nstages; i++) {
 		if (plan->stages[i].first != layer || !plan->stages[i].nlayers)
 			return 0;
@@ -76,7 +74,6 @@ static void one_case(const pipeline_problem *p, tally *t)
 	pipeline_plan plan;
 	gradcomp_error err;
 	every_plan e;
-
 	every_plan_of(&e, p);
 	if (pipeline_solve(p, &plan, &err)) {
 		t->wrong++;
@@ -102,7 +99,6 @@ static void near_enough(const pipeline_problem *p, int *wrong)
 	pipeline_problem loose = *p;
 	pipeline_plan best, plan;
 	gradcomp_error err;
-
 	loose.gap = 0.1;
 	if (pipeline_solve(p, &best, &err) || pipeline_solve(&loose, &plan, &err))
 		++*wrong;
@@ -115,7 +111,6 @@ static void never_worse(instance *in, int *wrong)
 {
 	pipeline_plan with, without;
 	gradcomp_error err;
-
 	if (pipeline_solve(&in->p, &without, &err) || without.seconds < 0)
 		return;
 	in->p.memory *= 1.5;
@@ -133,7 +128,6 @@ int main(void)
 	tally any = {0}, only = {0};
 	int loose = 0, worse = 0;
 	static instance in;
-
 	draw_state = 20220711;
 	for (int i = 0; i < CASES; i++) {
 		make(&in);

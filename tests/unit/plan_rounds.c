@@ -17,7 +17,6 @@ static double simulated; /* buckets, by steps */
 gradcomp_status sim_run(const sim_input *in, int with_events, sim_output *out, gradcomp_error *err)
 {
 	gradcomp_status (*real)(const sim_input *, int, sim_output *, gradcomp_error *);
-
 	*(void **)&real = dlsym(RTLD_NEXT, "sim_run");
 	simulated += (double)in->steps * in->plan->nbuckets;
 	return real(in, with_events, out, err);
@@ -41,7 +40,6 @@ static gradcomp_status bucket(void *ctx, uint32_t index, uint32_t first, uint32_
 	const costs *c = ctx;
 	gradcomp_plan plan = {.nrounds = c->rounds};
 	double x = 0;
-
 	(void)index, (void)err;
 	for (uint32_t i = first; i < end; i++)
 		x += (double)c->numel[i];
@@ -62,7 +60,6 @@ static double best_of_all(const plan_search *s, uint32_t n)
 {
 	uint8_t cut[MOST];
 	double best = INFINITY;
-
 	cut[n - 1] = 1;
 	for (uint32_t mask = 0; mask < 1u << (n - 1); mask++)
 		for (uint32_t lag = 0; lag < 2; lag++) {
@@ -105,7 +102,6 @@ static int optimal(uint32_t n, uint32_t rounds, double *mean, double *most)
 	uint64_t numel[MOST];
 	double forward[MOST] = {5e-3}, backward[MOST];
 	int equal = 0;
-
 	*mean = *most = 0;
 	for (int k = 0; k < CASES; k++) {
 		costs c;
@@ -147,7 +143,6 @@ static void bounded(uint32_t n, double most)
 	costs c;
 	plan_found found = {.exposed = 0};
 	uint64_t drawn = draw_state;
-
 	make(&c, n, 2, numel, backward);
 	draw_state = drawn; /* the instances of the other tests stay what they are */
 	const plan_search s = {.sim = {.n = n,

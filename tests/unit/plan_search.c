@@ -83,7 +83,6 @@ static void make_fit(fit *f, int codes, int each_layer, double *arrival, double 
 static int same(const step_plan *a, const step_plan *b)
 {
 	int equal = a->nbuckets == b->nbuckets && a->lag == b->lag && !a->position == !b->position;
-
 	for (uint32_t i = 0; equal && i < a->nbuckets; i++)
 		equal = a->end[i] == b->end[i] && (!a->position || a->position[i] == b->position[i]);
 	return equal;
@@ -100,7 +99,6 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 	fit f;
 	int equal = 0;
 	gradcomp_status st = cost_open(&c, &model, &machine, 4, 1, compressor, "ring", &e);
-
 	if (st) {
 		printf("# %s\n", e.text);
 		return 0;
@@ -138,7 +136,6 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 static void all(const char *compressor, schedule_method method, const char *schedule, int each_layer)
 {
 	int equal = 0, ordered = 0;
-
 	for (int i = 0; i < MODELS; i++) {
 		/* Every third is larger than the largest bucket. */
 		make_model(i % 3 ? 2e6 : 2e7);

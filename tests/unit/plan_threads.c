@@ -66,7 +66,6 @@ static void make_model(void)
 static plan *new_plan(void)
 {
 	plan *p = calloc(1, sizeof *p);
-
 	p->model = &model;
 	p->machine = &machine;
 	p->ranks_per_node = 2;
@@ -94,7 +93,6 @@ static bool same_seconds(const cost_prediction *a, const cost_prediction *b)
 	                    a->encode_s, a->exchange_s, a->decode_s, a->sent_bytes, a->node_bytes};
 	const double y[] = {b->step_s,   b->least_s,    b->most_s,   b->compute_s,  b->exposed_s,
 	                    b->encode_s, b->exchange_s, b->decode_s, b->sent_bytes, b->node_bytes};
-
 	return a->buckets == b->buckets && !memcmp(x, y, sizeof x);
 }
 
@@ -102,7 +100,6 @@ static bool same_table(const plan_table *a, const plan_table *b)
 {
 	bool same = a->nodes == b->nodes && a->n == b->n && a->best - a->rows == b->best - b->rows &&
 	            a->dense - a->rows == b->dense - b->rows && a->half - a->rows == b->half - b->rows;
-
 	for (int i = 0; same && i < a->n; i++) {
 		const plan_row *x = &a->rows[i], *y = &b->rows[i];
 
@@ -115,7 +112,6 @@ static bool same_table(const plan_table *a, const plan_table *b)
 static bool same_skips(const plan *a, const plan *b)
 {
 	bool same = a->nskips == b->nskips;
-
 	for (int i = 0; same && i < a->nskips; i++)
 		same = !strcmp(a->skips[i].what, b->skips[i].what) && !strcmp(a->skips[i].why, b->skips[i].why);
 	return same;
@@ -125,7 +121,6 @@ static bool same_skips(const plan *a, const plan *b)
 static void says(const plan *p, const char *first, const char *second)
 {
 	int at = 0;
-
 	while (at < p->nskips && strcmp(p->skips[at].what, first) != 0)
 		at++;
 	while (at < p->nskips && strcmp(p->skips[at].what, second) != 0)
@@ -139,7 +134,6 @@ static void sweeps(void)
 	plan *of[sizeof threads / sizeof *threads], *one;
 	gradcomp_error err = {.text = ""};
 	int rows = 0;
-
 	for (size_t k = 0; k < sizeof threads / sizeof *threads; k++) {
 		of[k] = new_plan();
 		is_int(plan_sweep(of[k], threads[k], &err), GRADCOMP_OK, "a sweep on %d threads: %s", threads[k],
@@ -193,7 +187,6 @@ static void nothing(void)
 {
 	gradcomp_error err;
 	plan *p = new_plan();
-
 	p->collectives.n = 0;
 	is_int(plan_sweep(p, 4, &err), GRADCOMP_OK, "no collective");
 	ok(!p->tables[0].n && !p->tables[0].best && !p->nskips, "nothing is advised");

@@ -14,7 +14,6 @@ static char folder[256];
 static int sh(const char *command, const char *from, const char *to)
 {
 	char text[3 * PROCESS_TEXT];
-
 	snprintf(text, sizeof text, "umask 022; from='%s' to='%s'; %s", from, to, command);
 	return system(text);
 }
@@ -32,7 +31,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	const plugin *loaded;
 	gradcomp_reducer *r;
 	seen *s = room;
-
 	if (rank != DIFFERS)
 		s->status = registry_open(job->config, GRADCOMP_KIND_COMPRESSOR, "topk", &loaded, &s->err);
 	pthread_barrier_wait(&board->barrier);
@@ -51,7 +49,6 @@ int main(void)
 	const char *built = strchr(plugin_path_setting(), '=') + 1;
 	process_board *b;
 	int heard = 0;
-
 	tmpdir_make("plugin_files");
 	snprintf(folder, sizeof folder, "%s/compressors", tmpdir);
 	if (sh("mkdir $to/compressors $to/collectives && cp $from/compressors/topk.so $from/compressors/none.so $to/compressors && "

@@ -35,7 +35,6 @@ static cost_prediction ask(uint32_t nodes, uint32_t ranks, const char *compresso
 	                         .collective = collective,
 	                         .schedule = schedule};
 	cost_prediction p = {0};
-
 	memset(&e, 0, sizeof e);
 	if (cost_predict(&model, &machine, &q, &p, &e)) {
 		printf("# %s\n", e.text);
@@ -53,7 +52,6 @@ static gradcomp_status refused(uint32_t nodes, uint32_t ranks, const char *compr
 	                         .collective = collective,
 	                         .schedule = schedule};
 	cost_prediction p = {0};
-
 	return cost_predict(&model, &machine, &q, &p, &e);
 }
 
@@ -79,7 +77,6 @@ static void dense(void)
 	collective_cost call = {
 		.collective = (char[]){"ring:chunk=0,small=8K,mode=assisted"}, .primitive = 1, .cost = {0.25, 1e-9}};
 	cost_prediction p = ask(4, 1, NULL, "ring", "single"), q;
-
 	ok(about(p.step_s, passes + 2 * look + ring(8e6) + 0.005), "dense, one bucket: the sum of all");
 	ok(about(p.compute_s, passes + 0.005), "of that the program's own");
 	ok(about(p.exposed_s, 2 * look + ring(8e6)), "and the rest is exposed");
@@ -144,7 +141,6 @@ static void compressed(void)
 		{.compressor = (char[]){"block:bits=8,block=256,rounding=nearest,start_step=0"}, .code = {1e-3, 1e-9}}};
 	cost_prediction p;
 	double factor = 2 * 4 * 1000 * 4, payload, coded;
-
 	machine.curves = curves;
 	machine.ncurves = 3;
 	/* Two matrices, factors of 4 columns: all P in one reduction with five marks, then all Q. */
@@ -198,7 +194,6 @@ static void honest(void)
 	         .decode = {1e-5, 1e-9},
 	         .gathered = 1e-9}};
 	const machine_file was = machine;
-
 	machine.curves = curves;
 	machine.ncurves = 2;
 	machine.reduce = 1e-11;
@@ -220,7 +215,6 @@ static void uncertain(void)
 {
 	const machine_file was = machine;
 	cost_prediction p = ask(4, 1, NULL, "ring", "wfbp"), q;
-
 	ok(p.least_s <= p.step_s && p.step_s <= p.most_s && p.least_s < p.most_s, "between %.4f and %.4f s", p.least_s,
 	   p.most_s);
 	machine.spread = COST_SPREAD;
@@ -276,7 +270,6 @@ static void many(void)
 {
 	double last = 0, start = clock_now();
 	int grows = 1;
-
 	for (uint32_t nodes = 4; nodes <= 16384; nodes *= 4) {
 		double step = ask(nodes, 1, NULL, "ring", "auto").step_s;
 
@@ -308,7 +301,6 @@ static void schedules(void)
 	cost_prediction best, layers;
 	int worse = 0, tasks = 0;
 	FILE *f;
-
 	for (int i = 0; i < 40; i++) {
 		dims[i] = (uint64_t)(i % 3 ? 100 : 50000 * (1 + i % 5));
 		many[i] = (model_tensor){.name = (char[]){"t"},
@@ -378,7 +370,6 @@ int main(void)
 	const char *path = strchr(plugin_path_setting(), '=') + 1;
 	int build = (int)(strlen(path) - strlen("lib/gradcomp"));
 	char all[9000], from[4300], to[100];
-
 	tmpdir_make("predict");
 	/* BUILD/lib/gradcomp, BUILD/tests/plugins and a faulty one. */
 	snprintf(all, sizeof all, "%s:%.*stests/plugins:%s", path, build, path, tmpdir);

@@ -88,7 +88,6 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_error e = {0};
 	float *g[TENSORS];
 	double before = 0;
-
 	(void)nranks;
 	for (int t = 0; t < TENSORS; t++) {
 		desc[t] = (gradcomp_tensor_desc){NULL, dims[t], ndims[t], GRADCOMP_F32};
@@ -145,7 +144,6 @@ static double predicted(const pair *p, uint32_t nodes)
 	gradcomp_error e;
 	config *c;
 	spec s;
-
 	for (int t = 0; t < TENSORS; t++)
 		tensors[t] = (model_tensor){.name = (char[]){"t"}, .dims = dims[t], .ndim = ndims[t]};
 	if (config_load(NULL, &c, &e))
@@ -164,7 +162,6 @@ static void compare(const pair *p, uint32_t nodes, const char *const *settings)
 {
 	run r = {.pair = p};
 	double sent = 0, says = predicted(p, nodes);
-
 	run_ranks(P, settings, body, &r);
 	for (int k = 0; k < P; k++)
 		sent += r.sent[k] / P;
@@ -177,7 +174,6 @@ int main(void)
 {
 	static const int apart[P] = {0, 1, 2, 3}, two[P] = {0, 0, 1, 1};
 	const char *const settings[] = {plugin_path_setting(), NULL};
-
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	ranks_on(apart);
 	for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++)

@@ -21,7 +21,6 @@ static int threads_here(void)
 {
 	int n = 0;
 	DIR *d = opendir("/proc/self/task");
-
 	while (d && readdir(d))
 		n++;
 	if (d)
@@ -32,7 +31,6 @@ static int threads_here(void)
 static void nap(double seconds)
 {
 	struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
-
 	nanosleep(&t, NULL);
 }
 
@@ -40,7 +38,6 @@ static void nap(double seconds)
 static int comes_to(atomic_int *v, int n, double seconds)
 {
 	double began = clock_now(), limit = seconds;
-
 	while (atomic_load(v) != n && (clock_now() - began < limit || clock_now() - began < (limit = seconds * pace())))
 		nap(0.0002);
 	return atomic_load(v) == n;
@@ -49,7 +46,6 @@ static int comes_to(atomic_int *v, int n, double seconds)
 static int threads_come_to(int n)
 {
 	double began = clock_now();
-
 	while (threads_here() != n && (clock_now() - began < 5 || clock_now() - began < 5 * pace()))
 		nap(0.001);
 	return threads_here() == n;
@@ -67,7 +63,6 @@ typedef struct held {
 static void turn(held *h, progress_kind kind)
 {
 	int at_once = atomic_fetch_add(&h->at_once, 1) + 1;
-
 	/* One of each kind at most. */
 	if (at_once > atomic_load(&h->most))
 		atomic_store(&h->most, at_once);
@@ -94,7 +89,6 @@ static void exchanges(void *ctx)
 static void join(held *h, gradcomp_job *job)
 {
 	gradcomp_error err = {0};
-
 	h->client.turn[PROGRESS_COMPUTE] = computes;
 	h->client.turn[PROGRESS_EXCHANGE] = exchanges;
 	h->client.ctx = h;
@@ -107,7 +101,6 @@ static void all_blocked(gradcomp_job *job, int first_kind)
 	static held h[MANY];
 	atomic_int inside = 0, open = 0;
 	int before = threads_here(), kinds = PROGRESS_KINDS - first_kind;
-
 	memset(h, 0, sizeof h);
 	for (int i = 0; i < MANY; i++) {
 		h[i].inside = &inside;
@@ -129,7 +122,6 @@ static void one_at_a_time(gradcomp_job *job)
 {
 	static held h[MANY];
 	int before = threads_here(), most = 0, lost = 0, overlap = 0;
-
 	memset(h, 0, sizeof h);
 	for (int i = 0; i < MANY; i++)
 		join(&h[i], job);
@@ -167,7 +159,6 @@ static void one_at_a_time(gradcomp_job *job)
 static void by_the_clock(gradcomp_job *job)
 {
 	held h = {0};
-
 	join(&h, job);
 	double began = clock_now();
 	progress_at(&h.client, began + 0.05);
@@ -190,7 +181,6 @@ static void spares_end(gradcomp_job *job)
 	held h[3] = {0};
 	atomic_int inside = 0, open = 0;
 	int before = threads_here();
-
 	for (int i = 0; i < 3; i++) {
 		h[i].inside = &inside;
 		h[i].open = &open;
@@ -221,7 +211,6 @@ enum { NUMBERS = 50000, ROUNDS = 4 };
 static void told(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
 {
 	ordered *o = ctx;
-
 	(void)tensor, (void)err;
 	if (o->wait_for && !status && !comes_to(o->wait_for, 1, 30))
 		o->stuck++;
@@ -242,7 +231,6 @@ static void opposite(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_tensor_desc desc = {.name = "w", .dims = dims, .ndim = 1};
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int i = 0; !st && i < MANY; i++) {
 		gradcomp_reducer_options options = {
 			.struct_size = sizeof options, .compressor = "none", .done = told, .ctx = &o[i]};
@@ -303,7 +291,6 @@ static void orders(int P)
 	const char *settings[] = {plugin_path_setting(), NULL};
 	outcome out = {0};
 	int failed = 0, wrong = 0, stuck = 0;
-
 	run_ranks(P, settings, opposite, &out);
 	for (int r = 0; r < P; r++) {
 		failed += out.failed[r] != GRADCOMP_OK;
@@ -326,7 +313,6 @@ static atomic_int spare_waits, spare_goes, joined_itself;
 int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const struct timespec *until)
 {
 	static int (*real)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
-
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
 	if (!spare)
@@ -344,7 +330,6 @@ int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock, const st
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
 	int rc = (int)syscall(SYS_clock_gettime, id, ts);
-
 	ts->tv_sec += idle_for_long ? 60 : 0;
 	idle_for_long = false;
 	return rc;
@@ -353,7 +338,6 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 int pthread_join(pthread_t thread, void **out)
 {
 	static int (*real)(pthread_t, void **);
-
 	if (pthread_equal(thread, pthread_self())) {
 		atomic_fetch_add(&joined_itself, 1);
 		return EDEADLK;
@@ -374,7 +358,6 @@ static void ends_at_work(gradcomp_job *job)
 	static held h[2];
 	atomic_int inside = 0, open = 0;
 	held *other = &h[1];
-
 	memset(h, 0, sizeof h);
 	h[0].inside = &inside;
 	h[0].open = &open;
@@ -407,7 +390,6 @@ static void ends_at_work(gradcomp_job *job)
 int main(void)
 {
 	gradcomp_job job = {0};
-
 	pthread_mutex_init(&job.lock, NULL);
 	/* A sanitizer's thread comes with the first one, before threads are counted. */
 	by_the_clock(&job);

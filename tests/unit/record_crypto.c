@@ -46,7 +46,6 @@ static void hashes(void)
 	unsigned char key[SECRET_BYTES], other[SECRET_BYTES], ikm[22], salt[13];
 	char text[2 * SECRET_BYTES + 1];
 	hmac_sha256_ctx m;
-
 	sha256_hmac_init(&m, "Jefe", 4);
 	sha256_hmac_update(&m, "what do ya want ", 16);
 	sha256_hmac_update(&m, "for nothing?", 12);
@@ -73,7 +72,6 @@ static void proofs(void)
 	unsigned char text[HELLO_BYTES], mac[SECRET_BYTES];
 	char got[2 * SECRET_BYTES + 1];
 	hello back;
-
 	sample(CIPHER_MAC);
 	handshake_write(&h, text);
 	handshake_mac(secret, ROLE_ACCEPT, text, h.answer, mac);
@@ -99,7 +97,6 @@ static void memory(void)
 	FILE *f = fopen("/proc/self/smaps", "r");
 	int status, inside = 0;
 	pid_t pid;
-
 	while (f && fgets(line, sizeof line, f)) {
 		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
 			inside = at >= from && at < to;
@@ -170,7 +167,6 @@ static void altered(record_cipher kind)
 	size_t n = 100, whole;
 	int opened = 0, changed = 0;
 	record_crypto *a, *b;
-
 	sample(kind);
 	a = record_crypto_new(secret, &h, 1);
 	b = record_crypto_new(secret, &h, 0);
@@ -222,7 +218,6 @@ static void sizes(record_cipher kind)
 	unsigned char head[RECORD_HEAD];
 	int wrong = 0, seen = 0;
 	record_crypto *a, *b;
-
 	sample(kind);
 	a = record_crypto_new(secret, &h, 0);
 	b = record_crypto_new(secret, &h, 1);

@@ -28,7 +28,6 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	seen *s = arg;
 	gradcomp_error err = {0};
 	model m;
-
 	(void)nranks;
 	s->failed[rank] = model_open(&m, gradcomp_job_world(job), "threshold:t=0.1", 1 << 20, &err);
 	if (s->failed[rank]) {
@@ -55,7 +54,6 @@ int main(void)
 {
 	const char *const settings[] = {plugin_path_setting(), "gradcomp.log=error", NULL};
 	seen s = {0};
-
 	model_seed();
 	run_ranks(P, settings, body, &s);
 	for (int rank = 0; rank < P; rank++)

@@ -25,7 +25,6 @@ static config *config_with(const char *directories)
 	char path[1000];
 	const char *set[] = {path, NULL};
 	config *c;
-
 	snprintf(path, sizeof path, "gradcomp.plugin_path=%s", directories);
 	if (config_load(set, &c, &e)) {
 		printf("Bail out! %s\n", e.text);
@@ -37,7 +36,6 @@ static config *config_with(const char *directories)
 static const char *opened(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
 	const plugin *p;
-
 	if (registry_open(c, kind, name, &p, &e))
 		return e.text;
 	return p->info->name;
@@ -47,7 +45,6 @@ static char *slurp(const char *path, size_t *bytes)
 {
 	FILE *f = fopen(path, "r");
 	char *data = malloc(1 << 22);
-
 	if (!f || !data) {
 		printf("Bail out! cannot read %s\n", path);
 		exit(1);
@@ -60,7 +57,6 @@ static char *slurp(const char *path, size_t *bytes)
 static const char *place(const char *name)
 {
 	static char path[200];
-
 	snprintf(path, sizeof path, "%s/%s.so", compressors, name);
 	return path;
 }
@@ -68,7 +64,6 @@ static const char *place(const char *name)
 static void put_file(const char *name, const void *data, size_t bytes, mode_t mode)
 {
 	FILE *f = fopen(place(name), "w");
-
 	if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f) || chmod(place(name), mode))
 		exit(2);
 }
@@ -76,7 +71,6 @@ static void put_file(const char *name, const void *data, size_t bytes, mode_t mo
 static void good(const config *c)
 {
 	const plugin *p, *q;
-
 	is_int(registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e), 0, "a plugin");
 	ok(p->compressor && !p->collective && p->compressor->encode, "is a compressor");
 	is_int(p->info->nparams, 6, "has its table");
@@ -124,7 +118,6 @@ static void descriptors(const config *c)
 static void missing(const config *c)
 {
 	config *none = config_with("/nonexistent:/tmp");
-
 	like(opened(c, GRADCOMP_KIND_COLLECTIVE, "bth"),
 	     "collective 'bth' is not installed (did you mean 'both'?); there "
 	     "are both, promise, sumonly, whole (in collectives of ",
@@ -143,7 +136,6 @@ static void missing(const config *c)
 static int refused_when_cut(const config *c, const char *data, size_t bytes, size_t step)
 {
 	const plugin *p;
-
 	for (size_t n = 0; n < bytes; n += step) {
 		put_file("sample", data, n, 0644);
 		if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) != GRADCOMP_ERR_ABI)
@@ -160,7 +152,6 @@ static void damaged(void)
 	char from[500], says[500];
 	size_t bytes;
 	char *data;
-
 	snprintf(from, sizeof from, "%s/compressors/sample.so", fixtures);
 	data = slurp(from, &bytes);
 	ok(refused_when_cut(c, data, bytes, 97), "a truncated plugin is refused at every length");
@@ -205,7 +196,6 @@ static int list_one(void *ctx, const char *name, const char *path, const gradcom
 {
 	struct listing *l = ctx;
 	size_t n = strlen(l->names);
-
 	snprintf(l->names + n, sizeof l->names - n, "%s ", name);
 	if (info && !reason && *path)
 		l->usable++;
@@ -218,7 +208,6 @@ static void listing(const config *fixed)
 {
 	char both[500];
 	struct listing l = {0};
-
 	put_file("Upper", "x", 1, 0644);
 	is_int(registry_each(fixed, GRADCOMP_KIND_COLLECTIVE, list_one, &l), 0, "every collective");
 	is_str(l.names, "both promise sumonly whole ", "by name");
@@ -239,7 +228,6 @@ static void listing(const config *fixed)
 static void pairs(const config *c)
 {
 	const plugin *sample, *gatherer, *either, *both, *sumonly, *whole;
-
 	if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &sample, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COMPRESSOR, "gatherer", &gatherer, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COMPRESSOR, "either", &either, &e) ||
@@ -276,7 +264,6 @@ static void of_a_job(const config *c)
 	const plugin *p[2];
 	const spec *s[2];
 	spec_table t;
-
 	spec_table_init(&t, c);
 	is_int(spec_table_both(&t, "sample", "sumonly", p, s, &e), 0, "a reducer's own collective may only sum");
 	is_int(spec_table_job(&t, "sample", "sumonly", p, s, &e), GRADCOMP_ERR_UNSUPPORTED, "a job's may not");
@@ -290,7 +277,6 @@ static void resolving(const config *c)
 {
 	const plugin *p;
 	spec s;
-
 	is_int(spec_resolve(c, GRADCOMP_KIND_COMPRESSOR, "sample:rank=8", &p, &s, &e), 0, "a SPEC");
 	is_str(s.text, "sample:rank=8,density=0.01,warm=yes,block=256K,type=fp16", "its canonical text");
 	spec_clear(&s);
@@ -303,7 +289,6 @@ static void *open_both(void *c)
 {
 	const plugin *sample = NULL, *both = NULL;
 	gradcomp_error mine;
-
 	registry_open(c, GRADCOMP_KIND_COLLECTIVE, "both", &both, &mine);
 	registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &sample, &mine);
 	return both ? (void *)sample : NULL;
@@ -336,7 +321,6 @@ static void modules(const config *c)
 {
 	const char *path = config_str(c, SET_GRADCOMP_PLUGIN_PATH);
 	const void *symbol;
-
 	is_int(module_symbol(path, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
 	ok(symbol != NULL, "its symbol");
 	is_int(module_symbol(path, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
@@ -350,7 +334,6 @@ static void host(void)
 	log_sink log = {GRADCOMP_LOG_ERROR, 0};
 	gradcomp_host h;
 	int dirty = 0;
-
 	plugin_host(&h, &log);
 	is_int(h.struct_size, sizeof h, "host: size");
 	is_int(h.abi_version, GRADCOMP_ABI_VERSION, "host: version");
@@ -379,7 +362,6 @@ int main(void)
 	const char *build = getenv("GRADCOMP_BUILD");
 	char path[300];
 	config *c;
-
 	umask(022);
 	snprintf(fixtures, sizeof fixtures, "%s/tests/plugins", build ? build : ".");
 	tmpdir_make("registry");

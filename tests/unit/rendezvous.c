@@ -106,7 +106,6 @@ static void *client(void *p)
 	task *t = p;
 	rendezvous_client *g;
 	char key[32], value[RENDEZVOUS_VALUE_MAX];
-
 	t->status = join(t->s, t->rank, t->nranks, t->timeout, &g, &t->err);
 	if (t->status && t->all)
 		pthread_barrier_wait(t->all);
@@ -149,7 +148,6 @@ static void all_connect(void)
 	static task t[CLIENTS];
 	server s;
 	int good = 0;
-
 	is_int(begin(&s, CLIENTS), 0, "a server for %d", CLIENTS);
 	for (int i = 0; i < CLIENTS; i++)
 		start(&t[i], &s, i, CLIENTS, 60);
@@ -170,7 +168,6 @@ static void many(void)
 	pthread_barrier_t all;
 	int good = 0;
 	double list = 0;
-
 	pthread_barrier_init(&all, NULL, MANY);
 	is_int(begin(&s, MANY), 0, "a server for %d", MANY);
 	for (int i = MANY; i-- > 0;)
@@ -202,7 +199,6 @@ static int deaf_relay(const server *s, int rank, int listening, rendezvous_keys 
 	socklen_t bytes = sizeof sa;
 	char where[40], key[32], value[RENDEZVOUS_VALUE_MAX];
 	int fd = connect_to(port_of(s));
-
 	getsockname(listening, (struct sockaddr *)&sa, &bytes);
 	text_unhex_sha256(rendezvous_server_token(s->server) + 6, token);
 	rendezvous_keys_make(k, token);
@@ -230,7 +226,6 @@ static int listen_deaf(void)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	return fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) || listen(fd, 64) ? -1 : fd;
 }
@@ -241,7 +236,6 @@ static void relays_fail(void)
 	rendezvous_keys k;
 	server s;
 	int good = 0, named = 0, port = listen_deaf();
-
 	begin(&s, 40);
 	for (int i = 1; i < 40; i++)
 		start(&t[i], &s, i, 40, 60);
@@ -281,7 +275,6 @@ static void unauthenticated(void)
 	gradcomp_error err;
 	task t;
 	int fd[300], n = 0;
-
 	begin(&s, 2);
 	/* 300 connections: some silent, some talk nonsense, some stop in the middle. */
 	for (; n < 300 && (fd[n] = connect_to(port_of(&s))) >= 0; n++)
@@ -335,7 +328,6 @@ static void detached(void)
 	rendezvous_client *g = NULL;
 	gradcomp_error err = {0};
 	int status = -1;
-
 	ok(!rendezvous_server_open(NULL, 1, &s.server, &err) && !pipe(s.until), "a server: %s", err.text);
 	pid_t pid = fork();
 	if (!pid) {
@@ -385,7 +377,6 @@ static void starved(void)
 	rendezvous_client *g;
 	gradcomp_error err = {0};
 	gradcomp_status st;
-
 	begin(&s, 1);
 	starving = 1; /* for the CHALLENGE: WELCOME has a limit of its own */
 	st = join(&s, 0, 1, 60, &g, &err);
@@ -414,7 +405,6 @@ static void missing(void)
 	gradcomp_status st;
 	task t;
 	char want[100];
-
 	/* Client 2 waits longer than client 0, so that it is there when client 0 gives up. */
 	for (int limit = FIRST_LIMIT;; limit *= 2) {
 		begin(&s, 4);

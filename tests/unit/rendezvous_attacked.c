@@ -57,7 +57,6 @@ static int dial(uint16_t port, uint32_t from)
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)}, own = {.sin_family = AF_INET};
 	struct timeval limit = {8, 0};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + from);
 	if (fd < 0)
@@ -88,7 +87,6 @@ static void knock(const place *w, int fd, const unsigned char *token, uint64_t *
 	rendezvous_hello h = {mine(state, (uint32_t)w->nranks), (uint32_t)w->nranks, w->ports[w->at], {0}};
 	unsigned char hello[RENDEZVOUS_HELLO_BYTES], in[CHALLENGE_BYTES], mac[SECRET_BYTES], welcome[WELCOME_BYTES];
 	rendezvous_keys k;
-
 	fill(state, h.nonce, sizeof h.nonce);
 	rendezvous_hello_write(&h, hello);
 	rendezvous_keys_make(&k, token);
@@ -105,7 +103,6 @@ static void deed(const place *w, int what, uint64_t *state)
 	unsigned char junk[4096], answer[CHALLENGE_BYTES + WELCOME_BYTES];
 	int held[60], n = what == IDLE ? (int)mine(state, 60) : 1;
 	uint32_t from = mine(state, 4);
-
 	fill(state, junk, sizeof junk);
 	for (int i = 0; i < n; i++)
 		held[i] = dial(w->ports[w->at], from);
@@ -146,7 +143,6 @@ typedef struct trouble {
 static void *trouble_main(void *arg)
 {
 	trouble *t = arg;
-
 	while (!stop)
 		deed(t->w, (int)mine(&t->state, DEEDS), &t->state);
 	return NULL;
@@ -169,7 +165,6 @@ static void pass_on(const liar *l, int fd)
 	unsigned char buf[4096];
 	struct pollfd p[2] = {{fd, POLLIN, 0}, {other, POLLIN, 0}};
 	size_t back = 0;
-
 	while (other >= 0 && !stop && poll(p, 2, 50) >= 0) {
 		for (int i = 0; i < 2; i++) {
 			ssize_t n = p[i].revents ? recv(p[i].fd, buf, sizeof buf, MSG_DONTWAIT) : -1;
@@ -189,7 +184,6 @@ end:
 static void lie(liar *l, int fd)
 {
 	unsigned char in[RENDEZVOUS_HELLO_BYTES], out[CHALLENGE_BYTES];
-
 	lied[l->kind]++;
 	if (l->kind == PASSES_ON) {
 		pass_on(l, fd);
@@ -214,7 +208,6 @@ static void lie(liar *l, int fd)
 static void *liar_main(void *arg)
 {
 	liar *l = arg;
-
 	while (!stop) {
 		struct pollfd p = {l->fd, POLLIN, 0};
 		int fd = poll(&p, 1, 20) > 0 ? accept(l->fd, NULL, NULL) : -1;
@@ -253,7 +246,6 @@ static void *rank_main(void *arg)
 	                               .ports = r->w->ports};
 	rendezvous_client *cl;
 	char key[40], value[64];
-
 	(void)poll(NULL, 0, (int)(r->delay * 1e3));
 	double from = clock_now();
 	r->status = rendezvous_connect(&o, &cl, &r->err);
@@ -293,7 +285,6 @@ static void record(const place *w)
 	uint16_t port = w->ports[0];
 	char range[16];
 	gradcomp_error err = {0};
-
 	snprintf(range, sizeof range, "%u-%u", port, port);
 	int at = address_listen(range, &port);
 	if (at < 0 || rendezvous_server_open_at(at, w->token, 1, &server, &err))
@@ -330,7 +321,6 @@ static void join(int number, place *w)
 	int fd[PORTS], nliars = 0, good = 0;
 	double slowest = 0;
 	char there[100] = "";
-
 	w->nranks = number ? 1 + (int)draw_up_to(RANKS_MAX - 1) : RANKS_MAX;
 	w->at = (int)draw_up_to(PORTS) - 1;
 	for (int i = 0; i < PORTS; i++) {
@@ -391,7 +381,6 @@ static void alone(place *w)
 	                               .ports = w->ports};
 	rendezvous_client *cl;
 	char want[100];
-
 	w->nranks = 2;
 	for (int i = 0; i < PORTS; i++) {
 		w->ports[i] = 0;
@@ -421,7 +410,6 @@ int main(void)
 	uint16_t free_port = 0;
 	int lies = 0, deeds = 0;
 	place w = {.nranks = 1};
-
 	draw_state = seed ? strtoull(seed, NULL, 10) : (uint64_t)(clock_now() * 1e6);
 	printf("# GRADCOMP_FUZZ_SEED=%llu\n", (unsigned long long)draw_state);
 	for (int i = 0; i < SECRET_BYTES; i++) {

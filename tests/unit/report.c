@@ -84,7 +84,6 @@ static const char *expanded(const char *path)
 {
 	static char out[300];
 	char *text;
-
 	if (job_path_expand("report", path, &text, &e))
 		return e.text;
 	snprintf(out, sizeof out, "%s", text);
@@ -95,7 +94,6 @@ static const char *expanded(const char *path)
 static void paths(void)
 {
 	char pid[40];
-
 	setenv("SLURM_JOB_ID", "12", 1);
 	setenv("SLURM_STEP_ID", "3", 1);
 	is_str(expanded("/a/%j-%s-100%%.json"), "/a/12-3-100%.json", "job and step");
@@ -187,7 +185,6 @@ static void bad_places(void)
 {
 	char path[100];
 	report *r;
-
 	is_int(report_open("/nonexistent/r.json", &r, &e), GRADCOMP_ERR_IO, "no such directory");
 	like(e.text, "report /nonexistent/r.json cannot be written: directory /nonexistent/: No such file",
 	     "says which");
@@ -205,7 +202,6 @@ static int in_small_file_system(const char *size, int (*body)(void))
 {
 	int status;
 	pid_t pid = fork();
-
 	if (!pid) {
 		char options[40];
 		snprintf(options, sizeof options, "size=%s", size);
@@ -221,7 +217,6 @@ static int full_at_start(void)
 {
 	char path[100];
 	report *r;
-
 	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (report_open(path, &r, &e) != GRADCOMP_ERR_IO)
 		return 1;
@@ -234,7 +229,6 @@ static int filled_meanwhile(void)
 	report_job job = job_of(&red, 1);
 	char path[100], block[4096] = {0};
 	report *r;
-
 	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (report_open(path, &r, &e))
 		return 1;
@@ -251,7 +245,6 @@ static int filled_meanwhile(void)
 static void full_disk(void)
 {
 	int status = in_small_file_system("64k", full_at_start);
-
 	if (status == 99) {
 		skip("cannot mount here", "a full disk at the start");
 		skip("cannot mount here", "a disk that fills up meanwhile");
@@ -273,7 +266,6 @@ static int forget_tmpfile(void)
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {sizeof code / sizeof code[0], code};
-
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
@@ -283,7 +275,6 @@ static int hidden_file(void)
 	report_job job = job_of(&red, 1);
 	char path[100];
 	report *r;
-
 	if (forget_tmpfile())
 		return 99;
 	snprintf(path, sizeof path, "%s/r.json", tmpdir);
@@ -301,7 +292,6 @@ static void no_tmpfile(void)
 {
 	int status = 98;
 	pid_t pid = fork();
-
 	if (!pid)
 		_exit(hidden_file());
 	waitpid(pid, &status, 0);
@@ -317,7 +307,6 @@ static void killed(void)
 	char path[100];
 	pid_t pid = fork();
 	report *r;
-
 	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (!pid) {
 		if (report_open(path, &r, &e))
@@ -335,7 +324,6 @@ static void lines(void)
 	report_reducer red[2] = {reducer(), reducer()};
 	report_job job = job_of(red, 1);
 	char line[400], tiny[10];
-
 	job.nnodes = 4;
 	report_line(&job, line, sizeof line);
 	is_str(line,

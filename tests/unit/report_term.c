@@ -190,7 +190,6 @@ int main(void)
 	int said, status;
 	struct sigaction now;
 	double start;
-
 	tmpdir_make("term");
 	signal(SIGTERM, SIG_DFL); /* which cleans up otherwise */
 	status = watched(told, false, &said);

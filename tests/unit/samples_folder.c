@@ -194,19 +194,19 @@ static void races(void)
 	for (int i = 0; i < 20000 && (i < 2000 || !inside || !refusals); i++) {
 		char buf[20] = "";
 		uint64_t n;
-		gradcomp_status status = GRADCOMP_OK;
+		gradcomp_status st = GRADCOMP_OK;
 		if (i % 2) {
-			status = gradcomp_samples_read(s, 0, 0, buf, 20, &n, &why);
+			st = gradcomp_samples_read(s, 0, 0, buf, 20, &n, &why);
 		} else {
 			int fd = openat_beneath_fallback(root, "a/x.jpg", O_RDONLY);
 			if (fd < 0 || read(fd, buf, sizeof buf - 1) < 0)
-				status = GRADCOMP_ERR_IO;
+				st = GRADCOMP_ERR_IO;
 			if (fd >= 0)
 				close(fd);
 		}
-		inside += !status && !strcmp(buf, "inside");
-		outside += !status && strcmp(buf, "inside");
-		refusals += status != 0;
+		inside += !st && !strcmp(buf, "inside");
+		outside += !st && strcmp(buf, "inside");
+		refusals += st != 0;
 	}
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);

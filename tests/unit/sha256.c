@@ -12,7 +12,6 @@ static const char *hash(const void *data, size_t bytes)
 {
 	static char hex[65];
 	unsigned char d[SHA256_BYTES];
-
 	sha256_digest(data, bytes, d);
 	sha256_hex(d, hex);
 	return hex;
@@ -22,7 +21,6 @@ static const char *mac(const void *key, size_t key_bytes, const void *data, size
 {
 	static char hex[65];
 	unsigned char d[SHA256_BYTES];
-
 	sha256_hmac(key, key_bytes, data, bytes, d);
 	sha256_hex(d, hex);
 	return hex;
@@ -31,7 +29,6 @@ static const char *mac(const void *key, size_t key_bytes, const void *data, size
 static void vectors(void)
 {
 	static const char two[] = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-
 	is_str(hash("", 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "empty");
 	is_str(hash(NULL, 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "empty, NULL");
 	is_str(hash("abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "abc");
@@ -43,7 +40,6 @@ static void million(void)
 	unsigned char d[SHA256_BYTES];
 	char hex[65], piece[999];
 	sha256 s;
-
 	memset(piece, 'a', sizeof piece);
 	sha256_init(&s);
 	for (size_t left = 1000000; left;) {
@@ -61,7 +57,6 @@ static void pieces(void)
 {
 	unsigned char data[200], whole[SHA256_BYTES], cut[SHA256_BYTES];
 	int wrong = 0;
-
 	for (size_t i = 0; i < sizeof data; i++)
 		data[i] = (unsigned char)(i * 37 + 1);
 	for (size_t n = 0; n <= sizeof data; n++) {
@@ -84,7 +79,6 @@ static void ways(void)
 	unsigned char data[64 * 33];
 	uint32_t a[8], b[8];
 	int wrong = 0;
-
 	for (size_t i = 0; i < sizeof data; i++)
 		data[i] = (unsigned char)(i * i * 31 + (i >> 3));
 	memset(a, 0x5a, sizeof a);
@@ -104,7 +98,6 @@ static void ways(void)
 static void rfc4231(void)
 {
 	unsigned char key[131], data[50];
-
 	memset(key, 0x0b, 20);
 	is_str(mac(key, 20, "Hi There", 8), "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7",
 	       "RFC 4231 case 1");
@@ -121,7 +114,6 @@ static void rfc4231(void)
 int main(void)
 {
 	unsigned char a[40], b[40];
-
 	vectors();
 	million();
 	pieces();

@@ -7,7 +7,6 @@ static void by_hand(void)
 	const sim_class two[] = {{3, 1}, {1, 0.5}};
 	step s = {.forward = {1, 2, 3}, .backward = {2, 4, 6}};
 	sim_output out;
-
 	make(&s, 3, end, 2, 0);
 	set(&s, 0, TASK_BEGIN, 0.5);
 	set(&s, 0, TASK_ENCODE, 1);
@@ -38,7 +37,6 @@ static void by_hand(void)
 static void lag(void)
 {
 	step s = {.forward = {0, 0}, .backward = {1, 0}};
-
 	make(&s, 2, all, 2, 0);
 	for (uint32_t b = 0; b < 2; b++) {
 		set(&s, b, TASK_EXCHANGE, 3);
@@ -55,7 +53,6 @@ static void shares(void)
 {
 	static const uint8_t end[] = {1, 1};
 	step s = {.forward = {0, 0}, .backward = {1, 10}};
-
 	make(&s, 2, end, 1, 0);
 	set(&s, 0, TASK_ENCODE, 4);
 	set(&s, 0, TASK_EXCHANGE, 1);
@@ -79,7 +76,6 @@ static void slowed(void)
 {
 	static const uint8_t end[] = {1, 1};
 	step s = {.forward = {0, 0}, .backward = {1, 10}};
-
 	make(&s, 2, end, 1, 0);
 	set(&s, 0, TASK_EXCHANGE, 4);
 	s.in.slowed_by_exchange = 1;
@@ -106,7 +102,6 @@ static void slowed(void)
 static void layers(void)
 {
 	step s = {.forward = {1, 5}, .backward = {1, 1}, .position = {1, 0}};
-
 	make(&s, 2, all, 1, 0);
 	set(&s, 0, TASK_EXCHANGE, 3);
 	set(&s, 1, TASK_EXCHANGE, 3);
@@ -128,7 +123,6 @@ static void two_levels(void)
 {
 	static const uint8_t one[] = {1};
 	step s = {.forward = {1}, .backward = {1}};
-
 	make(&s, 1, one, 1, 1);
 	for (uint32_t t = 0; t < s.buckets[0].ntasks; t++)
 		s.buckets[0].seconds[t] = 1;
@@ -143,7 +137,6 @@ static void refused(void)
 	step s = {.forward = {1}, .backward = {1}};
 	sim_class c = {1, 0};
 	const sim_input *in = &s.in;
-
 	make(&s, 1, all, 1, 0);
 	s.in.steps = 0;
 	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no steps");

@@ -10,7 +10,6 @@
 static void wfbp(void)
 {
 	int wrong = 0;
-
 	for (int k = 0; k < 200; k++) {
 		step s;
 		uint32_t n = 1 + (uint32_t)(draw() * STEP_MOST);
@@ -36,7 +35,6 @@ static void wfbp(void)
 static void merged(void)
 {
 	int wrong = 0, worse = 0;
-
 	for (int k = 0; k < 300; k++) {
 		step s;
 		uint32_t n = 1 + (uint32_t)(draw() * STEP_MOST);
@@ -82,7 +80,6 @@ static void random_step(step *s, int two)
 {
 	uint32_t n = 1 + (uint32_t)(draw() * STEP_MOST), swap, other;
 	uint8_t cut[STEP_MOST];
-
 	for (uint32_t i = 0; i < n; i++) {
 		cut[i] = i + 1 == n || draw() < 0.7;
 		s->forward[i] = draw();
@@ -115,7 +112,6 @@ static void random_step(step *s, int two)
 static int by_thread(const void *a, const void *b)
 {
 	const sim_event *x = a, *y = b;
-
 	if (x->thread != y->thread)
 		return x->thread - y->thread;
 	return x->start < y->start ? -1 : x->start > y->start ? 1 : x->end < y->end ? -1 : x->end > y->end;
@@ -125,7 +121,6 @@ static int by_thread(const void *a, const void *b)
 static void conserved(void)
 {
 	int overlap = 0, missing = 0, early = 0, fast = 0, differ = 0, failed = 0;
-
 	for (int k = 0; k < 500; k++) {
 		gradcomp_error e;
 		sim_output out = {0}, plain = {0};
@@ -180,7 +175,6 @@ static void conserved(void)
 static void classes(void)
 {
 	int differ = 0;
-
 	for (int k = 0; k < 100; k++) {
 		sim_class each[20], reversed[20], few[] = {{10, 1}, {10, 0.7}};
 		double want;
@@ -206,7 +200,6 @@ static void classes(void)
 static void steady(void)
 {
 	int differ = 0;
-
 	for (int k = 0; k < 100; k++) {
 		step s;
 		double want;

@@ -200,7 +200,6 @@ int main(void)
 	socklen_t n = sizeof sa;
 	pthread_t thread;
 	int wrong = 0;
-
 	snprintf(path, sizeof path, "%s/lib/gradcomp", build ? build : ".");
 	bench_begin();
 	setenv("GRADCOMP_PLUGIN_PATH", path, 1);

@@ -9,10 +9,10 @@ static const source_wait no_wait = {NULL, NULL};
 
 static gradcomp_status opens(const char *path)
 {
-	gradcomp_status status = source_open(NULL, path, no_wait, &from, &why);
-	if (!status)
+	gradcomp_status st = source_open(NULL, path, no_wait, &from, &why);
+	if (!st)
 		must(source_reader_open(from, no_wait, &reader, &why), "reader");
-	return status;
+	return st;
 }
 
 static void closes(void)

@@ -31,7 +31,6 @@ static void values(void)
 {
 	options o = {{NULL}};
 	char why[300] = "", *large = malloc(OPTION_BYTES + 1);
-
 	is_int(options_register(NULL, callback), 0, "options register");
 	is_int(registered, OPTION_COUNT, "all of them, with one argument each");
 	ok(!options_any(&o), "none is given at first");
@@ -79,7 +78,6 @@ static void components(void)
 	                     [OPTION_STAGE] = (char *)"/data"}}};
 	char *text = options_join(sets, 3), why[300];
 	options o = {{NULL}};
-
 	for (int k = 0; k < 3; k++) {
 		is_int(options_split(text, k, &o, why, sizeof why), 0, "component %d", k);
 		int same = 1;
@@ -110,7 +108,6 @@ static void line(void)
 {
 	arguments a;
 	char *none[] = {NULL}, *good[] = {(char *)"helper=/x/y", (char *)"conf=/c", (char *)"stage_timeout=0"};
-
 	arguments_parse(&a, 0, none);
 	is_str(a.helper, GRADCOMP_BINDIR "/gradcomp", "the command is where it was installed");
 	is_str(a.python, GRADCOMP_LIBDIR "/gradcomp/python", "and so is the package");
@@ -170,7 +167,6 @@ static void command(void)
 	char *missing[] = {(char *)"/no/such/file", NULL}, *env[] = {NULL};
 	static exec_helper r;
 	int ends[2];
-
 	r = (exec_helper){.argv = missing, .env = env};
 
 	is_int(sh("echo path; echo more; echo a >&2; echo gradcomp: b >&2; printf c >&2", 0, out, why), 0, "a command");
@@ -243,7 +239,6 @@ static void command(void)
 static void *read_late(void *end)
 {
 	char text[64];
-
 	usleep(200000);
 	return (void *)read(*(int *)end, text, sizeof text);
 }
@@ -252,7 +247,6 @@ static void flush(void)
 {
 	int ends[2], own = dup(2), left = -1;
 	pthread_t reader;
-
 	if (pipe(ends) < 0 || dup2(ends[1], 2) < 0 || write(2, "last words\n", 11) != 11 ||
 	    pthread_create(&reader, NULL, read_late, &ends[0]))
 		exit(1);

@@ -34,7 +34,6 @@ static int sh(const char *script, int timeout, const exec_user *user)
 {
 	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL},
 	     *env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
-
 	r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .line = count, .user = user};
 	why[0] = 0;
 	nlines = 0;
@@ -72,7 +71,6 @@ static void flood(void)
 static int runs(int pid)
 {
 	char path[40], state = 0;
-
 	snprintf(path, sizeof path, "/proc/%d/stat", pid);
 	FILE *f = fopen(path, "r");
 	if (!f)
@@ -109,7 +107,6 @@ static int victim(int parent)
 	char path[60];
 	int pid, found = 0;
 	FILE *f;
-
 	snprintf(path, sizeof path, "/proc/%d/task/%d/children", parent, parent);
 	f = fopen(path, "r");
 	while (f && !found && fscanf(f, "%d", &pid) == 1)
@@ -122,7 +119,6 @@ static int victim(int parent)
 static pid_t attacker(void (*attack)(int parent))
 {
 	pid_t parent = getpid(), pid = fork();
-
 	if (pid)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -138,7 +134,6 @@ static void take_descriptors(int parent)
 {
 	char path[40];
 	int pid = victim(parent), pidfd = pid ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-
 	tally[SEEN] += pid != 0;
 	snprintf(path, sizeof path, "/proc/%d/fd/1", pid);
 	while (pidfd >= 0 && kill(pid, 0) == 0) {
@@ -153,7 +148,6 @@ static void take_descriptors(int parent)
 static void stop_it(int parent)
 {
 	int pid = victim(parent);
-
 	tally[SEEN] += pid && kill(pid, SIGSTOP) == 0;
 }
 
@@ -189,7 +183,6 @@ static void limits(void)
 {
 	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)"ulimit -v; ulimit -t; ulimit -c", NULL},
 	     *env[] = {NULL};
-
 	r = (exec_helper){.argv = argv, .env = env, .user = &somebody, .memory = (size_t)300 << 20, .cpu = 7};
 	is_int(exec_helper_run(&r, why, sizeof why), 0, "limits");
 	is_str(r.output, "307200\n7\n0\n", "of memory and CPU time, and no core file");
@@ -219,7 +212,6 @@ void slurm_error(const char *fmt, ...)
 static void file(const char *path, const char *text)
 {
 	FILE *f = fopen(path, "w");
-
 	if (!f || fputs(text, f) < 0 || fclose(f))
 		exit(2);
 }
@@ -229,7 +221,6 @@ static void records_of(void)
 {
 	arguments args = {.records = "/tmp/hostile-XXXXXX"};
 	char text[64] = "", path[PATH_MAX + 16];
-
 	if (!mkdtemp(args.records))
 		exit(2);
 	record(&args, "7.shared", "somebody");
@@ -254,7 +245,6 @@ static void records_of(void)
 static void drop_ins(void)
 {
 	char dir[] = "/tmp/hostile-XXXXXX", conf[60], folder[60], name[80];
-
 	if (!mkdtemp(dir))
 		exit(2);
 	snprintf(conf, sizeof conf, "%s/gradcomp.conf", dir);

@@ -36,7 +36,6 @@ static const char *parsed(const gradcomp_plugin_info *p, const char *text)
 {
 	static char out[600];
 	spec s;
-
 	if (spec_parse(p, text, &s, &e))
 		return e.text;
 	snprintf(out, sizeof out, "%s", s.text);
@@ -50,7 +49,6 @@ static void names(void)
 		"",   ":rank=4", "Top", "../x", "a/b", "a b",  "-x",
 		"_x", ".so",     "a.b", "help", "off", "a\nb", "name12345678901234567890123456789"};
 	char name[SPEC_NAME_MAX];
-
 	is_int(spec_name("topk:density=0.1", name, &e), 0, "name with parameters");
 	is_str(name, "topk", "the name alone");
 	is_int(spec_name("1bit", name, &e), 0, "a name may begin with a digit");
@@ -70,7 +68,6 @@ static void good(void)
 {
 	static const char all[] = "lowrank:rank=4,density=0.01,warm_start=yes,block=256K,type=fp16,free=-3";
 	spec s;
-
 	is_str(parsed(&info, "lowrank"), all, "defaults");
 	is_str(parsed(&info, all), all, "canonical text reads back");
 	is_str(parsed(&info, "lowrank:layers=a/b/c,type=bf16,rank=64,block=8MB,warm_start=off,density=1e-3,free=+7"),
@@ -93,7 +90,6 @@ static void good(void)
 static void flags(void)
 {
 	spec s;
-
 	is_int(spec_parse(&info, "lowrank:warm_start", &s, &e), 0, "a boolean by its name alone: %s", e.text);
 	like(s.text, "warm_start=yes", "is so");
 	spec_clear(&s);
@@ -162,7 +158,6 @@ static int64_t size_of(const char *text)
 {
 	static const gradcomp_param row = {.name = "s", .type = GRADCOMP_PARAM_SIZE, .def = "0"};
 	gradcomp_value v;
-
 	return spec_value(&row, text, &v, &e) ? -1 : v.i;
 }
 
@@ -190,7 +185,6 @@ static int comma_locale(void)
 {
 	char command[200];
 	int found;
-
 	if (setlocale(LC_NUMERIC, "de_DE.UTF-8") || setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
 		return 1;
 	tmpdir_make("locale");
@@ -209,7 +203,6 @@ static void round_trip(void)
 	uint64_t bits = 88172645463325252ull;
 	int wrong = 0;
 	char text[64];
-
 	for (int i = 0; i < 2000; i++) {
 		double x;
 		spec s, t;
@@ -237,7 +230,6 @@ static void round_trip(void)
 static void suggestions(void)
 {
 	suggest s;
-
 	suggest_start(&s, "powerdsg");
 	suggest_try(&s, "topk");
 	suggest_try(&s, "powersgd");
@@ -254,7 +246,6 @@ static void long_tables(void)
 {
 	static gradcomp_param many[60];
 	static const gradcomp_plugin_info big = {.name = "big", .params = many, .nparams = 60};
-
 	for (int i = 0; i < 60; i++)
 		many[i] = (gradcomp_param){.name = "a_rather_long_name", .type = GRADCOMP_PARAM_INT, .def = "1"};
 	spec s;

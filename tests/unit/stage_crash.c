@@ -33,9 +33,9 @@ static int body(void *arg)
 {
 	(void)arg;
 	gradcomp_stage_options o = {.struct_size = sizeof o, .source = "src", .hold_pid = holder, .holder = "the test"};
-	gradcomp_status status = gradcomp_stage(&o, &got, &why);
-	snprintf(said, sizeof why.text, "%s", status ? why.text : "");
-	return status ? 1 : 0;
+	gradcomp_status st = gradcomp_stage(&o, &got, &why);
+	snprintf(said, sizeof why.text, "%s", st ? why.text : "");
+	return st ? 1 : 0;
 }
 
 static void prepare(int start)

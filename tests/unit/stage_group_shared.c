@@ -53,7 +53,6 @@ int main(void)
 {
 	static char source[160], caches[2][160], text[400];
 	char nodes[3] = "";
-
 	if (geteuid() != 0) {
 		skip("needs root", "the shared area");
 		return done_testing();

@@ -47,11 +47,11 @@ int main(void)
 		gradcomp_stage_options o = {.struct_size = sizeof o, .source = source};
 		time_t begin = time(NULL);
 		why.text[0] = 0;
-		gradcomp_status status = gradcomp_stage(&o, &got, &why);
-		ok(words ? status < 0 : !status, "%s: %s", lies[i].lie, words ? "is refused" : "is staged");
+		gradcomp_status st = gradcomp_stage(&o, &got, &why);
+		ok(words ? st < 0 : !st, "%s: %s", lies[i].lie, words ? "is refused" : "is staged");
 		if (words)
 			like(why.text, words, lies[i].lie);
-		else if (status)
+		else if (st)
 			printf("# %s\n", why.text);
 		ok(in_time((double)(time(NULL) - begin), 10), "%s: soon", lies[i].lie);
 		is_int(in_cache(""), words ? 0 : 1, "%s: and that is all there is in the cache", lies[i].lie);

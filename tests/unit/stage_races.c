@@ -99,10 +99,10 @@ static void source_race(int (*act)(void), bool inside, const char *what)
 	atomic_store(turns, 0);
 	pid_t pid = enemy(act, 0);
 	for (int i = 0; i < ROUNDS; i++) {
-		gradcomp_status status = stage_with(i % 2 ? GRADCOMP_STAGE_VERIFY : 0, NULL, NULL);
-		staged += !status;
-		silent += status && !*why.text;
-		wrong += !status && strcmp(copied("a"), "good\n");
+		gradcomp_status st = stage_with(i % 2 ? GRADCOMP_STAGE_VERIFY : 0, NULL, NULL);
+		staged += !st;
+		silent += st && !*why.text;
+		wrong += !st && strcmp(copied("a"), "good\n");
 		leaked += system("grep -rqs EVIL cache") == 0;
 		must(system("rm -rf cache/*") ? -1 : 0, "cache");
 	}

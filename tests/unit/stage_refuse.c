@@ -7,9 +7,9 @@
 
 static void refused(gradcomp_status want, const char *text, const char *what)
 {
-	gradcomp_status status = stage();
-	is_int(status, want, "%s: status", what);
-	like(status ? why.text : "(staged)", text, what);
+	gradcomp_status st = stage();
+	is_int(st, want, "%s: status", what);
+	like(st ? why.text : "(staged)", text, what);
 }
 
 static void sources(void)
@@ -140,13 +140,12 @@ static void planted(void)
 		                                            : "elsewhere",
 		         key, names[i]);
 		must(system(path) ? -1 : 0, path);
-		gradcomp_status status = stage();
-		ok(status == 0 || status == GRADCOMP_ERR_IO, "a link KEY%s: %s", names[i],
-		   status ? why.text : "replaced");
+		gradcomp_status st = stage();
+		ok(st == 0 || st == GRADCOMP_ERR_IO, "a link KEY%s: %s", names[i], st ? why.text : "replaced");
 		is_int(system("test -z \"$(ls -A elsewhere)\" && test ! -e victim && "
 		              "test \"$(stat -c %a elsewhere)\" = 711"),
 		       0, "is not followed");
-		ok(status || (!strcmp(copied("sub/inside"), "inside") && !strcmp(copied("file"), "x")),
+		ok(st || (!strcmp(copied("sub/inside"), "inside") && !strcmp(copied("file"), "x")),
 		   "and the copy is right");
 	}
 }

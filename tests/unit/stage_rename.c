@@ -20,7 +20,6 @@ int main(void)
 {
 	char path[8192];
 	uint32_t kept = 0;
-
 	bench_begin();
 	put("src/a", "one\n");
 	is_int(stage(), 0, "staged");

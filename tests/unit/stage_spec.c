@@ -9,7 +9,6 @@ static void means_all(const char *text, const char *want)
 {
 	stage_spec spec = {0};
 	char got[4000] = "";
-
 	if (stage_spec_parse(text, &spec, why, sizeof why))
 		snprintf(got, sizeof got, "refused: %s", why);
 	for (int i = 0; i < spec.n; i++) {
@@ -36,7 +35,6 @@ static void means(const char *text, const char *want)
 {
 	stage_spec spec = {0};
 	char got[4000] = "";
-
 	if (stage_spec_parse(text, &spec, why, sizeof why))
 		snprintf(got, sizeof got, "refused: %s", why);
 	for (int i = 0; i < spec.n; i++)
@@ -50,7 +48,6 @@ static void means(const char *text, const char *want)
 static void refused(const char *text, const char *words)
 {
 	stage_spec spec = {0};
-
 	is_int(stage_spec_parse(text, &spec, why, sizeof why), -1, "refused: '%.60s'", text);
 	like(why, words, "for its reason");
 	for (const char *p = why; *p; p++)

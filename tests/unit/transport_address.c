@@ -16,7 +16,6 @@
 static address from_text(const char *text)
 {
 	address a = {0};
-
 	if (address_parse(text, strlen(text), &a))
 		printf("Bail out! %s is no address\n", text);
 	return a;
@@ -29,7 +28,6 @@ static const char *order_of(const char *const *own, int nown, int same_node, con
 	address mine[ADDRESS_MAX], theirs[ADDRESS_MAX];
 	int order[ADDRESS_MAX];
 	size_t used = 0;
-
 	for (int i = 0; i < nown; i++)
 		mine[i] = from_text(own[i]);
 	for (int i = 0; i < n; i++)
@@ -53,7 +51,6 @@ static void ordered(void)
 	static const char *const odd_own[] = {"10.0.8.1/21@1", "198.51.100.1/24@1"};
 	static const char *const odd[] = {"10.0.16.1/21@2", "10.0.7.255/21@2", "10.0.15.255/21@2"};
 	static const char *const mapped[] = {"a00:2::/64@2", "10.0.0.2/24@2"};
-
 	is_str(ORDER(0, own, both), "3 2 1 0", "our subnets first, and IPv4 before IPv6 in each half");
 	is_str(ORDER(0, own, bridge), "2 1 0", "an address both have is tried last");
 	is_str(ORDER(1, own, bridge), "0 2 1", "but not on one node");
@@ -83,7 +80,6 @@ static void networks(void)
 	network_list l;
 	char name[ADDRESS_TEXT];
 	int order[ADDRESS_MAX];
-
 	for (int r = 0; r < 4; r++) {
 		e[r].addr = list[r];
 		for (int i = 0; i < 5 && of[r][i]; i++, e[r].naddr++)
@@ -127,7 +123,6 @@ static void refused_text(void)
 		"10.0.0.2/24@1:",    "10.0.0.2/24@1:0",   "10.0.0.2/24@1:256",          "10.0.0.2/24@1:1:",
 		"10.0.0.2/24@1:1:0", "10.0.0.2/24@1:1:x", "10.0.0.2/24@1:1:4294967296", "10.0.0.2/24@1:1:1:1"};
 	address a = from_text("10.0.0.2/24@7:3:25000");
-
 	ok(a.port == 7 && a.card == 3 && a.speed == 25000, "interface and speed are read");
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		is_int(address_parse(bad[i], strlen(bad[i]), &a), -1, "'%s' is no address", bad[i]);
@@ -138,7 +133,6 @@ static void shuffled(void)
 {
 	int bad = 0;
 	unsigned seed;
-
 	secret_random(&seed, sizeof seed, NULL);
 	printf("# seed %u\n", seed);
 	srand(seed);
@@ -183,7 +177,6 @@ static const char *offered(const char *filter, gradcomp_status want, gradcomp_er
 	char one[ADDRESS_TEXT];
 	size_t used = 0;
 	int n = -1;
-
 	*err = (gradcomp_error){0};
 	text[0] = '\0';
 	if (!is_int(address_own(filter, a, &n, err), want, "transport.interface='%s'", filter) || want) {
@@ -200,7 +193,6 @@ static const char *offered(const char *filter, gradcomp_status want, gradcomp_er
 static bool all_ipv4(const char *text)
 {
 	bool good = *text;
-
 	for (; *text; text += strcspn(text, " ") + 1)
 		good &= memchr(text, ':', strcspn(text, "@")) == NULL;
 	return good;
@@ -211,7 +203,6 @@ static int networked(void)
 {
 	struct ifaddrs *list, *i;
 	int found = 0;
-
 	if (getifaddrs(&list))
 		return 0;
 	for (i = list; i; i = i->ifa_next)
@@ -239,7 +230,6 @@ static void chosen(void)
 	                                       "10.0.0.0/99999999999999999999",
 	                                       "0000:0000:0000:0000:0000:0000:0000:0000:0000:0000/64"};
 	gradcomp_error err;
-
 	like(offered("lo", 0, &err), "127.0.0.1/8@0:1", "an interface by name");
 	ok(all_ipv4(offered("0.0.0.0/0", 0, &err)), "by an IPv4 block, which holds no IPv6 address");
 	is_str(offered("127.0.0.1/32", 0, &err), "127.0.0.1/8@0:1 ", "by one address; its subnet is the interface's");
@@ -266,7 +256,6 @@ static void in_words(void)
 	static const unsigned char mapped[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 2};
 	struct sockaddr_storage sa;
 	char out[ADDRESS_TEXT];
-
 	memcpy(a[2].ip, mapped, sizeof mapped);
 	for (int i = 0; i < 3; i++) {
 		socklen_t n = address_sockaddr(&a[i], &sa);

@@ -21,7 +21,6 @@ static void body(board *b, transport *t, int rank)
 	transport_counts counts[4];
 	link_map_row row[4];
 	int n = transport_link_map(t, row), found = 0;
-
 	b->status[rank] = l->recv(l->ctx, from, &in, sizeof in, &r, &b->error[rank]);
 	if (!b->status[rank])
 		b->status[rank] = l->send(l->ctx, to, &rank, sizeof rank, &s, &b->error[rank]);

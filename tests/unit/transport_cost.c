@@ -31,7 +31,6 @@ static long resident(void)
 	char line[200];
 	long kib = 0;
 	FILE *f = fopen("/proc/self/status", "re");
-
 	while (f && fgets(line, sizeof line, f))
 		if (!strncmp(line, "VmRSS:", 6))
 			kib = strtol(line + 6, NULL, 10);
@@ -54,7 +53,6 @@ static void ring(board *b, transport *t, int rank)
 	gradcomp_request s, r;
 	int in = -1, left = (rank + b->n - 1) % b->n;
 	channel *c;
-
 	board_exchange(b);
 	mine->before = entries("/proc/self/fd");
 	c = board_channel(b, t, rank, 3);
@@ -82,7 +80,6 @@ static void connections(int n, const char *allow, int streams)
 {
 	board *b = board_new(n);
 	int good = 1;
-
 	memset(counted, 0, BOARD_RANKS * sizeof *counted);
 	b->options.allow = allow;
 	b->options.streams = streams;
@@ -112,7 +109,6 @@ static void slow(board *b, transport *t, int rank)
 	gradcomp_request *rq = calloc(PIECES, sizeof *rq);
 	unsigned char *buf = malloc(PIECE), hello = 1;
 	int done;
-
 	memset(buf, 7, PIECE);
 	/* Connected, so that what links cost is there already. */
 	b->status[rank] = rank ? l->recv(l->ctx, 0, &hello, 1, rq, &b->error[1])
@@ -154,7 +150,6 @@ static long wmem_most(void)
 {
 	long bytes = 0;
 	FILE *f = fopen("/proc/sys/net/ipv4/tcp_wmem", "re");
-
 	if (f && fscanf(f, "%*d %*d %ld", &bytes) != 1)
 		bytes = 0;
 	if (f)
@@ -165,7 +160,6 @@ static long wmem_most(void)
 static void back_pressure(const char *allow, int cma, int streams, zerocopy_mode zero)
 {
 	board *b = board_new(2);
-
 	memset(counted, 0, BOARD_RANKS * sizeof *counted);
 	b->options.allow = allow;
 	b->options.cma = cma;

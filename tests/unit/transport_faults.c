@@ -24,7 +24,6 @@ static void shifting(board *b, transport *t, int rank)
 	int right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n;
 	gradcomp_request s, r;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (with_workers && !fork()) {
 		alarm(5);
 		if (l->send(l->ctx, right, out, 1, &s, NULL) != GRADCOMP_ERR_STATE)
@@ -62,7 +61,6 @@ static int all_blame(board *b, gradcomp_status status, double begin, double seco
 {
 	char who[40];
 	int good = 1;
-
 	snprintf(who, sizeof who, "rank %d on ", culprit);
 	for (int r = 0; r < b->n; r++) {
 		if (r == culprit)
@@ -80,7 +78,6 @@ static int all_blame(board *b, gradcomp_status status, double begin, double seco
 static void wait_ready(board *b)
 {
 	double until = board_now() + 40;
-
 	while (atomic_load(&b->ready) < b->n && board_now() < until)
 		usleep(1000);
 }
@@ -89,7 +86,6 @@ static void killed(int n, int who, const char *allow, int cma)
 {
 	board *b = board_new(n);
 	double begin;
-
 	b->options.allow = allow;
 	b->options.cma = cma;
 	b->body = shifting;
@@ -112,7 +108,6 @@ static void stopped(int n, int who, const char *allow)
 	board *b = board_new(n);
 	static char silent[60];
 	double begin;
-
 	b->options.allow = allow;
 	b->options.timeout = SILENT_SECONDS * pace();
 	/* Not what ends it, however slow the machine is. */
@@ -152,7 +147,6 @@ static void beside(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	char *out = calloc(1, SHIFT_BYTES), *in = calloc(1, SHIFT_BYTES);
 	gradcomp_request s, r;
-
 	for (int k = 0; k < 4 && !b->status[rank]; k++) {
 		b->status[rank] = l->recv(l->ctx, !rank, in, SHIFT_BYTES, &r, &b->error[rank]);
 		if (!b->status[rank])
@@ -182,7 +176,6 @@ static void beside(board *b, transport *t, int rank)
 static void workers(const char *allow)
 {
 	board *b = board_new(2);
-
 	b->options.allow = allow;
 	b->body = beside;
 	board_fork(b);
@@ -199,7 +192,6 @@ static void unclaimed(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request rq;
 	char x = 0;
-
 	if (rank) {
 		b->status[1] = l->send(l->ctx, 0, &x, 1, &rq, &b->error[1]);
 	} else {
@@ -240,7 +232,6 @@ static void unclaimed(board *b, transport *t, int rank)
 static void forked_backlog(const char *allow)
 {
 	board *b = board_new(2);
-
 	b->options.allow = allow;
 	b->options.streams = 1;
 	b->body = unclaimed;
@@ -255,7 +246,6 @@ static void forked_backlog(const char *allow)
 static void suspended(void)
 {
 	board *b = board_new(3);
-
 	b->options.timeout = SILENT_SECONDS * pace();
 	/* Not what ends it, however slow the machine is. */
 	b->options.wait_timeout = 10 * b->options.timeout;
@@ -285,7 +275,6 @@ static void one_way(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	char x[100] = {0};
 	gradcomp_request s, r;
-
 	if (rank < 2) {
 		l->send(l->ctx, !rank, x, 1, &s, NULL);
 		l->recv(l->ctx, !rank, x, 1, &r, NULL);
@@ -307,7 +296,6 @@ static void leaving(const char *allow, int crash)
 {
 	board *b = board_new(3);
 	double begin = board_now();
-
 	b->options.allow = allow;
 	b->body = one_way;
 	b->arg = crash ? b : NULL;
@@ -328,7 +316,6 @@ static void lengths(board *b, transport *t, int rank)
 	size_t *len = b->arg;
 	char *x = calloc(1, len[rank] + 1);
 	gradcomp_request rq;
-
 	b->status[rank] = rank ? l->send(l->ctx, 0, x, len[1], &rq, &b->error[rank])
 	                       : l->recv(l->ctx, 1, x, len[0], &rq, &b->error[rank]);
 	if (!b->status[rank])
@@ -342,7 +329,6 @@ static void mismatch(const char *allow, int cma, size_t sent, size_t expected)
 	size_t len[2] = {expected, sent};
 	board *b = board_new(2);
 	char text[80];
-
 	b->options.allow = allow;
 	b->options.cma = cma;
 	b->arg = len;
@@ -364,7 +350,6 @@ static void idle(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request rq;
 	char x;
-
 	if (!rank) {
 		b->status[0] = l->recv(l->ctx, 1, &x, 1, &rq, &b->error[0]);
 		if (!b->status[0])
@@ -382,7 +367,6 @@ static void told(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request rq;
 	char x;
-
 	if (rank == b->n - 1) {
 		usleep(100000);
 		transport_fail(t, GRADCOMP_ERR_NOTFOUND, rank, "the last rank lacks its data");
@@ -405,7 +389,6 @@ static void seldom(board *b, transport *t, int rank)
 	double until = board_now() + b->options.timeout + 0.5;
 	gradcomp_status st = GRADCOMP_OK;
 	char x = 0, last = 0;
-
 	if (rank == 1) {
 		st = channel_put(c, 0, &x, 1, &b->error[1]);
 	} else {
@@ -439,7 +422,6 @@ static void seldom(board *b, transport *t, int rank)
 static void answering(void)
 {
 	board *b = board_new(3);
-
 	b->options.allow = "tcp";
 	b->options.timeout = 3 * pace();
 	b->body = seldom;
@@ -461,7 +443,6 @@ static void absent(void)
 {
 	board *b = board_new(4);
 	double begin = board_now();
-
 	b->options.timeout = SILENT_SECONDS * pace();
 	/* Not what ends it, however slow the machine is. */
 	b->options.wait_timeout = 10 * b->options.timeout;
@@ -483,7 +464,6 @@ int main(void)
 {
 	static const char *const allow[] = {"shm", "tcp"};
 	board *b;
-
 	for (int n = 2; n <= 7; n++)
 		for (int who = 0; who < n; who++)
 			killed(n, who, allow[(n + who) % 2], who % 3 != 0);

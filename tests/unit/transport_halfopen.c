@@ -26,7 +26,6 @@ static const char *machines_make(void)
 		"ip addr add 10.78.1.2/24 dev c01 && ip addr add 10.78.3.2/24 dev c12 && ip link set c01 up && ip link set c12 up",
 		"ip addr add 10.78.2.3/24 dev c02 && ip addr add 10.78.3.3/24 dev c12 && ip link set c02 up && ip link set c12 up"};
 	const char *why = machines_new(RANKS);
-
 	if (why)
 		return why;
 	if (machines_wire(0, "c01", 1, "c01") || machines_wire(0, "c02", 2, "c02") || machines_wire(1, "c12", 2, "c12"))
@@ -48,7 +47,6 @@ static void body(board *b, transport *t, int rank)
 	int waits = *(const char *)b->arg == 'w';
 	gradcomp_request rq;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int k = 0; !st; k++) {
 		if (rank)
 			st = rank == 1 && !(waits && k == 3) ? l->send(l->ctx, 2, buf, bytes, &rq, &b->error[rank])
@@ -72,7 +70,6 @@ static void half_open(const char *how, const char *name)
 	board *b = board_new(RANKS);
 	double begin, until = board_now() + 20 * pace();
 	int good = 1;
-
 	b->options.timeout = TIMEOUT * pace();
 	b->arg = (void *)(uintptr_t)how;
 	b->enter = enter;
@@ -104,7 +101,6 @@ static void half_open(const char *how, const char *name)
 int main(void)
 {
 	const char *why = machines_make();
-
 	if (why) {
 		skip(why, "three machines");
 		return done_testing();

@@ -84,7 +84,6 @@ static void reducing(board *b, transport *t, int rank)
 	channel *c = board_channel(b, t, rank, 6);
 	const gradcomp_links *l = channel_links(c);
 	int right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n;
-
 	for (size_t k = 0; k < sizeof counts / sizeof *counts && !b->status[rank]; k++) {
 		size_t n = counts[k];
 		int64_t *out = malloc((n + 1) * 8), *acc = malloc((n + 1) * 8);
@@ -124,7 +123,6 @@ static void channels(board *b, transport *t, int rank)
 {
 	int peer = !rank, done = 0;
 	unsigned x = 100 + (unsigned)rank, y = 0;
-
 	for (int again = 0; again < 3 && !b->status[rank]; again++) {
 		int ranks[2] = {0, 1};
 		gradcomp_request s, r, s2, r2;
@@ -163,7 +161,6 @@ static void properties(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request rq;
 	transport_counts counts[4];
-
 	if (nnodes != 1 || node[0] || node[b->n - 1] || l->rank != rank || l->nranks != b->n || l->nnodes != 1)
 		atomic_fetch_add(&b->wrong, 1);
 	if (l->send(l->ctx, rank, &rq, 1, &rq, NULL) != GRADCOMP_ERR_INVALID ||
@@ -225,7 +222,6 @@ int main(int argc, char **argv)
 {
 	gradcomp_operators table = *operators_cpu();
 	const fabric_ops *device = real_fabric();
-
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
 		static const int n[] = {2, 5};
 

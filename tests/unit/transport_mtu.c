@@ -16,7 +16,6 @@ static struct said {
 static void body(board *b, transport *t, int rank)
 {
 	double begin = board_now();
-
 	layout_body(b, t, rank);
 	said->error[rank] = b->error[rank];
 	said->when[rank] = board_now() - begin;
@@ -26,7 +25,6 @@ int main(void)
 {
 	const char *why = layout_make(&lossy);
 	board *b = board_new(3);
-
 	said = mmap(NULL, sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	layout_seen = mmap(NULL, sizeof *layout_seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (int k = 0; k < 3 && !why; k++)

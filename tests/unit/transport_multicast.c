@@ -43,7 +43,6 @@ static int draw_messages(uint32_t *state, int P, message *out)
 	                               MULTICAST_BYTES,
 	                               2 * MULTICAST_BYTES + 77};
 	int n = 1 + (int)draw(state, MOST);
-
 	for (int k = 0; k < n; k++) {
 		message *m = &out[k];
 
@@ -71,7 +70,6 @@ static void random_messages(board *b, transport *t, int rank)
 	message *messages = calloc(MOST, sizeof *messages);
 	gradcomp_request *reqs = calloc(MOST * BOARD_RANKS, sizeof *reqs), *in = calloc(MOST, sizeof *in);
 	unsigned char *bufs[MOST];
-
 	for (int round = 0; round < ROUNDS && !b->status[rank]; round++) {
 		int n = draw_messages(&state, b->n, messages);
 
@@ -208,7 +206,6 @@ static void late(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request reqs[4];
 	int n = 0;
-
 	if (rank == 2)
 		usleep(300000);
 	if (rank == 0) {
@@ -231,7 +228,6 @@ static void late(board *b, transport *t, int rank)
 static void small_cases(void)
 {
 	board *b = board_new(3);
-
 	b->options.allow = "shm";
 	b->options.cma = 0;
 	b->body = refusals;
@@ -283,7 +279,6 @@ static const struct {
 static void pass(int socket, lie what)
 {
 	int fd = -1;
-
 	if (what == NOT_SEALED) {
 		fd = memfd_create("unsealed", MFD_CLOEXEC);
 		if (ftruncate(fd, MULTICAST_BYTES))
@@ -333,7 +328,6 @@ static void deceived(board *b, transport *t, int rank)
 	channel *c = board_channel(b, t, rank, 3);
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request r;
-
 	if (rank == 0) {
 		/* Connects. */
 		if (!l->recv(l->ctx, 1, x, 1, &r, &b->error[0]))

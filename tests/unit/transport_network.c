@@ -22,7 +22,6 @@ static struct seen {
 static void enter(int rank)
 {
 	const char *name = rank < RANKS / 2 ? "left" : "right";
-
 	/* Nobody is left behind, and no namespace, when the test is killed. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (setns(machine[rank >= RANKS / 2], CLONE_NEWNET) || unshare(CLONE_NEWUTS) || sethostname(name, strlen(name)))
@@ -40,9 +39,7 @@ static const char *machines_make(void)
 		/* A cable that has nothing but link-local addresses. */
 		"ip link set three addrgenmode none && ip link set three up && ip addr add fe80::%d/64 dev three nodad";
 	char command[sizeof up + 20];
-
 	const char *why = machines_new(2);
-
 	if (why)
 		return why;
 	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two") ||
@@ -62,7 +59,6 @@ static uint64_t received(const char *name)
 	char line[300], key[20];
 	uint64_t bytes = 0;
 	FILE *f = fopen("/proc/self/net/dev", "re");
-
 	snprintf(key, sizeof key, " %s:", name);
 	while (f && fgets(line, sizeof line, f))
 		if (strstr(line, key))
@@ -77,7 +73,6 @@ static gradcomp_status shift(board *b, const gradcomp_links *l, int rank, char *
 	int right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n;
 	gradcomp_request s, r;
 	gradcomp_status st = l->recv(l->ctx, left, in, MESSAGE_BYTES, &r, &b->error[rank]);
-
 	if (!st)
 		st = l->send(l->ctx, right, out, MESSAGE_BYTES, &s, &b->error[rank]);
 	if (!st)
@@ -97,7 +92,6 @@ static void body(board *b, transport *t, int rank)
 	int left = (rank + b->n - 1) % b->n;
 	struct seen *mine = &seen[rank];
 	link_map_row row[4];
-
 	memset(out, 'a' + rank, MESSAGE_BYTES);
 	transport_nodes(t, &mine->nodes);
 	for (int i = 0; i < b->n; i++)
@@ -131,7 +125,6 @@ static void body(board *b, transport *t, int rank)
 static board *job(const char *interface, double timeout, int endless)
 {
 	board *b = board_new(RANKS);
-
 	memset(seen, 0, RANKS * sizeof *seen);
 	b->options.interface = interface;
 	b->options.timeout = timeout;
@@ -146,7 +139,6 @@ static board *job(const char *interface, double timeout, int endless)
 static int all_seen(int cable)
 {
 	int good = 1;
-
 	for (int r = 0; r < RANKS; r++) {
 		const struct seen *s = &seen[r];
 		uint64_t used = cable == 2 ? s->two : cable == 1 ? s->one : s->one + s->two;
@@ -185,7 +177,6 @@ static int offers(const board *b, const char *first, int left, int right)
 static void link_local(const char *interface)
 {
 	board *b = job(interface, 10, 0);
-
 	board_join(b);
 	ok(board_well(b), "interface=%s, whose addresses are link-local: all ranks come and go", interface);
 	for (int r = 0; r < RANKS; r++)
@@ -198,7 +189,6 @@ static void link_local(const char *interface)
 static void out_of_reach(void)
 {
 	board *b = board_new(RANKS);
-
 	b->options.allow = "shm";
 	b->enter = enter;
 	b->body = body;
@@ -215,7 +205,6 @@ static void out_of_reach(void)
 static void chosen(const char *interface, const char *first, int left, int right, int cable)
 {
 	board *b = job(interface, 10, 0);
-
 	board_join(b);
 	ok(board_well(b), "interface='%s': all ranks come and go", interface);
 	ok(all_seen(cable), "shm within a machine, tcp between them%s", cable ? ", over the right cable" : "");
@@ -230,7 +219,6 @@ static void pulled(void)
 {
 	board *b = job("10.77.1.0/24", 2, 1);
 	double begin, until = board_now() + 20;
-
 	while (atomic_load(&b->late) < b->n && board_now() < until)
 		usleep(1000);
 	is_int(atomic_load(&b->late), b->n, "messages are on the cable");
@@ -257,7 +245,6 @@ static void pulled(void)
 int main(void)
 {
 	const char *why = machines_make();
-
 	if (why) {
 		skip(why, "two machines with two cables");
 		return done_testing();

@@ -23,7 +23,6 @@ static void listening(board *b, transport *t, int rank)
 	gradcomp_request rq[2];
 	gradcomp_error *err = &b->error[rank];
 	int heard[2] = {0};
-
 	if (rank) {
 		memset(in[0], rank, LONG);
 		for (int k = 0; k < MESSAGES && !b->status[rank]; k++) {
@@ -66,7 +65,6 @@ static void waking(board *b, transport *t, int rank)
 	pthread_t thread;
 	int fd = eventfd(0, EFD_CLOEXEC);
 	double begin = board_now();
-
 	b->status[rank] = channel_pause(c, -1, 0.05, err);
 	b->when[0] = board_now() - begin;
 	begin = board_now();
@@ -83,7 +81,6 @@ static void ending(board *b, transport *t, int rank)
 {
 	channel *c = board_channel(b, t, rank, 4);
 	gradcomp_status st = GRADCOMP_OK;
-
 	board_exchange(b);
 	if (rank)
 		_exit(0);
@@ -97,7 +94,6 @@ static void ending(board *b, transport *t, int rank)
 static board *run(int n, const char *allow, void (*body)(board *, transport *, int))
 {
 	board *b = board_new(n);
-
 	b->options.allow = allow;
 	b->body = body;
 	board_fork(b);

@@ -23,7 +23,6 @@ static void exchange(board *b, transport *t, int rank)
 	gradcomp_request rq[2 * NSIZES], r, s;
 	int peer = !rank;
 	gradcomp_status st = GRADCOMP_OK;
-
 	for (int round = 0; round < 3 && !st; round++) {
 		for (size_t i = 0; i < NSIZES && !st; i++) {
 			for (size_t k = 0; k < sizes[i]; k++)
@@ -84,7 +83,6 @@ static void talk(board *b, transport *t, int rank)
 	gradcomp_request r, s;
 	gradcomp_status st = GRADCOMP_OK;
 	double until = board_now() + LONGEST;
-
 	for (int i = 0; !st && board_now() < until; i++) {
 		size_t n = i % 2 ? 100 : sizeof x;
 
@@ -112,7 +110,6 @@ static void talk(board *b, transport *t, int rank)
 static board *through(relay *r, frames_mode mode, int streams, void (*body)(board *, transport *, int))
 {
 	board *b = board_new(2);
-
 	b->options.allow = "tcp";
 	b->options.frames = mode;
 	b->options.streams = streams;
@@ -134,7 +131,6 @@ static void in_order(frames_mode mode, int streams)
 {
 	relay r = {.needle = needle};
 	board *b = through(&r, mode, streams, exchange);
-
 	ok(board_well(b), "%s, %d streams: all sizes there and back, and sums", record_crypto_mode_name(mode), streams);
 	is_int(b->wrong, 0, "%s, %d streams: all bytes right", record_crypto_mode_name(mode), streams);
 	is_int(atomic_load(&r.seen), mode != FRAMES_ENCRYPT, "%s, %d streams: in transit they can%s be read",
@@ -148,7 +144,6 @@ static void between(const char *name, frames_mode mode, int what, int kind, int 
 	board *b = through(&r, mode, 1, talk);
 	int victim = back;
 	char culprit[32];
-
 	snprintf(culprit, sizeof culprit, "rank %d on ", !victim);
 	ok(atomic_load(&r.done), "%s: it was done", name);
 	ok(b->status[0] < 0 && b->status[1] < 0, "%s: both ranks end", name);
@@ -173,7 +168,6 @@ static void mismatch(void)
 	gradcomp_error err;
 	transport *t[2];
 	board *b = board_new(2);
-
 	b->options.timeout = 5;
 	for (int i = 0; i < 2; i++) {
 		o[i] = b->options;

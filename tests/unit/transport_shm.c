@@ -33,7 +33,6 @@ static void ring_sizes(void)
 static void pin(int cpu)
 {
 	cpu_set_t one;
-
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
 	sched_setaffinity(0, sizeof one, &one);
@@ -47,7 +46,6 @@ static void near_the_reader(void)
 	unsigned long mask[16] = {0};
 	cpu_set_t all;
 	int mode = -1;
-
 	ok(shm_numa_nodes() >= 1, "there are %d memory nodes", shm_numa_nodes());
 	if (shm_numa_near(p, bytes)) {
 		skip("this kernel has no memory policies or forbids them", "shared memory near its reader");
@@ -84,7 +82,6 @@ static int mapped(const char *pid, uint64_t inode[INODES])
 	char path[300], line[500];
 	int n = 0;
 	FILE *f;
-
 	snprintf(path, sizeof path, "/proc/%s/maps", pid);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof line, f)) {
@@ -104,7 +101,6 @@ static int mapping(const uint64_t *ours, int n)
 	DIR *d = opendir("/proc");
 	uint64_t inode[INODES];
 	int found = 0;
-
 	for (struct dirent *e; d && (e = readdir(d));)
 		for (int k = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? mapped(e->d_name, inode) : 0; k > 0; k--)
 			for (int i = 0; i < n; i++)
@@ -120,7 +116,6 @@ static int lines(const char *path, const char *text)
 	char line[500];
 	int n = 0;
 	FILE *f = fopen(path, "re");
-
 	while (f && fgets(line, sizeof line, f))
 		n += strstr(line, text) != NULL;
 	if (f)
@@ -135,7 +130,6 @@ static int sockets_of(const char *endpoint)
 	const char *unix_name = strstr(endpoint, " unix="), *port = strrchr(endpoint, '@');
 	char name[40] = "@", listener[30], listener6[50];
 	unsigned byte;
-
 	for (const char *p = unix_name + 6; sscanf(p, "%2x", &byte) == 1 && *p != ' ' && strlen(name) < 38; p += 2)
 		name[strlen(name)] = (char)byte;
 	snprintf(listener, sizeof listener, ":%04X %08d:0000 0A", (unsigned)atoi(port + 1) & 0xffff, 0);
@@ -150,7 +144,6 @@ static void shifting(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	char *out = calloc(1, bytes), *in = calloc(1, bytes);
 	gradcomp_request s, r;
-
 	for (int k = 0;; k++) {
 		if (l->recv(l->ctx, (rank + b->n - 1) % b->n, in, bytes, &r, NULL) ||
 		    l->send(l->ctx, (rank + 1) % b->n, out, bytes, &s, NULL) || l->wait(l->ctx, &r, NULL) ||
@@ -170,7 +163,6 @@ static void all_killed(int cma)
 	int n = 0, open_doors = 0, named = 0, left = 0;
 	double until = board_now() + 20;
 	uint64_t ours[RANKS * INODES];
-
 	b->options.cma = cma;
 	b->body = shifting;
 	board_fork(b);
@@ -210,7 +202,6 @@ static void leaves_its_cpu(void)
 {
 	cpu_set_t all, now;
 	int left = 0, kept = 0, n = 0;
-
 	sched_getaffinity(0, sizeof all, &all);
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, &all))
@@ -244,7 +235,6 @@ static void parting(board *b, transport *t, int rank)
 	cpu_set_t all;
 	int first = 0, apart = 0;
 	gradcomp_request s, r;
-
 	sched_getaffinity(0, sizeof all, &all);
 	while (!CPU_ISSET(first, &all))
 		first++;
@@ -266,7 +256,6 @@ static void on_one_cpu(void)
 {
 	board *b = board_new(2);
 	cpu_set_t all;
-
 	sched_getaffinity(0, sizeof all, &all);
 	if (CPU_COUNT(&all) < 2) {
 		skip("there is one CPU", "two ranks on one CPU part");

@@ -25,14 +25,12 @@ static transport *make(void)
 	                       .allow = "shm,tcp",
 	                       .log = &quiet};
 	transport *t;
-
 	return transport_listen(&o, &t, NULL) ? NULL : t;
 }
 
 static void transitions(void)
 {
 	int tried = 0, wrong = 0;
-
 	for (int from = 0; from < STATES; from++)
 		for (int to = 0; to < STATES; to++, tried++) {
 			transport *t = make();
@@ -59,7 +57,6 @@ static void ended(void)
 	transport *t = make();
 	channel c = {.t = t};
 	peer_link l = {.c = &c, .state = PEER_OPEN};
-
 	if (!ok(t, "a transport"))
 		return;
 	ok(link_up(&l) && !link_leaves(&l) && !link_ended(&l), "open");
@@ -91,7 +88,6 @@ static void takes_over(void)
 	channel c = {.t = t};
 	link_use use = {.kind = &kind};
 	peer_link l = {.c = &c, .state = PEER_SETTING_UP, .ops = &none, .use = NULL, .passed = -1};
-
 	if (!ok(t, "a transport"))
 		return;
 	link_turn(&l, &use);

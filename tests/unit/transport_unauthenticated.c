@@ -21,7 +21,6 @@
 static int port_of(const char *endpoint)
 {
 	const char *at = strchr(endpoint, '@');
-
 	return at ? atoi(at + 1) : 0;
 }
 
@@ -30,7 +29,6 @@ static int dial(int port)
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 	struct timeval limit = {8, 0};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
 	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	if (connect(fd, (struct sockaddr *)&in, sizeof in)) {
@@ -47,7 +45,6 @@ static int dial_local(const char *endpoint)
 	const char *hex = strstr(endpoint, "unix=") + 5;
 	size_t n = 0;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
 	for (; hex[2 * n] && hex[2 * n] != ' '; n++) {
 		char two[3] = {hex[2 * n], hex[2 * n + 1], 0};
 
@@ -61,11 +58,10 @@ static int dial_local(const char *endpoint)
 }
 
 /* 1 when the other side has closed without a byte more. */
-static int is_closed(int fd)
+static bool is_closed(int fd)
 {
 	char byte;
 	ssize_t n = recv(fd, &byte, 1, 0);
-
 	return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
@@ -86,7 +82,6 @@ static hello make_hello(uint32_t from, uint32_t to, uint32_t n, int kind)
 {
 	hello h = {
 		.channel = 3, .from = from, .to = to, .nranks = n, .chunk = 65536, .kind = (uint8_t)kind, .streams = 1};
-
 	secret_random(h.nonce, sizeof h.nonce, NULL);
 	return h;
 }
@@ -96,7 +91,6 @@ static int try_handshake(int port, const hello *h, const unsigned char secret[32
 {
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[32], welcome[WELCOME_BYTES];
 	int fd = dial(port), in;
-
 	handshake_write(h, text);
 	send(fd, text, sizeof text, MSG_NOSIGNAL);
 	if (all(fd, challenge, sizeof challenge)) {
@@ -116,7 +110,6 @@ static void working(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request s, r;
 	int x = 7, y = 0;
-
 	board_exchange(b);
 	while (!atomic_load(&b->late))
 		usleep(1000);
@@ -138,7 +131,6 @@ static void rude(int port, const board *b)
 	hello h;
 	double begin;
 	int fd, other, came = 0;
-
 	fd = dial(port);
 	for (size_t i = 0; i < sizeof junk; i++)
 		junk[i] = (unsigned char)rand();
@@ -217,7 +209,6 @@ static void intruders_at_work(void)
 {
 	board *b = board_new(2);
 	int fd;
-
 	b->body = working;
 	b->options.allow = "tcp";
 	board_fork(b);
@@ -265,7 +256,6 @@ static void many(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request rq[2 * BOARD_RANKS];
 	int x = rank, y[BOARD_RANKS];
-
 	for (int p = 0; p < b->n && !b->status[rank]; p++) {
 		if (p == rank)
 			continue;
@@ -292,7 +282,6 @@ static void flood(void)
 	board *b = board_new(4);
 	double begin;
 	pid_t pid;
-
 	b->options.allow = "tcp";
 	b->options.timeout = 20;
 	b->late_rank = 3;
@@ -330,7 +319,6 @@ static void other_secret(void)
 	const char *endpoints[2];
 	gradcomp_error err;
 	transport *t;
-
 	b->options.allow = "tcp";
 	b->options.timeout = 20;
 	b->late_rank = 1;
@@ -396,7 +384,6 @@ static void come(comer *c, int port)
 	unsigned want = c->proved ? WELCOME_BYTES : CHALLENGE_BYTES;
 	unsigned char mac[SHA256_BYTES];
 	ssize_t n;
-
 	if (c->fd < 0) {
 		c->fd = dial(port);
 		c->asked = c->proved = false;
@@ -432,7 +419,6 @@ static void crowd(void)
 	socklen_t bytes = sizeof at;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), in = 0, turns = 0;
 	struct pollfd p[LISTENER_POLLS];
-
 	ok(!bind(fd, (struct sockaddr *)&at, bytes) && !listen(fd, 1024) &&
 	           !getsockname(fd, (struct sockaddr *)&at, &bytes),
 	   "a listening socket");
@@ -468,7 +454,6 @@ static void late_turn(listener *l, int fd, const void *sent, size_t bytes, bool 
 {
 	struct pollfd p[LISTENER_POLLS];
 	int n = listener_poll(l, p, 0);
-
 	poll(p, (nfds_t)n, 0);
 	if (bytes && send(fd, sent, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
 		return;
@@ -489,7 +474,6 @@ static double pending_deadline(const listener *l)
 static bool here(int fd, size_t bytes)
 {
 	unsigned char got[CHALLENGE_BYTES];
-
 	return recv(fd, got, sizeof got, MSG_DONTWAIT | MSG_PEEK) >= (ssize_t)bytes;
 }
 
@@ -501,7 +485,6 @@ static void starved_listener(void)
 	unsigned char hello[HELLO_BYTES] = {7}, got[CHALLENGE_BYTES], mac[SHA256_BYTES];
 	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fd;
 	double first;
-
 	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
 	           !getsockname(listening, (struct sockaddr *)&at, &bytes),
 	   "a listening socket");
@@ -557,7 +540,6 @@ static void forked(void)
 	int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), silent, challenged,
 	    ended[2] = {-1, -1}, status;
 	pid_t pid;
-
 	ok(!bind(listening, (struct sockaddr *)&at, bytes) && !listen(listening, 16) &&
 	           !getsockname(listening, (struct sockaddr *)&at, &bytes) && !pipe(ended),
 	   "a listening socket");
@@ -606,7 +588,6 @@ typedef struct starved_rank {
 static void *starved_start(void *arg)
 {
 	starved_rank *r = arg;
-
 	starving = INT_MAX;
 	r->st = transport_start(r->t, r->endpoints, r->secret, &r->err);
 	starving = 0;
@@ -616,7 +597,6 @@ static void *starved_start(void *arg)
 static void *starved_stop(void *arg)
 {
 	starved_rank *r = arg;
-
 	transport_stop(r->t, NULL);
 	return NULL;
 }
@@ -629,7 +609,6 @@ static void starved_connector(void)
 	gradcomp_error err;
 	pthread_t thread;
 	transport *t;
-
 	o.allow = "tcp";
 	o.timeout = 60;
 	o.rank = 0;

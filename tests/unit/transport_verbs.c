@@ -25,7 +25,6 @@ static int saved_stderr;
 static void log_begin(void)
 {
 	FILE *f = tmpfile();
-
 	fflush(stderr);
 	saved_stderr = dup(2);
 	dup2(fileno(f), 2);
@@ -35,7 +34,6 @@ static void log_begin(void)
 static void log_end(void)
 {
 	ssize_t n;
-
 	fflush(stderr);
 	n = pread(2, logged, sizeof logged - 1, 0);
 	logged[n > 0 ? n : 0] = '\0';
@@ -46,7 +44,6 @@ static void log_end(void)
 static board *verbs_board(int n, const char *allow)
 {
 	board *b = board_new(n);
-
 	b->options.allow = allow;
 	b->options.fabric = &bent;
 	b->options.log = &warnings;
@@ -119,7 +116,6 @@ static void many(board *b, transport *t, int rank)
 static void used(void)
 {
 	board *b = verbs_board(2, "shm,tcp,verbs");
-
 	b->body = many;
 	b->options.allow = "tcp,verbs";
 	board_threads(b);
@@ -144,7 +140,6 @@ static void unequal(board *b, transport *t, int rank)
 	size_t n = rank ? other : bytes;
 	char *buf = calloc(1, n + 1);
 	gradcomp_request rq;
-
 	b->when[rank] = board_now();
 	b->status[rank] = rank ? l->recv(l->ctx, 0, buf, n, &rq, &b->error[rank])
 	                       : l->send(l->ctx, 1, buf, n, &rq, &b->error[rank]);
@@ -164,7 +159,6 @@ static void unequal(board *b, transport *t, int rank)
 static void mismatch(size_t sent, size_t expected)
 {
 	board *b = verbs_board(2, "tcp,verbs");
-
 	bytes = sent;
 	other = expected;
 	b->body = unequal;
@@ -185,7 +179,6 @@ static int write_wrong_key(void *queue, uint64_t id, const void *at, uint32_t n,
 static void wrong_key(size_t n)
 {
 	board *b = verbs_board(2, "tcp,verbs");
-
 	bytes = other = n;
 	b->body = unequal;
 	bent.write = write_wrong_key;
@@ -206,7 +199,6 @@ static void alone(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	char *buf = calloc(1, bytes + 100);
 	gradcomp_request rq;
-
 	b->status[rank] = rank ? l->send(l->ctx, 0, buf, 100, &rq, &b->error[rank])
 	                       : l->recv(l->ctx, 1, buf, 100, &rq, &b->error[rank]);
 	if (!b->status[rank])
@@ -230,7 +222,6 @@ static void alone(board *b, transport *t, int rank)
 static void leaves(int sending, size_t n)
 {
 	board *b = verbs_board(2, "tcp,verbs");
-
 	bytes = n;
 	other = (size_t)sending;
 	b->body = alone;
@@ -246,7 +237,6 @@ static void leaves(int sending, size_t n)
 static void killed(int n, int sending, size_t n_bytes)
 {
 	board *b = verbs_board(n, "verbs");
-
 	bytes = n_bytes;
 	other = (size_t)sending;
 	b->body = alone;
@@ -317,7 +307,6 @@ static void fallen(board *b, const char *name, const char *kind, const char *why
 static void fallbacks(void)
 {
 	board *b = verbs_board(2, "tcp,verbs");
-
 	bent.open = open_on_first;
 	fallen(b, "only one rank has a device", "tcp tcp", "verbs is not used: no such luck");
 	b = verbs_board(2, "tcp,verbs");
@@ -352,7 +341,6 @@ static void fallbacks(void)
 static void forbidden(void)
 {
 	board *b = verbs_board(2, "verbs");
-
 	b->body = many;
 	bent.reg = reg_none;
 	log_begin();
@@ -378,7 +366,6 @@ static void ring(board *b, transport *t, int rank)
 	int right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n, got = -1;
 	transport_counts counts[4];
 	gradcomp_request s, r;
-
 	b->status[rank] = l->send(l->ctx, right, &rank, sizeof rank, &s, &b->error[rank]);
 	if (!b->status[rank])
 		b->status[rank] = l->recv(l->ctx, left, &got, sizeof got, &r, &b->error[rank]);
@@ -396,7 +383,6 @@ static void small_pool(void)
 {
 	board *b = verbs_board(4, "tcp,verbs");
 	double kinds = 0;
-
 	b->body = ring;
 	b->options.verbs_memory = BLOCK_BYTES;
 	log_begin();
@@ -433,7 +419,6 @@ static void everything(const fabric_ops *f, const char *name)
 int main(int argc, char **argv)
 {
 	const fabric_ops *device = real_fabric();
-
 	(void)argv;
 	if (argc == 1)
 		everything(&fake_fabric, "a fake device");

@@ -19,7 +19,6 @@ static int connection(int fd[2])
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t bytes = sizeof sa;
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
 	fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(listener, (struct sockaddr *)&sa, sizeof sa) || listen(listener, 1) ||
 	    getsockname(listener, (struct sockaddr *)&sa, &bytes) || connect(fd[0], (struct sockaddr *)&sa, sizeof sa))
@@ -41,7 +40,6 @@ static void notified(zerocopy_mode mode)
 	zerocopy *z = NULL;
 	int fd[2] = {-1, -1}, got;
 	size_t read = 0;
-
 	if (!ok(!connection(fd), "a connection"))
 		goto end;
 	z = zerocopy_start(&t, fd[0]);
@@ -107,7 +105,6 @@ static void reused(board *b, transport *t, int rank)
 	unsigned char *buf = malloc(BYTES);
 	gradcomp_request rq, small;
 	int number;
-
 	for (int k = 0; k < MESSAGES && !b->status[rank]; k++) {
 		size_t bytes = BYTES - (size_t)(k * 4099);
 
@@ -145,7 +142,6 @@ static void crossing(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	unsigned char *buf = calloc(8, BYTES);
 	gradcomp_request rq[3];
-
 	if (rank)
 		b->status[1] = l->send(l->ctx, 0, buf, 8, &rq[2], &b->error[1]);
 	for (int i = 0; i < 2 && !b->status[rank]; i++) {
@@ -177,7 +173,6 @@ static void cut_short(board *b, transport *t, int rank)
 	const gradcomp_links *l = channel_links(c);
 	unsigned char *buf = calloc(1, 64 * BYTES);
 	gradcomp_request rq[8];
-
 	for (int i = 0; i < 8 && !rank && !b->status[0]; i++)
 		b->status[0] = l->send(l->ctx, 1, buf + (size_t)i * 8 * BYTES, 8 * BYTES, &rq[i], &b->error[0]);
 	if (rank) {
@@ -199,7 +194,6 @@ static void cut_short(board *b, transport *t, int rank)
 int main(void)
 {
 	static const char *const name[] = {"auto", "yes", "no"};
-
 	for (int mode = ZEROCOPY_AUTO; mode <= ZEROCOPY_NO; mode++) {
 		notified((zerocopy_mode)mode);
 		for (int streams = 1; streams <= 3; streams += 2) {

@@ -37,7 +37,6 @@ static inline gradcomp_status sdk_needs(const gradcomp_host *host, const char *n
                                         uint32_t n, gradcomp_error *err)
 {
 	const gradcomp_need *lack = sdk_lacks(host, needs, n);
-
 	return !lack ? GRADCOMP_OK
 	             : host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
 	                          "%s needs %s, which this gradcomp does not have: it is of ABI %u, the "

@@ -14,7 +14,6 @@
 uint32_t fetch_tickets(uint32_t prefetch)
 {
 	uint32_t n = TICKETS_LEAST;
-
 	while (n < TICKETS_MOST && n / 4 < (uint64_t)FURTHER * prefetch)
 		n *= 2;
 	return n;
@@ -23,7 +22,6 @@ uint32_t fetch_tickets(uint32_t prefetch)
 uint64_t fetch_reach(const gradcomp_dataset *ds, uint32_t prefetch)
 {
 	uint64_t mean = ds->tickets ? atomic_load_explicit(&ds->fetch->mean, memory_order_relaxed) : 0, fit, most;
-
 	if (!mean)
 		return prefetch;
 	fit = ds->head->rx_buffer_bytes / 2 / mean;
@@ -42,7 +40,6 @@ bool fetch_holds(const gradcomp_dataset *ds, const void *hold)
 void fetch_notify(gradcomp_dataset *ds, const ticket *t)
 {
 	uint64_t n = (uint64_t)(t - ds->tickets);
-
 	atomic_fetch_or(&ds->fetch->attention[n / 64], (uint64_t)1 << n % 64);
 	if (atomic_exchange(&ds->fetch->asleep, 0))
 		eventfd_write(ds->wake_fd, 1);
@@ -51,7 +48,6 @@ void fetch_notify(gradcomp_dataset *ds, const ticket *t)
 static ticket *bucket(const gradcomp_dataset *ds, uint64_t index, uint32_t i)
 {
 	uint64_t hash = index * 0x9e3779b97f4a7c15u >> 32;
-
 	return &ds->tickets[(hash * BUCKET + i) % ds->head->ntickets];
 }
 
@@ -78,7 +74,6 @@ static ticket *find(const gradcomp_dataset *ds, uint64_t index, uint32_t *word)
 static ticket *claim(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 {
 	uint32_t self = atomic_load(&ds->self);
-
 	for (uint32_t i = 0; i < 2 * BUCKET; i++) {
 		ticket *t = bucket(ds, index, i);
 
@@ -99,7 +94,6 @@ void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags)
 {
 	uint32_t word;
 	ticket *t = find(ds, index, &word);
-
 	if (t)
 		atomic_fetch_and(&t->flags, ~TICKET_DROPPED);
 	else
@@ -115,7 +109,6 @@ static void put_back(gradcomp_dataset *ds, ticket *t)
 void fetch_release(gradcomp_dataset *ds, ticket *t)
 {
 	uint32_t word = atomic_load(&t->word);
-
 	/* The service changes OFFERED to HELD while this looks. */
 	if ((word & WORD_STATE) == TICKET_OFFERED && ticket_move(t, word, (word & ~WORD_STATE) | TICKET_LEFT))
 		return;
@@ -140,7 +133,6 @@ bool fetch_dropped(gradcomp_dataset *ds, ticket *t, uint32_t whose)
 void fetch_drop(gradcomp_dataset *ds)
 {
 	uint32_t self = atomic_load(&ds->self);
-
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 
@@ -171,7 +163,6 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, un
                              uint32_t *taken, gradcomp_error *err)
 {
 	uint32_t self = atomic_load(&ds->self);
-
 	for (;;) {
 		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;
 		uint64_t most = patience(ds, t, flags), waited;
@@ -226,7 +217,6 @@ static void *request_space(void *ctx, uint64_t bytes)
 	rx_space *w = ctx;
 	ticket *t = w->t;
 	uint32_t self = atomic_load(&w->ds->self);
-
 	t->bytes = bytes;
 	t->offset = 0;
 	ticket_become(t, TICKET_ALLOC);
@@ -247,7 +237,6 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	rx_space room = {t, ds};
 	gradcomp_status st;
 	value v;
-
 	t->offset = 0;
 	st = load_value_at(ds, index, offer ? request_space : NULL, &room, &v, err);
 	if (st || v.base) {
@@ -280,7 +269,6 @@ static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 {
 	gradcomp_status st;
 	value v;
-
 	st = load_value_at(ds, index, NULL, NULL, &v, err);
 	if (!st)
 		load_value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
@@ -291,7 +279,6 @@ static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view)
 {
 	value v = {.data = (unsigned char *)ds->head + t->offset, .bytes = t->bytes, .offset = t->offset};
-
 	if (XXH64(v.data, v.bytes, index) != t->sum) {
 		count(&ds->area->counts.damaged, 1);
 		return false;
@@ -319,7 +306,6 @@ static void give_up(gradcomp_dataset *ds, ticket *t, uint32_t word)
 static void overtake(gradcomp_dataset *ds, ticket *t)
 {
 	uint32_t self = atomic_load(&ds->self);
-
 	if (discard(ds, t, self) || atomic_load(&t->word) != (TICKET_FLYING | self))
 		return;
 	atomic_fetch_and(&t->flags, ~TICKET_URGENT);
@@ -333,7 +319,6 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 	uint64_t begin = process_clock_ns();
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t word;
-
 	for (;;) {
 		sample_owner at;
 		bool lost = process_lost(ds);

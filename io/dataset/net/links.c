@@ -76,7 +76,6 @@ bool links_ready(service *s, const peer *p)
 void links_say(service *s, peer *p, header h)
 {
 	header *more;
-
 	if (!p->nheld && links_ready(s, p)) {
 		message_header(s, p, h);
 		return;
@@ -93,7 +92,6 @@ void links_say(service *s, peer *p, header h)
 void links_flush(service *s, peer *p)
 {
 	uint32_t n = p->nheld;
-
 	if (!n || !links_ready(s, p))
 		return;
 	for (uint32_t i = 0; i < n; i++)
@@ -106,7 +104,6 @@ void links_flush(service *s, peer *p)
 static void answer_bye(service *s, peer *p)
 {
 	bool stays = awaits(p) || (wants(p) && !p->drains);
-
 	message_header(s, p, (header){.type = stays ? MSG_STAY : MSG_BYE_OK});
 	if (!stays) {
 		p->link = LINK_LEFT;
@@ -161,7 +158,6 @@ static peer *least_used(service *s, bool only_idle)
 {
 	uint64_t now = process_clock_ns();
 	peer *least = NULL;
-
 	for (int i = 0; i < s->npeers; i++) {
 		peer *p = &s->peers[i];
 
@@ -176,7 +172,6 @@ void links_turn(service *s)
 {
 	uint64_t need, closing = 0, own = 0, draining = 0;
 	peer *p;
-
 	for (int i = 0; i < s->npeers; i++) {
 		p = &s->peers[i];
 		if (((p->link == LINK_LEFT &&

@@ -39,7 +39,6 @@ static void put(want_queue *q, want *w)
 static want *get(want_queue *q)
 {
 	want *w = q->head;
-
 	if (w && !(q->head = w->next))
 		q->end = &q->head;
 	return w;
@@ -48,7 +47,6 @@ static want *get(want_queue *q)
 static void *load_worker_main(void *arg)
 {
 	load_worker *k = arg;
-
 	pthread_mutex_lock(&k->lock);
 	while (!k->stop) {
 		want *w = get(&k->todo);
@@ -82,7 +80,6 @@ static void *load_worker_main(void *arg)
 gradcomp_status load_worker_start(service *s, gradcomp_error *err)
 {
 	load_worker *k = calloc(1, sizeof *k);
-
 	if (!k)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a thread of a dataset");
 	k->ds = s->ds;
@@ -103,7 +100,6 @@ gradcomp_status load_worker_start(service *s, gradcomp_error *err)
 void load_worker_stop(load_worker *k)
 {
 	want *w;
-
 	if (!k)
 		return;
 	pthread_mutex_lock(&k->lock);
@@ -121,7 +117,6 @@ void load_worker_stop(load_worker *k)
 void load_worker_forget(load_worker *k)
 {
 	want *w;
-
 	pthread_mutex_lock(&k->lock);
 	while ((w = get(&k->todo)) || (w = get(&k->done)))
 		free(w);
@@ -141,7 +136,6 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index)
 {
 	load_worker *k = s->load_worker;
 	want *w = malloc(sizeof *w);
-
 	if (!w) {
 		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
@@ -158,7 +152,6 @@ void load_worker_notify(service *s)
 {
 	load_worker *k = s->load_worker;
 	want *w;
-
 	for (;;) {
 		pthread_mutex_lock(&k->lock);
 		w = get(&k->done);

@@ -24,7 +24,6 @@ void message_blame(service *s, const peer *p, gradcomp_status st, const char *wh
 	gradcomp_dataset *ds = s->ds;
 	int world = ds->group->ranks[p->rank];
 	gradcomp_error err;
-
 	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world),
 	          what, ds->group->ranks[ds->rank]);
 	if (st == GRADCOMP_ERR_TIMEOUT)
@@ -58,7 +57,6 @@ void message_open_peer(service *s, peer *p)
 out *message_new(service *s, unsigned sends)
 {
 	out *o = calloc(1, sizeof *o + sends * sizeof o->req[0]);
-
 	if (o)
 		o->block = -1;
 	else if (!s->status)
@@ -87,7 +85,6 @@ void message_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 {
 	gradcomp_error err;
 	gradcomp_status st;
-
 	message_open_peer(s, p);
 	p->used = ++s->uses;
 	st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
@@ -100,7 +97,6 @@ void message_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 void message_header(service *s, peer *p, header h)
 {
 	out *o = message_new(s, 1);
-
 	if (!o)
 		return;
 	o->h = h;
@@ -114,7 +110,6 @@ void message_receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_re
 {
 	gradcomp_error err;
 	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
-
 	s->posted = true;
 	if (st && !s->status)
 		message_failed(s, st, &err);
@@ -130,7 +125,6 @@ slot *message_slot(service *s, const peer *p, uint64_t index)
 {
 	gradcomp_dataset *ds = s->ds;
 	sample_owner at;
-
 	if (index < ds->o.count) {
 		owner_of(ds, index, &at);
 		if (at.node == ds->node)

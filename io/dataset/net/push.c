@@ -12,7 +12,6 @@ void push_receive_offer(service *s, peer *p)
 	take *t = malloc(sizeof *t);
 	slot_value seen;
 	unsigned state;
-
 	if (!at || !t) {
 		if (at)
 			message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
@@ -48,7 +47,6 @@ void push_receive(service *s, peer *p)
 	gradcomp_dataset *ds = s->ds;
 	slot *at = message_slot(s, p, p->in.index);
 	take **link = &s->takes, *t;
-
 	if (!at)
 		return;
 	while ((t = *link) && (t->from != p || t->id != p->in.id || t->index != p->in.index))
@@ -79,7 +77,6 @@ void push_receive(service *s, peer *p)
 void push_receive_done(service *s, peer *p)
 {
 	slot *at = &s->ds->slots[p->pushed_slot];
-
 	if (XXH64(p->pushed.data, p->pushed.bytes, p->in.index) == p->in.sum) {
 		slot_keep(s->ds, p->in.index, at, &p->pushed);
 	} else {
@@ -96,7 +93,6 @@ void push_receive_answer(service *s, peer *p)
 {
 	offer **at = &s->offers, *f;
 	out *o;
-
 	while (*at && ((*at)->id != p->in.id || (*at)->to != p))
 		at = &(*at)->next;
 	f = *at;

@@ -10,7 +10,6 @@
 static void receive_request(service *s, peer *p)
 {
 	const request_item *items = p->items;
-
 	for (uint32_t i = 0; i < p->in.n; i++) {
 		if (!message_slot(s, p, items[i].index))
 			return;
@@ -32,7 +31,6 @@ static void ticket_end(service *s, uint32_t number, enum ticket_state state, uns
 	ticket *t = &s->ds->tickets[number];
 	uint32_t whose = atomic_load(&t->word) & ~WORD_STATE;
 	bool dropped;
-
 	s->flights[number] = (flight){0};
 	atomic_fetch_or(&t->flags, flags);
 	ticket_become(t, state);
@@ -48,7 +46,6 @@ static void receive_reply(service *s, peer *p)
 	block *b = &s->blocks[p->in.id];
 	const reply_item *items = p->items;
 	uint64_t at = 0;
-
 	for (uint32_t i = 0; i < b->n; i++) {
 		ticket *t = &s->ds->tickets[b->tickets[i]];
 
@@ -100,7 +97,6 @@ static void receive_values(service *s, peer *p)
 	const reply_item *items = p->items;
 	uint64_t bytes = 0;
 	uint32_t carried;
-
 	for (uint32_t i = 0; i < b->n; i++) {
 		uint64_t need = value_rounded(items[i].bytes);
 
@@ -142,7 +138,6 @@ static void receive_values(service *s, peer *p)
 static void receive_notify(service *s, peer *p)
 {
 	const flight *f;
-
 	if (p->in.id >= s->ds->head->ntickets) {
 		message_wrong(s, p, "named a ticket that does not exist");
 		return;
@@ -161,7 +156,6 @@ static void receive_notify(service *s, peer *p)
 static void receive_damaged(service *s, peer *p)
 {
 	slot *at = message_slot(s, p, p->in.index);
-
 	if (!at)
 		return;
 	slot_verify(s->ds, p->in.index, at);
@@ -183,7 +177,6 @@ static void receive_items(service *s, peer *p, peer_state next, uint64_t bytes)
 static void receive_message(service *s, peer *p)
 {
 	const header *h = &p->in;
-
 	p->used = ++s->uses;
 	if (p->link == LINK_LEFT) {
 		message_wrong(s, p, "sent a message over a connection that it was to close");

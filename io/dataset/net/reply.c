@@ -8,7 +8,6 @@
 uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *carried)
 {
 	uint64_t bytes = 0;
-
 	*carried = 1;
 	if (items[i].bytes >= PACKED_BYTES)
 		return items[i].bytes;
@@ -31,7 +30,6 @@ static const void *look(service *s, peer *p, out *o, const request_item *wanted,
 	slot_value at;
 	sample_owner where;
 	value v;
-
 	owner_of(ds, wanted->index, &where);
 	switch (slot_look(&ds->slots[where.slot], &at)) {
 	case SLOT_READY:
@@ -79,7 +77,6 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 {
 	uint64_t packed = 0, used = 0;
 	uint32_t carried;
-
 	for (uint32_t i = 0; i < n; i++)
 		packed += items[i].status == REPLY_SENT && items[i].bytes < PACKED_BYTES ? value_rounded(items[i].bytes)
 		                                                                         : 0;
@@ -119,7 +116,6 @@ void reply_send(service *s, peer *p)
 	out *o = message_new(s, n + 2);
 	const void **at = calloc(n, sizeof *at);
 	reply_item *items = calloc(n, sizeof *items);
-
 	if (o) {
 		o->table = items;
 		o->owned = calloc(n, sizeof *o->owned);

@@ -19,7 +19,6 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 	uint64_t mean = s->mean ? s->mean + s->mean / 4 : MEAN_AT_FIRST,
 		 most = ds->head->rx_buffer_bytes / RX_BUFFER_SHARE;
 	uint32_t n = 0;
-
 	*budget = 0;
 	most = most < longest ? most : longest;
 	most = most < ANSWER_BYTES ? most : ANSWER_BYTES;
@@ -60,7 +59,6 @@ static bool evict(service *s)
 	const gradcomp_dataset *ds = s->ds;
 	ticket *oldest = NULL;
 	uint32_t seen = 0;
-
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 		uint32_t word = atomic_load(&t->word);
@@ -92,7 +90,6 @@ static void request_once(service *s, peer *p)
 	uint32_t *tickets = malloc(REQUEST_ITEMS_MAX * sizeof *tickets), n;
 	uint64_t budget, longest = rx_buffer_longest(s);
 	int b = -1;
-
 	if (o)
 		o->table = malloc(REQUEST_ITEMS_MAX * sizeof(request_item));
 	if (!o || !tickets || !o->table) {

@@ -14,7 +14,6 @@ static uint64_t rx_buffer_begin(const service *s)
 static void rx_buffer_collect(service *s)
 {
 	uint32_t kept = 0;
-
 	for (uint32_t i = 0; i < s->nsorted; i++)
 		if (atomic_load(&s->ds->fetch->refs[s->sorted[i]]) > 0)
 			s->sorted[kept++] = s->sorted[i];
@@ -30,7 +29,6 @@ static uint64_t gap(const service *s, uint32_t i, uint64_t *bytes)
 	uint64_t begin = before ? before->offset + before->bytes : rx_buffer_begin(s);
 	uint64_t end =
 		i < s->nsorted ? s->blocks[s->sorted[i]].offset : rx_buffer_begin(s) + s->ds->head->rx_buffer_bytes;
-
 	*bytes = end - begin;
 	return begin;
 }
@@ -38,7 +36,6 @@ static uint64_t gap(const service *s, uint32_t i, uint64_t *bytes)
 uint64_t rx_buffer_longest(service *s)
 {
 	uint64_t most = 0, bytes;
-
 	rx_buffer_collect(s);
 	for (uint32_t i = 0; i <= s->nsorted; i++) {
 		gap(s, i, &bytes);
@@ -51,7 +48,6 @@ int rx_buffer_alloc(service *s, uint64_t bytes)
 {
 	uint64_t room, need = value_rounded(bytes);
 	uint32_t b;
-
 	rx_buffer_collect(s);
 	if (s->nsorted == BLOCKS)
 		return -1;
@@ -76,7 +72,6 @@ int rx_buffer_alloc(service *s, uint64_t bytes)
 void rx_buffer_trim(service *s, int b, uint64_t bytes)
 {
 	uint64_t need = value_rounded(bytes);
-
 	if (need < s->blocks[b].bytes)
 		s->blocks[b].bytes = need;
 }

@@ -30,7 +30,6 @@ static void peers_watch(service *s, uint64_t passed)
 {
 	double limit = config_float(s->ds->group->job->config, SET_TRANSPORT_WAIT_TIMEOUT);
 	char what[128];
-
 	passed = passed < 2 * SWEEP_NS ? passed : SWEEP_NS;
 	for (int i = 0; i < s->npeers && !s->status; i++) {
 		peer *p = &s->peers[i];
@@ -72,7 +71,6 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 {
 	gradcomp_dataset *ds = s->ds;
 	int32_t *here = calloc((size_t)ds->nnodes, sizeof *here);
-
 	s->npeers = 0;
 	s->peer_of = calloc((size_t)ds->nnodes, sizeof *s->peer_of);
 	s->peers = calloc((size_t)ds->nranks, sizeof *s->peers);
@@ -124,7 +122,6 @@ static void callers_hear(service *s)
 void service_turn(service *s)
 {
 	uint64_t passed;
-
 	s->starved = s->posted = false;
 	s->nwaiting = 0;
 	if (s->ds->channel)
@@ -157,7 +154,6 @@ static void serve(service *s)
 	eventfd_t events;
 	gradcomp_error err;
 	gradcomp_status st;
-
 	atomic_store(&ds->fetch->asleep, 1);
 	service_turn(s);
 	if (atomic_load(&s->draining) && !atomic_load(&s->drained) && quiet(s)) {
@@ -177,7 +173,6 @@ static void serve(service *s)
 static void abandon_pushes(service *s)
 {
 	sample_owner at;
-
 	for (take *t; (t = s->takes);) {
 		owner_of(s->ds, t->index, &at);
 		slot_abandon(&s->ds->slots[at.slot]);
@@ -196,7 +191,6 @@ static void *service_main(void *arg)
 {
 	service *s = arg;
 	gradcomp_dataset *ds = s->ds;
-
 	while (!s->status && !atomic_load(&s->quit))
 		if (ds->tickets) {
 			serve(s);
@@ -225,7 +219,6 @@ gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, g
 {
 	service *s = calloc(1, sizeof *s);
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset");
 	s->ds = ds;
@@ -257,7 +250,6 @@ static gradcomp_status start(service *s, gradcomp_error *err)
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!ds->channel)
 		return GRADCOMP_OK;
 	st = service_new(ds, channel_links(ds->channel), err);
@@ -268,7 +260,6 @@ gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	service *s = ds->service;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!s || !ds->tickets)
 		return GRADCOMP_OK;
 	atomic_store(&s->draining, 1);
@@ -297,7 +288,6 @@ static void thread_stop(service *s)
 void service_stop(gradcomp_dataset *ds)
 {
 	service *s = ds->service;
-
 	if (!s)
 		return;
 	thread_stop(s);
@@ -352,7 +342,6 @@ static void clear(service *s)
 void service_detach(gradcomp_dataset *ds)
 {
 	service *s = ds->service;
-
 	if (!s)
 		return;
 	thread_stop(s);
@@ -374,7 +363,6 @@ gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	service *s = ds->service;
 	gradcomp_status st = GRADCOMP_OK;
-
 	atomic_store(&s->quit, 0);
 	atomic_store(&s->drained, 0);
 	s->links = channel_links(ds->channel);
@@ -389,7 +377,6 @@ gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err)
 void service_free(gradcomp_dataset *ds)
 {
 	service *s = ds->service;
-
 	/* The channel is closed before the memory is freed that its transfers read and write. */
 	channel_close(ds->channel);
 	ds->channel = NULL;

@@ -7,7 +7,6 @@
 static peer *peer_for(const service *s, uint64_t index)
 {
 	sample_owner at;
-
 	owner_of(s->ds, index, &at);
 	return &s->peers[s->peer_of[at.node]];
 }
@@ -15,7 +14,6 @@ static peer *peer_for(const service *s, uint64_t index)
 void ticket_want(service *s, uint32_t n, bool again)
 {
 	peer *p = peer_for(s, atomic_load(&s->ds->tickets[n].index));
-
 	if (again && p->first) {
 		p->wanted[--p->first] = n;
 		return;
@@ -43,7 +41,6 @@ void ticket_want(service *s, uint32_t n, bool again)
 static void offer_make(service *s, const ticket *t)
 {
 	offer *f = malloc(sizeof *f);
-
 	if (!f) {
 		message_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
@@ -66,7 +63,6 @@ static void offer_make(service *s, const ticket *t)
 static bool is_here(const service *s, const ticket *t)
 {
 	sample_owner at;
-
 	owner_of(s->ds, atomic_load(&t->index), &at);
 	return at.node == s->ds->node;
 }
@@ -82,7 +78,6 @@ static void ticket_serve(service *s, uint32_t n)
 	ticket *t = &s->ds->tickets[n];
 	uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), whose = word & ~WORD_STATE;
 	int b;
-
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
 		if (is_here(s, t)) {
@@ -137,7 +132,6 @@ static void ticket_serve(service *s, uint32_t n)
 void tickets_detach(service *s)
 {
 	gradcomp_dataset *ds = s->ds;
-
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 		uint32_t word = atomic_load(&t->word);
@@ -169,7 +163,6 @@ void tickets_detach(service *s)
 void tickets_attach(service *s)
 {
 	gradcomp_dataset *ds = s->ds;
-
 	/* Its lists of what is wanted are empty. */
 	for (uint32_t i = 0; i < ds->head->ntickets; i++)
 		if ((atomic_load(&ds->tickets[i].word) & WORD_STATE) == TICKET_WANTED)
@@ -180,7 +173,6 @@ void tickets_sweep(service *s)
 {
 	gradcomp_dataset *ds = s->ds;
 	uint32_t alive = atomic_load(&ds->self);
-
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;
@@ -204,7 +196,6 @@ void tickets_sweep(service *s)
 void tickets_attend(service *s)
 {
 	fetch_area *f = s->ds->fetch;
-
 	for (uint32_t i = 0; i < s->ds->head->ntickets / 64; i++) {
 		uint64_t bits = atomic_load_explicit(&f->attention[i], memory_order_relaxed)
 		                        ? atomic_exchange(&f->attention[i], 0)

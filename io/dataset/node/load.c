@@ -36,7 +36,6 @@ bool load_value_alloc(value *v, uint64_t bytes)
 static void arena_widen(const shared_head *h, uint64_t begin, uint64_t end)
 {
 	uint64_t at = (begin + HUGE_PAGE - 1) & ~(uint64_t)(HUGE_PAGE - 1);
-
 	for (; at < end && at + HUGE_PAGE <= h->bytes; at += HUGE_PAGE) {
 		unsigned char *page = (unsigned char *)h + at;
 
@@ -51,7 +50,6 @@ uint64_t load_arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 {
 	shared_head *h = ds->head;
 	uint64_t need = value_rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
-
 	if (bytes > VALUE_MOST)
 		return 0;
 	/* An attempt before this one has left space. */
@@ -72,7 +70,6 @@ uint64_t load_arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 static void cost_note(atomic_uint_fast64_t *mean, uint64_t one)
 {
 	uint64_t was = atomic_load_explicit(mean, memory_order_relaxed);
-
 	atomic_store_explicit(mean, (was ? was - was / COST_WEIGHT + one / COST_WEIGHT : one) + !one,
 	                      memory_order_relaxed);
 }
@@ -83,14 +80,12 @@ uint64_t load_ns_expected(const gradcomp_dataset *ds, uint64_t bytes)
 	const load_cost *c = atomic_load_explicit(&a->again.ns, memory_order_relaxed) ? &a->again : &a->first;
 	uint64_t ns = atomic_load_explicit(&c->ns, memory_order_relaxed),
 		 mean = atomic_load_explicit(&c->bytes, memory_order_relaxed);
-
 	return bytes > mean && mean ? (uint64_t)((double)ns * (double)bytes / (double)mean) : ns;
 }
 
 static void *buffer_alloc(gradcomp_value_buffer *buffer, uint64_t bytes)
 {
 	loading *m = buffer->ctx;
-
 	if (m->calls++)
 		return NULL;
 	if (m->alloc && bytes <= VALUE_MOST && (m->v.data = m->alloc(m->ctx, bytes))) {
@@ -111,7 +106,6 @@ gradcomp_status load_value_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 	gradcomp_error why = {0};
 	uint64_t begin = process_clock_ns(), took;
 	gradcomp_status st;
-
 	m.buffer.ctx = &m;
 	st = ds->o.load(ds->o.ctx, index, &m.buffer, &why);
 	took = process_clock_ns() - begin;
@@ -141,7 +135,6 @@ gradcomp_status load_value_at(gradcomp_dataset *ds, uint64_t index, void *(*allo
 void load_value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view)
 {
 	counters *c = &ds->area->counts;
-
 	count(source == GRADCOMP_VALUE_LOCAL    ? &c->local
 	      : source == GRADCOMP_VALUE_REMOTE ? &c->remote
 	      : source == GRADCOMP_VALUE_SPILL  ? &c->spilled

@@ -20,7 +20,6 @@ static uint64_t number_in(const char *folder, const char *name, const char *key)
 	uint64_t value = UINT64_MAX;
 	size_t n = key ? strlen(key) : 0;
 	FILE *f = asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : fopen(path, "re");
-
 	if (!f) {
 		free(path);
 		return value;
@@ -64,7 +63,6 @@ static void group_line(const char *root, char *line, uint64_t *least, const char
 	char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL, *path, *base;
 	int top;
 	bool old;
-
 	if (!at)
 		return;
 	*at++ = 0;
@@ -87,7 +85,6 @@ uint64_t mem_limit_available(const char *root, const char **what)
 	char *folder, line[PATH_MAX + 256];
 	uint64_t least = UINT64_MAX;
 	FILE *f = NULL;
-
 	*what = "the machine's memory";
 	if (asprintf(&folder, "%s/proc", root) < 0)
 		return 0;
@@ -111,7 +108,6 @@ gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, g
 	uint64_t available = mem_limit_available("", &what), index = ds->nslots * sizeof(slot);
 	char need[32], left[32], table[32];
 	int64_t n;
-
 	*bytes = ds->o.memory;
 	if (!*bytes && strchr(text, '%'))
 		*bytes = available / 100 * (uint64_t)atoi(text);

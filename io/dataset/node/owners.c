@@ -26,7 +26,6 @@ gradcomp_status owners_init(owners *o, const int32_t *node_of, const int32_t *lo
                             bool endures, gradcomp_error *err)
 {
 	uint64_t slots = 0;
-
 	o->nranks = nranks;
 	o->nnodes = nnodes;
 	o->node_of = malloc((size_t)nranks * sizeof *o->node_of);
@@ -74,7 +73,6 @@ static int heir(const owners *o, int node, uint64_t slot)
 {
 	uint64_t n = (uint64_t)o->nnodes, piece = owners_slots(o, node) / (PIECES * n), k;
 	int to;
-
 	piece = piece < 1 ? 1 : piece < PIECE ? piece : PIECE;
 	k = slot / piece;
 	to = (int)(((uint64_t)node + 1 + k % (n - 1)) % n);
@@ -89,7 +87,6 @@ void owners_find(const owners *o, uint64_t index, sample_owner *out)
 	uint64_t at = permutation_find(&o->first, index), n = (uint64_t)o->nranks;
 	int rank = (int)(at % n), node = o->node_of[rank];
 	uint64_t slot = at / n * (uint64_t)o->nlocal[node] + (uint64_t)o->local_of[rank];
-
 	*out = (sample_owner){node, slot};
 	if (!o->section)
 		return;

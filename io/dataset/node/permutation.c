@@ -10,7 +10,6 @@
 void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle)
 {
 	const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-
 	*o = (permutation){.count = count};
 	if (!shuffle || count < 2)
 		return;
@@ -37,7 +36,6 @@ static inline uint64_t round_of(uint64_t x, uint64_t key)
 uint64_t permutation_at(const permutation *o, uint64_t i)
 {
 	uint64_t mask = ((uint64_t)1 << o->half) - 1;
-
 	if (!o->half)
 		return i;
 	do {
@@ -57,7 +55,6 @@ uint64_t permutation_at(const permutation *o, uint64_t i)
 uint64_t permutation_find(const permutation *o, uint64_t sample)
 {
 	uint64_t mask = ((uint64_t)1 << o->half) - 1;
-
 	if (!o->half)
 		return sample;
 	do {

@@ -58,7 +58,6 @@ static int byte_lock(int fd, int command, unsigned at, short type, struct flock 
 static gradcomp_status take_entry(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	struct flock l;
-
 	while (!own_token)
 		if (getrandom(&own_token, sizeof own_token, 0) != sizeof own_token)
 			return error_errno(err, GRADCOMP_ERR_IO, "no random numbers for a dataset");
@@ -88,7 +87,6 @@ gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	unsigned now = process_forks();
 	gradcomp_status st = GRADCOMP_OK;
-
 	pthread_mutex_lock(&table_lock);
 	if (atomic_load(&ds->forks) != now || !atomic_load(&ds->self)) {
 		ds->child |= atomic_load(&ds->forks) != now;
@@ -104,7 +102,6 @@ void process_unregister(gradcomp_dataset *ds)
 {
 	uint32_t self = atomic_exchange(&ds->self, 0);
 	struct flock l;
-
 	if (!self)
 		return;
 	atomic_store(&ds->head->processes[WORD_PROCESS(self)].token, 0);
@@ -120,7 +117,6 @@ void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
 {
 	failure *f = &ds->area->failed;
 	unsigned none = 0;
-
 	if (!atomic_compare_exchange_strong(&f->state, &none, 1))
 		return;
 	f->error = *err;
@@ -135,7 +131,6 @@ void process_mended(gradcomp_dataset *ds)
 bool process_lost(const gradcomp_dataset *ds)
 {
 	const failure *f = &ds->area->failed;
-
 	return ds->endures && atomic_load_explicit(&f->state, memory_order_acquire) == 2 &&
 	       f->error.status == GRADCOMP_ERR_PEER_LOST;
 }
@@ -143,7 +138,6 @@ bool process_lost(const gradcomp_dataset *ds)
 static gradcomp_status known_failure(const gradcomp_dataset *ds, gradcomp_error *err)
 {
 	const failure *f = &ds->area->failed;
-
 	if (atomic_load_explicit(&f->state, memory_order_acquire) != 2)
 		return GRADCOMP_OK;
 	return error_set(err, f->error.status, "%s", f->error.text);
@@ -154,7 +148,6 @@ static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_error why;
 	gradcomp_status st = known_failure(ds, err);
-
 	/* The transport of a job that outlives ranks may be replaced meanwhile; the service tells what it finds. */
 	if (st || ds->child || ds->endures)
 		return st;
@@ -169,7 +162,6 @@ static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (atomic_load_explicit(&ds->forks, memory_order_relaxed) !=
 	    atomic_load_explicit(&forks, memory_order_relaxed)) {
 		st = process_register(ds, err);
@@ -186,7 +178,6 @@ bool process_alive(const gradcomp_dataset *ds, uint32_t word)
 {
 	const process *p = &ds->head->processes[WORD_PROCESS(word)];
 	struct flock l;
-
 	if (atomic_load(&p->generation) != WORD_GENERATION(word))
 		return false;
 	if (atomic_load(&p->token) == atomic_load(&seen_token))
@@ -198,7 +189,6 @@ static gradcomp_status go_on(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_status st = job_state(ds, err);
 	uint32_t rank;
-
 	if (st || !ds->child)
 		return st;
 	rank = atomic_load(&ds->area->rank);
@@ -217,7 +207,6 @@ gradcomp_status process_wait_ns(gradcomp_dataset *ds, atomic_uint *word, uint32_
                                 gradcomp_error *err)
 {
 	struct timespec ts = {0, (long)(ns < WAIT_NS ? ns : WAIT_NS)};
-
 	if (!syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0) || errno != ETIMEDOUT)
 		return known_failure(ds, err);
 	return go_on(ds, err);
@@ -231,7 +220,6 @@ void process_wake(atomic_uint *word)
 uint64_t process_clock_ns(void)
 {
 	struct timespec ts;
-
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }

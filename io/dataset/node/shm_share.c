@@ -48,7 +48,6 @@ static void *map_aligned(int fd, uint64_t bytes)
 	unsigned char *space = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint64_t before = -(uintptr_t)space & (HUGE_PAGE - 1);
 	void *at;
-
 	if (space == MAP_FAILED)
 		return MAP_FAILED;
 	at = mmap(space + before, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
@@ -69,7 +68,6 @@ static gradcomp_status shm_share_map(gradcomp_dataset *ds, uint64_t bytes, gradc
 {
 	char text[32];
 	void *at = map_aligned(ds->fd, bytes);
-
 	if (at == MAP_FAILED)
 		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot map %s of shared memory for a dataset (ulimit -v?)",
 		                   gradcomp_size_text(bytes, text));
@@ -81,7 +79,6 @@ static gradcomp_status shm_share_map(gradcomp_dataset *ds, uint64_t bytes, gradc
 static void shm_share_parts(gradcomp_dataset *ds)
 {
 	shared_head *h = ds->head;
-
 	ds->slots = (slot *)((unsigned char *)h + h->slots);
 	ds->owners.lost = (atomic_uchar *)h + h->lost;
 	ds->area = (rank_area *)((unsigned char *)h + h->areas) + ds->place;
@@ -95,7 +92,6 @@ static void shm_share_parts(gradcomp_dataset *ds)
 static uint64_t shm_share_layout(const gradcomp_dataset *ds, uint64_t memory, shared_head *h)
 {
 	uint64_t here = (uint64_t)ds->nlocal;
-
 	*h = (shared_head){.magic = SHARE_MAGIC, .nslots = ds->nslots, .memory = memory, .slots = paged(sizeof *h)};
 	if (ds->nnodes > 1) {
 		h->ntickets = fetch_tickets(ds->o.prefetch);
@@ -117,7 +113,6 @@ static gradcomp_status shm_share_memory(gradcomp_dataset *ds, gradcomp_error *er
 	shared_head *layout;
 	uint64_t memory, bytes;
 	gradcomp_status st = mem_limit_dataset(ds, &memory, err);
-
 	if (st)
 		return st;
 	layout = malloc(sizeof *layout);
@@ -141,7 +136,6 @@ static gradcomp_status shm_share_memory(gradcomp_dataset *ds, gradcomp_error *er
 static socklen_t listener_address(const shm_share_name *name, struct sockaddr_un *sa)
 {
 	size_t n = strnlen(name->text, sizeof name->text);
-
 	*sa = (struct sockaddr_un){.sun_family = AF_UNIX};
 	memcpy(sa->sun_path + 1, name->text, n);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
@@ -152,7 +146,6 @@ gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int
 	struct sockaddr_un sa;
 	uint64_t random[2];
 	gradcomp_status st = shm_share_memory(ds, err);
-
 	if (st || ds->nlocal == 1)
 		return st;
 	if (getrandom(random, sizeof random, 0) != sizeof random)
@@ -170,7 +163,6 @@ static bool same_user(int fd)
 {
 	struct ucred peer;
 	socklen_t bytes = sizeof peer;
-
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid();
 }
 
@@ -179,7 +171,6 @@ static void prove(const gradcomp_dataset *ds, const shm_share_name *name, const 
                   const unsigned char other[NONCE], unsigned char side, unsigned char mac[SHA256_BYTES])
 {
 	unsigned char key[TRANSPORT_SECRET_BYTES], text[2 * NONCE + 1];
-
 	transport_key(ds->group->job->transport, "gradcomp dataset 1", name->text, sizeof name->text, key);
 	memcpy(text, own, NONCE);
 	memcpy(text + NONCE, other, NONCE);
@@ -212,7 +203,6 @@ static bool pass(int fd, const unsigned char mac[SHA256_BYTES], const int *fds, 
 static gradcomp_status look(gradcomp_dataset *ds, struct pollfd *p, unsigned n, uint64_t end, gradcomp_error *err)
 {
 	gradcomp_status st = transport_failure(ds->group->job->transport, err);
-
 	if (!st && process_clock_ns() > end)
 		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
 		               "the ranks of a node did not connect to share a dataset's memory within "
@@ -227,7 +217,6 @@ static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcom
 {
 	struct pollfd p = {fd, POLLIN, 0};
 	gradcomp_status st = GRADCOMP_OK;
-
 	while (!st && !p.revents)
 		st = look(ds, &p, 1, end, err);
 	return st;
@@ -254,7 +243,6 @@ static void pending_close(pending_list *l, unsigned i)
 static void pending_accept(pending_list *l, int listener)
 {
 	pending *g = &l->at[l->n];
-
 	g->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (g->fd < 0)
 		return;
@@ -270,7 +258,6 @@ static bool pending_served(gradcomp_dataset *ds, const shm_share_name *name, con
 {
 	unsigned char said[NONCE + SHA256_BYTES], mac[SHA256_BYTES];
 	int fds[2] = {ds->fd, ds->spill_fd};
-
 	if (recv(g->fd, said, sizeof said, MSG_TRUNC) != sizeof said)
 		return false;
 	prove(ds, name, said, g->nonce, 0, mac);
@@ -287,7 +274,6 @@ gradcomp_status shm_share_serve(gradcomp_dataset *ds, const shm_share_name *name
 	pending_list *l = calloc(1, sizeof *l);
 	gradcomp_status st = l ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
 	int given = 1;
-
 	while (!st && given < ds->nlocal) {
 		struct pollfd p[PENDING_MAX + 1] = {{listener, (short)(l->n < PENDING_MAX ? POLLIN : 0), 0}};
 
@@ -333,7 +319,6 @@ static gradcomp_status take(gradcomp_dataset *ds, const shm_share_name *name, in
 {
 	unsigned char first[NONCE], said[NONCE + SHA256_BYTES], mac[SHA256_BYTES], want[SHA256_BYTES];
 	gradcomp_status st = await(ds, fd, end, err);
-
 	if (st)
 		return st;
 	if (recv(fd, first, sizeof first, MSG_TRUNC) != sizeof first || getrandom(said, NONCE, 0) != NONCE)
@@ -360,7 +345,6 @@ gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *nam
 	struct stat status;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fds[2] = {-1, -1};
 	gradcomp_status st;
-
 	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, listener_address(name, &sa))) {
 		st = error_errno(err, GRADCOMP_ERR_IO,
 		                 "cannot reach the first rank of the node for a dataset's memory");

@@ -28,7 +28,6 @@ void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v)
 {
 	uint64_t offset = v->offset;
 	unsigned state = offset ? SLOT_READY : SLOT_UNKEPT;
-
 	if (!offset && spill_write(ds, v->data, v->bytes, &offset))
 		state = SLOT_SPILLED;
 	if (state == SLOT_UNKEPT)
@@ -96,7 +95,6 @@ static void *arena_place(void *ctx, uint64_t bytes)
 {
 	arena_room *r = ctx;
 	uint64_t offset = load_arena_alloc(r->ds, r->s, bytes);
-
 	return offset ? (unsigned char *)r->ds->head + offset : NULL;
 }
 
@@ -104,7 +102,6 @@ void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
 {
 	slot_value at;
 	value v;
-
 	switch (slot_look(s, &at)) {
 	case SLOT_READY:
 		if (XXH64((unsigned char *)ds->head + at.offset, at.bytes, index) != at.sum)
@@ -121,7 +118,6 @@ static gradcomp_status slot_fill(gradcomp_dataset *ds, uint64_t index, slot *s, 
 {
 	arena_room room = {ds, s};
 	gradcomp_status st = load_value_at(ds, index, arena_place, &room, v, err);
-
 	if (st)
 		slot_abandon(s);
 	else
@@ -138,7 +134,6 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 	gradcomp_status st = GRADCOMP_OK;
 	slot_value at;
 	value v;
-
 	for (;;) {
 		unsigned state = slot_look(s, &at);
 

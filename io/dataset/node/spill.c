@@ -20,7 +20,6 @@ gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err)
 	char name[NAME_MOST], path[4096];
 	struct statvfs fs;
 	uint64_t free_bytes, kept;
-
 	ds->spill_fd = open(ds->spill, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (ds->spill_fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
 		if ((size_t)snprintf(path, sizeof path, "%s/.gradcomp-spill-XXXXXX", ds->spill) < sizeof path)
@@ -41,7 +40,6 @@ bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_
 {
 	shared_head *h = ds->head;
 	uint64_t at = atomic_load(&h->spill_used);
-
 	if (ds->spill_fd < 0)
 		return false;
 	do {

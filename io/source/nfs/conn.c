@@ -222,11 +222,11 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
                          struct nfs_call *calls, size_t n, gradcomp_error *err)
 {
 	double start = clock_now(), now = start;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	size_t tried = 0;
 	bool busy = false;
 	for (;; now = clock_now()) {
-		if (c->lost && (status = again(s, c, patient, &tried, err)))
+		if (c->lost && (st = again(s, c, patient, &tried, err)))
 			break;
 		if (c->state == NFS_DOWN && now >= c->begun)
 			begin(s, c);
@@ -238,11 +238,11 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 		       alive = c->last_answer > c->begun ? c->last_answer : c->begun;
 		atomic_store(&s->base.silent_ms, silent > 1 ? (unsigned)(silent * 1000) : 0);
 		if (silent > s->timeout) {
-			status = away(s, c, silent, busy, err);
+			st = away(s, c, silent, busy, err);
 			break;
 		}
 		if (wait.stop && wait.stop(wait.ctx)) {
-			status = error_set(err, GRADCOMP_ERR_STATE, "stopped before the copy was complete");
+			st = error_set(err, GRADCOMP_ERR_STATE, "stopped before the copy was complete");
 			break;
 		}
 		/* One that came back under the same address knows nothing of the connection. */
@@ -258,9 +258,9 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 				calls[i].state = NFS_NEW;
 	}
 	atomic_store(&s->base.silent_ms, 0);
-	if (status)
+	if (st)
 		drop(c); /* the requests under way live as long as this call */
 	else
 		*c->trouble = 0;
-	return status;
+	return st;
 }

@@ -30,13 +30,13 @@ static struct nfs_call *call_at(struct nfs_file *f, unsigned i)
 static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
 {
 	struct nfs_file *f = r->file;
-	gradcomp_status status = GRADCOMP_OK;
-	for (; f->n && !status; f->n--, f->head++) {
+	gradcomp_status st = GRADCOMP_OK;
+	for (; f->n && !st; f->n--, f->head++) {
 		struct nfs_call *call = call_at(f, 0);
 		if (call->state == NFS_SENT)
-			status = nfs_request(r, call, err);
+			st = nfs_request(r, call, err);
 	}
-	return status;
+	return st;
 }
 
 /* Without their connection no request is under way. */
@@ -56,30 +56,30 @@ void nfs_file_close(struct nfs_reader *r)
 	r->file = NULL;
 }
 
-gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ahead, source_stat *st,
+gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ahead, source_stat *sb,
                               gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_source *s = nfs_source_of(r);
-	gradcomp_status status;
+	gradcomp_status st;
 	bool known;
-	if (r->file && (status = forget(r, err)))
-		return status;
+	if (r->file && (st = forget(r, err)))
+		return st;
 	if (!r->file && !(r->file = calloc(1, sizeof *r->file)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	struct nfs_file *f = r->file;
 	f->head = f->n = f->first = 0;
 	uint32_t along = NFS_FIRST < s->read_max ? NFS_FIRST : s->read_max;
 	struct nfs_call call = {.n = ahead < along ? (uint32_t)ahead : along, .buf = f->begin};
-	if ((status = nfs_prefetch_take(r, path, &call, f->begin, &known, err)) ||
-	    (!known && (status = nfs_find(r, path, &call, err))))
-		return status;
+	if ((st = nfs_prefetch_take(r, path, &call, f->begin, &known, err)) ||
+	    (!known && (st = nfs_find(r, path, &call, err))))
+		return st;
 	if (!S_ISREG(call.st.mode))
 		return nfs_failed(s, ENOENT, "read", path, err);
 	if (call.read_error)
 		return nfs_reader_failed(r, call.read_error, "read", path, err);
 	f->fh = call.found;
-	*st = f->st = call.st;
+	*sb = f->st = call.st;
 	f->ahead = ahead < f->st.size ? ahead : f->st.size;
 	f->first = call.got;
 	/* Only when all of the file came along was it looked at behind its last byte. */
@@ -126,9 +126,9 @@ static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at,
 {
 	struct nfs_file *f = r->file;
 	struct nfs_call *call = call_at(f, 0);
-	gradcomp_status status = nfs_request(r, call, err);
-	if (status)
-		return status;
+	gradcomp_status st = nfs_request(r, call, err);
+	if (st)
+		return st;
 	if (call->error)
 		return nfs_reader_failed(r, call->error, "read", r->base.path, err);
 	uint64_t skip = at - call->at, have = call->got > skip ? call->got - skip : 0;
@@ -148,27 +148,27 @@ gradcomp_status nfs_file_read(source_reader *base, void *buf, uint64_t n, uint64
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_file *f = r->file;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	uint64_t end = at + n > f->ahead ? at + n : f->ahead, more = 0;
 	if ((*got = at < f->first ? f->first - at : 0) > n)
 		*got = n;
 	memcpy(buf, f->begin + (*got ? at : 0), *got);
 	if (!f->slots && *got < n && !(f->slots = malloc((size_t)CALLS * NFS_READ_MAX)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	for (; !status && *got < n; *got += more) {
+	for (; !st && *got < n; *got += more) {
 		uint64_t from = at + *got;
 		if (f->n && (from < call_at(f, 0)->at || from >= call_at(f, 0)->at + call_at(f, 0)->n) &&
-		    (status = forget(r, err)))
+		    (st = forget(r, err)))
 			break;
 		request(r, from, end);
-		status = take_answer(r, (char *)buf + *got, from, n - *got, &more, err);
-		if (!status && !more)
+		st = take_answer(r, (char *)buf + *got, from, n - *got, &more, err);
+		if (!st && !more)
 			break;
 	}
 	/* While the caller is busy with these, the next are on their way. */
-	if (!status && at + *got < f->ahead && at + *got >= f->first)
+	if (!st && at + *got < f->ahead && at + *got >= f->first)
 		request(r, at + *got, f->ahead);
-	return status;
+	return st;
 }
 
 /* NFS before 4.2 does not tell holes. */
@@ -179,18 +179,18 @@ void nfs_file_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, 
 	*hole = size;
 }
 
-gradcomp_status nfs_file_again(source_reader *base, source_stat *st, gradcomp_error *err)
+gradcomp_status nfs_file_again(source_reader *base, source_stat *sb, gradcomp_error *err)
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_file *f = r->file;
 	if (f->after_known) {
-		*st = f->after;
+		*sb = f->after;
 		return GRADCOMP_OK;
 	}
 	struct nfs_call call = {.kind = NFS_GETATTR, .fh = &f->fh};
-	gradcomp_status status = nfs_request(r, &call, err);
-	if (status)
-		return status;
-	*st = call.st;
+	gradcomp_status st = nfs_request(r, &call, err);
+	if (st)
+		return st;
+	*sb = call.st;
 	return call.error ? nfs_failed(nfs_source_of(r), call.error, "look at", base->path, err) : GRADCOMP_OK;
 }

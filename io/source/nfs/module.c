@@ -42,11 +42,11 @@ static gradcomp_status mount_path(struct nfs_source *s, source_wait wait, const 
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	c->mounting = 1;
-	gradcomp_status status = nfs_wait(s, c, wait, false, &call, 1, err);
+	gradcomp_status st = nfs_wait(s, c, wait, false, &call, 1, err);
 	nfs_conn_free(c);
 	*error = call.error;
 	s->root = call.found;
-	return status;
+	return st;
 }
 
 static gradcomp_status refused(const struct nfs_source *s, int error, gradcomp_error *err)
@@ -77,9 +77,9 @@ static gradcomp_status neither(const struct nfs_source *s, const char *name, boo
 static gradcomp_status limits(struct nfs_source *s, struct nfs_conn *c, source_wait wait, gradcomp_error *err)
 {
 	struct nfs_call call = {.kind = NFS_LIMITS, .fh = &s->root};
-	gradcomp_status status = nfs_wait(s, c, wait, false, &call, 1, err);
-	if (status)
-		return status;
+	gradcomp_status st = nfs_wait(s, c, wait, false, &call, 1, err);
+	if (st)
+		return st;
 	s->read_max = call.error || call.read_max < 4096 ? 4096 : call.read_max;
 	if (s->read_max > NFS_READ_MAX)
 		s->read_max = NFS_READ_MAX;
@@ -94,15 +94,15 @@ static gradcomp_status descend(struct nfs_source *s, struct nfs_conn *c, source_
 	char *rest = NULL;
 	for (char *name = strtok_r(path, "/", &rest); name; name = strtok_r(NULL, "/", &rest)) {
 		struct nfs_call call = {.kind = NFS_LOOKUP, .fh = &s->root, .name = name};
-		gradcomp_status status = nfs_wait(s, c, wait, false, &call, 1, err);
-		if (!status && !call.error && !call.known) {
+		gradcomp_status st = nfs_wait(s, c, wait, false, &call, 1, err);
+		if (!st && !call.error && !call.known) {
 			struct nfs_call more = {.kind = NFS_GETATTR, .fh = &call.found};
-			status = nfs_wait(s, c, wait, false, &more, 1, err);
+			st = nfs_wait(s, c, wait, false, &more, 1, err);
 			call.error = more.error;
 			call.st = more.st;
 		}
-		if (status)
-			return status;
+		if (st)
+			return st;
 		if (call.error)
 			return refused(s, call.error, err);
 		if (S_ISREG(call.st.mode) && (!rest || !*rest))
@@ -123,17 +123,17 @@ static gradcomp_status mount_root(struct nfs_source *s, struct nfs_conn *c, sour
 	struct nfs_call call = {.kind = NFS_GETATTR, .fh = &s->root};
 	int error, other;
 	strcpy(path, s->url.path);
-	gradcomp_status status = mount_path(s, wait, path, &error, err);
-	if (status)
-		return status;
-	if (!error && !(status = nfs_wait(s, c, wait, false, &call, 1, err)) && !call.error && S_ISDIR(call.st.mode))
+	gradcomp_status st = mount_path(s, wait, path, &error, err);
+	if (st)
+		return st;
+	if (!error && !(st = nfs_wait(s, c, wait, false, &call, 1, err)) && !call.error && S_ISDIR(call.st.mode))
 		return GRADCOMP_OK;
 	char *slash = strrchr(path, '/');
-	if (status || !slash[1])
-		return status ? status : refused(s, error ? error : call.error, err);
+	if (st || !slash[1])
+		return st ? st : refused(s, error ? error : call.error, err);
 	*slash = 0;
-	if ((status = mount_path(s, wait, *path ? path : "/", &other, err)))
-		return status;
+	if ((st = mount_path(s, wait, *path ? path : "/", &other, err)))
+		return st;
 	return other ? refused(s, error ? error : call.error, err) : descend(s, c, wait, slash + 1, err);
 }
 
@@ -143,19 +143,19 @@ static gradcomp_status find_root(struct nfs_source *s, source_wait wait, gradcom
 	struct nfs_conn *c = nfs_conn_new();
 	if (!c)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	gradcomp_status status;
+	gradcomp_status st;
 	strcpy(path, s->url.path);
 	if (s->url.version == 3)
-		status = mount_root(s, c, wait, err);
+		st = mount_root(s, c, wait, err);
 	else
-		status = descend(s, c, wait, path, err);
-	if (!status)
-		status = limits(s, c, wait, err);
-	if (status)
+		st = descend(s, c, wait, path, err);
+	if (!st)
+		st = limits(s, c, wait, err);
+	if (st)
 		nfs_conn_free(c);
 	else
 		s->idle = c;
-	return status;
+	return st;
 }
 
 static gradcomp_status nfs_open_source(const source_url *url, double timeout, source_wait wait, source **out,
@@ -175,17 +175,17 @@ static gradcomp_status nfs_open_source(const source_url *url, double timeout, so
 	s->send = url->version == 3 ? nfs_v3_send : nfs_v4_send;
 	s->timeout = timeout;
 	pthread_mutex_init(&s->lock, NULL);
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	if (!(s->base.name = strdup(url->name)))
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	if (!status && !(status = resolve(s, err)) && !(status = find_root(s, wait, err))) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	if (!st && !(st = resolve(s, err)) && !(st = find_root(s, wait, err))) {
 		*out = &s->base;
 		return GRADCOMP_OK;
 	}
 	free(s->base.name);
 	free(s->base.only);
 	nfs_ops.close(&s->base);
-	return status;
+	return st;
 }
 
 GRADCOMP_EXPORT const source_nfs_module gradcomp_source_nfs = {

@@ -72,14 +72,14 @@ static gradcomp_status look_up(struct nfs_reader *r, const struct nfs_handle *fh
 	call->kind = NFS_LOOKUP;
 	call->fh = fh;
 	call->name = name;
-	gradcomp_status status = nfs_request(r, call, err);
-	if (!status && !call->error && !call->known) {
+	gradcomp_status st = nfs_request(r, call, err);
+	if (!st && !call->error && !call->known) {
 		struct nfs_call more = {.kind = NFS_GETATTR, .fh = &call->found};
-		status = nfs_request(r, &more, err);
+		st = nfs_request(r, &more, err);
 		call->error = more.error;
 		call->st = more.st;
 	}
-	return status || !call->error ? status : nfs_failed(nfs_source_of(r), call->error, "look at", path, err);
+	return st || !call->error ? st : nfs_failed(nfs_source_of(r), call->error, "look at", path, err);
 }
 
 static gradcomp_status enter(struct nfs_reader *r, const char *path, size_t begin, size_t end, gradcomp_error *err)
@@ -100,9 +100,9 @@ static gradcomp_status enter(struct nfs_reader *r, const char *path, size_t begi
 	name[end - begin] = 0;
 	memcpy(shown, path, end);
 	shown[end] = 0;
-	gradcomp_status status = look_up(r, here(r), name, shown, &call, err);
-	if (status)
-		return status;
+	gradcomp_status st = look_up(r, here(r), name, shown, &call, err);
+	if (st)
+		return st;
 	if (!S_ISDIR(call.st.mode))
 		return nfs_failed(nfs_source_of(r), ENOTDIR, "enter", shown, err);
 	memcpy(r->at, path, end);
@@ -120,9 +120,9 @@ gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, c
 			break;
 		size_t begin = at ? at + 1 : 0;
 		const char *slash = memchr(path + begin, '/', length - begin);
-		gradcomp_status status = enter(r, path, begin, slash ? (size_t)(slash - path) : length, err);
-		if (status)
-			return status;
+		gradcomp_status st = enter(r, path, begin, slash ? (size_t)(slash - path) : length, err);
+		if (st)
+			return st;
 	}
 	*fh = here(r);
 	return GRADCOMP_OK;
@@ -144,15 +144,15 @@ gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call
 {
 	const struct nfs_handle *fh;
 	const char *slash = strrchr(path, '/');
-	gradcomp_status status = nfs_dir(r, path, slash ? (size_t)(slash - path) : 0, &fh, err);
-	if (status)
-		return status;
+	gradcomp_status st = nfs_dir(r, path, slash ? (size_t)(slash - path) : 0, &fh, err);
+	if (st)
+		return st;
 	if (*path)
 		return look_up(r, fh, slash ? slash + 1 : path, path, call, err);
 	call->kind = NFS_GETATTR;
 	call->fh = fh;
-	if ((status = nfs_request(r, call, err)))
-		return status;
+	if ((st = nfs_request(r, call, err)))
+		return st;
 	call->found = *fh;
 	return call->error ? nfs_reader_failed(r, call->error, "look at", path, err) : GRADCOMP_OK;
 }

@@ -59,29 +59,29 @@ gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct
                                   gradcomp_error *err)
 {
 	struct nfs_prefetch *s = r->prefetch;
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
 	*known = false;
-	while (s && s->n && !status && !*known) {
+	while (s && s->n && !st && !*known) {
 		struct nfs_prefetch_file *f = file_at(s, 0);
 		bool wanted = !strcmp(f->path, path);
 		/* After a lost connection all of them are sent again. */
 		for (unsigned i = 0; i < s->n; i++)
 			nfs_send(nfs_source_of(r), r->conn, &file_at(s, i)->call, 1);
 		if (wanted || f->call.state == NFS_SENT)
-			status = nfs_request(r, &f->call, err);
+			st = nfs_request(r, &f->call, err);
 		/* A request that failed is made again when the file is opened, for the error; so is one whose
 		 * answer lacks attributes. */
-		if (!status && wanted && !f->call.error && f->call.known) {
+		if (!st && wanted && !f->call.error && f->call.known) {
 			*known = true;
 			*call = f->call;
 			memcpy(buf, f->buf, f->call.got);
 		}
-		if (!status)
+		if (!st)
 			take_off(s);
 		if (wanted)
 			break;
 	}
-	return status;
+	return st;
 }
 
 bool nfs_prefetch_sent(const struct nfs_reader *r)

@@ -51,12 +51,12 @@ static void nfs_source_close(source *base)
 	free(s);
 }
 
-static gradcomp_status nfs_reader_lookup(source_reader *base, const char *path, source_stat *st, gradcomp_error *err)
+static gradcomp_status nfs_reader_lookup(source_reader *base, const char *path, source_stat *sb, gradcomp_error *err)
 {
 	struct nfs_call call = {0};
-	gradcomp_status status = nfs_find((struct nfs_reader *)base, path, &call, err);
-	*st = call.st;
-	return status;
+	gradcomp_status st = nfs_find((struct nfs_reader *)base, path, &call, err);
+	*sb = call.st;
+	return st;
 }
 
 static gradcomp_status nfs_reader_readlink(source_reader *base, const char *path, char target[4096],
@@ -64,9 +64,9 @@ static gradcomp_status nfs_reader_readlink(source_reader *base, const char *path
 {
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_call call = {0}, link = {.kind = NFS_READLINK, .fh = &call.found, .buf = target};
-	gradcomp_status status = nfs_find(r, path, &call, err);
-	if (status || (status = nfs_request(r, &link, err)))
-		return status;
+	gradcomp_status st = nfs_find(r, path, &call, err);
+	if (st || (st = nfs_request(r, &link, err)))
+		return st;
 	return link.error ? nfs_failed(nfs_source_of(r), link.error, "read the symbolic link", path, err) : GRADCOMP_OK;
 }
 

@@ -33,14 +33,12 @@ static uint64_t bound(const gradcomp_codec *codec, uint64_t n)
 static cut cut_stripes(const gradcomp_codec *codec, uint64_t count, int P)
 {
 	uint64_t each = ((count + (uint64_t)P - 1) / (uint64_t)P + GRAIN - 1) / GRAIN * GRAIN;
-
 	return (cut){.codec = codec, .count = count, .each = each, .stride = nccl_rounded(bound(codec, each))};
 }
 
 static cut cut_blocks(const gradcomp_codec *codec, const uint64_t *counts, int P)
 {
 	cut c = {.codec = codec, .counts = counts};
-
 	for (int r = 0; r < P; r++)
 		if (nccl_rounded(bound(codec, counts[r])) > c.stride)
 			c.stride = nccl_rounded(bound(codec, counts[r]));
@@ -50,7 +48,6 @@ static cut cut_blocks(const gradcomp_codec *codec, const uint64_t *counts, int P
 static part part_at(const cut *c, int r)
 {
 	part p = {.from = 0};
-
 	if (c->counts) {
 		for (int k = 0; k < r; k++)
 			p.from += c->counts[k];
@@ -68,7 +65,6 @@ static gradcomp_status code(nccl *n, const gradcomp_codec *codec, const float *x
 {
 	uint64_t bytes = 0;
 	gradcomp_status st = codec->code(codec->ctx, x, count, counter, out, &bytes, err);
-
 	if (!st && bytes != want)
 		st = n->host->fail(err, GRADCOMP_ERR_INTERNAL,
 		                   "nccl: a code of %llu bytes for %llu numbers; in CUDA memory it must have %zu",
@@ -82,7 +78,6 @@ static gradcomp_status note(nccl *n, const gradcomp_codec *codec, const void *co
 {
 	const gradcomp_operators *op = n->ops;
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (e) {
 		st = codec->decode(codec->ctx, coded, bytes, e, count, err);
 		op->scale(n->queue, e, -1, count);
@@ -101,7 +96,6 @@ static gradcomp_status scatter(nccl *n, const cut *c, const char *codes, char *c
 	int P = n->links->nranks, me = n->links->rank;
 	part own = part_at(c, me);
 	ncclResult_t rc = n->f.ncclGroupStart();
-
 	for (int r = 0; nccl_going(rc) && r < P; r++) {
 		part p = part_at(c, r);
 		if (r != me && p.n)
@@ -120,7 +114,6 @@ static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gr
 	int P = n->links->nranks;
 	ncclResult_t rc = n->f.ncclGroupStart();
 	gradcomp_status st;
-
 	for (int r = 0; nccl_going(rc) && r < P; r++) {
 		char *at = codes + (size_t)r * c->stride;
 		part p = part_at(c, r);
@@ -149,7 +142,6 @@ static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, u
 	float *x = buf + own.from;
 	gradcomp_status st = nccl_reserve(n, 2 * all, err);
 	char *codes = n->scratch, *came = n->scratch + all;
-
 	for (int r = 0; !st && r < P; r++) {
 		part p = part_at(c, r);
 		char *at = codes + (size_t)r * c->stride;
@@ -180,7 +172,6 @@ gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double
 	float *x = buf + own.from;
 	gradcomp_status st = reduce(n, &c, buf, scale, counter, residual, err);
 	char *codes = n->scratch;
-
 	if (!st && own.n)
 		st = code(n, codec, x, own.n, counter + (uint64_t)P, codes + (size_t)me * c.stride, own.bytes, err);
 	if (!st && own.n)
@@ -195,7 +186,6 @@ gradcomp_status nccl_coded_reduce_scatter(nccl *n, float *buf, const uint64_t *c
 {
 	const cut c = cut_blocks(codec, counts, n->links->nranks);
 	part own = part_at(&c, n->links->rank);
-
 	gradcomp_status st = reduce(n, &c, buf, scale, counter, residual, err);
 	if (!st && residual && own.n)
 		n->ops->fill(n->queue, residual + own.from, 0, own.n);

@@ -39,7 +39,6 @@ struct nccl_base {
 static double now(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
@@ -47,7 +46,6 @@ static double now(void)
 static void breathe(double since)
 {
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
-
 	if (now() - since < SPIN_SECONDS)
 		sched_yield();
 	else
@@ -57,7 +55,6 @@ static void breathe(double since)
 int nccl_on_device(const void *buf)
 {
 	struct cudaPointerAttributes a;
-
 	if (!buf)
 		return 0;
 	if (cudaPointerGetAttributes(&a, buf) == cudaSuccess)
@@ -69,7 +66,6 @@ int nccl_on_device(const void *buf)
 static gradcomp_status job_failure(const nccl *n, gradcomp_error *err)
 {
 	const gradcomp_links *l = n->links;
-
 	return GRADCOMP_HAS(l, failure) && l->failure ? l->failure(l->ctx, err) : GRADCOMP_OK;
 }
 
@@ -78,7 +74,6 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 {
 	double since = now();
 	nccl *m = n;
-
 	/* First the base: until that is over, NCCL's thread may still write what it splits off. */
 	if (n->meeting) {
 		if (n->base->comm)
@@ -109,7 +104,6 @@ static gradcomp_status broken(nccl *n, const char *who, const char *said, const 
 {
 	gradcomp_error why = {0};
 	double since = now();
-
 	while (!job_failure(n, &why) && now() - since < NEWS_SECONDS)
 		breathe(since);
 	if (!why.status)
@@ -122,7 +116,6 @@ static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, g
 	ncclComm_t asked = n->meeting ? n->base->comm : n->comm;
 	const char *last = asked ? n->f.ncclGetLastError(asked) : "";
 	char said[256];
-
 	snprintf(said, sizeof said, "%s%s%s", n->f.ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 	said[strcspn(said, "\n")] = 0;
 	return broken(n, "NCCL", said, what, err);
@@ -136,7 +129,6 @@ static gradcomp_status look(nccl *n, ncclComm_t comm, int stream, double since, 
 	ncclResult_t state = ncclSuccess, rc = n->f.ncclCommGetAsyncError(comm, &state);
 	cudaError_t e = stream ? cudaEventQuery(n->event) : cudaSuccess;
 	gradcomp_error why = {0};
-
 	*over = 0;
 	if (rc || (state != ncclSuccess && state != ncclInProgress))
 		return nccl_broken(n, rc ? rc : state, what, err);
@@ -161,7 +153,6 @@ static gradcomp_status await(nccl *n, ncclComm_t comm, int stream, const char *w
 	double since = now();
 	int over = 0;
 	gradcomp_status st = look(n, comm, stream, since, what, &over, err);
-
 	while (!st && !over) {
 		breathe(since);
 		st = look(n, comm, stream, since, what, &over, err);
@@ -180,7 +171,6 @@ gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradco
 static gradcomp_status record(nccl *n, gradcomp_error *err)
 {
 	cudaError_t e = cudaEventRecord(n->event, n->queue);
-
 	n->owes = !e;
 	n->more = 0;
 	n->since = now();
@@ -190,7 +180,6 @@ static gradcomp_status record(nccl *n, gradcomp_error *err)
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	snprintf(n->last, sizeof n->last, "%s", what);
 	n->more = 1;
 	if (n->enqueues && n->owes)
@@ -206,7 +195,6 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 {
 	int over = 1;
 	gradcomp_status st = GRADCOMP_OK;
-
 	*busy = 0;
 	if (n->failed.status)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
@@ -229,7 +217,6 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 static gradcomp_status settle(nccl *n, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!n->owes && !n->more)
 		return GRADCOMP_OK;
 	st = record(n, err);
@@ -242,7 +229,6 @@ gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 	gradcomp_status st;
 	cudaError_t e;
 	void *p;
-
 	if (bytes <= n->scratch_bytes)
 		return GRADCOMP_OK;
 	st = settle(n, err);
@@ -265,7 +251,6 @@ static int load(nccl_functions *f, char *why, size_t size)
 {
 	/* Never unloaded: it leaves threads behind. */
 	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-
 	if (!library) {
 		snprintf(why, size, "%s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
 		return 0;
@@ -288,7 +273,6 @@ static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 	                             ? GRADCOMP_OK
 	                             : n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "nccl: %s", why);
 	cudaError_t e;
-
 	if (st)
 		return st;
 	if (!GRADCOMP_HAS(n->host, operators_on) || !(n->ops = n->host->operators_on(GRADCOMP_CUDA, err)))
@@ -303,7 +287,6 @@ static void end_comm(nccl *n, ncclComm_t comm)
 	gradcomp_error why;
 	double since = now();
 	ncclResult_t state = ncclInProgress;
-
 	if (!job_failure(n, &why))
 		n->f.ncclCommFinalize(comm);
 	while (!job_failure(n, &why) && !n->f.ncclCommGetAsyncError(comm, &state) && state == ncclInProgress &&
@@ -324,7 +307,6 @@ static nccl_base *bases;
 static nccl_base *base_find(const nccl *n, const ncclUniqueId *id)
 {
 	nccl_base *b = bases;
-
 	while (b && (b->broken || b->rank != n->links->rank || b->nranks != n->links->nranks ||
 	             (id && memcmp(id, &b->id, sizeof *id))))
 		b = b->next;
@@ -334,7 +316,6 @@ static nccl_base *base_find(const nccl *n, const ncclUniqueId *id)
 static void base_leave(nccl *n)
 {
 	nccl_base *b = n->base, **at = &bases;
-
 	n->base = NULL;
 	if (!b)
 		return;
@@ -357,7 +338,6 @@ static void base_leave(nccl *n)
 static gradcomp_status base_asked(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	n->meeting = 1;
 	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
 	n->meeting = 0;
@@ -373,7 +353,6 @@ static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
 	ncclResult_t rc = n->links->rank ? ncclSuccess : n->f.ncclGetUniqueId(&id);
 	nccl_base *b = n->host->alloc(sizeof *b);
 	gradcomp_status st;
-
 	if (rc)
 		id = none;
 	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
@@ -403,7 +382,6 @@ static gradcomp_status all_can(nccl *n, gradcomp_status mine, int *lacks, gradco
 	int64_t worst[2] = {mine ? n->links->rank + 1 : 0, *lacks};
 	gradcomp_error inner = {0};
 	gradcomp_status st = ring_allreduce(n->ring, worst, 2, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
-
 	*lacks = (int)worst[1];
 	if (mine)
 		return mine;
@@ -423,7 +401,6 @@ static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
 	nccl_base *b = n->links->rank ? NULL : base_find(n, NULL);
 	ncclUniqueId id = {{0}};
 	int lacks;
-
 	if (b)
 		id = b->id;
 	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
@@ -445,7 +422,6 @@ static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
 static gradcomp_status base_split(nccl *n, int colour, int key, ncclComm_t *made, const char *what, gradcomp_error *err)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-
 	if (n->base->broken)
 		return broken(n, "NCCL", "what this rank shares with another collective was aborted", what, err);
 	config.blocking = 0;
@@ -456,7 +432,6 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 {
 	static const char what[] = "bring all ranks together";
 	gradcomp_status st;
-
 	if (n->failed.status)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 	if (n->comm)
@@ -479,7 +454,6 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 	ncclComm_t none;
 	cudaError_t e = cudaSuccess;
 	gradcomp_status st;
-
 	if (out) {
 		out->f = n->f;
 		out->ops = n->ops;
@@ -512,6 +486,5 @@ const char *nccl_unusable(void)
 {
 	static _Thread_local char why[256];
 	nccl_functions f;
-
 	return load(&f, why, sizeof why) ? NULL : why;
 }

@@ -6,7 +6,6 @@ static gradcomp_status receive(nccl *n, const tree_position *p, size_t stride, u
                                gradcomp_error *err)
 {
 	ncclResult_t rc = n->f.ncclGroupStart();
-
 	for (int k = 0; nccl_going(rc) && k < p->nchildren; k++)
 		rc = n->f.ncclRecv(n->scratch + (size_t)(k + 1) * stride, bound, ncclUint8, p->child[k], n->comm,
 		                   n->queue);
@@ -22,7 +21,6 @@ gradcomp_status nccl_merge(nccl *n, gradcomp_payload *inout, uint64_t bound, con
 	size_t stride = nccl_rounded(bound);
 	gradcomp_payload have = *inout, next;
 	gradcomp_status st;
-
 	if (inout->bytes != bound || inout->capacity < bound)
 		return n->host->fail(err, GRADCOMP_ERR_INVALID,
 		                     "nccl: a payload of %llu bytes in a buffer of %llu is to be merged; all have %llu",

@@ -45,7 +45,6 @@ static gradcomp_status finish(nccl *n, ncclResult_t rc, void *scaled, uint64_t c
                               double scale, const char *what, gradcomp_error *err)
 {
 	gradcomp_status st = nccl_launched(n, rc, what, err);
-
 	if (!st && scale != 1.0 && count && dtype <= GRADCOMP_F64)
 		st = n->ops->scale_as(n->queue, scaled, scale, count, dtype);
 	return st ? st : nccl_done(n, what, err);
@@ -58,7 +57,6 @@ static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_
 	char *own;
 	/* Asked with no elements, the table says whether it knows the pair. */
 	gradcomp_status st = n->ops->reduce(n->queue, buf, buf, 0, dtype, op);
-
 	if (st)
 		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op,
 		                     (int)dtype);
@@ -80,7 +78,6 @@ gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtyp
 {
 	int how = operation(dtype, op);
 	char what[WHAT_BYTES];
-
 	snprintf(what, sizeof what, "reduce %llu numbers", (unsigned long long)count);
 	/* NCCL cannot do this: it is gathered, and put together in the order of ranks. */
 	if (how < 0)
@@ -107,7 +104,6 @@ gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, 
 	size_t size = gradcomp_dtype_bytes(dtype);
 	char *at = buf, *own = buf, what[WHAT_BYTES];
 	ncclResult_t rc;
-
 	if (how < 0)
 		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
 		                     "nccl: reduce-scatter of operation %d on type %d in CUDA memory: "
@@ -133,7 +129,6 @@ gradcomp_status nccl_allgather(nccl *n, void *buf, const uint64_t *bytes, gradco
 	int P = n->links->nranks, me = n->links->rank;
 	char *at = buf, *own = buf, what[WHAT_BYTES];
 	ncclResult_t rc;
-
 	for (int r = 0; r < me; r++)
 		own += bytes[r];
 	snprintf(what, sizeof what, "gather, %llu bytes of this rank", (unsigned long long)bytes[me]);
@@ -157,7 +152,6 @@ gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes,
 	const char *from = in;
 	char *to = out;
 	ncclResult_t rc = n->f.ncclGroupStart();
-
 	for (int r = 0; nccl_going(rc) && r < P; from += in_bytes[r], to += out_bytes[r], r++) {
 		if (r == me) {
 			n->ops->copy(n->queue, to, from, in_bytes[r]);
@@ -175,7 +169,6 @@ gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes,
 gradcomp_status nccl_broadcast(nccl *n, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	char what[WHAT_BYTES];
-
 	snprintf(what, sizeof what, "broadcast %llu bytes of rank %d", (unsigned long long)bytes, root);
 	return finish(n, n->f.ncclBroadcast(buf, buf, bytes, ncclUint8, root, n->comm, n->queue), NULL, 0, GRADCOMP_U8,
 	              1.0, what, err);

@@ -5,12 +5,14 @@
 
 #include "gradcomp/sdk/growbuf.h"
 
+#include <stdbool.h>
+
 gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 {
 	return sdk_growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
-static int can_multicast(const gradcomp_links *links)
+static bool can_multicast(const gradcomp_links *links)
 {
 	return GRADCOMP_HAS(links, multicast) && links->multicast && links->nnodes == 1;
 }

@@ -16,6 +16,7 @@
  *     another length  packed
  *
  * 4 n + 9 bytes at the most. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "gradcomp/sdk/coded.h"
@@ -87,7 +88,7 @@ static uint64_t lossless_bound(void *instance, uint64_t n)
 	return 4 * n + (n + PIECE - 1) / PIECE * HEAD;
 }
 
-static int is_zero(const uint8_t *p, uint64_t n)
+static bool is_zero(const uint8_t *p, uint64_t n)
 {
 	return !p[0] && !memcmp(p, p + 1, n - 1);
 }

@@ -21,7 +21,6 @@ static const char *device_current(int *id)
 {
 	int n = 0;
 	const char *why = said(cudaGetDeviceCount(&n));
-
 	if (why || !n)
 		return why ? why : "no CUDA device is visible";
 	return said(cudaGetDevice(id));
@@ -58,7 +57,6 @@ static const char *device_stream(void **stream, int urgent)
 	cudaStream_t s;
 	int least = 0, most = 0;
 	const char *why = said(cudaDeviceGetStreamPriorityRange(&least, &most));
-
 	if (!why)
 		why = said(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? most : least));
 
@@ -77,7 +75,6 @@ static const char *device_event(void **event)
 {
 	cudaEvent_t e;
 	const char *why = said(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventBlockingSync));
-
 	if (!why)
 		*event = e;
 	return why;
@@ -87,7 +84,6 @@ static const char *device_timer(void **event)
 {
 	cudaEvent_t e;
 	const char *why = said(cudaEventCreateWithFlags(&e, cudaEventBlockingSync));
-
 	if (!why)
 		*event = e;
 	return why;
@@ -97,7 +93,6 @@ static const char *device_elapsed(void *from, void *to, double *seconds)
 {
 	float ms = 0;
 	const char *why = said(cudaEventElapsedTime(&ms, from, to));
-
 	*seconds = 1e-3 * (double)ms;
 	return why;
 }
@@ -105,7 +100,6 @@ static const char *device_elapsed(void *from, void *to, double *seconds)
 static const char *device_idle(void *stream, int *is)
 {
 	cudaError_t e = cudaStreamQuery(stream);
-
 	*is = e == cudaSuccess;
 	return e == cudaErrorNotReady ? NULL : said(e);
 }
@@ -114,7 +108,6 @@ static const char *device_captures(void *stream, int *is)
 {
 	enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
 	const char *why = said(cudaStreamIsCapturing(stream, &state));
-
 	*is = state != cudaStreamCaptureStatusNone;
 	return why;
 }
@@ -138,7 +131,6 @@ static const char *device_follow(void *stream, void *event)
 static const char *device_test(void *event, int *done)
 {
 	cudaError_t e = cudaEventQuery(event);
-
 	*done = e == cudaSuccess;
 	return e == cudaErrorNotReady ? NULL : said(e);
 }
@@ -146,7 +138,6 @@ static const char *device_test(void *event, int *done)
 static long long now_ns(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }

@@ -95,7 +95,6 @@ typedef struct drain_claim {
 static void differing_drains(const void *claim, const void *claim0, int first, char *out, size_t capacity)
 {
 	const drain_claim *a = claim, *b = claim0;
-
 	if (a->weights != b->weights)
 		snprintf(out, capacity, "drains %s weights, rank %d %s them", a->weights ? "with" : "without", first,
 		         b->weights ? "with" : "without");

@@ -1,4 +1,5 @@
 /* Which table runs on this processor. */
+#include <stdbool.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ static const gradcomp_operators portable =
 #endif
 
 #ifdef HAVE_AVX512_OBJECTS
-static int can_avx512(void)
+static bool can_avx512(void)
 {
 	return can_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +83,7 @@ static gradcomp_status bad(gradcomp_error *err, const char *what, double value)
 	                 value);
 }
 
-static int has_plan(int64_t kind)
+static bool has_plan(int64_t kind)
 {
 	return kind == PLAN_MSG_PLAN || kind == PLAN_MSG_TRY;
 }

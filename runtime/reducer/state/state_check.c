@@ -20,7 +20,6 @@ static int same_compressor(const reducer *r, const char *text)
 	gradcomp_error unused;
 	spec s = {0};
 	int same = !strncmp(text, r->eng.compressor_spec, KEPT);
-
 	if (!same && strlen(text) < KEPT && !spec_parse(&r->eng.compressor->info, text, &s, &unused))
 		same = !strncmp(s.text, r->eng.compressor_spec, KEPT);
 	spec_clear(&s);

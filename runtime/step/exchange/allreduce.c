@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <math.h>
 
-static int is_zero(const unsigned char *p, size_t n)
+static bool is_zero(const unsigned char *p, size_t n)
 {
 	while (n && !*p)
 		p++, n--;

@@ -62,7 +62,6 @@ static inline uint64_t merged_bytes(uint64_t bound)
 static inline size_t payload_stride(const engine *eng, uint64_t bytes)
 {
 	size_t grain = memops_on_device(eng) ? 16 : 8;
-
 	return (bytes + grain - 1) & ~(grain - 1);
 }
 /* Returns the distance from one payload of fixed length to the next. */

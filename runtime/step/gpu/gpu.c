@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "operators/operator_tables.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[
 }
 
 /* Returns 1 when no step needs the host to wait, as far as these two go. */
-static int can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
+static bool can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
 {
 	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
 }

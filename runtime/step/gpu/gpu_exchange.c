@@ -65,7 +65,6 @@ static gradcomp_status merge(const engine *eng, const gradcomp_work *work, uint3
 	gradcomp_payload sum = {there + 2 * stride, bytes, bytes};
 	gradcomp_work on = *work;
 	gradcomp_status st;
-
 	on.queue = g->exchange;
 	memcpy(here, a->data, bytes);
 	memcpy(here + stride, b->data, bytes);
@@ -87,7 +86,6 @@ static gradcomp_status merge_room(engine *eng, const bucket *b, uint64_t bound, 
 	gpu *g = gpu_of(eng);
 	scratch_buf *there = &b->workspace->gathered, *here = &b->workspace->mirror->gathered;
 	gradcomp_status st;
-
 	g->merge_stride = (size_t)(bound + 63) & ~(size_t)63;
 	st = workspace_grow(there, 3 * g->merge_stride, err);
 	if (!st)
@@ -107,7 +105,6 @@ static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gra
 	const char *why = NULL;
 	bucket view = *b;
 	gradcomp_status st = workspace_grow(&mirror->own, bytes + 1, err);
-
 	if (!st && b->work.error_flat)
 		st = workspace_grow(&mirror->gathered, bytes + 1, err);
 	if (st)

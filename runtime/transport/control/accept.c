@@ -20,7 +20,6 @@
 static gradcomp_status accept_listen(listener *l, const struct sockaddr *sa, socklen_t bytes, gradcomp_error *err)
 {
 	int off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
 	if (fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a listening socket");
 	if (sa->sa_family == AF_INET6)
@@ -40,7 +39,6 @@ static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
 	struct sockaddr_storage sa;
 	gradcomp_status st = address_own(t->interface, t->sockets.own, &t->sockets.nown, err);
 	int kept = 0;
-
 	if (st)
 		return st;
 	if (!*t->interface) {
@@ -73,7 +71,6 @@ gradcomp_status accept_open(transport *t, bool local, bool network, char unix_na
 {
 	struct sockaddr_un un;
 	socklen_t bytes = sizeof un;
-
 	*unix_bytes = 0;
 	if (local) {
 		memset(&un, 0, sizeof un);
@@ -116,7 +113,6 @@ static const char *accept_hello(void *ctx, const pending_conn *p)
 	const transport *t = ctx;
 	hello h;
 	const char *why = handshake_read(p->in, &h);
-
 	if (why)
 		return why;
 	if (h.nranks != (uint32_t)t->nranks || h.to != (uint32_t)t->rank)
@@ -131,7 +127,6 @@ static const char *accept_hello(void *ctx, const pending_conn *p)
 static void accept_proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
 	const transport *t = ctx;
-
 	handshake_mac(t->secret, role, p->hello, p->nonce, mac);
 }
 
@@ -140,7 +135,6 @@ static const char *accept_keep(transport *t, const hello *h, int fd, int passed)
 {
 	gradcomp_status st = backlog_put(t, h, fd, passed);
 	char text[CULPRIT_TEXT];
-
 	if (st == GRADCOMP_ERR_NOMEM) {
 		/* The peer has its WELCOME, and would wait. */
 		snprintf(text, sizeof text, "rank %d on %s: no memory for a connection of rank %u", t->rank,
@@ -155,7 +149,6 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	transport *t = ctx;
 	const char *why;
 	hello h;
-
 	handshake_read(p->hello, &h);
 	memcpy(h.answer, p->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (p->passed >= 0))

@@ -11,7 +11,6 @@ gradcomp_status backlog_put(transport *t, const hello *h, int fd, int passed)
 	int most = 1024 + 16 * t->nranks;
 	backlog *b = &t->backlog;
 	backlog_conn *p = malloc(sizeof *p), **end = &b->first;
-
 	if (!p)
 		return GRADCOMP_ERR_NOMEM;
 	*p = (backlog_conn){.h = *h, .fd = fd, .passed = passed};
@@ -37,7 +36,6 @@ gradcomp_status backlog_put(transport *t, const hello *h, int fd, int passed)
 backlog_conn *backlog_pull(backlog *b, backlog_conn **at)
 {
 	backlog_conn *p = *at;
-
 	*at = p->next;
 	b->n--;
 	return p;
@@ -46,7 +44,6 @@ backlog_conn *backlog_pull(backlog *b, backlog_conn **at)
 void backlog_drop(backlog *b)
 {
 	backlog_conn *p = backlog_pull(b, &b->first);
-
 	if (p->fd >= 0)
 		close(p->fd);
 	if (p->passed >= 0)

@@ -29,7 +29,6 @@ static const char no_descriptor[] = "no descriptor is left";
 static int connect_wait(transport *t, int fd, short events, double until)
 {
 	struct pollfd p[2] = {{fd, events, 0}, {t->failure.fd, POLLIN, 0}};
-
 	for (;;) {
 		double left = until - clock_now();
 		int n = poll(p, 2, left > 0 ? (int)(left * 1e3) + 1 : 0);
@@ -68,7 +67,6 @@ static const char *connect_io(transport *t, int fd, unsigned char *buf, size_t b
 static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF_BYTES], int passed, double until)
 {
 	ssize_t n;
-
 	if (passed < 0)
 		return connect_io(t, fd, proof, PROOF_BYTES, 1, until);
 	/* The descriptor goes with the first byte, even if the others are sent later. */
@@ -82,7 +80,6 @@ static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF
 static double attempt_end(double deadline)
 {
 	double until = clock_now() + ATTEMPT_SECONDS;
-
 	return until < deadline ? until : deadline;
 }
 
@@ -91,7 +88,6 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SHA256_BYTES], welcome[WELCOME_BYTES];
 	double until = attempt_end(deadline);
 	const char *why;
-
 	/* A nonce per attempt: no proof is valid twice. */
 	if (secret_random(h->nonce, NONCE_BYTES, NULL))
 		return "no random bytes";
@@ -121,7 +117,6 @@ int connect_begin(const address *a)
 	struct sockaddr_storage sa;
 	socklen_t bytes = address_sockaddr(a, &sa);
 	int error, fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
 	if (fd < 0 || !connect(fd, (struct sockaddr *)&sa, bytes) || errno == EINPROGRESS || errno == EINTR)
 		return fd;
 	error = errno;
@@ -134,7 +129,6 @@ const char *connect_finish(transport *t, int fd, hello *h, double deadline)
 {
 	int on = 1, error = 0;
 	socklen_t bytes = sizeof error;
-
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) || error)
 		return strerror(error ? error : errno);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -149,7 +143,6 @@ static const char *connect_local(transport *t, const endpoint *c, hello *h, int 
 	struct ucred cred;
 	socklen_t len = sizeof cred;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
 	if (fd < 0)
 		return errno == EMFILE ? no_descriptor : strerror(errno);
 	memcpy(un.sun_path + 1, c->unix_name, c->unix_bytes);
@@ -180,7 +173,6 @@ typedef struct racer {
 static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line[RACE_MAX])
 {
 	int order[ADDRESS_MAX], good = atomic_load_explicit(&c->good, memory_order_relaxed), n = 0;
-
 	network_address_order(&t->peers.networks, t->sockets.own, t->sockets.nown,
 	                      t->peers.node[to] == t->peers.node[t->rank], c->addr, c->naddr, order);
 	for (int i = good < 0 ? 0 : -1; i < c->naddr; i++) {
@@ -199,7 +191,6 @@ static int race_line_up(const transport *t, endpoint *c, uint32_t to, racer line
 static void race_lost(racer *r, char where[ADDRESS_TEXT])
 {
 	struct sockaddr_storage sa;
-
 	address_sockaddr(&r->a, &sa);
 	address_text(&sa, where);
 	if (r->fd >= 0)
@@ -215,7 +206,6 @@ static const char *connect_race(transport *t, racer *line, int n, hello *h, doub
 	const char *why = "it has no address that this rank can use";
 	double now = clock_now(), next = now, end = now;
 	int begun = 0, left = 0;
-
 	while (begun < n || left) {
 		struct pollfd p[RACE_MAX + 1];
 		int got;
@@ -268,7 +258,6 @@ static const char *connect_round(transport *t, endpoint *c, int local, hello *h,
 {
 	racer line[RACE_MAX], *won = NULL;
 	const char *why;
-
 	if (local) {
 		snprintf(where, ADDRESS_TEXT, "its local socket");
 		return connect_local(t, c, h, passed, deadline, fd);
@@ -301,7 +290,6 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 	double limit = 0.25, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";
 	const char *why = "the time limit passed before the first attempt";
-
 	h->from = (uint32_t)t->rank;
 	h->nranks = (uint32_t)t->nranks;
 	h->frames = (uint8_t)record_crypto_choose(local ? FRAMES_NONE : t->o.frames, c->aes);

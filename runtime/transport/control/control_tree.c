@@ -20,7 +20,6 @@ gradcomp_status tree_open(transport *t)
 {
 	control_tree *tree = &t->tree;
 	pthread_condattr_t attr;
-
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
 		int r = i == TREE_PARENT ? (t->rank ? (t->rank - 1) / 2 : -1) : 2 * t->rank + i;
 
@@ -54,7 +53,6 @@ void tree_wake(transport *t)
 static void neighbour_flush(neighbour *n)
 {
 	ssize_t sent = n->unsent ? send(n->fd, n->out, n->unsent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
-
 	if (sent > 0) {
 		n->unsent -= (unsigned)sent;
 		memmove(n->out, n->out + sent, n->unsent);
@@ -93,7 +91,6 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 static gradcomp_status if_lost(const transport *t, gradcomp_status status)
 {
 	bool gone = status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT;
-
 	return t->o.outlives && gone ? GRADCOMP_ERR_PEER_LOST : status;
 }
 
@@ -120,7 +117,6 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 {
 	record_crypto *crypto = h->frames ? record_crypto_new(t->secret, h, (int)h->from == t->rank) : NULL;
 	int done = -1;
-
 	if (h->frames && !crypto)
 		return -1;
 	pthread_mutex_lock(&t->lock);
@@ -149,7 +145,6 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 void tree_leave(transport *t)
 {
 	neighbour *parent = &t->tree.near[TREE_PARENT];
-
 	if (!t->tree.leaving || t->tree.leave_sent || transport_failed(t))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
@@ -171,7 +166,6 @@ static void neighbour_send_rates(const transport *t, neighbour *n, int type)
 {
 	unsigned char text[4 * NETWORKS_MAX];
 	ctrl_msg f = {type, t->rank, 0, (const char *)text, 4 * (size_t)t->peers.networks.n};
-
 	for (int k = 0; k < t->peers.networks.n; k++)
 		put32(text + 4 * (size_t)k, t->tree.rates[k]);
 	neighbour_send_msg(n, &f);
@@ -208,7 +202,6 @@ void tree_rates(transport *t, const uint32_t *rate)
 void tree_flush(transport *t, double seconds)
 {
 	double until = clock_now() + seconds;
-
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
 		neighbour *n = &t->tree.near[i];
 
@@ -230,7 +223,6 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 	neighbour *n = &t->tree.near[i];
 	char text[CULPRIT_TEXT + 1];
 	uint32_t rate[NETWORKS_MAX];
-
 	if (f->type >= CTRL_RATES && (t->peers.networks.measured || f->bytes != 4 * (size_t)t->peers.networks.n))
 		return -1;
 	for (size_t k = 0; f->type >= CTRL_RATES && k < f->bytes / 4; k++)
@@ -292,7 +284,6 @@ void tree_drop(neighbour *n)
 static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, const char *how)
 {
 	char text[CULPRIT_TEXT];
-
 	tree_drop(n);
 	/* After LEFT a closed connection is no failure: tree_fail() knows. */
 	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
@@ -304,7 +295,6 @@ static void neighbour_read(transport *t, int i)
 	neighbour *n = &t->tree.near[i];
 	ctrl_msg f;
 	int taken;
-
 	for (;;) {
 		ssize_t got = recv(n->fd, n->in + n->have, sizeof n->in - n->have, MSG_DONTWAIT);
 
@@ -347,7 +337,6 @@ static double tree_interval(const transport *t)
 static void tree_tick(transport *t, double now, double slept, double *beat)
 {
 	int due = now >= *beat;
-
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
 		neighbour *n = &t->tree.near[i];
 		char how[64];
@@ -372,7 +361,6 @@ void *tree_main(void *arg)
 	transport *t = arg;
 	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENER_POLLS + PROBES_MAX];
 	double beat = 0;
-
 	for (;;) {
 		int n, quit, fd[TREE_NEIGHBOURS];
 		struct pollfd *probes;

@@ -127,7 +127,6 @@ void listener_pending_free(pending_conn *p)
 static void pending_drop(listener *l, pending_conn *p, const char *why)
 {
 	double now = clock_now();
-
 	if (why && now >= l->log_window) {
 		log_hidden(l);
 		l->log_window = now + LOG_SECONDS;
@@ -164,7 +163,6 @@ static pending_conn *pending_slot(listener *l)
 {
 	pending_conn *all = l->pending;
 	int worst = 0, most = 0;
-
 	for (int i = 0; i < PENDING_MAX; i++) {
 		int count = 0;
 
@@ -232,7 +230,6 @@ static int pending_read(pending_conn *p, unsigned want)
 	unsigned char *at = p->in + p->have;
 	int error, fd = FD_NONE;
 	ssize_t n;
-
 	pthread_mutex_lock(&open_lock);
 	n = p->local && p->challenged ? fd_take(p->fd, at, want - p->have, &fd)
 	                              : recv(p->fd, at, want - p->have, MSG_DONTWAIT);
@@ -274,7 +271,6 @@ static const char *pending_challenge(listener *l, pending_conn *p)
 {
 	unsigned char challenge[CHALLENGE_BYTES];
 	const char *why = l->ops->hello(l->ctx, p);
-
 	if (why)
 		return why;
 	if (secret_random(p->nonce, NONCE_BYTES, NULL))
@@ -297,7 +293,6 @@ static void pending_proof(listener *l, pending_conn *p)
 	unsigned char mac[SHA256_BYTES];
 	pending_conn proved = *p;
 	const char *why;
-
 	l->ops->proof(l->ctx, ROLE_CONNECT, p, mac);
 	if (!secret_equal(mac, p->in, sizeof mac)) {
 		pending_drop(l, p, "it does not have the job's secret");
@@ -315,7 +310,6 @@ void listener_pending_serve(listener *l, pending_conn *p)
 {
 	int got = pending_read(p, p->challenged ? PROOF_BYTES : l->ops->hello_bytes);
 	const char *why;
-
 	if (got < 0) {
 		/* A connection that closes without a byte is a port scan, or a peer that
 		 * tried another address first. */
@@ -336,7 +330,6 @@ void listener_pending_serve(listener *l, pending_conn *p)
 int listener_poll(const listener *l, struct pollfd *p, double now)
 {
 	int n = 0;
-
 	for (int i = 0; i < l->n; i++, n++)
 		p[n] = (struct pollfd){now < l->shut_until ? -1 : l->fd[i], POLLIN, 0};
 	for (int i = 0; i < PENDING_MAX; i++)
@@ -348,7 +341,6 @@ int listener_poll(const listener *l, struct pollfd *p, double now)
 double listener_deadline(const listener *l)
 {
 	double first = l->shut_until > 0 ? l->shut_until : 1e18;
-
 	for (int i = 0; i < PENDING_MAX; i++)
 		if (l->pending[i].fd >= 0 && l->pending[i].deadline < first)
 			first = l->pending[i].deadline;
@@ -358,7 +350,6 @@ double listener_deadline(const listener *l)
 void listener_serve(listener *l, const struct pollfd *p, int n)
 {
 	double now = clock_now();
-
 	if (l->shut_until > 0 && now >= l->shut_until)
 		l->shut_until = 0;
 	/* Handshakes under way come first: accepting may push some of them out. */

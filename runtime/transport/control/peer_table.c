@@ -13,7 +13,6 @@
 static void peer_table_oversubscribed(transport *t, const endpoint_node *nodes, const char **lists)
 {
 	int nlocal = 0;
-
 	for (int r = 0; r < t->nranks; r++)
 		if (t->peers.node[r] == t->peers.node[t->rank])
 			lists[nlocal++] = nodes[r].cpus;
@@ -30,7 +29,6 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 	const char **keys = calloc(n, sizeof *keys);
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_error why;
-
 	t->peers.endpoints = calloc(n, sizeof *t->peers.endpoints);
 	t->peers.node = calloc(n, sizeof *t->peers.node);
 	if (!nodes || !keys || !t->peers.endpoints || !t->peers.node) {
@@ -71,7 +69,6 @@ gradcomp_status peer_table_inherit(transport *t, const transport *old, const int
 	size_t n = (size_t)t->nranks;
 	int32_t *renumbered = calloc((size_t)old->peers.nnodes + 1, sizeof *renumbered); /* a node's number + 1 */
 	bool complete = renumbered;
-
 	t->peers.endpoints = calloc(n, sizeof *t->peers.endpoints);
 	t->peers.node = calloc(n, sizeof *t->peers.node);
 	for (size_t r = 0; r < n && complete && t->peers.endpoints && t->peers.node; r++) {

@@ -57,7 +57,6 @@ bool survey_swallow(int fd)
 static uint64_t probe_taken(const probe *p)
 {
 	int unacked = 0;
-
 	return ioctl(p->fd, SIOCOUTQ, &unacked) || (uint64_t)unacked > p->sent ? 0 : p->sent - (uint64_t)unacked;
 }
 
@@ -66,7 +65,6 @@ static void probe_slice(probe *p, double seconds)
 	static const char zeros[64 << 10];
 	double begin = clock_now(), warm = begin + WARM * seconds, end = begin + seconds, now = begin, from = 0;
 	uint64_t first = 0;
-
 	while (now < end) {
 		ssize_t n = send(p->fd, zeros, sizeof zeros, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -113,7 +111,6 @@ static const address *address_there(const transport *t, const endpoint *peer, in
 static int probes_find(const transport *t, const endpoint *peer, uint32_t *rate, probe *probes)
 {
 	int n = 0;
-
 	for (int k = 0; k < t->peers.networks.n; k++) {
 		const address *a = address_there(t, peer, k);
 
@@ -130,7 +127,6 @@ static int probes_begin(transport *t, probe *probes, int n)
 	double until = clock_now() + ANSWER_SECONDS;
 	struct pollfd p[NETWORKS_MAX];
 	int waiting = 0;
-
 	for (int i = 0; i < n; i++) {
 		probe *q = &probes[i];
 
@@ -161,7 +157,6 @@ static int probes_begin(transport *t, probe *probes, int n)
 static int probes_connect(transport *t, probe *probes, int n, int to, double deadline)
 {
 	int kept = 0;
-
 	for (int tries = 0; tries < ANSWER_TRIES && probes_begin(t, probes, n); tries++)
 		;
 	for (int i = 0; i < n; i++) {
@@ -184,7 +179,6 @@ static int probes_connect(transport *t, probe *probes, int n, int to, double dea
 static int lowest_of_node(const transport *t, int node)
 {
 	int r = 0;
-
 	while (t->peers.node[r] != node)
 		r++;
 	return r;
@@ -196,7 +190,6 @@ void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
 	int node = t->peers.node[t->rank], to = lowest_of_node(t, (node + 1) % t->peers.nnodes), n;
 	double slice;
 	bool steady = false;
-
 	memset(rate, 0xff, NETWORKS_MAX * sizeof *rate);
 	if (lowest_of_node(t, node) != t->rank || to == t->rank)
 		return;
@@ -227,7 +220,6 @@ gradcomp_status transport_rate(transport *t, int rank, double seconds, double *m
 	hello h = {.kind = HELLO_PROBE, .to = (uint32_t)rank, .streams = 1, .chunk = CHUNK_MIN};
 	probe p = {.fd = -1};
 	gradcomp_status st = connect_peer(t, &h, -1, clock_now() + t->o.timeout, &p.fd, err);
-
 	if (st)
 		return st;
 	setsockopt(p.fd, SOL_SOCKET, SO_SNDBUF, &(int){UNACKED_BYTES}, sizeof(int));
@@ -244,14 +236,12 @@ gradcomp_status transport_rate(transport *t, int rank, double seconds, double *m
 static bool better(const network_row *a, const network_row *b)
 {
 	uint32_t x = a->measured ? a->rate : a->claimed, y = b->measured ? b->rate : b->claimed;
-
 	return !*a->interface == !*b->interface ? x > y : *a->interface;
 }
 
 int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 {
 	int n = t->peers.networks.n;
-
 	for (int k = 0, j; k < n; k++) {
 		const network *net = &t->peers.networks.of[k];
 		network_row row = {.claimed = net->claimed, .rate = net->rate, .measured = t->peers.networks.measured};
@@ -277,7 +267,6 @@ static size_t row_text(const network_row *r, char *out, size_t room)
 {
 	int n = snprintf(out, room, "%s%s%s%s", r->name, *r->interface ? " (" : "", r->interface,
 	                 *r->interface ? ")" : "");
-
 	if (n < 0 || (size_t)n >= room)
 		return room;
 	if (r->measured && !r->rate)
@@ -296,7 +285,6 @@ void survey_log(const transport *t)
 	char text[NETWORKS_LOGGED * 140] = "";
 	size_t used = 0;
 	int n = transport_networks(t, rows);
-
 	if (t->rank || n < 2 || !t->o.log || !rows[0].chosen)
 		return;
 	used = row_text(&rows[0], text, sizeof text);

@@ -18,7 +18,6 @@ static gradcomp_status transport_missing(const transport *t, gradcomp_error *err
 {
 	char who[200];
 	size_t used = 0;
-
 	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
 		const neighbour *n = &t->tree.near[i];
 
@@ -40,7 +39,6 @@ static bool transport_complete(const transport *t)
 static int transport_sleep(transport *t, double until)
 {
 	struct timespec ts = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
-
 	return pthread_cond_timedwait(&t->tree.changed, &t->lock, &ts) != ETIMEDOUT;
 }
 
@@ -48,7 +46,6 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 {
 	gradcomp_status st;
 	int fd;
-
 	if (t->rank) {
 		hello h = {.kind = HELLO_CONTROL, .streams = 1, .to = (uint32_t)t->tree.near[TREE_PARENT].rank};
 
@@ -75,7 +72,6 @@ static gradcomp_status transport_survey(transport *t, double deadline, gradcomp_
 {
 	uint32_t rate[NETWORKS_MAX];
 	gradcomp_status st;
-
 	if (t->peers.networks.measured || !networks_unclear(&t->peers.networks))
 		return GRADCOMP_OK;
 	survey_measure(t, rate, deadline);
@@ -101,7 +97,6 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	gradcomp_status st = endpoints ? peer_table_read(t, endpoints, err) : GRADCOMP_OK;
 	gradcomp_error why;
 	int rc;
-
 	if (st)
 		return st;
 	if (endpoints)
@@ -144,7 +139,6 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 {
 	double until = clock_now() + t->o.wait_timeout;
 	gradcomp_status st;
-
 	if (!t->tree.running)
 		return transport_failure(t, err);
 	pthread_mutex_lock(&t->lock);
@@ -180,7 +174,6 @@ static void transport_quit(transport *t)
 gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-
 	if (!t)
 		return GRADCOMP_OK;
 	forked_forget(t);

@@ -73,7 +73,6 @@ static gradcomp_status transport_new(const transport_options *o, transport **out
 {
 	gradcomp_status st = transport_check(o, err);
 	transport *t;
-
 	*out = NULL;
 	if (!st)
 		st = record_crypto_start(err);
@@ -118,7 +117,6 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	transport *t;
 	int offered;
 	gradcomp_status st = transport_new(o, &t, err);
-
 	*out = NULL;
 	if (st)
 		return st;
@@ -153,7 +151,6 @@ gradcomp_status transport_inherit(const transport *old, const transport_options 
 {
 	transport *t;
 	gradcomp_status st = transport_new(o, &t, err);
-
 	*out = NULL;
 	if (st)
 		return st;

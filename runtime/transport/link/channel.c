@@ -35,7 +35,6 @@ static int channel_progress(channel *c)
 	unsigned inbound = atomic_load_explicit(&c->inbound.came, memory_order_acquire);
 	int moved = 0;
 	peer_link *next;
-
 	/* The posted buffers have been given back then. */
 	if (transport_failed(c->t))
 		return 0;
@@ -58,7 +57,6 @@ static int channel_progress(channel *c)
 static gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err)
 {
 	transport *t = c->t;
-
 	if (!c->revoked) {
 		c->revoked = true;
 		for (int i = 0; i < c->n; i++)
@@ -75,7 +73,6 @@ static gradcomp_status channel_failure(channel *c, const request *r, int world, 
 static void channel_poll(struct pollfd *p, int n, double limit)
 {
 	struct timespec ts = {(time_t)limit, (long)((limit - (double)(time_t)limit) * 1e9)};
-
 	ppoll(p, (nfds_t)n, &ts, NULL);
 }
 
@@ -89,7 +86,6 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 	unsigned adopted = c->adopted;
 	peer_link *sleepers = NULL;
 	int n = CHANNEL_POLLS;
-
 	p[0] = (struct pollfd){c->t->failure.fd, POLLIN, 0};
 	p[1] = (struct pollfd){c->inbound.fd, POLLIN, 0};
 	p[2] = (struct pollfd){fd, POLLIN, 0};
@@ -132,7 +128,6 @@ static void channel_overdue(channel *c, const request *r)
 {
 	transport *t = c->t;
 	gradcomp_error why;
-
 	if (c->idle < t->o.wait_timeout)
 		return;
 	error_set(&why, GRADCOMP_ERR_TIMEOUT,
@@ -147,7 +142,6 @@ static void channel_overdue(channel *c, const request *r)
 static bool channel_spins(const channel *c, const request *r)
 {
 	size_t most = c->t->peers.oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
-
 	if (!(c->spin > 0) || (!r->link->use->kind->near && r->bytes > most))
 		return false;
 	for (const peer_link *l = c->active; l; l = l->next)
@@ -163,7 +157,6 @@ static void channel_spread(channel *c)
 	int cpu = sched_getcpu();
 	bool shared = false;
 	uint32_t here = (uint32_t)cpu + 1;
-
 	if (cpu < 0)
 		return;
 	for (int i = 0; i < c->t->links->n; i++) {
@@ -205,7 +198,6 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 	channel *c = ctx;
 	double spin_end = 0;
 	unsigned looks = 0;
-
 	c->idle = 0;
 	for (;;) {
 		int moved;
@@ -244,7 +236,6 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 {
 	request *r = (request *)(void *)req;
 	channel *c = ctx;
-
 	*done = 0;
 	if (!r->done)
 		channel_progress(c);
@@ -270,7 +261,6 @@ gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error
 bool channel_done(const gradcomp_request *req)
 {
 	const request *r = (const request *)(const void *)req;
-
 	return r->done;
 }
 
@@ -287,7 +277,6 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 {
 	peer_link *l;
 	gradcomp_status st;
-
 	r->done = 0;
 	r->link = NULL;
 	st = channel_link(c, peer, &l, err);
@@ -307,7 +296,6 @@ static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t
                                     gradcomp_error *err)
 {
 	request *r = (request *)(void *)req;
-
 	r->buf = (unsigned char *)(uintptr_t)buf;
 	r->bytes = bytes;
 	r->sending = 1;
@@ -350,7 +338,6 @@ static gradcomp_status channel_multicast(void *ctx, const int *peers, int n, con
 	int receivers;
 	uint64_t first = 0;
 	gradcomp_status st = channel_receivers(c, peers, n, &over, &receivers, err);
-
 	if (st)
 		return st;
 	if (receivers < 2 || !over->kind->multicast(c, over, bytes, &first))
@@ -372,7 +359,6 @@ static gradcomp_status channel_recv(void *ctx, int peer, void *buf, size_t bytes
                                     gradcomp_error *err)
 {
 	request *r = (request *)(void *)req;
-
 	r->buf = buf;
 	r->bytes = bytes;
 	r->sending = r->reduce = 0;
@@ -386,7 +372,6 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	channel *c = ctx;
 	/* With no elements, this only asks whether the table knows the pair. */
 	gradcomp_status st = c->t->o.operators->reduce(NULL, acc, acc, 0, dtype, op);
-
 	if (st || !gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d",
 		                 op, dtype);
@@ -403,7 +388,6 @@ gradcomp_status channel_put(channel *c, int peer, const void *buf, size_t bytes,
 {
 	gradcomp_request req;
 	gradcomp_status st = channel_send(c, peer, buf, bytes, &req, err);
-
 	return st ? st : channel_wait(c, &req, err);
 }
 
@@ -411,7 +395,6 @@ gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradc
 {
 	gradcomp_request req;
 	gradcomp_status st = channel_recv(c, peer, buf, bytes, &req, err);
-
 	return st ? st : channel_wait(c, &req, err);
 }
 
@@ -425,7 +408,6 @@ int channel_caller(channel *c)
 	transport *t = c->t;
 	unsigned inbound = atomic_load_explicit(&c->inbound.came, memory_order_acquire);
 	int peer = -1;
-
 	if (inbound == c->heard)
 		return -1;
 	pthread_mutex_lock(&t->lock);
@@ -450,7 +432,6 @@ int channel_caller(channel *c)
 void channel_hang_up(channel *c, int peer)
 {
 	peer_link *l = c->links[peer];
-
 	if (!l)
 		return;
 	c->links[peer] = NULL;
@@ -477,7 +458,6 @@ bool channel_ended(const channel *c, int peer)
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 {
 	const channel *c = ctx;
-
 	return transport_failure(c->t, err);
 }
 
@@ -488,7 +468,6 @@ static int channel_describe(channel *c)
 	int32_t *number = calloc((size_t)t->peers.nnodes, sizeof *number); /* plus 1; 0: not seen */
 	int nodes = 0;
 	bool network = false;
-
 	if (!number)
 		return -1;
 	for (int i = 0; i < c->n; i++) {
@@ -522,7 +501,6 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
                              gradcomp_error *err)
 {
 	channel *c;
-
 	*out = NULL;
 	for (int i = 0; i < n; i++)
 		if (ranks[i] < 0 || ranks[i] >= t->nranks)

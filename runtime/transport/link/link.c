@@ -47,7 +47,6 @@ void link_enter(peer_link *l, link_phase to)
 peer_link *link_get(channel *c, int peer)
 {
 	peer_link *l = c->links[peer];
-
 	if (l)
 		return l;
 	l = calloc(1, sizeof *l);
@@ -110,7 +109,6 @@ static void link_ready(peer_link *l)
 	channel *c = l->c;
 	size_t polls = l->use->kind->polls ? (size_t)l->use->kind->polls : l->h.streams;
 	struct pollfd *p = realloc(c->poll, (c->npoll + polls) * sizeof *p);
-
 	if (!p) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return;
@@ -139,7 +137,6 @@ static void link_call(peer_link *l)
 	           .chunk = CHUNK_MIN};
 	gradcomp_error err;
 	int fd = -1;
-
 	link_enter(l, PEER_CALLED);
 	if (connect_peer(l->c->t, &h, -1, clock_now() + l->c->t->o.timeout, &fd, &err))
 		link_fail(l, err.status, "%s", err.text);
@@ -152,7 +149,6 @@ void link_connect(peer_link *l)
 	transport *t = l->c->t;
 	double deadline;
 	gradcomp_error err;
-
 	if (!l->use) {
 		link_fail(l, GRADCOMP_ERR_UNSUPPORTED,
 		          "no transport connects rank %d on %s to rank %d on %s: transport.allow=%s", t->rank,
@@ -196,7 +192,6 @@ void link_adopt(peer_link *l)
 {
 	transport *t = l->c->t;
 	link_use *other;
-
 	pthread_mutex_lock(&t->lock);
 	for (backlog_conn **at = &t->backlog.first, *p; (p = *at);) {
 		if (p->h.channel != l->c->inbound.id || p->h.from != (uint32_t)l->world || p->h.kind == HELLO_CALL) {
@@ -239,7 +234,6 @@ void link_post(peer_link *l, request *r)
 {
 	queue *q = r->sending ? &l->send : &l->recv;
 	channel *c = l->c;
-
 	r->link = l;
 	r->seq = q->seq++;
 	r->done = r->checked = 0;
@@ -287,7 +281,6 @@ static void link_count(peer_link *l, int sent, uint64_t bytes)
 void link_done(request *r)
 {
 	peer_link *l = r->link;
-
 	queue_remove(r->sending ? &l->send : &l->recv, r);
 	link_count(l, r->sending, r->bytes);
 	r->done = 1;
@@ -321,7 +314,6 @@ void link_goodbye(peer_link *l)
 void link_check_eof(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
-
 	if (!link_ended(l) || (link_leaves(l) && l->may_end) || (!link_leaves(l) && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (link_leaves(l))
@@ -334,7 +326,6 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)
 {
 	char text[CULPRIT_TEXT];
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
@@ -347,7 +338,6 @@ void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...)
 	char text[CULPRIT_TEXT];
 	int n = snprintf(text, sizeof text, "rank %d on %s: ", t->rank, transport_host(t, t->rank));
 	va_list ap;
-
 	va_start(ap, fmt);
 	vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
 	va_end(ap);
@@ -357,7 +347,6 @@ void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...)
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes)
 {
 	const transport *t = l->c->t;
-
 	if (seq == r->seq && bytes == r->bytes)
 		return 0;
 	if (seq != r->seq)

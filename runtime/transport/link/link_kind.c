@@ -10,7 +10,6 @@
 static bool list_has(const char *list, const char *name)
 {
 	size_t n = strlen(name);
-
 	for (const char *p = list; (p = strstr(p, name)); p += n)
 		if ((p == list || strchr(", ", p[-1])) && (!p[n] || strchr(", ", p[n])))
 			return true;
@@ -36,7 +35,6 @@ gradcomp_status links_start(transport *t, bool inherited, gradcomp_error *err)
 	const link_kind *missing = NULL;
 	gradcomp_error why;
 	int ready = 0;
-
 	for (int i = 0; i < t->links->n; i++) {
 		link_use *u = &t->links->use[i];
 		gradcomp_status st = GRADCOMP_OK;
@@ -91,7 +89,6 @@ void links_met(const transport *t)
 static link_use *use_between(const transport *t, int a, int b)
 {
 	link_use *best = NULL;
-
 	for (int i = 0; i < t->links->n; i++) {
 		link_use *u = &t->links->use[i];
 
@@ -117,7 +114,6 @@ link_use *link_use_of(const transport *t, hello_kind hello)
 const char *transport_pair(const transport *t, int a, int b)
 {
 	const link_use *u = a == b ? NULL : use_between(t, a, b);
-
 	return a == b ? "self" : u ? u->kind->name : "none";
 }
 
@@ -129,7 +125,6 @@ const char *transport_kind(const transport *t, int rank)
 int transport_stats(const transport *t, transport_counts out[4])
 {
 	int n = 0;
-
 	for (int i = 0; i < t->links->n; i++) {
 		const link_use *u = &t->links->use[i];
 
@@ -143,7 +138,6 @@ int transport_stats(const transport *t, transport_counts out[4])
 int transport_link_map(const transport *t, link_map_row out[4])
 {
 	uint64_t pairs[LINK_KINDS_MAX] = {0};
-
 	if (t->nranks > LINK_MAP_RANKS_MAX || !t->peers.endpoints)
 		return 0;
 	for (int a = 0; a < t->nranks; a++)

@@ -10,7 +10,6 @@
 multicast *multicast_create(void)
 {
 	multicast *s = calloc(1, sizeof *s);
-
 	if (!s)
 		return NULL;
 	s->mem = MAP_FAILED;
@@ -37,7 +36,6 @@ void multicast_free(multicast *s)
 uint64_t multicast_reserve(multicast *s, size_t bytes)
 {
 	uint64_t first = s->reserved;
-
 	s->reserved += (bytes + MULTICAST_SLOT - 1) / MULTICAST_SLOT;
 	return first;
 }
@@ -45,7 +43,6 @@ uint64_t multicast_reserve(multicast *s, size_t bytes)
 const unsigned char *multicast_map(int fd)
 {
 	void *mem = MAP_FAILED;
-
 	if (shm_valid(fd, MULTICAST_BYTES))
 		mem = mmap(NULL, MULTICAST_BYTES, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
 	close(fd);

@@ -86,7 +86,6 @@ typedef struct shm {
 uint32_t shm_ring_bytes(const transport *t)
 {
 	uint32_t ring = RING_MAX;
-
 	while (ring > RING_MIN && (uint64_t)ring * (unsigned)t->peers.nlocal > RINGS_BYTES)
 		ring /= 2;
 	return ring;
@@ -106,7 +105,6 @@ static int shm_corrupt(peer_link *l)
 static void shm_notify(peer_link *l, shm *m, uint32_t bit)
 {
 	char byte = 0;
-
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!(atomic_load_explicit(&m->theirs->want, memory_order_relaxed) & bit))
 		return;
@@ -120,7 +118,6 @@ static void shm_notify(peer_link *l, shm *m, uint32_t bit)
 static void shm_copy_in(shm *m, const void *src, size_t n)
 {
 	size_t at = m->head & (m->ring - 1), first = n < m->ring - at ? n : m->ring - at;
-
 	memcpy(m->out + at, src, first);
 	memcpy(m->out, (const unsigned char *)src + first, n - first);
 }
@@ -136,7 +133,6 @@ static void shm_publish(peer_link *l, shm *m, size_t bytes)
 static int64_t shm_space(peer_link *l, shm *m, uint64_t need)
 {
 	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
-
 	if ((int64_t)m->ring - used >= (int64_t)need)
 		return (int64_t)m->ring - used;
 	m->seen_tail = atomic_load_explicit(&m->theirs->tail, memory_order_acquire);
@@ -149,7 +145,6 @@ static int shm_acks(peer_link *l, shm *m)
 {
 	uint64_t taken = atomic_load_explicit(&m->theirs->taken, memory_order_acquire);
 	int moved = 0;
-
 	if (taken > m->tickets)
 		return shm_corrupt(l);
 	while (l->send.head && l->send.head != m->cur && l->send.head->first <= taken) {
@@ -163,7 +158,6 @@ static int shm_acks(peer_link *l, shm *m)
 static int shm_slot_read(const shm_group *g, unsigned slot)
 {
 	shm *m;
-
 	for (peer_link *l = g->links; l; l = m->next) {
 		m = l->impl;
 		if (m->told[slot] > m->seen_tail && shm_space(l, m, m->ring) < 0)
@@ -183,7 +177,6 @@ static int shm_push_multicast(peer_link *l, shm *m, request *r)
 	size_t n = r->bytes - m->put < MULTICAST_SLOT ? r->bytes - m->put : MULTICAST_SLOT;
 	uint32_t piece[4] = {slot, (uint32_t)n};
 	int64_t room;
-
 	if (p > s->copied || (p == s->copied && s->unannounced[slot]))
 		return 0;
 	if (p == s->copied) {
@@ -227,7 +220,6 @@ static int shm_push_multicast(peer_link *l, shm *m, request *r)
 static int shm_push(peer_link *l, shm *m)
 {
 	int moved = l->send.head != m->cur ? shm_acks(l, m) : 0;
-
 	while (moved >= 0 && m->cur) {
 		request *r = m->cur;
 		int offer = r->bytes > INLINE_BYTES && atomic_load_explicit(&m->theirs->reads, memory_order_acquire);
@@ -331,7 +323,6 @@ static int shm_open_message(peer_link *l, shm *m, request *r)
 	const uint64_t mask = m->ring - 1;
 	int64_t data = shm_data(l, m, HEAD_BYTES);
 	head h;
-
 	if (data < HEAD_BYTES)
 		return data < 0 ? -1 : 0;
 	memcpy(&h, m->in + (m->tail & mask), sizeof h);
@@ -364,7 +355,6 @@ static int shm_pull_inline(peer_link *l, shm *m, request *r)
 {
 	size_t left = r->bytes - m->got, at = m->tail & (m->ring - 1), first, n;
 	int64_t data = shm_data(l, m, left < COPY_BLOCK ? left : COPY_BLOCK);
-
 	if (data <= 0)
 		return (int)data;
 	n = left < (size_t)data ? left : (size_t)data;
@@ -386,7 +376,6 @@ static int shm_hear(peer_link *l, shm *m)
 	char bytes[64];
 	int fd;
 	ssize_t got = fd_take(l->fd[0], bytes, sizeof bytes, &fd);
-
 	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR)) {
 		link_eof(l);
 		return -1;
@@ -413,7 +402,6 @@ static int shm_pull_slot(peer_link *l, shm *m, request *r)
 	int64_t data = shm_data(l, m, HEAD_BYTES);
 	uint32_t piece[4];
 	int heard = 1;
-
 	if (data < HEAD_BYTES)
 		return data < 0 ? -1 : 0;
 	memcpy(piece, m->in + (m->tail & (m->ring - 1)), sizeof piece);
@@ -435,7 +423,6 @@ static int shm_pull_read(peer_link *l, shm *m, request *r)
 	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_BLOCK : READ_BLOCK;
 	struct iovec local, remote = {(void *)(uintptr_t)(m->from + m->got), left < n ? left : n};
 	ssize_t got;
-
 	if (r->reduce && !m->staging && !(m->staging = aligned_alloc(64, REDUCE_BLOCK))) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
 		return -1;
@@ -463,7 +450,6 @@ static int shm_pull(peer_link *l, shm *m)
 {
 	int moved = 0, got = 1;
 	size_t turn = 0;
-
 	while (got > 0 && l->recv.head && turn < READ_BLOCK) {
 		request *r = l->recv.head;
 
@@ -499,7 +485,6 @@ static void shm_probe(peer_link *l, shm *m)
 	struct iovec local = {found, sizeof found}, remote = {NULL, sizeof found};
 	struct ucred cred;
 	socklen_t bytes = sizeof cred;
-
 	if (!atomic_load_explicit(&m->theirs->cookie_set, memory_order_acquire))
 		return;
 	m->probed = 1;
@@ -517,7 +502,6 @@ static void shm_probe(peer_link *l, shm *m)
 static int shm_move(peer_link *l, shm *m)
 {
 	int moved = l->send.head ? shm_push(l, m) : 0;
-
 	if (l->recv.head)
 		moved |= shm_pull(l, m);
 	return moved > 0;
@@ -536,7 +520,6 @@ static int shm_read(peer_link *l, shm *m)
 static int shm_progress(peer_link *l)
 {
 	shm *m = l->impl;
-
 	if (!m->probed)
 		shm_probe(l, m);
 	if (shm_move(l, m) || (l->unread && shm_read(l, m)))
@@ -563,7 +546,6 @@ static uint32_t shm_waits_on(shm *m, uint32_t cpu)
 static int shm_sleep(peer_link *l, struct pollfd *p)
 {
 	shm *m = l->impl;
-
 	atomic_store_explicit(&m->mine->want,
 	                      (l->recv.head ? WANT_DATA : 0) | (l->send.head || l->unread ? WANT_SPACE : 0),
 	                      memory_order_relaxed);
@@ -575,7 +557,6 @@ static int shm_sleep(peer_link *l, struct pollfd *p)
 static void shm_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	shm *m = l->impl;
-
 	(void)n;
 	atomic_store_explicit(&m->mine->want, 0, memory_order_relaxed);
 	if (p->revents)
@@ -585,7 +566,6 @@ static void shm_wake(peer_link *l, const struct pollfd *p, int n)
 static void shm_revoke(peer_link *l)
 {
 	shm *m = l->impl;
-
 	/* A fork shares the page with the rank. */
 	if (l->c->t->forked)
 		return;
@@ -595,7 +575,6 @@ static void shm_revoke(peer_link *l)
 static void shm_close(peer_link *l, int goodbye)
 {
 	shm *m = l->impl;
-
 	shm_revoke(l);
 	if (goodbye)
 		atomic_store_explicit(&m->mine->goodbye, 1, memory_order_release);
@@ -613,7 +592,6 @@ static void shm_close(peer_link *l, int goodbye)
 static void shm_posted(peer_link *l, request *r)
 {
 	shm *m = l->impl;
-
 	if (r->sending && !m->cur)
 		m->cur = r;
 }
@@ -629,7 +607,6 @@ static const link_ops shm_ops = {.posted = shm_posted,
 static shm_group *shm_group_of(channel *c, const link_use *u)
 {
 	void **at = link_group(c, u);
-
 	if (!*at)
 		*at = calloc(1, sizeof(shm_group));
 	return *at;
@@ -644,7 +621,6 @@ static link_opened shm_open_link(peer_link *l)
 	int side = t->rank < l->world; /* 0: this rank connected */
 	void *map = MAP_FAILED;
 	shm *m;
-
 	/* The peer made it. */
 	if (!shm_valid(l->passed, bytes)) {
 		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers shared memory that is not valid", l->world,
@@ -684,7 +660,6 @@ static link_opened shm_open_link(peer_link *l)
 static gradcomp_status shm_offer(peer_link *l, gradcomp_error *err)
 {
 	size_t bytes;
-
 	l->h.chunk = shm_ring_bytes(l->c->t);
 	bytes = RING_PAGE + 2 * (size_t)l->h.chunk;
 	l->passed = shm_memory(bytes);
@@ -695,7 +670,6 @@ static gradcomp_status shm_offer(peer_link *l, gradcomp_error *err)
 static bool shm_multicast(channel *c, link_use *u, size_t bytes, uint64_t *first)
 {
 	shm_group *g = bytes < MULTICAST_LEAST || c->t->o.cma ? NULL : shm_group_of(c, u);
-
 	if (!g || (!g->multicast && !(g->multicast = multicast_create())))
 		return false;
 	*first = multicast_reserve(g->multicast, bytes);
@@ -707,7 +681,6 @@ static bool shm_crowded(channel *c, link_use *u, uint32_t cpu)
 	const shm_group *g = *link_group(c, u);
 	bool crowded = false;
 	shm *m;
-
 	for (peer_link *l = g ? g->links : NULL; l; l = m->next) {
 		m = l->impl;
 		crowded |= shm_waits_on(m, cpu) == cpu && l->world < c->t->rank;
@@ -718,7 +691,6 @@ static bool shm_crowded(channel *c, link_use *u, uint32_t cpu)
 static void shm_leave(void *group)
 {
 	shm_group *g = group;
-
 	multicast_free(g->multicast);
 	free(g);
 }
@@ -726,7 +698,6 @@ static void shm_leave(void *group)
 static gradcomp_status shm_start(link_use *u, transport *t, gradcomp_error *err)
 {
 	shm_room *room = calloc(1, sizeof *room);
-
 	(void)t;
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");

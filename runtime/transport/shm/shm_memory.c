@@ -19,7 +19,6 @@
 int shm_memory(size_t bytes)
 {
 	int fd = memfd_create("gradcomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
 	if (fd >= 0 && !ftruncate(fd, (off_t)bytes) && !fcntl(fd, F_ADD_SEALS, SEALS))
 		return fd;
 	if (fd >= 0)
@@ -30,7 +29,6 @@ int shm_memory(size_t bytes)
 bool shm_valid(int fd, size_t bytes)
 {
 	struct stat st;
-
 	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)bytes &&
 	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
 }
@@ -41,7 +39,6 @@ int shm_numa_nodes(void)
 	char list[256], *p = list, *end;
 	int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC), nodes = 0;
 	ssize_t n = fd >= 0 ? read(fd, list, sizeof list - 1) : -1;
-
 	if (fd >= 0)
 		close(fd);
 	list[n > 0 ? n : 0] = '\0';
@@ -60,7 +57,6 @@ int shm_numa_near(void *p, size_t bytes)
 {
 	unsigned long mask[NODES_MAX / WORD_BITS] = {0};
 	unsigned node;
-
 	if (getcpu(NULL, &node) || node >= NODES_MAX)
 		return -1;
 	mask[node / WORD_BITS] |= 1ul << node % WORD_BITS;

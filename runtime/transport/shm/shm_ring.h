@@ -43,7 +43,6 @@ _Static_assert(sizeof(ring_side) == 256 && sizeof(ring_page) <= RING_PAGE, "as i
 static inline int64_t ring_used(uint64_t head, uint64_t tail, uint64_t bytes)
 {
 	uint64_t used = head - tail;
-
 	return used <= bytes && !(used & 15) ? (int64_t)used : -1;
 }
 

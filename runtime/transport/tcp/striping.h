@@ -40,7 +40,6 @@ typedef struct tcp {
 static inline void tcp_seek(const tcp *t, cursor *c, unsigned i, request *r)
 {
 	unsigned n = (unsigned)t->n;
-
 	c->off = 0;
 	for (c->r = r; c->r; c->r = c->r->next) {
 		c->chunk = (i + n - c->r->first % n) % n;
@@ -61,7 +60,6 @@ static inline void tcp_advance(const tcp *t, cursor *c, unsigned i)
 static inline size_t tcp_chunk(const tcp *t, const cursor *c, size_t *bytes)
 {
 	size_t at = c->chunk * t->chunk_bytes;
-
 	*bytes = c->r->bytes - at < t->chunk_bytes ? c->r->bytes - at : t->chunk_bytes;
 	return at;
 }

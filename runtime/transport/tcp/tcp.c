@@ -16,7 +16,6 @@ void tcp_posted(peer_link *l, request *r)
 {
 	tcp *t = l->impl;
 	uint64_t *count = r->sending ? &t->out_chunks : &t->in_chunks;
-
 	r->first = *count;
 	r->nchunks = r->bytes ? (r->bytes - 1) / t->chunk_bytes + 1 : 1;
 	r->left = r->bytes + HEAD_BYTES;
@@ -35,7 +34,6 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 	cursor *c = &t->s[i].out;
 	zerocopy *z = t->s[i].zero;
 	size_t moved = 0;
-
 	while (c->r && moved < TURN_BYTES) {
 		unsigned char head[HEAD_BYTES];
 		struct iovec iov[2];
@@ -85,7 +83,6 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 {
 	uint32_t magic = get32(head);
-
 	if (magic == GOODBYE_MAGIC) {
 		link_goodbye(l);
 		link_eof(l);
@@ -107,7 +104,6 @@ int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 static void tcp_arrived(peer_link *l, stream *s, size_t at, size_t done, size_t n, int end)
 {
 	request *r = s->in.r;
-
 	if (!r->reduce)
 		return;
 	s->filled += n;
@@ -124,7 +120,6 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 	stream *s = &t->s[i];
 	cursor *c = &s->in;
 	size_t moved = 0;
-
 	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && c->off < HEAD_BYTES))) {
 		request *r = c->r;
 		size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->chunk ? 0 : HEAD_BYTES, done, room, want;
@@ -185,7 +180,6 @@ int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull)
 {
 	tcp *t = l->impl;
 	int moved = 0;
-
 	l->bulk = false;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		if (t->s[i].out.r)
@@ -200,7 +194,6 @@ static int tcp_progress(peer_link *l)
 {
 	tcp *t = l->impl;
 	int moved = 0;
-
 	for (int i = 0; i < t->n; i++)
 		if (zerocopy_busy(t->s[i].zero))
 			moved |= zerocopy_reap(l->c->t, t->s[i].zero, l->fd[i]);
@@ -211,7 +204,6 @@ int tcp_sleep(peer_link *l, struct pollfd *p)
 {
 	tcp *t = l->impl;
 	int n = 0;
-
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		const cursor *in = &t->s[i].in;
 		short events = in->r && (in->r->checked || !in->chunk) ? POLLIN : 0;
@@ -249,7 +241,6 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 void tcp_revoke(peer_link *l)
 {
 	tcp *t = l->impl;
-
 	/* In a fork the connection belongs to the rank too. */
 	for (int i = 0; i < t->n && !l->c->t->forked; i++)
 		zerocopy_abort(t->s[i].zero, l->fd[i]);
@@ -259,7 +250,6 @@ static void tcp_close(peer_link *l, int goodbye)
 {
 	tcp *t = l->impl;
 	unsigned char head[HEAD_BYTES];
-
 	tcp_head(head, GOODBYE_MAGIC, l->send.seq, 0);
 	for (int i = 0; i < t->n; i++) {
 		/* After a send that was cut short, a goodbye would be taken for payload. */
@@ -282,7 +272,6 @@ static const link_ops tcp_ops = {.posted = tcp_posted,
 tcp *tcp_new(peer_link *l)
 {
 	tcp *t = calloc(1, sizeof *t + l->h.streams * sizeof t->s[0]);
-
 	if (!t) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return NULL;
@@ -297,7 +286,6 @@ tcp *tcp_new(peer_link *l)
 int tcp_open(peer_link *l)
 {
 	tcp *t = tcp_new(l);
-
 	if (!t)
 		return -1;
 	for (int i = 0; i < t->n; i++)

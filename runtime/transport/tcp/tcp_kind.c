@@ -31,7 +31,6 @@ static link_opened tcp_open_link(peer_link *l)
 static void tcp_check(peer_link *l)
 {
 	const transport *t = l->c->t;
-
 	for (int i = 0; !link_ended(l) && i < l->nfd; i++) {
 		unsigned bytes;
 

@@ -28,7 +28,6 @@ static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_
 {
 	unsigned char *p = s->out + RECORD_HEAD;
 	size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->chunk ? 0 : HEAD_BYTES, done, n;
-
 	s->content = 0;
 	if (c->off < skip) {
 		tcp_head(p, MESSAGE_MAGIC, c->r->seq, c->r->bytes);
@@ -48,7 +47,6 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 	secure_stream *s = t->s[i].secure;
 	cursor *c = &t->s[i].out;
 	size_t moved = 0;
-
 	while (c->r && moved < TURN_BYTES) {
 		request *r = c->r;
 		size_t bytes;
@@ -87,7 +85,6 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 static int secure_read(secure_stream *s, int fd)
 {
 	ssize_t n;
-
 	if (s->from) {
 		memmove(s->in, s->in + s->from, s->to - s->from);
 		s->to -= s->from;
@@ -117,7 +114,6 @@ static long secure_whole(peer_link *l, const secure_stream *s)
 {
 	const unsigned char *rec = s->in + s->from;
 	size_t have = s->to - s->from, n;
-
 	if (have < RECORD_HEAD)
 		return 0;
 	n = record_crypto_length(rec);
@@ -135,7 +131,6 @@ static int secure_take(peer_link *l, tcp *t, unsigned i, size_t n)
 	request *r = c->r;
 	unsigned char *rec = s->in + s->from, *in = rec + RECORD_HEAD, *to;
 	size_t bytes, at = tcp_chunk(t, c, &bytes), head = c->chunk || c->off ? 0 : HEAD_BYTES, done;
-
 	done = c->off + head - (c->chunk ? 0 : HEAD_BYTES);
 	/* Bytes that follow no header go straight to their destination. */
 	to = head ? in : r->reduce ? s->staging : r->buf + at + done;
@@ -168,7 +163,6 @@ static int secure_pull(peer_link *l, tcp *t, unsigned i)
 	secure_stream *s = t->s[i].secure;
 	cursor *c = &t->s[i].in;
 	size_t moved = 0;
-
 	/* The posted buffers have been given back then. */
 	if (transport_failed(l->c->t))
 		return 0;
@@ -201,7 +195,6 @@ static int secure_progress(peer_link *l)
 static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	tcp *t = l->impl;
-
 	for (int k = 0; k < n; k++) {
 		if (p[k].events & POLLIN || !(p[k].revents & (POLLRDHUP | POLLERR | POLLHUP)))
 			continue;
@@ -226,7 +219,6 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 static void secure_close(peer_link *l, int goodbye)
 {
 	tcp *t = l->impl;
-
 	for (int i = 0; i < t->n; i++) {
 		secure_stream *s = t->s[i].secure;
 
@@ -251,7 +243,6 @@ static const link_ops secure_ops = {.posted = tcp_posted,
 int tcp_secure_open(peer_link *l)
 {
 	tcp *t = tcp_new(l);
-
 	if (!t)
 		return -1;
 	for (int i = 0; i < t->n; i++) {

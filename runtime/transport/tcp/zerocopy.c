@@ -10,7 +10,6 @@
 zerocopy *zerocopy_start(const transport *t, int fd)
 {
 	int on = 1;
-
 	if (t->o.zerocopy == ZEROCOPY_NO || setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof on))
 		return NULL;
 	return calloc(1, sizeof(zerocopy));
@@ -81,7 +80,6 @@ int zerocopy_reap(const transport *t, zerocopy *z, int fd)
 void zerocopy_abort(zerocopy *z, int fd)
 {
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
-
 	/* Resets the connection and empties what it was to send. */
 	if (zerocopy_busy(z))
 		(void)connect(fd, &none, sizeof none);

@@ -24,7 +24,6 @@ static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 	const char *host = transport_host(t, l->world), *here = transport_host(t, t->rank);
 	char byte;
 	ssize_t matched_sent;
-
 	if (v->broken++)
 		return 0;
 	matched_sent = recv(l->fd[0], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -50,7 +49,6 @@ static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 static int verbs_event(peer_link *l, verbs *v, const fabric_event *e)
 {
 	unsigned i = (unsigned)(e->id & 0xff);
-
 	if (e->result != FABRIC_DONE)
 		return verbs_error(l, v, e);
 	switch (e->id >> 8) {
@@ -75,7 +73,6 @@ static int verbs_events(peer_link *l, verbs *v)
 {
 	fabric_event e[EVENTS];
 	int n, all = 0;
-
 	do {
 		n = v->d->f->poll(v->queue, e, EVENTS);
 		if (n < 0)
@@ -91,7 +88,6 @@ static int verbs_events(peer_link *l, verbs *v)
 static void verbs_posted(peer_link *l, request *r)
 {
 	verbs *v = l->impl;
-
 	r->left = r->bytes;
 	r->first = 0;
 	r->region = 0;
@@ -110,7 +106,6 @@ static void verbs_posted(peer_link *l, request *r)
 static void verbs_revoke(peer_link *l)
 {
 	verbs *v = l->impl;
-
 	/* In a fork the device belongs to the rank. */
 	if (l->c->t->forked)
 		return;
@@ -127,7 +122,6 @@ static void verbs_revoke(peer_link *l)
 static void verbs_left(peer_link *l, verbs *v)
 {
 	request *next;
-
 	verbs_revoke(l);
 	for (request *r = l->send.head; r && (int32_t)(r->seq - v->received) < 0; r = next) {
 		next = r->next;
@@ -140,7 +134,6 @@ static int verbs_progress(peer_link *l)
 {
 	verbs *v = l->impl;
 	int moved = v->queue ? verbs_events(l, v) : 0, more;
-
 	if (moved < 0)
 		return 0;
 	more = verbs_pull(l, v);
@@ -160,7 +153,6 @@ static int verbs_progress(peer_link *l)
 int verbs_sleep(peer_link *l, struct pollfd *p)
 {
 	verbs *v = l->impl;
-
 	p[0] = (struct pollfd){l->fd[0], POLLIN, 0};
 	if (!v->queue)
 		return 1;
@@ -177,7 +169,6 @@ static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	verbs *v = l->impl;
 	ssize_t got;
-
 	if (n > 1 && p[1].revents && v->queue) {
 		v->armed = 0;
 		v->d->f->ack(v->queue);
@@ -204,7 +195,6 @@ static void verbs_flush(peer_link *l, verbs *v)
 	double until = clock_now() + DRAIN_SECONDS;
 	fabric_event e[EVENTS];
 	char byte;
-
 	while (v->queue && !v->broken && v->free_slots < SENDS && clock_now() < until) {
 		int n = v->d->f->poll(v->queue, e, EVENTS);
 
@@ -220,7 +210,6 @@ static void verbs_flush(peer_link *l, verbs *v)
 static void verbs_close(peer_link *l, int goodbye)
 {
 	verbs *v = l->impl;
-
 	if (goodbye && !l->send.head && !l->c->t->forked) {
 		unsigned char bye[GOODBYE_BYTES];
 

@@ -34,7 +34,6 @@ static gradcomp_status verbs_device_make(link_use *u, const transport *t, gradco
 	verbs_device *d = calloc(1, sizeof *d);
 	verbs_block *first;
 	gradcomp_status st;
-
 	if (!d)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an RDMA device");
 	verbs_own_gids(t, &choice);
@@ -60,7 +59,6 @@ gradcomp_status verbs_device_open(link_use *u, transport *t, gradcomp_error *err
 	/* A machine without a device is worth a line only if verbs was asked for. */
 	gradcomp_log_level level = t->o.verbs_named ? GRADCOMP_LOG_INFO : GRADCOMP_LOG_DEBUG;
 	gradcomp_status st;
-
 	if (t->nranks == 1)
 		return GRADCOMP_OK;
 	if (t->o.frames) {
@@ -88,7 +86,6 @@ gradcomp_status verbs_device_open(link_use *u, transport *t, gradcomp_error *err
 void verbs_log_unreachable(const link_use *u, const transport *t)
 {
 	int over_tcp = 0, first = 0;
-
 	for (int r = t->nranks - 1; u->part && r >= 0; r--) {
 		const link_use *other = r == t->rank ? NULL : link_use_to(t, r);
 
@@ -106,7 +103,6 @@ void verbs_log_unreachable(const link_use *u, const transport *t)
 void verbs_device_close(link_use *u, const transport *t)
 {
 	verbs_device *d = u->part;
-
 	u->part = NULL;
 	/* In a fork the device belongs to the rank. */
 	if (!d || t->forked)
@@ -128,7 +124,6 @@ void verbs_device_close(link_use *u, const transport *t)
 static verbs_block *verbs_block_make(verbs_device *d, gradcomp_error *err)
 {
 	verbs_block *b = calloc(1, sizeof *b);
-
 	if (!b) {
 		error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link");
 		return NULL;
@@ -150,7 +145,6 @@ static verbs_block *verbs_block_make(verbs_device *d, gradcomp_error *err)
 verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err)
 {
 	verbs_block *b;
-
 	pthread_mutex_lock(&d->lock);
 	b = d->spare;
 	if (b) {
@@ -183,7 +177,6 @@ const fabric_memory *verbs_register(peer_link *l, verbs *v, request *r)
 	verbs_device *d = v->d;
 	gradcomp_error err;
 	int i = 0;
-
 	if (r->region)
 		return r->region > 0 ? &v->region[r->region - 1] : NULL;
 	r->region = -1;

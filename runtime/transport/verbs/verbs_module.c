@@ -14,7 +14,6 @@ static int device_there(void)
 {
 	DIR *dir = opendir(DEVICES);
 	int there = 0;
-
 	for (struct dirent *e; dir && !there && (e = readdir(dir));)
 		there = e->d_name[0] != '.';
 	if (dir)
@@ -26,7 +25,6 @@ static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
 {
 	const fabric_ops *f;
 	const void *symbol;
-
 	if (!strstr(config_str(c, SET_TRANSPORT_ALLOW), "verbs")) {
 		error_set(why, GRADCOMP_ERR_NOTFOUND, "transport.allow=%s", config_str(c, SET_TRANSPORT_ALLOW));
 		return NULL;
@@ -49,7 +47,6 @@ void verbs_options(const config *c, transport_options *o, gradcomp_error *why)
 {
 	const char *device = config_str(c, SET_TRANSPORT_VERBS_DEVICE), *port = strchr(device, ':'),
 		   *gid = port ? strchr(port + 1, ':') : NULL;
-
 	o->verbs_named = !config_is_default(c, SET_TRANSPORT_ALLOW);
 	o->verbs_device = device;
 	o->verbs_gid = gid ? atoi(gid + 1) : -1;

@@ -16,7 +16,6 @@ int verbs_post_receive(verbs *v, unsigned i)
 int verbs_repost(peer_link *l, verbs *v, unsigned i)
 {
 	int rc = verbs_usable(v) ? verbs_post_receive(v, i) : 0;
-
 	return rc ? verbs_refused(l, rc) : 0;
 }
 
@@ -24,7 +23,6 @@ int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t byt
 {
 	const unsigned char *p = receive < RECEIVES ? verbs_receive_buf(v, receive) : NULL;
 	uint32_t kind;
-
 	if (!p || bytes < VERBS_HEAD || bytes > RECEIVE_BYTES)
 		return verbs_corrupt(l);
 	kind = get32(p);
@@ -53,7 +51,6 @@ int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t byt
 static int verbs_match(peer_link *l, verbs *v)
 {
 	int moved = 0;
-
 	while (v->nrx && v->next_match) {
 		unsigned receive = v->rx_queue[v->rx_first];
 		uint32_t came = v->rx_bytes[v->rx_first] - VERBS_HEAD;
@@ -95,7 +92,6 @@ static request *verbs_next_long(request *r)
 static int verbs_send_cts(peer_link *l, verbs *v)
 {
 	int moved = 0;
-
 	for (unsigned i = 0; i < WINDOW && v->next_cts; i++) {
 		request *r = v->next_cts;
 		const fabric_memory *m;
@@ -128,7 +124,6 @@ int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e)
 	unsigned i = e->value & 0xff;
 	request *r = i < WINDOW ? v->inbound[i].r : NULL;
 	inbound_piece g;
-
 	/* The RTS was sent before the write, and so is matched before. */
 	if (!r || r->seq << 8 != (e->value & ~0xffu) || verbs_match(l, v) < 0 || !r->checked)
 		return transport_failed(l->c->t) ? -1 : verbs_corrupt(l);
@@ -149,6 +144,5 @@ int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e)
 int verbs_pull(peer_link *l, verbs *v)
 {
 	int moved = verbs_match(l, v), gave = moved < 0 ? -1 : verbs_send_cts(l, v);
-
 	return gave < 0 ? -1 : moved | gave;
 }

@@ -45,7 +45,6 @@ static int verbs_post(peer_link *l, verbs *v, int id, size_t payload)
 	unsigned i = v->slot[v->free_slots - 1];
 	int rc = v->d->f->send(v->queue, (uint64_t)id << 8 | i, verbs_send_buf(v, i), (uint32_t)(VERBS_HEAD + payload),
 	                       v->block->memory.local);
-
 	if (rc)
 		return verbs_refused(l, rc);
 	v->free_slots--;
@@ -56,7 +55,6 @@ static int verbs_post(peer_link *l, verbs *v, int id, size_t payload)
 int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d)
 {
 	unsigned char *p;
-
 	if (!verbs_usable(v) || v->free_slots <= CREDITS - v->data_slots)
 		return 0;
 	p = verbs_send_buf(v, v->slot[v->free_slots - 1]);
@@ -75,7 +73,6 @@ int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d)
 static int verbs_push_heads(peer_link *l, verbs *v)
 {
 	int moved = 0;
-
 	while (v->next_send && v->sent - v->peer_matched < CREDITS && v->data_slots < CREDITS) {
 		request *r = v->next_send;
 		int eager = r->bytes <= EAGER_BYTES;
@@ -105,7 +102,6 @@ int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head)
 	         .at = get64(head + 24),
 	         .bytes = get32(head + 32),
 	         .to = get64(head + 40)};
-
 	if (v->ncts == WINDOW || d.slot >= WINDOW || !d.bytes || d.total <= EAGER_BYTES || d.at > d.total ||
 	    d.bytes > d.total - d.at)
 		return verbs_corrupt(l);
@@ -118,7 +114,6 @@ static int verbs_find_send(peer_link *l, const cts *d, request **out)
 {
 	const transport *t = l->c->t;
 	request *r = l->send.head;
-
 	if ((int32_t)(d->seq - l->send.seq) >= 0)
 		return 0;
 	while (r && r->seq != d->seq)
@@ -147,7 +142,6 @@ static int verbs_write(peer_link *l, verbs *v, cts *d, request *r)
 	const unsigned char *from = r->buf + at;
 	unsigned i = 0;
 	int rc;
-
 	while (v->outbound[i].r)
 		i++;
 	if (!m) {
@@ -172,7 +166,6 @@ static int verbs_write(peer_link *l, verbs *v, cts *d, request *r)
 int verbs_written(peer_link *l, verbs *v, unsigned i)
 {
 	request *r = i < WINDOW ? v->outbound[i].r : NULL;
-
 	if (!r)
 		return verbs_corrupt(l);
 	v->noutbound--;
@@ -189,7 +182,6 @@ int verbs_push(peer_link *l, verbs *v)
 {
 	int moved = verbs_usable(v) ? verbs_push_heads(l, v) : 0, found;
 	request *r = NULL;
-
 	while (moved >= 0 && verbs_usable(v) && v->ncts && v->noutbound < WINDOW) {
 		found = verbs_find_send(l, &v->cts_queue[0], &r);
 		if (found <= 0)

@@ -26,7 +26,6 @@ enum { SETUP_NOTHING, SETUP_INFO, SETUP_UP, SETUP_GO, SETUP_NO };
 static void setup_send(verbs *v, int kind)
 {
 	unsigned char *p = v->out + v->unsent;
-
 	memset(p, 0, SETUP_BYTES);
 	put32(p, SETUP_MAGIC);
 	p[4] = (unsigned char)kind;
@@ -73,7 +72,6 @@ static int setup_message(peer_link *l, verbs *v)
 		.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
 	int kind = p[4], refused = v->sent_kind == SETUP_NO;
 	gradcomp_error err;
-
 	if (get32(p) != SETUP_MAGIC || (kind != SETUP_NO && kind != v->got_kind + 1) || kind > SETUP_NO)
 		return -1;
 	v->got_kind = kind;
@@ -106,7 +104,6 @@ static int setup_message(peer_link *l, verbs *v)
 static int setup_read(peer_link *l, verbs *v)
 {
 	ssize_t n = recv(l->fd[0], v->in + v->have, SETUP_BYTES - v->have, MSG_DONTWAIT);
-
 	if (n <= 0) {
 		if (!n || (errno != EAGAIN && errno != EINTR))
 			link_eof(l);
@@ -128,7 +125,6 @@ static int setup_read(peer_link *l, verbs *v)
 static int setup_write(peer_link *l, verbs *v)
 {
 	ssize_t n = v->unsent ? send(l->fd[0], v->out, v->unsent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
-
 	if (n < 0 && errno != EAGAIN && errno != EINTR)
 		link_eof(l);
 	if (n <= 0)
@@ -144,7 +140,6 @@ static int setup_path(peer_link *l, verbs *v)
 	fabric_event e;
 	char why[80];
 	int n = v->d->f->poll(v->queue, &e, 1);
-
 	if (n > 0 && e.result != FABRIC_DONE) {
 		snprintf(why, sizeof why, "its path test failed: %.50s", e.why);
 		setup_refuse(v, why);
@@ -169,7 +164,6 @@ static void setup_give_up(peer_link *l, verbs *v)
 	transport *t = l->c->t;
 	int known = atomic_exchange(&t->peers.endpoints[l->world].no_verbs, 1);
 	link_use *other = link_use_to(t, l->world);
-
 	if (!other) {
 		link_fail(
 			l, GRADCOMP_ERR_UNSUPPORTED,
@@ -192,7 +186,6 @@ static int setup_progress(peer_link *l)
 {
 	verbs *v = l->impl;
 	int moved = setup_read(l, v);
-
 	if (transport_failed(l->c->t))
 		return 0;
 	if (v->queue && (v->probed || v->sent_kind >= SETUP_UP) && v->sent_kind != SETUP_NO)
@@ -216,7 +209,6 @@ static int setup_sleep(peer_link *l, struct pollfd *p)
 {
 	const verbs *v = l->impl;
 	int n = verbs_sleep(l, p);
-
 	if (v->unsent)
 		p->events |= POLLOUT;
 	return n;
@@ -225,7 +217,6 @@ static int setup_sleep(peer_link *l, struct pollfd *p)
 static void setup_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	verbs *v = l->impl;
-
 	/* setup_progress() reads the connection. */
 	if (n > 1 && p[1].revents) {
 		v->armed = 0;
@@ -247,7 +238,6 @@ static void setup_revoke(peer_link *l)
 static void setup_close(peer_link *l, int goodbye)
 {
 	verbs *v = l->impl;
-
 	(void)goodbye;
 	if (v->queue && !l->c->t->forked)
 		v->d->f->unqueue(v->queue);
@@ -265,7 +255,6 @@ static const link_ops setup_ops = {.posted = setup_posted,
 static gradcomp_status setup_queue(verbs *v, gradcomp_error *err)
 {
 	gradcomp_status st;
-
 	if (!v->d)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "this side does not use it any more");
 	v->block = verbs_block_take(v->d, err);
@@ -289,7 +278,6 @@ static link_opened verbs_open(peer_link *l)
 {
 	verbs *v = calloc(1, sizeof *v);
 	gradcomp_error err;
-
 	if (!v) {
 		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return LINK_REFUSED;
@@ -307,7 +295,6 @@ static link_opened verbs_open(peer_link *l)
 static void verbs_tell(const link_use *u, endpoint_node *own)
 {
 	const verbs_device *d = u->part;
-
 	if (d)
 		memcpy(own->verbs, d->info.key, sizeof own->verbs);
 }
@@ -317,7 +304,6 @@ static bool verbs_reaches(const link_use *u, const transport *t, int a, int b)
 {
 	bool own = a == t->rank || b == t->rank;
 	endpoint *x = &t->peers.endpoints[a], *y = &t->peers.endpoints[b];
-
 	if (own && (!u->part || atomic_load_explicit(a == t->rank ? &y->no_verbs : &x->no_verbs, memory_order_relaxed)))
 		return false;
 	return x->verbs && x->verbs == y->verbs && peer_has_address(t, a) && peer_has_address(t, b);

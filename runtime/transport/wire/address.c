@@ -51,7 +51,6 @@ static long address_number(const char *text, long most)
 {
 	char *end;
 	long n = strtol(text, &end, 10);
-
 	return text[0] >= '0' && text[0] <= '9' && !*end && n <= most ? n : -1;
 }
 
@@ -59,7 +58,6 @@ static uint8_t address_prefix(const struct sockaddr *mask, int bytes)
 {
 	address m;
 	int bits = 0;
-
 	if (!mask || address_from(mask, &m) || m.bytes != bytes)
 		return (uint8_t)(8 * bytes);
 	while (bits < 8 * bytes && m.ip[bits / 8] & (0x80 >> bits % 8))
@@ -70,7 +68,6 @@ static uint8_t address_prefix(const struct sockaddr *mask, int bytes)
 bool address_in(const address *a, const address *net, int prefix)
 {
 	int whole = prefix / 8, rest = prefix % 8;
-
 	if (a->bytes != net->bytes || memcmp(a->ip, net->ip, (size_t)whole))
 		return false;
 	return !rest || !((a->ip[whole] ^ net->ip[whole]) & (0xff00 >> rest));
@@ -80,7 +77,6 @@ bool address_in(const address *a, const address *net, int prefix)
 static int address_block(const char *text, address *net)
 {
 	int bytes, prefix;
-
 	memset(net, 0, sizeof *net);
 	if (number_block(text, net->ip, &bytes, &prefix) != NUMBER_OK)
 		return -1;
@@ -94,7 +90,6 @@ static void address_note(char *seen, size_t room, const char *name, const addres
 {
 	size_t used = strlen(seen);
 	char ip[INET6_ADDRSTRLEN];
-
 	inet_ntop(a->bytes == 16 ? AF_INET6 : AF_INET, a->ip, ip, sizeof ip);
 	snprintf(seen + used, room - used, "%s%s %s/%u", used ? ", " : "", name, ip, a->prefix);
 }
@@ -118,7 +113,6 @@ static void interface_ask(int fd, const char *name, candidate *c)
 	struct ethtool_cmd speed = {.cmd = ETHTOOL_GSET};
 	struct ifreq r = {.ifr_data = (char *)&driver};
 	bool constant = false;
-
 	snprintf(r.ifr_name, sizeof r.ifr_name, "%s", name);
 	if (!ioctl(fd, SIOCETHTOOL, &r)) {
 		c->bridge = !strcmp(driver.driver, "bridge");
@@ -173,7 +167,6 @@ static bool strset_has(const strset *s, const char *name)
 static int candidate_compare(const void *x, const void *y)
 {
 	const candidate *a = x, *b = y;
-
 	if (a->carrier != b->carrier)
 		return a->carrier ? -1 : 1;
 	if (a->routed != b->routed)
@@ -190,7 +183,6 @@ static int candidates_choose(candidate *c, size_t n, address out[ADDRESS_MAX])
 {
 	int kept = n < ADDRESS_MAX ? (int)n : ADDRESS_MAX;
 	uint8_t cards = 0;
-
 	qsort(c, n, sizeof *c, candidate_compare);
 	for (int i = 0; i < kept; i++) {
 		out[i] = c[i].a;
@@ -220,7 +212,6 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 	char seen[300] = "";
 	int block = strchr(filter, '/') != NULL, fd;
 	size_t nfound = 0, all = 0;
-
 	*n = 0;
 	if (block && address_block(filter, &net))
 		return error_set(
@@ -298,7 +289,6 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN];
-
 	if (sa->ss_family == AF_INET) {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)sa;
 
@@ -323,7 +313,6 @@ uint16_t address_local_port(int fd)
 {
 	struct sockaddr_storage sa = {0};
 	socklen_t bytes = sizeof sa;
-
 	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
 		return 0;
 	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
@@ -333,7 +322,6 @@ uint16_t address_local_port(int fd)
 int address_format(const address *a, char out[ADDRESS_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN], speed[16] = "", card[8] = "";
-
 	inet_ntop(a->bytes == 16 ? AF_INET6 : AF_INET, a->ip, ip, sizeof ip);
 	if (a->card)
 		snprintf(card, sizeof card, ":%u", a->card);
@@ -347,7 +335,6 @@ gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_LIST_TEXT], gra
 	address own[ADDRESS_MAX];
 	int n = 0;
 	gradcomp_status st = address_own("", own, &n, err);
-
 	out[0] = 0;
 	for (int i = 0; !st && i < n; i++) {
 		size_t used = strlen(out);
@@ -364,7 +351,6 @@ int address_parse(const char *text, size_t bytes, address *out)
 {
 	char copy[ADDRESS_TEXT], *at, *card, *speed = NULL;
 	long port, number;
-
 	if (bytes >= sizeof copy)
 		return -1;
 	memcpy(copy, text, bytes);
@@ -401,7 +387,6 @@ static int listen_on(int family, uint16_t port)
 	struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
 	int off = 0, on = 1, fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
 	    six = family == AF_INET6;
-
 	if (fd < 0)
 		return -1;
 	if (six)
@@ -421,7 +406,6 @@ static int listen_on(int family, uint16_t port)
 static int listen_any(uint16_t port)
 {
 	int fd = listen_on(AF_INET6, port);
-
 	return fd < 0 && errno != EADDRINUSE && errno != EACCES ? listen_on(AF_INET, port) : fd;
 }
 
@@ -429,7 +413,6 @@ int address_listen(const char *range, uint16_t *port)
 {
 	uint16_t first, last;
 	int fd = -1;
-
 	if (number_ports(range, &first, &last) != NUMBER_OK) {
 		errno = EINVAL;
 		return -1;

@@ -8,7 +8,6 @@ size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *cryp
 {
 	unsigned char *p = crypto ? out + RECORD_HEAD : out;
 	size_t bytes = CTRL_MSG_BYTES + f->bytes;
-
 	put32(p, CTRL_MSG_MAGIC);
 	p[4] = (unsigned char)f->type;
 	p[5] = 0;
@@ -25,7 +24,6 @@ int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *crypto, ctrl_ms
 {
 	unsigned char *p = in;
 	size_t sealed = 0;
-
 	if (crypto) {
 		if (have < RECORD_HEAD)
 			return 0;

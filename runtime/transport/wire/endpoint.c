@@ -18,7 +18,6 @@ static void endpoint_cpus(char *out, size_t room)
 {
 	cpu_set_t set;
 	size_t used = 0;
-
 	out[0] = '\0';
 	if (sched_getaffinity(0, sizeof set, &set))
 		return;
@@ -43,7 +42,6 @@ void endpoint_this_node(endpoint_node *out)
 	struct stat net = {0};
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = 0;
-
 	memset(out, 0, sizeof *out);
 	uname(&machine);
 	snprintf(out->host, sizeof out->host, "%s", machine.nodename[0] ? machine.nodename : "localhost");
@@ -69,7 +67,6 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 	int n = 0, offered = *naddr;
 	size_t tail, used = (size_t)snprintf(out, capacity, "gc1 host=%s node=%s cpus=%s unix=", node->host, node->key,
 	                                     node->cpus);
-
 	*naddr = 0;
 	if (node->frames)
 		snprintf(rest, sizeof rest, " frames=%s%s", record_crypto_mode_name((frames_mode)node->frames),
@@ -107,7 +104,6 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 static const char *endpoint_field(const char *text, const char *key, size_t *bytes)
 {
 	size_t k = strlen(key);
-
 	for (const char *p = strchr(text, ' '); p; p = strchr(p + 1, ' '))
 		if (!strncmp(p + 1, key, k) && p[1 + k] == '=') {
 			*bytes = strcspn(p + 2 + k, " ");
@@ -121,7 +117,6 @@ static int endpoint_copy(const char *text, const char *key, char *out, size_t ro
 {
 	size_t n;
 	const char *v = endpoint_field(text, key, &n);
-
 	if (!v || n >= room)
 		return -1;
 	memcpy(out, v, n);
@@ -155,7 +150,6 @@ static int endpoint_frames(const char *text, endpoint_node *node)
 {
 	size_t n;
 	const char *v = endpoint_field(text, "frames", &n), *name;
-
 	for (frames_mode m = FRAMES_MAC; v && m <= FRAMES_ENCRYPT; m++) {
 		name = record_crypto_mode_name(m);
 		if (n == strlen(name) && !strncmp(v, name, n))
@@ -171,7 +165,6 @@ static int endpoint_frames(const char *text, endpoint_node *node)
 static uint64_t endpoint_hash(const char *s)
 {
 	uint64_t h = 14695981039346656037u;
-
 	while (*s)
 		h = (h ^ (unsigned char)*s++) * 1099511628211u;
 	return h;
@@ -183,7 +176,6 @@ gradcomp_status endpoint_read(const char *text, endpoint *out, endpoint_node *no
 	const char *v, *what = "text";
 	size_t n;
 	int len;
-
 	memset(out, 0, sizeof *out);
 	memset(node, 0, sizeof *node);
 	atomic_init(&out->good, -1);
@@ -255,7 +247,6 @@ int endpoint_number_nodes(const char *const *keys, int n, int32_t *node)
 {
 	size_t slots = 16, i;
 	int32_t *table, count = 0;
-
 	while (slots < 2 * (size_t)n)
 		slots *= 2;
 	table = malloc(slots * sizeof *table); /* the first rank of a node */
@@ -280,7 +271,6 @@ int endpoint_number_nodes(const char *const *keys, int n, int32_t *node)
 int endpoint_count_cpus(const char *const *lists, int n)
 {
 	cpu_set_t all;
-
 	CPU_ZERO(&all);
 	for (int i = 0; i < n; i++) {
 		int first, last, used;

@@ -56,7 +56,6 @@ void handshake_mac(const unsigned char secret[32], handshake_role role, const un
 	static const char *const label[] = {"gradcomp 2 accept", "gradcomp 2 connect"};
 	unsigned char key[SECRET_BYTES];
 	hmac_sha256_ctx m;
-
 	secret_expand(secret, label[role], NULL, 0, key);
 	sha256_hmac_init(&m, key, sizeof key);
 	sha256_hmac_update(&m, hello, HELLO_BYTES);

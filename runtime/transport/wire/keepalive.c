@@ -18,7 +18,6 @@ void keepalive_start(int fd, double timeout)
 	int on = 1, idle = timeout > KEEPALIVE_MIN_SECONDS ? (int)(timeout / 3) : 1, every = idle > 1 ? idle / 2 : 1;
 	/* The caller decides when to give up. */
 	int probes = 127;
-
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
@@ -30,7 +29,6 @@ bool keepalive_lost(int fd, double timeout)
 	struct tcp_info info;
 	socklen_t bytes = sizeof info;
 	uint32_t heard; /* ms ago */
-
 	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || info.tcpi_state != TCP_ESTABLISHED)
 		return false;
@@ -49,7 +47,6 @@ unsigned keepalive_too_large(int fd, double seconds)
 	socklen_t bytes = sizeof info, peer_bytes = sizeof peer, error_bytes = sizeof(int);
 	int other, error = 0;
 	bool answers;
-
 	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || !info.tcpi_unacked || !info.tcpi_backoff ||
 	    getpeername(fd, (struct sockaddr *)&peer, &peer_bytes))

@@ -37,7 +37,6 @@ static void network_add(network_list *l, const address *a)
 void networks_find(network_list *l, const endpoint *endpoints, const int32_t *node, int nranks, int nnodes)
 {
 	int seen = 0, kept = 0;
-
 	memset(l, 0, sizeof *l);
 	/* Nodes are numbered by their first rank. */
 	for (int r = 0; r < nranks && seen < nnodes; r++) {
@@ -59,7 +58,6 @@ void networks_find(network_list *l, const endpoint *endpoints, const int32_t *no
 bool networks_unclear(const network_list *l)
 {
 	bool known = true;
-
 	for (int k = 0; k < l->n; k++)
 		known &= l->of[k].claimed > 0;
 	return l->n > 1 && !known;
@@ -68,7 +66,6 @@ bool networks_unclear(const network_list *l)
 int network_of(const network_list *l, const address *list, int n, int i)
 {
 	int first = i;
-
 	for (int k = n - 1; k >= 0; k--)
 		if (list[i].card && list[k].card == list[i].card)
 			first = k;
@@ -83,7 +80,6 @@ void network_name(const network *net, char out[ADDRESS_TEXT])
 	unsigned char ip[16] = {0};
 	char text[INET6_ADDRSTRLEN];
 	int whole = net->net.prefix / 8, rest = net->net.prefix % 8;
-
 	memcpy(ip, net->net.ip, (size_t)whole);
 	if (rest)
 		ip[whole] = (unsigned char)(net->net.ip[whole] & (0xff00 >> rest));
@@ -99,7 +95,6 @@ static uint64_t address_score(const network_list *l, const address *own, int now
 {
 	uint64_t reach = REACH_UNKNOWN, speed = 0, ipv4 = peer[i].bytes == 4;
 	int k = l && l->measured ? network_of(l, peer, n, i) : -1;
-
 	for (int j = 0; j < nown; j++) {
 		if (!same_node && same_address(&own[j], &peer[i]))
 			return ipv4;
@@ -120,7 +115,6 @@ void network_address_order(const network_list *l, const address *own, int nown, 
                            int n, int order[ADDRESS_MAX])
 {
 	uint64_t score[ADDRESS_MAX];
-
 	for (int i = 0, j; i < n; i++) {
 		score[i] = address_score(l, own, nown, same_node, peer, n, i);
 		for (j = i; j > 0 && score[order[j - 1]] < score[i]; j--)

@@ -29,7 +29,6 @@ bool record_crypto_fits(frames_mode mode, unsigned kind)
 size_t record_crypto_length(const unsigned char head[RECORD_HEAD])
 {
 	uint32_t n = get32(head);
-
 	return n <= RECORD_CONTENT_MAX ? n : 0;
 }
 
@@ -77,7 +76,6 @@ record_crypto *record_crypto_new(const unsigned char secret[TRANSPORT_SECRET_BYT
 {
 	unsigned char key[SECRET_BYTES], transcript[HELLO_BYTES + NONCE_BYTES];
 	record_crypto *s = secret_alloc(sizeof *s);
-
 	if (!s)
 		return NULL;
 	s->kind = h->frames;
@@ -115,7 +113,6 @@ static void record_crypto_advance(const record_crypto *s, crypto_direction *w)
 size_t record_crypto_seal(record_crypto *s, unsigned char *rec, size_t n)
 {
 	unsigned char nonce[NONCE], *in = rec + RECORD_HEAD, *tag = in + n;
-
 	put32(rec, (uint32_t)n);
 	record_crypto_nonce(&s->out, nonce);
 	if (s->kind == CIPHER_AES)
@@ -135,7 +132,6 @@ int record_crypto_peek(const record_crypto *s, const unsigned char *rec, size_t 
 {
 	const unsigned char *in = rec + RECORD_HEAD, *tag = in + n;
 	unsigned char nonce[NONCE];
-
 	record_crypto_nonce(&s->in, nonce);
 	if (s->kind == CIPHER_AES)
 		return crypto_aead_aes256gcm_decrypt_detached_afternm(out, NULL, in, n, tag, rec, RECORD_HEAD, nonce,
@@ -154,7 +150,6 @@ int record_crypto_peek(const record_crypto *s, const unsigned char *rec, size_t 
 int record_crypto_open(record_crypto *s, const unsigned char *rec, size_t n, void *out)
 {
 	int rc = record_crypto_peek(s, rec, n, out);
-
 	if (!rc)
 		record_crypto_advance(s, &s->in);
 	return rc;

@@ -21,7 +21,6 @@ static inline void put64(unsigned char *p, uint64_t v)
 static inline uint32_t get32(const unsigned char *p)
 {
 	uint32_t v;
-
 	memcpy(&v, p, sizeof v);
 	return le32toh(v);
 }
@@ -29,7 +28,6 @@ static inline uint32_t get32(const unsigned char *p)
 static inline uint64_t get64(const unsigned char *p)
 {
 	uint64_t v;
-
 	memcpy(&v, p, sizeof v);
 	return le64toh(v);
 }

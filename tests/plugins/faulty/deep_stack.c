@@ -5,7 +5,6 @@
 static void deep(void)
 {
 	char room[1 << 20];
-
 	memset(room, 0, sizeof room);
 	__asm__ volatile("" : : "r"(room) : "memory");
 }

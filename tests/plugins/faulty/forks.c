@@ -6,7 +6,6 @@
 static void begin(void)
 {
 	pid_t child = fork();
-
 	if (!child)
 		_exit(0);
 	waitpid(child, NULL, 0);

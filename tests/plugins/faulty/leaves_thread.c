@@ -12,7 +12,6 @@ static void *waits(void *ctx)
 static void begin(void)
 {
 	pthread_t thread;
-
 	if (!pthread_create(&thread, NULL, waits, NULL))
 		pthread_detach(thread);
 }

@@ -5,7 +5,6 @@
 static void mask(void)
 {
 	sigset_t set;
-
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);

@@ -5,7 +5,6 @@
 static void look(void)
 {
 	FILE *f = fopen("/dev/null", "re");
-
 	if (f)
 		fclose(f);
 }

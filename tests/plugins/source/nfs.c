@@ -118,13 +118,13 @@ static void liar_reader_close(source_reader *r)
 static gradcomp_status liar_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
 {
 	for (const struct entry *e = entries; e < entries + ENTRIES; e++) {
-		source_stat st = stat_of(e);
+		source_stat sb = stat_of(e);
 		/* A folder that holds itself. */
 		if (!is(r->from, e->lie) || (strcmp(dir, e->dir) && !is(r->from, "/deep")))
 			continue;
-		gradcomp_status status = each(ctx, e->name, &st, err);
-		if (status)
-			return status;
+		gradcomp_status st = each(ctx, e->name, &sb, err);
+		if (st)
+			return st;
 	}
 	return GRADCOMP_OK;
 }
@@ -178,11 +178,11 @@ static void liar_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *dat
 	*hole = size;
 }
 
-static gradcomp_status liar_again(source_reader *r, source_stat *st, gradcomp_error *err)
+static gradcomp_status liar_again(source_reader *r, source_stat *sb, gradcomp_error *err)
 {
-	gradcomp_status status = liar_lookup(r, r->path, st, err);
-	st->mtime_ns += is(r->from, "/changes");
-	return status;
+	gradcomp_status st = liar_lookup(r, r->path, sb, err);
+	sb->mtime_ns += is(r->from, "/changes");
+	return st;
 }
 
 static const source_ops ops = {

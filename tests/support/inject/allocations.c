@@ -44,7 +44,6 @@ void *__real_realloc(void *p, size_t bytes);
 void *__wrap_realloc(void *p, size_t bytes)
 {
 	void *q;
-
 	REFUSE(ENOMEM, NULL);
 	inject_untrack(p);
 	q = __real_realloc(p, bytes);
@@ -55,7 +54,6 @@ void *__wrap_reallocarray(void *p, size_t n, size_t bytes);
 void *__wrap_reallocarray(void *p, size_t n, size_t bytes)
 {
 	size_t all;
-
 	if (__builtin_mul_overflow(n, bytes, &all)) {
 		errno = ENOMEM;
 		return NULL;
@@ -74,7 +72,6 @@ int __real_posix_memalign(void **p, size_t to, size_t bytes);
 int __wrap_posix_memalign(void **p, size_t to, size_t bytes)
 {
 	int rc;
-
 	REFUSE(ENOMEM, ENOMEM);
 	rc = __real_posix_memalign(p, to, bytes);
 	if (!rc)
@@ -101,7 +98,6 @@ int __wrap___asprintf_chk(char **out, int flag, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
-
 	(void)flag;
 	REFUSE(ENOMEM, -1);
 	va_start(ap, fmt);

@@ -12,11 +12,10 @@ void each_allocation_fails(const each_allocation *of)
 {
 	int bad = 0, failed = 0;
 	unsigned long n = 1;
-
 	for (;; n++) {
 		gradcomp_error err = {.text = ""};
 		const char *wrong = NULL;
-		gradcomp_status status;
+		gradcomp_status st;
 		inject_counts seen;
 		char fault[40];
 		int fds;
@@ -28,19 +27,18 @@ void each_allocation_fails(const each_allocation *of)
 		if (inject_set(fault))
 			abort();
 		inject_on();
-		status = of->call(&err);
+		st = of->call(&err);
 		inject_off();
 		seen = inject_seen();
-		if (status && (status != err.status || !*err.text))
+		if (st && (st != err.status || !*err.text))
 			wrong = "it fails without words";
 		else if (seen.live || entries("/proc/self/fd") != fds)
 			wrong = "something is kept";
 		else if (of->wrong)
-			wrong = of->wrong(status);
+			wrong = of->wrong(st);
 		if (wrong && bad++ < SHOWN)
-			printf("# allocation %lu: status %d, '%s', %lu kept: %s\n", n, status, err.text, seen.live,
-			       wrong);
-		failed += status != 0;
+			printf("# allocation %lu: status %d, '%s', %lu kept: %s\n", n, st, err.text, seen.live, wrong);
+		failed += st != 0;
 		if (!seen.faults)
 			break;
 	}

@@ -49,7 +49,6 @@ static int cut_vector(const struct iovec *from, size_t n, struct iovec to[IOV_MA
 {
 	size_t left = cut(vector_bytes(from, n));
 	int k = 0;
-
 	for (; (size_t)k < n && k < IOV_MAX_HERE && (left || !k); k++) {
 		to[k] = from[k];
 		if (to[k].iov_len > left)
@@ -76,7 +75,6 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
 {
 	struct iovec iov[IOV_MAX_HERE];
 	struct msghdr part = *m;
-
 	if (spoilt(fd, vector_bytes(m->msg_iov, m->msg_iovlen)))
 		return -1;
 	part.msg_iov = iov;
@@ -90,7 +88,6 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 	struct iovec iov[IOV_MAX_HERE], *whole = m->msg_iov;
 	size_t n = m->msg_iovlen;
 	ssize_t got;
-
 	if (spoilt(fd, vector_bytes(whole, n)))
 		return -1;
 	if (!n)
@@ -107,7 +104,6 @@ ssize_t __real_readv(int fd, const struct iovec *iov, int n);
 ssize_t __wrap_readv(int fd, const struct iovec *iov, int n)
 {
 	struct iovec part[IOV_MAX_HERE];
-
 	if (spoilt(fd, vector_bytes(iov, (size_t)n)))
 		return -1;
 	n = cut_vector(iov, (size_t)n, part);
@@ -150,7 +146,6 @@ int __real_connect(int fd, const struct sockaddr *sa, socklen_t bytes);
 int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t bytes)
 {
 	int rc;
-
 	inject_late();
 	rc = __real_connect(fd, sa, bytes);
 	if ((!rc || errno == EINPROGRESS) && inject_hit(EINTR_P)) {

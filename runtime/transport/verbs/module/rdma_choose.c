@@ -34,7 +34,6 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *in
 {
 	struct ibv_gid_entry e;
 	int best = -1;
-
 	d->index = c->gid < 0 ? 0 : c->gid;
 	if (d->attr.link_layer == IBV_LINK_LAYER_INFINIBAND) {
 		if (ibv_query_gid(d->context, d->port, d->index, &d->gid))
@@ -70,7 +69,6 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 {
 	const char *why = "it has no active port";
 	struct ibv_device_attr attr;
-
 	if (dev->transport_type != IBV_TRANSPORT_IB)
 		return "it speaks neither InfiniBand nor RoCE";
 	d->context = ibv_open_device(dev);
@@ -105,7 +103,6 @@ gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *info
 	    port = any || !c->device[name] ? 0 : atoi(c->device + name + 1);
 	struct ibv_device **list = ibv_get_device_list(&n);
 	char why[160] = "";
-
 	for (int i = 0; list && i < n && !d->context; i++) {
 		const char *is = ibv_get_device_name(list[i]), *wrong;
 

@@ -16,7 +16,6 @@ static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric
 	device *d = calloc(1, sizeof *d);
 	struct ibv_device_attr attr;
 	gradcomp_status st;
-
 	if (!d)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an RDMA device");
 	memset(info, 0, sizeof *info);
@@ -48,7 +47,6 @@ static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric
 static void rdma_close(void *dev)
 {
 	device *d = dev;
-
 	ibv_dealloc_pd(d->pd);
 	ibv_close_device(d->context);
 	free(d);
@@ -59,7 +57,6 @@ static gradcomp_status rdma_reg(void *dev, void *at, size_t bytes, fabric_memory
 	device *d = dev;
 	struct ibv_mr *mr = ibv_reg_mr(d->pd, at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct rlimit limit;
-
 	if (mr) {
 		*out = (fabric_memory){mr, mr->lkey, mr->rkey};
 		return GRADCOMP_OK;
@@ -85,7 +82,6 @@ static int rdma_receive(void *queue, uint64_t id, void *at, uint32_t bytes, uint
 	rdma_queue *q = queue;
 	struct ibv_sge where = {(uintptr_t)at, bytes, local};
 	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &where, .num_sge = 1}, *bad;
-
 	return ibv_post_recv(q->qp, &wr, &bad);
 }
 
@@ -99,7 +95,6 @@ static int rdma_send(void *queue, uint64_t id, const void *at, uint32_t bytes, u
 	                         .opcode = IBV_WR_SEND,
 	                         .send_flags = IBV_SEND_SIGNALED},
 			   *bad;
-
 	return ibv_post_send(q->qp, &wr, &bad);
 }
 
@@ -116,7 +111,6 @@ static int rdma_write(void *queue, uint64_t id, const void *at, uint32_t bytes, 
 	                         .imm_data = htobe32(value),
 	                         .wr.rdma = {to, remote}},
 			   *bad;
-
 	return ibv_post_send(q->qp, &wr, &bad);
 }
 
@@ -143,7 +137,6 @@ static int rdma_poll(void *queue, fabric_event *out, int most)
 	rdma_queue *q = queue;
 	struct ibv_wc wc[16];
 	int n = ibv_poll_cq(q->cq, most < 16 ? most : 16, wc);
-
 	for (int i = 0; i < n; i++)
 		out[i] = (fabric_event){.id = wc[i].wr_id,
 		                        .result = rdma_result(wc[i].status),
@@ -158,7 +151,6 @@ static int rdma_poll(void *queue, fabric_event *out, int most)
 static int rdma_arm(void *queue)
 {
 	rdma_queue *q = queue;
-
 	return ibv_req_notify_cq(q->cq, 0);
 }
 
@@ -167,7 +159,6 @@ static void rdma_ack(void *queue)
 	rdma_queue *q = queue;
 	struct ibv_cq *cq;
 	void *context;
-
 	while (!ibv_get_cq_event(q->channel, &cq, &context))
 		ibv_ack_cq_events(cq, 1);
 }

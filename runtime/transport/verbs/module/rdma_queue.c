@@ -24,7 +24,6 @@ static gradcomp_status queue_make(rdma_queue *q, unsigned sends, unsigned receiv
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = q->d->port, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	int flags;
-
 	q->channel = ibv_create_comp_channel(q->d->context);
 	if (!q->channel)
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a completion channel");
@@ -48,7 +47,6 @@ gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, vo
 {
 	rdma_queue *q = calloc(1, sizeof *q);
 	gradcomp_status st;
-
 	if (!q)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a queue pair");
 	q->d = dev;
@@ -84,7 +82,6 @@ gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double sec
 	                           .max_dest_rd_atomic = 1,
 	                           .min_rnr_timer = 12,
 	                           .ah_attr = {.dlid = peer->lid, .is_global = ethernet, .port_num = q->d->port}};
-
 	if (ethernet) {
 		memcpy(attr.ah_attr.grh.dgid.raw, peer->gid, sizeof peer->gid);
 		attr.ah_attr.grh.sgid_index = (uint8_t)q->d->index;
@@ -114,7 +111,6 @@ gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double sec
 void rdma_queue_close(void *queue)
 {
 	rdma_queue *q = queue;
-
 	if (q->qp)
 		ibv_destroy_qp(q->qp);
 	if (q->cq)
