@@ -130,7 +130,7 @@ gradcomp_status plan_msg_take(const int64_t *words, uint32_t n, uint64_t step, p
 		return bad(err, "buckets:", (double)words[BUCKETS]);
 	if (words[LAG] < 0 || words[LAG] > 1 || words[POSITIONS] < 0 || words[POSITIONS] > 1)
 		return bad(err, "lag:", (double)words[LAG]);
-	if (words[TRIAL] < 0 || words[TRIAL] > has_plan(words[KIND]))
+	if (words[TRIAL] < 0 || words[TRIAL] > 1 || (words[TRIAL] && !has_plan(words[KIND])))
 		return bad(err, "trial:", (double)words[TRIAL]);
 	v.kind = (plan_msg_kind)words[KIND];
 	v.trial = (int)words[TRIAL];
