@@ -36,7 +36,8 @@ check "--help" conf help --help
 help=$said
 is "--help writes nothing" "$(ls "$tmp/help")" ""
 listed=$(printf '%s\n' "$help" | sed -n 's/^  \(--[a-z-]*\).*/\1/p' | sort)
-accepted=$(sed -n '/^for arg; do$/,/^done$/p' "$GRADCOMP_SRC/configure" | grep -v 'datadir=\*) ;;' |
+accepted=$(sed -n 's/^\([a-z0-9]*\)|.*/--with-\1/p' "$GRADCOMP_SRC/configure" | sed 's/[0-9]*$//'
+	sed -n '/^for arg; do$/,/^done$/p' "$GRADCOMP_SRC/configure" | grep -v 'datadir=\*) ;;' |
 	sed -n 's/^	\(--[a-z-]*\).*) [a-z].*/\1/p' | grep -v -e --version -e --help | sort -u)
 for option in $listed; do
 	case $option in
