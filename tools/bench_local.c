@@ -1,41 +1,12 @@
 #include "tools/bench_local.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include "tools/bench.h"
-#include "conformance/host.h"
-
-static void say(void *ctx, gradcomp_log_level level, const char *fmt, ...)
-{
-	va_list ap;
-	(void)ctx;
-	if (level > GRADCOMP_LOG_WARN)
-		return;
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	putc('\n', stderr);
-}
-
-static void *aligned(size_t bytes)
-{
-	size_t whole = (bytes + 64) & ~(size_t)63;
-	void *p = aligned_alloc(64, whole);
-	return p ? memset(p, 0, whole) : NULL;
-}
+#include "plugin/plugin_host.h"
 
 void local_host(gradcomp_host *host)
 {
-	*host = (gradcomp_host){.struct_size = sizeof *host,
-	                        .abi_version = GRADCOMP_ABI_VERSION,
-	                        .log = say,
-	                        .fail = host_fail,
-	                        .alloc = aligned,
-	                        .release = free,
-	                        .operators_v1 = gradcomp_operators_on_v1(GRADCOMP_HOST, NULL),
-	                        .operators_on_v1 = gradcomp_operators_on_v1,
-	                        .operators = gradcomp_host_operators()};
+	static const log_sink warnings = {GRADCOMP_LOG_WARN, -1};
+	plugin_host(host, &warnings);
 }
 
 gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns, int parts,
