@@ -106,9 +106,10 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 		return GRADCOMP_ERR_IO;
 	if (((const unruly *)instance)->fault == CHEERS)
 		return (gradcomp_status)1;
-	memcpy(out->data, work->flat, 4 * work->bucket->numel);
-	if (work->bucket->numel)
+	if (work->bucket->numel) {
+		memcpy(out->data, work->flat, 4 * work->bucket->numel);
 		memset(work->scratch, 0, 4 * work->bucket->numel);
+	}
 	for (uint64_t i = 0; pattern != GRADCOMP_MERGED && i < work->bucket->numel; i++)
 		((float *)out->data)[i] = drop_small(work->flat[i], &((float *)work->scratch)[i]);
 	for (uint64_t i = 0; ((const unruly *)instance)->fault == LOSE && i < work->bucket->numel; i++)

@@ -10,7 +10,7 @@
 
 enum { RUN = 1024, REACH = 27, UNITS = 320 };
 
-typedef int64_t v4l __attribute__((vector_size(32)));
+typedef uint64_t v4l __attribute__((vector_size(32)));
 
 /* part[u] counts units of 2^(u - 150), the last bit of a float of exponent u. */
 typedef struct parts {
@@ -26,7 +26,7 @@ static void add_one(parts *p, uint32_t key)
 INLINE void add_block(parts *p, const float *x, uint32_t unit)
 {
 	const uint64_t bits = (uint64_t)(unit - 98 + 1023) << 52;
-	const v4l offset = (v4l){0} + (int64_t)bits;
+	const v4l offset = (v4l){0} + bits;
 	v4l sum[2] = {{0}};
 	for (size_t i = 0; i < RUN; i += 8) {
 		UNROLL
@@ -36,7 +36,7 @@ INLINE void add_block(parts *p, const float *x, uint32_t unit)
 		}
 	}
 	sum[0] += sum[1];
-	uint64_t s = (uint64_t)(sum[0][0] + sum[0][1] + sum[0][2] + sum[0][3]);
+	uint64_t s = sum[0][0] + sum[0][1] + sum[0][2] + sum[0][3];
 	p->part[unit] += s & UINT32_MAX;
 	p->part[unit + 32] += s >> 32;
 }
