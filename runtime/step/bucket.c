@@ -124,7 +124,8 @@ gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 		st = room(eng, b, err);
 	if (st)
 		return st;
-	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
+	/* A bucket without numbers is placed too, since its tensors' addresses may be NULL. */
+	b->copy_out = !b->pub.numel || !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
 	              ((needs_flat(b) || b->part) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
 	if (b->copy_out) {
 		st = workspace_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);

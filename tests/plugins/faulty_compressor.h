@@ -92,10 +92,12 @@ static gradcomp_status runs_encode(void *instance, const gradcomp_work *work, ui
 {
 	runs *r = instance;
 	uint64_t begins = run_begins(r, work), n = run_length(work->bucket->numel);
-	(void)round, (void)err;
+	(void)round;
 #ifdef FAULT_ENCODE
 	FAULT_ENCODE;
 #endif
+	if (!work->flat)
+		return r->host->fail(err, GRADCOMP_ERR_INVALID, "flat is NULL, and this compressor is not SHAPED");
 	memcpy(out->data, &begins, 8);
 	memcpy((char *)out->data + 8, work->flat + begins, n * 4);
 	out->bytes = FAULT_BOUND(work->bucket->numel);
