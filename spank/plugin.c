@@ -1,11 +1,11 @@
-/* Has what Slurm calls. One file a context: local.c is srun, sbatch and salloc, step.c is slurmstepd, prolog.c
+/* Has what Slurm calls. One file a context: local_context.c is srun, sbatch and salloc, step.c is slurmstepd, prolog.c
  * prolog and epilog. In slurmd itself the plugin does nothing. */
 /* The build hides all that is not exported here. */
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>
 
 #include "spank/prolog.h"
-#include "spank/local.h"
+#include "spank/local_context.h"
 #include "spank/step.h"
 
 /* cppcheck-suppress unknownMacro */

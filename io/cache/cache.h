@@ -223,7 +223,7 @@ void cache_entry_free(cache_entry *entry);
 /* Returns true when it is neither leased nor pinned nor being made. */
 bool cache_evictable(const cache_entry *entry);
 
-/* ---- eviction (evict.c) ------------------------------------------------------- */
+/* ---- eviction (evict_entry.c) ------------------------------------------------------- */
 
 #define CACHE_PINNED_TOO 1u /* evict a pinned copy too */
 #define CACHE_LOCKED 2u     /* the caller holds KEY.lock */
@@ -236,7 +236,7 @@ int cache_rename_new(int area, const char *from, const char *to);
 /* Renames it to a name under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
 int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16]);
 
-/* ---- budget (quota.c) ---------------------------------------------------------- */
+/* ---- budget (make_space.c) ---------------------------------------------------------- */
 
 typedef struct cache_budget {
 	uint64_t bytes, high, low;

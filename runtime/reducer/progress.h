@@ -18,7 +18,7 @@
  *
  * So every piece of work that is due begins after a bounded time, whatever the others wait for, as
  * if each reducer had threads of its own; and within a reducer the order is one, the same on
- * all ranks (schedule/schedule.h). When (2) has happened to exchanges, ranks have different orders or
+ * all ranks (schedule/bucket_order.h). When (2) has happened to exchanges, ranks have different orders or
  * exchanges are long: from then on one more exchange may be under way at once, so what was waited for
  * once is not waited for again in every step. Of computing the same holds until none is under way.
  * Threads beyond two end when they have had nothing to do for a while.

@@ -1,7 +1,7 @@
 /* Inside of gradcomp_reducer: what happens to a gradient between ready and done.
  *
  * A reducer has an engine (engine.h), which knows how a bucket is compressed and exchanged,
- * a schedule (schedule/schedule.h), which says which bucket is next, and turns on the job's
+ * a schedule (schedule/bucket_order.h), which says which bucket is next, and turns on the job's
  * threads (progress.h), which run the buckets' tasks: one that computes at a time, the compute
  * thread, and one that exchanges, the exchange thread. Exchanges have one
  * order, the same on all ranks whatever order gradients become ready in. Workspace comes from
@@ -15,8 +15,8 @@
 
 #include "step/engine.h"
 #include "reducer/progress.h"
-#include "reducer/dispatch.h"
-#include "schedule/schedule.h"
+#include "reducer/reducer_ops.h"
+#include "schedule/bucket_order.h"
 
 #include <pthread.h>
 
@@ -40,7 +40,7 @@ typedef struct reducer_calls {
 	uint32_t first, count; /* tensors that one of them is about */
 } reducer_calls;
 
-/* The threads are at this: see workers.c. */
+/* The threads are at this: see run_step.c. */
 typedef struct reducer_turns {
 	int stop;
 	int replan_due;      /* nothing is admitted until replan_run() has been, */
@@ -114,7 +114,7 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 /* When the job has failed, all tensors that were given are done now, with its error. Without the lock. */
 void reducer_look(reducer *r);
 
-/* workers.c */
+/* run_step.c */
 gradcomp_status workers_start(reducer *r, gradcomp_error *err);
 void workers_stop(reducer *r);
 /* Called with the lock held: a gradient has been given. */

@@ -9,7 +9,7 @@
 #include "base/fit.h"
 #include "schedule/merge.h"
 #include "schedule/plan_file.h"
-#include "schedule/schedule.h"
+#include "schedule/bucket_order.h"
 
 /* Buckets through whose times the lines go: half of them single tensors, half of them runs. */
 #define SAMPLES 32

@@ -1,5 +1,5 @@
 /* A discrete-event simulator of training steps of synchronous SGD, on the reducer's own
- * schedule and tasks (schedule.h, task_list.h): work is replaced by seconds,
+ * schedule and tasks (bucket_order.h, task_list.h): work is replaced by seconds,
  * nothing else.
  *
  *     copy -> forward n-1..0 -> backward 0..n-1 -> update

@@ -4,7 +4,7 @@
 
 #include "schedule/sim.h"
 
-#include "schedule/schedule.h"
+#include "schedule/bucket_order.h"
 
 /* The application's thread does one of these. */
 typedef enum sim_doing {

@@ -8,7 +8,7 @@
 typedef struct step_plan {
 	uint32_t nbuckets;
 	uint32_t *end;      /* bucket i is tensors [end[i-1], end[i]) of the layout (backward order) */
-	uint32_t *position; /* position in the order of exchanges: see schedule.h; NULL: 0, 1, 2, ... */
+	uint32_t *position; /* position in the order of exchanges: see bucket_order.h; NULL: 0, 1, 2, ... */
 	uint32_t lag;       /* likewise */
 	uint32_t reserved0;
 	double predicted; /* seconds of a step; 0: nobody has said */

@@ -37,7 +37,7 @@ typedef struct task {
 int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks);
 /* The index of the first task of this kind; n when there is none. */
 int task_list_find(const task *tasks, int n, task_kind kind);
-/* How many of its stages (schedule.h) a bucket has left whose next task is tasks[next]. Each
+/* How many of its stages (bucket_order.h) a bucket has left whose next task is tasks[next]. Each
  * exchange is one; of two levels REDUCE_LOCAL, all rounds together, and ALLGATHER_LOCAL are, since shards
  * may differ in their rounds and ranks of a node must keep one order. */
 uint32_t task_list_stages(const task *tasks, int n, int next);

@@ -1,7 +1,7 @@
 /* The order of things within a step, on one rank, against what is written down; and the tasks
  * of a bucket. */
 #include "schedule/task_list.h"
-#include "schedule/schedule.h"
+#include "schedule/bucket_order.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The order of things within a step on several simulated ranks, whose gradients, computing and
  * exchanges come in any order. */
 #include "schedule/task_list.h"
-#include "schedule/schedule.h"
+#include "schedule/bucket_order.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>

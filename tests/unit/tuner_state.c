@@ -3,7 +3,7 @@
 #include "tests/support/process_ranks.h"
 
 #include "kinds/autotune/tuner_state.h"
-#include "reducer/dispatch.h"
+#include "reducer/reducer_ops.h"
 
 static const char *settings[] = {NULL, "gradcomp.log=error", "transport.wait_timeout=20", NULL};
 #define SPEC "auto:interval=200,candidates=none/topk:density=0.1/powersgd:rank=2"

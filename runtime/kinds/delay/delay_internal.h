@@ -3,7 +3,7 @@
 #define KINDS_DELAY_DELAY_INTERNAL_H
 
 #include "job/job.h"
-#include "reducer/dispatch.h"
+#include "reducer/reducer_ops.h"
 
 #include <pthread.h>
 

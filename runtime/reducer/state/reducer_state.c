@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "job/consensus.h"
-#include "reducer/dispatch.h"
+#include "reducer/reducer_ops.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "transport/control/accept.h"
 #include "transport/control/backlog.h"
 #include "transport/control/control_tree.h"
-#include "transport/control/failure.h"
+#include "transport/control/job_failure.h"
 #include "transport/control/peer_table.h"
 #include "transport/core/transport.h"
 

@@ -4,8 +4,8 @@
  * this object loads no plugin. A mistake ends the program with status 1 here
  * rather than by a return value, which Slurm heeds only when plugstack.conf says
  * "required" and then wraps in two lines of its own. */
-#ifndef SPANK_LOCAL_H
-#define SPANK_LOCAL_H
+#ifndef SPANK_LOCAL_CONTEXT_H
+#define SPANK_LOCAL_CONTEXT_H
 
 #include <slurm/spank.h>
 

@@ -1,5 +1,5 @@
 /* Says who goes next. */
-#include "schedule/schedule.h"
+#include "schedule/bucket_order.h"
 
 #include <stdlib.h>
 

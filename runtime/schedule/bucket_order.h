@@ -30,8 +30,8 @@
  *     schedule_ended()      its last task is over
  *
  * Each call takes O(window); the last of a step O(n). One caller at a time. */
-#ifndef SCHEDULE_SCHEDULE_H
-#define SCHEDULE_SCHEDULE_H
+#ifndef SCHEDULE_BUCKET_ORDER_H
+#define SCHEDULE_BUCKET_ORDER_H
 
 #include <stdint.h>
 

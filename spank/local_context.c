@@ -1,4 +1,4 @@
-#include "spank/local.h"
+#include "spank/local_context.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* A job fails once: the first failure counts, and is told to whoever waits. */
-#ifndef TRANSPORT_CONTROL_FAILURE_H
-#define TRANSPORT_CONTROL_FAILURE_H
+#ifndef TRANSPORT_CONTROL_JOB_FAILURE_H
+#define TRANSPORT_CONTROL_JOB_FAILURE_H
 
 #include "gradcomp/abi.h"
 
