@@ -147,8 +147,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	spec_clear(&s);
 }
 
-/* ---- reducers ---- */
-
 enum { REDUCERS = 20, NUMBERS = 1024 };
 
 typedef struct crowd {

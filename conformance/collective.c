@@ -61,8 +61,6 @@ static bool is(const trial *t, uint32_t primitives)
 	return 1u << t->bit & primitives;
 }
 
-/* ---- numbers ---- */
-
 static double value(int rank, uint64_t i)
 {
 	return rank % 4 + (double)(i % 5);
@@ -136,8 +134,6 @@ static double reduced(const trial *t, uint64_t i)
 	return all * t->scale;
 }
 
-/* ---- a code that loses the lower half of a float ---- */
-
 static uint64_t half_bound(void *ctx, uint64_t n)
 {
 	(void)ctx;
@@ -206,8 +202,6 @@ static gradcomp_status add_payloads(void *ctx, const gradcomp_payload *a, const 
 	out->bytes = a->bytes;
 	return GRADCOMP_OK;
 }
-
-/* ---- a call ---- */
 
 /* Goes through both levels in turn: the sum of all ranks. */
 static gradcomp_status two_levels(rank_call *c)
@@ -681,8 +675,6 @@ static void exact(trial *t)
 		compare(t);
 	end(t);
 }
-
-/* ---- all of them ---- */
 
 static bool is_float(gradcomp_dtype d)
 {

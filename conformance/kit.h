@@ -53,8 +53,6 @@ int kit_run_collective(const kit_options *options, const struct gradcomp_collect
  * the user's. *out has the values and is to be freed; NULL: there are none. */
 gradcomp_status kit_neutral(fixture *t, const char *parameters, gradcomp_spec **out, gradcomp_error *err);
 
-/* ---- for the groups ---- */
-
 /* Keeps what the same runs have made in another process, in memory that both see; NULL: it cannot be had. */
 typedef struct kit_trace kit_trace;
 kit_trace *elsewhere_trace_new(void);

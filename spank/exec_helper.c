@@ -24,8 +24,6 @@
 #define GRACE 3.0              /* s between SIGTERM and SIGKILL, and from there until it is given up */
 #define TICK_MS 100            /* how often to look whether a silent child has ended */
 
-/* ---- in the child, between fork and exec: no malloc, no stdio ------------- */
-
 static void close_from(int low)
 {
 #ifdef SYS_close_range
@@ -103,8 +101,6 @@ fail:;
 	(void)!write(status, &code, sizeof code);
 	_exit(127);
 }
-
-/* ---- in the parent ---------------------------------------------------------- */
 
 static double now(void)
 {

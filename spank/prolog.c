@@ -33,8 +33,6 @@ static void log_line(void *ctx, const char *line, bool passing)
 		log_info("%s", line);
 }
 
-/* ---- records: what a job did on this node ------------------------------------------ */
-
 #define PROLOG "prolog"
 #define UNSEEN "unseen"
 
@@ -131,8 +129,6 @@ bool prolog_note_staging(spank_t sp, const arguments *args)
 	return true;
 }
 
-/* ---- the command, as another user ------------------------------------------------- */
-
 /* -1: there is no such account. */
 static int account(const char *name, exec_user *u)
 {
@@ -178,8 +174,6 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		log_info("%s", why);
 	return status;
 }
-
-/* ---- prolog and epilog ---------------------------------------------------------------- */
 
 /* Returns true when the file in `dir` has a line "prolog...". Nothing but a file is read, and nothing waited for. */
 static bool has_prolog_line(int dir, const char *name)

@@ -22,8 +22,6 @@ static const char usage_text[] =
 	"Started by srun, a rank a task. PATH: a folder or tar shards, as staged.\n"
 	"defaults: --samples 4000 --bytes 100K --epochs 3 --steps 60 --step-ms 50 --batch 8\n";
 
-/* ---- values ----------------------------------------------------------------- */
-
 /* Eight bytes that only this place of this sample has. */
 static uint64_t pattern(uint64_t index, uint64_t at)
 {
@@ -95,8 +93,6 @@ static int places(bench_dataset *b, gradcomp_error *err)
 	}
 	return 0;
 }
-
-/* ---- the command ------------------------------------------------------------ */
 
 static int open_dataset(bench_dataset *b, const char *source, uint64_t memory, gradcomp_error *err)
 {

@@ -51,8 +51,6 @@ static double wall_clock(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- on each node ------------------------------------------------------------------ */
-
 static void fact(const char *kind, const char *name, const char *value, const char *detail)
 {
 	char host[HOST_NAME_MAX + 1] = "?";

@@ -57,8 +57,6 @@ typedef struct request {
 	bool once, json, here;
 } request;
 
-/* ---- rows ---------------------------------------------------------------------------- */
-
 /* Shows a reducer or coder: text is printable, numbers are what a job says. */
 typedef struct row {
 	char job[JOB_TEXT], host[80]; /* job: "12.0" */
@@ -277,8 +275,6 @@ static void show(const request *q, table *t, const row *r)
 	}
 	fflush(stdout);
 }
-
-/* ---- on the node of rank 0 -------------------------------------------------------------- */
 
 static void rest(double seconds)
 {
@@ -571,8 +567,6 @@ static int watch_here(const request *q)
 	}
 	return 0;
 }
-
-/* ---- where the user is -------------------------------------------------------------------- */
 
 #define SAID_BYTES 65536
 

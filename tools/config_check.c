@@ -45,8 +45,6 @@ static bool given(const checking *k, setting_id id)
 	return !config_is_default(k->c, id) && *config_str(k->c, id);
 }
 
-/* ---- SPECs -------------------------------------------------------------------- */
-
 /* The text names setting and origin. */
 static void say_error(checking *k, const gradcomp_error *err)
 {
@@ -84,8 +82,6 @@ static void check_candidates(checking *k)
 		free(one);
 	}
 }
-
-/* ---- this node ---------------------------------------------------------------- */
 
 static void check_files(checking *k)
 {
@@ -142,8 +138,6 @@ static void check_site(checking *k)
 		free(path);
 	}
 }
-
-/* ---- settings that do not go together ----------------------------------------- */
 
 static void check_together(checking *k)
 {

@@ -63,16 +63,12 @@ typedef struct plan {
 	int nskips;
 } plan;
 
-/* ---- plan_files.c */
-
 /* A path, or the name of a model that is installed. Of what other programs saved, seconds are computed for so many
  * tokens of a rank; `timed`: they will be replaced. */
 gradcomp_status plan_model(const char *name, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err);
 const char *plan_models_folder(void);
 /* The installed models as a table. 0, or 1 after a message. */
 int plan_list_models(void);
-
-/* ---- plan_import.c */
 
 /* Returns true when the path is for plan_import_model(): a folder, *.json or *.safetensors. */
 bool plan_imports(const char *path);
@@ -81,16 +77,12 @@ bool plan_imports(const char *path);
  * follow from it, and where gradcomp was built without jansson. *out is freed by model_file_free. */
 gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err);
 
-/* ---- plan_specs.c */
-
 /* Fills the list from "SPEC,SPEC", or with all installed ones (NULL). `option` is for messages. */
 gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
                                 gradcomp_error *err);
 /* The SPECs of the machine's curves, and as skips what is installed and has none. */
 gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);
-
-/* ---- plan_sweep.c */
 
 bool plan_same(const plan_spec *a, const plan_spec *b);
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
@@ -105,17 +97,11 @@ const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
 double plan_parameters(const model_file *m);
 void plan_free(plan *p);
 
-/* ---- plan_explain.c */
-
 /* Sentences about the winner for one number of nodes, one a line, to out. */
 void plan_explain(const plan *p, const plan_table *t, FILE *out);
 
-/* ---- plan_show.c, plan_json.c */
-
 void plan_show(const plan *p);
 void plan_json(const plan *p, FILE *out);
-
-/* ---- plan_parallel.c */
 
 typedef struct plan_hybrid {
 	const char *memory, *microbatches, *batch, *state; /* texts that were given */
@@ -123,8 +109,6 @@ typedef struct plan_hybrid {
 } plan_hybrid;
 /* The exit status, after a table or an error. */
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
-
-/* ---- plan_arguments.c */
 
 extern const char plan_usage[];
 /* These are as they were given; NULL or 0: not given. */

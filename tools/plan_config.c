@@ -53,8 +53,6 @@ typedef struct family {
 	bool in_tensors;
 } family;
 
-/* ---- a family's file ---- */
-
 static void family_section(inifile *f, const char *name, size_t n)
 {
 	family *of = f->ctx;

@@ -130,8 +130,6 @@ typedef enum gradcomp_log_level {
 	GRADCOMP_LOG_DEBUG = 3
 } gradcomp_log_level;
 
-/* ---- parameters of a plugin ------------------------------------------- */
-
 typedef enum gradcomp_param_type {
 	GRADCOMP_PARAM_INT = 0,    /* value.i, min..max */
 	GRADCOMP_PARAM_FLOAT = 1,  /* value.f, min..max, never NaN */
@@ -202,8 +200,6 @@ typedef struct gradcomp_plugin_info {
 	const gradcomp_need *needs;
 	uint64_t reserved[1];
 } gradcomp_plugin_info;
-
-/* ---- the host gives a plugin these ---- */
 
 struct gradcomp_operators;
 struct gradcomp_operators_v1;

@@ -64,7 +64,7 @@ typedef struct gradcomp_job gradcomp_job;
 typedef struct gradcomp_group gradcomp_group;
 typedef struct gradcomp_reducer gradcomp_reducer;
 
-/* ==== 1. What every program needs
+/* 1. What every program needs
  * A job, a reducer, gradients that go in and averages that come out, and checkpoints. */
 
 /* Returns the version of the library in use, as "1.2.3". Never freed. Errors: none. */
@@ -242,7 +242,7 @@ typedef struct gradcomp_reducer_stats {
 /* Fills *stats, whose struct_size is set. Errors: none. */
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats);
 
-/* ==== 2. Groups and plain collectives
+/* 2. Groups and plain collectives
  * Parts of a job, and calls on them that are blocking and uncompressed and go through the job's collective plugin.
  * Counts are elements. A call with a count of 0 still takes part. */
 
@@ -343,7 +343,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast_on(gradcomp_group *group, con
                                                       void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                                       gradcomp_error *err);
 
-/* ==== 3. For frameworks and programs that ask for more
+/* 3. For frameworks and programs that ask for more
  * Steps whose first layers go on early, streams, checkpoints for any number of ranks, and what a job knows of
  * itself. */
 
@@ -415,7 +415,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_links_open(gradcomp_group *group, const
 /* NULL links are fine. Errors: none. */
 GRADCOMP_EXPORT void gradcomp_links_close(gradcomp_group *group, const struct gradcomp_links *links);
 
-/* ==== 4. What is installed and configured
+/* 4. What is installed and configured
  * For tools; none of these needs a job. */
 
 typedef enum gradcomp_plugin_kind { GRADCOMP_KIND_COMPRESSOR = 0, GRADCOMP_KIND_COLLECTIVE = 1 } gradcomp_plugin_kind;
@@ -463,7 +463,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, co
                                                                    const char *origin, const char *help),
                                                       void *ctx, gradcomp_error *err);
 
-/* ==== 5. Experimental
+/* 5. Experimental
  * What may change from one release to the next: to go on without lost ranks, averages that are applied late, and
  * work that all ranks would do alike. So are coders, in coder.h. */
 

@@ -8,7 +8,7 @@
 #include "io/manifest/manifest.h"
 #include "io/cache/stage_run.h"
 
-/* ---- areas and locks (area.c, lock.c) ------------------------------------------- */
+/* area.c, lock.c */
 
 /* Opens the user's area of the cache, making it when `create`; a descriptor and
  * its path, or a status. NOTFOUND only without `create`. */
@@ -24,7 +24,7 @@ void cache_lock_release(int area, const char *key, int fd);
  * resumed. */
 void cache_sweep(int area, const char *key);
 
-/* ---- copies (copy.c, publish.c) ------------------------------------------------ */
+/* copy.c, publish.c */
 
 /* The source is not what the manifest says: STATE, and run->changed is set. */
 gradcomp_status copy_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
@@ -63,7 +63,7 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                    gradcomp_error *err);
 
-/* ---- the shared area (../area.c, shared.c) ------------------------------------- */
+/* area.c, shared.c */
 
 struct config;
 
@@ -85,7 +85,7 @@ bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, con
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
                                   gradcomp_error *err);
 
-/* ---- waiting for a lock (../lock.c) ------------------------------------------ */
+/* lock.c */
 
 /* For a process that waits for a lock or for area/KEY: a descriptor to close(), or -1, which
  * cache_lock_sleep() takes too. */
@@ -94,7 +94,7 @@ int cache_lock_watch(int area);
  * True: check again at once. */
 bool cache_lock_sleep(int watch, int ms);
 
-/* ---- processes (process.c) ------------------------------------------------- */
+/* process.c */
 
 #define CACHE_BOOT_BYTES 40
 
@@ -108,7 +108,7 @@ uint64_t cache_pid_space(void);
 /* Returns true when the user has a process on this node, and where processes are hidden (hidepid). */
 bool cache_process_of(uid_t uid);
 
-/* ---- leases (lease.c) ------------------------------------------------------- */
+/* lease.c */
 
 #define CACHE_HOLDER_BYTES 128
 
@@ -156,7 +156,7 @@ int cache_gate_make(int area, const char *key);
 /* Removes the directory when it is empty and was locked exclusively. */
 void cache_lease_release(int area, const char *key, cache_lease_lock *lock, bool exclusive);
 
-/* ---- names (entries.c) --------------------------------------------------------- */
+/* entries.c */
 
 typedef enum cache_kind {
 	CACHE_PUBLISHED,  /* KEY */
@@ -171,7 +171,7 @@ typedef enum cache_kind {
 /* Returns the kind that a name in an area is of, and its key ("" for a foreign one). */
 cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES]);
 
-/* ---- sizes (size.c) ---------------------------------------------------------- */
+/* size.c */
 
 typedef struct cache_size {
 	uint64_t bytes, inodes; /* allocated on disk, hard-linked files once */
@@ -185,7 +185,7 @@ int cache_size_of(int dir, cache_size *out);
 int cache_reserve(int dir, const cache_size *all);
 bool cache_reserved(int dir, cache_size *out);
 
-/* ---- entries (entries.c) ------------------------------------------------------- */
+/* entries.c */
 
 typedef struct cache_entry {
 	char *name;
@@ -223,7 +223,7 @@ void cache_entry_free(cache_entry *entry);
 /* Returns true when it is neither leased nor pinned nor being made. */
 bool cache_evictable(const cache_entry *entry);
 
-/* ---- eviction (evict_entry.c) ------------------------------------------------------- */
+/* evict_entry.c */
 
 #define CACHE_PINNED_TOO 1u /* evict a pinned copy too */
 #define CACHE_LOCKED 2u     /* the caller holds KEY.lock */
@@ -236,7 +236,7 @@ int cache_rename_new(int area, const char *from, const char *to);
 /* Renames it to a name under which no copy is looked for, KEY.gone-XXXXXXXX. 0, or -1 and errno. */
 int cache_rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16]);
 
-/* ---- budget (make_space.c) ---------------------------------------------------------- */
+/* make_space.c */
 
 typedef struct cache_budget {
 	uint64_t bytes, high, low;

@@ -28,8 +28,6 @@ static void report_removed(const struct gc *g, const char *what, const char *nam
 		g->removed(g->ctx, what, name, bytes);
 }
 
-/* ---- leases ------------------------------------------------------------------------ */
-
 /* The job's epilog did not run. */
 static bool ended(const struct gc *g, const cache_lease_info *l)
 {
@@ -93,8 +91,6 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 	closedir(d);
 	return st;
 }
-
-/* ---- copies ------------------------------------------------------------------------- */
 
 static const char *what_it_is(const cache_entry *entry)
 {
@@ -226,8 +222,6 @@ gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t
 	cache_area_end(&a);
 	return st;
 }
-
-/* ---- by hand --------------------------------------------------------------------------- */
 
 gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, const char *key,
                                      gradcomp_cache_removed *removed, void *ctx, gradcomp_error *err)

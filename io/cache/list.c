@@ -11,8 +11,6 @@
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* ---- leases of one key ------------------------------------------------------------ */
-
 struct leases {
 	gradcomp_cache_lease *lease;
 	uint32_t n, capacity, nlive;
@@ -50,8 +48,6 @@ static void free_leases(struct leases *s)
 		free((char *)s->lease[i].holder);
 	free(s->lease);
 }
-
-/* ---- entries ------------------------------------------------------------------------ */
 
 /* Returns 0, what each() returned, or a negative status. */
 static int show(const cache_area *a, const cache_entry *entry, int (*each)(void *ctx, const gradcomp_cache_entry *e),
@@ -128,8 +124,6 @@ gradcomp_status gradcomp_cache_each(const gradcomp_cache_options *options,
 	cache_area_end(&a);
 	return st;
 }
-
-/* ---- how full ------------------------------------------------------------------------- */
 
 /* The nearest directory above `path` that there is. */
 static int open_above(const char *path)

@@ -77,8 +77,6 @@ bool cache_is_shared(const struct config *c, const char *source)
 	return false;
 }
 
-/* ---- staging into it ---------------------------------------------------------------- */
-
 gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
@@ -151,8 +149,6 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	close(data);
 	return st;
 }
-
-/* ---- using it ------------------------------------------------------------------------- */
 
 /* A copy that only its owner, or root, can have put there and can change. */
 static bool trusted(int area, const char *key, uid_t owner)

@@ -21,8 +21,6 @@
 #define NAME "size"
 #define MAGIC "gradcomp-size 1\n"
 
-/* ---- summing up ---------------------------------------------------------------- */
-
 struct sum {
 	cache_size *size;
 	char **todo; /* directories, relative to the root */
@@ -131,8 +129,6 @@ int cache_measure(int dir, cache_size *out)
 	errno = e;
 	return result;
 }
-
-/* ---- the note -------------------------------------------------------------------- */
 
 /* A number beyond the filesystem's size was not written by gradcomp. */
 static bool sane(int dir, const cache_size *size)

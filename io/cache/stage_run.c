@@ -86,8 +86,6 @@ void stage_run_notice(stage_run *run, const char *fmt, ...)
 	report(run, text);
 }
 
-/* ---- threads -------------------------------------------------------------------- */
-
 struct each_call {
 	stage_run *run;
 	size_t n;

@@ -19,8 +19,6 @@
 #include "io/dataset/node/owners.h"
 #include "job/job.h"
 
-/* ---- words ---------------------------------------------------------------- */
-
 /* Processes wait on words of 32 bits: a state, and the process that owns it, as its index in the
  * table of processes and how often that entry had been reused. */
 #define WORD_STATE 0xfu
@@ -91,8 +89,6 @@ typedef struct shared_head {
 	process processes[PROCESSES];
 } shared_head;
 
-/* ---- the dataset -------------------------------------------------------------- */
-
 #define HUGE_PAGE ((uint64_t)2 << 20) /* a page of the shared memory, where the kernel has them */
 
 typedef struct prefetcher prefetcher;
@@ -160,7 +156,7 @@ static inline uint64_t division_position(uint64_t division, uint64_t place)
 	return place <= rank ? 0 : (place - rank + n - 1) / n;
 }
 
-/* ---- without ranks that are lost (survive.c) -------------------------------------- */
+/* survive.c */
 
 static inline gradcomp_dataset *dataset_of(job_object *o)
 {
@@ -170,7 +166,7 @@ static inline gradcomp_dataset *dataset_of(job_object *o)
 void dataset_detach(job_object *o);
 gradcomp_status dataset_attach(job_object *o, gradcomp_error *err);
 
-/* ---- processes (process.c) ------------------------------------------------------ */
+/* process.c */
 
 /* Takes an entry in the table for this process, and frees it. */
 gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err);
@@ -206,7 +202,7 @@ static inline bool process_outlives(const gradcomp_dataset *ds, gradcomp_status 
 	return ds->endures && st == GRADCOMP_ERR_PEER_LOST;
 }
 
-/* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
+/* shm_share.c, mem_limit.c */
 
 typedef struct shm_share_name {
 	char text[48]; /* names the socket that the first rank of a node opens */
@@ -226,7 +222,7 @@ uint64_t mem_limit_available(const char *root, const char **what);
 /* Computes the bytes of values that a node keeps, by option or setting. */
 gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, gradcomp_error *err);
 
-/* ---- values (slots.c, load.c, spill.c) ---------------------------------------------- */
+/* slots.c, load.c, spill.c */
 
 /* Gets the value of a sample that the node owns: from memory, from the spill file, or loaded now. Without a view it
  * is only loaded. */
@@ -282,8 +278,6 @@ gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
 bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_t *offset);
 bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t bytes);
 
-/* ---- other nodes (service.c; fetch.h has the other side) ----------------------------- */
-
 /* Serves the other nodes from now on, and notices when the job fails. */
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
 /* Sends no more requests, and returns when all of this rank's have been answered. */
@@ -299,7 +293,7 @@ void service_detach(gradcomp_dataset *ds);
 gradcomp_status service_attach(gradcomp_dataset *ds, gradcomp_error *err);
 void service_free(gradcomp_dataset *ds);
 
-/* ---- prefetching along the order (prefetch.c) -------------------------------------------------------- */
+/* prefetch.c */
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);

@@ -18,8 +18,6 @@
 #define TEXT_FIRST 4096u
 #define TEXT_BLOCK (1u << 20)
 
-/* ---- names by the million: strings in blocks that never move ------------------- */
-
 struct list_text {
 	struct list_text *next;
 	size_t used, size;
@@ -105,8 +103,6 @@ static void list_text_free(struct list_text *t)
 		free(t);
 	}
 }
-
-/* ---- directories -------------------------------------------------------------------- */
 
 /* Keeps what is below a folder at the top, or the files at the top themselves. */
 struct branch {

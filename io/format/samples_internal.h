@@ -37,8 +37,6 @@ struct gradcomp_samples {
 	uint32_t nclasses;
 };
 
-/* ---- a layout each; they take over `fd` and `path` (malloc) also when they fail ---- */
-
 /* `guessed`: nobody has said that it is one, so it must look like one in every way. */
 gradcomp_status folder_open(int fd, char *path, const char *suffixes, bool guessed, uint32_t workers,
                             gradcomp_samples **out, gradcomp_error *err);
@@ -50,7 +48,7 @@ struct shard_names;
 gradcomp_status tar_open_list(struct shard_names *names, char *path, uint32_t workers, gradcomp_samples **out,
                               gradcomp_error *err);
 
-/* ---- files (openat_beneath.c) ---- */
+/* openat_beneath.c */
 
 /* Opens a path below `root`. Symbolic links are followed as long as they stay below
  * it: EXDEV when one leads out. -1 and errno. */
@@ -65,7 +63,7 @@ int openat_read_whole(int fd, void *buf, uint64_t n, uint64_t at);
 /* RANGE, for a buffer that is too small. */
 gradcomp_status openat_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
 
-/* ---- listing (listing.c) ---- */
+/* listing.c */
 
 typedef struct file_list {
 	char **paths; /* relative to the root, sorted as bytes */
@@ -83,7 +81,7 @@ bool listing_passed_over(const char *name);
 gradcomp_status listing_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
                               gradcomp_error *err);
 void listing_clear(file_list *l);
-/* ---- layouts that mean something else (layout.c) ---- */
+/* layout.c */
 
 /* A folder that nobody has called one: refused when it has shards or archives in it, the folders of
  * a split, files beside folders, or all in one folder. */

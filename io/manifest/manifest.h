@@ -79,14 +79,14 @@ int manifest_write(const stage_manifest *m, int dirfd, const char *name);
  * NULL) says what is wrong with it. */
 bool manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why);
 
-/* ---- symbolic links (symlink.c) ---------------------------------------------- */
+/* symlink.c */
 
 /* Returns true when the symbolic link at `e`, followed through the tree, never leaves it. */
 bool symlink_inside(const stage_manifest *m, const stage_entry *e);
 /* Finds the first symbolic link that, followed through the tree, would leave it; or NULL. */
 const stage_entry *symlink_outside(const stage_manifest *m);
 
-/* ---- manifests that come from elsewhere (manifest_file.c) ---------------------- */
+/* manifest_file.c */
 
 /* Fills the empty manifest *m from the file: all entries and checksums, and the key
  * made of them, which the caller compares with the copy's name. *why (a constant, or
@@ -103,8 +103,6 @@ ssize_t manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t c
 gradcomp_status manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err);
 /* Is called after the last chunk and checks that everything is there and no link leads out; counts, makes the key. */
 gradcomp_status manifest_unpacked(stage_manifest *m, gradcomp_error *err);
-
-/* ---- for the files of manifests only ---------------------------------------- */
 
 /* Writes what comes before the entries, allocated; NULL without memory. */
 char *manifest_head(const stage_manifest *m, const char *first, size_t *bytes);

@@ -175,8 +175,6 @@ bool manifest_load(stage_manifest *m, int dirfd, const char *name, const char **
 	return !*why;
 }
 
-/* ---- a listing that is sent to another node ---- */
-
 #define LISTING_FIRST "gradcomp-listing 2"
 
 /* SUM EXTRA LINE of one entry at `out`, which has room. */

@@ -85,8 +85,6 @@ size_t manifest_entry_extra(const stage_entry *e, char out[24])
 	                            : put_number(out, e->type == STAGE_FILE ? e->stored : 0, ' ');
 }
 
-/* ---- back ------------------------------------------------------------------- */
-
 /* The rest of a line, taken from its beginning. */
 struct rest {
 	char *s, *end;

@@ -41,8 +41,6 @@ static gradcomp_status same_everywhere(staging *s, bool mine, const unsigned cha
 	return st;
 }
 
-/* ---- with the source ---------------------------------------------------------------- */
-
 struct comparing {
 	staging *s;
 	size_t mine, holders; /* this node looks at one file of so many */

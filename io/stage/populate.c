@@ -233,8 +233,6 @@ static gradcomp_status source_unchanged(stage_run *run, stage_manifest *m, sourc
 	return stage_run_each(run, m->n, from, -1, look_again, &f, err);
 }
 
-/* ---- populating -------------------------------------------------------------------- */
-
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct populate_state {

@@ -163,8 +163,6 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 	return found ? GRADCOMP_OK : stage_check_space(run, &s->m, s->area, err);
 }
 
-/* ---- modes --------------------------------------------------------------------- */
-
 /* Nothing is copied: there must be a path, and this node must be able to open it. */
 static gradcomp_status link_source(staging *s, gradcomp_error *err)
 {
@@ -247,8 +245,6 @@ static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_s
 	run->source = NULL;
 	return st;
 }
-
-/* ---- options ---------------------------------------------------------------- */
 
 static gradcomp_status take_options(const gradcomp_stage_options *given, gradcomp_stage_options *o, gradcomp_error *err)
 {

@@ -10,8 +10,6 @@
 #include "job/job.h"
 #include "transport/wire/wire.h"
 
-/* ---- a call that waits for others, while progress is reported --------------- */
-
 struct async_call {
 	gradcomp_status (*call)(void *ctx, gradcomp_error *err);
 	void *ctx;
@@ -75,8 +73,6 @@ static gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(
 		*err = a.error;
 	return a.status;
 }
-
-/* ---- the acting ranks ---------------------------------------------------------------------------- */
 
 struct opening {
 	stage_group *c;
@@ -160,8 +156,6 @@ gradcomp_status stage_group_links(stage_group *c, gradcomp_error *err)
 	                                              : gradcomp_links_open(c->nodes, &c->peers.links, err);
 }
 
-/* ---- the other ranks of a node ------------------------------------------------------------- */
-
 struct outcome {
 	int32_t status;
 	char text[sizeof((gradcomp_error *)0)->text];
@@ -198,8 +192,6 @@ gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result
 	o.text[sizeof o.text - 1] = 0;
 	return o.status ? error_set(err, (gradcomp_status)o.status, "%s", o.text) : GRADCOMP_OK;
 }
-
-/* ---- collectives ----------------------------------------------------------------- */
 
 struct bytes {
 	stage_group *c;
@@ -254,8 +246,6 @@ gradcomp_status stage_group_allgather(stage_group *c, const void *mine, void *al
 	memcpy(all, mine, n);
 	return GRADCOMP_OK;
 }
-
-/* ---- agreement ------------------------------------------------------------------------ */
 
 /* A failure on its way: status, whether the source changed (32 bits each), text. */
 #define TEXT_BYTES sizeof((gradcomp_error *)0)->text
@@ -317,8 +307,6 @@ gradcomp_status stage_group_agree(stage_group *c, gradcomp_status status, gradco
 		*err = a.error;
 	return a.status;
 }
-
-/* ---- the listing ------------------------------------------------------------------------ */
 
 #define LIST_CHUNK (1u << 20)
 

@@ -34,29 +34,21 @@ typedef enum staging_state {
 	STAGING_HAS = 2
 } staging_state;
 
-/* ---- coop.c ---------------------------------------------------------------- */
-
 /* Works until there is a whole copy on every node. */
 gradcomp_status stage_complete(staging *s, gradcomp_error *err);
 /* Leaves in the listing the entries of node i of n. */
 gradcomp_status stage_shard(stage_manifest *m, int i, int n, gradcomp_error *err);
-
-/* ---- listing.c --------------------------------------------------------------- */
 
 /* Lists the tree of a source; m->source must be set. */
 gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
 /* Opens the source on this node, the first time. */
 gradcomp_status stage_open(staging *s, gradcomp_error *err);
 
-/* ---- populate.c -------------------------------------------------------------- */
-
 /* Makes the copy on the nodes that have the lock, from other nodes' copies or else from the
  * source, and publishes it. holders: nodes with a copy, bits by node. */
 gradcomp_status stage_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err);
 /* Refuses a dataset for which there is no space now; for a dry run. */
 gradcomp_status stage_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err);
-
-/* ---- consistency.c ----------------------------------------------------------- */
 
 /* Compares the copies with each other and, if that is asked for, with the source; where one does not, s->stale says
  * so. *stale: one of them does not. */

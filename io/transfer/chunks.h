@@ -56,8 +56,6 @@ bool chunk_next(chunk_cursor *c, stage_chunk *p);
 /* The first file of the stream at or behind entry i; m->n when there is none. */
 size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i);
 
-/* ---- messages ---- */
-
 void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags, uint64_t end);
 /* Set and check the checksum of the second message, which is complete. */
 void chunk_sum(unsigned char *message, size_t bytes);

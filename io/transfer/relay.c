@@ -58,8 +58,6 @@ struct transfer_relay {
 	struct outgoing out[BCAST_STRIDES];
 };
 
-/* ---- from its beginning to its end ---------------------------------------------- */
-
 /* Where few nodes read, their trees have few roots, and these would send most: then chunks go round a
  * ring. */
 gradcomp_status transfer_relay_new(transfer *x, gradcomp_error *err)
@@ -104,8 +102,6 @@ unsigned transfer_relay_first(const transfer *x)
 {
 	return bcast_reach(&x->relay->tree, 0);
 }
-
-/* ---- turns ------------------------------------------------------------------------ */
 
 static int node_at(const struct transfer_relay *r, uint32_t stride, bool before)
 {
@@ -213,8 +209,6 @@ static bool begin_turn(struct transfer_relay *r)
 	return true;
 }
 
-/* ---- receiving ------------------------------------------------------------------ */
-
 /* Hands the chunk to the writers. It is sent on from its queues. */
 static void arrived(struct transfer_relay *r, struct incoming *in)
 {
@@ -284,8 +278,6 @@ static gradcomp_status receive(struct transfer_relay *r, struct incoming *in, bo
 	}
 	return st;
 }
-
-/* ---- sending -------------------------------------------------------------------- */
 
 /* NULL: it is not read yet. */
 static transfer_buffer *own_chunk(transfer *x, uint64_t number)
@@ -366,8 +358,6 @@ static gradcomp_status send_on(struct transfer_relay *r, uint32_t k, bool *moved
 	}
 	return st;
 }
-
-/* ---- the thread -------------------------------------------------------------------- */
 
 static bool at_end(const struct transfer_relay *r)
 {

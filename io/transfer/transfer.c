@@ -15,8 +15,6 @@
 /* Own chunks beyond those that are being read: one on its way, others ready. */
 #define AHEAD 8
 
-/* ---- threads ---------------------------------------------------------------- */
-
 struct start {
 	transfer *x;
 	void (*work)(transfer *x);
@@ -69,8 +67,6 @@ static gradcomp_status start_all(transfer *x, gradcomp_error *err)
 	pthread_mutex_unlock(&x->lock);
 	return st;
 }
-
-/* ---- the plan ----------------------------------------------------------------- */
 
 static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_error *err)
 {

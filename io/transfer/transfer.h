@@ -55,8 +55,6 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 /* Copies, reporting progress, and frees it. With `go` false nothing is done. */
 gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, gradcomp_error *err);
 
-/* ---- inside --------------------------------------------------------------- */
-
 #define TRANSFER_BUFFERS 96 /* most buffers of a kind */
 /* How much later than the oldest turn that is not over a turn may begin, or a chunk be read: else a server with many
  * nodes would give all of them their first chunk at once, and late. The same on all nodes. */

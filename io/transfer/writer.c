@@ -15,8 +15,6 @@
  * end flushes the small ones. */
 #define SYNC_BYTES (4u << 20)
 
-/* ---- checksums ---------------------------------------------------------------- */
-
 static int hash_run(void *hash, uint32_t at, const unsigned char *data, uint32_t n)
 {
 	static const unsigned char zeroes[CHUNK_PAGE];
@@ -64,8 +62,6 @@ void transfer_hash(transfer *x, transfer_buffer *b)
 	if (x->params->peers->nnodes > 1)
 		chunk_sum(b->message, transfer_rest(b));
 }
-
-/* ---- files ---------------------------------------------------------------------- */
 
 struct out {
 	int fd;
@@ -155,8 +151,6 @@ static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t
 	                 hosts[b->owner], b->from, hosts[b->from]);
 }
 
-/* ---- batches of small files --------------------------------------------------------- */
-
 static gradcomp_status store_small(transfer *x, dirwalk *to, size_t entry, const unsigned char *data,
                                    gradcomp_error *err)
 {
@@ -199,8 +193,6 @@ static gradcomp_status store_batch(transfer *x, dirwalk *to, transfer_buffer *b,
 	}
 	return st;
 }
-
-/* ---- blocks of large files ----------------------------------------------------------- */
 
 /* Finds the file of a block; the first of all threads' blocks of it opens it. */
 static transfer_file *file_of(transfer *x, dirwalk *to, size_t entry)

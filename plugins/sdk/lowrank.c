@@ -147,8 +147,6 @@ gradcomp_status sdk_lowrank_expect(const sdk_lowrank *l, const gradcomp_work *wo
 	                     (unsigned long long)bytes);
 }
 
-/* ---- the steps, on a bucket: matrices of one shape go through the operators together ---- */
-
 enum { BATCH = 16 };
 
 /* A run of a bucket's matrices of one shape. */
@@ -345,8 +343,6 @@ void sdk_lowrank_keep(const gradcomp_work *work, float *to, const float *from, u
 	else
 		work->operators->copy(work->queue, to, from, floats * sizeof *to);
 }
-
-/* ---- checkpoints ---- */
 
 /* The factors that last from step to step: behind the head the P
  * and the Q of all compressed tensors as far as they are kept, in the byte order of

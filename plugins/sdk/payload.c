@@ -49,8 +49,6 @@ gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const 
 	             : GRADCOMP_OK;
 }
 
-/* ---- behind a header ---- */
-
 gradcomp_round sdk_payload_round(uint64_t most)
 {
 	return (gradcomp_round){.pattern = GRADCOMP_GATHERED, .bound = sizeof(sdk_payload_header) + most};

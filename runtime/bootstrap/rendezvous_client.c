@@ -279,8 +279,6 @@ static gradcomp_status client_connect(rendezvous_client *cl, double deadline, gr
 	                 client_of_ranks(cl) ? "of rank 0" : "beside srun", why);
 }
 
-/* ---- the log: read as it grows, its entries kept ------------------------------ */
-
 /* Where the key is in the index, or the free place for it. The capacity is a power of 2; keys are of
  * ranks of this job, so any hash will do (FNV-1a). */
 static size_t index_of(const rendezvous_client *cl, const char *key)

@@ -110,8 +110,6 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 	return GRADCOMP_OK;
 }
 
-/* ---- entries: encrypted by the client that sends them, passed on unread, decrypted by the clients ---- */
-
 /* XOR with HMAC in counter mode: encrypts and decrypts. */
 static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p,
                           size_t bytes)

@@ -51,8 +51,6 @@ static inline int64_t rendezvous_first_of(int rank)
 	return ((int64_t)rank + 1) * RENDEZVOUS_FANOUT;
 }
 
-/* ---- keys and greeting ------------------------------------------ */
-
 typedef struct rendezvous_keys {
 	unsigned char proof[2][SECRET_BYTES]; /* by handshake_role */
 	unsigned char tag[SECRET_BYTES], encrypt[SECRET_BYTES];
@@ -80,8 +78,6 @@ gradcomp_status rendezvous_token_write(const struct config *c, const unsigned ch
                                        char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err);
 gradcomp_status rendezvous_token_read(const struct config *c, const char *text, double patience,
                                       unsigned char token[SECRET_BYTES], gradcomp_error *err);
-
-/* ---- entries of the log --------------------------------------------- */
 
 /* Seals an entry of `rank`: a key and a value, encrypted. Returns its bytes; 0 when key or value are too long or
  * there are no random bytes. */

@@ -45,8 +45,6 @@ struct relay {
 	unsigned char in[RENDEZVOUS_ENTRY_MAX]; /* bytes of an entry that the server sends this client alone */
 };
 
-/* ---- clients that this one is a relay for ---------------------------------------- */
-
 static const char *check_hello(void *ctx, const pending_conn *p)
 {
 	const relay *l = ctx;
@@ -103,8 +101,6 @@ static void check_reader(reader *from)
 	close(from->fd);
 	from->fd = -1;
 }
-
-/* ---- where the log comes from --------------------------------------------------- */
 
 static void end_upstream(relay *l, bool lost)
 {
@@ -223,8 +219,6 @@ static const char *read_upstream(relay *l)
 	return NULL;
 }
 
-/* ---- the thread ----------------------------------------------------------------- */
-
 static int closing(void *ctx)
 {
 	const relay *l = ctx;
@@ -301,8 +295,6 @@ static void *relay_main(void *arg)
 			close(l->readers[i].fd);
 	return NULL;
 }
-
-/* ---- beginning and end ------------------------------------------------------------ */
 
 /* Listens for the clients it is a relay for, and says where. */
 static gradcomp_status offer(relay *l, gradcomp_error *err)

@@ -96,8 +96,6 @@ static void tell_readers(rendezvous_server *srv, int relay)
 		(void)tell_way(srv, (int)r);
 }
 
-/* ---- the handshake ---------------------------------------------------------- */
-
 static const char *check_hello(void *ctx, const pending_conn *p)
 {
 	const rendezvous_server *srv = ctx;
@@ -140,8 +138,6 @@ static const char *take_slot(void *ctx, pending_conn *p)
 
 static const listener_ops server_ops = {RENDEZVOUS_HELLO_BYTES, check_hello, proof, take_slot};
 
-/* ---- the log ---------------------------------------------------------------- */
-
 static bool append(rendezvous_server *srv, const unsigned char *entry, size_t bytes)
 {
 	if (srv->bytes + bytes > srv->capacity) {
@@ -180,8 +176,6 @@ static void drop(rendezvous_server *srv, int rank)
 		(void)append(srv, entry, n);
 	tell_readers(srv, rank);
 }
-
-/* ---- clients -------------------------------------------------------------------- */
 
 /* An entry for the server alone: 1; 0: it is one of the log; -1: it is malformed. */
 static int take_private(rendezvous_server *srv, int rank, const char *key, const unsigned char *value, size_t bytes)
@@ -261,8 +255,6 @@ static bool send_more(rendezvous_server *srv, slot *s)
 	return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-/* ---- the loop ------------------------------------------------------------------ */
-
 /* Fills polls; returns how many of them are the listener's. */
 static int prepare(rendezvous_server *srv, int until, double now)
 {
@@ -319,8 +311,6 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 			(void)send_more(srv, &srv->slots[r]);
 	return GRADCOMP_OK;
 }
-
-/* ---- opening ----------------------------------------------------------------------- */
 
 static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *range, uint16_t *port, gradcomp_error *err)
 {

@@ -104,8 +104,6 @@ static void remember(const step *s, const char *text)
 	pthread_mutex_unlock(&known.lock);
 }
 
-/* ---- the place ------------------------------------------------------------------- */
-
 static gradcomp_status place_read(const char *text, place *p, gradcomp_error *err)
 {
 	char hex[2 * SECRET_BYTES + 1];
@@ -282,8 +280,6 @@ static gradcomp_status find_place(step *s, gradcomp_error *err)
 	return st;
 }
 
-/* ---- the server of rank 0 ---------------------------------------------------------- */
-
 static void *serve(void *arg)
 {
 	step *s = arg;
@@ -347,8 +343,6 @@ static void close_server(step *s)
 	close(s->ended[0]);
 	rendezvous_server_close(s->server);
 }
-
-/* ---- the join ------------------------------------------------------------------------ */
 
 static gradcomp_status open_step(void **ctx, const config *c, const gradcomp_store *store, int *rank, int *nranks,
                                  gradcomp_error *err)

@@ -14,8 +14,6 @@
 
 #define WATCH_MS 5
 
-/* ---- the thread ---- */
-
 static void record(gradcomp_coder *c, trace_what what, uint64_t call, uint32_t slot, double start, uint64_t bytes)
 {
 	if (c->trace)
@@ -106,8 +104,6 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* ---- slots ---- */
-
 coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
                             const device_memory *memory)
 {
@@ -182,8 +178,6 @@ static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const 
 	c->stats.residual_bytes += total * sizeof(float);
 	return GRADCOMP_OK;
 }
-
-/* ---- calls ---- */
 
 static gradcomp_status check_counts(const gradcomp_coder *c, const uint64_t *counts, gradcomp_coder_request *q,
                                     gradcomp_error *err)
@@ -358,8 +352,6 @@ gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *q, gradcomp_error *e
 	free(q);
 	return st;
 }
-
-/* ---- making one ---- */
 
 static void destroy(gradcomp_coder *c)
 {

@@ -27,8 +27,6 @@ const char *coder_dtype_name(gradcomp_dtype dtype)
 	return (unsigned)dtype < sizeof names / sizeof names[0] ? names[dtype] : "unknown";
 }
 
-/* ---- numbers ---- */
-
 static void *at(const void *buf, uint64_t i, gradcomp_dtype dtype)
 {
 	return (char *)buf + i * gradcomp_dtype_bytes(dtype);
@@ -212,8 +210,6 @@ static gradcomp_status whose(gradcomp_coder *c, const gradcomp_coder_request *q,
 	}
 	return st;
 }
-
-/* ---- the two calls ---- */
 
 typedef struct stopwatch {
 	double last;

@@ -154,8 +154,6 @@ gradcomp_status coder_gpu_settle(gradcomp_coder *c, gradcomp_error *err)
 	return st ? st : device_await(g->d, g->settled, &(device_watch){look, c}, what, err);
 }
 
-/* ---- memory ---- */
-
 static gradcomp_status take(gradcomp_coder *c, void **p, size_t bytes, gradcomp_error *err)
 {
 	const coder_gpu *g = c->gpu;
@@ -227,8 +225,6 @@ gradcomp_status coder_gpu_move_slot(gradcomp_coder *c, coder_slot *s, gradcomp_e
 	free(from);
 	return st;
 }
-
-/* ---- its life ---- */
 
 static const char *open_notes(coder_gpu *g)
 {
@@ -347,8 +343,6 @@ void coder_gpu_close(gradcomp_coder *c)
 	free(g);
 }
 
-/* ---- the caller's stream ---- */
-
 /* Events are kept: there is room for all that calls have. */
 static gradcomp_status take_event(coder_gpu *g, uint64_t inflight, void **event, gradcomp_error *err)
 {
@@ -398,8 +392,6 @@ gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gr
 	g->unclaimed--;
 	return st;
 }
-
-/* ---- the two calls ---- */
 
 static void *at(const void *buf, uint64_t i, gradcomp_dtype dtype)
 {

@@ -39,8 +39,6 @@ static gradcomp_status idle(const gradcomp_coder *c, const char *what, gradcomp_
 	                   : GRADCOMP_OK;
 }
 
-/* ---- saving ---- */
-
 static void describe(const gradcomp_coder *c, state_head *h)
 {
 	memset(h, 0, sizeof *h);
@@ -105,8 +103,6 @@ gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capac
 	pthread_mutex_unlock(&c->lock);
 	return st;
 }
-
-/* ---- loading ---- */
 
 static gradcomp_status damaged(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
 {

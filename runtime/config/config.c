@@ -160,7 +160,7 @@ static gradcomp_status config_file(config *c, gradcomp_error *err)
 	return config_lock(c, err);
 }
 
-/* Returns 1 when `word` is one of the words in `list`. */
+/* Returns true when `word` is one of the words in `list`. */
 static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);

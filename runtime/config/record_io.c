@@ -16,8 +16,6 @@
 
 #define WIDEST 9007199254740992.0 /* 2^53 */
 
-/* ---- values of a file, taken by their rows ------------------------------- */
-
 #define SPEC_LONGEST 4000
 
 static void *place_of(const record_io *t, const field *r)
@@ -169,8 +167,6 @@ gradcomp_status record_io_complete(const record_io *t, inifile *f, const char *s
 	return f->status;
 }
 
-/* ---- words and numbers of a value ---------------------------------------- */
-
 int record_io_words(char *text, char **word, int most)
 {
 	char *rest = NULL;
@@ -223,8 +219,6 @@ int record_io_number(inifile *f, const char *what, const char *text, uint32_t ne
 		inifile_fail(f, "%s %s comes where %u would be right", what, text, next);
 	return !f->status;
 }
-
-/* ---- values that do not come from a file: checked, and written ----------- */
 
 #define SPEC_PIECE 150
 #define NAME_LONGEST 80
@@ -330,8 +324,6 @@ void record_io_write(FILE *out, const record_io *t, const char *section, const c
 		}
 	}
 }
-
-/* ---- files ----------------------------------------------------------------- */
 
 gradcomp_status record_io_read(inifile *f, const char *path)
 {

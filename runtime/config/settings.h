@@ -39,7 +39,7 @@ setting_id settings_find(const char *name);
  * gradcomp.compressor. */
 #define SETTINGS_ENV_MAX 64
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX]);
-/* Returns 1 when a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
+/* Returns true when a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
 bool settings_locked(const char *list, const char *name);
 /* Checks a value against its row and with its check. */
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err);

@@ -14,8 +14,6 @@
 
 static const char spec_letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
 
-/* ---- one row ---- */
-
 /* snprintf that goes on at *at and stops counting at the end of `out`. */
 GRADCOMP_PRINTF(4, 5)
 static void put(char *out, size_t capacity, size_t *at, const char *fmt, ...)
@@ -153,8 +151,6 @@ gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp
 	*out = v;
 	return GRADCOMP_OK;
 }
-
-/* ---- the whole ---- */
 
 static bool spec_is_name(const char *text)
 {

@@ -165,8 +165,6 @@ void machine_file_free(machine_file *m)
 	free(m);
 }
 
-/* ---- machine files, read -------------------------------------------------- */
-
 typedef struct collective_name {
 	char *spec;
 } collective_name;

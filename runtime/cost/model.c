@@ -178,8 +178,6 @@ void model_file_free(model_file *m)
 	free(m);
 }
 
-/* ---- model files, read: the tensors of a network, and how long its passes take ---- */
-
 typedef struct reading {
 	model_file *m;
 	record_io model;

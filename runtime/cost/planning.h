@@ -22,8 +22,6 @@
 #include "base/fit.h"
 #include "gradcomp/abi.h"
 
-/* ---- machine ------------------------------------------------------------ */
-
 /* A compressor's work costs a rank this, over all rounds of a bucket; x in numbers (F32) of the bucket. */
 typedef struct compressor_curve {
 	char *compressor; /* canonical SPEC; owned */
@@ -75,8 +73,6 @@ gradcomp_status machine_file_write(const char *path, const machine_file *m, grad
 /* NULL is fine, as below. */
 void machine_file_free(machine_file *m);
 
-/* ---- model -------------------------------------------------------------- */
-
 typedef struct model_tensor {
 	char *name; /* owned, like dims */
 	uint64_t *dims;
@@ -117,8 +113,6 @@ gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_err
 gradcomp_status model_file_write(const char *path, const model_file *m, gradcomp_error *err);
 void model_file_free(model_file *m);
 
-/* ---- questions ---------------------------------------------------------- */
-
 typedef struct cost_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t each_layer;    /* the program waits for layers and not for the whole step */
@@ -158,8 +152,6 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
  * or with IO. */
 gradcomp_status cost_plan_write(const char *path, const model_file *model, const machine_file *machine,
                                 const cost_question *question, gradcomp_error *err);
-
-/* ---- hybrid parallel plans ---------------------------------------------- */
 
 /* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided among `tensor` of
  * them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After Alpa's

@@ -166,8 +166,6 @@ static gradcomp_status device_coll_launched(const device_coll *c, gradcomp_error
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
 }
 
-/* ---- one call of the collective ---- */
-
 static const char *const names[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
 
 /* Works on blocks one after another at `at`, of counts[] elements and c->bytes[] bytes. */
@@ -262,8 +260,6 @@ static gradcomp_status run_direct(device_coll *c, const device_coll_call *call, 
 	st = device_check(copy(c, call, call->out, mine, own), "a block could not be copied", err);
 	return st ? st : settle(c, call->queue, err);
 }
-
-/* ---- through host memory ---- */
 
 /* A piece: of each block the elements from `at` on, as many as `most`, one after another in pinned memory. */
 typedef struct piece {

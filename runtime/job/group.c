@@ -288,8 +288,6 @@ int gradcomp_group_world_rank(const gradcomp_group *g, int r)
 	return r >= 0 && r < g->nranks ? g->ranks[r] : -1;
 }
 
-/* ---- links for programs that run a collective plugin, or a protocol of their own -------- */
-
 gradcomp_status gradcomp_links_open(gradcomp_group *g, const gradcomp_links **out, gradcomp_error *err)
 {
 	channel *c;

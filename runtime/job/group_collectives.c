@@ -208,8 +208,6 @@ gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err)
 	return end(g, st, err);
 }
 
-/* ---- calls that are done on all ranks or on none ---- */
-
 /* When a rank leaves it, all have entered: in round k everybody hears of 2^k more. */
 gradcomp_status group_meet(channel *c, gradcomp_error *err)
 {
@@ -272,8 +270,6 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 {
 	return group_commit(g, group_barrier(g, err), err);
 }
-
-/* ---- on device memory ---- */
 
 /* Returns true when a call is of host memory: then it is the function's above. */
 static bool in_host_memory(const gradcomp_memory_options *where)

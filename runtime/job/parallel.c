@@ -421,8 +421,6 @@ void gradcomp_parallel_free(gradcomp_parallel *p)
 	free(p);
 }
 
-/* ---- pieces of work in runs of neighbours ---- */
-
 /* Puts as many pieces into every run as weigh no more than `most`. Returns whether that was all of them; the
  * heaviest run is in *heaviest. */
 static bool fill(const double *weight, uint32_t n, uint32_t runs, double most, uint32_t *cut, double *heaviest)

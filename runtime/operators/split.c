@@ -148,8 +148,6 @@ void split_random_normal(void *queue, float *out, size_t n, uint64_t seed, uint6
 	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, normal_part);
 }
 
-/* ---- one number: runs of a length that n gives, and their results in order ---- */
-
 static double added(const double *part, size_t n)
 {
 	double total = 0;

@@ -59,8 +59,6 @@ static void low_rank_finish(float *X, float *E, const float *P, const float *Elo
 	run(&(call){.X = X, .E = E, .P = P, .L = Elocal, .Q = Q, .m = m, .r = r}, n, rows_of(m), finish_part);
 }
 
-/* ---- batches: large matrices one after the other, small ones in groups ---- */
-
 static void mq_batch_part(void *arg, size_t i)
 {
 	const call *c = arg;

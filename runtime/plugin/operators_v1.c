@@ -8,8 +8,6 @@
 #include "base/philox_block.h"
 #include "operators/operator_tables.h"
 
-/* ---- low rank: batches of one matrix, which need no scratch on the host ---- */
-
 static void product_mq(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
 {
 	operators_cpu()->product_mq_batch(queue, &P, &M, &Q, 1, n, m, r, NULL);
@@ -35,8 +33,6 @@ static void orthonormalise(void *queue, float *A, size_t n, size_t r)
 {
 	orthonormalise_batch(queue, &A, 1, n, r);
 }
-
-/* ---- vectors ---- */
 
 static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
@@ -128,8 +124,6 @@ static void compact(void *queue, uint32_t *idx, float *val, uint64_t *count, con
 	}
 	*count = taken;
 }
-
-/* ---- the table ---- */
 
 static gradcomp_operators_v1 v1_table;
 

@@ -31,8 +31,6 @@ gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const c
 	return error_set(err, st, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(st));
 }
 
-/* ---- SPECs that have been resolved ---- */
-
 typedef struct spec_entry {
 	struct spec_entry *next;
 	gradcomp_plugin_kind kind;

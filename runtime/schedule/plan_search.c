@@ -67,8 +67,6 @@ static gradcomp_status no_memory(uint32_t n, gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", n);
 }
 
-/* ---- plans that need no times -------------------------------------------- */
-
 static merge_problem untimed(const plan_search *s)
 {
 	return (merge_problem){
@@ -221,8 +219,6 @@ static gradcomp_status search_open(search *q, const plan_search *s, gradcomp_err
 		search_close(q);
 	return st;
 }
-
-/* ---- judging ------------------------------------------------------------- */
 
 static gradcomp_status fill_buckets(const plan_search *s, const step_plan *p, sim_bucket *buckets, gradcomp_error *err)
 {
@@ -386,7 +382,7 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 	return st ? st : try_cut(q, by, lags, orders, gain, best, err);
 }
 
-/* ---- several rounds a bucket ----------------------------------------------
+/* Plans for several rounds a bucket.
  *
  * The rules know one exchange a bucket, and nothing of what is computed between two. Of a few
  * tensors all plans are judged. Of more, every rule's plan is changed as long as that helps: a boundary is
@@ -576,8 +572,6 @@ static gradcomp_status refine(search *q, plan_found *best, gradcomp_error *err)
 	return st;
 }
 
-/* ---- the search ---------------------------------------------------------- */
-
 static int same(const step_plan *a, const step_plan *b)
 {
 	return a->nbuckets == b->nbuckets && a->lag == b->lag && !a->position && !b->position &&
@@ -656,8 +650,6 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
 		*candidate = other;
 	return GRADCOMP_OK;
 }
-
-/* ---- by SPEC ------------------------------------------------------------- */
 
 static gradcomp_status from_file(const char *path, uint32_t n, uint64_t hash, step_plan *out, gradcomp_error *err)
 {

@@ -206,8 +206,6 @@ void engine_next_step(engine *eng)
 		in->step = eng->step;
 }
 
-/* ---- one level ---- */
-
 static gradcomp_status divide(engine *eng, bucket_list *to, gradcomp_error *err)
 {
 	(void)eng, (void)to, (void)err;
@@ -241,8 +239,6 @@ static const residual_norm *norm(engine *eng, uint32_t tensor)
 }
 
 const engine_levels engine_one_level = {divide, move, carry, measured, choice, norm};
-
-/* ---- tasks ---- */
 
 /* Reports a plugin that has failed and gives no reason, or a status above 0, which peers would not take for one. */
 static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st,

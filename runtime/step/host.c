@@ -151,8 +151,6 @@ static gradcomp_status announce(engine *eng, bucket *b, gradcomp_error *err)
 
 const engine_ops host_ops = {begin, bucket_encode, exchange, bucket_decode, finish, announce};
 
-/* ---- there is no device: what would be waited for has been done ---- */
-
 static gradcomp_status nothing(engine *eng, gradcomp_error *err)
 {
 	(void)eng, (void)err;

@@ -19,8 +19,6 @@ static gradcomp_status ask(trace *t, int rank, uint64_t what, gradcomp_error *er
 	return channel_put(t->channel, rank, &what, sizeof what, err);
 }
 
-/* ---- the others ---- */
-
 static gradcomp_status give(trace *t, gradcomp_error *err)
 {
 	uint64_t n = t->added < t->o.events ? t->added : t->o.events, kept = 0, sent = 0;
@@ -53,8 +51,6 @@ static gradcomp_status answer(trace *t, gradcomp_error *err)
 	}
 	return !st && what == ASK_EVENTS ? give(t, err) : st;
 }
-
-/* ---- rank 0 ---- */
 
 typedef struct ping {
 	double took, ahead;
@@ -145,8 +141,6 @@ static void write_own(trace *t, trace_writer *w)
 		if (trace_whole(t, &t->ring[i % t->o.events]))
 			trace_write_event(w, &t->ring[i % t->o.events]);
 }
-
-/* ---- both ---- */
 
 gradcomp_status trace_begin(gradcomp_job *job, gradcomp_error *err)
 {

@@ -62,11 +62,12 @@ who.cu:1: // Who?" ]
 
 	printf 'static int count(const char *s)\n{\n\tint n = 0; /* of\n\n\t\t  it */\n\tfor (; *s; s++)\n\t\tn++;\n\n\treturn n;\n}\n' >dialect.c
 	check "a function in the dialect" lint dialect
-	printf 'static int is_no(void)\n{\n\tconst char *a = "x;"\n\t\t"{";\n\tgradcomp_status status = say(a);\n\n\treturn status;\n}\n' >>dialect.c
+	printf 'static int is_no(void)\n{\n\tconst char *a = "x;"\n\t\t"{";\n\tgradcomp_status status = say(a);\n\n\treturn status;\n}\n/* ---- others ---- */\n' >>dialect.c
 	refuse "one that is not" lint dialect
 	is "... is told, with each place" "$(tests/dialect dialect.c | sed '$d')" "dialect.c:11: is_no() returns int, and answers yes or no: bool
 dialect.c:15: gradcomp_status status: st
-dialect.c:16: a blank line after declarations"
+dialect.c:16: a blank line after declarations
+dialect.c:19: a comment that draws a line"
 	rm dialect.c
 fi
 

@@ -10,8 +10,6 @@ enum { N = 50000 };
 static const uint64_t sizes[] = {0, 1, 2, 3, 4, 5, 31, 32, 33, 100, 255, 256, 257, 4095, 4096, 4097, 16384, 16385};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* ---- inputs ---- */
-
 enum { GAUSSIAN, SMOOTH, ZERO, CONSTANT, SPARSE, SCALES, HUGE_ONES, DENORMAL, FROM_BF16, FROM_FP16, ANY_BITS, INPUTS };
 static const char *const input_names[INPUTS] = {"Gaussian",  "smooth",        "zero",    "constant",
                                                 "sparse",    "widely scaled", "huge",    "denormal",
@@ -120,8 +118,6 @@ static void sizes_and_inputs(const char *spec, uint64_t (*formula)(const codec *
 	codec_close(&c);
 }
 
-/* ---- block ---- */
-
 /* Every number within half a step (or one) of what it was, the step from its block. */
 static void block_errors(const char *spec, double steps)
 {
@@ -223,8 +219,6 @@ static void block_lies(void)
 	codec_close(&c);
 }
 
-/* ---- sums that have overflowed ---- */
-
 /* Blocks (of zfp pieces) with what is not finite come back as NaN, here and where that is coded anew; the others as
  * they would. */
 static void overflown(const char *spec, uint64_t block)
@@ -256,8 +250,6 @@ static void overflown(const char *spec, uint64_t block)
 	ok(right, "%s: a block with an Inf or a NaN is NaN, the others are as without", spec);
 	codec_close(&c);
 }
-
-/* ---- zfp and lossless ---- */
 
 #if defined HAVE_ZFP || defined HAVE_ZSTD || defined HAVE_LZ4
 /* |x - decoded| / |x|, and the bytes a number. */

@@ -3,8 +3,6 @@
 #include "tests/support/compressor_ranks.h"
 #include "tests/contract/double_matrices.h"
 
-/* ---- against the formulas ------------------------------------------------------------ */
-
 /* The factors that an instance keeps begin its state behind a header. */
 static void saved_factors(job *j, double *out, int floats)
 {

@@ -177,8 +177,6 @@ static void starts_dense(const char *text)
 	job_close(&j);
 }
 
-/* ---- states of others ---------------------------------------------------------------------- */
-
 static void refuses(const char *mine, const char *theirs, int P, uint64_t n, const char *word)
 {
 	uint64_t here[1][2] = {{N, M}}, there[1][2] = {{n, M}};

@@ -122,8 +122,6 @@ static void overflow_over(const char *spec, const char *collective, int P, int a
 	free(f);
 }
 
-/* ---- the sum with the error memory ---- */
-
 static void with_memory(gradcomp_job *job, int rank, int P, void *arg)
 {
 	enum { BIG = 400 };

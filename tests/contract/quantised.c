@@ -74,8 +74,6 @@ static int near(double got, double want, double scale)
 	return fabs(got - want) <= 1e-6 * scale + 1e-42;
 }
 
-/* ---- signs ---- */
-
 /* Makes what rank w sends for numbers [from, to) of its gradient, in double. */
 static void signs_of(const float *u, uint64_t from, uint64_t to, int two, double *v)
 {
@@ -139,8 +137,6 @@ static void signs(const char *text, int two, uint64_t column, int kind)
 	free(v);
 	trial_end(&r);
 }
-
-/* ---- qsgd ---- */
 
 static uint64_t qsgd_bytes(uint64_t d, uint64_t levels, uint64_t block)
 {
@@ -257,8 +253,6 @@ static void qsgd_memory(const char *text)
 	trial_end(&r);
 }
 
-/* ---- terngrad ---- */
-
 /* Averages are multiples of s / P, s from all ranks; whatever the buckets. */
 static void terngrad_values(const char *text, int P, double clip, int kind)
 {
@@ -300,8 +294,6 @@ static void terngrad_values(const char *text, int P, double clip, int kind)
 	free(first);
 	trial_end(&r);
 }
-
-/* ---- lies ---- */
 
 typedef struct lie {
 	const char *spec;

@@ -52,8 +52,6 @@ static int there_and_back(codec *c, const float *x, float *y, uint64_t n, uint64
 	return right;
 }
 
-/* ---- fp8 ---- */
-
 typedef struct format {
 	int mantissa, bias, codes; /* codes that are numbers, of one sign */
 	double largest;
@@ -172,8 +170,6 @@ static void refused_fp8(const char *spec, int type_codes, int scale_bytes)
 	codec_close(&c);
 }
 
-/* ---- natural ---- */
-
 static void neighbours(void)
 {
 	static float x[N], y[N];
@@ -245,8 +241,6 @@ static void on_average(void)
 	   "natural: the variance is the formula's, at most %.4f of the square", most);
 	codec_close(&c);
 }
-
-/* ---- sums that have overflowed ---- */
 
 /* Checks that a number that is not finite, and with it its block, is not finite again, here and where that is coded
  * anew; other numbers are as they would be. */

@@ -2,8 +2,6 @@
  * is remembered; and of all sparse compressors codings, warm-up and lies. */
 #include "tests/contract/sparse_reference.h"
 
-/* ---- topk ----------------------------------------------------------------------------- */
-
 /* Steps of topk: the places by the definition, what is kept there for each coding. */
 static void topk_follows(const char *text, int kind, int layerwise, double density)
 {
@@ -86,8 +84,6 @@ static void codings_alike(const char *name)
 		job_close(&j[c]);
 }
 
-/* ---- bytes by step ------------------------------------------------------------------------ */
-
 static void warms_up(const char *name, uint64_t each)
 {
 	static const double density[] = {0.25, 0.25, 0.1, 0.1, 0.02, 0.02};
@@ -109,8 +105,6 @@ static void warms_up(const char *name, uint64_t each)
 	ok(right, "%s: 2 dense steps, 2 of 0.25, 2 of 0.1, then 0.02, in %d bytes a number", name, (int)each);
 	job_close(&j);
 }
-
-/* ---- mstopk ---------------------------------------------------------------------------------- */
 
 static uint32_t seen[2][D];
 static uint64_t seen_k;
@@ -153,8 +147,6 @@ static void mstopk_counts(const char *text, int kind, double density)
 	   text, fixture_kind_names[kind], 100 * least);
 	job_close(&j);
 }
-
-/* ---- lies --------------------------------------------------------------------------------------- */
 
 /* The last bit of a list of indices: beyond the end of a tensor and of a bit string alike, so
  * that no list is still one. */

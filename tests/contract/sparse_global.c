@@ -1,8 +1,6 @@
 /* gtopk and randomk, whose ranks send the same places, against plain ones in double. */
 #include "tests/contract/sparse_reference.h"
 
-/* ---- gtopk ------------------------------------------------------------------------------------- */
-
 /* Sends the k largest of the sum of a and b to a, and adds the rest to left. */
 static void plain_merge(double *a, const double *b, double *left, uint64_t k)
 {
@@ -104,8 +102,6 @@ static void gtopk_overflows(void)
 	ok(right, "gtopk: a sum that overflows makes the average NaN on all ranks, and leaves no error");
 	job_close(&j);
 }
-
-/* ---- randomk ------------------------------------------------------------------------------------ */
 
 /* Statistics of the places over many steps: of each, of pairs of neighbours. */
 static void randomk_uniform(uint64_t d, double density, int steps)

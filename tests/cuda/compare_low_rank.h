@@ -14,7 +14,7 @@ static float *normals(size_t n)
 	return x;
 }
 
-/* Returns 1 when A (n x r) is the product of n rows of M, `step` apart, elements `next` apart, with columns of B (m
+/* Returns true when A (n x r) is the product of n rows of M, `step` apart, elements `next` apart, with columns of B (m
  * x r). */
 static bool is_product(const float *A, const float *M, const float *B, size_t n, size_t m, size_t r, size_t step,
                        size_t next)

@@ -140,8 +140,6 @@ static void tensors_refused(void)
 	   "integers are no gradients");
 }
 
-/* ---- ranks' pairs ---- */
-
 enum { MOST_PARTS = 40, MOST_RANKS = 130 };
 typedef enum damage { SOUND, TWICE, SWAPPED, BEYOND, NAN_THERE, DAMAGES } damage;
 
@@ -221,8 +219,6 @@ static void pairs_of_nothing(void)
 	ok(unwatch(&I, NULL) & unwatch(&V, NULL) & unwatch(&F, &seen) && fault && seen,
 	   "a pair of a vector of no numbers");
 }
-
-/* ---- errors ---- */
 
 static void launches_fail(void)
 {

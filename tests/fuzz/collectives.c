@@ -48,8 +48,6 @@ static const struct {
              {"dion:rank=2", NULL}};
 enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 
-/* ---- the liar's links ---- */
-
 /* A lie has put these bytes on a link, which reads them later. */
 typedef struct kept {
 	struct kept *next;
@@ -194,8 +192,6 @@ const gradcomp_links *channel_links(const channel *c)
 	pthread_mutex_unlock(&lock);
 	return out;
 }
-
-/* ---- jobs ---- */
 
 typedef struct outcome {
 	gradcomp_status made, status;

@@ -25,8 +25,6 @@ static gradcomp_dataset *ds;
 static gradcomp_group group;
 static void *fresh; /* the shared memory as it was made */
 
-/* ---- the input ---- */
-
 static const uint8_t *in;
 static size_t left;
 
@@ -64,8 +62,6 @@ static uint64_t their_sample(void)
 {
 	return theirs[byte() % ntheirs];
 }
-
-/* ---- the wire ---- */
 
 typedef struct pending {
 	unsigned char *buf;
@@ -344,8 +340,6 @@ static void liar(uint8_t op)
 	}
 }
 
-/* ---- the program ---- */
-
 typedef struct loan {
 	ticket *t;
 	uint64_t offset, bytes, sum;
@@ -458,8 +452,6 @@ static gradcomp_status load(void *ctx, uint64_t index, gradcomp_value_buffer *ou
 		memset(p, (int)index, bytes);
 	return p ? GRADCOMP_OK : GRADCOMP_ERR_NOMEM;
 }
-
-/* ---- a conversation ---- */
 
 static void must_be(int good, const char *what, const gradcomp_error *err)
 {

@@ -49,8 +49,6 @@ static codec codecs[TARGETS];
 static guarded payload, output;
 static long taken, refused;
 
-/* ---- a gathered payload: rank 0 of two, and what rank 1 sent -------------------- */
-
 /* The host's side of one step. */
 typedef struct side {
 	float x[NUMEL], error[NUMEL], *xs[1], *errors[1];
@@ -107,8 +105,6 @@ static gradcomp_status decode_gathered(codec *c, int round, const void *in, uint
 	*n = NUMEL;
 	return st;
 }
-
-/* ---- an input: the target, how many numbers, then the payload ------------------- */
 
 enum { HEAD = 4 };
 

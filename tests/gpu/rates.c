@@ -403,8 +403,6 @@ static double microseconds(void (*work)(void *))
 	return us[RUNS / 2];
 }
 
-/* ---- PyTorch's times ---- */
-
 static char told_name[200][64];
 static double told_us[200];
 static size_t told;
@@ -438,8 +436,6 @@ static void beside_torch(const char *what, double us, const char *whose, double 
 	printf("figure: %s = %.1f us\n", what, us);
 }
 
-/* ---- sizes ---- */
-
 static void blocks(void)
 {
 	for (int bits = LEAST_BITS; bits <= highest; bits++) {
@@ -470,8 +466,6 @@ static void powers_of_two(void)
 		}
 	}
 }
-
-/* ---- k pairs: what topk() has found ---- */
 
 static void gather(void *c)
 {
@@ -598,8 +592,6 @@ static void low_ranks(void)
 		beside_torch(what, microseconds(low_rank), "the same in PyTorch", 0);
 	}
 }
-
-/* ---- layers of models ---- */
 
 typedef struct layer {
 	size_t rows, columns, count;

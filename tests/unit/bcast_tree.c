@@ -120,8 +120,6 @@ static void turns(void)
 	ok(!bcast_next(&o, &turn), "no chunks, no turns");
 }
 
-/* ---- how much a node sends ---- */
-
 /* Checks how much of all that there is each node sends, and how many chunks it is to send at once beyond those it
  * receives. */
 static void load(uint32_t n)

@@ -162,8 +162,6 @@ static void rubbish(void)
 	empty_area();
 }
 
-/* ---- the race -------------------------------------------------------------------------- */
-
 #define TAKERS 4
 #define EVICTORS 2
 #define SECONDS 2

@@ -132,8 +132,6 @@ static void every_call(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_coder_free(k);
 }
 
-/* ---- residuals ---- */
-
 enum { SLOTS = 3, STEPS = 5, NUMBERS = 1777 };
 
 typedef struct conserved {
@@ -202,8 +200,6 @@ static void conserve(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_coder_free(k);
 	free(in), free(out);
 }
-
-/* ---- several in flight ---- */
 
 enum { FLIGHT = 24 };
 
@@ -277,8 +273,6 @@ static void in_flight(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_coder_free(NULL);
 }
 
-/* ---- several coders ---- */
-
 enum { ROUNDS = 6, CODERS = 3 };
 
 typedef struct apart {
@@ -349,8 +343,6 @@ static void overtaking(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	gradcomp_group_free(part);
 }
-
-/* ---- NaN and Inf ---- */
 
 typedef struct unwell {
 	const char *spec;

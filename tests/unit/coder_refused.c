@@ -4,8 +4,6 @@
 
 #include <stdatomic.h>
 
-/* ---- SPECs, without a job ---- */
-
 static void checked(const char *compressor, const char *collective, gradcomp_status want, const char *words)
 {
 	gradcomp_error err = {0};
@@ -42,8 +40,6 @@ static void specs(void)
 	        "that do: auto, direct, ");
 	checked("block", "tree", GRADCOMP_ERR_UNSUPPORTED, "collectives that do: ");
 }
-
-/* ---- arguments ---- */
 
 typedef struct told {
 	atomic_int wrong;
@@ -112,8 +108,6 @@ static void arguments(gradcomp_job *job, int rank, int P, void *arg)
 	refused(t, gradcomp_job_free(job, &err), GRADCOMP_ERR_STATE, &err, "coders");
 	gradcomp_coder_free(k);
 }
-
-/* ---- ranks that are not alike ---- */
 
 typedef struct unlike {
 	const char *spec[2], *collective[2];
@@ -218,8 +212,6 @@ static void alike(void)
 		is_int(atomic_load(&s.right), 3, "rank 2 means another call: %s", s.odd->words);
 	}
 }
-
-/* ---- a compressor that takes a status for an answer ---- */
 
 static void cheering(gradcomp_job *job, int rank, int P, void *arg)
 {

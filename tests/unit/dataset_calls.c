@@ -67,8 +67,6 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong = bad;
 }
 
-/* ---- load() that fails ---- */
-
 static gradcomp_status silent_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	(void)ctx;
@@ -136,8 +134,6 @@ static void failing(gradcomp_job *job, int rank, process_board *b, void *room)
 	(void)b;
 }
 
-/* ---- resuming ---- */
-
 static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(301);
@@ -179,8 +175,6 @@ static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= (gradcomp_dataset_free(second, &v->error) != 0) << 8;
 }
 
-/* ---- values that outlive their dataset ---- */
-
 static void outliving(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	enum { KEPT = 20 };
@@ -206,8 +200,6 @@ static void outliving(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong |= (view[k].data != NULL) << 4;
 	}
 }
-
-/* ---- threads ---- */
 
 enum { THREADS = 4 };
 
@@ -260,8 +252,6 @@ static void threads(gradcomp_job *job, int rank, process_board *b, void *room)
 	}
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 2;
 }
-
-/* ---- batches ---- */
 
 /* The rest of an epoch from `position` on, in batches of 7 and single values in turn. */
 static int batches(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)

@@ -32,8 +32,6 @@ static int all_right(gradcomp_dataset *ds, gradcomp_error *err)
 	return wrong;
 }
 
-/* ---- values that change by themselves ---- */
-
 static uint64_t damaged(gradcomp_dataset *ds)
 {
 	gradcomp_dataset_stats s = {.struct_size = sizeof s};
@@ -118,8 +116,6 @@ static void damage(void)
 	end_processes(b);
 }
 
-/* ---- ranks that die ---- */
-
 /* The caller who makes this sample first never gets done. */
 static gradcomp_status endless_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
@@ -200,8 +196,6 @@ static void deaths(void)
 	}
 }
 
-/* ---- children left behind ---- */
-
 static void orphan(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
@@ -246,8 +240,6 @@ static void left_behind(void)
 	is_int(atomic_load(&all_samples->fails), 1, "a child that waits when its rank dies is told so");
 	end_processes(b);
 }
-
-/* ---- children that die ---- */
 
 static void killed(gradcomp_job *job, int rank, process_board *b, void *room)
 {

@@ -113,8 +113,6 @@ static void keep(unsigned n, const char *more)
 	end_processes(b);
 }
 
-/* ---- an offer that waits for a connection ---- */
-
 static uint64_t first_of(const gradcomp_dataset *ds, int node)
 {
 	sample_owner at = {.node = -1};
@@ -184,8 +182,6 @@ static void offer_late(void)
 	end_processes(b);
 }
 
-/* ---- a rank that dies among them ---- */
-
 static void lose(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	counted *c = room;
@@ -224,8 +220,6 @@ static void die(void)
 	ok(well, "a rank that dies amid connections that come and go is named by all others");
 	end_processes(b);
 }
-
-/* ---- one node that is wanted now and then, beside one that is wanted all the time ---- */
 
 typedef struct crowd {
 	gradcomp_dataset *ds;

@@ -139,8 +139,6 @@ static void without_secret(void)
 	end_processes(b);
 }
 
-/* ---- forked children, as a data loader has them ---- */
-
 static int child_part(gradcomp_dataset *ds, int k, int n, uint64_t count)
 {
 	gradcomp_value_view v = {.struct_size = sizeof v};

@@ -42,8 +42,6 @@ static void end(gradcomp_dataset *ds, dataset_result *v)
 	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 10;
 }
 
-/* ---- in order ---- */
-
 static void in_order(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	dataset_result *v = room;
@@ -86,8 +84,6 @@ static void order_shape(const shape *s)
 	ok(well && remote > 100, "%s: each made once over all nodes, right in each of 3 epochs (%d from another node)",
 	   s->name, (int)remote);
 }
-
-/* ---- in another order, as DistributedSampler has it ---- */
 
 static uint64_t sum_rounded(void)
 {
@@ -200,8 +196,6 @@ static void other_shape(const shape *s, process_body *body, const char *who)
 	   "%s, %s by get(): each made once, then with its owner, right in each of 3 epochs", s->name, who);
 	end_processes(b);
 }
-
-/* ---- connections ---- */
 
 typedef struct connections {
 	dataset_result v;

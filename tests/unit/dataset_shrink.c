@@ -271,8 +271,6 @@ static void lost(void)
 	end_processes(b);
 }
 
-/* ---- other threads meanwhile, and what is counted ---- */
-
 typedef struct shrinking {
 	gradcomp_job *job;
 	gradcomp_status st;
@@ -373,8 +371,6 @@ static void meanwhile(void)
 	}
 	end_processes(b);
 }
-
-/* ---- training, while ranks are killed ---- */
 
 static struct {
 	int victims, who[2], in_shrink;

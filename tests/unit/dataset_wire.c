@@ -33,8 +33,6 @@ static uint64_t sample_of(const gradcomp_dataset *ds, uint64_t name)
 	return name;
 }
 
-/* ---- sequences ---- */
-
 static void wait_for(gradcomp_dataset *ds, gradcomp_request *rq)
 {
 	const gradcomp_links *l = channel_links(ds->channel);
@@ -323,8 +321,6 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset_free(ds, NULL);
 }
 
-/* ---- a peer that is slow: what next() had expected comes when it expects something else ---- */
-
 enum { DROP, MEET, SLOW_REQUESTS = SAMPLES };
 
 /* Returns a value of all_samples->step: 1 when the peer answers itself, then three for each part. */
@@ -486,8 +482,6 @@ static void slow(void)
 	ok(all_well(b), "what next() no longer expects is dropped when it comes, and what it expects again is there");
 	end_processes(b);
 }
-
-/* ---- a peer that is lost between its offer and the value: nothing but shrink ends what that was to fill ---- */
 
 static void lost_offerer(gradcomp_dataset *ds, bool pushes)
 {

@@ -13,8 +13,6 @@ static int sum_is(gradcomp_group *g, int64_t mine, int64_t want, gradcomp_error 
 	return !gradcomp_allreduce(g, &mine, 1, GRADCOMP_I64, GRADCOMP_SUM, err) && mine == want;
 }
 
-/* ---- order ---- */
-
 /* Checks what a member is to find: the world ranks of its group, in order, -1 at the end. */
 static int group_is(gradcomp_group *g, int rank, const int *want)
 {
@@ -64,8 +62,6 @@ static void order_body(gradcomp_job *job, int rank, int nranks, void *arg)
 		printf("# rank %d: %s\n", rank, err.text);
 }
 
-/* ---- made by their members alone ---- */
-
 static void created_body(gradcomp_job *job, int rank, int nranks, void *arg)
 {
 	static const int lists[2][4] = {{6, 1, 3, -1}, {2, 7, -1}}, wrong[] = {1, P}, twice[] = {1, 0, 1};
@@ -102,8 +98,6 @@ static void created_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	ok(gradcomp_group_create(world, twice, 3, &g[0], &err) == GRADCOMP_ERR_INVALID, "a rank twice");
 	ok(gradcomp_group_create(world, twice, 0, &g[0], &err) == GRADCOMP_ERR_INVALID, "no rank");
 }
-
-/* ---- data-parallel groups inside of tensor and pipeline groups, all at once ---- */
 
 typedef struct worker {
 	gradcomp_group *g;
@@ -202,8 +196,6 @@ static void parallel_body(gradcomp_job *job, int rank, int nranks, void *arg)
 		gradcomp_group_free(w[k].g);
 }
 
-/* ---- several channels between the same ranks ---- */
-
 static void *busy(void *arg)
 {
 	worker *w = arg;
@@ -244,8 +236,6 @@ static void channels_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	}
 	ok(!bad, "rank %d: 4 groups of the same ranks add at once, each on its own channel", rank);
 }
-
-/* ---- many, and wrong ones ---- */
 
 static void many_body(gradcomp_job *job, int rank, int nranks, void *arg)
 {

@@ -323,8 +323,6 @@ static void check_any(int P, const char *const *settings)
 	check(&of, settings);
 }
 
-/* ---- all-to-all ---- */
-
 static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	unsigned char in[2000], out[2000];

@@ -22,8 +22,6 @@
 
 #define PATIENCE 60.0 /* s: more than any of this takes */
 
-/* ---- munged ------------------------------------------------------------------ */
-
 /* Messages of MUNGE 0.5: 4 bytes of magic, version 4, type, retry, 4 bytes of length. */
 enum { HEAD = 11, ENCODE = 2, ENCODED = 3, DECODE = 4, DECODED = 5 };
 

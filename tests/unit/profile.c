@@ -20,8 +20,6 @@ static double uniform(void)
 	return (double)(state >> 11) / 9007199254740992.0;
 }
 
-/* ---- lines --------------------------------------------------------------- */
-
 static void lines(void)
 {
 	double worst[3] = {0}, a, b;
@@ -67,8 +65,6 @@ static void edges(void)
 	double v[5] = {5, 1, 100, 2, 3};
 	ok(fit_median(v, 5) == 3 && fit_spread(v, 5) == 1.5, "median and spread");
 }
-
-/* ---- steps --------------------------------------------------------------- */
 
 enum { N = 8, B = 2 };
 
@@ -272,8 +268,6 @@ static void bad_buckets(void)
 	measure_clear(&m);
 	fake_close(&f);
 }
-
-/* ---- plan messages ------------------------------------------------------- */
 
 static gradcomp_status believe(const int64_t *words, plan_msg *v, const char *why)
 {

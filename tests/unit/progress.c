@@ -51,8 +51,6 @@ static int threads_come_to(int n)
 	return threads_here() == n;
 }
 
-/* ---- clients without reducers ---- */
-
 typedef struct held {
 	progress_client client;
 	atomic_int *inside, *open; /* all: turns begun; may end */
@@ -195,8 +193,6 @@ static void spares_end(gradcomp_job *job)
 		progress_leave(&h[i].client, job);
 }
 
-/* ---- with reducers ---- */
-
 typedef struct ordered {
 	gradcomp_group *group;
 	gradcomp_reducer *reducer;
@@ -303,8 +299,6 @@ static void orders(int P)
 	ok(out.threads[0] == out.threads[1], "%d threads with one reducer a rank, %d with %d", out.threads[0],
 	   out.threads[1], MANY);
 }
-
-/* ---- a thread that ends just when work comes ---- */
 
 /* The spare thread waits in its pthread_cond_timedwait() for `spare_goes`, and then has been idle for long. */
 static _Thread_local bool spare, idle_for_long;

@@ -9,8 +9,6 @@
 static gradcomp_status statuses[MAX_RANKS];
 static char texts[MAX_RANKS][508];
 
-/* ---- plans that are none ---- */
-
 /* Gives the bad plan to rank `who`, or with -1 to all. Others get a good one. */
 static void refused(model *m, int rank, int P, const step_plan *bad, int who, const char *words, const char *what)
 {
@@ -72,8 +70,6 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, 0, "bucket 1", "rank 0's plan is none");
 	model_close(&m);
 }
-
-/* ---- the same without moving ---- */
 
 typedef struct twins {
 	const char *spec;
@@ -202,8 +198,6 @@ static void measured_again(int P, const char *const *settings)
 	   (unsigned long long)s->bytes[0][0], (unsigned long long)s->bytes[1][0], (unsigned long long)s->bytes[2][0]);
 	free(s);
 }
-
-/* ---- given back ---- */
 
 typedef struct debts {
 	const char *spec;

@@ -184,8 +184,6 @@ static void run(const char *spec, const char *collective, int P, uint64_t bucket
 	free(s);
 }
 
-/* ---- 1-bit SGD's aggregation, in double ---- */
-
 enum { COLUMN = 1024, D = 3163 };
 
 static float mean_of[MAX_RANKS][4][D]; /* by step, what ranks ended with */
@@ -293,8 +291,6 @@ static void seide(int P)
 		   2.0 * (P - 1) / P * (D / 8.0 + 8.0 * (double)scales));
 	}
 }
-
-/* ---- bytes of a sum that is pruned at every hop, and of one that is merged ---- */
 
 typedef struct bytes_of {
 	const char *spec;

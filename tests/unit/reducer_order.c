@@ -11,8 +11,6 @@
 
 enum { STEPS = 4, NAN_STEP = 2 };
 
-/* ---- positions and lags ---- */
-
 typedef struct order {
 	uint32_t position[T], lag;
 	const char *text;
@@ -131,8 +129,6 @@ static int each(void *ctx, const char *name, const char *path, const gradcomp_pl
 	return 0;
 }
 
-/* ---- one tensor of a step ---- */
-
 typedef struct single {
 	int failed[MAX_RANKS], early, late_right;
 	gradcomp_status status[MAX_RANKS];
@@ -223,8 +219,6 @@ static void one_tensor(const char *const *settings)
 		printf("# %s\n", s->text[0]);
 	free(s);
 }
-
-/* ---- a gradient that never comes ---- */
 
 static void missing_body(gradcomp_job *job, int rank, int P, void *arg)
 {

@@ -14,8 +14,6 @@ static void run_spec(const char *spec, int P, uint64_t bucket_bytes, int nan_ste
 	run_spec_on("", spec, P, bucket_bytes, nan_step, settings, apart);
 }
 
-/* ---- rules that are broken ---- */
-
 static void breaks(const char *spec, gradcomp_status status, const char *text, const char *const *settings)
 {
 	const char *const *all[MAX_RANKS] = {settings};
@@ -190,8 +188,6 @@ static void stays_steady(const char *spec, const char *const *settings)
 }
 #endif
 
-/* ---- which collective ---- */
-
 static void named_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_error err = {0}, absent;
@@ -222,8 +218,6 @@ static void default_body(gradcomp_job *job, int rank, int P, void *arg)
 	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "ring", "the default, which can");
 	model_close(&m);
 }
-
-/* ---- all that is installed ---- */
 
 static int each(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {

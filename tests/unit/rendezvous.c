@@ -369,8 +369,6 @@ static void flooded(void)
 	end(&s, 0);
 }
 
-/* ---- a client that gets no processor for seconds ---- */
-
 static void starved(void)
 {
 	server s;

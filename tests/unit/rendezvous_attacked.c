@@ -79,8 +79,6 @@ static bool get(int fd, void *p, size_t n)
 	return recv(fd, p, n, MSG_WAITALL) == (ssize_t)n;
 }
 
-/* ---- those who trouble the server ---- */
-
 /* The greeting of a rank with some token; counts who is let in. */
 static void knock(const place *w, int fd, const unsigned char *token, uint64_t *state, bool reflect)
 {
@@ -147,8 +145,6 @@ static void *trouble_main(void *arg)
 		deed(t->w, (int)mine(&t->state, DEEDS), &t->state);
 	return NULL;
 }
-
-/* ---- those who listen where the server might ---- */
 
 typedef struct liar {
 	const place *w;
@@ -221,8 +217,6 @@ static void *liar_main(void *arg)
 	}
 	return NULL;
 }
-
-/* ---- the ranks ---- */
 
 typedef struct rank {
 	const place *w;

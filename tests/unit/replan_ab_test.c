@@ -158,8 +158,6 @@ static void between_trials(job_run *run, gradcomp_reducer *r, int rank, int s)
 		look_at(r, rank);
 }
 
-/* ---- states ----------------------------------------------------------------- */
-
 static struct state {
 	void *bytes[MAX_RANKS];
 	uint64_t n[MAX_RANKS];

@@ -105,8 +105,6 @@ static void saved(void)
 	free(run);
 }
 
-/* ---- told twice ---- */
-
 typedef struct told_run {
 	const times *t;
 	double bytes[3][MAX_RANKS];  /* planned of a step: before it is told, then after each time */

@@ -15,8 +15,6 @@ static uint32_t draw(void)
 	return (uint32_t)(sdk_hash(state++, 42) >> 32);
 }
 
-/* ---- bits ---- */
-
 static void bits(void)
 {
 	enum { MOST = 67, GUARD = 0xa5 };
@@ -59,8 +57,6 @@ static void bits(void)
 	is_int(sdk_bits_signed(1, 1), -1, "a single bit, signed");
 	is_int(sdk_bits_signed(0xfff5, 3), -3, "what lies above the code is ignored");
 }
-
-/* ---- hash and sketch ---- */
 
 static void hash(void)
 {
@@ -121,8 +117,6 @@ static void sketch(void)
 	ok(linear < 1e-2, "what is added with -1 goes away");
 }
 
-/* ---- planes ---- */
-
 static void planes(void)
 {
 	static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-38f, 3.4e38f};
@@ -148,8 +142,6 @@ static void planes(void)
 	ok(back, "floats come back from planes to the bit, NaN, Inf and denormals too");
 	ok(turned && bit, "bytes come back from planes of bits, whose bits are where they should be");
 }
-
-/* ---- payloads ---- */
 
 static gradcomp_status fail(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
@@ -208,8 +200,6 @@ static void headers(void)
 	       "one payload is shorter");
 	like(err.text, "mine: rank 1 sent 23 bytes for bucket 3 of 10 numbers, 24 are right", "... in words");
 }
-
-/* ---- scratch, error memory, random numbers ---- */
 
 static void carving(void)
 {

@@ -337,8 +337,6 @@ static void refuses(const char *spec)
 	ok(!any_failed(), "%s: both ranks were refused alike, and took the right one", spec);
 }
 
-/* ---- those that stand before others ---- */
-
 static void before_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_group *world = gradcomp_job_world(job);

@@ -97,8 +97,6 @@ static float sum(const program *p, int i, int k)
 	return x;
 }
 
-/* ---- groups ---- */
-
 static gradcomp_status allreduce(program *p, int i, gradcomp_error *err)
 {
 	fill(p, i, NUMEL);
@@ -170,8 +168,6 @@ static gradcomp_status split(program *p, int i, gradcomp_error *err)
 	gradcomp_group_free(g);
 	return st;
 }
-
-/* ---- reducers ---- */
 
 static gradcomp_status reducer(program *p, gradcomp_reducer **out, gradcomp_error *err)
 {
@@ -261,8 +257,6 @@ static void voided_load(program *p, int i)
 	p->s->wrong += i && error_memory(p) != p->arrays[(i + 1) % STATES];
 }
 
-/* ---- coders and shared work ---- */
-
 static gradcomp_status make_coder(program *p, gradcomp_error *err)
 {
 	const gradcomp_coder_options o = {.struct_size = sizeof o, .collective = "ring"};
@@ -344,8 +338,6 @@ static void check_parallel(program *p, int i)
 		p->s->wrong += ((unsigned char *)p->out)[k] != i + k / NUMEL;
 }
 
-/* ---- datasets ---- */
-
 static gradcomp_status load_sample(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	void *at = out->alloc(out, sizeof index);
@@ -395,8 +387,6 @@ static const kind kinds[] = {
 	{"gradcomp_parallel_apply", parallel_apply, check_parallel, NULL, false, true},
 	{"gradcomp_dataset_create and _free", dataset, check_dataset, NULL, false, false},
 };
-
-/* ---- a rank ---- */
 
 static void *die(void *arg)
 {
@@ -564,8 +554,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	if (plan.at_end && plan.who[0] == rank)
 		arm(1e-3, plan.late[0]);
 }
-
-/* ---- runs ---- */
 
 static unsigned state;
 

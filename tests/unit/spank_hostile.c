@@ -96,8 +96,6 @@ static void session(void)
 	like(why, "did not end within 1 s", "is late");
 }
 
-/* ---- a process of the user's that races with the child ---------------------------------- */
-
 enum { SEEN, TAKEN, OPENED, READY, COUNT };
 static int *tally;
 

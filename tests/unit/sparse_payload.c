@@ -71,8 +71,6 @@ static void index_coding(uint64_t d, uint64_t k)
 	free(idx), free(want);
 }
 
-/* ---- values ------------------------------------------------------------------------ */
-
 static void values(const char *name, const gradcomp_operators *op)
 {
 	/* The loss is a share of the largest magnitude of a block; or of each value. */
@@ -191,8 +189,6 @@ static void lies(void)
 		ok(said != NULL, "%s: a payload that %s", sdk_sparse_value_codings[v], said ? said : "is taken");
 	}
 }
-
-/* ---- densities ------------------------------------------------------------------------------ */
 
 static gradcomp_status fail(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {

@@ -214,8 +214,6 @@ static void manifest(void)
 	close(fd);
 }
 
-/* ---- several at once ------------------------------------------------------- */
-
 static pthread_barrier_t gate;
 static atomic_int copying, waited;
 

@@ -8,8 +8,6 @@
 
 #define MIB ((uint64_t)STAGE_BLOCK)
 
-/* ---- checksums ---- */
-
 static void shuffled(uint64_t size, unsigned seed)
 {
 	unsigned char sum[1000][SHA256_BYTES], want[SHA256_BYTES], got[SHA256_BYTES];
@@ -41,8 +39,6 @@ static void shuffled(uint64_t size, unsigned seed)
 	ok(!early && complete && !memcmp(got, want, sizeof got), "%llu bytes: %llu blocks in any order",
 	   (unsigned long long)size, (unsigned long long)n);
 }
-
-/* ---- pieces ---- */
 
 /* Returns 1 when the pieces of files of these sizes are all of them, once, and none too large. */
 static int cut_well(const uint64_t *sizes, size_t n, const unsigned char *needed, uint64_t *chunks)
@@ -107,8 +103,6 @@ static void cutting(void)
 	}
 	ok(1, "50 random trees of which some files are needed");
 }
-
-/* ---- holes ---- */
 
 static unsigned char *rebuilt;
 

@@ -138,8 +138,6 @@ static void kill_everywhere(int start)
 	is_int(wrong, 0, "%s: the next run has a whole copy, and nothing else stays", start_names[start]);
 }
 
-/* ---- looking after the cache ---- */
-
 static char key[65];
 
 static int take_key(void *ctx, const gradcomp_cache_entry *e)

@@ -9,8 +9,6 @@
 
 #define MIB (1u << 20)
 
-/* ---- the library's calls come here first ------------------------------------ */
-
 enum fault { NONE, UNREADABLE, FULL, DAMAGED, DEATH, UNPUBLISHED };
 static enum fault fault;
 static int faulty = -1;        /* rank */
@@ -69,8 +67,6 @@ ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	other.msg_iovlen = 1;
 	return syscall(SYS_sendmsg, fd, &other, flags);
 }
-
-/* ---- the tests ------------------------------------------------------------------- */
 
 static void set_fault(enum fault f, int rank, int after)
 {

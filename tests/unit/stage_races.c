@@ -119,8 +119,6 @@ static void source_race(int (*act)(void), bool inside, const char *what)
 	is_int(silent + wrong, 0, "%s: a failure says why, and what is not touched is right", what);
 }
 
-/* ---- another user and the cache ---------------------------------------------- */
-
 static char theirs[64]; /* the victim's area */
 
 /* Takes the name, or gives back what it took: a folder open to all, a link to a folder

@@ -258,8 +258,6 @@ static void small_cases(void)
 	}
 }
 
-/* ---- a rank that lies, or dies ---- */
-
 typedef enum lie { SLOT, LENGTH, SHORT, NOT_SEALED, TOO_SMALL, TWICE, FULL, NO_MEMORY_AND_GONE, KILLED, LIES } lie;
 
 static const struct {

@@ -343,8 +343,6 @@ static void other_secret(void)
 	board_free(other);
 }
 
-/* ---- ranks that all come at once ---- */
-
 enum { CROWD = 300, CROWD_TURNS = 100 };
 static unsigned char crowd_secret[32];
 
@@ -445,8 +443,6 @@ static void crowd(void)
 	listener_close(&l);
 }
 
-/* ---- ends that get no processor for seconds ---- */
-
 static const listener_ops starved_ops = {HELLO_BYTES, any_hello, crowd_proof, welcome};
 
 /* A turn of a thread that gets the processor `late` seconds after it has looked what there is. */
@@ -527,8 +523,6 @@ static void starved_listener(void)
 	close(fd);
 	listener_close(&l);
 }
-
-/* ---- a process that is forked off ---- */
 
 /* It lives on when its parent has ended: nobody may wait for it. */
 static void forked(void)

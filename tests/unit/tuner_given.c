@@ -79,8 +79,6 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	model_close(&m);
 }
 
-/* ---- a job that fails: who was told of what, and when ---- */
-
 typedef struct hearing {
 	sem_t entered, go;
 	atomic_int told[T], ranks, failed;

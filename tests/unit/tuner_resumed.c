@@ -60,8 +60,6 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	memcpy(t->text[rank], err.text, sizeof t->text[0]);
 }
 
-/* ---- on another number of ranks ---- */
-
 enum { NUMBERS = 4096 };
 static double owes[MAX_RANKS][NUMBERS]; /* each rank, tensor after tensor */
 static unsigned char *shared[MAX_RANKS];

@@ -67,8 +67,6 @@ const char *sdk_lowrank_choice(void *instance, uint32_t tensor);
 gradcomp_status sdk_lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
 gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);
 
-/* ---- these work on a bucket ---- */
-
 /* How many floats of each sort it has. */
 sdk_lowrank_extent sdk_lowrank_sizes(const sdk_lowrank *l, const gradcomp_bucket *bucket);
 /* Returns true when there is nothing to compress: before start_step, and without matrices. */
@@ -111,10 +109,8 @@ void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const f
 gradcomp_status sdk_lowrank_overflow(const sdk_lowrank *l, const gradcomp_work *work, const float *factors,
                                      uint64_t floats, gradcomp_error *err);
 
-/* ---- one matrix ----
- *
- * The operators of low rank on one matrix, with its bits. `scratch` is the operator's own for a count of 1; those that
- * have none need none. */
+/* The operators of low rank on one matrix give the same bits. `scratch` is the operator's own for a count of 1;
+ * those that have none need none. */
 static inline void sdk_product_mq(const gradcomp_operators *op, void *queue, float *P, const float *M, const float *Q,
                                   size_t n, size_t m, size_t r, void *scratch)
 {

@@ -9,8 +9,6 @@
 extern "C" {
 #endif
 
-/* ---- payloads of one length, without a header: a formula of the bucket says how many bytes ---- */
-
 /* Returns a round that is GATHERED and FIXED. */
 gradcomp_round sdk_gathered_round(uint64_t bytes);
 /* Checks decode()'s n payloads: one of each rank, of `bytes` bytes. The message names the rank. */
@@ -33,8 +31,6 @@ gradcomp_status sdk_gathered_refuse(const gradcomp_host *host, const char *name,
  * nobody knows yet: it is noted where the host looks, and OK is returned. Needs the operator range_check. */
 gradcomp_status sdk_overflow(const gradcomp_host *host, const char *name, const gradcomp_work *work, const float *x,
                              uint64_t n, float most, gradcomp_error *err);
-
-/* ---- payloads of any length, behind a header; on the host ---- */
 
 /* Begins a payload, in the byte order of the machine. */
 typedef struct sdk_payload_header {

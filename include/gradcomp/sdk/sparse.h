@@ -30,8 +30,6 @@
 extern "C" {
 #endif
 
-/* ---- parameters ---------------------------------------------------------------- */
-
 /* The first rows of every parameter table here: methods whose indices need not be
  * sent stop before SPARSE_INDICES, those that add what they send before
  * SPARSE_VALUES. */
@@ -113,8 +111,6 @@ double sdk_sparse_density(const sdk_sparse_schedule *s, uint64_t step);
 /* max(1, round(density * d)), but no more than d. */
 uint64_t sdk_sparse_share(double density, uint64_t d);
 
-/* ---- one list of k pairs --------------------------------------------------------- */
-
 typedef struct sdk_sparse_coding {
 	uint32_t indices, values;
 } sdk_sparse_coding;
@@ -155,8 +151,6 @@ void sdk_sparse_index_unpack(const gradcomp_operators *op, void *queue, int *fau
 uint64_t sdk_sparse_index_scratch(const gradcomp_operators *op, uint32_t coding, uint64_t d, uint64_t k);
 const char *sdk_sparse_index_check(const uint32_t *idx, uint64_t d, uint64_t k);
 const char *sdk_sparse_value_check(const gradcomp_operators *op, const float *val, uint64_t k);
-
-/* ---- a bucket ---------------------------------------------------------------------- */
 
 typedef struct sdk_sparse_part {
 	uint64_t at, d; /* where in the bucket, and how many */
@@ -218,8 +212,6 @@ void sdk_sparse_clear(const sdk_sparse *s, const gradcomp_work *work, const grad
 /* work->flat = 1/n of the sum over ranks, in their order. */
 void sdk_sparse_average(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n);
 
-/* ---- functions of gradcomp_compressor_v1, for methods with error memory that gather ---- */
-
 gradcomp_status sdk_sparse_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                 gradcomp_error *err);
 gradcomp_status sdk_sparse_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
@@ -229,8 +221,6 @@ gradcomp_status sdk_sparse_decode(void *instance, const gradcomp_work *work, uin
 gradcomp_status sdk_sparse_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                 gradcomp_error *err);
 void sdk_sparse_destroy(void *instance);
-
-/* ---- a code for runs, over collectives that sum codes ---- */
 
 /* A run of n numbers: max(1, round(density * n)) pairs of it, packed as above; all n
  * floats where those would be more bytes. */

@@ -99,8 +99,6 @@ void links_flush(service *s, peer *p)
 	p->nheld = 0;
 }
 
-/* ---- the end of one ---- */
-
 static void answer_bye(service *s, peer *p)
 {
 	bool stays = awaits(p) || (wants(p) && !p->drains);
@@ -151,8 +149,6 @@ void links_receive_ending(service *s, peer *p)
 		p->link = LINK_CLOSING;
 	}
 }
-
-/* ---- which one ---- */
 
 static peer *least_used(service *s, bool only_idle)
 {

@@ -52,8 +52,6 @@ void message_open_peer(service *s, peer *p)
 	message_receive_header(s, p);
 }
 
-/* ---- out ---- */
-
 out *message_new(service *s, unsigned sends)
 {
 	out *o = calloc(1, sizeof *o + sends * sizeof o->req[0]);
@@ -103,8 +101,6 @@ void message_header(service *s, peer *p, header h)
 	message_add(p, o);
 	message_post(s, p, o, &o->h, sizeof o->h);
 }
-
-/* ---- in ---- */
 
 void message_receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
 {

@@ -5,8 +5,6 @@
 #include "job/job.h"
 #include "io/dataset/net/service.h"
 
-/* ---- requests and answers ---- */
-
 static void receive_request(service *s, peer *p)
 {
 	const request_item *items = p->items;
@@ -132,8 +130,6 @@ static void receive_values(service *s, peer *p)
 		bytes += value_rounded(run);
 	}
 }
-
-/* ---- the rest ---- */
 
 static void receive_notify(service *s, peer *p)
 {

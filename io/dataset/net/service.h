@@ -169,7 +169,7 @@ struct service {
 	load_worker *load_worker;
 };
 
-/* ---- the receive buffer (rx_buffer.c) ------------------------------------------ */
+/* rx_buffer.c */
 
 /* Returns a block with one reference, or -1. */
 int rx_buffer_alloc(service *s, uint64_t bytes);
@@ -179,7 +179,7 @@ void rx_buffer_unref(service *s, uint32_t block);
 /* Returns the longest block that rx_buffer_alloc() would find now. */
 uint64_t rx_buffer_longest(service *s);
 
-/* ---- messages, out and in (messages.c) ---------------------------------------------- */
+/* messages.c */
 
 out *message_new(service *s, unsigned sends);
 /* Is kept until its sends are done. */
@@ -202,7 +202,7 @@ void message_blame(service *s, const peer *p, gradcomp_status st, const char *wh
 /* The same: it sent an invalid message. */
 void message_wrong(service *s, const peer *p, const char *what);
 
-/* ---- requests and replies (request.c, reply.c) ---------------------------------------- */
+/* request.c, reply.c */
 
 /* A value's messages: bytes of the next, and how many of the items from i on it carries. Values
  * stand in their block one after another; short ones that follow each other are one message. */
@@ -213,7 +213,7 @@ void reply_send(service *s, peer *p);
 /* Sends p a request for the samples that are wanted of it. */
 void request_send(service *s, peer *p);
 
-/* ---- messages in (receive.c) --------------------------------------------------------- */
+/* receive.c */
 
 /* Receives on as long as something is there. */
 void receive_poll(service *s, peer *p);
@@ -225,7 +225,7 @@ void push_receive(service *s, peer *p);
 void push_receive_done(service *s, peer *p);
 void push_receive_answer(service *s, peer *p);
 
-/* ---- tickets (tickets.c) ----------------------------------------------------------- */
+/* tickets.c */
 
 /* Handles the tickets that processes have changed. */
 void tickets_attend(service *s);
@@ -237,7 +237,7 @@ void tickets_sweep(service *s);
 /* Its sample is to be requested: `again`, before all others. */
 void ticket_want(service *s, uint32_t n, bool again);
 
-/* ---- loading for others (load_worker.c) --------------------------------------------------- */
+/* load_worker.c */
 
 /* A thread that loads, or waits for, values of this node that others want. */
 gradcomp_status load_worker_start(service *s, gradcomp_error *err);
@@ -251,7 +251,7 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTIFYs that are due. */
 void load_worker_notify(service *s);
 
-/* ---- connections (links.c) ------------------------------------------------------------ */
+/* links.c */
 
 /* Called when the peer needs a connection. */
 void links_called(service *s, peer *p);
@@ -266,7 +266,7 @@ void links_receive_ending(service *s, peer *p);
 /* Called last in a turn: closes connections. */
 void links_turn(service *s);
 
-/* ---- the thread's parts (service.c) --------------------------------------------------- */
+/* service.c */
 
 /* Makes ds->service, all but its thread. */
 gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err);

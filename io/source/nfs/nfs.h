@@ -112,7 +112,7 @@ struct nfs_reader {
 	struct nfs_prefetch *prefetch;
 };
 
-/* ---- the connection (conn.c) ------------------------------------------------- */
+/* conn.c */
 
 struct nfs_conn *nfs_conn_new(void);
 void nfs_conn_free(struct nfs_conn *c);
@@ -125,13 +125,13 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 /* Sends what is NEW, if there is a connection, without waiting for anything. */
 void nfs_send(struct nfs_source *s, struct nfs_conn *c, struct nfs_call *calls, size_t n);
 
-/* ---- libnfs's decoders (xdr.c) -------------------------------------------------- */
+/* xdr.c */
 
 /* Returns true when what a server sends is checked before libnfs decodes it. Not so where libnfs was loaded before
  * this module: it is bound to its own decoders then. */
 bool nfs_guarded(void);
 
-/* ---- the two versions (v3.c, v4.c) ------------------------------------------- */
+/* v3.c, v4.c */
 
 /* Queues the request. -1: it cannot be (call->error). */
 int nfs_v3_send(struct rpc_context *rpc, struct nfs_call *call);
@@ -144,7 +144,7 @@ void nfs_settle(struct nfs_call *call, int error, bool busy);
 int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st);
 void nfs_page_free(struct nfs_page *page);
 
-/* ---- where a reader is (position.c) --------------------------------------------- */
+/* position.c */
 
 static inline struct nfs_source *nfs_source_of(const struct nfs_reader *r)
 {
@@ -168,7 +168,7 @@ gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call
 /* The parent directory of `path` if the reader has its handle; else NULL. */
 const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 
-/* ---- readers (reader.c, readdir.c, file.c, prefetch.c) --------------------------- */
+/* reader.c, readdir.c, file.c, prefetch.c */
 
 gradcomp_status nfs_reader_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err);
 gradcomp_status nfs_file_open(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err);

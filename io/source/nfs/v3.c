@@ -54,8 +54,6 @@ static bool take_handle(const char *data, u_int n, struct nfs_handle *out)
 	return true;
 }
 
-/* ---- answers ----------------------------------------------------------------- */
-
 static void settle(struct nfs_call *call, nfsstat3 status, bool sense)
 {
 	nfs_settle(call, status != NFS3_OK ? errno_of(status) : sense ? 0 : EBADMSG, status == NFS3ERR_JUKEBOX);
@@ -177,8 +175,6 @@ static void answer_mount(struct rpc_context *rpc, int status, void *data, void *
 	const fhandle3 *fh = &r->mountres3_u.mountinfo.fhandle;
 	nfs_settle(call, take_handle(fh->fhandle3_val, fh->fhandle3_len, &call->found) ? 0 : EBADMSG, false);
 }
-
-/* ---- requests ------------------------------------------------------------------ */
 
 static int send_readdir(struct rpc_context *rpc, struct nfs_call *call, nfs_fh3 fh)
 {

@@ -50,8 +50,6 @@ static bool is_busy(nfsstat4 status)
 	return status == NFS4ERR_DELAY || status == NFS4ERR_GRACE;
 }
 
-/* ---- attributes -------------------------------------------------------------- */
-
 struct attributes {
 	const unsigned char *s;
 	size_t left;
@@ -137,8 +135,6 @@ static bool take_attributes(const fattr4 *f, source_stat *st, uint64_t *read_max
 		st->nlink = 1;
 	return read_max || (has(f, FATTR4_TYPE) && has(f, FATTR4_SIZE) && has(f, FATTR4_TIME_MODIFY));
 }
-
-/* ---- requests ------------------------------------------------------------------ */
 
 struct compound {
 	nfs_argop4 ops[NFS_OPS_MAX];
@@ -229,8 +225,6 @@ int nfs_v4_send(struct rpc_context *rpc, struct nfs_call *call)
 	COMPOUND4args args = {.argarray = {.argarray_len = c.n, .argarray_val = c.ops}};
 	return rpc_nfs4_compound_async(rpc, answer, &args, call);
 }
-
-/* ---- answers ----------------------------------------------------------------- */
 
 static bool take_handle(const GETFH4res *r, struct nfs_handle *out)
 {

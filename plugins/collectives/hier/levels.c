@@ -155,8 +155,6 @@ static gradcomp_status ready(levels *l, gradcomp_error *err)
 	return st;
 }
 
-/* ---- within the node ---- */
-
 /* A rank alone is the sum. */
 static gradcomp_status scale_alone(levels *l, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                    double scale)
@@ -262,8 +260,6 @@ static gradcomp_status hand_out(levels *l, void *buf, uint64_t count, size_t siz
 	return st ? st : nccl_done(&l->inside, "gather within the node", err);
 }
 
-/* ---- among holders ---- */
-
 /* Reduces a shard among its holders. NCCL would move single bytes where memory does not begin on its boundaries. */
 static gradcomp_status reduce_across(level_part *p, char *x, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err)
@@ -330,8 +326,6 @@ static gradcomp_status device_coded_allreduce(levels *l, float *buf, uint64_t co
 	}
 	return st ? st : hand_out(l, buf, count, sizeof(float), err);
 }
-
-/* ---- blocks ---- */
 
 /* In the order of nodes, which is the buffer's own or one in scratch memory, of so many `times` as much. */
 static gradcomp_status blocks_of(levels *l, float *buf, const uint64_t *counts, int times, hier_blocks *b,
@@ -455,8 +449,6 @@ static gradcomp_status device_coded_reduce_scatter(levels *l, float *buf, const 
 		hier_blocks_copy(&lost, (char *)residual, 1);
 	return blocks_done(l, "reduce and scatter coded blocks", err);
 }
-
-/* ---- the calls ---- */
 
 /* On device memory, or else over the job's links. */
 #define EITHER(l, buf, device, host) \

@@ -298,8 +298,6 @@ static void end_comm(nccl *n, ncclComm_t comm)
 		n->f.ncclCommAbort(comm);
 }
 
-/* ---- bases ---- */
-
 static pthread_mutex_t bases_lock = PTHREAD_MUTEX_INITIALIZER;
 static nccl_base *bases;
 

@@ -81,8 +81,6 @@ static inline double call_cost_messages(const call_cost *l)
 /* Adds the barrier of barrier.h. */
 void call_cost_barrier(const gradcomp_links *links, int32_t *count, call_cost *out);
 
-/* ---- predict(): a group that does not exist ---- */
-
 /* Links that only have nranks, nnodes, node and chunk. Ranks of a node are neighbours; the
  * first nodes have one more where the ranks do not divide evenly. */
 typedef struct call_group {

@@ -85,8 +85,6 @@ static inline int direct_is_short(int nranks, uint64_t bytes)
 	return nranks > 8 && bytes <= 8192;
 }
 
-/* ---- the order of transfers ---- */
-
 /* Transfer i of a call: this rank sends to `to` and receives from `from`. */
 typedef struct direct_step {
 	uint64_t index, piece;

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-/* ---- the circle ---- */
-
 /* Positions go around the nodes: the first ranks of all nodes, then the second ones. */
 static void go_around(rhd *r, int32_t *count)
 {
@@ -34,8 +32,6 @@ static void draw_circle(rhd *r, uint64_t brief, int32_t *count)
 	r->position = r->position_of ? r->position_of[r->rank] : r->rank;
 	rhd_scan(&r->shape, r->links, r->order, brief, count);
 }
-
-/* ---- the instance ---- */
 
 gradcomp_status rhd_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, uint64_t brief,
                            rhd **out, gradcomp_error *err)
@@ -85,8 +81,6 @@ void rhd_destroy(void *instance)
 	host->release(r->scratch);
 	host->release(r);
 }
-
-/* ---- calls ---- */
 
 /* All blocks of position v end reduced at position v. */
 static gradcomp_status halve(rhd *r, const rhd_blocks *c, gradcomp_error *err)

@@ -63,8 +63,7 @@ void tree_destroy(void *instance)
 	host->release(t);
 }
 
-/* ---- sums: up the tree and down again, piece by piece; while a rank adds one, the next is
- * on its way ---- */
+/* Sums go up the tree and down again, piece by piece; while a rank adds one, the next is on its way. */
 
 static size_t piece_bytes(const tree *t, uint64_t bytes, uint64_t i)
 {
@@ -200,8 +199,6 @@ gradcomp_status tree_barrier(void *instance, gradcomp_error *err)
 	return barrier_disseminate(t->links, err);
 }
 
-/* ---- without sums: merging, and gathering blocks ---- */
-
 /* Every rank merges what its children bring into what it has, in their order, and
  * hands it up; the root's is everybody's. Payloads have `bound` bytes. */
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
@@ -294,8 +291,6 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 	}
 	return st;
 }
-
-/* ---- blocks of a sum: up the tree as a whole, and down again what the ranks below want ---- */
 
 /* The blocks of all ranks from `rank` down, of which there may be two runs: those next to it, and those folded
  * onto them. They go between `rank` and its parent. */

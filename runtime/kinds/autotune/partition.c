@@ -109,8 +109,6 @@ void partition_resolve(tuner *c, const partition *p)
 		                        NULL);
 }
 
-/* ---- residuals that are carried over ---- */
-
 int partition_aside_is(const tuner *c, const assignment *a)
 {
 	const partition *p = c->parts.aside;

@@ -82,7 +82,7 @@ static void rest(tuner *c, double steps)
 	p->over_wait = 0;
 }
 
-/* ---- trials: which candidates are tried, and which of them wins ----
+/* Trials say which candidates are tried, and which of them wins.
  *
  * Every decision for compression costs dense steps or slow ones if it is wrong, so a trial
  * is short, ends as soon as it is clearly lost, and is not begun for less than the margin. */
@@ -203,8 +203,6 @@ static void judge_trial(tuner *c, decision *v, uint8_t *of)
 	p->measured[k] = m;
 	next_trial(c, v, of);
 }
-
-/* ---- dense steps, and dense steps to compare with ---- */
 
 /* Finds the dense candidate to compare k with. */
 static uint32_t opponent(const tuner *c, uint32_t k)

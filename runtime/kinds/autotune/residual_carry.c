@@ -61,8 +61,6 @@ gradcomp_status residual_carry_copy(const tuner *c, uint32_t i, float *to, gradc
 	return r ? reducer_residual_copy(r, c->parts.aside->as[i], to, err) : GRADCOMP_OK;
 }
 
-/* ---- a partition that is set aside while dense steps are compared with it ---- */
-
 gradcomp_status residual_carry_add(tuner *c, uint32_t i, void *gradient, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = c->job->host.operators;

@@ -219,8 +219,6 @@ double tuner_predict(tuner *c, uint32_t k, uint8_t *of, double *message);
 /* candidate_cost.c: what the candidate's work costs on this rank. */
 gradcomp_status candidate_cost_measure(tuner *c, candidate *k, gradcomp_error *err);
 
-/* ---- the tuner ---- */
-
 typedef struct change {
 	uint64_t step;
 	char *to;

@@ -57,8 +57,6 @@ static gradcomp_status await(const tuner *c, void *event, gradcomp_error *err)
 	return device_coll_await(c->job, c->gpu->bench.d, event, "auto", err);
 }
 
-/* ---- its life ---- */
-
 static const char *make_slots(tuner_gpu *g, uint32_t n)
 {
 	const device_calls *d = g->bench.d;
@@ -174,8 +172,6 @@ const local_device *tuner_gpu_bench_of(const tuner *c)
 	return c->gpu ? &c->gpu->bench : NULL;
 }
 
-/* ---- the network, copies ---- */
-
 /* Where payloads go through host memory the stream is idle meanwhile, and the host's clock tells. */
 gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradcomp_error *err)
 {
@@ -225,8 +221,6 @@ gradcomp_status tuner_gpu_copies(const tuner *c, size_t bytes, double *down, dou
 	d->unpin(pinned);
 	return st ? st : check(why, err);
 }
-
-/* ---- times of steps ---- */
 
 static slot *slot_of(tuner_gpu *g, uint64_t step)
 {

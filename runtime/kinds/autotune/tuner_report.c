@@ -150,8 +150,6 @@ void tuner_note_change(tuner *c, tuner_reason why)
 	c->choice.change[c->choice.nchanges++] = (change){c->steps, text, why};
 }
 
-/* ---- counters ---- */
-
 int tuner_stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
 {
 	int found = 0;
@@ -238,8 +236,6 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 	full.struct_size = size;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
-
-/* ---- the report ---- */
 
 /* Takes what was done with tensor i out of the rows of the parts. */
 static report_tensor take_tensor(const report_reducer *parts, const partition *p, uint32_t i)

@@ -170,8 +170,6 @@ extern "C" void clamp_cuda(void *queue, float *y, const float *x, const float *l
 	each(queue, within(limit), y, x, no_operand, n);
 }
 
-/* ---- nonfinite ---- */
-
 static __global__ void set_int(int *p, int v)
 {
 	if (!threadIdx.x)

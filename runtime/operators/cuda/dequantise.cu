@@ -73,8 +73,6 @@ extern "C" void dequantise_error_cuda(void *queue, float *e, const float *x, con
 	each_bits<ERROR>(queue, e, x, 0, in, n, q);
 }
 
-/* ---- check ---- */
-
 static __global__ void __launch_bounds__(THREADS)
 	check_kernel(int *fault, const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n, quantiser q)
 {

@@ -144,8 +144,6 @@ INLINE void tile_load(const ortho &o, const float *A, size_t row, unsigned rows)
 	__syncthreads();
 }
 
-/* ---- the Gram matrix ---- */
-
 /* One of LANES lanes of the products of SIDE columns with SIDE others, over up to BLOCK rows.
  * A product of floats is exact, so one rounding is the host's. */
 INLINE void lane_sums(double (&s)[SIDE][SIDE], const ortho &o, unsigned i, unsigned j, unsigned row, unsigned end)
@@ -271,8 +269,6 @@ INLINE void gram_all(const ortho &o, const float *A, bool loaded)
 	__syncthreads();
 }
 
-/* ---- the factor and its inverse ---- */
-
 /* Cholesky of the scaled Gram matrix over the columns that carry something, a row at a time:
  * what a row takes from those below it is taken from all of them at once. */
 INLINE void factor(const ortho &o)
@@ -377,8 +373,6 @@ INLINE void apply(const ortho &o, float *A, size_t first, unsigned rows)
 	__syncthreads();
 }
 
-/* ---- columns to fill in ---- */
-
 /* The row that the kept columns reach least; the first of equal ones. */
 INLINE size_t least_row(const ortho &o, const float *A)
 {
@@ -480,8 +474,6 @@ INLINE void fill(const ortho &o, float *A)
 			fill_column(o, A, c);
 }
 
-/* ---- a block a matrix ---- */
-
 static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
 	ortho_kernel(matrices<1> all, size_t n, unsigned r, unsigned tile_rows)
 {
@@ -508,8 +500,6 @@ static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
 	if (o.c->count)
 		fill(o, A);
 }
-
-/* ---- several blocks a matrix ---- */
 
 /* In scratch memory: what each round found, and the sums of chunks in each round. */
 struct split_room {
@@ -605,8 +595,6 @@ static __global__ void __launch_bounds__(ORTHO_THREADS, 1)
 	__syncthreads();
 	fill(o, all.at[0][blockIdx.y]);
 }
-
-/* ---- which of them ---- */
 
 static size_t chunks_of(size_t n)
 {

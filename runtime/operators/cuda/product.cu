@@ -4,7 +4,7 @@
 #include "operators/cuda/batch.h"
 #include "operators/cuda/each.h"
 
-/* ---- sums by tiles, for ranks where arithmetic costs more than memory ----
+/* Adds by tiles, for ranks where arithmetic costs more than memory.
  *
  * A block has TILE rows, or columns, of M and all R columns of the thin matrix. STEP terms
  * of these are in shared memory while the next are on their way to registers. A thread has
@@ -114,8 +114,6 @@ INLINE void tiled_sum(float *memory, const WAY &way, const float *thin, unsigned
 	__syncthreads();
 }
 
-/* ---- P = M Q ---- */
-
 /* From so many rows on there are blocks enough. */
 enum { TILED_ROWS = 1024 };
 
@@ -216,7 +214,7 @@ extern "C" void product_mq_batch_cuda(void *queue, float *const *P, const float 
 	});
 }
 
-/* ---- Q = M^T P ----
+/* Computes Q = M^T P.
  *
  * A block has a strip of columns of M. Rows come in chunks; of a chunk every warp sums
  * each eighth row, and the warps' sums are added in order, or a chunk is summed by tiles;

@@ -43,8 +43,6 @@ size_t select_scratch(size_t n, size_t k)
 	return (reinterpret_cast<uintptr_t>(r.idx + r.most) - 4096 + 63) / 64 * 64;
 }
 
-/* ---- the first histogram, and sums ---- */
-
 /* A thread sums magnitudes exactly in a window of exponents, in units of the lowest:
  * 24 exponents and 24 bits of mantissa leave room for 2^17 of them. What is outside
  * goes to the sum of its own exponent. */
@@ -127,8 +125,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS) first_histogram(select_
 		if (part[b])
 			atomicAdd(&r.sum[b], part[b]);
 }
-
-/* ---- one digit ---- */
 
 /* From the highest bin down to the one that holds number `want`; what is above it,
  * and what is in it. One block of SELECT_THREADS. */
@@ -227,8 +223,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS)
 			atomicAdd(&total[b], count[b]);
 }
 
-/* ---- candidates ---- */
-
 /* Every block looks for the bin, which takes less than a launch. */
 static __global__ void __launch_bounds__(SELECT_THREADS) count_candidates(select_room r, uint32_t k)
 {
@@ -260,8 +254,6 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect(select_room 
 			r.idx[a] = uint32_t(i);
 		});
 }
-
-/* ---- all of it ---- */
 
 void select_key(void *queue, const select_room &r, const float *x, size_t n, size_t k, bool sums)
 {

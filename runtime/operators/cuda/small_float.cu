@@ -7,8 +7,6 @@
 
 enum { LARGEST_POWER = 254, SHORT = 1024 };
 
-/* ---- powers of two ---- */
-
 /* A thread has eight numbers, whose signs are a byte. */
 static __global__ void __launch_bounds__(THREADS) power_kernel(uint8_t *out, const float *x, size_t n, drawing d)
 {
@@ -68,8 +66,6 @@ extern "C" void power_add_cuda(void *queue, float *y, const uint8_t *in, size_t 
 {
 	each(queue, power_value<true>(in, n), y, y, no_operand, n);
 }
-
-/* ---- 8-bit floats ---- */
 
 /* BLOCK: all of the thread block at one block of numbers; else a warp. */
 template <class KIND, bool BLOCK>

@@ -79,7 +79,7 @@ INLINE size_t below(const uint32_t *idx, size_t k, uint32_t v)
 	return from;
 }
 
-/* ---- ranks' pairs added up ----
+/* Adds up the pairs of all ranks.
  *
  * A block has a tile of a vector in shared memory. Of every rank it adds the pairs whose
  * indices fall there, rank after rank, and writes the tile once. Where a tile's pairs
@@ -191,7 +191,7 @@ extern "C" void sparse_sum_cuda(void *queue, const gradcomp_sparse *part, size_t
 	}
 }
 
-/* ---- gTop-k's sum ----
+/* Makes gTop-k's sum.
  *
  * Every pair of a and of b finds its place in the union by a binary search in the
  * other. Where both have an index, a's place gets the sum and b's stays a hole. What

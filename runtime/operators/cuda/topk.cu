@@ -74,8 +74,6 @@ extern "C" void topk_cuda(void *queue, uint32_t *idx, float *val, const float *x
 	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val);
 }
 
-/* ---- MSTopK ---- */
-
 /* The exact sum in words of 32 bits: part[e] is in units of 2^(e - 150), e >= 1. A lane adds
  * what falls into its word; then one carries. */
 enum { SUM_WORDS = (SUM_PARTS + 64) / 32 };

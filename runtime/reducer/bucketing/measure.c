@@ -209,8 +209,6 @@ void measure_clear(measure *m)
 	*m = (measure){0};
 }
 
-/* ---- from words to a fit ------------------------------------------------- */
-
 static double seconds(int64_t ns)
 {
 	return ns > 0 && ns <= MOST_NANOSECONDS ? (double)ns * 1e-9 : 0;
@@ -344,8 +342,6 @@ void measure_fit_clear(fit *f)
 	free(f->backward);
 	*f = (fit){0};
 }
-
-/* ---- summaries ----------------------------------------------------------- */
 
 static void summarise(profile *p, const fit *f, uint32_t agreed)
 {

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- plans that need no times -------------------------------------------- */
-
 static gradcomp_status simple(const reducer *r, schedule_method method, uint64_t first_bytes, uint64_t bytes,
                               step_plan *out, gradcomp_error *err)
 {

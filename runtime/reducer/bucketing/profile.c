@@ -152,8 +152,6 @@ void profile_task(reducer *r, const bucket *b, const task *t, double start, doub
 	beside(r->profile, current(r->profile), t, start, end);
 }
 
-/* ---- told later ---- */
-
 /* NULL: it is not kept any more. */
 static profile_row *told_row(const profile *p, uint64_t k)
 {
@@ -194,8 +192,6 @@ void profile_step_of(reducer *r, uint64_t k, double first, double last, double o
 	}
 	p->over = over;
 }
-
-/* ---- steps that keep things back ---- */
 
 void profile_try(reducer *r)
 {

@@ -70,8 +70,6 @@ report_schedule *replan_report(const reducer *r)
 	return s;
 }
 
-/* ---- lines of the log: what came of measuring ---- */
-
 void replan_log_fixed(const reducer *r)
 {
 	const struct replan *q = r->replan;

@@ -34,8 +34,6 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
 }
 
-/* ---- saving ---- */
-
 /* Onto to[], which is of numbers [at, at + n), what of them is among the `held` ones that begin at `begin`. */
 static void add_run(double *to, uint64_t at, uint64_t n, const float *from, uint64_t begin, uint64_t held)
 {
@@ -216,8 +214,6 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	saved_seal(SAVED_SHARED, buf, *bytes);
 	return GRADCOMP_OK;
 }
-
-/* ---- loading ---- */
 
 gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t bytes, shared_head *h,
                                    gradcomp_error *err)

@@ -40,7 +40,7 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[
 	return spec_table_both(t, compressor, NULL, p, s, err);
 }
 
-/* Returns 1 when no step needs the host to wait, as far as these two go. */
+/* Returns true when no step needs the host to wait, as far as these two go. */
 static bool can_enqueue(const struct gradcomp_compressor_v1 *c, const struct gradcomp_collective_v1 *collective)
 {
 	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);

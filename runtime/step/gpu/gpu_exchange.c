@@ -194,8 +194,6 @@ void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
 	}
 }
 
-/* ---- enqueued: nothing here waits, and the host does not learn of it ---- */
-
 static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);

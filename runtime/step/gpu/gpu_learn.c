@@ -97,8 +97,6 @@ void gpu_learn_close(engine *eng)
 	}
 }
 
-/* ---- with the lock held ---- */
-
 /* Returns when a timer came, on the host's clock, told from one that came at `then`. */
 static double when(const gpu *g, void *timer, void *other, double then)
 {

@@ -19,8 +19,6 @@ static gradcomp_status pause_here(engine *eng, bucket *b, const char *why, gradc
 	return device_check(why, "a bucket's work could not be put on its stream", err);
 }
 
-/* ---- ON_DEVICE ---- */
-
 static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
 {
 	return g->d->copy(g->compute, to, from, n * sizeof(int));
@@ -246,8 +244,6 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 		why = copy_down(g, at->words + first, g->words + first, b->pub.ntensors);
 	return device_check(why, "a bucket's end", err);
 }
-
-/* ---- WHOLE ---- */
 
 static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 {

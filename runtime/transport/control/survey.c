@@ -231,8 +231,6 @@ gradcomp_status transport_rate(transport *t, int rank, double seconds, double *m
 	return GRADCOMP_OK;
 }
 
-/* ---- the choice, in words ---------------------------------------------------------------- */
-
 static bool better(const network_row *a, const network_row *b)
 {
 	uint32_t x = a->measured ? a->rate : a->claimed, y = b->measured ? b->rate : b->claimed;
