@@ -135,9 +135,9 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&r->lock);
 	gradcomp_error err;
-	gradcomp_status st = r->failed ? GRADCOMP_OK : workers_learn(r, &err);
+	gradcomp_status st = r->failed ? GRADCOMP_OK : run_step_learn(r, &err);
 	if (st)
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 	gradcomp_reducer_stats full = r->eng.stats;
 	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + r->eng.ways.device->sent;
 	pthread_mutex_unlock(&r->lock);
@@ -190,12 +190,12 @@ static void reducer_row(gradcomp_reducer *base, report_reducer *row)
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
-	if (workers_hold(r, ROW_SECONDS)) {
+	if (run_step_hold(r, ROW_SECONDS)) {
 		row->tensors = report_tensors(r);
 		row->ntensors = row->tensors ? r->eng.layout.ntensors : 0;
 		row->schedule = replan_report(r);
 	}
-	workers_release(r);
+	run_step_release(r);
 	pthread_mutex_unlock(&r->lock);
 	row->asked = strdup(r->specs.asked);
 	row->compressor = strdup(r->eng.compressor_spec);
@@ -209,7 +209,7 @@ static void reducer_free(gradcomp_reducer *base)
 	pthread_mutex_lock(&r->lock);
 	while (((r->step.ngiven == r->eng.layout.ntensors || r->turns.verify_due) && !r->failed) || r->calls.running)
 		pthread_cond_wait(&r->step_over, &r->lock);
-	workers_replan_settle(r);
+	run_step_replan_settle(r);
 	if (r->step.ngiven && !r->failed) {
 		uint32_t i = reducer_missing(r);
 		gradcomp_error err;
@@ -218,10 +218,10 @@ static void reducer_free(gradcomp_reducer *base)
 		          "%llu",
 		          r->eng.job->rank, r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name,
 		          (unsigned long long)r->eng.step);
-		workers_fail(r, GRADCOMP_ERR_STATE, &err);
+		run_step_fail(r, GRADCOMP_ERR_STATE, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
-	workers_stop(r);
+	run_step_stop(r);
 	if (r->eng.job->on_reducer_free)
 		r->eng.job->on_reducer_free(r->eng.job, r);
 	keep_report(r);
@@ -235,9 +235,9 @@ static gradcomp_status failure(reducer *r, gradcomp_error *err)
 	gradcomp_error known;
 	gradcomp_status st = r->failed ? GRADCOMP_OK : transport_failure(r->eng.job->transport, &known);
 	if (!st && !r->failed)
-		st = workers_learn(r, &known);
+		st = run_step_learn(r, &known);
 	if (st)
-		workers_fail(r, st, &known);
+		run_step_fail(r, st, &known);
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
@@ -274,7 +274,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 			r->step.began = r->step.last_given;
 		profile_ready(r, i, r->step.last_given);
 		timeline(r, TRACE_READY, r->eng.step, index, r->step.last_given, r->step.last_given);
-		workers_given(r, r->eng.list.bucket_of[i]);
+		run_step_given(r, r->eng.list.bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return st;
@@ -333,7 +333,7 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 	uint64_t step = r->eng.stats.steps;
 	if (r->step.ngiven && !r->failed && !reducer_was_given(r, i))
 		st = arg_error_not_given(index, r->eng.layout.tensors[i].name, r->eng.step, err);
-	workers_let_go(r);
+	run_step_let_go(r);
 	double began = clock_now();
 	while (!st && !r->failed && (in_flight(r, i, step) || i - r->calls.first < r->calls.count))
 		pthread_cond_wait(&r->step_over, &r->lock);
@@ -482,11 +482,11 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st && r->eng.job->roster)
 		st = keep_undo(r, plugins[1]->info->name, &why);
 	if (!st)
-		st = workers_start(r, &why);
+		st = run_step_start(r, &why);
 	if (st) {
 		if (agreed)
 			job_fail(r->eng.job, st, why.text);
-		workers_stop(r);
+		run_step_stop(r);
 		destroy(r);
 		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}

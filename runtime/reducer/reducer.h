@@ -115,26 +115,26 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 void reducer_look(reducer *r);
 
 /* run_step.c */
-gradcomp_status workers_start(reducer *r, gradcomp_error *err);
-void workers_stop(reducer *r);
+gradcomp_status run_step_start(reducer *r, gradcomp_error *err);
+void run_step_stop(reducer *r);
 /* Called with the lock held: a gradient has been given. */
-void workers_given(reducer *r, uint32_t bucket);
+void run_step_given(reducer *r, uint32_t bucket);
 /* Called with the lock held: lets go what a step keeps back until its last gradient (profile_try()). */
-void workers_let_go(reducer *r);
+void run_step_let_go(reducer *r);
 /* Called with the lock held: counts, measures and tells what a device has done of steps that are over. Fails when
  * it found that a payload was damaged. */
-gradcomp_status workers_learn(reducer *r, gradcomp_error *err);
+gradcomp_status run_step_learn(reducer *r, gradcomp_error *err);
 /* Called with the lock held, which is dropped meanwhile: waits until the ranks' replanning round is over, and
  * nothing of the reducer's is on a device. */
-void workers_replan_settle(reducer *r);
+void run_step_replan_settle(reducer *r);
 /* Called with the lock held: fails when something of a step is there; `what` is asked for. */
-gradcomp_status workers_between_steps(const reducer *r, const char *what, gradcomp_error *err);
+gradcomp_status run_step_between_steps(const reducer *r, const char *what, gradcomp_error *err);
 /* Called with the lock held, which is dropped meanwhile: waits until nobody is inside of the compressor, for so
  * long at most. Returns whether that is so; it stays so while the lock is held. After it the release, in any case. */
-int workers_hold(reducer *r, double seconds);
-void workers_release(reducer *r);
+int run_step_hold(reducer *r, double seconds);
+void run_step_release(reducer *r);
 /* Called with the lock held: keeps the first failure, sends it to all ranks, and ends every tensor in the reducer's
  * hands with it. Drops and takes the lock. */
-void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err);
+void run_step_fail(reducer *r, gradcomp_status status, const gradcomp_error *err);
 
 #endif

@@ -107,7 +107,7 @@ static step_observer observer(reducer *r)
 	return (step_observer){observe_row, observe_ready, observe_task, observe_over, r};
 }
 
-gradcomp_status workers_learn(reducer *r, gradcomp_error *err)
+gradcomp_status run_step_learn(reducer *r, gradcomp_error *err)
 {
 	const step_observer to = observer(r);
 	return r->eng.ways.device->calls->learn(&r->eng, &to, err);
@@ -142,7 +142,7 @@ static void wake_both(reducer *r)
 	progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
 
-void workers_given(reducer *r, uint32_t bucket)
+void run_step_given(reducer *r, uint32_t bucket)
 {
 	schedule_given(&r->schedule, bucket);
 	if (r->step.ngiven == 1)
@@ -155,7 +155,7 @@ void workers_given(reducer *r, uint32_t bucket)
 		wake_both(r);
 }
 
-void workers_let_go(reducer *r)
+void run_step_let_go(reducer *r)
 {
 	if (profile_let_go(r))
 		wake_both(r);
@@ -193,7 +193,7 @@ static bool settled(void *ctx)
 	return is;
 }
 
-void workers_replan_settle(reducer *r)
+void run_step_replan_settle(reducer *r)
 {
 	gradcomp_error err;
 	while ((r->turns.replan_due || r->turns.verify_due) && !r->failed)
@@ -204,12 +204,12 @@ void workers_replan_settle(reducer *r)
 		device_until(settled, r, DEVICE_FOR_EVER);
 		pthread_mutex_lock(&r->lock);
 	}
-	gradcomp_status st = r->failed ? GRADCOMP_OK : workers_learn(r, &err);
+	gradcomp_status st = r->failed ? GRADCOMP_OK : run_step_learn(r, &err);
 	if (st)
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 }
 
-gradcomp_status workers_between_steps(const reducer *r, const char *what, gradcomp_error *err)
+gradcomp_status run_step_between_steps(const reducer *r, const char *what, gradcomp_error *err)
 {
 	if (r->failed)
 		return error_set(err, r->failed, "%s", r->failure.text);
@@ -227,7 +227,7 @@ static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status statu
 		r->calls.done(r->calls.ctx, r->eng.layout.ntensors - 1 - (first + i), status, err);
 }
 
-void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
+void run_step_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 {
 	gradcomp_error known;
 	if (r->failed)
@@ -260,7 +260,7 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 static void step_done(reducer *r)
 {
 	double now = clock_now();
-	const bool later = r->eng.ways.device->enqueues; /* workers_learn() */
+	const bool later = r->eng.ways.device->enqueues; /* run_step_learn() */
 	if (!later)
 		r->eng.stats.exposed_s += now - r->step.last_given;
 	r->eng.stats.steps++;
@@ -345,7 +345,7 @@ static void leave_compressor(reducer *r)
 		pthread_cond_broadcast(&r->step_over);
 }
 
-int workers_hold(reducer *r, double seconds)
+int run_step_hold(reducer *r, double seconds)
 {
 	double limit = clock_now() + seconds;
 	r->turns.holders++;
@@ -354,7 +354,7 @@ int workers_hold(reducer *r, double seconds)
 	return !r->turns.inside;
 }
 
-void workers_release(reducer *r)
+void run_step_release(reducer *r)
 {
 	r->turns.holders--;
 	pthread_cond_broadcast(&r->step_over);
@@ -388,7 +388,7 @@ static int run_next(reducer *r, bucket *b)
 		timeline_task(r, b, t, start, end, sent);
 	}
 	if (st) {
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 		return 0;
 	}
 	if (b->later)
@@ -472,7 +472,7 @@ static void replan_sync(reducer *r)
 	gradcomp_status st = r->eng.ways.device->calls->drain(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	if (!st)
-		st = workers_learn(r, &err);
+		st = run_step_learn(r, &err);
 	pthread_mutex_unlock(&r->lock);
 	if (!st)
 		st = replan_run(r, &err);
@@ -483,7 +483,7 @@ static void replan_sync(reducer *r)
 	r->turns.replan_due = 0;
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 	else if (admit(r))
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
@@ -501,7 +501,7 @@ static void verify_sync(reducer *r)
 	r->turns.verify_due = 0;
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 	else if (admit(r))
 		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
@@ -518,7 +518,7 @@ static void fail_missing(reducer *r)
 	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step,
 	          r->turns.patience, config_float(r->eng.job->config, SET_TRANSPORT_WAIT_TIMEOUT));
 	job_fail(r->eng.job, GRADCOMP_ERR_STATE, err.text);
-	workers_fail(r, GRADCOMP_ERR_STATE, &err);
+	run_step_fail(r, GRADCOMP_ERR_STATE, &err);
 }
 
 /* Called with the lock held, which is dropped meanwhile: looks after what is on the device. */
@@ -533,7 +533,7 @@ static void watch(reducer *r)
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
 	if (st)
-		workers_fail(r, st, &err);
+		run_step_fail(r, st, &err);
 }
 
 /* Called with the lock held: there is nothing to exchange. Says when to look again. */
@@ -612,7 +612,7 @@ static void bind_thread(void *arg)
 	device_arena_bind(r->eng.ways.device->arena);
 }
 
-gradcomp_status workers_start(reducer *r, gradcomp_error *err)
+gradcomp_status run_step_start(reducer *r, gradcomp_error *err)
 {
 	double wait = config_float(r->eng.job->config, SET_TRANSPORT_WAIT_TIMEOUT);
 	/* Before its peers give up waiting, who know only which rank they wait for. */
@@ -624,7 +624,7 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 	return progress_join(&r->progress, r->eng.job, err);
 }
 
-void workers_stop(reducer *r)
+void run_step_stop(reducer *r)
 {
 	pthread_mutex_lock(&r->lock);
 	r->turns.stop = 1;

@@ -51,7 +51,7 @@ static gradcomp_status move(gpu_model *host, gpu_model *dev, int s, gradcomp_err
 		return st;
 	/* It is the exchange thread's to call, but for when that has nothing to do. */
 	pthread_mutex_lock(&reducer_of(dev->red)->lock);
-	workers_replan_settle(reducer_of(dev->red));
+	run_step_replan_settle(reducer_of(dev->red));
 	pthread_mutex_unlock(&reducer_of(dev->red)->lock);
 	return reducer_rebucket(reducer_of(dev->red), &p, err);
 }

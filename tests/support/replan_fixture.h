@@ -124,7 +124,7 @@ __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *
 {
 	struct replan *q = reducer_of(r)->replan;
 	pthread_mutex_lock(&reducer_of(r)->lock);
-	workers_replan_settle(reducer_of(r));
+	run_step_replan_settle(reducer_of(r));
 	run->nbuckets[rank] = reducer_of(r)->eng.list.nbuckets;
 	for (uint32_t b = 0; b < reducer_of(r)->eng.list.nbuckets; b++)
 		run->ends[rank][b] =
@@ -177,7 +177,7 @@ __attribute__((unused)) static void measured_body(gradcomp_job *job, int rank, i
 			}
 		/* Not while the ranks replan. */
 		pthread_mutex_lock(&reducer_of(r)->lock);
-		workers_replan_settle(reducer_of(r));
+		run_step_replan_settle(reducer_of(r));
 		if (s == run->drift_at)
 			run->after[rank] = reducer_of(r)->replan->plans;
 		pthread_mutex_unlock(&reducer_of(r)->lock);

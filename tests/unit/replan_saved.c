@@ -39,7 +39,7 @@ static uint64_t steps_of(gradcomp_reducer *r, int rank, int from, int to, const 
 				print = id_mix(print, bits);
 			}
 		pthread_mutex_lock(&reducer_of(r)->lock);
-		workers_replan_settle(reducer_of(r));
+		run_step_replan_settle(reducer_of(r));
 		pthread_mutex_unlock(&reducer_of(r)->lock);
 		pretend(r, t, rank);
 	}

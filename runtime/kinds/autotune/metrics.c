@@ -52,7 +52,7 @@ static linear exchange_line(const tuner *c)
 {
 	reducer *r = c->parts.partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r); /* a replanning round changes the summary */
+	run_step_replan_settle(r); /* a replanning round changes the summary */
 	pthread_mutex_unlock(&r->lock);
 	const profile_summary *s = profile_get(r);
 	return s->steps > 1 && c->steps > 1 && s->exchange.b > 0 ? s->exchange : c->network.probed;

@@ -218,7 +218,7 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	uint64_t own = 0, words = 2 * (uint64_t)d.list.nbuckets * sizeof(uint32_t);
 	step_plan plan = {0};
 	state_head h;
-	gradcomp_status st = workers_between_steps(r, "save", err);
+	gradcomp_status st = run_step_between_steps(r, "save", err);
 	if (!st)
 		st = put_plugin(r, &d, NULL, &own, err);
 	if (st)
@@ -251,7 +251,7 @@ static gradcomp_status save_settled(gradcomp_reducer *base,
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r);
+	run_step_replan_settle(r);
 	gradcomp_status st = put(r, buf, capacity, bytes, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
@@ -356,7 +356,7 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 
 static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
 {
-	gradcomp_status st = workers_between_steps(r, "load", err);
+	gradcomp_status st = run_step_between_steps(r, "load", err);
 	l->shared = saved_is_shared(l->state, l->bytes);
 	if (st)
 		return st;
@@ -472,7 +472,7 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 	loading l = {.state = buf, .bytes = bytes};
 	gradcomp_error why = {0};
 	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r);
+	run_step_replan_settle(r);
 	gradcomp_status st = prepare(r, &l, &why);
 	st = agree(r, &l, st, &why);
 	if (!st && !l.shared)

@@ -95,8 +95,8 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 		return arg_error_index(index, n, err);
 	const gradcomp_tensor *t = &r->eng.layout.tensors[n - 1 - index];
 	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r);
-	st = workers_between_steps(r, "give back", err);
+	run_step_replan_settle(r);
+	st = run_step_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
 	if (!st && r->eng.list.shards && r->eng.list.shards->arrays.memory)

@@ -183,7 +183,7 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	uint64_t own = 0;
 	double *sums = NULL;
 	float *room = NULL;
-	gradcomp_status st = workers_between_steps(r, "save", &mine);
+	gradcomp_status st = run_step_between_steps(r, "save", &mine);
 	if (!st && r->eng.list.server_error)
 		st = server_error_check(&r->eng, &mine);
 	if (!st)
