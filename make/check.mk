@@ -70,7 +70,7 @@ check-asan-scripts:
 	rm -rf found && mkdir -m 1777 found && status=0 && \
 	GRADCOMP_BUILD=$(B)/asan GRADCOMP_SRC=$(abspath $(srcdir)) \
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=$(ASAN):detect_leaks=0:handle_segv=0:handle_sigbus=0:log_path=$(B)/asan/found/asan \
+	ASAN_OPTIONS=$(ASAN):detect_leaks=0:use_sigaltstack=0:handle_segv=0:handle_sigbus=0:log_path=$(B)/asan/found/asan \
 	UBSAN_OPTIONS=print_stacktrace=1:handle_segv=0:handle_sigbus=0:log_path=$(B)/asan/found/ubsan \
 	$(abspath $(srcdir))/tests/run -j $(CHECK_JOBS) -t 1200 $(SCRIPT_TESTS) || status=$$?; \
 	if [ -n "$$(ls found)" ]; then head -n 30 found/*; echo "found by the sanitizers: see $(B)/asan/found" >&2; status=1; fi; exit $$status
