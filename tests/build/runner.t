@@ -3,6 +3,7 @@
 # shellcheck source=tests/support/tap.sh disable=SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
+chmod o+x "$tmp"
 mkdir -p "$tmp/src/tests/unit" "$tmp/src/tests/cluster" "$tmp/src/tests/distro"
 script () {
 	{
@@ -206,6 +207,24 @@ umask 077
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
 	"$runner" tests/cluster/env.t
 like "... do not reach a test" "$(cat "$tmp/build/tests/log/cluster-env.t.tap")" "unset unset unset 0022"
+
+umask 022
+if [ "$(id -u)" = 0 ] && unshare --mount true 2>/dev/null; then
+	script unit/others.t <<'END'
+setpriv --reuid 61234 --regid 61234 --clear-groups cat "$GRADCOMP_SRC/tests/unit/others.t" >"$GRADCOMP_BUILD/seen" || printf "not "
+echo "ok 1"
+echo "1..1"
+END
+	mkdir -m 700 "$tmp/home"
+	mkdir "$tmp/home/a"
+	mv "$tmp/src" "$tmp/home/a/src"
+	check "a tree that other users cannot come to" env GRADCOMP_SRC="$tmp/home/a/src" GRADCOMP_BUILD="$tmp/home/a/build" "$runner" tests/unit/others.t
+	check "... can be read by them in a test" [ -s "$tmp/home/a/build/seen" ]
+	is "... and not elsewhere" "$(stat -c %a "$tmp/home")" 700
+	mv "$tmp/home/a/src" "$tmp/src"
+else
+	skip "a tree that other users cannot come to" "mount namespaces need root"
+fi
 
 # Interrupted: the running test is told, and the runner fails.
 rm -f "$tmp/build/late" "$tmp/build/began"
