@@ -68,6 +68,21 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
 	return GRADCOMP_OK;
 }
 
+bool group_has_levels(const gradcomp_group *g)
+{
+	int nnodes;
+	const int32_t *node = transport_nodes(g->job->transport, &nnodes);
+	bool *seen = calloc((size_t)nnodes, sizeof *seen), several = false, shared = false;
+	for (int i = 0; seen && i < g->nranks; i++) {
+		int32_t at = node[g->ranks[i]];
+		several |= at != node[g->ranks[0]];
+		shared |= seen[at];
+		seen[at] = true;
+	}
+	free(seen);
+	return several && shared;
+}
+
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err)
 {
 	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);

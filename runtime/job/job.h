@@ -165,6 +165,9 @@ void job_sweep_objects(gradcomp_job *job);
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
+/* Returns true when its ranks are on several nodes, and at least two of them on one; false where there is
+ * no memory to find out. */
+bool group_has_levels(const gradcomp_group *g);
 /* Closes what the blocking collectives work with; it is made anew when they are called. Nothing of it is in use. */
 void group_close(gradcomp_group *g);
 /* Leaves the group as if it was made anew, of all `nranks` ranks of a world; `id` was of no group before. Nothing

@@ -25,13 +25,19 @@ static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_optio
                                         const spec *specs[2], gradcomp_error *err)
 {
 	gradcomp_job *job = r->eng.job;
-	gradcomp_status st = gpu_pair(&job->specs, o->compressor, plugins, specs, &r->specs.aside, err);
+	gradcomp_status st = gpu_pair(&job->specs, o->compressor, group_has_levels(r->eng.group), plugins, specs,
+	                              &r->specs.aside, err);
 	if (!st && r->specs.aside && !r->eng.group->me && !job->aside_told++)
 		log_line(&job->log, GRADCOMP_LOG_WARN,
 		         "gradients on the GPU are sent by '%s', through host memory, since '%s' cannot be used (%s); "
 		         "--gradcomp-collective names another",
 		         plugins[1]->info->name, config_str(job->config, SET_GRADCOMP_DEVICE_COLLECTIVE),
 		         r->specs.aside);
+	else if (!st && plugins[1]->collective->serves & GRADCOMP_CAN_SHARD &&
+	         config_is_default(job->config, SET_GRADCOMP_DEVICE_COLLECTIVE))
+		log_line(&job->log, GRADCOMP_LOG_INFO,
+		         "'%s' goes over collective '%s', by which nodes send less: they have several ranks",
+		         plugins[0]->info->name, plugins[1]->info->name);
 	return st;
 }
 

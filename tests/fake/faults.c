@@ -876,6 +876,38 @@ int main(void)
 	   "... which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
 	close(to);
 
+	/* With two ranks a node; sums go over nccl there, too. */
+	static const struct {
+		const char *spec, *says;
+	} nodes[] = {{"topk:density=0.1", "'topk' goes over collective 'hier'"},
+	             {"block:bits=4", "'block' goes over collective 'hier'"},
+	             {"none", NULL},
+	             {"gtopk:density=0.1", NULL},
+	             {"powersgd:rank=2", NULL}};
+	static const char *const informs[] = {"transport.timeout=5", "gradcomp.log=info", NULL};
+	static const char *const given[] = {"transport.timeout=5", "gradcomp.log=info",
+	                                    "gradcomp.device_collective=nccl", NULL};
+	for (size_t k = 0; k <= sizeof nodes / sizeof nodes[0]; k++) {
+		const int named = k == sizeof nodes / sizeof nodes[0];
+		const char *const spec[] = {nodes[named ? 0 : k].spec, NULL};
+		processes_per_node = 2;
+		to = said_by(named ? given : informs, spec);
+		processes_per_node = 0;
+		memset(said, 0, sizeof said);
+		ssize_t bytes = pread(to, said, sizeof said - 1, 0);
+		close(to);
+		o = processes_store->result;
+		if (o[0].failed == ENOSYS) {
+			skip("there are no user namespaces", "%s on 2 nodes", spec[0]);
+			continue;
+		}
+		const char *says = named ? NULL : nodes[k].says;
+		ok(bytes > 0 && !o[0].status && !o[0].failed && o[0].number[WAITED] == 0 &&
+		           (says ? strstr(said, says) != NULL : !strstr(said, "'hier'")),
+		   "%s on 2 nodes goes over %s%s %s%s", spec[0], says ? "hier" : "nccl", named ? ", which is set" : "",
+		   o[0].text, says && strstr(said, says) ? "" : said);
+	}
+
 	static const char *const levels[] = {"topk:density=0.1", "hier:ranks_per_node=2"};
 	static const char *const warn[] = {"transport.timeout=5", "gradcomp.log=warn", NULL};
 	memset(said, 0, sizeof said);

@@ -52,6 +52,7 @@ typedef struct candidate {
 	int mixed;            /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;            /* sends every number, at most rounded, and keeps nothing back */
 	int on_device;        /* gradients are in GPU memory */
+	bool in_levels;       /* group_has_levels() */
 	int unusable;         /* on some rank */
 	char *why;            /* it is left out, as this rank found; logged once */
 	int costed;           /* 1: the members below are known */

@@ -263,7 +263,7 @@ gradcomp_status tuner_candidate_resolve(spec_table *specs, const char *collectiv
 	char *aside = NULL;
 	/* The candidate's reducer will have these. */
 	if (k->on_device && !collective && config_is_default(specs->config, SET_GRADCOMP_COLLECTIVE))
-		st = gpu_pair(specs, k->compressor, k->plugins, k->specs, &aside, err);
+		st = gpu_pair(specs, k->compressor, k->in_levels, k->plugins, k->specs, &aside, err);
 	else
 		st = spec_table_both(specs, k->compressor, collective, k->plugins, k->specs, err);
 	free(aside);

@@ -1,11 +1,14 @@
 /* Does what a reducer with gradients in GPU memory has to do beside the others. */
 #include "step/gpu/gpu.h"
+#include "step/levels/hierarchical.h"
 #include "step/residual_norm.h"
 
 #include "base/error.h"
 #include "operators/operator_tables.h"
+#include "plugin/compat.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,26 +21,6 @@ static uint32_t patterns_of(const engine *eng)
 static int takes_device(const struct gradcomp_collective_v1 *c)
 {
 	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
-}
-
-gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
-                         gradcomp_error *err)
-{
-	const char *why = NULL;
-	gradcomp_error inner;
-	gradcomp_status st =
-		spec_table_both(t, compressor, config_str(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE), p, s, &inner);
-	*aside = NULL;
-	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
-		return spec_table_both(t, compressor, NULL, p, s, err);
-	if (st)
-		why = inner.text;
-	else if (p[1]->collective->unusable)
-		why = p[1]->collective->unusable();
-	if (!why)
-		return GRADCOMP_OK;
-	*aside = strdup(why);
-	return spec_table_both(t, compressor, NULL, p, s, err);
 }
 
 /* Returns true when no step needs the host to wait, as far as these two go. */
@@ -62,6 +45,56 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && direct && !c->code_on)
 		return GPU_WHOLE;
 	return GPU_ON_DEVICE;
+}
+
+/* Keeps the name of the first collective that has two levels on a device. */
+static int find_levels(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                       const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	char *found = ctx;
+	(void)path, (void)reason;
+	if (c && !*found && c->serves & GRADCOMP_CAN_SHARD && c->traits & GRADCOMP_TRAIT_CUDA)
+		snprintf(found, SPEC_NAME_MAX, "%s", name);
+	return 0;
+}
+
+/* All ranks' payloads of a flat all-gather go into every node; of shards, or what is coded between nodes alone, 1/n of
+ * that does. Sums that nobody chooses from go within nodes first over NCCL itself. */
+static bool sends_less_in_levels(const config *cf, const plugin *const p[2])
+{
+	const struct gradcomp_compressor_v1 *c = p[0]->compressor;
+	const struct gradcomp_collective_v1 *l = p[1]->collective;
+	uint32_t patterns = compat_patterns(p[0], p[1]);
+	bool shards = hierarchical_possible(c, patterns, l);
+	return (shards || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)) && takes_device(l) &&
+	       gpu_mode_of(cf, c, patterns, l, shards) == GPU_ON_DEVICE;
+}
+
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, bool levels, const plugin *p[2], const spec *s[2],
+                         char **aside, gradcomp_error *err)
+{
+	const char *why = NULL;
+	gradcomp_error inner;
+	gradcomp_status st;
+	char in_levels[SPEC_NAME_MAX] = "";
+	*aside = NULL;
+	if (levels && config_is_default(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE))
+		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, find_levels, in_levels);
+	if (*in_levels && !spec_table_both(t, compressor, in_levels, p, s, &inner) &&
+	    sends_less_in_levels(t->config, p))
+		return GRADCOMP_OK;
+	st = spec_table_both(t, compressor, config_str(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE), p, s, &inner);
+	if (!st && !(p[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
+		return spec_table_both(t, compressor, NULL, p, s, err);
+	if (st)
+		why = inner.text;
+	else if (p[1]->collective->unusable)
+		why = p[1]->collective->unusable();
+	if (!why)
+		return GRADCOMP_OK;
+	*aside = strdup(why);
+	return spec_table_both(t, compressor, NULL, p, s, err);
 }
 
 static gradcomp_status events(gpu *g, gradcomp_error *err)

@@ -109,11 +109,12 @@ static inline gpu *gpu_of(const engine *eng)
 	return (gpu *)eng->ways.device;
 }
 
-/* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. One that takes
- * none of the compressor's payloads from there gains nothing, and then, as where it cannot be used, it is the one
- * for all others; *aside (freed by the caller): why it cannot be used. */
-gradcomp_status gpu_pair(spec_table *t, const char *compressor, const plugin *p[2], const spec *s[2], char **aside,
-                         gradcomp_error *err);
+/* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. Where none is set,
+ * it is one of two levels for a compressor that sends less between nodes by it, in a group that has `levels`
+ * (group_has_levels()). One that takes none of the compressor's payloads from there gains nothing, and then, as
+ * where it cannot be used, it is the one for all others; *aside (freed by the caller): why it cannot be used. */
+gradcomp_status gpu_pair(spec_table *t, const char *compressor, bool levels, const plugin *p[2], const spec *s[2],
+                         char **aside, gradcomp_error *err);
 /* Where a compressor that may plan these patterns works. levels: it would go by shards, if there are nodes. */
 gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, uint32_t patterns,
                      const struct gradcomp_collective_v1 *collective, bool levels);
