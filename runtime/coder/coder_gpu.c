@@ -387,7 +387,7 @@ gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gr
 	if (!q->event)
 		return st;
 	if (!q->status)
-		st = device_check(g->d->follow(g->producer, q->event), "the caller's stream", err);
+		st = device_let_follow(g->d, g->producer, q->event, err);
 	g->events[g->nevents++] = q->event;
 	g->unclaimed--;
 	return st;

@@ -99,6 +99,19 @@ gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const
 	return device_check(why, "the stream of gradients", err);
 }
 
+gradcomp_status device_let_follow(const device_calls *d, void *stream, void *event, gradcomp_error *err)
+{
+	int captures = 0;
+	const char *why = d->captures(stream, &captures);
+	if (!why && captures)
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"the stream that is to wait for results is being captured into a CUDA graph, which would "
+			"replay without them: wait before the capture or after it");
+	return device_check(why ? why : d->follow(stream, event), "a stream could not be made to wait for results",
+	                    err);
+}
+
 typedef struct streams {
 	const device_calls *d;
 	void *const *at;

@@ -3,7 +3,8 @@
  * is linked with nothing of CUDA's.
  *
  * Functions that can fail return NULL, or a few words of CUDA's. They act on the
- * device of the calling thread, see use(). */
+ * device of the calling thread, see use(), and may be called while the program captures a stream of its own
+ * into a graph, which they neither fail for nor spoil. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
@@ -17,6 +18,7 @@ typedef struct device_calls {
 
 	/* Tells the device of the calling thread. A thread begins with device 0. */
 	const char *(*current)(int *id);
+	/* First of all on a thread of gradcomp's own: captures of the program's are nothing to it from then on. */
 	const char *(*use)(int id);
 
 	const char *(*alloc)(void **p, size_t bytes);
@@ -93,6 +95,9 @@ gradcomp_status device_await(const device_calls *d, void *event, const device_wa
                              gradcomp_error *err);
 /* UNSUPPORTED where the gradient of that tensor is made by a replay of a graph that `stream` is being captured into. */
 gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
+/* Makes the program's stream wait for results, as follow() does; UNSUPPORTED where it is being captured: no replay would
+ * wait. */
+gradcomp_status device_let_follow(const device_calls *d, void *stream, void *event, gradcomp_error *err);
 /* Returns true when nothing is on any of the n streams; an error counts as yes, and so does NULL for a stream. */
 bool device_streams_idle(const device_calls *d, void *const *streams, size_t n);
 /* Returns when that is so, or the device is lost: what is on it does not end. */

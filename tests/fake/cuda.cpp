@@ -10,7 +10,11 @@
  * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us.
  * fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches there were, and
  * that the k-th from now on, from 1, does not take place. fake_cuda_lend(p, n): host memory
- * that is the device's, too, until it is lent with n = 0; for what has no memory elsewhere. */
+ * that is the device's, too, until it is lent with n = 0; for what has no memory elsewhere.
+ *
+ * Work put on a stream that is captured is not run, and no graph is made of it. While a thread
+ * captures, allocations, frees, queries and waits fail and spoil the capture, on the threads that CUDA
+ * says (cudaThreadExchangeStreamCaptureMode). */
 #include "tests/fake/fake_cuda.h"
 
 #include <atomic>
@@ -148,7 +152,9 @@ struct stream {
 	std::deque<std::function<void()>> work;
 	uint64_t given = 0, done = 0;
 	uint64_t random = 88172645463325252u;
-	std::atomic<int> capturing{0};
+	std::atomic<int> capturing{0}; /* enum cudaStreamCaptureStatus */
+	cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeRelaxed;
+	std::thread::id captured_by;
 	bool held = false;
 
 	void run()
@@ -175,6 +181,8 @@ struct stream {
 	uint64_t put(std::function<void()> w)
 	{
 		std::lock_guard<std::mutex> hold(lock);
+		if (capturing)
+			return given;
 		work.push_back(std::move(w));
 		change.notify_all();
 		return ++given;
@@ -229,6 +237,7 @@ struct event {
 	std::mutex lock;
 	stream *on = nullptr;
 	uint64_t number = 0;
+	bool captured = false; /* recorded in a capture */
 	/* When it came; of the latest recording, as the rest. */
 	std::shared_ptr<std::atomic<int64_t>> came;
 	void record(stream *s)
@@ -240,17 +249,19 @@ struct event {
 			                .count();
 		});
 		std::lock_guard<std::mutex> hold(lock);
-		on = s, number = n, came = when;
+		on = s, number = n, came = when, captured = s->capturing;
 	}
 	int64_t time()
 	{
 		std::lock_guard<std::mutex> hold(lock);
 		return came ? came->load() : 0;
 	}
-	void get(stream **s, uint64_t *n)
+	/* Returns true when it was recorded in a capture. */
+	bool get(stream **s, uint64_t *n)
 	{
 		std::lock_guard<std::mutex> hold(lock);
 		*s = on, *n = number;
+		return captured;
 	}
 };
 
@@ -261,8 +272,40 @@ event *of(cudaEvent_t e)
 	return reinterpret_cast<event *>(e);
 }
 
-std::atomic<long> allocations, on_device, waits, launches, fails_at;
 thread_local cudaError_t last_error;
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+/* What a call that may be unsafe beside a capture comes to on this thread; see
+ * cudaThreadExchangeStreamCaptureMode() in CUDA's manual. */
+cudaError_t allowed()
+{
+	std::lock_guard<std::mutex> hold(streams_lock);
+	cudaError_t e = cudaSuccess;
+	for (auto &each : streams()) {
+		stream *s = each.first;
+		if (!s->capturing || thread_mode == cudaStreamCaptureModeRelaxed)
+			continue;
+		bool own = s->captured_by == std::this_thread::get_id();
+		if (own ? s->capture_mode == cudaStreamCaptureModeRelaxed
+		        : thread_mode != cudaStreamCaptureModeGlobal || s->capture_mode != cudaStreamCaptureModeGlobal)
+			continue;
+		s->capturing = cudaStreamCaptureStatusInvalidated;
+		e = last_error = cudaErrorStreamCaptureUnsupported;
+	}
+	return e;
+}
+
+/* The same of a call that asks about this stream, or about an event recorded there. */
+cudaError_t allowed(stream *on, bool captured)
+{
+	if (!captured)
+		return allowed();
+	if (on->capturing)
+		on->capturing = cudaStreamCaptureStatusInvalidated;
+	return last_error = cudaErrorStreamCaptureUnsupported;
+}
+
+std::atomic<long> allocations, on_device, waits, launches, fails_at;
 
 bool no_device()
 {
@@ -352,6 +395,14 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "no CUDA-capable device is detected";
 	case cudaErrorNotReady:
 		return "device not ready";
+	case cudaErrorStreamCaptureUnsupported:
+		return "operation not permitted when stream is capturing";
+	case cudaErrorStreamCaptureInvalidated:
+		return "operation failed due to a previous error during capture";
+	case cudaErrorStreamCaptureIsolation:
+		return "dependency created on uncaptured work in another stream";
+	case cudaErrorCapturedEvent:
+		return "operation not permitted on an event last recorded in a capturing stream";
 	default:
 		return "invalid argument";
 	}
@@ -383,6 +434,9 @@ cudaError_t cudaSetDevice(int id)
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+	*p = nullptr;
+	if (cudaError_t e = allowed())
+		return e;
 	allocations++;
 	on_device++;
 	*p = no_device() ? nullptr : device().alloc(bytes ? bytes : 1);
@@ -394,6 +448,8 @@ cudaError_t cudaFree(void *p)
 {
 	if (!p)
 		return cudaSuccess;
+	if (cudaError_t e = allowed())
+		return e;
 	waits++;
 	std::map<stream *, bool> all;
 	{
@@ -408,6 +464,8 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
+	if (cudaError_t e = allowed())
+		return e;
 	allocations++;
 	if (no_device())
 		return cudaErrorNoDevice;
@@ -421,6 +479,8 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 
 cudaError_t cudaFreeHost(void *p)
 {
+	if (cudaError_t e = allowed())
+		return e;
 	{
 		std::lock_guard<std::mutex> hold(pinned().lock);
 		if (!pinned().blocks.erase(static_cast<char *>(p)))
@@ -465,7 +525,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int pr
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *state)
 {
-	*state = of(s)->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	*state = cudaStreamCaptureStatus(of(s)->capturing.load());
 	return cudaSuccess;
 }
 
@@ -478,10 +538,33 @@ void fake_cuda_hold(cudaStream_t s, int on)
 	held->change.notify_all();
 }
 
-/* From now on the stream says that it is recorded into a graph. */
-void fake_cuda_capture(cudaStream_t s, int on)
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 {
-	of(s)->capturing = on;
+	stream *on = of(s);
+	std::lock_guard<std::mutex> hold(streams_lock);
+	if (!s || on->capturing)
+		return cudaErrorStreamCaptureUnsupported;
+	on->capture_mode = mode;
+	on->captured_by = std::this_thread::get_id();
+	on->capturing = cudaStreamCaptureStatusActive;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+	stream *on = of(s);
+	std::lock_guard<std::mutex> hold(streams_lock);
+	*graph = nullptr;
+	if (!on->capturing)
+		return cudaErrorInvalidValue;
+	int was = on->capturing.exchange(cudaStreamCaptureStatusNone);
+	return was == cudaStreamCaptureStatusActive ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode)
+{
+	std::swap(thread_mode, *mode);
+	return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)
@@ -495,12 +578,16 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
 	stream *on = of(s);
+	if (cudaError_t e = allowed(on, on->capturing))
+		return e;
 	return on->has(on->last()) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
 	stream *on = of(s);
+	if (cudaError_t e = allowed(on, on->capturing))
+		return e;
 	waits++;
 	on->wait(on->last());
 	return cudaSuccess;
@@ -516,9 +603,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
 	stream *on;
 	uint64_t number;
-	of(e)->get(&on, &number);
+	bool captured = of(e)->get(&on, &number);
+	stream *behind = of(s);
+	if (on && behind->capturing && !captured) {
+		behind->capturing = cudaStreamCaptureStatusInvalidated;
+		return last_error = cudaErrorStreamCaptureIsolation;
+	}
+	if (captured && !behind->capturing)
+		fake_die("a stream is drawn into a capture by an event");
 	if (on)
-		of(s)->put([=] { on->wait(number); });
+		behind->put([=] { on->wait(number); });
 	return cudaSuccess;
 }
 
@@ -553,7 +647,9 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 {
 	stream *on;
 	uint64_t number;
-	of(e)->get(&on, &number);
+	bool captured = of(e)->get(&on, &number);
+	if (cudaError_t refused = allowed(on, captured))
+		return refused;
 	return !on || on->has(number) ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -561,7 +657,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
 	stream *on;
 	uint64_t number;
-	of(e)->get(&on, &number);
+	bool captured = of(e)->get(&on, &number);
+	if (cudaError_t refused = allowed(on, captured))
+		return refused;
 	waits++;
 	if (on)
 		on->wait(number);

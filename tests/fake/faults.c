@@ -12,7 +12,6 @@ __attribute__((weak)) extern long fake_cuda_mallocs(void);
 __attribute__((weak)) extern long fake_cuda_launches(void);
 __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
 __attribute__((weak)) extern long fake_cuda_waits(void);
-__attribute__((weak)) extern void fake_cuda_capture(cudaStream_t s, int on);
 __attribute__((weak)) extern void fake_cuda_hold(cudaStream_t s, int on);
 
 typedef struct fault {
@@ -441,11 +440,12 @@ static void ahead(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		}
 	}
 	if (!st) {
-		fake_cuda_capture(queue, 1);
+		cudaGraph_t graph;
+		cuda_must(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal), "a capture");
 		gradcomp_error why = {0};
 		gradcomp_status refused = gradcomp_reducer_ready(red, 0, grad[0], &why);
 		out->failed |= refused != GRADCOMP_ERR_UNSUPPORTED || !strstr(why.text, "CUDA graph");
-		fake_cuda_capture(queue, 0);
+		cuda_must(cudaStreamEndCapture(queue, &graph), "a capture's end");
 		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 		cuda_must(cudaStreamSynchronize(queue), "the stream");
 		gradcomp_reducer_get_stats(red, &stats);

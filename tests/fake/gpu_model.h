@@ -50,6 +50,13 @@ typedef struct gpu_model_memory {
 static gpu_model_memory gpu_memory;
 static uint32_t gpu_delay; /* likewise, of all models */
 
+/* The calling thread's mode from now on; returns what it was. */
+static enum cudaStreamCaptureMode capture_mode(enum cudaStreamCaptureMode mode)
+{
+	cuda_must(cudaThreadExchangeStreamCaptureMode(&mode), "a thread's mode");
+	return mode;
+}
+
 typedef struct gpu_model {
 	gradcomp_device device;
 	gradcomp_dtype dtype;
@@ -74,12 +81,14 @@ static size_t gpu_bytes(const gpu_model *m, int t)
 static void gpu_model_close(gpu_model *m)
 {
 	gradcomp_reducer_free(m->red);
+	enum cudaStreamCaptureMode usual = capture_mode(cudaStreamCaptureModeRelaxed);
 	for (int t = 0; t < N_TENSORS; t++) {
 		cuda_must(cudaFreeHost(m->host[t]), "cudaFreeHost");
 		if (m->device == GRADCOMP_CUDA)
 			cuda_must(cudaFree(m->grad[t]), "cudaFree");
 	}
 	cudaStreamDestroy(m->queue);
+	capture_mode(usual);
 }
 
 __attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_device device,
@@ -107,6 +116,7 @@ __attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, grad
 		o.device_release = gpu_memory.release;
 		o.device_ctx = gpu_memory.ctx;
 	}
+	enum cudaStreamCaptureMode usual = capture_mode(cudaStreamCaptureModeRelaxed);
 	for (int t = 0; t < N_TENSORS; t++) {
 		void *p;
 		desc[t] = (gradcomp_tensor_desc){
@@ -118,6 +128,7 @@ __attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, grad
 			m->grad[t] = p;
 		}
 	}
+	capture_mode(usual);
 	gradcomp_status st = gradcomp_reducer_create(g, desc, N_TENSORS, &o, &m->red, err);
 	if (st)
 		gpu_model_close(m);
@@ -174,7 +185,10 @@ __attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, 
 	for (int t = 0; !st && m->device == GRADCOMP_CUDA && t < N_TENSORS; t++)
 		cuda_must(cudaMemcpyAsync(m->host[t], m->grad[t], gpu_bytes(m, t), cudaMemcpyDefault, m->queue),
 		          "copy");
+	/* Somebody may capture a stream meanwhile. */
+	enum cudaStreamCaptureMode usual = capture_mode(cudaStreamCaptureModeRelaxed);
 	cuda_must(cudaStreamSynchronize(m->queue), "the stream");
+	capture_mode(usual);
 	return st;
 }
 

@@ -11,7 +11,6 @@ enum { DIES_AFTER_MS = 200 };
 __attribute__((weak)) extern long fake_cuda_allocations(void);
 __attribute__((weak)) extern long fake_cuda_launches(void);
 __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
-__attribute__((weak)) extern void fake_cuda_capture(cudaStream_t s, int on);
 
 static const uint64_t sizes[] = {0, 1, 7, 4097};
 enum { SIZES = sizeof sizes / sizeof *sizes, LARGE = 2500001 };
@@ -149,6 +148,7 @@ static int in_blocks(gradcomp_group *g, int rank, int P, uint64_t n, gradcomp_dt
 static int refusals(gradcomp_group *g, int rank, int P)
 {
 	gradcomp_memory_options odd = where;
+	cudaGraph_t graph;
 	gradcomp_error err = {0};
 	uint64_t counts[MAX_RANKS] = {0}, huge[MAX_RANKS] = {INT64_MAX, INT64_MAX};
 	twin x = twin_new(4, GRADCOMP_F32, rank, 6);
@@ -174,13 +174,11 @@ static int refusals(gradcomp_group *g, int rank, int P)
 	       GRADCOMP_ERR_INVALID;
 	bad |= gradcomp_allreduce_on(NULL, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, NULL) !=
 	       GRADCOMP_ERR_INVALID;
-	if (fake_cuda_capture) {
-		fake_cuda_capture(queue, 1);
-		bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) !=
-		               GRADCOMP_ERR_UNSUPPORTED ||
-		       !strstr(err.text, "CUDA graph");
-		fake_cuda_capture(queue, 0);
-	}
+	bad |= cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal) != cudaSuccess;
+	bad |= gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) !=
+	               GRADCOMP_ERR_UNSUPPORTED ||
+	       !strstr(err.text, "CUDA graph");
+	bad |= cudaStreamEndCapture(queue, &graph) != cudaSuccess;
 	/* Host memory, by the same functions. */
 	bad |= gradcomp_allreduce_on(g, NULL, x.host, 4, GRADCOMP_F32, GRADCOMP_SUM, &err) ||
 	       gradcomp_allreduce_on(g, &where, x.device, 4, GRADCOMP_F32, GRADCOMP_SUM, &err);

@@ -10,6 +10,7 @@
  * links find out and NCCL need not, the communicator is aborted, which ends its
  * kernels, and the call fails with the job's words. */
 #include "plugins/collectives/nccl/comm.h"
+#include "plugins/collectives/nccl/relaxed.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -89,7 +90,7 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 			atomic_store(&m->base->broken, 1);
 		m = m->with;
 	} while (m && m != n);
-	while (cudaStreamQuery(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
+	while (cudaStreamQuery_relaxed(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
 	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank,
@@ -127,7 +128,7 @@ static gradcomp_status look(nccl *n, ncclComm_t comm, int stream, double since, 
                             gradcomp_error *err)
 {
 	ncclResult_t state = ncclSuccess, rc = n->f.ncclCommGetAsyncError(comm, &state);
-	cudaError_t e = stream ? cudaEventQuery(n->event) : cudaSuccess;
+	cudaError_t e = stream ? cudaEventQuery_relaxed(n->event) : cudaSuccess;
 	gradcomp_error why = {0};
 	*over = 0;
 	if (rc || (state != ncclSuccess && state != ncclInProgress))
@@ -234,10 +235,10 @@ gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 	st = settle(n, err);
 	if (st)
 		return st;
-	cudaFree(n->scratch);
+	cudaFree_relaxed(n->scratch);
 	n->scratch = NULL;
 	n->scratch_bytes = 0;
-	e = cudaMalloc(&p, bytes);
+	e = cudaMalloc_relaxed(&p, bytes);
 	if (e)
 		return n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no CUDA memory for %zu bytes: %s", bytes,
 		                     cudaGetErrorString(e));
@@ -477,7 +478,7 @@ void nccl_close(nccl *n)
 	if (n->event)
 		cudaEventDestroy(n->event);
 	if (n->scratch)
-		cudaFree(n->scratch);
+		cudaFree_relaxed(n->scratch);
 }
 
 const char *nccl_unusable(void)

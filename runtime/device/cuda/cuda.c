@@ -17,6 +17,26 @@ static const char *said(cudaError_t e)
 	return cudaGetErrorString(e);
 }
 
+/* While a thread captures a stream into a graph, as PyTorch's torch.cuda.graph() does, CUDA refuses others what
+ * is not put on a stream, and spoils the graph; unless they say that it has nothing to do with it. Ours never has.
+ * Returns the thread's mode so far, to be set again on a thread of the program's. */
+static enum cudaStreamCaptureMode mode_set(enum cudaStreamCaptureMode mode)
+{
+	return cudaThreadExchangeStreamCaptureMode(&mode) ? cudaStreamCaptureModeGlobal : mode;
+}
+
+static enum cudaStreamCaptureMode relax(void)
+{
+	return mode_set(cudaStreamCaptureModeRelaxed);
+}
+
+/* What was said between relax() and here. */
+static cudaError_t again(enum cudaStreamCaptureMode mode, cudaError_t e)
+{
+	mode_set(mode);
+	return e;
+}
+
 static const char *device_current(int *id)
 {
 	int n = 0;
@@ -28,38 +48,43 @@ static const char *device_current(int *id)
 
 static const char *device_use(int id)
 {
+	relax();
 	return said(cudaSetDevice(id));
 }
 
 static const char *device_alloc(void **p, size_t bytes)
 {
-	return said(cudaMalloc(p, bytes));
+	const enum cudaStreamCaptureMode mode = relax();
+	return said(again(mode, cudaMalloc(p, bytes)));
 }
 
 static void device_release(void *p)
 {
-	cudaFree(p);
+	const enum cudaStreamCaptureMode mode = relax();
+	again(mode, cudaFree(p));
 }
 
 static const char *device_pin(void **p, size_t bytes)
 {
-	return said(cudaHostAlloc(p, bytes, cudaHostAllocPortable));
+	const enum cudaStreamCaptureMode mode = relax();
+	return said(again(mode, cudaHostAlloc(p, bytes, cudaHostAllocPortable)));
 }
 
 static void device_unpin(void *p)
 {
-	if (p)
-		cudaFreeHost(p);
+	const enum cudaStreamCaptureMode mode = relax();
+	again(mode, p ? cudaFreeHost(p) : cudaSuccess);
 }
 
 static const char *device_stream(void **stream, int urgent)
 {
 	cudaStream_t s;
+	const enum cudaStreamCaptureMode mode = relax();
 	int least = 0, most = 0;
 	const char *why = said(cudaDeviceGetStreamPriorityRange(&least, &most));
 	if (!why)
 		why = said(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? most : least));
-
+	mode_set(mode);
 	if (!why)
 		*stream = s;
 	return why;
@@ -99,7 +124,8 @@ static const char *device_elapsed(void *from, void *to, double *seconds)
 
 static const char *device_idle(void *stream, int *is)
 {
-	cudaError_t e = cudaStreamQuery(stream);
+	const enum cudaStreamCaptureMode mode = relax();
+	cudaError_t e = again(mode, cudaStreamQuery(stream));
 	*is = e == cudaSuccess;
 	return e == cudaErrorNotReady ? NULL : said(e);
 }
@@ -130,7 +156,8 @@ static const char *device_follow(void *stream, void *event)
 
 static const char *device_test(void *event, int *done)
 {
-	cudaError_t e = cudaEventQuery(event);
+	const enum cudaStreamCaptureMode mode = relax();
+	cudaError_t e = again(mode, cudaEventQuery(event));
 	*done = e == cudaSuccess;
 	return e == cudaErrorNotReady ? NULL : said(e);
 }
@@ -152,7 +179,10 @@ static const char *device_wait(void *event)
 		why = device_test(event, &done);
 		sched_yield();
 	}
-	return why || done ? why : said(cudaEventSynchronize(event));
+	if (why || done)
+		return why;
+	const enum cudaStreamCaptureMode mode = relax();
+	return said(again(mode, cudaEventSynchronize(event)));
 }
 
 static const char *device_copy(void *stream, void *to, const void *from, size_t bytes)

@@ -310,7 +310,7 @@ gradcomp_status tuner_gpu_follow(const tuner *c, gradcomp_error *err)
 	if (!g)
 		return GRADCOMP_OK;
 	const char *why = g->bench.d->record(g->joined, g->stream);
-	return check(why ? why : g->bench.d->follow(g->producer, g->joined), err);
+	return why ? check(why, err) : device_let_follow(g->bench.d, g->producer, g->joined, err);
 }
 
 /* The functions below handle what is carried over. */

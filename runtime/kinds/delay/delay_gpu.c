@@ -308,7 +308,7 @@ gradcomp_status delay_gpu_follow(delay *d, uint32_t i, void *queue, gradcomp_err
 	event = i == DELAY_ALL ? g->joined : *at(d, g->fronted, d->model.tensors[i].n_done - 1, i);
 	if (i == DELAY_ALL)
 		why = g->d->record(event, g->front);
-	return check(why ? why : g->d->follow(queue ? queue : g->producer, event), err);
+	return why ? check(why, err) : device_let_follow(g->d, queue ? queue : g->producer, event, err);
 }
 
 gradcomp_status delay_gpu_join(delay *d, gradcomp_error *err)

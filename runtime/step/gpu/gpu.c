@@ -310,10 +310,8 @@ static gradcomp_status follow(const engine *eng, void *queue, const bucket *b, g
 {
 	const gpu *g = gpu_of(eng);
 	void *event = b ? g->averaged[b->pub.index] : g->joined;
-	const char *why = b ? NULL : g->d->record(event, g->compute);
-	if (!why)
-		why = g->d->follow(queue ? queue : g->producer, event);
-	return device_check(why, "a stream could not be made to wait for averages", err);
+	gradcomp_status st = b ? GRADCOMP_OK : device_check(g->d->record(event, g->compute), "averages", err);
+	return st ? st : device_let_follow(g->d, queue ? queue : g->producer, event, err);
 }
 
 static gradcomp_status join(engine *eng, gradcomp_error *err)
