@@ -63,7 +63,7 @@ check-asan check-ubsan check-tsan: check-%:
 # Python load it without being built so: hence the preload (of gcc's), and no search for leaks,
 # of which they have their own. Tests kill programs by signals: those are the tests' matter.
 # What is found anywhere is a file, since many a program's words are lost.
-SCRIPT_TESTS = $(or $(filter-out *,$(CHECK_TESTS)),$(filter-out tests/build/% $(TIER_slow),$(filter %.t,$(ALL_TESTS))))
+SCRIPT_TESTS = $(or $(filter-out *,$(CHECK_TESTS)),$(filter-out tests/build/% tests/long/% $(TIER_slow),$(filter %.t,$(ALL_TESTS))))
 check-asan-scripts:
 	+@$(call CONFIGURED,asan,$(call SANITIZED,asan)) && \
 	$(MAKE) --no-print-directory all check-programs NVCC= CHECK_TESTS='$(SCRIPT_TESTS)' && \
