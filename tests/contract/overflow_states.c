@@ -201,7 +201,8 @@ static void floods(gradcomp_job *job, int rank, int nranks, void *arg)
 			int is = result(&m);
 			if (is < 0)
 				note(f, rank, MIXED, s, kind);
-			f->overflows += !rank && is == 1;
+			if (!rank)
+				f->overflows += is == 1;
 			if (!within(after, n, FLT_MAX))
 				note(f, rank, NOT_FINITE, s, kind);
 			if (is == 1 && !cleared_or_same(&m, before, after, n))

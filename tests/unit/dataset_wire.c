@@ -501,6 +501,12 @@ static void lost_offerer(gradcomp_dataset *ds, bool pushes)
 	raise(SIGKILL);
 }
 
+/* Looks at what is the service's, whose thread changes it. */
+__attribute__((no_sanitize("thread"))) static bool is_pushed(const gradcomp_dataset *ds)
+{
+	return *(const volatile peer_state *)&ds->service->peers[0].state == IN_PUSH;
+}
+
 static void lost_body(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
@@ -516,7 +522,7 @@ static void lost_body(gradcomp_job *job, int rank, process_board *b, void *room)
 		lost_offerer(ds, atomic_load(&all_samples->go));
 	index = last_sample(ds);
 	step_await(1);
-	while (atomic_load(&all_samples->go) && ds->service->peers[0].state != IN_PUSH)
+	while (atomic_load(&all_samples->go) && !is_pushed(ds))
 		usleep(500);
 	alarm((unsigned)(20 * pace()));
 	atomic_store(&all_samples->step, 2);

@@ -28,6 +28,7 @@ typedef struct server {
 	int until[2];
 	pthread_t thread;
 	gradcomp_status status;
+	char where[4096], token[256]; /* clients still read them when it has ended */
 } server;
 
 static void *serve(void *p)
@@ -35,6 +36,12 @@ static void *serve(void *p)
 	server *s = p;
 	s->status = rendezvous_server_run(s->server, s->until[0], NULL);
 	return NULL;
+}
+
+static void publish(server *s)
+{
+	snprintf(s->where, sizeof s->where, "%s", rendezvous_server_where(s->server));
+	snprintf(s->token, sizeof s->token, "%s", rendezvous_server_token(s->server));
 }
 
 static int begin(server *s, int nranks)
@@ -45,6 +52,7 @@ static int begin(server *s, int nranks)
 		printf("# %s\n", err.text);
 		return -1;
 	}
+	publish(s);
 	return pthread_create(&s->thread, NULL, serve, s);
 }
 
@@ -66,8 +74,8 @@ static gradcomp_status join(const server *s, int rank, int nranks, double timeou
 	                               .rank = rank,
 	                               .nranks = nranks,
 	                               .timeout = timeout,
-	                               .where = rendezvous_server_where(s->server),
-	                               .token = rendezvous_server_token(s->server)};
+	                               .where = s->where,
+	                               .token = s->token};
 	return rendezvous_connect(&o, g, err);
 }
 
@@ -329,6 +337,7 @@ static void detached(void)
 	gradcomp_error err = {0};
 	int status = -1;
 	ok(!rendezvous_server_open(NULL, 1, &s.server, &err) && !pipe(s.until), "a server: %s", err.text);
+	publish(&s);
 	pid_t pid = fork();
 	if (!pid) {
 		close(s.until[1]);

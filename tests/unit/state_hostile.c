@@ -85,7 +85,8 @@ static int refuses(hostile *h, const model *m, int rank, const bytes *good, cons
 	free(now.at);
 	free(before.at);
 	free(bad.at);
-	h->tried += !rank;
+	if (!rank)
+		h->tried++;
 	return refused;
 }
 
@@ -103,7 +104,8 @@ static void attack(gradcomp_job *job, int rank, int nranks, void *arg)
 	model m;
 	(void)nranks;
 	if (model_open_with(&m, gradcomp_job_world(job), &o, err)) {
-		h->skipped = 1;
+		if (!rank)
+			h->skipped = 1;
 		return;
 	}
 	for (int s = 0; s < STEPS; s++)
