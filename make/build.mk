@@ -87,7 +87,7 @@ $(B)/obj/%.cu.o: $(srcdir)/%.cu config.mk
 
 $(B)/lib/gradcomp/operators/cuda.so: $(CUDA_SRC:%.cu=$(B)/obj/%.cu.o) $(LIB_A)
 	$(call say,LD)
-	$(Q)mkdir -p $(@D) && $(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL,--as-needed,-z,relro,-z,now \
+	$(Q)mkdir -p $(@D) && $(NVCC) -shared -cudart static -Xlinker --exclude-libs,ALL,--as-needed,-z,relro,-z,now,--wrap=__cudaRegisterFunction \
 		-o $@ $^
 
 # The CUDA runtime for what the C compiler makes: linked in, and called on first use only.

@@ -1,21 +1,29 @@
-/* A CUDA device that is none, to test without a GPU what the host does with one.
+/* A CUDA device that is none, to test without a GPU what the host does with
+ * one.
  *
- * Memory of the device is mapped twice: where the host sees it nothing may be touched,
- * so that a host which does is ended by SIGSEGV; streams use the other place. It is
- * full of rubbish when it is given out. A stream is a thread that starts late and at
- * random, so that whoever forgets to wait finds rubbish. Pinned memory is read and
- * written when a copy runs, plain memory before its call returns, as with CUDA.
+ * Memory of the device is mapped twice: where the host sees it nothing may be
+ * touched, so that a host which does is ended by SIGSEGV; streams use the other
+ * place. It is full of rubbish when it is given out. A stream is a thread that
+ * starts late and at random, so that whoever forgets to wait finds rubbish.
+ * Pinned memory is read and written when a copy runs, plain memory before its
+ * call returns, as with CUDA.
  *
- * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it has.
- * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us.
- * fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches there were, and
- * that the k-th from now on, from 1, does not take place. fake_cuda_lend(p, n): host memory
- * that is the device's, too, until it is lent with n = 0; for what has no memory elsewhere.
+ * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it
+ * has. FAKE_CUDA_LATE: the most a stream waits before each piece of work, in
+ * us. fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches
+ * there were, and that the k-th from now on, from 1, does not take place.
+ * fake_cuda_lend(p, n): host memory that is the device's, too, until it is lent
+ * with n = 0; for what has no memory elsewhere.
  *
- * Work put on a stream that is captured is not run, and no graph is made of it. While a thread
- * captures, allocations, frees, queries and waits fail and spoil the capture, on the threads that CUDA
- * says (cudaThreadExchangeStreamCaptureMode). */
+ * The first launch of a kernel loads it, unless cudaFuncGetAttributes() has: it
+ * waits for all streams. So do frees and what pins memory.
+ *
+ * Work put on a stream that is captured is not run, and no graph is made of it.
+ * While a thread captures, allocations, frees, queries and waits fail and spoil
+ * the capture, on the threads that CUDA says
+ * (cudaThreadExchangeStreamCaptureMode). */
 #include "tests/fake/fake_cuda.h"
+#include <cuda_runtime.h>
 
 #include <atomic>
 #include <chrono>
@@ -43,8 +51,8 @@ long setting(const char *name, long otherwise)
 	return v ? atol(v) : otherwise;
 }
 
-/* One block of address space, given out from the front; what was freed is not used
- * again, so that a use after it shows. */
+/* One block of address space, given out from the front; what was freed is not
+ * used again, so that a use after it shows. */
 struct arena {
 	std::mutex lock;
 	size_t bytes = size_t(setting("FAKE_CUDA_BYTES", 2l << 30)), used = 0, live = 0;
@@ -295,7 +303,8 @@ cudaError_t allowed()
 	return e;
 }
 
-/* The same of a call that asks about this stream, or about an event recorded there. */
+/* The same of a call that asks about this stream, or about an event recorded
+ * there. */
 cudaError_t allowed(stream *on, bool captured)
 {
 	if (!captured)
@@ -307,12 +316,48 @@ cudaError_t allowed(stream *on, bool captured)
 
 std::atomic<long> allocations, on_device, waits, launches, fails_at;
 
+/* CUDA frees memory, and pins and unpins it, when the device has done all that
+ * it has. */
+void await_all()
+{
+	waits++;
+	std::map<stream *, bool> all;
+	{
+		std::lock_guard<std::mutex> hold(streams_lock);
+		all = streams();
+	}
+	for (auto &s : all)
+		s.first->wait(s.first->last());
+}
+
 bool no_device()
 {
 	return setting("FAKE_CUDA_DEVICES", 1) < 1;
 }
 
 } // namespace
+
+namespace
+{
+std::mutex kernels_lock;
+/* By what launches name them: whether they are loaded. */
+std::map<const void *, bool> &kernels()
+{
+	static auto *all = new std::map<const void *, bool>;
+	return *all;
+}
+} // namespace
+
+void fake_load(const void *kernel)
+{
+	std::lock_guard<std::mutex> hold(kernels_lock);
+	auto k = kernels().find(kernel);
+	if (k == kernels().end())
+		fake_die("a launch of a kernel that CUDA has not heard of");
+	if (!k->second)
+		await_all();
+	k->second = true;
+}
 
 void fake_die(const char *what)
 {
@@ -402,10 +447,38 @@ const char *cudaGetErrorString(cudaError_t e)
 	case cudaErrorStreamCaptureIsolation:
 		return "dependency created on uncaptured work in another stream";
 	case cudaErrorCapturedEvent:
-		return "operation not permitted on an event last recorded in a capturing stream";
+		return "operation not permitted on an event last recorded in a capturing "
+		       "stream";
 	default:
 		return "invalid argument";
 	}
+}
+
+void __cudaRegisterFunction(void **, const char *kernel, char *, const char *, int, uint3 *, uint3 *, dim3 *, dim3 *,
+                            int *)
+{
+	std::lock_guard<std::mutex> hold(kernels_lock);
+	kernels()[kernel] = false;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel)
+{
+	*a = {};
+	if (cudaError_t e = allowed())
+		return e;
+	{
+		std::lock_guard<std::mutex> hold(kernels_lock);
+		if (!kernels().count(kernel))
+			return cudaErrorInvalidDeviceFunction;
+	}
+	fake_load(kernel);
+	return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = no_device() ? 0 : 12000;
+	return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -443,21 +516,13 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 	return *p ? cudaSuccess : no_device() ? cudaErrorNoDevice : cudaErrorMemoryAllocation;
 }
 
-/* Waits for all streams, as CUDA's does. */
 cudaError_t cudaFree(void *p)
 {
 	if (!p)
 		return cudaSuccess;
 	if (cudaError_t e = allowed())
 		return e;
-	waits++;
-	std::map<stream *, bool> all;
-	{
-		std::lock_guard<std::mutex> hold(streams_lock);
-		all = streams();
-	}
-	for (auto &s : all)
-		s.first->wait(s.first->last());
+	await_all();
 	device().free(p);
 	return cudaSuccess;
 }
@@ -469,6 +534,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 	allocations++;
 	if (no_device())
 		return cudaErrorNoDevice;
+	await_all();
 	if (posix_memalign(p, 4096, bytes ? bytes : 1))
 		return cudaErrorMemoryAllocation;
 	memset(*p, 0xb7, bytes);
@@ -481,6 +547,7 @@ cudaError_t cudaFreeHost(void *p)
 {
 	if (cudaError_t e = allowed())
 		return e;
+	await_all();
 	{
 		std::lock_guard<std::mutex> hold(pinned().lock);
 		if (!pinned().blocks.erase(static_cast<char *>(p)))

@@ -18,7 +18,7 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 
 build () {
 	"$fake/compile" "$lib" "$sane" || return
-	for program in reducer collective faults delayed coder shrink group auto verify capture; do
+	for program in reducer collective faults delayed coder shrink group auto verify capture held; do
 		wraps=
 		[ $program = auto ] && wraps=-Wl,--wrap=metrics_fill
 		echo "$CC -std=gnu11 -D_GNU_SOURCE -O1 -g1 -Wall -Wextra -Werror $sane -I$fake/include -I$src/include -I$src/runtime -I$src" \
@@ -39,7 +39,7 @@ GRADCOMP_PLUGIN_PATH=$lib/gradcomp:$GRADCOMP_BUILD/lib/gradcomp
 UBSAN_OPTIONS=print_stacktrace=1
 export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
 # Each program numbers its own results; here they are one list.
-for program in reducer collective faults delayed coder shrink group auto verify capture; do
+for program in reducer collective faults delayed coder shrink group auto verify capture held; do
 	"$tmp/$program" >"$tmp/out" 2>&1
 	status=$?
 	while IFS= read -r line; do

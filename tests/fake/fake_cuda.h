@@ -7,10 +7,15 @@
 
 /* Runs `work` on the stream's thread, after all that was put there before. */
 void fake_enqueue(cudaStream_t stream, std::function<void()> work);
-/* Counts a launch; false: it is the one that is to fail, and cudaGetLastError() says so. */
+/* Counts a launch; false: it is the one that is to fail, and cudaGetLastError()
+ * says so. */
 bool fake_launch();
-/* Where `bytes` from p on can be reached by something that runs on a stream: memory of
- * the device, or pinned. Anything else ends the program. NULL stays NULL. */
+/* Before a launch of this kernel: the first one loads it, which waits for all
+ * streams. */
+void fake_load(const void *kernel);
+/* Where `bytes` from p on can be reached by something that runs on a stream:
+ * memory of the device, or pinned. Anything else ends the program. NULL stays
+ * NULL. */
 void *fake_at(const void *p, size_t bytes = 1);
 /* Returns true when it is plain host memory, which only copies may touch. */
 bool fake_plain(const void *p);

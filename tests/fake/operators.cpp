@@ -1,7 +1,9 @@
-/* The operators of the fake device, as its module operators/cuda.so: the host's, run on
- * the stream's thread with the places the arguments really have. Arrays of pointers
- * and settings are read when the call is made, as with real ones. */
+/* The operators of the fake device, as its module operators/cuda.so: the
+ * host's, run on the stream's thread with the places the arguments really have.
+ * Arrays of pointers and settings are read when the call is made, as with real
+ * ones. */
 #include "tests/fake/fake_cuda.h"
+#include <cuda_runtime.h>
 
 #include <cstdio>
 #include <cstring>
@@ -77,8 +79,9 @@ template <class R, class... A, R (*gradcomp_operators::*M)(void *, A...)> struct
 	}
 };
 
-/* Scratch takes more here than on the host, by this much a number; what was asked for is there
- * and is written to, so that who asks the host's table is found out. */
+/* Scratch takes more here than on the host, by this much a number; what was
+ * asked for is there and is written to, so that who asks the host's table is
+ * found out. */
 enum { ROOM = 4096 };
 struct room {
 	void *v;
@@ -278,6 +281,17 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 	});
 }
 
+/* Each operator is a kernel, which the module tells CUDA of. */
+template <auto M> char kernel;
+template <auto M, auto F, class TYPE = decltype(F)> struct loads;
+template <auto M, auto F, class R, class... A> struct loads<M, F, R (*)(A...)> {
+	static R call(A... a)
+	{
+		fake_load(&kernel<M>);
+		return F(a...);
+	}
+};
+
 template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
 // clang-format off
@@ -299,7 +313,9 @@ ROOMY(topk) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(mstopk) ROOMY(
 	gradcomp_operators t = *host();
 	t.device = GRADCOMP_CUDA;
 #define GRADCOMP_OPERATOR(result, name, promise, host, parameters, arguments) \
-	CHECKED(t, name, function_of<&gradcomp_operators::name>);
+	CHECKED(t, name, (loads<&gradcomp_operators::name, function_of<&gradcomp_operators::name>>::call)); \
+	__cudaRegisterFunction(nullptr, &kernel<&gradcomp_operators::name>, nullptr, #name, -1, nullptr, nullptr, \
+	                       nullptr, nullptr, nullptr);
 #define GRADCOMP_SCRATCH(name, parameters, arguments) t.name = more_room<&gradcomp_operators::name>::call;
 #include "gradcomp/operators.def"
 	t.tensors_scratch = tensors_scratch;
@@ -309,16 +325,7 @@ ROOMY(topk) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(mstopk) ROOMY(
 
 const gradcomp_operators table = make();
 
-int missing(char *why, size_t room)
-{
-	int n = 0;
-	if (cudaGetDeviceCount(&n) == cudaSuccess && n)
-		return 0;
-	snprintf(why, room, "there is no CUDA device: %s", cudaGetErrorString(cudaErrorNoDevice));
-	return 1;
-}
-
 } // namespace
 
 extern "C" GRADCOMP_EXPORT const cuda_module gradcomp_operators_cuda;
-const cuda_module gradcomp_operators_cuda = {sizeof(cuda_module), CUDA_MODULE_VERSION, &table, missing};
+const cuda_module gradcomp_operators_cuda = {sizeof(cuda_module), CUDA_MODULE_VERSION, &table, cuda_missing};

@@ -17,6 +17,18 @@ for module in device/cuda operators/cuda; do
 		"$(needs "$build/lib/gradcomp/$module.so")" cuda
 done
 
+# So many kernels are loaded when the module is opened.
+said=$build/obj/runtime/operators/cuda
+if [ -f "$said/topk.cu.ptxas" ] && command -v python3 >/dev/null; then
+	for file in "$said"/*.ptxas; do
+		sed -n "s/.*Compiling entry function '\\([^']*\\)'.*/\\1/p" "$file" | sort -u
+	done >"$tmp/compiled"
+	is "every kernel that was compiled is loaded at open" "$(python3 -c "import ctypes, sys
+print(ctypes.CDLL(sys.argv[1]).gradcomp_cuda_kernels())" "$build/lib/gradcomp/operators/cuda.so")" $(($(wc -l <"$tmp/compiled")))
+else
+	skip "every kernel that was compiled is loaded at open" "there is no list of them, or no Python"
+fi
+
 flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/runtime -I$src"
 cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
 # shellcheck disable=SC2317 # called by check

@@ -1,5 +1,5 @@
-/* The functions of the CUDA runtime that gradcomp calls, as tests/fake/cuda.cpp has
- * them. Names, arguments and meaning are CUDA's; numbers need not be. */
+/* The functions of the CUDA runtime that gradcomp calls, as tests/fake/cuda.cpp
+ * has them. Names, arguments and meaning are CUDA's; numbers need not be. */
 #ifndef TESTS_FAKE_INCLUDE_CUDA_RUNTIME_API_H
 #define TESTS_FAKE_INCLUDE_CUDA_RUNTIME_API_H
 
@@ -14,6 +14,7 @@ typedef enum cudaError {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidConfiguration = 9,
+	cudaErrorInvalidDeviceFunction = 98,
 	cudaErrorNoDevice = 100,
 	cudaErrorInvalidDevice = 101,
 	cudaErrorNotReady = 600,
@@ -55,6 +56,11 @@ typedef struct CUgraph_st *cudaGraph_t;
 
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetLastError(void);
+typedef struct cudaFuncAttributes {
+	int numRegs;
+} cudaFuncAttributes;
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel);
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDevice(int *id);
 cudaError_t cudaSetDevice(int id);
