@@ -5,6 +5,7 @@
 # shellcheck source=tests/support/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
+programs="reducer collective faults delayed coder shrink group auto verify capture held order"
 src=$GRADCOMP_SRC fake=$GRADCOMP_SRC/tests/fake lib=$tmp/lib
 cxx=$("$fake/compile" -c) || skip_all "there is no C++ compiler"
 command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
@@ -18,7 +19,7 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 
 build () {
 	"$fake/compile" "$lib" "$sane" || return
-	for program in reducer collective faults delayed coder shrink group auto verify capture held; do
+	for program in $programs; do
 		wraps=
 		[ $program = auto ] && wraps=-Wl,--wrap=metrics_fill
 		echo "$CC -std=gnu11 -D_GNU_SOURCE -O1 -g1 -Wall -Wextra -Werror $sane -I$fake/include -I$src/include -I$src/runtime -I$src" \
@@ -39,7 +40,7 @@ GRADCOMP_PLUGIN_PATH=$lib/gradcomp:$GRADCOMP_BUILD/lib/gradcomp
 UBSAN_OPTIONS=print_stacktrace=1
 export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
 # Each program numbers its own results; here they are one list.
-for program in reducer collective faults delayed coder shrink group auto verify capture held; do
+for program in $programs; do
 	"$tmp/$program" >"$tmp/out" 2>&1
 	status=$?
 	while IFS= read -r line; do

@@ -26,9 +26,10 @@ typedef struct fault {
 		STAYS_AWAY,
 		GIVES_UP,
 		NOTHING
-	} does;            /* rank 1, in its third step */
-	int status;        /* 0: it works */
-	const char *split; /* DIES_DIVIDING: when this split of the base is made */
+	} does;     /* rank 1, in its third step */
+	int status; /* 0: it works */
+	const char *
+		split; /* DIES_DIVIDING: when all ranks' communicator is split for this time, from 0; -1: when it is made */
 	const char *says;  /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
 	double within;     /* seconds */
@@ -683,7 +684,7 @@ int main(void)
 	         .name = "FAKE_NCCL_SILENT",
 	         .value = "1",
 	         .does = DIES_DIVIDING,
-	         .split = "0",
+	         .split = "-1",
 	         .status = GRADCOMP_ERR_PEER,
 	         .says = "rank 1",
 	         .waits = "was waiting for NCCL to bring all ranks together",
@@ -694,7 +695,7 @@ int main(void)
 	         .name = "FAKE_NCCL_SILENT",
 	         .value = "1",
 	         .does = DIES_DIVIDING,
-	         .split = "1",
+	         .split = "0",
 	         .status = GRADCOMP_ERR_PEER,
 	         .says = "rank 1",
 	         .waits = "was waiting for NCCL to divide the ranks",
@@ -705,7 +706,7 @@ int main(void)
 	         .name = "FAKE_NCCL_SILENT",
 	         .value = "1",
 	         .does = DIES_DIVIDING,
-	         .split = "2",
+	         .split = "1",
 	         .status = GRADCOMP_ERR_PEER,
 	         .says = "rank 1",
 	         .waits = "was waiting for NCCL to divide the ranks",

@@ -7,7 +7,11 @@
  * asked for nothing more until then (ncclCommEnsureReady); what is split off is NULL until a thread of NCCL's has
  * made it; a peer that is gone is an asynchronous error, and work that cannot be done keeps its stream until the
  * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
- * FAKE_NCCL_DIES_AT_SPLIT=K: this rank is gone when it should take part in a communicator's K-th split, from 0.
+ * What a communicator does occupies the device until its peers have come, and nothing of another communicator runs
+ * meanwhile ("Using multiple NCCL communicators concurrently" in NCCL's guide). Two ranks that have two of them
+ * in different orders would wait for each other for ever: they end with a sentence that names both.
+ * FAKE_NCCL_DIES_AT_SPLIT=K: this rank is gone when it should take part in a communicator's K-th split, from 0; -1: in
+ * its making.
  * FAKE_NCCL_DAMAGE=1: what is gathered, received or broadcast has ones for its last bytes. */
 #include <nccl.h>
 
@@ -17,12 +21,15 @@
 #include <cerrno>
 #include <csignal>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
 #include <memory>
+#include <mutex>
 #include <poll.h>
 #include <string>
 #include <sys/random.h>
@@ -56,6 +63,7 @@ struct world {
 	int rank = 0, nranks = 0;
 	std::string name;
 	std::vector<int> fd;
+	std::vector<pid_t> process; /* by rank */
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
 	int splits = 0;
 	std::vector<std::thread> threads; /* its rendezvous, splits of it, its end */
@@ -111,11 +119,126 @@ void accept_ranks(world *w, const std::atomic<int> &aborted)
 			w->fd[size_t(who)] = s, left--;
 	}
 	close(listener);
-	for (int f : w->fd)
-		if (f >= 0)
-			fcntl(f, F_SETFL, O_NONBLOCK);
+	w->process.assign(size_t(w->nranks), 0);
+	for (size_t r = 0; r < w->fd.size(); r++) {
+		ucred peer = {};
+		socklen_t bytes = sizeof peer;
+		if (w->fd[r] < 0)
+			continue;
+		fcntl(w->fd[r], F_SETFL, O_NONBLOCK);
+		if (!getsockopt(w->fd[r], SOL_SOCKET, SO_PEERCRED, &peer, &bytes))
+			w->process[r] = peer.pid;
+	}
 	if (w->state == ncclInProgress)
 		w->state = ncclSuccess;
+}
+
+double now()
+{
+	return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/* Two ranks that wait for each other in different communicators tell each other after this, in s, and then again. */
+constexpr double STUCK = 0.2;
+
+/* A rank that waits says so to the processes that it waits for. */
+struct notice {
+	pid_t process;
+	double at; /* by the clock of the machine */
+	char name[160];
+};
+
+struct turn {
+	const world *w;
+};
+
+/* This process's: who has it, and whom that waits for, since when. */
+class device
+{
+	std::mutex lock;
+	std::condition_variable change;
+	std::deque<const turn *> turns;
+	double since = 0;
+	std::vector<pid_t> awaited;
+	int port = -1;
+
+	static sockaddr_un port_of(pid_t process, socklen_t *length)
+	{
+		return address("order-" + std::to_string(process), 0, length);
+	}
+	void hear()
+	{
+		for (;;) {
+			notice n;
+			if (recv(port, &n, sizeof n, 0) != sizeof n)
+				continue;
+			std::lock_guard<std::mutex> hold(lock);
+			const world *w = turns.empty() ? nullptr : turns.front()->w;
+			bool waits = false;
+			for (pid_t p : awaited)
+				waits |= p == n.process;
+			if (!w || w->aborted || !waits || w->name == n.name || since >= n.at)
+				continue;
+			std::string what = "two communicators have come in different orders: rank " +
+			                   std::to_string(w->rank) + " of " + std::to_string(w->nranks) + " is at " +
+			                   w->name + ", and waits for one that waits for it at " + n.name;
+			fake_die(what.c_str());
+		}
+	}
+
+      public:
+	device()
+	{
+		socklen_t length;
+		sockaddr_un mine = port_of(getpid(), &length);
+		port = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		if (port < 0 || bind(port, reinterpret_cast<sockaddr *>(&mine), length))
+			fake_die("no socket for the order of communicators");
+		std::thread([this] { hear(); }).detach();
+	}
+	/* Returns when nothing else runs; false: aborted before. */
+	bool take(const turn *t)
+	{
+		std::unique_lock<std::mutex> hold(lock);
+		turns.push_back(t);
+		while (turns.front() != t && !t->w->aborted)
+			change.wait_for(hold, std::chrono::milliseconds(1));
+		if (turns.front() == t)
+			since = now();
+		return turns.front() == t;
+	}
+	void give_back(const turn *t)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		if (turns.front() == t)
+			awaited.clear();
+		for (auto at = turns.begin(); at != turns.end(); ++at)
+			if (*at == t) {
+				turns.erase(at);
+				break;
+			}
+		change.notify_all();
+	}
+	/* Called by who has it; nobody: it goes on. */
+	void waits(const world *w, std::vector<pid_t> whom, bool tell)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		awaited = std::move(whom);
+		notice n = {getpid(), now(), {}};
+		snprintf(n.name, sizeof n.name, "%s", w->name.c_str());
+		for (pid_t p : awaited) {
+			socklen_t length;
+			sockaddr_un to = port_of(p, &length);
+			if (tell)
+				sendto(port, &n, sizeof n, MSG_DONTWAIT, reinterpret_cast<sockaddr *>(&to), length);
+		}
+	}
+};
+
+device &the_device()
+{
+	static device *d = new device;
+	return *d;
 }
 
 /* The work cannot go on: as a kernel would, it stays until it is aborted. */
@@ -127,10 +250,11 @@ void lost(world *w)
 		usleep(1000);
 }
 
-/* All of it at once, in order between any two ranks. False: given up. */
-bool move(world *w, std::vector<transfer> &all)
+/* All of it at once, in order between any two ranks. False: given up. on_device: it has the device. */
+bool move(world *w, std::vector<transfer> &all, bool on_device)
 {
 	size_t left = 0;
+	double told = now();
 	for (auto &t : all)
 		left += t.bytes != 0;
 	while (left) {
@@ -157,6 +281,14 @@ bool move(world *w, std::vector<transfer> &all)
 			return false;
 		if (!moved)
 			usleep(20);
+		if (!on_device || (!moved && now() - told < STUCK))
+			continue;
+		std::vector<pid_t> whom;
+		for (auto &t : all)
+			if (t.bytes && !moved)
+				whom.push_back(w->process[size_t(t.peer)]);
+		the_device().waits(w, whom, !moved);
+		told = now();
 	}
 	return true;
 }
@@ -254,10 +386,12 @@ ncclResult_t launch()
 			parts.push_back(c.plan(w.get()));
 			moves.insert(moves.end(), parts.back().moves.begin(), parts.back().moves.end());
 		}
-		if (move(w.get(), moves))
+		const turn own = {w.get()};
+		if (the_device().take(&own) && move(w.get(), moves, true))
 			for (auto &p : parts)
 				if (p.after)
 					p.after();
+		the_device().give_back(&own);
 		w->busy--;
 	});
 	/* The request is on its way a moment later. */
@@ -355,8 +489,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
+	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
 	if (config->blocking || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
+	if (dies && atoi(dies) < 0)
+		raise(SIGKILL);
 	auto w = std::make_shared<world>();
 	w->rank = rank;
 	w->nranks = nranks;
@@ -397,7 +534,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
 				moves.push_back({r, reinterpret_cast<char *>(&all[size_t(r)]), sizeof own, false});
 			}
-		bool told = move(of.get(), moves);
+		bool told = move(of.get(), moves, false);
 		std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
 		if (w && told) {
 			for (int r = 0; r < of->nranks; r++) {

@@ -1,9 +1,10 @@
 /* The communicator, and how nothing here waits for ever.
  *
- * Ranks meet once, by the job's own links: all say whether they can, and rank 0's unique
- * id makes a base, which carries nothing itself. The communicator of each instance is split
- * off the base of its ranks, which needs no new meeting. They share no resources with it:
- * whoever is aborted would end the kernels of all others, and their results would look whole.
+ * The ranks of an instance meet once, by the job's own links: all say whether they can, and rank 0's unique
+ * id makes the communicator. Nothing of it is another instance's: those may meet at the same time, on threads that
+ * come in another order on every rank. What is split off it (ncclCommSplit) shares nothing with it either, as
+ * config.splitShare of the parent says: whoever is aborted would end the kernels of all others, and their results
+ * would look whole.
  *
  * A communicator never blocks; everything asked of it is waited for in one place
  * that also looks at the time and at the job: when a rank has died, which the job's
@@ -12,9 +13,7 @@
 #include "plugins/collectives/nccl/comm.h"
 #include "plugins/collectives/nccl/relaxed.h"
 
-#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -26,16 +25,6 @@
 #define NAP_NS 50000
 /* An aborted kernel is gone after this, or the device is lost. */
 #define DRAIN_SECONDS 10.0
-
-/* The one thing here that instances share. Only ranks that are about to use one know
- * whether all of them have the same, so it is found by the id it was made with. */
-struct nccl_base {
-	nccl_base *next;
-	ncclUniqueId id;
-	ncclComm_t comm; /* NULL after it was aborted */
-	int rank, nranks, users;
-	atomic_int broken; /* no more is split off it */
-};
 
 static double now(void)
 {
@@ -75,19 +64,12 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 {
 	double since = now();
 	nccl *m = n;
-	/* First the base: until that is over, NCCL's thread may still write what it splits off. */
-	if (n->meeting) {
-		if (n->base->comm)
-			n->f.ncclCommAbort(n->base->comm);
-		n->base->comm = NULL;
-	}
-	/* Whatever else is on the stream would not end either. */
+	/* First its own: until that is over, NCCL's thread may still write what it splits off. Whatever else is on the
+	 * stream would not end either. */
 	do {
 		if (m->comm)
 			m->f.ncclCommAbort(m->comm);
 		m->comm = NULL;
-		if (m->base)
-			atomic_store(&m->base->broken, 1);
 		m = m->with;
 	} while (m && m != n);
 	while (cudaStreamQuery_relaxed(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
@@ -114,8 +96,7 @@ static gradcomp_status broken(nccl *n, const char *who, const char *said, const 
 
 static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
 {
-	ncclComm_t asked = n->meeting ? n->base->comm : n->comm;
-	const char *last = asked ? n->f.ncclGetLastError(asked) : "";
+	const char *last = n->comm ? n->f.ncclGetLastError(n->comm) : "";
 	char said[256];
 	snprintf(said, sizeof said, "%s%s%s", n->f.ncclGetErrorString(rc), last && *last ? ": " : "", last ? last : "");
 	said[strcspn(said, "\n")] = 0;
@@ -299,149 +280,51 @@ static void end_comm(nccl *n, ncclComm_t comm)
 		n->f.ncclCommAbort(comm);
 }
 
-static pthread_mutex_t bases_lock = PTHREAD_MUTEX_INITIALIZER;
-static nccl_base *bases;
-
-/* Finds the base of these ranks, as far as this one can tell; with `id` that one. */
-static nccl_base *base_find(const nccl *n, const ncclUniqueId *id)
+/* All ranks can, or all fail: those that can by the number of one that cannot. */
+static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *err)
 {
-	nccl_base *b = bases;
-	while (b && (b->broken || b->rank != n->links->rank || b->nranks != n->links->nranks ||
-	             (id && memcmp(id, &b->id, sizeof *id))))
-		b = b->next;
-	return b;
-}
-
-static void base_leave(nccl *n)
-{
-	nccl_base *b = n->base, **at = &bases;
-	n->base = NULL;
-	if (!b)
-		return;
-	pthread_mutex_lock(&bases_lock);
-	if (!--b->users) {
-		while (*at != b)
-			at = &(*at)->next;
-		*at = b->next;
-		if (b->comm && b->broken)
-			n->f.ncclCommAbort(b->comm);
-		else if (b->comm)
-			end_comm(n, b->comm);
-		n->host->release(b);
-	}
-	pthread_mutex_unlock(&bases_lock);
-}
-
-/* Called with the lock held, after the base was asked for something: waits until that is done. What was split off
- * is written by a thread of NCCL's, and is there when the base has nothing more to do. */
-static gradcomp_status base_asked(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
-{
-	gradcomp_status st;
-	n->meeting = 1;
-	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
-	n->meeting = 0;
-	return st;
-}
-
-/* Called with the lock held: makes a new one, for which every rank of the group comes here. */
-static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
-{
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	static const ncclUniqueId none;
-	ncclUniqueId id = none;
-	ncclResult_t rc = n->links->rank ? ncclSuccess : n->f.ncclGetUniqueId(&id);
-	nccl_base *b = n->host->alloc(sizeof *b);
-	gradcomp_status st;
-	if (rc)
-		id = none;
-	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
-	if (!st && !memcmp(&id, &none, sizeof id))
-		st = n->host->fail(err, GRADCOMP_ERR_IO, "nccl: rank 0 of the group has no unique id: %s",
-		                   rc ? n->f.ncclGetErrorString(rc) : "see its own error");
-	if (!st && !b)
-		st = n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no memory");
-	if (st || !b) {
-		n->host->release(b);
-		return st;
-	}
-	b->id = id;
-	b->rank = n->links->rank;
-	b->nranks = n->links->nranks;
-	b->users = 1;
-	b->next = bases;
-	bases = n->base = b;
-	config.blocking = 0;
-	return base_asked(n, n->f.ncclCommInitRankConfig(&b->comm, b->nranks, id, b->rank, &config), what, err);
-}
-
-/* All ranks can, or all fail: those that can by the number of one that cannot. *lacks: some
- * rank has no base of this id. */
-static gradcomp_status all_can(nccl *n, gradcomp_status mine, int *lacks, gradcomp_error *err)
-{
-	int64_t worst[2] = {mine ? n->links->rank + 1 : 0, *lacks};
+	int64_t worst = mine ? n->links->rank + 1 : 0;
 	gradcomp_error inner = {0};
-	gradcomp_status st = ring_allreduce(n->ring, worst, 2, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
-	*lacks = (int)worst[1];
+	gradcomp_status st = ring_allreduce(n->ring, &worst, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
 	if (mine)
 		return mine;
 	if (st)
 		return n->host->fail(err, st, "%s", inner.text);
-	return !worst[0] ? GRADCOMP_OK
-	                 : n->host->fail(err, GRADCOMP_ERR_PEER,
-	                                 "nccl: rank %lld of the group cannot use NCCL, see its own error",
-	                                 (long long)worst[0] - 1);
+	return !worst ? GRADCOMP_OK
+	              : n->host->fail(err, GRADCOMP_ERR_PEER,
+	                              "nccl: rank %lld of the group cannot use NCCL, see its own error",
+	                              (long long)worst - 1);
 }
 
-/* Called with the lock held. */
-static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
+/* Makes the communicator, for which every rank of the group comes here. */
+static gradcomp_status meet(nccl *n, const char *what, gradcomp_error *err)
 {
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	gradcomp_error own = {0};
-	gradcomp_status mine = prepare(n, &own), st;
-	nccl_base *b = n->links->rank ? NULL : base_find(n, NULL);
 	ncclUniqueId id = {{0}};
-	int lacks;
-	if (b)
-		id = b->id;
+	ncclResult_t rc;
+	gradcomp_status mine = prepare(n, &own), st;
+	if (!mine && !n->links->rank && (rc = n->f.ncclGetUniqueId(&id)))
+		mine = n->host->fail(&own, GRADCOMP_ERR_IO, "nccl: no unique id: %s", n->f.ncclGetErrorString(rc));
 	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
 	if (st)
 		return mine ? n->host->fail(err, mine, "%s", own.text) : st;
-	b = base_find(n, &id);
-	lacks = !b;
-	st = all_can(n, mine, &lacks, &own);
+	st = all_can(n, mine, &own);
 	if (st)
 		return n->host->fail(err, st, "%s", own.text);
-	if (lacks)
-		return base_make(n, what, err);
-	n->base = b;
-	b->users++;
-	return GRADCOMP_OK;
-}
-
-/* Called with the lock held. *made is written by NCCL, before this returns. */
-static gradcomp_status base_split(nccl *n, int colour, int key, ncclComm_t *made, const char *what, gradcomp_error *err)
-{
-	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	if (n->base->broken)
-		return broken(n, "NCCL", "what this rank shares with another collective was aborted", what, err);
 	config.blocking = 0;
-	return base_asked(n, n->f.ncclCommSplit(n->base->comm, colour, key, made, &config), what, err);
+	rc = n->f.ncclCommInitRankConfig(&n->comm, n->links->nranks, id, n->links->rank, &config);
+	return nccl_launched(n, rc, what, err);
 }
 
 gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 {
-	static const char what[] = "bring all ranks together";
 	gradcomp_status st;
 	if (n->failed.status)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 	if (n->comm)
 		return GRADCOMP_OK;
-	pthread_mutex_lock(&bases_lock);
-	st = base_join(n, what, err);
-	if (!st)
-		st = base_split(n, 0, n->links->rank, &n->comm, what, err);
-	pthread_mutex_unlock(&bases_lock);
-	if (!st)
-		st = await(n, n->comm, 0, what, err);
+	st = meet(n, "bring all ranks together", err);
 	if (st && !n->failed.status)
 		n->host->fail(&n->failed, st, "%s", err ? err->text : "NCCL cannot be used");
 	return st;
@@ -450,6 +333,7 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 {
 	static const char what[] = "divide the ranks";
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclComm_t none;
 	cudaError_t e = cudaSuccess;
 	gradcomp_status st;
@@ -458,10 +342,12 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 		out->ops = n->ops;
 		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
 	}
-	pthread_mutex_lock(&bases_lock);
-	st = base_split(n, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0, out ? &out->comm : &none,
-	                what, err);
-	pthread_mutex_unlock(&bases_lock);
+	config.blocking = 0;
+	/* A thread of NCCL's writes what is split off; it is there when n has nothing more to do. */
+	st = nccl_launched(n,
+	                   n->f.ncclCommSplit(n->comm, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0,
+	                                      out ? &out->comm : &none, &config),
+	                   what, err);
 	if (!st && out)
 		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))
 		       : await(out, out->comm, 0, what, err);
@@ -474,7 +360,6 @@ void nccl_close(nccl *n)
 {
 	if (n->comm)
 		end_comm(n, n->comm);
-	base_leave(n);
 	if (n->event)
 		cudaEventDestroy(n->event);
 	if (n->scratch)

@@ -26,8 +26,6 @@ typedef struct nccl_functions {
 #undef NCCL_POINTER
 } nccl_functions;
 
-typedef struct nccl_base nccl_base; /* comm.c */
-
 typedef struct nccl {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
@@ -36,9 +34,7 @@ typedef struct nccl {
 	tree *tree; /* for merging, whose order is its */
 	nccl_functions f;
 	const gradcomp_operators *ops; /* the device's */
-	nccl_base *base;
-	ncclComm_t comm; /* split off it, by a thread of NCCL's: it is written there */
-	int meeting;     /* the base is being asked for something */
+	ncclComm_t comm;               /* of one that is split off, a thread of NCCL's writes it there */
 	cudaStream_t queue;
 	cudaEvent_t event;
 	int enqueues;          /* calls return when their work is on the stream */
