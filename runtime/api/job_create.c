@@ -40,6 +40,7 @@ static void destroy(gradcomp_job *job)
 	config_free(job->config);
 	pthread_rwlock_destroy(&job->shrink_lock);
 	pthread_mutex_destroy(&job->parts_lock);
+	launch_order_close(&job->order);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
 }
@@ -86,6 +87,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
 	pthread_mutex_init(&job->lock, NULL);
 	pthread_mutex_init(&job->parts_lock, NULL);
+	launch_order_open(&job->order);
 	pthread_rwlock_init(&job->shrink_lock, NULL);
 	job->started = clock_now();
 	job->log.level = GRADCOMP_LOG_INFO;

@@ -44,6 +44,7 @@ typedef struct growing {
 } growing;
 
 struct coder_gpu {
+	launcher launches;
 	const device_calls *d;
 	device_memory memory;
 	const gradcomp_operators *ops;
@@ -286,12 +287,18 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *
 
 gradcomp_status coder_gpu_begin(gradcomp_coder *c, gradcomp_error *err)
 {
-	const coder_gpu *g = c->gpu;
+	coder_gpu *g = c->gpu;
 	const struct gradcomp_collective_v1 *k = c->parts.collective;
 	gradcomp_status st = k->set_queue(c->coll_ctx.instance, g->stream, err);
-	/* Whatever keeps ranks from meeting on their devices shows now and not in a call. */
 	if (!st)
-		st = k->allreduce(c->coll_ctx.instance, g->words, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+		st = launch_order_join(&g->launches, c->group, &c->coll_ctx, g->d, g->stream, err);
+	if (!st)
+		st = launch_order_begin(&g->launches, &c->coll_ctx, g->stream, false, err);
+	if (st)
+		return st;
+	/* Whatever keeps ranks from meeting on their devices shows now and not in a call. */
+	st = k->allreduce(c->coll_ctx.instance, g->words, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+	launch_order_end(&g->launches);
 	return st ? st : k->enqueue(c->coll_ctx.instance, 1, err);
 }
 
@@ -321,6 +328,7 @@ void coder_gpu_drain(const gradcomp_coder *c)
 void coder_gpu_close(gradcomp_coder *c)
 {
 	coder_gpu *g = c->gpu;
+	launch_order_leave(&g->launches);
 	free(g->lengths);
 	if (!g->d) {
 		free(g);
@@ -592,9 +600,13 @@ gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *
 		why = g->d->zero(g->stream, g->words, WORDS * sizeof(int));
 	st = device_check(why, "a call's beginning", err);
 	if (!st)
-		st = scatters ? c->parts.dense ? scatter_dense(c, q, x, n, err) : scatter_coded(c, q, call, x, n, err)
-		     : c->parts.dense ? gather_dense(c, q, n, err)
-		                      : gather_coded(c, q, call, x, n, err);
+		st = launch_order_begin(&g->launches, &c->coll_ctx, g->stream, false, err);
+	if (st)
+		return st;
+	st = scatters         ? c->parts.dense ? scatter_dense(c, q, x, n, err) : scatter_coded(c, q, call, x, n, err)
+	             : c->parts.dense ? gather_dense(c, q, n, err)
+	                      : gather_coded(c, q, call, x, n, err);
+	launch_order_end(&g->launches);
 	/* Whatever else is wrong came of it. */
 	why = g->ops->failed();
 	if (why)

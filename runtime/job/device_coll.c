@@ -17,6 +17,7 @@ struct device_coll {
 	gradcomp_group *group;
 	coll_ctx coll_ctx;
 	bool direct;
+	launcher launches; /* direct: on the stream of each call, which has done it when it returns */
 	const device_calls *d;
 	const gradcomp_operators *ops; /* NULL, unless direct */
 	/* Otherwise: a piece on its way down or up, and one that is sent. */
@@ -123,6 +124,8 @@ gradcomp_status device_coll_open(gradcomp_group *g, const char *named, device_co
 		         p->info->name, config_str(g->job->config, SET_GRADCOMP_DEVICE_COLLECTIVE), claim.why);
 	if (!st) {
 		st = group_coll_open(g, p, s, &c->coll_ctx, &own);
+		if (!st && c->direct)
+			st = launch_order_join(&c->launches, g, &c->coll_ctx, c->d, NULL, &own);
 		if (st)
 			job_fail(g->job, st, own.text);
 	}
@@ -138,6 +141,7 @@ void device_coll_close(device_coll *c)
 {
 	if (!c)
 		return;
+	launch_order_leave(&c->launches);
 	group_coll_close(&c->coll_ctx);
 	for (int i = 0; i < 2; i++) {
 		if (c->pinned[i])
@@ -252,7 +256,11 @@ static gradcomp_status run_direct(device_coll *c, const device_coll_call *call, 
 	if (!st)
 		st = c->coll_ctx.collective->set_queue(c->coll_ctx.instance, call->queue, err);
 	if (!st)
-		st = exchange(c, call, call->buf, call->counts, err);
+		st = launch_order_begin(&c->launches, &c->coll_ctx, call->queue, false, err);
+	if (st)
+		return st;
+	st = exchange(c, call, call->buf, call->counts, err);
+	launch_order_end(&c->launches);
 	if (!st)
 		st = device_coll_launched(c, err);
 	if (st || call->kind != DEVICE_REDUCE_SCATTER || !own || call->out == mine)

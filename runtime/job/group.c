@@ -65,6 +65,7 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
 	world->nranks = nranks;
 	world->me = me;
 	world->splits = world->channels = 0;
+	world->turns = (launch_turns){.joined = 0};
 	return GRADCOMP_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
 #include "plugin/spec_table.h"
+#include "job/launch_order.h"
 #include "job/report.h"
 #include "config/spec.h"
 #include "transport/core/transport.h"
@@ -45,6 +46,7 @@ struct gradcomp_group {
 	uint64_t done;     /* calls that group_commit() has ended well: on two ranks it differs by one at most */
 	pthread_mutex_t device_lock; /* guards the blocking collectives on device memory; taken before `lock` */
 	struct device_coll *device;  /* likewise */
+	launch_turns turns;          /* of its communicators on a device */
 };
 
 /* A reducer or coder that the program still has: the row of a report that is written before it is
@@ -93,6 +95,7 @@ struct gradcomp_job {
 	pthread_rwlock_t shrink_lock; /* shrink writes: calls that must not meet it read */
 	bool shrink_failed;           /* the last one did, and has taken down what it had to move */
 	gradcomp_group *world;
+	launch_order order;                  /* of the communicators on a device */
 	spec_table specs;                    /* every SPEC that the job asks for */
 	report *report;                      /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */

@@ -286,10 +286,16 @@ static gradcomp_status port(engine *eng, gradcomp_error *err)
 	if (!g->direct)
 		return GRADCOMP_OK;
 	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
-	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
 	if (!st)
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
-		                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+		st = launch_order_join(&g->launches, eng->group, &eng->coll_ctx, g->d, g->exchange, err);
+	if (!st)
+		st = launch_order_begin(&g->launches, &eng->coll_ctx, g->exchange, false, err);
+	if (st)
+		return st;
+	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
+	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
+	                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+	launch_order_end(&g->launches);
 	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
 	if (!st && g->device.enqueues)
@@ -322,6 +328,7 @@ static gradcomp_status join(engine *eng, gradcomp_error *err)
 static void close_gpu(engine *eng)
 {
 	gpu *g = gpu_of(eng);
+	launch_order_leave(&g->launches);
 	if (g->d) {
 		gpu_learn_close(eng);
 		for (uint32_t i = 0; g->averaged && i < eng->layout.ntensors; i++)

@@ -25,6 +25,8 @@
 #include "step/memops.h"
 #include "step/step_observer.h"
 
+#include <stdatomic.h>
+
 typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
 /* A bucket's words, a cache line of its own: NCCL adds up the first. */
@@ -75,6 +77,8 @@ typedef struct gpu {
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
 	int direct;               /* ON_DEVICE: the collective takes device memory */
+	launcher launches;        /* direct: of the collective, on the exchange stream */
+	bucket *_Atomic turn_of;  /* it has its turn there; NULL: none has */
 	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
 	void *compute, *exchange; /* streams of the two threads: the arena's */
 	void *exchanged;          /* event of the exchange thread's */

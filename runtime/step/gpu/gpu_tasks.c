@@ -329,6 +329,25 @@ static gradcomp_status compute(engine *eng, bucket *b, const task *t, gradcomp_e
 	return device_check(why, "a bucket's work", err);
 }
 
+/* In two levels a turn is all that a bucket exchanges: ranks of a node may have shards of different rounds. */
+static void end_turn(gpu *g, bucket *b)
+{
+	if (b && atomic_compare_exchange_strong(&g->turn_of, &b, NULL))
+		launch_order_end(&g->launches);
+}
+
+static gradcomp_status begin_turn(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	bool within = b->part && t->kind != TASK_REDUCE_LOCAL;
+	if (!within)
+		end_turn(g, atomic_load(&g->turn_of));
+	gradcomp_status st = launch_order_begin(&g->launches, &eng->coll_ctx, g->exchange, within, err);
+	if (!st && !within)
+		atomic_store(&g->turn_of, b);
+	return st;
+}
+
 /* The exchange stream comes after what the compute stream has made of the bucket, and that after what was exchanged. */
 static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
@@ -340,8 +359,13 @@ static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_
 		st = device_check(gpu_learn_start(eng, b, t), "an exchange's beginning", err);
 	if (g->device.enqueues)
 		g->device.busy = true;
-	if (!st)
-		st = engine_do(eng, b, t, err);
+	if (!st && g->direct)
+		st = begin_turn(eng, b, t, err);
+	if (st)
+		return st;
+	st = engine_do(eng, b, t, err);
+	if (!b->part || t->kind == TASK_ALLGATHER_LOCAL)
+		end_turn(g, b);
 	if (!st && b->slot)
 		st = device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
 	if (st || !g->direct)
@@ -367,6 +391,9 @@ gradcomp_status gpu_run(engine *eng, bucket *b, const task *t, gradcomp_error *e
 	}
 	if (g->mode == GPU_WHOLE)
 		return whole(eng, b, t, err);
+	/* One that was given up has not exchanged all. */
+	if (t->kind == TASK_FINISH)
+		end_turn(g, b);
 	st = task_exchanges(t->kind) ? exchange(eng, b, t, err) : compute(eng, b, t, err);
 	gradcomp_status launched = gpu_failed(g, st ? NULL : err);
 	if (launched)
