@@ -5,8 +5,9 @@
  * What matters for who uses it is as with the real one, whose functions in src/init.cc of 2.18 to 2.30 are named
  * below: a communicator that does not block says ncclInProgress for a while, also after every call, and may be
  * asked for nothing more until then (ncclCommEnsureReady); what is split off is NULL until a thread of NCCL's has
- * made it; a peer that is gone is an asynchronous error, and work that cannot be done keeps its stream until the
- * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
+ * made it; an abort returns when all that the communicator has on streams is over; a peer that is gone is an
+ * asynchronous error, and work that cannot be done keeps its stream until the communicator is aborted.
+ * FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
  * What a communicator does occupies the device until its peers have come, and nothing of another communicator runs
  * meanwhile ("Using multiple NCCL communicators concurrently" in NCCL's guide). Two ranks that have two of them
  * in different orders would wait for each other for ever: they end with a sentence that names both.
@@ -64,10 +65,14 @@ struct world {
 	std::string name;
 	std::vector<int> fd;
 	std::vector<pid_t> process; /* by rank */
-	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
+	std::atomic<int> state{ncclInProgress}, busy{0}, launching{0};
+	/* comm->abortFlag: with splitShare of a parent that of its children, too. */
+	std::shared_ptr<std::atomic<int>> abort_flag = std::make_shared<std::atomic<int>>(0);
+	bool shares = false;
 	int splits = 0;
 	std::vector<std::thread> threads; /* its rendezvous, splits of it, its end */
 
+	bool aborted() const { return *abort_flag; }
 	~world()
 	{
 		for (int f : fd)
@@ -86,7 +91,7 @@ sockaddr_un address(const std::string &name, int rank, socklen_t *length)
 }
 
 /* Connects to all lower ranks, accepts all higher ones; until `aborted`. */
-void accept_ranks(world *w, const std::atomic<int> &aborted)
+void accept_ranks(world *w, const world *aborted)
 {
 	socklen_t length;
 	sockaddr_un mine = address(w->name, w->rank, &length);
@@ -99,7 +104,7 @@ void accept_ranks(world *w, const std::atomic<int> &aborted)
 		sockaddr_un other = address(w->name, r, &length);
 		int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		while (connect(s, reinterpret_cast<sockaddr *>(&other), length)) {
-			if (aborted)
+			if (aborted->aborted())
 				return;
 			usleep(1000);
 		}
@@ -110,7 +115,7 @@ void accept_ranks(world *w, const std::atomic<int> &aborted)
 	for (int left = w->nranks - 1 - w->rank; left;) {
 		int who, s = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
 		if (s < 0) {
-			if (aborted)
+			if (aborted->aborted())
 				break;
 			usleep(1000);
 			continue;
@@ -177,7 +182,7 @@ class device
 			bool waits = false;
 			for (pid_t p : awaited)
 				waits |= p == n.process;
-			if (!w || w->aborted || !waits || w->name == n.name || since >= n.at)
+			if (!w || w->aborted() || !waits || w->name == n.name || since >= n.at)
 				continue;
 			std::string what = "two communicators have come in different orders: rank " +
 			                   std::to_string(w->rank) + " of " + std::to_string(w->nranks) + " is at " +
@@ -201,7 +206,7 @@ class device
 	{
 		std::unique_lock<std::mutex> hold(lock);
 		turns.push_back(t);
-		while (turns.front() != t && !t->w->aborted)
+		while (turns.front() != t && !t->w->aborted())
 			change.wait_for(hold, std::chrono::milliseconds(1));
 		if (turns.front() == t)
 			since = now();
@@ -246,7 +251,7 @@ void lost(world *w)
 {
 	if (!getenv("FAKE_NCCL_SILENT"))
 		w->state = ncclRemoteError;
-	while (!w->aborted)
+	while (!w->aborted())
 		usleep(1000);
 }
 
@@ -277,7 +282,7 @@ bool move(world *w, std::vector<transfer> &all, bool on_device)
 				return false;
 			}
 		}
-		if (w->aborted)
+		if (w->aborted())
 			return false;
 		if (!moved)
 			usleep(20);
@@ -337,13 +342,18 @@ struct call {
 /* ncclCommEnsureReady: the real one says ncclInvalidArgument and goes on with what it was at. */
 void ready(ncclComm_t comm, const char *call)
 {
-	if (comm->w->state == ncclInProgress && !comm->w->aborted)
+	if (comm->w->state == ncclInProgress && !comm->w->aborted())
 		fake_die((std::string(call) + ": NCCL is asked for more while it says ncclInProgress").c_str());
 }
 
-/* commReclaim */
+/* commReclaim, which returns when all is done, of a communicator that does not block too: ncclAsyncLaunch with
+ * destroyFlag, before 2.22 a plain call. ncclGroupJobAbort joins the thread that is at work. commDestroySync waits for
+ * what was launched, which ends by the abort, but not before it begins: not behind work of another communicator's that
+ * waits for its peers on the same stream. */
 ncclResult_t reclaim(ncclComm_t comm)
 {
+	while (comm->w->launching || comm->w->busy)
+		usleep(20);
 	for (auto &t : comm->w->threads)
 		t.join();
 	delete comm;
@@ -378,8 +388,9 @@ ncclResult_t launch()
 	if (w->state == ncclRemoteError)
 		return ncclRemoteError;
 	w->busy++;
+	w->launching++;
 	w->state = ncclInProgress;
-	fake_enqueue(calls->front().stream, [w, calls] {
+	auto work = [w, calls] {
 		std::vector<part> parts;
 		std::vector<transfer> moves;
 		for (auto &c : *calls) {
@@ -393,12 +404,14 @@ ncclResult_t launch()
 					p.after();
 		the_device().give_back(&own);
 		w->busy--;
-	});
-	/* The request is on its way a moment later. */
-	std::thread([w] {
+	};
+	/* groupLaunchNonBlocking: a thread puts it on the stream, a moment later. */
+	std::thread([w, calls, work] {
 		usleep(50);
+		fake_enqueue(calls->front().stream, work);
 		int was = ncclInProgress;
 		w->state.compare_exchange_strong(was, ncclSuccess);
+		w->launching--;
 	}).detach();
 	return ncclInProgress;
 }
@@ -492,14 +505,18 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
 	if (config->blocking || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
-	if (dies && atoi(dies) < 0)
+	if (dies && atoi(dies) < 0) {
+		usleep(100000); /* the others have come by now */
 		raise(SIGKILL);
+	}
 	auto w = std::make_shared<world>();
 	w->rank = rank;
 	w->nranks = nranks;
 	w->name = id.internal;
+	const char *share = getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+	w->shares = share ? atoi(share) == 1 : config->splitShare == 1;
 	w->fd.assign(size_t(nranks), -1);
-	w->threads.emplace_back([w] { accept_ranks(w.get(), w->aborted); });
+	w->threads.emplace_back([w] { accept_ranks(w.get(), w.get()); });
 	*comm = new ncclComm{w};
 	met++;
 	made++;
@@ -543,8 +560,11 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
 				w->nranks += p.color == color;
 			}
 			w->name = name;
+			/* ncclCommInitChildComm asks the parent's configuration. */
+			if (of->shares)
+				w->abort_flag = of->abort_flag;
 			w->fd.assign(size_t(w->nranks), -1);
-			accept_ranks(w.get(), of->aborted);
+			accept_ranks(w.get(), of.get());
 		} else if (w) {
 			w->state = ncclRemoteError;
 		}
@@ -567,7 +587,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 		return ncclResult_t(w->state.load());
 	w->state = ncclInProgress;
 	w->threads.emplace_back([w] {
-		while (w->busy && !w->aborted)
+		while (w->busy && !w->aborted())
 			usleep(20);
 		usleep(200);
 		int was = ncclInProgress;
@@ -587,7 +607,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-	comm->w->aborted = 1;
+	*comm->w->abort_flag = 1;
 	aborted++;
 	return reclaim(comm);
 }

@@ -3,8 +3,8 @@
  * The ranks of an instance meet once, by the job's own links: all say whether they can, and rank 0's unique
  * id makes the communicator. Nothing of it is another instance's: those may meet at the same time, on threads that
  * come in another order on every rank. What is split off it (ncclCommSplit) shares nothing with it either, as
- * config.splitShare of the parent says: whoever is aborted would end the kernels of all others, and their results
- * would look whole.
+ * config.splitShare of the parent says, which is 0 unless NCCL_COMM_SPLIT_SHARE_RESOURCES is set: whoever is
+ * aborted would end the kernels of all others, and their results would look whole.
  *
  * A communicator never blocks; everything asked of it is waited for in one place
  * that also looks at the time and at the job: when a rank has died, which the job's
@@ -13,6 +13,7 @@
 #include "plugins/collectives/nccl/comm.h"
 #include "plugins/collectives/nccl/relaxed.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,25 +60,45 @@ static gradcomp_status job_failure(const nccl *n, gradcomp_error *err)
 	return GRADCOMP_HAS(l, failure) && l->failure ? l->failure(l->ctx, err) : GRADCOMP_OK;
 }
 
+static void *abort_one(void *arg)
+{
+	nccl *m = arg;
+	m->f.ncclCommAbort(m->comm);
+	m->comm = NULL;
+	return NULL;
+}
+
+/* Aborts n and those whose work is on the same stream, which would not end either. An abort returns when what the
+ * communicator has on the stream is over, which may be behind another's that is to be aborted: so they go on at the
+ * same time. n's own is this thread's, which may have asked NCCL for something (2.18 asks the thread for it). */
+static void abort_all(nccl *n)
+{
+	if (n->dividing)
+		abort_one(n); /* nothing has been launched; a thread of NCCL's writes to others until this is over */
+	for (nccl *m = n->with; m && m != n; m = m->with)
+		m->aborting = m->comm && !pthread_create(&m->aborter, NULL, abort_one, m);
+	if (n->comm)
+		abort_one(n);
+	for (nccl *m = n->with; m && m != n; m = m->with) {
+		if (m->aborting)
+			pthread_join(m->aborter, NULL);
+		else if (m->comm)
+			abort_one(m);
+		m->aborting = 0;
+	}
+}
+
 /* Ends what is on the stream, and keeps why. */
 static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *what, gradcomp_error *err)
 {
 	double since = now();
-	nccl *m = n;
-	/* First its own: until that is over, NCCL's thread may still write what it splits off. Whatever else is on the
-	 * stream would not end either. */
-	do {
-		if (m->comm)
-			m->f.ncclCommAbort(m->comm);
-		m->comm = NULL;
-		m = m->with;
-	} while (m && m != n);
+	abort_all(n);
 	while (cudaStreamQuery_relaxed(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
 	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank,
 	              what);
-	for (m = n->with; m && m != n; m = m->with)
+	for (nccl *m = n->with; m && m != n; m = m->with)
 		m->failed = n->failed;
 	return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 }
@@ -343,11 +364,13 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
 	}
 	config.blocking = 0;
+	n->dividing = 1;
 	/* A thread of NCCL's writes what is split off; it is there when n has nothing more to do. */
 	st = nccl_launched(n,
 	                   n->f.ncclCommSplit(n->comm, out ? colour : NCCL_SPLIT_NOCOLOR, out ? out->links->rank : 0,
 	                                      out ? &out->comm : &none, &config),
 	                   what, err);
+	n->dividing = 0;
 	if (!st && out)
 		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))
 		       : await(out, out->comm, 0, what, err);
@@ -358,6 +381,10 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 
 void nccl_close(nccl *n)
 {
+	gradcomp_error why = {0};
+	/* What is on the stream would not end, and those that are closed one after another wait for it. */
+	if (n->comm && job_failure(n, &why))
+		abort_all(n);
 	if (n->comm)
 		end_comm(n, n->comm);
 	if (n->event)

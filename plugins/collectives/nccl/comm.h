@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <pthread.h>
 
 #include "gradcomp/collective.h"
 #include "plugins/common/collectives/direct.h"
@@ -44,6 +45,9 @@ typedef struct nccl {
 	double timeout;        /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
 	struct nccl *with;     /* the next of those whose work is on the same stream, around; NULL: there are none */
+	int dividing;          /* something is being split off it */
+	pthread_t aborter;     /* a thread that aborts it ... */
+	int aborting;          /* ... if there is one */
 	char *scratch;         /* device memory */
 	size_t scratch_bytes;
 } nccl;

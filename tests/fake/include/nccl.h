@@ -32,11 +32,11 @@ typedef enum ncclDataType_t {
 } ncclDataType_t;
 typedef struct ncclConfig {
 	size_t size;
-	int blocking;
+	int blocking, splitShare;
 } ncclConfig_t;
 #define NCCL_CONFIG_INITIALIZER \
 	{ \
-		sizeof(ncclConfig_t), 1 \
+		sizeof(ncclConfig_t), 1, 0 \
 	}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
