@@ -261,7 +261,7 @@ static void test_codes(void)
 			ternary(sizes[s], kind, kind % 2);
 		for (int kind = 0; kind < KINDS; kind++)
 			levels(sizes[s], kind, kind % 2 ? 8 : 4,
-			       kind % 3 ? 32 * (1 + (uint32_t)test_random() % 8) : 2080);
+			       kind % 3 ? 32 * (1 + (uint32_t)test_random() % 8) : 1056);
 		for (int kind = 0; kind < 2 * KINDS; kind++) {
 			small_floats(sizes[s], kind % KINDS, kind >= KINDS, 0, GRADCOMP_F32, 0);
 			for (int as = 0; as < 4; as++)

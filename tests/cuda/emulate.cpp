@@ -75,12 +75,26 @@ struct order {
 	size_t next() { return at = (at + step) % n; }
 };
 
-void *fresh(size_t bytes)
+void *fresh(const char *name, size_t bytes)
 {
+#ifdef GRADCOMP_RACES
+	void *p = races_shared(name, bytes);
+#else
 	void *p = malloc(bytes ? bytes : 1);
+	(void)name;
 	if (!p)
 		die("no memory");
+#endif
 	return memset(p, int(draw() & 255), bytes);
+}
+
+void give_back(void *p)
+{
+#ifdef GRADCOMP_RACES
+	(void)p;
+#else
+	free(p);
+#endif
 }
 
 /* Saves the registers that calls preserve on the old stack and takes them from the
@@ -145,7 +159,9 @@ void fiber_main()
 void run_thread(unsigned t)
 {
 	threadIdx.x = t;
+	races_go(t);
 	go(&scheduler_sp, fibers[t].sp, stacks + t * STACK, STACK);
+	races_stop();
 }
 
 /* Lets those go on who wait for something that has happened; how many threads are
@@ -162,6 +178,8 @@ unsigned release()
 			fibers[t].at = RUNS;
 			moved++;
 		}
+	if (moved)
+		races_barrier();
 	for (unsigned w = 0; w < nthreads / 32; w++) {
 		unsigned here = 0;
 		for (unsigned t = 32 * w; t < 32 * w + 32; t++)
@@ -189,7 +207,7 @@ void run_block()
 		}
 	} while (release());
 	while (narrays)
-		free(arrays[--narrays].memory);
+		give_back(arrays[--narrays].memory);
 }
 
 } // namespace
@@ -207,14 +225,14 @@ const uint64_t *emulate_warp(uint64_t mine)
 	return slots[me / 32][turn];
 }
 
-void *emulate_shared(const void *key, size_t bytes)
+void *emulate_shared(const void *key, const char *name, size_t bytes)
 {
 	for (unsigned i = 0; i < narrays; i++)
 		if (arrays[i].key == key)
 			return arrays[i].memory;
 	if (narrays == ARRAYS)
 		die("too many shared arrays");
-	arrays[narrays] = {key, fresh(bytes), bytes};
+	arrays[narrays] = {key, fresh(name, bytes), bytes};
 	size_t all = 0;
 	for (unsigned i = 0; i <= narrays; i++)
 		all += arrays[i].bytes;
@@ -251,7 +269,7 @@ const char *device_error()
 	return was ? "invalid configuration argument" : nullptr;
 }
 
-void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body)
+void emulate_launch(const void *kernel, dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body)
 {
 	if (!blocks.x || !blocks.y || !blocks.z || blocks.x > INT32_MAX || blocks.y > 65535 || blocks.z > 65535)
 		die("a launch of no blocks, or of too many");
@@ -276,13 +294,15 @@ void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(v
 	nthreads = threads;
 	the_call = call;
 	the_body = body;
+	races_launch(kernel);
 	order o(size_t(blocks.x) * blocks.y * blocks.z);
 	for (size_t i = 0; i < o.n; i++) {
 		size_t b = o.next();
 		blockIdx = dim3(unsigned(b % blocks.x), unsigned(b / blocks.x % blocks.y),
 		                unsigned(b / blocks.x / blocks.y));
-		dynamic_memory = fresh(shared);
+		races_block(b);
+		dynamic_memory = fresh("dynamic", shared);
 		run_block();
-		free(dynamic_memory);
+		give_back(dynamic_memory);
 	}
 }

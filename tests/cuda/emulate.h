@@ -6,7 +6,8 @@
  * warp collectives only; each stretch between them runs in another order, so a
  * missing barrier shows. Shared memory is fresh for every block, of the exact size,
  * and full of rubbish. A barrier that not all threads reach ends the program.
- * Memory models and everything about speed are not emulated. */
+ * Memory models and everything about speed are not emulated. Races that no order shows are looked for where this is
+ * compiled with GRADCOMP_RACES: races.h. */
 #ifndef TESTS_CUDA_EMULATE_H
 #define TESTS_CUDA_EMULATE_H
 
@@ -15,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "tests/cuda/races.h"
 
 #define __global__
 #define __device__
@@ -29,16 +32,17 @@ struct dim3 {
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body);
+/* `kernel` is its address. */
+void emulate_launch(const void *kernel, dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body);
 void emulate_barrier();
 /* All 32 values of a warp, each of at most 8 bytes, once all lanes have come. */
 const uint64_t *emulate_warp(uint64_t mine);
-void *emulate_shared(const void *key, size_t bytes);
+void *emulate_shared(const void *key, const char *name, size_t bytes);
 void *emulate_shared_dynamic();
 
 #define SHARED(type, name, count) \
 	static char name##_key; \
-	type *const name = static_cast<type *>(emulate_shared(&name##_key, sizeof(type) * (count)))
+	type *const name = static_cast<type *>(emulate_shared(&name##_key, #name, sizeof(type) * (count)))
 #define SHARED_DYNAMIC(type, name) type *const name = static_cast<type *>(emulate_shared_dynamic())
 
 template <class... P, class... A>
@@ -47,7 +51,8 @@ static void launch(void (*kernel)(P...), dim3 blocks, unsigned threads, size_t s
 	(void)queue;
 	auto body = [&] { kernel(args...); };
 	emulate_launch(
-		blocks, threads, shared, [](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
+		reinterpret_cast<const void *>(kernel), blocks, threads, shared,
+		[](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
 }
 
 /* After emulate_fail(k) launch number k from then on, from 1, does not take place, and
@@ -82,6 +87,7 @@ static inline void __syncthreads()
 static inline void __syncwarp()
 {
 	emulate_warp(0);
+	races_warp();
 }
 
 template <class T> static T emulate_lane(T v, unsigned lane)
@@ -133,14 +139,16 @@ static inline double __fma_rn(double a, double b, double c)
 {
 	return fma(a, b, c);
 }
-template <class T> static T atomicAdd(T *p, T v)
+template <class T> UNSEEN T atomicAdd(T *p, T v)
 {
+	races_atomic(p, sizeof *p, __builtin_return_address(0));
 	T was = *p;
 	*p = T(was + v);
 	return was;
 }
-template <class T> static T atomicMax(T *p, T v)
+template <class T> UNSEEN T atomicMax(T *p, T v)
 {
+	races_atomic(p, sizeof *p, __builtin_return_address(0));
 	T was = *p;
 	*p = was > v ? was : v;
 	return was;

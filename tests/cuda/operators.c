@@ -10,7 +10,22 @@
 #include "tests/cuda/compare_selection.h"
 #include "tests/cuda/compare_tensors.h"
 
-int main(void)
+static void test_launches_counted(void)
+{
+	if (device_can_fail)
+		test_launches();
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} groups[] = {{"elements", test_elements},         {"selection", test_selection},
+              {"low_rank", test_low_rank},         {"codes", test_codes},
+              {"tensors", test_tensors},           {"damage", test_damage},
+              {"launches", test_launches_counted}, {"chunks", test_chunks}};
+
+/* The groups that are named, or all. */
+int main(int argc, char **argv)
 {
 	const char *why = "";
 	gpu = device_table(&why);
@@ -22,13 +37,12 @@ int main(void)
 	test_seed();
 	is_int(gpu->device, GRADCOMP_CUDA, "the table is the device's");
 	is_int(gpu->struct_size, sizeof *gpu, "and whole");
-	test_elements();
-	test_selection();
-	test_low_rank();
-	test_codes();
-	test_tensors();
-	if (device_can_fail)
-		test_launches();
-	test_chunks();
+	for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+		int named = argc < 2;
+		for (int i = 1; i < argc; i++)
+			named |= !strcmp(argv[i], groups[g].name);
+		if (named)
+			groups[g].run();
+	}
 	return done_testing();
 }

@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(THREADS)
 				most = largest_of()(key_of(x[i]), most);
 		most = block_fold(most, largest_of(), room);
 		squares = block_fold(squares, sum_of(), room2);
-		__syncthreads();
+		/* No barrier: before either room is written again all threads have passed the other one's. */
 		const float step = step_of(most, squares, q);
 		if (q.norm != GRADCOMP_NORM_GIVEN && !threadIdx.x)
 			store_word(steps + b * sizeof step, float_bits(step), 4);

@@ -92,7 +92,7 @@ static __global__ void __launch_bounds__(4 * THREADS)
 			pairs[2 * run] = negative < to - from ? float(above / double(to - from - negative)) : 0;
 			pairs[2 * run + 1] = negative ? float(below / double(negative)) : 0;
 		}
-		__syncthreads();
+		/* No barrier: before a room is written again all threads have passed another one's. */
 	}
 }
 

@@ -1,0 +1,56 @@
+/* Happens-before for kernels under the emulation, where they are compiled with GRADCOMP_RACES and the compiler's
+ * -fsanitize=thread, but without its runtime: tests/cuda/races.cpp has the functions that the compiler calls.
+ *
+ * Only __syncthreads() orders the threads of a block, and __syncwarp() those of a warp. Shuffles and ballots order
+ * nothing, atomics do not race with atomics, blocks of a launch are not ordered, and launches are. Looked at is the
+ * memory that these functions give out: shared arrays, and the device's. Two writes of the same value are no race, as
+ * with a flag that many threads set. One thread calls all of this. */
+#ifndef TESTS_CUDA_RACES_H
+#define TESTS_CUDA_RACES_H
+
+#include <cstddef>
+
+#ifdef GRADCOMP_RACES
+/* The device's memory on a boundary of 256 bytes, of which all is free again when none is in use. */
+void *races_device_alloc(size_t bytes);
+void races_device_free(void *p);
+/* Shared memory of a block, until the next races_block(). `name` lives on. */
+void *races_shared(const char *name, size_t bytes);
+void races_launch(const void *kernel);
+void races_block(size_t block);
+/* All threads of the block have come to a barrier. */
+void races_barrier();
+/* Thread `me` goes on, or has stopped. */
+void races_go(unsigned me);
+void races_stop();
+/* It has passed a __syncwarp(). */
+void races_warp();
+/* It is about to do an atomic operation, at `pc`. */
+void races_atomic(const void *p, size_t bytes, const void *pc);
+#define UNSEEN __attribute__((no_sanitize("thread"), noinline))
+#else
+static inline void races_launch(const void *)
+{
+}
+static inline void races_block(size_t)
+{
+}
+static inline void races_barrier()
+{
+}
+static inline void races_go(unsigned)
+{
+}
+static inline void races_stop()
+{
+}
+static inline void races_warp()
+{
+}
+static inline void races_atomic(const void *, size_t, const void *)
+{
+}
+#define UNSEEN
+#endif
+
+#endif
