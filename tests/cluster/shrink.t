@@ -34,7 +34,7 @@ with=()
 all_idle 'every node is idle'
 
 GRADCOMP_MIN_RANKS=8 train 5:KILL:FIRST:0.2
-is 'fewer than min_ranks are left: all end' "$(grep -h -c '7 ranks are left, gradcomp.min_ranks is 8: the job ends' run/end.* | paste -sd+ | bc)" 7 || note "$(tail -n +1 out run/end.*)"
+is 'fewer than min_ranks are left: all end' "$(cat run/end.* | grep -c '7 ranks are left, gradcomp.min_ranks is 8: the job ends')" 7 || note "$(tail -n +1 out run/end.*)"
 
 # Stopped, left out when the limit is reached, and told so when it comes back while the others work.
 steps=3000 limit=$(scaled 100)
