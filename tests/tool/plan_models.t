@@ -30,7 +30,10 @@ done <"$configs/expected"
 
 # ---- a prediction of 70,553,706,496 parameters
 
-"$gradcomp" plan --model "$configs/llama-70b.json" --machine "$machine" --nodes 16 --collectives ring,nccl --json >"$tmp/json" 2>"$tmp/err"
+collectives=ring
+# Where it was built.
+[ ! -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/nccl.so" ] || collectives=ring,nccl
+"$gradcomp" plan --model "$configs/llama-70b.json" --machine "$machine" --nodes 16 --collectives $collectives --json >"$tmp/json" 2>"$tmp/err"
 is 'seventy thousand million parameters: exit status' $? 0
 like '... are all counted' "$(cat "$tmp/json")" '"parameters": 70553706496'
 for compressor in none topk powersgd block; do
