@@ -19,8 +19,6 @@ static void beside(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1], 5000, &err);
 	fake_cuda_hold(s, 1);
 	cuda_must(cudaMemsetAsync(p, 0, 16, s), "work");
-	fake_cuda_hold(s, 1);
-	cuda_must(cudaMemsetAsync(p, 0, 16, s), "work");
 	for (int step = 0; !st && step < 4; step++)
 		st = gpu_step(&m, rank, step, 0, &err);
 	fake_cuda_hold(s, 0);
@@ -37,6 +35,9 @@ int main(void)
 	                                       {"cast", "nccl"},
 	                                       {"topk:density=0.1", "nccl"},
 	                                       {"powersgd:rank=2", "nccl"},
+	                                       {"block:bits=4", "nccl"},
+	                                       {"gtopk:density=0.1", "nccl"},
+	                                       {"block:bits=4", "hier:ranks_per_node=1"},
 	                                       {"qsgd", "nccl"},
 	                                       {"topk:density=0.1", "hier:ranks_per_node=2"}};
 	gradcomp_error err = {0};

@@ -216,36 +216,20 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 	return st;
 }
 
-/* Waits for what is on the stream, which may use what is to be freed. */
-static gradcomp_status settle(nccl *n, gradcomp_error *err)
-{
-	gradcomp_status st;
-	if (!n->owes && !n->more)
-		return GRADCOMP_OK;
-	st = record(n, err);
-	n->owes = 0;
-	return st ? st : await(n, n->comm, 1, n->last, err);
-}
-
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 {
-	gradcomp_status st;
-	cudaError_t e;
+	const size_t room = bytes > 2 * n->scratch_bytes ? bytes : 2 * n->scratch_bytes;
 	void *p;
 	if (bytes <= n->scratch_bytes)
 		return GRADCOMP_OK;
-	st = settle(n, err);
-	if (st)
-		return st;
-	cudaFree_relaxed(n->scratch);
-	n->scratch = NULL;
-	n->scratch_bytes = 0;
-	e = cudaMalloc_relaxed(&p, bytes);
+	cudaError_t e = cudaMalloc_relaxed(&p, room);
 	if (e)
-		return n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no CUDA memory for %zu bytes: %s", bytes,
+		return n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no CUDA memory for %zu bytes: %s", room,
 		                     cudaGetErrorString(e));
+	if (n->scratch)
+		n->outgrown[n->noutgrown++] = n->scratch;
 	n->scratch = p;
-	n->scratch_bytes = bytes;
+	n->scratch_bytes = room;
 	return GRADCOMP_OK;
 }
 
@@ -382,13 +366,15 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 void nccl_close(nccl *n)
 {
 	gradcomp_error why = {0};
-	/* What is on the stream would not end, and those that are closed one after another wait for it. */
+	/* Otherwise those that are closed one after another wait for work on the stream that does not end. */
 	if (n->comm && job_failure(n, &why))
 		abort_all(n);
 	if (n->comm)
 		end_comm(n, n->comm);
 	if (n->event)
 		cudaEventDestroy(n->event);
+	while (n->noutgrown)
+		cudaFree_relaxed(n->outgrown[--n->noutgrown]);
 	if (n->scratch)
 		cudaFree_relaxed(n->scratch);
 }

@@ -50,6 +50,10 @@ typedef struct nccl {
 	int aborting;          /* ... if there is one */
 	char *scratch;         /* device memory */
 	size_t scratch_bytes;
+	/* Blocks that were too short, kept until the end: work on the stream may use one, and to free it waits for the
+	 * device. Each is at least twice as long as the one before. */
+	void *outgrown[64];
+	unsigned noutgrown;
 } nccl;
 
 /* Why NCCL cannot be had in this process; NULL: it can. */
@@ -86,7 +90,7 @@ gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradco
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
 /* Does what watch() in collective.h says. */
 gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
-/* Makes sure `scratch` holds `bytes`; its content is lost. */
+/* Makes sure `scratch` holds `bytes`; its content is lost. Waits for nothing. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
 void nccl_close(nccl *n);
 
