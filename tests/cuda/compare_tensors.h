@@ -262,7 +262,7 @@ static void test_tensors(void)
 		launches_fail();
 }
 
-/* What a peer might send. */
+/* Sends what a peer might. */
 static void test_damage(void)
 {
 	for (int i = 0; i < 24; i++)

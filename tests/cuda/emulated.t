@@ -5,11 +5,8 @@
 # shellcheck source=tests/support/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
-src=$GRADCOMP_SRC cuda=$GRADCOMP_SRC/runtime/operators/cuda cxx=
-for name in ${CXX:-} c++ g++ clang++; do
-	command -v "$name" >/dev/null && cxx=$name && break
-done
-[ -n "$cxx" ] || skip_all "there is no C++ compiler"
+src=$GRADCOMP_SRC cuda=$GRADCOMP_SRC/runtime/operators/cuda
+cxx=$("$src/tests/fake/compile" -c) || skip_all "there is no C++ compiler"
 [ "$(uname -m)" = x86_64 ] || skip_all "the emulation switches stacks on x86-64 only"
 command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
 

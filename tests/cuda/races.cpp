@@ -124,7 +124,7 @@ void settle()
 	doubts.clear();
 }
 
-/* Whether the access was before all that the running thread does now; `from`: the first epoch that counts. */
+/* Returns true when the access was before all that the running thread does now; `from`: the first epoch that counts. */
 bool ordered(const access &a, uint32_t from)
 {
 	if (a.epoch < from)
@@ -310,7 +310,7 @@ void races_atomic(const void *p, size_t bytes, const void *pc)
 	look(p, bytes, ATOMIC, pc);
 }
 
-/* What the compiler calls. */
+/* The compiler calls these. */
 #define HERE __builtin_return_address(0)
 #define BOTH(n) \
 	void __tsan_read##n(void *p) \

@@ -28,8 +28,8 @@ typedef struct fault {
 		NOTHING
 	} does;     /* rank 1, in its third step */
 	int status; /* 0: it works */
-	const char *
-		split; /* DIES_DIVIDING: when all ranks' communicator is split for this time, from 0; -1: when it is made */
+	/* DIES_DIVIDING: when all ranks' communicator is split for this time, from 0; -1: when it is made */
+	const char *split;
 	const char *says;  /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
 	double within;     /* seconds */

@@ -30,7 +30,7 @@ static enum cudaStreamCaptureMode relax(void)
 	return mode_set(cudaStreamCaptureModeRelaxed);
 }
 
-/* What was said between relax() and here. */
+/* Ends what relax() has begun; returns what was said in between. */
 static cudaError_t again(enum cudaStreamCaptureMode mode, cudaError_t e)
 {
 	mode_set(mode);

@@ -33,8 +33,9 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
                                gradcomp_error *err)
 {
+	const bool levels = c->wants.options.device == GRADCOMP_CUDA && group_has_levels(group);
 	for (uint32_t k = 0; k < c->config.n; k++)
-		c->config.candidate[k].in_levels = group_has_levels(group);
+		c->config.candidate[k].in_levels = levels;
 	gradcomp_status st = tuner_candidate_resolve(&c->job->specs, c->wants.collective, &c->config.candidate[0], err);
 	if (!st && !c->config.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
