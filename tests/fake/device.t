@@ -23,7 +23,7 @@ build () {
 		wraps=
 		[ "$program" = auto ] && wraps=-Wl,--wrap=metrics_fill
 		echo "$CC -std=gnu11 -D_GNU_SOURCE -O1 -g1 -Wall -Wextra -Werror $sane -I$fake/include -I$src/include -I$src/runtime -I$src" \
-			"-o $tmp/$program $fake/$program.c $src/tests/support/tap.c $GRADCOMP_BUILD/lib/libgradcomp.a" \
+			"-o $tmp/$program $fake/$program.c $src/tests/support/tap.c $src/tests/support/pace.c $GRADCOMP_BUILD/lib/libgradcomp.a" \
 			"-L$lib -lfakecuda -Wl,-rpath,$lib $(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -lpthread $wraps"
 	done >"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands"
