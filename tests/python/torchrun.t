@@ -26,9 +26,14 @@ def torchrun(*argv, **more):
     with tempfile.TemporaryDirectory() as logs:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--redirects",
                    "1", "--tee", "1", "--log_dir", logs]
-        return subprocess.run(command + list(argv), env=environment(GRADCOMP="none", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
-                                                                           **more), capture_output=True,
-                              text=True, timeout=180 * pace(), check=False)
+        environ = environment(GRADCOMP="none", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", **more)
+        with subprocess.Popen(command + list(argv), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+            try:
+                out, err = p.communicate(timeout=180 * pace())
+            except subprocess.TimeoutExpired:
+                p.terminate()  # so that it ends its workers
+                out, err = p.communicate()
+            return subprocess.CompletedProcess(command, p.returncode, out, err)
 
 
 try:
