@@ -55,7 +55,7 @@ others_ended () {
 ended () {
 	name=$1 who=$2 limit=$3
 	shift 3
-	wait_for 30 others_ended
+	wait_for "$limit" others_ended
 	limit=$(scaled "$limit")
 	slowest=0 bad=
 	for r in 0 1 2 3; do

@@ -243,10 +243,11 @@ like '... and says who may' "$said" 'name another account in stage.shared_user'
 user sh -c 'cd "$1" && seq 20000 | xargs touch' - "$tmp/cache/$uid"
 "$gradcomp" cache gc --all-users >/dev/null 2>"$tmp/log" &
 pid=$!
-child=
-while kill -0 "$pid" 2>/dev/null && ! user kill -STOP "$child" 2>/dev/null; do
-	read -r child _ <"/proc/$pid/task/$pid/children" || :
-done 2>/dev/null
+# shellcheck disable=SC2016 # expanded by the user's shell
+user sh -c 'child=
+	while [ -d "/proc/$1" ] && ! kill -STOP "$child"; do
+		read -r child _ <"/proc/$1/task/$1/children" || :
+	done' - "$pid" 2>/dev/null
 wait "$pid"
 is 'a user who stops the child that works as him' "$?" 1
 pid=
