@@ -127,6 +127,34 @@ typedef struct gradcomp_levels {
 	float edge[128];  /* edge[c], c > 0: what lies above it is code c or a higher one; ascending */
 } gradcomp_levels;
 
+/* How numbers are coded in payloads, for codes_sum(): of every part there are values, and codes that say which of
+ * them a number is. */
+typedef enum gradcomp_coding_kind {
+	GRADCOMP_CODING_QUANTISED = 0,  /* values: steps (none with NORM_GIVEN), codes: as quantise() makes them */
+	GRADCOMP_CODING_LEVELS = 1,     /* values: largest magnitudes, codes: as levels_pack() makes them */
+	GRADCOMP_CODING_SIGNS = 2,      /* values: pairs as of sign_means(), codes: words of sign_pack() */
+	GRADCOMP_CODING_MAGNITUDES = 3, /* values: v for each run, which stands for v and -v; codes as above */
+	GRADCOMP_CODING_TERNARY = 4,    /* values: none, see gradcomp_coded.scale; codes: bytes of ternary_pack() */
+	/* values: the numbers, finite and not negative; codes: none. They are not added up: y is the largest. */
+	GRADCOMP_CODING_LARGEST = 5
+} gradcomp_coding_kind;
+typedef struct gradcomp_coding {
+	uint32_t struct_size;
+	uint32_t kind;                       /* gradcomp_coding_kind */
+	const gradcomp_quantiser *quantiser; /* QUANTISED */
+	const gradcomp_levels *levels;       /* LEVELS */
+} gradcomp_coding;
+
+/* A vector that ranks' codes are added up in. */
+typedef struct gradcomp_coded {
+	float *y;       /* NULL: what ranks sent is only checked */
+	const float *x; /* what it is added to, may be y; NULL: 0 */
+	uint64_t n;
+	uint64_t values, codes; /* where they begin in each rank's payload, in bytes; values: a multiple of 4 */
+	uint64_t segment;       /* SIGNS, MAGNITUDES: numbers of a run, not 0; codes: a multiple of 4 */
+	const float *scale;     /* TERNARY: what 1 stands for, on the table's device */
+} gradcomp_coded;
+
 /* A matrix whose chunks are transformed, and what a rank sent of all chunks. */
 typedef struct gradcomp_matrix {
 	float *x; /* n x m */

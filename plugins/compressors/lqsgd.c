@@ -17,6 +17,7 @@
  *
  * Rounds: the tensors sent uncompressed, if there are any, SUMMED; P_w and Q_w, GATHERED,
  * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
+#include "gradcomp/sdk/codes.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/log_levels.h"
@@ -247,44 +248,50 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
 	return st;
 }
 
-static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                             int factor, gradcomp_error *err)
+/* The factors of a bucket's matrices in payloads, and where they are put. */
+typedef struct walk {
+	const lqsgd *p;
+	const gradcomp_bucket *bucket;
+	int factor;
+	float *to;
+} walk;
+
+static void part_of(void *ctx, uint32_t i, gradcomp_coded *to)
 {
-	const gradcomp_host *host = p->l.host;
-	gradcomp_status st =
-		sdk_gathered_expect(host, p->l.layout, "lqsgd", work, in, n, packed(p, work->bucket, factor), err);
-	for (uint32_t w = 0; w < n && !st; w++) {
-		int bad = 0;
-		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
-			piece f = piece_of(p, work->bucket, i, factor);
-			if (f.count)
-				work->operators->quantised_check(work->queue, sdk_gathered_fault(work, &bad),
-				                                 (const char *)in[w].data + f.packed, f.count, &p->q);
-		}
-		if (bad)
-			st = sdk_gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
-	}
-	return st;
+	const walk *w = ctx;
+	const piece f = piece_of(w->p, w->bucket, i, w->factor);
+	const uint64_t blocks = (f.count + w->p->q.block - 1) / w->p->q.block;
+	*to = (gradcomp_coded){
+		.y = w->to + f.at, .n = f.count, .values = f.packed, .codes = f.packed + blocks * sizeof(float)};
 }
 
-/* mean = that of what all ranks sent, in their order. */
+/* mean = that of what all ranks sent, in their order; own (may be NULL) = what this one did. */
 static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                               int factor, float *mean, uint64_t floats, gradcomp_error *err)
+                               int factor, float *mean, float *own, gradcomp_error *err)
 {
-	const gradcomp_operators *op = work->operators;
-	gradcomp_status st = check(p, work, in, n, factor, err);
+	const gradcomp_coding coding = {.struct_size = sizeof coding,
+	                                .kind = p->log ? GRADCOMP_CODING_LEVELS : GRADCOMP_CODING_QUANTISED,
+	                                .quantiser = &p->q,
+	                                .levels = p->log};
+	walk w = {p, work->bucket, factor, mean};
+	const sdk_codes codes = {.host = p->l.host,
+	                         .name = "lqsgd",
+	                         .work = work,
+	                         .coding = &coding,
+	                         .fault = "a factor that is no quantised matrix",
+	                         .parts = work->bucket->ntensors,
+	                         .part = part_of,
+	                         .ctx = &w};
+	gradcomp_status st =
+		sdk_gathered_expect(p->l.host, p->l.layout, "lqsgd", work, in, n, packed(p, work->bucket, factor), err);
+	if (!st)
+		st = sdk_codes_check(&codes, in, n, err);
 	if (st)
 		return st;
-	op->fill(work->queue, mean, 0, floats);
-	for (uint32_t w = 0; w < n; w++)
-		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
-			piece f = piece_of(p, work->bucket, i, factor);
-			const char *from = (const char *)in[w].data + f.packed;
-			if (f.count && p->log)
-				op->levels_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, p->log);
-			else if (f.count)
-				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, &p->q);
-		}
+	sdk_codes_sum(&codes, in, n, 1.0f / (float)n);
+	w.to = own;
+	if (own)
+		sdk_codes_sum(&codes, &in[p->l.layout->rank], 1, 1);
 	return GRADCOMP_OK;
 }
 
@@ -293,22 +300,12 @@ static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gr
 {
 	sdk_lowrank *l = &p->l;
 	const gradcomp_bucket *b = work->bucket;
-	const gradcomp_operators *op = work->operators;
-	const char *own = in[l->layout->rank].data;
-	uint64_t floats = sdk_lowrank_sizes(l, b).Q;
 	parts s = parts_of(p, work);
-	gradcomp_status st = average(p, work, in, n, SEND_Q, s.Q, floats, err);
+	gradcomp_status st = average(p, work, in, n, SEND_Q, s.Q, s.own, err);
 	if (st)
 		return st;
-	for (uint32_t i = 0; i < b->ntensors; i++) {
-		piece f = piece_of(p, b, i, SEND_Q);
-		if (f.count && p->log)
-			op->levels_read(work->queue, s.own + f.at, own + f.packed, f.count, p->log);
-		else if (f.count)
-			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
-	}
 	sdk_lowrank_finish(l, work, s.P, s.own, s.Q);
-	sdk_lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, s.Q, floats);
+	sdk_lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, s.Q, sdk_lowrank_sizes(l, b).Q);
 	return GRADCOMP_OK;
 }
 
@@ -332,7 +329,7 @@ static gradcomp_status lqsgd_decode(void *instance, const gradcomp_work *work, u
 	if (what == SEND_Q)
 		return decode_last(p, work, in, n, err);
 	parts s = parts_of(p, work);
-	gradcomp_status st = average(p, work, in, n, SEND_P, s.P, size.P, err);
+	gradcomp_status st = average(p, work, in, n, SEND_P, s.P, NULL, err);
 	if (!st)
 		sdk_lowrank_orthonormalise_p(l, work, s.P, s.operator_scratch);
 	return st;

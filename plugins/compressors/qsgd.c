@@ -17,6 +17,7 @@
 
 #include "gradcomp/compressor.h"
 
+#include "gradcomp/sdk/codes.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/random_stream.h"
 #include "gradcomp/sdk/payload.h"
@@ -136,33 +137,20 @@ static gradcomp_status qsgd_decode(void *instance, const gradcomp_work *work, ui
                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	const qsgd *t = instance;
-	const gradcomp_operators *op = work->operators;
 	uint64_t d = work->bucket->numel;
 	gradcomp_status s;
-	int bad = 0;
 	(void)round;
 	if (work->step < t->start_step) {
 		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	s = sdk_gathered_expect(t->host, t->layout, "qsgd", work, in, n, payload_bytes(t, d), err);
-	for (uint32_t w = 0; w < n && !s; w++) {
-		op->quantised_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, d, &t->q);
-		if (bad)
-			s = sdk_gathered_refuse(t->host, "qsgd", work, w,
-			                        "a norm that is not finite and positive, or a code beyond the levels,",
-			                        err);
-	}
-	if (s)
-		return s;
-	if (t->remembers)
-		op->dequantise_error(work->queue, work->error_flat, work->flat, in[t->layout->rank].data, d, &t->q);
-	else if (work->error_flat)
-		op->fill(work->queue, work->error_flat, 0, d);
-	op->fill(work->queue, work->flat, 0, d);
-	for (uint32_t w = 0; w < n; w++)
-		op->dequantise_add(work->queue, work->flat, 1.0f / (float)n, in[w].data, d, &t->q);
-	return GRADCOMP_OK;
+	if (!s)
+		s = sdk_quantised_average(t->host, "qsgd", work, &t->q, in, n, t->remembers ? t->layout->rank : -1,
+		                          "a norm that is not finite and positive, or a code beyond the levels,", err);
+	if (!s && !t->remembers && work->error_flat)
+		work->operators->fill(work->queue, work->error_flat, 0, d);
+	return s;
 }
 
 static gradcomp_status qsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

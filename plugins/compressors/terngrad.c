@@ -14,10 +14,9 @@
  * the wire, t_w five to a byte, gathered: (P - 1) ceil(n / 5) a tensor and rank;
  * else, from 11 ranks on, a byte each and summed on the way, which a ring does with
  * 2 (P - 1) / P n: sums are within -P..P, and a byte holds them up to P = 127. */
-#include <float.h>
-
 #include "gradcomp/compressor.h"
 
+#include "gradcomp/sdk/codes.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/random_stream.h"
 #include "gradcomp/sdk/payload.h"
@@ -161,24 +160,51 @@ static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work
 	return GRADCOMP_OK;
 }
 
+/* Gathered codes of every tensor, or the scales of all. */
+typedef struct walk {
+	const terngrad *t;
+	const gradcomp_work *work;
+	uint64_t at;
+} walk;
+
+static void scales_part(void *ctx, uint32_t i, gradcomp_coded *to)
+{
+	const walk *w = ctx;
+	(void)i;
+	*to = (gradcomp_coded){.y = w->work->scratch, .n = w->work->bucket->ntensors};
+}
+
+static void ternary_part(void *ctx, uint32_t i, gradcomp_coded *to)
+{
+	walk *w = ctx;
+	const gradcomp_tensor *of = tensor(w->t, w->work->bucket, i);
+	w->at = i ? w->at : 0;
+	*to = (gradcomp_coded){
+		.y = w->work->x[i], .n = of->numel, .codes = w->at, .scale = (const float *)w->work->scratch + i};
+	w->at += part(w->t, of);
+}
+
 /* Everybody's s_w: s goes to scratch, and x within its own. */
 static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                              gradcomp_error *err)
 {
 	const gradcomp_operators *op = work->operators;
-	uint32_t ntensors = work->bucket->ntensors;
+	const gradcomp_coding largest = {.struct_size = sizeof largest, .kind = GRADCOMP_CODING_LARGEST};
 	const float *own = in[t->layout->rank].data;
-	int bad = 0;
-	for (uint32_t w = 0; w < n; w++) {
-		op->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, ntensors, 0, FLT_MAX);
-		if (bad)
-			return sdk_gathered_refuse(t->host, "terngrad", work, w,
-			                           "a scale that is negative or not finite", err);
-	}
-	op->copy(work->queue, work->scratch, in[0].data, ntensors * sizeof(float));
-	for (uint32_t w = 1; w < n; w++)
-		op->reduce(work->queue, work->scratch, in[w].data, ntensors, GRADCOMP_F32, GRADCOMP_MAX);
-	for (uint32_t i = 0; t->clip > 0 && i < ntensors; i++)
+	walk w = {t, work, 0};
+	const sdk_codes scales = {.host = t->host,
+	                          .name = "terngrad",
+	                          .work = work,
+	                          .coding = &largest,
+	                          .fault = "a scale that is negative or not finite",
+	                          .parts = 1,
+	                          .part = scales_part,
+	                          .ctx = &w};
+	gradcomp_status st = sdk_codes_check(&scales, in, n, err);
+	if (st)
+		return st;
+	sdk_codes_sum(&scales, in, n, 1);
+	for (uint32_t i = 0; t->clip > 0 && i < work->bucket->ntensors; i++)
 		op->clamp(work->queue, work->x[i], work->x[i], &own[i], tensor(t, work->bucket, i)->numel);
 	return GRADCOMP_OK;
 }
@@ -186,21 +212,20 @@ static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const
 static gradcomp_status decode_gathered(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in,
                                        uint32_t n, gradcomp_error *err)
 {
-	const float *s = work->scratch;
-	work->operators->fill(work->queue, work->flat, 0, work->bucket->numel);
-	for (uint32_t w = 0; w < n; w++) {
-		const uint8_t *from = in[w].data;
-		int bad = 0;
-		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
-			const gradcomp_tensor *of = tensor(t, work->bucket, i);
-			work->operators->ternary_add(work->queue, work->x[i], 1.0f / (float)n, from, &s[i], of->numel,
-			                             sdk_gathered_fault(work, &bad));
-			from += part(t, of);
-		}
-		if (bad)
-			return sdk_gathered_refuse(t->host, "terngrad", work, w, "a byte above 242", err);
-	}
-	return GRADCOMP_OK;
+	const gradcomp_coding ternary = {.struct_size = sizeof ternary, .kind = GRADCOMP_CODING_TERNARY};
+	walk w = {t, work, 0};
+	const sdk_codes codes = {.host = t->host,
+	                         .name = "terngrad",
+	                         .work = work,
+	                         .coding = &ternary,
+	                         .fault = "a byte above 242",
+	                         .parts = work->bucket->ntensors,
+	                         .part = ternary_part,
+	                         .ctx = &w};
+	gradcomp_status st = sdk_codes_check(&codes, in, n, err);
+	if (!st)
+		sdk_codes_sum(&codes, in, n, 1.0f / (float)n);
+	return st;
 }
 
 static gradcomp_status decode_summed(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in,

@@ -4,6 +4,7 @@
  *     average = t / nranks * sum over ranks of (-1, 0 or 1)       error = u - what was sent
  *
  * Payload: ceil(d / 4) bytes, the first number in the lowest bits, no header. */
+#include "gradcomp/sdk/codes.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/payload.h"
 
@@ -91,28 +92,17 @@ static gradcomp_status threshold_decode(void *instance, const gradcomp_work *wor
                                         const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	const threshold *p = instance;
-	const gradcomp_operators *op = work->operators;
-	gradcomp_quantiser q = codes(work->scratch);
-	uint64_t d = work->bucket->numel;
+	const gradcomp_quantiser q = codes(work->scratch);
 	(void)round;
 	if (work->step < p->start_step) {
 		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = sdk_gathered_expect(p->host, p->layout, "threshold", work, in, n, packed(d), err);
-	for (uint32_t w = 0; w < n && !st; w++) {
-		int bad = 0;
-		op->quantised_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, d, &q);
-		if (bad)
-			st = sdk_gathered_refuse(p->host, "threshold", work, w, "a code other than -1, 0 and 1", err);
-	}
-	if (st)
-		return st;
-	op->dequantise_error(work->queue, work->error_flat, work->flat, in[p->layout->rank].data, d, &q);
-	op->fill(work->queue, work->flat, 0, d);
-	for (uint32_t w = 0; w < n; w++)
-		op->dequantise_add(work->queue, work->flat, 1.0f / (float)n, in[w].data, d, &q);
-	return GRADCOMP_OK;
+	gradcomp_status st =
+		sdk_gathered_expect(p->host, p->layout, "threshold", work, in, n, packed(work->bucket->numel), err);
+	return st ? st
+	          : sdk_quantised_average(p->host, "threshold", work, &q, in, n, p->layout->rank,
+	                                  "a code other than -1, 0 and 1", err);
 }
 
 static gradcomp_status threshold_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

@@ -1,8 +1,7 @@
 #include "gradcomp/sdk/signs.h"
 
-#include <float.h>
-
 #include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/codes.h"
 #include "gradcomp/sdk/needs.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/payload.h"
@@ -90,20 +89,27 @@ gradcomp_status sdk_signs_encode(void *instance, const gradcomp_work *work, uint
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check(const sdk_signs *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
-                             gradcomp_error *err)
+/* Where the next tensor of a bucket is in payloads, what is made of it, and from what. */
+typedef struct walk {
+	const sdk_signs *s;
+	const gradcomp_bucket *bucket;
+	uint64_t values;
+	extent at;
+	float *const *y, *const *x; /* x: NULL: nothing */
+} walk;
+
+static void part_of(void *ctx, uint32_t i, gradcomp_coded *to)
 {
-	gradcomp_status st =
-		sdk_gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, work->bucket), err);
-	uint64_t values = total(s, work->bucket).value;
-	for (uint32_t w = 0; w < n && !st; w++) {
-		int bad = 0;
-		work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, values, -FLT_MAX,
-		                             FLT_MAX);
-		if (bad)
-			st = sdk_gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
-	}
-	return st;
+	walk *w = ctx;
+	const gradcomp_tensor *t = &w->s->layout->tensors[w->bucket->first + i];
+	const extent at = i ? w->at : (extent){0};
+	w->at = after(w->s, at, t);
+	*to = (gradcomp_coded){.y = w->y[i],
+	                       .x = w->x ? w->x[i] : NULL,
+	                       .n = t->numel,
+	                       .values = 4 * at.value,
+	                       .codes = 4 * (w->values + at.bits),
+	                       .segment = w->at.run};
 }
 
 /* Two values that stand for a run's bits; `pair` is memory of the operators' device. */
@@ -120,35 +126,36 @@ gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint
                                  uint32_t n, gradcomp_error *err)
 {
 	const sdk_signs *s = instance;
-	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	const gradcomp_coding coding = {.struct_size = sizeof coding,
+	                                .kind = s->values == 2 ? GRADCOMP_CODING_SIGNS : GRADCOMP_CODING_MAGNITUDES};
+	walk w = {.s = s, .bucket = b, .values = total(s, b).value, .y = work->error, .x = work->x};
+	const sdk_codes codes = {.host = s->host,
+	                         .name = s->name,
+	                         .work = work,
+	                         .coding = &coding,
+	                         .fault = "a magnitude that is not finite",
+	                         .parts = b->ntensors,
+	                         .part = part_of,
+	                         .ctx = &w};
 	gradcomp_status st;
-	uint64_t values = total(s, work->bucket).value;
-	extent at = {0};
 	(void)round;
 	if (work->step < s->start_step) {
 		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
-	st = s->coded ? GRADCOMP_OK : check(s, work, in, n, err);
-	for (uint32_t i = 0; !s->coded && i < work->bucket->ntensors && !st; i++) {
-		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
-		extent next = after(s, at, t);
-		for (uint32_t k = 0; t->numel && k <= n; k++) {
-			uint32_t w = k ? k - 1 : (uint32_t)s->layout->rank;
-			const uint32_t *bits = (const uint32_t *)in[w].data + values + at.bits;
-			const float *pairs =
-				pairs_of(s, op, work->queue, (const float *)in[w].data + at.value, work->scratch);
-			if (k == 0) {
-				op->sign_error(work->queue, work->error[i], work->x[i], bits, pairs, t->numel,
-				               next.run);
-				op->fill(work->queue, work->x[i], 0, t->numel);
-			} else {
-				op->sign_add(work->queue, work->x[i], 1.0f / (float)n, bits, pairs, t->numel, next.run);
-			}
-		}
-		at = next;
-	}
-	return st;
+	if (s->coded)
+		return GRADCOMP_OK;
+	st = sdk_gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, b), err);
+	if (!st)
+		st = sdk_codes_check(&codes, in, n, err);
+	if (st)
+		return st;
+	sdk_codes_sum(&codes, &in[s->layout->rank], 1, -1);
+	w.y = work->x;
+	w.x = NULL;
+	sdk_codes_sum(&codes, in, n, 1.0f / (float)n);
+	return GRADCOMP_OK;
 }
 
 gradcomp_status sdk_signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

@@ -3,6 +3,7 @@
 #define TESTS_CUDA_COMPARE_CODES_H
 
 #include "tests/cuda/device_arrays.h"
+#include "tests/support/coded_input.h"
 
 static void code_bytes(uint8_t *p, size_t n)
 {
@@ -250,10 +251,62 @@ static void levels(size_t n, int kind, uint32_t bits, uint32_t block)
 	free(x), free(y), free(z), free(want), free(got);
 }
 
+/* All ranks' codes at once. */
+static void coded_sums(unsigned kind, size_t parts, size_t ranks, int how, int damaged)
+{
+	coded_input c;
+	coded_make(&c, kind, parts, ranks, 600);
+	if (damaged)
+		coded_damage(&c);
+	float *want = malloc((c.n + 1) * sizeof *want);
+	gradcomp_quantiser q = c.q;
+	gradcomp_coding coding = c.coding;
+	const int wrong = coded_sum(&c, want, how > 0);
+	int found = 0, whole = 1;
+	watched P[CODED_RANKS], G = watch(&c.given, 4, 0), S = watch(c.scale, sizeof c.scale, 0),
+				X = watch(c.x, 4 * c.n, 4), Y = watch(c.y, 4 * c.n, 4), F = watch(&found, 4, 0);
+	const void *payload[CODED_RANKS];
+	for (size_t r = 0; r < ranks; r++) {
+		P[r] = watch(c.payload[r], c.bytes, 4 * (r % 3));
+		payload[r] = P[r].at;
+	}
+	float *const y = (float *)(how == 2 ? X.at : Y.at), *const x = (float *)X.at;
+	size_t at = 0;
+	for (size_t i = 0; i < parts; at += c.part[i++].n) {
+		c.part[i].y = y + at;
+		c.part[i].x = how ? x + at : NULL;
+		c.part[i].scale = (const float *)S.at + i;
+	}
+	q.given = (const float *)G.at;
+	coding.quantiser = &q;
+	gpu->codes_sum(NULL, &coding, c.part, parts, payload, ranks, c.a, (int *)F.at);
+	whole &= unwatch(&F, &found);
+	for (size_t r = 0; r < ranks; r++)
+		whole &= unwatch(&P[r], NULL);
+	whole &= unwatch(how == 2 ? &X : &Y, c.y) & unwatch(how == 2 ? &Y : &X, NULL) & unwatch(&S, NULL) &
+	         unwatch(&G, NULL);
+	ok(whole && found == wrong && (wrong || same_floats(want, c.y, c.n)), "%s of %zu ranks, %zu parts%s",
+	   coded_kinds[kind], ranks, parts, damaged ? ", damaged" : "");
+	free(want);
+	coded_free(&c);
+}
+
+static void test_coded_sums(void)
+{
+	static const size_t ranks[] = {0, 1, 3, 131};
+	for (unsigned kind = 0; kind < CODED_KINDS; kind++)
+		for (int r = 0; r < 4; r++)
+			for (int how = 0; how < 3; how++) {
+				coded_sums(kind, how == 1 ? 45 : 2, ranks[r], how, 0);
+				coded_sums(kind, 2, ranks[r], how, 1);
+			}
+}
+
 static void test_codes(void)
 {
 	static const size_t sizes[] = {0, 1, 4, 31, 33, 1025, 3001}, segments[] = {1, 31, 32, 100, 3000, 100000};
 	quantisers();
+	test_coded_sums();
 	for (int s = 0; s < 7; s++) {
 		for (int g = 0; g < 6; g++)
 			signs(sizes[s], segments[g]);

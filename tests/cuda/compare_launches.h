@@ -105,6 +105,22 @@ static void launches_of_chunks(float *x, float *y, uint32_t *idx, float *val, in
 	LAUNCHES("dct_back", 1, gpu->dct_back(NULL, t, 2, 64, 32, &from, 1, 1, 0, word));
 }
 
+/* As many at 128 ranks and 40 parts as at two and one. */
+static void launches_of_sums(const uint8_t *payload, float *y, int *word)
+{
+	static const size_t ranks[] = {2, 128}, parts[] = {1, 40};
+	const gradcomp_quantiser q = {.struct_size = sizeof q, .bits = 8, .levels = 127, .block = 256};
+	const gradcomp_coding coding = {.struct_size = sizeof coding, .quantiser = &q};
+	gradcomp_coded part[40];
+	const void *sent[128];
+	for (size_t i = 0; i < 40; i++)
+		part[i] = (gradcomp_coded){.y = y + 100 * i, .n = 100, .values = 4 * i, .codes = 160 + 100 * i};
+	for (size_t r = 0; r < 128; r++)
+		sent[r] = payload;
+	for (int k = 0; k < 2; k++)
+		LAUNCHES("codes_sum", 1, gpu->codes_sum(NULL, &coding, part, parts[k], sent, ranks[k], 1, word));
+}
+
 static void test_launches(void)
 {
 	enum { N = 70000 };
@@ -116,6 +132,7 @@ static void test_launches(void)
 	float *const x = (float *)X.at, *const y = (float *)Y.at, *const z = (float *)Z.at;
 	double *const out = (double *)I.at;
 	launches_of_numbers(x, y, (uint8_t *)Z.at, z + N / 2, out, (int *)I.at);
+	launches_of_sums((const uint8_t *)x, y, (int *)I.at);
 	launches_of_tensors(x, y, z, (int *)I.at);
 	launches_of_chunks(x, y, (uint32_t *)I.at, z, (int *)I.at + N / 2);
 	launches_of_matrices(x, y, z, z + N / 2);

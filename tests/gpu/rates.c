@@ -215,6 +215,15 @@ static void dequantise_add(void *c)
 {
 	(void)c, gpu->dequantise_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.q);
 }
+static void codes_sum(void *c)
+{
+	const gradcomp_coding coding = {
+		.struct_size = sizeof coding, .kind = GRADCOMP_CODING_QUANTISED, .quantiser = &g.q};
+	const gradcomp_coded to = {.y = g.y, .n = g.n, .codes = (g.n + g.q.block - 1) / g.q.block * sizeof(float)};
+	const void *const sent[4] = {g.bytes, g.bytes, g.bytes, g.bytes};
+	(void)c;
+	gpu->codes_sum(NULL, &coding, &to, 1, sent, 4, 0.25f, g.fault);
+}
 static void quantised_check(void *c)
 {
 	(void)c, gpu->quantised_check(NULL, g.fault, g.bytes, g.n, &g.q);
@@ -357,6 +366,7 @@ static const struct {
 	{"scale_as BF16", scale_bf16, 4, 0.85},
 	{"quantise 8 bits, once more", quantise, 5, 0}, /* its codes are read by the next two */
 	{"dequantise_add 8 bits", dequantise_add, 9, 0.70},
+	{"codes_sum of four ranks, 8 bits", codes_sum, 8, 0},
 	{"quantised_check 8 bits", quantised_check, 1, 0},
 	{"power_pack", power_pack, 5.125, 0},
 	{"power_read", power_read, 5.125, 0},

@@ -86,6 +86,14 @@ static void dequantise_all(float *y, const float *x, float a, const void *in, si
 	operator_threads_run(dequantise_part, &c, (n + c.length - 1) / c.length);
 }
 
+void KERNEL(quantised_add)(float *y, float a, const uint8_t *steps, const uint8_t *codes, size_t n,
+                           const gradcomp_quantiser *q)
+{
+	dequantise_call c = {steps, codes, y, NULL, a, ADD, n, n, q};
+	if (n)
+		dequantise_part(&c, 0);
+}
+
 void KERNEL(dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q)
 {
 	(void)queue;
@@ -140,25 +148,29 @@ INLINE int codes_beyond(const uint8_t *codes, size_t n, unsigned levels, const u
 	return (word[0] | word[1] | word[2] | word[3]) != 0;
 }
 
-void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q)
+int KERNEL(quantised_wrong)(const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n,
+                            const gradcomp_quantiser *q)
 {
-	(void)queue;
-	if (!KERNEL(quantised_bytes)(q, n))
-		return;
-	const uint8_t *steps = in, *codes = steps + quantised_steps(q, n);
-	int bad = 0;
-	unsigned levels = q->levels;
 	const int nan_passes = q->norm == GRADCOMP_NORM_ABSMAX_OR_NAN;
-	for (; steps < codes; steps += sizeof(float)) {
+	int bad = 0;
+	for (size_t s = 0; s < nsteps; s++, steps += sizeof(float)) {
 		float step = load_float(steps);
 		bad |= !(step >= 0 && step <= 0x1.fffffep127f) && !(nan_passes && float_bits(step) == NAN_SCALE);
 	}
 	if (q->bits == 8)
-		bad |= codes_beyond(codes, n, levels, 8);
+		bad |= codes_beyond(codes, n, q->levels, 8);
 	else if (q->bits == 4)
-		bad |= codes_beyond(codes, n, levels, 4);
+		bad |= codes_beyond(codes, n, q->levels, 4);
 	else
-		bad |= codes_beyond(codes, n, levels, 2);
-	if (bad)
+		bad |= codes_beyond(codes, n, q->levels, 2);
+	return bad;
+}
+
+void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q)
+{
+	const size_t bytes = quantised_steps(q, n);
+	(void)queue;
+	if (KERNEL(quantised_bytes)(q, n) &&
+	    KERNEL(quantised_wrong)(in, bytes / sizeof(float), (const uint8_t *)in + bytes, n, q))
 		*fault = 1;
 }

@@ -2,7 +2,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "operators/cpu/kernels.h"
+#include "operators/cpu/quantise.h"
 
 INLINE size_t tops_bytes(const gradcomp_levels *l, size_t n)
 {
@@ -62,10 +62,15 @@ void KERNEL(levels_read)(void *queue, float *y, const void *in, size_t n, const 
 		y[i] = level_value(l, tops, codes, i);
 }
 
-void KERNEL(levels_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l)
+void KERNEL(levels_values_add)(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n,
+                               const gradcomp_levels *l)
 {
-	const unsigned char *tops = in, *codes = tops + tops_bytes(l, n);
-	(void)queue;
 	for (size_t i = 0; i < n; i++)
 		y[i] += a * level_value(l, tops, codes, i);
+}
+
+void KERNEL(levels_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l)
+{
+	(void)queue;
+	KERNEL(levels_values_add)(y, a, in, (const uint8_t *)in + tops_bytes(l, n), n, l);
 }

@@ -33,4 +33,13 @@ INLINE float load_float(const uint8_t *p)
 	return f;
 }
 
+/* dequantise_add(), and whether quantised_check() finds something, of steps and codes that do not stand together. */
+void KERNEL(quantised_add)(float *y, float a, const uint8_t *steps, const uint8_t *codes, size_t n,
+                           const gradcomp_quantiser *q);
+int KERNEL(quantised_wrong)(const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n,
+                            const gradcomp_quantiser *q);
+/* levels_add() of such. */
+void KERNEL(levels_values_add)(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n,
+                               const gradcomp_levels *l);
+
 #endif

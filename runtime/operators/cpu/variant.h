@@ -3,6 +3,7 @@
 #include "operators/cpu/arithmetic.c"
 #include "operators/cpu/blocks.c"
 #include "operators/cpu/cast.c"
+#include "operators/cpu/codes.c"
 #include "operators/cpu/columns.c"
 #include "operators/cpu/dct.c"
 #include "operators/cpu/dequantise.c"

@@ -1,0 +1,257 @@
+/* Vectors that ranks have coded, at random: what codes_sum() is given, and what it is to make of them, by its definition.
+ * Who includes this has test_random() and test_normal(). */
+#ifndef TESTS_SUPPORT_CODED_INPUT_H
+#define TESTS_SUPPORT_CODED_INPUT_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcomp/operators.h"
+
+enum { CODED_PARTS = 85, CODED_RANKS = 131, CODED_KINDS = 6 };
+
+static const char *const coded_kinds[CODED_KINDS] = {"quantised",  "levels",  "signs",
+                                                     "magnitudes", "ternary", "largest"};
+
+typedef struct coded_input {
+	gradcomp_coding coding;
+	gradcomp_quantiser q;
+	gradcomp_levels l;
+	gradcomp_coded part[CODED_PARTS];
+	size_t parts, ranks, bytes; /* of a payload */
+	uint8_t *payload[CODED_RANKS];
+	float given, scale[CODED_PARTS], *x, *y; /* all parts' numbers, one after another */
+	size_t n;
+	float a;
+} coded_input;
+
+static inline size_t coded_blocks(size_t n, size_t block)
+{
+	return (n + block - 1) / block;
+}
+
+/* How many floats and bytes a part of n numbers has in a payload. */
+static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, size_t *values, size_t *codes)
+{
+	const size_t n = p->n, runs = p->segment ? coded_blocks(n, p->segment) : 0;
+	size_t words = 0;
+	for (size_t r = 0; r < runs; r++)
+		words += coded_blocks(r + 1 < runs ? p->segment : n - r * p->segment, 32);
+	switch (c->coding.kind) {
+	case GRADCOMP_CODING_QUANTISED:
+		*values = c->q.norm == GRADCOMP_NORM_GIVEN ? 0 : coded_blocks(n, c->q.block);
+		*codes = coded_blocks(n * c->q.bits, 8);
+		break;
+	case GRADCOMP_CODING_LEVELS:
+		*values = coded_blocks(n, c->l.block);
+		*codes = coded_blocks(n * c->l.bits, 8);
+		break;
+	case GRADCOMP_CODING_TERNARY:
+		*values = 0;
+		*codes = coded_blocks(n, 5);
+		break;
+	case GRADCOMP_CODING_LARGEST:
+		*values = n;
+		*codes = 0;
+		break;
+	default:
+		*values = c->coding.kind == GRADCOMP_CODING_SIGNS ? 2 * runs : runs;
+		*codes = 4 * words;
+	}
+}
+
+static inline void coded_settings(coded_input *c, unsigned kind)
+{
+	const uint32_t bits = kind == GRADCOMP_CODING_LEVELS ? 4u << test_random() % 2 : 2u << test_random() % 3,
+		       most = (1u << (bits - 1)) - 1, levels = 1 + (uint32_t)test_random() % most,
+		       block = 32 * (1 + (uint32_t)test_random() % 9);
+	c->given = (float)fabs(test_normal());
+	c->q = (gradcomp_quantiser){.struct_size = sizeof c->q,
+	                            .bits = bits,
+	                            .levels = levels,
+	                            .block = block,
+	                            .norm = (uint32_t)test_random() % 4,
+	                            .given = &c->given};
+	c->l = (gradcomp_levels){.struct_size = sizeof c->l, .bits = bits, .levels = levels, .block = block};
+	for (uint32_t v = 1; v <= levels; v++)
+		c->l.value[v] = (float)v * (float)v / (float)(levels * levels);
+	c->coding =
+		(gradcomp_coding){.struct_size = sizeof c->coding, .kind = kind, .quantiser = &c->q, .levels = &c->l};
+}
+
+static inline void coded_put_code(uint8_t *codes, size_t i, unsigned bits, int code)
+{
+	const unsigned shift = (unsigned)(i * bits % 8);
+	codes[i * bits / 8] |= (uint8_t)(((unsigned)code & ((1u << bits) - 1)) << shift);
+}
+
+/* A rank's part that could have been written. */
+static inline void coded_write(const coded_input *c, const gradcomp_coded *p, uint8_t *payload)
+{
+	size_t values, bytes;
+	uint8_t *codes = payload + p->codes;
+	const int levels = (int)(c->coding.kind == GRADCOMP_CODING_LEVELS ? c->l.levels : c->q.levels);
+	coded_sizes(c, p, &values, &bytes);
+	for (size_t v = 0; v < values; v++) {
+		float f = test_normal();
+		if (c->coding.kind < GRADCOMP_CODING_SIGNS || c->coding.kind == GRADCOMP_CODING_LARGEST)
+			f = test_random() % 16 ? fabsf(f) : 0;
+		if (c->coding.kind == GRADCOMP_CODING_QUANTISED && c->q.norm == GRADCOMP_NORM_ABSMAX_OR_NAN &&
+		    test_random() % 64 == 0)
+			f = NAN;
+		memcpy(payload + p->values + 4 * v, &f, sizeof f);
+	}
+	memset(codes, 0, bytes);
+	for (size_t i = 0; i < bytes; i++)
+		if (c->coding.kind > GRADCOMP_CODING_LEVELS)
+			codes[i] = (uint8_t)(test_random() % (c->coding.kind == GRADCOMP_CODING_TERNARY ? 243 : 256));
+	for (size_t i = 0; c->coding.kind <= GRADCOMP_CODING_LEVELS && i < p->n; i++)
+		coded_put_code(codes, i, c->q.bits, (int)(test_random() % (2 * (unsigned)levels + 1)) - levels);
+}
+
+/* Parts of at most `most` numbers; x is set, y poison. */
+static inline void coded_make(coded_input *c, unsigned kind, size_t parts, size_t ranks, size_t most)
+{
+	static const size_t segments[] = {1, 5, 8, 32, 33, 100, 1000, 100000};
+	memset(c, 0, sizeof *c);
+	coded_settings(c, kind);
+	c->parts = parts;
+	c->ranks = ranks;
+	c->a = ranks % 2 ? -0.7f : 1.0f / (float)(ranks + 1);
+	for (size_t i = 0; i < parts; i++) {
+		gradcomp_coded *p = &c->part[i];
+		size_t values, codes;
+		p->n = test_random() % 5 ? test_random() % (most + 1) : test_random() % 40;
+		p->segment = kind == GRADCOMP_CODING_SIGNS || kind == GRADCOMP_CODING_MAGNITUDES
+		                     ? segments[test_random() % (sizeof segments / sizeof *segments)]
+		                     : 0;
+		coded_sizes(c, p, &values, &codes);
+		c->bytes += 4 * (test_random() % 3);
+		p->values = c->bytes;
+		c->bytes += 4 * values;
+		c->bytes += p->segment ? 4 * (test_random() % 2) : test_random() % 4;
+		p->codes = c->bytes;
+		c->bytes = (c->bytes + codes + 3) / 4 * 4;
+		c->scale[i] = (float)fabs(test_normal());
+		c->n += p->n;
+	}
+	c->x = malloc((c->n + 1) * sizeof *c->x);
+	c->y = malloc((c->n + 1) * sizeof *c->y);
+	for (size_t i = 0; i <= c->n; i++) {
+		c->x[i] = test_random() % 8 ? test_normal() : test_random() % 2 ? -0.0f : 0;
+		c->y[i] = NAN;
+	}
+	for (size_t r = 0; r < ranks; r++) {
+		c->payload[r] = malloc(c->bytes + 1);
+		for (size_t i = 0; i < c->bytes; i++)
+			c->payload[r][i] = (uint8_t)test_random();
+		for (size_t i = 0; i < parts; i++)
+			coded_write(c, &c->part[i], c->payload[r]);
+	}
+}
+
+static inline void coded_free(coded_input *c)
+{
+	for (size_t r = 0; r < c->ranks; r++)
+		free(c->payload[r]);
+	free(c->x);
+	free(c->y);
+}
+
+static inline float coded_value(const uint8_t *payload, const gradcomp_coded *p, size_t v)
+{
+	float f;
+	memcpy(&f, payload + p->values + 4 * v, sizeof f);
+	return f;
+}
+
+static inline int coded_code(const uint8_t *codes, size_t i, unsigned bits)
+{
+	const int field = codes[i * bits / 8] >> i * bits % 8 & ((1 << bits) - 1);
+	return field >= 1 << (bits - 1) ? field - (1 << bits) : field;
+}
+
+/* Number i of a part as a rank's payload says; *wrong = 1 when that could not have been written. */
+static inline float coded_number(const coded_input *c, const gradcomp_coded *p, float scale, const uint8_t *payload,
+                                 size_t i, int *wrong)
+{
+	static const int power[] = {1, 3, 9, 27, 81};
+	const uint8_t *codes = payload + p->codes;
+	float v;
+	int code;
+	if (c->coding.kind == GRADCOMP_CODING_TERNARY) {
+		*wrong |= codes[i / 5] > 242;
+		return codes[i / 5] > 242 ? 0 : scale * (float)(codes[i / 5] / power[i % 5] % 3 - 1);
+	}
+	if (c->coding.kind == GRADCOMP_CODING_LARGEST) {
+		v = coded_value(payload, p, i);
+		*wrong |= !(v >= 0 && isfinite(v));
+		return v;
+	}
+	if (c->coding.kind <= GRADCOMP_CODING_LEVELS) {
+		const int given = c->coding.kind == GRADCOMP_CODING_QUANTISED && c->q.norm == GRADCOMP_NORM_GIVEN;
+		code = coded_code(codes, i, c->q.bits);
+		v = given ? c->given : coded_value(payload, p, i / c->q.block);
+		*wrong |= abs(code) > (int)c->q.levels;
+		*wrong |= !given && !(v >= 0 && isfinite(v)) &&
+		          !(c->coding.kind == GRADCOMP_CODING_QUANTISED && c->q.norm == GRADCOMP_NORM_ABSMAX_OR_NAN &&
+		            isnan(v));
+		if (c->coding.kind == GRADCOMP_CODING_QUANTISED)
+			return (float)code * v;
+		v *= c->l.value[abs(code) < (int)c->l.levels ? abs(code) : (int)c->l.levels];
+		return code < 0 ? -v : v;
+	}
+	const size_t run = i / p->segment, at = i % p->segment, words = coded_blocks(p->segment, 32);
+	const int bit = codes[4 * (run * words) + at / 8] >> at % 8 & 1,
+		  pairs = c->coding.kind == GRADCOMP_CODING_SIGNS;
+	for (int k = 0; k <= pairs; k++)
+		*wrong |= !isfinite(coded_value(payload, p, run * (pairs ? 2 : 1) + (size_t)k));
+	v = coded_value(payload, p, pairs ? 2 * run + (size_t)bit : run);
+	return !pairs && bit ? -v : v;
+}
+
+/* What y is to be, of all parts; returns what the fault is to be. */
+static inline int coded_sum(const coded_input *c, float *y, int from_x)
+{
+	int wrong = 0;
+	size_t at = 0;
+	for (size_t k = 0; k < c->parts; k++)
+		for (size_t i = 0; i < c->part[k].n; i++, at++) {
+			float sum = from_x ? c->x[at] : 0;
+			for (size_t r = 0; r < c->ranks; r++) {
+				const float v = coded_number(c, &c->part[k], c->scale[k], c->payload[r], i, &wrong),
+					    add = c->a * v;
+				if (c->coding.kind != GRADCOMP_CODING_LARGEST)
+					sum = sum + add;
+				else
+					sum = v > sum ? v : sum;
+			}
+			y[at] = sum;
+		}
+	return wrong;
+}
+
+/* Damages a byte that counts, of some rank's; returns 0 when there is none. */
+static inline int coded_damage(coded_input *c)
+{
+	for (int tries = 0; c->ranks && c->parts && tries < 100; tries++) {
+		const gradcomp_coded *p = &c->part[test_random() % c->parts];
+		uint8_t *payload = c->payload[test_random() % c->ranks];
+		const float wild = test_random() % 2 ? INFINITY : NAN;
+		size_t values, codes;
+		coded_sizes(c, p, &values, &codes);
+		if (values && test_random() % 2) {
+			memcpy(payload + p->values + 4 * (test_random() % values), &wild, sizeof wild);
+			return 1;
+		}
+		if (codes) {
+			payload[p->codes + test_random() % codes] = (uint8_t)(128 + test_random() % 128);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+#endif
