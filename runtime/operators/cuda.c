@@ -8,11 +8,10 @@
 #include "operators/operator_tables.h"
 #include "base/module.h"
 
-static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *err)
+static gradcomp_status load(const cuda_module **out, gradcomp_error *err)
 {
 	const void *symbol = NULL;
 	const cuda_module *module;
-	char why[256];
 	config *c;
 	gradcomp_status st = config_load(NULL, &c, err);
 	if (st)
@@ -30,23 +29,26 @@ static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *er
 			"the CUDA module operators/cuda.so is of version %u, this library wants %d: install both "
 			"from one build",
 			module->version, CUDA_MODULE_VERSION);
-	if (module->missing(why, sizeof why))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operators/cuda.so cannot be used: %s", why);
-	*table = module->table;
+	*out = module;
 	return GRADCOMP_OK;
 }
 
 const gradcomp_operators *operators_cuda(gradcomp_error *err)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static const gradcomp_operators *table;
-	const gradcomp_operators *found;
+	static const cuda_module *module;
+	const gradcomp_operators *table = NULL;
+	char why[256];
 	pthread_mutex_lock(&lock);
-	if (!table)
-		load(&table, err);
-	found = table;
+	if (!module)
+		load(&module, err);
+	/* Asked each time: kernels are loaded to the device that the calling thread has now. */
+	if (module && !module->missing(why, sizeof why))
+		table = module->table;
+	else if (module)
+		error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operators/cuda.so cannot be used: %s", why);
 	pthread_mutex_unlock(&lock);
-	return found;
+	return table;
 }
 
 gradcomp_status operators_on_device(const config *c, const char *what, device_memory *m, const gradcomp_operators **ops,
