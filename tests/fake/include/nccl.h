@@ -19,7 +19,7 @@ typedef enum ncclResult_t {
 	ncclRemoteError = 6,
 	ncclInProgress = 7
 } ncclResult_t;
-typedef enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3 } ncclRedOp_t;
+typedef enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
 typedef enum ncclDataType_t {
 	ncclInt8 = 0,
 	ncclUint8 = 1,
