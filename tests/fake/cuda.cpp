@@ -8,7 +8,8 @@
  * Pinned memory is read and written when a copy runs, plain memory before its
  * call returns, as with CUDA.
  *
- * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it
+ * FAKE_CUDA_RATE: bytes/s that operators and copies read and write; else they take no
+ * longer than they do here. FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it
  * has. FAKE_CUDA_LATE: the most a stream waits before each piece of work, in
  * us. fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches
  * there were, and that the k-th from now on, from 1, does not take place.
@@ -25,6 +26,7 @@
 #include "tests/fake/fake_cuda.h"
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -36,6 +38,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -357,6 +360,32 @@ void fake_load(const void *kernel)
 	if (!k->second)
 		await_all();
 	k->second = true;
+}
+
+static long long nanoseconds()
+{
+	return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+	        .count();
+}
+
+fake_time::fake_time(double bytes, const char *rate) : until(0)
+{
+	static std::mutex lock;
+	static auto *taken = new std::map<std::string, long long>; /* until when */
+	const char *v = getenv(rate);
+	const double per_second = v ? atof(v) : 0;
+	if (!(per_second > 0))
+		return;
+	std::lock_guard<std::mutex> hold(lock);
+	long long &end = (*taken)[rate];
+	end = std::max(end, nanoseconds()) + (long long)(1e9 * bytes / per_second);
+	until = end;
+}
+
+fake_time::~fake_time()
+{
+	for (long long left; until && (left = until - nanoseconds()) > 0;)
+		std::this_thread::sleep_for(std::chrono::nanoseconds(left));
 }
 
 void fake_die(const char *what)
@@ -755,6 +784,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 	}
 	stream *on = of(s);
 	uint64_t number = on->put([=] {
+		const fake_time takes(2 * double(width) * double(rows), "FAKE_CUDA_RATE");
 		const char *f =
 			taken ? taken.get() : static_cast<char *>(fake_at(from, (rows - 1) * from_pitch + width));
 		char *t = static_cast<char *>(to_plain ? to : fake_at(to, (rows - 1) * to_pitch + width));

@@ -17,6 +17,17 @@ void fake_load(const void *kernel);
  * memory of the device, or pinned. Anything else ends the program. NULL stays
  * NULL. */
 void *fake_at(const void *p, size_t bytes = 1);
+/* Work on a stream takes as long as so many bytes do at the rate that is set, in bytes/s: FAKE_CUDA_RATE, or
+ * FAKE_NCCL_RATE; no time where none is. What streams do at the same time takes turns, as it shares a device's
+ * memory, or its links. */
+class fake_time
+{
+	long long until;
+
+      public:
+	fake_time(double bytes, const char *rate);
+	~fake_time();
+};
 /* Returns true when it is plain host memory, which only copies may touch. */
 bool fake_plain(const void *p);
 [[noreturn]] void fake_die(const char *what);

@@ -59,10 +59,38 @@ template <> struct kept<const gradcomp_levels *> {
 	const gradcomp_levels *get() const { return &v; }
 };
 
-void enqueue(void *queue, std::function<void()> work)
+/* `bytes`: what it reads and writes. */
+void enqueue(void *queue, double bytes, std::function<void()> work)
 {
 	if (fake_launch())
-		fake_enqueue(static_cast<cudaStream_t>(queue), std::move(work));
+		fake_enqueue(static_cast<cudaStream_t>(queue), [=] {
+			const fake_time takes(bytes, "FAKE_CUDA_RATE");
+			work();
+		});
+}
+
+/* Four bytes of each array for the largest number among the arguments. */
+template <class... T> double array_bytes(const T &...v)
+{
+	double n = 0, arrays = 0;
+	auto look = [&](const auto &x) {
+		using X = std::decay_t<decltype(x)>;
+		if constexpr (std::is_pointer_v<X>)
+			arrays++;
+		else if constexpr (std::is_integral_v<X> && sizeof(X) == 8)
+			n = double(x) > n ? double(x) : n;
+	};
+	(look(v), ...);
+	return 4 * n * arrays;
+}
+
+/* So many bytes for each number of all parts. */
+template <class T> double all_bytes(const std::vector<T> &parts, double each)
+{
+	double n = 0;
+	for (const auto &p : parts)
+		n += double(p.n);
+	return each * n;
 }
 
 template <auto M> struct later;
@@ -75,7 +103,7 @@ template <class R, class... A, R (*gradcomp_operators::*M)(void *, A...)> struct
 	}
 	static void run(void *queue, kept<A>... a)
 	{
-		enqueue(queue, [=] { (host()->*M)(nullptr, a.get()...); });
+		enqueue(queue, array_bytes(a.v...), [=] { (host()->*M)(nullptr, a.get()...); });
 	}
 };
 
@@ -100,7 +128,7 @@ template <class... A, void (*gradcomp_operators::*M)(void *, A...)> struct with_
 	}
 	template <class... K> static void run(void *queue, room r, K... k)
 	{
-		enqueue(queue, [=] { (host()->*M)(nullptr, k.get()..., r.get()); });
+		enqueue(queue, array_bytes(k.v...), [=] { (host()->*M)(nullptr, k.get()..., r.get()); });
 	}
 };
 template <auto M> struct more_room;
@@ -147,7 +175,7 @@ void products(void *queue, float *const *P, const float *const *A, const float *
               size_t m, size_t r, void *scratch)
 {
 	places p(P, count), a(A, count), b(B, count);
-	enqueue(queue, [=] {
+	enqueue(queue, 4.0 * double(count) * double(n * m + (n + m) * r), [=] {
 		auto x = p.real(), y = a.real(), z = b.real();
 		(host()->*M)(nullptr, x.data(), y.data(), z.data(), count, n, m, r, room{scratch}.get());
 	});
@@ -157,7 +185,7 @@ void finish_batch(void *queue, float *const *X, float *const *E, const float *co
                   const float *const *Q, size_t count, size_t n, size_t m, size_t r)
 {
 	places x(X, count), e(E, count), p(P, count), l(L, count), q(Q, count);
-	enqueue(queue, [=] {
+	enqueue(queue, (E ? 12.0 : 8.0) * double(count * n * m), [=] {
 		auto xr = x.real(), er = e.real(), pr = p.real(), lr = l.real(), qr = q.real();
 		host()->low_rank_finish_batch(nullptr, xr.data(), er.empty() ? nullptr : er.data(), pr.data(),
 		                              lr.empty() ? nullptr : lr.data(), qr.data(), count, n, m, r);
@@ -167,7 +195,7 @@ void finish_batch(void *queue, float *const *X, float *const *E, const float *co
 void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
 {
 	places a(A, count);
-	enqueue(queue, [=] {
+	enqueue(queue, 8.0 * double(count * n * r), [=] {
 		auto x = a.real();
 		host()->orthonormalise_split(nullptr, x.data(), count, n, r, room{scratch}.get());
 	});
@@ -176,7 +204,7 @@ void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, 
 void normalise_columns_batch(void *queue, float *const *A, size_t count, size_t n, size_t r, float length)
 {
 	places a(A, count);
-	enqueue(queue, [=] {
+	enqueue(queue, 12.0 * double(count * n * r), [=] {
 		auto x = a.real();
 		host()->normalise_columns_batch(nullptr, x.data(), count, n, r, length);
 	});
@@ -189,11 +217,19 @@ std::vector<gradcomp_matrix> real_matrices(std::vector<gradcomp_matrix> t)
 	return t;
 }
 
+double matrix_bytes(const std::vector<gradcomp_matrix> &t)
+{
+	double n = 0;
+	for (const auto &m : t)
+		n += double(m.n * m.m);
+	return 4 * n;
+}
+
 void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
               uint32_t k)
 {
 	const std::vector<gradcomp_matrix> all(t, t + count);
-	enqueue(queue, [=] {
+	enqueue(queue, matrix_bytes(all), [=] {
 		host()->dct_topk(nullptr, static_cast<float *>(fake_at(val)), static_cast<uint16_t *>(fake_at(place)),
 		                 real_matrices(all).data(), all.size(), chunk, k);
 	});
@@ -204,7 +240,7 @@ void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chun
 {
 	const std::vector<gradcomp_matrix> all(t, t + count);
 	std::vector<gradcomp_coefficients> sent(from, from + ranks);
-	enqueue(queue, [=]() mutable {
+	enqueue(queue, matrix_bytes(all), [=]() mutable {
 		for (auto &s : sent) {
 			s.val = static_cast<const float *>(fake_at(s.val));
 			s.place = static_cast<const uint16_t *>(fake_at(s.place));
@@ -234,7 +270,7 @@ gradcomp_status load_tensors(void *queue, const gradcomp_segment *t, size_t coun
                              void *scratch)
 {
 	const std::vector<gradcomp_segment> all(t, t + count);
-	enqueue(queue, [=] {
+	enqueue(queue, all_bytes(all, 12), [=] {
 		fake_at(scratch, 64 * all.size());
 		host()->load_tensors(nullptr, real_segments(all).data(), all.size(), static_cast<int *>(fake_at(bad)),
 		                     static_cast<double *>(fake_at(squares)), nullptr);
@@ -246,7 +282,7 @@ gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t cou
                               void *scratch)
 {
 	const std::vector<gradcomp_segment> all(t, t + count);
-	enqueue(queue, [=] {
+	enqueue(queue, all_bytes(all, 8), [=] {
 		fake_at(scratch, 64 * all.size());
 		host()->store_tensors(nullptr, real_segments(all).data(), all.size(),
 		                      static_cast<const int *>(fake_at(poison)),
@@ -258,7 +294,7 @@ gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t cou
 void fill_tensors_if(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
 {
 	const std::vector<gradcomp_segment> all(t, t + count);
-	enqueue(queue, [=] {
+	enqueue(queue, 0, [=] {
 		host()->fill_tensors_if(nullptr, real_segments(all).data(), all.size(), a,
 		                        static_cast<const int *>(fake_at(word)));
 	});
@@ -269,7 +305,7 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 {
 	std::vector<gradcomp_sparse> to(part, part + parts);
 	std::vector<gradcomp_pairs> from(pairs, pairs + parts * ranks);
-	enqueue(queue, [=]() mutable {
+	enqueue(queue, all_bytes(to, 4), [=]() mutable {
 		for (auto &p : to)
 			p.y = static_cast<float *>(fake_at(p.y));
 		for (auto &p : from) {
@@ -278,6 +314,34 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 		}
 		host()->sparse_sum(nullptr, to.data(), to.size(), from.data(), from.size() / to.size(), a,
 		                   static_cast<int *>(fake_at(fault)));
+	});
+}
+
+void codes_sum(void *queue, const gradcomp_coding *coding, const gradcomp_coded *part, size_t parts,
+               const void *const *payload, size_t ranks, float a, int *fault)
+{
+	const gradcomp_quantiser none = {};
+	const gradcomp_levels no_levels = {};
+	const gradcomp_coding kind = *coding;
+	const kept<const gradcomp_quantiser *> q(coding->quantiser ? coding->quantiser : &none);
+	const kept<const gradcomp_levels *> l(coding->levels ? coding->levels : &no_levels);
+	const std::vector<gradcomp_coded> all(part, part + parts);
+	const std::vector<const void *> sent(payload, payload + ranks);
+	enqueue(queue, all_bytes(all, 4 + double(ranks)), [=] {
+		auto real = all;
+		auto from = sent;
+		gradcomp_coding as = kind;
+		as.quantiser = q.get();
+		as.levels = l.get();
+		for (auto &p : real) {
+			p.y = static_cast<float *>(fake_at(p.y));
+			p.x = static_cast<const float *>(fake_at(p.x));
+			p.scale = static_cast<const float *>(fake_at(p.scale));
+		}
+		for (auto &p : from)
+			p = fake_at(p);
+		host()->codes_sum(nullptr, &as, real.data(), real.size(), from.data(), from.size(), a,
+		                  static_cast<int *>(fake_at(fault)));
 	});
 }
 
@@ -296,7 +360,7 @@ template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
 // clang-format off
 OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(fill_tensors_if) OWN(sparse_sum)
-OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
+OWN(codes_sum) OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
 #undef OWN
 #define OWN(name, function) template <> constexpr auto function_of<&gradcomp_operators::name> = function;
 OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)

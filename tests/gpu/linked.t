@@ -40,7 +40,7 @@ link () {
 }
 for program in fake/reducer fake/collective fake/faults fake/group gpu/steps gpu/device gpu/rates cuda/operators; do
 	case $program in gpu/rates|cuda/operators) memory=$src/tests/gpu/memory.c ;; *) memory= ;; esac
-	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c" \
+	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c" "$src/tests/support/pace.c" \
 		${memory:+"$memory"}
 done
 if said=$("$tmp/device" 2>&1); then
