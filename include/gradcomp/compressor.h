@@ -55,7 +55,8 @@
  * encode(b0, 0) may come encode(b1, 0) before decode(b0, 0), but decode(b, r)
  * comes before encode(b, r+1). What an encode leaves for its decode goes into
  * `scratch`, which lives from the first encode to the last decode of the bucket
- * in a step. What a function is given is good until it returns, but for host and
+ * in a step. On a device, work of one bucket may run beside that of another, on another queue: what an instance has
+ * there belongs to tensors. What a function is given is good until it returns, but for host and
  * layout, which outlive the instance. No function blocks, allocates (but for create),
  * sleeps, forks, changes signal handlers or writes to stdout.
  */

@@ -5,11 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory that is left to be freed when both events have come. */
+enum { STREAMS = 3 };
+
+/* Memory that is left to be freed when all events have come. */
 struct device_arena_left {
 	device_arena_left *next;
-	void *p, *after[2];
+	void *p, *after[STREAMS];
 };
+
+/* All streams of an arena, as an array that lives as long as the block does. */
+#define STREAMS_OF(a) ((void *const[STREAMS]){(a)->compute, (a)->behind, (a)->exchange})
 
 gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gradcomp_error *err)
 {
@@ -23,6 +28,8 @@ gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gr
 	if (!why)
 		why = d->stream(&a->compute, 0);
 	if (!why)
+		why = d->stream(&a->behind, 0);
+	if (!why)
 		why = d->stream(&a->exchange, 1);
 	if (!why)
 		why = d->event(&a->came);
@@ -32,7 +39,7 @@ gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gr
 static void forget(device_arena *a, device_arena_left *l)
 {
 	device_memory_give_back(&a->memory, l->p);
-	for (int k = 0; k < 2; k++)
+	for (int k = 0; k < STREAMS; k++)
 		a->memory.d->event_free(l->after[k]);
 	free(l);
 }
@@ -47,8 +54,8 @@ void device_arena_close(device_arena *a)
 		forget(a, a->left);
 	}
 	a->memory.d->event_free(a->came);
-	a->memory.d->stream_free(a->compute);
-	a->memory.d->stream_free(a->exchange);
+	for (int k = 0; k < STREAMS; k++)
+		a->memory.d->stream_free(STREAMS_OF(a)[k]);
 	pthread_mutex_destroy(&a->lock);
 	free(a);
 }
@@ -68,7 +75,7 @@ const char *device_arena_alloc(device_arena *a, void **p, size_t bytes)
 static bool is_over(const device_arena *a, const device_arena_left *l)
 {
 	int done = 1;
-	for (int k = 0; done && k < 2; k++)
+	for (int k = 0; done && k < STREAMS; k++)
 		if (a->memory.d->test(l->after[k], &done))
 			done = 1; /* the device is lost */
 	return done;
@@ -97,13 +104,13 @@ void device_arena_sweep(device_arena *a)
 
 void device_arena_release(device_arena *a, void *p)
 {
-	void *const streams[] = {a->compute, a->exchange};
+	void *const *streams = STREAMS_OF(a);
 	device_arena_left *l;
 	const char *why = NULL;
 	if (!p)
 		return;
 	l = calloc(1, sizeof *l);
-	for (int k = 0; l && !why && k < 2; k++) {
+	for (int k = 0; l && !why && k < STREAMS; k++) {
 		why = a->memory.d->event(&l->after[k]);
 		if (!why)
 			why = a->memory.d->record(l->after[k], streams[k]);
@@ -111,7 +118,7 @@ void device_arena_release(device_arena *a, void *p)
 	if (!l || why) {
 		device_arena_flush(a);
 		device_memory_give_back(&a->memory, p);
-		for (int k = 0; l && k < 2; k++)
+		for (int k = 0; l && k < STREAMS; k++)
 			a->memory.d->event_free(l->after[k]);
 		free(l);
 		return;
@@ -131,19 +138,24 @@ gradcomp_status device_arena_copy(device_arena *a, void *to, const void *from, s
 		memcpy(to, from, bytes);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = device_check(a->memory.d->copy(a->compute, to, from, bytes), what, err);
+	const char *why = a->memory.d->record(a->came, a->behind);
+	if (!why)
+		why = a->memory.d->follow(a->compute, a->came);
+	if (!why)
+		why = a->memory.d->copy(a->compute, to, from, bytes);
+	gradcomp_status st = device_check(why, what, err);
 	return st ? st : device_arena_settle(a, a->compute, a->came, NULL, what, err);
 }
 
 bool device_arena_idle(const device_arena *a)
 {
-	return !a || device_streams_idle(a->memory.d, (void *const[]){a->compute, a->exchange}, 2);
+	return !a || device_streams_idle(a->memory.d, STREAMS_OF(a), STREAMS);
 }
 
 void device_arena_flush(const device_arena *a)
 {
 	if (a)
-		device_drain(a->memory.d, (void *const[]){a->compute, a->exchange}, 2);
+		device_drain(a->memory.d, STREAMS_OF(a), STREAMS);
 }
 
 typedef struct draining {

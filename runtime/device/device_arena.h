@@ -1,4 +1,4 @@
-/* The memory that somebody has on a device, and the two streams that work on it. Memory that is given back
+/* The memory that somebody has on a device, and the streams that work on it. Memory that is given back
  * goes when the streams have done what they had by then; nobody waits for that. */
 #ifndef DEVICE_ARENA_H
 #define DEVICE_ARENA_H
@@ -11,10 +11,11 @@ typedef struct device_arena_left device_arena_left;
 
 typedef struct device_arena {
 	device_memory memory;
-	int id;                   /* the device's number */
-	void *compute, *exchange; /* streams; what is on the second goes first, since peers wait for it */
-	void *came;               /* event of device_arena_copy() */
-	device_arena_left *left;  /* given back, and not gone yet; under the lock */
+	int id;                  /* the device's number */
+	void *compute, *behind;  /* streams: for what is to be exchanged, and for what has been */
+	void *exchange;          /* stream: what is there goes first, since peers wait for it */
+	void *came;              /* event of device_arena_copy() */
+	device_arena_left *left; /* given back, and not gone yet; under the lock */
 	pthread_mutex_t lock;
 } device_arena;
 

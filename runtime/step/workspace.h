@@ -17,6 +17,7 @@ typedef struct scratch_buf {
 typedef struct workspace {
 	scratch_buf flat, own, gathered, scratch;
 	scratch_buf kept;         /* a device's: what lasts of a bucket, should a gradient not be finite */
+	void *over;               /* a device's: event of the bucket that had it last; NULL: none had */
 	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */
 	struct workspace *beside; /* for another shard of the same bucket; made when first needed */
 } workspace;

@@ -103,6 +103,8 @@ static gradcomp_status events(gpu *g, gradcomp_error *err)
 	if (!why)
 		why = g->d->event(&g->joined);
 	if (!why)
+		why = g->d->event(&g->caught_up);
+	if (!why)
 		why = g->d->timer(&g->clock_event);
 	if (!why)
 		why = g->d->record(g->clock_event, g->compute);
@@ -143,32 +145,18 @@ static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 	return why;
 }
 
-/* Makes what residual_norm.h needs. */
-static const char *norms(engine *eng)
-{
-	gpu *g = gpu_of(eng);
-	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
-	void *p[3] = {0};
-	const char *why = device_arena_alloc(g->device.arena, &p[2], bytes);
-	g->squares = p[2];
-	for (int k = 0; !why && k < 2; k++) {
-		why = g->d->pin(&p[k], bytes);
-		g->steps[k].squares = p[k];
-	}
-	return why;
-}
-
 /* Makes scratch for any bucket. */
 static const char *chunks(engine *eng)
 {
 	gpu *g = gpu_of(eng);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
-	return device_arena_alloc(g->device.arena, &g->chunks,
-	                          g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
+	const size_t bytes = g->ops->tensors_scratch(g->segments, eng->layout.ntensors);
+	const char *why = device_arena_alloc(g->device.arena, &g->chunks[0], bytes);
+	return why ? why : device_arena_alloc(g->device.arena, &g->chunks[1], bytes);
 }
 
-/* For the bits that operators write, and what they come down into. */
+/* For what operators find, and what it comes down into. */
 static const char *words(engine *eng)
 {
 	gpu *g = gpu_of(eng);
@@ -179,10 +167,8 @@ static const char *words(engine *eng)
 	g->seen = p[1];
 	for (int k = 0; !why && k < 2; k++) {
 		why = g->d->pin(&p[1], bytes);
-		g->steps[k].words = p[1];
+		g->steps[k].words = why ? NULL : memset(p[1], 0, bytes);
 	}
-	if (!why && eng->arrays.memory)
-		why = norms(eng);
 	return why ? why : chunks(eng);
 }
 
@@ -205,7 +191,7 @@ static gradcomp_status share(engine *in, const engine *eng, gradcomp_error *err)
 	g->mode = of->mode;
 	g->direct = of->direct;
 	g->device.enqueues = of->device.enqueues;
-	g->compute = of->compute;
+	g->compute = g->behind = of->behind;
 	g->exchange = of->exchange;
 	return GRADCOMP_OK;
 }
@@ -229,6 +215,7 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 	const char *why = NULL;
 	g->room = n;
 	g->passed = calloc(n, sizeof *g->passed);
+	g->arrived = calloc(n, sizeof *g->arrived);
 	g->averaged = calloc(n, sizeof *g->averaged);
 	g->segments = calloc(n, sizeof *g->segments);
 	for (int k = 0; k < 2; k++) {
@@ -239,11 +226,13 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 	eng->grads = given;
 	if (g->mode == GPU_WHOLE)
 		eng->grads = calloc(n, sizeof *eng->grads);
-	if (!g->passed || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready || !g->steps[1].ready ||
-	    !g->steps[0].slots || !g->steps[1].slots)
+	if (!g->passed || !g->arrived || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready ||
+	    !g->steps[1].ready || !g->steps[0].slots || !g->steps[1].slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
 		why = g->d->event(&g->passed[i]);
+		if (!why)
+			why = g->d->event(&g->arrived[i]);
 		if (!why)
 			why = g->d->event(&g->averaged[i]);
 		for (int k = 0; !why && k < 2; k++)
@@ -271,9 +260,9 @@ static void place(const engine *eng, bucket *b)
 	b->work.device = GRADCOMP_CUDA;
 	b->work.operators = g->ops;
 	b->work.queue = g->compute;
-	b->work.fault = g->words + gpu_bucket_words(eng, b) + WORD_FAULT;
+	b->work.fault = g->words + gpu_bucket_words(b) + WORD_FAULT;
 	if (g->device.enqueues)
-		b->work.hold = g->words + gpu_bucket_words(eng, b) + WORD_HOLD;
+		b->work.hold = g->words + gpu_bucket_words(b) + WORD_HOLD;
 }
 
 static gradcomp_status port(engine *eng, gradcomp_error *err)
@@ -316,7 +305,7 @@ static gradcomp_status follow(const engine *eng, void *queue, const bucket *b, g
 {
 	const gpu *g = gpu_of(eng);
 	void *event = b ? g->averaged[b->pub.index] : g->joined;
-	gradcomp_status st = b ? GRADCOMP_OK : device_check(g->d->record(event, g->compute), "averages", err);
+	gradcomp_status st = b ? GRADCOMP_OK : device_check(g->d->record(event, g->behind), "averages", err);
 	return st ? st : device_let_follow(g->d, queue ? queue : g->producer, event, err);
 }
 
@@ -333,19 +322,22 @@ static void close_gpu(engine *eng)
 		gpu_learn_close(eng);
 		for (uint32_t i = 0; g->averaged && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->averaged[i]);
+		for (uint32_t i = 0; g->arrived && i < eng->layout.ntensors; i++)
+			g->d->event_free(g->arrived[i]);
 		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
 		g->d->unpin(g->seen);
 	}
 	if (g->device.arena) {
 		device_arena_release(g->device.arena, g->words);
-		device_arena_release(g->device.arena, g->squares);
-		device_arena_release(g->device.arena, g->chunks);
+		device_arena_release(g->device.arena, g->chunks[0]);
+		device_arena_release(g->device.arena, g->chunks[1]);
 	}
 	if (g->device.arena && !g->of) {
 		device_arena_flush(g->device.arena);
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);
+		g->d->event_free(g->caught_up);
 		g->d->event_free(g->clock_event);
 	}
 	for (uint32_t i = 0; i < g->nmirrors; i++)
@@ -361,6 +353,7 @@ static void close_gpu(engine *eng)
 		free(g->steps[k].slots);
 	}
 	free(g->passed);
+	free(g->arrived);
 	free(g->averaged);
 	free(g->segments);
 	free(g);
@@ -423,6 +416,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (st)
 		return st;
 	g->compute = g->device.arena->compute;
+	g->behind = g->compute;
 	g->exchange = g->device.arena->exchange;
 	st = events(g, err);
 	if (st)
@@ -436,6 +430,9 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	g->device.enqueues = g->direct && can_enqueue(eng->compressor, collective);
 	if (g->device.enqueues)
 		g->watch = (device_watch){gpu_look, eng};
+	/* Whoever waits for the device, or looks at what tasks make there, counts on one stream. */
+	if (g->device.enqueues && !config_int(eng->job->config, SET_GRADCOMP_VERIFY))
+		g->behind = g->device.arena->behind;
 	if (g->mode == GPU_ON_DEVICE) {
 		eng->ways.ops = eng->ways.whole = &gpu_ops;
 		eng->arrays.arena = g->device.arena;

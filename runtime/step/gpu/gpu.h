@@ -8,7 +8,8 @@
  *
  * Where the collective puts its work on a stream and returns, so does everything else: a
  * bucket's tasks are all enqueued, and it is done when the last one is, with an event.
- * Nothing on the host waits. Whether a gradient is not finite stays on the device, as words
+ * Nothing on the host waits. What a bucket does up to its first exchange is on one stream and the rest on another, so
+ * that buckets that are given later are encoded while earlier ones are under way. Whether a gradient is not finite stays on the device, as words
  * that the work there goes by; the host learns of it, of faults, times and norms when a later
  * step needs their place (gpu_learn.c).
  *
@@ -29,7 +30,7 @@
 
 typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
-/* A bucket's words, a cache line of its own: NCCL adds up the first. */
+/* A bucket's words. NCCL adds up the first. */
 enum {
 	WORD_BAD, /* the gradient of some rank is not finite, or a sum in place */
 	/* The two of gradcomp_work.fault. */
@@ -66,31 +67,35 @@ typedef struct gpu_step {
 	void *over;      /* event: what is to be read is there */
 	void **ready;    /* timers, by tensor: the gradient has been made */
 	int *words;      /* pinned, as gpu.words */
-	double *squares; /* pinned, as gpu.squares */
 } gpu_step;
 
 typedef struct gpu {
 	engine_device device; /* its arena is that of `of`, if there is one */
 	const struct gpu *of; /* a shards' engine's: the reducer's, whose streams these are; else NULL */
-	uint32_t room;        /* buckets there is room for in words */
+	uint32_t room;        /* buckets there is room for in what is found */
 	const device_calls *d;
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
-	int direct;               /* ON_DEVICE: the collective takes device memory */
-	launcher launches;        /* direct: of the collective, on the exchange stream */
-	bucket *_Atomic turn_of;  /* it has its turn there; NULL: none has */
-	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
-	void *compute, *exchange; /* streams of the two threads: the arena's */
-	void *exchanged;          /* event of the exchange thread's */
-	device_watch watch;       /* for a thread that waits for what the collective has enqueued; else all 0 */
-	memops wire;              /* direct: engine.room.wire */
-	void *producer;           /* the caller's stream */
-	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
-	void **averaged;          /* events: the bucket's averages are in place; likewise */
-	void *joined;             /* event of wait() */
-	gpu_step steps[2];        /* by the parity of the step */
-	double clock;             /* the host's, at the latest `over` that was learned of ... */
-	void *clock_event;        /* ... which is this timer */
+	int direct;              /* ON_DEVICE: the collective takes device memory */
+	launcher launches;       /* direct: of the collective, on the exchange stream */
+	bucket *_Atomic turn_of; /* it has its turn there; NULL: none has */
+	gradcomp_host host;      /* ON_DEVICE: the compressor's, whose memory streams can use */
+	/* The arena's streams: for a bucket's tasks up to its first exchange; for those behind it, which may be the
+	 * same one; for exchanges. */
+	void *compute, *behind, *exchange;
+	void *caught_up;    /* event: the stream behind has come to here ... */
+	uint64_t step;      /* ... before this step, as a count from 1 */
+	void *exchanged;    /* event of the exchange thread's */
+	device_watch watch; /* for a thread that waits for what the collective has enqueued; else all 0 */
+	memops wire;        /* direct: engine.room.wire */
+	void *producer;     /* the caller's stream */
+	void **passed;      /* events: the bucket's work on the compute stream is over; one a tensor is enough */
+	void **arrived;     /* events: what the bucket has exchanged is there; likewise */
+	void **averaged;    /* events: the bucket's averages are in place; likewise */
+	void *joined;       /* event of wait() */
+	gpu_step steps[2];  /* by the parity of the step */
+	double clock;       /* the host's, at the latest `over` that was learned of ... */
+	void *clock_event;  /* ... which is this timer */
 	/* The exchange thread's, of a round that merges in the collective's host memory: room for two
 	 * payloads and what becomes of them, `merge_stride` apart, on the device and pinned. */
 	char *merge_there, *merge_here;
@@ -98,13 +103,11 @@ typedef struct gpu {
 	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
 	uint32_t nmirrors;
 	void **given; /* WHOLE: the caller's gradients, by tensor */
-	/* Words that operators write, on the device: by tensor whether it is not finite, by bucket
-	 * BUCKET_WORDS, one fault of the code, one word of the exchange thread's (and on the
-	 * host). They come down into the step's. */
+	/* What operators find, on the device: of every bucket (gpu_found), one fault of the code, one word of the
+	 * exchange thread's; and the last two, or what the host asks for, pinned. It comes down into the step's. */
 	int *words, *seen;
-	double *squares;            /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
 	gradcomp_segment *segments; /* those of the bucket that a task works on: the compute thread's */
-	void *chunks;               /* scratch of operators that get them */
+	void *chunks[2];            /* scratch of operators that get them: before the exchange and behind it */
 	uint64_t put;               /* pieces of work so far that tasks wait for */
 } gpu;
 
@@ -135,21 +138,41 @@ static inline gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
 	const char *why = g->ops ? g->ops->failed() : NULL;
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
 }
-/* The words by bucket, and the two after them. There is room for as many buckets as
- * tensors, so that words stay where they are when buckets are made anew. */
-static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
+/* What is found out about a bucket of n tensors. It has a cache line, and one for each of its tensors, so that what is
+ * found stays where it is when buckets are made anew, and comes down in one copy. */
+typedef struct gpu_found {
+	int *words;    /* BUCKET_WORDS */
+	int *tensors;  /* n: whether it is not finite */
+	double *u, *e; /* n each: sampled |u|^2, then |e|^2; see residual_norm.h */
+	size_t bytes;  /* without u and e */
+} gpu_found;
+enum { FOUND_LINE = 64 / sizeof(int) };
+static inline size_t gpu_found_line(uint32_t index, uint32_t first)
 {
-	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
-	       (size_t)b->pub.index * BUCKET_WORDS;
+	return ((size_t)index + first) * FOUND_LINE;
+}
+static inline gpu_found gpu_found_in(int *all, uint32_t index, uint32_t first, uint32_t n)
+{
+	int *words = all + gpu_found_line(index, first);
+	const size_t ints = BUCKET_WORDS + (size_t)n + n % 2;
+	double *u = (double *)(void *)(words + ints);
+	return (gpu_found){words, words + BUCKET_WORDS, u, u + n, ints * sizeof *words};
+}
+static inline gpu_found gpu_found_of(int *all, const bucket *b)
+{
+	return gpu_found_in(all, b->pub.index, b->pub.first, b->pub.ntensors);
+}
+static inline size_t gpu_bucket_words(const bucket *b)
+{
+	return gpu_found_line(b->pub.index, b->pub.first);
 }
 static inline size_t gpu_code_word(const engine *eng)
 {
-	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
-	       (size_t)gpu_of(eng)->room * BUCKET_WORDS;
+	return gpu_found_line(gpu_of(eng)->room, eng->layout.ntensors);
 }
 static inline size_t gpu_exchange_word(const engine *eng)
 {
-	return gpu_code_word(eng) + BUCKET_WORDS;
+	return gpu_code_word(eng) + FOUND_LINE;
 }
 static inline gpu_step *gpu_step_of(const engine *eng)
 {
@@ -174,6 +197,8 @@ void gpu_learn_begin(engine *eng, bucket *b);
 /* A task's work begins, or ends, on its stream here. */
 const char *gpu_learn_start(engine *eng, bucket *b, const task *t);
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t);
+/* Norms of n tensors from `first` on, which have been found. */
+void gpu_learn_norms(engine *eng, const gpu_found *found, uint32_t first, uint32_t n);
 void gpu_learn_close(engine *eng);
 
 /* engine_device_calls.learn, full, room. */

@@ -183,7 +183,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
 {
 	const gpu *g = gpu_of(eng);
-	const int *bad = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
+	const int *bad = g->words + gpu_bucket_words(b) + WORD_BAD;
 	float *kept = b->workspace->kept.p;
 	for (uint32_t s = 0; s <= eng->compressor->state_arrays; s++) {
 		float *array = s ? b->state[s - 1] : b->work.error_flat;
@@ -347,7 +347,7 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
-	int *words = g->words + gpu_bucket_words(eng, b);
+	int *words = g->words + gpu_bucket_words(b);
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
 	gradcomp_status st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
 	                     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
@@ -361,7 +361,7 @@ static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_er
 static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
-	size_t at = gpu_bucket_words(eng, b) + WORD_SUM;
+	size_t at = gpu_bucket_words(b) + WORD_SUM;
 	gradcomp_status st = settle(eng, g->d->copy(g->exchange, g->seen + at, g->words + at, sizeof(int)),
 	                            "what an encoding says could not be read", err);
 	if (!st && g->seen[at] && !b->local_bad)
@@ -372,7 +372,7 @@ static gradcomp_status ask_overflow(engine *eng, bucket *b, gradcomp_error *err)
 gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
-	int *words = g->words + gpu_bucket_words(eng, b);
+	int *words = g->words + gpu_bucket_words(b);
 	g->ops->put_flag(g->exchange, words + WORD_BAD, GRADCOMP_I32, words + WORD_LOCAL);
 	return eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32,
 	                                           GRADCOMP_SUM, 1.0, err);

@@ -53,9 +53,9 @@ static double payload_of_levels(const bucket *b, const task *t, double *sent)
 	return bytes;
 }
 
-static void *stream_of(const gpu *g, const task *t)
+static void *stream_of(const gpu *g, const bucket *b, const task *t)
 {
-	return task_exchanges(t->kind) ? g->exchange : g->compute;
+	return task_exchanges(t->kind) ? g->exchange : b->work.queue;
 }
 
 const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
@@ -70,13 +70,13 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 	at->bytes = !task_exchanges(t->kind) ? (double)b->pub.numel * sizeof(float)
 	            : b->part                ? payload_of_levels(b, t, &at->sent)
 	                                     : payload(eng, b, t, &at->sent);
-	return why ? why : g->d->record(at->start, stream_of(g, t));
+	return why ? why : g->d->record(at->start, stream_of(g, b, t));
 }
 
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t)
 {
 	const gpu *g = gpu_of(eng);
-	return g->d->record(b->slot->tasks[b->slot->ntasks++].end, stream_of(g, t));
+	return g->d->record(b->slot->tasks[b->slot->ntasks++].end, stream_of(g, b, t));
 }
 
 void gpu_learn_close(engine *eng)
@@ -93,7 +93,6 @@ void gpu_learn_close(engine *eng)
 			}
 		g->d->event_free(s->over);
 		g->d->unpin(s->words);
-		g->d->unpin(s->squares);
 	}
 }
 
@@ -104,12 +103,12 @@ static double when(const gpu *g, void *timer, void *other, double then)
 	return g->d->elapsed(timer, other, &before) ? then : then - before;
 }
 
-static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot, const int *words)
+static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot, const gpu_found *found)
 {
 	const char *again = eng->warned == 4 ? " (not told again)" : "";
 	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE), mine = 0;
 	for (uint32_t i = slot->first; i < slot->first + slot->ntensors && eng->warned < 5; i++) {
-		if (!s->words[i])
+		if (!found->tensors[i - slot->first])
 			continue;
 		mine = 1;
 		eng->warned++;
@@ -121,12 +120,20 @@ static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot,
 		                : "; this bucket's result is NaN on all ranks and the error memory stays as it was",
 		         again);
 	}
-	if (!mine && !passes && words[WORD_SUM] && !eng->layout.rank && eng->warned < 5) {
+	if (!mine && !passes && found->words[WORD_SUM] && !eng->layout.rank && eng->warned < 5) {
 		eng->warned++;
 		log_line(
 			&eng->job->log, GRADCOMP_LOG_INFO,
 			"step %llu: the sum of gradients in the bucket of '%s' is not finite; its result is NaN on all ranks%s",
 			(unsigned long long)s->step, eng->layout.tensors[slot->first].name, again);
+	}
+}
+
+void gpu_learn_norms(engine *eng, const gpu_found *found, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; eng->arrays.memory && i < n; i++) {
+		eng->meter.norms[first + i].u = found->u[i];
+		residual_norm_tensor(eng, first + i, found->e[i]);
 	}
 }
 
@@ -140,8 +147,8 @@ static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int
 		if (!part->pub.numel)
 			continue;
 		const gpu_step *of = &gpu_of(in)->steps[s - gpu_of(eng)->steps];
-		const int *words = of->words + gpu_bucket_words(in, part);
-		uint32_t n = in->layout.ntensors;
+		const gpu_found found = gpu_found_of(of->words, part);
+		const int *words = found.words;
 		fault |= words[WORD_FAULT];
 		if (!bad && (words[WORD_BAD] || words[WORD_SUM]) && eng->warned < 5) {
 			eng->warned++;
@@ -153,11 +160,7 @@ static int learn_parts(engine *eng, const gpu_step *s, const gpu_slot *slot, int
 				eng->warned == 5 ? " (not told again)" : "");
 		}
 		bad |= words[WORD_BAD] || words[WORD_SUM];
-		for (uint32_t i = part->pub.first;
-		     in->arrays.memory && !bad && i < part->pub.first + part->pub.ntensors; i++) {
-			in->meter.norms[i].u = of->squares[i];
-			residual_norm_tensor(in, i, of->squares[n + i]);
-		}
+		gpu_learn_norms(in, &found, part->pub.first, bad ? 0 : part->pub.ntensors);
 	}
 	return fault;
 }
@@ -166,9 +169,8 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
                                   gradcomp_error *err)
 {
 	gpu *g = gpu_of(eng);
-	uint32_t n = eng->layout.ntensors;
-	const int *words =
-		s->words + (n + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS + (size_t)slot->bucket * BUCKET_WORDS;
+	const gpu_found found = gpu_found_in(s->words, slot->bucket, slot->first, slot->ntensors);
+	const int *words = found.words;
 	int bad = words[WORD_BAD] || words[WORD_SUM];
 	for (int i = 0; i < slot->ntasks; i++) {
 		const gpu_timed *at = &slot->tasks[i];
@@ -184,7 +186,7 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 		                                   .end = when(g, at->end, s->over, over)});
 		g->device.sent += at->sent;
 	}
-	tell_nonfinite(eng, s, slot, words);
+	tell_nonfinite(eng, s, slot, &found);
 	int damaged = learn_parts(eng, s, slot, bad);
 	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)] || damaged)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -195,10 +197,7 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 		eng->stats.nonfinite_steps += !eng->step_bad;
 		eng->step_bad = 1;
 	}
-	for (uint32_t i = slot->first; eng->arrays.memory && !bad && i < slot->first + slot->ntensors; i++) {
-		eng->meter.norms[i].u = s->squares[i];
-		residual_norm_tensor(eng, i, s->squares[n + i]);
-	}
+	gpu_learn_norms(eng, &found, slot->first, bad ? 0 : slot->ntensors);
 	return GRADCOMP_OK;
 }
 

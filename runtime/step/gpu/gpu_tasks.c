@@ -9,19 +9,19 @@
 #include <math.h>
 #include <string.h>
 
-/* The task is run again when what is on the compute stream now is over. */
-static gradcomp_status pause_here(engine *eng, bucket *b, const char *why, gradcomp_error *err)
+/* The task is run again when what is on the stream now is over. */
+static gradcomp_status pause_here(engine *eng, bucket *b, void *stream, const char *why, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	if (!why)
-		why = g->d->record(g->passed[b->pub.index], g->compute);
+		why = g->d->record(g->passed[b->pub.index], stream);
 	b->later = why ? 0 : ++gpu_of(eng)->put;
 	return device_check(why, "a bucket's work could not be put on its stream", err);
 }
 
-static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
+static const char *copy_down(const gpu *g, const bucket *b, int *to, const int *from, size_t bytes)
 {
-	return g->d->copy(g->compute, to, from, n * sizeof(int));
+	return g->d->copy(b->work.queue, to, from, bytes);
 }
 
 /* Lists what the operators of whole buckets go by. With `back`: what FINISH gives them. */
@@ -65,11 +65,11 @@ static int passes(const engine *eng)
 static void fill_if(const engine *eng, bucket *b, float a, int word)
 {
 	const gpu *g = gpu_of(eng);
-	const int *w = g->words + gpu_bucket_words(eng, b) + word;
+	const int *w = g->words + gpu_bucket_words(b) + word;
 	if (b->work.flat)
-		g->ops->fill_if(g->compute, b->work.flat, a, b->pub.numel, w);
+		g->ops->fill_if(b->work.queue, b->work.flat, a, b->pub.numel, w);
 	else
-		g->ops->fill_tensors_if(g->compute, segments(eng, b, 0), b->pub.ntensors, a, w);
+		g->ops->fill_tensors_if(b->work.queue, segments(eng, b, 0), b->pub.ntensors, a, w);
 }
 
 static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
@@ -89,9 +89,10 @@ static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_e
 static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(in);
-	const int *whole_words = g->of->words + gpu_bucket_words(part->whole->of, part->whole);
-	uint32_t first = part->pub.first, n = part->pub.ntensors;
-	int *words = g->words + gpu_bucket_words(in, part);
+	const int *whole_words = g->of->words + gpu_bucket_words(part->whole);
+	const gpu_found found = gpu_found_of(g->words, part);
+	uint32_t n = part->pub.ntensors;
+	int *words = found.words;
 	gradcomp_status st = bucket_place(in, part, err);
 	part->slot = part->whole->slot;
 	if (!st && !fixed_lengths(part))
@@ -104,12 +105,12 @@ static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 	if (st)
 		return st;
 	const char *why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
-	if (!why && g->ops->load_tensors(g->compute, segments(in, part, 0), n, g->words + first,
-	                                 in->arrays.memory ? g->squares + first : NULL, g->chunks))
+	if (!why && g->ops->load_tensors(g->compute, segments(in, part, 0), n, found.tensors,
+	                                 in->arrays.memory ? found.u : NULL, g->chunks[0]))
 		return unreadable(in, part, err);
 	if (why)
 		return device_check(why, "a shard's work could not be put on its stream", err);
-	g->ops->any_set(g->compute, words + WORD_OWN, g->words + first, sizeof *words, sizeof *words, n);
+	g->ops->any_set(g->compute, words + WORD_OWN, found.tensors, sizeof *words, sizeof *words, n);
 	g->ops->any_set(g->compute, words + WORD_ABOVE, whole_words + WORD_BAD, sizeof *words, sizeof *words, 1);
 	g->ops->any_set(g->compute, words + WORD_LOCAL, words + WORD_OWN, sizeof *words, sizeof *words, 2);
 	if (in_place(part))
@@ -117,6 +118,22 @@ static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 	else
 		fill_if(in, part, 0, WORD_LOCAL);
 	return GRADCOMP_OK;
+}
+
+/* What a bucket begins with comes after all of the step before, and after the bucket that had its workspace. */
+static const char *come_behind(engine *eng, const bucket *b)
+{
+	gpu *g = gpu_of(eng);
+	const char *why = NULL;
+	if (g->behind == g->compute)
+		return NULL;
+	if (g->step != eng->step + 1) {
+		g->step = eng->step + 1;
+		why = g->d->record(g->caught_up, g->behind);
+		if (!why)
+			why = g->d->follow(g->compute, g->caught_up);
+	}
+	return why || !b->workspace->over ? why : g->d->follow(g->compute, b->workspace->over);
 }
 
 static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -130,13 +147,16 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 	if (b->later) {
 		b->later = 0;
 		for (uint32_t i = 0; i < n && !b->local_bad; i++)
-			b->local_bad = at->words[first + i] ? (int)i + 1 : 0;
+			b->local_bad = gpu_found_of(at->words, b).tensors[i] ? (int)i + 1 : 0;
 		if (b->local_bad && passes(eng))
 			bucket_pass_on(eng, b);
 		return GRADCOMP_OK;
 	}
-	int *words = g->words + gpu_bucket_words(eng, b);
-	gradcomp_status st = bucket_place(eng, b, err);
+	const gpu_found found = gpu_found_of(g->words, b);
+	int *words = found.words;
+	gradcomp_status st = device_check(come_behind(eng, b), "the step before", err);
+	if (!st)
+		st = bucket_place(eng, b, err);
 	b->slot = NULL;
 	if (!st && g->device.enqueues && fixed_lengths(b))
 		gpu_learn_begin(eng, b);
@@ -152,18 +172,18 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 		why = gpu_learn_start(eng, b, t);
 	if (!why)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
-	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
-	                                 eng->arrays.memory ? g->squares + first : NULL, g->chunks))
+	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, found.tensors,
+	                                 eng->arrays.memory ? found.u : NULL, g->chunks[0]))
 		st = unreadable(eng, b, err);
 	if (!st && !why && eng->checks.verify)
 		verify_input(eng, b);
 	if (st || why || !b->slot) {
 		if (!why && !st)
-			why = copy_down(g, at->words + first, g->words + first, n);
-		return st ? st : pause_here(eng, b, why, err);
+			why = copy_down(g, b, gpu_found_of(at->words, b).tensors, found.tensors, n * sizeof(int));
+		return st ? st : pause_here(eng, b, b->work.queue, why, err);
 	}
 	if (!passes(eng)) {
-		g->ops->any_set(g->compute, words + WORD_LOCAL, g->words + first, sizeof *words, sizeof *words, n);
+		g->ops->any_set(g->compute, words + WORD_LOCAL, found.tensors, sizeof *words, sizeof *words, n);
 		if (!in_place(b))
 			fill_if(eng, b, 0, WORD_LOCAL);
 	}
@@ -174,19 +194,16 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	const gpu_step *at = gpu_step_of(eng);
-	uint32_t first = b->pub.first, n = eng->layout.ntensors;
+	const gpu_found found = gpu_found_of(at->words, b);
 	b->later = 0;
-	if (at->words[gpu_bucket_words(eng, b) + WORD_FAULT] || at->words[gpu_code_word(eng)])
+	if (found.words[WORD_FAULT] || at->words[gpu_code_word(eng)])
 		return bucket_damaged(eng, b, err);
-	if (!b->bad && at->words[gpu_bucket_words(eng, b) + WORD_SUM]) {
+	if (!b->bad && found.words[WORD_SUM]) {
 		b->bad = BAD_SUM;
 		bucket_tell_overflow(eng, b);
 	}
-	for (uint32_t i = first; eng->arrays.memory && !b->bad && i < first + b->pub.ntensors; i++) {
-		eng->meter.norms[i].u = at->squares[i];
-		residual_norm_tensor(eng, i, at->squares[n + i]);
-	}
-	return device_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
+	gpu_learn_norms(eng, &found, b->pub.first, b->bad ? 0 : b->pub.ntensors);
+	return device_check(g->d->record(g->averaged[b->pub.index], b->work.queue), "a bucket's end", err);
 }
 
 /* The word that says whether the result is NaN. Where finite gradients have overflowed, what lasts becomes 0; where one
@@ -194,17 +211,17 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 static void void_result(engine *eng, bucket *b)
 {
 	const gpu *g = gpu_of(eng);
-	int *words = g->words + gpu_bucket_words(eng, b);
-	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
+	int *words = g->words + gpu_bucket_words(b);
+	g->ops->any_set(b->work.queue, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
 	if (passes(eng))
 		return;
 	for (uint32_t s = 0; s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b); s++) {
 		float *array = s ? b->state[s - 1] : b->work.error_flat;
 		if (array)
-			g->ops->fill_if(g->compute, array, 0, b->pub.numel, words + WORD_SUM);
+			g->ops->fill_if(b->work.queue, array, 0, b->pub.numel, words + WORD_SUM);
 	}
 	if (b->slot)
-		gpu_keep(eng, b, g->compute, 1);
+		gpu_keep(eng, b, b->work.queue, 1);
 }
 
 static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -212,36 +229,32 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 	(void)t;
 	const gpu *g = gpu_of(eng);
 	gpu_step *at = gpu_step_of(eng);
-	uint32_t first = b->pub.first, n = eng->layout.ntensors;
-	size_t words = gpu_bucket_words(eng, b), code = gpu_code_word(eng), doubles = b->pub.ntensors * sizeof(double);
+	const gpu_found found = gpu_found_of(g->words, b);
+	const size_t code = gpu_code_word(eng), norms = eng->arrays.memory ? 2 * b->pub.ntensors * sizeof(double) : 0;
 	const char *why;
 	if (b->later)
 		return finished(eng, b, err);
 	/* The host knows of a bucket without a slot what the exchange has found. */
 	if (b->bad == BAD_SUM)
-		g->ops->fill(g->compute, (float *)(void *)(g->words + words + WORD_SUM), 1, 1);
+		g->ops->fill(b->work.queue, (float *)(void *)(found.words + WORD_SUM), 1, 1);
 	void_result(eng, b);
 	for (uint32_t i = 0; b->bad && i < b->pub.ntensors; i++)
-		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
-	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, g->words + words + WORD_VOID,
-	                      eng->arrays.memory ? g->squares + n + first : NULL, g->chunks);
+		g->ops->fill(b->work.queue, b->x[i], NAN, eng->layout.tensors[b->pub.first + i].numel);
+	g->ops->store_tensors(b->work.queue, segments(eng, b, 1), b->pub.ntensors, found.words + WORD_VOID,
+	                      eng->arrays.memory ? found.e : NULL, g->chunks[1]);
 	if (eng->checks.verify) {
 		verify_output(eng, b);
 		verify_result(eng, b);
 	}
-	why = g->averaged ? g->d->record(g->averaged[b->pub.index], g->compute) : NULL;
+	why = g->averaged ? g->d->record(g->averaged[b->pub.index], b->work.queue) : NULL;
+	if (g->averaged)
+		b->workspace->over = g->averaged[b->pub.index];
 	if (!why)
-		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
-	if (!why)
-		why = copy_down(g, at->words + code, g->words + code, 1);
-	if (!why && eng->arrays.memory)
-		why = g->d->copy(g->compute, at->squares + first, g->squares + first, doubles);
-	if (!why && eng->arrays.memory)
-		why = g->d->copy(g->compute, at->squares + n + first, g->squares + n + first, doubles);
+		why = copy_down(g, b, gpu_found_of(at->words, b).words, found.words, found.bytes + norms);
+	if (!why && b->plan.rounds[0].pattern == GRADCOMP_CODED)
+		why = copy_down(g, b, at->words + code, g->words + code, sizeof(int));
 	if (!b->slot)
-		return pause_here(eng, b, why, err);
-	if (!why)
-		why = copy_down(g, at->words + first, g->words + first, b->pub.ntensors);
+		return pause_here(eng, b, b->work.queue, why, err);
 	return device_check(why, "a bucket's end", err);
 }
 
@@ -261,7 +274,7 @@ static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 		if (!why)
 			why = g->d->copy(g->compute, eng->grads[i], g->given[i], bytes);
 	}
-	return st ? st : pause_here(eng, b, why, err);
+	return st ? st : pause_here(eng, b, g->compute, why, err);
 }
 
 static gradcomp_status up(engine *eng, bucket *b, gradcomp_error *err)
@@ -273,7 +286,7 @@ static gradcomp_status up(engine *eng, bucket *b, gradcomp_error *err)
 		                 eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype));
 	if (!why)
 		why = g->d->record(g->averaged[b->pub.index], g->compute);
-	return pause_here(eng, b, why, err);
+	return pause_here(eng, b, g->compute, why, err);
 }
 
 static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -295,7 +308,7 @@ static void before_decode(const engine *eng, bucket *b, const task *t)
 {
 	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
 		return;
-	gpu_keep(eng, b, gpu_of(eng)->compute, 0);
+	gpu_keep(eng, b, b->work.queue, 0);
 	if (in_place(b))
 		fill_if(eng, b, 0, WORD_BAD);
 }
@@ -309,23 +322,44 @@ static gradcomp_status decode(engine *eng, bucket *b, const task *t, gradcomp_er
 
 const engine_ops gpu_ops = {begin, bucket_encode, gpu_exchange, decode, finish, gpu_announce};
 
+static bool is_behind(const bucket *b, const task *t)
+{
+	bool exchanged = t->kind == TASK_FINISH;
+	for (const task *k = b->tasks; !exchanged && k < t; k++)
+		exchanged = task_exchanges(k->kind);
+	return exchanged;
+}
+
+/* The stream that the task's work goes on comes after what the bucket did on another one. */
+static const char *take_stream(const gpu *g, bucket *b, const task *t)
+{
+	void *const from = b->work.queue;
+	const bool begins = t == b->tasks;
+	b->work.queue = is_behind(b, t) ? g->behind : g->compute;
+	if (!begins && task_exchanges(t[-1].kind))
+		return g->direct ? g->d->follow(b->work.queue, g->arrived[b->pub.index]) : NULL;
+	return begins || from == b->work.queue ? NULL : g->d->follow(b->work.queue, g->passed[b->pub.index]);
+}
+
 /* Puts a task of an enqueued bucket on the device between two timers; BEGIN starts its own, when it has found that
  * the bucket is such a one. */
 static gradcomp_status compute(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	const int again = b->later != 0;
-	const char *why = t->kind != TASK_BEGIN && b->slot ? gpu_learn_start(eng, b, t) : NULL;
+	const char *why = take_stream(g, b, t);
+	if (!why && t->kind != TASK_BEGIN && b->slot)
+		why = gpu_learn_start(eng, b, t);
 	gradcomp_status st = why ? device_check(why, "a task's beginning", err) : engine_do(eng, b, t, err);
 	if (st || b->later || again || (!b->slot && t->kind == TASK_BEGIN))
 		return st;
 	if (b->slot)
 		why = gpu_learn_end(eng, b, t);
 	if (!why && b->slot && t->kind == TASK_FINISH)
-		why = g->d->record(gpu_step_of(eng)->over, g->compute);
+		why = g->d->record(gpu_step_of(eng)->over, b->work.queue);
 	/* For the exchange thread to come after. */
 	if (!why)
-		why = g->d->record(g->passed[b->pub.index], g->compute);
+		why = g->d->record(g->passed[b->pub.index], b->work.queue);
 	return device_check(why, "a bucket's work", err);
 }
 
@@ -348,7 +382,7 @@ static gradcomp_status begin_turn(engine *eng, bucket *b, const task *t, gradcom
 	return st;
 }
 
-/* The exchange stream comes after what the compute stream has made of the bucket, and that after what was exchanged. */
+/* The exchange stream comes after what the bucket's other streams have made of it. */
 static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	gpu *g = gpu_of(eng);
@@ -370,10 +404,7 @@ static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_
 		st = device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
 	if (st || !g->direct)
 		return st;
-	const char *why = g->d->record(g->exchanged, g->exchange);
-	if (!why)
-		why = g->d->follow(g->compute, g->exchanged);
-	return device_check(why, "a bucket's work", err);
+	return device_check(g->d->record(g->arrived[b->pub.index], g->exchange), "a bucket's work", err);
 }
 
 gradcomp_status gpu_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
