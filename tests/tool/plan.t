@@ -322,4 +322,14 @@ bad machine 'a curve twice' 's/^spec = topk.*/spec = none/'
 # shellcheck disable=SC2016 # a pattern
 is 'the table of doc/user/planning.md' "$(cat "$tmp/out")" \
 	"$(sed -n '/^    \$ gradcomp plan --model resnet50 .*gigabit/,/^`/{/^    \$/d;/^`/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/user/planning.md")"
+# Whether compression pays on GPUs: the table of doc/user/gpu.md.
+for network in '8 x 400 Gbit/s=2.5e-12' '400 Gbit/s=2e-11' '100 Gbit/s=8e-11'; do
+	sed "/^\[network\]/,/^\$/s/^byte = .*/byte = ${network#*=}/" "$GRADCOMP_SRC/examples/h100.machine" >"$tmp/gpu.machine"
+	"$gradcomp" plan --model gpt2-xl --machine "$tmp/gpu.machine" --collectives hier >"$tmp/out" 2>"$tmp/err"
+	row="| ${network%=*} |"
+	for c in none cast block topk powersgd; do
+		row="$row $(awk -v c="$c" '$2 == "hier" && $1 ~ "^" c { printf "%.0f", $6; exit }' "$tmp/out") |"
+	done
+	like "waiting on GPUs, $row" "$(cat "$GRADCOMP_SRC/doc/user/gpu.md")" "$row"
+done
 done_testing
