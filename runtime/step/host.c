@@ -34,7 +34,7 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		int run_bad = 0;
 		ops->load_tensors(NULL, &run, 1, &run_bad, NULL, NULL);
 		bad |= run_bad;
-		if (kept)
+		if (kept && error)
 			memcpy(kept + at, error + at, len * sizeof *kept);
 		if (memory)
 			*squares += residual_norm_run(x, error ? NULL : memory, at, n);

@@ -37,7 +37,7 @@ static int one(const gradcomp_operators *op, unsigned kind, size_t parts, size_t
 	if (damaged)
 		coded_damage(&c);
 	point(&c, how);
-	float *want = malloc((c.n + 1) * sizeof *want);
+	float *want = calloc(c.n + 1, sizeof *want);
 	wrong = coded_sum(&c, want, how == FROM_X || how == IN_PLACE);
 	op->codes_sum(NULL, &c.coding, c.part, c.parts, (const void *const *)c.payload, c.ranks, c.a,
 	              damaged || test_random() % 2 ? &fault : NULL);

@@ -333,7 +333,7 @@ static void close_gpu(engine *eng)
 		device_arena_release(g->device.arena, g->chunks[0]);
 		device_arena_release(g->device.arena, g->chunks[1]);
 	}
-	if (g->device.arena && !g->of) {
+	if (g->d && g->device.arena && !g->of) {
 		device_arena_flush(g->device.arena);
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);

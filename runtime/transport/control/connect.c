@@ -263,7 +263,7 @@ static const char *connect_round(transport *t, endpoint *c, int local, hello *h,
 		return connect_local(t, c, h, passed, deadline, fd);
 	}
 	why = connect_race(t, line, race_line_up(t, c, h->to, line), h, limit, deadline, &won, where);
-	if (!why) {
+	if (!why && won) {
 		*fd = won->fd;
 		atomic_store_explicit(&c->good, (signed char)won->index, memory_order_relaxed);
 	}

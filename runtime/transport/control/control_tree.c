@@ -222,7 +222,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 {
 	neighbour *n = &t->tree.near[i];
 	char text[CULPRIT_TEXT + 1];
-	uint32_t rate[NETWORKS_MAX];
+	uint32_t rate[NETWORKS_MAX] = {0};
 	if (f->type >= CTRL_RATES && (t->peers.networks.measured || f->bytes != 4 * (size_t)t->peers.networks.n))
 		return -1;
 	for (size_t k = 0; f->type >= CTRL_RATES && k < f->bytes / 4; k++)

