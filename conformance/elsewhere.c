@@ -181,8 +181,12 @@ static char **other_environment(void)
 		n++;
 	out = calloc(n + sizeof more / sizeof more[0] + 1, sizeof *out);
 	for (size_t i = 0; out && i < n; i++)
-		if (asprintf(&out[i], "%.*s=elsewhere", (int)strcspn(environ[i], "="), environ[i]) < 0)
+		if (asprintf(&out[i], "%.*s=elsewhere", (int)strcspn(environ[i], "="), environ[i]) < 0) {
+			while (i)
+				free(out[--i]);
+			free(out);
 			return NULL;
+		}
 	for (size_t i = 0; out && i < sizeof more / sizeof more[0]; i++)
 		out[n + i] = more[i];
 	return out;
@@ -204,10 +208,11 @@ void elsewhere_group(kit *k)
 {
 	char **own = environ, **other = other_environment();
 	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
-	void *higher = malloc(100003);
+	void *higher;
 	if (!k->trace || !k->options->far || !other ||
 	    mmap(NULL, (size_t)97 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED)
 		return;
+	higher = malloc(100003);
 	comparing = k;
 	at = 0;
 	differs = false;

@@ -77,13 +77,13 @@ void unbiased_group(kit *k)
 		for (int i = 0; i < NUMBERS; i++) {
 			d.u[w][i] = random_check_normal();
 			d.want[i] += d.u[w][i] / (double)RANKS;
-			d.size[i] += fabs(d.u[w][i]) / RANKS;
+			d.size[i] += (double)fabsf(d.u[w][i]) / RANKS;
 		}
 	going = averages_more(k, &d, times);
 	for (int i = 0; i < NUMBERS; i++)
 		worst = fmax(worst, averages_off(&d, i));
 	if (going && !d.remembers && worst > 6) /* or something seldom has not come yet */
-		going = averages_more(k, &d, 9 * times);
+		averages_more(k, &d, 9 * times);
 	t->values = values;
 	if (!d.times)
 		return;

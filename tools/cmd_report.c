@@ -32,10 +32,14 @@ static void print_link_map(const json_t *root)
 		     *cell;
 	char a[256], b[256];
 	size_t i, k;
-	json_array_foreach(kinds, i, row) if (count_of(row, "pairs"))
-		printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a),
-	               count_of(row, "pairs"), count_of(row, "pairs") == 1 ? "" : "s");
-	else printf("no links    %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
+	json_array_foreach(kinds, i, row)
+	{
+		if (count_of(row, "pairs"))
+			printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a),
+			       count_of(row, "pairs"), count_of(row, "pairs") == 1 ? "" : "s");
+		else
+			printf("no links    %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
+	}
 	if (json_array_size(map) > LINK_MAP_SHOWN)
 		return;
 	json_array_foreach(map, i, row)

@@ -79,8 +79,7 @@ static void *serve(void *ctx)
 static int supervise(const job *j)
 {
 	int sent = 0, status;
-	pid_t pid;
-	while ((pid = waitpid(j->ranks, &status, WNOHANG)) != j->ranks) {
+	while (waitpid(j->ranks, &status, WNOHANG) != j->ranks) {
 		int got = command_caught_signal();
 
 		if (got && got != sent) {
@@ -216,7 +215,9 @@ static int run_job(job *j)
 	snprintf(token, sizeof token, RUN_ENV_TOKEN "=%s", rendezvous_server_token(j->server));
 	j->env = env;
 	command_catch_signals();
-	if (start_ranks(j)) {
+	code = start_ranks(j);
+	j->env = NULL;
+	if (code) {
 		fprintf(stderr, "gradcomp: no process for the ranks: %s\n", strerror(errno));
 		return 1;
 	}

@@ -420,7 +420,7 @@ static const json_t *text_config(const json_t *config)
 
 gradcomp_status plan_config(plan_import *to, const json_t *config)
 {
-	family *of = malloc(sizeof *of);
+	family *of = calloc(1, sizeof *of);
 	sizes s = {.config = text_config(config), .of = of, .to = to};
 	const char *type = json_string_value(json_object_get(s.config, "model_type"));
 	struct {

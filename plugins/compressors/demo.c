@@ -132,7 +132,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 static uint64_t side(const demo *p, uint64_t length)
 {
 	uint64_t s = p->chunk;
-	while (p->published && length > p->chunk && length % s)
+	while (p->published && length > p->chunk && s > 1 && length % s)
 		s--;
 	return s;
 }

@@ -13,12 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define RECORD_KEY "gradcomp.step"
 #define RECORD_MOST 65536
 #define BLAMED 160 /* bytes of settings that are named */
-
-extern char **environ;
 
 static pmix_proc_t self;
 static char blamed[BLAMED]; /* settings of PMIx that the environment had before PMIx added its own */

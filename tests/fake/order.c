@@ -48,7 +48,7 @@ static void opens(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 	const char *spec_text = arg;
 	gradcomp_group *w = gradcomp_job_world(job);
-	const gradcomp_links *links[2];
+	const gradcomp_links *links[2] = {NULL, NULL};
 	opener o[2] = {{0}};
 	pthread_t thread[2];
 	gradcomp_host host;

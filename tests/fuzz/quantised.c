@@ -51,8 +51,8 @@ static long taken, refused;
 
 /* The host's side of one step. */
 typedef struct side {
-	float x[NUMEL], error[NUMEL], *xs[1], *errors[1];
 	_Alignas(64) char scratch[1 << 18];
+	float x[NUMEL], error[NUMEL], *xs[1], *errors[1];
 	_Alignas(8) uint8_t own[ROOM];
 	gradcomp_bucket bucket;
 	gradcomp_work work;

@@ -17,11 +17,11 @@
 typedef struct endpoint {
 	char *host;
 	address *addr;
+	uint64_t verbs; /* hash of its RDMA network, or 0: ranks with the same one try verbs */
 	unsigned char naddr;
 	atomic_schar good;                 /* the address that was reached last, or -1 */
 	unsigned char aes;                 /* its CPU has AES-GCM */
 	atomic_uchar no_verbs;             /* tried without success */
-	uint64_t verbs;                    /* hash of its RDMA network, or 0: ranks with the same one try verbs */
 	unsigned char unix_bytes;          /* 0: no local socket */
 	char unix_name[ENDPOINT_UNIX_MAX]; /* abstract, without the leading 0 */
 } endpoint;

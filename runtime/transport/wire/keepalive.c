@@ -48,6 +48,7 @@ unsigned keepalive_too_large(int fd, double seconds)
 	int other, error = 0;
 	bool answers;
 	memset(&info, 0, sizeof info);
+	memset(&peer, 0, sizeof peer);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || !info.tcpi_unacked || !info.tcpi_backoff ||
 	    getpeername(fd, (struct sockaddr *)&peer, &peer_bytes))
 		return 0;
