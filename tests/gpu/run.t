@@ -126,7 +126,34 @@ run
 is "without a device it ends with 77" $status 77
 like "and says so" "$(cat "$tmp/said")" "1..0 # SKIP no CUDA device: none is visible"
 
-for wrong in "--only nothing" "--only reducer=soon" "--only sanitizer" "--limit 0" "--bundle $tmp/open"; do
+section facts <<'END'
+echo 1..1
+echo ok 1 - facts
+END
+section torch <<'END'
+echo "# NCCL says $NCCL_DEBUG"
+echo ok 1 - torch
+echo 1..1
+END
+section rates <<'END'
+echo ok 1 - rates
+echo 1..1
+END
+run --call 1
+is "a call of half an hour's three" $status 0
+is "has its sections, what users want to know first" "$(echo "$summary" | sed -n 's/ .* right$//p' | tr '\n' ' ')" "facts rates torch "
+like "NCCL's warnings are in the log" "$(cat "$out/log")" "NCCL says WARN"
+is "all calls take at most 28 minutes, each at most ten" "$("$PYTHON" -B - "$GRADCOMP_SRC/tests/gpu/run" <<'END'
+import importlib.machinery, importlib.util, sys
+loader = importlib.machinery.SourceFileLoader("gpu_run", sys.argv[1])
+run = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
+loader.exec_module(run)
+calls = [run.SECTIONS["facts"] + sum(c.values()) for c in run.CALLS.values()]
+print(max(calls) <= 600 and sum(calls) <= 28 * 60)
+END
+)" True
+
+for wrong in "--call 4" "--call 1 --only torch" "--only nothing" "--only reducer=soon" "--only sanitizer" "--limit 0" "--bundle $tmp/open"; do
 	# shellcheck disable=SC2086
 	run $wrong
 	is "$wrong is refused" $status 1
