@@ -15,7 +15,7 @@ extern "C" {
 /* Rows of a plugin's `needs`, by the header of the SDK whose functions it calls. */
 #define SDK_LOWRANK_NEEDS GRADCOMP_NEED(host, operators)
 #define SDK_SPARSE_NEEDS GRADCOMP_NEED(host, operators)
-#define SDK_CODES_NEEDS GRADCOMP_NEED(operators, codes_sum)
+#define SDK_CODES_NEEDS GRADCOMP_NEED(host, operators), GRADCOMP_NEED(operators, codes_sum)
 #define SDK_SIGNS_NEEDS SDK_CODES_NEEDS
 
 /* The first of n rows that `host` or its operators do not have; NULL: it has them all. Rows of other structures are
