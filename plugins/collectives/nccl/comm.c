@@ -252,6 +252,13 @@ static int load(nccl_functions *f, char *why, size_t size)
 	return 1;
 }
 
+/* What libnccl.so.2 is of: 21803 for 2.18.3. */
+static int version_of(const nccl *n)
+{
+	int version = 0;
+	return n->f.ncclGetVersion(&version) ? 0 : version;
+}
+
 /* Makes what this rank needs of its own. */
 static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 {
@@ -288,17 +295,25 @@ static void end_comm(nccl *n, ncclComm_t comm)
 /* All ranks can, or all fail: those that can by the number of one that cannot. */
 static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *err)
 {
-	int64_t worst = mine ? n->links->rank + 1 : 0;
+	const int version = mine ? 0 : version_of(n);
+	int64_t most[] = {mine ? n->links->rank + 1 : 0, version, -version};
 	gradcomp_error inner = {0};
-	gradcomp_status st = ring_allreduce(n->ring, &worst, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
+	gradcomp_status st = ring_allreduce(n->ring, most, 3, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
 	if (mine)
 		return mine;
 	if (st)
 		return n->host->fail(err, st, "%s", inner.text);
-	return !worst ? GRADCOMP_OK
-	              : n->host->fail(err, GRADCOMP_ERR_PEER,
-	                              "nccl: rank %lld of the group cannot use NCCL, see its own error",
-	                              (long long)worst - 1);
+	if (most[0])
+		return n->host->fail(err, GRADCOMP_ERR_PEER,
+		                     "nccl: rank %lld of the group cannot use NCCL, see its own error",
+		                     (long long)most[0] - 1);
+	if (most[1] == -most[2])
+		return GRADCOMP_OK;
+	return n->host
+	        ->fail(err, GRADCOMP_ERR_MISMATCH,
+	               "nccl: ranks have libnccl.so.2 of versions %d and %d, this one %d: all need the same, from one "
+	               "package or one virtual environment",
+	               (int)-most[2], (int)most[1], version);
 }
 
 /* Makes the communicator, for which every rank of the group comes here. */

@@ -18,7 +18,7 @@
 	F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommSplit) F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) \
 	F(ncclCommGetAsyncError) F(ncclGetErrorString) F(ncclGetLastError) F(ncclAllReduce) F(ncclReduce) \
 	F(ncclReduceScatter) F(ncclAllGather) F(ncclBroadcast) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
-	F(ncclGroupEnd)
+	F(ncclGroupEnd) F(ncclGetVersion)
 /* clang-format on */
 
 typedef struct nccl_functions {

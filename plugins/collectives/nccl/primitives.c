@@ -1,8 +1,7 @@
 /* Plain collectives on device memory, by NCCL's own. Sums are scaled after they are
- * complete, once, by the device's operators; or by NCCL, where that gives the same bits. */
+ * complete, once, by the device's operators. */
 #include "plugins/collectives/nccl/comm.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 #define WHAT_BYTES 96
@@ -51,15 +50,6 @@ static gradcomp_status finish(nccl *n, ncclResult_t rc, void *scaled, uint64_t c
 	return st ? st : nccl_done(n, what, err);
 }
 
-/* NCCL multiplies by 1/P before it adds up, which is exact for a power of two but where numbers become denormal. Half
- * floats are more often small. */
-static bool averages(const nccl *n, gradcomp_dtype dtype, gradcomp_op op, double scale)
-{
-	const int P = n->links->nranks;
-	return op == GRADCOMP_SUM && (dtype == GRADCOMP_F32 || dtype == GRADCOMP_F64) && !(P & (P - 1)) && P > 1 &&
-	       scale == 1.0 / P;
-}
-
 static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                    const char *what, gradcomp_error *err)
 {
@@ -86,7 +76,7 @@ static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_
 gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                                gradcomp_error *err)
 {
-	int how = averages(n, dtype, op, scale) ? (int)ncclAvg : operation(dtype, op);
+	int how = operation(dtype, op);
 	char what[WHAT_BYTES];
 	snprintf(what, sizeof what, "reduce %llu numbers", (unsigned long long)count);
 	/* NCCL cannot do this: it is gathered, and put together in the order of ranks. */
@@ -95,7 +85,7 @@ gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtyp
 	return finish(n,
 	              n->f.ncclAllReduce(buf, buf, count, (ncclDataType_t)type_of(dtype), (ncclRedOp_t)how, n->comm,
 	                                 n->queue),
-	              buf, count, dtype, how == (int)ncclSum ? scale : 1.0, what, err);
+	              buf, count, dtype, op == GRADCOMP_SUM ? scale : 1.0, what, err);
 }
 
 static int all_equal(const uint64_t *v, int n)
@@ -109,8 +99,7 @@ static int all_equal(const uint64_t *v, int n)
 gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
                                     double scale, gradcomp_error *err)
 {
-	int P = n->links->nranks, me = n->links->rank;
-	int how = averages(n, dtype, op, scale) ? (int)ncclAvg : operation(dtype, op);
+	int P = n->links->nranks, me = n->links->rank, how = operation(dtype, op);
 	ncclDataType_t type = (ncclDataType_t)type_of(dtype);
 	size_t size = gradcomp_dtype_bytes(dtype);
 	char *at = buf, *own = buf, what[WHAT_BYTES];
@@ -132,7 +121,7 @@ gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, 
 				rc = n->f.ncclReduce(at, at, counts[r], type, (ncclRedOp_t)how, r, n->comm, n->queue);
 		rc = nccl_both(rc, n->f.ncclGroupEnd());
 	}
-	return finish(n, rc, own, counts[me], dtype, how == (int)ncclSum ? scale : 1.0, what, err);
+	return finish(n, rc, own, counts[me], dtype, op == GRADCOMP_SUM ? scale : 1.0, what, err);
 }
 
 gradcomp_status nccl_allgather(nccl *n, void *buf, const uint64_t *bytes, gradcomp_error *err)
