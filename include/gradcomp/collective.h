@@ -89,6 +89,8 @@ typedef struct gradcomp_codec {
 	                          gradcomp_error *err);
 	gradcomp_status (*decode_add)(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
 	                              gradcomp_error *err);
+	/* code_layout() of the compressor; NULL: it has none. */
+	void (*layout)(void *ctx, uint64_t n, gradcomp_code_layout *out);
 } gradcomp_codec;
 
 /* How two MERGED payloads become one; calls the compressor's merge(). */

@@ -343,7 +343,12 @@ struct gradcomp_compressor_v1 {
 	 * with one rank only. NULL function: it holds. */
 	int (*conserves)(const gradcomp_value *values);
 
-	uint64_t reserved[2];
+	/* Optional, with code_on(). Says how code() lays out n numbers, so that collectives on a device can cut a
+	 * long code in pieces, and add up those of all ranks at once (codes_sum()). code() of a run whose length is
+	 * a multiple of `grain` must be that of its parts, but for what it draws at random. */
+	void (*code_layout)(void *instance, uint64_t n, gradcomp_code_layout *out);
+
+	uint64_t reserved[1];
 };
 
 /* Returns 1 when the host keeps an error memory for instances with these values. */

@@ -136,23 +136,42 @@ typedef enum gradcomp_coding_kind {
 	GRADCOMP_CODING_MAGNITUDES = 3, /* values: v for each run, which stands for v and -v; codes as above */
 	GRADCOMP_CODING_TERNARY = 4,    /* values: none, see gradcomp_coded.scale; codes: bytes of ternary_pack() */
 	/* values: the numbers, finite and not negative; codes: none. They are not added up: y is the largest. */
-	GRADCOMP_CODING_LARGEST = 5
+	GRADCOMP_CODING_LARGEST = 5,
+	GRADCOMP_CODING_FLOAT8 = 6, /* values: scales, codes: as float8_pack() makes them */
+	GRADCOMP_CODING_POWERS = 7  /* values: exponents, codes: signs, as power_pack() makes them */
 } gradcomp_coding_kind;
 typedef struct gradcomp_coding {
 	uint32_t struct_size;
 	uint32_t kind;                       /* gradcomp_coding_kind */
 	const gradcomp_quantiser *quantiser; /* QUANTISED */
 	const gradcomp_levels *levels;       /* LEVELS */
+	/* FLOAT8, the arguments of float8_pack(): */
+	uint32_t block;
+	gradcomp_dtype type;
+	uint32_t powers;
+	uint32_t reserved0;
 } gradcomp_coding;
+
+/* Says how a compressor's code of n numbers is laid out, see code_layout() in gradcomp/compressor.h. */
+typedef struct gradcomp_code_layout {
+	uint32_t struct_size;
+	/* Where a run begins at a multiple of it, its code is a piece of the values and one of the codes of a longer
+	 * one. */
+	uint32_t grain;
+	gradcomp_coding coding; /* what it points to lives as long as the instance */
+	uint64_t values, codes; /* bytes of n numbers; the codes come behind the values */
+	int *fault;             /* for codes_sum() */
+} gradcomp_code_layout;
 
 /* A vector that ranks' codes are added up in. */
 typedef struct gradcomp_coded {
 	float *y;       /* NULL: what ranks sent is only checked */
 	const float *x; /* what it is added to, may be y; NULL: 0 */
 	uint64_t n;
-	uint64_t values, codes; /* where they begin in each rank's payload, in bytes; values: a multiple of 4 */
-	uint64_t segment;       /* SIGNS, MAGNITUDES: numbers of a run, not 0; codes: a multiple of 4 */
-	const float *scale;     /* TERNARY: what 1 stands for, on the table's device */
+	uint64_t values,
+		codes; /* where they begin in each rank's payload, in bytes; values that are floats: a multiple of 4 */
+	uint64_t segment;   /* SIGNS, MAGNITUDES: numbers of a run, not 0; codes: a multiple of 4 */
+	const float *scale; /* TERNARY: what 1 stands for, on the table's device */
 } gradcomp_coded;
 
 /* A matrix whose chunks are transformed, and what a rank sent of all chunks. */

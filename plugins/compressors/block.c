@@ -147,6 +147,19 @@ static gradcomp_status block_code_on(void *instance, const gradcomp_operators *o
 	return GRADCOMP_OK;
 }
 
+static void block_code_layout(void *instance, uint64_t n, gradcomp_code_layout *out)
+{
+	const block *b = instance;
+	const uint64_t values = (n + b->q.block - 1) / b->q.block * sizeof(float);
+	*out = (gradcomp_code_layout){
+		.struct_size = sizeof *out,
+		.grain = b->q.block,
+		.coding = {.struct_size = sizeof out->coding, .kind = GRADCOMP_CODING_QUANTISED, .quantiser = &b->q},
+		.values = values,
+		.codes = block_bound(instance, n) - values,
+		.fault = b->fault};
+}
+
 static gradcomp_status block_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                   gradcomp_error *err)
 {
@@ -185,4 +198,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.code_decode_add = block_code_decode_add,
 	.cost = block_cost,
 	.code_on = block_code_on,
+	.code_layout = block_code_layout,
 };

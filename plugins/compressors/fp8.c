@@ -152,6 +152,21 @@ static gradcomp_status fp8_code_on(void *instance, const gradcomp_operators *ope
 	return GRADCOMP_OK;
 }
 
+static void fp8_code_layout(void *instance, uint64_t n, gradcomp_code_layout *out)
+{
+	const fp8 *p = instance;
+	*out = (gradcomp_code_layout){.struct_size = sizeof *out,
+	                              .grain = p->block,
+	                              .coding = {.struct_size = sizeof out->coding,
+	                                         .kind = GRADCOMP_CODING_FLOAT8,
+	                                         .block = p->block,
+	                                         .type = p->type,
+	                                         .powers = p->scale_bytes == 1},
+	                              .values = blocks_of(p, n) * p->scale_bytes,
+	                              .codes = n,
+	                              .fault = p->fault};
+}
+
 static gradcomp_status fp8_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                 gradcomp_error *err)
 {
@@ -190,4 +205,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.code_decode_add = fp8_code_decode_add,
 	.cost = fp8_cost,
 	.code_on = fp8_code_on,
+	.code_layout = fp8_code_layout,
 };

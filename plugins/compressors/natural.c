@@ -100,6 +100,16 @@ static gradcomp_status natural_code_on(void *instance, const gradcomp_operators 
 	return GRADCOMP_OK;
 }
 
+static void natural_code_layout(void *instance, uint64_t n, gradcomp_code_layout *out)
+{
+	(void)instance;
+	*out = (gradcomp_code_layout){.struct_size = sizeof *out,
+	                              .grain = 8,
+	                              .coding = {.struct_size = sizeof out->coding, .kind = GRADCOMP_CODING_POWERS},
+	                              .values = n,
+	                              .codes = (n + 7) / 8};
+}
+
 static gradcomp_status natural_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                     gradcomp_error *err)
 {
@@ -137,4 +147,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.code_decode_add = natural_code_decode_add,
 	.cost = natural_cost,
 	.code_on = natural_code_on,
+	.code_layout = natural_code_layout,
 };

@@ -12,6 +12,7 @@ enum {
 	FIRST_SIZE_gradcomp_quantiser = 56,
 	FIRST_SIZE_gradcomp_levels = 1040,
 	FIRST_SIZE_gradcomp_coding = 24,
+	FIRST_SIZE_gradcomp_code_layout = 72,
 	FIRST_SIZE_gradcomp_operators = 656, /* since ABI 3 */
 	/* compressor.h */
 	FIRST_SIZE_gradcomp_layout = 48,

@@ -30,6 +30,8 @@ static size_t length_of(const gradcomp_coding *c, const gradcomp_coded *p)
 		return whole_blocks(c->quantiser->block);
 	if (c->kind == GRADCOMP_CODING_LEVELS)
 		return whole_blocks(c->levels->block);
+	if (c->kind == GRADCOMP_CODING_FLOAT8)
+		return whole_blocks(c->block);
 	if (!has_signs(c) || p->segment >= p->n)
 		return OPERATOR_PART;
 	return p->segment >= OPERATOR_PART ? p->segment : OPERATOR_PART / p->segment * p->segment;
@@ -57,6 +59,14 @@ static gradcomp_coded cut(const gradcomp_coding *c, const gradcomp_coded *p, spl
 		break;
 	case GRADCOMP_CODING_LARGEST:
 		to.values += s.from * sizeof(float);
+		break;
+	case GRADCOMP_CODING_FLOAT8:
+		to.values += s.from / c->block * (c->powers ? 1 : sizeof(float));
+		to.codes += s.from;
+		break;
+	case GRADCOMP_CODING_POWERS:
+		to.values += s.from;
+		to.codes += s.from / 8;
 		break;
 	default:
 		if (p->segment >= p->n) {

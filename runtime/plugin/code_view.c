@@ -43,6 +43,12 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 	return descriptor_compressor_status(s->compressor, "code_decode_add", st, &own, err);
 }
 
+static void layout(void *ctx, uint64_t n, gradcomp_code_layout *out)
+{
+	const code_source *s = ctx;
+	s->compressor->code_layout(s->instance, n, out);
+}
+
 gradcomp_codec code_view(code_source *source)
 {
 	return (gradcomp_codec){.struct_size = sizeof(gradcomp_codec),
@@ -50,5 +56,6 @@ gradcomp_codec code_view(code_source *source)
 	                        .bound = code_bound,
 	                        .code = code,
 	                        .decode = decode,
-	                        .decode_add = decode_add};
+	                        .decode_add = decode_add,
+	                        .layout = source->compressor->code_layout ? layout : NULL};
 }

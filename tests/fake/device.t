@@ -5,7 +5,7 @@
 # shellcheck source=tests/support/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
-programs=${FAKE_PROGRAMS-"reducer collective faults delayed coder shrink group auto verify capture held order"}
+programs=${FAKE_PROGRAMS-"reducer collective faults delayed coder shrink group auto verify capture held order launches"}
 src=$GRADCOMP_SRC fake=$GRADCOMP_SRC/tests/fake lib=$tmp/lib
 cxx=$("$fake/compile" -c) || skip_all "there is no C++ compiler"
 command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"

@@ -501,6 +501,21 @@ static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void 
 	leave(out, st, &err);
 }
 
+/* Rank 1 has another NCCL than the others. */
+static void other_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	gradcomp_error err = {0};
+	gpu_model m;
+	(void)P, (void)arg;
+	if (rank == 1)
+		setenv("FAKE_NCCL_VERSION", "21803", 1);
+	gradcomp_status st =
+		gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "none", "nccl", 5000, &err);
+	if (!st)
+		gpu_model_close(&m);
+	leave(out, st, &err);
+}
+
 /* Returns a file with what three ranks write to standard error in steady(). */
 static int said_by(const char *const *settings, const char *const *spec)
 {
@@ -928,6 +943,11 @@ int main(void)
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&
 	           strstr(o[0].text, "through host memory"),
 	   "ranks with NCCL and without it have no reducer: %s", o[0].text);
+
+	o = run_processes(3, 30, settings, other_nccl, NULL);
+	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status == o[0].status && o[2].status == o[0].status &&
+	           strstr(o[0].text, "21803") && strstr(o[1].text, "21803"),
+	   "ranks with NCCL of two versions have no reducer: %s", o[1].text);
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	o = run_processes(3, 30, settings, on_host, NULL);

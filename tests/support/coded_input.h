@@ -1,5 +1,5 @@
 /* Vectors that ranks have coded, at random: what codes_sum() is given, and what it is to make of them, by its definition.
- * Who includes this has test_random() and test_normal(). */
+ * Who includes this has test_random(), test_normal() and test_bits(). */
 #ifndef TESTS_SUPPORT_CODED_INPUT_H
 #define TESTS_SUPPORT_CODED_INPUT_H
 
@@ -10,10 +10,10 @@
 
 #include "gradcomp/operators.h"
 
-enum { CODED_PARTS = 85, CODED_RANKS = 131, CODED_KINDS = 6 };
+enum { CODED_PARTS = 85, CODED_RANKS = 131, CODED_KINDS = 8 };
 
-static const char *const coded_kinds[CODED_KINDS] = {"quantised",  "levels",  "signs",
-                                                     "magnitudes", "ternary", "largest"};
+static const char *const coded_kinds[CODED_KINDS] = {"quantised", "levels",  "signs",  "magnitudes",
+                                                     "ternary",   "largest", "float8", "powers"};
 
 typedef struct coded_input {
 	gradcomp_coding coding;
@@ -27,12 +27,28 @@ typedef struct coded_input {
 	float a;
 } coded_input;
 
+static inline uint32_t coded_word(float f)
+{
+	uint32_t word;
+	memcpy(&word, &f, sizeof word);
+	return word;
+}
+
 static inline size_t coded_blocks(size_t n, size_t block)
 {
 	return (n + block - 1) / block;
 }
 
-/* How many floats and bytes a part of n numbers has in a payload. */
+/* Bytes of a value. */
+static inline size_t coded_width(const coded_input *c)
+{
+	return c->coding.kind == GRADCOMP_CODING_POWERS ||
+	                       (c->coding.kind == GRADCOMP_CODING_FLOAT8 && c->coding.powers)
+	               ? 1
+	               : sizeof(float);
+}
+
+/* How many values, and bytes of codes, a part of n numbers has in a payload. */
 static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, size_t *values, size_t *codes)
 {
 	const size_t n = p->n, runs = p->segment ? coded_blocks(n, p->segment) : 0;
@@ -56,6 +72,14 @@ static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, si
 		*values = n;
 		*codes = 0;
 		break;
+	case GRADCOMP_CODING_FLOAT8:
+		*values = coded_blocks(n, c->coding.block);
+		*codes = n;
+		break;
+	case GRADCOMP_CODING_POWERS:
+		*values = n;
+		*codes = coded_blocks(n, 8);
+		break;
 	default:
 		*values = c->coding.kind == GRADCOMP_CODING_SIGNS ? 2 * runs : runs;
 		*codes = 4 * words;
@@ -77,8 +101,13 @@ static inline void coded_settings(coded_input *c, unsigned kind)
 	c->l = (gradcomp_levels){.struct_size = sizeof c->l, .bits = bits, .levels = levels, .block = block};
 	for (uint32_t v = 1; v <= levels; v++)
 		c->l.value[v] = (float)v * (float)v / (float)(levels * levels);
-	c->coding =
-		(gradcomp_coding){.struct_size = sizeof c->coding, .kind = kind, .quantiser = &c->q, .levels = &c->l};
+	c->coding = (gradcomp_coding){.struct_size = sizeof c->coding,
+	                              .kind = kind,
+	                              .quantiser = &c->q,
+	                              .levels = &c->l,
+	                              .block = block,
+	                              .type = test_random() % 2 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2,
+	                              .powers = (uint32_t)test_random() % 2};
 }
 
 static inline void coded_put_code(uint8_t *codes, size_t i, unsigned bits, int code)
@@ -94,9 +123,11 @@ static inline void coded_write(const coded_input *c, const gradcomp_coded *p, ui
 	uint8_t *codes = payload + p->codes;
 	const int levels = (int)(c->coding.kind == GRADCOMP_CODING_LEVELS ? c->l.levels : c->q.levels);
 	coded_sizes(c, p, &values, &bytes);
-	for (size_t v = 0; v < values; v++) {
+	for (size_t v = 0; v < values && coded_width(c) == 1; v++)
+		payload[p->values + v] = (uint8_t)(100 + test_random() % 40);
+	for (size_t v = 0; v < values && coded_width(c) > 1; v++) {
 		float f = test_normal();
-		if (c->coding.kind < GRADCOMP_CODING_SIGNS || c->coding.kind == GRADCOMP_CODING_LARGEST)
+		if (c->coding.kind < GRADCOMP_CODING_SIGNS || c->coding.kind >= GRADCOMP_CODING_LARGEST)
 			f = test_random() % 16 ? fabsf(f) : 0;
 		if (c->coding.kind == GRADCOMP_CODING_QUANTISED && c->q.norm == GRADCOMP_NORM_ABSMAX_OR_NAN &&
 		    test_random() % 64 == 0)
@@ -106,7 +137,9 @@ static inline void coded_write(const coded_input *c, const gradcomp_coded *p, ui
 	memset(codes, 0, bytes);
 	for (size_t i = 0; i < bytes; i++)
 		if (c->coding.kind > GRADCOMP_CODING_LEVELS)
-			codes[i] = (uint8_t)(test_random() % (c->coding.kind == GRADCOMP_CODING_TERNARY ? 243 : 256));
+			codes[i] = (uint8_t)(test_random() % (c->coding.kind == GRADCOMP_CODING_TERNARY  ? 243
+			                                      : c->coding.kind == GRADCOMP_CODING_FLOAT8 ? 0x7b
+			                                                                                 : 256));
 	for (size_t i = 0; c->coding.kind <= GRADCOMP_CODING_LEVELS && i < p->n; i++)
 		coded_put_code(codes, i, c->q.bits, (int)(test_random() % (2 * (unsigned)levels + 1)) - levels);
 }
@@ -130,7 +163,8 @@ static inline void coded_make(coded_input *c, unsigned kind, size_t parts, size_
 		coded_sizes(c, p, &values, &codes);
 		c->bytes += 4 * (test_random() % 3);
 		p->values = c->bytes;
-		c->bytes += 4 * values;
+		c->bytes += coded_width(c) * values;
+		c->bytes = p->segment ? (c->bytes + 3) / 4 * 4 : c->bytes;
 		c->bytes += p->segment ? 4 * (test_random() % 2) : test_random() % 4;
 		p->codes = c->bytes;
 		c->bytes = (c->bytes + codes + 3) / 4 * 4;
@@ -173,6 +207,26 @@ static inline int coded_code(const uint8_t *codes, size_t i, unsigned bits)
 	return field >= 1 << (bits - 1) ? field - (1 << bits) : field;
 }
 
+/* A code of E4M3 or E5M2 by its bits, times its block's scale. */
+static inline float coded_float8(const coded_input *c, const gradcomp_coded *p, const uint8_t *payload, size_t i,
+                                 int *wrong)
+{
+	const int e4m3 = c->coding.type == GRADCOMP_F8E4M3, mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
+	const uint8_t code = payload[p->codes + i], *scales = payload + p->values;
+	const int exponent = (code & 0x7f) >> mantissa, rest = code & ((1 << mantissa) - 1);
+	const float largest = e4m3 ? 448 : 57344, v = (float)ldexp(exponent ? (1 << mantissa) + rest : rest,
+	                                                           (exponent ? exponent : 1) - bias - mantissa);
+	const size_t b = i / c->coding.block;
+	float scale;
+	if (c->coding.powers)
+		scale = scales[b] == 255 ? NAN : (float)ldexp(1, scales[b] - 127);
+	else
+		memcpy(&scale, scales + 4 * b, sizeof scale);
+	*wrong |= (code & 0x7f) > (e4m3 ? 0x7e : 0x7b);
+	*wrong |= !(scale >= 0 && isfinite(scale * largest)) && coded_word(scale) != 0x7fc00000;
+	return (code & 0x80 ? -v : v) * scale;
+}
+
 /* Number i of a part as a rank's payload says; *wrong = 1 when that could not have been written. */
 static inline float coded_number(const coded_input *c, const gradcomp_coded *p, float scale, const uint8_t *payload,
                                  size_t i, int *wrong)
@@ -185,6 +239,10 @@ static inline float coded_number(const coded_input *c, const gradcomp_coded *p, 
 		*wrong |= codes[i / 5] > 242;
 		return codes[i / 5] > 242 ? 0 : scale * (float)(codes[i / 5] / power[i % 5] % 3 - 1);
 	}
+	if (c->coding.kind == GRADCOMP_CODING_POWERS)
+		return test_bits((uint32_t)payload[p->values + i] << 23 | (uint32_t)(codes[i / 8] >> i % 8 & 1) << 31);
+	if (c->coding.kind == GRADCOMP_CODING_FLOAT8)
+		return coded_float8(c, p, payload, i, wrong);
 	if (c->coding.kind == GRADCOMP_CODING_LARGEST) {
 		v = coded_value(payload, p, i);
 		*wrong |= !(v >= 0 && isfinite(v));
@@ -242,7 +300,7 @@ static inline int coded_damage(coded_input *c)
 		const float wild = test_random() % 2 ? INFINITY : NAN;
 		size_t values, codes;
 		coded_sizes(c, p, &values, &codes);
-		if (values && test_random() % 2) {
+		if (values && coded_width(c) > 1 && test_random() % 2) {
 			memcpy(payload + p->values + 4 * (test_random() % values), &wild, sizeof wild);
 			return 1;
 		}

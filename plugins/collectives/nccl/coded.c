@@ -9,6 +9,8 @@
  * exactly bound(n) bytes here (compressor.h, code_on), so both sides know lengths. */
 #include "plugins/collectives/nccl/comm.h"
 
+#include <stdbool.h>
+
 /* Numbers a stripe is a multiple of: codes work in blocks. */
 #define GRAIN 1024u
 
@@ -163,9 +165,229 @@ static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, u
 	return st;
 }
 
+/* A bucket whose code can be cut, and where everything is in scratch memory: the code of all numbers as values and
+ * codes; what came from each rank, `stride` apart; the own stripe of the sum, coded; and all ranks' stripes of that, as
+ * the code of all numbers again. */
+typedef struct whole {
+	nccl *n;
+	const gradcomp_codec *codec;
+	uint64_t count;
+	uint64_t each; /* numbers of a stripe */
+	gradcomp_code_layout of_all, of_each;
+	size_t values, codes, came, stride, own, sum_values, sum_codes, end;
+} whole;
+
+static gradcomp_code_layout layout_of(const gradcomp_codec *codec, uint64_t count)
+{
+	gradcomp_code_layout l = {.struct_size = sizeof l};
+	codec->layout(codec->ctx, count, &l);
+	return l;
+}
+
+static bool can_cut(const nccl *n, const gradcomp_codec *codec, uint64_t count)
+{
+	return count && n->links->nranks > 1 && GRADCOMP_HAS(codec, layout) && codec->layout &&
+	       GRADCOMP_HAS(n->ops, codes_sum);
+}
+
+/* Returns of how many numbers a stripe is a multiple, so that its values and codes stand on NCCL's boundaries. */
+static uint64_t stripe_grain(const gradcomp_codec *codec)
+{
+	const uint64_t grain = layout_of(codec, 0).grain;
+	uint64_t g = GRAIN;
+	while (g % grain)
+		g += GRAIN;
+	while (layout_of(codec, g).values % 16 || layout_of(codec, g).codes % 16)
+		g *= 2;
+	return g;
+}
+
+static size_t after(size_t *end, uint64_t bytes)
+{
+	const size_t at = *end;
+	*end += nccl_rounded(bytes);
+	return at;
+}
+
+static whole lay_out(nccl *n, const gradcomp_codec *codec, uint64_t count)
+{
+	const uint64_t P = (uint64_t)n->links->nranks, grain = stripe_grain(codec);
+	whole w = {.n = n, .codec = codec, .count = count};
+	w.each = ((count + P - 1) / P + grain - 1) / grain * grain;
+	w.of_all = layout_of(codec, count);
+	w.of_each = layout_of(codec, w.each);
+	w.values = after(&w.end, w.of_all.values + w.of_all.codes);
+	w.codes = w.of_all.values % 16 ? after(&w.end, w.of_all.codes) : w.values + w.of_all.values;
+	w.stride = nccl_rounded(w.of_each.values) + nccl_rounded(w.of_each.codes);
+	w.came = after(&w.end, P * w.stride);
+	w.own = after(&w.end, w.of_each.values + w.of_each.codes);
+	w.sum_values = after(&w.end, P * w.of_each.values);
+	w.sum_codes = after(&w.end, P * w.of_each.codes);
+	return w;
+}
+
+static part stripe_at(const whole *w, int r)
+{
+	const uint64_t from = (uint64_t)r * w->each < w->count ? (uint64_t)r * w->each : w->count,
+		       left = w->count - from;
+	return (part){.from = from, .n = left < w->each ? left : w->each};
+}
+
+/* y = x + a times what `payload` of so many ranks says. */
+static void add_up(const whole *w, const gradcomp_coded *parts, size_t count, const void *const *payload, size_t ranks,
+                   float a)
+{
+	w->n->ops->codes_sum(w->n->queue, &w->of_all.coding, parts, count, payload, ranks, a, w->of_all.fault);
+}
+
+/* e = what the code of x lost, of all numbers but those of this rank's stripe. */
+static void note_others(const whole *w, const float *x, float *e)
+{
+	const part own = stripe_at(w, w->n->links->rank);
+	const uint64_t ends[] = {0, own.from, own.from + own.n, w->count};
+	const void *const payload[] = {w->n->scratch};
+	gradcomp_coded parts[2];
+	size_t some = 0;
+	for (int k = 0; k < 2; k++) {
+		const uint64_t from = ends[2 * k], to = ends[2 * k + 1];
+		const gradcomp_code_layout before = layout_of(w->codec, from);
+		if (from < to)
+			parts[some++] = (gradcomp_coded){.y = e + from,
+			                                 .x = x + from,
+			                                 .n = to - from,
+			                                 .values = w->values + before.values,
+			                                 .codes = w->codes + before.codes};
+	}
+	add_up(w, parts, some, payload, 1, -1);
+}
+
+/* Every stripe goes to its rank. */
+static gradcomp_status scatter_pieces(const whole *w, gradcomp_error *err)
+{
+	nccl *n = w->n;
+	const int P = n->links->nranks, me = n->links->rank;
+	const gradcomp_code_layout mine = layout_of(w->codec, stripe_at(w, me).n);
+	ncclResult_t rc = n->f.ncclGroupStart();
+	for (int r = 0; nccl_going(rc) && r < P; r++) {
+		const part p = stripe_at(w, r);
+		const gradcomp_code_layout to = layout_of(w->codec, p.n), before = layout_of(w->codec, p.from);
+		char *came = n->scratch + w->came + (size_t)r * w->stride;
+		if (r == me)
+			continue;
+		if (p.n)
+			rc = n->f.ncclSend(n->scratch + w->values + before.values, to.values, ncclUint8, r, n->comm,
+			                   n->queue);
+		if (nccl_going(rc) && p.n)
+			rc = n->f.ncclSend(n->scratch + w->codes + before.codes, to.codes, ncclUint8, r, n->comm,
+			                   n->queue);
+		if (nccl_going(rc) && mine.codes)
+			rc = n->f.ncclRecv(came, mine.values, ncclUint8, r, n->comm, n->queue);
+		if (nccl_going(rc) && mine.codes)
+			rc = n->f.ncclRecv(came + nccl_rounded(w->of_each.values), mine.codes, ncclUint8, r, n->comm,
+			                   n->queue);
+	}
+	rc = nccl_both(rc, n->f.ncclGroupEnd());
+	return nccl_launched(n, rc, "send coded stripes to their ranks", err);
+}
+
+/* x += what came from all other ranks, in their order. */
+static void add_stripes(const whole *w, float *x, uint64_t count)
+{
+	enum { AT_ONCE = 128 };
+	const void *payload[AT_ONCE];
+	const int P = w->n->links->nranks;
+	const gradcomp_coded stripe = {.y = x, .x = x, .n = count, .codes = nccl_rounded(w->of_each.values)};
+	size_t k = 0;
+	for (int r = 0; r < P; r++) {
+		if (r != w->n->links->rank)
+			payload[k++] = w->n->scratch + w->came + (size_t)r * w->stride;
+		if (k == AT_ONCE || (r == P - 1 && k)) {
+			add_up(w, &stripe, 1, payload, k, 1);
+			k = 0;
+		}
+	}
+}
+
+/* The own stripe of the sum is coded, and goes where it is in the code of all numbers. */
+static gradcomp_status code_stripe(const whole *w, const float *x, const part *own, uint64_t counter, float *e,
+                                   float back, gradcomp_error *err)
+{
+	nccl *n = w->n;
+	const size_t me = (size_t)n->links->rank;
+	const gradcomp_code_layout l = layout_of(w->codec, own->n);
+	char *at = n->scratch + w->own;
+	const void *const payload[] = {at};
+	const gradcomp_coded lost = {.y = e, .x = x, .n = own->n, .codes = l.values};
+	gradcomp_status st = code(n, w->codec, x, own->n, counter, at, l.values + l.codes, err);
+	if (st)
+		return st;
+	if (e)
+		add_up(w, &lost, 1, payload, 1, -1);
+	if (e && back != 1)
+		n->ops->scale(n->queue, e, back, own->n);
+	n->ops->copy(n->queue, n->scratch + w->sum_values + me * w->of_each.values, at, l.values);
+	n->ops->copy(n->queue, n->scratch + w->sum_codes + me * w->of_each.codes, at + l.values, l.codes);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status gather_pieces(const whole *w, gradcomp_error *err)
+{
+	nccl *n = w->n;
+	const size_t me = (size_t)n->links->rank, values = w->of_each.values, codes = w->of_each.codes;
+	char *v = n->scratch + w->sum_values, *c = n->scratch + w->sum_codes;
+	ncclResult_t rc = n->f.ncclGroupStart();
+	if (nccl_going(rc))
+		rc = n->f.ncclAllGather(v + me * values, v, values, ncclUint8, n->comm, n->queue);
+	if (nccl_going(rc))
+		rc = n->f.ncclAllGather(c + me * codes, c, codes, ncclUint8, n->comm, n->queue);
+	rc = nccl_both(rc, n->f.ncclGroupEnd());
+	return nccl_launched(n, rc, "gather the coded parts", err);
+}
+
+/* As many launches whatever the number of ranks: all numbers are coded at once, so are all stripes added up that come,
+ * and the sums of all ranks read. */
+static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale, uint64_t counter, float *residual,
+                                       gradcomp_error *err)
+{
+	nccl *n = w->n;
+	const part own = stripe_at(w, n->links->rank);
+	float *x = buf + own.from;
+	gradcomp_status st = nccl_reserve(n, w->end, err);
+	const void *const payload[] = {n->scratch};
+	const gradcomp_coded all = {.y = buf, .n = w->count, .values = w->sum_values, .codes = w->sum_codes};
+	if (!st)
+		st = code(n, w->codec, buf, w->count, counter, n->scratch + w->values,
+		          w->of_all.values + w->of_all.codes, err);
+	if (st)
+		return st;
+	if (w->codes != w->values + w->of_all.values)
+		n->ops->copy(n->queue, n->scratch + w->codes, n->scratch + w->values + w->of_all.values,
+		             w->of_all.codes);
+	if (residual)
+		note_others(w, buf, residual);
+	st = scatter_pieces(w, err);
+	if (!st && own.n)
+		add_stripes(w, x, own.n);
+	if (!st && own.n && scale != 1.0)
+		st = n->ops->scale_as(n->queue, x, scale, own.n, GRADCOMP_F32);
+	if (!st && own.n)
+		st = code_stripe(w, x, &own, counter + 1, residual ? residual + own.from : NULL, (float)(1 / scale),
+		                 err);
+	if (!st)
+		st = gather_pieces(w, err);
+	if (st)
+		return st;
+	add_up(w, &all, 1, payload, 1, 1);
+	return nccl_done(n, "gather the coded parts", err);
+}
+
 gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err)
 {
+	if (can_cut(n, codec, count)) {
+		const whole w = lay_out(n, codec, count);
+		return allreduce_whole(&w, buf, scale, counter, residual, err);
+	}
 	int P = n->links->nranks, me = n->links->rank;
 	const cut c = cut_stripes(codec, count, P);
 	part own = part_at(&c, me);

@@ -39,6 +39,12 @@ static void add_codes(const gradcomp_coding *c, const gradcomp_coded *p, const u
 	case GRADCOMP_CODING_TERNARY:
 		KERNEL(ternary_add)(NULL, p->y, a, codes, p->scale, p->n, &told);
 		break;
+	case GRADCOMP_CODING_FLOAT8:
+		KERNEL(float8_values_add)(p->y, a, payload + p->values, codes, p->n, c);
+		break;
+	case GRADCOMP_CODING_POWERS:
+		KERNEL(power_values_add)(p->y, a, payload + p->values, codes, p->n);
+		break;
 	default:
 		take_larger(p->y, values, p->n);
 	}
@@ -70,6 +76,10 @@ static int sent_wrong(const gradcomp_coding *c, const gradcomp_coded *p, const u
 	case GRADCOMP_CODING_LEVELS:
 		return codes_wrong(&(gradcomp_quantiser){.bits = l->bits, .levels = l->levels, .block = l->block}, p,
 		                   payload);
+	case GRADCOMP_CODING_FLOAT8:
+		return KERNEL(float8_wrong)(payload + p->values, payload + p->codes, p->n, c);
+	case GRADCOMP_CODING_POWERS:
+		return 0;
 	case GRADCOMP_CODING_TERNARY:
 		return bytes_above(payload + p->codes, (p->n + 4) / 5, 242);
 	case GRADCOMP_CODING_LARGEST:

@@ -38,6 +38,11 @@ void KERNEL(quantised_add)(float *y, float a, const uint8_t *steps, const uint8_
                            const gradcomp_quantiser *q);
 int KERNEL(quantised_wrong)(const uint8_t *steps, size_t nsteps, const uint8_t *codes, size_t n,
                             const gradcomp_quantiser *q);
+/* float8_add() of a times what scales and codes say, and whether it would find a fault; power_add() likewise. */
+void KERNEL(float8_values_add)(float *y, float a, const uint8_t *scales, const uint8_t *codes, size_t n,
+                               const gradcomp_coding *c);
+int KERNEL(float8_wrong)(const uint8_t *scales, const uint8_t *codes, size_t n, const gradcomp_coding *c);
+void KERNEL(power_values_add)(float *y, float a, const uint8_t *exponents, const uint8_t *signs, size_t n);
 /* levels_add() of such. */
 void KERNEL(levels_values_add)(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n,
                                const gradcomp_levels *l);

@@ -2,6 +2,7 @@
 #include "operators/cpu/half.h"
 #include "operators/cpu/lanes.h"
 #include "operators/cpu/philox.h"
+#include "operators/cpu/quantise.h"
 #include "operators/cpu/small_float.h"
 
 enum { POWER_TILE = 1024, POWER_LANES = 32, POWER_LARGEST = 254, FLOAT8_TILE = 1024 };
@@ -114,19 +115,50 @@ INLINE float float8_scale_at(const uint8_t *in, size_t b, int powers)
 	return scale;
 }
 
+/* Returns true when float8_pack() can have written it. */
+INLINE int float8_right(const uint8_t *scales, const uint8_t *codes, size_t n, size_t block, int e4m3, int powers)
+{
+	int bad = 0;
+	for (size_t b = 0; b < (n + block - 1) / block; b++)
+		bad |= !float8_scale_right(float8_scale_at(scales, b, powers), e4m3);
+	for (size_t i = 0; i < n; i++)
+		bad |= (codes[i] & 0x7f) > FLOAT8_LARGEST_CODE(e4m3);
+	return !bad;
+}
+
+int KERNEL(float8_wrong)(const uint8_t *scales, const uint8_t *codes, size_t n, const gradcomp_coding *c)
+{
+	return !float8_right(scales, codes, n, c->block, c->type == GRADCOMP_F8E4M3, (int)c->powers);
+}
+
+void KERNEL(float8_values_add)(float *y, float a, const uint8_t *scales, const uint8_t *codes, size_t n,
+                               const gradcomp_coding *c)
+{
+	float read[FLOAT8_TILE];
+	for (size_t at = 0, end; at < n; at = end) {
+		const size_t b = at / c->block;
+		end = (b + 1) * c->block < n ? (b + 1) * c->block : n;
+		end = end - at > FLOAT8_TILE ? at + FLOAT8_TILE : end;
+		KERNEL(cast_to_f32)(NULL, read, codes + at, end - at, c->type);
+		KERNEL(scale)(NULL, read, float8_scale_at(scales, b, (int)c->powers), end - at);
+		KERNEL(axpy)(NULL, y + at, a, read, end - at);
+	}
+}
+
+void KERNEL(power_values_add)(float *y, float a, const uint8_t *exponents, const uint8_t *signs, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] += a * bits_float((uint32_t)exponents[i] << 23 | (uint32_t)(signs[i / 8] >> i % 8 & 1) << 31);
+}
+
 INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, gradcomp_dtype type, int powers,
                           const int add, int *fault)
 {
 	const int e4m3 = type == GRADCOMP_F8E4M3;
 	const size_t blocks = (n + block - 1) / block;
 	const uint8_t *codes = in + blocks * (powers ? 1 : sizeof(float));
-	int bad = 0;
 	float read[FLOAT8_TILE];
-	for (size_t b = 0; b < blocks; b++)
-		bad |= !float8_scale_right(float8_scale_at(in, b, powers), e4m3);
-	for (size_t i = 0; i < n; i++)
-		bad |= (codes[i] & 0x7f) > FLOAT8_LARGEST_CODE(e4m3);
-	if (bad) {
+	if (!float8_right(in, codes, n, block, e4m3, powers)) {
 		*fault = 1;
 		return;
 	}

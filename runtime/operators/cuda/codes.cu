@@ -1,6 +1,9 @@
 /* Sums of what ranks have coded. A thread has a few numbers that stand side by side, and takes them from one rank's
  * payload after the other: sums are written once, however many ranks there are. */
+#include "operators/cuda/cuda_kinds.h"
 #include "operators/cuda/cuda_quantise.h"
+
+#include "operators/cpu/small_float.h"
 
 /* What a launch takes, in less than the 4 KiB of a kernel's arguments; more takes more launches. */
 enum { SUM_PARTS = 40, SUM_RANKS = 128, SUM_VALUES = 128 };
@@ -131,6 +134,47 @@ struct ternary_sum : tableless {
 	}
 };
 
+template <class KIND> struct float8_sum : tableless {
+	static constexpr int WIDTH = 8;
+	uint32_t groups;
+	int e4m3, powers;
+
+	__device__ void add(float *sum, const uint8_t *payload, const gradcomp_coded &p, numbers at, const float *,
+	                    float a, bool &wrong) const
+	{
+		const uint8_t *codes = payload + p.codes + at.i, *scales = payload + p.values;
+		const size_t b = block_of(at.i, groups);
+		const float scale = powers ? float8_power(scales[b]) : load_float(scales + b * sizeof(float));
+		const uint32_t low = load_word(codes, at.count < 4 ? at.count : 4),
+			       high = at.count > 4 ? load_word(codes + 4, at.count - 4) : 0;
+		wrong |= !float8_scale_right(scale, e4m3);
+#pragma unroll
+		for (unsigned j = 0; j < WIDTH; j++) {
+			const uint8_t c = uint8_t((j < 4 ? low >> 8 * j : high >> 8 * (j - 4)) & 255);
+			wrong |= (c & 0x7f) > KIND::most;
+			sum[j] += a * (KIND::wide(c) * scale);
+		}
+	}
+};
+
+struct powers_sum : tableless {
+	static constexpr int WIDTH = 8;
+
+	__device__ void add(float *sum, const uint8_t *payload, const gradcomp_coded &p, numbers at, const float *,
+	                    float a, bool &) const
+	{
+		const uint8_t *exponents = payload + p.values + at.i;
+		const uint32_t signs = payload[p.codes + at.i / 8],
+			       low = load_word(exponents, at.count < 4 ? at.count : 4),
+			       high = at.count > 4 ? load_word(exponents + 4, at.count - 4) : 0;
+#pragma unroll
+		for (unsigned j = 0; j < WIDTH; j++) {
+			const uint32_t e = (j < 4 ? low >> 8 * j : high >> 8 * (j - 4)) & 255;
+			sum[j] += a * bits_float(e << 23 | (signs >> j & 1) << 31);
+		}
+	}
+};
+
 struct largest_sum : tableless {
 	static constexpr int WIDTH = 4;
 
@@ -254,6 +298,12 @@ extern "C" void codes_sum_cuda(void *queue, const gradcomp_coding *coding, const
 		return runs_are_whole(part, parts) ? sum(signs_sum<false, 8>{}) : sum(signs_sum<false, 1>{});
 	case GRADCOMP_CODING_TERNARY:
 		return sum(ternary_sum{});
+	case GRADCOMP_CODING_FLOAT8:
+		return coding->type == GRADCOMP_F8E4M3
+		               ? sum(float8_sum<f8e4m3>{{}, coding->block / 32, 1, int(coding->powers)})
+		               : sum(float8_sum<f8e5m2>{{}, coding->block / 32, 0, int(coding->powers)});
+	case GRADCOMP_CODING_POWERS:
+		return sum(powers_sum{});
 	default:
 		return sum(largest_sum{});
 	}

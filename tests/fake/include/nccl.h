@@ -19,7 +19,7 @@ typedef enum ncclResult_t {
 	ncclRemoteError = 6,
 	ncclInProgress = 7
 } ncclResult_t;
-typedef enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 } ncclRedOp_t;
+typedef enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3 } ncclRedOp_t;
 typedef enum ncclDataType_t {
 	ncclInt8 = 0,
 	ncclUint8 = 1,
@@ -49,6 +49,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state);
 const char *ncclGetErrorString(ncclResult_t rc);
 const char *ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
