@@ -168,9 +168,10 @@ typedef struct gradcomp_coded {
 	float *y;       /* NULL: what ranks sent is only checked */
 	const float *x; /* what it is added to, may be y; NULL: 0 */
 	uint64_t n;
-	uint64_t values,
-		codes; /* where they begin in each rank's payload, in bytes; values that are floats: a multiple of 4 */
-	uint64_t segment;   /* SIGNS, MAGNITUDES: numbers of a run, not 0; codes: a multiple of 4 */
+	/* Where they begin in each rank's payload, in bytes: multiples of 4 for values that are floats, and for codes
+	 * of SIGNS and MAGNITUDES. */
+	uint64_t values, codes;
+	uint64_t segment;   /* SIGNS, MAGNITUDES: numbers of a run, not 0 */
 	const float *scale; /* TERNARY: what 1 stands for, on the table's device */
 } gradcomp_coded;
 

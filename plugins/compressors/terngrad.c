@@ -184,47 +184,37 @@ static void ternary_part(void *ctx, uint32_t i, gradcomp_coded *to)
 	w->at += part(w->t, of);
 }
 
+/* Checks what n ranks sent in a coding, part by part, and puts a times its sum on the queue. */
+static gradcomp_status sum_up(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                              uint32_t kind, uint32_t parts, void (*part_of)(void *, uint32_t, gradcomp_coded *),
+                              const char *fault, float a, gradcomp_error *err)
+{
+	const gradcomp_coding coding = {.struct_size = sizeof coding, .kind = kind};
+	walk w = {t, work, 0};
+	const sdk_codes codes = {.host = t->host,
+	                         .name = "terngrad",
+	                         .work = work,
+	                         .coding = &coding,
+	                         .fault = fault,
+	                         .parts = parts,
+	                         .part = part_of,
+	                         .ctx = &w};
+	gradcomp_status st = sdk_codes_check(&codes, in, n, err);
+	if (!st)
+		sdk_codes_sum(&codes, in, n, a);
+	return st;
+}
+
 /* Everybody's s_w: s goes to scratch, and x within its own. */
 static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                              gradcomp_error *err)
 {
 	const gradcomp_operators *op = work->operators;
-	const gradcomp_coding largest = {.struct_size = sizeof largest, .kind = GRADCOMP_CODING_LARGEST};
 	const float *own = in[t->layout->rank].data;
-	walk w = {t, work, 0};
-	const sdk_codes scales = {.host = t->host,
-	                          .name = "terngrad",
-	                          .work = work,
-	                          .coding = &largest,
-	                          .fault = "a scale that is negative or not finite",
-	                          .parts = 1,
-	                          .part = scales_part,
-	                          .ctx = &w};
-	gradcomp_status st = sdk_codes_check(&scales, in, n, err);
-	if (st)
-		return st;
-	sdk_codes_sum(&scales, in, n, 1);
-	for (uint32_t i = 0; t->clip > 0 && i < work->bucket->ntensors; i++)
+	gradcomp_status st = sum_up(t, work, in, n, GRADCOMP_CODING_LARGEST, 1, scales_part,
+	                            "a scale that is negative or not finite", 1, err);
+	for (uint32_t i = 0; !st && t->clip > 0 && i < work->bucket->ntensors; i++)
 		op->clamp(work->queue, work->x[i], work->x[i], &own[i], tensor(t, work->bucket, i)->numel);
-	return GRADCOMP_OK;
-}
-
-static gradcomp_status decode_gathered(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in,
-                                       uint32_t n, gradcomp_error *err)
-{
-	const gradcomp_coding ternary = {.struct_size = sizeof ternary, .kind = GRADCOMP_CODING_TERNARY};
-	walk w = {t, work, 0};
-	const sdk_codes codes = {.host = t->host,
-	                         .name = "terngrad",
-	                         .work = work,
-	                         .coding = &ternary,
-	                         .fault = "a byte above 242",
-	                         .parts = work->bucket->ntensors,
-	                         .part = ternary_part,
-	                         .ctx = &w};
-	gradcomp_status st = sdk_codes_check(&codes, in, n, err);
-	if (!st)
-		sdk_codes_sum(&codes, in, n, 1.0f / (float)n);
 	return st;
 }
 
@@ -263,7 +253,9 @@ static gradcomp_status terngrad_decode(void *instance, const gradcomp_work *work
 	st = sdk_gathered_expect(t->host, t->layout, "terngrad", work, in, n, round ? bytes : scales, err);
 	if (st)
 		return st;
-	return round == 0 ? agree(t, work, in, n, err) : decode_gathered(t, work, in, n, err);
+	return round == 0 ? agree(t, work, in, n, err)
+	                  : sum_up(t, work, in, n, GRADCOMP_CODING_TERNARY, work->bucket->ntensors, ternary_part,
+	                           "a byte above 242", 1.0f / (float)n, err);
 }
 
 static gradcomp_status terngrad_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

@@ -2,7 +2,7 @@
 
 #include "gradcomp/sdk/payload.h"
 
-/* As many as one launch takes. */
+/* One launch takes so many. */
 enum { PARTS = 40, RANKS = 128 };
 
 static void sum_some(const sdk_codes *c, gradcomp_coded *part, uint32_t parts, const gradcomp_payload *in, uint32_t n,

@@ -94,3 +94,7 @@ all_idle () {
 	wait_for 20 some_idle
 	is "$1" "$idle" "$nodes" || note "$(as root sinfo -h -o '%n %t %E'; as root squeue)"
 }
+
+# $said without what srun says while a node is still busy with the job before.
+# shellcheck disable=SC2154 # check sets it
+said_but_queued () { grep -vE '^srun: job [0-9]+ (queued|has been)' <<< "$said" || :; }

@@ -23,7 +23,7 @@ leases () { "${bed[@]}" node 1 sh -c 'find /var/tmp/cache -path "*.lease/*"'; }
 check 'the plugin is there, slurmd was started before: a health check' health
 like 'has nothing to say yet' "$said" 'no job has run'
 check 'a job that does not stage' on srun true
-is 'says nothing' "$said" ''
+is 'says nothing' "$(said_but_queued)" ''
 check 'one that stages' staged
 like 'says that slurmd has to be restarted' "$said" "$missing"
 refuse 'the health check' health

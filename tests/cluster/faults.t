@@ -94,8 +94,7 @@ for mode in required optional; do
 	for word in bogus helper=relative stage_timeout=soon stage_timeout=-1 conf= helper=/a\ helper=/b; do
 		echo "$mode $tmp/spank_gradcomp.so $word" > "$line"
 		check "$mode, argument $word: a job without gradcomp runs" on srun -N4 true
-		# Slurm says that a node is still busy with the job before.
-		is "$mode, argument $word: and sees nothing of it" "$(grep -vE '^srun: job [0-9]+ (queued|has been)' <<< "$said")" ""
+		is "$mode, argument $word: and sees nothing of it" "$(said_but_queued)" ""
 		refuse "$mode, argument $word: one with it is refused" on srun -N4 --gradcomp=topk true
 		like "$mode, argument $word: the reason" "$said" 'gradcomp: plugstack.conf: '
 	done

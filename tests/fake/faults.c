@@ -486,31 +486,22 @@ static void on_host(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	leave(out, st, &err);
 }
 
-/* Rank 1 has no NCCL. */
-static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
-{
-	gradcomp_error err = {0};
-	gpu_model m;
-	(void)P, (void)arg;
-	if (rank == 1)
-		setenv("FAKE_NCCL_ABSENT", "1", 1);
-	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32,
-	                                    "topk:density=0.1", "hier:ranks_per_node=2", 5000, &err);
-	if (!st)
-		gpu_model_close(&m);
-	leave(out, st, &err);
-}
+/* Says how the NCCL of rank 1 differs from that of the others. */
+typedef struct odd_nccl {
+	const char *name, *value; /* a variable of the environment */
+	const char *compressor, *collective;
+} odd_nccl;
 
-/* Rank 1 has another NCCL than the others. */
-static void other_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+static void with_odd_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
+	const odd_nccl *odd = arg;
 	gradcomp_error err = {0};
 	gpu_model m;
-	(void)P, (void)arg;
+	(void)P;
 	if (rank == 1)
-		setenv("FAKE_NCCL_VERSION", "21803", 1);
-	gradcomp_status st =
-		gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "none", "nccl", 5000, &err);
+		setenv(odd->name, odd->value, 1);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, odd->compressor,
+	                                    odd->collective, 5000, &err);
 	if (!st)
 		gpu_model_close(&m);
 	leave(out, st, &err);
@@ -939,12 +930,14 @@ int main(void)
 	   "two levels are in host memory where there is no NCCL, which rank 0 says: %.*s", (int)strcspn(said, "\n"),
 	   said);
 	close(to);
-	o = run_processes(3, 30, settings, without_nccl, NULL);
+	odd_nccl odd = {"FAKE_NCCL_ABSENT", "1", "topk:density=0.1", "hier:ranks_per_node=2"};
+	o = run_processes(3, 30, settings, with_odd_nccl, &odd);
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&
 	           strstr(o[0].text, "through host memory"),
 	   "ranks with NCCL and without it have no reducer: %s", o[0].text);
 
-	o = run_processes(3, 30, settings, other_nccl, NULL);
+	odd = (odd_nccl){"FAKE_NCCL_VERSION", "21803", "none", "nccl"};
+	o = run_processes(3, 30, settings, with_odd_nccl, &odd);
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status == o[0].status && o[2].status == o[0].status &&
 	           strstr(o[0].text, "21803") && strstr(o[1].text, "21803"),
 	   "ranks with NCCL of two versions have no reducer: %s", o[1].text);

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* What all ranks' payloads hold, in one coding: several vectors, such as the tensors of a bucket. The caller's, read
- * during the call only. */
+/* Tells what all ranks' payloads hold, in one coding: several vectors, such as the tensors of a bucket. It is the
+ * caller's, and read during the call only. */
 typedef struct sdk_codes {
 	const gradcomp_host *host;
 	const char *name; /* the plugin's */

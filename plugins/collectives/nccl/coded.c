@@ -344,8 +344,8 @@ static gradcomp_status gather_pieces(const whole *w, gradcomp_error *err)
 	return nccl_launched(n, rc, "gather the coded parts", err);
 }
 
-/* As many launches whatever the number of ranks: all numbers are coded at once, so are all stripes added up that come,
- * and the sums of all ranks read. */
+/* Launches as much whatever the number of ranks: all numbers are coded at once, all stripes that come are added up at
+ * once, and the sums of all ranks are read at once. */
 static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale, uint64_t counter, float *residual,
                                        gradcomp_error *err)
 {

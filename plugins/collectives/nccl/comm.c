@@ -252,7 +252,7 @@ static int load(nccl_functions *f, char *why, size_t size)
 	return 1;
 }
 
-/* What libnccl.so.2 is of: 21803 for 2.18.3. */
+/* Returns the version of libnccl.so.2, 21803 for 2.18.3. */
 static int version_of(const nccl *n)
 {
 	int version = 0;
@@ -309,8 +309,8 @@ static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *er
 		                     (long long)most[0] - 1);
 	if (most[1] == -most[2])
 		return GRADCOMP_OK;
-	return n->host
-	        ->fail(err, GRADCOMP_ERR_MISMATCH,
+	const gradcomp_host *h = n->host;
+	return h->fail(err, GRADCOMP_ERR_MISMATCH,
 	               "nccl: ranks have libnccl.so.2 of versions %d and %d, this one %d: all need the same, from one "
 	               "package or one virtual environment",
 	               (int)-most[2], (int)most[1], version);

@@ -5,7 +5,7 @@
 
 #include "operators/cpu/small_float.h"
 
-/* What a launch takes, in less than the 4 KiB of a kernel's arguments; more takes more launches. */
+/* A launch takes so many, which fit the 4 KiB of a kernel's arguments; more take more launches. */
 enum { SUM_PARTS = 40, SUM_RANKS = 128, SUM_VALUES = 128 };
 
 struct sum_lists {
@@ -16,7 +16,7 @@ struct sum_lists {
 	int checks;
 };
 
-/* What a coding reads: WIDTH numbers of a thread, from number i on. */
+/* A coding reads a thread's numbers, at most WIDTH, from number i on. */
 struct numbers {
 	size_t i;
 	unsigned count;
