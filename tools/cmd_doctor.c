@@ -206,8 +206,8 @@ static double pair_fact(gradcomp_job *job, int rank, double seconds)
 	return mbit;
 }
 
-/* Each rank sends to each other one, and in a round no two to the same. A rate that is much lower than others is
- * taken again: the machine may have been busy. */
+/* Each rank sends to each other one, and in a round no two to the same. A rate that is much lower than any
+ * rank's best is taken again: the machine may have been busy. */
 static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err)
 {
 	double *mbit = calloc((size_t)job->nranks, sizeof *mbit), best = 0;
@@ -221,6 +221,8 @@ static gradcomp_status send_between_pairs(gradcomp_job *job, gradcomp_error *err
 		best = mbit[to] > best ? mbit[to] : best;
 		st = gradcomp_barrier(gradcomp_job_world(job), err);
 	}
+	if (!st)
+		st = gradcomp_allreduce(gradcomp_job_world(job), &best, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
 	for (int r = 0; !st && r < job->nranks; r++)
 		if (r != job->rank && mbit[r] < best / PAIR_SLOWER)
 			pair_fact(job, r, PAIR_AGAIN_SECONDS);
