@@ -202,11 +202,15 @@ static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compre
 /* With GRADCOMP_TRAIT_CUDA: where unusable() gives a reason instances serve host buffers all the same, and the
  * host goes on with those, warns and says the reason. */
 #define GRADCOMP_TRAIT_ELSE_HOST (1u << 9)
+/* With enqueue(): set_queue() may take turns between two queues. What an instance communicates is done in the order of
+ * its calls, on whichever queue. What it computes on one queue need not wait for the other, so memory that it works in
+ * is one queue's alone. */
+#define GRADCOMP_TRAIT_TWO_QUEUES (1u << 10)
 
 struct gradcomp_collective_v1 {
 	gradcomp_plugin_info info;
 	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
-	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST */
+	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST, _TWO_QUEUES */
 
 	/* Optional, as in gradcomp_compressor_v1. */
 	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);

@@ -345,7 +345,8 @@ struct gradcomp_compressor_v1 {
 
 	/* Optional, with code_on(). Says how code() lays out n numbers, so that collectives on a device can cut a
 	 * long code in pieces, and add up those of all ranks at once (codes_sum()). code() of a run whose length is
-	 * a multiple of `grain` must be that of its parts, but for what it draws at random. */
+	 * a multiple of `grain` must be that of its parts, but for what it draws at random. With it code_on() may
+	 * come between any two codes with another queue, while work on the one before goes on. */
 	void (*code_layout)(void *instance, uint64_t n, gradcomp_code_layout *out);
 
 	uint64_t reserved[1];

@@ -80,7 +80,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
                   GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_SHARD,
 #ifdef HIER_ON_DEVICE
-	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST,
+	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST | GRADCOMP_TRAIT_TWO_QUEUES,
 	.set_queue = levels_set_queue,
 	.enqueue = levels_enqueue,
 	.watch = levels_watch,

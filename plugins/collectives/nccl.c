@@ -56,9 +56,8 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 
 static gradcomp_status set_queue(void *instance, void *queue, gradcomp_error *err)
 {
-	nccl *n = instance;
 	(void)err;
-	n->queue = queue;
+	nccl_take_queue(instance, queue);
 	return GRADCOMP_OK;
 }
 
@@ -193,7 +192,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE |
                   GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
-	.traits = GRADCOMP_TRAIT_CUDA,
+	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_TWO_QUEUES,
 	.create = create,
 	.destroy = destroy,
 	.set_queue = set_queue,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 3 };
+enum { STREAMS = 4 };
 
 /* Memory that is left to be freed when all events have come. */
 struct device_arena_left {
@@ -14,7 +14,7 @@ struct device_arena_left {
 };
 
 /* All streams of an arena, as an array that lives as long as the block does. */
-#define STREAMS_OF(a) ((void *const[STREAMS]){(a)->compute, (a)->behind, (a)->exchange})
+#define STREAMS_OF(a) ((void *const[STREAMS]){(a)->compute, (a)->behind, (a)->exchange[0], (a)->exchange[1]})
 
 gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gradcomp_error *err)
 {
@@ -29,8 +29,8 @@ gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gr
 		why = d->stream(&a->compute, 0);
 	if (!why)
 		why = d->stream(&a->behind, 0);
-	if (!why)
-		why = d->stream(&a->exchange, 1);
+	for (int k = 0; !why && k < 2; k++)
+		why = d->stream(&a->exchange[k], 1);
 	if (!why)
 		why = d->event(&a->came);
 	return device_check(why, "a stream could not be made", err);

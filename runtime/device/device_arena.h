@@ -13,7 +13,7 @@ typedef struct device_arena {
 	device_memory memory;
 	int id;                  /* the device's number */
 	void *compute, *behind;  /* streams: for what is to be exchanged, and for what has been */
-	void *exchange;          /* stream: what is there goes first, since peers wait for it */
+	void *exchange[2];       /* streams: what is there goes first, since peers wait for it */
 	void *came;              /* event of device_arena_copy() */
 	device_arena_left *left; /* given back, and not gone yet; under the lock */
 	pthread_mutex_t lock;

@@ -148,6 +148,8 @@ gradcomp_status launch_order_begin(launcher *l, const coll_ctx *c, void *stream,
 	if (!st)
 		st = device_check(follow(l->order, l, stream), "a stream could not be made to wait for another", err);
 	l->dirty = !st && l->stream;
+	if (l->dirty)
+		l->stream = stream;
 	pthread_mutex_unlock(&l->order->lock);
 	if (st && !within)
 		launch_order_end(l);

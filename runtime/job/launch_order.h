@@ -23,7 +23,7 @@ typedef struct launcher {
 	struct launch_order *order; /* NULL: it has not joined */
 	struct gradcomp_group *group;
 	const device_calls *d;
-	void *stream;
+	void *stream; /* of the latest turn */
 	void *event;
 	uint64_t turns, from; /* so far; the first that has a number */
 	bool dirty;           /* launched since another followed it */
@@ -48,7 +48,8 @@ typedef struct launch_turns {
 void launch_order_open(launch_order *o);
 void launch_order_close(launch_order *o);
 /* Collective over the group, over what carries the communicator's host memory. On a thread whose device has the
- * stream, which is where launches go; NULL: it is named by each turn, and has done all when a turn ends. */
+ * stream, which is where launches go, or one that a turn names and whose launches come after it; NULL: it is named by
+ * each turn, and has done all when a turn ends. */
 gradcomp_status launch_order_join(launcher *l, struct gradcomp_group *g, const struct coll_ctx *c,
                                   const device_calls *d, void *stream, gradcomp_error *err);
 /* When nothing is launched any more. Nothing where it has not joined. */

@@ -209,10 +209,13 @@ static gradcomp_status check_collective(const checked_file *s, const struct grad
 	if (!c->serves || c->serves & ~COLLECTIVE_SERVES)
 		return refuse(s, "field serves: found 0x%x, expected one or more bits of 0x%x", c->serves,
 		              COLLECTIVE_SERVES);
-	if (c->traits & ~(GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST) ||
-	    (c->traits & GRADCOMP_TRAIT_ELSE_HOST && !(c->traits & GRADCOMP_TRAIT_CUDA && c->unusable)))
-		return refuse(s, "field traits: found 0x%x, expected 0 or 0x%x, or with unusable() 0x%x", c->traits,
-		              GRADCOMP_TRAIT_CUDA, GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST);
+	if (c->traits & ~(GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST | GRADCOMP_TRAIT_TWO_QUEUES) ||
+	    (c->traits & GRADCOMP_TRAIT_ELSE_HOST && !(c->traits & GRADCOMP_TRAIT_CUDA && c->unusable)) ||
+	    (c->traits & GRADCOMP_TRAIT_TWO_QUEUES && !(c->traits & GRADCOMP_TRAIT_CUDA && c->enqueue)))
+		return refuse(
+			s,
+			"field traits: found 0x%x, expected 0 or 0x%x; with unusable() also 0x%x, with enqueue() 0x%x",
+			c->traits, GRADCOMP_TRAIT_CUDA, GRADCOMP_TRAIT_ELSE_HOST, GRADCOMP_TRAIT_TWO_QUEUES);
 	if (!c->create || !c->destroy)
 		return missing(s, c->create ? "destroy" : "create", "");
 	for (size_t i = 0; i < sizeof serves / sizeof serves[0]; i++)

@@ -5,14 +5,14 @@ static gradcomp_status settle(const memops *w, const char *why, gradcomp_error *
 {
 	static const char unread[] = "a payload could not be read";
 	return why ? device_check(why, unread, err)
-	           : device_arena_settle(w->arena, w->arena->exchange, w->event, &w->watch, unread, err);
+	           : device_arena_settle(w->arena, w->stream, w->event, &w->watch, unread, err);
 }
 
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
 {
 	const memops *w = eng->room.wire;
 	if (w)
-		return device_check(w->arena->memory.d->copy(w->arena->exchange, to, from, bytes),
+		return device_check(w->arena->memory.d->copy(w->stream, to, from, bytes),
 		                    "a payload could not be copied", err);
 	memcpy(to, from, bytes);
 	return GRADCOMP_OK;
@@ -29,7 +29,7 @@ gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t s
 {
 	const memops *w = eng->room.wire;
 	if (w)
-		return settle(w, w->arena->memory.d->copy_rows(w->arena->exchange, to, bytes, from, stride, bytes, n),
+		return settle(w, w->arena->memory.d->copy_rows(w->stream, to, bytes, from, stride, bytes, n),
 		              err);
 	for (size_t i = 0; i < n; i++)
 		memcpy((char *)to + i * bytes, (const char *)from + i * stride, bytes);
@@ -45,7 +45,7 @@ gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *
 {
 	const memops *w = eng->room.wire;
 	if (w)
-		return device_check(w->arena->memory.d->zero(w->arena->exchange, p, bytes),
+		return device_check(w->arena->memory.d->zero(w->stream, p, bytes),
 		                    "a payload could not be cleared", err);
 	memset(p, 0, bytes);
 	return GRADCOMP_OK;
@@ -58,9 +58,9 @@ gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad
 		eng->job->host.operators->nonfinite(NULL, x, n, bad);
 		return GRADCOMP_OK;
 	}
-	w->ops->nonfinite(w->arena->exchange, x, n, w->word);
+	w->ops->nonfinite(w->stream, x, n, w->word);
 	gradcomp_status st =
-		settle(w, w->arena->memory.d->copy(w->arena->exchange, w->seen, w->word, sizeof(int)), err);
+		settle(w, w->arena->memory.d->copy(w->stream, w->seen, w->word, sizeof(int)), err);
 	*bad = *w->seen;
 	return st;
 }

@@ -11,6 +11,7 @@
 /* A GPU's memory that the collective takes. */
 typedef struct memops {
 	device_arena *arena;
+	void *stream; /* the one for exchanges that is in turn */
 	const gradcomp_operators *ops;
 	int *word, *seen; /* the exchange thread's, on the device and on the host */
 	void *event;      /* likewise */

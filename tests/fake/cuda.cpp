@@ -38,6 +38,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -362,30 +363,82 @@ void fake_load(const void *kernel)
 	k->second = true;
 }
 
-static long long nanoseconds()
+static double seconds()
 {
-	return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-	        .count();
+	using namespace std::chrono;
+	return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-fake_time::fake_time(double bytes, const char *rate) : until(0)
+/* What is under way has each had `served` bytes, of those that were to be had since the first of all began; it is over
+ * when that is what it wanted. */
+class shared_rate
+{
+	const double rate; /* bytes/s; 0: no limit */
+	std::mutex lock;
+	double served = 0, at = seconds();
+	std::multiset<double> ends;
+
+	/* Returns in how many seconds the next one is over, as things are. */
+	double next() const { return (*ends.begin() - served) * double(ends.size()) / rate; }
+
+	void go_on()
+	{
+		double left = seconds() - at;
+		at += left;
+		while (!ends.empty() && left > 0) {
+			const double first = next(), takes = std::min(left, std::max(first, 0.0));
+			served += takes * rate / double(ends.size());
+			left -= takes;
+			if (takes < first)
+				return;
+			served = *ends.begin();
+			ends.erase(ends.begin());
+		}
+	}
+
+      public:
+	explicit shared_rate(const char *name) : rate(getenv(name) ? atof(getenv(name)) : 0) {}
+	bool limits() const { return rate > 0; }
+	double begin(double bytes)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		go_on();
+		const double end = served + bytes;
+		ends.insert(end);
+		return end;
+	}
+	void wait(double end)
+	{
+		for (;;) {
+			double left;
+			{
+				std::lock_guard<std::mutex> hold(lock);
+				go_on();
+				if (served >= end)
+					return;
+				left = next();
+			}
+			std::this_thread::sleep_for(std::chrono::duration<double>(left));
+		}
+	}
+};
+
+static shared_rate *rate_of(const char *name)
 {
 	static std::mutex lock;
-	static auto *taken = new std::map<std::string, long long>; /* until when */
-	const char *v = getenv(rate);
-	const double per_second = v ? atof(v) : 0;
-	if (!(per_second > 0))
-		return;
+	static auto *all = new std::map<std::string, shared_rate>;
 	std::lock_guard<std::mutex> hold(lock);
-	long long &end = (*taken)[rate];
-	end = std::max(end, nanoseconds()) + (long long)(1e9 * bytes / per_second);
-	until = end;
+	return &all->try_emplace(name, name).first->second;
+}
+
+fake_time::fake_time(double bytes, const char *rate) : of(rate_of(rate)), end(of->limits() ? of->begin(bytes) : 0)
+{
 }
 
 fake_time::~fake_time()
 {
-	for (long long left; until && (left = until - nanoseconds()) > 0;)
-		std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+	if (of->limits())
+		of->wait(end);
 }
 
 void fake_die(const char *what)

@@ -18,11 +18,12 @@ void fake_load(const void *kernel);
  * NULL. */
 void *fake_at(const void *p, size_t bytes = 1);
 /* Work on a stream takes as long as so many bytes do at the rate that is set, in bytes/s: FAKE_CUDA_RATE, or
- * FAKE_NCCL_RATE; no time where none is. What streams do at the same time takes turns, as it shares a device's
- * memory, or its links. */
+ * FAKE_NCCL_RATE; no time where none is. What streams do at the same time shares the rate in equal parts, as it shares
+ * a device's memory, or its links. */
 class fake_time
 {
-	long long until;
+	class shared_rate *of;
+	double end;
 
       public:
 	fake_time(double bytes, const char *rate);

@@ -10,6 +10,8 @@
  * FAKE_NCCL_VERSION: as ncclGetVersion() gives it.
  * FAKE_NCCL_RATE: bytes/s that a rank sends; else as fast as it goes.
  * FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
+ * What a communicator has on several streams is done in the order of calls: ncclLaunchPrepare() makes the caller's
+ * stream wait for what was launched last (src/enqueue.cc).
  * What a communicator does occupies the device until its peers have come, and nothing of another communicator runs
  * meanwhile ("Using multiple NCCL communicators concurrently" in NCCL's guide). Two ranks that have two of them
  * in different orders would wait for each other for ever: they end with a sentence that names both.
@@ -72,7 +74,8 @@ struct world {
 	std::shared_ptr<std::atomic<int>> abort_flag = std::make_shared<std::atomic<int>>(0);
 	bool shares = false;
 	int splits = 0;
-	std::vector<std::thread> threads; /* its rendezvous, splits of it, its end */
+	std::atomic<long> launches{0}, over{0}; /* so many, and so many of them have been done */
+	std::vector<std::thread> threads;       /* its rendezvous, splits of it, its end */
 
 	bool aborted() const { return *abort_flag; }
 	~world()
@@ -392,7 +395,9 @@ ncclResult_t launch()
 	w->busy++;
 	w->launching++;
 	w->state = ncclInProgress;
-	auto work = [w, calls] {
+	auto work = [w, calls, nth = w->launches++] {
+		while (w->over < nth && !w->aborted())
+			usleep(20);
 		std::vector<part> parts;
 		std::vector<transfer> moves;
 		for (auto &c : *calls) {
@@ -409,6 +414,7 @@ ncclResult_t launch()
 				if (p.after)
 					p.after();
 		the_device().give_back(&own);
+		w->over++;
 		w->busy--;
 	};
 	/* groupLaunchNonBlocking: a thread puts it on the stream, a moment later. */

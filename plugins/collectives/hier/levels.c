@@ -97,7 +97,7 @@ gradcomp_status levels_set_queue(void *instance, void *queue, gradcomp_error *er
 	levels *l = instance;
 	(void)err;
 	for (int i = 0; i < members(l); i++)
-		member(l, i)->queue = queue;
+		nccl_take_queue(member(l, i), queue);
 	return GRADCOMP_OK;
 }
 

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -88,12 +89,18 @@ static void abort_all(nccl *n)
 	}
 }
 
-/* Ends what is on the stream, and keeps why. */
+static bool has_work(const nccl *n)
+{
+	return cudaStreamQuery_relaxed(n->queue) == cudaErrorNotReady ||
+	       (n->enqueues && n->other_queue && cudaStreamQuery_relaxed(n->other_queue) == cudaErrorNotReady);
+}
+
+/* Ends what is on the streams, and keeps why. */
 static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *what, gradcomp_error *err)
 {
 	double since = now();
 	abort_all(n);
-	while (cudaStreamQuery_relaxed(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
+	while (has_work(n) && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
 	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank,
@@ -214,6 +221,20 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 	}
 	*busy = !st && n->owes;
 	return st;
+}
+
+void nccl_take_queue(nccl *n, cudaStream_t queue)
+{
+	char *const scratch = n->scratch;
+	const size_t bytes = n->scratch_bytes;
+	if (queue == n->queue)
+		return;
+	n->scratch = n->other_scratch;
+	n->scratch_bytes = n->other_scratch_bytes;
+	n->other_scratch = scratch;
+	n->other_scratch_bytes = bytes;
+	n->other_queue = n->queue;
+	n->queue = queue;
 }
 
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
@@ -392,6 +413,8 @@ void nccl_close(nccl *n)
 		cudaFree_relaxed(n->outgrown[--n->noutgrown]);
 	if (n->scratch)
 		cudaFree_relaxed(n->scratch);
+	if (n->other_scratch)
+		cudaFree_relaxed(n->other_scratch);
 }
 
 const char *nccl_unusable(void)

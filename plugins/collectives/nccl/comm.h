@@ -36,7 +36,8 @@ typedef struct nccl {
 	nccl_functions f;
 	const gradcomp_operators *ops; /* the device's */
 	ncclComm_t comm;               /* of one that is split off, a thread of NCCL's writes it there */
-	cudaStream_t queue;
+	/* Two queues are taken by turns at most. NCCL does what a communicator has on both in the order of calls. */
+	cudaStream_t queue, other_queue;
 	cudaEvent_t event;
 	int enqueues;          /* calls return when their work is on the stream */
 	int owes, more;        /* the event is to come; there is work behind it */
@@ -48,11 +49,13 @@ typedef struct nccl {
 	int dividing;          /* something is being split off it */
 	pthread_t aborter;     /* a thread that aborts it ... */
 	int aborting;          /* ... if there is one */
-	char *scratch;         /* device memory */
+	char *scratch;         /* device memory, of the queue; and the other one's */
 	size_t scratch_bytes;
+	char *other_scratch;
+	size_t other_scratch_bytes;
 	/* Blocks that were too short, kept until the end: work on the stream may use one, and to free it waits for the
 	 * device. Each is at least twice as long as the one before. */
-	void *outgrown[64];
+	void *outgrown[128];
 	unsigned noutgrown;
 } nccl;
 
@@ -90,6 +93,8 @@ gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradco
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
 /* Does what watch() in collective.h says. */
 gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
+/* What comes from now on goes on `queue`, with that one's scratch memory. */
+void nccl_take_queue(nccl *n, cudaStream_t queue);
 /* Makes sure `scratch` holds `bytes`; its content is lost. Waits for nothing. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
 void nccl_close(nccl *n);

@@ -49,6 +49,7 @@ enum {
 typedef struct gpu_timed {
 	task t;
 	void *start, *end;  /* timers; made when first needed */
+	void *before;       /* likewise, another's: the end of the exchange before it, which it waits for; or NULL */
 	double bytes, sent; /* worked on; of an exchange a rank's payload, and what a rank sends of it */
 } gpu_timed;
 typedef struct gpu_slot {
@@ -63,6 +64,7 @@ typedef struct gpu_step {
 	int pending;        /* the host has not learned of it */
 	uint64_t step, row; /* the reducer's; the profile's */
 	uint32_t nbuckets, nslots;
+	void *sent;      /* timer: the end of the latest exchange; NULL: none has been put on the device */
 	gpu_slot *slots; /* room for one a tensor */
 	void *over;      /* event: what is to be read is there */
 	void **ready;    /* timers, by tensor: the gradient has been made */
@@ -81,8 +83,10 @@ typedef struct gpu {
 	bucket *_Atomic turn_of; /* it has its turn there; NULL: none has */
 	gradcomp_host host;      /* ON_DEVICE: the compressor's, whose memory streams can use */
 	/* The arena's streams: for a bucket's tasks up to its first exchange; for those behind it, which may be the
-	 * same one; for exchanges. */
+	 * same one; for exchanges. Where the collective lets them, buckets take two of these by turns, so that what is
+	 * computed on one does not keep the other's from being sent; this is the one in turn. */
 	void *compute, *behind, *exchange;
+	bool by_turns;
 	void *caught_up;    /* event: the stream behind has come to here ... */
 	uint64_t step;      /* ... before this step, as a count from 1 */
 	void *exchanged;    /* event of the exchange thread's */
@@ -178,6 +182,9 @@ static inline gpu_step *gpu_step_of(const engine *eng)
 {
 	return &gpu_of(eng)->steps[eng->step % 2];
 }
+
+/* gpu.c: collective and codes go on that one of the two streams for exchanges from now on. */
+gradcomp_status gpu_exchange_on(engine *eng, uint32_t stream, gradcomp_error *err);
 
 /* gpu_tasks.c */
 extern const engine_ops gpu_ops;

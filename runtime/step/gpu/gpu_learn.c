@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#include <math.h>
+
 void gpu_learn_begin(engine *eng, bucket *b)
 {
 	gpu_step *s = gpu_step_of(eng);
@@ -66,6 +68,7 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 	if (!why && !at->end)
 		why = g->d->timer(&at->end);
 	at->t = *t;
+	at->before = task_exchanges(t->kind) ? gpu_step_of(eng)->sent : NULL;
 	at->sent = 0;
 	at->bytes = !task_exchanges(t->kind) ? (double)b->pub.numel * sizeof(float)
 	            : b->part                ? payload_of_levels(b, t, &at->sent)
@@ -76,7 +79,10 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 const char *gpu_learn_end(engine *eng, bucket *b, const task *t)
 {
 	const gpu *g = gpu_of(eng);
-	return g->d->record(b->slot->tasks[b->slot->ntasks++].end, stream_of(g, b, t));
+	void *const end = b->slot->tasks[b->slot->ntasks++].end;
+	if (task_exchanges(t->kind))
+		gpu_step_of(eng)->sent = end;
+	return g->d->record(end, stream_of(g, b, t));
 }
 
 void gpu_learn_close(engine *eng)
@@ -101,6 +107,13 @@ static double when(const gpu *g, void *timer, void *other, double then)
 {
 	double before = 0;
 	return g->d->elapsed(timer, other, &before) ? then : then - before;
+}
+
+/* An exchange begins when the one before it is over, whichever stream that is on. */
+static double began(const gpu *g, const gpu_timed *at, void *other, double then)
+{
+	const double start = when(g, at->start, other, then);
+	return at->before ? fmax(start, when(g, at->before, other, then)) : start;
 }
 
 static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot, const gpu_found *found)
@@ -182,7 +195,7 @@ static gradcomp_status learn_slot(engine *eng, gpu_step *s, const gpu_slot *slot
 		                                   .bytes = at->bytes,
 		                                   .bad = bad,
 		                                   .t = at->t,
-		                                   .start = when(g, at->start, s->over, over),
+		                                   .start = began(g, at, s->over, over),
 		                                   .end = when(g, at->end, s->over, over)});
 		g->device.sent += at->sent;
 	}
@@ -273,5 +286,6 @@ gradcomp_status gpu_learn_room(engine *eng, const step_observer *to, gradcomp_er
 	s->row = to->row(to->ctx);
 	s->nbuckets = eng->list.nbuckets;
 	s->nslots = 0;
+	s->sent = NULL;
 	return st;
 }

@@ -386,7 +386,9 @@ static gradcomp_status begin_turn(engine *eng, bucket *b, const task *t, gradcom
 static gradcomp_status exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	gpu *g = gpu_of(eng);
-	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
+	gradcomp_status st = g->by_turns ? gpu_exchange_on(eng, b->pub.index % 2, err) : GRADCOMP_OK;
+	if (!st)
+		st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
 	if (b->slot)
