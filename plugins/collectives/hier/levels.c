@@ -17,6 +17,7 @@ typedef struct levels {
 	nccl world;  /* all ranks */
 	nccl inside; /* those of the node */
 	level_part *more;
+	cudaEvent_t latest; /* see nccl.latest */
 	int ready;
 } levels;
 
@@ -52,6 +53,8 @@ void levels_destroy(void *instance)
 	const gradcomp_host *host = l->world.host;
 	for (int i = members(l); i-- > 0;)
 		nccl_close(member(l, i));
+	if (l->latest)
+		cudaEventDestroy(l->latest);
 	ring_destroy(l->ring);
 	hier_destroy(l->hier);
 	host->release(l->more);
@@ -86,8 +89,10 @@ gradcomp_status levels_create(const gradcomp_host *host, const gradcomp_links *l
 		p->shard = i ? &l->hier->more[i - 1] : &l->hier->own;
 		begin(&p->across, host, &p->shard->across->links, timeout);
 	}
-	for (int i = 0; i < members(l); i++)
+	for (int i = 0; i < members(l); i++) {
 		member(l, i)->with = member(l, (i + 1) % members(l));
+		member(l, i)->latest = &l->latest;
+	}
 	*out = l;
 	return GRADCOMP_OK;
 }
@@ -95,7 +100,17 @@ gradcomp_status levels_create(const gradcomp_host *host, const gradcomp_links *l
 gradcomp_status levels_set_queue(void *instance, void *queue, gradcomp_error *err)
 {
 	levels *l = instance;
-	(void)err;
+	cudaError_t e = cudaSuccess;
+	if (l->world.queue == queue)
+		return GRADCOMP_OK;
+	/* Different communicators have to come in one order on all ranks, also where they are on two queues. */
+	if (!l->latest)
+		e = cudaEventCreateWithFlags(&l->latest, cudaEventDisableTiming);
+	else
+		e = cudaStreamWaitEvent(queue, l->latest, 0);
+	if (e)
+		return l->world.host->fail(err, GRADCOMP_ERR_IO, "hier: the order of exchanges: %s",
+		                           cudaGetErrorString(e));
 	for (int i = 0; i < members(l); i++)
 		nccl_take_queue(member(l, i), queue);
 	return GRADCOMP_OK;

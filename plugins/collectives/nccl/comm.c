@@ -174,7 +174,12 @@ gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradco
 {
 	if (!nccl_going(rc))
 		return nccl_broken(n, rc, what, err);
-	return await(n, n->comm, 0, what, err);
+	gradcomp_status st = await(n, n->comm, 0, what, err);
+	if (!st && n->latest && *n->latest) {
+		cudaError_t e = cudaEventRecord(*n->latest, n->queue);
+		st = e ? broken(n, "CUDA", cudaGetErrorString(e), what, err) : GRADCOMP_OK;
+	}
+	return st;
 }
 
 /* From here on the stream owes what is on it now. */

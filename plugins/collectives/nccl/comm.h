@@ -46,6 +46,7 @@ typedef struct nccl {
 	double timeout;        /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
 	struct nccl *with;     /* the next of those whose work is on the same stream, around; NULL: there are none */
+	cudaEvent_t *latest;   /* theirs: what any of them has communicated last is over; NULL: there are none */
 	int dividing;          /* something is being split off it */
 	pthread_t aborter;     /* a thread that aborts it ... */
 	int aborting;          /* ... if there is one */
