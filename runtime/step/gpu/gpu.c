@@ -12,16 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t patterns_of(const engine *eng)
-{
-	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
-}
-
-static bool is_coded(const engine *eng)
-{
-	return patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
-}
-
 /* Returns 1 when the collective takes device memory here. */
 static int takes_device(const struct gradcomp_collective_v1 *c)
 {
@@ -271,21 +261,6 @@ static void place(const engine *eng, bucket *b)
 		b->work.hold = g->words + gpu_bucket_words(b) + WORD_HOLD;
 }
 
-gradcomp_status gpu_exchange_on(engine *eng, uint32_t stream, gradcomp_error *err)
-{
-	gpu *g = gpu_of(eng);
-	void *const to = g->device.arena->exchange[stream];
-	if (to == g->exchange)
-		return GRADCOMP_OK;
-	g->exchange = g->wire.stream = to;
-	for (engine *in = eng->list.shards; in; in = in->next)
-		gpu_of(in)->exchange = to;
-	gradcomp_status st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, to, err);
-	if (!st && is_coded(eng))
-		st = eng->compressor->code_on(eng->instance, g->ops, to, g->words + gpu_code_word(eng), err);
-	return st;
-}
-
 static gradcomp_status port(engine *eng, gradcomp_error *err)
 {
 	gpu *g = gpu_of(eng);
@@ -306,7 +281,7 @@ static gradcomp_status port(engine *eng, gradcomp_error *err)
 	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
 	                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	launch_order_end(&g->launches);
-	if (!st && is_coded(eng))
+	if (!st && gpu_is_coded(eng))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
 	if (!st && g->device.enqueues)
 		st = eng->coll_ctx.collective->enqueue(eng->coll_ctx.instance, 1, err);
@@ -442,7 +417,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	st = events(g, err);
 	if (st)
 		return st;
-	g->mode = gpu_mode_of(eng->job->config, eng->compressor, patterns_of(eng), collective, levels);
+	g->mode = gpu_mode_of(eng->job->config, eng->compressor, gpu_patterns(eng), collective, levels);
 	if (g->mode == GPU_ON_DEVICE)
 		st = create(eng, err);
 	if (st)
@@ -455,7 +430,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (g->device.enqueues && !config_int(eng->job->config, SET_GRADCOMP_VERIFY))
 		g->behind = g->device.arena->behind;
 	g->by_turns = g->behind != g->compute && collective->traits & GRADCOMP_TRAIT_TWO_QUEUES &&
-	              (!is_coded(eng) || eng->compressor->code_layout);
+	              (!gpu_is_coded(eng) || eng->compressor->code_layout);
 	if (g->mode == GPU_ON_DEVICE) {
 		eng->ways.ops = eng->ways.whole = &gpu_ops;
 		eng->arrays.arena = g->device.arena;
@@ -481,6 +456,6 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	else if (!g->direct)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory%s",
-		         collective->info.name, is_coded(eng) ? ", and codes are made there" : "");
+		         collective->info.name, gpu_is_coded(eng) ? ", and codes are made there" : "");
 	return GRADCOMP_OK;
 }

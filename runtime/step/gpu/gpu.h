@@ -120,6 +120,16 @@ static inline gpu *gpu_of(const engine *eng)
 	return (gpu *)eng->ways.device;
 }
 
+/* What the compressor may plan here. */
+static inline uint32_t gpu_patterns(const engine *eng)
+{
+	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
+}
+static inline bool gpu_is_coded(const engine *eng)
+{
+	return gpu_patterns(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+}
+
 /* gpu.c: compressor and collective where nobody named the latter: the one that is set for devices. Where none is set,
  * it is one of two levels for a compressor that sends less between nodes by it, in a group that has `levels`
  * (group_has_levels()). One that takes none of the compressor's payloads from there gains nothing, and then, as
@@ -183,13 +193,12 @@ static inline gpu_step *gpu_step_of(const engine *eng)
 	return &gpu_of(eng)->steps[eng->step % 2];
 }
 
-/* gpu.c: collective and codes go on that one of the two streams for exchanges from now on. */
-gradcomp_status gpu_exchange_on(engine *eng, uint32_t stream, gradcomp_error *err);
-
 /* gpu_tasks.c */
 extern const engine_ops gpu_ops;
 engine_task gpu_run;
-/* gpu_exchange.c: engine_ops.exchange and announce; engine_device_calls.drain and watch. */
+/* gpu_exchange.c: collective and codes go on that one of the two streams for exchanges from now on. */
+gradcomp_status gpu_exchange_on(engine *eng, uint32_t stream, gradcomp_error *err);
+/* engine_ops.exchange and announce; engine_device_calls.drain and watch. */
 engine_task gpu_exchange;
 gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err);
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);

@@ -11,6 +11,21 @@
 #include <math.h>
 #include <string.h>
 
+gradcomp_status gpu_exchange_on(engine *eng, uint32_t stream, gradcomp_error *err)
+{
+	gpu *g = gpu_of(eng);
+	void *const to = g->device.arena->exchange[stream];
+	if (to == g->exchange)
+		return GRADCOMP_OK;
+	g->exchange = g->wire.stream = to;
+	for (engine *in = eng->list.shards; in; in = in->next)
+		gpu_of(in)->exchange = to;
+	gradcomp_status st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, to, err);
+	if (!st && gpu_is_coded(eng))
+		st = eng->compressor->code_on(eng->instance, g->ops, to, g->words + gpu_code_word(eng), err);
+	return st;
+}
+
 static gradcomp_status look_after(engine *eng, int *busy, gradcomp_error *err)
 {
 	return eng->coll_ctx.collective->watch(eng->coll_ctx.instance, busy, err);
