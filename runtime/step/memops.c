@@ -29,8 +29,7 @@ gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t s
 {
 	const memops *w = eng->room.wire;
 	if (w)
-		return settle(w, w->arena->memory.d->copy_rows(w->stream, to, bytes, from, stride, bytes, n),
-		              err);
+		return settle(w, w->arena->memory.d->copy_rows(w->stream, to, bytes, from, stride, bytes, n), err);
 	for (size_t i = 0; i < n; i++)
 		memcpy((char *)to + i * bytes, (const char *)from + i * stride, bytes);
 	return GRADCOMP_OK;
@@ -45,8 +44,8 @@ gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *
 {
 	const memops *w = eng->room.wire;
 	if (w)
-		return device_check(w->arena->memory.d->zero(w->stream, p, bytes),
-		                    "a payload could not be cleared", err);
+		return device_check(w->arena->memory.d->zero(w->stream, p, bytes), "a payload could not be cleared",
+		                    err);
 	memset(p, 0, bytes);
 	return GRADCOMP_OK;
 }
@@ -59,8 +58,7 @@ gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad
 		return GRADCOMP_OK;
 	}
 	w->ops->nonfinite(w->stream, x, n, w->word);
-	gradcomp_status st =
-		settle(w, w->arena->memory.d->copy(w->stream, w->seen, w->word, sizeof(int)), err);
+	gradcomp_status st = settle(w, w->arena->memory.d->copy(w->stream, w->seen, w->word, sizeof(int)), err);
 	*bad = *w->seen;
 	return st;
 }
