@@ -24,10 +24,43 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		gpu_model_close(&m);
 }
 
-static double launches(const char *spec, int P, int *failed)
+/* One bucket of one matrix, as most of a network is. */
+static void one_bucket(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	static const uint64_t dims[] = {256, 256};
+	const gradcomp_tensor_desc desc = {.name = "w", .dims = dims, .ndim = 2};
+	gradcomp_error err = {0};
+	gradcomp_reducer *red = NULL;
+	cudaStream_t queue;
+	void *grad;
+	long before = 0;
+	(void)rank, (void)P;
+	cuda_must(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking), "a stream");
+	cuda_must(cudaMalloc(&grad, sizeof(float) * dims[0] * dims[1]), "device memory");
+	cuda_must(cudaMemsetAsync(grad, 0, sizeof(float) * dims[0] * dims[1], queue), "zeroes");
+	const gradcomp_reducer_options o = {.struct_size = sizeof o,
+	                                    .compressor = arg,
+	                                    .collective = "nccl",
+	                                    .device = GRADCOMP_CUDA,
+	                                    .queue = queue};
+	gradcomp_status st = gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &red, &err);
+	for (int s = 0; !st && s < STEPS; s++) {
+		before = fake_cuda_launches();
+		st = gradcomp_reducer_ready(red, 0, grad, &err);
+		if (!st)
+			st = gradcomp_reducer_wait(red, &err);
+		cuda_must(cudaStreamSynchronize(queue), "the stream");
+	}
+	out->number[0] = (double)(fake_cuda_launches() - before);
+	out->failed = st != 0;
+	snprintf(out->text, sizeof out->text, "%s", err.text);
+	gradcomp_reducer_free(red);
+}
+
+static double launches(process_body *what, const char *spec, int P, int *failed)
 {
 	static const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
-	const outcome *o = run_processes(P, 60, settings, body, (void *)(uintptr_t)spec);
+	const outcome *o = run_processes(P, 60, settings, what, (void *)(uintptr_t)spec);
 	for (int r = 0; r < P; r++) {
 		if (o[r].failed)
 			printf("# rank %d: %s\n", r, o[r].text);
@@ -63,9 +96,23 @@ int main(void)
 	};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		int failed = 0;
-		const double few = launches(all[i], FEW, &failed), more = launches(all[i], MORE, &failed);
+		const double few = launches(body, all[i], FEW, &failed), more = launches(body, all[i], MORE, &failed);
 		ok(!failed && few == more, "%-22s %3.0f launches of %d ranks, %3.0f of %d", all[i], few, FEW, more,
 		   MORE);
+	}
+	static const struct {
+		const char *spec;
+		int most;
+	} bucket[] = {{"none", 3},
+	              {"cast:type=bf16", 4},
+	              {"topk:density=0.01", 15},
+	              {"block:bits=4", 17},
+	              {"powersgd:rank=4", 29}};
+	for (size_t i = 0; i < sizeof bucket / sizeof *bucket; i++) {
+		int failed = 0;
+		const double count = launches(one_bucket, bucket[i].spec, FEW, &failed);
+		ok(!failed && count <= bucket[i].most, "%-22s %3.0f operators of a bucket, %d at most", bucket[i].spec,
+		   count, bucket[i].most);
 	}
 	return done_testing();
 }

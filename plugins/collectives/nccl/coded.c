@@ -174,7 +174,7 @@ typedef struct whole {
 	uint64_t count;
 	uint64_t each; /* numbers of a stripe */
 	gradcomp_code_layout of_all, of_each;
-	size_t values, codes, came, stride, own, sum_values, sum_codes, end;
+	size_t values, codes, came, stride, own, own_codes, sum_values, sum_codes, end;
 } whole;
 
 static gradcomp_code_layout layout_of(const gradcomp_codec *codec, uint64_t count)
@@ -221,6 +221,7 @@ static whole lay_out(nccl *n, const gradcomp_codec *codec, uint64_t count)
 	w.stride = nccl_rounded(w.of_each.values) + nccl_rounded(w.of_each.codes);
 	w.came = after(&w.end, P * w.stride);
 	w.own = after(&w.end, w.of_each.values + w.of_each.codes);
+	w.own_codes = after(&w.end, w.of_each.codes);
 	w.sum_values = after(&w.end, P * w.of_each.values);
 	w.sum_codes = after(&w.end, P * w.of_each.codes);
 	return w;
@@ -308,12 +309,11 @@ static void add_stripes(const whole *w, float *x, uint64_t count)
 	}
 }
 
-/* The own stripe of the sum is coded, and goes where it is in the code of all numbers. */
+/* The own stripe of the sum is coded, and its codes stand on NCCL's boundaries. */
 static gradcomp_status code_stripe(const whole *w, const float *x, const part *own, uint64_t counter, float *e,
                                    float back, gradcomp_error *err)
 {
 	nccl *n = w->n;
-	const size_t me = (size_t)n->links->rank;
 	const gradcomp_code_layout l = layout_of(w->codec, own->n);
 	char *at = n->scratch + w->own;
 	const void *const payload[] = {at};
@@ -325,21 +325,22 @@ static gradcomp_status code_stripe(const whole *w, const float *x, const part *o
 		add_up(w, &lost, 1, payload, 1, -1);
 	if (e && back != 1)
 		n->ops->scale(n->queue, e, back, own->n);
-	n->ops->copy(n->queue, n->scratch + w->sum_values + me * w->of_each.values, at, l.values);
-	n->ops->copy(n->queue, n->scratch + w->sum_codes + me * w->of_each.codes, at + l.values, l.codes);
+	if (l.values % 16)
+		n->ops->copy(n->queue, n->scratch + w->own_codes, at + l.values, l.codes);
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status gather_pieces(const whole *w, gradcomp_error *err)
+/* What a shorter stripe has less of is not read. */
+static gradcomp_status gather_pieces(const whole *w, const part *own, gradcomp_error *err)
 {
 	nccl *n = w->n;
-	const size_t me = (size_t)n->links->rank, values = w->of_each.values, codes = w->of_each.codes;
-	char *v = n->scratch + w->sum_values, *c = n->scratch + w->sum_codes;
+	const size_t values = layout_of(w->codec, own->n).values;
+	const char *const v = n->scratch + w->own, *const c = values % 16 ? n->scratch + w->own_codes : v + values;
 	ncclResult_t rc = n->f.ncclGroupStart();
 	if (nccl_going(rc))
-		rc = n->f.ncclAllGather(v + me * values, v, values, ncclUint8, n->comm, n->queue);
+		rc = n->f.ncclAllGather(v, n->scratch + w->sum_values, w->of_each.values, ncclUint8, n->comm, n->queue);
 	if (nccl_going(rc))
-		rc = n->f.ncclAllGather(c + me * codes, c, codes, ncclUint8, n->comm, n->queue);
+		rc = n->f.ncclAllGather(c, n->scratch + w->sum_codes, w->of_each.codes, ncclUint8, n->comm, n->queue);
 	rc = nccl_both(rc, n->f.ncclGroupEnd());
 	return nccl_launched(n, rc, "gather the coded parts", err);
 }
@@ -374,7 +375,7 @@ static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale,
 		st = code_stripe(w, x, &own, counter + 1, residual ? residual + own.from : NULL, (float)(1 / scale),
 		                 err);
 	if (!st)
-		st = gather_pieces(w, err);
+		st = gather_pieces(w, &own, err);
 	if (st)
 		return st;
 	add_up(w, &all, 1, payload, 1, 1);

@@ -257,7 +257,7 @@ static void place(const engine *eng, bucket *b)
 	b->work.operators = g->ops;
 	b->work.queue = g->compute;
 	b->work.fault = g->words + gpu_bucket_words(b) + WORD_FAULT;
-	if (g->device.enqueues)
+	if (g->device.enqueues && eng->compressor->traits & GRADCOMP_TRAIT_HOLDS)
 		b->work.hold = g->words + gpu_bucket_words(b) + WORD_HOLD;
 }
 

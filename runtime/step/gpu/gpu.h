@@ -36,13 +36,14 @@ enum {
 	/* The two of gradcomp_work.fault. */
 	WORD_FAULT, /* peers sent something that is not what it should be */
 	WORD_SUM,   /* the sum of finite gradients is not, or what the compressor makes of them */
-	WORD_VOID,  /* any of these: the result is NaN */
-	WORD_LOCAL, /* this rank's gradient is not finite */
+	WORD_LOCAL, /* this rank's gradient is not finite; of codes WORD_BAD says so until ranks have exchanged it */
+	WORD_VOID,  /* any of the first three: the result is NaN */
 	/* These say, of a shard, why WORD_LOCAL is set. */
 	WORD_OWN,   /* the node's sum is not finite */
 	WORD_ABOVE, /* the gradient of some rank is not */
 	WORD_HOLD,  /* the exchange so far is void: gradcomp_work.hold */
-	BUCKET_WORDS = 8
+	BUCKET_WORDS = 8,
+	VOID_WORDS = WORD_SUM + 1
 };
 
 /* Times what is on the device of one bucket in one step. */

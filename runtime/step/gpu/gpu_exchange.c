@@ -224,8 +224,7 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
 		if (!st && !passes) {
 			g->ops->nonfinite(g->exchange, b->work.flat, b->pub.numel, words + WORD_SUM);
-			g->ops->any_set(g->exchange, words + WORD_BAD, words, sizeof *words, sizeof *words,
-			                WORD_SUM + 1);
+			g->ops->any_set(g->exchange, words + WORD_BAD, words, sizeof *words, sizeof *words, VOID_WORDS);
 		}
 		return st;
 	}
@@ -244,14 +243,14 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 	return st;
 }
 
-/* The head of what this rank sends, and what those of n ranks say, `stride` apart: whether a gradient was not
- * finite, and whether finite ones have overflowed. */
+/* The head of what this rank sends, and what those of n ranks say, `stride` apart: whether finite gradients have
+ * overflowed, and whether one was not finite. */
 enum { HEAD_FLAGS = PAYLOAD_HEAD / sizeof(int32_t) };
 
 static void put_head(const gpu *g, char *head, const int *words)
 {
-	g->ops->put_flag(g->exchange, head, GRADCOMP_I32, words + WORD_LOCAL);
-	g->ops->put_flag(g->exchange, head + sizeof(int32_t), GRADCOMP_I32, words + WORD_SUM);
+	_Static_assert(WORD_LOCAL == WORD_SUM + 1 && sizeof *words == sizeof(int32_t), "both in one copy");
+	g->ops->copy(g->exchange, head, words + WORD_SUM, PAYLOAD_HEAD);
 }
 
 static void read_heads(const engine *eng, const char *heads, size_t stride, size_t n, int *words)
@@ -259,8 +258,8 @@ static void read_heads(const engine *eng, const char *heads, size_t stride, size
 	const gpu *g = gpu_of(eng);
 	if (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)
 		return;
-	g->ops->any_set(g->exchange, words + WORD_BAD, heads, sizeof(int32_t), stride, n);
-	g->ops->any_set(g->exchange, words + WORD_SUM, heads + sizeof(int32_t), sizeof(int32_t), stride, n);
+	g->ops->any_set(g->exchange, words + WORD_SUM, heads, sizeof(int32_t), stride, n);
+	g->ops->any_set(g->exchange, words + WORD_BAD, heads + sizeof(int32_t), sizeof(int32_t), stride, n);
 }
 
 /* All lengths are known, so the head says no more than what is void. */
@@ -347,7 +346,6 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 	gradcomp_status st = GRADCOMP_OK;
 	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};
 	if (!passes) {
-		g->ops->put_flag(g->exchange, words + WORD_BAD, GRADCOMP_I32, words + WORD_LOCAL);
 		st = c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 		gpu_keep(eng, b, g->exchange, 0);
 	}
@@ -368,7 +366,8 @@ static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_er
 	                     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
 	                     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
 	                                                    : coded(eng, b, words, err);
-	g->ops->any_set(g->exchange, words + WORD_HOLD, words, sizeof *words, sizeof *words, WORD_VOID);
+	if (b->work.hold)
+		g->ops->any_set(g->exchange, words + WORD_HOLD, words, sizeof *words, sizeof *words, VOID_WORDS);
 	return st;
 }
 

@@ -183,9 +183,10 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 		return st ? st : pause_here(eng, b, b->work.queue, why, err);
 	}
 	if (!passes(eng)) {
-		g->ops->any_set(g->compute, words + WORD_LOCAL, found.tensors, sizeof *words, sizeof *words, n);
+		const int own = b->plan.rounds[0].pattern == GRADCOMP_CODED ? WORD_BAD : WORD_LOCAL;
+		g->ops->any_set(g->compute, words + own, found.tensors, sizeof *words, sizeof *words, n);
 		if (!in_place(b))
-			fill_if(eng, b, 0, WORD_LOCAL);
+			fill_if(eng, b, 0, own);
 	}
 	return GRADCOMP_OK;
 }
@@ -206,13 +207,24 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 	return device_check(g->d->record(g->averaged[b->pub.index], b->work.queue), "a bucket's end", err);
 }
 
+/* Sums pass on what is not finite, and peers send nothing that could be damaged. */
+static bool is_never_void(const engine *eng, const bucket *b)
+{
+	for (uint32_t k = 0; k < b->plan.nrounds; k++)
+		if (b->plan.rounds[k].pattern != GRADCOMP_SUMMED)
+			return false;
+	return b->slot && !b->part && passes(eng);
+}
+
 /* The word that says whether the result is NaN. Where finite gradients have overflowed, what lasts becomes 0; where one
  * was not finite, it is as it was. Of sums in place it is not known which. */
 static void void_result(engine *eng, bucket *b)
 {
 	const gpu *g = gpu_of(eng);
 	int *words = g->words + gpu_bucket_words(b);
-	g->ops->any_set(b->work.queue, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
+	if (is_never_void(eng, b))
+		return;
+	g->ops->any_set(b->work.queue, words + WORD_VOID, words, sizeof *words, sizeof *words, VOID_WORDS);
 	if (passes(eng))
 		return;
 	for (uint32_t s = 0; s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b); s++) {
