@@ -383,8 +383,9 @@ static void destroy(gradcomp_coder *c)
 static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradcomp_coder_options *o,
                                gradcomp_error *err)
 {
-	gradcomp_status st =
-		coder_choose(&c->job->specs, spec, o->collective, o->device == GRADCOMP_CUDA, &c->parts, err);
+	const bool device = o->device == GRADCOMP_CUDA;
+	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, device,
+	                                  device && group_has_levels(c->group), &c->parts, err);
 	if (!st && o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "device %u: must be GRADCOMP_HOST or GRADCOMP_CUDA",
 		               o->device);

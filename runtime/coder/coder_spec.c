@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strset.h"
 #include "gradcomp/coder.h"
+#include "plugin/compat.h"
 #include "plugin/descriptor.h"
 #include "plugin/plugin_host.h"
 
@@ -117,14 +118,6 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 	return GRADCOMP_OK;
 }
 
-/* Says which is used where nobody names one. */
-static const char *usual(const config *c, const char *text, bool device)
-{
-	return text || !device || !config_is_default(c, SET_GRADCOMP_COLLECTIVE)
-	               ? text
-	               : config_str(c, SET_GRADCOMP_DEVICE_COLLECTIVE);
-}
-
 static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t needs, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = p->collective;
@@ -147,11 +140,32 @@ static gradcomp_status check_on_device(spec_table *t, const plugin *p, uint32_t 
 	return st;
 }
 
-static gradcomp_status choose_collective(spec_table *t, const char *text, coder_parts *out, gradcomp_error *err)
+/* Says which is used where nobody names one. */
+static const char *usual(spec_table *t, uint32_t needs, const coder_parts *out, bool levels, char name[SPEC_NAME_MAX])
+{
+	const plugin *p;
+	const spec *s;
+	gradcomp_error inner;
+	if (!out->device || !config_is_default(t->config, SET_GRADCOMP_COLLECTIVE))
+		return NULL;
+	*name = 0;
+	/* Sums go within nodes first over NCCL itself. */
+	if (levels && !out->dense && config_is_default(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE))
+		compat_levels_on_device(t->config, name);
+	return *name && !spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, &inner) &&
+	                       !(needs & ~p->collective->serves) && !check_on_device(t, p, needs, &inner)
+	               ? name
+	               : config_str(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE);
+}
+
+static gradcomp_status choose_collective(spec_table *t, const char *text, bool levels, coder_parts *out,
+                                         gradcomp_error *err)
 {
 	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED, .traits = out->device ? GRADCOMP_TRAIT_CUDA : 0};
 	const plugin *p;
-	text = usual(t->config, text, out->device);
+	char name[SPEC_NAME_MAX];
+	if (!text)
+		text = usual(t, s.needs, out, levels, name);
 	gradcomp_status st =
 		get(t, GRADCOMP_KIND_COLLECTIVE, text, SET_GRADCOMP_COLLECTIVE, &p, &out->collective_spec, err);
 
@@ -180,12 +194,12 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 	return out->device ? check_on_device(t, p, s.needs, err) : GRADCOMP_OK;
 }
 
-gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device, bool levels,
                              coder_parts *out, gradcomp_error *err)
 {
 	*out = (coder_parts){.device = device};
 	gradcomp_status st = choose_compressor(t, compressor, out, err);
-	return st ? st : choose_collective(t, collective, out, err);
+	return st ? st : choose_collective(t, collective, levels, out, err);
 }
 
 gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
@@ -231,7 +245,7 @@ static gradcomp_status check(const config *c, const char *compressor, const char
 	gradcomp_host host;
 	void *instance = NULL;
 	spec_table_init(&specs, c);
-	gradcomp_status st = coder_choose(&specs, compressor, collective, false, &parts, err);
+	gradcomp_status st = coder_choose(&specs, compressor, collective, false, false, &parts, err);
 	plugin_host(&host, &quiet);
 	if (!st && !parts.dense)
 		st = coder_instance(&parts, &host, &layout, &instance, err);

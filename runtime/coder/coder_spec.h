@@ -16,9 +16,10 @@ typedef struct coder_parts {
 	bool device; /* in GPU memory */
 } coder_parts;
 
-/* NULL stands for what is configured; a collective that nobody configured is the default one (with
- * `device` that for devices), or the first installed one that serves. */
-gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
+/* NULL stands for what is configured; a collective that nobody configured is the default one, or the first installed one
+ * that serves. With `device` it is that for devices, and for codes one of two levels, which sends less between nodes,
+ * where the group has `levels` (group_has_levels()) and nobody configured that either. */
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device, bool levels,
                              coder_parts *out, gradcomp_error *err);
 /* Makes an instance of a compressor that codes; it must code from the first call on. */
 gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,

@@ -1,5 +1,6 @@
 #include "plugin/compat.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,4 +70,22 @@ gradcomp_status compat_pair(const config *c, const plugin *compressor, const plu
 uint32_t compat_patterns(const plugin *compressor, const plugin *collective)
 {
 	return gradcomp_compatible_patterns(compressor->compressor, collective->collective->serves);
+}
+
+/* Keeps the first. */
+static int find_levels(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                       const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	char *found = ctx;
+	(void)path, (void)reason;
+	if (c && !*found && c->serves & GRADCOMP_CAN_SHARD && c->traits & GRADCOMP_TRAIT_CUDA)
+		snprintf(found, SPEC_NAME_MAX, "%s", name);
+	return 0;
+}
+
+void compat_levels_on_device(const config *c, char name[SPEC_NAME_MAX])
+{
+	*name = 0;
+	registry_each(c, GRADCOMP_KIND_COLLECTIVE, find_levels, name);
 }

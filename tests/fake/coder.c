@@ -400,6 +400,39 @@ static void check_refused(const char *const *settings, run run, const char *says
 	   "'%s' over '%s' is refused: %s", run.compressor, run.device ? run.device : "the usual", o[0].text);
 }
 
+enum { IN_LEVELS = 1 };
+
+/* Nobody names a collective: a coder of codes goes in two levels where nodes have several ranks. */
+static void usually(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_error err = {0};
+	side dev;
+	gradcomp_status st = side_open(&dev, gradcomp_job_world(job), rank, P, run, 1, &err);
+	for (int s = 0; !st && s < 3; s++)
+		st = step(&dev, rank, s, 0, &err);
+	if (dev.coder)
+		out->number[IN_LEVELS] = !strncmp(gradcomp_coder_collective(dev.coder), "hier", 4);
+	side_close(&dev);
+	out->status = st;
+	snprintf(out->text, sizeof out->text, "%s", st ? err.text : "");
+}
+
+static void check_usual(const char *const *settings, int per_node, run run, int in_levels, const char *what)
+{
+	processes_per_node = per_node;
+	const outcome *o = run_processes(3, 60, settings, usually, &run);
+	processes_per_node = 0;
+	if (o[0].failed == ENOSYS) {
+		skip("there are no user namespaces", "%s %s", run.compressor, what);
+		return;
+	}
+	int wrong = 0;
+	for (int r = 0; r < 3; r++)
+		wrong |= o[r].failed || o[r].status || (int)o[r].number[IN_LEVELS] != in_levels;
+	ok(!wrong, "%s %s goes over %s %s", run.compressor, what, in_levels ? "hier" : "nccl", o[0].text);
+}
+
 int main(void)
 {
 	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
@@ -446,6 +479,14 @@ int main(void)
 	check_dies(impatient, (run){.compressor = "block:bits=8", .fails = 1});
 	check_lent(settings, (run){.compressor = "block:bits=8"});
 	check_lent(settings, (run){.compressor = "none", .dtype = GRADCOMP_BF16});
+	/* With a node of two ranks and one of one. */
+	const char *const named[] = {"transport.timeout=20", "gradcomp.log=error", "gradcomp.device_collective=nccl",
+	                             NULL};
+	check_usual(settings, 2, (run){.compressor = "block:bits=4"}, 1, "on 2 nodes");
+	check_usual(settings, 2, (run){.compressor = "none"}, 0, "on 2 nodes");
+	check_usual(settings, 1, (run){.compressor = "block:bits=4"}, 0, "with a node a rank");
+	check_usual(settings, 0, (run){.compressor = "block:bits=4"}, 0, "on 1 node");
+	check_usual(named, 2, (run){.compressor = "block:bits=4"}, 0, "on 2 nodes, which is set,");
 	check_refused(
 		settings, (run){.compressor = "lossless"},
 		"in host memory alone; compressors that shards on a GPU can be sent with: block, fp8, natural, none");

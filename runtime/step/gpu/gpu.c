@@ -42,18 +42,6 @@ gpu_mode gpu_mode_of(const config *cf, const struct gradcomp_compressor_v1 *c, u
 	return GPU_ON_DEVICE;
 }
 
-/* Keeps the name of the first collective that has two levels on a device. */
-static int find_levels(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
-                       const char *reason)
-{
-	const struct gradcomp_collective_v1 *c = (const void *)info;
-	char *found = ctx;
-	(void)path, (void)reason;
-	if (c && !*found && c->serves & GRADCOMP_CAN_SHARD && c->traits & GRADCOMP_TRAIT_CUDA)
-		snprintf(found, SPEC_NAME_MAX, "%s", name);
-	return 0;
-}
-
 /* All ranks' payloads of a flat all-gather go into every node; of shards, or what is coded between nodes alone, 1/n of
  * that does. Sums that nobody chooses from go within nodes first over NCCL itself. */
 static bool sends_less_in_levels(const config *cf, const plugin *const p[2])
@@ -75,7 +63,7 @@ gradcomp_status gpu_pair(spec_table *t, const char *compressor, bool levels, con
 	char in_levels[SPEC_NAME_MAX] = "";
 	*aside = NULL;
 	if (levels && config_is_default(t->config, SET_GRADCOMP_DEVICE_COLLECTIVE))
-		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, find_levels, in_levels);
+		compat_levels_on_device(t->config, in_levels);
 	if (*in_levels && !spec_table_both(t, compressor, in_levels, p, s, &inner) &&
 	    sends_less_in_levels(t->config, p))
 		return GRADCOMP_OK;
