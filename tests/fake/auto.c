@@ -210,6 +210,22 @@ static void tell(const char *what, int P, const story *s, int carried, const cha
 		ok(waited == 0, "... no step waits for the device between checks (%g)", waited);
 }
 
+/* Where nothing that holds back is faster one line says so, with what was measured, and a dense candidate stays. */
+static void tell_dense(const char *what, const story *s, const char *says, const char *const *settings)
+{
+	char text[4096] = "";
+	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
+	dup2(to, 2);
+	tell(what, 2, s, 0, settings);
+	dup2(was, 2);
+	close(was);
+	ssize_t bytes = pread(to, text, sizeof text - 1, 0);
+	close(to);
+	const char *at = strstr(text, "auto: nothing pays here");
+	ok(bytes > 0 && at && !strncmp(at, says, strlen(says)) && !strstr(at + 1, "auto: nothing"),
+	   "... and one line says: %.*s", at ? (int)strcspn(at, "\n") : 200, at ? at : text);
+}
+
 #define LIST "auto:interval=20,window=4,candidates=none/topk:density=0.1/powersgd:rank=2"
 
 int main(void)
@@ -240,6 +256,28 @@ int main(void)
 	tell("and a state saved before that step", 2, &s, 1, settings);
 	s = quick;
 	s.spec = "auto:interval=20,window=4,candidates=none/cast:type=bf16";
+	static const char *const informs[] = {"transport.timeout=5", "gradcomp.log=info", NULL};
+	s = quick;
+	s.turns = 0;
+	s.spec = "auto:interval=100,window=4,candidates=none/cast:type=bf16/topk:density=0.1";
+	s.seconds[1] = 12e-3;
+	s.seconds[2] = s.seconds[3] = 30e-3;
+	tell_dense("cast is the fastest", &s,
+	           "auto: nothing pays here but a dense one: cast:type=bf16 over nccl leaves 11.0 of 12.0 ms a step to "
+	           "communication, none takes 24.0 (",
+	           informs);
+	s.seconds[0] = 1.02e-3;
+	tell_dense(
+		"communication is hidden", &s,
+		"auto: nothing pays here: none over nccl leaves 0.0 of 1.0 ms a step to communication, less than the "
+		"margin of 5 %",
+		informs);
+	s.seconds[0] = 11.5e-3;
+	tell_dense(
+		"no trial is faster", &s,
+		"auto: nothing pays here: none over nccl leaves 10.5 of 11.5 ms a step to communication; no trial was "
+		"faster (",
+		informs);
 	tell("a candidate that rounds and keeps nothing back", 2, &s, 0, settings);
 	s = quick;
 	s.dtype = GRADCOMP_BF16;

@@ -201,6 +201,7 @@ static void judge_trial(tuner *c, decision *v, uint8_t *of)
 		return;
 	}
 	p->measured[k] = m;
+	p->left[k] = lesser(metrics_median(c->choice.metrics.exposed, n), m);
 	next_trial(c, v, of);
 }
 

@@ -191,6 +191,7 @@ typedef struct policy {
 	uint32_t base_steps; /* that it rests on */
 	int fitted;          /* the exchange has been timed at the sizes of what was predicted then */
 	double predicted[TUNER_CANDIDATES], measured[TUNER_CANDIDATES];
+	double left[TUNER_CANDIDATES];    /* waited for communication in a step, where it was tried */
 	uint8_t banned[TUNER_CANDIDATES]; /* lost too much, or cannot be made */
 	uint8_t tried[TUNER_CANDIDATES];
 	uint32_t trials;

@@ -67,39 +67,32 @@ static void put_others(const tuner *c, const decision *v, FILE *f)
 		fputc(')', f);
 }
 
+/* A dense candidate stays, since nothing that holds back is faster. */
 static void put_dense(const tuner *c, const decision *v, FILE *f)
 {
-	const char *base = c->config.candidate[0].compressor;
-	double took = v->measured[0] * 1e3;
+	const uint32_t k = v->candidate;
+	const double left = k ? c->choice.policy.left[k] : v->exposed;
 	uint32_t best = 0;
-	for (uint32_t k = 1; k < c->config.n; k++)
-		if (v->predicted[k] > 0 && !c->config.candidate[k].unusable &&
-		    (!best || v->predicted[k] < v->predicted[best]))
-			best = k;
-	fprintf(f, "%s: ", base);
-	switch (v->reason) {
-	case TUNER_HIDDEN:
-		fprintf(f, "exposed communication is %.1f of %.1f ms a step, less than the margin of %.0f %%",
-		        v->exposed * 1e3, took, c->config.margin * 100);
-		break;
-	case TUNER_NO_GAIN:
-		if (!best)
-			fprintf(f, "there is nothing else to try; %.1f of %.1f ms a step are exposed", v->exposed * 1e3,
-			        took);
-		else
-			fprintf(f,
-			        "%s is predicted at %.1f ms a step against %.1f, which is not worth a trial "
-			        "(margin %.0f %%)",
-			        c->config.candidate[best].compressor, v->predicted[best] * 1e3, took,
-			        c->config.margin * 100);
-		break;
-	case TUNER_LOST:
-		fprintf(f, "no trial was faster than %.1f ms a step", took);
+	for (uint32_t i = 1; i < c->config.n; i++)
+		if (v->predicted[i] > 0 && !c->config.candidate[i].unusable &&
+		    (!best || v->predicted[i] < v->predicted[best]))
+			best = i;
+	fputs(k ? "nothing pays here but a dense one: " : "nothing pays here: ", f);
+	put_decision(c, c->parts.partition, f);
+	fprintf(f, " leaves %.1f of %.1f ms a step to communication", left * 1e3, v->measured[k] * 1e3);
+	if (v->reason == TUNER_HIDDEN)
+		fprintf(f, ", less than the margin of %.0f %%", c->config.margin * 100);
+	else if (v->reason == TUNER_NO_GAIN && !best)
+		fputs("; there is nothing else to try", f);
+	else if (v->reason == TUNER_NO_GAIN)
+		fprintf(f, "; %s is predicted at %.1f ms a step, which is not worth a trial (margin %.0f %%)",
+		        c->config.candidate[best].compressor, v->predicted[best] * 1e3, c->config.margin * 100);
+	else if (v->reason == TUNER_LOST)
+		fputs("; no trial was faster", f);
+	if (k)
+		fprintf(f, ", %s takes %.1f", c->config.candidate[0].compressor, v->measured[0] * 1e3);
+	if (k || v->reason == TUNER_LOST)
 		put_others(c, v, f);
-		break;
-	default:
-		fputs(tuner_reason_text((tuner_reason)v->reason), f);
-	}
 }
 
 void tuner_log(const tuner *c, const decision *v)
@@ -115,7 +108,10 @@ void tuner_log(const tuner *c, const decision *v)
 		fprintf(f, "%s after %s: %s; ", tuner_reason_text((tuner_reason)v->reason),
 		        c->choice.nchanges > 1 ? c->choice.change[c->choice.nchanges - 2].to : "compression",
 		        v->reason == TUNER_ERROR ? "more than max_error" : "dense steps are as fast");
-	if (v->candidate || v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR) {
+	if (c->config.candidate[v->candidate].dense && (v->reason == TUNER_HIDDEN || v->reason == TUNER_NO_GAIN ||
+	                                                v->reason == TUNER_LOST || v->reason == TUNER_WON)) {
+		put_dense(c, v, f);
+	} else if (v->candidate || v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR) {
 		put_decision(c, c->parts.partition, f);
 		if (v->measured[v->candidate] > 0)
 			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
@@ -123,7 +119,7 @@ void tuner_log(const tuner *c, const decision *v)
 			fprintf(f, " against %.1f dense", v->measured[0] * 1e3);
 		put_others(c, v, f);
 	} else {
-		put_dense(c, v, f);
+		fprintf(f, "%s: %s", c->config.candidate[0].compressor, tuner_reason_text((tuner_reason)v->reason));
 	}
 	fclose(f);
 	line[sizeof line - 1] = 0;
