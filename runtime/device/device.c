@@ -1,6 +1,8 @@
 /* The module of GPU memory and streams, device/cuda.so, loaded when it is first asked
  * for. */
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -97,6 +99,56 @@ gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const
 			"capture the forward and backward pass, and give gradients outside",
 			tensor);
 	return device_check(why, "the stream of gradients", err);
+}
+
+gradcomp_status device_refuse_elsewhere(const device_calls *d, const void *p, int id, const char *tensor,
+                                        gradcomp_error *err)
+{
+	int on;
+	gradcomp_status st = device_check(d->where(p, &on), "memory of a gradient", err);
+	if (st || on == id)
+		return st;
+	if (on >= 0)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "tensor '%s': its gradient is on CUDA device %d, and this reducer works on device %d: "
+		                 "give it one there, or make a reducer for each device",
+		                 tensor, on, id);
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"tensor '%s': its gradient is in host memory, and this reducer is for gradients on CUDA device %d: "
+		"move it there, or make another reducer for those in host memory (device=GRADCOMP_HOST; in Python "
+		"cuda=False)",
+		tensor, id);
+}
+
+/* cuPointerGetAttribute() of CUDA's driver; NULL: no part of the program has loaded it. */
+typedef int ask_driver(void *answer, int attribute, unsigned long long p);
+static ask_driver *_Atomic driver;
+
+enum { POINTER_MEMORY_TYPE = 2, POINTER_IS_MANAGED = 8, MEMORY_OF_DEVICE = 2 }; /* in cuda.h */
+
+void device_find_driver(void)
+{
+	void *library = driver ? NULL : dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	ask_driver *found = NULL;
+	if (library)
+		*(void **)&found = dlsym(library, "cuPointerGetAttribute");
+	if (found)
+		driver = found;
+}
+
+gradcomp_status device_refuse_memory(const void *p, const char *tensor, gradcomp_error *err)
+{
+	unsigned type = 0, managed = 0;
+	ask_driver *ask = driver;
+	if (!ask || ask(&type, POINTER_MEMORY_TYPE, (uintptr_t)p) || type != MEMORY_OF_DEVICE ||
+	    ask(&managed, POINTER_IS_MANAGED, (uintptr_t)p) || managed)
+		return GRADCOMP_OK;
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"tensor '%s': its gradient is in memory of a GPU, and this reducer is for gradients in host memory: "
+		"make another one for those on the GPU (device=GRADCOMP_CUDA; in Python cuda=True)",
+		tensor);
 }
 
 gradcomp_status device_let_follow(const device_calls *d, void *stream, void *event, gradcomp_error *err)

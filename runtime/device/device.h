@@ -20,6 +20,9 @@ typedef struct device_calls {
 	const char *(*current)(int *id);
 	/* First of all on a thread of gradcomp's own: captures of the program's are nothing to it from then on. */
 	const char *(*use)(int id);
+	/* Tells the number of the device whose memory p is in; -1: it is memory of the host. What CUDA moves by itself is
+	 * the thread's own device's. */
+	const char *(*where)(const void *p, int *device);
 
 	const char *(*alloc)(void **p, size_t bytes);
 	/* Waits for the whole device. NULL is fine. */
@@ -58,7 +61,7 @@ typedef struct device_calls {
 	const char *(*zero)(void *stream, void *p, size_t bytes);
 } device_calls;
 
-#define DEVICE_VERSION 2
+#define DEVICE_VERSION 3
 #define DEVICE_MODULE "device/cuda.so"
 #define DEVICE_SYMBOL "gradcomp_device_cuda"
 
@@ -95,6 +98,13 @@ gradcomp_status device_await(const device_calls *d, void *event, const device_wa
                              gradcomp_error *err);
 /* UNSUPPORTED where the gradient of that tensor is made by a replay of a graph that `stream` is being captured into. */
 gradcomp_status device_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
+/* INVALID where the gradient of that tensor, at p, is not in memory of device `id`, on which the reducer works. */
+gradcomp_status device_refuse_elsewhere(const device_calls *d, const void *p, int id, const char *tensor,
+                                        gradcomp_error *err);
+/* INVALID where p, the gradient of that tensor, is in memory of a GPU and the reducer works on the host. Asks the driver
+ * that the process had when device_find_driver() last looked; where it had none, nothing is. Any thread. */
+gradcomp_status device_refuse_memory(const void *p, const char *tensor, gradcomp_error *err);
+void device_find_driver(void);
 /* Makes the program's stream wait for results, as follow() does; UNSUPPORTED where it is being captured: no replay would
  * wait. */
 gradcomp_status device_let_follow(const device_calls *d, void *stream, void *event, gradcomp_error *err);

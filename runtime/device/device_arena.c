@@ -25,8 +25,9 @@ gradcomp_status device_arena_open(const device_memory *m, device_arena **out, gr
 	a->memory = *m;
 	pthread_mutex_init(&a->lock, NULL);
 	const char *why = d->current(&a->id);
-	if (!why)
-		why = d->stream(&a->compute, 0);
+	if (why)
+		return device_check(why, "it cannot be used", err);
+	why = d->stream(&a->compute, 0);
 	if (!why)
 		why = d->stream(&a->behind, 0);
 	for (int k = 0; !why && k < 2; k++)

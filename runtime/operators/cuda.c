@@ -38,7 +38,7 @@ const gradcomp_operators *operators_cuda(gradcomp_error *err)
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static const cuda_module *module;
 	const gradcomp_operators *table = NULL;
-	char why[256];
+	char why[320];
 	pthread_mutex_lock(&lock);
 	if (!module)
 		load(&module, err);

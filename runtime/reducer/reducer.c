@@ -272,7 +272,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 		st = failure(r, err);
 	}
 	if (!st)
-		st = r->eng.ways.device->calls->ready(&r->eng, i, err);
+		st = r->eng.ways.device->calls->ready(&r->eng, i, gradient, err);
 	if (!st) {
 		r->step.given[i] = gradient ? gradient : nothing;
 		r->step.last_given = clock_now();
@@ -442,6 +442,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	r->eng.ways.levels = &engine_one_level;
 	r->eng.job = group->job;
 	r->eng.group = group;
+	if (o.device == GRADCOMP_HOST)
+		device_find_driver();
 	st = choose(r, &o, plugins, specs, &own);
 	if (!st)
 		st = layout_make(&r->eng.layout, group, tensors, ntensors, o.seed, &own);

@@ -64,8 +64,9 @@ typedef struct engine_device_calls {
 	gradcomp_status (*share_arrays)(engine *in, uint32_t nbuckets, gradcomp_error *err);
 	gradcomp_status (*create)(engine *in, const engine *eng, gradcomp_error *err);
 	void (*close)(engine *eng);
-	/* The tensor's gradient is what the caller's stream has made so far. */
-	gradcomp_status (*ready)(engine *eng, uint32_t tensor, gradcomp_error *err);
+	/* The tensor's gradient, at p, is what the caller's stream has made so far; before the step's list of gradients has
+	 * it. INVALID where p is memory that this device does not work in. */
+	gradcomp_status (*ready)(engine *eng, uint32_t tensor, const void *p, gradcomp_error *err);
 	/* Makes all that is put on `queue`, NULL: on the caller's stream, from now on come after the averages of
 	 * the buckets that are done; after those of one, b, if it is not NULL. */
 	gradcomp_status (*follow)(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);

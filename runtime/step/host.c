@@ -186,6 +186,12 @@ static gradcomp_status create(engine *in, const engine *eng, gradcomp_error *err
 	return engine_create_instance(in, &eng->job->host, eng->values, err);
 }
 
+static gradcomp_status ready(engine *eng, uint32_t tensor, const void *p, gradcomp_error *err)
+{
+	const gradcomp_tensor *t = &eng->layout.tensors[tensor];
+	return t->numel ? device_refuse_memory(p, t->name, err) : GRADCOMP_OK;
+}
+
 static gradcomp_status follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err)
 {
 	(void)eng, (void)queue, (void)b, (void)err;
@@ -221,7 +227,7 @@ static const engine_device_calls calls = {.run = engine_do,
                                           .share_arrays = nothing_of,
                                           .create = create,
                                           .close = close_nothing,
-                                          .ready = nothing_of,
+                                          .ready = ready,
                                           .follow = follow,
                                           .join = nothing,
                                           .passed = passed,

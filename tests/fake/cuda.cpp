@@ -9,10 +9,13 @@
  * call returns, as with CUDA.
  *
  * FAKE_CUDA_RATE: bytes/s that operators and copies read and write; else they take no
- * longer than they do here. FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it
- * has. FAKE_CUDA_LATE: the most a stream waits before each piece of work, in
+ * longer than they do here. FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_DRIVER=11080: the driver is one for CUDA
+ * 11.8, and older than this runtime; 0: there is none. FAKE_CUDA_IMAGE=0: no kernel can run on the device.
+ * FAKE_CUDA_BUS, FAKE_CUDA_UUID: its PCI bus id, and up to 16 characters for its UUID; else a process has a device of its
+ * own. FAKE_CUDA_BYTES: how much memory it has. FAKE_CUDA_LATE: the most a stream waits before each piece of work, in
  * us. fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches
- * there were, and that the k-th from now on, from 1, does not take place.
+ * there were, and that the k-th from now on, from 1, does not take place; fake_cuda_allocations() and
+ * fake_cuda_fail_allocation(k): the same of memory, the device's and pinned.
  * fake_cuda_lend(p, n): host memory that is the device's, too, until it is lent
  * with n = 0; for what has no memory elsewhere.
  *
@@ -318,7 +321,7 @@ cudaError_t allowed(stream *on, bool captured)
 	return last_error = cudaErrorStreamCaptureUnsupported;
 }
 
-std::atomic<long> allocations, on_device, waits, launches, fails_at;
+std::atomic<long> allocations, on_device, waits, launches, fails_at, out_at;
 
 /* CUDA frees memory, and pins and unpins it, when the device has done all that
  * it has. */
@@ -334,9 +337,20 @@ void await_all()
 		s.first->wait(s.first->last());
 }
 
-bool no_device()
+constexpr int RUNTIME = 12000;
+
+/* Why there is no device; success: there is one. */
+cudaError_t absent()
 {
-	return setting("FAKE_CUDA_DEVICES", 1) < 1;
+	if (setting("FAKE_CUDA_DRIVER", RUNTIME) < RUNTIME)
+		return cudaErrorInsufficientDriver;
+	return setting("FAKE_CUDA_DEVICES", 1) < 1 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+/* Counts what asks for memory; true: it gets none. */
+bool out_of_memory()
+{
+	return ++allocations == out_at;
 }
 
 } // namespace
@@ -498,6 +512,11 @@ void fake_cuda_fail_launch(long k)
 	fails_at = k > 0 ? launches + k : 0;
 }
 
+void fake_cuda_fail_allocation(long k)
+{
+	out_at = k > 0 ? allocations + k : 0;
+}
+
 void fake_cuda_lend(const void *p, size_t bytes)
 {
 	device().lend(p, bytes);
@@ -518,6 +537,10 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "out of memory";
 	case cudaErrorInvalidConfiguration:
 		return "invalid configuration argument";
+	case cudaErrorInsufficientDriver:
+		return "CUDA driver version is insufficient for CUDA runtime version";
+	case cudaErrorNoKernelImageForDevice:
+		return "no kernel image is available for execution on the device";
 	case cudaErrorNoDevice:
 		return "no CUDA-capable device is detected";
 	case cudaErrorNotReady:
@@ -553,13 +576,21 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel)
 		if (!kernels().count(kernel))
 			return cudaErrorInvalidDeviceFunction;
 	}
+	if (!setting("FAKE_CUDA_IMAGE", 1))
+		return last_error = cudaErrorNoKernelImageForDevice;
 	fake_load(kernel);
 	return cudaSuccess;
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-	*version = 12000; /* a driver is there without a device, too */
+	*version = int(setting("FAKE_CUDA_DRIVER", RUNTIME)); /* a driver is there without a device, too */
+	return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+	*version = RUNTIME;
 	return cudaSuccess;
 }
 
@@ -572,14 +603,14 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
-	*n = no_device() ? 0 : 1;
-	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+	*n = absent() ? 0 : 1;
+	return absent();
 }
 
 cudaError_t cudaGetDevice(int *id)
 {
 	*id = 0;
-	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+	return absent();
 }
 
 cudaError_t cudaSetDevice(int id)
@@ -587,15 +618,38 @@ cudaError_t cudaSetDevice(int id)
 	return id ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char *id, int room, int device)
+{
+	const char *given = getenv("FAKE_CUDA_BUS");
+	const unsigned own = unsigned(getpid());
+	if (device || room < 13)
+		return cudaErrorInvalidValue;
+	snprintf(id, size_t(room), "%04x:%02x:00.0", own >> 8 & 0xffff, own & 0xff);
+	if (given)
+		snprintf(id, size_t(room), "%s", given);
+	return absent();
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+	const char *given = getenv("FAKE_CUDA_UUID");
+	const std::string uuid = given ? given : std::to_string(getpid());
+	*p = {};
+	p->major = 9;
+	memcpy(p->uuid.bytes, uuid.data(), std::min(uuid.size(), sizeof p->uuid.bytes));
+	return device ? cudaErrorInvalidDevice : absent();
+}
+
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
 	*p = nullptr;
 	if (cudaError_t e = allowed())
 		return e;
-	allocations++;
 	on_device++;
-	*p = no_device() ? nullptr : device().alloc(bytes ? bytes : 1);
-	return *p ? cudaSuccess : no_device() ? cudaErrorNoDevice : cudaErrorMemoryAllocation;
+	if (cudaError_t e = absent())
+		return e;
+	*p = out_of_memory() ? nullptr : device().alloc(bytes ? bytes : 1);
+	return *p ? cudaSuccess : last_error = cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaFree(void *p)
@@ -613,9 +667,8 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
 	if (cudaError_t e = allowed())
 		return e;
-	allocations++;
-	if (no_device())
-		return cudaErrorNoDevice;
+	if (cudaError_t e = out_of_memory() ? cudaErrorMemoryAllocation : absent())
+		return last_error = e;
 	await_all();
 	if (posix_memalign(p, 4096, bytes ? bytes : 1))
 		return cudaErrorMemoryAllocation;
@@ -642,8 +695,8 @@ cudaError_t cudaFreeHost(void *p)
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
 {
 	*a = {};
-	if (no_device())
-		return cudaErrorNoDevice;
+	if (cudaError_t e = absent())
+		return e;
 	a->type = device().has(p)      ? cudaMemoryTypeDevice
 	          : pinned().has(p, 1) ? cudaMemoryTypeHost
 	                               : cudaMemoryTypeUnregistered;
@@ -652,8 +705,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
-	if (no_device())
-		return cudaErrorNoDevice;
+	if (cudaError_t e = absent())
+		return e;
 	stream *made = new_stream();
 	std::lock_guard<std::mutex> hold(streams_lock);
 	streams()[made] = true;
@@ -664,7 +717,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
 {
 	*least = 0, *most = -5;
-	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+	return absent();
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
@@ -768,7 +821,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
 	*e = reinterpret_cast<cudaEvent_t>(new event);
-	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+	return absent();
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)

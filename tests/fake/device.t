@@ -5,7 +5,7 @@
 # shellcheck source=tests/support/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
-programs=${FAKE_PROGRAMS-"reducer collective faults delayed coder shrink group auto verify capture held order launches"}
+programs=${FAKE_PROGRAMS-"reducer collective faults delayed coder shrink group auto verify capture held order launches bad_input"}
 src=$GRADCOMP_SRC fake=$GRADCOMP_SRC/tests/fake lib=$tmp/lib
 cxx=$("$fake/compile" -c) || skip_all "there is no C++ compiler"
 command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
@@ -38,7 +38,11 @@ fi
 LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 GRADCOMP_PLUGIN_PATH=$lib/gradcomp:$GRADCOMP_BUILD/lib/gradcomp
 UBSAN_OPTIONS=print_stacktrace=1
-export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
+# Of which processes have to load a second one, or the driver's.
+mkdir -p "$tmp/other" && cp "$lib/libnccl.so.2" "$tmp/other/"
+FAKE_NCCL_OTHER=$tmp/other/libnccl.so.2
+FAKE_CUDA_DRIVER_LIBRARY=$lib/driver/libcuda.so.1
+export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS FAKE_NCCL_OTHER FAKE_CUDA_DRIVER_LIBRARY
 # Each program numbers its own results; here they are one list.
 for program in $programs; do
 	"$tmp/$program" >"$tmp/out" 2>&1

@@ -4,7 +4,7 @@ buckets, which are host memory, are lent to the fake device while a step is unde
 makes arrives on the stream of backward, late; a future comes when the stream it is completed on is done.
 
 Prints the worst distance from the mean over ranks; with "dies" rank 1 goes in its third step. With "delayed" averages
-come a step late, and are drained into weights."""
+come a step late, and are drained into weights; with "half" the last layer is in host memory."""
 
 import os
 import sys
@@ -79,6 +79,14 @@ reduce, gradcomp.torch.Attachment._reduce = gradcomp.torch.Attachment._reduce, l
 fake_torch.stand_in(backward, take)
 for p in model.parameters():
     p.__class__ = Parameter
+if what == "half":
+    for p in list(model.parameters())[-2:]:
+        p.__class__ = torch.nn.Parameter
+    try:
+        gradcomp.torch.attach(ddp, spec)
+    except gradcomp.Error as e:
+        print("refused", e)
+    raise SystemExit
 attachment = gradcomp.torch.attach(ddp, spec, delay=int(what == "delayed"))
 torch.futures.Future = Future  # now that DDP has looked at the hook's types
 for p in model.parameters():

@@ -43,6 +43,10 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
     got = ranks(2, [HOOK, "starves", "topk:density=0.1"], GRADCOMP="none", **more)
     ok(all(s for s, _, _ in got) and any("gradcomp: CUDA out of memory" in err and "no CUDA memory for" in err for _, _, err in got),
        "where PyTorch has none left its words are told", errors(got))
+    got = ranks(2, [HOOK, "half", "none"], GRADCOMP="none", **more)
+    said_half = [line for _, out, _ in got for line in out.splitlines() if line.startswith("refused")]
+    ok([s for s, _, _ in got] == [0, 0] and len(said_half) == 2 and all("parameter 4." in line and "is on cpu" in line for line in said_half),
+       "a model half in host memory is refused by a parameter's name", said_half, errors(got))
     got = ranks(2, [HOOK, "dies", "none"], GRADCOMP="none", **more)
     ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "a rank that dies is named by backward()", errors(got))
     got = ranks(2, [os.path.join(SOURCE, "tests/fake/coder.py")], GRADCOMP="none", **more)

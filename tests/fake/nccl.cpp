@@ -22,6 +22,7 @@
 
 #include "tests/fake/fake_cuda.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -512,10 +513,21 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 	return ncclSuccess;
 }
 
+/* parseCommConfig: of a configuration it takes what both know, the rest is unset; config.later is of 2.29. */
+static bool parse(const ncclConfig_t *given, ncclConfig_t *config)
+{
+	int version;
+	ncclGetVersion(&version);
+	*config = NCCL_CONFIG_INITIALIZER;
+	memcpy(config, given, std::min(given->size, version < 22900 ? offsetof(ncclConfig_t, later) : sizeof *config));
+	return config->magic == 0xcafebeef && config->blocking == 0 && config->later == NCCL_CONFIG_UNDEF_INT;
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
-	if (config->blocking || rank < 0 || rank >= nranks)
+	ncclConfig_t own;
+	if (!parse(config, &own) || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
 	if (dies && atoi(dies) < 0) {
 		usleep(100000); /* the others have come by now */
@@ -526,7 +538,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->nranks = nranks;
 	w->name = id.internal;
 	const char *share = getenv("NCCL_COMM_SPLIT_SHARE_RESOURCES");
-	w->shares = share ? atoi(share) == 1 : config->splitShare == 1;
+	w->shares = share ? atoi(share) == 1 : own.splitShare == 1;
 	w->fd.assign(size_t(nranks), -1);
 	w->threads.emplace_back([w] { accept_ranks(w.get(), w.get()); });
 	*comm = new ncclComm{w};
@@ -540,7 +552,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
  * of a split that has failed. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
-	if (!comm || config->blocking || color < NCCL_SPLIT_NOCOLOR)
+	ncclConfig_t own;
+	if (!comm || !parse(config, &own) || color < NCCL_SPLIT_NOCOLOR)
 		return ncclInvalidArgument;
 	ready(comm, "ncclCommSplit");
 	std::shared_ptr<world> of = comm->w;

@@ -13,13 +13,15 @@
 #include "plugins/collectives/nccl/comm.h"
 #include "plugins/collectives/nccl/relaxed.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <dlfcn.h>
+#include <unistd.h>
 
 /* The job's links take a moment to name a rank that NCCL has lost already. */
 #define NEWS_SECONDS 3.0
@@ -250,6 +252,8 @@ gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 		return GRADCOMP_OK;
 	cudaError_t e = cudaMalloc_relaxed(&p, room);
 	if (e)
+		cudaGetLastError(); /* not to be found by the application */
+	if (e)
 		return n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no CUDA memory for %zu bytes: %s", room,
 		                     cudaGetErrorString(e));
 	if (n->scratch)
@@ -259,13 +263,23 @@ gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* NCCL's functions in *f; or why not, in `why`. */
+enum { OLDEST = 21800 };
+
+/* NCCL's functions in *f; or why not, in `why`. What is asked of NCCL has been the same since the version OLDEST, and a
+ * configuration of this build's header says how long it is: neither needs NCCL to be of the header's version. */
 static int load(nccl_functions *f, char *why, size_t size)
 {
-	/* Never unloaded: it leaves threads behind. */
+	int version = 0;
+	/* Never unloaded: it leaves threads behind. What the process has loaded by this name is taken before any file. */
 	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!library) {
 		snprintf(why, size, "%s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
+		return 0;
+	}
+	*(void **)&f->ncclGetVersion = dlsym(library, "ncclGetVersion");
+	if (f->ncclGetVersion && !f->ncclGetVersion(&version) && version < OLDEST) {
+		snprintf(why, size, "libnccl.so.2 is of version %d, older than 2.18 (%d): install NCCL 2.18 or later",
+		         version, OLDEST);
 		return 0;
 	}
 #define NCCL_SYMBOL(name) \
@@ -278,11 +292,58 @@ static int load(nccl_functions *f, char *why, size_t size)
 	return 1;
 }
 
+static int version_by(ncclResult_t (*ask)(int *version))
+{
+	int version = 0;
+	return ask && !ask(&version) ? version : 0;
+}
+
 /* Returns the version of libnccl.so.2, 21803 for 2.18.3. */
 static int version_of(const nccl *n)
 {
-	int version = 0;
-	return n->f.ncclGetVersion(&version) ? 0 : version;
+	return version_by(n->f.ncclGetVersion);
+}
+
+typedef struct libraries {
+	const char *used;
+	char other[256];
+} libraries;
+
+static int is_another(struct dl_phdr_info *loaded, size_t size, void *ctx)
+{
+	static const char name[] = "libnccl.so";
+	libraries *l = ctx;
+	const char *slash = strrchr(loaded->dlpi_name, '/');
+	(void)size;
+	if (strncmp(slash ? slash + 1 : loaded->dlpi_name, name, sizeof name - 1) ||
+	    !strcmp(loaded->dlpi_name, l->used))
+		return 0;
+	snprintf(l->other, sizeof l->other, "%s", loaded->dlpi_name);
+	return 1;
+}
+
+/* Returns 1 when another file of NCCL's is loaded, too: then `text` says which, and which is used. */
+static int loaded_twice(const nccl *n, char *text, size_t size)
+{
+	Dl_info used;
+	libraries l = {0};
+	ncclResult_t (*version)(int *) = NULL;
+	if (!dladdr(*(void *const *)&n->f.ncclGetVersion, &used))
+		return 0;
+	l.used = used.dli_fname;
+	if (!dl_iterate_phdr(is_another, &l))
+		return 0;
+	void *other = dlopen(l.other, RTLD_LAZY | RTLD_NOLOAD);
+	if (other) {
+		*(void **)&version = dlsym(other, "ncclGetVersion");
+		dlclose(other);
+	}
+	snprintf(
+		text, size,
+		"nccl: two NCCLs are loaded in this process: %s (version %d), which gradcomp uses, and %s (version %d): "
+		"PyTorch brings one along, so take the folder of another out of LD_LIBRARY_PATH and LD_PRELOAD",
+		l.used, version_of(n), l.other, version_by(version));
+	return 1;
 }
 
 /* Makes what this rank needs of its own. */
@@ -318,28 +379,53 @@ static void end_comm(nccl *n, ncclComm_t comm)
 		n->f.ncclCommAbort(comm);
 }
 
-/* All ranks can, or all fail: those that can by the number of one that cannot. */
-static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *err)
+/* The reason of a rank that cannot, on all others. */
+static gradcomp_status share_reason(nccl *n, int rank, gradcomp_status mine, gradcomp_error *err)
 {
-	const int version = mine ? 0 : version_of(n);
-	int64_t most[] = {mine ? n->links->rank + 1 : 0, version, -version};
+	static const char prefix[] = "nccl: ";
+	struct {
+		char host[64], text[380];
+	} told = {{0}, {0}};
 	gradcomp_error inner = {0};
-	gradcomp_status st = ring_allreduce(n->ring, most, 3, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
+	if (mine) {
+		gethostname(told.host, sizeof told.host - 1);
+		const char *own = err->text;
+		own += strncmp(own, prefix, sizeof prefix - 1) ? 0 : sizeof prefix - 1;
+		snprintf(told.text, sizeof told.text, "%.*s", (int)sizeof told.text - 1, own);
+	}
+	gradcomp_status st = ring_broadcast(n->ring, &told, sizeof told, rank, &inner);
 	if (mine)
 		return mine;
-	if (st)
-		return n->host->fail(err, st, "%s", inner.text);
-	if (most[0])
-		return n->host->fail(err, GRADCOMP_ERR_PEER,
-		                     "nccl: rank %lld of the group cannot use NCCL, see its own error",
-		                     (long long)most[0] - 1);
-	if (most[1] == -most[2])
-		return GRADCOMP_OK;
+	told.host[sizeof told.host - 1] = told.text[sizeof told.text - 1] = 0;
+	return st ? n->host->fail(err, st, "%s", inner.text)
+	          : n->host->fail(err, GRADCOMP_ERR_PEER, "nccl: rank %d of the group, on %s, cannot use NCCL: %s",
+	                          rank, told.host, told.text);
+}
+
+/* All ranks can, or all fail: those that can with the reason of one that cannot. */
+static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *err)
+{
 	const gradcomp_host *h = n->host;
-	return h->fail(err, GRADCOMP_ERR_MISMATCH,
-	               "nccl: ranks have libnccl.so.2 of versions %d and %d, this one %d: all need the same, from one "
-	               "package or one virtual environment",
-	               (int)-most[2], (int)most[1], version);
+	const int version = mine ? 0 : version_of(n), rank = n->links->rank;
+	char two[700] = "";
+	int64_t most[] = {mine ? rank + 1 : 0, version, -version,
+	                  !mine && loaded_twice(n, two, sizeof two) ? n->links->nranks - rank : 0};
+	gradcomp_error inner = {0};
+	gradcomp_status st = ring_allreduce(n->ring, most, 4, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
+	if (st)
+		return mine ? mine : h->fail(err, st, "%s", inner.text);
+	if (most[0])
+		return share_reason(n, (int)most[0] - 1, mine, err);
+	if (most[1] != -most[2])
+		return h->fail(
+			err, GRADCOMP_ERR_MISMATCH,
+			"nccl: ranks have libnccl.so.2 of versions %d and %d, this one %d: all need the same, from "
+			"one package or one virtual environment",
+			(int)-most[2], (int)most[1], version);
+	/* One rank says it for all. */
+	if (*two && most[3] == n->links->nranks - rank)
+		h->log(h->ctx, GRADCOMP_LOG_WARN, "%s", two);
+	return nccl_own_gpus(n, version, err);
 }
 
 /* Makes the communicator, for which every rank of the group comes here. */

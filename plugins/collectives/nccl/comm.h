@@ -98,6 +98,9 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
 void nccl_take_queue(nccl *n, cudaStream_t queue);
 /* Makes sure `scratch` holds `bytes`; its content is lost. Waits for nothing. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
+/* gpus.c: whether the ranks, which all come here and have NCCL of this version, have GPUs that it lets them have. On
+ * all of them or none. */
+gradcomp_status nccl_own_gpus(nccl *n, int version, gradcomp_error *err);
 void nccl_close(nccl *n);
 
 /* primitives.c, merge.c and coded.c: as in collective.h, on device memory. */

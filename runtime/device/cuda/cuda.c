@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "device/cuda/cuda_driver.h"
 #include "device/device.h"
 
 #define SPIN_NS 50000
@@ -39,11 +40,22 @@ static cudaError_t again(enum cudaStreamCaptureMode mode, cudaError_t e)
 
 static const char *device_current(int *id)
 {
+	static _Thread_local char why[320];
 	int n = 0;
-	const char *why = said(cudaGetDeviceCount(&n));
-	if (why || !n)
-		return why ? why : "no CUDA device is visible";
-	return said(cudaGetDevice(id));
+	const cudaError_t e = cudaGetDeviceCount(&n);
+	if (!e && n)
+		return said(cudaGetDevice(id));
+	cuda_driver_why(e, why, sizeof why);
+	return why;
+}
+
+static const char *device_where(const void *p, int *device)
+{
+	struct cudaPointerAttributes a;
+	const enum cudaStreamCaptureMode mode = relax();
+	const char *why = said(again(mode, cudaPointerGetAttributes(&a, p)));
+	*device = why || a.type != cudaMemoryTypeDevice ? -1 : a.device;
+	return why || a.type != cudaMemoryTypeManaged ? why : said(cudaGetDevice(device));
 }
 
 static const char *device_use(int id)
@@ -208,6 +220,7 @@ GRADCOMP_EXPORT const device_calls gradcomp_device_cuda = {
 	.version = DEVICE_VERSION,
 	.current = device_current,
 	.use = device_use,
+	.where = device_where,
 	.alloc = device_alloc,
 	.release = device_release,
 	.pin = device_pin,

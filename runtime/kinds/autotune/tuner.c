@@ -158,9 +158,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	gradcomp_error own;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
-	gradcomp_status st =
-		c->gpu ? device_refuse_capture(tuner_gpu_bench_of(c)->d, c->wants.options.queue, t->name, err)
-		       : GRADCOMP_OK;
+	gradcomp_status st = tuner_gpu_accepts(c, t, gradient, err);
 	if (st)
 		return st;
 	pthread_mutex_lock(&c->lock);

@@ -260,6 +260,16 @@ static void learn(tuner *c)
 		learn_step(c, g->learned++);
 }
 
+gradcomp_status tuner_gpu_accepts(const tuner *c, const gradcomp_tensor *t, const void *gradient, gradcomp_error *err)
+{
+	const tuner_gpu *g = c->gpu;
+	gradcomp_status st = g ? device_refuse_capture(g->bench.d, g->producer, t->name, err) : GRADCOMP_OK;
+	if (st || !t->numel)
+		return st;
+	return g ? device_refuse_elsewhere(g->bench.d, gradient, g->id, t->name, err)
+	         : device_refuse_memory(gradient, t->name, err);
+}
+
 gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err)
 {
 	tuner_gpu *g = c->gpu;

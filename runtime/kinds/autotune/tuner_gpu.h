@@ -16,7 +16,8 @@
 #include "cost/local_cost.h"
 #include "job/device_coll.h"
 
-/* Nothing where gradients are in host memory. All but open() and bench() may be called then, and do nothing. */
+/* Nothing where gradients are in host memory. All but open() and bench() may be called then and, but for accepts(), do
+ * nothing. */
 gradcomp_status tuner_gpu_open(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err);
 /* Collective, when there is a group: a collective of the base's on a channel of its own. */
 gradcomp_status tuner_gpu_network(tuner *c, gradcomp_error *err);
@@ -31,6 +32,8 @@ gradcomp_status tuner_gpu_timed(tuner *c, uint64_t count, double *seconds, gradc
 /* Measures the seconds of so many bytes to host memory and back, at most those of TUNER_GPU_FLOATS. */
 gradcomp_status tuner_gpu_copies(const tuner *c, size_t bytes, double *down, double *up, gradcomp_error *err);
 
+/* Refuses a gradient that is in other memory than reducers work on, or made in a capture; of those in host memory too. */
+gradcomp_status tuner_gpu_accepts(const tuner *c, const gradcomp_tensor *t, const void *gradient, gradcomp_error *err);
 /* Called with the lock held: tensor i has been given; the step's last tensor is done. */
 gradcomp_status tuner_gpu_given(tuner *c, uint32_t i, gradcomp_error *err);
 gradcomp_status tuner_gpu_step(tuner *c, gradcomp_error *err);

@@ -28,7 +28,7 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 		st = delay_failure(d, err);
 	}
 	if (!st)
-		st = delay_gpu_given(d, index, err);
+		st = delay_gpu_given(d, index, gradient, err);
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
 		d->exposed.last_given = clock_now();

@@ -199,13 +199,15 @@ gradcomp_status delay_gpu_failed(const delay *d, gradcomp_error *err)
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
 }
 
-gradcomp_status delay_gpu_given(delay *d, uint32_t i, gradcomp_error *err)
+gradcomp_status delay_gpu_given(delay *d, uint32_t i, const void *gradient, gradcomp_error *err)
 {
 	const delay_gpu *g = d->gpu;
-	if (!g)
-		return GRADCOMP_OK;
-	gradcomp_status st = device_refuse_capture(g->d, g->producer, d->model.tensors[i].name, err);
-	if (st)
+	const delay_tensor *t = &d->model.tensors[i];
+	gradcomp_status st = g ? device_refuse_capture(g->d, g->producer, t->name, err) : GRADCOMP_OK;
+	if (!st && t->numel)
+		st = g ? device_refuse_elsewhere(g->d, gradient, g->id, t->name, err)
+		       : device_refuse_memory(gradient, t->name, err);
+	if (st || !g)
 		return st;
 	const char *why = g->d->record(g->given[i], g->producer);
 	if (!why && d->now.given + 1 == d->model.n)

@@ -39,7 +39,7 @@ void delay_gpu_close(delay *d);
 void delay_gpu_bind(const delay *d);
 
 /* Called with the lock held: tensor i is what the caller's stream has made so far. */
-gradcomp_status delay_gpu_given(delay *d, uint32_t i, gradcomp_error *err);
+gradcomp_status delay_gpu_given(delay *d, uint32_t i, const void *gradient, gradcomp_error *err);
 /* Around what the three do to tensor i: the completer in step d->step, the submitter in step
  * d->n_averaged, and the reducer behind in step d->model.tensors[i].n_arrived, one tensor at a time. */
 gradcomp_status delay_gpu_front(delay *d, uint32_t i, gradcomp_error *err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "device/cuda/cuda_driver.h"
 #include "operators/cuda/cuda_module.h"
 
 /* All kernels of the module, by the name that a launch takes: what the compiler makes of a file tells CUDA's runtime of
@@ -54,27 +55,37 @@ static cudaError_t load(int id)
 	return e;
 }
 
+/* Says why no kernel of the module runs on the device; `e` is what CUDA says. */
+static void not_these_kernels(cudaError_t e, int id, char *why, size_t room)
+{
+	cudaDeviceProp p;
+	int driver = 0, runtime = 0;
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	if ((e != cudaErrorNoKernelImageForDevice && e != cudaErrorUnsupportedPtxVersion) ||
+	    cudaGetDeviceProperties(&p, id))
+		snprintf(why, room, "the CUDA device cannot run this build's kernels: %s", cudaGetErrorString(e));
+	else
+		snprintf(why, room,
+		         "this build has no kernels for a GPU of compute capability %d.%d that a driver for CUDA %d.%d "
+		         "can load: install a driver for CUDA %d.%d, or compile gradcomp for sm_%d%d",
+		         p.major, p.minor, driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10,
+		         p.major, p.minor);
+	cudaGetLastError();
+}
+
 extern "C" int cuda_missing(char *why, size_t room)
 {
-	int devices = 0, driver = 0, id = 0;
-	cudaError_t e = cudaDriverGetVersion(&driver);
-	if (!e && !driver) {
-		snprintf(why, room, "there is no CUDA driver on this machine");
-		return 1;
-	}
-	e = cudaGetDeviceCount(&devices);
+	int devices = 0, id = 0;
+	cudaError_t e = cudaGetDeviceCount(&devices);
 	if (e || !devices) {
-		snprintf(why, room, "there is no CUDA device: %s", e ? cudaGetErrorString(e) : "none is visible");
-		cudaGetLastError();
+		cuda_driver_why(e, why, room);
 		return 1;
 	}
 	e = cudaGetDevice(&id);
 	if (!e)
 		e = forgot ? cudaErrorMemoryAllocation : load(id);
-	if (e) {
-		snprintf(why, room, "the CUDA device cannot run this build's kernels: %s", cudaGetErrorString(e));
-		cudaGetLastError();
-		return 1;
-	}
-	return 0;
+	if (e)
+		not_these_kernels(e, id, why, room);
+	return e != cudaSuccess;
 }

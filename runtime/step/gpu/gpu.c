@@ -205,12 +205,13 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 		g->steps[k].ready = calloc(n, sizeof *g->steps[k].ready);
 		g->steps[k].slots = calloc(g->device.enqueues ? n : 1, sizeof *g->steps[k].slots);
 	}
+	g->placed = calloc(n, sizeof *g->placed);
 	g->given = given;
 	eng->grads = given;
 	if (g->mode == GPU_WHOLE)
 		eng->grads = calloc(n, sizeof *eng->grads);
-	if (!g->passed || !g->arrived || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready ||
-	    !g->steps[1].ready || !g->steps[0].slots || !g->steps[1].slots)
+	if (!g->passed || !g->arrived || !g->averaged || !g->segments || !g->placed || !eng->grads ||
+	    !g->steps[0].ready || !g->steps[1].ready || !g->steps[0].slots || !g->steps[1].slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
 		why = g->d->event(&g->passed[i]);
@@ -276,12 +277,17 @@ static gradcomp_status port(engine *eng, gradcomp_error *err)
 	return st;
 }
 
-static gradcomp_status ready(engine *eng, uint32_t tensor, gradcomp_error *err)
+static gradcomp_status ready(engine *eng, uint32_t tensor, const void *p, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
-	gradcomp_status st = device_refuse_capture(g->d, g->producer, eng->layout.tensors[tensor].name, err);
+	const gradcomp_tensor *t = &eng->layout.tensors[tensor];
+	gradcomp_status st = device_refuse_capture(g->d, g->producer, t->name, err);
+	/* Most gradients are where they were in the step before. */
+	if (!st && t->numel && p != g->placed[tensor])
+		st = device_refuse_elsewhere(g->d, p, g->device.arena->id, t->name, err);
 	if (st)
 		return st;
+	g->placed[tensor] = p;
 	return device_check(g->d->record(gpu_step_of(eng)->ready[tensor], g->producer), "the stream of gradients", err);
 }
 
@@ -340,6 +346,7 @@ static void close_gpu(engine *eng)
 	free(g->arrived);
 	free(g->averaged);
 	free(g->segments);
+	free(g->placed);
 	free(g);
 }
 

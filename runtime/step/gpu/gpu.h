@@ -107,7 +107,8 @@ typedef struct gpu {
 	size_t merge_stride;
 	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
 	uint32_t nmirrors;
-	void **given; /* WHOLE: the caller's gradients, by tensor */
+	void **given;        /* WHOLE: the caller's gradients, by tensor */
+	const void **placed; /* by tensor: the gradient whose memory was looked at last */
 	/* What operators find, on the device: of every bucket (gpu_found), one fault of the code, one word of the
 	 * exchange thread's; and the last two, or what the host asks for, pinned. It comes down into the step's. */
 	int *words, *seen;

@@ -14,9 +14,12 @@ typedef enum cudaError {
 	cudaErrorInvalidValue = 1,
 	cudaErrorMemoryAllocation = 2,
 	cudaErrorInvalidConfiguration = 9,
+	cudaErrorInsufficientDriver = 35,
 	cudaErrorInvalidDeviceFunction = 98,
 	cudaErrorNoDevice = 100,
 	cudaErrorInvalidDevice = 101,
+	cudaErrorNoKernelImageForDevice = 209,
+	cudaErrorUnsupportedPtxVersion = 222,
 	cudaErrorNotReady = 600,
 	cudaErrorStreamCaptureUnsupported = 900,
 	cudaErrorStreamCaptureInvalidated = 901,
@@ -37,6 +40,13 @@ struct cudaPointerAttributes {
 	int device;
 	void *devicePointer;
 	void *hostPointer;
+};
+typedef struct cudaUUID_t {
+	char bytes[16];
+} cudaUUID_t;
+struct cudaDeviceProp {
+	cudaUUID_t uuid;
+	int major, minor;
 };
 enum cudaStreamCaptureStatus {
 	cudaStreamCaptureStatusNone = 0,
@@ -61,6 +71,9 @@ typedef struct cudaFuncAttributes {
 } cudaFuncAttributes;
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel);
 cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDeviceGetPCIBusId(char *id, int room, int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDevice(int *id);
 cudaError_t cudaSetDevice(int id);

@@ -30,13 +30,18 @@ typedef enum ncclDataType_t {
 	ncclFloat64 = 8,
 	ncclBfloat16 = 9
 } ncclDataType_t;
+/* Of this header's version. NCCL reads as much of it as both know. */
 typedef struct ncclConfig {
 	size_t size;
+	unsigned magic, version;
 	int blocking, splitShare;
+	int later; /* a field of later versions */
 } ncclConfig_t;
+#define NCCL_CONFIG_UNDEF_INT (-2147483647 - 1)
 #define NCCL_CONFIG_INITIALIZER \
 	{ \
-		sizeof(ncclConfig_t), 1, 0 \
+		sizeof(ncclConfig_t), 0xcafebeef, 22907, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+			NCCL_CONFIG_UNDEF_INT \
 	}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
