@@ -87,7 +87,10 @@ typedef enum gradcomp_dtype {
 	GRADCOMP_I64 = 5,
 	GRADCOMP_U8 = 6,
 	GRADCOMP_F8E4M3 = 7, /* OCP 8-bit floats: storage only, see cast_from_f32() */
-	GRADCOMP_F8E5M2 = 8
+	GRADCOMP_F8E5M2 = 8,
+	/* A plugin without GRADCOMP_TRAIT_ALL_TYPES (collective.h) is not given these. */
+	GRADCOMP_I8 = 9,
+	GRADCOMP_I16 = 10
 } gradcomp_dtype;
 
 /* Returns the bytes of one element; 0 for a number that is no type. */
@@ -102,8 +105,10 @@ static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 		return 4;
 	case GRADCOMP_F16:
 	case GRADCOMP_BF16:
+	case GRADCOMP_I16:
 		return 2;
 	case GRADCOMP_U8:
+	case GRADCOMP_I8:
 	case GRADCOMP_F8E4M3:
 	case GRADCOMP_F8E5M2:
 		return 1;
@@ -116,7 +121,14 @@ typedef enum gradcomp_op {
 	GRADCOMP_SUM = 0,
 	GRADCOMP_MAX = 1,
 	GRADCOMP_MIN = 2,
-	GRADCOMP_BOR = 3 /* bitwise or; integer types only */
+	GRADCOMP_BOR = 3, /* bitwise or; integer types only */
+	/* A plugin without GRADCOMP_TRAIT_ALL_TYPES is not given these. */
+	GRADCOMP_PRODUCT = 4,
+	GRADCOMP_BAND = 5, /* bitwise and, exclusive or; integer types only */
+	GRADCOMP_BXOR = 6,
+	/* The sum divided by the number of ranks, of integers rounded towards 0: of gradcomp_call alone, never given to a
+	 * plugin or an operator. */
+	GRADCOMP_AVG = 7
 } gradcomp_op;
 
 /* Where a buffer lives. A plugin that does not carry GRADCOMP_TRAIT_CUDA only

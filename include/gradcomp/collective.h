@@ -206,11 +206,15 @@ static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compre
  * its calls, on whichever queue. What it computes on one queue need not wait for the other, so memory that it works in
  * is one queue's alone. */
 #define GRADCOMP_TRAIT_TWO_QUEUES (1u << 10)
+/* The reductions also take I8 and I16, PRODUCT, BAND and BXOR, as reduce() of the host's operators does. Without it the
+ * host reduces by itself where those are asked for. */
+#define GRADCOMP_TRAIT_ALL_TYPES (1u << 11)
 
 struct gradcomp_collective_v1 {
 	gradcomp_plugin_info info;
 	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
-	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST, _TWO_QUEUES */
+	/* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST, _TWO_QUEUES, _ALL_TYPES */
+	uint32_t traits;
 
 	/* Optional, as in gradcomp_compressor_v1. */
 	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);

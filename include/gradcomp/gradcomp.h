@@ -263,8 +263,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int
 GRADCOMP_EXPORT gradcomp_status gradcomp_group_create(gradcomp_group *parent, const int *ranks, int nranks,
                                                       gradcomp_group **out, gradcomp_error *err);
 
-/* Frees a group. Local, when nothing is under way on the group on any thread; its reducers and links have been
- * freed. NULL and the world are ignored.
+/* Frees a group. Local, when no function is at work on the group on any thread; its reducers and links have been
+ * freed. Calls that were started and have not ended are given up, as by gradcomp_group_abort(). NULL and the world are
+ * ignored.
  * Errors: none. */
 GRADCOMP_EXPORT void gradcomp_group_free(gradcomp_group *group);
 
@@ -304,6 +305,149 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast(gradcomp_group *group, void *
 
 /* Returns when all ranks have called it. Errors: UNSUPPORTED: the collective does not serve it. Else a failure. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_barrier(gradcomp_group *group, gradcomp_error *err);
+
+/* Calls of all kinds, on host memory: what MPI and torch.distributed have. One structure describes a call of whatever
+ * kind, and is used in two ways:
+ *
+ *     gradcomp_call c = {.struct_size = sizeof c, .kind = GRADCOMP_CALL_ALLREDUCE, .dtype = GRADCOMP_I64,
+ *                        .op = GRADCOMP_PRODUCT, .in = x, .out = x, .count = n};
+ *     gradcomp_group_call(group, &c, &err);                  // returns when it has ended
+ *
+ *     gradcomp_group_start(group, &c, &request, &err);       // returns at once
+ *     ...
+ *     gradcomp_group_wait(request, -1, NULL, &err);          // how it ended
+ *     gradcomp_group_request_free(request);
+ *
+ * Collectives (all kinds but SEND and RECV) of one group are carried out one after another, in the order in which they
+ * were started or called, those of the functions above among them: all ranks of the group make the same ones in the
+ * same order. As many may be in flight as the program likes. They are carried out by the thread that waits for one of
+ * them, or else by a thread of the group's, so that they go on while the program computes. Those of two groups do not
+ * wait for each other.
+ *
+ * Messages (SEND and RECV) are beside that: they wait for no collective and for no other message. A receive takes the
+ * first message sent to this rank on this group that it matches, by source and tag, and which no earlier receive takes;
+ * messages with one tag between two ranks are received in the order in which they were started. A send ends when its
+ * buffer may be used again: up to 64 KiB that may be before the receive has been started, above it is after that.
+ *
+ * Memory. What a call points to (buffers, counts, arrays of blocks, `from`, `got`) is the call's until it has ended; the
+ * structure itself may go when the function has returned. `in` is only read, unless it is `out`. */
+typedef enum gradcomp_call_kind {
+	/* No rank leaves before all have entered. */
+	GRADCOMP_CALL_BARRIER = 0,
+	/* out = OP over ranks of `in`; count elements each. `in` NULL: it is in `out`, as with in == out. */
+	GRADCOMP_CALL_ALLREDUCE = 1,
+	/* The same on rank `peer` alone. Elsewhere `out` is not touched, and may be NULL; but where `in` is NULL or
+	 * `out`, what is there afterwards is undefined. */
+	GRADCOMP_CALL_REDUCE = 2,
+	/* out on all ranks = what rank `peer` has in `in`, or with `in` NULL in `out`. count elements. */
+	GRADCOMP_CALL_BROADCAST = 3,
+	/* out: nranks blocks one after another, block r is what rank r has in `in`. Blocks have count elements, or
+	 * out_counts[r], equal on all ranks. `in` may be its place in `out`; NULL: it is there. */
+	GRADCOMP_CALL_ALLGATHER = 4,
+	/* The same on rank `peer` alone; elsewhere `out` is not looked at, and out_counts may be NULL and count this
+	 * rank's own. On `peer` `in` NULL: it is in its place. */
+	GRADCOMP_CALL_GATHER = 5,
+	/* Block r of `in` on rank `peer` goes to `out` of rank r. Blocks have count elements, or in_counts[r]; on other
+	 * ranks in_counts may be NULL and count this rank's own. On `peer` `out` NULL: its own block stays in its
+	 * place. */
+	GRADCOMP_CALL_SCATTER = 6,
+	/* out = OP over ranks of their block of this rank in `in`, which holds nranks blocks of count elements, or
+	 * in_counts[r], equal on all ranks. `out` may be its place in `in`. See also GRADCOMP_CALL_OVERWRITE. */
+	GRADCOMP_CALL_REDUCE_SCATTER = 7,
+	/* Block r of `in`, of count or in_counts[r] elements, goes to rank r; block r of `out`, of count or
+	 * out_counts[r], comes from rank r. They do not overlap. */
+	GRADCOMP_CALL_ALLTOALL = 8,
+	/* count elements of `in` go to rank `peer`, with `tag`. Not to this rank itself. */
+	GRADCOMP_CALL_SEND = 9,
+	/* A message of at most count elements comes into `out`, from rank `peer` or, with GRADCOMP_ANY_RANK, from
+	 * whatever rank has sent one with this tag first. A longer one is MISMATCH, and is gone. */
+	GRADCOMP_CALL_RECV = 10
+} gradcomp_call_kind;
+
+/* RECV: from any rank of the group. */
+#define GRADCOMP_ANY_RANK (-1)
+/* A flag: REDUCE_SCATTER may use `in` for workspace, which saves a copy; its content is undefined afterwards. */
+#define GRADCOMP_CALL_OVERWRITE (1u << 0)
+
+/* Describes a call. What a kind does not name is not looked at and may be 0. Ranks are those of the group. */
+typedef struct gradcomp_call {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t kind;        /* gradcomp_call_kind */
+	/* A gradcomp_dtype: F32, F64, F16, BF16, I8, U8, I16, I32 or I64 where numbers are reduced, else any. */
+	uint32_t dtype;
+	/* ALLREDUCE, REDUCE, REDUCE_SCATTER: a gradcomp_op; BAND, BOR and BXOR of integers alone. Integers wrap
+	 * around. Sums of F16 and BF16 are rounded to the type after every addition. */
+	uint32_t op;
+	int32_t peer;   /* the root, or the other rank of a message */
+	uint32_t flags; /* GRADCOMP_CALL_OVERWRITE, else 0 */
+	const void *in;
+	void *out;
+	uint64_t count;             /* elements; with 0 the call still takes part */
+	const uint64_t *in_counts;  /* elements of the nranks blocks of `in`; NULL: count for each */
+	const uint64_t *out_counts; /* likewise of `out` */
+	/* nranks pointers to blocks that are not one after another; NULL: they are. in_blocks in place of `in` of
+	 * SCATTER, REDUCE_SCATTER and ALLTOALL; out_blocks in place of `out` of ALLGATHER, GATHER and ALLTOALL. */
+	const void *const *in_blocks;
+	void *const *out_blocks;
+	uint64_t tag; /* of a message: any number */
+	/* Floating types with SUM or AVG: this rank's numbers are multiplied by it first (a premultiplied sum), and
+	 * rounded to the type. It may differ from rank to rank. 0: as 1. */
+	double factor;
+	/* Seconds from the start that the call may take. 0: no limit of its own, and a rank that lives and takes no
+	 * part for transport.wait_timeout fails the job. A message that has not been matched by then is taken back and
+	 * nothing else happens; any other call ends the group, as gradcomp_group_abort() does, and the job goes on.
+	 * Either returns TIMEOUT. */
+	double timeout;
+	int32_t *from; /* RECV: the rank that the message came from; may be NULL */
+	uint64_t *got; /* RECV: elements that came; may be NULL */
+	/* Called once when a call that was started has ended, with how it ended: on a thread of the library's, or on one
+	 * that waits for a call of the group. Must not wait for, free or abort anything of the group. May be NULL. */
+	void (*done)(void *ctx, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+} gradcomp_call;
+
+/* A call in flight, or ended. Freed by gradcomp_group_request_free(), also after its group. */
+typedef struct gradcomp_group_request gradcomp_group_request;
+
+/* Carries out a call and returns when it has ended. Any thread. `call` need not outlive the function.
+ *
+ * A rank that dies or leaves the job ends every call of every group that is in flight on any rank, with its name, as
+ * everywhere. A rank that has freed or given up the group (gradcomp_group_abort()) ends the calls of the others that
+ * wait for it, and the group, with PEER and its name; other groups go on.
+ * Errors: INVALID, UNSUPPORTED, RANGE: an argument, found before anything is sent: nothing has happened. STATE: the
+ * group has been given up on this rank, or this process was forked off the rank. MISMATCH: ranks make other calls, or
+ * counts differ. TIMEOUT, PEER: as said. Else a failure. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_call(gradcomp_group *group, const gradcomp_call *call,
+                                                    gradcomp_error *err);
+
+/* Starts a call and returns at once. *request: to be freed once. On failure it is NULL and nothing has been started.
+ * Any thread; the order of calls is that in which this function is entered, which threads settle among themselves.
+ * Errors: INVALID, UNSUPPORTED, RANGE, STATE and NOMEM as of gradcomp_group_call(); the others are found by test() and
+ * wait(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_start(gradcomp_group *group, const gradcomp_call *call,
+                                                     gradcomp_group_request **request, gradcomp_error *err);
+
+/* *done = 1 when the call has ended, well or not, else 0. Never sleeps. Returns how it ended; GRADCOMP_OK while it goes
+ * on. Any thread, as often as wanted.
+ * Errors: those of gradcomp_group_call(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_test(gradcomp_group_request *request, int *done, gradcomp_error *err);
+
+/* Returns when the call has ended, and how; or when `seconds` (negative: no limit) are over, with TIMEOUT and *done = 0,
+ * and the call goes on. done may be NULL. Any thread, several at a time, as often as wanted.
+ * Errors: those of gradcomp_group_call(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_wait(gradcomp_group_request *request, double seconds, int *done,
+                                                    gradcomp_error *err);
+
+/* Frees a request when its call has ended: waits for that, without a limit. NULL is fine. Errors: none. */
+GRADCOMP_EXPORT void gradcomp_group_request_free(gradcomp_group_request *request);
+
+/* Gives a group up on this rank: its calls in flight and all later ones end with STATE and `text` (copied; NULL: a text
+ * that says so), within milliseconds, and buffers are the caller's again when their calls have ended. Other ranks that
+ * wait for this one on this group end with PEER and its name. Other groups and the job go on; what is left to do with
+ * this one is gradcomp_group_free(). Not for the world of a job that may go on without ranks
+ * (gradcomp.on_failure=shrink). Local; any thread, beside any call.
+ * Errors: STATE: of such a world. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_abort(gradcomp_group *group, const char *text, gradcomp_error *err);
 
 /* Where the buffers of a call are. */
 typedef struct gradcomp_memory_options {

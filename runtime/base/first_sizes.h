@@ -43,6 +43,7 @@ enum {
 	FIRST_SIZE_gradcomp_job_options = 24,
 	FIRST_SIZE_gradcomp_survivors = 48,
 	FIRST_SIZE_gradcomp_memory_options = 16,
+	FIRST_SIZE_gradcomp_call = 136,
 	FIRST_SIZE_gradcomp_reducer_options = 120,
 	FIRST_SIZE_gradcomp_reducer_stats = 96,
 	/* samples.h */
