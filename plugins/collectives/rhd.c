@@ -47,6 +47,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
                          "recursive halving and doubling: log2 P rounds, as few bytes as a ring, any number of ranks",
                  .params = params,
                  .nparams = sizeof params / sizeof params[0]},
+	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER,
 	.create = create,

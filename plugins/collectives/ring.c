@@ -65,6 +65,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
                  .summary = "chunk-pipelined ring: bandwidth-optimal all-reduce, all-gather, reduce-scatter",
                  .params = params,
                  .nparams = sizeof params / sizeof params[0]},
+	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
                   GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,

@@ -41,6 +41,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
                  .summary = "binomial tree: few rounds for short messages, and merges payloads",
                  .params = params,
                  .nparams = sizeof params / sizeof params[0]},
+	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE,
 	.create = create,

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "base/thread.h"
 
+#include "base/clock.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
@@ -25,17 +27,15 @@ void thread_condition(pthread_cond_t *c)
 	pthread_condattr_destroy(&attr);
 }
 
+void thread_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, double until)
+{
+	struct timespec t = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+	pthread_cond_timedwait(c, lock, &t);
+}
+
 void thread_wait(pthread_cond_t *c, pthread_mutex_t *lock, int ms)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_sec++;
-		t.tv_nsec -= 1000000000;
-	}
-	pthread_cond_timedwait(c, lock, &t);
+	thread_wait_until(c, lock, clock_now() + 1e-3 * ms);
 }
 
 int thread_leave_cpu(int cpu)

@@ -1,5 +1,6 @@
 /* Groups of ranks and their channels. */
 #include "job/device_coll.h"
+#include "job/group_calls.h"
 
 #include "base/error.h"
 
@@ -10,14 +11,20 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
                              gradcomp_error *err)
 {
 	gradcomp_group *g = calloc(1, sizeof *g);
-	if (g)
+	if (g) {
+		g->job = job;
 		g->ranks = malloc((size_t)n * sizeof *g->ranks);
-	if (!g || !g->ranks) {
+		g->calls = group_calls_create(g);
+	}
+	if (!g || !g->ranks || !g->calls) {
+		if (g) {
+			free(g->ranks);
+			group_calls_free(g->calls);
+		}
 		free(g);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", n);
 	}
 	memcpy(g->ranks, ranks, (size_t)n * sizeof *g->ranks);
-	g->job = job;
 	g->id = id;
 	g->nranks = n;
 	g->me = me;
@@ -29,7 +36,7 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
 
 void group_close(gradcomp_group *g)
 {
-	group_coll_close(&g->blocking);
+	group_calls_close(g->calls);
 	if (g->commits)
 		channel_close(g->commits);
 	g->commits = NULL;
@@ -42,6 +49,7 @@ void group_destroy(gradcomp_group *g)
 	if (!g)
 		return;
 	group_close(g);
+	group_calls_free(g->calls);
 	pthread_mutex_destroy(&g->lock);
 	pthread_mutex_destroy(&g->device_lock);
 	free(g->lists);
@@ -89,23 +97,36 @@ gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *
 	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);
 }
 
+gradcomp_status group_own_channel(gradcomp_group *g, group_own which, channel **out, gradcomp_error *err)
+{
+	/* The numbers of the others count from 1. */
+	return channel_open(g->job->transport, id_mix(g->id, UINT64_MAX - (uint64_t)which), g->ranks, g->nranks, g->me,
+	                    out, err);
+}
+
+gradcomp_status group_coll_on(gradcomp_group *g, channel *on, const plugin *collective, const spec *spec, coll_ctx *out,
+                              gradcomp_error *err)
+{
+	gradcomp_status st;
+	memset(out, 0, sizeof *out);
+	st = collective->collective->create(&g->job->host, spec->values, channel_links(on), &out->instance, err);
+	if (st) {
+		channel_close(on);
+		return st;
+	}
+	out->channel = on;
+	out->collective = collective->collective;
+	return GRADCOMP_OK;
+}
+
 gradcomp_status group_coll_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
                                 gradcomp_error *err)
 {
-	gradcomp_job *job = g->job;
-	gradcomp_status st;
-	memset(out, 0, sizeof *out);
-	st = group_channel(g, &out->channel, err);
+	channel *on;
+	gradcomp_status st = group_channel(g, &on, err);
 	if (st)
-		return st;
-	st = collective->collective->create(&job->host, spec->values, channel_links(out->channel), &out->instance, err);
-	if (st) {
-		channel_close(out->channel);
 		memset(out, 0, sizeof *out);
-		return st;
-	}
-	out->collective = collective->collective;
-	return GRADCOMP_OK;
+	return st ? st : group_coll_on(g, on, collective, spec, out, err);
 }
 
 void group_coll_close(coll_ctx *p)

@@ -16,6 +16,19 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+typedef struct group_calls group_calls; /* job/group_calls.h */
+
+/* The channels of a group that are not opened in one order on all ranks, but when a rank first needs them. */
+typedef enum group_own { GROUP_BLOCKING = 1, GROUP_COMMITS, GROUP_MESSAGES } group_own;
+
+/* What a collective works with, kept from one to the next. */
+typedef struct group_room {
+	char *bytes;
+	size_t capacity;
+	uint64_t *sizes; /* one for each rank */
+	struct block_transfer *transfers;
+} group_room;
+
 /* A collective plugin at work on one channel of a group. */
 typedef struct coll_ctx {
 	channel *channel;
@@ -41,9 +54,12 @@ struct gradcomp_group {
 		uint64_t id, made;
 	} * lists;
 	uint32_t nlists;
-	coll_ctx blocking; /* the blocking collectives'; opened on first use */
-	channel *commits;  /* group_commit()'s; likewise */
-	uint64_t done;     /* calls that group_commit() has ended well: on two ranks it differs by one at most */
+	group_calls *calls;
+	/* Of the thread that carries out a collective, see group_calls.h. */
+	coll_ctx blocking; /* opened on first use */
+	group_room room;
+	channel *commits; /* group_commit()'s; opened on first use; under the lock */
+	uint64_t done;    /* calls that group_commit() has ended well: on two ranks it differs by one at most */
 	pthread_mutex_t device_lock; /* guards the blocking collectives on device memory; taken before `lock` */
 	struct device_coll *device;  /* likewise */
 	launch_turns turns;          /* of its communicators on a device */
@@ -180,10 +196,16 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
 /* Opens the next channel of the group. Every rank of the group opens the same channels, with a collective on them
  * or without, in the same order. */
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
+/* Opens one of the group that may be opened when the others have not. */
+gradcomp_status group_own_channel(gradcomp_group *g, group_own which, channel **out, gradcomp_error *err);
+/* Makes a collective on a channel, which it takes over; closed on failure. */
+gradcomp_status group_coll_on(gradcomp_group *g, channel *on, const plugin *collective, const spec *spec, coll_ctx *out,
+                              gradcomp_error *err);
 /* Opens the next channel with a collective on it. */
 gradcomp_status group_coll_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
                                 gradcomp_error *err);
 void group_coll_close(coll_ctx *p);
+void group_room_free(group_room *room);
 
 /* The blocking collectives and a split, for what is a part of a call: a public one ends with group_commit(). */
 gradcomp_status group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out, gradcomp_error *err);

@@ -209,7 +209,8 @@ static gradcomp_status check_collective(const checked_file *s, const struct grad
 	if (!c->serves || c->serves & ~COLLECTIVE_SERVES)
 		return refuse(s, "field serves: found 0x%x, expected one or more bits of 0x%x", c->serves,
 		              COLLECTIVE_SERVES);
-	if (c->traits & ~(GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST | GRADCOMP_TRAIT_TWO_QUEUES) ||
+	if (c->traits & ~(GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST | GRADCOMP_TRAIT_TWO_QUEUES |
+	                  GRADCOMP_TRAIT_ALL_TYPES) ||
 	    (c->traits & GRADCOMP_TRAIT_ELSE_HOST && !(c->traits & GRADCOMP_TRAIT_CUDA && c->unusable)) ||
 	    (c->traits & GRADCOMP_TRAIT_TWO_QUEUES && !(c->traits & GRADCOMP_TRAIT_CUDA && c->enqueue)))
 		return refuse(

@@ -42,6 +42,11 @@ void KERNEL(scale)(void *queue, float *x, float a, size_t n)
 #define MIN_OF(a, b) ((a) <= (b) ? (a) : (b))
 #define SUM_OF(a, b) ((a) + (b))
 #define OR_OF(a, b) ((a) | (b))
+#define AND_OF(a, b) ((a) & (b))
+#define XOR_OF(a, b) ((a) ^ (b))
+#define PRODUCT_OF(a, b) ((a) * (b))
+/* Two of 16 bits may have a product that an int cannot hold. */
+#define WHOLE_PRODUCT_OF(a, b) ((uint64_t)(a) * (b))
 #define EACH(type, OP) \
 	do { \
 		type *y = acc; \
@@ -82,33 +87,13 @@ static gradcomp_status reduce_half(uint16_t *acc, const uint16_t *in, size_t n, 
 		EACH_HALF(bf16, FMIN_OF);
 	else if (op == GRADCOMP_MIN)
 		EACH_HALF(f16, FMIN_OF);
+	else if (op == GRADCOMP_PRODUCT && dtype == GRADCOMP_BF16)
+		EACH_HALF(bf16, PRODUCT_OF);
+	else if (op == GRADCOMP_PRODUCT)
+		EACH_HALF(f16, PRODUCT_OF);
 	else
 		return GRADCOMP_ERR_UNSUPPORTED;
 	return GRADCOMP_OK;
-}
-
-/* Sums of integers wrap around. */
-static gradcomp_status reduce_sum(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
-{
-	switch (dtype) {
-	case GRADCOMP_F32:
-		KERNEL(add)(NULL, acc, in, n);
-		return GRADCOMP_OK;
-	case GRADCOMP_F64:
-		EACH(double, SUM_OF);
-		return GRADCOMP_OK;
-	case GRADCOMP_I32:
-		EACH(uint32_t, SUM_OF);
-		return GRADCOMP_OK;
-	case GRADCOMP_I64:
-		EACH(uint64_t, SUM_OF);
-		return GRADCOMP_OK;
-	case GRADCOMP_U8:
-		EACH(uint8_t, SUM_OF);
-		return GRADCOMP_OK;
-	default:
-		return GRADCOMP_ERR_UNSUPPORTED;
-	}
 }
 
 #define EACH_TYPE(FOP, OP) \
@@ -128,9 +113,57 @@ static gradcomp_status reduce_sum(void *acc, const void *in, size_t n, gradcomp_
 	case GRADCOMP_U8: \
 		EACH(uint8_t, OP); \
 		return GRADCOMP_OK; \
+	case GRADCOMP_I8: \
+		EACH(int8_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_I16: \
+		EACH(int16_t, OP); \
+		return GRADCOMP_OK; \
 	default: \
 		return GRADCOMP_ERR_UNSUPPORTED; \
 	}
+/* Of integers with or without a sign alike. */
+#define EACH_WHOLE(OP) \
+	switch (dtype) { \
+	case GRADCOMP_I32: \
+		EACH(uint32_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_I64: \
+		EACH(uint64_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_U8: \
+	case GRADCOMP_I8: \
+		EACH(uint8_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_I16: \
+		EACH(uint16_t, OP); \
+		return GRADCOMP_OK; \
+	default: \
+		return GRADCOMP_ERR_UNSUPPORTED; \
+	}
+
+/* Sums and products of integers wrap around. */
+static gradcomp_status reduce_sum(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
+{
+	if (dtype == GRADCOMP_F64)
+		EACH(double, SUM_OF);
+	else if (dtype == GRADCOMP_F32)
+		KERNEL(add)(NULL, acc, in, n);
+	else
+		EACH_WHOLE(SUM_OF)
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status reduce_product(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
+{
+	if (dtype == GRADCOMP_F64)
+		EACH(double, PRODUCT_OF);
+	else if (dtype == GRADCOMP_F32)
+		EACH(float, PRODUCT_OF);
+	else
+		EACH_WHOLE(WHOLE_PRODUCT_OF)
+	return GRADCOMP_OK;
+}
 
 static gradcomp_status reduce_max(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
 {
@@ -144,20 +177,15 @@ static gradcomp_status reduce_min(void *acc, const void *in, size_t n, gradcomp_
 
 static gradcomp_status reduce_or(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
 {
-	switch (dtype) {
-	case GRADCOMP_I32:
-		EACH(uint32_t, OR_OF);
-		return GRADCOMP_OK;
-	case GRADCOMP_I64:
-		EACH(uint64_t, OR_OF);
-		return GRADCOMP_OK;
-	case GRADCOMP_U8:
-		EACH(uint8_t, OR_OF);
-		return GRADCOMP_OK;
-	default:
-		return GRADCOMP_ERR_UNSUPPORTED;
-	}
+	EACH_WHOLE(OR_OF)
 }
+
+static gradcomp_status reduce_and(void *acc, const void *in, size_t n, gradcomp_dtype dtype)
+{
+	EACH_WHOLE(AND_OF)
+}
+
+static gradcomp_status reduce_xor(void *acc, const void *in, size_t n, gradcomp_dtype dtype){EACH_WHOLE(XOR_OF)}
 
 gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
 {
@@ -173,6 +201,12 @@ gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n,
 		return reduce_min(acc, in, n, dtype);
 	case GRADCOMP_BOR:
 		return reduce_or(acc, in, n, dtype);
+	case GRADCOMP_PRODUCT:
+		return reduce_product(acc, in, n, dtype);
+	case GRADCOMP_BAND:
+		return reduce_and(acc, in, n, dtype);
+	case GRADCOMP_BXOR:
+		return reduce_xor(acc, in, n, dtype);
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;
 	}

@@ -134,6 +134,16 @@ uint64_t channel_sent(const channel *c);
  * is complete, and moves nothing. */
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
 bool channel_done(const gradcomp_request *req);
+/* Does the same, but looks for as long as a wait does before it sleeps: where what is waited for comes soon. */
+gradcomp_status channel_linger(channel *c, int fd, double seconds, gradcomp_error *err);
+
+/* From now on, what is wrong on the channel's links (a peer that has closed its end, messages that do not match) ends
+ * the channel (apart) or the job, and so does a wait that has taken so many seconds from now; 0: waits have the job's
+ * limit, which ends the job. On the channel's thread. What ends the job ends all channels in any case. */
+void channel_apart(channel *c, bool apart, double seconds);
+/* Ends a channel, and not the job: pending and later calls on it return this error. The first one counts. What is left
+ * to do with it is channel_close(). Any thread. */
+void channel_break(channel *c, gradcomp_status status, const char *text);
 
 /* For a channel whose ranks post nothing before one needs the other: a lower rank that needs a higher one asks it to
  * connect. All ranks of the channel say so before they use it. */

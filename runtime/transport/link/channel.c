@@ -36,7 +36,7 @@ static int channel_progress(channel *c)
 	int moved = 0;
 	peer_link *next;
 	/* The posted buffers have been given back then. */
-	if (transport_failed(c->t))
+	if (channel_failed(c))
 		return 0;
 	for (peer_link *l = c->active; l; l = next) {
 		next = l->next;
@@ -52,11 +52,12 @@ static int channel_progress(channel *c)
 	return moved;
 }
 
-/* The job has failed: gives the caller's buffers back and fills *err with the
+/* The job has failed, or the channel: gives the caller's buffers back and fills *err with the
  * failure and what this rank was doing: r, with rank `world` (-1: nothing). */
 static gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err)
 {
 	transport *t = c->t;
+	const gradcomp_error *why = transport_failed(t) ? &t->failure.error : &c->why;
 	if (!c->revoked) {
 		c->revoked = true;
 		for (int i = 0; i < c->n; i++)
@@ -64,10 +65,10 @@ static gradcomp_status channel_failure(channel *c, const request *r, int world, 
 				c->links[i]->ops->revoke(c->links[i]);
 	}
 	if (world < 0 || r->done)
-		return transport_failure(t, err);
-	return error_set(err, t->failure.error.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
-	                 t->failure.error.text, t->rank, r->sending ? "send" : "receive", r->bytes,
-	                 r->sending ? "to" : "from", world, transport_host(t, world));
+		return error_set(err, why->status, "%s", why->text);
+	return error_set(err, why->status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s", why->text,
+	                 t->rank, r->sending ? "send" : "receive", r->bytes, r->sending ? "to" : "from", world,
+	                 transport_host(t, world));
 }
 
 static void channel_poll(struct pollfd *p, int n, double limit)
@@ -108,7 +109,7 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 				l->use->kind->check(l);
 	}
 	/* A link that was adopted just now is not armed, and may have moved the array. */
-	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !transport_failed(c->t)) {
+	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !channel_failed(c)) {
 		channel_poll(p, n, limit);
 		/* Time in which this process was stopped does not count. */
 		double slept = clock_now() - begin;
@@ -127,13 +128,24 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 static void channel_overdue(channel *c, const request *r)
 {
 	transport *t = c->t;
+	double limit = c->deadline > 0 ? c->limit : t->o.wait_timeout;
 	gradcomp_error why;
-	if (c->idle < t->o.wait_timeout)
+	if (c->deadline > 0 ? clock_now() < c->deadline : c->idle < limit)
 		return;
 	error_set(&why, GRADCOMP_ERR_TIMEOUT,
 	          "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
-	          transport_host(t, t->rank), t->o.wait_timeout, r->link->world, transport_host(t, r->link->world));
-	transport_overdue(t, r->link->world, why.text);
+	          transport_host(t, t->rank), limit, r->link->world, transport_host(t, r->link->world));
+	if (c->deadline > 0)
+		channel_break(c, GRADCOMP_ERR_TIMEOUT, why.text);
+	else
+		transport_overdue(t, r->link->world, why.text);
+}
+
+/* Seconds that a wait may sleep at a time. */
+static double channel_nap(const channel *c)
+{
+	double left = c->deadline > 0 ? c->deadline - clock_now() : SLEEP_SECONDS;
+	return left > SLEEP_SECONDS ? SLEEP_SECONDS : left > 0 ? left : 0;
 }
 
 /* Returns true when spinning may pay. Through shared memory always: a sleep and a wake-up take longer than copying
@@ -202,7 +214,7 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 	for (;;) {
 		int moved;
 
-		if (transport_failed(c->t))
+		if (channel_failed(c))
 			return channel_failure(c, r, r->link ? r->link->world : -1, err);
 		if (r->done)
 			return GRADCOMP_OK;
@@ -227,7 +239,7 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 				continue;
 			}
 		}
-		channel_sleep(c, r, -1, SLEEP_SECONDS);
+		channel_sleep(c, r, -1, channel_nap(c));
 		channel_overdue(c, r);
 	}
 }
@@ -239,7 +251,7 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 	*done = 0;
 	if (!r->done)
 		channel_progress(c);
-	if (transport_failed(c->t))
+	if (channel_failed(c))
 		return channel_failure(c, r, r->link ? r->link->world : -1, err);
 	if (!r->link)
 		return error_set(err, GRADCOMP_ERR_STATE, "test of a transfer that was refused when posted");
@@ -251,11 +263,46 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err)
 {
-	if (!transport_failed(c->t) && !channel_progress(c))
+	if (!channel_failed(c) && !channel_progress(c))
 		channel_sleep(c, NULL, fd, seconds < SLEEP_SECONDS ? seconds : SLEEP_SECONDS);
-	if (transport_failed(c->t))
+	if (channel_failed(c))
 		return channel_failure(c, NULL, -1, err);
 	return GRADCOMP_OK;
+}
+
+gradcomp_status channel_linger(channel *c, int fd, double seconds, gradcomp_error *err)
+{
+	double end = 0;
+	for (unsigned looks = 1; c->spin > 0 && !channel_failed(c); looks++) {
+		if (channel_progress(c))
+			return GRADCOMP_OK;
+		if (looks % YIELD_LOOKS && !c->t->peers.oversubscribed)
+			continue;
+		double now = clock_now();
+		if (end > 0 && now > end)
+			break;
+		end = end > 0 ? end : now + c->spin;
+		sched_yield();
+	}
+	return channel_pause(c, fd, seconds, err);
+}
+
+void channel_apart(channel *c, bool apart, double seconds)
+{
+	c->apart = apart;
+	c->limit = seconds;
+	c->deadline = seconds > 0 ? clock_now() + seconds : 0;
+}
+
+void channel_break(channel *c, gradcomp_status status, const char *text)
+{
+	pthread_mutex_lock(&c->t->lock);
+	if (!atomic_load(&c->broken)) {
+		error_set(&c->why, status, "%s", text);
+		atomic_store(&c->broken, 1);
+		eventfd_write(c->inbound.fd, 1);
+	}
+	pthread_mutex_unlock(&c->t->lock);
 }
 
 bool channel_done(const gradcomp_request *req)
@@ -282,12 +329,12 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 	st = channel_link(c, peer, &l, err);
 	if (st)
 		return st;
-	if (transport_failed(c->t))
+	if (channel_failed(c))
 		return channel_failure(c, r, l->world, err);
 	link_post(l, r);
 	if (!link_up(l))
 		link_connect(l);
-	if (transport_failed(c->t))
+	if (channel_failed(c))
 		return channel_failure(c, r, l->world, err);
 	return GRADCOMP_OK;
 }
@@ -457,8 +504,8 @@ bool channel_ended(const channel *c, int peer)
 
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 {
-	const channel *c = ctx;
-	return transport_failure(c->t, err);
+	channel *c = ctx;
+	return channel_failed(c) ? channel_failure(c, NULL, -1, err) : GRADCOMP_OK;
 }
 
 /* Numbers the nodes of the group, and describes its links. */

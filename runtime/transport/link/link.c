@@ -317,7 +317,8 @@ void link_check_eof(peer_link *l, double now)
 	if (!link_ended(l) || (link_leaves(l) && l->may_end) || (!link_leaves(l) && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (link_leaves(l))
-		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);
+		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the %s", l->world, host,
+		          l->c->apart ? "group" : "job");
 	else
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s closed its connection", l->world, host);
 }
@@ -329,7 +330,10 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	transport_fail(l->c->t, status, l->world, text);
+	if (l->c->apart)
+		channel_break(l->c, status, text);
+	else
+		transport_fail(l->c->t, status, l->world, text);
 }
 
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...)

@@ -107,6 +107,10 @@ struct channel {
 	struct pollfd *poll;
 	size_t npoll;
 	double spin, idle;
+	bool apart;             /* what its links find wrong ends the channel, not the job */
+	double limit, deadline; /* seconds that a wait may take, and the clock then; 0: none */
+	atomic_int broken;      /* the channel has ended: `why` does not change any more */
+	gradcomp_error why;
 	double last_peer_check; /* when the hosts of silent peers were last checked */
 	bool revoked;
 	bool on_demand;
@@ -117,6 +121,11 @@ struct channel {
 static inline bool link_up(const peer_link *l)
 {
 	return l->state >= PEER_SETTING_UP;
+}
+/* Pending and later waits on the channel fail. */
+static inline bool channel_failed(const channel *c)
+{
+	return transport_failed(c->t) || atomic_load_explicit(&c->broken, memory_order_acquire);
 }
 /* The peer has said goodbye. */
 static inline bool link_leaves(const peer_link *l)
@@ -150,7 +159,7 @@ void link_eof(peer_link *l);
 void link_goodbye(peer_link *l);
 /* Fails the job when that moment is over, or the peer has left in good order. */
 void link_check_eof(peer_link *l, double now);
-/* Fails the job; `culprit` is the link's peer. */
+/* Fails the job, or the channel that is apart; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* Does the same for a failure of this rank; the text follows its name. */
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);

@@ -164,7 +164,7 @@ static int secure_pull(peer_link *l, tcp *t, unsigned i)
 	cursor *c = &t->s[i].in;
 	size_t moved = 0;
 	/* The posted buffers have been given back then. */
-	if (transport_failed(l->c->t))
+	if (channel_failed(l->c))
 		return 0;
 	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && !c->off))) {
 		long n = secure_whole(l, s);

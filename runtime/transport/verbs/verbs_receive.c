@@ -126,7 +126,7 @@ int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e)
 	inbound_piece g;
 	/* The RTS was sent before the write, and so is matched before. */
 	if (!r || r->seq << 8 != (e->value & ~0xffu) || verbs_match(l, v) < 0 || !r->checked)
-		return transport_failed(l->c->t) ? -1 : verbs_corrupt(l);
+		return channel_failed(l->c) ? -1 : verbs_corrupt(l);
 	g = v->inbound[i];
 	v->inbound[i].r = NULL;
 	if (g.staged && r->reduce)

@@ -186,13 +186,13 @@ static int setup_progress(peer_link *l)
 {
 	verbs *v = l->impl;
 	int moved = setup_read(l, v);
-	if (transport_failed(l->c->t))
+	if (channel_failed(l->c))
 		return 0;
 	if (v->queue && (v->probed || v->sent_kind >= SETUP_UP) && v->sent_kind != SETUP_NO)
 		moved |= setup_path(l, v);
 	if (v->unsent)
 		moved |= setup_write(l, v);
-	if (v->unsent || transport_failed(l->c->t))
+	if (v->unsent || channel_failed(l->c))
 		return moved;
 	if (v->sent_kind == SETUP_NO && v->got_kind == SETUP_NO) {
 		setup_give_up(l, v);
