@@ -92,52 +92,6 @@ bool group_has_levels(const gradcomp_group *g)
 	return several && shared;
 }
 
-gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err)
-{
-	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);
-}
-
-gradcomp_status group_own_channel(gradcomp_group *g, group_own which, channel **out, gradcomp_error *err)
-{
-	/* The numbers of the others count from 1. */
-	return channel_open(g->job->transport, id_mix(g->id, UINT64_MAX - (uint64_t)which), g->ranks, g->nranks, g->me,
-	                    out, err);
-}
-
-gradcomp_status group_coll_on(gradcomp_group *g, channel *on, const plugin *collective, const spec *spec, coll_ctx *out,
-                              gradcomp_error *err)
-{
-	gradcomp_status st;
-	memset(out, 0, sizeof *out);
-	st = collective->collective->create(&g->job->host, spec->values, channel_links(on), &out->instance, err);
-	if (st) {
-		channel_close(on);
-		return st;
-	}
-	out->channel = on;
-	out->collective = collective->collective;
-	return GRADCOMP_OK;
-}
-
-gradcomp_status group_coll_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
-                                gradcomp_error *err)
-{
-	channel *on;
-	gradcomp_status st = group_channel(g, &on, err);
-	if (st)
-		memset(out, 0, sizeof *out);
-	return st ? st : group_coll_on(g, on, collective, spec, out, err);
-}
-
-void group_coll_close(coll_ctx *p)
-{
-	if (p->collective)
-		p->collective->destroy(p->instance);
-	if (p->channel)
-		channel_close(p->channel);
-	memset(p, 0, sizeof *p);
-}
-
 gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err)
 {
 	uint64_t *counts = malloc((size_t)g->nranks * sizeof *counts);

@@ -25,20 +25,10 @@ static bool transport_is_up(const group_calls *c)
 	return !transport_failure(c->group->job->transport, NULL);
 }
 
-/* Arguments are wrong on all ranks alike, and the group goes on. */
-static bool refused(gradcomp_status st)
+/* Ends the group for all calls, with the lock held, which is left meanwhile. The first end counts. */
+static void end_group(group_calls *c, gradcomp_status status, const char *text)
 {
-	return st == GRADCOMP_ERR_INVALID || st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE;
-}
-
-void group_calls_end(group_calls *c, gradcomp_status status, const char *text)
-{
-	if (c->over)
-		return;
-	c->over = true;
-	error_set(&c->why, status == GRADCOMP_ERR_TIMEOUT ? GRADCOMP_ERR_STATE : status, "%s", text);
-	if (c->at_work)
-		channel_break(c->at_work, status, text);
+	group_calls_over(c, status, text);
 	group_messages_end(c);
 }
 
@@ -77,6 +67,14 @@ static void close_collective(group_calls *c)
 	group_room_free(&c->group->room);
 }
 
+/* The group is over here. Not of a world, which ranks leave in another way. */
+static void dismiss(group_calls *c)
+{
+	if (c->group != c->group->job->world && !c->told && transport_is_up(c))
+		group_dismiss(c->group, c->abrupt);
+	c->told = true;
+}
+
 static gradcomp_status carry_out(group_calls *c, const gradcomp_group_request *q, gradcomp_error *err)
 {
 	gradcomp_group *g = c->group;
@@ -92,12 +90,14 @@ static gradcomp_status carry_out(group_calls *c, const gradcomp_group_request *q
 	}
 	if (!st && q->commits)
 		return group_commit(g, st, err);
-	if (!st || refused(st) || !transport_is_up(c))
+	if (!st || group_refused(st) || !transport_is_up(c))
 		return st;
 	pthread_mutex_lock(&c->lock);
 	over = c->over;
-	if (!q->plain)
-		group_calls_end(c, st, err->text);
+	if (!q->plain) {
+		end_group(c, st, err->text);
+		c->abrupt = true;
+	}
 	pthread_mutex_unlock(&c->lock);
 	if (!over && q->plain)
 		job_fail(g->job, st, err->text);
@@ -129,13 +129,44 @@ static void carry_first(group_calls *c)
 		pthread_cond_broadcast(&c->ended);
 		pthread_mutex_unlock(&c->lock);
 		close_collective(c);
+		dismiss(c);
 		pthread_mutex_lock(&c->lock);
 	}
 	c->busy = false;
 	pthread_cond_broadcast(&c->ended);
 }
 
+/* With the lock held, which is left meanwhile: what waits in the queue of a group that is over ends, and where no
+ * thread is at work the others' ends of its connections learn of it. */
+static void flush(group_calls *c)
+{
+	while (!c->busy && c->first)
+		carry_first(c);
+	if (c->busy)
+		return;
+	c->busy = true;
+	pthread_mutex_unlock(&c->lock);
+	close_collective(c);
+	dismiss(c);
+	pthread_mutex_lock(&c->lock);
+	c->busy = false;
+	pthread_cond_broadcast(&c->ended);
+}
+
 /* Threads of the group. */
+
+/* Where the group has ended by what a message met, no thread may be at work on a collective. */
+static void close_what_ended(group_calls *c)
+{
+	if (c->over && c->at_work)
+		flush(c);
+}
+
+static void carry_messages(group_calls *c)
+{
+	group_messages_carry(c);
+	close_what_ended(c);
+}
 
 static double collective_pending(const group_calls *c)
 {
@@ -212,26 +243,10 @@ group_calls *group_calls_create(gradcomp_group *g)
 	c->messages = (group_worker){.calls = c,
 	                             .pending = group_messages_pending,
 	                             .vacant = group_messages_vacant,
-	                             .carry = group_messages_carry};
+	                             .carry = carry_messages};
 	thread_condition(&c->collectives.work);
 	thread_condition(&c->messages.work);
 	return c;
-}
-
-/* With the lock held, which is left meanwhile: what waits in the queue of a group that is over ends, and where no
- * thread is at work the others' ends of its connections learn of it. */
-static void flush(group_calls *c)
-{
-	while (!c->busy && c->first)
-		carry_first(c);
-	if (c->busy)
-		return;
-	c->busy = true;
-	pthread_mutex_unlock(&c->lock);
-	close_collective(c);
-	pthread_mutex_lock(&c->lock);
-	c->busy = false;
-	pthread_cond_broadcast(&c->ended);
 }
 
 void group_calls_close(group_calls *c)
@@ -243,7 +258,8 @@ void group_calls_close(group_calls *c)
 		return;
 	}
 	pthread_mutex_lock(&c->lock);
-	group_calls_end(c, GRADCOMP_ERR_STATE, "the group has been freed");
+	c->abrupt |= c->busy || c->first;
+	end_group(c, GRADCOMP_ERR_STATE, "the group has been freed");
 	while (c->busy || c->first) {
 		flush(c);
 		if (c->busy)
@@ -253,7 +269,7 @@ void group_calls_close(group_calls *c)
 	stop(&c->messages);
 	group_messages_free(c);
 	flush(c);
-	c->over = false;
+	c->over = c->abrupt = c->told = false;
 	pthread_mutex_unlock(&c->lock);
 }
 
@@ -275,7 +291,6 @@ void group_calls_free(group_calls *c)
 {
 	if (!c)
 		return;
-	group_calls_close(c);
 	if (forked(c))
 		return;
 	pthread_mutex_lock(&c->lock);
@@ -321,6 +336,7 @@ static void await(group_calls *c, gradcomp_group_request *q, double until)
 {
 	if (group_call_is_message(q)) {
 		group_message_wait(c, q, until);
+		close_what_ended(c);
 		return;
 	}
 	/* A collective that this thread began could not be left. */
@@ -482,7 +498,8 @@ gradcomp_status gradcomp_group_abort(gradcomp_group *g, const char *text, gradco
 		                 "the world of a job with gradcomp.on_failure=shrink cannot be given up");
 	c = g->calls;
 	pthread_mutex_lock(&c->lock);
-	group_calls_end(c, GRADCOMP_ERR_STATE, text ? text : "the group has been given up");
+	c->abrupt = true;
+	end_group(c, GRADCOMP_ERR_STATE, text ? text : "the group has been given up");
 	flush(c);
 	pthread_mutex_unlock(&c->lock);
 	return GRADCOMP_OK;

@@ -6,6 +6,7 @@
 #ifndef JOB_GROUP_CALLS_H
 #define JOB_GROUP_CALLS_H
 
+#include "base/error.h"
 #include "job/job.h"
 
 typedef enum message_state {
@@ -59,6 +60,8 @@ struct group_calls {
 	bool busy;
 	channel *at_work; /* the collectives', while it is open */
 	bool over;        /* the group has ended: calls return `why` */
+	bool abrupt;      /* it has, while calls were in flight or wanted */
+	bool told;        /* group_dismiss() */
 	gradcomp_error why;
 	group_worker collectives, messages;
 	struct group_messages *carrier; /* made on first use */
@@ -74,13 +77,22 @@ gradcomp_status group_collective(gradcomp_group *g, const gradcomp_call *call, b
 group_calls *group_calls_create(gradcomp_group *g);
 /* Ends what is under way, stops the threads and closes what they use. After it the group can be used anew. */
 void group_calls_close(group_calls *c);
-/* The same, and the group's reference is gone. NULL is fine. */
+/* After that: the group's reference is gone. NULL is fine. */
 void group_calls_free(group_calls *c);
 /* Carries out a call as the functions do that the group had before gradcomp_call: on this thread, after what was
  * started, and a failure ends the job. */
 gradcomp_status group_run(gradcomp_group *g, const gradcomp_call *call, gradcomp_error *err);
-/* Ends the group for all calls; with the lock held. The first one counts. */
-void group_calls_end(group_calls *c, gradcomp_status status, const char *text);
+/* The group has ended for all calls; with the lock held. The first end counts. The thread that carries out a collective
+ * closes its channel then. */
+static inline void group_calls_over(group_calls *c, gradcomp_status status, const char *text)
+{
+	if (c->over)
+		return;
+	c->over = true;
+	error_set(&c->why, status == GRADCOMP_ERR_TIMEOUT ? GRADCOMP_ERR_STATE : status, "%s", text);
+	if (c->at_work)
+		transport_end_channel(c->at_work, status, text);
+}
 /* Has the thread do what there is; with the lock held. Where there can be none, others that wait do it. */
 void group_worker_wake(group_worker *w, bool hurry);
 

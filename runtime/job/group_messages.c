@@ -638,7 +638,7 @@ static void end_all(group_messages *m)
 	pthread_mutex_lock(&c->lock);
 	m->channel = NULL;
 	if (!transport_failure(c->group->job->transport, NULL))
-		group_calls_end(c, m->status, m->error.text);
+		group_calls_over(c, m->status, m->error.text);
 	pthread_mutex_unlock(&c->lock);
 	channel_close(ch);
 	while (m->arrivals)
@@ -821,7 +821,7 @@ void group_messages_end(group_calls *c)
 	group_messages *m = c->carrier;
 	if (!m || !m->channel)
 		return;
-	channel_break(m->channel, c->why.status, c->why.text);
+	transport_end_channel(m->channel, c->why.status, c->why.text);
 	if (m->driving)
 		return;
 	m->driving = true;

@@ -198,6 +198,9 @@ gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int 
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
 /* Opens one of the group that may be opened when the others have not. */
 gradcomp_status group_own_channel(gradcomp_group *g, group_own which, channel **out, gradcomp_error *err);
+/* Those channels of the blocking collectives and of messages are closed here for good: ranks that wait for this one on
+ * them, or will, are told so; with `all` also those that this one was to connect to. */
+void group_dismiss(gradcomp_group *g, bool all);
 /* Makes a collective on a channel, which it takes over; closed on failure. */
 gradcomp_status group_coll_on(gradcomp_group *g, channel *on, const plugin *collective, const spec *spec, coll_ctx *out,
                               gradcomp_error *err);
@@ -216,6 +219,13 @@ gradcomp_status group_allgather(gradcomp_group *g, const void *in, void *out, co
 gradcomp_status group_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
                                 gradcomp_error *err);
 gradcomp_status group_barrier(gradcomp_group *g, gradcomp_error *err);
+/* Arguments are wrong on all ranks alike, and the job goes on. */
+static inline bool group_refused(gradcomp_status st)
+{
+	return st == GRADCOMP_ERR_INVALID || st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE;
+}
+/* Returns st. Any other failure is this rank's own, and ends the job: the others must not wait for it. */
+gradcomp_status group_failed(gradcomp_group *g, gradcomp_status st, const gradcomp_error *err);
 /* Waits at a barrier over a channel of its own. */
 gradcomp_status group_meet(channel *c, gradcomp_error *err);
 /* Ends a collective call of the program's on the world of a job that may outlive ranks, when all of its work is in

@@ -153,6 +153,14 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	memcpy(h.answer, p->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (p->passed >= 0))
 		return "its HELLO is malformed";
+	if (h.kind != HELLO_CONTROL && h.kind != HELLO_PROBE && backlog_is_gone(t, h.channel)) {
+		listener_pending_gone(p);
+		close(p->fd);
+		if (p->passed >= 0)
+			close(p->passed);
+		p->fd = p->passed = -1;
+		return NULL;
+	}
 	if (h.kind == HELLO_CALL) {
 		/* Without a WELCOME the rank calls again; with one it waits for this rank to connect. */
 		why = accept_keep(t, &h, -1, -1);

@@ -41,14 +41,19 @@ backlog_conn *backlog_pull(backlog *b, backlog_conn **at)
 	return p;
 }
 
-void backlog_drop(backlog *b)
+static void backlog_drop_at(backlog *b, backlog_conn **at)
 {
-	backlog_conn *p = backlog_pull(b, &b->first);
+	backlog_conn *p = backlog_pull(b, at);
 	if (p->fd >= 0)
 		close(p->fd);
 	if (p->passed >= 0)
 		close(p->passed);
 	free(p);
+}
+
+void backlog_drop(backlog *b)
+{
+	backlog_drop_at(b, &b->first);
 }
 
 gradcomp_status backlog_listen(transport *t, backlog_channel *c)
@@ -74,4 +79,32 @@ void backlog_leave(transport *t, backlog_channel *c)
 	pthread_mutex_unlock(&t->lock);
 	if (c->fd >= 0)
 		close(c->fd);
+}
+
+void backlog_bury(transport *t, uint64_t id)
+{
+	backlog *b = &t->backlog;
+	pthread_mutex_lock(&t->lock);
+	if (!b->gone)
+		b->gone = calloc(BACKLOG_GONE, sizeof *b->gone);
+	/* Without memory for it a peer that connects waits for its own limit. */
+	if (b->gone)
+		b->gone[b->ngone++ % BACKLOG_GONE] = id;
+	for (backlog_conn **at = &b->first; *at;)
+		if ((*at)->h.channel == id)
+			backlog_drop_at(b, at);
+		else
+			at = &(*at)->next;
+	pthread_mutex_unlock(&t->lock);
+}
+
+bool backlog_is_gone(transport *t, uint64_t id)
+{
+	const backlog *b = &t->backlog;
+	bool found = false;
+	pthread_mutex_lock(&t->lock);
+	for (unsigned i = 0; b->gone && !found && i < b->ngone && i < BACKLOG_GONE; i++)
+		found = b->gone[i] == id;
+	pthread_mutex_unlock(&t->lock);
+	return found;
 }

@@ -8,6 +8,7 @@
 #include "transport/core/transport.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 typedef struct backlog_conn {
 	struct backlog_conn *next;
@@ -23,10 +24,15 @@ typedef struct backlog_channel {
 	atomic_uint came; /* how many in all; may be read without the lock */
 } backlog_channel;
 
+/* Channels that this rank has closed for good: the last so many are remembered. */
+#define BACKLOG_GONE 4096
+
 typedef struct backlog {
 	backlog_conn *first;
 	int n;
 	backlog_channel *channels;
+	uint64_t *gone; /* BACKLOG_GONE of them, made on first use */
+	unsigned ngone; /* so far */
 } backlog;
 
 /* Queues a connection; takes ownership of both descriptors unless it fails. RANGE: too many wait already; or NOMEM. */
@@ -38,5 +44,8 @@ void backlog_drop(backlog *b);
 /* c->id is known: NOMEM when there is no descriptor for it. */
 gradcomp_status backlog_listen(transport *t, backlog_channel *c);
 void backlog_leave(transport *t, backlog_channel *c);
+/* Refuses connections for a channel that is closed here from now on, and closes those that wait. */
+void backlog_bury(transport *t, uint64_t id);
+bool backlog_is_gone(transport *t, uint64_t id);
 
 #endif

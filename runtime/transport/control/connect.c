@@ -23,6 +23,7 @@
 #define RACE_MAX (2 * ADDRESS_MAX)
 
 static const char no_descriptor[] = "no descriptor is left";
+static const char channel_gone[] = "it has closed its end of the channel";
 
 /* Sleeps until fd has `events`, until `until`, or until the job has failed. 1, 0 or -1.
  * When this thread got no processor for so long that `until` has passed, what has come meanwhile counts. */
@@ -107,6 +108,8 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	 * it now would look like a death. */
 	if (!why)
 		why = connect_io(t, fd, welcome, sizeof welcome, 0, deadline);
+	if (!why && !memcmp(welcome, handshake_gone, WELCOME_BYTES))
+		return channel_gone;
 	if (!why && memcmp(welcome, handshake_welcome, WELCOME_BYTES))
 		why = "it does not follow the protocol";
 	return why;
@@ -297,6 +300,8 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 		why = connect_round(t, c, local, h, passed, limit, deadline, fd, where);
 		if (!why)
 			return GRADCOMP_OK;
+		if (why == channel_gone)
+			return error_set(err, GRADCOMP_ERR_PEER, "rank %u on %s left the group", h->to, c->host);
 		if (why == no_descriptor)
 			return connect_short(h, c, err);
 		if (connect_wait(t, -1, 0, clock_now() + pause) < 0)

@@ -267,6 +267,11 @@ int listener_pending_welcome(const pending_conn *p)
 	return pending_send(p, handshake_welcome, WELCOME_BYTES);
 }
 
+int listener_pending_gone(const pending_conn *p)
+{
+	return pending_send(p, handshake_gone, WELCOME_BYTES);
+}
+
 static const char *pending_challenge(listener *l, pending_conn *p)
 {
 	unsigned char challenge[CHALLENGE_BYTES];

@@ -77,6 +77,7 @@ void listener_serve(listener *l, const struct pollfd *p, int n);
 
 /* For ops->accept: 0, or -1 when the other end does not take WELCOME. */
 int listener_pending_welcome(const pending_conn *p);
+int listener_pending_gone(const pending_conn *p);
 /* Reads on; hands the connection over once it has proved the secret. */
 void listener_pending_serve(listener *l, pending_conn *p);
 void listener_pending_free(pending_conn *p);

@@ -37,6 +37,7 @@ void transport_release(transport *t)
 	tree_close(&t->tree);
 	while (t->backlog.first)
 		backlog_drop(&t->backlog);
+	free(t->backlog.gone);
 	failure_close(&t->failure);
 	peer_table_free(&t->peers, t->nranks);
 	pthread_mutex_destroy(&t->lock);

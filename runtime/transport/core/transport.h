@@ -143,7 +143,7 @@ gradcomp_status channel_linger(channel *c, int fd, double seconds, gradcomp_erro
 void channel_apart(channel *c, bool apart, double seconds);
 /* Ends a channel, and not the job: pending and later calls on it return this error. The first one counts. What is left
  * to do with it is channel_close(). Any thread. */
-void channel_break(channel *c, gradcomp_status status, const char *text);
+void transport_end_channel(channel *c, gradcomp_status status, const char *text);
 
 /* For a channel whose ranks post nothing before one needs the other: a lower rank that needs a higher one asks it to
  * connect. All ranks of the channel say so before they use it. */
@@ -151,6 +151,11 @@ void channel_on_demand(channel *c);
 /* A rank of the channel that has connected to this one, or asks for a connection, and for which nothing may be posted
  * yet; -1: there is none. To be called again until then, after every pause. The caller posts a receive. */
 int channel_caller(channel *c);
+
+/* For a channel that this rank has closed for good, or has never opened: ranks that have connected to this one on it, or
+ * have asked it to connect, are told that nothing comes, and so are those that do later; with `all` also the lower ranks,
+ * who may wait for this one to connect. */
+void channel_dismiss(transport *t, uint64_t id, const int *ranks, int n, int me, bool all);
 
 /* For a peer and this rank that have agreed to have no connection until one of them needs the other again, with
  * nothing on its way between them. One hangs up: what it waits to receive is forgotten. The other says before that

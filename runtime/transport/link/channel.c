@@ -136,7 +136,7 @@ static void channel_overdue(channel *c, const request *r)
 	          "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
 	          transport_host(t, t->rank), limit, r->link->world, transport_host(t, r->link->world));
 	if (c->deadline > 0)
-		channel_break(c, GRADCOMP_ERR_TIMEOUT, why.text);
+		transport_end_channel(c, GRADCOMP_ERR_TIMEOUT, why.text);
 	else
 		transport_overdue(t, r->link->world, why.text);
 }
@@ -294,17 +294,6 @@ void channel_apart(channel *c, bool apart, double seconds)
 	c->deadline = seconds > 0 ? clock_now() + seconds : 0;
 }
 
-void channel_break(channel *c, gradcomp_status status, const char *text)
-{
-	pthread_mutex_lock(&c->t->lock);
-	if (!atomic_load(&c->broken)) {
-		error_set(&c->why, status, "%s", text);
-		atomic_store(&c->broken, 1);
-		eventfd_write(c->inbound.fd, 1);
-	}
-	pthread_mutex_unlock(&c->t->lock);
-}
-
 bool channel_done(const gradcomp_request *req)
 {
 	const request *r = (const request *)(const void *)req;
@@ -448,6 +437,27 @@ gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradc
 void channel_on_demand(channel *c)
 {
 	c->on_demand = true;
+	/* Peers may have connected before the channel was open. */
+	c->heard = atomic_load(&c->inbound.came) - 1;
+}
+
+void channel_dismiss(transport *t, uint64_t id, const int *ranks, int n, int me, bool all)
+{
+	unsigned char in;
+	gradcomp_request r;
+	channel *c;
+	if (channel_open(t, id, ranks, n, me, &c, NULL))
+		return;
+	channel_on_demand(c);
+	channel_apart(c, true, 0);
+	/* Connected, and then closed in good order. */
+	for (int peer, seen = 0; seen < n && (peer = channel_caller(c)) >= 0; seen++)
+		channel_recv(c, peer, &in, 1, &r, NULL);
+	for (int peer = 0; all && peer < n; peer++)
+		if (ranks[peer] < t->rank && !c->links[peer])
+			channel_recv(c, peer, &in, 1, &r, NULL);
+	channel_close(c);
+	backlog_bury(t, id);
 }
 
 int channel_caller(channel *c)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* A rank that dies is told of along the tree at once; one that closes because of a failure has told of that before. So
@@ -323,6 +324,17 @@ void link_check_eof(peer_link *l, double now)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s closed its connection", l->world, host);
 }
 
+void transport_end_channel(channel *c, gradcomp_status status, const char *text)
+{
+	pthread_mutex_lock(&c->t->lock);
+	if (!atomic_load(&c->broken)) {
+		error_set(&c->why, status, "%s", text);
+		atomic_store(&c->broken, 1);
+		eventfd_write(c->inbound.fd, 1);
+	}
+	pthread_mutex_unlock(&c->t->lock);
+}
+
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)
 {
 	char text[CULPRIT_TEXT];
@@ -331,7 +343,7 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	if (l->c->apart)
-		channel_break(l->c, status, text);
+		transport_end_channel(l->c, status, text);
 	else
 		transport_fail(l->c->t, status, l->world, text);
 }

@@ -5,6 +5,7 @@
 
 static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};
+const unsigned char handshake_gone[WELCOME_BYTES] = {'G', 'C', 'N', 'O'};
 
 void handshake_write(const hello *h, unsigned char out[HELLO_BYTES])
 {

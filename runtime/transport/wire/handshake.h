@@ -45,6 +45,8 @@ typedef struct hello {
 typedef enum handshake_role { ROLE_ACCEPT = 0, ROLE_CONNECT = 1 } handshake_role;
 
 extern const unsigned char handshake_welcome[WELCOME_BYTES];
+/* In place of it: this side has closed the channel for good. */
+extern const unsigned char handshake_gone[WELCOME_BYTES];
 
 void handshake_write(const hello *h, unsigned char out[HELLO_BYTES]);
 /* Checks form and limits, not the sender. NULL, or what is wrong. */
