@@ -85,6 +85,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.enqueue = levels_enqueue,
 	.watch = levels_watch,
 	.unusable = levels_unusable,
+#else
+	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 #endif
 	.create = create,
 	.destroy = LEVELS(destroy),
