@@ -49,11 +49,11 @@ def run(argv, env, timeout, accept=(0,)):
 
 class Cluster:
     """tests/cluster/cluster, up for the length of a `with` block; with an NFS server of
-    the folder `nfs` when that is given."""
+    the folder `nfs` when that is given, and links with a latency that can be set when one is."""
 
-    def __init__(self, name, prefix, nodes=4, share=(), nfs=None):
+    def __init__(self, name, prefix, nodes=4, share=(), nfs=None, latency=None):
         self.nodes, self.env = nodes, environment(prefix)
-        self._nfs = ["--nfs", nfs] if nfs else []
+        self._more = (["--nfs", nfs] if nfs else []) + (["--latency", latency] if latency else [])
         share = list(share) + ([nfs] if nfs else [])
         self._command = [os.path.join(SOURCE, "tests/cluster/cluster"), "--name", name]
         self._plugstack = os.path.join(prefix, "etc/slurm/plugstack.conf.d/gradcomp.conf")
@@ -65,7 +65,7 @@ class Cluster:
         up = self._command + ["up", "--nodes", str(self.nodes), "--plugstack", self._plugstack]
         for folder in self._share:
             up += ["--share", folder] if folder.startswith(("/tmp/", "/var/tmp/")) else []
-        run(up + self._nfs, self.env, 120)
+        run(up + self._more, self.env, 120)
         return self
 
     def __exit__(self, *_):
@@ -77,6 +77,9 @@ class Cluster:
 
     def rate(self, rate):
         run(self._command + ["rate", rate], self.env, 30)
+
+    def latency(self, latency):
+        run(self._command + ["latency", latency], self.env, 30)
 
     def run(self, *argv, timeout=120, env=None):
         return run(self._command + ["run"] + list(argv), dict(self.env, **(env or {})), timeout)

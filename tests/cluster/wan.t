@@ -13,7 +13,8 @@ trips () {
 }
 holds () { awk "BEGIN { exit !($1) }"; }
 
-start_cluster --nodes 2 --latency 5ms
+nodes=4
+real_jobs --latency 5ms
 for ms in 5 50 1 0.1; do
 	[ $ms = 5 ] || check "latency ${ms}ms" "${bed[@]}" latency ${ms}ms
 	read -r least mean _ lost < <(trips 40 0.01)
@@ -54,7 +55,19 @@ check "a stream with 1 ms: $rate Gbit/s" holds "$rate > 0.1"
 check 'and a rate' "${bed[@]}" rate 100mbit
 rate=$(stream)
 check "a stream with 1 ms and 100 Mbit/s: $rate Gbit/s" holds "$rate < 0.101 && $rate > 0.05 * 100 / $(scaled 100)"
-is 'a job runs over it' "$(on srun -N2 hostname | sort | tr '\n' ' ')" 'n1 n2 '
+
+# auto goes all ways at once where there is a latency: a short all-reduce takes one, a long one two.
+check 'rate off' "${bed[@]}" rate off
+check 'latency 20ms' "${bed[@]}" latency 20ms
+check 'all-reduces' on srun -N4 --mpi=pmix --gradcomp=none "$tmp/bin/gradcomp" bench collectives --collectives auto \
+	--primitives all-reduce --bytes 4096,262144 --seconds 1 --json "$tmp/run/rows"
+for bytes in 4096 262144; do
+	ms=$(python3 -c 'import json, sys
+for r in json.load(open(sys.argv[1])):
+    if r["bytes"] == int(sys.argv[2]): print("%.1f" % (1e3 * r["seconds"]))' "$tmp/run/rows" $bytes)
+	# Beside a latency or two a connection takes some to open its window.
+	check "an all-reduce of $bytes bytes: $ms ms" holds "$ms > 19 && $ms < $((bytes == 4096 ? 35 : 115)) * $(scaled 100) / 100"
+done
 for bad in 5 fast 1ms,2 -1ms; do
 	refuse "latency '$bad'" "${bed[@]}" latency "$bad"
 	like "latency '$bad': why" "$said" "'$bad' is no time like 5ms"

@@ -69,7 +69,7 @@ static void wrong_fit(const char *spec)
 {
 	gradcomp_error err = {0};
 	ok(gradcomp_spec_check("none", spec, &err) == GRADCOMP_ERR_INVALID &&
-	           strstr(err.text, "is not 7 or 14 whole numbers of nanoseconds with '/' between them"),
+	           strstr(err.text, "is not 8 or 16 whole numbers of nanoseconds with '/' between them"),
 	   "%s is refused: %s", spec, err.text);
 }
 
@@ -96,7 +96,8 @@ int main(void)
 	wrong_fit("auto:fit=1");
 	wrong_fit("auto:fit=1/2/3/4/5/6/-7");
 	wrong_fit("auto:fit=1/2/3/4/5/6/7/");
-	wrong_fit("auto:fit=1/2/3/4/5/6/7/8");
+	wrong_fit("auto:fit=1/2/3/4/5/6/7/8/9");
+	wrong_fit("auto:fit=1/2/3/4/5/6/7/1/2/3/4/5/6/7/8");
 	wrong_fit("auto:fit=1/2/3/4/5/6/9999999999999");
 	/* Nothing but starts counts: a short buffer is doubled, a long one goes down a tree. Nothing
 	 * but bytes: around the ring, which wins what is a tie with halving. */

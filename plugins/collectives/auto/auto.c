@@ -1,6 +1,6 @@
 /* auto: every call goes the way that is fastest for its size over this group's links, as they were measured when
  * the group first used them: between all peers at once, by recursive doubling or halving, down a tree, in two
- * levels, or around the ring; long all-gathers within a node straight from each rank to all others. Coded sums go
+ * levels, around the ring, or, of few ranks on several nodes, stripe by stripe between all; long all-gathers within a node straight from each rank to all others. Coded sums go
  * around the ring, merges down the tree. */
 #include "plugins/collectives/auto/auto_internal.h"
 
@@ -28,7 +28,7 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	if (*fit && auto_fit_read(fit, &read))
 		return host->fail(err, GRADCOMP_ERR_INVALID,
 		                  "fit=%.60s is not %d or %d whole numbers of nanoseconds with '/' between them", fit,
-		                  FIT_SIZES, CALL_LEVELS * FIT_SIZES);
+		                  FIT_SIZES + 1, CALL_LEVELS * (FIT_SIZES + 1));
 	return GRADCOMP_OK;
 }
 
@@ -65,13 +65,14 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->shape.nranks = links->nranks;
 	ring_scan(&a->shape.ring, links, 0, chunk, count);
 	a->shape.straight = auto_straight(links->nranks, links->nnodes, direct_has_one_copy(links));
+	a->shape.across = auto_across(links->nranks, links->nnodes);
 	a->shape.to_all = call_scan_to_all(links, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
 	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)
 		st = hier_create(host, links, chunk, 0, &a->levels, err);
-	if (!st && a->shape.straight) {
+	if (!st && (a->shape.straight || a->shape.across)) {
 		a->counts = host->alloc((size_t)links->nranks * sizeof *a->counts);
 		st = a->counts ? direct_create(host, links, chunk, &a->straight, err)
 		               : host->fail(err, GRADCOMP_ERR_NOMEM, "auto: no memory for %d ranks", links->nranks);
@@ -117,6 +118,8 @@ static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, grad
 		return tree_allreduce(a->rhd->tree, buf, count, dtype, op, scale, err);
 	case LEVELS:
 		return hier_allreduce(a->levels, buf, count, dtype, op, scale, err);
+	case ACROSS:
+		return direct_allreduce(a->straight, buf, count, dtype, op, scale, err);
 	case STRAIGHT:
 		return allreduce_straight(a, buf, count, dtype, op, scale, err);
 	default:
@@ -139,9 +142,14 @@ static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t 
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	return auto_choose(a, CALL_REDUCE_SCATTER, total(a, counts) * gradcomp_dtype_bytes(dtype)) == RING
-	               ? ring_reduce_scatter(a->ring, buf, counts, dtype, op, scale, err)
-	               : rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
+	switch (auto_choose(a, CALL_REDUCE_SCATTER, total(a, counts) * gradcomp_dtype_bytes(dtype))) {
+	case ACROSS:
+		return direct_reduce_scatter(a->straight, buf, counts, dtype, op, scale, err);
+	case RING:
+		return ring_reduce_scatter(a->ring, buf, counts, dtype, op, scale, err);
+	default:
+		return rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
+	}
 }
 
 /* Returns 1 when no rank has much more than the others: straight it would send all of that P - 1 times alone, where
@@ -162,6 +170,7 @@ static gradcomp_status allgather(void *instance, void *buf, const uint64_t *byte
 	if (st)
 		return st;
 	switch (auto_choose(a, CALL_ALLGATHER, sum)) {
+	case ACROSS:
 	case STRAIGHT:
 		if (even(a, bytes, sum))
 			return direct_allgather(a->straight, buf, bytes, err);
@@ -231,6 +240,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	switch (a->measured ? auto_choose(a, CALL_ALLREDUCE, bytes) : HALVED) {
 	case PEERS:
 	case RING:
+	case ACROSS:
 	case STRAIGHT: /* sends as many bytes and messages as the ring */
 		ring_cost(a->ring, bytes, sent, messages);
 		break;
@@ -252,6 +262,8 @@ static void usual_fit(link_fit *fit)
 		fit->seconds[CALL_WITHIN][k] = 5e-6 + 0.25e-9 * fit_sizes[k];
 		fit->seconds[CALL_BETWEEN][k] = 30e-6 + 0.9e-9 * fit_sizes[k];
 	}
+	for (int k = 0; k < CALL_LEVELS; k++)
+		fit->further[k] = CALL_FURTHER * fit->seconds[k][0];
 }
 
 static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,

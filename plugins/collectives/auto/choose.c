@@ -11,7 +11,7 @@
  * passes them on reads them from memory again. What messages cost tells neither. */
 #define PASSED_ON_MOST (1u << 20)
 
-static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "direct"};
+static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring", "straight", "direct"};
 
 static void set(way w, uint64_t *small, uint64_t *brief)
 {
@@ -33,6 +33,8 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 		return call == CALL_ALLREDUCE && s->levels;
 	case RING: /* a short broadcast is a tree there too */
 		return call != CALL_BROADCAST || bytes > s->ring.piece;
+	case ACROSS:
+		return s->across && call != CALL_BROADCAST;
 	case STRAIGHT:
 		if (call != CALL_ALLGATHER && (call != CALL_ALLREDUCE || s->straight != DIRECT_ONE_COPY_LEAST))
 			return 0;
@@ -65,6 +67,15 @@ static void straight_cost(const auto_shape *s, call_kind call, uint64_t bytes, c
 	call_cost_add_to_all(l, &s->to_all, s->nranks, (double)bytes / s->nranks);
 }
 
+/* Stripes to their ranks, and sums to all. */
+static void across_cost(const auto_shape *s, call_kind call, uint64_t bytes, call_cost *l)
+{
+	*l = (call_cost){0};
+	for (int k = 0; k < 1 + (call == CALL_ALLREDUCE); k++)
+		call_cost_add_to_all(l, &s->to_all, s->nranks, (double)bytes / s->nranks);
+	l->reduced = call == CALL_ALLGATHER ? 0 : (s->nranks - 1) * ((double)bytes / s->nranks);
+}
+
 static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call_cost *l)
 {
 	double sum = 0;
@@ -73,6 +84,8 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 		ring_call_cost(&s->ring, call, bytes, l);
 	else if (w == LEVELS)
 		hier_call_cost(s->levels, bytes, l);
+	else if (w == ACROSS)
+		across_cost(s, call, bytes, l);
 	else if (w == STRAIGHT)
 		straight_cost(s, call, bytes, l);
 	else if (w == TREE)
@@ -80,8 +93,14 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	else
 		rhd_call_cost(s->rhd, call, bytes, l);
 	for (int k = 0; k < l->n; k++)
-		sum += l->round[k].times * message(s->fit.seconds[l->round[k].level], l->round[k].bytes);
+		sum += l->round[k].times * message(s->fit.seconds[l->round[k].level], l->round[k].bytes) +
+		       l->round[k].further * s->fit.further[l->round[k].level];
 	return sum;
+}
+
+int auto_across(int nranks, int nnodes)
+{
+	return nnodes > 1 && nranks <= DIRECT_AHEAD + 1;
 }
 
 uint64_t auto_straight(int nranks, int nnodes, int one_copy)
@@ -202,6 +221,7 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 		return st;
 	ring_scan(&s.ring, &g.links, 0, chunk, g.count);
 	s.straight = auto_straight(nranks, nnodes, direct_copies_once(nranks));
+	s.across = auto_across(nranks, nnodes);
 	s.to_all = call_scan_to_all(&g.links, g.count);
 	call_group_close(&g);
 	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);

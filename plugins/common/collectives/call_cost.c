@@ -122,7 +122,7 @@ void call_cost_export(const call_cost *l, gradcomp_call_load *out)
 	                            .uncoded = {l->uncoded[0], l->uncoded[1]},
 	                            .uncoded_sent = l->uncoded_sent};
 	for (int k = 0; k < l->n; k++) {
-		out->messages[l->round[k].level] += l->round[k].times;
+		out->messages[l->round[k].level] += l->round[k].times + CALL_FURTHER * l->round[k].further;
 		out->bytes[l->round[k].level] += l->round[k].times * l->round[k].bytes;
 	}
 }

@@ -26,6 +26,7 @@ typedef struct call_cost {
 	struct {
 		int level;           /* CALL_WITHIN or CALL_BETWEEN */
 		double times, bytes; /* bytes of one round */
+		double further;      /* messages that a rank posts at once beside the first of a round */
 	} round[CALL_ROUNDS];
 	/* These are as gradcomp_call_load has them. */
 	double sent, left, reduced, coded;
@@ -52,6 +53,7 @@ static inline void call_cost_add(call_cost *l, const call_senders *s, double tim
 {
 	l->round[l->n].level = s->most ? CALL_BETWEEN : CALL_WITHIN;
 	l->round[l->n].times = times;
+	l->round[l->n].further = 0;
 	l->round[l->n++].bytes = bytes * (s->most > 1 ? s->most : 1);
 	l->sent += times * bytes * s->sent;
 	l->left += times * bytes * s->left;
@@ -61,20 +63,23 @@ static inline void call_cost_add(call_cost *l, const call_senders *s, double tim
  * busiest node. */
 call_senders call_scan_to_all(const gradcomp_links *links, int32_t *count);
 
-/* `bytes` to each. Posting a further message takes about half as long as a round. */
+/* `bytes` to each of nranks - 1 at once. */
 static inline void call_cost_add_to_all(call_cost *l, const call_senders *s, int nranks, double bytes)
 {
-	double times = nranks / 2.0;
-	call_cost_add(l, s, times, bytes / times);
+	call_cost_add(l, s, 1, bytes);
+	l->round[l->n - 1].further = nranks - 2;
 	if (!s->most)
 		l->round[l->n - 1].bytes *= nranks - 1;
 }
+
+/* Where only the cost of a message is known, posting a further one takes about half as long. */
+#define CALL_FURTHER 0.5
 
 static inline double call_cost_messages(const call_cost *l)
 {
 	double sum = 0;
 	for (int k = 0; k < l->n; k++)
-		sum += l->round[k].times;
+		sum += l->round[k].times + CALL_FURTHER * l->round[k].further;
 	return sum;
 }
 

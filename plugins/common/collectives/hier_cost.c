@@ -75,7 +75,7 @@ static int holder(const int *order, const int *first, int node, int shard)
 	return order[first[node] + shard % (first[node + 1] - first[node])];
 }
 
-/* Posting a further message takes about half as long as a round (call_cost_add_to_all()). */
+/* Posting a further message takes about half as long as a round (CALL_FURTHER). */
 static double steps_of_gather(int n)
 {
 	return direct_copies_once(n) ? n / 2.0 : n - 1;
@@ -172,6 +172,7 @@ static void take_turns(const hier_shape *s, call_cost *out)
 {
 	for (int k = 0; k < out->n; k++) {
 		out->round[k].times *= s->turns;
+		out->round[k].further *= s->turns;
 		if (out->round[k].level == CALL_BETWEEN)
 			out->round[k].bytes /= s->turns;
 	}
