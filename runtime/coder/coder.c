@@ -215,7 +215,12 @@ static gradcomp_status check_call(const gradcomp_coder *c, const gradcomp_coder_
 		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %s of the %s is NULL for %llu numbers",
 		                 c->name, in && !q->in ? "in" : "out", coder_kind_name(q->kind),
 		                 (unsigned long long)(in && !q->in ? in : out));
-	return GRADCOMP_OK;
+	gradcomp_status st = GRADCOMP_OK;
+	if (c->gpu && in)
+		st = coder_gpu_check(c, q->in, "in", q->kind, err);
+	if (!st && c->gpu && out)
+		st = coder_gpu_check(c, q->out, "out", q->kind, err);
+	return st;
 }
 
 /* Takes the request over on success. */

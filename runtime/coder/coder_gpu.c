@@ -7,6 +7,7 @@
 #include "trace/trace.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -367,6 +368,24 @@ static gradcomp_status take_event(coder_gpu *g, uint64_t inflight, void **event,
 		g->room = room;
 	}
 	return device_check(g->d->event(event), "an event could not be made", err);
+}
+
+gradcomp_status coder_gpu_check(const gradcomp_coder *c, const void *p, const char *argument, coder_kind kind,
+                                gradcomp_error *err)
+{
+	const coder_gpu *g = c->gpu;
+	int on;
+	gradcomp_status st = device_check(g->d->where(p, &on), "memory of a call", err);
+	if (st || on == g->id)
+		return st;
+	char place[32] = "in host memory";
+	if (on >= 0)
+		snprintf(place, sizeof place, "on CUDA device %d", on);
+	return error_set(
+		err, GRADCOMP_ERR_INVALID,
+		"coder '%s': %s of the %s is %s, and this coder is for memory of CUDA device %d: move it there, "
+		"or make another coder for it (option device; in Python cuda)",
+		c->name, argument, coder_kind_name(kind), place, g->id);
 }
 
 gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err)

@@ -25,6 +25,9 @@ void coder_gpu_drain(const gradcomp_coder *c);
 void coder_gpu_close(gradcomp_coder *c);
 const device_memory *coder_gpu_memory(const gradcomp_coder *c);
 
+/* INVALID where that argument of a call is no memory of the coder's device. */
+gradcomp_status coder_gpu_check(const gradcomp_coder *c, const void *p, const char *argument, coder_kind kind,
+                                gradcomp_error *err);
 /* The call comes after what the caller's stream has now; with the lock held. */
 gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err);
 /* Makes what is put on the caller's stream come after the call, whose event is free again. */

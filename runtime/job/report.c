@@ -99,6 +99,9 @@ void report_line(const report_job *job, char *out, size_t capacity)
 	        s->exchange_s / steps * 1e3, s->decode_s / steps * 1e3);
 	if (report_hidden(s) >= 0)
 		fprintf(f, ", %.0f %% hidden", report_hidden(s) * 100);
+	if (r->sums_s > 0 && !r->delay && s->exposed_s / steps > r->sums_s)
+		fprintf(f, ", waits %.1f ms where all sums of cast:type=bf16 take %.1f", s->exposed_s / steps * 1e3,
+		        r->sums_s * 1e3);
 	if (r->delay)
 		fprintf(f, ", averages up to %u step%s late", r->delay, plural(r->delay));
 	if (s->error_mean > 0)
@@ -242,6 +245,7 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	json_put_float(j, "decode_s", s->decode_s);
 	json_put_float(j, "exposed_s", s->exposed_s);
 	write_share(j, "hidden", hidden, hidden >= 0);
+	write_share(j, "sums_s", r->sums_s, r->sums_s > 0);
 	write_share(j, "error_mean", s->error_mean, s->error_steps > 0);
 	write_share(j, "error_last", s->error_last, s->error_steps > 0);
 	if (r->tuner)

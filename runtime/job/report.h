@@ -63,6 +63,7 @@ typedef struct report_reducer {
 	const char *compressor, *collective; /* canonical SPECs */
 	int nranks;
 	gradcomp_reducer_stats stats;
+	double sums_s; /* a step's gradients as sums of 16-bit floats would take so long to exchange; 0: not timed */
 	const report_tensor *tensors;
 	uint32_t ntensors;
 	uint32_t delay;            /* steps that averages may have come late */

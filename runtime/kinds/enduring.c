@@ -391,7 +391,7 @@ gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc 
 	pthread_mutex_init(&d->counts, NULL);
 	d->group = group;
 	/* First, with the program's own: it checks them. */
-	st = reducer_create(group, tensors, ntensors, options, &d->inner, &own);
+	st = reducer_create(group, tensors, ntensors, options, false, &d->inner, &own);
 	if (!st) {
 		report_to(d);
 		st = declare(d, tensors, ntensors, options, &own);
@@ -605,7 +605,7 @@ static gradcomp_status share_own(enduring *d, uint64_t bytes, gradcomp_error *er
 static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradcomp_error *err)
 {
 	const standing mine = {d->step, d->reached, d->nown, (uint64_t)d->short_of};
-	gradcomp_status st = reducer_create(d->group, d->tensors, d->ntensors, &d->options, &d->inner, err);
+	gradcomp_status st = reducer_create(d->group, d->tensors, d->ntensors, &d->options, false, &d->inner, err);
 	if (!st)
 		report_to(d);
 	if (!st)

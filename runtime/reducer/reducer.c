@@ -168,6 +168,17 @@ static report_tensor *report_tensors(reducer *r)
 	return t;
 }
 
+/* Says how long a step's exchanges would take if gradients were summed as 16-bit floats, in the buckets of now; 0: that
+ * was not timed. */
+static double sums_of(const reducer *r)
+{
+	const engine_device *d = r->eng.ways.device;
+	double s = 0;
+	for (uint32_t b = 0; b < r->eng.list.nbuckets; b++)
+		s += d->sum_s + 2.0 * (double)r->eng.list.buckets[b].pub.numel * d->sum_byte_s;
+	return s;
+}
+
 /* Leaves the report what it keeps of a reducer that goes. */
 static void keep_report(reducer *r)
 {
@@ -178,6 +189,7 @@ static void keep_report(reducer *r)
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 	reducer_get_stats(&r->base, &stats);
 	kept.stats = stats;
+	kept.sums_s = sums_of(r);
 	kept.asked = r->specs.asked;
 	kept.compressor = r->eng.compressor_spec;
 	kept.collective = r->specs.collective;
@@ -421,7 +433,8 @@ static gradcomp_status keep_undo(reducer *r, const char *collective, gradcomp_er
 }
 
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                               const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err)
+                               const gradcomp_reducer_options *options, bool by_hand, reducer **out,
+                               gradcomp_error *err)
 {
 	const gradcomp_reducer_options o = *options;
 	const plugin *plugins[2] = {0};
@@ -484,7 +497,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		agreed = !st;
 	}
 	if (!st)
-		st = r->eng.ways.device->calls->port(&r->eng, &why);
+		st = r->eng.ways.device->calls->port(&r->eng, by_hand && group->nranks > 1 && !compat_dense(plugins[0]),
+		                                     &why);
 	if (!st)
 		st = server_error_make(&r->eng, &r->eng.list, &why);
 	if (!st && r->eng.job->roster)

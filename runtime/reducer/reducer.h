@@ -101,9 +101,11 @@ static inline uint32_t reducer_missing(const reducer *r)
 }
 
 /* Creates a reducer like gradcomp_reducer_create(); `options` are whole, whatever headers the caller had, and their
- * delay, which others see to, is compared with that of other ranks. */
+ * delay, which others see to, is compared with that of other ranks. `by_hand`: somebody named its SPEC, and the report is to
+ * say what it costs. */
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                               const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err);
+                               const gradcomp_reducer_options *options, bool by_hand, reducer **out,
+                               gradcomp_error *err);
 /* reducer_state.c: for its reducer_ops. */
 gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                              gradcomp_error *err);

@@ -49,13 +49,16 @@ typedef struct engine_device {
 	bool enqueues;       /* nothing of a step makes the host wait: it learns of the step later */
 	bool busy;           /* the collective has work there that watch() looks after: the exchange thread's */
 	double sent;         /* bytes that this rank has sent from there, at least */
+	/* Seconds of a sum of 16-bit floats among all ranks, and more for each byte of it; 0: it was not timed. */
+	double sum_s, sum_byte_s;
 } engine_device;
 typedef struct engine_device_calls {
 	/* Runs engine_do(), with what the device needs around it. */
 	engine_task *run;
-	/* When layout and arrays are there, `given` are the caller's gradients; and when the collective is. */
+	/* When layout and arrays are there, `given` are the caller's gradients; and when the collective is, by which some
+	 * sums of zeroes are timed with `time_sums`. */
 	gradcomp_status (*arrays)(engine *eng, void **given, gradcomp_error *err);
-	gradcomp_status (*port)(engine *eng, gradcomp_error *err);
+	gradcomp_status (*port)(engine *eng, bool time_sums, gradcomp_error *err);
 	/* Places a bucket's work: on the host or the device. */
 	void (*place)(const engine *eng, bucket *b);
 	/* The engine of shards, `in`, works there too: called before anything of it is allocated; when so many

@@ -175,6 +175,12 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 	return nothing(eng, err);
 }
 
+static gradcomp_status port(engine *eng, bool time_sums, gradcomp_error *err)
+{
+	(void)time_sums;
+	return nothing(eng, err);
+}
+
 static gradcomp_status share(engine *in, const engine *eng, gradcomp_error *err)
 {
 	(void)eng;
@@ -221,7 +227,7 @@ static void close_nothing(engine *eng)
 
 static const engine_device_calls calls = {.run = engine_do,
                                           .arrays = arrays,
-                                          .port = nothing,
+                                          .port = port,
                                           .place = place,
                                           .share = share,
                                           .share_arrays = nothing_of,

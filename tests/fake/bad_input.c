@@ -208,6 +208,43 @@ static void try_starving(const char *compressor, const char *collective, const c
 	   collective, asked, o[0].text);
 }
 
+static void trains(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const char *const *spec = arg;
+	gradcomp_error err = {0};
+	gpu_model m;
+	(void)P;
+	gpu_delay = 0;
+	gradcomp_status st =
+		gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1], 5000, &err);
+	for (int k = 0; !st && k < 3; k++)
+		st = gpu_step(&m, rank, k, 0, &err);
+	if (m.red)
+		gpu_model_close(&m);
+	leave(out, st, &err);
+}
+
+/* A SPEC by hand stays, and the job's last line has what it cost, if sums of 16-bit floats were timed and are faster. */
+static void try_costly(const char *compressor, const char *collective, int costs)
+{
+	static const char *const informs[] = {"transport.timeout=5", "gradcomp.log=info", NULL};
+	const char *const spec[] = {compressor, collective};
+	char text[4096] = "";
+	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
+	dup2(to, 2);
+	const outcome *o = run_processes(2, 60, informs, trains, (void *)(uintptr_t)spec);
+	dup2(was, 2);
+	close(was);
+	ssize_t bytes = pread(to, text, sizeof text - 1, 0);
+	close(to);
+	const char *line = strstr(text, " on 2 ranks of 1 node: 3 steps"),
+		   *at = line ? strstr(line, " ms where all sums of cast:type=bf16 take ") : NULL;
+	ok(bytes > 0 && line && !o[0].status && !o[1].status && !o[0].failed && !o[1].failed && costs == !!at,
+	   "%s over %s: %s what it cost%s %s%.*s", compressor, collective,
+	   costs ? "the report says" : "nothing is said of", at ? ":" : "", o[0].text,
+	   at ? (int)strcspn(line, "\n") : 0, line ? line : "");
+}
+
 int main(void)
 {
 	const char *const settings[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
@@ -350,5 +387,13 @@ int main(void)
 	try_starving("block", "nccl", settings);
 	try_starving("topk:density=0.1", "ring", settings);
 	try_starving("topk:density=0.1", "hier:ranks_per_node=1", settings);
+
+	/* 45 kB of 16-bit floats take 90 ms. */
+	setenv("FAKE_NCCL_RATE", "5e5", 1);
+	try_costly("topk:density=1", "nccl", 1);
+	try_costly("topk:density=1", "hier:ranks_per_node=1", 1);
+	try_costly("topk:density=0.01", "nccl", 0);
+	try_costly("cast:type=bf16", "nccl", 0);
+	unsetenv("FAKE_NCCL_RATE");
 	return done_testing();
 }

@@ -433,6 +433,29 @@ static void check_usual(const char *const *settings, int per_node, run run, int 
 	ok(!wrong, "%s %s goes over %s %s", run.compressor, what, in_levels ? "hier" : "nccl", o[0].text);
 }
 
+/* A call whose memory is elsewhere is refused, and the next one is as if nobody had tried. */
+static void elsewhere(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_error err = {0}, why[2] = {{0}, {0}};
+	gradcomp_coder_request *request = NULL;
+	side dev;
+	gradcomp_status st = side_open(&dev, gradcomp_job_world(job), rank, P, run, 1, &err), refused[2] = {0, 0};
+	if (!st) {
+		refused[0] = gradcomp_coder_reduce_scatter_start(dev.coder, dev.full, dev.out, dev.counts, dev.dtype,
+		                                                 0.5, 3, &request, &why[0]);
+		refused[1] = gradcomp_coder_all_gather_start(dev.coder, dev.out, dev.full, dev.counts, dev.dtype,
+		                                             &request, &why[1]);
+		st = step(&dev, rank, 0, 0, &err);
+	}
+	out->failed = refused[0] != GRADCOMP_ERR_INVALID || refused[1] != GRADCOMP_ERR_INVALID ||
+	              !strstr(why[0].text, "'on the device': in of the reduce-scatter is in host memory") ||
+	              !strstr(why[1].text, "'on the device': out of the all-gather is in host memory");
+	side_close(&dev);
+	out->status = st;
+	snprintf(out->text, sizeof out->text, "%s", st ? err.text : why[0].text);
+}
+
 int main(void)
 {
 	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
@@ -479,6 +502,10 @@ int main(void)
 	check_dies(impatient, (run){.compressor = "block:bits=8", .fails = 1});
 	check_lent(settings, (run){.compressor = "block:bits=8"});
 	check_lent(settings, (run){.compressor = "none", .dtype = GRADCOMP_BF16});
+	run where = {.compressor = "block:bits=8"};
+	const outcome *o = run_processes(2, 60, settings, elsewhere, &where);
+	ok(!o[0].failed && !o[1].failed && !o[0].status && !o[1].status, "memory of the host is refused: \"%s\"",
+	   o[0].text);
 	/* With a node of two ranks and one of one. */
 	const char *const named[] = {"transport.timeout=20", "gradcomp.log=error", "gradcomp.device_collective=nccl",
 	                             NULL};

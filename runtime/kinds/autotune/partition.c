@@ -50,7 +50,7 @@ static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 	o.done = tuner_part_done;
 	o.done_run = NULL;
 	o.ctx = q;
-	gradcomp_status st = reducer_create(c->group, desc, q->n, &o, &q->r, err);
+	gradcomp_status st = reducer_create(c->group, desc, q->n, &o, false, &q->r, err);
 	free(desc);
 	if (!st) {
 		q->r->base.report = tuner_part_kept;

@@ -149,7 +149,7 @@ gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tenso
 	reducer *r = NULL;
 	if (tuner_requested(group->job->config, o->compressor))
 		return tuner_open(group, tensors, ntensors, o, out, err);
-	gradcomp_status st = reducer_create(group, tensors, ntensors, o, &r, err);
+	gradcomp_status st = reducer_create(group, tensors, ntensors, o, true, &r, err);
 	if (!st)
 		*out = &r->base;
 	return st;

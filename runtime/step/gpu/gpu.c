@@ -7,6 +7,7 @@
 #include "operators/operator_tables.h"
 #include "plugin/compat.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,7 +251,63 @@ static void place(const engine *eng, bucket *b)
 		b->work.hold = g->words + gpu_bucket_words(b) + WORD_HOLD;
 }
 
-static gradcomp_status port(engine *eng, gradcomp_error *err)
+/* The least that a sum of so many bytes of 16-bit floats takes; the first one makes connections. */
+static gradcomp_status time_sum(engine *eng, void *zeroes, void *const timers[2], size_t bytes, double *least,
+                                gradcomp_error *err)
+{
+	enum { TIMES = 4 };
+	static const char what[] = "a sum could not be timed";
+	const gpu *g = gpu_of(eng);
+	gradcomp_status st = GRADCOMP_OK;
+	for (int k = 0; !st && k < TIMES; k++) {
+		double s = 0;
+		st = device_check(g->d->record(timers[0], g->exchange), what, err);
+		if (!st)
+			st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, zeroes, bytes / 2,
+			                                         GRADCOMP_BF16, GRADCOMP_SUM, 1.0, err);
+		const char *why = st ? NULL : g->d->record(timers[1], g->exchange);
+		if (!st && !why)
+			why = g->d->wait(timers[1]);
+		if (!st && !why)
+			why = g->d->elapsed(timers[0], timers[1], &s);
+		st = st ? st : device_check(why, what, err);
+		*least = k > 1 ? fmin(*least, s) : s;
+	}
+	return st;
+}
+
+/* Times what others are compared with that send less: sums of two sizes, which a line is laid through. */
+static gradcomp_status sums(engine *eng, gradcomp_error *err)
+{
+	enum { MOST = 8 << 20, PARTS = 16 };
+	gpu *g = gpu_of(eng);
+	const uint64_t whole = 2 * eng->layout.numel;
+	const size_t most = whole < MOST ? whole : MOST, few = most / PARTS & ~(size_t)1;
+	void *zeroes = NULL, *timers[2] = {NULL, NULL};
+	double first = 0, all = 0;
+	if (!few)
+		return GRADCOMP_OK;
+	const char *why = device_arena_alloc(g->device.arena, &zeroes, most);
+	if (!why)
+		why = g->d->zero(g->exchange, zeroes, most);
+	for (int k = 0; !why && k < 2; k++)
+		why = g->d->timer(&timers[k]);
+	gradcomp_status st =
+		why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory to time a sum of %zu bytes: %s", most, why)
+		    : time_sum(eng, zeroes, timers, few, &first, err);
+	if (!st)
+		st = time_sum(eng, zeroes, timers, most, &all, err);
+	if (!st) {
+		g->device.sum_byte_s = fmax(all - first, 0) / (double)(most - few);
+		g->device.sum_s = fmax(first - (double)few * g->device.sum_byte_s, 0);
+	}
+	device_arena_release(g->device.arena, zeroes);
+	for (int k = 0; k < 2; k++)
+		g->d->event_free(timers[k]);
+	return st;
+}
+
+static gradcomp_status port(engine *eng, bool time_sums, gradcomp_error *err)
 {
 	gpu *g = gpu_of(eng);
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
@@ -269,6 +326,8 @@ static gradcomp_status port(engine *eng, gradcomp_error *err)
 	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
 	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1,
 	                                         GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+	if (!st && time_sums)
+		st = sums(eng, err);
 	launch_order_end(&g->launches);
 	if (!st && gpu_is_coded(eng))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
