@@ -279,29 +279,28 @@ static gradcomp_status time_sum(engine *eng, void *zeroes, void *const timers[2]
 /* Times what others are compared with that send less: sums of two sizes, which a line is laid through. */
 static gradcomp_status sums(engine *eng, gradcomp_error *err)
 {
-	enum { MOST = 8 << 20, PARTS = 16 };
+	enum { MOST = 4 << 20, PARTS = 16 };
 	gpu *g = gpu_of(eng);
 	const uint64_t whole = 2 * eng->layout.numel;
 	const size_t most = whole < MOST ? whole : MOST, few = most / PARTS & ~(size_t)1;
-	void *zeroes = NULL, *timers[2] = {NULL, NULL};
+	void *timers[2] = {NULL, NULL};
 	double first = 0, all = 0;
 	if (!few)
 		return GRADCOMP_OK;
-	const char *why = device_arena_alloc(g->device.arena, &zeroes, most);
+	const char *why = device_arena_alloc(g->device.arena, &g->zeroes, most);
 	if (!why)
-		why = g->d->zero(g->exchange, zeroes, most);
+		why = g->d->zero(g->exchange, g->zeroes, most);
 	for (int k = 0; !why && k < 2; k++)
 		why = g->d->timer(&timers[k]);
 	gradcomp_status st =
-		why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory to time a sum of %zu bytes: %s", most, why)
-		    : time_sum(eng, zeroes, timers, few, &first, err);
+		why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %zu bytes of zeroes: %s", most, why)
+		    : time_sum(eng, g->zeroes, timers, few, &first, err);
 	if (!st)
-		st = time_sum(eng, zeroes, timers, most, &all, err);
+		st = time_sum(eng, g->zeroes, timers, most, &all, err);
 	if (!st) {
 		g->device.sum_byte_s = fmax(all - first, 0) / (double)(most - few);
 		g->device.sum_s = fmax(first - (double)few * g->device.sum_byte_s, 0);
 	}
-	device_arena_release(g->device.arena, zeroes);
 	for (int k = 0; k < 2; k++)
 		g->d->event_free(timers[k]);
 	return st;
@@ -381,6 +380,7 @@ static void close_gpu(engine *eng)
 		device_arena_release(g->device.arena, g->words);
 		device_arena_release(g->device.arena, g->chunks[0]);
 		device_arena_release(g->device.arena, g->chunks[1]);
+		device_arena_release(g->device.arena, g->zeroes);
 	}
 	if (g->d && g->device.arena && !g->of) {
 		device_arena_flush(g->device.arena);

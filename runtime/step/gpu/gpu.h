@@ -114,6 +114,7 @@ typedef struct gpu {
 	int *words, *seen;
 	gradcomp_segment *segments; /* those of the bucket that a task works on: the compute thread's */
 	void *chunks[2];            /* scratch of operators that get them: before the exchange and behind it */
+	void *zeroes;               /* sums of them have been timed; kept, since to free it waits for the device */
 	uint64_t put;               /* pieces of work so far that tasks wait for */
 } gpu;
 
