@@ -5,14 +5,17 @@ import ctypes.util
 import glob
 import operator
 import os
-from typing import List, Optional
+from typing import Any, List, Optional
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Of this package, and of the library that it works with: the file VERSION.
 __version__ = "0.1.0"
 
 F32, F16, BF16, F64, I32, I64, U8 = range(7)
-SUM, MAX, MIN, BOR = range(4)
+I8, I16 = 9, 10
+SUM, MAX, MIN, BOR, PRODUCT, BAND, BXOR, AVG = range(8)
+(BARRIER, ALLREDUCE, REDUCE, BROADCAST, ALLGATHER, GATHER, SCATTER, REDUCE_SCATTER, ALLTOALL, SEND, RECV) = range(11)
+ANY_RANK = -1
 ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_ABI, ERR_IO = -1, -2, -3, -4, -5, -7
 ERR_MISMATCH, ERR_PEER, ERR_TIMEOUT, ERR_STATE, ERR_INTERNAL, ERR_PEER_LOST = -9, -10, -11, -12, -14, -15
 ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
@@ -45,8 +48,8 @@ class PeersLost(Error):
 class ErrorText(Structure):
     _fields_ = [("status", c_int), ("text", c_char * 508)]
 
-    def message(self):
-        return self.text.decode("utf-8", "replace")
+    def message(self) -> str:
+        return str(self.text.decode("utf-8", "replace"))
 
 
 STORE_SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
@@ -78,6 +81,14 @@ class ReducerOptions(Structure):
                 ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32), ("queue", c_void_p),
                 ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32), ("done_run", c_void_p),
                 ("device_alloc", DEVICE_ALLOC), ("device_release", DEVICE_RELEASE), ("device_ctx", c_void_p)]
+
+
+class Call(Structure):
+    _fields_ = [("struct_size", c_uint32), ("kind", c_uint32), ("dtype", c_uint32), ("op", c_uint32), ("peer", c_int32),
+                ("flags", c_uint32), ("in_", c_void_p), ("out", c_void_p), ("count", c_uint64), ("in_counts", c_void_p),
+                ("out_counts", c_void_p), ("in_blocks", c_void_p), ("out_blocks", c_void_p), ("tag", c_uint64),
+                ("factor", c_double), ("timeout", c_double), ("from_", c_void_p), ("got", c_void_p), ("done", c_void_p),
+                ("ctx", c_void_p)]
 
 
 class MemoryOptions(Structure):
@@ -132,6 +143,12 @@ _PROTOTYPES = {
     "group_rank": (c_int, [c_void_p]),
     "group_nranks": (c_int, [c_void_p]),
     "group_world_rank": (c_int, [c_void_p, c_int]),
+    "group_call": (c_int, [c_void_p, POINTER(Call), _ERR]),
+    "group_start": (c_int, [c_void_p, POINTER(Call), POINTER(c_void_p), _ERR]),
+    "group_test": (c_int, [c_void_p, POINTER(c_int), _ERR]),
+    "group_wait": (c_int, [c_void_p, c_double, POINTER(c_int), _ERR]),
+    "group_request_free": (None, [c_void_p]),
+    "group_abort": (c_int, [c_void_p, c_char_p, _ERR]),
     "allreduce_on": (c_int, [c_void_p, _WHERE, c_void_p, c_uint64, c_int, c_int, _ERR]),
     "allgather_on": (c_int, [c_void_p, _WHERE, c_void_p, c_void_p, POINTER(c_uint64), c_int, _ERR]),
     "reduce_scatter_on": (c_int, [c_void_p, _WHERE, c_void_p, c_void_p, POINTER(c_uint64), c_int, c_int, _ERR]),
@@ -205,7 +222,7 @@ def _candidates():
 class _Library:
     """Every function of the header by its short name, with its prototype."""
 
-    def __init__(self, path):
+    def __init__(self, path: str):
         self._cdll = ctypes.CDLL(path)
         self.bind({"version": _PROTOTYPES["version"]})
         own = self.version().decode()
@@ -215,13 +232,16 @@ class _Library:
             raise Error(ERR_ABI, f"the package {_HERE} is of gradcomp {__version__}, but {path} is {own}; {remedy}")
         self.bind(_PROTOTYPES)
 
+    def __getattr__(self, name: str) -> Any:  # of what bind() has not set
+        raise AttributeError(name)
+
     def bind(self, prototypes):
         for name, (result, arguments) in prototypes.items():
             function = getattr(self._cdll, "gradcomp_" + name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
-    def call(self, name, *arguments):
+    def call(self, name: str, *arguments: Any) -> None:
         """Calls a function that returns a status; raises what it reports."""
         err = ErrorText()
         status = getattr(self, name)(*arguments, ctypes.byref(err))
@@ -229,10 +249,10 @@ class _Library:
             raise Error(status, err.message() or self.strerror(status).decode())
 
 
-_loaded = None
+_loaded: Optional[_Library] = None
 
 
-def lib():
+def lib() -> _Library:
     """The library; loaded at first use. Raises Error when there is none."""
     global _loaded
     if _loaded is None:

@@ -87,23 +87,35 @@ def _placed(*buffers):
 
 
 _current = None  # the Job made last, until it is left
-_joined = None  # the one of join()
-_ends = []
+_joined: Job | None = None  # the one of join()
+_ends: list[Callable[[BaseException | None], object]] = []
 
 
 def join(store=None, settings=None):
     """The job that all of this process shares: made at the first call, left at exit.
     `store` makes the store where there is no PMIx server for this rank; `settings` as Job takes them."""
-    global _joined
     if joined() is None:
-        _joined = Job(settings, store=None if store is None or _has_pmix() else store())
-        if multiprocessing.parent_process() is not None:
-            # A forked process of multiprocessing ends without atexit.
-            multiprocessing.util.Finalize(None, _leave, exitpriority=0)
+        adopt(Job(settings, store=None if store is None or _has_pmix() else store()))
     return _joined
 
 
-def joined():
+def adopt(job: Job) -> None:
+    """Makes a job that of join(), which is left at exit."""
+    global _joined
+    _joined = job
+    if multiprocessing.parent_process() is not None:
+        # A forked process of multiprocessing ends without atexit.
+        multiprocessing.util.Finalize(None, _leave, exitpriority=0)
+
+
+def disown(job: Job) -> None:
+    """Undoes adopt(), where it is that job."""
+    global _joined
+    if _joined is job:
+        _joined = None
+
+
+def joined() -> Job | None:
     """The job of join(); None when there is none yet."""
     return _joined if _joined is not None and _joined._handle is not None else None
 
@@ -114,7 +126,7 @@ def _has_pmix():
     return "PMIX_NAMESPACE" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
-def at_exit(end):
+def at_exit(end: Callable[[BaseException | None], object]) -> None:
     """end(failed) is called at exit, those that came last first, before the job of
     join() is left; `failed`: the exception that ends the program, or None. A forked child calls
     them too, and owns nothing of its parent's."""

@@ -19,23 +19,32 @@ from gradcomp import _data_lib, _lib  # noqa: E402
 
 STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
               "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
-              "gradcomp_survivors": _lib.Survivors, "gradcomp_memory_options": _lib.MemoryOptions, "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
+              "gradcomp_survivors": _lib.Survivors, "gradcomp_memory_options": _lib.MemoryOptions, "gradcomp_call": _lib.Call,
+              "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
               "gradcomp_coder_stats": _lib.CoderStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
               "gradcomp_sample_info": _data_lib.SampleInfo, "gradcomp_value_buffer": _data_lib.ValueBuffer,
               "gradcomp_dataset_options": _data_lib.DatasetOptions, "gradcomp_value_view": _data_lib.ValueView,
               "gradcomp_dataset_stats": _data_lib.DatasetStats}
 CONSTANTS = {"GRADCOMP_" + n: getattr(_lib, n) for n in
-             ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "SUM", "MAX", "MIN", "BOR", "ERR_INVALID",
+             ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "I8", "I16", "SUM", "MAX", "MIN", "BOR", "PRODUCT", "BAND", "BXOR", "AVG",
+              "ANY_RANK", "ERR_INVALID",
               "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_ABI", "ERR_IO", "ERR_MISMATCH", "ERR_PEER", "ERR_STATE", "ERR_INTERNAL",
               "ERR_PEER_LOST")}
 CONSTANTS.update({"GRADCOMP_SAMPLES_" + name.upper(): number for name, number in _data_lib.FORMATS.items()})
+CONSTANTS.update({"GRADCOMP_CALL_" + n: getattr(_lib, n) for n in
+                  ("BARRIER", "ALLREDUCE", "REDUCE", "BROADCAST", "ALLGATHER", "GATHER", "SCATTER", "REDUCE_SCATTER", "ALLTOALL", "SEND", "RECV")})
+
+
+def in_c(field):
+    """A field's name, which may be a word of Python's there."""
+    return field.rstrip("_")
 
 
 def header_says(folder):
     """{expression: value} as the C compiler sees the header."""
     expressions = list(CONSTANTS)
     for c, py in STRUCTURES.items():
-        expressions += [f"sizeof({c})"] + [f"offsetof({c},{f[0]})" for f in py._fields_]
+        expressions += [f"sizeof({c})"] + [f"offsetof({c},{in_c(f[0])})" for f in py._fields_]
     source, program = os.path.join(folder, "h.c"), os.path.join(folder, "h")
     with open(source, "w", encoding="ascii") as f:
         f.write('#include <stdio.h>\n#include "gradcomp/gradcomp.h"\n'
@@ -53,7 +62,7 @@ for name, value in CONSTANTS.items():
     ok(header[name] == value, f"{name} is {header[name]}", f"python has {value}")
 for name, py in STRUCTURES.items():
     ok(header[f"sizeof({name})"] == ctypes.sizeof(py), f"size of {name}", ctypes.sizeof(py))
-    wrong = [f for f, *_ in py._fields_ if header[f"offsetof({name},{f})"] != getattr(py, f).offset]
+    wrong = [f for f, *_ in py._fields_ if header[f"offsetof({name},{in_c(f)})"] != getattr(py, f).offset]
     ok(not wrong, f"fields of {name}", wrong)
 
 
