@@ -18,15 +18,42 @@ import sys
 # one that gives the inputs back, {}.get(model, inputs), and needs no gradcomp where it is loaded.
 NOTHING = getattr, ({}, "get")
 _OFF = ("no", "false", "off", "0")
+_FIRST = (2, 6)  # PyTorch with what the backend needs
 _FSDP = "torch.distributed.fsdp"
 _loaded = False
 _models = 0  # that this process has noted
 _sharded = None  # the last _Noted of each sharded module: only the outermost is attached
 
 
+def register():
+    """Makes "gradcomp" a backend of torch.distributed, whose module is loaded when a group of it is made."""
+    import torch
+    import torch.distributed as dist
+
+    if dist.is_available() and not hasattr(dist.Backend, "GRADCOMP"):
+        named = {"devices": ["cpu", "cuda"]} if torch.__version__ >= _FIRST else {}
+        dist.Backend.register_backend("gradcomp", _create, extended_api=True, **named)
+
+
+def _create(asked, options):
+    del options
+    import torch
+
+    if torch.__version__ < _FIRST:
+        raise RuntimeError(f"the backend gradcomp takes PyTorch 2.6 or newer, and this is {torch.__version__}: take gloo, and attach models "
+                           "(gradcomp.torch.attach)")
+    from . import backend
+
+    return backend.create(asked.store, asked.group_rank, asked.group_size, asked.timeout, asked.global_ranks_in_group, asked.group_id)
+
+
 def load():
     """Called when torch has been imported; a second call does nothing."""
     global _loaded
+    try:
+        register()
+    except Exception as e:
+        _say(f"cannot register the backend: {_one_line(e)}")
     if _loaded or os.environ.get("GRADCOMP", "off") in ("", "off"):
         return
     if os.environ.get("GRADCOMP_AUTO_ATTACH", "yes").lower() in _OFF:

@@ -28,12 +28,13 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _fsdp, _lib, _pytorch, _shrink, launch
+from . import _fsdp, _lib, _pytorch, _shrink, autoload, launch
 from . import job as _jobs
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
 
 init_process_group = launch.init_process_group
+autoload.register()
 
 _attached = weakref.WeakSet()
 _hooks = weakref.WeakKeyDictionary()  # by DDP model

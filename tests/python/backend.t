@@ -1,0 +1,42 @@
+#!/usr/bin/python3
+"""The backend "gradcomp" of torch.distributed: each call beside Gloo's or what it must give, groups, models, bad input, and a
+rank that dies in each kind of call."""
+
+import os
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import SOURCE, current_torch, done_testing, errors, forked_ranks, need_library, ok  # noqa: E402
+
+need_library()
+PYTHON = current_torch()
+RANKS = os.path.join(SOURCE, "tests/python/backend_ranks.py")
+
+
+def check(nranks, *what, killed=()):
+    """Every rank says the same things, all of them good."""
+    got = forked_ranks(nranks, [RANKS, *what], timeout=120, python=PYTHON)
+    name = f"{' '.join(what[:2])} on {nranks} ranks"
+    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
+    wrong = [line for how, line in lines if how == "not"]
+    ended = [r for r, (status, _, _) in enumerate(got) if status and r not in killed]
+    ok(lines and not wrong and not ended, f"{name}: {len(lines)} things", *wrong[:8], errors(got) if ended else "")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    for n in (2, 3):
+        check(n, "reductions")
+    for n in (2, 4):
+        check(n, "movements")
+        check(n, "messages")
+        check(n, "asynchronous")
+        os.mkdir(os.path.join(folder, str(n)))
+        check(n, "groups", "50", os.path.join(folder, str(n)))
+    check(2, "models")
+    check(3, "bad")
+for call in ("all_reduce", "reduce", "broadcast", "all_gather", "barrier", "gather", "scatter", "reduce_scatter", "all_to_all", "recv",
+             "recv from any", "send", "a work", "a future"):
+    check(3, "dead", call, killed=(2,))
+done_testing()
