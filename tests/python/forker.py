@@ -1,9 +1,10 @@
 """A Python that has imported PyTorch and becomes the programs that it is sent: a fork takes milliseconds, the
-import seconds. On the socket whose descriptor is the argument come [command line, environment] with
+import seconds. On the socket whose descriptor is the argument come [command line, environment, user id or null] with
 the descriptors of stdout and stderr; the answer is the process, and once more with its exit status
 when it has ended. tap.forked_ranks() is the other side."""
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -50,8 +51,11 @@ def next_program(server):
             server.send(json.dumps([pid, None]).encode())
 
 
-def become(command, environment):
-    """What the interpreter does for `python COMMAND...` with that environment."""
+def become(command, environment, user):
+    """What the interpreter does for `python COMMAND...` with that environment, of that user."""
+    if user is not None:
+        os.setreuid(user, user)
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as it is after exec: /proc/self is the user's
     os.environ.clear()
     os.environ.update(environment)
     if command[0] == "-c":

@@ -8,7 +8,7 @@ import random
 import tarfile
 import tempfile
 
-from tap import SOURCE, errors, ok, ranks
+from tap import SOURCE, errors, forked_ranks as ranks, ok
 
 LOADER = os.path.join(SOURCE, "tests/python/loader.py")
 COUNT = 83  # no multiple of ranks, batches or workers

@@ -7,7 +7,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+from tap import SOURCE, done_testing, errors, forked_ranks as ranks, need_gloo, need_library, ok  # noqa: E402
 
 need_gloo()
 need_library()

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib.util
 import json
 import os
 import random
@@ -60,12 +61,24 @@ def need_library():
 
 
 def need_gloo():
+    """Imports PyTorch to ask it only where no test in this build folder has: that takes longer than some tests do."""
+    spec, known = importlib.util.find_spec("torch"), os.path.join(BUILD, "tests/gloo")
+    if spec is None:
+        skip_all("no PyTorch for " + sys.executable)
+    asked = f"{sys.executable} {spec.origin} {os.stat(spec.origin).st_mtime_ns}"
+    with contextlib.suppress(OSError), open(known) as f:
+        if f.read() == asked:
+            return
     try:
         import torch
     except ImportError:
         skip_all("no PyTorch for " + sys.executable)
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         skip_all("PyTorch without Gloo")
+    with contextlib.suppress(OSError):
+        with open(f"{known}.{os.getpid()}", "w") as f:
+            f.write(asked)
+        os.replace(f.name, known)
 
 
 def current_torch():
@@ -158,10 +171,10 @@ class _Forker:
 class _Forked:
     """A process of a forker's, as far as ranks() needs subprocess.Popen."""
 
-    def __init__(self, forker, argv, env):
+    def __init__(self, forker, argv, env, user):
         self.forker, self.pid = forker, None
         self.files = [tempfile.TemporaryFile() for _ in range(2)]
-        socket.send_fds(forker.socket, [json.dumps([argv, env]).encode()], [f.fileno() for f in self.files])
+        socket.send_fds(forker.socket, [json.dumps([argv, env, user]).encode()], [f.fileno() for f in self.files])
         while self.pid is None:
             self.pid = forker.told(None)
 
@@ -209,13 +222,13 @@ def ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
     return _results(start, nranks, timeout, more)
 
 
-def forked_ranks(nranks, argv, timeout=60, python=sys.executable, **more):
+def forked_ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
     """ranks() for tests that start many of them: processes of one Python that has imported PyTorch before. What
     PyTorch reads of the environment as it is imported must not be among `more`; LD_LIBRARY_PATH may."""
     key = python, more.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
     if key not in _forkers:
         _forkers[key] = _Forker(*key)
-    return _results(lambda env: _Forked(_forkers[key], argv, env), nranks, timeout, more)
+    return _results(lambda env: _Forked(_forkers[key], argv, env, users[int(env["RANK"])] if users else None), nranks, timeout, more)
 
 
 def _results(start, nranks, timeout, more):
