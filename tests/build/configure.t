@@ -2,7 +2,7 @@
 # configure: its options, what it says about libraries, what it writes.
 # shellcheck source=tests/support/tap.sh disable=SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
-unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG 2>/dev/null
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG 2>/dev/null
 
 # A compiler on a machine that lacks the headers in $HIDE.
 cat >"$tmp/cc" <<'END'
@@ -187,7 +187,7 @@ fake_toolkit () {
 	mkdir -p "$tmp/toolkits/cuda-$1/bin" "$tmp/toolkits/cuda-$1/include" "$tmp/toolkits/cuda-$1/lib64"
 	cat >"$tmp/toolkits/cuda-$1/bin/nvcc" <<-END
 		#!/bin/sh
-		case \$1 in --version) echo "Cuda compilation tools, release $1, V$1.1"; exit ;; esac
+		case \$1 in --version) echo "Cuda compilation tools, release $1, V$1.1"; exit ;; --list-gpu-code) printf "sm_75\\nsm_80\\nsm_90\\n"; exit ;; esac
 		while [ \$# -gt 1 ]; do [ "\$1" != -o ] || : >"\$2"; shift; done
 		exit $2
 	END
@@ -207,6 +207,13 @@ PATH=$of/cuda/bin:$PATH check "toolkits of CUDA 12 and 13" conf toolkits $withou
 is "12 is taken" "$(value toolkits NVCC)" "$of/cuda-12.4/bin/nvcc"
 like "... which is said" "$said" "$of/cuda-12.4/bin/nvcc (12.4), not $of/cuda/bin/nvcc (13): it serves older drivers, too"
 like "... with its own headers" "$(value toolkits CUDA_CFLAGS)" "$of/cuda-12.4/include"
+is "... and its native code is for those of four GPUs that it knows" "$(value toolkits CUDA_ARCHS)" "80 90"
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH check "unless GPUs are named" conf toolkits-gpus $without CUDA_ARCHS="sm_90"
+is "... for which it is" "$(value toolkits-gpus CUDA_ARCHS)" "90"
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH refuse "a GPU that nvcc does not know, or that is too old" conf toolkits-none $without CUDA_ARCHS="90 75"
+like "... is told, with those that will do" "$said" "makes no code for '75', but for 80 90"
 # shellcheck disable=SC2086
 PATH=$of/cuda/bin:$PATH check "unless another is named" conf toolkits-named $without NVCC="$of/cuda-13.1/bin/nvcc"
 is "... which is taken" "$(value toolkits-named NVCC)" "$of/cuda-13.1/bin/nvcc"

@@ -5,7 +5,7 @@
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 cd "$GRADCOMP_SRC" || exit 1
 version=$(cat VERSION)
-unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG DESTDIR 2>/dev/null
 
 is 'debian/changelog is of this version' "$(sed -n '1s/^gradcomp (\([^-]*\)-.*/\1/p' debian/changelog)" "$version"
 is 'so is the spec file' "$(sed -n 's/^Version: *//p' packaging/rpm/gradcomp.spec)" "$version"

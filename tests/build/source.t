@@ -3,7 +3,7 @@
 # is compiled again after a change.
 # shellcheck source=tests/support/tap.sh disable=SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
-unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG DESTDIR 2>/dev/null
 
 version=$(cat "$GRADCOMP_SRC/VERSION")
 archive=gradcomp-$version.tar.gz

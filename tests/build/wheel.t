@@ -4,7 +4,7 @@
 # of another version; removed.
 # shellcheck source=tests/support/tap.sh
 . "$GRADCOMP_SRC/tests/support/tap.sh"
-unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR PYTHONPATH VIRTUAL_ENV SOURCE_DATE_EPOCH
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG DESTDIR PYTHONPATH VIRTUAL_ENV SOURCE_DATE_EPOCH
 for name in $(compgen -e | grep -E '^(GRADCOMP|SLURM|PMIX)_?' | grep -vE '^GRADCOMP_(SRC|BUILD)$'); do unset "$name"; done
 # Nothing is fetched.
 export PIP_CONFIG_FILE=/dev/null PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1

@@ -26,11 +26,12 @@ awk '
 	}' "$said"/*.ptxas >"$tmp/kernels"
 
 # The first line that fits a kernel is its budget: PATTERN REGISTERS SPILLED STACK SHARED.
+# REGISTERS may be two numbers, A/B: B is for sm_90 and sm_100, whose multiprocessors have 2048 threads.
 # A block has 256 threads, of which 65536 registers hold eight blocks at 32, four at 64, two at 128.
 cat >"$tmp/budgets" <<'END'
-# 512 threads, four blocks: all threads that a processor has.
-4take 32 0 0 512
-7collect 32 0 0 512
+# 512 threads, three blocks or four: all threads that a processor has.
+4take 42/32 0 0 512
+7collect 42/32 0 0 512
 # 512 threads, of which a processor has one block at a time: sixteen sums in double a thread.
 12ortho_kernel 128 0 0 0
 11gram_kernel 128 0 0 0
@@ -57,18 +58,20 @@ hhhLi16ELi2 80 0 0 0
 # A chunk of 64 x 64 numbers and the basis of a side, of 512 threads.
 dct_topk_kernel 64 0 0 36864
 dct_back_kernel 64 0 0 36864
-# A tile of what is summed.
-17sparse_sum_kernel 64 0 0 34816
+# A tile of what is summed, of which three fit.
+17sparse_sum_kernel 88/64 0 0 34816
 * 64 0 0 18432
 END
 
 awk '
+	function limit(given, arch, part) { return split(given, part, "/") > 1 && arch ~ /^sm_(90|100)$/ ? part[2] : part[1] }
 	NR == FNR { if ($0 !~ /^#/) { n++; pattern[n] = $1; for (i = 2; i <= 5; i++) most[n, i] = $i } next }
 	{
 		for (b = 1; b < n && !index($1, pattern[b]); b++) ;
 		used[b] = 1
 		over = ""
-		if ($3 + 0 > most[b, 2]) over = over " registers: " $3 " of " most[b, 2]
+		registers = limit(most[b, 2], $2)
+		if ($3 + 0 > registers + 0) over = over " registers: " $3 " of " registers
 		if ($4 + 0 > most[b, 3]) over = over " bytes spilled: " $4 " of " most[b, 3]
 		if ($5 + 0 > most[b, 4]) over = over " bytes of stack: " $5 " of " most[b, 4]
 		if ($6 + 0 > most[b, 5]) over = over " bytes of shared memory: " $6 " of " most[b, 5]

@@ -17,6 +17,40 @@ for module in device/cuda operators/cuda; do
 		"$(needs "$build/lib/gradcomp/$module.so")" cuda
 done
 
+# Each source has its text in PTX, and native code for each GPU that was asked for: as cuobjdump says, or the heads of
+# what nvcc has put there.
+cat >"$tmp/inside.py" <<'END'
+import collections, struct, sys
+data, found, magic = open(sys.argv[1], "rb").read(), collections.Counter(), struct.pack("<IHH", 0xba55ed50, 1, 16)
+at = data.find(magic)
+while at >= 0:
+    entry = at + 16
+    end = entry + struct.unpack_from("<Q", data, at + 8)[0]
+    while entry < end:
+        kind, _, head, size, _, _, _, _, gpu = struct.unpack_from("<HHIQIIHHI", data, entry)
+        found[f"{({1: 'ptx', 2: 'sm'}).get(kind, kind)}_{gpu}"] += 1
+        entry += head + size
+    at = data.find(magic, end)
+print(*(f"{n} {what}" for what, n in found.items()), sep="\n")
+END
+# shellcheck disable=SC2317 # called below
+inside () {
+	if command -v cuobjdump >/dev/null; then
+		cuobjdump -lelf -lptx "$1" | sed -n 's/.*\.sm_\([0-9]*\)\.cubin$/sm_\1/p; s/.*\.sm_\([0-9]*\)\.ptx$/ptx_\1/p' | sort | uniq -c | sed 's/^ *//'
+	else
+		python3 "$tmp/inside.py" "$1"
+	fi
+}
+if command -v cuobjdump >/dev/null || command -v python3 >/dev/null; then
+	# One more, of no source, is the linker's.
+	sources=$(($(find "$src/runtime/operators/cuda" -name '*.cu' | wc -l)))
+	is "the operators have PTX for sm_80, and native code for $(conf CUDA_ARCHS)" \
+		"$(inside "$build/lib/gradcomp/operators/cuda.so" | grep -v '^1 ' | sort | tr '\n' ' ')" \
+		"$({ echo "$sources ptx_80"; for gpu in $(conf CUDA_ARCHS); do echo "$sources sm_$gpu"; done; } | sort | tr '\n' ' ')"
+else
+	skip "what native code the operators have" "there is neither cuobjdump nor Python"
+fi
+
 # So many kernels are loaded when the module is opened.
 said=$build/obj/runtime/operators/cuda
 if [ -f "$said/topk.cu.ptxas" ] && command -v python3 >/dev/null; then

@@ -12,6 +12,13 @@
 #include "operators/cuda/cuda_device.h"
 
 enum { SELECT_THREADS = 512, SELECT_SEGMENTS = 528, SELECT_SHARE = 16384 };
+/* Blocks that a multiprocessor is to hold. What is compiled for sm_80 also goes, as text, to GPUs whose
+ * multiprocessors have 1536 threads; those of H100 and B200 have 2048. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define SELECT_BLOCKS 4
+#else
+#define SELECT_BLOCKS 3
+#endif
 enum { DIGIT0 = 4096, DIGIT1 = 1024, DIGIT2 = 512, SUM_PARTS = 288 };
 
 struct selection {

@@ -238,7 +238,7 @@ static __global__ void __launch_bounds__(SELECT_THREADS) count_candidates(select
 		r.above[blockIdx.x] = c;
 }
 
-static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect(select_room r, const float *x, size_t n)
+static __global__ void __launch_bounds__(SELECT_THREADS, SELECT_BLOCKS) collect(select_room r, const float *x, size_t n)
 {
 	SHARED(uint32_t, room, WARP);
 	if (!r.s->picked)

@@ -9,7 +9,7 @@ struct run {
 	drawing d;
 };
 
-static __global__ void __launch_bounds__(SELECT_THREADS, 4)
+static __global__ void __launch_bounds__(SELECT_THREADS, SELECT_BLOCKS)
 	take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val)
 {
 	SHARED(uint32_t, room, WARP);
