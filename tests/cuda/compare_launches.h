@@ -105,6 +105,23 @@ static void launches_of_chunks(float *x, float *y, uint32_t *idx, float *val, in
 	LAUNCHES("dct_back", 1, gpu->dct_back(NULL, t, 2, 64, 32, &from, 1, 1, 0, word));
 }
 
+/* As many at 128 ranks as at two, where payloads have one length. */
+static void launches_of_pairs(const uint32_t *payload, float *y, int *word)
+{
+	enum { PARTS = 32, RANKS = 128, K = 5 };
+	gradcomp_sparse part[PARTS];
+	gradcomp_pairs *pairs = calloc(PARTS * RANKS, sizeof *pairs);
+	for (int p = 0; p < PARTS; p++)
+		part[p] = (gradcomp_sparse){y + 100 * p, 100};
+	for (int i = 0; i < PARTS * RANKS; i++) {
+		const uint32_t *idx = payload + 2 * K * i;
+		pairs[i] = (gradcomp_pairs){idx, (const float *)(const void *)(idx + K), K};
+	}
+	for (size_t ranks = 2; ranks <= RANKS; ranks *= 64)
+		LAUNCHES("sparse_sum", 1, gpu->sparse_sum(NULL, part, PARTS, pairs, ranks, 1, word));
+	free(pairs);
+}
+
 /* As many at 128 ranks and 40 parts as at two and one. */
 static void launches_of_sums(const uint8_t *payload, float *y, int *word)
 {
@@ -117,6 +134,7 @@ static void launches_of_sums(const uint8_t *payload, float *y, int *word)
 		part[i] = (gradcomp_coded){.y = y + 100 * i, .n = 100, .values = 4 * i, .codes = 160 + 100 * i};
 	for (size_t r = 0; r < 128; r++)
 		sent[r] = payload;
+	launches_of_pairs((const uint32_t *)payload, y, word);
 	for (int k = 0; k < 2; k++)
 		LAUNCHES("codes_sum", 1, gpu->codes_sum(NULL, &coding, part, parts[k], sent, ranks[k], 1, word));
 }

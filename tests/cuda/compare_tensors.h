@@ -205,6 +205,54 @@ static void pairs_sum(size_t parts, size_t ranks, size_t most, damage d)
 	ok(right, "pairs of %zu ranks in %zu parts%s", ranks, parts, what[d]);
 }
 
+/* Pairs of a rank in a payload as long as all others': k of n indices for each part, behind them the values. */
+static void payload_of_pairs(uint32_t *idx, const gradcomp_sparse *part, const size_t *k, size_t parts)
+{
+	for (size_t p = 0; p < parts; idx += 2 * k[p++])
+		for (size_t j = 0, have = 0; j < part[p].n; j++)
+			if (test_random() % (part[p].n - j) < k[p] - have) {
+				const float v = test_normal();
+				memcpy(idx + k[p] + have, &v, sizeof v);
+				idx[have++] = (uint32_t)j;
+			}
+}
+
+static void pairs_alike(size_t parts, size_t ranks, size_t most, int damaged)
+{
+	gradcomp_sparse host[MOST_PARTS], dev[MOST_PARTS];
+	size_t k[MOST_PARTS], words = 0, n = 0, at = 0;
+	gradcomp_pairs *ph = calloc(parts * ranks, sizeof *ph), *pd = calloc(parts * ranks, sizeof *pd);
+	int fault = 0, seen;
+	for (size_t p = 0; p < parts; p++) {
+		host[p].n = dev[p].n = 2 + test_random() % most;
+		k[p] = 2 + test_random() % (host[p].n - 1);
+		words += 2 * k[p];
+		n += host[p].n;
+	}
+	uint32_t *payload = malloc(4 * ranks * words);
+	float *want = malloc(4 * n), *got = malloc(4 * n);
+	for (size_t r = 0; r < ranks; r++)
+		payload_of_pairs(payload + r * words, host, k, parts);
+	if (damaged)
+		payload[(ranks - 1) * words] = UINT32_MAX;
+	watched P = watch(payload, 4 * ranks * words, 0), Y = watch(NULL, 4 * n, 4), F = watch(&fault, sizeof fault, 0);
+	for (size_t p = 0, from = 0; p < parts; at += host[p].n, from += 2 * k[p++]) {
+		host[p].y = want + at;
+		dev[p].y = (float *)Y.at + at;
+		for (size_t r = 0; r < ranks; r++) {
+			const uint32_t *h = payload + r * words + from, *d = (uint32_t *)P.at + r * words + from;
+			ph[r * parts + p] = (gradcomp_pairs){h, (const float *)(const void *)(h + k[p]), k[p]};
+			pd[r * parts + p] = (gradcomp_pairs){d, (const float *)(const void *)(d + k[p]), k[p]};
+		}
+	}
+	gpu->sparse_sum(NULL, dev, parts, pd, ranks, 0.3f, F.at);
+	cpu->sparse_sum(NULL, host, parts, ph, ranks, 0.3f, &fault);
+	const int whole = unwatch(&F, &seen) & unwatch(&Y, got) & unwatch(&P, NULL);
+	ok(whole && seen == fault && fault == damaged && (damaged || same_floats(want, got, n)),
+	   "pairs of %zu ranks in %zu parts, in payloads of one length%s", ranks, parts, damaged ? ", damaged" : "");
+	free(ph), free(pd), free(payload), free(want), free(got);
+}
+
 /* A pair of a vector that has no numbers. */
 static void pairs_of_nothing(void)
 {
@@ -257,6 +305,8 @@ static void test_tensors(void)
 	tensors_refused();
 	pairs_sum(1, 1, 100, SOUND), pairs_sum(1, 9, 30000, SOUND), pairs_sum(7, 4, 9000, SOUND);
 	pairs_sum(MOST_PARTS, 3, 300, SOUND), pairs_sum(2, MOST_RANKS, 500, SOUND), pairs_sum(5, 0, 500, SOUND);
+	pairs_alike(1, 1, 9000, 0), pairs_alike(3, 5, 9000, 0), pairs_alike(MOST_PARTS, 3, 300, 0);
+	pairs_alike(3, MOST_RANKS, 500, 0), pairs_alike(3, MOST_RANKS, 500, 1);
 	pairs_of_nothing();
 	if (device_can_fail)
 		launches_fail();

@@ -86,21 +86,61 @@ INLINE size_t below(const uint32_t *idx, size_t k, uint32_t v)
  * begin is searched for alike by the block before, so whatever the indices are, every
  * pair and its neighbour are looked at by one block, or two blocks' bounds are crossed. */
 
-enum { SUM_TILE = 8192, SUM_PARTS_AT_ONCE = 32, SUM_PAIRS_AT_ONCE = 112 };
+enum { SUM_TILE = 8192, SUM_PARTS_AT_ONCE = 32, SUM_RANKS_AT_ONCE = 128, SUM_PAIRS_AT_ONCE = 112 };
 
-struct pair_lists {
-	gradcomp_sparse part[SUM_PARTS_AT_ONCE];
+/* Where each rank's pairs of each part are. */
+struct separate_pairs {
 	gradcomp_pairs pairs[SUM_PAIRS_AT_ONCE]; /* [rank * parts + part] */
-	uint32_t first[SUM_PARTS_AT_ONCE];       /* block of a part */
+
+	void set(const gradcomp_pairs *from, size_t stride, size_t parts, size_t ranks)
+	{
+		for (size_t r = 0; r < ranks; r++)
+			for (size_t p = 0; p < parts; p++)
+				pairs[r * parts + p] = from[r * stride + p];
+	}
+	__device__ gradcomp_pairs at(unsigned r, unsigned p, unsigned parts) const { return pairs[r * parts + p]; }
+};
+
+/* The same where all ranks' lie alike, as in payloads of one length: parts are the first rank's, and others' are so many bytes
+ * on. Then as many ranks as parts fit a launch. */
+struct equal_pairs {
+	gradcomp_pairs part[SUM_PARTS_AT_ONCE];
+	ptrdiff_t idx[SUM_RANKS_AT_ONCE], val[SUM_RANKS_AT_ONCE];
+
+	void set(const gradcomp_pairs *from, size_t stride, size_t parts, size_t ranks)
+	{
+		for (size_t p = 0; p < parts; p++)
+			part[p] = from[p];
+		for (size_t r = 0; r < ranks; r++) {
+			idx[r] = ptrdiff_t(uintptr_t(from[r * stride].idx) - uintptr_t(from->idx));
+			val[r] = ptrdiff_t(uintptr_t(from[r * stride].val) - uintptr_t(from->val));
+		}
+	}
+	__device__ gradcomp_pairs at(unsigned r, unsigned p, unsigned) const
+	{
+		return {reinterpret_cast<const uint32_t *>(uintptr_t(part[p].idx) + uintptr_t(idx[r])),
+		        reinterpret_cast<const float *>(uintptr_t(part[p].val) + uintptr_t(val[r])), part[p].k};
+	}
+};
+
+template <class WHERE> struct pair_lists {
+	gradcomp_sparse part[SUM_PARTS_AT_ONCE];
+	WHERE where;
+	uint32_t first[SUM_PARTS_AT_ONCE]; /* block of a part */
 	uint32_t parts, ranks;
 	int more; /* these ranks come after others */
 };
 
-static __global__ void __launch_bounds__(THREADS) sparse_sum_kernel(pair_lists all, float a, int *fault)
+static_assert(sizeof(pair_lists<separate_pairs>) + sizeof(float) + sizeof(int *) <= 4096 &&
+                      sizeof(pair_lists<equal_pairs>) + sizeof(float) + sizeof(int *) <= 4096,
+              "a kernel's arguments");
+
+template <class WHERE>
+static __global__ void __launch_bounds__(THREADS) sparse_sum_kernel(pair_lists<WHERE> all, float a, int *fault)
 {
 	SHARED(float, tile, SUM_TILE);
-	SHARED(uint32_t, from, SUM_PAIRS_AT_ONCE);
-	SHARED(uint32_t, to, SUM_PAIRS_AT_ONCE);
+	SHARED(uint32_t, from, SUM_RANKS_AT_ONCE);
+	SHARED(uint32_t, to, SUM_RANKS_AT_ONCE);
 	unsigned p = 0;
 	for (unsigned i = 1; i < all.parts; i++)
 		p = all.first[i] <= blockIdx.x ? i : p;
@@ -111,7 +151,7 @@ static __global__ void __launch_bounds__(THREADS) sparse_sum_kernel(pair_lists a
 	for (unsigned i = threadIdx.x; i < size; i += THREADS)
 		tile[i] = all.more ? part.y[begin + i] : 0;
 	for (unsigned i = threadIdx.x; i < 2 * all.ranks; i += THREADS) {
-		const gradcomp_pairs mine = all.pairs[i / 2 * all.parts + p];
+		const gradcomp_pairs mine = all.where.at(i / 2, p, all.parts);
 		if (i % 2)
 			to[i / 2] = uint32_t(last ? mine.k : below(mine.idx, mine.k, uint32_t(begin + size)));
 		else
@@ -119,7 +159,7 @@ static __global__ void __launch_bounds__(THREADS) sparse_sum_kernel(pair_lists a
 	}
 	bool wrong = false;
 	for (unsigned r = 0; r < all.ranks; r++) {
-		const gradcomp_pairs mine = all.pairs[r * all.parts + p];
+		const gradcomp_pairs mine = all.where.at(r, p, all.parts);
 		__syncthreads();
 		wrong |= from[r] > to[r];
 		for (size_t j = from[r] + threadIdx.x; j < to[r]; j += THREADS) {
@@ -151,44 +191,69 @@ static __global__ void set_fault(int *fault)
 		*fault = 1;
 }
 
+template <class WHERE>
 static void sum_some(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t stride,
                      size_t ranks, bool more, float a, int *fault)
 {
-	pair_lists all = {};
+	pair_lists<WHERE> all = {};
 	size_t blocks = 0, beyond = 0;
 	all.parts = uint32_t(parts);
 	all.ranks = uint32_t(ranks);
 	all.more = more;
+	all.where.set(pairs, stride, parts, ranks);
 	for (size_t p = 0; p < parts; p++) {
 		all.part[p] = part[p];
 		all.first[p] = uint32_t(blocks);
 		blocks += tiles_of(part[p].n);
-		for (size_t r = 0; r < ranks; r++) {
-			all.pairs[r * parts + p] = pairs[r * stride + p];
+		for (size_t r = 0; r < ranks; r++)
 			beyond += part[p].n ? 0 : pairs[r * stride + p].k;
-		}
 	}
 	if (blocks)
-		launch(sparse_sum_kernel, unsigned(blocks), THREADS, 0, queue, all, a, fault);
+		launch(sparse_sum_kernel<WHERE>, unsigned(blocks), THREADS, 0, queue, all, a, fault);
 	if (beyond)
 		launch(set_fault, 1, WARP, 0, queue, fault);
+}
+
+template <class WHERE>
+static void sum_all(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks,
+                    size_t parts_at_once, size_t ranks_at_once, float a, int *fault)
+{
+	for (size_t p = 0; p < parts; p += parts_at_once) {
+		const size_t some = parts - p < parts_at_once ? parts - p : parts_at_once;
+		size_t r = 0;
+		do {
+			const size_t now = ranks - r < ranks_at_once ? ranks - r : ranks_at_once;
+			sum_some<WHERE>(queue, part + p, some, pairs + r * parts + p, parts, now, r > 0, a, fault);
+			r += ranks_at_once;
+		} while (r < ranks);
+	}
+}
+
+/* Returns true where the pairs of all ranks lie as the first rank's. */
+static bool lie_alike(const gradcomp_pairs *pairs, size_t parts, size_t ranks)
+{
+	const auto from = [](const void *p, const void *first) { return uintptr_t(p) - uintptr_t(first); };
+	for (size_t r = 1; r < ranks; r++)
+		for (size_t p = 0; p < parts; p++) {
+			const gradcomp_pairs *const mine = pairs + r * parts;
+			if (mine[p].k != pairs[p].k || from(mine[p].idx, mine->idx) != from(pairs[p].idx, pairs->idx) ||
+			    from(mine[p].val, mine->val) != from(pairs[p].val, pairs->val))
+				return false;
+		}
+	return ranks > 0;
 }
 
 extern "C" void sparse_sum_cuda(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
                                 size_t ranks, float a, int *fault)
 {
-	const size_t ranks_at_once = ranks < SUM_PAIRS_AT_ONCE ? ranks : size_t(SUM_PAIRS_AT_ONCE);
-	size_t fit = ranks_at_once ? SUM_PAIRS_AT_ONCE / ranks_at_once : size_t(SUM_PARTS_AT_ONCE);
-	fit = fit < SUM_PARTS_AT_ONCE ? fit : size_t(SUM_PARTS_AT_ONCE);
-	for (size_t p = 0; p < parts; p += fit) {
-		const size_t some = parts - p < fit ? parts - p : fit;
-		size_t r = 0;
-		do {
-			const size_t now = ranks - r < ranks_at_once ? ranks - r : ranks_at_once;
-			sum_some(queue, part + p, some, pairs + r * parts + p, parts, now, r > 0, a, fault);
-			r += ranks_at_once;
-		} while (r < ranks);
-	}
+	const size_t most = SUM_PAIRS_AT_ONCE, ranks_at_once = ranks < most ? ranks : most,
+		     fit = ranks_at_once ? most / ranks_at_once : most;
+	if (lie_alike(pairs, parts, ranks))
+		sum_all<equal_pairs>(queue, part, parts, pairs, ranks, SUM_PARTS_AT_ONCE, SUM_RANKS_AT_ONCE, a, fault);
+	else
+		sum_all<separate_pairs>(queue, part, parts, pairs, ranks,
+		                        fit < SUM_PARTS_AT_ONCE ? fit : size_t(SUM_PARTS_AT_ONCE),
+		                        ranks ? ranks_at_once : 1, a, fault);
 }
 
 /* Makes gTop-k's sum.
