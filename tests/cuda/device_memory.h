@@ -24,6 +24,9 @@ extern const int device_can_fail;
 void device_fail_launch(long k);
 /* Launches, copies and fills until now; where nobody counts, 0. */
 long device_queued(void);
+/* Bytes that launches, copies and fills have read and written until now, in sectors of 32 bytes, each once a launch; returns 0
+ * where nobody counts. */
+int device_moved(long *read, long *written);
 #ifdef __cplusplus
 }
 #endif

@@ -70,14 +70,18 @@ template <auto KERNEL> static void allow_shared(size_t)
 static inline void device_copy(void *, void *to, const void *from, size_t bytes)
 {
 	emulate_queued++;
-	if (!device_refuses())
-		memcpy(to, from, bytes);
+	if (device_refuses())
+		return;
+	races_copy(to, from, bytes);
+	memcpy(to, from, bytes);
 }
 static inline void device_zero(void *, void *to, size_t bytes)
 {
 	emulate_queued++;
-	if (!device_refuses())
-		memset(to, 0, bytes);
+	if (device_refuses())
+		return;
+	races_copy(to, nullptr, bytes);
+	memset(to, 0, bytes);
 }
 
 static inline void __syncthreads()

@@ -29,6 +29,11 @@ long device_queued(void)
 	return emulate_queued;
 }
 
+int device_moved(long *read, long *written)
+{
+	return races_moved(read, written);
+}
+
 void *device_alloc(size_t bytes)
 {
 	/* The exact size, on a boundary as cudaMalloc() gives, full of rubbish. */

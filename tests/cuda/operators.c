@@ -9,6 +9,7 @@
 #include "tests/cuda/compare_low_rank.h"
 #include "tests/cuda/compare_selection.h"
 #include "tests/cuda/compare_tensors.h"
+#include "tests/cuda/compare_traffic.h"
 
 static void test_launches_counted(void)
 {
@@ -19,10 +20,15 @@ static void test_launches_counted(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} groups[] = {{"elements", test_elements},         {"selection", test_selection},
-              {"low_rank", test_low_rank},         {"codes", test_codes},
-              {"tensors", test_tensors},           {"damage", test_damage},
-              {"launches", test_launches_counted}, {"chunks", test_chunks}};
+} groups[] = {{"elements", test_elements},
+              {"selection", test_selection},
+              {"low_rank", test_low_rank},
+              {"codes", test_codes},
+              {"tensors", test_tensors},
+              {"damage", test_damage},
+              {"launches", test_launches_counted},
+              {"chunks", test_chunks},
+              {"traffic", test_traffic}};
 
 /* The groups that are named, or all. */
 int main(int argc, char **argv)

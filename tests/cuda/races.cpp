@@ -5,7 +5,7 @@
  * once for each two places, AT and BEFORE, in the code, both addresses in the program: "write-read" was a write
  * at BEFORE and a read at AT; of "unwritten" nobody had written the shared memory that was read. PLACE is a shared array, or
  * the device's memory. With RACES_STOP in the environment it ends at the first one that is not
- * "unwritten", with status 3. */
+ * "unwritten", with status 3. With RACES_COUNT it counts bytes instead. */
 #include "tests/cuda/races.h"
 
 #ifdef GRADCOMP_RACES
@@ -24,7 +24,7 @@
 namespace
 {
 
-constexpr size_t DEVICE = size_t(1) << 30, SHARED_ROOM = 256 << 10, WORD = 4, MOST = 1024, WARP = 32;
+constexpr size_t DEVICE = size_t(1) << 30, SHARED_ROOM = 256 << 10, WORD = 4, MOST = 1024, WARP = 32, SECTOR = 32;
 constexpr uint16_t SPLIT = UINT16_MAX;
 
 /* Epochs are numbered through all launches: another one begins with a launch, a block, a barrier. 0: there was none. */
@@ -48,13 +48,21 @@ struct region {
 };
 
 enum kind { READ, WRITE, ATOMIC };
-const char *const names[] = {"read", "write", "atomic"};
+const char *const unwritten = "unwritten", *const after_write[] = {"write-read", "write-write", "write-atomic"},
+		  *const after_atomic[] = {"atomic-read", "atomic-write"},
+		  *const after_read[] = {"", "read-write", "read-atomic"};
 
-typedef std::tuple<std::string, const void *, uint32_t, uint32_t> pair_of_places;
+/* What was found: the name of a constant, the kernel, and two places in it. */
+typedef std::tuple<const char *, const void *, uint32_t, uint32_t> pair_of_places;
 struct seen {
 	std::string where;
 	unsigned long times;
 };
+/* Those that were found lately, since some are found millions of times. */
+struct recent {
+	pair_of_places places;
+	seen *what;
+} recents[64];
 
 char *device, *shared;
 cell *device_cells, *shared_cells;
@@ -70,6 +78,9 @@ unsigned me;
 bool running;
 uint16_t warps[MOST];
 unsigned long long looked, launches, same_values;
+const bool counts = getenv("RACES_COUNT");
+std::vector<uint8_t> sectors; /* what this launch has done to each sector of the device's memory: bits by kind */
+long moved[2];
 
 /* Two writes that race unless they write the same, which shows once the second has taken place. */
 struct doubt {
@@ -96,21 +107,29 @@ size_t block_of(uint32_t e)
 	return at == blocks.begin() ? 0 : (at - 1)->second;
 }
 
-void found(const std::string &what, const char *at, const access &now, const access &before)
+void describe(std::string &where, const char *at, const access &now, const access &before)
 {
-	char where[200];
+	char text[200];
 	const char *name = "device";
 	size_t offset = 0;
 	if (at >= shared && at < shared + SHARED_ROOM)
 		for (const region &r : arrays)
 			if (size_t(at - shared) >= r.from && size_t(at - shared) < r.from + r.bytes)
 				name = r.name, offset = size_t(at - shared) - r.from;
-	snprintf(where, sizeof where, "%s %zu %u %zu %u %zu", name, offset, now.thread, block_of(now.epoch),
+	snprintf(text, sizeof text, "%s %zu %u %zu %u %zu", name, offset, now.thread, block_of(now.epoch),
 	         before.thread, block_of(before.epoch));
-	seen &s = races[pair_of_places(what, kernel, now.pc, before.pc)];
-	if (!s.times++)
-		s.where = where;
-	if (what != "unwritten" && getenv("RACES_STOP"))
+	where = text;
+}
+
+void found(const char *what, const char *at, const access &now, const access &before)
+{
+	const pair_of_places places(what, kernel, now.pc, before.pc);
+	recent &r = recents[(now.pc ^ before.pc * 31) % (sizeof recents / sizeof *recents)];
+	if (!r.what || r.places != places)
+		r = {places, &races[places]};
+	if (!r.what->times++)
+		describe(r.what->where, at, now, before);
+	if (what != unwritten && getenv("RACES_STOP"))
 		exit(3);
 }
 
@@ -118,7 +137,7 @@ void settle()
 {
 	for (const doubt &d : doubts)
 		if (memcmp(d.at, d.was, d.bytes))
-			found("write-write", d.at, d.now, d.before);
+			found(after_write[WRITE], d.at, d.now, d.before);
 		else
 			same_values++;
 	doubts.clear();
@@ -153,11 +172,12 @@ void keep(access (&kept)[2], const access &now, uint32_t from)
 	}
 }
 
-void look_cell(cell &c, kind k, const char *at, unsigned bytes, const access &now, uint32_t from, bool is_shared)
+template <kind k>
+inline void look_cell(cell &c, const char *at, unsigned bytes, const access &now, uint32_t from, bool is_shared)
 {
 	const bool written = c.write.epoch >= from || c.atomic[0].epoch >= from;
 	if (is_shared && k != WRITE && !written)
-		found("unwritten", at, now, now);
+		found(unwritten, at, now, now);
 	/* A write of a block before races with more of what is to come than this one. */
 	bool stays = false;
 	if (!ordered(c.write, from) && k == WRITE) {
@@ -166,24 +186,47 @@ void look_cell(cell &c, kind k, const char *at, unsigned bytes, const access &no
 		doubts.push_back(d);
 		stays = c.write.epoch < block_from;
 	} else if (!ordered(c.write, from)) {
-		found(std::string("write-") + names[k], at, now, c.write);
+		found(after_write[k], at, now, c.write);
 	}
 	for (const access &a : c.atomic)
 		if (k != ATOMIC && !ordered(a, from))
-			found(std::string("atomic-") + names[k], at, now, a);
+			found(after_atomic[k == WRITE], at, now, a);
 	for (const access &a : c.read)
 		if (k != READ && !ordered(a, from))
-			found(std::string("read-") + names[k], at, now, a);
+			found(after_read[k], at, now, a);
 	if (k == WRITE && !stays)
 		c.write = now;
 	if (k != WRITE)
 		keep(k == READ ? c.read : c.atomic, now, from);
 }
 
-void look(const void *address, size_t bytes, kind k, const void *pc)
+void count(const void *address, size_t bytes, kind k)
+{
+	const size_t at = size_t(static_cast<const char *>(address) - device);
+	if (at >= DEVICE || !bytes)
+		return;
+	for (size_t s = at / SECTOR; s <= (at + bytes - 1) / SECTOR; s++)
+		for (int way : {READ, WRITE})
+			if ((k == way || k == ATOMIC) && !(sectors[s] >> way & 1)) {
+				sectors[s] |= uint8_t(1 << way);
+				moved[way] += SECTOR;
+			}
+}
+
+void forget_sectors()
+{
+	if (counts)
+		sectors.assign(device_used / SECTOR + 1, 0);
+}
+
+template <kind k> void look(const void *address, size_t bytes, const void *pc)
 {
 	if (!running)
 		return;
+	if (counts) {
+		count(address, bytes, k);
+		return;
+	}
 	if (!doubts.empty())
 		settle();
 	const char *p = static_cast<const char *>(address);
@@ -206,9 +249,9 @@ void look(const void *address, size_t bytes, kind k, const void *pc)
 			split = true;
 		}
 		if (!split)
-			look_cell(c, k, memory, WORD, now, from, is_shared);
+			look_cell<k>(c, memory, WORD, now, from, is_shared);
 		for (size_t i = at; split && i < upto; i++)
-			look_cell(bytes_of[c.write.pc + i % WORD], k, memory + (i - at), 1, now, from, is_shared);
+			look_cell<k>(bytes_of[c.write.pc + i % WORD], memory + (i - at), 1, now, from, is_shared);
 		at = upto;
 	}
 }
@@ -217,7 +260,7 @@ void tell()
 {
 	running = false;
 	for (const auto &r : races)
-		printf("# race: %s %p 0x%x 0x%x %s %lu\n", std::get<0>(r.first).c_str(), std::get<1>(r.first),
+		printf("# race: %s %p 0x%x 0x%x %s %lu\n", std::get<0>(r.first), std::get<1>(r.first),
 		       std::get<2>(r.first), std::get<3>(r.first), r.second.where.c_str(), r.second.times);
 	for (const void *k : kernels)
 		printf("# kernel: %p\n", k);
@@ -271,6 +314,7 @@ void races_launch(const void *k)
 	bytes_of.clear();
 	blocks.clear();
 	launch_from = ++epoch;
+	forget_sectors();
 }
 
 void races_block(size_t block)
@@ -307,7 +351,28 @@ void races_warp()
 
 void races_atomic(const void *p, size_t bytes, const void *pc)
 {
-	look(p, bytes, ATOMIC, pc);
+	look<ATOMIC>(p, bytes, pc);
+}
+
+void races_copy(const void *to, const void *from, size_t bytes)
+{
+	if (!counts)
+		return;
+	forget_sectors();
+	count(from, bytes, READ);
+	count(to, bytes, WRITE);
+}
+
+bool races_moved(long *read, long *written)
+{
+	*read = moved[READ];
+	*written = moved[WRITE];
+	return counts;
+}
+
+size_t races_blocks(size_t most)
+{
+	return counts || most < 2 ? most : 2;
 }
 
 /* The compiler calls these. */
@@ -315,31 +380,31 @@ void races_atomic(const void *p, size_t bytes, const void *pc)
 #define BOTH(n) \
 	void __tsan_read##n(void *p) \
 	{ \
-		look(p, n, READ, HERE); \
+		look<READ>(p, n, HERE); \
 	} \
 	void __tsan_write##n(void *p) \
 	{ \
-		look(p, n, WRITE, HERE); \
+		look<WRITE>(p, n, HERE); \
 	} \
 	void __tsan_unaligned_read##n(void *p) \
 	{ \
-		look(p, n, READ, HERE); \
+		look<READ>(p, n, HERE); \
 	} \
 	void __tsan_unaligned_write##n(void *p) \
 	{ \
-		look(p, n, WRITE, HERE); \
+		look<WRITE>(p, n, HERE); \
 	} \
 	void __tsan_volatile_read##n(void *p) \
 	{ \
-		look(p, n, READ, HERE); \
+		look<READ>(p, n, HERE); \
 	} \
 	void __tsan_volatile_write##n(void *p) \
 	{ \
-		look(p, n, WRITE, HERE); \
+		look<WRITE>(p, n, HERE); \
 	} \
 	void __tsan_read_write##n(void *p) \
 	{ \
-		look(p, n, READ, HERE), look(p, n, WRITE, HERE); \
+		look<READ>(p, n, HERE), look<WRITE>(p, n, HERE); \
 	}
 
 extern "C" {
@@ -350,20 +415,20 @@ BOTH(8)
 BOTH(16)
 void __tsan_read_range(void *p, size_t n)
 {
-	look(p, n, READ, HERE);
+	look<READ>(p, n, HERE);
 }
 void __tsan_write_range(void *p, size_t n)
 {
-	look(p, n, WRITE, HERE);
+	look<WRITE>(p, n, HERE);
 }
 void *__tsan_memcpy(void *to, const void *from, size_t n)
 {
-	look(from, n, READ, HERE), look(to, n, WRITE, HERE);
+	look<READ>(from, n, HERE), look<WRITE>(to, n, HERE);
 	return memcpy(to, from, n);
 }
 void *__tsan_memset(void *to, int v, size_t n)
 {
-	look(to, n, WRITE, HERE);
+	look<WRITE>(to, n, HERE);
 	return memset(to, v, n);
 }
 void __tsan_init()
