@@ -64,13 +64,18 @@ def _build(work, arguments):
     make = ["make", "--no-print-directory"]
     if "MAKEFLAGS" not in env:
         make.append(f"-j{len(os.sched_getaffinity(0))}")
-    # Where the same has been configured already, nothing is compiled again.
-    commands = [] if os.path.exists(done) and _text(done) == shlex.join(configure) else [configure]
-    for command in (*commands, [*make, "all"], ["rm", "-rf", root], [*make, "install", "DESTDIR=" + root]):
+
+    def run(command):
         # What these say is not the answer of a hook, or of main().
         subprocess.run(command, cwd=build, env=env, check=True, stdout=sys.stderr)
-    with open(done, "w", encoding="utf-8") as f:
-        f.write(shlex.join(configure))
+
+    # Where the same has been configured already, nothing is compiled again. So one that was interrupted goes on.
+    if not os.path.exists(done) or _text(done) != shlex.join(configure):
+        run(configure)
+        with open(done, "w", encoding="utf-8") as f:
+            f.write(shlex.join(configure))
+    for command in ([*make, "all"], ["rm", "-rf", root], [*make, "install", "DESTDIR=" + root]):
+        run(command)
     return os.path.join(root, "usr")
 
 

@@ -636,6 +636,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 	const std::string uuid = given ? given : std::to_string(getpid());
 	*p = {};
 	p->major = 9;
+	strcpy(p->name, "a fake");
+	p->totalGlobalMem = ::device().bytes;
 	memcpy(p->uuid.bytes, uuid.data(), std::min(uuid.size(), sizeof p->uuid.bytes));
 	return device ? cudaErrorInvalidDevice : absent();
 }
@@ -908,5 +910,36 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 	if (bytes)
 		of(s)->put([=] { memset(fake_at(p, bytes), value, bytes); });
 	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int id)
+{
+	*value = 0;
+	return id ? cudaErrorInvalidDevice : absent();
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	if (cudaError_t e = allowed())
+		return e;
+	await_all();
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+	return cudaEventCreateWithFlags(e, 0);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
+{
+	const cudaError_t e = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+	return e ? e : cudaStreamSynchronize(nullptr);
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t bytes)
+{
+	const cudaError_t e = cudaMemsetAsync(p, value, bytes, nullptr);
+	return e ? e : cudaStreamSynchronize(nullptr);
 }
 }

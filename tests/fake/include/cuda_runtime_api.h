@@ -28,7 +28,12 @@ typedef enum cudaError {
 } cudaError_t;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
-enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+enum cudaMemcpyKind {
+	cudaMemcpyHostToDevice = 1,
+	cudaMemcpyDeviceToHost = 2,
+	cudaMemcpyDeviceToDevice = 3,
+	cudaMemcpyDefault = 4
+};
 enum cudaMemoryType {
 	cudaMemoryTypeUnregistered = 0,
 	cudaMemoryTypeHost = 1,
@@ -45,8 +50,10 @@ typedef struct cudaUUID_t {
 	char bytes[16];
 } cudaUUID_t;
 struct cudaDeviceProp {
+	char name[256];
 	cudaUUID_t uuid;
-	int major, minor;
+	size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
+	int major, minor, multiProcessorCount, l2CacheSize, regsPerMultiprocessor, maxThreadsPerMultiProcessor;
 };
 enum cudaStreamCaptureStatus {
 	cudaStreamCaptureStatusNone = 0,
@@ -104,6 +111,14 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                               enum cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*f)(void *), void *data);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);
+
+/* Those that tests/gpu calls beside them. */
+enum cudaDeviceAttr { cudaDevAttrClockRate = 13, cudaDevAttrMemoryClockRate = 36 };
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int id);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaEventCreate(cudaEvent_t *e);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
+cudaError_t cudaMemset(void *p, int value, size_t bytes);
 
 #ifdef __cplusplus
 }
