@@ -109,11 +109,12 @@ static double when(const gpu *g, void *timer, void *other, double then)
 	return g->d->elapsed(timer, other, &before) ? then : then - before;
 }
 
-/* An exchange begins when the one before it is over, whichever stream that is on. */
+/* An exchange begins when the one before it is over, whichever stream that is on; it takes no time of its own where it
+ * was over before that one. */
 static double began(const gpu *g, const gpu_timed *at, void *other, double then)
 {
 	const double start = when(g, at->start, other, then);
-	return at->before ? fmax(start, when(g, at->before, other, then)) : start;
+	return at->before ? fmax(start, fmin(when(g, at->before, other, then), when(g, at->end, other, then))) : start;
 }
 
 static void tell_nonfinite(engine *eng, const gpu_step *s, const gpu_slot *slot, const gpu_found *found)
