@@ -17,9 +17,10 @@
 
 #define GRACE 5.0 /* seconds from the first failure, or the end of the command, to SIGKILL */
 
-static void start_rank(int i, int count, char **env, char **argv, pid_t parent, const sigset_t *old)
+/* `word` has one byte: the first rank that cannot begin takes it, and says why. Any may be the first to end all others. */
+static void start_rank(int i, int count, char **env, char **argv, pid_t parent, const sigset_t *old, int word)
 {
-	char text[16];
+	char text[16], byte;
 	int null = open("/dev/null", O_RDONLY);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
@@ -36,9 +37,9 @@ static void start_rank(int i, int count, char **env, char **argv, pid_t parent, 
 	setenv("LOCAL_WORLD_SIZE", text, 1);
 	sigprocmask(SIG_SETMASK, old, NULL);
 	execvp(argv[0], argv);
-	int code = errno == ENOENT ? 127 : 126;
-	if (i == 0)
-		fprintf(stderr, "gradcomp: %s cannot be run: %s\n", argv[0], strerror(errno));
+	const int why = errno, code = why == ENOENT ? 127 : 126;
+	if (read(word, &byte, 1) == 1)
+		fprintf(stderr, "gradcomp: %s cannot be run: %s\n", argv[0], strerror(why));
 	_exit(code);
 }
 
@@ -109,7 +110,7 @@ int run_ranks(int count, char **env, char **argv, int orders)
 {
 	pid_t *group = calloc((size_t)count, sizeof *group), *live = calloc((size_t)count, sizeof *live),
 	      self = getpid();
-	int left = 0, well = 0, code = 0, status = 0, culprit, child;
+	int left = 0, well = 0, code = 0, status = 0, culprit, child, word[2] = {-1, -1};
 	double limit = 0;
 	bool outlive = outlives(env);
 	bool asked = false; /* a signal for the ranks came from outside: their ends are no failures */
@@ -118,12 +119,16 @@ int run_ranks(int count, char **env, char **argv, int orders)
 	sigaddset(&set, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &set, &old);
 	child = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (!group || !live || child < 0) {
+	if (!group || !live || child < 0 || pipe2(word, O_CLOEXEC | O_NONBLOCK) || write(word[1], "", 1) != 1) {
 		fprintf(stderr, "gradcomp: no memory or descriptors for %d ranks\n", count);
 		free(group);
 		free(live);
 		if (child >= 0)
 			close(child);
+		if (word[0] >= 0) {
+			close(word[0]);
+			close(word[1]);
+		}
 		return 1;
 	}
 	/* Processes that the ranks leave behind come to us, and are ended with them. */
@@ -132,7 +137,7 @@ int run_ranks(int count, char **env, char **argv, int orders)
 		pid_t pid = fork();
 
 		if (pid == 0)
-			start_rank(i, count, env, argv, self, &old);
+			start_rank(i, count, env, argv, self, &old, word[0]);
 		if (pid < 0) {
 			fprintf(stderr, "gradcomp: rank %d cannot be started: %s\n", i, strerror(errno));
 			code = 1;
@@ -182,6 +187,8 @@ int run_ranks(int count, char **env, char **argv, int orders)
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		continue;
 	close(child);
+	close(word[0]);
+	close(word[1]);
 	free(group);
 	free(live);
 	return outlive && well && !asked && limit == 0 ? 0 : code;

@@ -309,7 +309,8 @@ typedef struct libraries {
 	char other[256];
 } libraries;
 
-static int is_another(struct dl_phdr_info *loaded, size_t size, void *ctx)
+/* For dl_iterate_phdr(), which goes on until it is not 0. */
+static int find_another(struct dl_phdr_info *loaded, size_t size, void *ctx)
 {
 	static const char name[] = "libnccl.so";
 	libraries *l = ctx;
@@ -331,7 +332,7 @@ static int loaded_twice(const nccl *n, char *text, size_t size)
 	if (!dladdr(*(void *const *)&n->f.ncclGetVersion, &used))
 		return 0;
 	l.used = used.dli_fname;
-	if (!dl_iterate_phdr(is_another, &l))
+	if (!dl_iterate_phdr(find_another, &l))
 		return 0;
 	void *other = dlopen(l.other, RTLD_LAZY | RTLD_NOLOAD);
 	if (other) {
