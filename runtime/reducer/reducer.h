@@ -46,6 +46,8 @@ typedef struct reducer_turns {
 	int replan_due;      /* nothing is admitted until replan_run() has been, */
 	int verify_due;      /* or verify_step(), for which wait() waits */
 	int running;         /* tasks: they may touch the caller's gradients */
+	bool watching;       /* the exchange thread looks after what the collective has on a device, */
+	int failing;         /* and so many threads wait for what it finds, to say why they have failed */
 	int inside, holders; /* threads inside of the compressor; those that wait until nobody is */
 	double patience;     /* seconds without a gradient in the middle of a step */
 	double watch_at;     /* when what is on the device is looked after again */

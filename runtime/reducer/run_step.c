@@ -230,6 +230,11 @@ static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status statu
 void run_step_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 {
 	gradcomp_error known;
+	/* Who looks after the device may be about to say why: what it has aborted there looks damaged. */
+	r->turns.failing++;
+	while (r->turns.watching && !r->failed)
+		pthread_cond_wait(&r->step_over, &r->lock);
+	r->turns.failing--;
 	if (r->failed)
 		return;
 	/* A failure of another rank may be why this one failed: then it is the news. */
@@ -526,11 +531,13 @@ static void watch(reducer *r)
 {
 	gradcomp_error err = {0};
 	r->turns.running++;
+	r->turns.watching = true;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = r->eng.ways.device->calls->watch(&r->eng, &err);
 	pthread_mutex_lock(&r->lock);
 	r->turns.running--;
-	if (r->failed)
+	r->turns.watching = false;
+	if (r->failed || r->turns.failing)
 		pthread_cond_broadcast(&r->step_over);
 	if (st)
 		run_step_fail(r, st, &err);

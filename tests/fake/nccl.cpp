@@ -634,6 +634,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	*comm->w->abort_flag = 1;
 	aborted++;
+	usleep(20000); /* what it frees takes a while, when kernels have ended already */
 	return reclaim(comm);
 }
 
