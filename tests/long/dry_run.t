@@ -49,7 +49,7 @@ done
 inside () { "$GRADCOMP_SRC/tests/distro/root" run "$dir" "$@" < /dev/null; }
 check 'Python is installed there' inside env DEBIAN_FRONTEND=noninteractive \
 	sh -c 'command -v python3 || { apt-get -q update && apt-get -qy --no-install-recommends install python3 && apt-get clean; }'
-check 'a bundle with the fake' "$bundle" --fake "$tmp/bundle"
+check "a bundle with the fake" "$bundle" --fake "$tmp/bundle"
 mkdir -p "$dir/root/$tmp"
 cp -a "$tmp/bundle" "$dir/root/$tmp/"
 # call N [NAME=VALUE...]: DIR/call-N there, with a loopback and nothing else; its exit status, and the summary.
