@@ -51,7 +51,7 @@ def worst(got):
 
 
 for spec in ("none", "topk:density=0.1"):
-    got = run(spec, *(["view"] if spec == "none" else []), imports=True, GRADCOMP=spec)
+    got = run(spec, *(["view"] if spec == "none" else []), imports=spec == "none", GRADCOMP=spec)
     ok(lines(got) == [f"{ATTACHED}: {spec}"], f"{spec}: one line says what is attached", lines(got))
     ok(jobs(got) == 1, f"{spec}: it was a job of gradcomp", errors(got))
     ok(got and (worst(got) < 1e-6) == (spec == "none"), f"{spec}: gradients are what it makes of them")
