@@ -91,6 +91,6 @@ call 2
 is 'without NCCL the second call fails' $status 1
 like '... names the section' "$(verdict collective)" 'wrong: '
 for section in reducer coder group; do
-	like "... and goes on with $section" "$(verdict $section)" ' '
+	check "... and goes on with $section" test -n "$(verdict "$section")"
 done
 done_testing
