@@ -413,7 +413,8 @@ typedef struct gradcomp_group_request gradcomp_group_request;
  *
  * A rank that dies or leaves the job ends every call of every group that is in flight on any rank, with its name, as
  * everywhere. A rank that has freed or given up the group (gradcomp_group_abort()) ends the calls of the others that
- * wait for it, and the group, with PEER and its name; other groups go on.
+ * wait for it, and the group, with PEER and its name; other groups go on. Only a collective that waits for a rank which
+ * has freed the group in good order, and had never met this one on it, ends at its limit.
  * Errors: INVALID, UNSUPPORTED, RANGE: an argument, found before anything is sent: nothing has happened. STATE: the
  * group has been given up on this rank, or this process was forked off the rank. MISMATCH: ranks make other calls, or
  * counts differ. TIMEOUT, PEER: as said. Else a failure. */
