@@ -25,6 +25,8 @@ def rank(told):
     import torch
     import torch.distributed as dist
 
+    import gradcomp.torch  # noqa: F401
+
     torch.set_num_threads(1)
     dist.init_process_group("gradcomp")
     groups = {"gradcomp": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
@@ -87,7 +89,7 @@ def main():
     port = str(free_port())
     ranks = [subprocess.Popen([python, __file__, told], stdout=subprocess.PIPE if r == 0 else None, text=True,
                               env=environment(RANK=str(r), WORLD_SIZE=str(args.ranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
-                                              GRADCOMP_BENCH_RANK="yes", PYTHONDONTWRITEBYTECODE=None)) for r in range(args.ranks)]
+                                              BENCH_BACKEND_RANK="yes", PYTHONDONTWRITEBYTECODE=None)) for r in range(args.ranks)]
     rows = []
     for line in ranks[0].stdout:
         if not line.startswith("{"):
@@ -107,7 +109,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if "GRADCOMP_BENCH_RANK" in os.environ:
+    if "BENCH_BACKEND_RANK" in os.environ:
         rank(json.loads(sys.argv[1]))
     else:
         main()

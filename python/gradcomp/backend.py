@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_int, c_int32, c_uint64, c_void_p
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 from typing import cast as typed
 
@@ -461,6 +461,8 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     def size(self) -> int:
         return self._count
 
+    getRank, getSize = rank, size
+
     def getBackendName(self) -> str:
         return "gradcomp"
 
@@ -483,10 +485,6 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     _set_group_desc = setGroupDesc
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
-
-    @property
-    def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
 
     def _get_backend(self, device: torch.device) -> Any:
         if torch.device(device).type == "cpu":
@@ -843,6 +841,15 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
         return self._submit("barrier", Call(kind=_lib.BARRIER), _timed(opts, timeout), [], [])
 
+    # As newer PyTorch names them.
+
+    all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
+    reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather_single(self, output: Tensor | None, input: Tensor, opts: Any = None) -> Work:
+        return self.gather([] if output is None or self._number != opts.rootRank else list(output.chunk(self._count)), [input], opts)
+
     # Messages.
 
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Work:
@@ -933,6 +940,26 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
             options._timeout = self._limit
             self._on_gpu = _c.ProcessGroupNCCL(PrefixStore("cuda", self._store), self._number, self._count, options)
         return typed(ProcessGroup, self._on_gpu)
+
+
+def _lasting(method: Callable[..., Work]) -> Callable[..., Any]:
+    """Before PyTorch 2.7 what C++ has of a work does not hold the Python object, and waits for nothing when that is gone. So callers
+    other than torch.distributed's functions in Python get a work of a future."""
+
+    @wraps(method)
+    def call(self: ProcessGroup, *given: Any, **named: Any) -> Any:
+        work = method(self, *given, **named)
+        if sys._getframe(1).f_code.co_filename == _c10d.__file__:
+            return work
+        return typed(Any, _c)._create_work_from_future(work.get_future())
+
+    return call
+
+
+if typed(Any, torch.__version__) < (2, 7):
+    for _name in ("allgather", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall_base", "barrier", "broadcast",
+                  "reduce_scatter", "reduce_scatter_tensor_coalesced"):  # which C++ calls
+        setattr(ProcessGroup, _name, _lasting(getattr(ProcessGroup, _name)))
 
 
 def _timed(opts: Any, timeout: timedelta | None) -> Any:

@@ -267,6 +267,8 @@ def models():
                     p -= 0.1 * p.grad
     apart = max((a - b).abs().max().item() for a, b in zip(each[0].parameters(), each[1].parameters()))
     say(apart == 0 if SIZE == 2 else apart < 1e-5, "DistributedDataParallel trains as over Gloo", apart)
+    if torch.__version__ < (2, 7):  # whose fully_shard() has streams on a CPU, too, which have no events
+        return
     from torch.distributed.fsdp import fully_shard
 
     whole, shards = copy.deepcopy(model[0]), fully_shard(copy.deepcopy(model[0]))
