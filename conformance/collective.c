@@ -71,6 +71,7 @@ static void put(const trial *t, void *buf, uint64_t i, double v)
 	float f = (float)v;
 	int64_t n = (int64_t)v;
 	int32_t n32 = (int32_t)v;
+	int16_t n16 = (int16_t)v;
 	char *at = (char *)buf + i * gradcomp_dtype_bytes(t->dtype);
 	switch (t->dtype) {
 	case GRADCOMP_F32:
@@ -85,7 +86,11 @@ static void put(const trial *t, void *buf, uint64_t i, double v)
 	case GRADCOMP_I64:
 		memcpy(at, &n, 8);
 		break;
+	case GRADCOMP_I16:
+		memcpy(at, &n16, 2);
+		break;
 	case GRADCOMP_U8:
+	case GRADCOMP_I8:
 		*at = (char)n;
 		break;
 	default:
@@ -100,6 +105,7 @@ static double get(const trial *t, const void *buf, uint64_t i)
 	float f = 0;
 	int64_t n;
 	int32_t n32;
+	int16_t n16;
 	switch (t->dtype) {
 	case GRADCOMP_F32:
 		memcpy(&f, at, 4);
@@ -115,6 +121,11 @@ static double get(const trial *t, const void *buf, uint64_t i)
 		return (double)n;
 	case GRADCOMP_U8:
 		return (unsigned char)*at;
+	case GRADCOMP_I8:
+		return (signed char)*at;
+	case GRADCOMP_I16:
+		memcpy(&n16, at, 2);
+		return n16;
 	default:
 		t->host.operators->cast_to_f32(NULL, &f, at, 1, t->dtype);
 		return (double)f;
@@ -126,11 +137,19 @@ static double reduced(const trial *t, uint64_t i)
 	double all = value(0, i);
 	for (int r = 1; r < t->P; r++) {
 		double v = value(r, i);
-		all = t->op == GRADCOMP_SUM   ? all + v
-		      : t->op == GRADCOMP_MAX ? fmax(all, v)
-		      : t->op == GRADCOMP_MIN ? fmin(all, v)
-		                              : (double)((int64_t)all | (int64_t)v);
+		all = t->op == GRADCOMP_SUM       ? all + v
+		      : t->op == GRADCOMP_MAX     ? fmax(all, v)
+		      : t->op == GRADCOMP_MIN     ? fmin(all, v)
+		      : t->op == GRADCOMP_PRODUCT ? all * v
+		      : t->op == GRADCOMP_BAND    ? (double)((int64_t)all & (int64_t)v)
+		      : t->op == GRADCOMP_BXOR    ? (double)((int64_t)all ^ (int64_t)v)
+		                                  : (double)((int64_t)all | (int64_t)v);
 	}
+	/* Products of four ranks are more than a byte holds. */
+	if (t->dtype == GRADCOMP_I8)
+		return (int8_t)(int64_t)all;
+	if (t->dtype == GRADCOMP_U8)
+		return (uint8_t)(int64_t)all;
 	return all * t->scale;
 }
 
@@ -683,12 +702,16 @@ static bool is_float(gradcomp_dtype d)
 
 static void every_type(trial *t)
 {
-	for (int d = GRADCOMP_F32; d <= GRADCOMP_U8; d++)
-		for (int op = GRADCOMP_SUM; op <= GRADCOMP_BOR; op++) {
+	bool all = t->c->traits & GRADCOMP_TRAIT_ALL_TYPES;
+	for (int d = GRADCOMP_F32; d <= (all ? GRADCOMP_I16 : GRADCOMP_U8); d++)
+		for (int op = GRADCOMP_SUM; op <= (all ? GRADCOMP_BXOR : GRADCOMP_BOR); op++) {
+			bool bits = op == GRADCOMP_BOR || op == GRADCOMP_BAND || op == GRADCOMP_BXOR;
+			if (d == GRADCOMP_F8E4M3 || d == GRADCOMP_F8E5M2)
+				continue;
 			t->dtype = (gradcomp_dtype)d;
 			t->op = (gradcomp_op)op;
 			t->scale = is_float(t->dtype) && t->op == GRADCOMP_SUM ? 0.5 : 1.0;
-			if (t->op != GRADCOMP_BOR || !is_float(t->dtype))
+			if (!bits || !is_float(t->dtype))
 				exact(t);
 			if (is_float(t->dtype) && (t->op == GRADCOMP_MAX || t->op == GRADCOMP_MIN) &&
 			    is(t, GRADCOMP_CAN_ALLREDUCE))
