@@ -409,11 +409,13 @@ ncclResult_t launch()
 		for (auto &m : moves)
 			sent += m.sending ? double(m.bytes) : 0;
 		const turn own = {w.get()};
-		const fake_time takes(sent, "FAKE_NCCL_RATE");
-		if (the_device().take(&own) && move(w.get(), moves, true))
-			for (auto &p : parts)
-				if (p.after)
-					p.after();
+		{
+			const fake_time takes(sent, "FAKE_NCCL_RATE");
+			if (the_device().take(&own) && move(w.get(), moves, true))
+				for (auto &p : parts)
+					if (p.after)
+						p.after();
+		}
 		the_device().give_back(&own);
 		w->over++;
 		w->busy--;

@@ -276,10 +276,12 @@ static gradcomp_status time_sum(engine *eng, void *zeroes, void *const timers[2]
 	return st;
 }
 
-/* Times what others are compared with that send less: sums of two sizes, which a line is laid through. */
+/* Times what others are compared with that send less: sums of two sizes, which a line is laid through, or of the
+ * shorter one where that takes so long that it is all bytes. */
 static gradcomp_status sums(engine *eng, gradcomp_error *err)
 {
 	enum { MOST = 4 << 20, PARTS = 16 };
+	const double LONG = 0.02;
 	gpu *g = gpu_of(eng);
 	const uint64_t whole = 2 * eng->layout.numel;
 	const size_t most = whole < MOST ? whole : MOST, few = most / PARTS & ~(size_t)1;
@@ -295,9 +297,15 @@ static gradcomp_status sums(engine *eng, gradcomp_error *err)
 	gradcomp_status st =
 		why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %zu bytes of zeroes: %s", most, why)
 		    : time_sum(eng, g->zeroes, timers, few, &first, err);
+	/* All ranks go on with the same. */
 	if (!st)
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &first, 1, GRADCOMP_F64, GRADCOMP_MAX,
+		                                         1.0, err);
+	if (!st && first > LONG)
+		g->device.sum_byte_s = first / (double)few;
+	else if (!st)
 		st = time_sum(eng, g->zeroes, timers, most, &all, err);
-	if (!st) {
+	if (!st && first <= LONG) {
 		g->device.sum_byte_s = fmax(all - first, 0) / (double)(most - few);
 		g->device.sum_s = fmax(first - (double)few * g->device.sum_byte_s, 0);
 	}
