@@ -239,6 +239,7 @@ static void try_costly(const char *compressor, const char *collective, int costs
 	close(to);
 	const char *line = strstr(text, " on 2 ranks of 1 node: 3 steps"),
 		   *at = line ? strstr(line, " ms where all sums of cast:type=bf16 take ") : NULL;
+	const char *said = line ? line : "";
 	/* Four times the bytes take as much longer, on two streams too. */
 	const char *exchange = at ? strstr(line, "exchange ") : NULL;
 	if (costs && exchange)
@@ -247,7 +248,7 @@ static void try_costly(const char *compressor, const char *collective, int costs
 	ok(bytes > 0 && line && !o[0].status && !o[1].status && !o[0].failed && !o[1].failed && costs == !!at,
 	   "%s over %s: %s what it cost%s %s%.*s", compressor, collective,
 	   costs ? "the report says" : "nothing is said of", at ? ":" : "", o[0].text,
-	   at ? (int)strcspn(line, "\n") : 0, line ? line : "");
+	   at ? (int)strcspn(said, "\n") : 0, said);
 }
 
 int main(void)
