@@ -12,7 +12,7 @@
 #define NAP_SECONDS 200e-6
 /* Looks that find nothing before a thread rests, from which it has to be woken: while calls come, nobody has to. */
 #define NAPS 16
-/* What is so long is worth the waking. */
+/* A thread is woken at once for what is so long. */
 #define HURRY_BYTES (64u << 10)
 
 static bool forked(const group_calls *c)
@@ -75,6 +75,17 @@ static void dismiss(group_calls *c)
 	c->told = true;
 }
 
+/* With the lock held, which is left meanwhile. */
+static void close_here(group_calls *c)
+{
+	pthread_mutex_unlock(&c->lock);
+	close_collective(c);
+	dismiss(c);
+	pthread_mutex_lock(&c->lock);
+	c->busy = false;
+	pthread_cond_broadcast(&c->ended);
+}
+
 static gradcomp_status carry_out(group_calls *c, const gradcomp_group_request *q, gradcomp_error *err)
 {
 	gradcomp_group *g = c->group;
@@ -84,7 +95,7 @@ static gradcomp_status carry_out(group_calls *c, const gradcomp_group_request *q
 		st = open_collective(c, err);
 	if (!st) {
 		double left = q->deadline > 0 ? q->deadline - clock_now() : 0;
-		/* What should have ended by now still looks, but does not wait. */
+		/* A call that should have ended by now still looks, but does not wait. */
 		channel_apart(g->blocking.channel, !q->plain, q->deadline > 0 && left < 1e-9 ? 1e-9 : left);
 		st = group_collective(g, &q->call, q->plain, err);
 	}
@@ -127,10 +138,8 @@ static void carry_first(group_calls *c)
 	if (c->over && c->at_work) {
 		/* So that the others, who may wait for this rank, learn of it. */
 		pthread_cond_broadcast(&c->ended);
-		pthread_mutex_unlock(&c->lock);
-		close_collective(c);
-		dismiss(c);
-		pthread_mutex_lock(&c->lock);
+		close_here(c);
+		return;
 	}
 	c->busy = false;
 	pthread_cond_broadcast(&c->ended);
@@ -145,12 +154,7 @@ static void flush(group_calls *c)
 	if (c->busy)
 		return;
 	c->busy = true;
-	pthread_mutex_unlock(&c->lock);
-	close_collective(c);
-	dismiss(c);
-	pthread_mutex_lock(&c->lock);
-	c->busy = false;
-	pthread_cond_broadcast(&c->ended);
+	close_here(c);
 }
 
 /* Threads of the group. */
@@ -267,6 +271,8 @@ void group_calls_close(group_calls *c)
 	}
 	stop(&c->collectives);
 	stop(&c->messages);
+	/* Who moved messages may have stopped before they had ended. */
+	group_messages_end(c);
 	group_messages_free(c);
 	flush(c);
 	c->over = c->abrupt = c->told = false;

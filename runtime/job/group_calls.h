@@ -109,7 +109,7 @@ void group_messages_turn(group_calls *c);
 void group_message_wait(group_calls *c, gradcomp_group_request *q, double until);
 /* The group has ended: so do all messages. */
 void group_messages_end(group_calls *c);
-/* Frees what messages take; nothing is under way. */
+/* Frees what messages take, when they have ended; with the lock held, which is left meanwhile. */
 void group_messages_free(group_calls *c);
 double group_messages_pending(const group_calls *c);
 bool group_messages_vacant(const group_calls *c);

@@ -813,6 +813,8 @@ void group_message_wait(group_calls *c, gradcomp_group_request *q, double until)
 		else
 			pthread_cond_wait(&c->ended, &c->lock);
 		m->wanted--;
+		if (c->over)
+			pthread_cond_broadcast(&c->ended);
 	}
 }
 
@@ -837,6 +839,9 @@ void group_messages_end(group_calls *c)
 void group_messages_free(group_calls *c)
 {
 	group_messages *m = c->carrier;
+	/* Threads that wait for a message leave now that it has ended. */
+	while (m && (m->driving || m->wanted))
+		pthread_cond_wait(&c->ended, &c->lock);
 	c->carrier = NULL;
 	if (m)
 		close(m->wake_fd);
