@@ -1,6 +1,7 @@
 /* auto: every call goes the way that is fastest for its size over this group's links, as they were measured when
  * the group first used them: between all peers at once, by recursive doubling or halving, down a tree, in two
- * levels, around the ring, or, of few ranks on several nodes, stripe by stripe between all; long all-gathers within a node straight from each rank to all others. Coded sums go
+ * levels, around the ring, or, of few ranks on several nodes, stripe by stripe between all; long all-gathers
+ * within a node straight from each rank to all others. Coded sums go
  * around the ring, merges down the tree. */
 #include "plugins/collectives/auto/auto_internal.h"
 

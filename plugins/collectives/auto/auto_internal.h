@@ -46,8 +46,9 @@ typedef struct automatic {
 	} last[CALL_BROADCAST + 1]; /* chosen since it was measured, by call */
 } automatic;
 
-/* Whether stripes may go straight between nodes, and the least block where all ranks are on one. */
+/* Says if stripes may go straight between nodes. */
 int auto_across(int nranks, int nnodes);
+/* The least block that goes straight where all ranks are on one node; 0: none does. */
 uint64_t auto_straight(int nranks, int nnodes, int one_copy);
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
 way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);

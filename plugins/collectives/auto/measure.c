@@ -5,7 +5,8 @@
  * message is, and takes the time. Messages grow until one takes so long that what is
  * longer can be told from it: over slow links too that is some 20 ms. How much longer
  * several short ones take that are posted at once says what a further one costs: where
- * links have a latency, far less than the first. The slowest pair counts, and all ranks take up the same numbers, so that they always choose alike. */
+ * links have a latency, far less than the first. The slowest pair counts, and all ranks
+ * take up the same numbers, so that they always choose alike. */
 #include "plugins/collectives/auto/auto_internal.h"
 
 #include <stdio.h>
@@ -103,7 +104,7 @@ static gradcomp_status sample(automatic *a, int peer, char *scratch, exchange x,
 	return st;
 }
 
-/* By length, and of a further one. */
+/* Measures what a message takes by its length, and what a further one. */
 static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, double *t, double *further,
                                     gradcomp_error *err)
 {

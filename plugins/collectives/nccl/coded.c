@@ -330,7 +330,7 @@ static gradcomp_status code_stripe(const whole *w, const float *x, const part *o
 	return GRADCOMP_OK;
 }
 
-/* What a shorter stripe has less of is not read. */
+/* Gathers as much of a shorter stripe as of the others: nobody reads what it has not. */
 static gradcomp_status gather_pieces(const whole *w, const part *own, gradcomp_error *err)
 {
 	nccl *n = w->n;

@@ -94,7 +94,7 @@ gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradco
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
 /* Does what watch() in collective.h says. */
 gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
-/* What comes from now on goes on `queue`, with that one's scratch memory. */
+/* Puts all work from now on on `queue`, and takes that one's scratch memory. */
 void nccl_take_queue(nccl *n, cudaStream_t queue);
 /* Makes sure `scratch` holds `bytes`; its content is lost. Waits for nothing. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
