@@ -682,6 +682,99 @@ GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_reducer_drain(gra
                                                                              void *const *weights, double rate,
                                                                              gradcomp_error *err);
 
+/* Policies: what of a program's own collectives is compressed, and how. For libraries under a framework
+ * (torch.distributed, MPI), which see calls and not models. A policy is a text,
+ *
+ *     POLICY:    ENTRY, or several separated by '+' or ';'; the first that is for a call decides
+ *     ENTRY:     SELECTOR/SPEC or SELECTOR/SPEC@COLLECTIVE
+ *     SELECTOR:  words separated by '.', each at most once:
+ *                  dp tp pp ep                           roles of groups; `any`: all groups, those without a role too
+ *                  @NAME                                 in place of roles: the group of that name
+ *                  all_reduce all_gather reduce_scatter  operations
+ *                  f32 f16 bf16                          types of numbers
+ *                  64K                                   least bytes of a call: a size as in settings, first digit first
+ *
+ * as in dp.all_reduce/powersgd:rank=4+dp.all_gather.reduce_scatter/block:bits=8+tp.1M/block:bits=8. Blanks around
+ * entries, selectors and SPECs are left out; there are none within. What a selector does not say: role dp; all
+ * operations that the SPEC can do; all three types; 64K. What no entry is for goes as it is, and so does what is for
+ * one whose SPEC is none. A SPEC alone is the policy dp/SPEC. all_gather and reduce_scatter take compressors that a
+ * coder takes (coder.h); all_reduce takes every one but auto. */
+typedef struct gradcomp_policy gradcomp_policy;
+
+typedef enum gradcomp_role {
+	GRADCOMP_ROLE_NONE = 0, /* nobody knows what the group is for */
+	GRADCOMP_ROLE_DP = 1,   /* data parallel: replicas, and shards of them */
+	GRADCOMP_ROLE_TP = 2,   /* tensor parallel */
+	GRADCOMP_ROLE_PP = 3,   /* stages of a pipeline */
+	GRADCOMP_ROLE_EP = 4    /* experts */
+} gradcomp_role;
+
+typedef enum gradcomp_policy_operation {
+	GRADCOMP_POLICY_ALL_REDUCE = 0,
+	GRADCOMP_POLICY_ALL_GATHER = 1,
+	GRADCOMP_POLICY_REDUCE_SCATTER = 2
+} gradcomp_policy_operation;
+
+/* Describes a call that a program makes. */
+typedef struct gradcomp_policy_call {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t operation;   /* gradcomp_policy_operation */
+	uint32_t dtype;       /* gradcomp_dtype; of another than F32, F16 and BF16 nothing is compressed */
+	uint32_t role;        /* gradcomp_role */
+	const char *name;     /* the group's, for @NAME; NULL: it has none */
+	uint64_t bytes;       /* of the whole: what is reduced, all blocks of a gather's output or a scatter's input */
+} gradcomp_policy_call;
+
+/* What an entry says. Texts are the policy's. */
+typedef struct gradcomp_policy_entry {
+	uint32_t struct_size;   /* set by the caller */
+	uint32_t number;        /* of the entry, from 0 */
+	const char *selector;   /* as written: "dp.all_gather" */
+	const char *spec;       /* "block:bits=8" */
+	const char *collective; /* NULL: none is named */
+	uint32_t roles;         /* 1 << gradcomp_role for each; 0: the group is named */
+	uint32_t operations;    /* 1 << gradcomp_policy_operation for each that is named and its SPEC can do */
+	const char *name;       /* of the group; NULL where it goes by roles */
+} gradcomp_policy_entry;
+
+/* Reads a policy, or NULL for the setting gradcomp.compressor, and checks its SPECs against the plugins. Local, needs
+ * no job. *out is freed by gradcomp_policy_free(); ranks are to have the same text (gradcomp_policy_text()).
+ * Errors: INVALID: the text; it says where, what was found and what would be right: a word that is none, one twice, an
+ * integer type, an entry that another hides. UNSUPPORTED: the SPEC cannot do an operation that the entry names. Else
+ * as of gradcomp_spec_check() and gradcomp_coder_check(). */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_policy_create(const char *text, gradcomp_policy **out,
+                                                                             gradcomp_error *err);
+
+/* NULL is fine. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL void gradcomp_policy_free(gradcomp_policy *policy);
+
+/* Returns 1 when the text is a policy and no SPEC: it has a '/' before any ':'. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL int gradcomp_policy_is(const char *text);
+
+/* Returns the policy in one form, whatever blanks were in it; equal for policies that are written alike. Owned by the
+ * policy. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL const char *gradcomp_policy_text(const gradcomp_policy *policy);
+
+/* Returns how many entries there are. Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL uint32_t gradcomp_policy_entries(const gradcomp_policy *policy);
+
+/* Fills *entry, whose struct_size is set, with entry `number`. Errors: INVALID: there is none of that number. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_policy_get(const gradcomp_policy *policy,
+                                                                          uint32_t number, gradcomp_policy_entry *entry,
+                                                                          gradcomp_error *err);
+
+/* Returns the number of the entry by which a call is compressed; -1: it goes as it is. Takes no lock and no memory; any
+ * thread, also several at a time.
+ * Errors: -1: an argument is wrong. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL int gradcomp_policy_match(const gradcomp_policy *policy,
+                                                                const gradcomp_policy_call *call);
+
+/* Returns the role that a group's name tells of: "dp_shard", "mesh_tp", "data_parallel", "pipeline"; ROLE_NONE where it
+ * tells of none or of several. A group that tells of none (NULL for one without a name) and has all `nranks` = `world`
+ * ranks of the job is data parallel.
+ * Errors: none. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_role gradcomp_policy_role(const char *name, int nranks, int world);
+
 /* Parallel tensor operator (PTO; Shi et al., HiPC 2020): what follows a reduction (norms,
  * an optimizer's update) is the same work on all ranks; here each does a share of it and
  * they gather the rest, where that is faster. */
