@@ -685,7 +685,7 @@ GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_reducer_drain(gra
 /* Policies: what of a program's own collectives is compressed, and how. For libraries under a framework
  * (torch.distributed, MPI), which see calls and not models. A policy is a text,
  *
- *     POLICY:    ENTRY, or several separated by '+' or ';'; the first that is for a call decides
+ *     POLICY:    ENTRY, or several separated by '+'; the first that is for a call decides
  *     ENTRY:     SELECTOR/SPEC or SELECTOR/SPEC@COLLECTIVE
  *     SELECTOR:  words separated by '.', each at most once:
  *                  dp tp pp ep                           roles of groups; `any`: all groups, those without a role too

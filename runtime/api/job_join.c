@@ -5,6 +5,7 @@
 #include "api/job_join.h"
 
 #include "base/error.h"
+#include "config/policy.h"
 #include "survivors/roster.h"
 #include "cost/model_capture.h"
 #include "security/job_secret.h"
@@ -44,7 +45,8 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	const config *c = job->config;
 	const plugin *plugins[2];
 	const spec *specs[2];
-	gradcomp_status st;
+	gradcomp_policy *policy = NULL;
+	gradcomp_status st = GRADCOMP_OK;
 	registry_builtin(gradcomp_auto_info()->name);
 	snprintf(plugin_text, PLUGIN_PAIR_TEXT, "auto");
 	if (tuner_requested(c, NULL)) {
@@ -53,11 +55,17 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 		         config_str(c, SET_GRADCOMP_COLLECTIVE));
 		return st;
 	}
-	st = spec_table_job(&job->specs, NULL, NULL, plugins, specs, err);
+	if (policy_is(config_str(c, SET_GRADCOMP_COMPRESSOR)))
+		st = gradcomp_policy_create(config_str(c, SET_GRADCOMP_COMPRESSOR), &policy, err);
 	if (!st)
+		st = spec_table_job(&job->specs, policy ? "none" : NULL, NULL, plugins, specs, err);
+	if (!st) {
+		const char *text = policy ? gradcomp_policy_text(policy) : specs[0]->text;
 		registry_identities(plugins, plugin_text);
-	if (!st && snprintf(out, capacity, "%s/%s", specs[0]->text, specs[1]->text) >= (int)capacity)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", specs[0]->text);
+		if (snprintf(out, capacity, "%s/%s", text, specs[1]->text) >= (int)capacity)
+			st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", text);
+	}
+	gradcomp_policy_free(policy);
 	return st;
 }
 

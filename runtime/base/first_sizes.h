@@ -44,6 +44,8 @@ enum {
 	FIRST_SIZE_gradcomp_survivors = 48,
 	FIRST_SIZE_gradcomp_memory_options = 16,
 	FIRST_SIZE_gradcomp_call = 136,
+	FIRST_SIZE_gradcomp_policy_call = 32,
+	FIRST_SIZE_gradcomp_policy_entry = 48,
 	FIRST_SIZE_gradcomp_reducer_options = 120,
 	FIRST_SIZE_gradcomp_reducer_stats = 96,
 	/* samples.h */

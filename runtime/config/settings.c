@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "config/policy.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
 
@@ -20,6 +21,27 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 {
 	char name[SPEC_NAME_MAX];
 	return spec_name(value, name, err);
+}
+
+/* A SPEC, or a policy of several. */
+static gradcomp_status check_compressor(const char *value, gradcomp_error *err)
+{
+	gradcomp_policy *p;
+	if (!policy_is(value))
+		return check_spec(value, err);
+	gradcomp_status st = policy_parse(value, &p, err);
+	policy_free(p);
+	return st;
+}
+
+/* Yes or no, or where else than at models. */
+static gradcomp_status check_attach(const char *value, gradcomp_error *err)
+{
+	static const char *const answers[] = {"no", "yes", "false", "true", "off", "on", "0", "1", "backend"};
+	for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+		if (!strcmp(value, answers[i]))
+			return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is not yes or no, nor backend", value);
 }
 
 /* A list of SPECs. */
