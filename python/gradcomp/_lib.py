@@ -121,6 +121,16 @@ class Survivors(Structure):
                 ("reserved0", c_uint32), ("made", c_void_p)]
 
 
+class PolicyCall(Structure):
+    _fields_ = [("struct_size", c_uint32), ("operation", c_uint32), ("dtype", c_uint32), ("role", c_uint32), ("name", c_char_p),
+                ("bytes", c_uint64)]
+
+
+class PolicyEntry(Structure):
+    _fields_ = [("struct_size", c_uint32), ("number", c_uint32), ("selector", c_char_p), ("spec", c_char_p), ("collective", c_char_p),
+                ("roles", c_uint32), ("operations", c_uint32), ("name", c_char_p)]
+
+
 _ERR = POINTER(ErrorText)
 _WHERE = POINTER(MemoryOptions)
 _PROTOTYPES = {
@@ -179,6 +189,14 @@ _PROTOTYPES = {
     "coder_get_stats": (None, [c_void_p, POINTER(CoderStats)]),
     "coder_spec": (c_char_p, [c_void_p]),
     "coder_collective": (c_char_p, [c_void_p]),
+    "policy_create": (c_int, [c_char_p, POINTER(c_void_p), _ERR]),
+    "policy_free": (None, [c_void_p]),
+    "policy_is": (c_int, [c_char_p]),
+    "policy_text": (c_char_p, [c_void_p]),
+    "policy_entries": (c_uint32, [c_void_p]),
+    "policy_get": (c_int, [c_void_p, c_uint32, POINTER(PolicyEntry), _ERR]),
+    "policy_match": (c_int, [c_void_p, POINTER(PolicyCall)]),
+    "policy_role": (c_int, [c_char_p, c_int, c_int]),
     "parallel_create_on": (c_int, [c_void_p, _WHERE, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
     "parallel_apply": (c_int, [c_void_p, POINTER(c_void_p), WORK, c_void_p, _ERR]),
     "parallel_reason": (c_char_p, [c_void_p]),

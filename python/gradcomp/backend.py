@@ -2,7 +2,8 @@
 
 The classes below are thin. Each method of ProcessGroup fills in one gradcomp_call (gradcomp.h) and starts it; ranks find each
 other through the store that PyTorch gives whoever makes a process group. Tensors are in host memory; those on a GPU go to
-PyTorch's own NCCL, which a group makes when it is given the first of them. PyTorch 2.6 and newer.
+PyTorch's own NCCL, which a group makes when it is given the first of them. PyTorch 2.6 and newer. What a policy compresses
+goes another way: _policy.py.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch._C import _distributed_c10d as _c
 from torch._C._distributed_c10d import PrefixStore, ReduceOp, Store
 from torch.distributed import distributed_c10d as _c10d
 
-from . import _lib, _profile
+from . import _lib, _policy, _profile
 from . import job as _jobs
 from ._lib import Call, Error, ErrorText, lib
 
@@ -90,6 +91,9 @@ class _Home:
 
     def __init__(self, job: _jobs.Job, own: bool):
         self.job, self.own, self._lock, self._channels = job, own, threading.RLock(), 0
+        self.policy = _policy.of_job(job)
+        if self.policy is not None:
+            _policies.append(self.policy)
 
     def enter(self, ranks: Sequence[int]) -> c_void_p:
         handle = c_void_p()
@@ -98,7 +102,7 @@ class _Home:
             self._channels += 1
         return handle
 
-    def leave(self, at_exit: bool) -> None:
+    def leave(self, at_exit: bool = False) -> None:
         """Of a channel that has been closed. The last one leaves the job, on a thread, for the other ranks may be late; at exit
         job.py does that."""
         global _home
@@ -108,6 +112,8 @@ class _Home:
                 return
         if _home is self:
             _home = None
+        if self.policy is not None:
+            self.policy.close()
         if self.own and not (at_exit and self.job is _jobs.joined()):
             _jobs.disown(self.job)
             thread = threading.Thread(target=self._free, name="gradcomp-leave", daemon=True)
@@ -126,6 +132,7 @@ class _Home:
 
 
 _home: _Home | None = None  # of the default group
+_policies: list[_policy.Policy] = []  # of all homes
 
 
 class _Channel:
@@ -143,6 +150,7 @@ class _Channel:
         self._futures: queue.SimpleQueue[Work | None] | None = None
         self._completer: threading.Thread | None = None
         self._closed = False
+        self.coding = None if home.policy is None else _policy.Coding(home.policy, home.job, len(ranks), partial(home.enter, ranks), home.leave)
         _channels.add(self)
 
     def carry_out(self, call: Call, title: str) -> None:
@@ -228,7 +236,7 @@ class _Channel:
             collectives = list(self._collectives)
         for work in collectives:
             left = until - time.monotonic()
-            if left <= 0 or not (work._over or self.wait(work._request, left)[0]):
+            if left <= 0 or not work._ends_within(left):
                 break
         self._lib.group_abort(self.handle, text.encode(), byref(ErrorText()))
         if self._futures is not None and self._completer is not None:
@@ -237,6 +245,8 @@ class _Channel:
                 self._completer.join()
         while self._inside - {threading.get_ident()}:
             time.sleep(0.001)
+        if self.coding is not None:
+            self.coding.close(max(until - time.monotonic(), 0.1))
         for work in [*collectives, *self._messages.values()]:
             work._complete()
         self._lib.group_free(self.handle)
@@ -294,6 +304,9 @@ class Work(_c.Work):
             raise Error(self._failure.status, str(self._failure))
         return True
 
+    def _ends_within(self, seconds: float) -> bool:
+        return self._over or self._channel.wait(self._request, seconds)[0]
+
     def is_completed(self) -> bool:
         if not self._over:
             done, err = c_int(), ErrorText()
@@ -303,13 +316,16 @@ class Work(_c.Work):
         return self._over
 
     def _end(self, status: int, err: ErrorText) -> None:
+        self._settle(self._channel.error(status, err, self._title) if status < 0 else None)
+
+    def _settle(self, failure: Error | None) -> None:
         """Once: what is left to do on this side."""
         with self._channel.lock:
             if self._over:
                 return
             try:
-                if status < 0:
-                    raise self._channel.error(status, err, self._title)
+                if failure is not None:
+                    raise failure
                 if self._finish is not None:
                     with torch.no_grad():
                         self._finish()
@@ -377,6 +393,37 @@ class Work(_c.Work):
         return -1 if self._source is None else self._source.value
 
     _source_rank = source_rank
+
+
+class _Coded(Work):
+    """A call that a policy compresses."""
+
+    def __init__(self, channel: _Channel, title: str, tensors: list[Any]):
+        super().__init__(channel, title, tensors)
+        self._over, self._done = False, threading.Event()
+        self._why: Error | None = None
+
+    def ended(self, failure: Error | None) -> None:
+        """Called by its lane."""
+        self._why = failure and Error(failure.status, f"{self._title}: {failure}")
+        self._done.set()
+
+    def wait(self, timeout: timedelta = _FOREVER) -> bool:
+        if not self._over:
+            seconds = timeout.total_seconds()
+            if not self._done.wait(seconds if seconds > 0 else self._channel.timeout):
+                limit = f"{seconds:g} s" if seconds > 0 else f"the group's timeout of {self._channel.timeout:g} s"
+                raise Error(_lib.ERR_TIMEOUT, f"{self._title}: Operation timed out! It has not ended within {limit}, and goes on")
+            self._settle(self._why)
+        return super().wait()
+
+    def _ends_within(self, seconds: float) -> bool:
+        return self._over or self._done.wait(seconds)
+
+    def is_completed(self) -> bool:
+        if not self._over and self._done.is_set():
+            self._settle(self._why)
+        return self._over
 
 
 class _Together(Work):
@@ -481,6 +528,8 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
 
     def setGroupDesc(self, description: str) -> None:
         self._description = description
+        if self._channel.coding is not None:
+            self._channel.coding.named(description)
 
     _set_group_desc = setGroupDesc
     group_name = property(getGroupName)
@@ -546,6 +595,40 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         work = Work(channel, title, tensors, channel.start(call, title), (tensors, keep), finish, message, source)
         work._event = event
         channel.keep(work, message)
+        if self._coalescing is not None:
+            self._coalescing.append(work)
+        return work
+
+    def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None) -> Any:
+        """The lane and the policy's entry for a call of so many numbers like those of t; None: it goes as it is."""
+        coding = self._channel.coding
+        if coding is None or (op is not None and _CODES.get(hash(op)) not in (_lib.SUM, _lib.AVG)):
+            return None
+        return coding.find(operation, t, numbers)
+
+    def _weights(self, op: Any) -> tuple[float, float]:
+        """(What this rank's numbers are multiplied by, what their sum is.)"""
+        factor = float(op.__getstate__()[1]) if op == ReduceOp.PREMUL_SUM else 1.0
+        return factor, 1 / self._count if _CODES[hash(op)] == _lib.AVG else 1.0
+
+    def _submit_coded(self, lane: _policy.Lane, run: Callable[[], None], opts: Any, tensors: list[Any], shown: list[Tensor] | None,
+                      finish: Callable[[], None] | None) -> Work:
+        """Starts a call on its lane, or carries it out where the program waits anyway."""
+        channel, title = self._channel, _policy.OPERATIONS[lane.operation]
+        if channel._closed:
+            raise Error(_lib.ERR_STATE, f"{title}: the process group has been destroyed")
+        channel.calls += 1
+
+        def all_of_it() -> None:
+            run()
+            if finish is not None:
+                finish()
+
+        work = _Coded(channel, title, tensors)
+        if _torch_profiler._is_profiler_enabled and shown is not None:
+            work._event = _profile.begin(f"{self._label}:{title}", shown)
+        channel.keep(work, message=False)
+        lane.submit(all_of_it, work.ended, here=self._coalescing is None and opts is not None and not getattr(opts, "asyncOp", True))
         if self._coalescing is not None:
             self._coalescing.append(work)
         return work
@@ -632,6 +715,11 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         (memory,), finish = self._outputs([t], "all_reduce")
         call = Call(kind=_lib.ALLREDUCE)
         numbers = self._reduction(call, op, memory, "all_reduce")
+        coded = self._coded(_policy.ALL_REDUCE, memory, memory.numel(), op)
+        if coded is not None:
+            lane, entry = coded
+            place = lane.place((memory.numel(), memory.dtype))
+            return self._submit_coded(lane, partial(lane.all_reduce, entry, place, memory, *self._weights(op)), opts, [t], shown, finish)
         call.out, call.count = numbers.data_ptr(), numbers.numel()
         return self._submit("all_reduce", call, opts, [t], shown, memory, finish)
 
@@ -686,11 +774,28 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
 
     def _allgather(self, outputs: Sequence[Tensor], t: Tensor, opts: Any, shown: list[Tensor] | None) -> Work:
         self._check_blocks(outputs, t, "all_gather", "output")
+        coded = self._coded(_policy.ALL_GATHER, t, sum(o.numel() for o in outputs))
+        if coded is not None and all(o.dtype == t.dtype for o in outputs):
+            return self._gather_coded(*coded, outputs, t, opts, list(outputs), shown)
         memory, finish = self._outputs(outputs, "all_gather")
         own, blocks, counts = self._memory(t, "all_gather"), _addresses(memory), _numbers([_size(m) for m in memory])
         call = Call(kind=_lib.ALLGATHER, dtype=_lib.U8, in_=own.data_ptr(), count=_size(own), out_counts=ctypes.addressof(counts),
                     out_blocks=ctypes.addressof(blocks))
         return self._submit("all_gather", call, opts, list(outputs), shown, (own, memory, blocks, counts), finish)
+
+    def _gather_coded(self, lane: _policy.Lane, entry: _policy.Entry, outputs: Sequence[Tensor], t: Tensor, opts: Any, tensors: list[Any],
+                      shown: list[Tensor] | None) -> Work:
+        """Into one tensor, or several, of which each has a rank's numbers."""
+        given, own = [self._checked(o, "all_gather") for o in outputs], self._memory(t, "all_gather")
+        counts = [o.numel() for o in given] if len(given) > 1 else [own.numel()] * self._count
+        whole = given[0] if len(given) == 1 and given[0].is_contiguous() else torch.empty(sum(counts), dtype=t.dtype)
+
+        def spread() -> None:
+            for o, part in zip(given, whole.split(counts)) if len(given) > 1 else [(given[0], whole)]:
+                o.copy_(part.view(o.shape))
+
+        run = partial(lane.all_gather, entry, own, whole, counts)
+        return self._submit_coded(lane, run, opts, tensors, shown, None if whole is given[0] else spread)
 
     def _check_blocks(self, blocks: Sequence[Tensor], t: Tensor, title: str, what: str) -> None:
         if len(blocks) != self._count:
@@ -706,6 +811,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     def _gather_flat(self, output: Tensor, input: Tensor, opts: Any, shown: list[Tensor] | None) -> Work:
         if _size(output) != self._count * _size(input):
             raise _invalid(f"all_gather_into_tensor: an output of {_size(output)} bytes for {self._count} ranks with {_size(input)} bytes each")
+        coded = self._coded(_policy.ALL_GATHER, input, output.numel())
+        if coded is not None and output.dtype == input.dtype:
+            return self._gather_coded(*coded, [output], input, opts, [output], shown)
         (memory,), finish = self._outputs([output], "all_gather_into_tensor")
         own = self._memory(input, "all_gather_into_tensor")
         call = Call(kind=_lib.ALLGATHER, dtype=_lib.U8, in_=own.data_ptr(), out=memory.data_ptr(), count=_size(own))
@@ -767,6 +875,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         call = Call(kind=_lib.REDUCE_SCATTER)
         numbers = self._reduction(call, op, memory, "reduce_scatter")
         parts = [torch.view_as_real(p) if p.is_complex() else p for p in [self._memory(i, "reduce_scatter") for i in inputs]]
+        coded = self._coded(_policy.REDUCE_SCATTER, memory, sum(p.numel() for p in parts), op)
+        if coded is not None and all(p.dtype == memory.dtype for p in parts):
+            return self._scatter_coded(*coded, parts, memory, opts, op, [t], list(inputs), finish)
         blocks, counts = _addresses(parts), _numbers([p.numel() for p in parts])
         call.out, call.count = numbers.data_ptr(), numbers.numel()
         call.in_blocks, call.in_counts = ctypes.addressof(blocks), ctypes.addressof(counts)
@@ -787,8 +898,17 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         own = self._memory(input, "reduce_scatter_tensor")
         call = Call(kind=_lib.REDUCE_SCATTER, in_=own.data_ptr())
         numbers = self._reduction(call, op, memory, "reduce_scatter_tensor")
+        coded = self._coded(_policy.REDUCE_SCATTER, memory, own.numel(), op)
+        if coded is not None:
+            return self._scatter_coded(*coded, [own], memory, opts, op, [output], shown, finish)
         call.out, call.count = numbers.data_ptr(), numbers.numel()
         return self._submit("reduce_scatter", call, opts, [output], shown, (own, memory), finish)
+
+    def _scatter_coded(self, lane: _policy.Lane, entry: _policy.Entry, parts: list[Tensor], memory: Tensor, opts: Any, op: Any, tensors: list[Any],
+                       shown: list[Tensor] | None, finish: Callable[[], None] | None) -> Work:
+        place = lane.place((memory.numel(), memory.dtype))
+        run = partial(lane.reduce_scatter, entry, place, parts, memory, *self._weights(op))
+        return self._submit_coded(lane, run, opts, tensors, shown, finish)
 
     def reduce_scatter_tensor_coalesced(self, outputTensors: list[Tensor], inputTensors: list[Tensor], opts: Any = None) -> Work:
         if inputTensors[0].is_cuda:
@@ -1015,6 +1135,13 @@ def create(store: Store, rank: int, size: int, timeout: timedelta, ranks: Sequen
         if not ranks:
             _home = home
     return ProcessGroup(_Channel(home, mine, timeout), store, rank, size, timeout, name, label)
+
+
+def stats() -> list[dict[str, Any]]:
+    """What policies have matched on this rank: a row for each group, operation and entry. `calls`, of which `plain` went as they are,
+    since nothing was known of them, and `remembered` with error memory; `bytes` of numbers that they were given; `dense_bytes` this rank
+    would have sent without a code, `wire_bytes` it has sent, and `ratio`, how many times fewer; `seconds` in all."""
+    return [row for policy in _policies for row in policy.stats()]
 
 
 def _job(store: Store, rank: int, size: int, timeout: timedelta, shared: bool) -> tuple[_jobs.Job, bool]:
