@@ -6,6 +6,9 @@ FullyShardedDataParallel note their models. Each is attached at its first forwar
 one at the first that gradients follow), if by then it has neither an attachment nor a communication
 hook. Nothing here raises: what fails is a line on stderr, and the model trains as it would without gradcomp.
 
+With GRADCOMP_AUTO_ATTACH=backend no model is looked at: process groups that would be Gloo's are of the backend "gradcomp", which
+carries out the policy, or the SPEC for all that data-parallel groups send.
+
 A hook on some of the ranks would mix up what they send each other. So the ranks agree before and
 after, in the store of torch.distributed, which no other traffic can be confused with.
 """
@@ -63,6 +66,7 @@ def load():
         import torch.distributed as dist
 
         if dist.is_available():
+            _look_at_groups()
             _note_models()
             if _FSDP in sys.modules:
                 _note_sharded(sys.modules[_FSDP])
@@ -70,6 +74,56 @@ def load():
                 sys.meta_path.insert(0, _WhenFsdpComes())
     except Exception as e:
         _say(f"cannot attach models by itself: {_one_line(e)}")
+
+
+def _look_at_groups():
+    from torch.distributed import distributed_c10d
+
+    make = distributed_c10d._new_process_group_helper
+
+    @functools.wraps(make)
+    def helper(size, rank, ranks, backend, *args, **named):
+        return make(size, rank, ranks, _instead(backend, rank, ranks), *args, **named)
+
+    distributed_c10d._new_process_group_helper = helper
+
+
+def _instead(backend, rank, ranks):
+    """The backend of a group in the place of the one that is asked for."""
+    import torch
+
+    text = str(backend).lower()
+    if text not in ("gloo", "undefined", "cpu:gloo,cuda:nccl"):
+        return backend
+    if _through_backend():
+        if torch.__version__ >= _FIRST:
+            return "gradcomp" if text == "gloo" or not torch.cuda.is_available() else "cpu:gradcomp,cuda:nccl"
+        why = f"auto_attach=backend takes PyTorch 2.6 or newer, and this is {torch.__version__}: groups stay Gloo's"
+    elif _is_policy(os.environ["GRADCOMP"]):
+        why = ("GRADCOMP is a policy, which process groups of the backend gradcomp carry out, and this one is Gloo's: take "
+               'init_process_group("gradcomp") or GRADCOMP_AUTO_ATTACH=backend')
+    else:
+        return backend
+    if not ranks and rank in (0, -1):
+        _say(why)
+    return backend
+
+
+def _is_policy(text):
+    """Whether it is no SPEC; the library, which knows, need not be there."""
+    return "/" in text.partition(":")[0]
+
+
+def _through_backend():
+    named = os.environ.get("GRADCOMP_AUTO_ATTACH")
+    if named is None:
+        from . import _lib
+
+        try:
+            named = _lib.setting("gradcomp.auto_attach")
+        except Exception:  # said where a model is attached
+            return False
+    return named == "backend"
 
 
 def _note_models():
@@ -268,7 +322,7 @@ def _refusal(model):
     if "gradcomp.torch" in sys.modules and _attached_by_program(model):
         return _QUIET
     try:
-        if _lib.setting("gradcomp.auto_attach") in _OFF:
+        if _lib.setting("gradcomp.auto_attach") in (*_OFF, "backend") or _is_policy(_lib.setting("gradcomp.compressor")):
             return _QUIET
         if hasattr(model, "_get_ddp_logging_data"):
             hook = model._get_ddp_logging_data().get("comm_hook")
