@@ -176,6 +176,7 @@ class Lane:
         self._queue: queue.SimpleQueue[tuple[Callable[[], None], Callable[[Error | None], None]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._scratch = torch.empty(0)
+        self._given_up: str | None = None
 
     # How calls come to their turn.
 
@@ -211,6 +212,8 @@ class Lane:
 
     def _carry_out(self, run: Callable[[], None]) -> Error | None:
         try:
+            if self._given_up is not None:
+                raise Error(_lib.ERR_STATE, self._given_up)
             with torch.no_grad():
                 run()
         except Error as e:
@@ -221,6 +224,11 @@ class Lane:
             with self._mutex:
                 self._waiting -= 1
         return None
+
+    def abort(self, text: str) -> None:
+        """Ends what waits for its turn, and all that follows."""
+        self._given_up = text
+        lib().group_abort(self._handle, text.encode(), byref(ErrorText()))
 
     def close(self, seconds: float) -> None:
         if self._thread is not None:
@@ -396,6 +404,10 @@ class Coding:
             return None
         entry = self.policy.match(operation, dtype, self.role, self._raw, numbers * t.element_size())
         return None if entry is None else (self._lanes[operation], entry)
+
+    def abort(self, text: str) -> None:
+        for lane in self._lanes or []:
+            lane.abort(text)
 
     def close(self, seconds: float) -> None:
         lanes, self._lanes = self._lanes or [], None

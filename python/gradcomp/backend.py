@@ -256,6 +256,12 @@ class _Channel:
         """Ends what is in flight and all that follows; close() is still to come."""
         if not self._closed and self._pid == os.getpid():
             self._lib.call("group_abort", self.handle, text.encode())
+            if self.coding is not None:
+                self.coding.abort(text)
+                with self.lock:
+                    coded = [work for work in self._collectives if isinstance(work, _Coded)]
+                for work in coded:
+                    work.ended(Error(_lib.ERR_STATE, text))
 
 
 _channels: weakref.WeakSet[_Channel] = weakref.WeakSet()
@@ -404,9 +410,10 @@ class _Coded(Work):
         self._why: Error | None = None
 
     def ended(self, failure: Error | None) -> None:
-        """Called by its lane."""
-        self._why = failure and Error(failure.status, f"{self._title}: {failure}")
-        self._done.set()
+        """Called by its lane, or for a group that is given up meanwhile."""
+        if not self._done.is_set():
+            self._why = failure and Error(failure.status, f"{self._title}: {failure}")
+            self._done.set()
 
     def wait(self, timeout: timedelta = _FOREVER) -> bool:
         if not self._over:
@@ -615,8 +622,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
                       finish: Callable[[], None] | None) -> Work:
         """Starts a call on its lane, or carries it out where the program waits anyway."""
         channel, title = self._channel, _policy.OPERATIONS[lane.operation]
-        if channel._closed:
-            raise Error(_lib.ERR_STATE, f"{title}: the process group has been destroyed")
+        if channel._closed or channel._pid != os.getpid():
+            why = "the process group has been destroyed" if channel._closed else "this process was forked off the rank, and is none"
+            raise Error(_lib.ERR_STATE, f"{title}: {why}")
         channel.calls += 1
 
         def all_of_it() -> None:

@@ -1,0 +1,313 @@
+"""One rank of policies.t: the backend under policies. Prints `ok NAME` or `not NAME WHY` for each thing that is tried (argv[1]: what), and
+ends."""
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+import gradcomp.torch  # noqa: F401
+
+torch.set_num_threads(1)
+RANK, SIZE, FOLDER = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2]
+GROUPS = 0
+MANY = 1 << 15  # numbers: 128 KiB of them
+
+
+def say(right, name, why=""):
+    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
+
+
+def error_of(call, *given, **named):
+    try:
+        call(*given, **named)
+    except Exception as e:
+        return e
+    return None
+
+
+def begin(backend="gradcomp", policy=None, **more):
+    global GROUPS
+    GROUPS += 1
+    os.environ["GRADCOMP"] = policy or "off"
+    dist.init_process_group(backend, init_method=f"file://{FOLDER}/{GROUPS}", rank=RANK, world_size=SIZE, **more)
+
+
+def end():
+    """What the policy has matched meanwhile."""
+    import gradcomp.backend
+
+    dist.barrier()
+    rows = gradcomp.backend.stats()
+    dist.destroy_process_group()
+    gradcomp.backend._policies.clear()
+    return rows
+
+
+def ratio(rows, **of):
+    found = [row for row in rows if all(row[k] == v for k, v in of.items())]
+    return sum(row["wire_bytes"] for row in found) / sum(row["dense_bytes"] for row in found) if found else None
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.second, self.third = torch.nn.Linear(64, 512), torch.nn.Linear(512, 256), torch.nn.Linear(256, 64)
+
+    def forward(self, x):
+        return self.third(torch.relu(self.second(torch.relu(self.first(x)))))
+
+
+def train(model, steps=6, batches=RANK):
+    """The losses of this rank."""
+    step = torch.optim.SGD(model.parameters(), lr=0.2)
+    x, losses = torch.randn(16, 64, generator=torch.Generator().manual_seed(batches)), []
+    for _ in range(steps):
+        loss = (model(x) - x.flip(1)).square().mean()
+        step.zero_grad()
+        loss.backward()
+        step.step()
+        losses.append(loss.item())
+    return losses
+
+
+def sharded():
+    from torch.distributed.fsdp import fully_shard
+
+    model = Layers()
+    for layer in (model.first, model.second, model.third):
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def replicated():
+    return torch.nn.parallel.DistributedDataParallel(Layers(), bucket_cap_mb=0.3)
+
+
+def near(a, b, share):
+    return all(abs(x - y) <= share * abs(y) for x, y in zip(a, b)) and a[-1] < a[0]
+
+
+def models():
+    """Losses as Gloo has them, and counted bytes."""
+    losses = {}
+    kinds = {"fully_shard": sharded, "DistributedDataParallel": replicated}
+    for backend, policy in (("gloo", None), ("gradcomp", "any/none")):
+        for name, make in kinds.items():
+            begin(backend, policy)
+            losses[backend, name] = train(make())
+            rows = end()
+    for name in kinds:
+        say(losses["gradcomp", name] == losses["gloo", name], f"{name}: under none, Gloo's losses to the bit", losses)
+    say(rows == [], "nothing is compressed under none", rows)
+    begin(policy="dp/block:bits=8")
+    got, rows = train(sharded()), end()
+    say(near(got, losses["gloo", "fully_shard"], 0.01), "fully_shard: losses under 8 bits", f"{got} {losses}")
+    say(0.25 < ratio(rows) <= 0.27, "fully_shard: at most 0.27 of the bytes", rows)
+    say({row["operation"] for row in rows} == {"all_gather", "reduce_scatter"}, "fully_shard: both operations are told of", rows)
+    # Three layers of at least 64 KiB, six steps, of which the first is not known.
+    scatters = [row for row in rows if row["operation"] == "reduce_scatter"]
+    say(scatters[0]["calls"] - scatters[0]["remembered"] == scatters[0]["calls"] // 6, "fully_shard: error memory from the second step on", scatters)
+    begin(policy="reduce_scatter/block:bits=4")
+    got, rows = train(sharded()), end()
+    say(near(got, losses["gloo", "fully_shard"], 0.03) and [row["operation"] for row in rows] == ["reduce_scatter"], "an operation alone", f"{got} {rows}")
+    for policy, most in (("all_reduce/block:bits=8", 0.27), ("dp/powersgd:rank=4+dp/block:bits=8", 0.7), ("dp/topk:density=0.05", 0.8)):
+        begin(policy=policy)
+        model = replicated()
+        got = train(model)
+        weights = [torch.empty_like(p) for p in model.parameters()]
+        for w, p in zip(weights, model.parameters()):
+            w.copy_(p.detach())
+            dist.broadcast(w, 0)
+        alike = all(torch.equal(w, p) for w, p in zip(weights, model.parameters()))
+        rows = end()
+        say(alike and got[-1] < got[0], f"DistributedDataParallel under {policy}: all ranks have the same weights", got)
+        say(ratio(rows) < most and [row["operation"] for row in rows] == ["all_reduce"], "... and fewer bytes", rows)
+    begin(policy="dp/powersgd:rank=4")
+    model = replicated()
+    train(model, 3)
+    got, rows = train(model, 4), end()
+    say(rows[0]["plain"] < rows[0]["calls"] and rows[0]["plain"] + rows[0]["remembered"] == rows[0]["calls"],
+        "what is not known to recur goes as it is where there is no code for it", f"{rows} {got}")
+
+
+def mesh():
+    """FSDP by tensor parallelism: the dp dimension alone is compressed."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    losses = {}
+    for backend, policy in (("gloo", None), ("gradcomp", "any/none"), ("gradcomp", "dp/block:bits=8"), ("gradcomp", "@tp/block:bits=8+ep/block")):
+        begin(backend, policy)
+        of = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        model = parallelize_module(Layers(), of["tp"], {"first": ColwiseParallel(), "second": RowwiseParallel()})
+        for layer in (model.first, model.second, model.third):
+            fully_shard(layer, mesh=of["dp"])
+        fully_shard(model, mesh=of["dp"])
+        losses[policy], rows = train(model, 4, RANK // 2), end()
+        if policy == "dp/block:bits=8":
+            say(rows and {row["group"] for row in rows} == {"mesh_dp"} and ratio(rows) <= 0.27, "the groups of dp alone", rows)
+    say(losses["any/none"] == losses[None], "under none, Gloo's losses to the bit", losses)
+    say(near(losses["dp/block:bits=8"], losses[None], 0.01), "losses under 8 bits", losses)
+
+
+def calls():
+    draw = torch.Generator().manual_seed(RANK)
+    begin(policy="dp.all_reduce.f32/block:bits=8+dp.64K/block:bits=8", timeout=timedelta(seconds=20))
+
+    def numbers(n=MANY, dtype=torch.float32):
+        return torch.randn(n, generator=draw).to(dtype)
+
+    def summed(t, op=ReduceOp.SUM):
+        exact = t.double()
+        dist.all_reduce(exact, op)
+        return exact
+
+    def close(t, exact, bound=0.02):
+        return (t.double() - exact).abs().max().item() <= bound * exact.abs().max().item()
+
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        t = numbers(dtype=dtype)
+        exact = summed(t)
+        dist.all_reduce(t)
+        say(close(t, exact) and not torch.equal(t.double(), exact), f"all_reduce of {dtype}")
+    t = numbers()
+    exact = summed(t, ReduceOp.AVG)
+    dist.all_reduce(t, ReduceOp.AVG)
+    say(close(t, exact), "AVG")
+    t = numbers()
+    exact = summed(t) / 2
+    dist.all_reduce(t, dist._make_nccl_premul_sum(0.5))
+    say(close(t, exact), "a premultiplied sum")
+    for name, t in (("less than 64 KiB", numbers(16383)), ("f64", numbers(dtype=torch.float64)), ("integers", torch.arange(MANY) + RANK)):
+        exact = summed(t)
+        dist.all_reduce(t)
+        say(close(t, exact, 1e-6), f"{name}: as it is")
+    t = numbers()
+    exact = summed(t, ReduceOp.MAX)
+    dist.all_reduce(t, ReduceOp.MAX)
+    say(torch.equal(t.double(), exact), "MAX: as it is")
+    t = torch.randn(256, 512, generator=draw).t()
+    exact = summed(t.contiguous())
+    dist.all_reduce(t)
+    say(close(t, exact), "a tensor that is not contiguous")
+    dist.all_reduce(torch.empty(0))
+    inputs = numbers(SIZE * MANY)
+    before, exact, out = inputs.clone(), summed(inputs), torch.empty(MANY)
+    dist.reduce_scatter_tensor(out, inputs)
+    say(close(out, exact.view(SIZE, -1)[RANK]), "reduce_scatter_tensor")
+    say(torch.equal(inputs, before), "... leaves its input")
+    dist.reduce_scatter(out, list(inputs.view(SIZE, -1)), ReduceOp.AVG)
+    say(close(out * SIZE, exact.view(SIZE, -1)[RANK]), "reduce_scatter, a mean")
+    every = [torch.empty(MANY + r) for r in range(SIZE)]
+    dist.all_gather(every, torch.full((MANY + RANK,), 1.0 + RANK))
+    say(all(t.sub(1 + r).abs().max() < 0.02 * (1 + r) for r, t in enumerate(every)), "all_gather of other sizes")
+    flat = torch.empty(SIZE, MANY)
+    flat[RANK] = 1 + RANK
+    dist.all_gather_into_tensor(flat.view(-1), flat[RANK])
+    say(all(flat[r].sub(1 + r).abs().max() < 0.02 * (1 + r) for r in range(SIZE)), "all_gather_into_tensor, in place")
+    tensors = [numbers() for _ in range(3)]
+    exact = [summed(t) for t in tensors]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for t in tensors:
+            dist.all_reduce(t)
+    together.wait()
+    say(all(map(close, tensors, exact)), "coalesced")
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    future = dist.all_reduce(numbers(), async_op=True).get_future().then(lambda f: len(f.value()))
+    say(future.wait() == 1 and all([w.wait() for w in works]) and all(w.is_success() for w in works), "works and futures")
+    t = torch.ones(MANY)
+    t[0] = float("nan") if RANK == 1 else 1
+    dist.all_reduce(t)
+    say(t.isnan().all().item(), "NaN on one rank is NaN on all")
+    objects = [None] * SIZE
+    dist.all_gather_object(objects, "x" * 100000)
+    say(all(o == "x" * 100000 for o in objects), "objects: as they are")
+    if RANK == 0:
+        time.sleep(0.3)
+    begun = dist.all_reduce(torch.ones(MANY), async_op=True)
+    if RANK == 1:
+        e = error_of(begun.wait, timedelta(seconds=0.05))
+        say(e is not None and "goes on" in str(e), "wait(timeout) raises when that is over", repr(e))
+    say(begun.wait(), "... and the call goes on")
+    # The optimizer of one rank alone: the others know nothing of its steps.
+    weight = torch.nn.Parameter(torch.ones(MANY))
+    weight.grad = torch.ones(MANY)
+    step = torch.optim.SGD([weight], lr=0.1)
+    for _ in range(3):
+        dist.all_reduce(weight.grad)
+        if RANK == 0:
+            step.step()
+    say(True, "ranks that know other steps agree on no error memory")
+    other, inside = dist.new_group(list(range(SIZE))), torch.ones(MANY)
+    both = [(inside, None), (torch.ones(MANY), other)]
+    for work in [dist.all_reduce(t, group=g, async_op=True) for t, g in (both if RANK else reversed(both))]:
+        work.wait()
+    dist.destroy_process_group(other)
+    say(inside.eq(SIZE).all().item(), "two groups at once")
+    rows = end()
+    say({row["operation"] for row in rows} == {"all_reduce", "all_gather", "reduce_scatter"} and
+        all(row["calls"] > 0 and row["seconds"] > 0 and row["bytes"] for row in rows), "each operation is told of", rows)
+
+
+def bad():
+    for policy, text in (("dp.i32/block", "'i32' is never compressed"), ("dp.all_gather/powersgd", "works on matrices"),
+                         ("dp/block+dp.all_gather/fp8", "is for nothing"), ("dp/blok", "'blok'")):
+        e = error_of(begin, policy=policy)
+        say(isinstance(e, RuntimeError) and text in str(e), f"refused: {policy}", repr(e))
+        dist.distributed_c10d.destroy_process_group() if dist.is_initialized() else None
+    e = error_of(begin, policy=f"dp/block:bits={8 if RANK != 1 else 4}")
+    say(isinstance(e, RuntimeError) and "rank 1 asks for 'dp/block:bits=4" in str(e), "another policy on one rank", repr(e))
+    begin(policy="ep/block:bits=8")
+    if RANK == 0:
+        # What is said at the end, by this rank.
+        import contextlib
+        import io
+
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            end()
+        text = said.getvalue()
+        say("ep/block:bits=8 was for no group; groups there are: default_pg (2 ranks, dp)" in text, "a role that no group has", text)
+    else:
+        end()
+    begin(policy="dp/block:bits=8")
+    group = dist.new_group(list(range(SIZE)))
+    t = torch.ones(MANY)
+    dist.all_reduce(t, group=group)
+    if RANK == 0:
+        begun = dist.all_reduce(t, group=group, async_op=True)
+        group.abort()
+        e = error_of(begun.wait)
+        say(isinstance(e, RuntimeError) and "aborted" in str(e), "a group that is given up in flight", repr(e))
+    else:
+        begun = dist.all_reduce(t, group=group, async_op=True)
+    e = error_of(lambda: os.fork() or os._exit(isinstance(error_of(dist.all_reduce, torch.ones(MANY)), RuntimeError)))
+    say(e is None and os.waitstatus_to_exitcode(os.wait()[1]) == 1, "a call in a process that was forked")
+    end()
+
+
+def dead():
+    """The last rank dies; the others are in a call that is compressed."""
+    begin(policy="dp/block:bits=8")
+    dist.all_reduce(torch.ones(MANY))
+    dist.barrier()
+    if RANK == SIZE - 1:
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = dist.all_reduce(torch.ones(MANY), async_op=True)
+    begun = time.monotonic()
+    e = error_of(work.wait)
+    say(isinstance(e, RuntimeError) and f"rank {SIZE - 1}" in str(e), f"work.wait() raises: {time.monotonic() - begun:.2f} s", repr(e))
+    e = error_of(dist.all_gather_into_tensor, torch.empty(SIZE * MANY), torch.ones(MANY))
+    say(isinstance(e, RuntimeError) and f"rank {SIZE - 1}" in str(e), "and every call that follows", repr(e))
+    os._exit(0)
+
+
+{f.__name__: f for f in (models, mesh, calls, bad, dead)}[sys.argv[1]]()
