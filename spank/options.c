@@ -44,8 +44,9 @@ const option_row options_table[OPTION_COUNT] = {
                            .file = true},
 	[OPTION_ATTACH] =
 		{.name = "--gradcomp-auto-attach",
-                 .argument = "yes|no",
-                 .help = "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)",
+                 .argument = "yes|no|backend",
+                 .help = "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes); "
+                         "backend: what Gloo would send",
                  .check = "--auto-attach",
                  .variable = "GRADCOMP_AUTO_ATTACH",
                  .word = "auto_attach"},

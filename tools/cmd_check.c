@@ -7,7 +7,7 @@
 
 static const char usage[] =
 	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE] [--schedule SPEC] [--record FILE]\n"
-	"       [--auto-attach yes|no] [--on-failure abort|shrink]\n"
+	"       [--auto-attach yes|no|backend] [--on-failure abort|shrink]\n"
 	"\n"
 	"Checks the SPECs, that the compressor works with the collective, and the form of\n"
 	"the files' names, as srun does with the options of the same names. What is not\n"
