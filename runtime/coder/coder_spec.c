@@ -92,14 +92,12 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 {
 	const char *asked = text ? text : config_str(t->config, SET_GRADCOMP_COMPRESSOR);
 	const plugin *p;
-	gradcomp_status st = text ? GRADCOMP_OK : spec_table_no_policy(t, err);
-	if (st)
-		return st;
 	if (named(asked, "auto"))
 		return no_code(t->config, "auto",
 		               "chooses among compressors for a model's tensors, which a coder does not know",
 		               out->device, err);
-	st = get(t, GRADCOMP_KIND_COMPRESSOR, text, SET_GRADCOMP_COMPRESSOR, &p, &out->compressor_spec, err);
+	gradcomp_status st =
+		get(t, GRADCOMP_KIND_COMPRESSOR, text, SET_GRADCOMP_COMPRESSOR, &p, &out->compressor_spec, err);
 	if (st)
 		return st;
 	out->compressor = p->compressor;

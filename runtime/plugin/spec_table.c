@@ -18,6 +18,12 @@ gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const c
 	gradcomp_host host;
 	gradcomp_error inner = {0};
 	gradcomp_status (*check)(const gradcomp_host *, const gradcomp_value *, gradcomp_error *);
+	if (policy_is(text))
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"'%s' is a policy, which is for the calls of a program's own process groups (PyTorch's "
+			"backend gradcomp); here one SPEC is needed, such as block:bits=8",
+			text);
 	if ((st = spec_name(text, name, err)) || (st = registry_open(c, kind, name, out, err)) ||
 	    (st = spec_parse((*out)->info, text, values, err)))
 		return st;
@@ -122,27 +128,13 @@ gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *in
 	return st;
 }
 
-gradcomp_status spec_table_no_policy(const spec_table *t, gradcomp_error *err)
-{
-	if (!policy_is(config_str(t->config, SET_GRADCOMP_COMPRESSOR)))
-		return GRADCOMP_OK;
-	return error_set(
-		err, GRADCOMP_ERR_UNSUPPORTED,
-		"gradcomp.compressor (%s) is a policy, which is for the calls of a program's own process groups "
-		"(PyTorch's backend gradcomp); here one SPEC is needed, such as block:bits=8",
-		config_origin(t->config, SET_GRADCOMP_COMPRESSOR));
-}
-
 /* A SPEC that was given, or the configured one; then its error names the origin. */
 static gradcomp_status pair_spec(spec_table *t, gradcomp_plugin_kind kind, const char *text, spec_entry **out,
                                  gradcomp_error *err)
 {
 	setting_id setting = kind == GRADCOMP_KIND_COMPRESSOR ? SET_GRADCOMP_COMPRESSOR : SET_GRADCOMP_COLLECTIVE;
 	gradcomp_error inner;
-	gradcomp_status st = text || kind != GRADCOMP_KIND_COMPRESSOR ? GRADCOMP_OK : spec_table_no_policy(t, err);
-	if (st)
-		return st;
-	st = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
+	gradcomp_status st = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
 	if (!st)
 		return GRADCOMP_OK;
 	return text ? error_set(err, st, "%s", inner.text)

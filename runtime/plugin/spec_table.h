@@ -28,8 +28,6 @@ gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const c
 /* The SPEC of what is no plugin but has a table like one: as spec_parse(). */
 gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *info, const char *text,
                                    const spec **values, gradcomp_error *err);
-/* Fails with UNSUPPORTED where the compressor that is configured is a policy, which has several SPECs. */
-gradcomp_status spec_table_no_policy(const spec_table *t, gradcomp_error *err);
 /* Compressor p[0] and collective p[1] from their SPECs, and that they go together. NULL
  * stands for what is configured; a collective that nobody configured is the default
  * one, or the first installed one that can carry the compressor. */

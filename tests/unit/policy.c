@@ -279,7 +279,7 @@ static void held_against_plugins(void)
 	gradcomp_policy_free(p);
 	is_int(gradcomp_spec_check(NULL, NULL, &e), 0, "a job may be configured so");
 	is_int(gradcomp_coder_check(NULL, NULL, &e), GRADCOMP_ERR_UNSUPPORTED, "a coder of it cannot be made");
-	like(e.text, "gradcomp.compressor (environment GRADCOMP) is a policy", "which says why");
+	like(e.text, "gradcomp.compressor (environment GRADCOMP): 'tp/block:bits=8' is a policy", "which says why");
 	setenv("GRADCOMP", "tp/bloc", 1);
 	ok(gradcomp_spec_check(NULL, NULL, &e) < 0, "nor a job of one that is wrong");
 }
