@@ -58,7 +58,10 @@ class Policy:
         self._groups: dict[str, None] = {}
         self._used: set[int] = set()
         self._rows: list[dict[str, Any]] = []  # of lanes that have been closed
+        self._told = False
         self.codings: weakref.WeakSet[Coding] = weakref.WeakSet()
+        _watch_optimizers()
+        _all_policies.add(self)
 
     def _entry(self, number: int) -> Entry:
         entry = _lib.PolicyEntry(struct_size=ctypes.sizeof(_lib.PolicyEntry))
@@ -79,16 +82,21 @@ class Policy:
         self._groups[f"{name} ({nranks} rank{'s' if nranks > 1 else ''}, {ROLES[role]})"] = None
         self._used |= {e.number for e in self.entries if e.roles >> role & 1 or e.name in (name, name.removeprefix("mesh_"))}
 
-    def close(self) -> None:
-        """Says, on one rank, which entries no group was for."""
-        handle, self._handle = self._handle, c_void_p()
-        if not handle:
+    def tell(self) -> None:
+        """Says once, on one rank, which entries no group was for."""
+        if self._told or self._job.rank:
             return
+        self._told = True
         unused = [f"{e.selector}/{e.spec}" for e in self.entries if e.number not in self._used and e.spec != "none"]
-        if unused and self._job.rank == 0:
-            print(f"gradcomp: policy: {', '.join(unused)} {'was' if len(unused) == 1 else 'were'} for no group; groups there are: "
+        if unused:
+            print(f"gradcomp: policy: {', '.join(unused)} {'is' if len(unused) == 1 else 'are'} for no group; groups there are: "
                   f"{', '.join(self._groups) or 'none'}", file=sys.stderr, flush=True)
-        lib().policy_free(handle)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            self.tell()
+            lib().policy_free(handle)
 
     def keep(self, rows: list[dict[str, Any]]) -> None:
         self._rows += rows
@@ -134,6 +142,7 @@ class _Rounds:
 
 
 _all_rounds: weakref.WeakSet[_Rounds] = weakref.WeakSet()
+_all_policies: weakref.WeakSet[Policy] = weakref.WeakSet()
 _watching = False
 
 
@@ -150,6 +159,8 @@ def _stepped(optimizer: Any, given: Any, named: Any) -> None:
     del optimizer, given, named
     for rounds in list(_all_rounds):
         rounds.stepped()
+    for policy in list(_all_policies):
+        policy.tell()  # the groups there are have been made by now
 
 
 class _Count:
@@ -395,7 +406,6 @@ class Coding:
                 self.policy.match(operation, dtype, self.role, self._raw, 1 << 62) for operation in range(3) for dtype in range(3)):
             # Local, and in the same order on all ranks: that of the groups that the program makes.
             self._lanes = [Lane(self, operation, self._enter()) for operation in range(3)]
-            _watch_optimizers()
 
     def find(self, operation: int, t: Tensor, numbers: int) -> tuple[Lane, Entry] | None:
         """The lane and the entry of a call of so many numbers; None: it goes as it is."""

@@ -76,7 +76,7 @@ def load():
         _say(f"cannot attach models by itself: {_one_line(e)}")
 
 
-def _look_at_groups():
+def _look_at_groups() -> None:
     from torch.distributed import distributed_c10d
 
     make = distributed_c10d._new_process_group_helper
@@ -109,12 +109,12 @@ def _instead(backend, rank, ranks):
     return backend
 
 
-def _is_policy(text):
+def _is_policy(text: str) -> bool:
     """Whether it is no SPEC; the library, which knows, need not be there."""
     return "/" in text.partition(":")[0]
 
 
-def _through_backend():
+def _through_backend() -> bool:
     named = os.environ.get("GRADCOMP_AUTO_ATTACH")
     if named is None:
         from . import _lib
@@ -322,7 +322,7 @@ def _refusal(model):
     if "gradcomp.torch" in sys.modules and _attached_by_program(model):
         return _QUIET
     try:
-        if _lib.setting("gradcomp.auto_attach") in (*_OFF, "backend") or _is_policy(_lib.setting("gradcomp.compressor")):
+        if _lib.setting("gradcomp.auto_attach") in (*_OFF, "backend") or _is_policy(_lib.setting("gradcomp.compressor") or ""):
             return _QUIET
         if hasattr(model, "_get_ddp_logging_data"):
             hook = model._get_ddp_logging_data().get("comm_hook")

@@ -606,7 +606,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
             self._coalescing.append(work)
         return work
 
-    def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None) -> Any:
+    def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None) -> tuple[_policy.Lane, _policy.Entry] | None:
         """The lane and the policy's entry for a call of so many numbers like those of t; None: it goes as it is."""
         coding = self._channel.coding
         if coding is None or (op is not None and _CODES.get(hash(op)) not in (_lib.SUM, _lib.AVG)):
@@ -799,7 +799,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         whole = given[0] if len(given) == 1 and given[0].is_contiguous() else torch.empty(sum(counts), dtype=t.dtype)
 
         def spread() -> None:
-            for o, part in zip(given, whole.split(counts)) if len(given) > 1 else [(given[0], whole)]:
+            for o, part in zip(given, typed(Any, whole).split(counts)) if len(given) > 1 else [(given[0], whole)]:
                 o.copy_(part.view(o.shape))
 
         run = partial(lane.all_gather, entry, own, whole, counts)

@@ -274,7 +274,7 @@ def bad():
         with contextlib.redirect_stderr(io.StringIO()) as said:
             end()
         text = said.getvalue()
-        say("ep/block:bits=8 was for no group; groups there are: default_pg (2 ranks, dp)" in text, "a role that no group has", text)
+        say("ep/block:bits=8 is for no group; groups there are: default_pg (2 ranks, dp)" in text, "a role that no group has", text)
     else:
         end()
     begin(policy="dp/block:bits=8")
