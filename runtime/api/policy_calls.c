@@ -22,7 +22,7 @@ static gradcomp_status check_entry(policy_entry *e, uint32_t number, gradcomp_er
 			"name a compressor, or attach the model",
 			number + 1);
 	st = gradcomp_coder_check(e->spec, e->collective, &inner);
-	/* What gives no code for runs of numbers may do for all-reduces. */
+	/* A compressor without a code for runs of numbers may do for all-reduces. */
 	if (st == GRADCOMP_ERR_UNSUPPORTED && !(e->named & SHARDS)) {
 		e->operations = 1u << GRADCOMP_POLICY_ALL_REDUCE;
 		st = gradcomp_spec_check(e->spec, e->collective, &inner);

@@ -63,7 +63,7 @@ static gradcomp_status spec_check(const config *c, const char *compressor, const
 	gradcomp_status st = policy_is(asked) ? policy_check(asked, err) : GRADCOMP_OK;
 	if (st)
 		return st;
-	/* What no entry is for goes over the collective as it is. */
+	/* Calls that no entry is for go over the collective as they are. */
 	if (policy_is(asked))
 		compressor = "none";
 	spec_table_init(&specs, c);

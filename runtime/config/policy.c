@@ -44,7 +44,7 @@ bool policy_is(const char *text)
 	return (isalnum((unsigned char)*text) || *text == '@') && text[strcspn(text, "/:")] == '/';
 }
 
-/* What is being read, and where. */
+/* A text that is being read, and where. */
 typedef struct reading {
 	gradcomp_policy *policy;
 	const char *from;  /* the user's text */
