@@ -4,8 +4,8 @@
  * its reason instead of waiting for it. */
 #include "api/job_join.h"
 
+#include "api/policy_calls.h"
 #include "base/error.h"
-#include "config/policy.h"
 #include "survivors/roster.h"
 #include "cost/model_capture.h"
 #include "security/job_secret.h"
@@ -56,16 +56,16 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 		return st;
 	}
 	if (policy_is(config_str(c, SET_GRADCOMP_COMPRESSOR)))
-		st = gradcomp_policy_create(config_str(c, SET_GRADCOMP_COMPRESSOR), &policy, err);
+		st = policy_read(c, NULL, NULL, &policy, err);
 	if (!st)
 		st = spec_table_job(&job->specs, policy ? "none" : NULL, NULL, plugins, specs, err);
 	if (!st) {
-		const char *text = policy ? gradcomp_policy_text(policy) : specs[0]->text;
+		const char *text = policy ? policy->text : specs[0]->text;
 		registry_identities(plugins, plugin_text);
 		if (snprintf(out, capacity, "%s/%s", text, specs[1]->text) >= (int)capacity)
 			st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", text);
 	}
-	gradcomp_policy_free(policy);
+	policy_free(policy);
 	return st;
 }
 

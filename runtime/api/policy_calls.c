@@ -1,17 +1,18 @@
 /* Policies (gradcomp/gradcomp.h): their SPECs are held against the plugins that are installed. */
-#include <stdio.h>
+#include "api/policy_calls.h"
+
 #include <string.h>
 
 #include "base/error.h"
 #include "base/first_sizes.h"
-#include "config/config.h"
-#include "config/policy.h"
-#include "gradcomp/coder.h"
+#include "coder/coder_spec.h"
+#include "plugin/spec_table.h"
 
 #define SHARDS ((1u << GRADCOMP_POLICY_ALL_GATHER) | (1u << GRADCOMP_POLICY_REDUCE_SCATTER))
 
 /* Finds out what the SPEC of an entry can do. */
-static gradcomp_status check_entry(policy_entry *e, uint32_t number, gradcomp_error *err)
+static gradcomp_status check_entry(const config *c, const char *collective, policy_entry *e, uint32_t number,
+                                   gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st;
@@ -21,36 +22,51 @@ static gradcomp_status check_entry(policy_entry *e, uint32_t number, gradcomp_er
 			"policy, entry %u: 'auto' chooses for the tensors of a model, which a policy does not know: "
 			"name a compressor, or attach the model",
 			number + 1);
-	st = gradcomp_coder_check(e->spec, e->collective, &inner);
+	if (e->collective)
+		collective = e->collective;
+	st = coder_check(c, e->spec, collective, &inner);
 	/* A compressor without a code for runs of numbers may do for all-reduces. */
 	if (st == GRADCOMP_ERR_UNSUPPORTED && !(e->named & SHARDS)) {
+		const plugin *p[2];
+		const spec *s[2];
+		spec_table specs;
+		spec_table_init(&specs, c);
 		e->operations = 1u << GRADCOMP_POLICY_ALL_REDUCE;
-		st = gradcomp_spec_check(e->spec, e->collective, &inner);
+		st = spec_table_job(&specs, e->spec, collective, p, s, &inner);
+		spec_table_clear(&specs);
 	}
 	return st ? error_set(err, st, "policy, entry %u '%s': %s", number + 1, e->selector, inner.text) : GRADCOMP_OK;
 }
 
+gradcomp_status policy_read(const config *c, const char *text, const char *collective, gradcomp_policy **out,
+                            gradcomp_error *err)
+{
+	gradcomp_policy *p = NULL;
+	gradcomp_status st = policy_parse(text ? text : config_str(c, SET_GRADCOMP_COMPRESSOR), &p, err);
+	for (uint32_t i = 0; !st && i < p->nentries; i++)
+		st = check_entry(c, collective, &p->entries[i], i, err);
+	if (!st)
+		st = policy_check_hidden(p, err);
+	if (st) {
+		policy_free(p);
+		p = NULL;
+	}
+	*out = p;
+	return st;
+}
+
 gradcomp_status gradcomp_policy_create(const char *text, gradcomp_policy **out, gradcomp_error *err)
 {
-	config *c = NULL;
-	gradcomp_policy *p = NULL;
-	gradcomp_status st = GRADCOMP_OK;
+	config *c;
+	gradcomp_status st;
 	if (!out)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradcomp_policy_create: out is NULL");
 	*out = NULL;
-	if (!text)
-		st = config_load(NULL, &c, err);
-	if (!st)
-		st = policy_parse(text ? text : config_str(c, SET_GRADCOMP_COMPRESSOR), &p, err);
-	for (uint32_t i = 0; !st && i < p->nentries; i++)
-		st = check_entry(&p->entries[i], i, err);
-	if (!st)
-		st = policy_check_hidden(p, err);
-	config_free(c);
+	st = config_load(NULL, &c, err);
 	if (st)
-		policy_free(p);
-	else
-		*out = p;
+		return st;
+	st = policy_read(c, text, NULL, out, err);
+	config_free(c);
 	return st;
 }
 

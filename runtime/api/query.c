@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "api/query.h"
+#include "api/policy_calls.h"
 #include "base/error.h"
 #include "kinds/autotune/tuner.h"
 #include "schedule/plan_file.h"
 #include "plugin/spec_table.h"
-#include "config/policy.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
 
@@ -45,27 +45,20 @@ gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, 
 	return GRADCOMP_OK;
 }
 
-/* Checks a policy, which a job takes where it takes a SPEC. */
-static gradcomp_status policy_check(const char *text, gradcomp_error *err)
-{
-	gradcomp_policy *p;
-	gradcomp_status st = gradcomp_policy_create(text, &p, err);
-	gradcomp_policy_free(p);
-	return st;
-}
-
 static gradcomp_status spec_check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	const char *asked = compressor ? compressor : config_str(c, SET_GRADCOMP_COMPRESSOR);
 	const plugin *p[2];
 	const spec *s[2];
 	spec_table specs;
-	gradcomp_status st = policy_is(asked) ? policy_check(asked, err) : GRADCOMP_OK;
+	gradcomp_policy *policy = NULL;
+	gradcomp_status st = policy_is(asked) ? policy_read(c, asked, collective, &policy, err) : GRADCOMP_OK;
 	if (st)
 		return st;
 	/* Calls that no entry is for go over the collective as they are. */
-	if (policy_is(asked))
+	if (policy)
 		compressor = "none";
+	policy_free(policy);
 	spec_table_init(&specs, c);
 	registry_builtin(gradcomp_auto_info()->name);
 	st = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)

@@ -228,8 +228,8 @@ gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *ho
 	return GRADCOMP_OK;
 }
 
-/* Checks with an instance, since some parameters show there that they cannot be. */
-static gradcomp_status check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
+/* With an instance, since some parameters show there that they cannot be. */
+gradcomp_status coder_check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	static const uint64_t dims[] = {1};
 	static const gradcomp_tensor tensor = {.name = "shard", .numel = 1, .dims = dims, .ndim = 1};
@@ -261,7 +261,7 @@ gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, g
 	gradcomp_status st = config_load(NULL, &c, err);
 	if (st)
 		return st;
-	st = check(c, spec, collective, err);
+	st = coder_check(c, spec, collective, err);
 	config_free(c);
 	return st;
 }

@@ -21,6 +21,8 @@ typedef struct coder_parts {
  * where the group has `levels` (group_has_levels()) and nobody configured that either. */
 gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device, bool levels,
                              coder_parts *out, gradcomp_error *err);
+/* Does what gradcomp_coder_check() does, with settings that are given. */
+gradcomp_status coder_check(const config *c, const char *compressor, const char *collective, gradcomp_error *err);
 /* Makes an instance of a compressor that codes; it must code from the first call on. */
 gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
                                void **instance, gradcomp_error *err);

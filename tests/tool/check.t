@@ -37,6 +37,10 @@ bad "empty SPEC" "does not begin with a name" --compressor "" --collective both
 bad "a path" "cannot be a name" --compressor ../sample --collective both
 bad "control characters" "there is a control character behind 'a', which cannot be seen: write the value anew" --compressor "$(printf 'a\033[2Jb')" --collective both
 unlike "control characters: none come back" "$said" "$(printf '\033')"
+bad "a policy with a wrong word" "policy, entry 2 at character 11: 'al_gather' is no word of a selector (did you mean 'all_gather'?)" \
+	--compressor dp/sample+al_gather/sample --collective both
+bad "a policy with a wrong SPEC" "policy, entry 1 'dp': compressor 'smaple' is not installed (did you mean 'sample'?)" \
+	--compressor dp/smaple --collective both
 bad "two parameters that do not agree" "rank 40 goes with a density of at most 0.5" \
 	--compressor sample:rank=40,density=0.9 --collective both
 bad "impossible pair" "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that serve it: both" \
