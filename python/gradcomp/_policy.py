@@ -135,10 +135,18 @@ class _Rounds:
 
     def stepped(self) -> None:
         calls = tuple(self._now)
-        if calls and calls not in self._known and len(self._known) < _LISTS and len(calls) < _LONGEST:
-            self._known[calls] = self._next
-            self._next += len(calls)
+        # Where an optimizer has left a step out (a GradScaler does), the list is one that is known, several times.
+        if calls and len(calls) < _LONGEST and not any(_repeats(calls, known) for known in self._known):
+            for known in [known for known in self._known if _repeats(known, calls)]:
+                del self._known[known]
+            if len(self._known) < _LISTS:
+                self._known[calls] = self._next
+                self._next += len(calls)
         self._now, self._fits = [], list(self._known.items())
+
+
+def _repeats(calls: tuple[Any, ...], of: tuple[Any, ...]) -> bool:
+    return len(calls) % len(of) == 0 and calls == of * (len(calls) // len(of))
 
 
 _all_rounds: weakref.WeakSet[_Rounds] = weakref.WeakSet()

@@ -726,7 +726,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         coded = self._coded(_policy.ALL_REDUCE, memory, memory.numel(), op)
         if coded is not None:
             lane, entry = coded
-            place = lane.place((memory.numel(), memory.dtype))
+            place = lane.place((memory.dtype, memory.numel()))
             return self._submit_coded(lane, partial(lane.all_reduce, entry, place, memory, *self._weights(op)), opts, [t], shown, finish)
         call.out, call.count = numbers.data_ptr(), numbers.numel()
         return self._submit("all_reduce", call, opts, [t], shown, memory, finish)
@@ -914,7 +914,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
 
     def _scatter_coded(self, lane: _policy.Lane, entry: _policy.Entry, parts: list[Tensor], memory: Tensor, opts: Any, op: Any, tensors: list[Any],
                        shown: list[Tensor] | None, finish: Callable[[], None] | None) -> Work:
-        place = lane.place((memory.numel(), memory.dtype))
+        place = lane.place((memory.dtype, memory.numel(), *(p.numel() for p in parts)))
         run = partial(lane.reduce_scatter, entry, place, parts, memory, *self._weights(op))
         return self._submit_coded(lane, run, opts, tensors, shown, finish)
 

@@ -158,7 +158,27 @@ def mesh():
     say(near(losses["dp/block:bits=8"], losses[None], 0.01), "losses under 8 bits", losses)
 
 
+def places():
+    """Which calls are known: those of a step like exactly one before."""
+    from gradcomp import _policy
+
+    def step(*calls):
+        got = [rounds.place((call,)) for call in calls]
+        rounds.stepped()
+        return got
+
+    rounds = _policy._Rounds()
+    say(step(1, 2, 2) == [-1, -1, -1] and step(1, 2, 2) == [0, 1, 2], "a step as the one before")
+    say(step(1, 2, 3) == [0, 1, -1] and step(1, 2, 2) == [-1, -1, 2], "two that begin alike")
+    say(step(4) == [-1] and step(4, 4) == [6, -1] and step(4) == [6], "a step of which the optimizer has made none")
+    rounds = _policy._Rounds()
+    say(step(5, 5) == [-1, -1] and step(5) == [0] and step(5) == [2], "the same at the beginning")
+    rounds.stepped()
+    say(step() == [] and step(5) == [2], "optimizers that step with nothing between")
+
+
 def calls():
+    places()
     draw = torch.Generator().manual_seed(RANK)
     begin(policy="dp.all_reduce.f32/block:bits=8+dp.64K/block:bits=8", timeout=timedelta(seconds=20))
 
