@@ -38,12 +38,10 @@ from gradcomp.autoload import load
 load()
 runpy.run_path({PROGRAM!r}, run_name="__main__")
 """
-for name, more in (("a SPEC", {"GRADCOMP": "block:bits=8"}), ("a policy", {"GRADCOMP": "all_reduce.1K/block:bits=8"})):
-    got = forked_ranks(2, ["-c", LOADED], timeout=120, python=PYTHON, GRADCOMP_AUTO_ATTACH="backend", **more)
-    said = "".join(err for _, _, err in got)
-    ok(all(status == 0 for status, _, _ in got), f"{name} and auto_attach=backend: a program for Gloo ends", errors(got))
-    coded = "coder 'default_pg all_reduce' block:bits=8 on 2 ranks" in said
-    ok(coded == (name == "a policy") and "attached" not in said, "... and what is 64 KiB, or named, goes through the backend", errors(got))
+got = forked_ranks(2, ["-c", LOADED], timeout=120, python=PYTHON, GRADCOMP_AUTO_ATTACH="backend", GRADCOMP="all_reduce.1K/block:bits=8")
+said = "".join(err for _, _, err in got)
+ok(all(status == 0 for status, _, _ in got), "auto_attach=backend: a program for Gloo ends", errors(got))
+ok("coder 'default_pg all_reduce' block:bits=8 on 2 ranks" in said and "attached" not in said, "... and goes through the backend", errors(got))
 got = forked_ranks(2, ["-c", LOADED], timeout=120, python=PYTHON, GRADCOMP_AUTO_ATTACH=None, GRADCOMP="dp/block:bits=8")
 said = "".join(err for _, _, err in got)
 ok(said.count("this one is Gloo's: take") == 1 and "attached" not in said, "a policy without it: one line says what to do", errors(got))

@@ -144,7 +144,7 @@ def mesh():
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     losses = {}
-    for backend, policy in (("gloo", None), ("gradcomp", "any/none"), ("gradcomp", "dp/block:bits=8"), ("gradcomp", "@tp/block:bits=8+ep/block")):
+    for backend, policy in (("gloo", None), ("gradcomp", "any/none"), ("gradcomp", "dp/block:bits=8")):
         begin(backend, policy)
         of = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         model = parallelize_module(Layers(), of["tp"], {"first": ColwiseParallel(), "second": RowwiseParallel()})

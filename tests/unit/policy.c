@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/mutate.h"
 #include "tests/support/tap.h"
+#include "tests/support/thread_ranks.h"
 
 #include <stdlib.h>
 
@@ -286,6 +287,7 @@ static void held_against_plugins(void)
 
 int main(void)
 {
+	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	taken();
 	refused();
 	matched();
