@@ -26,7 +26,7 @@ $(B)/obj/io/source/nfs/%.o: INCLUDES = $(INNER) $(NFS_CFLAGS)
 $(B)/obj/plugins/compressors/zfp.o: EXTRA = $(ZFP_CFLAGS)
 $(B)/obj/plugins/compressors/lossless/%.o: EXTRA = $(LZ4_CFLAGS) $(ZSTD_CFLAGS)
 
-all: $(LIB_SO) $(LIB_A) $(SDK_A) $(PMIX_SO) $(VERBS_SO) $(NFS_SO) $(CUDA_SO) $(DEVICE_SO) $(PLUGINS) $(SPANK_SO) $(COMMAND) $(EXAMPLES) $(B)/gradcomp.pc $(B)/gradcomp-sdk.pc
+all: $(LIB_SO) $(LIB_A) $(SDK_A) $(PMIX_SO) $(VERBS_SO) $(NFS_SO) $(CUDA_SO) $(DEVICE_SO) $(PLUGINS) $(PMPI_SO) $(SPANK_SO) $(COMMAND) $(EXAMPLES) $(B)/gradcomp.pc $(B)/gradcomp-sdk.pc
 
 $(B)/obj/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h config.mk
 	$(call say,CC)
@@ -129,6 +129,19 @@ $(B)/lib/gradcomp/compressors/zfp.so: PLUGIN_LIBS = $(ZFP_LIBS) -Wl,-z,nodelete
 $(B)/lib/gradcomp/collectives/nccl.so: PLUGIN_LIBS = $(CUDART)
 $(B)/lib/gradcomp/compressors/lossless.so: PLUGIN_LIBS = $(LZ4_LIBS) $(ZSTD_LIBS)
 
+# MPI is the program's own, and libgradcomp is opened when it is wanted.
+$(B)/obj/openmpi/%.o: INCLUDES = -I$(srcdir)/include $(OPENMPI_CFLAGS)
+$(B)/obj/mpich/%.o: INCLUDES = -I$(srcdir)/include $(MPICH_CFLAGS)
+define pmpi_rule
+$(B)/obj/$(1)/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h config.mk
+	$$(call say,CC)
+	$$(Q)mkdir -p $$(@D) && $$(COMPILE)
+$(B)/lib/gradcomp/pmpi/$(1).so: $(PMPI_SRC:%.c=$(B)/obj/$(1)/%.o)
+	$$(call say,LD)
+	$$(Q)mkdir -p $$(@D) && $$(LINK_SO) -o $$@ $$^ $$(LIBS) -ldl -lpthread
+endef
+$(foreach m,$(MPIS),$(eval $(call pmpi_rule,$(m))))
+
 # Slurm's functions are found when Slurm loads it.
 $(B)/lib/slurm/spank_gradcomp.so: LDFLAGS_SO =
 $(B)/lib/slurm/spank_gradcomp.so: $(call OBJ,$(SPANK_SRC)) $(srcdir)/spank/spank_gradcomp.map
@@ -191,7 +204,7 @@ DIRS = prefix exec_prefix bindir libexecdir libdir includedir sysconfdir localst
 
 -include $(patsubst %.o,%.d,$(call OBJ,$(LIB_SRC) $(PMIX_SRC) $(VERBS_SRC) $(NFS_SRC) $(PLUGIN_SRC) $(PLUGIN_COMMON_SRC) $(SDK_SRC) $(SPANK_SRC) $(TOOL_SRC) \
 	$(CHECK_SRC) $(TEST_SRC) $(TEST_PLUGIN_SRC) $(BENCH_SRC) $(EXAMPLE_SRC) $(DEVICE_SRC)) \
-	$(CUDA_SRC:%.cu=$(B)/obj/%.cu.o))
+	$(CUDA_SRC:%.cu=$(B)/obj/%.cu.o) $(foreach m,$(MPIS),$(PMPI_SRC:%.c=$(B)/obj/$(m)/%.o)))
 
 # configure or VERSION changed: the same configure command again.
 config.mk: $(srcdir)/configure $(srcdir)/VERSION

@@ -93,10 +93,10 @@ check-cuda: $(CUDA_SO) $(DEVICE_SO) $(filter %/nccl.so %/hier.so,$(PLUGINS))
 	$(Q)for h in $(call find,include/gradcomp/*.h include/gradcomp/sdk/*.h); do echo "  NVCC  $$h" && \
 		$(NVCC) -I$(srcdir)/include -x cu -c -o /dev/null $(srcdir)/$$h || exit 1; done
 
-LINT_C = $(LIB_SRC) $(PMIX_SRC) $(VERBS_SRC) $(NFS_SRC) $(PLUGIN_SRC) $(PLUGIN_COMMON_SRC) $(SDK_SRC) $(SPANK_SRC) $(TOOL_SRC) $(CHECK_SRC) $(TEST_SRC) \
+LINT_C = $(LIB_SRC) $(PMIX_SRC) $(VERBS_SRC) $(NFS_SRC) $(PLUGIN_SRC) $(PLUGIN_COMMON_SRC) $(SDK_SRC) $(PMPI_SRC) $(SPANK_SRC) $(TOOL_SRC) $(CHECK_SRC) $(TEST_SRC) \
 	$(BENCH_SRC) $(EXAMPLE_SRC) $(DEVICE_SRC) $(TEST_PLUGIN_SRC) \
 	$(call find,examples/plugin/*.c)
-LINT_CFLAGS = -include $(DEFAULTS) $(SLURM_CFLAGS) $(PMIX_CFLAGS) $(JANSSON_CFLAGS) $(CUDA_CFLAGS) $(NCCL_CFLAGS)
+LINT_CFLAGS = -include $(DEFAULTS) $(or $(OPENMPI_CFLAGS),$(MPICH_CFLAGS)) $(SLURM_CFLAGS) $(PMIX_CFLAGS) $(JANSSON_CFLAGS) $(CUDA_CFLAGS) $(NCCL_CFLAGS)
 # What calls what: objects in which nothing has been inlined, in a folder of their own.
 GRAPH_SRC = $(LIB_SRC) $(PMIX_SRC) $(VERBS_SRC) $(NFS_SRC) $(DEVICE_SRC) $(CHECK_SRC) $(TOOL_SRC)
 graph:

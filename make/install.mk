@@ -47,6 +47,7 @@ INSTALLED = \
 	$(call modules,$(libdir)/gradcomp/source,$(NFS_SO)) \
 	$(call modules,$(libdir)/gradcomp/operators,$(CUDA_SO)) \
 	$(call modules,$(libdir)/gradcomp/device,$(DEVICE_SO)) \
+	$(call modules,$(libdir)/gradcomp/pmpi,$(PMPI_SO)) \
 	$(call modules,$(slurmplugindir),$(SPANK_SO)) \
 	$(foreach f,$(python_src) $(DIST_INFO),0644:$(PYTHON)/$(f):$(libdir)/gradcomp/python/$(f)) \
 	$(foreach f,$(call find,include/gradcomp/*.h include/gradcomp/*.def),0644:$(srcdir)/$(f):$(includedir)/gradcomp/$(notdir $(f))) \

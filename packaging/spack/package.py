@@ -19,6 +19,8 @@ class Gradcomp(Package, CudaPackage):
     variant("pmix", default=True, description="Ranks that srun or mpirun started find each other")
     variant("verbs", default=True, description="Links between nodes over InfiniBand and RoCE")
     variant("nfs", default=True, description="nfs:// sources of datasets")
+    variant("openmpi", default=False, description="Collectives of Open MPI's programs are compressed")
+    variant("mpich", default=False, description="Collectives of MPICH's programs are compressed")
     variant("nccl", default=True, when="+cuda", description="Collectives of NCCL")
 
     depends_on("c", type="build")
@@ -39,6 +41,8 @@ class Gradcomp(Package, CudaPackage):
     depends_on("pmix", when="+pmix")
     depends_on("rdma-core", when="+verbs")
     depends_on("libnfs", when="+nfs")
+    depends_on("openmpi", type="build", when="+openmpi")
+    depends_on("mpich", type="build", when="+mpich")
     depends_on("nccl@2.18:", when="+nccl")
     # nccl refuses to be built for no architecture.
     for arch in CudaPackage.cuda_arch_values:
@@ -48,7 +52,7 @@ class Gradcomp(Package, CudaPackage):
         """configure is not autoconf's, so this is no AutotoolsPackage."""
         arguments = [f"--prefix={prefix}", "--with-jansson", "--with-sodium", "--with-seccomp", "--with-lz4",
                      "--with-zstd", "--with-zfp"]
-        for name in ("slurm", "pmix", "verbs", "nfs", "cuda"):
+        for name in ("slurm", "pmix", "verbs", "nfs", "openmpi", "mpich", "cuda"):
             arguments.append(f"--with-{name}" if f"+{name}" in spec else f"--without-{name}")
         arguments.append("--with-nccl" if "+nccl" in spec else "--without-nccl")
         arguments.append("--with-munge" if "+slurm" in spec else "--without-munge")

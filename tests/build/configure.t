@@ -52,7 +52,7 @@ for option in $accepted; do
 	*) like "$option is in --help" "$listed" "$option" ;;
 	esac
 done
-for lib in inih xxhash slurm pmix jansson cuda nccl verbs nfs zfp lz4 zstd sodium seccomp munge; do
+for lib in inih xxhash slurm pmix jansson cuda nccl verbs nfs zfp lz4 zstd sodium seccomp openmpi mpich munge; do
 	like "--with-$lib is in --help" "$help" "--with-${lib}[=DIR]"
 done
 
@@ -69,7 +69,7 @@ refuse "a prefix with a dollar is an error" conf bad "--prefix=/opt/\$HOME"
 is "a refused option leaves nothing" "$(ls "$tmp/bad")" ""
 
 none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson --without-zfp
---without-lz4 --without-zstd --without-sodium --without-seccomp --without-munge --without-nfs"
+--without-lz4 --without-zstd --without-sodium --without-seccomp --without-openmpi --without-mpich --without-munge --without-nfs"
 # shellcheck disable=SC2086
 check "unknown --enable and --with are accepted" conf warn $none --enable-frob --with-nic=x --disable-static
 like "... with a warning (enable)" "$said" "warning: unknown option --enable-frob"
@@ -172,6 +172,8 @@ missing lz4 lz4.h liblz4-dev lz4-devel
 missing zstd zstd.h libzstd-dev libzstd-devel
 missing sodium sodium.h libsodium-dev libsodium-devel
 missing seccomp seccomp.h libseccomp-dev libseccomp-devel
+missing openmpi mpi.h libopenmpi-dev openmpi-devel
+missing mpich mpi.h libmpich-dev mpich-devel
 missing munge munge.h libmunge-dev munge-devel
 missing cuda cuda_runtime.h nvidia-cuda-toolkit cuda-toolkit
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then

@@ -10,12 +10,13 @@ mkdir "$tmp/build"
 cd "$tmp/build" || exit 1
 check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O0 \
 	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson --without-zfp \
-	--without-lz4 --without-zstd
+	--without-lz4 --without-zstd --without-openmpi --without-mpich
 check "make" make -j2
 check "nothing is left to do after it" make -q
 is "no PMIx module" "$(ls lib/gradcomp/bootstrap 2>/dev/null)" ""
 is "no compressor without its library" "$(ls lib/gradcomp/compressors/zfp.so lib/gradcomp/compressors/lossless.so 2>/dev/null)" ""
 is "no SPANK plugin" "$(ls lib/slurm 2>/dev/null)" ""
+is "nothing for MPI" "$(ls lib/gradcomp/pmpi 2>/dev/null)" ""
 check "the command runs in the build folder" bin/gradcomp version
 like "... and says the version" "$said" "$(cat "$GRADCOMP_SRC/VERSION")"
 if ldd bin/gradcomp >"$tmp/ldd"; then

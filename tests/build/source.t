@@ -7,7 +7,8 @@ unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG DESTDIR 2>/d
 
 version=$(cat "$GRADCOMP_SRC/VERSION")
 archive=gradcomp-$version.tar.gz
-none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson"
+none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson
+--without-openmpi --without-mpich"
 mkdir "$tmp/out"
 cd "$tmp/out" || exit 1
 # shellcheck disable=SC2086
