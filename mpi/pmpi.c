@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <gradcomp/coder.h>
 #include <gradcomp/gradcomp.h>
@@ -226,15 +227,13 @@ static gradcomp_status open_library(gradcomp_error *err)
 			*strrchr(path, '/') = 0;
 		strcat(strcat(path, "/"), file);
 	}
-	void *library = *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-	if (!library)
-		library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	void *library = dlopen(access(path, F_OK) ? file : path, RTLD_NOW | RTLD_LOCAL);
 	if (!library)
 		return set(err, GRADCOMP_ERR_NOTFOUND, "%s", dlerror());
 #define FIND(name) \
 	if (!(*(void **)&pmpi.call.name = dlsym(library, "gradcomp_" #name))) \
 		return set(err, GRADCOMP_ERR_ABI, "%s has no gradcomp_" #name ": it is of another version than this", \
-		           *path ? path : file);
+		           path);
 	LIBRARY_CALLS(FIND)
 	return GRADCOMP_OK;
 }

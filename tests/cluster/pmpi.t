@@ -83,6 +83,16 @@ for mpi in $mpis; do
 	is '... and with the same bits everywhere' "$(grep -c UNEQUAL <<< "$said")" 0
 	like '... in a quarter of the bytes' "$said" 'block:bits=8 on 3 ranks: 1 reduce-scatter, 1 all-gather, 3.9x fewer bytes' || note "$said"
 
+	if command -v gfortran > /dev/null && check "$mpi: a program in Fortran" "mpif90.$mpi" -w -fallow-argument-mismatch -o "$tmp/run/$mpi.f" \
+		"$GRADCOMP_SRC/tests/cluster/pmpi.f90"; then
+		program=("$tmp/run/$mpi.f")
+		check '... runs' ranks
+		is '... and is coded' "$(names within)" fortran || note "$said"
+		program=("$tmp/run/$mpi")
+	else
+		skip "$mpi: a program in Fortran" 'gfortran is not installed'
+	fi
+
 	# Left to itself the launcher ends all others, maybe before they can say anything.
 	case $mpi in openmpi) more=(--enable-recovery) ;; mpich) more=(-disable-auto-cleanup) ;; esac
 	killed=$(ranks kill 2>&1)
