@@ -207,7 +207,7 @@ static void find_mpi(void)
 		fprintf(stderr, "gradcomp: the program's MPI is not " MINE
 		                ", which this library is for: name the other one of its folder in LD_PRELOAD\n");
 	if (lacking || other)
-		abort();
+		_exit(1);
 }
 
 static void ready(void)

@@ -115,6 +115,13 @@ for mpi in $mpis; do
 	unset GRADCOMP
 done
 
+case $mpis in
+*openmpi*mpich*)
+	refuse 'a program of another MPI' on env "LD_PRELOAD=$tmp/lib/gradcomp/pmpi/openmpi.so" "$tmp/run/mpich" cases
+	like '... is told' "$said" "gradcomp: the program's MPI is not Open MPI, which this library is for"
+	;;
+esac
+
 # Two nodes of Slurm.
 case $mpis in
 *openmpi*)
