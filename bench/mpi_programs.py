@@ -20,7 +20,7 @@ MPIS = {"Open MPI": ("openmpi.so", "--mpi=pmix", [peer_programs.OPENMPI_NET, {**
 def _seconds(cluster, program, server, env, args, library=None):
     """{primitive: seconds}."""
     more = [f"--gradcomp={SPEC}", f"--export=ALL,LD_PRELOAD={library}"] if library else []
-    text = cluster.srun(server, *more, program, "0.1" if args.quick else "2", *[f"{p}:{SIZE}" for p in PRIMITIVES], env=env, timeout=120)
+    text = cluster.srun(server, *more, program, "0.1" if args.quick else "2", *[f"{p}:{SIZE}:any" if library else f"{p}:{SIZE}" for p in PRIMITIVES], env=env, timeout=120)
     rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     if not library and not all(r["correct"] for r in rows):
         raise Failed(f"{program} was wrong")
