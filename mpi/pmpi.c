@@ -108,6 +108,7 @@ static struct {
 #define MEMBER(name) __typeof__(gradcomp_##name) *name;
 		LIBRARY_CALLS(MEMBER)
 	} call;
+	void *library;
 	gradcomp_job *job; /* NULL: nothing is coded */
 	gradcomp_policy *policy;
 	gradcomp_policy_entry *entries;
@@ -227,11 +228,11 @@ static gradcomp_status open_library(gradcomp_error *err)
 			*strrchr(path, '/') = 0;
 		strcat(strcat(path, "/"), file);
 	}
-	void *library = dlopen(access(path, F_OK) ? file : path, RTLD_NOW | RTLD_LOCAL);
-	if (!library)
+	pmpi.library = dlopen(access(path, F_OK) ? file : path, RTLD_NOW | RTLD_LOCAL);
+	if (!pmpi.library)
 		return set(err, GRADCOMP_ERR_NOTFOUND, "%s", dlerror());
 #define FIND(name) \
-	if (!(*(void **)&pmpi.call.name = dlsym(library, "gradcomp_" #name))) \
+	if (!(*(void **)&pmpi.call.name = dlsym(pmpi.library, "gradcomp_" #name))) \
 		return set(err, GRADCOMP_ERR_ABI, "%s has no gradcomp_" #name ": it is of another version than this", \
 		           path);
 	LIBRARY_CALLS(FIND)
