@@ -99,12 +99,13 @@ static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradc
 	cost_question q;
 	if (!a->output && !a->trace)
 		return GRADCOMP_OK;
-	q = plan_question(p, p->tables[0].best, p->nodes[0]);
+	const plan_table *t = &p->tables[0];
+	q = plan_question(p, t->best, t->nodes);
 	if (a->output)
-		st = cost_plan_write(a->output, p->model, p->machine, &q, err);
+		st = cost_plan_write(a->output, p->model, &t->machine, &q, err);
 	if (!st && a->trace) {
 		q.trace = a->trace;
-		st = cost_predict(p->model, p->machine, &q, &out, err);
+		st = cost_predict(p->model, &t->machine, &q, &out, err);
 	}
 	return st;
 }
@@ -112,15 +113,18 @@ static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradc
 static int predict(plan *p, const plan_arguments *a)
 {
 	gradcomp_error err;
-	int any = 0, cpus = thread_pool_cpus();
-	if (plan_sweep(p, cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST, &err))
+	int any = 0, cpus = thread_pool_cpus(), threads = cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST;
+	plan_make_tables(p);
+	if (plan_sweep(p, threads, &err) || (p->need > 0 && plan_find_needs(p, threads, &err)))
 		return command_failed(&err);
-	for (int n = 0; n < p->nnodes; n++)
+	for (int n = 0; n < p->ntables; n++)
 		any |= p->tables[n].best != NULL;
 	if (any && write_files(p, a, &err))
 		return command_failed(&err);
 	if (a->hybrid.json)
 		plan_json(p, stdout);
+	else if (p->need > 0)
+		plan_show_needs(p);
 	else
 		plan_show(p);
 	if (!any)

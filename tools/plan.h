@@ -39,11 +39,28 @@ typedef struct plan_skip {
 	char what[PLAN_SPEC], why[508];
 } plan_skip;
 
-/* All predictions for one number of nodes, the quickest first. */
+/* A link between nodes, or inside the only one. */
+typedef struct plan_link {
+	double bits;    /* a second */
+	double message; /* seconds; negative: the machine's */
+} plan_link;
+
+/* The link that a compressor needs for the share of the ideal speed that is asked for. */
+typedef struct plan_need {
+	const plan_row *row; /* its best on the link that there is */
+	double share;        /* of the ideal speed, there */
+	double bits;         /* the least rate, with the messages of that link; INFINITY: none is enough */
+	double message;      /* the longest message, at the rate of that link; 0: none is short enough */
+} plan_need;
+
+/* All predictions for one number of nodes and one link, the quickest first. */
 typedef struct plan_table {
 	uint32_t nodes;
+	machine_file machine; /* the plan's, with that link; what it points to is the plan's */
 	plan_row *rows;
 	int n;
+	plan_need *needs; /* the least rate first */
+	int nneeds;
 	const plan_row *dense, *half; /* the quickest of each; NULL: there is none */
 	/* The row that is advised; NULL: nothing can be predicted. It is dense, first of all in fp32, where nothing
 	 * is quicker by more than PLAN_MARGIN. */
@@ -54,11 +71,14 @@ typedef struct plan {
 	model_file *model;
 	machine_file *machine;
 	uint32_t nodes[PLAN_NODES], ranks_per_node;
-	int nnodes;
+	plan_link links[PLAN_NODES]; /* in place of the machine's */
+	int nnodes, nlinks;          /* at most one of them is more than 1 */
+	double need;                 /* a share of the ideal speed; 0: is not asked for */
 	plan_specs compressors, collectives, schedules;
 	plan_spec dense, half;
-	int each_layer, all; /* all: print every row */
+	int each_layer, no_read_ahead, all; /* all: print every row */
 	plan_table tables[PLAN_NODES];
+	int ntables;
 	plan_skip *skips;
 	int nskips;
 } plan;
@@ -86,14 +106,36 @@ gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_
 
 bool plan_same(const plan_spec *a, const plan_spec *b);
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
-/* Every combination on every number of nodes, on at most so many threads, the caller's among them.
+/* Reads "10G", "1G,10G,25G" (rising) or "100M..100G" (doubling), each with or without "/50us" behind it, in bits a second
+ * and seconds a message. Returns false when the text is none of these. */
+bool plan_take_links(plan *p, const char *text);
+/* The tables, without rows: one for each number of nodes, or each link. */
+void plan_make_tables(plan *p);
+/* The level of the machine that tables of so many nodes are about. */
+static inline int plan_level(uint32_t nodes)
+{
+	return nodes > 1;
+}
+enum { PLAN_TEXT = 32 };
+/* "952 Mbit/s"; "-" for a link that the machine has not. */
+const char *plan_rate_text(double bits, char out[PLAN_TEXT]);
+const char *plan_seconds_text(double seconds, char out[PLAN_TEXT]);
+/* "4 nodes" or "1 Gbit/s": what tells the table from others. */
+const char *plan_table_text(const plan *p, const plan_table *t, char out[PLAN_TEXT]);
+
+/* Every combination in every table, on at most so many threads, the caller's among them.
  * The tables, what is left out and the error do not depend on how many there are. */
 gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err);
-gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,
-                             gradcomp_error *err);
+gradcomp_status plan_predict(const plan *p, const machine_file *machine, const plan_row *row, uint32_t nodes,
+                             cost_prediction *out, gradcomp_error *err);
 cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
 /* The quickest row of a compressor; NULL: there is none. */
 const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
+/* The seconds of a step in which nothing is exchanged or compressed. The table has rows. */
+double plan_ideal(const plan *p, const plan_table *t);
+/* The needs of every table's compressors, after plan_sweep(). They are looked for where the share that is reached
+ * grows with the rate and falls with the length of a message. */
+gradcomp_status plan_find_needs(plan *p, int threads, gradcomp_error *err);
 double plan_parameters(const model_file *m);
 void plan_free(plan *p);
 
@@ -101,6 +143,10 @@ void plan_free(plan *p);
 void plan_explain(const plan *p, const plan_table *t, FILE *out);
 
 void plan_show(const plan *p);
+void plan_show_needs(const plan *p);
+/* The model, the machine, and what is predicted for. */
+void plan_show_head(const plan *p);
+void plan_show_skips(const plan *p);
 void plan_json(const plan *p, FILE *out);
 
 typedef struct plan_hybrid {
@@ -113,8 +159,8 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 extern const char plan_usage[];
 /* These are as they were given; NULL or 0: not given. */
 typedef struct plan_arguments {
-	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half, *compute,
-		*tokens, *save;
+	const char *model, *machine, *nodes, *links, *ranks, *compressors, *collectives, *schedules, *dense, *half,
+		*compute, *need, *tokens, *save;
 	const char *output, *trace;
 	uint64_t ntokens;
 	int list, parallel;

@@ -21,12 +21,17 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
 			  "                         machine file has a curve of)\n"
 			  "  --json                 print JSON\n"
+			  "  --links LINKS          10G, or 1G,10G,25G, or 1G..400G (doubling), in bits a second,\n"
+			  "                         and /50us behind it: seconds a message (the machine's)\n"
 			  "  --list                 print the models that are installed\n"
 			  "  --machine FILE         a machine file\n"
 			  "  --memory SIZE          --parallel: what a rank has: 40G\n"
 			  "  --microbatches N       --parallel: of a step (8)\n"
 			  "  --model MODEL          a model file, an installed model's name, or what Hugging\n"
 			  "                         Face's programs save: config.json, *.safetensors, a folder\n"
+			  "  --need SHARE           the link that each compressor needs for 0.95 of the speed that\n"
+			  "                         steps without exchanges have\n"
+			  "  --no-read-ahead        batches are read between steps, not beside them\n"
 			  "  --nodes NODES          8, or 4,8,12, or 4..1024: powers of two from 4 to 1024 (as\n"
 			  "                         many as were measured)\n"
 			  "  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
@@ -98,11 +103,14 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--each-layer", NULL, &p->each_layer},
 		{"--half", &a->half, NULL},
 		{"--json", NULL, &a->hybrid.json},
+		{"--links", &a->links, NULL},
 		{"--list", NULL, &a->list},
 		{"--machine", &a->machine, NULL},
 		{"--memory", &a->hybrid.memory, NULL},
 		{"--microbatches", &a->hybrid.microbatches, NULL},
 		{"--model", &a->model, NULL},
+		{"--need", &a->need, NULL},
+		{"--no-read-ahead", NULL, &p->no_read_ahead},
 		{"--nodes", &a->nodes, NULL},
 		{"--output", &a->output, NULL},
 		{"--parallel", NULL, &a->parallel},
@@ -127,6 +135,15 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	if (a->nodes && take_nodes(p, a->nodes))
 		return command_usage_value(plan_usage, "--nodes", a->nodes,
 		                           "give 8, or 4,8,12 (rising), or 4..1024; 1 to 1048576");
+	if (a->links && !plan_take_links(p, a->links))
+		return command_usage_value(
+			plan_usage, "--links", a->links,
+			"give 10G, or 1G,10G,25G (rising), or 1G..400G, with /50us behind it or without; 1K "
+			"to 800T bits a second, 0 to 60 s");
+	if (a->need && (number_float(a->need, &p->need) != NUMBER_OK || !(p->need > 0 && p->need < 1)))
+		return command_usage_value(
+			plan_usage, "--need", a->need,
+			"give a share of the speed without exchanges, as 0.95: more than 0, less than 1");
 	if (a->ranks) {
 		if (number_int(a->ranks, &n) != NUMBER_OK || n < 1 || n > PLAN_RANKS_MOST)
 			return command_usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
@@ -141,10 +158,20 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 				plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
 		a->ntokens = (uint64_t)n;
 	}
-	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer))
-		return command_usage_error(plan_usage,
-		                           "--parallel goes with neither --output, --trace, --schedules nor "
-		                           "--each-layer");
+	if (a->parallel &&
+	    (a->output || a->trace || a->schedules || p->each_layer || p->no_read_ahead || a->links || a->need))
+		return command_usage_error(
+			plan_usage, "--parallel goes with neither --output, --trace, --schedules, --links, --need, "
+				    "--no-read-ahead nor --each-layer");
+	if (a->need && (a->output || a->trace || p->all))
+		return command_usage_error(plan_usage, "--need goes with neither --output, --trace nor --all");
+	if (p->nnodes > 1 && p->nlinks > 1)
+		return command_usage_error(
+			plan_usage, "several --nodes or several --links, not both; --nodes is '%s', --links '%s'",
+			a->nodes, a->links);
+	if (p->nlinks > 1 && (a->output || a->trace))
+		return command_usage_error(plan_usage, "--output and --trace are of one link; --links is '%s'",
+		                           a->links);
 	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
 		return command_usage_error(plan_usage,
 		                           "--batch, --memory, --microbatches and --state go with --parallel");

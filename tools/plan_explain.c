@@ -5,18 +5,7 @@
 
 #include "tools/plan.h"
 
-enum { TEXT = 32, NODES_FARTHEST = 16384, NAMED = 3 };
-
-static const char *seconds(double s, char out[TEXT])
-{
-	if (s >= 1)
-		snprintf(out, TEXT, "%.3g s", s);
-	else if (s >= 1e-3)
-		snprintf(out, TEXT, "%.3g ms", s * 1e3);
-	else
-		snprintf(out, TEXT, "%.3g us", s * 1e6);
-	return out;
-}
+enum { NODES_FARTHEST = 16384, NAMED = 3 };
 
 static double work_of(const plan_row *row)
 {
@@ -29,43 +18,43 @@ static double hidden(const plan_row *row)
 }
 
 /* "1/31 of" or "1.2 times". */
-static const char *share(double bytes, double of, char out[TEXT])
+static const char *share(double bytes, double of, char out[PLAN_TEXT])
 {
 	if (bytes < of)
-		snprintf(out, TEXT, "1/%.3g of", of / bytes);
+		snprintf(out, PLAN_TEXT, "1/%.3g of", of / bytes);
 	else
-		snprintf(out, TEXT, "%.3g times", bytes / of);
+		snprintf(out, PLAN_TEXT, "%.3g times", bytes / of);
 	return out;
 }
 
 static void say_link(const plan_row *dense, FILE *out)
 {
-	char a[TEXT], b[TEXT], c[TEXT];
+	char a[PLAN_TEXT], b[PLAN_TEXT], c[PLAN_TEXT];
 	fprintf(out, "with %s the link is busy %s of the %s of a step, and the next step waits %s for gradients\n",
-	        dense->compressor->shown, seconds(dense->p.exchange_s, a), seconds(dense->p.step_s, b),
-	        seconds(dense->p.exposed_s, c));
+	        dense->compressor->shown, plan_seconds_text(dense->p.exchange_s, a),
+	        plan_seconds_text(dense->p.step_s, b), plan_seconds_text(dense->p.exposed_s, c));
 }
 
 static void say_compressor(const plan_row *row, const plan_row *dense, FILE *out)
 {
-	char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
+	char a[PLAN_TEXT], b[PLAN_TEXT], c[PLAN_TEXT], d[PLAN_TEXT];
 	fprintf(out, "%s ", row->compressor->shown);
 	if (dense && row->p.sent_bytes > 0 && dense->p.sent_bytes > 0)
 		fprintf(out, "sends %s the bytes, ", share(row->p.sent_bytes, dense->p.sent_bytes, a));
-	fprintf(out, "costs %s of computing and %s on the link", seconds(work_of(row), a),
-	        seconds(row->p.exchange_s, b));
+	fprintf(out, "costs %s of computing and %s on the link", plan_seconds_text(work_of(row), a),
+	        plan_seconds_text(row->p.exchange_s, b));
 	if (hidden(row) > 0)
-		fprintf(out, ", of which %s together are hidden", seconds(hidden(row), c));
-	fprintf(out, "; the next step waits %s\n", seconds(row->p.exposed_s, d));
+		fprintf(out, ", of which %s together are hidden", plan_seconds_text(hidden(row), c));
+	fprintf(out, "; the next step waits %s\n", plan_seconds_text(row->p.exposed_s, d));
 }
 
 /* Against dense fp32 and dense fp16, where they could be predicted. */
 static void say_factor(const plan_row *best, const plan_row *other, const char *kind, FILE *out)
 {
-	char a[TEXT];
+	char a[PLAN_TEXT];
 	if (other && best->p.step_s > 0 && !plan_same(best->compressor, other->compressor))
 		fprintf(out, ", %.3g times as fast as %s (%s, %s)", other->p.step_s / best->p.step_s, kind,
-		        other->compressor->shown, seconds(other->p.step_s, a));
+		        other->compressor->shown, plan_seconds_text(other->p.step_s, a));
 }
 
 static const plan_row *best_without(const plan_table *t, const plan_spec *one)
@@ -130,9 +119,9 @@ static void say_ways(const plan_table *t, bool by_interval, const char *what, FI
 static void say_near(const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best;
-	char a[TEXT], b[TEXT];
+	char a[PLAN_TEXT], b[PLAN_TEXT];
 	say_others(t, false, "as quick within 2 %: ", "which of them trains best a plan does not know", out);
-	if (strcmp(seconds(best->p.least_s, a), seconds(best->p.most_s, b)))
+	if (strcmp(plan_seconds_text(best->p.least_s, a), plan_seconds_text(best->p.most_s, b)))
 		fprintf(out, "as exactly as the machine was measured %s takes %s to %s a step\n",
 		        best->compressor->shown, a, b);
 	say_others(t, true, "as quick within what was measured: ", "a run decides", out);
@@ -143,12 +132,12 @@ static void say_near(const plan_table *t, FILE *out)
 static void say_dense_wins(const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best, *other = best_without(t, best->compressor);
-	char a[TEXT], b[TEXT];
+	char a[PLAN_TEXT], b[PLAN_TEXT];
 	fprintf(out, "dense wins: %s over %s with %s takes %s a step", best->compressor->shown, best->collective->shown,
-	        best->schedule->shown, seconds(best->p.step_s, a));
+	        best->schedule->shown, plan_seconds_text(best->p.step_s, a));
 	if (other)
 		fprintf(out, "; the quickest compressor, %s over %s with %s, would take %s", other->compressor->shown,
-		        other->collective->shown, other->schedule->shown, seconds(other->p.step_s, b));
+		        other->collective->shown, other->schedule->shown, plan_seconds_text(other->p.step_s, b));
 	fputc('\n', out);
 	say_link(best, out);
 	if (other)
@@ -164,7 +153,7 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 	for (int i = 0; i < p->compressors.n; i++) {
 		const plan_row *row = plan_best_of(t, &p->compressors.spec[i]);
 
-		if (!row || plan_predict(p, row, nodes, &out, &err))
+		if (!row || plan_predict(p, &t->machine, row, nodes, &out, &err))
 			continue;
 		if (row->compressor == t->best->compressor)
 			*of_best = out.step_s;
@@ -179,7 +168,7 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 /* Says if something else would win on more nodes, as far as that can be predicted. */
 static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 {
-	char a[TEXT], b[TEXT];
+	char a[PLAN_TEXT], b[PLAN_TEXT];
 	uint32_t n = 1, farthest = 0;
 	while (n <= t->nodes)
 		n *= 2;
@@ -191,7 +180,7 @@ static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 			break;
 		if (!plan_same(row->compressor, t->best->compressor) && step * (1 + PLAN_MARGIN) < of_best) {
 			fprintf(out, "%s would win from %u nodes on: %s a step there against %s\n",
-			        row->compressor->shown, n, seconds(step, a), seconds(of_best, b));
+			        row->compressor->shown, n, plan_seconds_text(step, a), plan_seconds_text(of_best, b));
 			return;
 		}
 		farthest = n;
@@ -203,14 +192,14 @@ static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 void plan_explain(const plan *p, const plan_table *t, FILE *out)
 {
 	const plan_row *best = t->best;
-	char a[TEXT];
+	char a[PLAN_TEXT];
 	if (!best)
 		return;
 	if (plan_same(best->compressor, &p->dense)) {
 		say_dense_wins(t, out);
 	} else {
 		fprintf(out, "%s over %s with %s takes %s a step", best->compressor->shown, best->collective->shown,
-		        best->schedule->shown, seconds(best->p.step_s, a));
+		        best->schedule->shown, plan_seconds_text(best->p.step_s, a));
 		say_factor(best, t->dense, "dense fp32", out);
 		say_factor(best, t->half, "dense in 16 bits", out);
 		fputc('\n', out);
@@ -219,6 +208,6 @@ void plan_explain(const plan *p, const plan_table *t, FILE *out)
 		say_compressor(best, t->dense, out);
 	}
 	say_near(t, out);
-	if (p->nnodes == 1)
+	if (p->ntables == 1)
 		say_elsewhere(p, t, out);
 }

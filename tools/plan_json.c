@@ -44,16 +44,49 @@ static void put_why(jsonw *j, const plan *p, const plan_table *t)
 	json_put_end(j);
 }
 
+static void put_link(jsonw *j, const plan_table *t)
+{
+	const linear *link = &t->machine.level[plan_level(t->nodes)];
+	if (!(link->b > 0)) {
+		json_put_null(j, "link");
+		return;
+	}
+	json_put_object(j, "link");
+	json_put_float(j, "bits_per_s", 8 / link->b);
+	json_put_float(j, "message_s", link->a);
+	json_put_end(j);
+}
+
+static void put_needs(jsonw *j, const plan *p, const plan_table *t)
+{
+	json_put_float(j, "ideal_s", t->n ? plan_ideal(p, t) : NAN);
+	json_put_array(j, "needs");
+	for (int i = 0; i < t->nneeds; i++) {
+		const plan_need *need = &t->needs[i];
+
+		json_put_object(j, NULL);
+		json_put_string(j, "compressor", need->row->compressor->text);
+		json_put_float(j, "share", need->share);
+		json_put_float(j, "bits_per_s", need->bits);
+		json_put_float(j, "message_s", need->message > 0 ? need->message : NAN);
+		json_put_end(j);
+	}
+	json_put_end(j);
+}
+
 static void put_table(jsonw *j, const plan *p, const plan_table *t)
 {
 	json_put_object(j, NULL);
 	json_put_uint(j, "nodes", t->nodes);
 	json_put_uint(j, "ranks_per_node", p->ranks_per_node);
+	put_link(j, t);
 	put_why(j, p, t);
 	if (t->best)
 		put_row(j, "best", t, t->best);
 	else
 		json_put_null(j, "best");
+	if (p->need > 0)
+		put_needs(j, p, t);
 	json_put_array(j, "plans");
 	for (int i = 0; i < t->n; i++)
 		put_row(j, NULL, t, &t->rows[i]);
@@ -82,8 +115,10 @@ void plan_json(const plan *p, FILE *out)
 		json_put_string(&j, "half", p->half.text);
 	else
 		json_put_null(&j, "half");
+	if (p->need > 0)
+		json_put_float(&j, "need", p->need);
 	json_put_array(&j, "tables");
-	for (int n = 0; n < p->nnodes; n++)
+	for (int n = 0; n < p->ntables; n++)
 		put_table(&j, p, &p->tables[n]);
 	json_put_end(&j);
 	json_put_array(&j, "left_out");

@@ -53,6 +53,11 @@ static void print_row(const widths *w, const plan_table *t, const plan_row *row)
 	putchar('\n');
 }
 
+static const char *link_text(const plan_table *t, char out[PLAN_TEXT])
+{
+	return plan_rate_text(8 / t->machine.level[plan_level(t->nodes)].b, out);
+}
+
 /* The best of each compressor, or everything. */
 static void print_table(const plan *p, const plan_table *t)
 {
@@ -71,21 +76,28 @@ static void print_table(const plan *p, const plan_table *t)
 		printf("and %d more, slower ones of the same compressors (--all)\n", hidden_rows);
 }
 
-/* The best plan for each number of nodes. */
-static void print_nodes(const plan *p)
+/* The best plan of each table. */
+static void print_tables(const plan *p)
 {
 	widths w = widths_of(p);
-	printf("%7s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", "nodes", w.compressor, "compressor", w.collective,
-	       "collective", w.schedule, "schedule", "step ms", "fp32 ms", "16bit ms", "MB sent", "x fp32", "x 16bit");
-	for (int n = 0; n < p->nnodes; n++) {
+	char where[PLAN_TEXT];
+	const int width = p->nlinks > 1 ? 12 : 7;
+	printf("%*s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", width, p->nlinks > 1 ? "link" : "nodes",
+	       w.compressor, "compressor", w.collective, "collective", w.schedule, "schedule", "step ms", "fp32 ms",
+	       "16bit ms", "MB sent", "x fp32", "x 16bit");
+	for (int n = 0; n < p->ntables; n++) {
 		const plan_table *t = &p->tables[n];
 		const plan_row *best = t->best;
 
+		if (p->nlinks > 1)
+			link_text(t, where);
+		else
+			snprintf(where, sizeof where, "%u", t->nodes);
 		if (!best) {
-			printf("%7u  nothing can be predicted\n", t->nodes);
+			printf("%*s  nothing can be predicted\n", width, where);
 			continue;
 		}
-		printf("%7u  %-*s  %-*s  %-*s", t->nodes, w.compressor, best->compressor->shown, w.collective,
+		printf("%*s  %-*s  %-*s  %-*s", width, where, w.compressor, best->compressor->shown, w.collective,
 		       best->collective->shown, w.schedule, best->schedule->shown);
 		print_number(milliseconds(best), 10, 3);
 		print_number(milliseconds(t->dense), 10, 3);
@@ -97,8 +109,10 @@ static void print_nodes(const plan *p)
 	}
 }
 
-static void print_head(const plan *p)
+void plan_show_head(const plan *p)
 {
+	char a[PLAN_TEXT], b[PLAN_TEXT];
+	const plan_table *first = &p->tables[0], *last = &p->tables[p->ntables - 1];
 	double forward = 0, backward = 0;
 	for (uint32_t i = 0; i < p->model->ntensors; i++) {
 		forward += p->model->tensors[i].forward;
@@ -108,14 +122,21 @@ static void print_head(const plan *p)
 	       plan_parameters(p->model), p->model->ntensors, forward * 1e3, backward * 1e3);
 	printf("%s: measured on %u x %u ranks; predicted for ", p->machine->name, p->machine->nodes,
 	       p->machine->ranks_per_node);
-	if (p->nnodes == 1)
-		printf("%u x %u ranks\n\n", p->nodes[0], p->ranks_per_node);
+	if (first->nodes == last->nodes)
+		printf("%u x %u ranks", first->nodes, p->ranks_per_node);
 	else
-		printf("%u to %u nodes of %u ranks\n\n", p->nodes[0], p->nodes[p->nnodes - 1], p->ranks_per_node);
+		printf("%u to %u nodes of %u ranks", first->nodes, last->nodes, p->ranks_per_node);
+	if (p->nlinks) {
+		printf(" over %s", link_text(first, a));
+		if (p->nlinks > 1)
+			printf(" to %s", link_text(last, b));
+		printf("; calls that were measured do not count");
+	}
+	printf("\n\n");
 }
 
 /* Each reason once, behind all that it keeps out. */
-static void print_skips(const plan *p)
+void plan_show_skips(const plan *p)
 {
 	if (p->nskips)
 		puts("\nLeft out:");
@@ -136,18 +157,20 @@ static void print_skips(const plan *p)
 
 void plan_show(const plan *p)
 {
-	const plan_table *last = &p->tables[p->nnodes - 1];
-	print_head(p);
-	if (p->nnodes == 1)
-		print_table(p, &p->tables[0]);
+	const plan_table *first = &p->tables[0], *last = &p->tables[p->ntables - 1];
+	const char *where = p->nlinks > 1 ? "Over" : "On";
+	char text[PLAN_TEXT];
+	plan_show_head(p);
+	if (p->ntables == 1)
+		print_table(p, first);
 	else
-		print_nodes(p);
+		print_tables(p);
 	putchar('\n');
-	if (p->nnodes > 1 && p->tables[0].n) {
-		printf("On %u nodes:\n", p->nodes[0]);
-		plan_explain(p, &p->tables[0], stdout);
-		printf("\nOn %u nodes:\n", last->nodes);
+	if (p->ntables > 1 && first->n) {
+		printf("%s %s:\n", where, plan_table_text(p, first, text));
+		plan_explain(p, first, stdout);
+		printf("\n%s %s:\n", where, plan_table_text(p, last, text));
 	}
 	plan_explain(p, last, stdout);
-	print_skips(p);
+	plan_show_skips(p);
 }

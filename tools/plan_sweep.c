@@ -1,4 +1,4 @@
-/* Every compressor over every collective under every schedule, on every number of nodes.
+/* Every compressor over every collective under every schedule, on every number of nodes, or every link.
  *
  * Threads share the pairs of compressor and collective. Each has a place of its own for what it
  * comes to; tables and what is left out are made of these when all are there, in the order of
@@ -19,7 +19,7 @@ typedef struct attempt {
 
 typedef struct sweep {
 	plan *p;
-	attempt *attempts; /* collectives of compressors of numbers of nodes */
+	attempt *attempts; /* collectives of compressors of tables */
 } sweep;
 
 static gradcomp_status no_memory(gradcomp_error *err)
@@ -54,17 +54,18 @@ cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
 	return (cost_question){.nodes = nodes,
 	                       .ranks_per_node = p->ranks_per_node,
 	                       .each_layer = (uint32_t)p->each_layer,
+	                       .no_read_ahead = (uint32_t)p->no_read_ahead,
 	                       .compressor = row->compressor->text,
 	                       .collective = row->collective->text,
 	                       .schedule = row->schedule->text};
 }
 
-gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,
-                             gradcomp_error *err)
+gradcomp_status plan_predict(const plan *p, const machine_file *machine, const plan_row *row, uint32_t nodes,
+                             cost_prediction *out, gradcomp_error *err)
 {
 	cost_question q = plan_question(p, row, nodes);
 	*out = (cost_prediction){0};
-	return cost_predict(p->model, p->machine, &q, out, err);
+	return cost_predict(p->model, machine, &q, out, err);
 }
 
 static gradcomp_status leave_out(attempt *a, const char *what, const gradcomp_error *why, gradcomp_error *err)
@@ -80,8 +81,8 @@ static gradcomp_status leave_out(attempt *a, const char *what, const gradcomp_er
 /* One compressor and collective, under every schedule. What cannot be predicted, or not of tensors
  * as large as the model's, says so once; a schedule of a file is of one model, and refused where it
  * is of another. */
-static gradcomp_status try_pair(const plan *p, uint32_t nodes, const plan_spec *compressor, const plan_spec *collective,
-                                plan_row *rows, attempt *a, gradcomp_error *err)
+static gradcomp_status try_pair(const plan *p, const plan_table *t, const plan_spec *compressor,
+                                const plan_spec *collective, plan_row *rows, attempt *a, gradcomp_error *err)
 {
 	gradcomp_error why = {.text = ""};
 	char what[PLAN_SPEC];
@@ -99,7 +100,7 @@ static gradcomp_status try_pair(const plan *p, uint32_t nodes, const plan_spec *
 
 		*row = (plan_row){
 			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[a->rows]};
-		why.status = plan_predict(p, row, nodes, &row->p, &why);
+		why.status = plan_predict(p, &t->machine, row, t->nodes, &row->p, &why);
 		if (why.status == GRADCOMP_ERR_UNSUPPORTED || why.status == GRADCOMP_ERR_RANGE ||
 		    why.status == GRADCOMP_ERR_INTERNAL) {
 			snprintf(what, sizeof what, "%.120s over %.120s", compressor->shown, collective->shown);
@@ -122,7 +123,7 @@ static gradcomp_status try_one(void *ctx, uint32_t worker, uint64_t i, gradcomp_
 	const plan_table *t = &p->tables[i / pairs];
 	uint64_t pair = i % pairs;
 	(void)worker;
-	return try_pair(p, t->nodes, &p->compressors.spec[pair / collectives], &p->collectives.spec[pair % collectives],
+	return try_pair(p, t, &p->compressors.spec[pair / collectives], &p->collectives.spec[pair % collectives],
 	                &t->rows[pair * (uint64_t)p->schedules.n], &s->attempts[i], err);
 }
 
@@ -193,18 +194,17 @@ static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempt
 
 gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
 {
-	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->nnodes;
+	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->ntables;
 	sweep s = {.p = p, .attempts = calloc(all + 1, sizeof *s.attempts)};
 	gradcomp_status st = s.attempts ? GRADCOMP_OK : no_memory(err);
-	for (int n = 0; n < p->nnodes && !st; n++) {
-		p->tables[n].nodes = p->nodes[n];
+	for (int n = 0; n < p->ntables && !st; n++) {
 		p->tables[n].rows = calloc(pairs * (size_t)p->schedules.n + 1, sizeof *p->tables[n].rows);
 		if (!p->tables[n].rows)
 			st = no_memory(err);
 	}
 	if (!st)
 		st = thread_pool_each(threads, all, try_one, &s, err);
-	for (int n = 0; n < p->nnodes && !st; n++)
+	for (int n = 0; n < p->ntables && !st; n++)
 		st = make_table(p, &p->tables[n], &s.attempts[(size_t)n * pairs], err);
 	for (size_t i = 0; s.attempts && i < all; i++)
 		free(s.attempts[i].skip);
@@ -214,8 +214,10 @@ gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
 
 void plan_free(plan *p)
 {
-	for (int n = 0; n < p->nnodes; n++)
+	for (int n = 0; n < p->ntables; n++) {
 		free(p->tables[n].rows);
+		free(p->tables[n].needs);
+	}
 	free(p->skips);
 	model_file_free(p->model);
 	machine_file_free(p->machine);

@@ -1,6 +1,7 @@
-"""Draws the step time of a plan against the number of nodes.
+"""Draws the step time of a plan against the number of nodes, or the rate of the link.
 
     gradcomp plan --model FILE --machine FILE --nodes 4..1024 --json | python3 -m gradcomp.plot --output plan.svg
+    gradcomp plan --model FILE --machine FILE --links 1G..400G --json | python3 -m gradcomp.plot --output links.svg
 
 The format of the picture follows from the name: .svg, .png or .pdf. Needs matplotlib."""
 
@@ -25,13 +26,23 @@ def best_steps(table):
     return steps
 
 
+def places_of(plan):
+    """(what tables differ in, its value in each, the text of that)"""
+    tables = plan["tables"]
+    if len({t["nodes"] for t in tables}) == 1 < len(tables):
+        rates = [t["link"]["bits_per_s"] for t in tables]
+        return "bit/s of the link", rates, [f"{r / 1e9:g}G" if r >= 1e9 else f"{r / 1e6:g}M" for r in rates]
+    nodes = [t["nodes"] for t in tables]
+    return "nodes", nodes, [f"{n:,}" for n in nodes]
+
+
 def lines_of(plan):
-    """[(compressor, whether it is dense, nodes, seconds)]: the dense ones, then those that come
-    nearest to the best on some number of nodes."""
-    tables = [(t["nodes"], best_steps(t)) for t in plan["tables"] if t["plans"]]
+    """[(compressor, whether it is dense, places, seconds)]: the dense ones, then those that come
+    nearest to the best in some place."""
+    tables = [(place, best_steps(t)) for place, t in zip(places_of(plan)[1], plan["tables"]) if t["plans"]]
     found = []
     for compressor in dict.fromkeys(c for _, steps in tables for c in steps):
-        points = [(nodes, steps[compressor]) for nodes, steps in tables if compressor in steps]
+        points = [(place, steps[compressor]) for place, steps in tables if compressor in steps]
         distance = min(steps[compressor] / min(steps.values()) for _, steps in tables if compressor in steps)
         dense = compressor in (plan["dense"], plan["half"])
         found.append((not dense, distance, compressor, points))
@@ -52,15 +63,15 @@ def draw(plan, path):
     if not lines:
         sys.exit("gradcomp.plot: the plan predicts nothing")
     figure, axes = pyplot.subplots(figsize=(6.4, 4.8), layout="constrained")
-    for compressor, dense, nodes, seconds in lines:
-        axes.plot(nodes, [1e3 * s for s in seconds], "--" if dense else "-",
+    for compressor, dense, at, seconds in lines:
+        axes.plot(at, [1e3 * s for s in seconds], "--" if dense else "-",
                   label=shown(compressor, [line[0] for line in lines]))
-    nodes = [t["nodes"] for t in plan["tables"]]
-    axes.set(xscale="log", yscale="log", xlabel="nodes", ylabel="milliseconds a step",
+    what, places, texts = places_of(plan)
+    axes.set(xscale="log", yscale="log", xlabel=what, ylabel="milliseconds a step",
              title=f"{plan['model']['name']} on {plan['machine']['name']}, "
                    f"{plan['tables'][0]['ranks_per_node']} ranks a node")
-    turned = len(nodes) > 10
-    axes.set_xticks(nodes, [f"{n:,}" for n in nodes], rotation=45 if turned else 0)
+    turned = len(places) > 10
+    axes.set_xticks(places, texts, rotation=45 if turned else 0)
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter(ticker.LogFormatter())
     axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(2, 0.5)))

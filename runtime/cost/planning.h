@@ -116,6 +116,7 @@ void model_file_free(model_file *m);
 typedef struct cost_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t each_layer;    /* the program waits for layers and not for the whole step */
+	uint32_t no_read_ahead; /* it reads a batch between steps, not beside one */
 	const char *compressor; /* SPECs; NULL: none, and the default collective and schedule */
 	const char *collective;
 	const char *schedule;

@@ -1,0 +1,137 @@
+/* What tells one table of a plan from another: numbers of nodes, and links in place of the machine's. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "tools/plan.h"
+
+/* Those of a machine file, in bits a second. */
+static const double rate_least = 800, rate_most = 8e14, message_most = 60;
+
+/* Reads a number of at most so many characters and its unit; -1 when it is none. */
+static double number_of(const char *text, size_t length, const char *const *units, const double *worth)
+{
+	char copy[32];
+	double x;
+	if (length >= sizeof copy)
+		return -1;
+	snprintf(copy, sizeof copy, "%.*s", (int)length, text);
+	for (int i = 0; units[i]; i++) {
+		size_t n = strlen(copy), unit = strlen(units[i]);
+
+		if (n <= unit || strcmp(copy + n - unit, units[i]))
+			continue;
+		copy[n - unit] = '\0';
+		return number_float(copy, &x) == NUMBER_OK && x >= 0 ? x * worth[i] : -1;
+	}
+	return -1;
+}
+
+static bool take_rate(plan *p, const char *text, size_t length)
+{
+	static const char *const units[] = {"K", "M", "G", "T", NULL};
+	static const double worth[] = {1e3, 1e6, 1e9, 1e12};
+	double bits = number_of(text, length, units, worth);
+	if (!(bits >= rate_least && bits <= rate_most) || p->nlinks == PLAN_NODES ||
+	    (p->nlinks && bits <= p->links[p->nlinks - 1].bits))
+		return false;
+	p->links[p->nlinks++] = (plan_link){bits, -1};
+	return true;
+}
+
+/* First, last, and what doubling the first comes to between them. */
+static bool take_range(plan *p, const char *text, const char *dots, size_t length)
+{
+	const char *last = dots + 2;
+	double bits;
+	if (!take_rate(p, text, (size_t)(dots - text)) || !take_rate(p, last, length - (size_t)(last - text)))
+		return false;
+	bits = p->links[--p->nlinks].bits;
+	for (double x = 2 * p->links[0].bits; x < bits * (1 - 1e-9); x *= 2) {
+		if (p->nlinks == PLAN_NODES - 1)
+			return false;
+		p->links[p->nlinks++] = (plan_link){x, -1};
+	}
+	p->links[p->nlinks++] = (plan_link){bits, -1};
+	return true;
+}
+
+bool plan_take_links(plan *p, const char *text)
+{
+	static const char *const units[] = {"us", "ms", "s", NULL};
+	static const double worth[] = {1e-6, 1e-3, 1};
+	const char *slash = strchr(text, '/'), *dots = strstr(text, "..");
+	const char *end = slash ? slash : text + strlen(text);
+	double message = slash ? number_of(slash + 1, strlen(slash + 1), units, worth) : -1;
+	if (slash && !(message >= 0 && message <= message_most))
+		return false;
+	if (dots && dots < end) {
+		if (!take_range(p, text, dots, (size_t)(end - text)))
+			return false;
+	} else {
+		for (const char *next; text; text = next) {
+			size_t n = strcspn(text, ",/");
+
+			next = text[n] == ',' ? text + n + 1 : NULL;
+			if (!take_rate(p, text, n))
+				return false;
+		}
+	}
+	for (int i = 0; i < p->nlinks; i++)
+		p->links[i].message = message;
+	return true;
+}
+
+void plan_make_tables(plan *p)
+{
+	p->ntables = p->nlinks > p->nnodes ? p->nlinks : p->nnodes;
+	for (int i = 0; i < p->ntables; i++) {
+		plan_table *t = &p->tables[i];
+		const plan_link *link = &p->links[p->nlinks > 1 ? i : 0];
+		linear *level;
+
+		t->nodes = p->nodes[p->nnodes > 1 ? i : 0];
+		t->machine = *p->machine;
+		if (!p->nlinks)
+			continue;
+		level = &t->machine.level[plan_level(t->nodes)];
+		level->b = 8 / link->bits;
+		if (link->message >= 0)
+			level->a = link->message;
+		t->machine.ncalls = 0;
+	}
+}
+
+const char *plan_rate_text(double bits, char out[PLAN_TEXT])
+{
+	static const char *const units[] = {"K", "M", "G", "T"};
+	int unit = 0;
+	if (!isfinite(bits)) {
+		snprintf(out, PLAN_TEXT, "-");
+		return out;
+	}
+	for (bits /= 1e3; bits >= 999.5 && unit < 3; unit++)
+		bits /= 1e3;
+	snprintf(out, PLAN_TEXT, "%.3g %sbit/s", bits, units[unit]);
+	return out;
+}
+
+const char *plan_seconds_text(double s, char out[PLAN_TEXT])
+{
+	if (s >= 1)
+		snprintf(out, PLAN_TEXT, "%.3g s", s);
+	else if (s >= 1e-3)
+		snprintf(out, PLAN_TEXT, "%.3g ms", s * 1e3);
+	else
+		snprintf(out, PLAN_TEXT, "%.3g us", s * 1e6);
+	return out;
+}
+
+const char *plan_table_text(const plan *p, const plan_table *t, char out[PLAN_TEXT])
+{
+	if (p->nlinks > 1)
+		return plan_rate_text(8 / t->machine.level[plan_level(t->nodes)].b, out);
+	snprintf(out, PLAN_TEXT, "%u node%s", t->nodes, t->nodes == 1 ? "" : "s");
+	return out;
+}
