@@ -150,9 +150,15 @@ void plan_show_skips(const plan *p);
 void plan_json(const plan *p, FILE *out);
 
 typedef struct plan_hybrid {
-	const char *memory, *microbatches, *batch, *state; /* texts that were given */
+	const char *memory, *microbatches, *batch, *state, *emit; /* texts that were given */
 	int json;
 } plan_hybrid;
+/* Prints the plan as the configuration of a training program, "NAME" or "NAME@VERSION"; where there is none, says why.
+ * Returns the exit status. */
+int plan_emit(const plan *p, const char *trainer, const hybrid_plan *h, uint32_t microbatches,
+              const gradcomp_error *why);
+/* Says if that names one; else what it must be, on stderr, with the usage. -1, or the exit status. */
+int plan_emit_check(const char *trainer, const char *usage);
 /* The exit status, after a table or an error. */
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 

@@ -18,6 +18,8 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "  --compute SECONDS      what both passes take, in place of the model's seconds\n"
 			  "  --dense SPEC           what is compared with: fp32 (the default compressor)\n"
 			  "  --each-layer           the program waits for layers, and not for the step\n"
+			  "  --emit TRAINER         --parallel: the plan with the same degrees in all stages, as\n"
+			  "                         arguments or configuration of torchtitan, megatron, deepspeed\n"
 			  "  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
 			  "                         machine file has a curve of)\n"
 			  "  --json                 print JSON\n"
@@ -101,6 +103,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--compute", &a->compute, NULL},
 		{"--dense", &a->dense, NULL},
 		{"--each-layer", NULL, &p->each_layer},
+		{"--emit", &a->hybrid.emit, NULL},
 		{"--half", &a->half, NULL},
 		{"--json", NULL, &a->hybrid.json},
 		{"--links", &a->links, NULL},
@@ -172,9 +175,13 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	if (p->nlinks > 1 && (a->output || a->trace))
 		return command_usage_error(plan_usage, "--output and --trace are of one link; --links is '%s'",
 		                           a->links);
-	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
+	if (!a->parallel && (h->batch || h->emit || h->memory || h->microbatches || h->state))
 		return command_usage_error(plan_usage,
-		                           "--batch, --memory, --microbatches and --state go with --parallel");
+		                           "--batch, --emit, --memory, --microbatches and --state go with --parallel");
+	if (h->emit && h->json)
+		return command_usage_error(plan_usage, "--emit and --json print different things");
+	if (h->emit && (status = plan_emit_check(h->emit, plan_usage)) >= 0)
+		return status;
 	if (p->nnodes > 1 && (a->output || a->trace || a->parallel))
 		return command_usage_error(
 			plan_usage, "--output, --trace and --parallel are of one number of nodes; --nodes is '%s'",

@@ -95,11 +95,51 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 	putchar('\n');
 }
 
-static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan *h)
+/* The plans of one question, by hybrid_shape; NULL, and why, for a shape that has none. */
+typedef struct plans {
+	hybrid_question q;
+	hybrid_plan *of[HYBRID_PIPELINE + 1];
+	gradcomp_error why[HYBRID_PIPELINE + 1];
+} plans;
+
+static const char *const shape_keys[] = {"plan", "uniform", "data", "tensor", "pipeline"};
+
+/* The share of a step in which its slowest stage waits for the first micro-batch, or after the last. */
+static double bubble(const hybrid_plan *h)
+{
+	double sum = 0, most = 0;
+	for (uint32_t i = 0; i < h->nstages; i++) {
+		sum += h->stages[i].seconds;
+		most = h->stages[i].seconds > most ? h->stages[i].seconds : most;
+	}
+	return h->step_s > 0 ? (sum - most) / h->step_s : 0;
+}
+
+/* The share of all ranks' time that the model's own passes take. */
+static double utilisation(const plan *p, const plans *all, const hybrid_plan *h)
+{
+	const double ranks = (double)all->q.nodes * all->q.ranks_per_node;
+	double seconds = 0;
+	for (uint32_t i = 0; i < p->model->ntensors; i++)
+		seconds += p->model->tensors[i].forward + p->model->tensors[i].backward;
+	return h->step_s > 0 ? seconds / (double)p->model->batch * (double)h->batch / ranks / h->step_s : 0;
+}
+
+static double most_memory(const hybrid_plan *h)
+{
+	double most = 0;
+	for (uint32_t i = 0; i < h->nstages; i++)
+		most = h->stages[i].memory > most ? h->stages[i].memory : most;
+	return most;
+}
+
+static void put_plan(jsonw *j, const char *key, const plan *p, const plans *all, const hybrid_plan *h)
 {
 	json_put_object(j, key);
 	json_put_float(j, "step_s", h->step_s);
 	json_put_uint(j, "batch", h->batch);
+	json_put_float(j, "bubble", bubble(h));
+	json_put_float(j, "utilisation", utilisation(p, all, h));
 	json_put_array(j, "stages");
 	for (uint32_t i = 0; i < h->nstages; i++) {
 		const hybrid_stage *s = &h->stages[i];
@@ -127,8 +167,9 @@ static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan
 	json_put_end(j);
 }
 
-static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform)
+static void print_json(const plan *p, const plans *all)
 {
+	const hybrid_question *q = &all->q;
 	jsonw j;
 	json_put_start(&j, stdout);
 	json_put_object(&j, NULL);
@@ -138,21 +179,51 @@ static void print_json(const plan *p, const hybrid_question *q, const hybrid_pla
 	json_put_uint(&j, "ranks_per_node", q->ranks_per_node);
 	json_put_uint(&j, "microbatches", q->microbatches);
 	json_put_float(&j, "memory", q->memory);
-	put_plan(&j, "plan", p, best);
-	if (uniform)
-		put_plan(&j, "uniform", p, uniform);
-	else
-		json_put_null(&j, "uniform");
+	for (int i = HYBRID_ANY; i <= HYBRID_PIPELINE; i++) {
+		if (all->of[i])
+			put_plan(&j, shape_keys[i], p, all, all->of[i]);
+		else
+			json_put_null(&j, shape_keys[i]);
+	}
 	json_put_end(&j);
 	json_put_finish(&j);
 }
 
-static void print_tables(const plan *p, const hybrid_question *q, const hybrid_plan *best, const hybrid_plan *uniform,
-                         const gradcomp_error *why)
+/* A row for each way of sharing the work, and why one is not there. */
+static void print_shapes(const plan *p, const plans *all)
 {
+	char text[SHOWN];
+	printf("%-34s %11s %10s %7s %12s %10s\n", "the work is shared by", "ms a step", "samples/s", "bubble",
+	       "utilisation", "memory GB");
+	for (int i = HYBRID_DATA; i <= HYBRID_PIPELINE + 2; i++) {
+		const int shape = i <= HYBRID_PIPELINE ? i : i == HYBRID_PIPELINE + 1 ? HYBRID_UNIFORM : HYBRID_ANY;
+		const hybrid_plan *h = all->of[shape];
+		const uint32_t ranks = all->q.nodes * all->q.ranks_per_node;
+
+		if (shape == HYBRID_ANY)
+			snprintf(text, sizeof text, "the first plan");
+		else if (shape == HYBRID_UNIFORM && h)
+			snprintf(text, sizeof text, "data %u x tensor %u x pipeline %u", h->stages[0].data,
+			         h->stages[0].tensor, h->nstages);
+		else
+			snprintf(text, sizeof text, "%s %u",
+			         shape == HYBRID_UNIFORM ? "the same degrees of" : shape_keys[shape], ranks);
+		if (h)
+			printf("%-34s %11.3f %10.4g %5.1f %% %10.1f %% %10.2f\n", text, h->step_s * 1e3,
+			       (double)h->batch / h->step_s, 100 * bubble(h), 100 * utilisation(p, all, h),
+			       most_memory(h) / 1e9);
+		else
+			printf("%-34s %s\n", text, all->why[shape].text);
+	}
+}
+
+static void print_tables(const plan *p, const plans *all)
+{
+	const hybrid_question *q = &all->q;
+	const hybrid_plan *uniform = all->of[HYBRID_UNIFORM];
 	printf("%s on %u x %u ranks of %s, %.3g GB each, %u micro-batches\n\n", p->model->name, q->nodes,
 	       q->ranks_per_node, p->machine->name, q->memory / 1e9, q->microbatches);
-	print_plan(p, best);
+	print_plan(p, all->of[HYBRID_ANY]);
 	if (uniform) {
 		const hybrid_stage *s = &uniform->stages[0];
 
@@ -160,36 +231,40 @@ static void print_tables(const plan *p, const hybrid_question *q, const hybrid_p
 		       s->tensor, uniform->nstages);
 		print_plan(p, uniform);
 	} else {
-		printf("\nwith the same degrees in all stages: %s\n", why->text);
+		printf("\nwith the same degrees in all stages: %s\n", all->why[HYBRID_UNIFORM].text);
 	}
+	putchar('\n');
+	print_shapes(p, all);
 }
 
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 {
-	hybrid_question q = {.nodes = p->nodes[0],
-	                     .ranks_per_node = p->ranks_per_node,
-	                     .microbatches = MICROBATCHES,
-	                     .state = STATE};
+	plans all = {.q = {.nodes = p->nodes[0],
+	                   .ranks_per_node = p->ranks_per_node,
+	                   .microbatches = MICROBATCHES,
+	                   .state = STATE}};
 	const char *list[PLAN_SPECS + 1] = {NULL};
-	hybrid_plan *best = NULL, *uniform = NULL;
-	gradcomp_error err, why;
-	int status = take_numbers(h, &q, usage);
+	int status = take_numbers(h, &all.q, usage);
 	if (status >= 0)
 		return status;
 	for (int i = 0; i < p->compressors.n; i++)
 		list[i] = p->compressors.spec[i].text;
-	q.compressors = list;
-	q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
-	if (hybrid_plan_make(p->model, p->machine, &q, &best, &err))
-		return command_failed(&err);
-	q.uniform = 1;
-	if (hybrid_plan_make(p->model, p->machine, &q, &uniform, &why))
-		uniform = NULL;
-	if (h->json)
-		print_json(p, &q, best, uniform);
+	all.q.compressors = list;
+	all.q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
+	for (int i = HYBRID_ANY; i <= HYBRID_PIPELINE; i++) {
+		all.q.shape = (hybrid_shape)i;
+		if (hybrid_plan_make(p->model, p->machine, &all.q, &all.of[i], &all.why[i]))
+			all.of[i] = NULL;
+	}
+	if (!all.of[HYBRID_ANY])
+		status = command_failed(&all.why[HYBRID_ANY]);
+	else if (h->emit)
+		status = plan_emit(p, h->emit, all.of[HYBRID_UNIFORM], all.q.microbatches, &all.why[HYBRID_UNIFORM]);
+	else if (h->json)
+		print_json(p, &all);
 	else
-		print_tables(p, &q, best, uniform, &why);
-	hybrid_plan_free(best);
-	hybrid_plan_free(uniform);
-	return 0;
+		print_tables(p, &all);
+	for (int i = HYBRID_ANY; i <= HYBRID_PIPELINE; i++)
+		hybrid_plan_free(all.of[i]);
+	return status >= 0 ? status : 0;
 }

@@ -1,5 +1,6 @@
 #include "cost/hybrid.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -127,6 +128,21 @@ static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+static bool has_shape(const hybrid_question *q, const rank_choice *c)
+{
+	const uint64_t ranks = (uint64_t)c->nodes * c->ranks_per_node, all = (uint64_t)q->nodes * q->ranks_per_node;
+	switch (q->shape) {
+	case HYBRID_DATA:
+		return c->data == all;
+	case HYBRID_TENSOR:
+		return c->tensor == all;
+	case HYBRID_PIPELINE:
+		return ranks == 1;
+	default:
+		return true;
+	}
+}
+
 /* Tries each choice for all stages in turn. */
 static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 {
@@ -134,7 +150,7 @@ static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	k->plan.seconds = k->plan.memory = -1;
 	for (uint32_t c = 0; c < k->problem.nchoices && !st; c++) {
-		if (k->problem.units % k->takes[c])
+		if (k->problem.units % k->takes[c] || !has_shape(k->q, &k->choices[c]))
 			continue;
 		k->problem.only = (int32_t)c;
 		st = pipeline_solve(&k->problem, &plan, err);
@@ -220,7 +236,7 @@ gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *ma
 	if (!st)
 		st = make_problem(&k, err);
 	if (!st)
-		st = question->uniform ? solve_uniform(&k, err) : pipeline_solve(&k.problem, &k.plan, err);
+		st = question->shape != HYBRID_ANY ? solve_uniform(&k, err) : pipeline_solve(&k.problem, &k.plan, err);
 	if (!st && k.plan.seconds < 0)
 		st = no_plan(&k, err);
 	if (!st)

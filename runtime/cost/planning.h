@@ -163,13 +163,22 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model, const
  *
  * whose stages have the memory they need. Stages take 1, 2, 4 ... ranks of a node, or all ranks
  * of 1, 2, 4 ... nodes. */
+typedef enum hybrid_shape {
+	HYBRID_ANY,
+	HYBRID_UNIFORM, /* all stages on as many ranks, with the same degrees */
+	/* That, and all ranks share samples alone, matrices alone, or layers alone. */
+	HYBRID_DATA,
+	HYBRID_TENSOR,
+	HYBRID_PIPELINE
+} hybrid_shape;
+
 typedef struct hybrid_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t microbatches;
-	uint64_t batch;                 /* samples of a step, of all ranks; 0: the model's for each rank */
-	double memory;                  /* bytes that a rank has */
-	double state;                   /* bytes of the optimizer, a parameter; weights and gradients take 4 each */
-	uint32_t uniform;               /* all stages on as many ranks, with the same degrees */
+	uint64_t batch; /* samples of a step, of all ranks; 0: the model's for each rank */
+	double memory;  /* bytes that a rank has */
+	double state;   /* bytes of the optimizer, a parameter; weights and gradients take 4 each */
+	hybrid_shape shape;
 	uint32_t groups;                /* layers are put together in at most so many groups; 0: 64, the most */
 	const char *const *compressors; /* SPECs that may reduce gradients, ended by NULL; NULL: none does */
 	const char *collective;         /* NULL: the default */

@@ -325,6 +325,11 @@ for more in '' ' --need 0.95'; do
 	is "the table of doc/user/planning.md$more" "$(cat "$tmp/out")" \
 		"$(sed -n '/^    \$ gradcomp plan --model resnet50 .*gigabit.*rhd'"$more"'$/,/^`/{/^    \$/d;/^`/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/user/planning.md")"
 done
+"$gradcomp" plan --parallel --model gpt2-xl --machine "$GRADCOMP_SRC/examples/h100.machine" --nodes 4 --memory 40G --batch 256 --microbatches 16 \
+	--compressors none,cast:type=bf16 >"$tmp/out" 2>"$tmp/err"
+# shellcheck disable=SC2016 # a pattern
+is 'the tables of hybrid plans there' "$(cat "$tmp/out")" \
+	"$(sed -n '/^    \$ gradcomp plan --parallel .*bf16$/,/^The/{/^    \$/d;/^The/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/user/planning.md")"
 # Whether compression pays on GPUs: the table of doc/user/gpu.md.
 for network in '8 x 400 Gbit/s=2.5e-12' '400 Gbit/s=2e-11' '100 Gbit/s=8e-11'; do
 	sed "/^\[network\]/,/^\$/s/^byte = .*/byte = ${network#*=}/" "$GRADCOMP_SRC/examples/h100.machine" >"$tmp/gpu.machine"
