@@ -4,6 +4,8 @@ local-sgd  The text model of bench/accuracy with AdamW inside, DiLoCo with H = 5
            gradients of every step: bytes a rank and step, and the test loss after as many steps of as many samples.
 fsdp       The time of a step of a sharded transformer of 25 million parameters, with gradients and weights under a code, against
            FSDP2's own collectives over Gloo.
+fsdp-hops  That step at 1 and 2.5 Gbit/s where blocks are coded at the sender and forwarded in code (ring:mode=assisted), where they
+           are coded at every hop as by compression between two ranks (mode=hop), and without a code; bytes a node, and the loss.
 fsdp-loss  The loss of a small one after 300 steps, over seeds. Links are not shaped.
 hsdp       The first one on two nodes of two ranks, sharded within the nodes: a step, and bytes between them.
 zero       The first one on two nodes of two ranks, sharded over all four: codes over a ring, over two levels, and with backward's gathers
@@ -52,9 +54,14 @@ ZERO = {DENSE: None, RING: {**CODES[FEWER], "collective": "ring"}, LEVELS: {**CO
 TWO_BY_TWO = ("-N2", "-n4", "--ntasks-per-node=2", "--nodelist=n1,n2")
 
 
+ASSISTED, HOP = "block:bits=8, ring:mode=assisted", "block:bits=8, ring:mode=hop"
+HOPS = {EXACT: {**CODES[EXACT], "collective": "ring"}, ASSISTED: {**CODES[BOTH], "collective": "ring:mode=assisted"},
+        HOP: {**CODES[BOTH], "collective": "ring:mode=hop"}}
+
+
 @contextlib.contextmanager
-def shaped(cluster):
-    cluster.rate("1gbit")
+def shaped(cluster, rate="1gbit"):
+    cluster.rate(rate)
     try:
         yield
     finally:
@@ -131,6 +138,20 @@ def fsdp(cluster, args):
                "ratio": ms[case] / ms[DENSE], "limit": SHARES.get(case)}
         yield {"bench": "FSDP2, loss at the end", "case": case, "value": last[case], "unit": "", "peer": DENSE,
                "peer_value": last[DENSE], "ratio": last[case] / last[DENSE], "limit": None}
+
+
+def fsdp_hops(cluster, args):
+    for rate in ("1gbit", "2.5gbit"):
+        with shaped(cluster, rate):
+            taken = timed(cluster, args, HOPS)
+        if taken is None:
+            return
+        for key, what, unit, scale in (("step_ms", "a step", "ms", 1), ("node_sent", "bytes a node and step on the interface", "MB", 1e-6),
+                                       ("last", "loss at the end", "", 1)):
+            (found,) = medians(taken, key)
+            for case, peer in ((ASSISTED, HOP), (ASSISTED, EXACT), (HOP, EXACT)):
+                yield {"bench": f"FSDP2 at {rate[:-4]} Gbit/s, {what}", "case": case, "value": found[case] * scale, "unit": unit,
+                       "peer": peer, "peer_value": found[peer] * scale, "ratio": found[case] / found[peer], "limit": None}
 
 
 def fsdp_loss(cluster, args):
