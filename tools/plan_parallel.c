@@ -67,6 +67,12 @@ static void print_held(const plan *p, const hybrid_stage *s, uint32_t at)
 		putchar('\n');
 }
 
+/* Samples a second; 0 where a step takes no time. */
+static double rate(const hybrid_plan *h)
+{
+	return h->step_s > 0 ? (double)h->batch / h->step_s : 0;
+}
+
 static void print_plan(const plan *p, const hybrid_plan *h)
 {
 	int width = 6;
@@ -91,7 +97,7 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 		print_held(p, &h->stages[i], i);
 	printf("a step of %llu samples takes %.3f ms", (unsigned long long)h->batch, h->step_s * 1e3);
 	if (h->step_s > 0)
-		printf(": %.4g samples a second", (double)h->batch / h->step_s);
+		printf(": %.4g samples a second", rate(h));
 	putchar('\n');
 }
 
@@ -209,9 +215,8 @@ static void print_shapes(const plan *p, const plans *all)
 			snprintf(text, sizeof text, "%s %u",
 			         shape == HYBRID_UNIFORM ? "the same degrees of" : shape_keys[shape], ranks);
 		if (h)
-			printf("%-34s %11.3f %10.4g %5.1f %% %10.1f %% %10.2f\n", text, h->step_s * 1e3,
-			       (double)h->batch / h->step_s, 100 * bubble(h), 100 * utilisation(p, all, h),
-			       most_memory(h) / 1e9);
+			printf("%-34s %11.3f %10.4g %5.1f %% %10.1f %% %10.2f\n", text, h->step_s * 1e3, rate(h),
+			       100 * bubble(h), 100 * utilisation(p, all, h), most_memory(h) / 1e9);
 		else
 			printf("%-34s %s\n", text, all->why[shape].text);
 	}
