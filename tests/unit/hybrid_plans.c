@@ -148,7 +148,7 @@ static void one_case(tally *t)
 		t->held += plan->stages[i].held != 0;
 	/* The solver may stop within a thousandth of the best. */
 	t->wrong += plan->step_s < e.best.seconds * (1 - 1e-9) || plan->step_s > e.best.seconds * 1.0011;
-	q.uniform = 1;
+	q.shape = HYBRID_UNIFORM;
 	if (!hybrid_plan_make(&model, &machine, &q, &same, &err)) {
 		t->unsound += !sound(&q, same);
 		t->worse += plan->step_s > same->step_s * 1.0011;
