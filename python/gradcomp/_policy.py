@@ -404,12 +404,13 @@ class Coding:
         self._lanes: list[Lane] | None = None
         policy.codings.add(self)
 
-    def named(self, name: str) -> None:
-        """PyTorch says what the group is for when it has made it; nothing has been sent on it then."""
-        self.name = name
-        self._raw = name.encode()
-        self.role = self.policy.role(name, self._nranks)
-        self.policy.meet(name, self.role, self._nranks)
+    def named(self, description: str, label: str) -> None:
+        """PyTorch says what the group is for when it has made it; nothing has been sent on it then. `label`: of one that nobody has
+        described."""
+        self.name = label if description == "undefined" else description
+        self._raw = self.name.encode()
+        self.role = self.policy.role(description, self._nranks)
+        self.policy.meet(self.name, self.role, self._nranks)
         if self._lanes is None and self._nranks > 1 and any(
                 self.policy.match(operation, dtype, self.role, self._raw, 1 << 62) for operation in range(3) for dtype in range(3)):
             # Local, and in the same order on all ranks: that of the groups that the program makes.

@@ -536,7 +536,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     def setGroupDesc(self, description: str) -> None:
         self._description = description
         if self._channel.coding is not None:
-            self._channel.coding.named(description)
+            self._channel.coding.named(description, f"group {self._name}")
 
     _set_group_desc = setGroupDesc
     group_name = property(getGroupName)
