@@ -25,10 +25,8 @@ def check(nranks, what, killed=()):
     ok(lines and not wrong and not ended, f"{what} on {nranks} ranks: {len(lines)} things", *wrong[:8], errors(got) if ended else "")
 
 
-check(2, "models")
+check(2, "models+calls+bad")
 check(4, "mesh")
-check(2, "calls")
-check(2, "bad")
 check(3, "dead", killed=(2,))
 
 PROGRAM = os.path.join(SOURCE, "tests/python/unmodified.py")

@@ -1,5 +1,5 @@
-"""One rank of policies.t: the backend under policies. Prints `ok NAME` or `not NAME WHY` for each thing that is tried (argv[1]: what), and
-ends."""
+"""One rank of policies.t: the backend under policies. Prints `ok NAME` or `not NAME WHY` for each thing that is tried (argv[1]: what,
+separated by "+"), and ends."""
 
 import os
 import signal
@@ -330,4 +330,5 @@ def dead():
     os._exit(0)
 
 
-{f.__name__: f for f in (models, mesh, calls, bad, dead)}[sys.argv[1]]()
+for each in sys.argv[1].split("+"):
+    {f.__name__: f for f in (models, mesh, calls, bad, dead)}[each]()
