@@ -77,10 +77,14 @@ typedef struct gradcomp_links {
 	                             gradcomp_request *reqs, gradcomp_error *err);
 } gradcomp_links;
 
+/* Nobody keeps what the code loses, and it is not right on average. So partial sums are better not coded: a collective
+ * has every number of the sum added up in one place, as floats, where it can. */
+#define GRADCOMP_CODEC_LOSES (1u << 0)
+
 /* The code a CODED exchange runs under; a view of the compressor's functions. */
 typedef struct gradcomp_codec {
 	uint32_t struct_size;
-	uint32_t reserved0;
+	uint32_t flags; /* GRADCOMP_CODEC_* */
 	void *ctx;
 	uint64_t (*bound)(void *ctx, uint64_t n);
 	gradcomp_status (*code)(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
@@ -161,6 +165,9 @@ typedef struct gradcomp_call_load {
 #define GRADCOMP_CAN_EXCHANGE (1u << 9)
 #define GRADCOMP_CAN_SHARD (1u << 10)
 #define GRADCOMP_CAN_CODED_REDUCE_SCATTER (1u << 11)
+/* Coded sums under GRADCOMP_CODEC_LOSES go another way than others, and predict() tells what they cost when this is set
+ * beside their primitive. It has no function. */
+#define GRADCOMP_CAN_OWNED_SUMS (1u << 12)
 
 /* Returns the primitives that payloads of a pattern travel by. */
 static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)

@@ -138,7 +138,8 @@ typedef enum gradcomp_coding_kind {
 	/* values: the numbers, finite and not negative; codes: none. They are not added up: y is the largest. */
 	GRADCOMP_CODING_LARGEST = 5,
 	GRADCOMP_CODING_FLOAT8 = 6, /* values: scales, codes: as float8_pack() makes them */
-	GRADCOMP_CODING_POWERS = 7  /* values: exponents, codes: signs, as power_pack() makes them */
+	GRADCOMP_CODING_POWERS = 7, /* values: exponents, codes: signs, as power_pack() makes them */
+	GRADCOMP_CODING_FLOAT16 = 8 /* values: none, codes: numbers of `type`, F16 or BF16 */
 } gradcomp_coding_kind;
 typedef struct gradcomp_coding {
 	uint32_t struct_size;
@@ -147,7 +148,7 @@ typedef struct gradcomp_coding {
 	const gradcomp_levels *levels;       /* LEVELS */
 	/* FLOAT8, the arguments of float8_pack(): */
 	uint32_t block;
-	gradcomp_dtype type;
+	gradcomp_dtype type; /* FLOAT16 too */
 	uint32_t powers;
 	uint32_t reserved0;
 } gradcomp_coding;
@@ -169,7 +170,7 @@ typedef struct gradcomp_coded {
 	const float *x; /* what it is added to, may be y; NULL: 0 */
 	uint64_t n;
 	/* Where they begin in each rank's payload, in bytes: multiples of 4 for values that are floats, and for codes
-	 * of SIGNS and MAGNITUDES. */
+	 * of SIGNS, MAGNITUDES and FLOAT16. */
 	uint64_t values, codes;
 	uint64_t segment;   /* SIGNS, MAGNITUDES: numbers of a run, not 0 */
 	const float *scale; /* TERNARY: what 1 stands for, on the table's device */

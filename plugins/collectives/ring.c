@@ -51,7 +51,9 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
-	const ring_options o = options(values);
+	ring_options o = options(values);
+	if (primitive & GRADCOMP_CAN_OWNED_SUMS)
+		ring_own_sums(&o, nranks, &primitive);
 	return primitive == GRADCOMP_CAN_EXCHANGE ? call_cost_refuse("ring", primitive, err)
 	                                          : ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);
 }
@@ -68,7 +70,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
-                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_OWNED_SUMS,
 	.create = create,
 	.destroy = ring_destroy,
 	.allreduce = ring_allreduce,

@@ -1,29 +1,45 @@
-/* cast: gradients are sent and added in 16 bits.
+/* cast: gradients are sent in 16 bits, and added in 32.
+ *
+ * sum=f32: a code. The collective adds floats, and casts them wherever they go over a link:
+ *
+ *     average = round(sum over ranks of round(u_w) / P)
+ *
+ * Nobody keeps what a cast loses, so partial sums are not cast where that can be helped: a
+ * rank owns a part of the numbers, gets all others' of it, adds them up as floats, casts the
+ * mean once, and gives it out. So the error is that of two roundings however many ranks there
+ * are. The owner's own numbers are not rounded on the way in.
+ *
+ * sum=wire: payloads add up in 16 bits, on the way.
  *
  *     payload_w = round(u_w / P)        average = float(sum over ranks of payload_w)
  *
  * Each rank divides by P, in float, before it rounds. So the sum is never much
  * larger than the largest gradient, where a sum of F16 that is divided afterwards
  * overflows at 65504 / P; the price is log2 P bits less of F16's range below.
- * Rounding is to nearest even, here and at each hop of the collective.
+ * Rounding is to nearest even, here and at each hop of the collective. The mean is
+ * conserved to rounding in the 16-bit type: (1 + P) units in the last place of
+ * the largest partial sum.
  *
  * There is no error memory. Rounding to nearest has no direction, so it averages
- * out over steps; what the hops of the collective round away belongs to no rank;
- * and remembering the rest would cost as many bytes as the gradient. The mean is
- * conserved to rounding in the 16-bit type: (1 + P) units in the last place of
- * the largest partial sum. For the same reason NaN and Inf are simply passed on.
+ * out over steps; and remembering the rest would cost as many bytes as the gradient. For the
+ * same reason NaN and Inf are simply passed on.
  *
- * There are no 8-bit floats: a sum that is rounded to two or three bits of mantissa
- * at every hop says little of its terms. `fp8` and `block` send 8 bits and add in 32.
+ * There are no 8-bit floats: two or three bits of mantissa need a scale that fits.
+ * `fp8` and `block` send 8 bits and add in 32.
  *
- * saturate=yes limits what a rank adds to its P-th part of the largest number of
- * the type, less what the hops can round upwards: finite gradients never make
- * Inf. A NaN or Inf in a gradient still comes out as one. */
+ * saturate=yes: what is too large becomes about the largest number of the type. A rank's numbers
+ * are limited so that finite gradients never make Inf: of floats to a P-th part of the largest
+ * float, of 16-bit sums to a P-th part of the largest number of the type, less what the hops
+ * can round upwards. A NaN or Inf in a gradient still comes out as one. */
 #include "gradcomp/compressor.h"
 
-enum { TYPE, SATURATE };
+#include "gradcomp/sdk/coded.h"
+
+enum { TYPE, SATURATE, SUM };
+enum { SUM_F32, SUM_WIRE };
 
 static const char *const types[] = {"bf16", "fp16", NULL};
+static const char *const sums[] = {"f32", "wire", NULL};
 static const gradcomp_param params[] = {
 	[TYPE] = {.name = "type",
                   .type = GRADCOMP_PARAM_CHOICE,
@@ -34,17 +50,28 @@ static const gradcomp_param params[] = {
                       .type = GRADCOMP_PARAM_BOOL,
                       .def = "no",
                       .help = "what is too large becomes about the largest number of the type, not Inf"},
+	[SUM] = {.name = "sum",
+                 .type = GRADCOMP_PARAM_CHOICE,
+                 .def = "f32",
+                 .choices = sums,
+                 .help = "f32: added as floats by the rank that owns a part; wire: added in 16 bits, on the way"},
 };
 
 typedef struct cast {
-	const gradcomp_host *host;
+	sdk_coded c;
 	gradcomp_dtype type;
 	int saturate;
+	int coded; /* sum=f32, over a collective that sums codes */
 	int nranks;
-	float limit; /* most of a rank's part of the mean, when saturating */
+	float limit; /* most that a rank adds, when saturating */
+	gradcomp_coding coding;
+	/* Where runs are coded: see code_on(). */
+	const gradcomp_operators *op;
+	void *queue;
 } cast;
 
-static float limit_of(gradcomp_dtype type, int nranks)
+/* The most of a rank's part of a mean in 16 bits. */
+static float limit_on_wire(gradcomp_dtype type, int nranks)
 {
 	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127, hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
 	double limit = most / nranks;
@@ -53,17 +80,38 @@ static float limit_of(gradcomp_dtype type, int nranks)
 	return nranks == 1 ? (float)most : (float)(limit / hop);
 }
 
+/* The most of a number whose sum over ranks is a float; the sum of as many F16 is one always. */
+static float limit_in_floats(gradcomp_dtype type, int nranks)
+{
+	return type == GRADCOMP_F16 ? 65504 : (float)(0x1.fcp127 / nranks);
+}
+
+/* Returns 1 when payloads of a pattern travel; a host that does not say carries the sums of codes. */
+static int carries(const gradcomp_layout *layout, gradcomp_pattern p)
+{
+	return !GRADCOMP_HAS(layout, patterns) || !layout->patterns || layout->patterns & GRADCOMP_PATTERN_BIT(p);
+}
+
 static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
+	const int codes = carries(layout, GRADCOMP_CODED), adds = carries(layout, GRADCOMP_SUMMED);
+	const int coded = codes && values[SUM].i == SUM_F32;
+	if (values[SUM].i != SUM_F32 && !adds)
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                  "cast: sum=wire adds payloads up, and here are only codes to be had: leave it out");
 	cast *c = host->alloc(sizeof *c);
 	if (!c)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "cast: no memory");
-	c->host = host;
+	c->c = (sdk_coded){.host = host, .name = "cast"};
+	c->op = host->operators;
 	c->type = values[TYPE].i ? GRADCOMP_F16 : GRADCOMP_BF16;
 	c->saturate = values[SATURATE].i != 0;
+	c->coded = coded;
 	c->nranks = layout->nranks;
-	c->limit = limit_of(c->type, c->nranks);
+	c->limit = coded ? limit_in_floats(c->type, c->nranks) : limit_on_wire(c->type, c->nranks);
+	c->coding =
+		(gradcomp_coding){.struct_size = sizeof c->coding, .kind = GRADCOMP_CODING_FLOAT16, .type = c->type};
 	*instance = c;
 	return GRADCOMP_OK;
 }
@@ -72,14 +120,15 @@ static void cast_destroy(void *instance)
 {
 	cast *c = instance;
 	if (c)
-		c->host->release(c);
+		c->c.host->release(c);
 }
 
 static gradcomp_status cast_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                  gradcomp_error *err)
 {
 	const cast *c = instance;
-	(void)step, (void)err;
+	if (c->coded)
+		return sdk_coded_plan(instance, bucket, step, plan, err);
 	plan->nrounds = 1;
 	plan->rounds[0] = (gradcomp_round){
 		.pattern = GRADCOMP_SUMMED,
@@ -94,11 +143,12 @@ static gradcomp_status cast_encode(void *instance, const gradcomp_work *work, ui
 {
 	const cast *c = instance;
 	uint64_t n = work->bucket->numel;
-	(void)round;
+	if (c->coded)
+		return sdk_coded_encode(instance, work, round, out, err);
 	gradcomp_status s = work->operators->cast_scaled(work->queue, out->data, work->flat, n, c->type,
 	                                                 1.0f / (float)c->nranks, c->saturate ? c->limit : 0);
 	out->bytes = n * sizeof(uint16_t);
-	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16]) : s;
+	return s ? c->c.host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16]) : s;
 }
 
 static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -106,22 +156,76 @@ static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, ui
 {
 	const cast *c = instance;
 	uint64_t want = work->bucket->numel * sizeof(uint16_t);
-	(void)round, (void)n;
+	if (c->coded)
+		return sdk_coded_decode(instance, work, round, in, n, err);
 	if (in->bytes != want)
-		return c->host->fail(err, GRADCOMP_ERR_INTERNAL, "cast: bucket %u brought %llu bytes, not %llu",
-		                     work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
+		return c->c.host->fail(err, GRADCOMP_ERR_INTERNAL, "cast: bucket %u brought %llu bytes, not %llu",
+		                       work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
 	gradcomp_status s =
 		work->operators->cast_to_f32(work->queue, work->flat, in->data, work->bucket->numel, c->type);
-	return s ? c->host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16]) : s;
+	return s ? c->c.host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16]) : s;
+}
+
+static uint64_t cast_bound(void *instance, uint64_t n)
+{
+	(void)instance;
+	return n * sizeof(uint16_t);
+}
+
+static gradcomp_status cast_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
+                                 uint64_t *bytes, gradcomp_error *err)
+{
+	const cast *c = instance;
+	(void)counter, (void)err;
+	*bytes = n * sizeof(uint16_t);
+	return c->saturate ? c->op->cast_scaled(c->queue, out, in, n, c->type, 1, c->limit)
+	                   : c->op->cast_from_f32(c->queue, out, in, n, c->type, 0);
+}
+
+static gradcomp_status cast_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                        gradcomp_error *err)
+{
+	const cast *c = instance;
+	gradcomp_status st = sdk_coded_length(&c->c, bytes, n * sizeof(uint16_t), n, err);
+	return st ? st : c->op->cast_to_f32(c->queue, out, in, n, c->type);
+}
+
+static gradcomp_status cast_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                            gradcomp_error *err)
+{
+	const cast *c = instance;
+	const gradcomp_coded sum = {.y = out, .x = out, .n = n};
+	gradcomp_status st = sdk_coded_length(&c->c, bytes, n * sizeof(uint16_t), n, err);
+	if (!st)
+		c->op->codes_sum(c->queue, &c->coding, &sum, 1, &in, 1, 1, NULL); /* all bits are right */
+	return st;
+}
+
+static gradcomp_status cast_code_on(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
+                                    gradcomp_error *err)
+{
+	cast *c = instance;
+	(void)fault, (void)err;
+	c->op = operators;
+	c->queue = queue;
+	return GRADCOMP_OK;
+}
+
+static void cast_code_layout(void *instance, uint64_t n, gradcomp_code_layout *out)
+{
+	const cast *c = instance;
+	*out = (gradcomp_code_layout){
+		.struct_size = sizeof *out, .grain = 8, .coding = c->coding, .codes = n * sizeof(uint16_t)};
 }
 
 static gradcomp_status cast_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                                  gradcomp_error *err)
 {
-	(void)instance, (void)step, (void)err;
+	const cast *c = instance;
+	(void)step, (void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = 2.0 * (double)bucket->numel;
-	cost->passes = 3; /* reads 4, writes 2, reads 2, writes 4 bytes */
+	cost->passes = c->coded ? 4 : 3; /* reads 4, writes 2, reads 2, writes 4 bytes; codes are also added up */
 	return GRADCOMP_OK;
 }
 
@@ -132,17 +236,24 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "cast",
 			.version = "1.0",
-			.summary = "gradients are sent and added in 16 bits",
+			.summary = "gradients are sent in 16 bits, and added in 32",
 			.licence = "MIT",
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
 	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE | GRADCOMP_TRAIT_CUDA,
-	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.instead = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = cast_create,
 	.destroy = cast_destroy,
 	.plan = cast_plan,
 	.encode = cast_encode,
 	.decode = cast_decode,
+	.code_bound = cast_bound,
+	.code = cast_code,
+	.code_decode = cast_code_decode,
+	.code_decode_add = cast_code_decode_add,
 	.cost = cast_cost,
+	.code_on = cast_code_on,
+	.code_layout = cast_code_layout,
 };

@@ -64,6 +64,9 @@ static gradcomp_coded cut(const gradcomp_coding *c, const gradcomp_coded *p, spl
 		to.values += s.from / c->block * (c->powers ? 1 : sizeof(float));
 		to.codes += s.from;
 		break;
+	case GRADCOMP_CODING_FLOAT16:
+		to.codes += s.from * sizeof(uint16_t);
+		break;
 	case GRADCOMP_CODING_POWERS:
 		to.values += s.from;
 		to.codes += s.from / 8;

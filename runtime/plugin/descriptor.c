@@ -14,7 +14,7 @@
 #define DESCRIPTOR_NEEDS_MAX 256
 #define COMPRESSOR_TRAITS ((GRADCOMP_TRAIT_ALIKE << 1) - 1)
 #define COMPRESSOR_PATTERNS ((GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) << 1) - 1)
-#define COLLECTIVE_SERVES ((GRADCOMP_CAN_CODED_REDUCE_SCATTER << 1) - 1)
+#define COLLECTIVE_SERVES ((GRADCOMP_CAN_OWNED_SUMS << 1) - 1)
 
 /* The file under check, for error texts. */
 typedef struct checked_file {

@@ -2,7 +2,8 @@
  * the group first used them: between all peers at once, by recursive doubling or halving, down a tree, in two
  * levels, around the ring, or, of few ranks on several nodes, stripe by stripe between all; long all-gathers
  * within a node straight from each rank to all others. Coded sums go
- * around the ring, merges down the tree. */
+ * around the ring, but where nobody keeps what is lost: in two levels of several nodes, else in two steps. Merges go
+ * down the tree. */
 #include "plugins/collectives/auto/auto_internal.h"
 
 #include "plugins/common/collectives/blocks.h"
@@ -217,6 +218,8 @@ static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t coun
                                        gradcomp_error *err)
 {
 	automatic *a = instance;
+	if (a->levels && codec->flags & GRADCOMP_CODEC_LOSES)
+		return hier_coded_allreduce(a->levels, buf, count, scale, codec, counter, residual, err);
 	return ring_coded_allreduce(a->ring, buf, count, scale, codec, counter, residual, err);
 }
 
@@ -232,6 +235,8 @@ static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const ui
                                             gradcomp_error *err)
 {
 	automatic *a = instance;
+	if (a->levels && codec->flags & GRADCOMP_CODEC_LOSES)
+		return hier_coded_reduce_scatter(a->levels, buf, counts, scale, codec, counter, residual, err);
 	return ring_coded_reduce_scatter(a->ring, buf, counts, scale, codec, counter, residual, err);
 }
 
@@ -289,7 +294,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.traits = GRADCOMP_TRAIT_ALL_TYPES,
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
                   GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |
-                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+                  GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_OWNED_SUMS,
 	.check = check,
 	.create = create,
 	.destroy = destroy,

@@ -187,13 +187,18 @@ void auto_describe(automatic *a, char *out, size_t capacity)
 gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes, size_t chunk, uint32_t primitive,
                              uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
-	const ring_options pieces = {.chunk = chunk};
+	ring_options pieces = {.chunk = chunk};
 	auto_shape s = {.nranks = nranks, .fit = *fit};
 	hier_shape levels;
 	call_group g;
 	call_cost l = {0};
 	call_kind call = CALL_ALLREDUCE;
 	gradcomp_status st;
+	if (primitive & GRADCOMP_CAN_OWNED_SUMS) {
+		ring_own_sums(&pieces, nranks, &primitive);
+		if (primitive != GRADCOMP_CAN_CODED_ALLGATHER && nnodes > 1 && nnodes < nranks)
+			return hier_predict(chunk, 0, nranks, nnodes, primitive, bytes, out, err);
+	}
 	switch (primitive) {
 	case GRADCOMP_CAN_ALLREDUCE:
 		break;

@@ -30,12 +30,9 @@ gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *lin
 	r->small = o->small;
 	r->hop = o->hop;
 	r->one_run = o->one_run;
-	gradcomp_status st = o->direct ? direct_create(host, links, o->chunk, &r->direct, err) : GRADCOMP_OK;
-	if (st)
-		host->release(r);
-	else
-		*out = r;
-	return st;
+	r->two_steps = o->direct;
+	*out = r;
+	return GRADCOMP_OK;
 }
 
 void ring_destroy(void *instance)

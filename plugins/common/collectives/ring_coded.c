@@ -8,13 +8,18 @@
  * the coded bytes are forwarded unchanged, and the owner too takes what they decode to, so
  * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
+ * Sums whose losses nobody keeps (GRADCOMP_CODEC_LOSES) do not go around: every rank's part of a block goes to
+ * its owner, in two steps (direct_coded.c). With two ranks that is what a ring does.
+ *
  * mode=hop is there to compare with: blocks are not cut into pieces, and are coded anew at every hop
  * of the gathering too. The ranks would not agree if that code were sent on. So is
- * mode=direct: in two steps, without a ring (direct_coded.c). */
+ * mode=direct: everything in two steps. */
 #include "plugins/common/collectives/ring.h"
 
 #include "plugins/common/collectives/coding.h"
 #include "plugins/common/collectives/direct.h"
+
+#include <stdbool.h>
 
 /* A block becomes at least this many pieces before they are made longer. */
 #define CODED_PIECES 8u
@@ -203,6 +208,20 @@ static gradcomp_status alone(const ring *r, float *buf, uint64_t count, double s
 	return scale == 1.0 ? GRADCOMP_OK : ops->scale_as(NULL, buf, scale, count, GRADCOMP_F32);
 }
 
+/* Sets *out to the collective by which a call goes in two steps, NULL: it goes around the ring. */
+static gradcomp_status find_direct(ring *r, const gradcomp_codec *codec, bool sums, direct **out, gradcomp_error *err)
+{
+	const bool loses = sums && ring_owns_sums(r->nranks) && codec->flags & GRADCOMP_CODEC_LOSES;
+	gradcomp_status st = GRADCOMP_OK;
+	*out = NULL;
+	if (!r->two_steps && !loses)
+		return GRADCOMP_OK;
+	if (!r->direct)
+		st = direct_create(r->host, r->links, r->piece_given ? r->piece : 0, &r->direct, err);
+	*out = r->direct;
+	return st;
+}
+
 gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
                                      const gradcomp_codec *codec, uint64_t counter, float *residual,
                                      gradcomp_error *err)
@@ -217,8 +236,10 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 	                .codec = codec,
 	                .counter = counter,
 	                .residual = residual};
-	if (r->direct)
-		return direct_coded_allreduce(r->direct, buf, count, scale, codec, counter, residual, err);
+	direct *d;
+	gradcomp_status st = find_direct(r, codec, true, &d, err);
+	if (st || d)
+		return st ? st : direct_coded_allreduce(d, buf, count, scale, codec, counter, residual, err);
 	if (r->nranks > 1) {
 		ring_split(r, count, 1);
 		return pipeline(r, &c, err);
@@ -238,8 +259,10 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
 	                .codec = codec,
 	                .counter = counter,
 	                .residual = residual};
-	if (r->direct)
-		return direct_coded_allgather(r->direct, buf, counts, codec, counter, residual, err);
+	direct *d;
+	gradcomp_status st = find_direct(r, codec, false, &d, err);
+	if (st || d)
+		return st ? st : direct_coded_allgather(d, buf, counts, codec, counter, residual, err);
 	ring_offsets(r, counts, 1);
 	c.residual_from = r->offset[r->rank];
 	if (r->nranks > 1)
@@ -261,8 +284,10 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 	                .codec = codec,
 	                .counter = counter,
 	                .residual = residual};
-	if (r->direct)
-		return direct_coded_reduce_scatter(r->direct, buf, counts, scale, codec, counter, residual, err);
+	direct *d;
+	gradcomp_status st = find_direct(r, codec, true, &d, err);
+	if (st || d)
+		return st ? st : direct_coded_reduce_scatter(d, buf, counts, scale, codec, counter, residual, err);
 	if (r->nranks == 1)
 		return alone(r, buf, counts[0], scale, residual);
 	ring_offsets(r, counts, 1);

@@ -54,6 +54,12 @@ static void cost_of_short_broadcast(const call_group *g, uint64_t bytes, call_co
 	}
 }
 
+void ring_own_sums(ring_options *o, int nranks, uint32_t *primitive)
+{
+	*primitive &= ~GRADCOMP_CAN_OWNED_SUMS;
+	o->direct |= ring_owns_sums(nranks) && *primitive != GRADCOMP_CAN_CODED_ALLGATHER;
+}
+
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err)
 {

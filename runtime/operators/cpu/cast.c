@@ -2,6 +2,7 @@
 #include "operators/cpu/fp8.h"
 #include "operators/cpu/half.h"
 #include "operators/cpu/kernels.h"
+#include "operators/cpu/quantise.h"
 
 #ifdef __AVX2__
 #define EIGHTS(i, n, statement) \
@@ -79,6 +80,21 @@ gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, siz
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;
 	}
+}
+
+void KERNEL(float16_add)(float *y, float a, const void *in, size_t n, gradcomp_dtype type)
+{
+	const uint16_t *h = in;
+	size_t i = 0;
+	if (type == GRADCOMP_F16) {
+		EIGHTS(i, n, STORE8(y + i, LOAD8(y + i) + SPLAT8(a) * (v8f)f16_float8(h + i)))
+		for (; i < n; i++)
+			y[i] += a * f16_float(h[i]);
+		return;
+	}
+	EIGHTS(i, n, STORE8(y + i, LOAD8(y + i) + SPLAT8(a) * (v8f)bf16_float8(h + i)))
+	for (; i < n; i++)
+		y[i] += a * bf16_float(h[i]);
 }
 
 /* Held within -limit..limit; NaN and Inf stay. */

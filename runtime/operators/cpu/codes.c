@@ -45,6 +45,9 @@ static void add_codes(const gradcomp_coding *c, const gradcomp_coded *p, const u
 	case GRADCOMP_CODING_POWERS:
 		KERNEL(power_values_add)(p->y, a, payload + p->values, codes, p->n);
 		break;
+	case GRADCOMP_CODING_FLOAT16:
+		KERNEL(float16_add)(p->y, a, codes, p->n, c->type);
+		break;
 	default:
 		take_larger(p->y, values, p->n);
 	}
@@ -79,6 +82,7 @@ static int sent_wrong(const gradcomp_coding *c, const gradcomp_coded *p, const u
 	case GRADCOMP_CODING_FLOAT8:
 		return KERNEL(float8_wrong)(payload + p->values, payload + p->codes, p->n, c);
 	case GRADCOMP_CODING_POWERS:
+	case GRADCOMP_CODING_FLOAT16:
 		return 0;
 	case GRADCOMP_CODING_TERNARY:
 		return bytes_above(payload + p->codes, (p->n + 4) / 5, 242);

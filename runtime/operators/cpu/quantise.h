@@ -43,6 +43,8 @@ void KERNEL(float8_values_add)(float *y, float a, const uint8_t *scales, const u
                                const gradcomp_coding *c);
 int KERNEL(float8_wrong)(const uint8_t *scales, const uint8_t *codes, size_t n, const gradcomp_coding *c);
 void KERNEL(power_values_add)(float *y, float a, const uint8_t *exponents, const uint8_t *signs, size_t n);
+/* y[i] += a times number i of F16 or BF16. */
+void KERNEL(float16_add)(float *y, float a, const void *in, size_t n, gradcomp_dtype type);
 /* levels_add() of such. */
 void KERNEL(levels_values_add)(float *y, float a, const uint8_t *tops, const uint8_t *codes, size_t n,
                                const gradcomp_levels *l);

@@ -175,6 +175,23 @@ struct powers_sum : tableless {
 	}
 };
 
+template <class KIND> struct float16_sum : tableless {
+	static constexpr int WIDTH = 8;
+
+	__device__ void add(float *sum, const uint8_t *payload, const gradcomp_coded &p, numbers at, const float *,
+	                    float a, bool &) const
+	{
+		const uint8_t *codes = payload + p.codes + at.i * sizeof(typename KIND::type);
+#pragma unroll
+		for (unsigned j = 0; j < WIDTH; j += 2) {
+			const unsigned left = at.count > j ? 2 * (at.count - j) : 0;
+			const uint32_t w = load_word(codes + 2 * size_t(j), left < 4 ? left : 4);
+			sum[j] += a * KIND::wide(typename KIND::type(w & 0xffff));
+			sum[j + 1] += a * KIND::wide(typename KIND::type(w >> 16));
+		}
+	}
+};
+
 struct largest_sum : tableless {
 	static constexpr int WIDTH = 4;
 
@@ -304,6 +321,8 @@ extern "C" void codes_sum_cuda(void *queue, const gradcomp_coding *coding, const
 		               : sum(float8_sum<f8e5m2>{{}, coding->block / 32, 0, int(coding->powers)});
 	case GRADCOMP_CODING_POWERS:
 		return sum(powers_sum{});
+	case GRADCOMP_CODING_FLOAT16:
+		return coding->type == GRADCOMP_F16 ? sum(float16_sum<f16>{}) : sum(float16_sum<bf16>{});
 	default:
 		return sum(largest_sum{});
 	}
