@@ -131,12 +131,15 @@ static void forgets(kit *k, int P, float largest)
 
 void nonfinite_overflow_group(kit *k)
 {
-	bool coded = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), going = coded;
+	const uint32_t traits = k->fixture.plugin->traits;
+	bool coded = ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+	/* Where nobody looks at sums it is the plugin's to limit numbers, too. */
+	bool going = coded && (!(traits & GRADCOMP_TRAIT_PASSES_NONFINITE) || traits & GRADCOMP_TRAIT_LOSSLESS);
 	for (int P = 2; going && P <= 3; P++)
 		going = overflows(k, P);
 	if (!coded)
 		k->crash = RULE_CONSERVATION;
-	for (int P = 2; !coded && P <= 3 && !(k->fixture.plugin->traits & GRADCOMP_TRAIT_PASSES_NONFINITE); P++) {
+	for (int P = 2; !coded && P <= 3 && !(traits & GRADCOMP_TRAIT_PASSES_NONFINITE); P++) {
 		forgets(k, P, 3e38f);
 		forgets(k, P, 6e4f);
 	}

@@ -53,7 +53,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 {
 	ring_options o = options(values);
 	if (primitive & GRADCOMP_CAN_OWNED_SUMS)
-		ring_own_sums(&o, nranks, &primitive);
+		ring_own_sums(&o, &primitive);
 	return primitive == GRADCOMP_CAN_EXCHANGE ? call_cost_refuse("ring", primitive, err)
 	                                          : ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);
 }

@@ -1,15 +1,15 @@
 /* cast: gradients are sent in 16 bits, and added in 32.
  *
- * sum=f32: a code. The collective adds floats, and casts them wherever they go over a link:
+ * sum=f32: a code. The collective adds floats, and casts them where they go over a link:
  *
  *     average = round(sum over ranks of round(u_w) / P)
  *
- * Nobody keeps what a cast loses, so partial sums are not cast where that can be helped: a
+ * Nobody keeps what a cast loses, so collectives cast no partial sums (GRADCOMP_CODEC_LOSES): a
  * rank owns a part of the numbers, gets all others' of it, adds them up as floats, casts the
- * mean once, and gives it out. So the error is that of two roundings however many ranks there
- * are. The owner's own numbers are not rounded on the way in.
+ * mean once, and gives it out. The error is that of two roundings, however many ranks there are.
+ * In two levels sums of a node are not cast, and take the place of u_w.
  *
- * sum=wire: payloads add up in 16 bits, on the way.
+ * sum=wire: payloads add up in 16 bits, on the way. So they do over collectives that sum no codes.
  *
  *     payload_w = round(u_w / P)        average = float(sum over ranks of payload_w)
  *
@@ -27,10 +27,10 @@
  * There are no 8-bit floats: two or three bits of mantissa need a scale that fits.
  * `fp8` and `block` send 8 bits and add in 32.
  *
- * saturate=yes: what is too large becomes about the largest number of the type. A rank's numbers
- * are limited so that finite gradients never make Inf: of floats to a P-th part of the largest
- * float, of 16-bit sums to a P-th part of the largest number of the type, less what the hops
- * can round upwards. A NaN or Inf in a gradient still comes out as one. */
+ * saturate=yes: what is too large for the type becomes its largest number, not Inf. Of sums in 16
+ * bits a rank adds at most its P-th part of that, less what the hops can round upwards. A sum
+ * that is too large for a float is Inf all the same, and a NaN or Inf in a gradient comes out as
+ * one. */
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/coded.h"
@@ -63,27 +63,20 @@ typedef struct cast {
 	int saturate;
 	int coded; /* sum=f32, over a collective that sums codes */
 	int nranks;
-	float limit; /* most that a rank adds, when saturating */
+	float limit; /* most of a rank's part of the mean in 16 bits, when saturating */
 	gradcomp_coding coding;
 	/* Where runs are coded: see code_on(). */
 	const gradcomp_operators *op;
 	void *queue;
 } cast;
 
-/* The most of a rank's part of a mean in 16 bits. */
-static float limit_on_wire(gradcomp_dtype type, int nranks)
+static float limit_of(gradcomp_dtype type, int nranks)
 {
 	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127, hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
 	double limit = most / nranks;
 	for (int w = 1; w < nranks; w++)
 		limit /= hop;
 	return nranks == 1 ? (float)most : (float)(limit / hop);
-}
-
-/* The most of a number whose sum over ranks is a float; the sum of as many F16 is one always. */
-static float limit_in_floats(gradcomp_dtype type, int nranks)
-{
-	return type == GRADCOMP_F16 ? 65504 : (float)(0x1.fcp127 / nranks);
 }
 
 /* Returns 1 when payloads of a pattern travel; a host that does not say carries the sums of codes. */
@@ -98,8 +91,13 @@ static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_val
 	const int codes = carries(layout, GRADCOMP_CODED), adds = carries(layout, GRADCOMP_SUMMED);
 	const int coded = codes && values[SUM].i == SUM_F32;
 	if (values[SUM].i != SUM_F32 && !adds)
-		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                  "cast: sum=wire adds payloads up, and here are only codes to be had: leave it out");
+		return host->fail(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"cast: sum=wire adds payloads on the way, and numbers are only coded here: leave it out");
+	if (values[SUM].i == SUM_F32 && !coded && layout->rank == 0 && layout->nranks > 1)
+		host->log(host->ctx, GRADCOMP_LOG_WARN,
+		          "cast: this collective sums no codes, so numbers add up in 16 bits, as with sum=wire; "
+		          "collectives auto, ring, direct, hier and nccl add floats");
 	cast *c = host->alloc(sizeof *c);
 	if (!c)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "cast: no memory");
@@ -109,7 +107,7 @@ static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_val
 	c->saturate = values[SATURATE].i != 0;
 	c->coded = coded;
 	c->nranks = layout->nranks;
-	c->limit = coded ? limit_in_floats(c->type, c->nranks) : limit_on_wire(c->type, c->nranks);
+	c->limit = limit_of(c->type, c->nranks);
 	c->coding =
 		(gradcomp_coding){.struct_size = sizeof c->coding, .kind = GRADCOMP_CODING_FLOAT16, .type = c->type};
 	*instance = c;
@@ -178,8 +176,7 @@ static gradcomp_status cast_code(void *instance, const float *in, uint64_t n, ui
 	const cast *c = instance;
 	(void)counter, (void)err;
 	*bytes = n * sizeof(uint16_t);
-	return c->saturate ? c->op->cast_scaled(c->queue, out, in, n, c->type, 1, c->limit)
-	                   : c->op->cast_from_f32(c->queue, out, in, n, c->type, 0);
+	return c->op->cast_from_f32(c->queue, out, in, n, c->type, c->saturate);
 }
 
 static gradcomp_status cast_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,

@@ -403,8 +403,9 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	if (!c->asked || !c->spec || !c->collective || !c->name)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	uint32_t traits = c->parts.compressor->traits;
-	c->keeps = !c->parts.dense && !(traits & GRADCOMP_TRAIT_LOSSLESS) && c->group->nranks > 1;
 	c->passes = (traits & GRADCOMP_TRAIT_PASSES_NONFINITE) != 0;
+	/* What is lost of a NaN would stay for good. */
+	c->keeps = !c->parts.dense && !c->passes && !(traits & GRADCOMP_TRAIT_LOSSLESS) && c->group->nranks > 1;
 	c->shard = (gradcomp_tensor){.name = "shard", .numel = 1, .dims = &c->shard.numel, .ndim = 1};
 	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout,
 	                              .ntensors = 1,

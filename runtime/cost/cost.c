@@ -57,6 +57,9 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 		case TASK_EXCHANGE:
 			st = cost_round(c, rd, tasks[t].round, payload, &took, sum, err);
 			sum->payload += payload;
+			sum->packed += rd->pattern == GRADCOMP_CODED
+			                       ? (double)c->plugins[0]->compressor->code_bound(c->instance, rd->count)
+			                       : payload;
 			break;
 		case TASK_REDUCE_LOCAL:
 			took = both / 2;
@@ -132,6 +135,7 @@ gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint3
 		sum->exchange += part * step[s].exchange;
 		sum->decode += part * step[s].decode;
 		sum->payload += part * step[s].payload;
+		sum->packed += part * step[s].packed;
 		sum->sent += part * step[s].sent;
 		sum->left += part * step[s].left;
 	}

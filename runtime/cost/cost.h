@@ -14,7 +14,8 @@
 /* Adds up what a bucket costs, or several. */
 typedef struct bucket_cost {
 	double encode, exchange, decode; /* seconds of its tasks */
-	double payload;                  /* bytes of a rank, of all rounds */
+	double payload;                  /* bytes of a rank, of all rounds; floats where those are coded */
+	double packed;                   /* the same, of codes their bytes */
 	double sent, left;               /* bytes: as gradcomp_call_load has them */
 } bucket_cost;
 

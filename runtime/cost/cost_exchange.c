@@ -2,6 +2,7 @@
 #include "cost/cost_internal.h"
 
 #include "base/error.h"
+#include "plugin/code_view.h"
 
 #include <string.h>
 
@@ -120,7 +121,8 @@ static gradcomp_status add_coded(const cost_model *c, const gradcomp_round *rd, 
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	double code = rd->count ? (double)p->code_bound(c->instance, rd->count) / (4.0 * (double)rd->count) : 1;
-	const call k = {.primitive = task_round_primitive(GRADCOMP_CODED, c->plugins[1]->collective->serves),
+	const uint32_t serves = c->plugins[1]->collective->serves;
+	const call k = {.primitive = task_round_primitive(GRADCOMP_CODED, serves) | code_view_sums(p, serves),
 	                .bytes = task_round_bytes(rd),
 	                .coded = code};
 	gradcomp_status st = passes_nonfinite(c) ? GRADCOMP_OK : cost_nonfinite(c, seconds, sum, err);

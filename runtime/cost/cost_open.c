@@ -247,7 +247,7 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
 		return st;
 	if (compat_dense(c.plugins[0]))
 		st = cost_bucket(&c, 0, 0, 1, &b, &sum, err);
-	*share = sum.payload / (sizeof(float) * (double)c.layout.numel);
+	*share = sum.packed / (sizeof(float) * (double)c.layout.numel);
 	cost_clear(&c);
 	return st;
 }

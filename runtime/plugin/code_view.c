@@ -51,9 +51,8 @@ static void layout(void *ctx, uint64_t n, gradcomp_code_layout *out)
 
 gradcomp_codec code_view(code_source *source)
 {
-	const uint32_t kept = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_LOSSLESS;
 	return (gradcomp_codec){.struct_size = sizeof(gradcomp_codec),
-	                        .flags = source->compressor->traits & kept ? 0 : GRADCOMP_CODEC_LOSES,
+	                        .flags = code_view_flags(source->compressor),
 	                        .ctx = source,
 	                        .bound = code_bound,
 	                        .code = code,

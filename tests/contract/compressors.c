@@ -17,10 +17,13 @@ static const struct {
 	void (*values)(const fixture *);
 } list[] = {
 	{"none", 1e-6, 0, 0, bytes_none, NULL},
-	{"cast", 0x1p-8, 0x1p-133, 0, bytes_cast, NULL},
-	{"cast:saturate=yes", 0x1p-8, 0x1p-133, 0, bytes_cast, cast_values},
-	{"cast:type=fp16", 0x1p-11, 0x1p-24, 65000, bytes_cast, NULL},
-	{"cast:type=fp16,saturate=yes", 0x1p-11, 0x1p-24, 65000, bytes_cast, cast_values},
+	{"cast", 0x1p-8, 0x1p-133, 0, NULL, NULL},
+	{"cast:type=fp16", 0x1p-11, 0x1p-24, 65000, NULL, NULL},
+	{"cast:type=fp16,saturate=yes", 0x1p-11, 0x1p-24, 65000, NULL, cast_values},
+	{"cast:sum=wire", 0x1p-8, 0x1p-133, 0, bytes_cast, NULL},
+	{"cast:saturate=yes,sum=wire", 0x1p-8, 0x1p-133, 0, bytes_cast, cast_values},
+	{"cast:type=fp16,sum=wire", 0x1p-11, 0x1p-24, 65000, bytes_cast, NULL},
+	{"cast:type=fp16,saturate=yes,sum=wire", 0x1p-11, 0x1p-24, 65000, bytes_cast, cast_values},
 	{"topk", 1e-6, 0, 0, bytes_topk, topk_values},
 	{"topk:density=0.3", 1e-6, 0, 0, bytes_topk, topk_values},
 	{"topk:density=1", 1e-6, 0, 0, bytes_topk, topk_values},

@@ -17,9 +17,9 @@
 #include "tests/support/tap.h"
 
 static const char *const specs[] = {"none",
-                                    "cast:type=bf16",
-                                    "cast:type=fp16",
-                                    "cast:type=fp16,saturate=yes",
+                                    "cast:type=bf16,sum=wire",
+                                    "cast:type=fp16,sum=wire",
+                                    "cast:type=fp16,saturate=yes,sum=wire",
                                     "topk:density=0.05",
                                     "powersgd:rank=3",
                                     "acpsgd:rank=3",

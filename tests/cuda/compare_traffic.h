@@ -166,6 +166,7 @@ static void traffic_of_codes(float *y, float *scale, int *word)
 		{"ternary", GRADCOMP_CODING_TERNARY, 0, 0},
 		{"8-bit floats", GRADCOMP_CODING_FLOAT8, 0, 256},
 		{"powers of two", GRADCOMP_CODING_POWERS, 0, 0},
+		{"16-bit floats", GRADCOMP_CODING_FLOAT16, 0, 0},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		static coded_input c;
@@ -175,7 +176,7 @@ static void traffic_of_codes(float *y, float *scale, int *word)
 		                   .quantiser = &c.q,
 		                   .levels = &c.l,
 		                   .block = rows[i].block,
-		                   .type = GRADCOMP_F8E4M3},
+		                   .type = rows[i].kind == GRADCOMP_CODING_FLOAT16 ? GRADCOMP_BF16 : GRADCOMP_F8E4M3},
 			.q = {.struct_size = sizeof c.q, .bits = rows[i].bits, .levels = 7, .block = rows[i].block},
 			.l = {.struct_size = sizeof c.l, .bits = rows[i].bits, .levels = 7, .block = rows[i].block},
 			.part[0].segment =

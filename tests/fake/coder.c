@@ -469,6 +469,8 @@ int main(void)
 		{.compressor = "block:bits=4", .host = "direct", .dtype = GRADCOMP_BF16},
 		{.compressor = "fp8", .host = "direct"},
 		{.compressor = "natural", .host = "direct", .within = 2},
+		{.compressor = "cast", .host = "direct"},
+		{.compressor = "cast:type=fp16", .host = "hier:ranks_per_node=2", .device = "hier:ranks_per_node=2"},
 		/* Two nodes of one rank, and of two; all on one node, where nothing is coded; ranks of a node that
 		 * are no neighbours. */
 		{.compressor = "block:bits=8", .host = "hier:ranks_per_node=1", .device = "hier:ranks_per_node=1"},
@@ -520,7 +522,8 @@ int main(void)
 	check_usual(named, 2, (run){.compressor = "block:bits=4"}, 0, "on 2 nodes, which is set,");
 	check_refused(
 		settings, (run){.compressor = "lossless"},
-		"in host memory alone; compressors that shards on a GPU can be sent with: block, fp8, natural, none");
+		"in host memory alone; compressors that shards on a GPU can be sent with: block, cast, fp8, natural, "
+		"none");
 	check_refused(settings, (run){.compressor = "block", .device = "ring"},
 	              "takes no CUDA memory, in which shards are; collectives that do: hier, nccl");
 	return done_testing();

@@ -818,7 +818,7 @@ int main(void)
 	}
 
 	count_launches("none", 5, settings);
-	count_launches("cast", 6, settings);
+	count_launches("cast:sum=wire", 6, settings);
 	count_launches("topk:density=0.1", 17, settings);
 	count_launches("topk:density=0.1,layerwise=yes", 24, settings);
 	count_launches("powersgd", 39, settings);

@@ -74,6 +74,7 @@ int main(void)
 	static const char *const all[] = {
 		"none",
 		"cast:type=bf16",
+		"cast:type=bf16,sum=wire",
 		"block:bits=4",
 		"fp8",
 		"natural",
@@ -103,11 +104,9 @@ int main(void)
 	static const struct {
 		const char *spec;
 		int most;
-	} bucket[] = {{"none", 3},
-	              {"cast:type=bf16", 4},
-	              {"topk:density=0.01", 15},
-	              {"block:bits=4", 17},
-	              {"powersgd:rank=4", 29}};
+	} bucket[] = {
+		{"none", 3},          {"cast:type=bf16", 8},  {"cast:type=bf16,sum=wire", 4}, {"topk:density=0.01", 15},
+		{"block:bits=4", 17}, {"powersgd:rank=4", 29}};
 	for (size_t i = 0; i < sizeof bucket / sizeof *bucket; i++) {
 		int failed = 0;
 		const double count = launches(one_bucket, bucket[i].spec, FEW, &failed);

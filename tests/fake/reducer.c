@@ -327,6 +327,7 @@ int main(int argc, char **argv)
 		{"lqsgd:rank=2", 0.2},
 		{"cast:type=bf16", 1e-2},
 		{"cast:type=fp16,saturate=yes", 1e-2},
+		{"cast:type=bf16,sum=wire", 1e-2},
 		{"signsgd", 1e-4},
 		{"terngrad", 1e-6},
 		{"terngrad:clip=0", 1e-6},

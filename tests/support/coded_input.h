@@ -10,10 +10,10 @@
 
 #include "gradcomp/operators.h"
 
-enum { CODED_PARTS = 85, CODED_RANKS = 131, CODED_KINDS = 8 };
+enum { CODED_PARTS = 85, CODED_RANKS = 131, CODED_KINDS = 9 };
 
-static const char *const coded_kinds[CODED_KINDS] = {"quantised", "levels",  "signs",  "magnitudes",
-                                                     "ternary",   "largest", "float8", "powers"};
+static const char *const coded_kinds[CODED_KINDS] = {"quantised", "levels", "signs",  "magnitudes", "ternary",
+                                                     "largest",   "float8", "powers", "float16"};
 
 typedef struct coded_input {
 	gradcomp_coding coding;
@@ -80,6 +80,10 @@ static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, si
 		*values = n;
 		*codes = coded_blocks(n, 8);
 		break;
+	case GRADCOMP_CODING_FLOAT16:
+		*values = 0;
+		*codes = n * sizeof(uint16_t);
+		break;
 	default:
 		*values = c->coding.kind == GRADCOMP_CODING_SIGNS ? 2 * runs : runs;
 		*codes = 4 * words;
@@ -108,6 +112,8 @@ static inline void coded_settings(coded_input *c, unsigned kind)
 	                              .block = block,
 	                              .type = test_random() % 2 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2,
 	                              .powers = (uint32_t)test_random() % 2};
+	if (kind == GRADCOMP_CODING_FLOAT16)
+		c->coding.type = test_random() % 2 ? GRADCOMP_F16 : GRADCOMP_BF16;
 }
 
 static inline void coded_put_code(uint8_t *codes, size_t i, unsigned bits, int code)
@@ -140,6 +146,9 @@ static inline void coded_write(const coded_input *c, const gradcomp_coded *p, ui
 			codes[i] = (uint8_t)(test_random() % (c->coding.kind == GRADCOMP_CODING_TERNARY  ? 243
 			                                      : c->coding.kind == GRADCOMP_CODING_FLOAT8 ? 0x7b
 			                                                                                 : 256));
+	/* Few are NaN or Inf, else all sums would be NaN. */
+	for (size_t i = 1; c->coding.kind == GRADCOMP_CODING_FLOAT16 && i < bytes; i += 2)
+		codes[i] &= test_random() % 4096 ? 0xbf : 0xff;
 	for (size_t i = 0; c->coding.kind <= GRADCOMP_CODING_LEVELS && i < p->n; i++)
 		coded_put_code(codes, i, c->q.bits, (int)(test_random() % (2 * (unsigned)levels + 1)) - levels);
 }
@@ -164,8 +173,9 @@ static inline void coded_make(coded_input *c, unsigned kind, size_t parts, size_
 		c->bytes += 4 * (test_random() % 3);
 		p->values = c->bytes;
 		c->bytes += coded_width(c) * values;
-		c->bytes = p->segment ? (c->bytes + 3) / 4 * 4 : c->bytes;
-		c->bytes += p->segment ? 4 * (test_random() % 2) : test_random() % 4;
+		const int words = p->segment || kind == GRADCOMP_CODING_FLOAT16;
+		c->bytes = words ? (c->bytes + 3) / 4 * 4 : c->bytes;
+		c->bytes += words ? 4 * (test_random() % 2) : test_random() % 4;
 		p->codes = c->bytes;
 		c->bytes = (c->bytes + codes + 3) / 4 * 4;
 		c->scale[i] = (float)fabs(test_normal());
@@ -227,6 +237,18 @@ static inline float coded_float8(const coded_input *c, const gradcomp_coded *p, 
 	return (code & 0x80 ? -v : v) * scale;
 }
 
+/* Number i of F16 or BF16. */
+static inline float coded_float16(gradcomp_dtype type, const uint8_t *codes, size_t i)
+{
+	const unsigned bits = codes[2 * i] | (unsigned)codes[2 * i + 1] << 8, exponent = bits >> 10 & 31;
+	if (type == GRADCOMP_BF16)
+		return test_bits(bits << 16);
+	if (exponent == 31)
+		return bits & 1023 ? NAN : bits >> 15 ? -INFINITY : INFINITY;
+	const float v = (float)ldexp((exponent ? 1024 : 0) + (bits & 1023), (int)(exponent ? exponent : 1) - 25);
+	return bits >> 15 ? -v : v;
+}
+
 /* Number i of a part as a rank's payload says; *wrong = 1 when that could not have been written. */
 static inline float coded_number(const coded_input *c, const gradcomp_coded *p, float scale, const uint8_t *payload,
                                  size_t i, int *wrong)
@@ -243,6 +265,8 @@ static inline float coded_number(const coded_input *c, const gradcomp_coded *p, 
 		return test_bits((uint32_t)payload[p->values + i] << 23 | (uint32_t)(codes[i / 8] >> i % 8 & 1) << 31);
 	if (c->coding.kind == GRADCOMP_CODING_FLOAT8)
 		return coded_float8(c, p, payload, i, wrong);
+	if (c->coding.kind == GRADCOMP_CODING_FLOAT16)
+		return coded_float16(c->coding.type, codes, i);
 	if (c->coding.kind == GRADCOMP_CODING_LARGEST) {
 		v = coded_value(payload, p, i);
 		*wrong |= !(v >= 0 && isfinite(v));

@@ -15,11 +15,12 @@ static void checked(const char *compressor, const char *collective, gradcomp_sta
 static void specs(void)
 {
 	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2", "dion"},
-				 *const others[] = {"topk", "randomk", "qsgd",      "terngrad", "onebit",
-	                                            "cast", "dgc",     "blocktopk", "demo"};
+				 *const others[] = {"topk",   "randomk", "qsgd",      "terngrad",
+	                                            "onebit", "dgc",     "blocktopk", "demo"};
 	static const char *const takes[] = {
-		"block:bits=8", "block:bits=4", "block:bits=2,rounding=stochastic", "lossless",
-		"none",         "fp8",          "fp8:scales=e8m0,block=32",         "natural"};
+		"block:bits=8", "block:bits=4",  "block:bits=2,rounding=stochastic", "lossless",
+		"none",         "fp8",           "fp8:scales=e8m0,block=32",         "natural",
+		"cast",         "cast:type=fp16"};
 	for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
 		for (int c = 0; c < 5; c++)
 			checked(takes[i], ((const char *const[]){NULL, "ring", "direct", "sparse", "auto"})[c],
@@ -32,6 +33,7 @@ static void specs(void)
 		checked(others[i], NULL, GRADCOMP_ERR_UNSUPPORTED, "compressors that shards can be sent with: block");
 	checked("auto", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
 	checked("auto:budget=3", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
+	checked("cast:sum=wire", NULL, GRADCOMP_ERR_UNSUPPORTED, "sum=wire");
 	checked("block:start_step=10", NULL, GRADCOMP_ERR_UNSUPPORTED, "leave start_step out");
 	checked("block:bits=3", NULL, GRADCOMP_ERR_INVALID, "bits");
 	checked("nothing_such", NULL, GRADCOMP_ERR_NOTFOUND, "nothing_such");

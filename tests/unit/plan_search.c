@@ -23,7 +23,7 @@ static double uniform(void)
 
 static linear message = {2e-4, 3e-9}, encode = {1e-5, 5e-10}, decode = {2e-5, 3e-10};
 static collective_cost call = {.collective = (char[]){"ring"}, .primitive = GRADCOMP_CAN_ALLREDUCE};
-static compressor_curve curve = {.compressor = (char[]){"cast:type=fp16"}};
+static compressor_curve curve = {.compressor = (char[]){"cast:type=fp16,sum=wire"}};
 static machine_file machine = {.nodes = 4,
                                .ranks_per_node = 1,
                                .name = "m",
@@ -166,6 +166,7 @@ int main(void)
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
 		for (int variant = 0; variant < 4; variant++)
-			all(variant & 1 ? "cast:type=fp16" : NULL, methods[i].method, methods[i].name, variant >> 1);
+			all(variant & 1 ? "cast:type=fp16,sum=wire" : NULL, methods[i].method, methods[i].name,
+			    variant >> 1);
 	return done_testing();
 }

@@ -24,7 +24,10 @@ static const pair flat[] = {
 	{"none", "rhd", 1e-9},
 	{"none", "tree", 1e-9},
 	{"none", "direct", 1e-9},
-	{"cast", "ring", 1e-9},
+	{"cast", "ring", 1e-3},
+	{"cast", "direct", 1e-3},
+	{"cast", "auto", 1e-3},
+	{"cast:sum=wire", "ring", 1e-9},
 	{"powersgd", "ring", 1e-9},
 	{"powersgd:rank=2", "rhd", 1e-9},
 	{"acpsgd", "ring", 1e-9},
@@ -52,6 +55,8 @@ static const pair flat[] = {
 };
 static const pair levels[] = {
 	{"none", "hier", 1e-9},
+	{"cast", "hier", 1e-3},
+	{"cast", "auto", 1e-3},
 	{"topk:density=0.05", "hier", 1e-9},
 	{"randomk:density=0.05", "hier", 0.002},
 	{"blocktopk:density=0.05", "hier", 0.01},

@@ -5,7 +5,7 @@
 #include "tests/support/tuner_fixture.h"
 
 static const char *settings[] = {NULL, "gradcomp.log=error", NULL};
-#define CANDIDATES "none/cast/topk:density=0.1/powersgd:rank=2"
+#define CANDIDATES "none/cast:sum=wire/topk:density=0.1/powersgd:rank=2"
 enum { NONE, CAST, TOPK, POWERSGD, MIX };
 /* 3163 numbers, 12652 bytes: 12.7 ms dense at a microsecond a byte. */
 #define SLOW 1e-6

@@ -7,6 +7,7 @@
 #include "plugins/collectives/auto/auto_internal.h"
 
 #include "plugins/common/collectives/blocks.h"
+#include "plugins/common/collectives/coding.h"
 
 enum { PARAM_CHUNK, PARAM_FIT };
 
@@ -218,7 +219,7 @@ static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t coun
                                        gradcomp_error *err)
 {
 	automatic *a = instance;
-	if (a->levels && codec->flags & GRADCOMP_CODEC_LOSES)
+	if (a->levels && coding_loses(codec, residual))
 		return hier_coded_allreduce(a->levels, buf, count, scale, codec, counter, residual, err);
 	return ring_coded_allreduce(a->ring, buf, count, scale, codec, counter, residual, err);
 }
@@ -235,7 +236,7 @@ static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const ui
                                             gradcomp_error *err)
 {
 	automatic *a = instance;
-	if (a->levels && codec->flags & GRADCOMP_CODEC_LOSES)
+	if (a->levels && coding_loses(codec, residual))
 		return hier_coded_reduce_scatter(a->levels, buf, counts, scale, codec, counter, residual, err);
 	return ring_coded_reduce_scatter(a->ring, buf, counts, scale, codec, counter, residual, err);
 }

@@ -5,9 +5,12 @@
  * ranks end with the same bits.
  *
  * A rank's losses go to its residual: what its codes of others' stripes lost, and, in
- * units of the sum, what the code of its own complete stripe lost. A code has
+ * units of the sum, what the code of its own complete stripe lost. Where nobody keeps them a rank's own
+ * part of its stripe is coded like the others', as in direct_coded.c. A code has
  * exactly bound(n) bytes here (compressor.h, code_on), so both sides know lengths. */
 #include "plugins/collectives/nccl/comm.h"
+
+#include "plugins/common/collectives/coding.h"
 
 #include <stdbool.h>
 
@@ -140,6 +143,7 @@ static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, u
 {
 	int P = n->links->nranks, me = n->links->rank;
 	size_t all = (size_t)P * c->stride;
+	int rounds = coding_loses(c->codec, residual);
 	part own = part_at(c, me);
 	float *x = buf + own.from;
 	gradcomp_status st = nccl_reserve(n, 2 * all, err);
@@ -147,10 +151,12 @@ static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, u
 	for (int r = 0; !st && r < P; r++) {
 		part p = part_at(c, r);
 		char *at = codes + (size_t)r * c->stride;
-		if (r == me || !p.n)
+		if ((r == me && !rounds) || !p.n)
 			continue;
 		st = code(n, c->codec, buf + p.from, p.n, counter + (uint64_t)r, at, p.bytes, err);
-		if (!st)
+		if (!st && r == me)
+			st = c->codec->decode(c->codec->ctx, at, p.bytes, x, p.n, err);
+		else if (!st)
 			st = note(n, c->codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1,
 			          0, err);
 	}
@@ -262,6 +268,16 @@ static void note_others(const whole *w, const float *x, float *e)
 	add_up(w, parts, some, payload, 1, -1);
 }
 
+/* x = what the code of this rank's stripe, one of all numbers, says. */
+static void round_own(const whole *w, float *x, const part *own)
+{
+	const gradcomp_code_layout before = layout_of(w->codec, own->from);
+	const void *const payload[] = {w->n->scratch};
+	const gradcomp_coded mine = {
+		.y = x, .n = own->n, .values = w->values + before.values, .codes = w->codes + before.codes};
+	add_up(w, &mine, 1, payload, 1, 1);
+}
+
 /* Every stripe goes to its rank. */
 static gradcomp_status scatter_pieces(const whole *w, gradcomp_error *err)
 {
@@ -275,13 +291,13 @@ static gradcomp_status scatter_pieces(const whole *w, gradcomp_error *err)
 		char *came = n->scratch + w->came + (size_t)r * w->stride;
 		if (r == me)
 			continue;
-		if (p.n)
+		if (to.values)
 			rc = n->f.ncclSend(n->scratch + w->values + before.values, to.values, ncclUint8, r, n->comm,
 			                   n->queue);
 		if (nccl_going(rc) && p.n)
 			rc = n->f.ncclSend(n->scratch + w->codes + before.codes, to.codes, ncclUint8, r, n->comm,
 			                   n->queue);
-		if (nccl_going(rc) && mine.codes)
+		if (nccl_going(rc) && mine.values)
 			rc = n->f.ncclRecv(came, mine.values, ncclUint8, r, n->comm, n->queue);
 		if (nccl_going(rc) && mine.codes)
 			rc = n->f.ncclRecv(came + nccl_rounded(w->of_each.values), mine.codes, ncclUint8, r, n->comm,
@@ -337,7 +353,7 @@ static gradcomp_status gather_pieces(const whole *w, const part *own, gradcomp_e
 	const size_t values = layout_of(w->codec, own->n).values;
 	const char *const v = n->scratch + w->own, *const c = values % 16 ? n->scratch + w->own_codes : v + values;
 	ncclResult_t rc = n->f.ncclGroupStart();
-	if (nccl_going(rc))
+	if (nccl_going(rc) && w->of_each.values)
 		rc = n->f.ncclAllGather(v, n->scratch + w->sum_values, w->of_each.values, ncclUint8, n->comm, n->queue);
 	if (nccl_going(rc))
 		rc = n->f.ncclAllGather(c, n->scratch + w->sum_codes, w->of_each.codes, ncclUint8, n->comm, n->queue);
@@ -366,6 +382,8 @@ static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale,
 		             w->of_all.codes);
 	if (residual)
 		note_others(w, buf, residual);
+	if (own.n && coding_loses(w->codec, residual))
+		round_own(w, x, &own);
 	st = scatter_pieces(w, err);
 	if (!st && own.n)
 		add_stripes(w, x, own.n);

@@ -26,6 +26,12 @@ static inline uint64_t coding_bound(const coding *c, uint64_t n)
 	return c->codec->bound(c->codec->ctx, n);
 }
 
+/* Returns 1 when what is lost in a sum is lost for good: then partial sums are not coded where that can be helped. */
+static inline int coding_loses(const gradcomp_codec *codec, const float *residual)
+{
+	return codec->flags & GRADCOMP_CODEC_LOSES && !residual;
+}
+
 /* Returns 1 when a run of n goes as two messages. */
 static inline int coding_long(const coding *c, uint64_t n)
 {

@@ -6,11 +6,16 @@
  * the last step (its server_error: the second error memory of 1-bit SGD's server
  * side), is scaled and coded once; those bytes go to all, and the owner too takes what
  * they decode to, so all ranks end with the same bits. Parts are added in the order in
- * which the owner meets their ranks, which is the same in every run. */
+ * which the owner meets their ranks, which is the same in every run.
+ *
+ * Where nobody keeps what is lost, the owner's own part becomes what its code decodes to, as
+ * those of the others: so who owns a number does not show in the sum. */
 #include "plugins/common/collectives/direct.h"
 
 #include "plugins/common/collectives/blocks.h"
 #include "plugins/common/collectives/coding.h"
+
+#include <stdbool.h>
 
 /* A run: long enough for any code, short enough that the next one overlaps. */
 #define RUN_BYTES ((size_t)1 << 20)
@@ -27,6 +32,7 @@ typedef struct coded {
 	uint64_t residual_from;
 	float *server_error; /* this rank's stripe of it, or NULL */
 	int gathers;         /* else the sum stays with its owner, as it is */
+	int rounds;          /* the owner's part is coded too */
 } coded;
 
 static float *locate(const coded *t, int block, uint64_t piece, uint64_t *n)
@@ -50,6 +56,11 @@ static char *part_slot(const coded *t, direct_step s)
 static char *result_slot(const coded *t, uint64_t piece)
 {
 	return t->d->scratch + (2 * DIRECT_AHEAD + piece % 2) * t->stride;
+}
+
+static char *own_slot(const coded *t)
+{
+	return t->d->scratch + (2 * DIRECT_AHEAD + 2) * t->stride;
 }
 
 static float *loss_of(const coded *t, const float *x)
@@ -86,6 +97,18 @@ static gradcomp_status send(void *ctx, direct_step s, gradcomp_error *err)
 	return st || !n || s.gather ? st : coding_loss(&t->c, x, n, slot, loss_of(t, x), err);
 }
 
+/* Counters of results come after those of all transfers, and these after them. */
+static uint64_t result_counter(const coded *t, uint64_t piece)
+{
+	return t->counter + t->pieces * (uint64_t)(t->d->nranks - 1) * 2 + piece;
+}
+
+static gradcomp_status round_own(const coded *t, uint64_t piece, float *x, uint64_t n, gradcomp_error *err)
+{
+	gradcomp_status st = coding_make(&t->c, x, n, result_counter(t, t->pieces + piece), own_slot(t), err);
+	return st ? st : coding_take(&t->c, own_slot(t), x, n, err);
+}
+
 static gradcomp_status arrive(void *ctx, direct_step s, gradcomp_error *err)
 {
 	const coded *t = ctx;
@@ -93,7 +116,10 @@ static gradcomp_status arrive(void *ctx, direct_step s, gradcomp_error *err)
 	uint64_t n;
 	float *x = locate(t, s.gather ? s.from : t->d->rank, s.piece, &n);
 	gradcomp_status st = GRADCOMP_OK;
-	if (n)
+	bool first = !s.gather && s.index % (uint64_t)(t->d->nranks - 1) == 0;
+	if (n && first && t->rounds)
+		st = round_own(t, s.piece, x, n, err);
+	if (n && !st)
 		st = coding_arrive(&t->c, s.from, slot, n, &t->d->recv[s.index % DIRECT_AHEAD], err);
 	if (st || !n)
 		return st;
@@ -108,12 +134,11 @@ static gradcomp_status sent(void *ctx, direct_step s, gradcomp_error *err)
 	return n ? coding_sent(&t->c, n, sending(t, s), err) : GRADCOMP_OK;
 }
 
-/* Counters of results come after those of all transfers. */
 static gradcomp_status settle(void *ctx, uint64_t piece, gradcomp_error *err)
 {
 	const coded *t = ctx;
 	const gradcomp_operators *ops = t->d->host->operators;
-	uint64_t n, results = t->counter + t->pieces * (uint64_t)(t->d->nranks - 1) * 2;
+	uint64_t n;
 	float *x = locate(t, t->d->rank, piece, &n), *e = loss_of(t, x);
 	gradcomp_status st = GRADCOMP_OK;
 	if (!n)
@@ -131,7 +156,7 @@ static gradcomp_status settle(void *ctx, uint64_t piece, gradcomp_error *err)
 		ops->fill(NULL, e, 0, n);
 	if (st || !t->gathers)
 		return st;
-	st = coding_make(&t->c, x, n, results + piece, result_slot(t, piece), err);
+	st = coding_make(&t->c, x, n, result_counter(t, piece), result_slot(t, piece), err);
 	return st ? st : coding_settle(&t->c, x, n, t->scale, result_slot(t, piece), e, err);
 }
 
@@ -147,7 +172,7 @@ static gradcomp_status run(coded *t, int reduces, int gathers, gradcomp_error *e
 	t->piece = longest < most ? (longest + CODING_GRAIN - 1) / CODING_GRAIN * CODING_GRAIN : most;
 	t->pieces = (longest + t->piece - 1) / t->piece;
 	t->stride = coding_stride(&t->c, d->offset, d->nranks, t->piece);
-	st = direct_reserve(d, (2 * DIRECT_AHEAD + 2) * t->stride, err);
+	st = direct_reserve(d, (2 * DIRECT_AHEAD + 2 + (size_t)t->rounds) * t->stride, err);
 	return st ? st : direct_run(d, &calls, t, t->pieces, reduces, gathers, err);
 }
 
@@ -159,7 +184,8 @@ static coded prepare(direct *d, float *buf, double scale, const gradcomp_codec *
 	               .buf = buf,
 	               .scale = scale,
 	               .counter = counter,
-	               .residual = residual};
+	               .residual = residual,
+	               .rounds = coding_loses(codec, residual)};
 }
 
 /* Runs on one rank alone: nothing is coded, and so nothing lost. */

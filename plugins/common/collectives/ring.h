@@ -69,18 +69,12 @@ typedef struct ring_shape {
 	size_t piece;
 } ring_shape;
 
-/* Returns 1 when sums of codes whose losses nobody keeps go in two steps. With two ranks a ring does the same. */
-static inline int ring_owns_sums(int nranks)
-{
-	return nranks > 2;
-}
-
 /* count: an array of nnodes. chunk and small as in ring_options. */
 void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
 /* Adds up a call of `bytes` in all. */
 void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* Describes, for ring_predict(), what a coded call is under GRADCOMP_CODEC_LOSES. */
-void ring_own_sums(ring_options *o, int nranks, uint32_t *primitive);
+void ring_own_sums(ring_options *o, uint32_t *primitive);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);
 

@@ -9,7 +9,7 @@
  * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
  * Sums whose losses nobody keeps (GRADCOMP_CODEC_LOSES) do not go around: every rank's part of a block goes to
- * its owner, in two steps (direct_coded.c). With two ranks that is what a ring does.
+ * its owner, in two steps (direct_coded.c).
  *
  * mode=hop is there to compare with: blocks are not cut into pieces, and are coded anew at every hop
  * of the gathering too. The ranks would not agree if that code were sent on. So is
@@ -209,12 +209,11 @@ static gradcomp_status alone(const ring *r, float *buf, uint64_t count, double s
 }
 
 /* Sets *out to the collective by which a call goes in two steps, NULL: it goes around the ring. */
-static gradcomp_status find_direct(ring *r, const gradcomp_codec *codec, bool sums, direct **out, gradcomp_error *err)
+static gradcomp_status find_direct(ring *r, bool owned, direct **out, gradcomp_error *err)
 {
-	const bool loses = sums && ring_owns_sums(r->nranks) && codec->flags & GRADCOMP_CODEC_LOSES;
 	gradcomp_status st = GRADCOMP_OK;
 	*out = NULL;
-	if (!r->two_steps && !loses)
+	if (r->nranks == 1 || (!r->two_steps && !owned))
 		return GRADCOMP_OK;
 	if (!r->direct)
 		st = direct_create(r->host, r->links, r->piece_given ? r->piece : 0, &r->direct, err);
@@ -237,7 +236,7 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 	                .counter = counter,
 	                .residual = residual};
 	direct *d;
-	gradcomp_status st = find_direct(r, codec, true, &d, err);
+	gradcomp_status st = find_direct(r, coding_loses(codec, residual), &d, err);
 	if (st || d)
 		return st ? st : direct_coded_allreduce(d, buf, count, scale, codec, counter, residual, err);
 	if (r->nranks > 1) {
@@ -260,7 +259,7 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
 	                .counter = counter,
 	                .residual = residual};
 	direct *d;
-	gradcomp_status st = find_direct(r, codec, false, &d, err);
+	gradcomp_status st = find_direct(r, false, &d, err);
 	if (st || d)
 		return st ? st : direct_coded_allgather(d, buf, counts, codec, counter, residual, err);
 	ring_offsets(r, counts, 1);
@@ -285,7 +284,7 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 	                .counter = counter,
 	                .residual = residual};
 	direct *d;
-	gradcomp_status st = find_direct(r, codec, true, &d, err);
+	gradcomp_status st = find_direct(r, coding_loses(codec, residual), &d, err);
 	if (st || d)
 		return st ? st : direct_coded_reduce_scatter(d, buf, counts, scale, codec, counter, residual, err);
 	if (r->nranks == 1)

@@ -54,10 +54,10 @@ static void cost_of_short_broadcast(const call_group *g, uint64_t bytes, call_co
 	}
 }
 
-void ring_own_sums(ring_options *o, int nranks, uint32_t *primitive)
+void ring_own_sums(ring_options *o, uint32_t *primitive)
 {
 	*primitive &= ~GRADCOMP_CAN_OWNED_SUMS;
-	o->direct |= ring_owns_sums(nranks) && *primitive != GRADCOMP_CAN_CODED_ALLGATHER;
+	o->direct |= *primitive != GRADCOMP_CAN_CODED_ALLGATHER;
 }
 
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,

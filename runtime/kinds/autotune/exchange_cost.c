@@ -1,5 +1,6 @@
 #include "kinds/autotune/exchange_cost.h"
 
+#include "plugin/code_view.h"
 #include "schedule/task_list.h"
 #include "gradcomp/collective.h"
 
@@ -51,10 +52,12 @@ double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const c
 {
 	double s = 0;
 	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++) {
+		const uint32_t serves = k->plugins[1]->collective->serves,
+			       sums = p == GRADCOMP_CODED ? code_view_sums(k->plugins[0]->compressor, serves) : 0;
 		double messages, moved, floats = (double)numel * sizeof(float);
 		if (l->bytes[p] <= 0)
 			continue;
-		exchange_cost_call(k, w, task_round_primitive((gradcomp_pattern)p, k->plugins[1]->collective->serves),
+		exchange_cost_call(k, w, task_round_primitive((gradcomp_pattern)p, serves) | sums,
 		                   p == GRADCOMP_CODED ? floats : l->bytes[p], &messages, &moved);
 		if (p == GRADCOMP_CODED)
 			moved *= l->bytes[p] / floats;
