@@ -150,6 +150,18 @@ uint64_t kit_some_step(void)
 	}
 }
 
+/* Returns the type whose rounding a round of rank 0's loses for good: of sums, or of the numbers that a code is. */
+static gradcomp_dtype rounded_to(const ranks *s, const gradcomp_round *rd)
+{
+	gradcomp_code_layout l = {.struct_size = sizeof l};
+	if (rd->pattern == GRADCOMP_SUMMED)
+		return rd->dtype;
+	if (rd->pattern != GRADCOMP_CODED || !s->plugin->code_layout)
+		return GRADCOMP_F32;
+	s->plugin->code_layout(s->instance[0], 0, &l);
+	return l.coding.kind == GRADCOMP_CODING_FLOAT16 ? l.coding.type : GRADCOMP_F32;
+}
+
 void kit_rounding(fixture *t)
 {
 	ranks s;
@@ -164,9 +176,9 @@ void kit_rounding(fixture *t)
 				if (ranks_call(&s, &(call){.which = CALL_PLAN, .bucket = &s.buckets[0], .plan = &plan}))
 					continue;
 				for (uint32_t r = 0; r < plan.nrounds && r < GRADCOMP_MAX_ROUNDS; r++) {
-					int summed = plan.rounds[r].pattern == GRADCOMP_SUMMED;
-					half |= summed && plan.rounds[r].dtype == GRADCOMP_F16;
-					bhalf |= summed && plan.rounds[r].dtype == GRADCOMP_BF16;
+					const gradcomp_dtype to = rounded_to(&s, &plan.rounds[r]);
+					half |= to == GRADCOMP_F16;
+					bhalf |= to == GRADCOMP_BF16;
 				}
 			}
 			ranks_close(&s);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* Returns how long payloads without a fixed length are expected to be, as a share of their most: the compressor's
@@ -26,6 +27,13 @@ static double expected_share(const cost_model *c, const gradcomp_bucket *b, uint
 	return (cost.wire_bytes - fixed) / bound;
 }
 
+/* Returns what a payload of a compressor that else codes numbers takes, one way: as much as coding them. */
+static double coded_whole(const cost_model *c, const gradcomp_round *rd)
+{
+	const bool codes = rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE);
+	return codes && c->curve->code.b > 0 ? linear_at(&c->curve->code, (double)rd->count) : 0;
+}
+
 /* Adds up what one step's tasks take. */
 static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64_t numel, uint64_t step,
                                  const gradcomp_plan *plan, const task *tasks, uint32_t n, double *seconds,
@@ -47,10 +55,12 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 			took = look;
 			break;
 		case TASK_ENCODE:
-			took = c->curve ? linear_at(&c->curve->encode, (double)b->numel) / rounds : 0;
+			took = c->curve ? linear_at(&c->curve->encode, (double)b->numel) / rounds + coded_whole(c, rd)
+			                : 0;
 			break;
 		case TASK_DECODE:
-			took = c->curve ? linear_at(&c->curve->decode, (double)b->numel) / rounds : 0;
+			took = c->curve ? linear_at(&c->curve->decode, (double)b->numel) / rounds + coded_whole(c, rd)
+			                : 0;
 			if (c->curve && rd->pattern == GRADCOMP_GATHERED)
 				took += c->curve->gathered * payload * (c->layout.nranks - 1);
 			break;

@@ -6,6 +6,8 @@
 #include "gradcomp/collective.h"
 #include "plugins/common/collectives/call_cost.h"
 
+#include <stdbool.h>
+
 /* Receives posted ahead of the piece being worked on. */
 #define RING_AHEAD 8
 /* A block is cut into at most this many pieces; longer blocks get longer
@@ -22,6 +24,7 @@ typedef struct ring {
 	int one_run;           /* a block is coded in one run */
 	int two_steps;         /* what is coded goes to all peers at once */
 	struct direct *direct; /* ... by it, made by the first call that does */
+	struct hier *levels;   /* the plugin's, for sums in two levels; made by the first one */
 	uint64_t small;        /* all-reduces up to this many bytes go to all peers at once */
 	char *pieces;          /* for arriving pieces */
 	size_t pieces_cap;     /* its bytes */
@@ -73,8 +76,11 @@ typedef struct ring_shape {
 void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
 /* Adds up a call of `bytes` in all. */
 void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
-/* Describes, for ring_predict(), what a coded call is under GRADCOMP_CODEC_LOSES. */
-void ring_own_sums(ring_options *o, uint32_t *primitive);
+/* Takes GRADCOMP_CAN_OWNED_SUMS out of a primitive, and describes for ring_predict() how such a call goes. Returns true
+ * for a sum that does not go around. */
+bool ring_sum_options(ring_options *o, uint32_t *primitive);
+/* Returns true when a coded sum does not go around. */
+bool ring_owns_sums(const ring *r, const gradcomp_codec *codec, const float *residual);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);
 

@@ -208,6 +208,11 @@ static gradcomp_status alone(const ring *r, float *buf, uint64_t count, double s
 	return scale == 1.0 ? GRADCOMP_OK : ops->scale_as(NULL, buf, scale, count, GRADCOMP_F32);
 }
 
+bool ring_owns_sums(const ring *r, const gradcomp_codec *codec, const float *residual)
+{
+	return r->nranks > 1 && !r->hop && !r->two_steps && coding_loses(codec, residual);
+}
+
 /* Sets *out to the collective by which a call goes in two steps, NULL: it goes around the ring. */
 static gradcomp_status find_direct(ring *r, bool owned, direct **out, gradcomp_error *err)
 {
@@ -236,7 +241,7 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 	                .counter = counter,
 	                .residual = residual};
 	direct *d;
-	gradcomp_status st = find_direct(r, coding_loses(codec, residual), &d, err);
+	gradcomp_status st = find_direct(r, ring_owns_sums(r, codec, residual), &d, err);
 	if (st || d)
 		return st ? st : direct_coded_allreduce(d, buf, count, scale, codec, counter, residual, err);
 	if (r->nranks > 1) {
@@ -284,7 +289,7 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 	                .counter = counter,
 	                .residual = residual};
 	direct *d;
-	gradcomp_status st = find_direct(r, coding_loses(codec, residual), &d, err);
+	gradcomp_status st = find_direct(r, ring_owns_sums(r, codec, residual), &d, err);
 	if (st || d)
 		return st ? st : direct_coded_reduce_scatter(d, buf, counts, scale, codec, counter, residual, err);
 	if (r->nranks == 1)

@@ -54,10 +54,14 @@ static void cost_of_short_broadcast(const call_group *g, uint64_t bytes, call_co
 	}
 }
 
-void ring_own_sums(ring_options *o, uint32_t *primitive)
+bool ring_sum_options(ring_options *o, uint32_t *primitive)
 {
+	const bool owned = *primitive & GRADCOMP_CAN_OWNED_SUMS && !o->hop && !o->direct;
 	*primitive &= ~GRADCOMP_CAN_OWNED_SUMS;
-	o->direct |= *primitive != GRADCOMP_CAN_CODED_ALLGATHER;
+	if (!owned || *primitive == GRADCOMP_CAN_CODED_ALLGATHER)
+		return false;
+	o->direct = 1;
+	return true;
 }
 
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
