@@ -108,7 +108,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
 	ring_options o = options(values);
-	if (ring_sum_options(&o, &primitive) && has_levels(nranks, nnodes))
+	if (ring_sum_options(&o, nranks, &primitive) && has_levels(nranks, nnodes))
 		return hier_predict(o.chunk, 0, nranks, nnodes, primitive, bytes, out, err);
 	return primitive == GRADCOMP_CAN_EXCHANGE ? call_cost_refuse("ring", primitive, err)
 	                                          : ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);

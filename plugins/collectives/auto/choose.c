@@ -194,7 +194,7 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	call_cost l = {0};
 	call_kind call = CALL_ALLREDUCE;
 	gradcomp_status st;
-	if (ring_sum_options(&pieces, &primitive) && nnodes > 1 && nnodes < nranks)
+	if (ring_sum_options(&pieces, nranks, &primitive) && nnodes > 1 && nnodes < nranks)
 		return hier_predict(chunk, 0, nranks, nnodes, primitive, bytes, out, err);
 	switch (primitive) {
 	case GRADCOMP_CAN_ALLREDUCE:

@@ -13,6 +13,9 @@
 /* A block is cut into at most this many pieces; longer blocks get longer
  * pieces. */
 #define RING_MAX_PIECES 256
+/* Sums that are not to go around do where ranks are more than this: a rank would have a connection to each, and
+ * often may have no more than 1024 files. */
+#define RING_OWNERS_MOST 512
 
 typedef struct ring {
 	const gradcomp_host *host;
@@ -77,9 +80,9 @@ void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_
 /* Adds up a call of `bytes` in all. */
 void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* Takes GRADCOMP_CAN_OWNED_SUMS out of a primitive, and describes for ring_predict() how such a call goes. Returns true
- * for a sum that does not go around. */
-bool ring_sum_options(ring_options *o, uint32_t *primitive);
-/* Returns true when a coded sum does not go around. */
+ * for a sum that is not to go around. */
+bool ring_sum_options(ring_options *o, int nranks, uint32_t *primitive);
+/* Returns true when a coded sum is not to go around. */
 bool ring_owns_sums(const ring *r, const gradcomp_codec *codec, const float *residual);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);

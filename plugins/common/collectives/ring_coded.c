@@ -8,8 +8,8 @@
  * the coded bytes are forwarded unchanged, and the owner too takes what they decode to, so
  * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
- * Sums whose losses nobody keeps (GRADCOMP_CODEC_LOSES) do not go around: every rank's part of a block goes to
- * its owner, in two steps (direct_coded.c).
+ * Sums whose losses nobody keeps (GRADCOMP_CODEC_LOSES) do not go around, up to RING_OWNERS_MOST ranks: every rank's
+ * part of a block goes to its owner, in two steps (direct_coded.c).
  *
  * mode=hop is there to compare with: blocks are not cut into pieces, and are coded anew at every hop
  * of the gathering too. The ranks would not agree if that code were sent on. So is
@@ -218,7 +218,7 @@ static gradcomp_status find_direct(ring *r, bool owned, direct **out, gradcomp_e
 {
 	gradcomp_status st = GRADCOMP_OK;
 	*out = NULL;
-	if (r->nranks == 1 || (!r->two_steps && !owned))
+	if (r->nranks == 1 || (!r->two_steps && (!owned || r->nranks > RING_OWNERS_MOST)))
 		return GRADCOMP_OK;
 	if (!r->direct)
 		st = direct_create(r->host, r->links, r->piece_given ? r->piece : 0, &r->direct, err);

@@ -54,13 +54,13 @@ static void cost_of_short_broadcast(const call_group *g, uint64_t bytes, call_co
 	}
 }
 
-bool ring_sum_options(ring_options *o, uint32_t *primitive)
+bool ring_sum_options(ring_options *o, int nranks, uint32_t *primitive)
 {
 	const bool owned = *primitive & GRADCOMP_CAN_OWNED_SUMS && !o->hop && !o->direct;
 	*primitive &= ~GRADCOMP_CAN_OWNED_SUMS;
 	if (!owned || *primitive == GRADCOMP_CAN_CODED_ALLGATHER)
 		return false;
-	o->direct = 1;
+	o->direct = nranks <= RING_OWNERS_MOST;
 	return true;
 }
 
