@@ -17,8 +17,8 @@
  *     }
  *
  * Which compressors: those that give a code (pattern CODED) and keep no state: block (8, 4 or 2 bits
- * a number), fp8, natural, zfp, lossless. none sends the numbers as they are, in their own type; sums of 16-bit
- * numbers are then rounded to it at every hop. Others work on matrices or select numbers (powersgd,
+ * a number), fp8, natural, zfp, lossless, cast. none sends the numbers as they are, in their own type; sums of 16-bit
+ * numbers are then rounded to it at every hop, while cast adds floats. Others work on matrices or select numbers (powersgd,
  * topk and so on), which a flat shard does not allow: GRADCOMP_ERR_UNSUPPORTED, with what to take
  * instead.
  *
@@ -52,13 +52,13 @@
  *
  * to rounding in F32. A slot is a number the program gives to a tensor (or a flat run of them);
  * it takes 4 bytes for each number of `in`, from its first call on. Codes that lose nothing
- * keep none, nor does a group of one rank.
+ * keep none, nor does cast, nor a group of one rank.
  *
  * NaN and Inf. A reduce-scatter that any rank gave a NaN or Inf codes nothing: `out` is NaN on
  * all ranks and residuals stay as they were. In an all-gather the block that has one is NaN on
  * all ranks, its owner included; other blocks are as ever. A line in the log names the rank.
  * Finite numbers whose sum is not: the owner's block has NaN or Inf there, and the slot is
- * cleared on ranks whose residual is not finite. none and lossless pass NaN and Inf on.
+ * cleared on ranks whose residual is not finite. none, lossless and, in host memory, cast pass NaN and Inf on.
  *
  * Agreement. After an all-gather `out` has the same bits on all ranks; its owner, too, has what
  * its block decodes to. Equal inputs give equal outputs from run to run, and after save and
@@ -72,7 +72,7 @@
  * the device. So a failure of the device, damage that peers sent (the result is NaN) and the
  * failure of a rank in a call that has ended show in a later call, and times, `nonfinite` and lines in
  * the log come some calls late. Collectives that take CUDA memory are served (nccl, hier), and compressors that
- * code there (block, fp8, natural) and none. A stream that is being captured into a graph is refused.
+ * code there (block, cast, fp8, natural) and none. A stream that is being captured into a graph is refused.
  *
  * Threads. start, test, wait and the blocking calls may come from any thread; what order calls
  * have is what order they are started in, so that threads that share a coder must settle it

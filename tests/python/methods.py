@@ -21,9 +21,17 @@ def dense(_ranks, us, _before):
 
 def rounded(dtype):
     """Every rank rounds, the sums are rounded too: compare to a few roundings."""
-    def cast(_ranks, us, _before):
+    def method(_ranks, us, _before):
         return np.sum([to_type(u, dtype) for u in us], axis=0) / len(us), None
-    return cast
+    return method
+
+
+def cast(dtype):
+    """Every rank rounds, and the mean is rounded. Where it is close to the middle of two numbers of the type it may
+    be either."""
+    def method(ranks, us, before):
+        return to_type(rounded(dtype)(ranks, us, before)[0], dtype), None
+    return method
 
 
 def to_type(x, dtype):
