@@ -27,8 +27,8 @@ STEPS = 4
 EXACT, FEW = 4e-7, 2e-5
 CASES = [
     ("none", methods.dense, EXACT, 0),
-    ("cast:type=fp16", methods.cast("fp16"), 2e-4, 0),
-    ("cast:type=bf16", methods.cast("bf16"), 2e-3, 0),
+    ("cast:type=fp16", methods.cast("fp16"), 5e-4, 0),
+    ("cast:type=bf16", methods.cast("bf16"), 4e-3, 0),
     ("cast:type=bf16,sum=wire", methods.rounded("bf16"), 2e-2, 0),
     ("lossless", methods.dense, EXACT, 0),
     ("topk:density=0.01", methods.topk(0.01), EXACT, 1),
