@@ -1,4 +1,4 @@
-/* The codes block, zfp and lossless: their bytes, their errors against references in
+/* The codes block, cast, zfp and lossless: their bytes, their errors against references in
  * double, what lossless gives back, what they refuse. */
 #include <float.h>
 #include <math.h>
@@ -65,6 +65,12 @@ static uint64_t bytes_block(const codec *c, uint64_t n)
 {
 	uint64_t bits = 8u >> c->parsed.values[0].i, block = (uint64_t)c->parsed.values[1].i;
 	return 4 * ((n + block - 1) / block) + (n * bits + 7) / 8;
+}
+
+static uint64_t bytes_cast(const codec *c, uint64_t n)
+{
+	(void)c;
+	return 2 * n;
 }
 
 /* One run: bytes, bound, and that decoding twice, or onto something, is the same. */
@@ -378,6 +384,37 @@ static void lossless_tests(void)
 }
 #endif
 
+/* A number is what the operators cast it to, whatever its bits are; a decoder adds that to what is there. */
+static void cast_numbers(void)
+{
+	static const char *const specs[] = {"cast", "cast:type=fp16", "cast:type=fp16,saturate=yes"};
+	for (int k = 0; k < 3; k++) {
+		const gradcomp_dtype type = k ? GRADCOMP_F16 : GRADCOMP_BF16;
+		const uint64_t n = 20001;
+		float *x = inputs(ANY_BITS, n), *y = inputs(ZERO, n), *want = inputs(ZERO, n),
+		      *sum = inputs(GAUSSIAN, n), *all = inputs(ZERO, n);
+		uint16_t *h = calloc(n, sizeof *h);
+		uint64_t bytes;
+		guarded wire;
+		codec c;
+		op->cast_from_f32(NULL, h, x, n, type, k == 2);
+		op->cast_to_f32(NULL, want, h, n, type);
+		memcpy(all, sum, n * sizeof *all);
+		op->add(NULL, all, want, n);
+		int right = codec_open(&c, specs[k], 2, 5, n) && codec_code(&c, x, n, 3, &wire, &bytes);
+		right = right && bytes == 2 * n && !memcmp(wire.data, h, bytes);
+		right = right && !codec_decode(&c, wire.data, bytes, y, n, 0) &&
+		        !codec_decode(&c, wire.data, bytes, sum, n, 1) && !memcmp(y, want, n * sizeof *y);
+		for (uint64_t i = 0; right && i < n; i++)
+			right = sum[i] == all[i] || (isnan(sum[i]) && isnan(all[i]));
+		ok(right, "%s: %llu numbers of any bits are cast, and added", specs[k], (unsigned long long)n);
+		if (right)
+			guard_free(&wire);
+		codec_close(&c);
+		free(x), free(y), free(want), free(sum), free(all), free(h);
+	}
+}
+
 int main(void)
 {
 	static const char *const blocks[] = {"block",
@@ -402,6 +439,9 @@ int main(void)
 	overflown("block:bits=4,block=32,rounding=stochastic", 32);
 	overflown("block:bits=2,block=65536", 65536);
 	refused("block:block=33", GRADCOMP_ERR_INVALID, "block=33");
+	sizes_and_inputs("cast:saturate=yes", bytes_cast);
+	sizes_and_inputs("cast:type=fp16,saturate=yes", bytes_cast);
+	cast_numbers();
 	zfp_tests();
 	lossless_tests();
 	return done_testing();

@@ -50,7 +50,7 @@ static void frozen_all(const char *path)
 			frozen(spec, digest, line + hex);
 			lines++;
 		}
-	ok(lines == 6, "%d payloads of earlier versions in %s", lines, path);
+	ok(lines == 8, "%d payloads of earlier versions in %s", lines, path);
 	if (f)
 		fclose(f);
 }
@@ -58,9 +58,11 @@ static void frozen_all(const char *path)
 static int freeze(const char *path)
 {
 	static const char *const specs[] = {"block",      "block:bits=4",        "block:bits=2,block=32",
-	                                    "zfp:rate=8", "lossless:codec=zstd", "lossless:codec=lz4"};
+	                                    "zfp:rate=8", "lossless:codec=zstd", "lossless:codec=lz4",
+	                                    "cast",       "cast:type=fp16"};
+	const int count = sizeof specs / sizeof *specs;
 	FILE *f = fopen(path, "w");
-	for (int k = 0; f && k < 6; k++) {
+	for (int k = 0; f && k < count; k++) {
 		codec c;
 		guarded wire;
 		float x[FROZEN], y[FROZEN] = {0};
