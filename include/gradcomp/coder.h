@@ -58,7 +58,7 @@
  * all ranks and residuals stay as they were. In an all-gather the block that has one is NaN on
  * all ranks, its owner included; other blocks are as ever. A line in the log names the rank.
  * Finite numbers whose sum is not: the owner's block has NaN or Inf there, and the slot is
- * cleared on ranks whose residual is not finite. none, lossless and, in host memory, cast pass NaN and Inf on.
+ * cleared on ranks whose residual is not finite. none, lossless and cast pass NaN and Inf on.
  *
  * Agreement. After an all-gather `out` has the same bits on all ranks; its owner, too, has what
  * its block decodes to. Equal inputs give equal outputs from run to run, and after save and

@@ -478,7 +478,8 @@ static gradcomp_status scatter_coded(gradcomp_coder *c, const gradcomp_coder_req
 	int *w = g->words, alone = c->layout.nranks == 1;
 	if (x != q->in)
 		ops->cast_to_f32(g->stream, x, q->in, q->total, q->dtype);
-	ops->nonfinite(g->stream, x, q->total, w + WORD_LOCAL);
+	if (!c->passes)
+		ops->nonfinite(g->stream, x, q->total, w + WORD_LOCAL);
 	ops->put_flag(g->stream, w + WORD_BAD, GRADCOMP_I32, w + WORD_LOCAL);
 	gradcomp_status st = k->allreduce(c->coll_ctx.instance, w + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	if (e) {
@@ -517,7 +518,8 @@ static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_requ
 	float *mine = x + q->begin;
 	if (own && (void *)mine != q->in)
 		ops->cast_to_f32(g->stream, mine, q->in, own, q->dtype);
-	ops->nonfinite(g->stream, mine, own, w + WORD_LOCAL);
+	if (!c->passes)
+		ops->nonfinite(g->stream, mine, own, w + WORD_LOCAL);
 	ops->fill_if(g->stream, mine, 0, own, w + WORD_LOCAL);
 	ops->put_flag(g->stream, flags + (size_t)me * FLAG_INTS, GRADCOMP_I32, w + WORD_LOCAL);
 	for (int r = 0; r < P; r++)
