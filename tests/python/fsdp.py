@@ -111,6 +111,16 @@ train(model, 2)
 print("again", *(hook.stats()[name]["wire_bytes"] / hook.stats()[name]["dense_bytes"] for name in ("reduce_scatter", "all_gather")))
 hook.detach()
 
+# 16 bits both ways, sums in 32.
+hook = gradcomp.torch.attach(model, reduce_scatter="cast", all_gather="cast:type=fp16")
+before = [p.to_local().clone() for p in model.parameters()]
+train(model, 1, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+print("cast_exact", worst(before, [p.to_local() for p in model.parameters()]) == 0.0)
+masters, weights = whole(model), unsharded(model)
+print("cast_rounded", worst(weights, masters) / max(m.abs().max().item() for m in masters))
+print("cast_shares", *(hook.stats()[name]["wire_bytes"] / hook.stats()[name]["dense_bytes"] for name in ("reduce_scatter", "all_gather")))
+hook.detach()
+
 # A state that continues to the bit; gradients with a residual.
 model = sharded()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

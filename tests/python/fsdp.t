@@ -39,6 +39,9 @@ ok(all(e["masters_exact"] == "True" for e in each), "the shards themselves are n
 ok(number("after_detach") == 0, "after detach() FSDP gathers by itself", said)
 exact, coded = map(float, said["again"].split())
 ok(1 <= exact < 1.03 and coded < 0.29, f"and the model can be attached again, one way with none: {exact:.4f}, {coded:.4f}", said)
+halves = [float(share) for share in said["cast_shares"].split()]
+ok(all(0.5 <= share < 0.55 for share in halves), f"cast sends 16 bits both ways: {halves}", said)
+ok(0 < number("cast_rounded") <= 2**-11 and all(e["cast_exact"] == "True" for e in each), "of shards that stay exact", each)
 ok(all(e["resumed"] == "True" for e in each), "a saved state continues to the bit", each)
 ok(int(said["residual"]) > 0, "with a residual", said)
 for name in ("accumulate", "bf16", "bf16_float_sums", "kept"):
