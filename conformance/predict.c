@@ -9,7 +9,11 @@
 
 /* Below the first of the last ones a collective may go from one way to another. */
 static const uint64_t sizes[] = {0, 4, 4096, 100000, 4 << 20, 16 << 20, 1 << 30};
-enum { SIZES = sizeof sizes / sizeof sizes[0], GROWING = 4 };
+enum {
+	SIZES = sizeof sizes / sizeof sizes[0],
+	GROWING = 4,
+	SUMS = GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER
+};
 
 /* The first field that is no number from 0 on; NULL: none. */
 static const char *fault(const gradcomp_call_load *l, double *value)
@@ -52,15 +56,15 @@ static bool same(const gradcomp_call_load *a, const gradcomp_call_load *b)
 }
 
 /* One primitive in one group; the text of what is wrong, in `out`. */
-static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes, int bit,
-                  char *out, size_t capacity)
+static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes,
+                  uint32_t primitive, char *out, size_t capacity)
 {
 	gradcomp_call_load last = {0};
 	gradcomp_error err;
 	for (int s = 0; s < SIZES; s++) {
 		gradcomp_call_load l = {.struct_size = sizeof l}, again = l;
-		gradcomp_status st = c->predict(values, ranks, nodes, 1u << bit, sizes[s], &l, &err);
-		gradcomp_status want = c->serves >> bit & 1 ? GRADCOMP_OK : GRADCOMP_ERR_UNSUPPORTED;
+		gradcomp_status st = c->predict(values, ranks, nodes, primitive, sizes[s], &l, &err);
+		gradcomp_status want = primitive & ~c->serves ? GRADCOMP_ERR_UNSUPPORTED : GRADCOMP_OK;
 		const char *what = NULL, *field;
 		char number[80];
 		double found;
@@ -74,15 +78,15 @@ static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *
 			what = number;
 		} else if (l.uncoded[0] > l.bytes[0] || l.uncoded[1] > l.bytes[1])
 			what = "plain is a part of bytes";
-		else if (silent(&l, 1u << bit, ranks))
+		else if (silent(&l, primitive, ranks))
 			what = "several ranks need messages";
-		else if (c->predict(values, ranks, nodes, 1u << bit, sizes[s], &again, &err) || !same(&l, &again))
+		else if (c->predict(values, ranks, nodes, primitive, sizes[s], &again, &err) || !same(&l, &again))
 			what = "the same arguments give the same numbers";
 		else if (s > GROWING && (l.sent < last.sent || l.bytes[0] + l.bytes[1] < last.bytes[0] + last.bytes[1]))
 			what = "longer calls do not send less";
 		if (what) {
 			snprintf(out, capacity, "predict() of primitive %#x, %llu bytes, %d ranks on %d nodes: %s",
-			         1u << bit, (unsigned long long)sizes[s], ranks, nodes, what);
+			         primitive, (unsigned long long)sizes[s], ranks, nodes, what);
 			return true;
 		}
 		last = l;
@@ -95,9 +99,13 @@ static bool all(const kit_options *o, const struct gradcomp_collective_v1 *c, co
 {
 	for (int ranks = o->ranks_min; ranks <= o->ranks_max; ranks++)
 		for (int nodes = 1; nodes <= ranks; nodes++)
-			for (int bit = 0; bit < PRIMITIVES; bit++)
-				if (wrong(c, values, ranks, nodes, bit, out, capacity))
+			for (int bit = 0; bit < PRIMITIVES; bit++) {
+				const uint32_t primitive = 1u << bit,
+					       sums = primitive & SUMS ? c->serves & GRADCOMP_CAN_OWNED_SUMS : 0;
+				if (wrong(c, values, ranks, nodes, primitive, out, capacity) ||
+				    (sums && wrong(c, values, ranks, nodes, primitive | sums, out, capacity)))
 					return true;
+			}
 	return false;
 }
 
