@@ -105,7 +105,7 @@ int main(void)
 		const char *spec;
 		int most;
 	} bucket[] = {
-		{"none", 3},          {"cast:type=bf16", 8},  {"cast:type=bf16,sum=wire", 4}, {"topk:density=0.01", 15},
+		{"none", 3},          {"cast:type=bf16", 9},  {"cast:type=bf16,sum=wire", 4}, {"topk:density=0.01", 15},
 		{"block:bits=4", 17}, {"powersgd:rank=4", 29}};
 	for (size_t i = 0; i < sizeof bucket / sizeof *bucket; i++) {
 		int failed = 0;
