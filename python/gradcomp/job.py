@@ -370,6 +370,15 @@ class Group:
         lib().group_free(handle)
 
 
+def world() -> Group:
+    """All ranks of the job, which the first call joins: for programs that make no process group of torch.distributed, which
+    torchrun may have started all the same."""
+    store = None
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from .launch import LaunchedStore as store
+    return join(store).world
+
+
 class Reducer:
     """Averages the gradients of a model over a group; collective to create.
 

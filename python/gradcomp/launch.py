@@ -134,6 +134,16 @@ class TorchStore:
         return self._store.get(key)
 
 
+class LaunchedStore(TorchStore):
+    """The store that torchrun's variables name, for a program that makes no process group."""
+
+    def __init__(self):
+        if not _has_libuv():
+            os.environ.setdefault("USE_LIBUV", "0")
+        store, self.rank, self.nranks = next(iter(dist.rendezvous("env://")))
+        self._store = dist.PrefixStore("gradcomp", store)
+
+
 def global_ranks(process_group):
     """The global ranks of a process group, in its order."""
     if hasattr(dist, "get_process_group_ranks"):
