@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """What a call of torch.distributed takes through the backend "gradcomp" and through Gloo, in turn in the same processes, from Python as users
-call it. Processes are on this machine, and PyTorch is that of tests/python/current-torch.
+call it. Processes are on this machine, and PyTorch is that of tests/python/current.
 
     bench/backend.py [--ranks N] [--runs N] [--calls CALL,...] [--least BYTES] [--most BYTES] [--json FILE]
 
@@ -84,7 +84,7 @@ def main():
     p.add_argument("--most", type=int, default=16 << 20)
     p.add_argument("--json", metavar="FILE", help="write the rows there")
     args = p.parse_args()
-    python = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch"), "600"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    python = subprocess.run([os.path.join(SOURCE, "tests/python/current"), "torch", "600"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     told = json.dumps({"calls": args.calls.split(","), "runs": args.runs, "least": args.least, "most": args.most})
     port = str(free_port())
     ranks = [subprocess.Popen([python, __file__, told], stdout=subprocess.PIPE if r == 0 else None, text=True,

@@ -12,7 +12,7 @@ zero       The first one on two nodes of two ranks, sharded over all four: codes
            within the nodes.
 no-code    What an import of PyTorch and the first step of a program that knows nothing of gradcomp take longer. Links are not shaped.
 
-Sharded models need a current PyTorch (tests/python/current-torch); without one these rows are left out, as are those of no-code
+Sharded models need a current PyTorch (tests/python/current); without one these rows are left out, as are those of no-code
 with it."""
 
 import contextlib
@@ -79,7 +79,7 @@ def medians(taken, *keys):
 
 def current_torch():
     """Its python; None, and stderr says why, where there is none."""
-    found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch"), "600"], stdout=subprocess.PIPE, text=True, check=False)
+    found = subprocess.run([os.path.join(SOURCE, "tests/python/current"), "torch", "600"], stdout=subprocess.PIPE, text=True, check=False)
     return None if found.returncode else found.stdout.strip()
 
 

@@ -97,12 +97,12 @@ class Reduction:
     def save(self, shared: bool = False) -> np.ndarray:
         """This rank's state, bytes as an array; with `shared` one for any number of ranks, which save it together. Waits for
         the steps that JAX has begun."""
-        jax.effects_barrier()
+        _settle()
         return np.frombuffer(self._in_force().save(shared), np.uint8)
 
     def load(self, state: Any) -> None:
         """Takes up what save() gave, all ranks together; when one cannot, all raise and go on as before."""
-        jax.effects_barrier()
+        _settle()
         self._in_force().load(np.asarray(state, np.uint8).tobytes())
 
     def stats(self) -> dict[str, float]:
@@ -111,8 +111,7 @@ class Reduction:
     def free(self) -> None:
         """Gives back what it holds, when the steps that JAX has begun are done; else that is at exit. A function of jit that has
         it fails from then on."""
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # which what the step gives ends with, too
-            jax.effects_barrier()
+        _settle()
         if _reductions.pop(self._number, None) is not None:
             self._calls.put(None)
             self._waiter.join()
@@ -153,6 +152,12 @@ def _wait(calls, reducer, idle):
         idle.set()
         api.fulfil(future, failure)
     reducer.free()
+
+
+def _settle():
+    """Waits for the steps that JAX has begun; a failure is that of what they give."""
+    with contextlib.suppress(jax.errors.JaxRuntimeError):
+        jax.effects_barrier()
 
 
 def _freed():

@@ -25,7 +25,7 @@ section () {
 section torch "$GRADCOMP_SRC/tests/gpu/train.py"
 section rivals "$GRADCOMP_SRC/tests/gpu/rivals.py" cpu 1
 section rates "$GRADCOMP_SRC/tests/gpu/torch_rates.py" "$GRADCOMP_SRC/etc/models" cpu 16
-newest=$("$PYTHON" "$GRADCOMP_SRC/tests/python/current-torch" 2>/dev/null) || newest=$PYTHON
+newest=$("$PYTHON" "$GRADCOMP_SRC/tests/python/current" torch 2>/dev/null) || newest=$PYTHON
 usual=$PYTHON PYTHON=$newest
 section fsdp "$GRADCOMP_SRC/tests/gpu/sharded.py"
 PYTHON=$usual

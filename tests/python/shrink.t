@@ -47,7 +47,7 @@ def survives(how, kill, undisturbed, what, gradcomp="none", near=1e-4, python=sy
 MOMENTS = {"before backward, first step": "3:0:before", "rank 0, in backward": "0:4:backward", "after backward": "1:6:after",
            "in the second step, where DDP rebuilds its buckets": "1:1:before", "in the optimizer": "3:5:optimizer",
            "between steps": "0:3:between", "one after the other": "1:2:backward,3:7:between"}
-newer = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch")], capture_output=True, text=True, check=False)
+newer = subprocess.run([os.path.join(SOURCE, "tests/python/current"), "torch"], capture_output=True, text=True, check=False)
 pythons = {"": sys.executable}
 if newer.returncode == 0:
     pythons["current PyTorch, "] = newer.stdout.strip()

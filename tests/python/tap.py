@@ -81,12 +81,16 @@ def need_gloo():
         os.replace(f.name, known)
 
 
+def current(what):
+    """The python of a current torch, jax or tensorflow, where the machine has one or can get one; else (None, why)."""
+    found = subprocess.run([os.path.join(SOURCE, "tests/python/current"), what], capture_output=True, text=True, check=False)
+    said = found.stderr.strip().replace("\n", " ") or f"no current {what}"
+    return (None, said) if found.returncode else (found.stdout.strip(), "")
+
+
 def current_torch():
-    """The python of a current PyTorch, where the machine has one or can get one: tests/python/current-torch."""
-    found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch")], capture_output=True, text=True, check=False)
-    if found.returncode:
-        skip_all(found.stderr.strip().replace("\n", " ") or "no current PyTorch")
-    return found.stdout.strip()
+    python, why = current("torch")
+    return python or skip_all(why)
 
 
 def errors(result):
