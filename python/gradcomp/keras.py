@@ -164,10 +164,10 @@ def broadcast(model: Any, root: int = 0) -> None:
     """Collective: every weight of the model, and of its optimizer where that is built, becomes what it is on rank `root`."""
     optimizer = getattr(model, "optimizer", None)
     for v in [*model.weights, *(optimizer.variables if optimizer is not None else [])]:
-        value = np.ascontiguousarray(keras.ops.convert_to_numpy(v.value))
-        bits = value.reshape(-1).view(np.uint8).copy()
+        value = keras.ops.convert_to_numpy(v.value)
+        bits = value.reshape(-1).copy().view(np.uint8)
         world().broadcast(bits, root)
-        v.assign(bits.view(value.dtype).reshape(value.shape))
+        v.assign(bits.view(value.dtype).reshape(v.shape))
 
 
 def _dtype(variable):
@@ -192,15 +192,15 @@ class _Host:
         self._end.atexit = False  # at exit: _leave()
         _live.add(self)
 
-    def _reduce(self, copies, addresses):
-        for (path, own), copy in zip(self._types, copies):
-            dtype = str(copy.dtype).rpartition(".")[2]
-            if dtype != own:
-                raise _lib.Error(_lib.ERR_MISMATCH, f"the gradient of {path} is {dtype}, and the variable is {own}: cast it")
+    def _check(self, gradients):
+        for (path, own), g in zip(self._types, gradients):
+            if _dtype(g) != own:
+                raise _lib.Error(_lib.ERR_MISMATCH, f"the gradient of {path} is {_dtype(g)}, and the variable is {own}: cast it")
+
+    def _reduce(self, addresses):
         for i in reversed(range(len(addresses))):
             self._reducer.ready(i, addresses[i])
         self._reducer.wait()
-        return copies
 
     def save(self, shared):
         return np.frombuffer(self._reducer.save(shared), np.uint8)
@@ -223,8 +223,9 @@ class _OfTorch(_Host):
         return self._uncompiled(gradients)
 
     def _means(self, gradients):
+        self._check(gradients)
         copies = [g.detach().to("cpu", copy=True).contiguous() for g in gradients]
-        self._reduce(copies, [c.data_ptr() for c in copies])
+        self._reduce([c.data_ptr() for c in copies])
         return [c.to(g.device) for c, g in zip(copies, gradients)]
 
 
@@ -233,14 +234,18 @@ class _OfTensorFlow(_Host):
         import tensorflow as tf
 
         dense = [tf.convert_to_tensor(g) for g in gradients]  # those of embeddings are sparse
-        means = tf.numpy_function(self._means, dense, [g.dtype for g in dense])
+        self._check(dense)
+        # NumPy has no bfloat16 of TensorFlow's.
+        bits = [tf.bitcast(g, tf.uint16) if g.dtype == tf.bfloat16 else g for g in dense]
+        means = tf.numpy_function(self._means, bits, [b.dtype for b in bits])
         for mean, g in zip(means, dense):
             mean.set_shape(g.shape)
-        return means
+        return [tf.bitcast(mean, tf.bfloat16) if g.dtype == tf.bfloat16 else mean for mean, g in zip(means, dense)]
 
     def _means(self, *gradients):
         copies = [np.array(g, order="C") for g in gradients]
-        return self._reduce(copies, [c.ctypes.data for c in copies])
+        self._reduce([c.ctypes.data for c in copies])
+        return copies
 
 
 _MEANS = {"jax": _of_jax, "torch": _OfTorch, "tensorflow": _OfTensorFlow}
