@@ -55,7 +55,7 @@ def main() -> None:
     leaves, tree = jax.tree.flatten((params, velocity))
     if args.resume:
         with np.load(args.resume) as saved:
-            params, velocity = tree.unflatten([jnp.asarray(saved[str(i)]) for i in range(len(leaves))])
+            params, velocity = jax.tree.unflatten(tree, [jnp.asarray(saved[str(i)]) for i in range(len(leaves))])
             reduce.load(saved["gradcomp"])
 
     @jax.jit
@@ -70,12 +70,12 @@ def main() -> None:
     if args.save:
         state = reduce.save(shared=True)  # all ranks, before one writes the file
         if rank == 0:
-            arrays = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves((params, velocity)))}
+            arrays: dict[str, Any] = {str(i): np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves((params, velocity)))}
             with open(args.save + ".new", "wb") as f:
                 np.savez(f, gradcomp=state, **arrays)
             os.replace(args.save + ".new", args.save)
     if rank == 0:
-        print(f"{nranks} ranks, {args.steps} steps: loss {loss(params, points, side):.6f}")
+        print(f"{nranks} rank{'s' * (nranks > 1)}, {args.steps} steps: loss {loss(params, points, side):.6f}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ import jax
 import numpy as np
 
 from . import _lib
-from .job import Group, Reducer, at_exit, world
+from .job import Group, Reducer, at_exit
+from .job import world as world
 
 Tree = TypeVar("Tree")
 
@@ -49,13 +50,15 @@ class Reduction:
 
     Collective to make: all ranks make the same ones in the same order. `tree` has arrays of float32, bfloat16 or
     float16, or jax.ShapeDtypeStruct; any other type is refused. `compressor`, `collective` and `schedule` are SPECs in place of
-    the job's, `names` those of the leaves in place of their paths. Called on all ranks, in functions of jit that all call in one order; several may be on their way in one of these."""
+    the job's, `names` those of the leaves in place of their paths. Called on all ranks, in functions of jit that all call in one
+    order; several may be on their way in one of these."""
 
     def __init__(self, tree: Any, group: Group | None = None, compressor: str | None = None, collective: str | None = None,
                  bucket_bytes: int = 0, seed: int = 0, schedule: str | None = None, names: Sequence[str] | None = None):
+        self._treedef: Any
         found, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
         names = [jax.tree_util.keystr(path) or "the array" for path, _ in found] if names is None else names
-        self._leaves = [(name, *_described(leaf)) for name, (_, leaf) in zip(names, found)]
+        self._leaves = [(name, *_described(leaf)) for name, (_, leaf) in zip(names, found, strict=True)]
         for name, _, dtype in self._leaves:
             if dtype not in _TYPES:
                 raise _lib.Error(_lib.ERR_UNSUPPORTED, f"{name} is {dtype}: gradients are reduced as {', '.join(_TYPES)}; convert it, or "
@@ -79,7 +82,7 @@ class Reduction:
         """Their mean over ranks; within jit or not. Memory of `gradients` is used where nothing else needs it."""
         self._in_force()
         found, treedef = jax.tree_util.tree_flatten_with_path(gradients)
-        if treedef != self._treedef:
+        if self._treedef != treedef:
             raise _lib.Error(_lib.ERR_MISMATCH, f"the gradients are the tree {treedef}, and this reduction was made for {self._treedef}: "
                                                 "make another Reduction for another tree")
         for (name, shape, dtype), (_, leaf) in zip(self._leaves, found):
@@ -92,7 +95,8 @@ class Reduction:
                                  input_output_aliases={i: i for i in range(len(given))})(*given, reduction=np.int64(self._number))
         for i, mean in zip(self._reduced, means):
             leaves[i] = mean
-        return jax.tree_util.tree_unflatten(treedef, leaves)
+        mean_tree: Tree = jax.tree_util.tree_unflatten(treedef, leaves)
+        return mean_tree
 
     def save(self, shared: bool = False) -> np.ndarray:
         """This rank's state, bytes as an array; with `shared` one for any number of ranks, which save it together. Waits for
@@ -137,14 +141,15 @@ class Reduction:
                 reducer.ready(i, to)
         except _lib.Error as e:
             failure = str(e)
-        future: int = api.future()
+        future = api.future()
         self._calls.put((api, future, failure))
         return future
 
 
-def _wait(calls, reducer, idle):
+def _wait(calls: queue.SimpleQueue[tuple[_Api, int, str | None] | None], reducer: Reducer, idle: threading.Event) -> None:
     """The thread of a Reduction: ends each step, and the reducer. XLA goes on with its computation on it."""
-    for api, future, failure in iter(calls.get, None):
+    while (call := calls.get()) is not None:
+        api, future, failure = call
         try:
             reducer.wait()
         except _lib.Error as e:
@@ -154,24 +159,24 @@ def _wait(calls, reducer, idle):
     reducer.free()
 
 
-def _settle():
+def _settle() -> None:
     """Waits for the steps that JAX has begun; a failure is that of what they give."""
     with contextlib.suppress(jax.errors.JaxRuntimeError):
         jax.effects_barrier()
 
 
-def _freed():
+def _freed() -> _lib.Error:
     return _lib.Error(_lib.ERR_STATE, "this reduction has been freed: make another, and trace the step with it")
 
 
-def _described(leaf):
+def _described(leaf: Any) -> tuple[tuple[int, ...], str]:
     """(shape, name of the type) of an array."""
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise TypeError(f"a leaf of the tree is a {type(leaf).__name__}: must be an array")
     return tuple(leaf.shape), str(leaf.dtype)
 
 
-def _text(shape, dtype):
+def _text(shape: tuple[int, ...], dtype: str) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
@@ -223,16 +228,16 @@ class _Api(_Start):
     _fields_ = [("version", _Version), ("internal", c_void_p), ("error", _CALL), ("others", c_void_p * 12), ("create", _CALL),
                 ("available", _CALL), ("failed", _CALL)]
 
-    def failure(self, text):
+    def failure(self, text: str) -> int:
         """An error of XLA's."""
-        return self.error(ctypes.byref(_Failure(ctypes.sizeof(_Failure), None, text.encode(), 13)))  # INTERNAL
+        return int(self.error(ctypes.byref(_Failure(ctypes.sizeof(_Failure), None, text.encode(), 13))))  # INTERNAL
 
-    def future(self):
+    def future(self) -> int:
         made = _Future(ctypes.sizeof(_Start) + ctypes.sizeof(c_void_p))
         self.create(ctypes.byref(made))
-        return made.future
+        return int(made.future)
 
-    def fulfil(self, future, failure):
+    def fulfil(self, future: int, failure: str | None) -> None:
         end = _Future(ctypes.sizeof(_Future) if failure else _Future.error.offset, None, future)
         if failure:
             end.error = self.failure(failure)
@@ -244,8 +249,7 @@ class _Frame(_Start):
                 ("attributes", _Attributes), ("future", c_void_p)]
 
 
-@ctypes.CFUNCTYPE(c_void_p, POINTER(_Frame))
-def _handler(given):
+def _handle(given: Any) -> int | None:
     """XLA calls it to ask for its version, when it is registered, and then for every reduction of a step."""
     frame = given.contents
     api = frame.api.contents
@@ -261,11 +265,14 @@ def _handler(given):
         frame.future = reduction._begin(api, *([buffers.items[i].contents for i in range(buffers.count)]
                                                for buffers in (frame.inputs, frame.outputs)))
     except BaseException as e:  # C in between could not do anything with it
-        return api.failure(str(e))
+        return int(api.failure(str(e)))
     return None
 
 
-def _meet(theirs, size, own):
+_handler = ctypes.CFUNCTYPE(c_void_p, POINTER(_Frame))(_handle)
+
+
+def _meet(theirs: _Version, size: int, own: _Version) -> None:
     if theirs.major != 0 or size < ctypes.sizeof(_Api):
         raise _lib.Error(_lib.ERR_ABI, f"JAX {jax.__version__} has version {theirs.major}.{theirs.minor} of XLA's FFI, and gradcomp.jax needs "
                                        "0.3 or what agrees with it: take JAX 0.10")
@@ -273,11 +280,11 @@ def _meet(theirs, size, own):
 
 
 @functools.cache
-def _register():
+def _register() -> None:
     jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(ctypes.cast(_handler, c_void_p).value), platform="cpu")
 
 
-def _leave(failed):
+def _leave(failed: BaseException | None) -> None:
     for reduction in list(_reductions.values()):
         if failed is None and reduction._pid == os.getpid():
             reduction.free()

@@ -12,19 +12,24 @@ between the backward pass and the step.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from . import _lib
-from .job import Reducer, at_exit, world
+from .job import Reducer, at_exit
+from .job import world as world
+
+if TYPE_CHECKING:
+    from .jax import Reduction
 
 _OPTIONS = ("compressor", "collective", "bucket_bytes", "seed", "schedule")
 
 
 @keras.saving.register_keras_serializable("gradcomp")
-class DistributedOptimizer(keras.optimizers.Optimizer):
+class DistributedOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]
     """`optimizer` steps with the mean over ranks. Collective to build, which fit() does; all ranks make as many steps.
 
     `compressor`, `collective` and `schedule` are SPECs in place of the job's. Variables are of float32, bfloat16 or float16; any
@@ -65,7 +70,7 @@ class DistributedOptimizer(keras.optimizers.Optimizer):
             self._loaded = None
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> Any:
         return self.inner_optimizer.variables
 
     def apply(self, grads: list[Any], trainable_variables: Any = None) -> None:
@@ -77,7 +82,7 @@ class DistributedOptimizer(keras.optimizers.Optimizer):
     def stateless_apply(self, optimizer_variables: list[Any], grads: list[Any], trainable_variables: list[Any]) -> Any:
         return self.inner_optimizer.stateless_apply(optimizer_variables, self._reduced(grads, None), trainable_variables)
 
-    def _reduced(self, grads, variables):
+    def _reduced(self, grads: Sequence[Any], variables: Sequence[Any] | None) -> list[Any]:
         """Their means. All that the optimizer was built for is reduced: what has no gradient here counts as 0, and stays without."""
         if not self.built:
             raise ValueError("the optimizer is not built: call build(variables), or give apply() the variables")
@@ -95,7 +100,7 @@ class DistributedOptimizer(keras.optimizers.Optimizer):
 
     def stats(self) -> dict[str, float]:
         """The reducer's counters; none before build()."""
-        return {} if self._mean is None else self._mean.stats()
+        return {} if self._mean is None else dict(self._mean.stats())
 
     def keep(self) -> None:
         """Collective, between steps: what compression holds back goes along with the next model.save(), which one rank calls.
@@ -146,7 +151,7 @@ class DistributedOptimizer(keras.optimizers.Optimizer):
         return cls(keras.saving.deserialize_keras_object(config.pop("optimizer"), custom_objects=custom_objects), **config)
 
 
-class Checkpoint(keras.callbacks.Callback):
+class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
     """The model in one file after every `epochs` epochs, written by rank 0, with what compression still owes."""
 
     def __init__(self, path: str, epochs: int = 1):
@@ -170,11 +175,11 @@ def broadcast(model: Any, root: int = 0) -> None:
         v.assign(bits.view(value.dtype).reshape(v.shape))
 
 
-def _dtype(variable):
-    return keras.backend.standardize_dtype(variable.dtype)
+def _dtype(variable: Any) -> str:
+    return str(keras.backend.standardize_dtype(variable.dtype))
 
 
-def _of_jax(variables, options):
+def _of_jax(variables: Sequence[Any], options: dict[str, Any]) -> Reduction:
     import jax
 
     from .jax import Reduction
@@ -185,44 +190,44 @@ def _of_jax(variables, options):
 class _Host:
     """Means of copies in host memory."""
 
-    def __init__(self, variables, options):
+    def __init__(self, variables: Sequence[Any], options: dict[str, Any]) -> None:
         self._types = [(v.path, _dtype(v)) for v in variables]
         self._reducer = Reducer(world(), [(v.path, tuple(v.shape), _dtype(v)) for v in variables], None, **options)
         self._end = weakref.finalize(self, self._reducer.free)
         self._end.atexit = False  # at exit: _leave()
         _live.add(self)
 
-    def _check(self, gradients):
+    def _check(self, gradients: Sequence[Any]) -> None:
         for (path, own), g in zip(self._types, gradients):
             if _dtype(g) != own:
                 raise _lib.Error(_lib.ERR_MISMATCH, f"the gradient of {path} is {_dtype(g)}, and the variable is {own}: cast it")
 
-    def _reduce(self, addresses):
+    def _reduce(self, addresses: Sequence[int]) -> None:
         for i in reversed(range(len(addresses))):
             self._reducer.ready(i, addresses[i])
         self._reducer.wait()
 
-    def save(self, shared):
+    def save(self, shared: bool) -> Any:
         return np.frombuffer(self._reducer.save(shared), np.uint8)
 
-    def load(self, state):
+    def load(self, state: Any) -> None:
         self._reducer.load(state.astype(np.uint8).tobytes())
 
-    def stats(self):
+    def stats(self) -> dict[str, float]:
         return self._reducer.stats()
 
 
 class _OfTorch(_Host):
-    def __init__(self, variables, options):
+    def __init__(self, variables: Sequence[Any], options: dict[str, Any]) -> None:
         import torch
 
         super().__init__(variables, options)
         self._uncompiled = torch.compiler.disable(self._means)
 
-    def __call__(self, gradients):
+    def __call__(self, gradients: Sequence[Any]) -> Any:
         return self._uncompiled(gradients)
 
-    def _means(self, gradients):
+    def _means(self, gradients: Sequence[Any]) -> list[Any]:
         self._check(gradients)
         copies = [g.detach().to("cpu", copy=True).contiguous() for g in gradients]
         self._reduce([c.data_ptr() for c in copies])
@@ -230,7 +235,7 @@ class _OfTorch(_Host):
 
 
 class _OfTensorFlow(_Host):
-    def __call__(self, gradients):
+    def __call__(self, gradients: Sequence[Any]) -> list[Any]:
         import tensorflow as tf
 
         dense = [tf.convert_to_tensor(g) for g in gradients]  # those of embeddings are sparse
@@ -242,17 +247,17 @@ class _OfTensorFlow(_Host):
             mean.set_shape(g.shape)
         return [tf.bitcast(mean, tf.bfloat16) if g.dtype == tf.bfloat16 else mean for mean, g in zip(means, dense)]
 
-    def _means(self, *gradients):
+    def _means(self, *gradients: Any) -> list[Any]:
         copies = [np.array(g, order="C") for g in gradients]
         self._reduce([c.ctypes.data for c in copies])
         return copies
 
 
-_MEANS = {"jax": _of_jax, "torch": _OfTorch, "tensorflow": _OfTensorFlow}
+_MEANS: dict[str, Any] = {"jax": _of_jax, "torch": _OfTorch, "tensorflow": _OfTensorFlow}
 _live: weakref.WeakSet[_Host] = weakref.WeakSet()
 
 
-def _leave(failed):
+def _leave(failed: BaseException | None) -> None:
     for host in list(_live):
         if failed is None and host._end.detach():
             host._reducer.free()

@@ -25,7 +25,8 @@ def loss(nranks, *options, **more):
     got = subprocess.run([RUN, "run", "-n", str(nranks), *command] if nranks > 1 else command, env=environment(**more), capture_output=True,
                          text=True, timeout=300, check=False)
     said = re.search(r"loss ([0-9.]+)", got.stdout)
-    if not ok(got.returncode == 0 and said, f"the example: {nranks} ranks, {' '.join(options[:4])} {more.get('GRADCOMP', '')}", got.stdout, got.stderr[-2000:]):
+    name = f"the example on {nranks} ranks, {options[0]} {options[1]} {more.get('GRADCOMP', '')}"
+    if not ok(got.returncode == 0 and said, name, got.stdout, got.stderr[-2000:]):
         done_testing()
     return float(said[1])
 

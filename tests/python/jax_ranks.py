@@ -49,7 +49,14 @@ right = all(np.allclose(np.asarray(a, np.float32), sign * SUM / SIZE, rtol=1e-2)
 say(right, "two trees in a function, of three types, some without elements", jax.tree.map(lambda a: a.shape, up))
 given = second(tree["layers"])
 say(not any(np.any(np.asarray(a)) for a in jax.tree.leaves((given, tree))), "outside of jit, and what is given stays as it is")
-last, sums = jax.jit(lambda x: jax.lax.scan(lambda a, _: ((b := second(jax.tree.map(lambda v: v + RANK, a))), b[1][0].sum()), x, None, length=12))(tree["layers"])
+
+
+def added(a, _):
+    a = second(jax.tree.map(lambda v: v + RANK, a))
+    return a, a[1][0].sum()
+
+
+last, sums = jax.jit(lambda x: jax.lax.scan(added, x, None, length=12))(tree["layers"])
 say(np.allclose(np.asarray(sums), 63 * (SIZE - 1) / 2 * np.arange(1, 13)), "in a scan", sums)
 stats = first.stats()
 say(stats["steps"] == 3 and second.stats()["steps"] == 16, "counts steps", stats)

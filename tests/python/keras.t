@@ -37,7 +37,7 @@ def backends():
 
 def loss(python, nranks, *options, **more):
     """What the example ends with."""
-    command = [python, os.path.join(SOURCE, "examples/keras/spirals.py"), *options]
+    command = [python, os.path.join(SOURCE, "examples/keras/fit.py"), *options]
     got = subprocess.run([os.path.join(BUILD, "bin/gradcomp"), "run", "-n", str(nranks), *command] if nranks > 1 else command,
                          env=environment(**more), capture_output=True, text=True, timeout=300, check=False)
     said = re.search(r"loss ([0-9.]+)", got.stdout)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A small network in Keras 3 that tells two spirals apart, on any of its backends. The ranks of a job share every batch.
 
-    KERAS_BACKEND=jax gradcomp run -n 2 --gradcomp=topk:density=0.1 python3 spirals.py
-    KERAS_BACKEND=torch srun --mpi=pmix -N4 --gradcomp=powersgd:rank=2 python3 spirals.py
+    KERAS_BACKEND=jax gradcomp run -n 2 --gradcomp=topk:density=0.1 python3 fit.py
+    KERAS_BACKEND=torch srun --mpi=pmix -N4 --gradcomp=powersgd:rank=2 python3 fit.py
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
     model.fit(points[mine], side[mine], batch_size=args.batch, epochs=args.epochs, shuffle=False, verbose=0, callbacks=callbacks)
     if world.rank == 0:
         loss = model.evaluate(points, side, batch_size=len(points), verbose=0)
-        print(f"{world.nranks} ranks, {args.epochs} epochs on {keras.backend.backend()}: loss {loss:.6f}")
+        print(f"{world.nranks} rank{'s' * (world.nranks > 1)}, {args.epochs} epochs on {keras.backend.backend()}: loss {loss:.6f}")
 
 
 if __name__ == "__main__":
