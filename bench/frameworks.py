@@ -10,6 +10,8 @@ fsdp-loss  The loss of a small one after 300 steps, over seeds. Links are not sh
 hsdp       The first one on two nodes of two ranks, sharded within the nodes: a step, and bytes between them.
 zero       The first one on two nodes of two ranks, sharded over all four: codes over a ring, over two levels, and with backward's gathers
            within the nodes.
+optimizer  The step of an optimizer over 30 million numbers, shared by ParallelOptimizer, against the optimizer as it is and PyTorch's
+           ZeroRedundancyOptimizer: four ranks on a node, and on four nodes.
 no-code    What an import of PyTorch and the first step of a program that knows nothing of gradcomp take longer. Links are not shaped.
 
 Sharded models need a current PyTorch (tests/python/current); without one these rows are left out, as are those of no-code
@@ -210,6 +212,21 @@ def zero(cluster, args):
 
 
 IMPORTS, FIRST_STEPS = 8, 5
+
+
+def optimizer(cluster, args):
+    layers = 6 if args.quick else 30
+    with shaped(cluster):
+        for name, where, options in [(n, *layout) for n in ("AdamW", "LAMB") for layout in (("a node", ("-N1", "-n4", "--nodelist=n1")), ("4 nodes", ()))]:
+            taken = {"": []}
+            for _ in range(args.runs):
+                told = {"optimizer": name, "layers": layers, "width": 1000, "steps": 5 if args.quick else 10}
+                taken[""].append(rank_0(cluster.srun(*options, "--gradcomp=none", "--mpi=pmix", "python3",
+                                                     os.path.join(SOURCE, "bench/optimizers.py"), json.dumps(told), timeout=600)))
+            ms = {how: medians(taken, how)[0][""] for how in ("stock", "shared", "zero")}
+            for how, peer, limit in (("stock", f"torch.optim.{name}" if name == "AdamW" else name, 1.05), ("zero", "ZeroRedundancyOptimizer", 1.0)):
+                yield {"bench": f"optimizer's step, {where}", "case": name, "value": ms["shared"], "unit": "ms", "peer": peer,
+                       "peer_value": ms[how], "ratio": ms["shared"] / ms[how], "limit": limit}
 
 
 def no_code(cluster, args):

@@ -32,6 +32,7 @@ from . import _fsdp, _lib, _pytorch, _shrink, autoload, launch
 from . import job as _jobs
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
+from .parallel_optimizer import LAMB, LARS, ParallelOptimizer  # noqa: F401
 
 init_process_group = launch.init_process_group
 autoload.register()

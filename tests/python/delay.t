@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Delayed averages from Python on three ranks: the formula by numpy, DDP models against
-gradients of a copy, drained weights to the bit; work shared by gradcomp.Parallel."""
+gradients of a copy, drained weights to the bit; work shared by gradcomp.Parallel, and an optimizer's step."""
 
 import os
 import sys
@@ -84,6 +84,11 @@ if got is not None:
     ok("a delay of -1 steps" in got[0]["negative"], "a negative delay", got)
     ok("a delay of 1000 steps: must be 0..64" in got[0]["large"], "one too long", got)
     ok("rank 1 on" in got[0]["differ"] and "a delay of 1 steps" in got[0]["differ"], "different ones on ranks", got)
+
+got = ranks(3, [os.path.join(SOURCE, "tests/python/optimizers.py")], GRADCOMP="none")
+lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
+wrong = [line for how, line in lines if how == "not"]
+ok(lines and not wrong and [s for s, _, _ in got] == [0] * 3, f"ParallelOptimizer: {len(lines)} things", *wrong[:8], errors(got))
 
 got = run(4, "subgroups:1")["subgroups:1"]
 if got is not None:
