@@ -67,6 +67,7 @@ class ParallelOptimizer(Optimizer):
         self._checked = False  # whether parameters may be stepped apart
         self._whole: list[float] = []  # seconds of the first steps, of the slowest rank
         self._parts: list[float] = []
+        self._slow = [1.0] * self._group.nranks  # what a rank takes for the same work
         self._cost = [float(p.numel() + 2000) for p in self._parameters]
         self._cut()
         self.reason = "not decided yet"
@@ -78,11 +79,12 @@ class ParallelOptimizer(Optimizer):
         return [float(n) for n in every]
 
     def _cut(self) -> None:
-        """Deals the parameters out, the longest first, each to the rank that has least to do."""
+        """Deals the parameters out, the longest first, each to the rank that is done with it first."""
         load = [0.0] * self._group.nranks
         self._owner = [0] * len(self._parameters)
         for i in sorted(range(len(self._cost)), key=lambda i: (-self._cost[i], i)):
-            self._owner[i] = load.index(min(load))
+            done = [(has + self._cost[i]) * slow for has, slow in zip(load, self._slow)]
+            self._owner[i] = done.index(min(done))
             load[self._owner[i]] += self._cost[i]
         of_rank = [[i for i, owner in enumerate(self._owner) if owner == r] for r in range(self._group.nranks)]
         self._order = [i for mine in of_rank for i in mine]
@@ -163,7 +165,9 @@ class ParallelOptimizer(Optimizer):
         begun = self._now()
         if len(self._whole) < _TRIED:
             self.optimizer.step()
-            self._whole.append(max(self._each(self._now() - begun)))
+            every = self._each(self._now() - begun)
+            self._slow = every if len(self._whole) <= 1 else [min(a, b) for a, b in zip(self._slow, every)]
+            self._whole.append(max(every))
             return
         self._alone(lambda i: self._owner[i] == self._group.rank)
         self._stale, stepped = True, self._now()
@@ -171,10 +175,10 @@ class ParallelOptimizer(Optimizer):
         took, own = max(self._each(self._now() - begun)), self._each(stepped - begun)
         self._parts.append(took)
         if len(self._parts) == 1:
-            # What a rank's parameters took is what they cost, so that the next shares are more even.
+            # What a rank's parameters took of a whole step there is what they cost, so that the next shares are more even.
             self.consolidate()
             load = [sum(c for c, owner in zip(self._cost, self._owner) if owner == r) for r in range(self._group.nranks)]
-            self._cost = [c * own[owner] / load[owner] for c, owner in zip(self._cost, self._owner)]
+            self._cost = [c * own[owner] / self._slow[owner] / load[owner] for c, owner in zip(self._cost, self._owner)]
             self._cut()
         elif len(self._parts) == _TRIED:
             self._whole_time, took = min(self._whole[1:]), min(self._parts[1:])
@@ -218,6 +222,10 @@ class ParallelOptimizer(Optimizer):
         else:  # an optimizer without state has none for the parameter, not an empty one
             self.optimizer.state.pop(p, None)
 
+    def _here(self, storage: Any, place: str) -> Any:
+        """Numbers of another rank's GPU come to this one's; an optimizer may have some in host memory."""
+        return storage if place == "cpu" else storage.cuda(self._device)
+
     def consolidate(self) -> None:
         """Collective: every rank gets all of the optimizer's state, as state_dict() needs."""
         if not self._stale:
@@ -231,8 +239,7 @@ class ParallelOptimizer(Optimizer):
         for r, part in enumerate(every.split(sizes)):
             if r == self._group.rank:
                 continue
-            states = iter(torch.load(io.BytesIO(part.numpy().tobytes()), weights_only=True,
-                                     map_location=lambda storage, place: storage if place == "cpu" else storage.cuda(self._device)))
+            states = iter(torch.load(io.BytesIO(part.numpy().tobytes()), weights_only=True, map_location=self._here))
             for p, owner in zip(self._parameters, self._owner):
                 if owner == r:
                     self._set(p, next(states))
