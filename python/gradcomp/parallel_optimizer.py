@@ -67,10 +67,11 @@ class ParallelOptimizer(Optimizer):
         self._checked = False  # whether parameters may be stepped apart
         self._whole: list[float] = []  # seconds of the first steps, of the slowest rank
         self._parts: list[float] = []
+        self._lately: list[float] = []  # seconds of the last shared steps, of this rank
         self._slow = [1.0] * self._group.nranks  # what a rank takes for the same work
         self._cost = [float(p.numel() + 2000) for p in self._parameters]
         self._cut()
-        self.reason = "not decided yet"
+        self.reason = "not decided yet" if self._group.nranks > 1 else "not shared: one rank"
 
     def _each(self, number: float) -> list[float]:
         """The number of every rank."""
@@ -140,15 +141,16 @@ class ParallelOptimizer(Optimizer):
 
     def _share(self) -> None:
         self._steps += 1
-        look = self._steps % _LOOK == 0
-        begun = self._now() if look else 0.0
+        begun = self._now() if self._steps % _LOOK > _LOOK - _TRIED or self._steps % _LOOK == 0 else None
         self._alone(lambda i: self._owner[i] == self._group.rank)
         self._stale = True
         self._gather()
-        if look:
-            took = max(self._each(self._now() - begun))
+        if begun is not None:
+            self._lately.append(self._now() - begun)
+        if self._steps % _LOOK == 0:
+            took, self._lately = max(self._each(min(self._lately))), []
             if took > self._whole_time:
-                self._decide(False, f"a shared step took {took * 1e3:.3g} ms after {self._steps} of them, and a whole one {self._whole_time * 1e3:.3g} ms")
+                self._decide(False, f"{self._whole_time * 1e3:.3g} ms whole, and {took * 1e3:.3g} ms as shares after {self._steps} steps")
 
     def _decide(self, shared: bool, why: str) -> None:
         if not shared:
@@ -182,8 +184,9 @@ class ParallelOptimizer(Optimizer):
             self._cut()
         elif len(self._parts) == _TRIED:
             self._whole_time, took = min(self._whole[1:]), min(self._parts[1:])
-            self._decide(took < self._whole_time, f"{self._whole_time * 1e3:.3g} ms whole, {took * 1e3:.3g} ms as {self._group.nranks} shares, of which "
-                                                  f"the longest step is {max(own) * 1e3:.3g} ms; {sum(self._counts)} bytes are gathered")
+            self._decide(took < self._whole_time, f"{self._whole_time * 1e3:.3g} ms whole, {took * 1e3:.3g} ms as {self._group.nranks} "
+                                                  f"shares, of which the longest step is {max(own) * 1e3:.3g} ms; {sum(self._counts)} "
+                                                  "bytes are gathered")
 
     def _separable(self) -> bool:
         """Takes a whole step, and one of the smallest parameter alone, whose result must be the same."""
