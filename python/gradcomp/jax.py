@@ -57,7 +57,7 @@ class Reduction:
                  bucket_bytes: int = 0, seed: int = 0, schedule: str | None = None, names: Sequence[str] | None = None):
         self._treedef: Any
         found, self._treedef = jax.tree_util.tree_flatten_with_path(tree)
-        names = [jax.tree_util.keystr(path) or "the array" for path, _ in found] if names is None else names
+        names = [jax.tree_util.keystr(path, simple=True, separator=".") or "array" for path, _ in found] if names is None else names
         self._leaves = [(name, *_described(leaf)) for name, (_, leaf) in zip(names, found, strict=True)]
         for name, _, dtype in self._leaves:
             if dtype not in _TYPES:

@@ -103,13 +103,13 @@ far = max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(x), jax.tr
 say(far < 0.1, "powersgd converges", far)
 
 # Bad input.
-refused("an integer", "['n'] is int32|float32, bfloat16, float16", Reduction, {"n": jnp.zeros(3, jnp.int32)})
+refused("an integer", "n is int32|float32, bfloat16, float16", Reduction, {"n": jnp.zeros(3, jnp.int32)})
 refused("a complex number", "complex64", Reduction, [jnp.zeros(3, jnp.complex64)])
 refused("a number of Python's", "a leaf of the tree is a float", Reduction, {"a": 1.0})
 refused("a tree of nothing", "no numbers", Reduction, {})
 refused("a compressor that there is not", "nonsense", lambda: Reduction(shapes, compressor="nonsense"))
-refused("another shape", "['w'] is float32[40,31]|float32[40,30]", step, {"w": jnp.zeros((40, 31)), "v": jnp.zeros(50)})
-refused("another type", "['v'] is float16[50]", step, {"w": jnp.zeros((40, 30)), "v": jnp.zeros(50, jnp.float16)})
+refused("another shape", "gradient w is float32[40,31]|float32[40,30]", step, {"w": jnp.zeros((40, 31)), "v": jnp.zeros(50)})
+refused("another type", "gradient v is float16[50]", step, {"w": jnp.zeros((40, 30)), "v": jnp.zeros(50, jnp.float16)})
 refused("another tree", "another Reduction", step, [jnp.zeros((40, 30)), jnp.zeros(50)])
 refused("a derivative", "differentiated", jax.grad(lambda a: sparse({"w": a, "v": shapes["v"]})["w"].sum()), shapes["w"])
 JOB.world.barrier()
