@@ -16,19 +16,19 @@ import numpy as np
 import gradcomp.jax
 
 
-def spirals(n: int) -> tuple[jax.Array, jax.Array]:
+def spirals(n: int) -> tuple[np.ndarray, np.ndarray]:
     """n points of two spirals, and which of them each is on: -1 or 1."""
     draw = np.random.default_rng(0)
     turn, side = 1 + 8 * np.sqrt(draw.random(n)), draw.choice([-1.0, 1.0], n)
     points = (side * turn * [np.cos(turn), np.sin(turn)]).T / 9 + draw.normal(0, 0.01, (n, 2))
-    return jnp.asarray(points, jnp.float32), jnp.asarray(side, jnp.float32)
+    return points.astype(np.float32), side.astype(np.float32)
 
 
 def network(width: int) -> Any:
     sizes = [2, width, width, 1]
-    keys = jax.random.split(jax.random.key(0), 3)
-    return [{"bias": jnp.zeros(o), "weight": jax.random.normal(k, (i, o)) * (4 if i == 2 else 1.4) / i**0.5}
-            for k, i, o in zip(keys, sizes, sizes[1:])]
+    draw = np.random.default_rng(0)
+    return [{"bias": np.zeros(o, np.float32), "weight": np.float32(draw.normal(size=(i, o)) * (4 if i == 2 else 1.4) / i**0.5)}
+            for i, o in zip(sizes, sizes[1:])]
 
 
 def loss(params: Any, points: jax.Array, side: jax.Array) -> jax.Array:
@@ -49,24 +49,24 @@ def main() -> None:
 
     points, side = spirals(2048)
     params = network(args.width)  # the same on all ranks
-    velocity = jax.tree.map(jnp.zeros_like, params)
+    velocity = jax.tree.map(np.zeros_like, params)
     reduce = gradcomp.jax.Reduction(params)
     rank, nranks = reduce.group.rank, reduce.group.nranks
     leaves, tree = jax.tree.flatten((params, velocity))
     if args.resume:
         with np.load(args.resume) as saved:
-            params, velocity = jax.tree.unflatten(tree, [jnp.asarray(saved[str(i)]) for i in range(len(leaves))])
+            params, velocity = jax.tree.unflatten(tree, [saved[str(i)] for i in range(len(leaves))])
             reduce.load(saved["gradcomp"])
 
     @jax.jit
-    def step(params: Any, velocity: Any, number: jax.Array) -> tuple[Any, Any]:
-        batch = jax.random.randint(jax.random.key(number), (nranks, args.batch), 0, len(points))[rank]
-        mean = reduce(jax.grad(loss)(params, points[batch], side[batch]))
+    def step(params: Any, velocity: Any, points: jax.Array, side: jax.Array) -> tuple[Any, Any]:
+        mean = reduce(jax.grad(loss)(params, points, side))
         velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, mean)
         return jax.tree.map(lambda p, v: p - 0.1 * v, params, velocity), velocity
 
     for number in range(args.steps):
-        params, velocity = step(params, velocity, jnp.uint32(number))
+        batch = np.random.default_rng(number).integers(len(points), size=(nranks, args.batch))[rank]
+        params, velocity = step(params, velocity, points[batch], side[batch])
     if args.save:
         state = reduce.save(shared=True)  # all ranks, before one writes the file
         if rank == 0:
@@ -75,7 +75,7 @@ def main() -> None:
                 np.savez(f, gradcomp=state, **arrays)
             os.replace(args.save + ".new", args.save)
     if rank == 0:
-        print(f"{nranks} rank{'s' * (nranks > 1)}, {args.steps} steps: loss {loss(params, points, side):.6f}")
+        print(f"{nranks} rank{'s' * (nranks > 1)}, {args.steps} steps: loss {jax.jit(loss)(params, points, side):.6f}")
 
 
 if __name__ == "__main__":
