@@ -373,10 +373,13 @@ class Group:
 def world() -> Group:
     """All ranks of the job, which the first call joins: for programs that make no process group of torch.distributed, which
     torchrun may have started all the same."""
-    store = None
+    store: Any = None
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        from .launch import LaunchedStore as store
-    return join(store).world
+        from .launch import LaunchedStore
+
+        store = LaunchedStore
+    job: Job = join(store)
+    return job.world
 
 
 class Reducer:

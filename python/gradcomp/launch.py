@@ -137,7 +137,7 @@ class TorchStore:
 class LaunchedStore(TorchStore):
     """The store that torchrun's variables name, for a program that makes no process group."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         if not _has_libuv():
             os.environ.setdefault("USE_LIBUV", "0")
         store, self.rank, self.nranks = next(iter(dist.rendezvous("env://")))
