@@ -205,6 +205,7 @@ class _Noted:
 
     def __init__(self, model, sharded, rank, nranks, store):
         self.sharded, self.rank, self.nranks, self.store = sharded, rank, nranks, store
+        self.__name__ = self.__qualname__ = "gradcomp"  # tools list hooks by these
         self.store.add("here", 1)
         # Before FSDP's own, which settles what it communicates with.
         self.handle = model.register_forward_pre_hook(self, **({"prepend": True} if hasattr(model, "_get_fsdp_state") else {}))

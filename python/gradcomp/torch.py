@@ -288,6 +288,7 @@ class _Passes:
 
     def __init__(self, hook):
         self.hook = hook
+        self.__name__ = self.__qualname__ = "gradcomp"  # tools list hooks by these
 
     def __call__(self, model, inputs):
         del model, inputs
@@ -306,6 +307,8 @@ def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[t
         return default_hooks.allreduce_hook(hook.process_group, bucket)
     return hook.attachment._reduce(bucket)
 
+
+_communicate.__qualname__ = "gradcomp"  # what DistributedDataParallel logs as its hook
 
 def _free(reducer, group, pid):
     """What an attachment leaves."""

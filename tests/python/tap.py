@@ -93,6 +93,14 @@ def current_torch():
     return python or skip_all(why)
 
 
+def other_torch():
+    """current_torch(), or None where there is none."""
+    python, why = current("torch")
+    if why:
+        print("# " + why)
+    return python
+
+
 def errors(result):
     """What ranks() returned, for a failed test's details."""
     return "\n".join(f"rank {r}: status {status}\n{err[-1500:]}" for r, (status, _, err) in enumerate(result))
