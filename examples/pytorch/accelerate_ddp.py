@@ -16,14 +16,14 @@ from torch import nn
 import gradcomp.torch
 
 
-def data():
+def data() -> torch.utils.data.TensorDataset:
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(4096, 32, generator=draw)
     teacher = torch.randn(32, 8, generator=draw) / 32 ** 0.5
     return torch.utils.data.TensorDataset(x, torch.tanh(x @ teacher))
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description="Accelerate with gradcomp")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--save", default="state")
@@ -54,7 +54,7 @@ def main():
     accelerator.save_state(args.save)
     if accelerator.is_main_process:
         stats = hook.stats()
-        print(f"step {step}: loss {loss.item():.4f}, {stats.get('wire_bytes', 0) / max(stats.get('steps', 0), 1) / 1e3:.1f} kB sent a step")
+        print(f"step {step}: loss {loss.item():.4f}, {stats['wire_bytes'] / max(stats['steps'], 1) / 1e3:.1f} kB sent a step")
 
 
 if __name__ == "__main__":

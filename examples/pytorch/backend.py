@@ -6,6 +6,8 @@ message around a ring, and objects. PyTorch 2.6 or newer.
     srun --mpi=pmix -N4 python3 backend.py
 """
 
+from __future__ import annotations
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -39,7 +41,7 @@ def main() -> None:
     if sent is not None:
         dist.recv(came, (rank - 1) % nranks)
         sent.wait()
-    each = [None] * nranks
+    each: list[dict[str, object] | None] = [None] * nranks
     dist.all_gather_object(each, {"rank": rank, "loss": round(loss.item(), 2), "from": int(came.item()) if sent else rank})
     if rank == 0:
         for line in each:

@@ -10,6 +10,8 @@ written first, from scikit-learn's handwritten digits: a folder of PGM images fo
 each class, or with --as tar shards as WebDataset has them.
 """
 
+from __future__ import annotations
+
 import argparse
 import io
 import os
@@ -22,15 +24,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import gradcomp.torch
-from gradcomp.data import Dataset, Sampler
+from gradcomp.data import Dataset, Sample, Sampler
 
 
-def parse():
+def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description="train on digits in files, data-parallel")
     p.add_argument("path", nargs="?", default=os.environ.get("GRADCOMP_DATA"), help="default $GRADCOMP_DATA")
     p.add_argument("--as", dest="form", choices=["folder", "tar"], default="folder",
@@ -45,7 +47,7 @@ def parse():
     return args
 
 
-def write(path, form):
+def write(path: str, form: str) -> None:
     """Images 16 times as large as they are, as files; there when they are whole."""
     from sklearn.datasets import load_digits
 
@@ -64,7 +66,7 @@ def write(path, form):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def write_folders(path, images):
+def write_folders(path: str, images: list[tuple[str, int, bytes]]) -> None:
     for d in range(10):
         os.mkdir(os.path.join(path, str(d)))
     for name, label, data in images:
@@ -72,7 +74,7 @@ def write_folders(path, images):
             f.write(data)
 
 
-def write_shards(path, images, shard=500):
+def write_shards(path: str, images: list[tuple[str, int, bytes]], shard: int = 500) -> None:
     for first in range(0, len(images), shard):
         with tarfile.open(os.path.join(path, f"digits-{first // shard:03}.tar"), "w") as tar:
             for name, label, data in images[first:first + shard]:
@@ -82,7 +84,7 @@ def write_shards(path, images, shard=500):
                     tar.addfile(member, io.BytesIO(part))
 
 
-def decode(sample):
+def decode(sample: Sample) -> tuple[Tensor, int | None]:
     """Once an image: a PGM file as a tensor, and its class."""
     image = sample.parts.get("pgm", sample.data)
     magic, size, most, pixels = image.split(b"\n", 3)
@@ -94,13 +96,13 @@ def decode(sample):
     return nn.functional.avg_pool2d(x / int(most), 4), label
 
 
-def augment(value):
+def augment(value: tuple[Tensor, int]) -> tuple[Tensor, int]:
     """At every access: what is random."""
     x, label = value
     return x + 0.05 * torch.randn_like(x), label
 
 
-def main():
+def main() -> None:
     args = parse()
     torch.set_num_threads(1)
     gradcomp.torch.init_process_group()

@@ -12,11 +12,14 @@ gradients the larger part of a step on a 1 Gbit/s link, as they are for large
 models on fast machines. A small network would have nothing to compress.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
 import statistics
 import time
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -24,13 +27,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import gradcomp.torch
 
 
-def parse():
+def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description="train on scikit-learn's digits, data-parallel")
     p.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
     p.add_argument("--warm-up", type=int, default=20, help="first steps that are not measured (default 20)")
@@ -52,7 +55,7 @@ def parse():
     return args
 
 
-def load():
+def load() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Standardised training and test sets: a fifth of the images is for the test."""
     digits = load_digits()
     order = torch.randperm(len(digits.data), generator=torch.Generator().manual_seed(1797))
@@ -63,7 +66,7 @@ def load():
     return x[:cut], y[:cut], x[cut:], y[cut:]
 
 
-def network(width, hidden):
+def network(width: int, hidden: int) -> nn.Sequential:
     sizes = [64] + [width] * hidden + [10]
     layers = []
     for a, b in zip(sizes, sizes[1:]):
@@ -71,7 +74,8 @@ def network(width, hidden):
     return nn.Sequential(*layers[:-1])
 
 
-def distribute(model, hook, seed, delay):
+def distribute(model: nn.Module, hook: str, seed: int,
+               delay: int) -> tuple[DistributedDataParallel, gradcomp.torch.Attachment | None]:
     """The model over all ranks, and what attach() gave for it."""
     if hook == "torch-powersgd":
         # With several buckets PyTorch's hook aborts on Gloo, hence a single one.
@@ -86,7 +90,7 @@ def distribute(model, hook, seed, delay):
     return model, gradcomp.torch.attach(model, seed=seed, delay=delay) if hook == "gradcomp" else None
 
 
-def batches(n, size, seed):
+def batches(n: int, size: int, seed: int) -> Iterator[Tensor]:
     """This rank's share of one random order after another."""
     rank, nranks = dist.get_rank(), dist.get_world_size()
     generator = torch.Generator().manual_seed(seed)
@@ -96,14 +100,14 @@ def batches(n, size, seed):
             yield order[start + rank * size:start + (rank + 1) * size]
 
 
-def sent_bytes():
+def sent_bytes() -> int:
     """What this host's interfaces have sent, loopback aside."""
     with open("/proc/net/dev") as f:
         rows = [line.split(":") for line in f if ":" in line]
     return sum(int(counters.split()[8]) for name, counters in rows if name.strip() != "lo")
 
 
-def main():
+def main() -> None:
     args = parse()
     torch.set_num_threads(1)
     gradcomp.torch.init_process_group()
@@ -129,7 +133,8 @@ def main():
         if args.gradients and rank == 0 and (step + 1) % 50 == 0:
             with open(args.gradients, "wb" if step < 50 else "ab") as f:
                 for p in model.parameters():
-                    f.write(p.grad.numpy().tobytes())
+                    if p.grad is not None:
+                        f.write(p.grad.numpy().tobytes())
         optimizer.step()
         times.append(time.perf_counter() - start)
         if rank == 0 and (step + 1) % 50 == 0:

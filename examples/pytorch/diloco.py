@@ -19,7 +19,7 @@ from torch import nn
 import gradcomp.torch
 
 
-def parse():
+def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description="DiLoCo on scikit-learn's digits")
     p.add_argument("--steps", type=int, default=300)
     p.add_argument("--every", type=int, default=50, help="steps from a synchronisation to the next (default 50)")
@@ -30,7 +30,7 @@ def parse():
     return p.parse_args()
 
 
-def main():
+def main() -> None:
     args = parse()
     torch.set_num_threads(1)
     gradcomp.torch.init_process_group()
@@ -56,7 +56,8 @@ def main():
             accuracy = (model(test_x).argmax(1) == test_y).float().mean().item()
         numbers, nranks = sum(p.numel() for p in model.parameters()), dist.get_world_size()
         every_step = 2 * (nranks - 1) / nranks * 4 * numbers
-        sent = sync.stats().get("wire_bytes", sync.stats()["exchanges"] / args.fragments * every_step) / args.steps
+        stats = sync.stats()
+        sent = (stats["wire_bytes"] or stats["exchanges"] / args.fragments * every_step) / args.steps
         print(f"{sent / 1e3:.2f} kB sent a rank and step, gradients of every step are {every_step / 1e3:.0f} kB; "
               f"test accuracy {accuracy:.4f}", flush=True)
 

@@ -7,11 +7,13 @@ PyTorch 2.9 or later.
 
 The task: the next number of a sequence that adds its two last ones, modulo 32."""
 
+from __future__ import annotations
+
 import argparse
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -21,7 +23,7 @@ NUMBERS, LENGTH = 32, 16
 
 
 class Transformer(nn.Module):
-    def __init__(self, width, layers):
+    def __init__(self, width: int, layers: int):
         super().__init__()
         self.embedding = nn.Embedding(NUMBERS, width)
         self.position = nn.Parameter(torch.zeros(LENGTH, width))
@@ -29,22 +31,23 @@ class Transformer(nn.Module):
                                     for _ in range(layers))
         self.head = nn.Linear(width, NUMBERS)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
         x = self.embedding(x) + self.position
         for layer in self.layers:
             x = layer(x, src_mask=mask, is_causal=True)
-        return self.head(x)
+        out: Tensor = self.head(x)
+        return out
 
 
-def sequences(count, generator):
+def sequences(count: int, generator: torch.Generator) -> Tensor:
     x = torch.randint(0, NUMBERS, (count, LENGTH + 1), generator=generator)
     for i in range(2, LENGTH + 1):
         x[:, i] = (x[:, i - 1] + x[:, i - 2]) % NUMBERS
     return x
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description="a sharded transformer")
     p.add_argument("--steps", type=int, default=200)
     p.add_argument("--width", type=int, default=128)
@@ -78,7 +81,7 @@ def main():
             if rank == 0:
                 print(f"step {step + 1}: loss {mean.item():.4f}", flush=True)
     if rank == 0:
-        for name, counted in hook.stats().items():
+        for name, counted in hook.stats().parts.items():
             print(f"{name}: {counted['wire_bytes'] / args.steps / 1e6:.3f} MB a step, dense {counted['dense_bytes'] / args.steps / 1e6:.3f}")
 
 

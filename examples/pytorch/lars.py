@@ -9,7 +9,11 @@ takes are the same work on every rank; gradcomp.Parallel has each rank do a shar
 gathers the numbers, if that is faster here, and says what it found.
 """
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,19 +28,20 @@ import gradcomp.torch
 class LARS(torch.optim.SGD):
     """SGD whose rate of each layer is lr * trust * |w| / (|g| + decay |w|)."""
 
-    def __init__(self, parameters, group, lr, momentum=0.9, decay=1e-4, trust=0.02):
+    def __init__(self, parameters: Iterable[nn.Parameter], group: gradcomp.Group, lr: float, momentum: float = 0.9,
+                 decay: float = 1e-4, trust: float = 0.02):
         super().__init__(parameters, lr=lr, momentum=momentum)
         self._layers = [p for g in self.param_groups for p in g["params"]]
         self._trust, self._decay = trust, decay
         self._norms = torch.zeros(len(self._layers), 2)
         self._shared = gradcomp.Parallel(group, list(self._norms))
 
-    def _measure(self, i):
+    def _measure(self, i: int) -> None:
         p = self._layers[i]
         self._norms[i, 0], self._norms[i, 1] = p.norm(), p.grad.norm()
 
     @torch.no_grad()
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         self._shared.apply(self._measure)
         for p, (weight, gradient) in zip(self._layers, self._norms.tolist()):
             if p.dim() > 1 and weight and gradient:
@@ -45,14 +50,14 @@ class LARS(torch.optim.SGD):
         return super().step(closure)
 
     @property
-    def reason(self):
+    def reason(self) -> str:
         return self._shared.reason
 
-    def free(self):
+    def free(self) -> None:
         self._shared.free()
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description="LARS on scikit-learn's digits, data-parallel")
     p.add_argument("--steps", type=int, default=200)
     p.add_argument("--batch", type=int, default=8, help="images a rank and step (default 8)")

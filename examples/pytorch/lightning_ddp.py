@@ -7,53 +7,58 @@
 Learns the outputs of a network that was drawn at random. Needs the packages torch and lightning.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 
 import lightning
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import gradcomp.lightning
 
 
 class Student(lightning.LightningModule):
-    def __init__(self, width=128):
+    def __init__(self, width: int = 128):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(32, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 8))
-        self.loss = None
+        self.loss = torch.zeros(())
 
-    def training_step(self, batch, index):
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
         del index
         x, y = batch
         self.loss = nn.functional.mse_loss(self.net(x), y)
         return self.loss
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
 class End(lightning.Callback):
     """Saves at the end of training, while the callback that compresses still has its state, and counts."""
 
-    def __init__(self, compression, file):
-        self.compression, self.file, self.bytes, self.steps = compression, file, 0, 0
+    def __init__(self, compression: gradcomp.lightning.GradComp, file: str):
+        self.compression, self.file = compression, file
+        self.bytes = self.steps = 0.0
 
-    def on_train_end(self, trainer, pl_module):
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         del pl_module
-        stats = self.compression.attachment.stats()
-        self.bytes, self.steps = stats.get("wire_bytes", 0), stats.get("steps", 0)
+        attachment = self.compression.attachment
+        if attachment is not None:
+            stats = attachment.stats()
+            self.bytes, self.steps = stats["wire_bytes"], stats["steps"]
         trainer.save_checkpoint(self.file)
 
 
-def data():
+def data() -> torch.utils.data.TensorDataset:
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(4096, 32, generator=draw)
     teacher = torch.randn(32, 8, generator=draw) / 32 ** 0.5
     return torch.utils.data.TensorDataset(x, torch.tanh(x @ teacher))
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description="Lightning with gradcomp's callback")
     p.add_argument("--steps", type=int, default=100)
     p.add_argument("--devices", type=int, default=1, help="ranks a node (default 1)")

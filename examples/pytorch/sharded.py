@@ -9,6 +9,8 @@ ZeRO's second stage, written out with two gradcomp.Coder: every rank keeps the e
 Adam's moments of its shard alone, and all ranks compute with the same rounded ones.
 """
 
+from __future__ import annotations
+
 import argparse
 
 import torch
@@ -23,7 +25,7 @@ import gradcomp.torch
 class Sharded:
     """The weights of a model as one flat run, a shard of it on each rank."""
 
-    def __init__(self, model, group, lr):
+    def __init__(self, model: nn.Module, group: gradcomp.Group, lr: float):
         self.parameters = list(model.parameters())
         self.weights = gradcomp.Coder(group, "block:bits=8", name="weights")
         self.gradients = gradcomp.Coder(group, "block:bits=4", name="gradients")
@@ -37,22 +39,22 @@ class Sharded:
         self.scale = 1 / group.nranks
 
     @torch.no_grad()
-    def step(self):
-        gradient = torch.cat([p.grad.flatten() for p in self.parameters])
+    def step(self) -> None:
+        gradient = torch.cat([p.grad.flatten() for p in self.parameters if p.grad is not None])
         self.gradients.reduce_scatter(gradient, self.shard.grad, self.counts, scale=self.scale, slot=0).wait()
         self.adam.step()
         self.weights.all_gather(self.shard.detach(), self.flat, self.counts).wait()
         nn.utils.vector_to_parameters(self.flat, self.parameters)
 
-    def sent(self):
+    def sent(self) -> list[float]:
         return [c.stats()["wire_bytes"] / max(1, c.stats()["dense_bytes"]) for c in (self.gradients, self.weights)]
 
-    def free(self):
+    def free(self) -> None:
         self.weights.free()
         self.gradients.free()
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description="a sharded optimizer on scikit-learn's digits")
     p.add_argument("--steps", type=int, default=200)
     p.add_argument("--batch", type=int, default=8, help="images a rank and step (default 8)")

@@ -19,10 +19,10 @@ from gradcomp.data import Dataset, Sampler
 class Squares:
     """In place of files."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 4000
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.randn(32, generator=torch.Generator().manual_seed(i))
         return x, x.square().sum(0, keepdim=True)
 

@@ -5,7 +5,9 @@ loads datasets; Job, Group, Reducer, Coder and Parallel are the library's object
 the library is looked for when it is first used.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._lib import Error, PeersLost, __version__, requested, version
@@ -18,7 +20,7 @@ __all__ = ["Coder", "Error", "Group", "Job", "Parallel", "PeersLost", "Reducer",
 _OF = {"Coder": "coder", "Group": "job", "Job": "job", "Parallel": "parallel", "Reducer": "job"}
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Modules are imported when they are asked for: `import torch` imports this one for gradcomp.autoload alone."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

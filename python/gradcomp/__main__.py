@@ -1,10 +1,12 @@
 """`python -m gradcomp ...` and, in a wheel, the command gradcomp: the one that belongs to this package."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 
-def _command():
+def _command() -> str:
     here = os.path.dirname(os.path.abspath(__file__))
     # In a wheel; below an installed LIBDIR/gradcomp/python; anywhere.
     for path in (os.path.join(here, "bin/gradcomp"), os.path.join(here, "../../../../bin/gradcomp")):

@@ -1,7 +1,10 @@
 """The C interface of samples and datasets, as in gradcomp/samples.h and dataset.h."""
 
+from __future__ import annotations
+
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 from . import _lib
 
@@ -47,7 +50,7 @@ class DatasetStats(Structure):
 
 
 _ERR = POINTER(_lib.ErrorText)
-_PROTOTYPES = {
+_PROTOTYPES: _lib.Prototypes = {
     "samples_close": (None, [c_void_p]),
     "samples_count": (c_uint64, [c_void_p]),
     "samples_format": (c_int, [c_void_p]),
@@ -72,7 +75,7 @@ _PROTOTYPES = {
 }
 
 
-def lib():
+def lib() -> Any:
     """The library, with these functions."""
     library = _lib.lib()
     if not hasattr(library, "samples_open"):

@@ -4,17 +4,22 @@ A description becomes a function that makes the value out of the memory it stand
 and is kept: most samples of a dataset have one of few descriptions.
 """
 
+from __future__ import annotations
+
 import ctypes
 import struct
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from . import _lib
 from ._data_value import ALIGN, DEPTH, ELEMENTS, HEAD, MAGIC, SIZES, Sample
 from ._lib import Error
 
 _TYPESTR = ("|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "<c8", "<c16", "<u2", "<u4", "<u8", None)
+Maker = Callable[[int, Any], Any]  # of a value's address, and of its loan
 _FIRST = 256  # bytes looked at in one go: mostly head and description
 _KEPT = 4096
-_known = {}  # descriptions of at most _FIRST bytes: (maker, bytes of the value)
+_known: dict[bytes, tuple[Maker, int]] = {}  # descriptions of at most _FIRST bytes: (maker, bytes of the value)
 
 
 class _Span:
@@ -22,43 +27,44 @@ class _Span:
 
     __slots__ = ("__array_interface__", "_loan")
 
-    def __init__(self, address, shape, typestr, loan):
+    def __init__(self, address: int, shape: tuple[int, ...], typestr: str, loan: Any):
         self.__array_interface__ = {"version": 3, "data": (address, True), "shape": shape, "typestr": typestr}
         self._loan = loan
 
 
-def _array(at, shape, typestr, scalar):
+def _array(at: int, shape: tuple[int, ...], typestr: str, scalar: bool) -> Maker:
     import numpy
 
     if 0 in shape:
-        def empty(_address, _loan):
+        def empty(_address: int, _loan: Any) -> Any:
             array = numpy.empty(shape, typestr)
             array.flags.writeable = False
             return array
 
         return empty
 
-    def view(address, loan):
+    def view(address: int, loan: Any) -> Any:
         array = numpy.asarray(_Span(address + at, shape, typestr, loan))
         return array[()] if scalar else array
 
     return view
 
 
-def typestr(number):
-    if _TYPESTR[number] is None:
+def typestr(number: int) -> str:
+    form = _TYPESTR[number]
+    if form is None:
         raise ValueError(f"a numpy array of {ELEMENTS[number]}")
-    return _TYPESTR[number]
+    return form
 
 
-def torch_type(torch, name):
+def torch_type(torch: Any, name: str) -> Any:
     dtype = getattr(torch, name, None)
     if dtype is None:
         raise ImportError(f"torch has no {name}")
     return dtype
 
 
-def _tensor(at, shape, name, size):
+def _tensor(at: int, shape: tuple[int, ...], name: str, size: int) -> Maker:
     # There are no read-only tensors: a view of the memory that all share would be
     # changed by the first step that works in place.
     import torch
@@ -67,7 +73,7 @@ def _tensor(at, shape, name, size):
     for n in shape:
         size *= n
 
-    def copy(address, _loan):
+    def copy(address: int, _loan: Any) -> Any:
         try:
             tensor = torch.empty(shape, dtype=dtype)
         except RuntimeError as e:
@@ -79,41 +85,41 @@ def _tensor(at, shape, name, size):
     return copy
 
 
-def _together(kind, makers):
+def _together(kind: Callable[[list[Any]], Any], makers: Sequence[Maker]) -> Maker:
     return lambda address, loan: kind([make(address, loan) for make in makers])
 
 
 class Description:
     """Walks along a description; `buffers` is how far the value reaches with it."""
 
-    def __init__(self, meta):
+    def __init__(self, meta: bytes):
         self.meta, self.at, self.buffers = meta, 0, HEAD.size + len(meta)
 
-    def unpack(self, form):
+    def unpack(self, form: str) -> tuple[Any, ...]:
         got = struct.unpack_from(form, self.meta, self.at)  # struct.error: behind the end
         self.at += struct.calcsize(form)
         return got
 
-    def text(self, size):
+    def text(self, size: int) -> str:
         if size > len(self.meta) - self.at:
             raise ValueError(f"a string of {size} bytes ends behind the description")
         self.at += size
         return self.meta[self.at - size:self.at].decode("utf-8", "surrogateescape")
 
-    def buffer(self, size):
+    def buffer(self, size: int) -> int:
         """Where the next buffer is."""
         at = -(-self.buffers // ALIGN) * ALIGN
         self.buffers = at + size
         return at
 
-    def places(self):
+    def places(self) -> range:
         """As many turns as there are items."""
         (count,) = self.unpack("<I")
         if count > len(self.meta) - self.at:
             raise ValueError(f"{count} items in {len(self.meta) - self.at} bytes of description")
         return range(count)
 
-    def constant(self, letter):
+    def constant(self, letter: bytes) -> Any:
         if letter == b"i":
             return self.unpack("<q")[0]
         if letter == b"f":
@@ -122,19 +128,19 @@ class Description:
             return self.text(self.unpack("<I")[0])
         return {b"N": None, b"n": False, b"y": True}[letter]
 
-    def plain(self, letter):
+    def plain(self, letter: bytes) -> Maker:
         value = self.constant(letter)
         return lambda _address, _loan: value
 
-    def raw(self, at, size):
+    def raw(self, at: int, size: int) -> Maker:
         return lambda address, _loan: ctypes.string_at(address + at, size)
 
-    def array(self, letter, number, shape, at):
+    def array(self, letter: bytes, number: int, shape: tuple[int, ...], at: int) -> Maker:
         if letter == b"t":
             return _tensor(at, shape, ELEMENTS[number], SIZES[number])
         return _array(at, shape, typestr(number), letter == b"v")
 
-    def maker(self, depth=0):
+    def maker(self, depth: int = 0) -> Maker:
         """The function that makes the next value."""
         if depth > DEPTH + 1:
             raise ValueError("nested too deep")
@@ -156,14 +162,14 @@ class Description:
             return lambda address, loan: {key: make(address, loan) for key, make in makers.items()}
         raise ValueError(f"{letter!r} is no type")
 
-    def key(self):
+    def key(self) -> Any:
         letter = self.meta[self.at:self.at + 1]
         self.at += 1
         if letter not in (b"s", b"i"):
             raise ValueError("a dict with a key that is neither str nor int")
         return self.constant(letter)
 
-    def shaped(self, letter):
+    def shaped(self, letter: bytes) -> Maker:
         number, ndim = self.unpack("<BB")
         if number >= len(ELEMENTS):
             raise ValueError(f"{number} is no element type")
@@ -176,7 +182,7 @@ class Description:
         return self.array(letter, number, shape, self.buffer(count * SIZES[number]))
 
 
-def _understood(meta):
+def _understood(meta: bytes) -> tuple[Maker, int]:
     description = Description(meta)
     maker = description.maker()
     if description.at != len(meta):
@@ -184,7 +190,7 @@ def _understood(meta):
     return maker, description.buffers
 
 
-def read(address, size, loan):
+def read(address: int, size: int, loan: Any) -> Any:
     """The value in `size` bytes at `address`. Its arrays are views that hold `loan`."""
     try:
         if size < HEAD.size:

@@ -4,20 +4,27 @@ orders made known to the dataset ahead of time."""
 from __future__ import annotations
 
 import collections
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import _lib
 from ._lib import Error
 
-try:
-    from torch.utils.data import Sampler as _Base
-except Exception:  # no torch, or one that cannot be loaded
-    _Base = object
+if TYPE_CHECKING:
+    from torch.utils.data import Sampler as OfTorch
+
+    _Base = OfTorch[int]
+else:
+    try:
+        from torch.utils.data import Sampler as _Base
+    except Exception:  # no torch, or one that cannot be loaded
+        _Base = object
 
 
-def _expecting(dataset, indices):
+def _expecting(dataset: Any, indices: Iterable[int]) -> Iterator[int]:
     """The same indices, each named to the dataset when it is about `prefetch` places away."""
-    known, step = collections.deque(), max(1, dataset.prefetch // 4)
+    known: collections.deque[int] = collections.deque()
+    step = max(1, dataset.prefetch // 4)
     fresh = []
     for index in indices:
         fresh.append(index)
@@ -59,7 +66,7 @@ class Sampler(_Base):
             self._next = 0
         self._epoch, self._first, self._given, self._done = epoch, self._next, 0, 0
 
-    def _divide(self):
+    def _divide(self) -> None:
         """Once after ranks have been lost."""
         ds = self._dataset
         if ds.nranks == self._nranks:
@@ -70,16 +77,16 @@ class Sampler(_Base):
             self._next = 0  # that epoch was over
         self._first, self._given, self._done = self._next, 0, 0
 
-    def _left(self):
+    def _left(self) -> int:
         ds = self._dataset
-        return (len(ds) - self._next) // ds.nranks if self._drop_last else ds.length - ds.position(self._next)
+        return int((len(ds) - self._next) // ds.nranks if self._drop_last else ds.length - ds.position(self._next))
 
-    def __len__(self):
+    def __len__(self) -> int:
         """What the next iteration yields: less than an epoch after load_state_dict()."""
         self._divide()
         return max(0, self._left())
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         left = len(self)
         self._first, self._next = self._next, 0
         self._given = self._done = 0
@@ -120,20 +127,20 @@ class Following(_Base):
     """Another sampler's order (DistributedSampler's, for one), made known to the
     dataset ahead of time, so that it prepares and fetches along it."""
 
-    def __init__(self, dataset, sampler):
+    def __init__(self, dataset: Any, sampler: Any):
         self._dataset, self._sampler, self._nranks = dataset, sampler, dataset.nranks
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._sampler)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         ds, replicas = self._dataset, getattr(self._sampler, "num_replicas", None)
         if ds.nranks != self._nranks and replicas is not None and replicas != ds.nranks:
             raise Error(_lib.ERR_STATE, f"the {type(self._sampler).__name__} divides among {replicas} ranks, of which {ds.nranks} are "
                                         "left: gradcomp.data.Sampler divides among those")
         return _expecting(ds, self._sampler)
 
-    def __getattr__(self, name):  # set_epoch() and what else it has
+    def __getattr__(self, name: str) -> Any:  # set_epoch() and what else it has
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._sampler, name)

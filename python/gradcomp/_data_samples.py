@@ -8,11 +8,15 @@ import os
 import re
 from collections.abc import Iterable
 from ctypes import c_char_p, c_uint64, c_void_p
+from typing import Any, Union
 
 from . import _data_lib, _lib
 from ._data_lib import lib
 from ._data_value import Sample
 from ._lib import Error
+
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 class Samples:
@@ -24,7 +28,7 @@ class Samples:
     len(), and [i] -> Sample. Forked workers may use what their parent opened; a
     spawned one opens `path` again."""
 
-    def __init__(self, path: str | bytes | os.PathLike | Iterable[str | bytes | os.PathLike], format: str = "auto",
+    def __init__(self, path: Path | Iterable[Path], format: str = "auto",
                  suffixes: str | Iterable[str] | None = None):
         if format not in _data_lib.FORMATS:
             raise Error(_lib.ERR_INVALID, f"format {format!r} is not one of {', '.join(_data_lib.FORMATS)}")
@@ -41,21 +45,21 @@ class Samples:
         found = lib().samples_format(handle)
         self.format = next(name for name, number in _data_lib.FORMATS.items() if number == found)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._close(self._handle)
             self._handle = None
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return Samples, self._again
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._count)
 
     @property
     def classes(self) -> list[str]:
         """Names of the classes; a sample's label is a place among them."""
-        names = []
+        names: list[str] = []
         while (name := lib().samples_class(self._handle, len(names))) is not None:
             names.append(os.fsdecode(name))
         return names
@@ -75,29 +79,29 @@ class Samples:
             memory = bytearray(size.value)
             target = (ctypes.c_char * len(memory)).from_buffer(memory)
             lib().call("samples_read", self._handle, index, part, target, len(memory), ctypes.byref(size))
-            parts[os.fsdecode(name.value)] = bytes(memoryview(memory)[:size.value])
+            parts[os.fsdecode(name.value or b"")] = bytes(memoryview(memory)[:size.value])
         return Sample(os.fsdecode(info.key), _label(info.label), parts)
 
-    def _checked(self, index):
+    def _checked(self, index: int) -> int:
         i = operator.index(index)
         if not -self._count <= i < self._count:
             raise IndexError(f"sample {i} of {self._count}")
-        return i % self._count
+        return i % int(self._count)
 
-    def _info(self, index):
+    def _info(self, index: int) -> Any:
         info = _data_lib.SampleInfo(struct_size=ctypes.sizeof(_data_lib.SampleInfo))
         lib().call("samples_info", self._handle, index, ctypes.byref(info))
         return info
 
 
-def names_shards(source) -> bool:
+def names_shards(source: object) -> bool:
     """Whether it is a list of shards by name, not a sequence of samples."""
     return (isinstance(source, (list, tuple)) and bool(source) and
             all(isinstance(name, (str, bytes, os.PathLike)) and os.fsencode(name).lower().endswith(b".tar")
                 for name in source))
 
 
-def _pattern(path):
+def _pattern(path: Any) -> bytes:
     """What samples_open() takes: a list becomes one pattern, in which a name that exists stands for itself."""
     if isinstance(path, (str, bytes, os.PathLike)):
         return os.fsencode(path)
@@ -110,5 +114,5 @@ def _pattern(path):
                       for name in names)
 
 
-def _label(number):
+def _label(number: int) -> int | None:
     return None if number < 0 else number

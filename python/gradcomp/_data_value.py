@@ -12,10 +12,13 @@ makes objects of the types below and nothing else, and every length is checked.
 All numbers are little-endian. _data_read.py reads it.
 """
 
+from __future__ import annotations
+
 import ctypes
 import struct
 import sys
-from typing import NamedTuple, Optional
+from collections.abc import Sequence
+from typing import Any, Dict, NamedTuple, NoReturn, Optional
 
 from . import _lib
 from ._lib import Error
@@ -39,29 +42,29 @@ class Sample(NamedTuple):
 
     key: str
     label: Optional[int]
-    parts: dict
+    parts: Dict[str, Any]
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The bytes of the first part."""
         return next(iter(self.parts.values()))
 
 
-def _refuse(what, where):
+def _refuse(what: str, where: str) -> NoReturn:
     raise Error(_lib.ERR_UNSUPPORTED, f"{where or 'the value'} is {what}; what can be stored: {STORABLE}")
 
 
-def _type_name(value):
+def _type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class _Writer:
-    def __init__(self):
+    def __init__(self) -> None:
         self.meta = bytearray()
-        self.buffers = []  # (address, bytes, what keeps it alive)
+        self.buffers: list[tuple[Any, int, Any]] = []  # (address, bytes, what keeps it alive)
 
-    def put(self, value, where, depth=0):
+    def put(self, value: Any, where: str, depth: int = 0) -> None:
         if depth > DEPTH:
             _refuse(f"nested more than {DEPTH} deep", where)
         kind, meta = type(value), self.meta
@@ -100,7 +103,7 @@ class _Writer:
         elif not self._array(value, where):
             _refuse(f"of type {_type_name(value)}", where)
 
-    def _array(self, value, where):
+    def _array(self, value: Any, where: str) -> bool:
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if numpy is not None and (type(value) in (numpy.ndarray, numpy.memmap) or isinstance(value, numpy.generic)):
             array = numpy.ascontiguousarray(value)
@@ -122,7 +125,7 @@ class _Writer:
             return True
         return False
 
-    def _shaped(self, letter, number, shape, address, keep):
+    def _shaped(self, letter: bytes, number: int, shape: Sequence[int], address: int, keep: Any) -> None:
         count = 1
         for n in shape:
             count *= n
@@ -133,7 +136,7 @@ class _Writer:
 class Packed:
     """A value on its way into memory: `bytes` to have, then write() there."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any):
         writer = _Writer()
         writer.put(value, "")
         self._meta, self._places = bytes(writer.meta), []
@@ -144,7 +147,7 @@ class Packed:
             at += size
         self.bytes = at
 
-    def write(self, address):
+    def write(self, address: int) -> None:
         ctypes.memmove(address, HEAD.pack(MAGIC, len(self._meta), self.bytes) + self._meta,
                        HEAD.size + len(self._meta))
         for at, source, size, _ in self._places:

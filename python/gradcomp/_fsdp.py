@@ -16,29 +16,41 @@ On a GPU to wait for a call is to have the current stream come after it (`_Order
 until the call is on the device, which other ranks have a part in, and never for the device.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
-import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from . import _lib, _pytorch
-from .coder import Coder
-from .job import Reducer
+from ._attachment import Held, Stats, after_backward, queue_callback
+from ._lib import Error
+from .coder import Coder, Request
+from .job import Group, Job, Reducer
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _WHERE = "shards are coded in host memory or on one CUDA device"
 _MOST_REDUCTIONS = 2  # reduce-scatters in flight, which hold unsharded gradients
 
-_known = weakref.WeakSet()  # models that have been attached before: they may have run
-_in_force = weakref.WeakKeyDictionary()  # by model: its attachment, weakly
+_known: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()  # models that have been attached before: they may have run
+_in_force: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[Sharded]] = weakref.WeakKeyDictionary()
+
+_Made = TypeVar("_Made")
+# FSDPParamGroup, FSDPParam, and modules with FSDPModule's functions: PyTorch's own, which it may change.
+ParamGroup = Any
+Param = Any
+Module = Any
+GroupOf = Callable[[Any], Group]  # of a process group
 
 
-def kind(model):
+def kind(model: object) -> str | None:
     """'fsdp2', 'fsdp1' or None."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None or not isinstance(model, torch.nn.Module):
@@ -49,33 +61,27 @@ def kind(model):
     return None
 
 
-def _fsdp_module():
+def _fsdp_module() -> Any:
     return getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
 
 
-def _refuse(text, status=_lib.ERR_UNSUPPORTED):
+def _refuse(text: str, status: int = _lib.ERR_UNSUPPORTED) -> Error:
     return _lib.Error(status, text)
 
 
-class Sharded(_pytorch.NotSaved):
-    """What attach() returns for a sharded model. state_dict() is this rank's own: every rank saves and
+class Sharded(Held):
+    """Of a sharded model. state_dict() is this rank's own: every rank saves and
     loads its own. Ends with detach(), with the model, or with the program."""
 
-    _owes, _delay = False, 0  # as of an Attachment
+    def __init__(self, parts: dict[str, Any], job: Job, free: Callable[..., object]):
+        super().__init__(job.world)
+        self._parts = parts
+        self._undo: list[Callable[[], object]] = []  # how to give the model its own collectives back
+        self._model: weakref.ref[torch.nn.Module] | None = None
+        self._steps = 0
+        self._hold(free, _Together(parts), job.world)
 
-    def __init__(self, parts, group, free):
-        self._parts, self._group, self._pid = parts, group, os.getpid()
-        self._undo = []  # how to give the model its own collectives back
-        self._model = None
-        self._stats = {}
-        self._end = weakref.finalize(self, free, _Together(parts), group.job.world, self._pid)
-        self._end.atexit = False
-
-    def _alive(self):
-        if not self._end.alive:
-            raise _refuse("this attachment has been detached; attach(model) makes another", _lib.ERR_STATE)
-
-    def detach(self):
+    def detach(self) -> None:
         """Undoes attach(), on all ranks between the same steps: FSDP communicates by itself from now on. A second
         call does nothing."""
         if not self._end.alive:
@@ -84,23 +90,23 @@ class Sharded(_pytorch.NotSaved):
             undo()
         self._undo = []
         self._stats = self.stats()
-        model = self._model and self._model()
+        model = None if self._model is None else self._model()
         if model is not None:
             _in_force.pop(model, None)
         self._end()
 
-    def state_dict(self, in_flight=False, shared=False):
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> dict[str, Any]:
         """This rank's state (error memory), between steps only."""
         del in_flight
-        self._alive()
+        self._check_alive()
         if shared:
             raise _refuse("state_dict(shared=True) of a sharded model: what a rank keeps belongs to its shards, so every "
                           "rank saves and loads its own, state_dict(), on as many ranks")
         return {name: _pytorch.as_tensor(part.save())
                 for name, part in self._parts.items() if hasattr(part, "save")}
 
-    def load_state_dict(self, state):
-        self._alive()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._check_alive()
         if _pytorch.is_empty(state):
             return
         known = {name for name, part in self._parts.items() if hasattr(part, "save")}
@@ -110,36 +116,39 @@ class Sharded(_pytorch.NotSaved):
         for name, saved in state.items():
             self._parts[name].load(_pytorch.as_bytes(saved))
 
-    @property
-    def shared(self):
-        """Of no use here: its state_dict() says why."""
-        from .torch import Shared
-
-        return Shared(self)
-
-    def drain(self, optimizer):
-        """Nothing: no average of a sharded model is late."""
-        del optimizer
-
-    def stats(self):
-        """Counters by what is communicated: reduce_scatter, all_gather, all_reduce, and all_gather_of_N, which
-        reshard_after_forward=N gathers in backward."""
+    def stats(self) -> Stats:
+        """Counters, in all and by what is communicated: `parts` has reduce_scatter, all_gather, all_reduce, and all_gather_of_N,
+        which reshard_after_forward=N gathers in backward, as Coder.stats() and Reducer.stats() have them. A coder's time for
+        codes, both ways, is in encode_s. A step is a backward pass that has reduced gradients."""
         if not self._end.alive:
-            return dict(self._stats)
-        return {name: part.stats() for name, part in self._parts.items() if hasattr(part, "stats")}
+            return self._stats
+        parts: dict[str, dict[str, float]] = {name: part.stats() for name, part in self._parts.items() if hasattr(part, "stats")}
+        total = Stats(parts.get("all_reduce"), parts)
+        for part in (p for name, p in parts.items() if name != "all_reduce"):
+            for name in ("dense_bytes", "wire_bytes", "exchange_s", "exposed_s"):
+                total[name] += part[name]
+            total["encode_s"] += part["convert_s"]
+            total["nonfinite_steps"] += part["nonfinite"]
+        total["steps"] = self._steps
+        return total
+
+    def _reduced(self) -> None:
+        """A backward pass has ended, with its gradients reduced."""
+        self._steps += 1
+        self._stepped()
 
 
-def _list(names):
+def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
 class _Together:
     """The parts of an attachment, freed in turn."""
 
-    def __init__(self, parts):
+    def __init__(self, parts: dict[str, Any]):
         self._parts = parts
 
-    def free(self):
+    def free(self) -> None:
         for part in self._parts.values():
             part.free()
         self._parts.clear()
@@ -149,10 +158,10 @@ class _Order:
     """The stream between PyTorch's and that of a coder or a reducer: it comes after the stream that is current when a
     call is started, and the one that is current when it has been waited for comes after it. On a CPU nothing."""
 
-    def __init__(self, device):
+    def __init__(self, device: torch.device):
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def make(self, cls, *arguments, **named):
+    def make(self, cls: Callable[..., _Made], *arguments: Any, **named: Any) -> _Made:
         """A Coder or Reducer whose calls are in this order."""
         if self._stream is None:
             return cls(*arguments, **named)
@@ -160,33 +169,33 @@ class _Order:
         with torch.cuda.device(device):
             return cls(*arguments, **named, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(device))
 
-    def current(self):
+    def current(self) -> torch.cuda.Stream | None:
         return None if self._stream is None else torch.cuda.current_stream(self._stream.device)
 
-    def before(self, *tensors, made_on=None):
+    def before(self, *tensors: Tensor, made_on: torch.cuda.Stream | None = None) -> None:
         """What is started next reads what the current stream, and that of `made_on`, have made of the tensors; whose
         memory is not another's before the stream is done with them, whenever they are let go."""
         if self._stream is None:
             return
-        self._stream.wait_stream(self.current())
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         if made_on is not None:
             self._stream.wait_stream(made_on)
         for tensor in tensors:
             tensor.record_stream(self._stream)
 
-    def after(self):
+    def after(self) -> None:
         """What has been waited for comes before what is put on the current stream from now on."""
         if self._stream is not None:
-            self.current().wait_stream(self._stream)
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
 class _Ordered:
     """A coder's call, when it has been waited for."""
 
-    def __init__(self, request, order):
+    def __init__(self, request: Request, order: _Order):
         self.order, self.test, self._wait = order, request.test, request.wait
 
-    def wait(self):
+    def wait(self) -> None:
         self._wait()
         self.order.after()
 
@@ -194,17 +203,17 @@ class _Ordered:
 class _Shards:
     """A Coder in its order."""
 
-    def __init__(self, device, *arguments):
+    def __init__(self, device: torch.device, *arguments: Any):
         self._order = _Order(device)
-        self._coder = self._order.make(Coder, *arguments)
+        self._coder: Coder = self._order.make(Coder, *arguments)
         self.nranks, self.save, self.load = self._coder.nranks, self._coder.save, self._coder.load
         self.stats, self.free = self._coder.stats, self._coder.free
 
-    def reduce_scatter(self, parts, out, **options):
+    def reduce_scatter(self, parts: Tensor, out: Tensor, **options: Any) -> _Ordered:
         self._order.before(parts, out)
         return _Ordered(self._coder.reduce_scatter(parts, out, **options), self._order)
 
-    def all_gather(self, part, out):
+    def all_gather(self, part: Tensor, out: Tensor) -> _Ordered:
         self._order.before(part, out)
         return _Ordered(self._coder.all_gather(part, out), self._order)
 
@@ -215,58 +224,80 @@ class _Backward:
     Replicas' shards are handed over a layer late: the hook is called before FSDP has made
     gradients of what it is given, in whatever type, added to what, and in whatever order."""
 
-    def __init__(self):
-        self._scatters = collections.deque()  # (call, what it holds)
-        self._last = None  # scatter of this backward pass
-        self.reducer, self._order, self._shards, self._index = None, None, [], {}
-        self._given, self._waiting, self._made_on = {}, [], None
+    def __init__(self) -> None:
+        self._scatters: collections.deque[tuple[_Ordered, Any]] = collections.deque()  # (call, what it holds)
+        self._last: _Ordered | None = None  # scatter of this backward pass
+        self._replicas: tuple[Reducer, _Order] | None = None
+        self._shards: list[weakref.ref[Param]] = []
+        self._index: dict[int, int] = {}
+        self._given: dict[int, Tensor] = {}
+        self._waiting: list[Param] = []
+        self._made_on: torch.cuda.Stream | None = None
+        self._reduces = False  # in this backward pass
+        self.over: Callable[[], object] = lambda: None  # when one has ended that has reduced gradients
 
-    def replicas(self, reducer, order, shards):
+    def replicas(self, reducer: Reducer, order: _Order, shards: Sequence[Param]) -> None:
         """shards: the FSDPParams of the reducer's tensors."""
-        self.reducer, self._order, self._shards = reducer, order, [weakref.ref(s) for s in shards]
+        self._replicas, self._shards = (reducer, order), [weakref.ref(s) for s in shards]
         self._index = {id(s): i for i, s in enumerate(shards)}
 
-    def scatter(self, call, held, deferred):
+    def scatter(self, call: _Ordered, held: Any, deferred: bool) -> None:
         """Takes a reduce-scatter that was started; where it is not `deferred`, waits for it."""
         self._scatters.append((call, held))
         self._last = call
         if deferred:
             self._at_end()
+        elif not self._reduces:
+            self._reduces = after_backward(self._finish)
         self._wait_scatters(_MOST_REDUCTIONS if deferred else 0)
 
-    def _wait_scatters(self, most):
+    def _wait_scatters(self, most: int) -> None:
         while len(self._scatters) > most:
             self._scatters.popleft()[0].wait()
 
-    def reduced(self, group):
+    def reduced(self, group: ParamGroup) -> None:
         """FSDP has reduced a parameter group's gradients within the node, and makes gradients of them next."""
         self._at_end()
         self._hand_over()
         self._waiting = [p for p in group.fsdp_params if id(p) in self._index]
-        self._made_on = self._order.current()  # FSDP's, which makes gradients next
+        self._made_on = self._between()[1].current()  # FSDP's, which makes gradients next
 
-    def _hand_over(self):
+    def _between(self) -> tuple[Reducer, _Order]:
+        """What averages between replicas."""
+        assert self._replicas is not None
+        return self._replicas
+
+    def _hand_over(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._wait_scatters(0)
             self._give([(self._index[id(shard)], shard) for shard in waiting])
 
-    def _give(self, shards):
+    def _give(self, shards: Iterable[tuple[int, Param]]) -> None:
+        reducer, order = self._between()
         gradients = {index: _gradient(shard) for index, shard in shards}
-        self._order.before(made_on=self._made_on)
+        order.before(made_on=self._made_on)
         for index, gradient in gradients.items():
             self._given[index] = gradient
-            self.reducer.ready(index, gradient.data_ptr())
+            reducer.ready(index, gradient.data_ptr())
 
-    def _at_end(self):
+    def _at_end(self) -> None:
         try:
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+            queue_callback(self._finish)
+            self._reduces = True
         except RuntimeError as e:
             raise _refuse(f"FSDP reduces gradients outside backward() here, where they cannot be waited for: {e}",
                           _lib.ERR_STATE) from None
 
-    def _finish(self):
+    def _finish(self) -> None:
         """At the end of backward, possibly more than once."""
+        self._average()
+        if self._reduces:
+            self._reduces = False
+            # Behind all that is to be done at the end, this or FSDP's.
+            queue_callback(self.over)
+
+    def _average(self) -> None:
         self._wait_scatters(0)
         last, self._last = self._last, None
         if last is not None:  # those before were waited for on other streams
@@ -276,45 +307,46 @@ class _Backward:
             return
         # And zeroes of those that have none in this step.
         self._give([(index, shard()) for index, shard in enumerate(self._shards) if index not in self._given])
-        self.reducer.wait()
-        self._order.after()
+        reducer, order = self._between()
+        reducer.wait()
+        order.after()
         self._given.clear()
 
 
-def _gradient(shard):
+def _gradient(shard: Param) -> Tensor:
     parameter = shard.sharded_param
     if getattr(parameter, "_post_accumulate_grad_hooks", None):
         raise _refuse("a parameter has a hook that uses its gradient within backward (an optimizer step?): between "
                       "replicas gradients are averaged until backward ends, so step after it", _lib.ERR_STATE)
-    gradient = parameter.grad
-    gradient = torch.zeros_like(_local(parameter)) if gradient is None else _local(gradient)
+    gradient = torch.zeros_like(_local(parameter)) if parameter.grad is None else _local(parameter.grad)
     if gradient.dtype != parameter.dtype or not gradient.is_contiguous():
         raise _refuse(f"a gradient of {gradient.dtype} for a parameter of {parameter.dtype}: averaging between "
                       "replicas takes gradients of the parameter's type")
     return gradient
 
 
-def _local(tensor):
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def _local(tensor: Any) -> Tensor:
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local
 
 
 class _Comm:
     """How FSDP2 gets memory for a collective."""
 
-    def __init__(self, attachment, coder, fallback):
+    def __init__(self, attachment: Sharded, coder: _Shards, fallback: Any):
         self._attachment, self._coder, self._fallback = attachment, coder, fallback
 
-    def allocate(self, size, *, dtype, device):
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
 class _ReduceScatter(_Comm):
-    def __init__(self, attachment, coder, fallback, group, backward, slot):
+    def __init__(self, attachment: Sharded, coder: _Shards, fallback: Any, group: ParamGroup, backward: _Backward, slot: int | None):
         super().__init__(attachment, coder, fallback)
         self._group, self._backward, self._slot = weakref.ref(group), backward, slot
-        self._numel = None  # of a step's input, once known
+        self._numel = 0  # of a step's input, once known
 
-    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
         if input_tensor.dtype not in _FLOATS:
             return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op,
                                   async_op=async_op)
@@ -329,17 +361,17 @@ class _ReduceScatter(_Comm):
         return None
 
 
-def _scale(op, nranks, group):
+def _scale(op: Any, nranks: int, group: ParamGroup) -> float:
     if op == dist.ReduceOp.AVG:
         return 1.0 / nranks
     if op == dist.ReduceOp.SUM:
         return 1.0
     if group.gradient_divide_factor:
-        return 1.0 / group.gradient_divide_factor
+        return 1.0 / float(group.gradient_divide_factor)
     raise _refuse(f"a reduce-scatter with {op}: it must be a sum or an average")
 
 
-def _only_viewed(group, dtype, op):
+def _only_viewed(group: ParamGroup, dtype: torch.dtype, op: Any) -> bool:
     """Whether FSDP only makes views of what a reduce-scatter gives, so that its numbers may come
     until the end of backward."""
     if op == dist.ReduceOp.SUM:  # divided later
@@ -361,11 +393,12 @@ def _only_viewed(group, dtype, op):
 class _Work(dist.Work):
     """A gather in flight: FSDP waits for it before it uses the parameters."""
 
-    def __init__(self, call, held):
+    def __init__(self, call: _Ordered, held: Any):
         super().__init__()
-        self._call, self._held = call, held
+        self._call: _Ordered | None = call
+        self._held = held
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: Any = None) -> bool:
         del timeout
         call, self._call = self._call, None
         if call is not None:
@@ -373,7 +406,7 @@ class _Work(dist.Work):
         self._held = None
         return True
 
-    def is_completed(self):
+    def is_completed(self) -> bool:
         return self._call is None or self._call.test()
 
 
@@ -381,11 +414,11 @@ class _AllGather(_Comm):
     """`again`: of the smaller group of reshard_after_forward=N, in which backward gathers what forward has gathered
     before; None: there is none."""
 
-    def __init__(self, attachment, coder, fallback, nranks, again):
+    def __init__(self, attachment: Sharded, coder: _Shards, fallback: Any, nranks: int, again: _Shards | None):
         super().__init__(attachment, coder, fallback)
         self._nranks, self._again = nranks, again
 
-    def __call__(self, output_tensor, input_tensor, group, async_op=False):
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False) -> Any:
         coder = self._coder if group.size() == self._nranks else self._again
         if coder is None or input_tensor.dtype not in _FLOATS:
             return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group,
@@ -395,7 +428,7 @@ class _AllGather(_Comm):
         return _Work(call, (input_tensor, output_tensor))
 
 
-def _groups(model):
+def _groups(model: torch.nn.Module) -> list[tuple[Module, ParamGroup]]:
     """[(module, FSDPParamGroup)], where fully_shard() takes collectives for each."""
     found = list(_pytorch.sharded(model))
     for module, groups in found:
@@ -405,17 +438,17 @@ def _groups(model):
     return [(module, groups[0]) for module, groups in found]
 
 
-def attached(group):
+def attached(group: ParamGroup) -> bool:
     """Whether what communicates for an FSDPParamGroup is ours."""
     return (any(isinstance(getattr(group, name, None), _Comm) for name in ("_reduce_scatter_comm", "_all_gather_comm"))
-            or getattr(getattr(group, "_all_reduce_hook", None), "waits", False))
+            or bool(getattr(getattr(group, "_all_reduce_hook", None), "waits", False)))
 
 
-def _has_run(model, groups):
+def _has_run(model: torch.nn.Module, groups: Iterable[tuple[Module, ParamGroup]]) -> bool:
     return model not in _known and any(m._get_fsdp_state()._is_root is not None for m, _ in groups)
 
 
-def _specs(asked, reduce_scatter, all_gather):
+def _specs(asked: str, reduce_scatter: str | None, all_gather: str | None) -> dict[str, str]:
     """The SPECs of both, where `asked` is for what is not named."""
     if all_gather is None:
         name, _, options = asked.partition(":")
@@ -425,7 +458,8 @@ def _specs(asked, reduce_scatter, all_gather):
     return {"reduce_scatter": reduce_scatter or asked, "all_gather": all_gather}
 
 
-def attach(model, kind_of, free, group_of, join, options):
+def attach(model: torch.nn.Module, kind_of: str, free: Callable[..., object], group_of: GroupOf, join: Callable[[], Job],
+           options: dict[str, Any]) -> Sharded:
     """The attachment of a sharded model. `group_of(process_group)` is the job's group of a process
     group's ranks, join() the job."""
     previous = _in_force.get(model)
@@ -444,7 +478,8 @@ def attach(model, kind_of, free, group_of, join, options):
     return attachment
 
 
-def _attach_fsdp2(model, free, group_of, join, options):
+def _attach_fsdp2(model: torch.nn.Module, free: Callable[..., object], group_of: GroupOf, join: Callable[[], Job],
+                  options: dict[str, Any]) -> Sharded:
     groups = _groups(model)
     if not groups:
         raise TypeError("fully_shard() has been given no parameters in this model")
@@ -478,13 +513,14 @@ def _attach_fsdp2(model, free, group_of, join, options):
     # With replicas, what the job names is for the links between nodes.
     device = groups[0][1].device
     asked, collective = ("none", "ring" if device.type == "cpu" else None) if hsdp else (
-        job.setting("gradcomp.compressor"), options["collective"])
+        job.setting("gradcomp.compressor") or "none", options["collective"])
     specs = _specs(asked, options["reduce_scatter"], options["all_gather"])
 
-    made = {}
-    parts, own = {}, []
+    made: dict[tuple[int, ...], Group] = {}
+    parts: dict[str, Any] = {}
+    own: list[Group] = []
 
-    def group_for(process_group):
+    def group_for(process_group: Any) -> Group:
         """The job's group of a process group's ranks, made once."""
         ranks = tuple(dist.get_process_group_ranks(process_group))
         if ranks not in made:
@@ -505,7 +541,8 @@ def _attach_fsdp2(model, free, group_of, join, options):
     except BaseException:
         _Together({**parts, **{f"group {i}": g for i, g in enumerate(own)}}).free()
         raise
-    attachment = Sharded(parts, job.world, free)
+    attachment = Sharded(parts, job, free)
+    backward.over = _weakly(attachment, Sharded._reduced)
     for slot, (module, group) in enumerate(groups):
         _take_over(attachment, module, group, coders, again, backward, slot if options["residual"] else None)
         if hsdp:
@@ -513,18 +550,18 @@ def _attach_fsdp2(model, free, group_of, join, options):
     return attachment
 
 
-def _check_type(name, parameter):
+def _check_type(name: str, parameter: Tensor) -> None:
     if parameter.requires_grad and parameter.dtype not in _FLOATS:
         raise _refuse(f"parameter {name} is {str(parameter.dtype).replace('torch.', '')}: gradients are reduced as float32, "
                       "float16 or bfloat16: convert it")
 
 
-def _check_device(name, device, first):
+def _check_device(name: str, device: torch.device, first: torch.device) -> None:
     if device != first or device.type not in ("cpu", "cuda"):
         raise _refuse(f"{name} is used on {device}: {_WHERE}" + (f", and others are on {first}" if device != first else ""))
 
 
-def _check(name, p, device, first, replicas):
+def _check(name: str, p: Param, device: torch.device, first: torch.device, replicas: bool) -> None:
     _check_type(name, p.sharded_param)
     _check_device(f"parameter {name}", device, first)
     if replicas and device.type != "cpu" and p.offload_to_cpu:
@@ -532,7 +569,8 @@ def _check(name, p, device, first, replicas):
                       "the policy out")
 
 
-def _coders(parts, group_for, process_groups, device, specs, collective, seed):
+def _coders(parts: dict[str, Any], group_for: GroupOf, process_groups: Sequence[Any], device: torch.device, specs: Mapping[str, str],
+            collective: str | None, seed: int) -> dict[str, _Shards]:
     """{name: coder} of the ranks that share the shards; they are parts of the attachment too."""
     if len({tuple(dist.get_process_group_ranks(pg)) for pg in process_groups}) > 1:
         if set(specs.values()) == {"none"}:
@@ -546,16 +584,17 @@ def _coders(parts, group_for, process_groups, device, specs, collective, seed):
     return {name: parts[name] for name in specs}
 
 
-def _smaller_group(group):
+def _smaller_group(group: ParamGroup) -> Any:
     """The process group that backward gathers in, where reshard_after_forward=N makes it a smaller one; else None."""
     after = getattr(group.post_forward_mesh_info, "shard_process_group", None)
     return after if after is not None and 1 < after.size() < group.mesh_info.shard_process_group.size() else None
 
 
-def _coders_again(parts, group_for, groups, device, seed):
+def _coders_again(parts: dict[str, Any], group_for: GroupOf, groups: Iterable[tuple[Module, ParamGroup]], device: torch.device,
+                  seed: int) -> dict[int, _Shards]:
     """{number of ranks: coder} of the smaller groups. They keep forward's weights, which have been under a code already,
     and pass them on as they are."""
-    made = {}
+    made: dict[int, _Shards] = {}
     for _, group in groups:
         process_group = _smaller_group(group)
         n = process_group.size() if process_group is not None else 0
@@ -565,7 +604,8 @@ def _coders_again(parts, group_for, groups, device, seed):
     return made
 
 
-def _take_over(attachment, module, group, coders, again, backward, slot):
+def _take_over(attachment: Sharded, module: Module, group: ParamGroup, coders: Mapping[str, _Shards], again: Mapping[int, _Shards],
+               backward: _Backward, slot: int | None) -> None:
     """Puts our collectives in the place of the module's own."""
     nranks = group.mesh_info.shard_process_group.size()
     if nranks == 1:
@@ -582,10 +622,10 @@ def _take_over(attachment, module, group, coders, again, backward, slot):
         attachment._undo.append(_weakly(module, lambda m: m.set_custom_all_gather(theirs)))
 
 
-def _weakly(module, undo):
+def _weakly(module: _Made, undo: Callable[[_Made], object]) -> Callable[[], None]:
     to = weakref.ref(module)
 
-    def do():
+    def do() -> None:
         m = to()
         if m is not None:
             undo(m)
@@ -593,7 +633,8 @@ def _weakly(module, undo):
     return do
 
 
-def _replicas(groups, names, group_for, backward, device, options):
+def _replicas(groups: Sequence[tuple[Module, ParamGroup]], names: Mapping[Any, str], group_for: GroupOf, backward: _Backward,
+              device: torch.device, options: dict[str, Any]) -> Reducer:
     """The reducer between replicas: a tensor for every parameter that this rank has a shard of."""
     shards = [p for _, g in groups for p in g.fsdp_params if p.sharded_param.requires_grad and _local(p.sharded_param).numel()]
     tensors = [(names[p.sharded_param], tuple(_local(p.sharded_param).shape), p.sharded_param.dtype) for p in shards]
@@ -602,13 +643,13 @@ def _replicas(groups, names, group_for, backward, device, options):
     if len(ranks) > 1:
         raise _refuse("modules of the model are sharded on different meshes: replicas are averaged over one")
     order = _Order(device)
-    reducer = order.make(Reducer, group_for(next(iter(same.values()))), tensors, None,
+    reducer: Reducer = order.make(Reducer, group_for(next(iter(same.values()))), tensors, None,
                          **{k: options[k] for k in ("compressor", "collective", "bucket_bytes", "seed", "schedule")})
     backward.replicas(reducer, order, shards)
     return reducer
 
 
-def _average_replicas(attachment, module, group, backward):
+def _average_replicas(attachment: Sharded, module: Module, group: ParamGroup, backward: _Backward) -> None:
     """FSDP reduces within the shards' mesh, then calls us in place of its own all-reduce between
     replicas: a mesh of one dimension is what it has that for. Parameters stay on both."""
     info, after = group.mesh_info, group.post_forward_mesh_info
@@ -620,9 +661,9 @@ def _average_replicas(attachment, module, group, backward):
         group.post_forward_mesh_info = shards
     held = weakref.ref(group)
 
-    def averaged(reduced):
+    def averaged(reduced: Tensor) -> None:
         del reduced
-        g = held()
+        g: ParamGroup = held()
         if not g.all_reduce_grads:
             raise _refuse("set_requires_all_reduce(False): to accumulate gradients take "
                           "set_requires_gradient_sync(False) instead, which keeps them from the network altogether",
@@ -630,15 +671,15 @@ def _average_replicas(attachment, module, group, backward):
         if g.gradient_divide_factor is not None:
             raise _refuse("set_gradient_divide_factor() with replicas: gradients are averaged; scale the loss instead",
                           _lib.ERR_STATE)
-        attachment._alive()
+        attachment._check_alive()
         backward.reduced(g)
 
-    averaged.waits = True
+    setattr(averaged, "waits", True)
     module.set_all_reduce_hook(averaged)
 
-    def undo(m):
+    def undo(m: Module) -> None:
         m.set_all_reduce_hook(None)
-        g = held()
+        g: ParamGroup = held()
         g.mesh_info = info
         if g.post_forward_mesh_info is shards:
             g.post_forward_mesh_info = info
@@ -646,7 +687,8 @@ def _average_replicas(attachment, module, group, backward):
     attachment._undo.append(_weakly(module, undo))
 
 
-def _attach_fsdp1(model, free, group_of, join, options):
+def _attach_fsdp1(model: torch.nn.Module, free: Callable[..., object], group_of: GroupOf, join: Callable[[], Job],
+                  options: dict[str, Any]) -> Sharded:
     cls = sys.modules["torch.distributed.fsdp"].FullyShardedDataParallel
     if not isinstance(model, cls):
         name = next(n for n, m in model.named_modules() if isinstance(m, cls))
@@ -676,11 +718,11 @@ def _attach_fsdp1(model, free, group_of, join, options):
         raise _refuse("residual=True: the hook of FullyShardedDataParallel does not say which gradient it is given; take "
                       "fully_shard(), or leave residual out")
     job = join()
-    scatter = options["reduce_scatter"] or options["compressor"] or job.setting("gradcomp.compressor")
+    scatter = options["reduce_scatter"] or options["compressor"] or job.setting("gradcomp.compressor") or "none"
     groups = [u.process_group for u in units]
-    parts = {}
+    parts: dict[str, Any] = {}
 
-    def group_for(process_group):
+    def group_for(process_group: Any) -> Group:
         made = group_of(process_group)
         if made is not job.world:
             parts["group"] = made
@@ -694,18 +736,33 @@ def _attach_fsdp1(model, free, group_of, join, options):
         raise
     if "group" in parts:  # freed last
         parts["group"] = parts.pop("group")
-    attachment = Sharded(parts, job.world, free)
+    attachment = Sharded(parts, job, free)
     if coder:
-        model.register_comm_hook((attachment, coder["reduce_scatter"]), _scatter_fsdp1)
+        model.register_comm_hook(_Fsdp1(attachment, coder["reduce_scatter"]), _scatter_fsdp1)
         for unit in units:
             attachment._undo.append(_weakly(unit, _unhook_fsdp1))
     return attachment
 
 
-def _scatter_fsdp1(state, gradient, own):
-    _, coder = state
-    coder.reduce_scatter(gradient, own, scale=1.0 / coder.nranks).wait()
+class _Fsdp1:
+    """The state of FSDP1's hook."""
+
+    def __init__(self, attachment: Sharded, coder: _Shards):
+        self.attachment, self.coder, self._reduces = attachment, coder, False
+
+    def at_end(self) -> None:
+        if not self._reduces:
+            self._reduces = after_backward(self._over)
+
+    def _over(self) -> None:
+        self._reduces = False
+        self.attachment._reduced()
 
 
-def _unhook_fsdp1(unit):
+def _scatter_fsdp1(state: _Fsdp1, gradient: Tensor, own: Tensor) -> None:
+    state.at_end()
+    state.coder.reduce_scatter(gradient, own, scale=1.0 / state.coder.nranks).wait()
+
+
+def _unhook_fsdp1(unit: Any) -> None:
     unit._comm_hook = unit._comm_hook_state = None

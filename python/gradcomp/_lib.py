@@ -1,11 +1,14 @@
 """The C interface, as in gradcomp/gradcomp.h: structures, prototypes, errors."""
 
+from __future__ import annotations
+
 import ctypes
 import ctypes.util
 import glob
 import operator
 import os
-from typing import Any, List, Optional
+from collections.abc import Sequence
+from typing import Any, Dict, Tuple
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Of this package, and of the library that it works with: the file VERSION.
@@ -28,7 +31,7 @@ class Error(RuntimeError):
         super().__init__(text)
         self.status = status
 
-    def __reduce__(self):  # from a process to another
+    def __reduce__(self) -> tuple[Any, ...]:  # from a process to another
         return Error, (self.status, str(self))
 
 
@@ -36,12 +39,12 @@ class PeersLost(Error):
     """Ranks were lost, and the job goes on without them. `ranks`: the lost, as they were numbered;
     `rank` of `nranks`: what this one is from now on; `epoch`: 1 after the first loss."""
 
-    def __init__(self, ranks: List[int], rank: int, nranks: int, epoch: int):
+    def __init__(self, ranks: list[int], rank: int, nranks: int, epoch: int):
         super().__init__(ERR_PEER_LOST, f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} lost: the job goes on as "
                                         f"{nranks} ranks, this one is rank {rank} (epoch {epoch})")
         self.ranks, self.rank, self.nranks, self.epoch = ranks, rank, nranks, epoch
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return PeersLost, (self.ranks, self.rank, self.nranks, self.epoch)
 
 
@@ -131,9 +134,10 @@ class PolicyEntry(Structure):
                 ("roles", c_uint32), ("operations", c_uint32), ("name", c_char_p)]
 
 
+Prototypes = Dict[str, Tuple[Any, Sequence[Any]]]  # of functions, by their short names
 _ERR = POINTER(ErrorText)
 _WHERE = POINTER(MemoryOptions)
-_PROTOTYPES = {
+_PROTOTYPES: Prototypes = {
     "version": (c_char_p, []),
     "strerror": (c_char_p, [c_int]),
     "requested": (c_int, []),
@@ -203,7 +207,7 @@ _PROTOTYPES = {
     "parallel_free": (None, [c_void_p]),
 }
 
-def text(name: str, value: Optional[str]) -> Optional[bytes]:
+def text(name: str, value: str | None) -> bytes | None:
     """A text for the library, which would take what stands before a NUL for all of it."""
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise TypeError(f"{name}={value!r}: must be a text without NUL, or None")
@@ -224,7 +228,7 @@ def whole(name: str, value: int, least: int = 0, above: int = 1 << 64) -> int:
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _candidates():
+def _candidates() -> list[str]:
     named = os.environ.get("GRADCOMP_LIBRARY")
     if named:
         return [named]
@@ -253,7 +257,7 @@ class _Library:
     def __getattr__(self, name: str) -> Any:  # of what bind() has not set
         raise AttributeError(name)
 
-    def bind(self, prototypes):
+    def bind(self, prototypes: Prototypes) -> None:
         for name, (result, arguments) in prototypes.items():
             function = getattr(self._cdll, "gradcomp_" + name)
             function.restype, function.argtypes = result, arguments
@@ -267,7 +271,7 @@ class _Library:
             raise Error(status, err.message() or self.strerror(status).decode())
 
 
-_loaded: Optional[_Library] = None
+_loaded: _Library | None = None
 
 
 def lib() -> _Library:
@@ -294,7 +298,7 @@ def requested() -> bool:
         return os.environ.get("GRADCOMP", "off") not in ("", "off")
 
 
-def setting(name: str) -> Optional[str]:
+def setting(name: str) -> str | None:
     """The value of a setting, without a job; None where there is none of that name."""
     found = []
     lib().call("setting_each", SETTING(lambda _ctx, n, value, _origin, _help: found.append(value) if n == name.encode() else None),
@@ -304,4 +308,4 @@ def setting(name: str) -> Optional[str]:
 
 def version() -> str:
     """The version of the library in use."""
-    return lib().version().decode()
+    return str(lib().version().decode())

@@ -7,26 +7,30 @@ parameters hand gradients over, and buffers are broadcast over the job.
 On a GPU a hook puts the reducer's stream behind that of backward, and the stream of who calls step() behind the averages.
 No future and no communicator of PyTorch's is in use: what a lost rank leaves half done there is gradcomp's to abort."""
 
+from __future__ import annotations
+
 import contextlib
+import functools
 import os
 import re
-import sys
-from typing import Any, Dict, List, Optional
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _lib, _pytorch, launch
+from . import _lib, _log, _pytorch, launch
 from . import job as _jobs
-from ._lib import PeersLost
+from ._attachment import Attachment, Stats
+from ._lib import Error, PeersLost
 
 # What makes a DistributedDataParallel communicate, or run its graph through a node that does.
 _QUIET = {"require_backward_grad_sync": False, "require_forward_param_sync": False, "broadcast_buffers": False,
           "static_graph": False, "find_unused_parameters": False}
 
-_in_force = None  # the Shrinking of this process
+_in_force: Shrinking | None = None  # of this process
 _leaves = False  # at exit
 
 
@@ -43,7 +47,7 @@ def check(model: torch.nn.Module, sharded: Any, delay: int, codes: Any) -> None:
             raise _unsupported(f"module {name} is a SyncBatchNorm, which communicates over torch.distributed: take BatchNorm")
         if isinstance(m, DistributedDataParallel) and m is not model:
             raise _unsupported(f"module {name} is a DistributedDataParallel within the model: attach that, or its module")
-    gpus: Dict[torch.device, str] = {}
+    gpus: dict[torch.device, str] = {}
     for name, t in [*model.named_parameters(), *model.named_buffers()]:
         if t.device.type not in ("cpu", "cuda"):
             raise _unsupported(f"{name} is on {t.device}: it must be in host memory or on a GPU")
@@ -57,12 +61,12 @@ def check(model: torch.nn.Module, sharded: Any, delay: int, codes: Any) -> None:
         _check_watchdog(model)
 
 
-def _check_watchdog(model):
+def _check_watchdog(model: torch.nn.Module) -> None:
     """A communicator that PyTorch's NCCL process group has made has a watchdog, which ends the process when an operation
     of it fails, as it does on a lost rank. A group makes it with its first operation, or at once for a device_id."""
-    config = getattr(distributed_c10d, "get_backend_config", dist.get_backend)
+    config: Any = getattr(distributed_c10d, "get_backend_config", dist.get_backend)
     world = dist.group.WORLD
-    groups = {("the DistributedDataParallel's process group",
+    groups: dict[tuple[str, str], Any] = {("the DistributedDataParallel's process group",
                'make it of Gloo, DistributedDataParallel(model, process_group=torch.distributed.new_group(backend="gloo")) '
                "(gradients do not go over it)"): model.process_group if isinstance(model, DistributedDataParallel) else None,
               ("the default process group, which was given a device_id,",
@@ -81,14 +85,14 @@ def _check_watchdog(model):
                                f"or start with {' '.join(f'{n}=0' for n in names[:1] + monitor)}")
 
 
-def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named: Any, options: Dict[str, Any],
-           hook: Any) -> "Shrinking":
+def attach(root: torch.nn.Module, ddp: DistributedDataParallel | None, named: Sequence[tuple[str, torch.nn.Parameter]],
+           options: dict[str, Any], hook: Any) -> Shrinking:
     """`root` is what is reduced, in a DistributedDataParallel or not; `named` its (name, parameter) in forward order; `hook`
     the communication hook of the former, which is not called meanwhile."""
     global _leaves
     if not _leaves:
         # Before datasets are closed, which is for ranks that have met.
-        _jobs.at_exit(lambda failed: failed is None and leave())
+        _jobs.at_exit(_at_exit)
         _leaves = True
     if _in_force is not None:
         raise _lib.Error(_lib.ERR_STATE, 'a model is attached with on_failure="shrink" already: have both in one module '
@@ -96,11 +100,11 @@ def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named:
     return Shrinking(_join(), ddp, root, named, options, hook)
 
 
-def _unsupported(why):
+def _unsupported(why: str) -> Error:
     return _lib.Error(_lib.ERR_UNSUPPORTED, f'on_failure="shrink": {why}')
 
 
-def _join():
+def _join() -> _jobs.Job:
     store = launch.TorchStore if dist.is_available() and dist.is_initialized() else None
     job = _jobs.join(store, ["gradcomp.on_failure=shrink"])
     if job.setting("gradcomp.on_failure") != "shrink":
@@ -113,7 +117,7 @@ def _join():
     return job
 
 
-class Shrinking(_pytorch.NotSaved):
+class Surviving(Attachment):
     """What attach(model, on_failure="shrink") returns. `rank` of `nranks` is what this process is now, `epoch` how
     often ranks have been lost.
 
@@ -129,8 +133,34 @@ class Shrinking(_pytorch.NotSaved):
 
     All calls come from one thread, and step(), state_dict(shared=True), load_state_dict() and detach() on all ranks."""
 
-    def __init__(self, job, ddp, root, named, options, hook):
+    epoch = 0
+
+    @property
+    def rank(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def nranks(self) -> int:
+        raise NotImplementedError
+
+    def step(self) -> contextlib.AbstractContextManager[Surviving]:
+        """Around all forward and backward passes of one step; at its end p.grad is the average over the ranks that live.
+        Raises gradcomp.PeersLost when ranks have been lost: the step is void on all that are left, which have
+        agreed, gradients are None and buffers are as before it. gradcomp.Error when the job cannot go on."""
+        raise NotImplementedError
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        """Within step(): backward passes that only add to the gradients, all but the last of a step."""
+        raise NotImplementedError
+
+
+class Shrinking(Surviving):
+    """Where gradcomp was asked for."""
+
+    def __init__(self, job: _jobs.Job, ddp: DistributedDataParallel | None, root: torch.nn.Module,
+                 named: Sequence[tuple[str, torch.nn.Parameter]], options: dict[str, Any], hook: Any):
         global _in_force
+        super().__init__()
         self._job, self.group, self._ddp = job, job.world, ddp
         self._names, self._parameters = [n for n, _ in named], [p for _, p in named]
         ignored = getattr(ddp, "parameters_to_ignore", ())
@@ -141,11 +171,11 @@ class Shrinking(_pytorch.NotSaved):
         where = self._parameters[0].device if named else torch.device("cpu")
         # What the reducer waits for; None: all is in host memory.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
-        self.automatic, self._pid, self.epoch, self._stats = False, os.getpid(), 0, {}
+        self._pid, self._stats = os.getpid(), Stats()
         job._recover = lambda: self._shrink()[1]
         self._open, self._gives, self._failed = False, True, False
-        self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
-        self._before: Optional[List[torch.Tensor]] = None  # buffers when the step began, as bytes, by device
+        self._lost: PeersLost | None = None  # to be raised when the next step begins
+        self._before: list[torch.Tensor] | None = None  # buffers when the step began, as bytes, by device
         self._job._certain(lambda: _pytorch.check_orders(self.group, named))
         self._orders = _pytorch.unusual_orders(named)
         for t in [*self._parameters, *buffers]:
@@ -157,8 +187,8 @@ class Shrinking(_pytorch.NotSaved):
             options = dict(options, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(where))
         with self._device():
             shapes = [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named]
-            self._reducer: Optional[_jobs.Reducer] = job._certain(lambda: _jobs.Reducer(job.world, shapes, **options))
-        self._hooks = [_after_accumulation(p, lambda i=i: self._came(i)) for i, p in enumerate(self._parameters)]
+            self._reducer: _jobs.Reducer | None = job._certain(lambda: _jobs.Reducer(job.world, shapes, **options))
+        self._hooks = [_after_accumulation(p, functools.partial(self._came, i)) for i, p in enumerate(self._parameters)]
         self._was = {name: getattr(ddp, name) for name in _QUIET if hasattr(ddp, name)}
         for name in self._was:
             setattr(ddp, name, _QUIET[name])
@@ -169,17 +199,14 @@ class Shrinking(_pytorch.NotSaved):
 
     @property
     def rank(self) -> int:
-        return self._job.rank
+        return int(self._job.rank)
 
     @property
     def nranks(self) -> int:
-        return self._job.nranks
+        return int(self._job.nranks)
 
     @contextlib.contextmanager
-    def step(self):
-        """Around all forward and backward passes of one step; at its end p.grad is the average over the ranks that live.
-        Raises gradcomp.PeersLost when ranks have been lost: the step is void on all that are left, which have
-        agreed, gradients are None and buffers are as before it. gradcomp.Error when the job cannot go on."""
+    def step(self) -> Iterator[Shrinking]:
         self._begin()
         try:
             yield self
@@ -193,17 +220,17 @@ class Shrinking(_pytorch.NotSaved):
             self._open = False
         if self._failed:
             self._recover()
+        self._stepped()
 
     @contextlib.contextmanager
-    def no_sync(self):
-        """Within step(): backward passes that only add to the gradients, all but the last of a step."""
+    def no_sync(self) -> Iterator[None]:
         self._gives = False
         try:
             yield
         finally:
             self._gives = True
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._present()
         if self._open:
             raise _lib.Error(_lib.ERR_STATE, "step() within step(): a step's forward and backward passes are in one")
@@ -212,27 +239,28 @@ class Shrinking(_pytorch.NotSaved):
             raise lost
         self._failed, self._before = False, None
         self._given = [False] * len(self._given)
+        before = [_bytes_of(tensors) for tensors in self._buffers]
         if self._buffers:
-            self._before = [_bytes_of(tensors) for tensors in self._buffers]
+            self._before = before
         if self._broadcasts:
-            for together in self._before:
+            for together in before:
                 self._collective(self.group.broadcast, together)
                 # The step has begun on no rank that is not in it.
                 lost, self._lost = self._lost, None
                 if lost is not None:
                     raise lost
-            self._put_back()
+            self._put_back(before)
         self._open = True
 
-    def _another_pass(self):
+    def _another_pass(self) -> None:
         """Before a forward pass: nothing, a step may have several."""
 
-    def _present(self):
+    def _present(self) -> _jobs.Reducer:
         if self._reducer is None:
             raise _lib.Error(_lib.ERR_STATE, "this attachment has been detached; attach(model) makes another")
         return self._reducer
 
-    def _came(self, i):
+    def _came(self, i: int) -> None:
         """After autograd has added to the gradient of parameter i."""
         if not self._gives or self._failed:
             return
@@ -245,7 +273,7 @@ class Shrinking(_pytorch.NotSaved):
         self._give(i)
 
     @torch.no_grad()
-    def _give(self, i):
+    def _give(self, i: int) -> None:
         p, own = self._parameters[i], self._gradients[i]
         if p.grad is None:
             own.zero_()
@@ -264,20 +292,20 @@ class Shrinking(_pytorch.NotSaved):
                 raise
             self._failed = True  # told at the end of the step, when autograd is at rest
 
-    def _hand_over(self, i, own):
+    def _hand_over(self, i: int, own: torch.Tensor) -> None:
         if self._stream is not None:
             self._stream.wait_stream(self._current())
         self._present().ready(i, own.data_ptr())
 
-    def _current(self):
+    def _current(self) -> torch.cuda.Stream:
         """The stream that what is called now is put on. In a hook: that of this part of backward."""
-        return torch.cuda.current_stream(self._stream.device)
+        return torch.cuda.current_stream(self._parameters[0].device)
 
-    def _device(self):
+    def _device(self) -> contextlib.AbstractContextManager[Any]:
         """A reducer works on the device that is current when it is made."""
         return contextlib.nullcontext() if self._stream is None else torch.cuda.device(self._stream.device)
 
-    def _finish_step(self):
+    def _finish_step(self) -> None:
         # As they come on the other ranks: from the last layer on.
         for i in reversed(range(len(self._given))):
             if not self._given[i] and not self._failed:
@@ -287,7 +315,7 @@ class Shrinking(_pytorch.NotSaved):
             if self._stream is not None:
                 self._current().wait_stream(self._stream)
 
-    def _recover(self):
+    def _recover(self) -> None:
         lost, found = self._shrink()
         if found.step_done:
             # Others may have begun the next step, which is void on all.
@@ -296,14 +324,14 @@ class Shrinking(_pytorch.NotSaved):
         for p in self._parameters:
             p.grad = None
         if self._before is not None:
-            self._put_back()
+            self._put_back(self._before)
         raise lost
 
-    def _put_back(self):
-        for tensors, together in zip(self._buffers, self._before):
+    def _put_back(self, before: list[torch.Tensor]) -> None:
+        for tensors, together in zip(self._buffers, before):
             _put_bytes(tensors, together)
 
-    def _shrink(self):
+    def _shrink(self) -> tuple[PeersLost, _jobs.Survivors]:
         if self._stream is not None:
             self._stream.synchronize()  # what the reducer waits for on the device comes, however long backward takes
         with self._device():
@@ -311,7 +339,7 @@ class Shrinking(_pytorch.NotSaved):
         self.epoch = found.epoch
         return PeersLost(found.lost, found.rank, found.nranks, found.epoch), found
 
-    def _collective(self, call, *arguments):
+    def _collective(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Between steps: what fails is void on all ranks, or done on all; then others have gone on to their next call, which is
         void on all."""
         lost, self._lost = self._lost, None
@@ -328,11 +356,11 @@ class Shrinking(_pytorch.NotSaved):
         self._lost = lost
         return found.result
 
-    def _broadcast(self, tensors):
+    def _broadcast(self, tensors: list[torch.Tensor]) -> None:
         """Of what is the same on all ranks from then on, when the training begins."""
         together = torch.empty(0)
 
-        def call():
+        def call() -> None:
             nonlocal together
             together = _bytes_of(tensors)
             if together.numel():
@@ -342,22 +370,21 @@ class Shrinking(_pytorch.NotSaved):
         if together.numel():
             _put_bytes(tensors, together)
 
-    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> dict[str, Any]:
         """As of other attachments (gradcomp.torch.Attachment). PeersLost with shared=True: this checkpoint is to be left out."""
         del in_flight
         return _pytorch.as_state(self._collective(self._present().save, shared), self._orders, owes=False)
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up a state of either kind, on all ranks together."""
         if not _pytorch.is_empty(state):
             _pytorch.load(state, self._orders, lambda saved: self._collective(self._present().load, saved))
 
-    def drain(self, optimizer: torch.optim.Optimizer) -> None:
-        """Nothing is late."""
-        del optimizer
-
-    def stats(self) -> Dict[str, float]:
-        return dict(self._stats) if self._reducer is None else self._reducer.stats()
+    def stats(self) -> Stats:
+        if self._reducer is None:
+            return self._stats
+        counted = self._reducer.stats()
+        return Stats(counted, {"all_reduce": counted})
 
     def detach(self) -> None:
         """Undoes attach(), on all ranks between the same steps. A DistributedDataParallel communicates itself again, for which
@@ -371,19 +398,25 @@ class Shrinking(_pytorch.NotSaved):
             setattr(self._ddp, name, value)
         if self._hook is not None:
             self._hook.attachment = None
-        self._stats, reducer, self._reducer, _in_force = self._reducer.stats(), self._reducer, None, None
+        self._stats, reducer, self._reducer, _in_force = self.stats(), self._reducer, None, None
         try:
             self._meet()
         finally:
             reducer.free()
 
-    def _meet(self):
+    def _meet(self) -> None:
         """A rank whose last step failed needs the others, to agree on what became of it."""
         while True:
             try:
-                return self._collective(self.group.barrier)
+                self._collective(self.group.barrier)
+                return
             except PeersLost:
                 continue
+
+
+def _at_exit(failed: BaseException | None) -> None:
+    if failed is None:
+        leave()
 
 
 def leave() -> None:
@@ -392,61 +425,69 @@ def leave() -> None:
         try:
             _in_force.detach()
         except _lib.Error as e:  # all that was trained is done
-            print(f"gradcomp: {e}", file=sys.stderr)
+            _log.warn(e)
 
 
-class Alone:
-    """In place of a Shrinking where gradcomp was not asked for: PyTorch's own way, without a failure."""
+class Alone(Surviving):
+    """Where gradcomp was not asked for: PyTorch's own way, without a failure."""
 
-    def __init__(self, model, detached):
-        self._model, self._detached, self.epoch = model, detached, 0
+    def __init__(self, model: torch.nn.Module):
+        super().__init__()
+        self._model = model
         of_torch = dist.is_available() and dist.is_initialized()
-        self.rank, self.nranks = (dist.get_rank(), dist.get_world_size()) if of_torch else (0, 1)
+        self._rank, self._nranks = (dist.get_rank(), dist.get_world_size()) if of_torch else (0, 1)
         started = max([self.nranks, *(int(os.environ.get(n, 1)) for n in ("WORLD_SIZE", "SLURM_NTASKS"))])
         if started > 1 and not isinstance(model, DistributedDataParallel):
             raise _lib.Error(_lib.ERR_STATE, f"there are {started} ranks, and gradcomp was not asked for: nobody would average the "
                                              "gradients; start with --gradcomp=none or GRADCOMP=none, or give attach() a "
                                              "DistributedDataParallel")
 
-    def step(self):
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def nranks(self) -> int:
+        return self._nranks
+
+    def step(self) -> contextlib.AbstractContextManager[Surviving]:
         return contextlib.nullcontext(self)
 
-    def no_sync(self):
-        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else contextlib.nullcontext()
-
-    def __getattr__(self, name):
-        return getattr(self._detached, name)
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        own: Any = self._model
+        return own.no_sync() if isinstance(own, DistributedDataParallel) else contextlib.nullcontext()
 
 
-def _after_accumulation(p, call):
+def _after_accumulation(p: torch.Tensor, call: Callable[[], object]) -> Any:
     """call() whenever a backward pass has added to p.grad."""
     if hasattr(p, "register_post_accumulate_grad_hook"):
         return p.register_post_accumulate_grad_hook(lambda _: call())
     with torch.enable_grad():
-        node = p.expand_as(p).grad_fn.next_functions[0][0]
+        function: Any = p.expand_as(p).grad_fn
+        node = function.next_functions[0][0]
     return _NodeHook(node, node.register_hook(lambda *_: call()))
 
 
 class _NodeHook:
     """Before PyTorch 2.1: a hook of the node that accumulates, which lives while somebody holds it."""
 
-    def __init__(self, node, handle):
+    def __init__(self, node: Any, handle: Any):
         self._node, self._handle = node, handle
 
-    def remove(self):
+    def remove(self) -> None:
         self._handle.remove()
 
 
-def _by_device(tensors):
+def _by_device(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
     return [[t for t in tensors if t.device == where] for where in dict.fromkeys(t.device for t in tensors)]
 
 
-def _bytes_of(tensors):
+def _bytes_of(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
 
 
 @torch.no_grad()
-def _put_bytes(tensors, together):
+def _put_bytes(tensors: Iterable[torch.Tensor], together: torch.Tensor) -> None:
     at = 0
     for t in tensors:
         size = t.numel() * t.element_size()

@@ -13,36 +13,40 @@ A hook on some of the ranks would mix up what they send each other. So the ranks
 after, in the store of torch.distributed, which no other traffic can be confused with.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 # What __reduce__() of a hook before forward passes returns: in its place a copy of the model, or what is saved of it, has
 # one that gives the inputs back, {}.get(model, inputs), and needs no gradcomp where it is loaded.
-NOTHING = getattr, ({}, "get")
+NOTHING: Any = getattr, ({}, "get")
 _OFF = ("no", "false", "off", "0")
 _FIRST = (2, 6)  # PyTorch with what the backend needs
 _FSDP = "torch.distributed.fsdp"
 _loaded = False
 _models = 0  # that this process has noted
-_sharded = None  # the last _Noted of each sharded module: only the outermost is attached
+_sharded: Any = None  # the last _Noted of each sharded module: only the outermost is attached
 
 
-def register():
+def register() -> None:
     """Makes "gradcomp" a backend of torch.distributed, whose module is loaded when a group of it is made."""
     import torch
     import torch.distributed as dist
 
     if dist.is_available() and not hasattr(dist.Backend, "GRADCOMP"):
-        named = {"devices": ["cpu", "cuda"]} if torch.__version__ >= _FIRST else {}
+        named: Any = {"devices": ["cpu", "cuda"]} if _recent(torch) else {}
         dist.Backend.register_backend("gradcomp", _create, extended_api=True, **named)
 
 
-def _create(asked, options):
+def _create(asked: Any, options: Any) -> Any:
     del options
     import torch
 
-    if torch.__version__ < _FIRST:
+    if not _recent(torch):
         raise RuntimeError(f"the backend gradcomp takes PyTorch 2.6 or newer, and this is {torch.__version__}: take gloo, and attach models "
                            "(gradcomp.torch.attach)")
     from . import backend
@@ -50,7 +54,11 @@ def _create(asked, options):
     return backend.create(asked.store, asked.group_rank, asked.group_size, asked.timeout, asked.global_ranks_in_group, asked.group_id)
 
 
-def load():
+def _recent(torch: Any) -> bool:
+    return bool(torch.__version__ >= _FIRST)
+
+
+def load() -> None:
     """Called when torch has been imported; a second call does nothing."""
     global _loaded
     try:
@@ -77,18 +85,19 @@ def load():
 
 
 def _look_at_groups() -> None:
-    from torch.distributed import distributed_c10d
+    from torch.distributed import distributed_c10d as c10d
 
-    make = distributed_c10d._new_process_group_helper
+    module: Any = c10d
+    make = module._new_process_group_helper
 
     @functools.wraps(make)
-    def helper(size, rank, ranks, backend, *args, **named):
+    def helper(size: int, rank: int, ranks: Any, backend: Any, *args: Any, **named: Any) -> Any:
         return make(size, rank, ranks, _instead(backend, rank, ranks), *args, **named)
 
-    distributed_c10d._new_process_group_helper = helper
+    module._new_process_group_helper = helper
 
 
-def _instead(backend, rank, ranks):
+def _instead(backend: Any, rank: int, ranks: Any) -> Any:
     """The backend of a group in the place of the one that is asked for."""
     import torch
 
@@ -96,7 +105,7 @@ def _instead(backend, rank, ranks):
     if text not in ("gloo", "undefined", "cpu:gloo,cuda:nccl"):
         return backend
     if _through_backend():
-        if torch.__version__ >= _FIRST:
+        if _recent(torch):
             return "gradcomp" if text == "gloo" or not torch.cuda.is_available() else "cpu:gradcomp,cuda:nccl"
         why = f"auto_attach=backend takes PyTorch 2.6 or newer, and this is {torch.__version__}: groups stay Gloo's"
     elif _is_policy(os.environ["GRADCOMP"]):
@@ -126,24 +135,24 @@ def _through_backend() -> bool:
     return named == "backend"
 
 
-def _note_models():
+def _note_models() -> None:
     from torch.nn.parallel import DistributedDataParallel
 
     _after_init(DistributedDataParallel, _note)
 
 
-def _after_init(cls, note):
+def _after_init(cls: Any, note: Callable[[Any], object]) -> None:
     make = cls.__init__
 
     @functools.wraps(make)
-    def __init__(self, *args, **named):
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
         make(self, *args, **named)
         _try(note, self)
 
     cls.__init__ = __init__
 
 
-def _try(note, model):
+def _try(note: Callable[[Any], object], model: Any) -> None:
     try:
         note(model)
     except Exception as e:
@@ -153,18 +162,18 @@ def _try(note, model):
 class _WhenFsdpComes:
     """On sys.meta_path until torch.distributed.fsdp is imported, which `import torch` does not do."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != _FSDP:
             return None
         from importlib.machinery import PathFinder
 
         sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
+        spec: Any = PathFinder.find_spec(name, path, target)
         run = getattr(getattr(spec, "loader", None), "exec_module", None)
         if run is None:
             return None
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             run(module)
             try:
                 _note_sharded(module)
@@ -175,7 +184,7 @@ class _WhenFsdpComes:
         return spec
 
 
-def _note_sharded(fsdp):
+def _note_sharded(fsdp: Any) -> None:
     import weakref
 
     global _sharded
@@ -183,7 +192,7 @@ def _note_sharded(fsdp):
     shard = getattr(fsdp, "fully_shard", None)
     if shard is not None:
         @functools.wraps(shard)
-        def fully_shard(module, *args, **named):
+        def fully_shard(module: Any, *args: Any, **named: Any) -> Any:
             made = shard(module, *args, **named)
             if hasattr(module, "register_forward_pre_hook"):  # else of a list of modules: they are in one that is sharded, too
                 _try(_note_outermost, module)
@@ -193,7 +202,7 @@ def _note_sharded(fsdp):
     _after_init(fsdp.FullyShardedDataParallel, _note_outermost)
 
 
-def _note_outermost(model):
+def _note_outermost(model: Any) -> None:
     for module in model.modules():
         if module in _sharded:
             _sharded.pop(module).handle.remove()
@@ -203,14 +212,14 @@ def _note_outermost(model):
 class _Noted:
     """A model from its construction to the first forward pass (that gradients follow)."""
 
-    def __init__(self, model, sharded, rank, nranks, store):
+    def __init__(self, model: Any, sharded: bool, rank: int, nranks: int, store: Any):
         self.sharded, self.rank, self.nranks, self.store = sharded, rank, nranks, store
         self.__name__ = self.__qualname__ = "gradcomp"  # tools list hooks by these
         self.store.add("here", 1)
         # Before FSDP's own, which settles what it communicates with.
         self.handle = model.register_forward_pre_hook(self, **({"prepend": True} if hasattr(model, "_get_fsdp_state") else {}))
 
-    def __call__(self, model, inputs):
+    def __call__(self, model: Any, inputs: Any) -> None:
         del inputs
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is None:
@@ -218,10 +227,10 @@ class _Noted:
         else:
             dynamo.disable(self.begin)(model)
 
-    def __reduce__(self):  # of a model that is copied or saved: the copy is not noted
+    def __reduce__(self) -> Any:  # of a model that is copied or saved: the copy is not noted
         return NOTHING
 
-    def begin(self, model):
+    def begin(self, model: Any) -> None:
         import torch
 
         if not self.sharded and not (torch.is_grad_enabled() and model.require_backward_grad_sync):
@@ -233,7 +242,7 @@ class _Noted:
             _say(f"{_name(model)} trains as without gradcomp: {_one_line(e)}")
 
 
-def _note(model):
+def _note(model: Any) -> None:
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import _get_default_store
 
@@ -255,7 +264,7 @@ def _note(model):
         _sharded[model] = noted
 
 
-def _ranks_of(model):
+def _ranks_of(model: Any) -> tuple[int, bool]:
     """How many a sharded model is on, and whether this one is their first."""
     import torch.distributed as dist
 
@@ -270,21 +279,23 @@ def _ranks_of(model):
     return len(ranks), dist.get_rank() in ranks[:1]
 
 
-def _param_groups(model):
+def _param_groups(model: Any) -> list[Any]:
     """The FSDPParamGroups within a model."""
     from . import _pytorch
 
     return [group for _, groups in _pytorch.sharded(model) for group in groups]
 
 
-def _attach(noted, model):
+def _attach(noted: _Noted, model: Any) -> None:
     refusal = _refusal(model)
     word = _agree(noted, "may", refusal, _OTHERS)
     if word != "yes":
-        return _left(noted, model, word)
+        _left(noted, model, word)
+        return
     from . import torch as gradcomp_torch
 
-    attachment = refusal = None
+    attachment: Any = None
+    refusal = None
     try:
         attachment = gradcomp_torch.attach(model)
         attachment.automatic = True  # gives way to one of the program's
@@ -294,29 +305,28 @@ def _attach(noted, model):
     if word != "yes":
         if attachment is not None:
             attachment.detach()
-        return _left(noted, model, word)
-    if noted.rank == 0:
+        _left(noted, model, word)
+    elif noted.rank == 0:
         spec = attachment._group.job.setting("gradcomp.compressor")
         if noted.sharded:
             ways = ", ".join(n for n in ("reduce_scatter", "all_gather", "all_reduce") if n in attachment._parts)
-            _say(f"attached {_name(model)}, sharded ({ways or 'as without gradcomp'}): {spec}")
+            _say(f"attached {_name(model)}, sharded ({ways or 'as without gradcomp'}): {spec}", warn=False)
         else:
             numbers = sum(p.numel() for p in attachment._parameters)
-            _say(f"attached {_name(model)}, {numbers} parameters in {len(attachment._parameters)} tensors: {spec}")
-    return None
+            _say(f"attached {_name(model)}, {numbers} parameters in {len(attachment._parameters)} tensors: {spec}", warn=False)
 
 
 _QUIET = "-"  # no word to the user
 _OTHERS = 30  # s after which a rank that has not made the model, which all make together, has no gradcomp
 
 
-def _left(noted, model, word):
+def _left(noted: _Noted, model: Any, word: str) -> None:
     """All ranks have the same word for why not; one says it."""
     if noted.rank == 0 and word != _QUIET:
         _say(f"{_name(model)} trains as without gradcomp: {word}")
 
 
-def _refusal(model):
+def _refusal(model: Any) -> str | None:
     """Why this rank cannot attach the model; None where it can."""
     from . import _lib
 
@@ -341,7 +351,7 @@ def _refusal(model):
 _COLLECTIVES = ("_reduce_scatter_comm", "_all_gather_comm")  # of an FSDPParamGroup
 
 
-def _attached_by_program(model):
+def _attached_by_program(model: Any) -> bool:
     from . import _fsdp
     from . import torch as ours
 
@@ -350,7 +360,7 @@ def _attached_by_program(model):
             or any(_fsdp.attached(g) for g in _param_groups(model)))
 
 
-def _own_collective(model):
+def _own_collective(model: Any) -> str | None:
     """The name of what a program has put in the place of a collective of FSDP2's. (A hook in a place where FSDP
     has none, attach() refuses.)"""
     for group in _param_groups(model):
@@ -361,14 +371,14 @@ def _own_collective(model):
     return None
 
 
-def _agree(noted, what, refusal, patience=None):
+def _agree(noted: _Noted, what: str, refusal: str | None, patience: float | None = None) -> str:
     """What all ranks say: "yes", or a refusal. The first word that is written down counts for all."""
     import datetime
     import time
 
     store = noted.store
 
-    def write(word):
+    def write(word: str) -> None:
         # A rank that waits is woken by set() alone.
         store.set(what, store.compare_set(what + "/first", "", word))
 
@@ -386,20 +396,22 @@ def _agree(noted, what, refusal, patience=None):
                   "on all nodes?")
     # As long as DDP itself would wait for a rank that is late.
     store.wait([what], datetime.timedelta(minutes=30))
-    return store.get(what).decode()
+    return str(store.get(what).decode())
 
 
-def _told(noted, refusal):
+def _told(noted: _Noted, refusal: str) -> str:
     return refusal if refusal == _QUIET or noted.nranks == 1 else f"rank {noted.rank}: {refusal}"
 
 
-def _name(model):
+def _name(model: Any) -> str:
     return f"{type(model).__name__}({type(model.module).__name__})" if hasattr(model, "process_group") else type(model).__name__
 
 
-def _one_line(e):
+def _one_line(e: BaseException) -> str:
     return " ".join(str(e).split()) or type(e).__name__
 
 
-def _say(text):
-    print(f"gradcomp: {text}", file=sys.stderr, flush=True)
+def _say(text: str, warn: bool = True) -> None:
+    from . import _log
+
+    (_log.warn if warn else _log.tell)(text)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_int, c_uint64, c_void_p
+from typing import Any
 
 from . import _lib
 from ._lib import Error, lib
-from .job import Buffer, Group, _device_memory, _memory, _name
+from .job import Buffer, DeviceMemory, Group, _device_memory, _memory, _name
 
 _NO_SLOT = 0xffffffff
 
@@ -20,7 +21,9 @@ class Request:
     """A call in flight. Its buffers are the coder's until wait() has returned."""
 
     def __init__(self, coder: Coder, handle: c_void_p, buffers: tuple[Buffer, ...]):
-        self._coder, self._handle, self._buffers = coder, handle, buffers
+        self._coder = coder
+        self._handle: c_void_p | None = handle
+        self._buffers: tuple[Buffer, ...] = buffers
         coder._flight.add(self)  # the library writes to the buffers, whoever forgets the request
 
     def test(self) -> bool:
@@ -40,7 +43,7 @@ class Request:
             lib().call("coder_wait", handle)
         finally:
             self._coder._flight.discard(self)
-            self._buffers = None
+            self._buffers = ()
 
 
 class Coder:
@@ -56,14 +59,14 @@ class Coder:
 
     def __init__(self, group: Group, spec: str | None = None, collective: str | None = None, seed: int = 0,
                  name: str | None = None, cuda: bool = False, queue: int = 0,
-                 memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
+                 memory: DeviceMemory | None = None):
         options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _lib.text("collective", collective),
                                     _lib.whole("seed", seed), _lib.text("name", name), int(cuda), 0, queue or None)
         self._memory = _device_memory(options, memory)
         self._cuda = cuda
         self.nranks, self.rank = group.nranks, group.rank
-        self._flight = set()
-        handle = c_void_p()
+        self._flight: set[Request] = set()
+        handle: Any = c_void_p()
         lib().call("coder_create", group._handle, _lib.text("spec", spec), ctypes.byref(options), ctypes.byref(handle))
         self._handle = handle
 
@@ -75,11 +78,11 @@ class Coder:
     @property
     def spec(self) -> str:
         """The compressor, every parameter spelt out."""
-        return lib().coder_spec(self._handle).decode()
+        return str(lib().coder_spec(self._handle).decode())
 
     @property
     def collective(self) -> str:
-        return lib().coder_collective(self._handle).decode()
+        return str(lib().coder_collective(self._handle).decode())
 
     def reduce_scatter(self, parts: Buffer, out: Buffer, counts: Sequence[int] | None = None, scale: float = 1.0,
                        slot: int | None = None) -> Request:
@@ -103,7 +106,7 @@ class Coder:
         counts = self._counts(counts, own, total, dtype, out_dtype)
         return self._start("coder_all_gather_start", (part, out), source, target, counts, dtype)
 
-    def _counts(self, counts, own, total, dtype, out_dtype):
+    def _counts(self, counts: Sequence[int] | None, own: int, total: int, dtype: int, out_dtype: int) -> Any:
         if dtype != out_dtype:
             raise Error(_lib.ERR_INVALID, f"input of {_name(dtype)} and output of {_name(out_dtype)}: types must be equal")
         counts = [own] * self.nranks if counts is None else list(counts)
@@ -112,7 +115,7 @@ class Coder:
                                           f"{total} numbers in all")
         return (c_uint64 * len(counts))(*counts)
 
-    def _start(self, name, buffers, source, target, counts, *more):
+    def _start(self, name: str, buffers: tuple[Buffer, ...], source: int, target: int, counts: Any, *more: Any) -> Request:
         handle = c_void_p()
         lib().call(name, self._handle, source or None, target or None, counts, *more, ctypes.byref(handle))
         return Request(self, handle, buffers)
@@ -131,7 +134,7 @@ class Coder:
     def stats(self) -> dict[str, float]:
         stats = _lib.CoderStats(struct_size=ctypes.sizeof(_lib.CoderStats))
         lib().coder_get_stats(self._handle, ctypes.byref(stats))
-        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+        return {name: getattr(stats, name) for name, *_ in stats._fields_[1:]}
 
     def free(self) -> None:
         """Waits for what is in flight."""

@@ -23,8 +23,8 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Tuple
 
 from . import _lib
 from . import job as _job
@@ -34,10 +34,17 @@ from ._data_sampler import Following, Sampler
 from ._data_value import Sample
 from ._lib import Error
 
-try:
-    from torch.utils.data import Dataset as _Base
-except Exception:  # no torch, or one that cannot be loaded
-    _Base = object
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset as OfTorch
+
+    _Base = OfTorch[Any]
+else:
+    try:
+        from torch.utils.data import Dataset as _Base
+    except Exception:  # no torch, or one that cannot be loaded
+        _Base = object
+
+Turn = Tuple[int, int, int, int, int]  # of take_turns()
 
 __all__ = ["Dataset", "Sample", "Sampler", "Samples"]
 
@@ -61,7 +68,7 @@ class Dataset(_Base):
                  transform: Callable[[Any], Any] | None = None, *, group: _job.Group | None = None,
                  job: _job.Job | None = None, memory: int | str | None = None, spill: str | None = None, seed: int = 0,
                  shuffle: bool = True, prefetch: int = 0, workers: int = 0, reload: bool | None = None):
-        self._core = None
+        self._core: Any = None  # a Core
         if reload is None:
             reload = prepare is None and _staged(source)
         if isinstance(source, (str, bytes, os.PathLike)) or names_shards(source):
@@ -76,14 +83,14 @@ class Dataset(_Base):
         self._count, self._seed, self._shuffle = len(source), _lib.whole("seed", seed), bool(shuffle)
         group = group or _job_of_ranks(job).world
         self._group = group
-        self.prefetch = _lib.whole("prefetch", prefetch, above=1 << 20) or int(group.job.setting("dataset.prefetch"))
+        self.prefetch = _lib.whole("prefetch", prefetch, above=1 << 20) or int(group.job.setting("dataset.prefetch") or 0)
         self._threads = _lib.whole("workers", workers, above=1 << 32)
         self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.prefetch,
                           self._shuffle, self._threads, bool(reload))
         self.sampler = Sampler(self)
         self._epochs = 0
-        self._batcher = None  # made by the first batches()
-        self._turn = None  # (thread, epoch, position, sample there, ranks): what next() comes to
+        self._batcher: Any = None  # made by the first batches()
+        self._turn: Turn | None = None  # (thread, epoch, position, sample there, ranks): what next() comes to
 
     def __len__(self) -> int:
         """Samples of the whole dataset; `length` are this rank's in an epoch."""
@@ -91,16 +98,16 @@ class Dataset(_Base):
 
     @property
     def length(self) -> int:
-        return self._core.length
+        return int(self._core.length)
 
     @property
     def rank(self) -> int:
         """Of `nranks`: what this process is now, when the job has gone on without ranks that were lost."""
-        return self._group.rank
+        return int(self._group.rank)
 
     @property
     def nranks(self) -> int:
-        return self._group.nranks
+        return int(self._group.nranks)
 
     def position(self, reached: int) -> int:
         """This rank's first position of an epoch of which the first `reached` samples of the order are done, on all ranks
@@ -125,15 +132,15 @@ class Dataset(_Base):
             self._epochs += 1
             self._begin_turn(epoch, start)
 
-    def _begin_turn(self, epoch, position):
+    def _begin_turn(self, epoch: int, position: int) -> None:
         self._core.begin(epoch, min(position, self.length))
         self._set_turn(epoch, position)
 
-    def _set_turn(self, epoch, position):
+    def _set_turn(self, epoch: int, position: int) -> None:
         more = position < self.length
         self._turn = (threading.get_ident(), epoch, position, self.order(epoch, position), self.nranks) if more else None
 
-    def _next(self, turn):
+    def _next(self, turn: Turn) -> Any:
         try:
             value = self._core.next(turn[1], turn[2])
         except BaseException:
@@ -162,7 +169,7 @@ class Dataset(_Base):
         self._core.begin(_lib.whole("epoch", number), _lib.whole("start", start))
         return self._batches(own, number, start, size, drop_last, self.nranks)
 
-    def _batches(self, own, number, position, size, drop_last, nranks):
+    def _batches(self, own: int, number: int, position: int, size: int, drop_last: bool, nranks: int) -> Iterator[Any]:
         if self._batcher is None:
             from ._data_batch import Batcher
 
@@ -177,7 +184,7 @@ class Dataset(_Base):
             # Kept by no name here: its memory is the next batch's as soon as the caller has dropped it.
             yield batcher.next(number, position - size, min(size, left), self.transform)
 
-    def _goes_on(self, own, number, nranks):
+    def _goes_on(self, own: int, number: int, nranks: int) -> None:
         if self._epochs != own:
             raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
         if self.nranks != nranks:
@@ -185,19 +192,19 @@ class Dataset(_Base):
                                         f"the rest anew, at start=position(reached), where `reached` samples of it are done on all "
                                         "ranks together")
 
-    def _iterate(self, own, number, start, nranks):
+    def _iterate(self, own: int, number: int, start: int, nranks: int) -> Iterator[Any]:
         for position in range(start, self.length):
             self._goes_on(own, number, nranks)
             yield self._changed(self._core.next(number, position))
 
-    def _changed(self, value):
+    def _changed(self, value: Any) -> Any:
         return value if self.transform is None else self.transform(value)
 
     def order(self, epoch: int, position: int) -> int:
         """The sample at a position of this rank's order."""
-        return self._core.order(epoch, position)
+        return int(self._core.order(epoch, position))
 
-    def expect(self, indices: Iterable[int]) -> None:
+    def expect(self, indices: Sequence[int]) -> None:
         """Says that these will be asked for soon, in this order."""
         self._core.expect(indices)
 
@@ -208,7 +215,8 @@ class Dataset(_Base):
 
     def stats(self) -> dict[str, float]:
         """Counters of this rank and its workers since creation."""
-        return self._core.stats()
+        counted: dict[str, float] = self._core.stats()
+        return counted
 
     def identity(self) -> dict[str, Any]:
         """What the order follows from."""
@@ -221,15 +229,15 @@ class Dataset(_Base):
         if self._core is not None:
             self._core.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Dataset:
         return self
 
-    def __exit__(self, kind, _value, _traceback):
+    def __exit__(self, kind: Any, _value: Any, _traceback: Any) -> None:
         # After an exception the others may be anywhere: what ends them is our end.
         if kind is None or self._core.alone:
             self.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         core = getattr(self, "_core", None)
         if core is None or not core.owned():
             return
@@ -240,13 +248,13 @@ class Dataset(_Base):
             warnings.warn("a gradcomp dataset was dropped without close(); its memory stays until exit",
                           ResourceWarning, stacklevel=2)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         raise Error(_lib.ERR_UNSUPPORTED, "a gradcomp dataset cannot be sent to another process: it is this process's "
                                           "memory. DataLoader's workers must be forked: "
                                           "DataLoader(..., multiprocessing_context='fork')")
 
 
-def _staged(source):
+def _staged(source: object) -> bool:
     """Whether it is a path of what was staged on this node as on all others."""
     data = os.environ.get("GRADCOMP_DATA")
     if not data or "GRADCOMP_DATA_SHARD" in os.environ or not isinstance(source, (str, bytes, os.PathLike)):
@@ -255,7 +263,7 @@ def _staged(source):
     return os.path.commonpath([data, path]) == data
 
 
-def _bytes(size):
+def _bytes(size: int | str | None) -> int:
     """Bytes, or "500M", "8G" (powers of 1024, as in settings); None: 0."""
     if size is None:
         return 0
@@ -267,7 +275,7 @@ def _bytes(size):
     return _lib.whole("memory", size)
 
 
-def _job_of_ranks(job):
+def _job_of_ranks(job: _job.Job | None) -> _job.Job:
     """The job whose ranks hold the dataset together."""
     job = job or _job.current()
     if job is None:
@@ -281,7 +289,7 @@ def _job_of_ranks(job):
     return job
 
 
-def _own_job():
+def _own_job() -> _job.Job:
     """A job by PMIx, or of this process alone, left at exit."""
     if "PMIX_NAMESPACE" not in os.environ:
         for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):

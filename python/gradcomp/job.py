@@ -15,13 +15,15 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Optional, Protocol, Tuple
 
-from . import _lib
+from . import _lib, _log
 from ._lib import Error, lib
 
 # A torch tensor, a numpy array, or another writable buffer; contiguous.
 Buffer = Any
+# Of bytes and a stream to an address, or None where there are no more; and of an address that is given back.
+DeviceMemory = Tuple[Callable[[int, int], Optional[int]], Callable[[int], object]]
 
 _DTYPES = {"float32": _lib.F32, "float16": _lib.F16, "bfloat16": _lib.BF16, "float64": _lib.F64,
            "int32": _lib.I32, "int64": _lib.I64, "uint8": _lib.U8}
@@ -29,7 +31,7 @@ _FORMATS = {"f": "float32", "e": "float16", "d": "float64", "i": "int32", "l": "
 _OPS = {"sum": _lib.SUM, "max": _lib.MAX, "min": _lib.MIN, "bor": _lib.BOR}
 
 
-def dtype_code(name):
+def dtype_code(name: Any) -> int:
     """'float32', torch.float32 or numpy.dtype('float32') as the library's code."""
     code = _DTYPES.get(str(name).replace("torch.", ""))
     if code is None:
@@ -38,17 +40,17 @@ def dtype_code(name):
     return code
 
 
-def _op(name):
+def _op(name: str) -> int:
     if name not in _OPS:
         raise Error(_lib.ERR_INVALID, f"op={name!r} is not one of {', '.join(_OPS)}; a mean is the sum over the number of ranks")
     return _OPS[name]
 
 
-def _name(code):
+def _name(code: int) -> str:
     return next(name for name, c in _DTYPES.items() if c == code)
 
 
-def _memory(buf, cuda=False):
+def _memory(buf: Buffer, cuda: bool = False) -> tuple[int, int, int]:
     """(address, elements, dtype code) of a buffer; with `cuda` of a tensor on a GPU."""
     if cuda and (not hasattr(buf, "data_ptr") or buf.device.type != "cuda"):
         raise Error(_lib.ERR_INVALID, f"{'a tensor is on ' + str(buf.device) if hasattr(buf, 'data_ptr') else 'a buffer is in host memory'}: "
@@ -70,7 +72,7 @@ def _memory(buf, cuda=False):
 
 
 @contextlib.contextmanager
-def _placed(*buffers):
+def _placed(*buffers: Buffer) -> Iterator[Any]:
     """(options that say where they are, all in one place; then (address, elements, dtype code) of each). On a GPU
     that is current meanwhile, and the stream is PyTorch's current one."""
     on = {str(b.device): b.device for b in buffers if hasattr(b, "data_ptr") and b.device.type == "cuda"}
@@ -86,17 +88,19 @@ def _placed(*buffers):
         yield (ctypes.byref(where), *found)
 
 
-_current = None  # the Job made last, until it is left
+_current: Job | None = None  # made last, until it is left
 _joined: Job | None = None  # the one of join()
 _ends: list[Callable[[BaseException | None], object]] = []
 
 
-def join(store=None, settings=None):
+def join(store: Callable[[], Store] | None = None, settings: Iterable[str] | None = None) -> Job:
     """The job that all of this process shares: made at the first call, left at exit.
     `store` makes the store where there is no PMIx server for this rank; `settings` as Job takes them."""
-    if joined() is None:
-        adopt(Job(settings, store=None if store is None or _has_pmix() else store()))
-    return _joined
+    job = joined()
+    if job is None:
+        job = Job(settings, store=None if store is None or _has_pmix() else store())
+        adopt(job)
+    return job
 
 
 def adopt(job: Job) -> None:
@@ -120,7 +124,7 @@ def joined() -> Job | None:
     return _joined if _joined is not None and _joined._handle is not None else None
 
 
-def _has_pmix():
+def _has_pmix() -> bool:
     """Whether a PMIx server wires this rank up. torchrun's workers inherit the variables of
     the task that torchrun is: the server knows that task, and not them."""
     return "PMIX_NAMESPACE" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
@@ -133,14 +137,14 @@ def at_exit(end: Callable[[BaseException | None], object]) -> None:
     _ends.append(end)
 
 
-def _failed():
+def _failed() -> BaseException | None:
     """The exception that ends the program. In a process of multiprocessing it is still on its way."""
     ending = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return None if isinstance(ending, SystemExit) and ending.code in (None, 0) else ending
 
 
 @atexit.register
-def _leave():
+def _leave() -> None:
     failed = _failed()
     for end in reversed(_ends):
         end(failed)
@@ -151,10 +155,10 @@ def _leave():
     try:
         _joined.free()
     except Error as e:
-        print(f"gradcomp: {e}", file=sys.stderr)
+        _log.warn(e)
 
 
-def current():
+def current() -> Job | None:
     """The Job made last in this process; None when it has none."""
     return _current if _current is not None and _current._pid == os.getpid() else None
 
@@ -205,7 +209,7 @@ class Job:
         if store is not None:
             c_store = _c_store(store)
             options.store = ctypes.pointer(c_store)
-        self._handle = c_void_p()
+        self._handle: Any = c_void_p()
         lib().call("job_create", ctypes.byref(options), ctypes.byref(self._handle))
         self.rank = lib().job_rank(self._handle)
         self.nranks = lib().job_nranks(self._handle)
@@ -281,15 +285,15 @@ class Job:
                 _current = None
 
 
-def _c_store(store):
-    def put(_ctx, key, value, size):
+def _c_store(store: Store) -> _lib.Store:
+    def put(_ctx: Any, key: bytes, value: int, size: int) -> int:
         try:
             store.set(key.decode(), ctypes.string_at(value, size))
             return 0
         except Exception:  # the library reports which key could not be set
             return -1
 
-    def get(_ctx, key, value, capacity, timeout_ms):
+    def get(_ctx: Any, key: bytes, value: int, capacity: int, timeout_ms: int) -> int:
         try:
             data = store.get(key.decode(), timeout_ms)
         except Exception:  # as above; a timeout is one of these
@@ -301,7 +305,7 @@ def _c_store(store):
                       _lib.STORE_GET(get))
 
 
-def _device_memory(options, memory):
+def _device_memory(options: Any, memory: DeviceMemory | None) -> tuple[Any, Any] | None:
     """Where device memory comes from, in the options of a Reducer or Coder; what it returns is held for as long
     as the library may call it."""
     if memory is None:
@@ -317,7 +321,7 @@ class Group:
     tensors on one GPU, on all ranks: then a call is as if it were put on PyTorch's current stream, and has been
     done when it returns (gradcomp_allreduce_on() in gradcomp.h)."""
 
-    def __init__(self, handle, job):
+    def __init__(self, handle: Any, job: Job):
         self._handle, self.job = handle, job
         self.rank = lib().group_rank(handle)
         self.nranks = lib().group_nranks(handle)
@@ -335,7 +339,7 @@ class Group:
         return Group(out.value, self.job)
 
     def world_rank(self, r: int) -> int:
-        return lib().group_world_rank(self._handle, r)
+        return int(lib().group_world_rank(self._handle, r))
 
     def allreduce(self, buf: Buffer, op: str = "sum") -> None:
         with _placed(buf) as (where, (address, count, dtype)):
@@ -353,7 +357,7 @@ class Group:
             self._check_counts(counts, own, total, dtype == out_dtype)
             lib().call("reduce_scatter_on", self._handle, where, source, target, (c_uint64 * len(counts))(*counts), dtype, _op(op))
 
-    def _check_counts(self, counts, own, total, same_type):
+    def _check_counts(self, counts: Sequence[int], own: int, total: int, same_type: bool) -> None:
         if len(counts) != self.nranks or own < counts[self.rank] or total < sum(counts) or not same_type:
             raise Error(_lib.ERR_INVALID, f"counts {list(counts)} of {self.nranks} ranks do not fit buffers of "
                                           f"{own} and {total} elements, or their types differ")
@@ -400,7 +404,7 @@ class Reducer:
                  done: Callable[[int, Error | None], object] | None = None, compressor: str | None = None,
                  collective: str | None = None, bucket_bytes: int = 0, seed: int = 0, cuda: bool = False, queue: int = 0,
                  schedule: str | None = None, delay: int = 0,
-                 memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
+                 memory: DeviceMemory | None = None):
         if not 0 <= _lib.whole("delay", delay, least=-1 << 64) < 1 << 32:
             raise Error(_lib.ERR_INVALID, f"a delay of {delay} steps: must be 0 or more")
         self._sizes = [(name, math.prod(shape), dtype_code(dtype)) for name, shape, dtype in tensors]
@@ -409,7 +413,8 @@ class Reducer:
             d.name, d.ndim, d.dtype = name.encode(), len(shape), dtype_code(dtype)
             d.dims = (c_uint64 * len(shape))(*shape)
 
-        def call_done(_ctx, index, status, err):
+        def call_done(_ctx: Any, index: int, status: int, err: Any) -> None:
+            assert done is not None
             done(index, None if status >= 0 else Error(status, err.contents.message() if err else ""))
 
         # Held for as long as the library may call it.
@@ -421,13 +426,13 @@ class Reducer:
         options.device, options.queue = int(cuda), queue or None
         options.schedule, options.delay = _lib.text("schedule", schedule), delay
         self._memory = _device_memory(options, memory)
-        self._handle = c_void_p()
+        self._handle: Any = c_void_p()
         self._job = group.job
         with self._job._giving(self._adopt):
             lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                        ctypes.byref(self._handle))
 
-    def _adopt(self, made):
+    def _adopt(self, made: int | None) -> Reducer:
         self._handle.value = made
         return self
 
@@ -458,7 +463,7 @@ class Reducer:
         lib().call("reducer_drain", self._handle, self._addresses("corrections", corrections),
                    weights and self._addresses("weights", weights), rate)
 
-    def _addresses(self, what, buffers):
+    def _addresses(self, what: str, buffers: Sequence[Buffer]) -> Any:
         if len(buffers) != len(self._sizes):
             raise Error(_lib.ERR_INVALID, f"{len(buffers)} {what} for {len(self._sizes)} tensors")
         found = [_memory(b, self._cuda) for b in buffers]
@@ -485,7 +490,7 @@ class Reducer:
     def stats(self) -> dict[str, float]:
         stats = _lib.ReducerStats(struct_size=ctypes.sizeof(_lib.ReducerStats))
         lib().reducer_get_stats(self._handle, ctypes.byref(stats))
-        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+        return {name: getattr(stats, name) for name, *_ in stats._fields_[1:]}
 
     def free(self) -> None:
         """Waits for a step in flight."""

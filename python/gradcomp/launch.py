@@ -1,6 +1,8 @@
 """Finding the other ranks: torch.distributed from Slurm or torchrun, and the
 store that torch.distributed already has as a way to wire a job up."""
 
+from __future__ import annotations
+
 import atexit
 import datetime
 import fcntl
@@ -44,7 +46,7 @@ def init_process_group(backend: str = "gloo", **options: Any) -> None:
     _init(backend, options)
 
 
-def _init(backend, options):
+def _init(backend: str, options: dict[str, Any]) -> None:
     if not _has_libuv():
         os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(backend, **options)
@@ -52,14 +54,14 @@ def _init(backend, options):
     atexit.register(_rest)
 
 
-def _rest():
+def _rest() -> None:
     """Lets Gloo's threads have the interpreter, which they free the last step's tensors with: one that still
     waits for it when Python ends aborts the process."""
     if dist.is_initialized():
         time.sleep(0.02)
 
 
-def _has_libuv():
+def _has_libuv() -> bool:
     """False where PyTorch was built without libuv: from 2.4 on it asks for it all the same."""
     try:
         dist.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False, use_libuv=True)
@@ -70,16 +72,16 @@ def _has_libuv():
     return True
 
 
-def _first_host(hostlist):
+def _first_host(hostlist: str) -> str:
     """The first name of a Slurm host list: n[03-07,9]-ib,m1 -> n03-ib."""
-    prefix, bracket, rest = re.match(r"([^\[,]*)(\[?)(.*)", hostlist).groups()
-    if not bracket:
+    prefix = re.split(r"[\[,]", hostlist)[0]
+    if hostlist[len(prefix):len(prefix) + 1] != "[":
         return prefix
-    inside, _, after = rest.partition("]")
-    return prefix + re.split("[-,]", inside)[0] + re.match(r"[^\[,]*", after).group()
+    inside, _, after = hostlist[len(prefix) + 1:].partition("]")
+    return prefix + re.split("[-,]", inside)[0] + re.split(r"[\[,]", after)[0]
 
 
-def _node_address(name):
+def _node_address(name: str) -> str:
     """The node's address as the resolver, or else Slurm, knows it."""
     try:
         return socket.gethostbyname(name)
@@ -95,7 +97,7 @@ def _node_address(name):
     return found.group(1)
 
 
-def _interface_to(address):
+def _interface_to(address: str) -> str | None:
     """The name of the interface that traffic to `address` leaves by."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -119,19 +121,19 @@ class TorchStore:
 
     jobs = 0
 
-    def __init__(self):
+    def __init__(self) -> None:
         from torch.distributed.distributed_c10d import _get_default_store
 
         TorchStore.jobs += 1
         self.rank, self.nranks = dist.get_rank(), dist.get_world_size()
-        self._store = dist.PrefixStore(f"gradcomp/{TorchStore.jobs}", _get_default_store())
+        self._store: Any = dist.PrefixStore(f"gradcomp/{TorchStore.jobs}", _get_default_store())
 
-    def set(self, key, value):
+    def set(self, key: str, value: bytes) -> None:
         self._store.set(key, value)
 
-    def get(self, key, timeout_ms):
+    def get(self, key: str, timeout_ms: int) -> bytes:
         self._store.wait([key], datetime.timedelta(milliseconds=timeout_ms))
-        return self._store.get(key)
+        return bytes(self._store.get(key))
 
 
 class LaunchedStore(TorchStore):
@@ -144,7 +146,7 @@ class LaunchedStore(TorchStore):
         self._store = dist.PrefixStore("gradcomp", store)
 
 
-def global_ranks(process_group):
+def global_ranks(process_group: Any) -> list[int]:
     """The global ranks of a process group, in its order."""
     if hasattr(dist, "get_process_group_ranks"):
         return list(dist.get_process_group_ranks(process_group))
@@ -153,4 +155,4 @@ def global_ranks(process_group):
     if process_group is c10d._get_default_group():
         return list(range(dist.get_world_size()))
     ranks = c10d._pg_group_ranks[process_group]
-    return sorted(ranks, key=ranks.get)
+    return sorted(ranks, key=lambda r: ranks[r])

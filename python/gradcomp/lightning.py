@@ -6,7 +6,9 @@ The strategies "ddp" and "fsdp", and ModelParallelStrategy where its model is sh
 Without --gradcomp and GRADCOMP it does nothing and says so once.
 """
 
-from typing import Any, Dict, Optional
+from __future__ import annotations
+
+from typing import Any
 
 from lightning.pytorch import Callback
 
@@ -27,36 +29,36 @@ class GradComp(Callback):
                              "compared, which only the program knows the place of: leave it out, or use "
                              "gradcomp.torch.attach(model, delay=...) in a loop of your own")
         self._options = options
-        self._attachment: Optional[Any] = None
-        self._loaded: Dict[str, Any] = {}
+        self._attachment: _torch.Attachment | None = None
+        self._loaded: dict[str, Any] = {}
 
     @property
-    def attachment(self) -> Any:
+    def attachment(self) -> _torch.Attachment | None:
         """What attach() returned, for its stats(); None outside fit()."""
         return self._attachment
 
-    def on_fit_start(self, trainer, pl_module) -> None:
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         del pl_module
         self._attachment = _torch.attach(trainer.strategy.model, **self._options)
         self._take_up()
 
-    def teardown(self, trainer, pl_module, stage) -> None:
+    def teardown(self, trainer: Any, pl_module: Any, stage: Any) -> None:
         del trainer, pl_module, stage
         attachment, self._attachment = self._attachment, None
         if attachment is not None:
             attachment.detach()
 
-    def state_dict(self) -> Dict[str, Any]:
-        if not isinstance(self._attachment, _torch.Attachment):
+    def state_dict(self) -> dict[str, Any]:
+        if not isinstance(self._attachment, _torch.Replicated):
             return {}
         return self._attachment.state_dict(shared=True)
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a checkpoint, which may be read before or after fit() has begun."""
         self._loaded = state_dict
         self._take_up()
 
-    def _take_up(self):
+    def _take_up(self) -> None:
         if self._attachment is not None and self._loaded:
             self._attachment.load_state_dict(self._loaded)
             self._loaded = {}

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from ctypes import c_uint64, c_void_p
+from typing import Any
 
 from . import _lib
 from ._lib import lib
@@ -28,7 +29,7 @@ class Parallel:
         self.pieces = list(pieces)
         self._gpu = next((p.device for p in self.pieces if hasattr(p, "data_ptr") and p.device.type == "cuda"), None)
         self._stream = None if self._gpu is None else sys.modules["torch"].cuda.Stream(self._gpu)
-        self._handle = c_void_p()
+        self._handle: Any = c_void_p()
         with self._streams(), _placed(*self.pieces) as (where, *found):
             sizes = [count * _lib.ITEMSIZE[dtype] for _, count, dtype in found]
             self._out = (c_void_p * len(found))(*[address for address, _, _ in found])
@@ -38,7 +39,7 @@ class Parallel:
                        ctypes.byref(self._handle))
 
     @contextlib.contextmanager
-    def _streams(self):
+    def _streams(self) -> Iterator[None]:
         """On a GPU: what is done within is on this object's stream."""
         if self._stream is None:
             yield
@@ -53,9 +54,9 @@ class Parallel:
     def apply(self, work: Callable[[int], object]) -> None:
         """Collective. When work() raises, its other pieces are left as they are and the
         exception comes from here once the others have what there is; let it end the program."""
-        raised = []
+        raised: list[BaseException] = []
 
-        def piece(_ctx, index):
+        def piece(_ctx: Any, index: int) -> None:
             try:
                 if not raised:
                     work(index)
@@ -70,7 +71,7 @@ class Parallel:
     @property
     def reason(self) -> str:
         """What was decided and why, in a line."""
-        return lib().parallel_reason(self._handle).decode()
+        return str(lib().parallel_reason(self._handle).decode())
 
     def free(self) -> None:
         handle, self._handle = self._handle, None

@@ -5,28 +5,32 @@
 
 The format of the picture follows from the name: .svg, .png or .pdf. Needs matplotlib."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 LINES = 8  # more cannot be told apart
 
 
-def shown(spec, specs):
+def shown(spec: str, specs: Sequence[str]) -> str:
     """The SPEC without the parameters that tell it from no other one: its name, if that is enough."""
     name = spec.split(":")[0]
     return name if sum(s.split(":")[0] == name for s in specs) == 1 else spec
 
 
-def best_steps(table):
+def best_steps(table: Any) -> dict[str, float]:
     """The seconds of a step with each compressor's best plan. Plans come fastest first."""
-    steps = {}
+    steps: dict[str, float] = {}
     for row in table["plans"]:
         steps.setdefault(row["compressor"], row["step_s"])
     return steps
 
 
-def places_of(plan):
+def places_of(plan: Any) -> tuple[str, list[Any], list[str]]:
     """(what tables differ in, its value in each, the text of that)"""
     tables = plan["tables"]
     if len({t["nodes"] for t in tables}) == 1 < len(tables):
@@ -36,7 +40,7 @@ def places_of(plan):
     return "nodes", nodes, [f"{n:,}" for n in nodes]
 
 
-def lines_of(plan):
+def lines_of(plan: Any) -> list[Any]:
     """[(compressor, whether it is dense, places, seconds)]: the dense ones, then those that come
     nearest to the best in some place."""
     tables = [(place, best_steps(t)) for place, t in zip(places_of(plan)[1], plan["tables"]) if t["plans"]]
@@ -50,7 +54,7 @@ def lines_of(plan):
     return [(compressor, not other, *zip(*points)) for other, _, compressor, points in found[:LINES]]
 
 
-def draw(plan, path):
+def draw(plan: Any, path: str) -> None:
     """Writes the picture."""
     try:
         import matplotlib
@@ -83,7 +87,7 @@ def draw(plan, path):
         sys.exit(f"gradcomp.plot: {path}: {e}")
 
 
-def main():
+def main() -> None:
     """The command."""
     p = argparse.ArgumentParser(prog="python3 -m gradcomp.plot", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)

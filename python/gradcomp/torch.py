@@ -16,20 +16,26 @@ little apart, until drain(optimizer) makes all ranks' weights identical again: b
 checkpoint, before weights are compared or evaluated, and at the end.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 import time
 import weakref
-from typing import Any, Dict, Optional, Union
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal, overload
 
 import torch
 import torch.distributed as dist
+from torch.distributed import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _fsdp, _lib, _pytorch, _shrink, autoload, launch
+from . import _fsdp, _lib, _log, _pytorch, _shrink, autoload, launch
 from . import job as _jobs
+from ._attachment import Attachment, Held, Shared, Stats, after_backward
+from ._lib import Error
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
 from .parallel_optimizer import LAMB, LARS, ParallelOptimizer  # noqa: F401
@@ -37,42 +43,40 @@ from .parallel_optimizer import LAMB, LARS, ParallelOptimizer  # noqa: F401
 init_process_group = launch.init_process_group
 autoload.register()
 
-_attached = weakref.WeakSet()
-_hooks = weakref.WeakKeyDictionary()  # by DDP model
+__all__ = ["Attachment", "DiLoCo", "LocalSGD", "Shared", "Stats", "attach", "group", "init_process_group", "join"]
+
+_attached: weakref.WeakSet[Held] = weakref.WeakSet()
+_hooks: weakref.WeakKeyDictionary[torch.nn.Module, _Hook] = weakref.WeakKeyDictionary()  # by DDP model
 _told = False
 
 
-class Attachment(_pytorch.NotSaved):
-    """What attach() returns: the state to put in a checkpoint, and counters.
-    Every rank has a state of its own, and there is one that all share.
+class Replicated(Held):
+    """Of a DistributedDataParallel. Every rank has a state of its own, and there is one that all share.
 
     It ends with detach(), with the model (when nothing refers to either any more), or with
     the program."""
 
-    def __init__(self, named, group, options):
+    def __init__(self, named: Sequence[tuple[str, torch.nn.Parameter]], group: _jobs.Group, options: dict[str, Any]):
+        super().__init__(group)
         where = named[0][1].device if named else torch.device("cpu")
         # What the reducer waits for: it follows whatever stream backward runs on. And what futures are
         # completed on, which follows the averages.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self._averaged = torch.cuda.Stream(where) if where.type == "cuda" else None
-        self._index = {p: i for i, (_, p) in enumerate(named)}
+        self._index: dict[torch.Tensor, int] = {p: i for i, (_, p) in enumerate(named)}
         self._names = [n for n, _ in named]
-        self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
+        self._parameters, self._delay = [p for _, p in named], options["delay"]
         self._strides = [p.stride() for p in self._parameters]
         self._orders = _pytorch.unusual_orders(named)
-        self._owes = False  # corrections of steps since the last drain
-        self._pid = os.getpid()  # a forked child owns none of this
-        self.automatic = False  # made by gradcomp.autoload, not by the program
-        self._hook = None  # DDP's, once this is in force: a weak reference, so that both go with the model
-        self._stats = {}  # of the reducer that was, after detach()
+        self._hook: weakref.ref[_Hook] | None = None  # DDP's, once this is in force: weak, so that both go with the model
         self._lock = threading.Lock()
-        self._begun = {}  # what has been given of a step that lacks gradients yet, and its memory
-        self._bucket_of = [None] * len(named)
+        self._begun: dict[int, torch.Tensor] = {}  # what has been given of a step that lacks gradients yet, and its memory
+        self._bucket_of: list[_Flight | None] = [None] * len(named)
         tensors = [(n, _pytorch.memory_shape(p), p.dtype) for n, p in named]
         # The reducer, which is to go with this object, must not hold it.
         me = weakref.WeakMethod(self._done)
 
-        def done(index, error):
+        def done(index: int, error: Error | None) -> None:
             method = me()
             if method is not None:
                 method(index, error)
@@ -83,12 +87,10 @@ class Attachment(_pytorch.NotSaved):
             with torch.cuda.device(where):
                 self._reducer = Reducer(group, tensors, done, cuda=True, queue=self._stream.cuda_stream,
                                         memory=_pytorch.device_memory(where), **options)
-        self._end = weakref.finalize(self, _free, self._reducer, group, self._pid)
-        self._end.atexit = False  # at exit: _leave()
+        self._hold(_free, self._reducer, group)
 
-    def _in_force(self):
-        if not self._end.alive:
-            raise _lib.Error(_lib.ERR_STATE, "this attachment has been detached; attach(model) makes another")
+    def _in_force(self) -> Reducer:
+        self._check_alive()
         return self._reducer
 
     def detach(self) -> None:
@@ -100,20 +102,17 @@ class Attachment(_pytorch.NotSaved):
             return
         if self._owes:
             raise self._undrained("detach() would lose them")
-        hook = self._hook and self._hook()
+        hook = None if self._hook is None else self._hook()
         if hook is not None:
             hook.attachment = None
-        self._stats = self._reducer.stats()
+        self._stats = self.stats()
         self._end()
 
-    def _late(self):
-        return "step" if self._delay == 1 else f"{self._delay} steps"
-
-    def _undrained(self, otherwise):
+    def _undrained(self, otherwise: str) -> Error:
         return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._late()} are not in the weights yet: call "
                                           f"drain(optimizer) first; {otherwise}")
 
-    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> dict[str, Any]:
         """This rank's state (error memory, warm-start factors), which continues to the bit; between
         steps only. With shared=True one for any number of ranks, the same on all, which call this
         together: the mean of error memory over ranks. With a delay: after drain(), since the
@@ -123,18 +122,13 @@ class Attachment(_pytorch.NotSaved):
             raise self._undrained("or state_dict(in_flight=True), and save the weights of every rank")
         return _pytorch.as_state(self._in_force().save(shared), self._orders, owes=self._owes)
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
         if _pytorch.is_empty(state):
             return
         _pytorch.load(state, self._orders, self._in_force().load)
         self._owes = state.get("owes", False)
-
-    @property
-    def shared(self) -> "Shared":
-        """The state for all ranks, as an object to give to what saves one file for all."""
-        return Shared(self)
 
     @torch.no_grad()
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
@@ -163,7 +157,7 @@ class Attachment(_pytorch.NotSaved):
         self._average([t for p in self._parameters for t in [p, *_moments(optimizer.state.get(p, {}), p)]])
         self._owes = False
 
-    def _average(self, tensors):
+    def _average(self, tensors: list[torch.Tensor]) -> None:
         """The mean over ranks, in floats, in one all-reduce."""
         together = torch.cat([t.detach().float().reshape(-1) for t in tensors])
         self._group.allreduce(together)
@@ -171,10 +165,13 @@ class Attachment(_pytorch.NotSaved):
         for t, mean in zip(tensors, together.split([t.numel() for t in tensors])):
             t.copy_(mean.reshape(t.shape))
 
-    def stats(self) -> Dict[str, float]:
-        return self._reducer.stats() if self._end.alive else dict(self._stats)
+    def stats(self) -> Stats:
+        if not self._end.alive:
+            return self._stats
+        counted = self._reducer.stats()
+        return Stats(counted, {"all_reduce": counted})
 
-    def _reduce(self, bucket):
+    def _reduce(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A future of the bucket's average. The parameters of a bucket become done
         one by one, on threads of the library; the last one fulfils the future."""
         flight = _Flight(bucket, self)
@@ -192,9 +189,11 @@ class Attachment(_pytorch.NotSaved):
                 self._reducer.ready(i, gradient.data_ptr())
             except _lib.Error as e:
                 self._done(i, e)
+        if self._callbacks and bucket.is_last():
+            after_backward(self._stepped)
         return flight.future
 
-    def _check_order(self, indices):
+    def _check_order(self, indices: Iterable[int]) -> None:
         """Error memory lies as the parameters did, and DDP's buckets follow a parameter that is converted."""
         for i in indices:
             p = self._parameters[i]
@@ -205,7 +204,7 @@ class Attachment(_pytorch.NotSaved):
                                                      "DistributedDataParallel and attach()")
                 self._strides[i] = p.stride()
 
-    def _another_pass(self):
+    def _another_pass(self) -> None:
         """A forward pass begins that gradients follow. DDP refuses it where the last backward pass was
         given up half-way, on that rank alone, which may catch that too: here the others learn it."""
         self._check_order(range(len(self._parameters)))
@@ -216,7 +215,7 @@ class Attachment(_pytorch.NotSaved):
             except _lib.Error as e:
                 raise _lib.Error(e.status, f"another forward pass, and the last backward pass was given up half-way: {e}") from None
 
-    def _done(self, index, error):
+    def _done(self, index: int, error: Error | None) -> None:
         with self._lock:
             flight, self._bucket_of[index] = self._bucket_of[index], None
             if flight is None:  # refused by ready() and failed with the step
@@ -242,7 +241,7 @@ class Attachment(_pytorch.NotSaved):
 class _Flight:
     """A DDP bucket on its way. Holds the gradients' memory until it is done."""
 
-    def __init__(self, bucket, attachment):
+    def __init__(self, bucket: GradBucket, attachment: Replicated):
         self.buffer = bucket.buffer()
         if self.buffer.is_sparse:
             raise _lib.Error(_lib.ERR_UNSUPPORTED, "sparse gradients cannot be reduced: make them dense (to_dense()) where "
@@ -250,27 +249,27 @@ class _Flight:
         self.gradients = bucket.gradients()
         self.indices = [attachment._index[p] for p in bucket.parameters()]
         self.left = len(self.indices)
-        self.error = None
+        self.error: Error | None = None
         # DDP looks at the future from C++, where only the failure of a
         # continuation shows as one.
         on = attachment._averaged
-        self.raw = torch.futures.Future() if on is None else torch.futures.Future(devices=[on.device])
+        self.raw: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=None if on is None else [on.device])
         self.future = self.raw.then(self._finish)
 
-    def _finish(self, raw):
+    def _finish(self, raw: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         if self.error is not None:
             raise self.error
         return raw.value()
 
 
-def _as_in_bucket(flat, parameter):
+def _as_in_bucket(flat: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Numbers in the order in which a bucket of DDP has a gradient: that of the parameter's memory (channels_last), where it has
     no gaps, else that of its indices."""
     strides = torch.empty_like(parameter).stride()
     return flat.as_strided(parameter.shape, strides) if strides == parameter.stride() else flat.view(parameter.shape)
 
 
-def _moments(state, parameter):
+def _moments(state: dict[str, Any], parameter: torch.Tensor) -> list[torch.Tensor]:
     """What an optimizer keeps for a parameter, number by number, in the order of its names."""
     return [state[k] for k in sorted(state, key=str) if torch.is_tensor(state[k]) and state[k].is_floating_point()
             and state[k].shape == parameter.shape]
@@ -279,40 +278,43 @@ def _moments(state, parameter):
 class _Hook:
     """DDP takes one communication hook and keeps it: this is whose turn it is."""
 
-    def __init__(self, process_group):
-        self.process_group, self.attachment = process_group, None
+    def __init__(self, process_group: dist.ProcessGroup):
+        self.process_group = process_group
+        self.attachment: Replicated | _shrink.Shrinking | None = None
 
 
 class _Passes:
     """Before each forward pass of a model. A model that is copied or saved has none."""
 
-    def __init__(self, hook):
+    def __init__(self, hook: _Hook):
         self.hook = hook
         self.__name__ = self.__qualname__ = "gradcomp"  # tools list hooks by these
 
-    def __call__(self, model, inputs):
+    def __call__(self, model: torch.nn.Module, inputs: Any) -> None:
         del model, inputs
         if not _compiling() and torch.is_grad_enabled() and self.hook.attachment is not None:
             self.hook.attachment._another_pass()
 
-    def __reduce__(self):
-        return _pytorch.NOTHING
+    def __reduce__(self) -> Any:
+        return autoload.NOTHING
 
 
 _compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
 
-def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    if hook.attachment is None:
-        return default_hooks.allreduce_hook(hook.process_group, bucket)
-    return hook.attachment._reduce(bucket)
+def _communicate(hook: _Hook, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if isinstance(hook.attachment, Replicated):
+        return hook.attachment._reduce(bucket)
+    return default_hooks.allreduce_hook(hook.process_group, bucket)
 
 
 _communicate.__qualname__ = "gradcomp"  # what DistributedDataParallel logs as its hook
+# It compares these, which are texts here.
+_communicate.__annotations__.update({"bucket": GradBucket, "return": torch.futures.Future[torch.Tensor]})
 
-def _free(reducer, group, pid):
+def _free(reducer: Any, group: _jobs.Group, pid: int) -> None:
     """What an attachment leaves."""
-    def free():
+    def free() -> None:
         reducer.free()
         if group is not group.job.world:
             group.free()
@@ -320,45 +322,7 @@ def _free(reducer, group, pid):
     _pytorch.free(free, pid)
 
 
-class Shared:
-    """state_dict(shared=True) and load_state_dict() of an attachment under the names that are looked for
-    in an object: accelerator.register_for_checkpointing(attachment.shared). All ranks call each together."""
-
-    def __init__(self, attachment):
-        self._attachment = attachment
-
-    def state_dict(self) -> Dict[str, Any]:
-        return self._attachment.state_dict(shared=True)
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        self._attachment.load_state_dict(state)
-
-
-class _Detached:
-    """What attach() returns when gradcomp was not asked for: an empty state."""
-
-    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
-        del in_flight, shared
-        return {}
-
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
-        del state
-
-    @property
-    def shared(self) -> Shared:
-        return Shared(self)
-
-    def drain(self, optimizer: torch.optim.Optimizer) -> None:
-        del optimizer
-
-    def detach(self) -> None:
-        pass
-
-    def stats(self) -> Dict[str, float]:
-        return {}
-
-
-def _replicated(model):
+def _replicated(model: torch.nn.Module) -> Any:
     """The DDP that composable replicate() makes of a module; None where it has not been replicated."""
     composable = sys.modules.get("torch.distributed._composable.replicate")
     state = composable.replicate.state(model) if composable is not None else None
@@ -367,11 +331,12 @@ def _replicated(model):
     return getattr(state, "_ddp", None)
 
 
-def _ddp_of(model):
+def _ddp_of(model: Any) -> tuple[Any, torch.nn.Module]:
     """(The DistributedDataParallel in what attach() was given, the module whose parameters it reduces)."""
     inner = _pytorch.without_compile(model)
     if isinstance(inner, DistributedDataParallel):
-        ddp, root = inner, inner.module
+        ddp: Any = inner
+        root = inner.module
     else:
         ddp, root = _replicated(inner) if isinstance(inner, torch.nn.Module) else None, inner
     if ddp is None:
@@ -382,7 +347,7 @@ def _ddp_of(model):
     return ddp, root
 
 
-def _instead(model):
+def _instead(model: object) -> str:
     if not isinstance(model, torch.nn.Module):
         return "give it the module that the training step calls"
     within = next((name for name, m in model.named_modules() if isinstance(m, DistributedDataParallel)), None)
@@ -391,7 +356,7 @@ def _instead(model):
     return "wrap the model first, model = DistributedDataParallel(model)"
 
 
-def _reduced(module, root, ignored):
+def _reduced(module: torch.nn.Module, root: torch.nn.Module, ignored: Collection[str]) -> list[tuple[str, torch.nn.Parameter]]:
     """The (name, parameter) of all of the module that is reduced, in forward order. What gradcomp cannot reduce is
     refused here, before the first backward pass."""
     sparse = {m.weight for m in root.modules()
@@ -399,7 +364,7 @@ def _reduced(module, root, ignored):
     names = {p: n for n, p in root.named_parameters()}
     # As DDP itself looks for them: tied weights are ignored where all of their names are, and what the outermost module has
     # of its own is not.
-    found = {}
+    found: dict[torch.nn.Parameter, str] = {}
     for prefix, m in module.named_modules():
         for n, p in m.named_parameters(recurse=False):
             if p.requires_grad and f"{prefix}.{n}" not in ignored:
@@ -416,16 +381,27 @@ def _reduced(module, root, ignored):
     return named
 
 
-def _unsupported(name, what, remedy):
+def _unsupported(name: str, what: str, remedy: str) -> Error:
     return _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is {what}: {remedy}, or keep it from DDP "
                                             "(DistributedDataParallel._set_params_and_buffers_to_ignore_for_model) and "
                                             "reduce it yourself")
 
 
-def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective: Optional[str] = None, bucket_bytes: int = 0,
-           seed: int = 0, schedule: Optional[str] = None, delay: int = 0, reduce_scatter: Optional[str] = None,
-           all_gather: Optional[str] = None, residual: bool = False,
-           on_failure: Optional[str] = None) -> Union[Attachment, _fsdp.Sharded, _shrink.Shrinking, _shrink.Alone, _Detached]:
+@overload
+def attach(model: torch.nn.Module, compressor: str | None = ..., collective: str | None = ..., bucket_bytes: int = ..., seed: int = ...,
+           schedule: str | None = ..., delay: int = ..., reduce_scatter: str | None = ..., all_gather: str | None = ...,
+           residual: bool = ..., on_failure: Literal["abort"] | None = ...) -> Attachment: ...
+
+
+@overload
+def attach(model: torch.nn.Module, compressor: str | None = ..., collective: str | None = ..., bucket_bytes: int = ..., seed: int = ...,
+           schedule: str | None = ..., delay: int = ..., reduce_scatter: str | None = ..., all_gather: str | None = ...,
+           residual: bool = ..., *, on_failure: Literal["shrink"]) -> _shrink.Surviving: ...
+
+
+def attach(model: torch.nn.Module, compressor: str | None = None, collective: str | None = None, bucket_bytes: int = 0,
+           seed: int = 0, schedule: str | None = None, delay: int = 0, reduce_scatter: str | None = None,
+           all_gather: str | None = None, residual: bool = False, on_failure: str | None = None) -> Attachment:
     """Reduces the gradients of `model` with gradcomp: a DistributedDataParallel, one in
     torch.compile(), a module after composable replicate(), or a sharded model (FSDP).
 
@@ -450,10 +426,10 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:
             whose = "FSDP communicates" if _fsdp.kind(inner) else "DDP reduces the gradients"
-            print(f"gradcomp: not requested (no --gradcomp): {whose} itself", file=sys.stderr)
+            _log.tell(f"not requested (no --gradcomp): {whose} itself")
         _told = True
-        return _shrink.Alone(inner, _Detached()) if on_failure == "shrink" else _Detached()
-    options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
+        return _shrink.Alone(inner) if on_failure == "shrink" else Attachment()
+    options: dict[str, Any] = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
                "schedule": schedule, "delay": delay}
     if on_failure == "shrink":
         ddp = inner if isinstance(inner, DistributedDataParallel) else None
@@ -467,9 +443,9 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
     sharding = {"reduce_scatter": reduce_scatter, "all_gather": all_gather, "residual": residual}
     sharded = _fsdp.kind(inner)
     if sharded:
-        attachment = _fsdp.attach(inner, sharded, _free, _group, _join, dict(options, **sharding))
-        _attached.add(attachment)
-        return attachment
+        parts = _fsdp.attach(inner, sharded, _free, _group, _join, dict(options, **sharding))
+        _attached.add(parts)
+        return parts
     if any(sharding.values()):
         raise TypeError(f"{', '.join(k for k, v in sharding.items() if v)}: for models that are sharded (fully_shard(), "
                         f"FullyShardedDataParallel), and this is a {type(model).__name__}")
@@ -480,13 +456,13 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
         raise _lib.Error(_lib.ERR_STATE, "gradcomp.on_failure=shrink: the training loop must say where a step begins and ends, with "
                                          'attach(model, on_failure="shrink") and its step(); or set gradcomp.on_failure=abort')
     hook = _hook_of(ddp)
-    attachment = Attachment(named, group, options)
+    attachment = Replicated(named, group, options)
     hook.attachment, attachment._hook = attachment, weakref.ref(hook)
     _attached.add(attachment)
     return attachment
 
 
-def _hook_of(model):
+def _hook_of(model: Any) -> _Hook:
     """The hook of a model that has none in force."""
     hook = _hooks.get(model)
     if hook is None:
@@ -501,11 +477,10 @@ def _hook_of(model):
                                              f"leave that register_comm_hook() out ({str(e).splitlines()[0]})") from None
         model.register_forward_pre_hook(_Passes(hook))
         _hooks[model] = hook
-    elif hook.attachment is not None and hook.attachment.automatic:
+    elif isinstance(hook.attachment, Replicated) and hook.attachment.automatic:
         if hook.attachment._group.rank == 0:
-            print(f"gradcomp: attach() takes over after {hook.attachment.stats()['steps']} steps that the model has taken "
-                  "attached automatically; what their compression kept is lost: call attach() before the first forward "
-                  "pass", file=sys.stderr)
+            _log.warn(f"attach() takes over after {hook.attachment.stats()['steps']} steps that the model has taken attached "
+                      "automatically; what their compression kept is lost: call attach() before the first forward pass")
         hook.attachment.detach()
     elif hook.attachment is not None:
         raise _lib.Error(_lib.ERR_STATE, "the model is attached already: use what the first attach() returned, or its "
@@ -513,13 +488,13 @@ def _hook_of(model):
     return hook
 
 
-def _join(asked=None):
+def _join(asked: Sequence[int] | None = None) -> _jobs.Job:
     """The job that all models of this process share. `asked`: the ranks that something is for."""
     world = dist.get_world_size()
     try:
         if _jobs.joined() is None and asked is not None and len(asked) < world and dist.get_rank() == asked[0]:
-            print(f"gradcomp: attaching to {len(asked)} of {world} ranks; all {world} join the job first: those that "
-                  "attach no model call gradcomp.torch.join()", file=sys.stderr)
+            _log.tell(f"attaching to {len(asked)} of {world} ranks; all {world} join the job first: those that attach no model "
+                      "call gradcomp.torch.join()")
         job = _jobs.join(launch.TorchStore)
     except _lib.Error as e:
         if asked is None or len(asked) == world or e.status != _lib.ERR_TIMEOUT:
@@ -540,46 +515,46 @@ def join() -> None:
         _join()
 
 
-def group(process_group: Optional[dist.ProcessGroup] = None) -> _jobs.Group:
+def group(process_group: dist.ProcessGroup | None = None) -> _jobs.Group:
     """The library's group of a process group's ranks (None: of all), for gradcomp.Parallel and
     plain collectives. Those ranks call it."""
     return _group(process_group or dist.group.WORLD)
 
 
-def _group(process_group):
+def _group(process_group: Any) -> _jobs.Group:
     """The job's group for a DDP process group, whose ranks alone make it."""
     ranks = launch.global_ranks(process_group)
     job = _join(ranks)
     return job.world if len(ranks) == job.nranks else job.world.create(ranks)
 
 
-def _leave(failed):
+def _leave(failed: BaseException | None) -> None:
     if failed is None:
         _shrink.leave()
     else:
-        if _jobs.joined() is not None and _of_backend(failed):
-            _tell_failure(_jobs.joined())
+        job = _jobs.joined()
+        if job is not None and _of_backend(failed):
+            _tell_failure(job)
         return
     for attachment in list(_attached):
         if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
-            print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
-                  f"{attachment._late()}", file=sys.stderr)
+            _log.warn(f"the program ended without drain(): its weights lack the averages of the last {attachment._late()}")
         _pytorch.end(attachment._end)
 
 
-def _of_backend(error):
+def _of_backend(error: BaseException) -> bool:
     """Whether torch.distributed's own communication has failed."""
     return isinstance(error, getattr(dist, "DistError", ())) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
-def _tell_failure(job):
+def _tell_failure(job: _jobs.Job) -> None:
     """Gloo does not say which rank is gone, and may know before the job does."""
     until = time.monotonic() + 1
     while time.monotonic() < until:
         try:
             job.check()
         except _lib.Error as e:
-            print(f"gradcomp: {e}", file=sys.stderr)
+            _log.warn(e)
             return
         time.sleep(0.02)
 
