@@ -38,6 +38,8 @@ Callback = Callable[[int, Stats], object]
 class Watched(NotSaved):
     """Has steps that callbacks are told of."""
 
+    _steps = 0  # that have been reduced here
+
     def __init__(self) -> None:
         self._callbacks: collections.OrderedDict[int, Callback] = collections.OrderedDict()
 
@@ -46,8 +48,8 @@ class Watched(NotSaved):
 
     def on_step(self, callback: Callback) -> RemovableHandle:
         """callback(step, stats) when the gradients of a step have been averaged, at the end of its backward pass and on the thread
-        that runs that; `step` counts from 1, `stats` are those of stats(). What it raises comes out of backward(). Never called
-        where gradcomp was not asked for. The handle that is returned has remove()."""
+        that runs that; `step` counts from 1, `stats` are those of stats(), which averages that come late are not in yet. What it
+        raises comes out of backward(). Never called where gradcomp was not asked for. The handle that is returned has remove()."""
         if not callable(callback):
             raise TypeError(f"on_step() takes a function of a step and its counters, not a {type(callback).__name__}")
         handle = RemovableHandle(self._callbacks)
@@ -58,7 +60,7 @@ class Watched(NotSaved):
         if self._callbacks:
             stats = self.stats()
             for callback in list(self._callbacks.values()):
-                callback(int(stats["steps"]), stats)
+                callback(self._steps, stats)
 
 
 class Attachment(Watched):

@@ -78,7 +78,6 @@ class Sharded(Held):
         self._parts = parts
         self._undo: list[Callable[[], object]] = []  # how to give the model its own collectives back
         self._model: weakref.ref[torch.nn.Module] | None = None
-        self._steps = 0
         self._hold(free, _Together(parts), job.world)
 
     def detach(self) -> None:

@@ -220,6 +220,7 @@ class Shrinking(Surviving):
             self._open = False
         if self._failed:
             self._recover()
+        self._steps += 1
         self._stepped()
 
     @contextlib.contextmanager

@@ -189,8 +189,10 @@ class Replicated(Held):
                 self._reducer.ready(i, gradient.data_ptr())
             except _lib.Error as e:
                 self._done(i, e)
-        if self._callbacks and bucket.is_last():
-            after_backward(self._stepped)
+        if bucket.is_last():
+            self._steps += 1
+            if self._callbacks:
+                after_backward(self._stepped)
         return flight.future
 
     def _check_order(self, indices: Iterable[int]) -> None:

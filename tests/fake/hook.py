@@ -75,7 +75,7 @@ rank, nranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.ReLU(), torch.nn.Linear(60, 30), torch.nn.ReLU(), torch.nn.Linear(30, 1))
 ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=0.01)
-reduce, gradcomp.torch.Attachment._reduce = gradcomp.torch.Attachment._reduce, late
+reduce, gradcomp.torch.Replicated._reduce = gradcomp.torch.Replicated._reduce, late
 fake_torch.stand_in(backward, take)
 for p in model.parameters():
     p.__class__ = Parameter

@@ -165,7 +165,7 @@ attachment = attached(model, **options)
 on_gpu = True
 have = train(model)
 print("off", max((a - b).abs().max().item() for a, b in zip(want, have)))
-print("parts", " ".join(sorted(attachment.stats())))
+print("parts", " ".join(sorted(attachment.stats().parts)))
 print("blocks", len(taken))
 state = attachment.state_dict()
 attachment.load_state_dict(state)

@@ -55,7 +55,7 @@ def rank_main(mode):
             model(x).square().mean().backward()
             optimizer.step()
         weights = [p.to_local().detach().cpu() for p in model.parameters()]
-        calls = sum(part["reduce_scatters"] + part["all_gathers"] for part in attachment.stats().values())
+        calls = sum(part["reduce_scatters"] + part["all_gathers"] for part in attachment.stats().parts.values())
         attachment.detach()
         return weights, calls
 

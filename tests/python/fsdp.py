@@ -162,7 +162,7 @@ for options in ({}, {"reshard_after_forward": 2}):
     stats = hook.stats()
     hook.detach()
 print("smaller", *weights)
-print("smaller_parts", " ".join(sorted(stats)))
+print("smaller_parts", " ".join(sorted(stats.parts)))
 print("smaller_calls", stats["all_gather"]["all_gathers"], stats["all_gather_of_2"]["all_gathers"])
 print("smaller_bytes", stats["all_gather_of_2"]["wire_bytes"] / stats["all_gather_of_2"]["dense_bytes"])
 
@@ -193,7 +193,7 @@ hook = gradcomp.torch.attach(model, compressor="powersgd:rank=2,start_step=0", r
                              all_gather="block:bits=8")
 print("loss_hsdp", train(model, 40))
 stats = hook.stats()
-print("hsdp_parts", " ".join(sorted(stats)))
+print("hsdp_parts", " ".join(sorted(stats.parts)))
 print("hsdp_steps", stats["all_reduce"]["steps"])
 print("hsdp_bytes", stats["all_reduce"]["wire_bytes"] / stats["all_reduce"]["steps"])
 print("hsdp_formula", sum(4 * 2 * sum(p.to_local().shape) if p.dim() > 1 else 4 * p.to_local().numel()

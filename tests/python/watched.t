@@ -1,0 +1,59 @@
+#!/usr/bin/python3
+"""What is seen of an attached model: counters of one shape for every kind, callbacks after steps and their writers, and what
+the package says, which goes through logging."""
+
+import os
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import SOURCE, done_testing, environment, errors, forked_ranks, need_gloo, need_library, ok, other_torch  # noqa: E402
+
+need_gloo()
+need_library()
+
+
+def check(what, python=sys.executable, **more):
+    """Every rank says the same things, all of them good."""
+    got = forked_ranks(2, [os.path.join(SOURCE, "tests/python/watched.py"), what], timeout=120, python=python, **more)
+    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
+    wrong = [line for how, line in lines if how == "not"]
+    ended = all(s == 0 for s, _, _ in got)
+    ok(lines and not wrong and ended, f"{what} by {python}: {len(lines)} things", *wrong[:8], "" if ended else errors(got))
+    return got
+
+
+current = other_torch()
+for python in dict.fromkeys((sys.executable, current or sys.executable)):
+    check("replicated", python, GRADCOMP="none")
+if current:
+    check("sharded", current, GRADCOMP="none")
+check("shrink", GRADCOMP="none", GRADCOMP_ON_FAILURE="shrink")
+got = check("none")
+ok([err.count("gradcomp: not requested (no --gradcomp): DDP reduces the gradients itself") for _, _, err in got] == [1, 0],
+   "without gradcomp rank 0 says so, once", errors(got))
+
+
+def said(code):
+    """(stdout, stderr) of a Python that has told and warned of something, in these circumstances."""
+    text = f"import logging\n{code}\nfrom gradcomp import _log\n_log.tell('all is 100% well')\n_log.warn(ValueError('not so'))\n"
+    got = subprocess.run([sys.executable, "-c", text], env=environment(), capture_output=True, text=True, check=False)
+    return got.stdout, got.stderr
+
+
+BOTH = "gradcomp: all is 100% well\ngradcomp: not so\n"
+for name, code, right in (
+        ("a program that says nothing of logging", "", ("", BOTH)),
+        ("a level", "logging.getLogger('gradcomp').setLevel(logging.WARNING)", ("", "gradcomp: not so\n")),
+        ("basicConfig()", "logging.basicConfig(format='%(name)s %(levelname)s %(message)s')",
+         ("", "gradcomp INFO all is 100% well\ngradcomp WARNING not so\n")),
+        ("a handler of its own", "import sys; logging.getLogger('gradcomp').addHandler(logging.StreamHandler(sys.stdout))",
+         ("all is 100% well\nnot so\n", "")),
+        ("no handler for this", "logging.getLogger('gradcomp').addHandler(logging.NullHandler())", ("", "")),
+        ("a root that it does not reach", "logging.basicConfig(); logging.getLogger('gradcomp').propagate = False", ("", BOTH)),
+        ("another logger's handler", "logging.getLogger('other').addHandler(logging.StreamHandler())", ("", BOTH)),
+        ("stderr that changes", "import sys; sys.stderr = sys.stdout", (BOTH, ""))):
+    got = said(code)
+    ok(got == right, f"logging: {name}", got)
+done_testing()
