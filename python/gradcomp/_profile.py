@@ -1,7 +1,8 @@
 """Calls of the backend as events of PyTorch's profiler, with the shapes of their tensors, that end on another thread than they
 began on: by that the profiler knows that a call goes on beside the program."""
 
-from typing import Any, List
+import itertools
+from typing import Any, Dict, List
 
 import torch
 from torch import Tensor
@@ -49,3 +50,52 @@ def end(event: List[Any]) -> None:
         _fork_to_end(0)
     finally:
         torch._C._autograd._enable_record_function(True)
+
+
+_until: Dict[int, List[Any]] = {}  # events by number
+_forks: List[Any] = []  # that end them
+_numbers = itertools.count()
+_fork_until: Any = None
+
+
+def enabled() -> bool:
+    """Whether events are recorded now, by a PyTorch in which begin() and until() have what they need."""
+    return bool(getattr(torch.autograd.profiler, "_is_profiler_enabled", False)) and bool(torch.__version__ >= (2, 6))
+
+
+def until(title: str, tensors: List[Tensor]) -> Any:
+    """Begins an event, which ends when the future that is returned gets a result, on any thread. Only while enabled()."""
+    global _drop, _fork_until
+    event = begin(title, tensors)
+    if _fork_until is None:
+        ignored: Any = torch.jit.ignore
+        _drop = ignored(_drop)
+        _fork_until = torch.jit.script(_forked_until)
+    number, over = next(_numbers), torch.futures.Future()  # type: ignore[var-annotated]
+    _until[number] = event
+    torch._C._autograd._enable_record_function(False)
+    try:
+        _forks.append(_fork_until(over, number))
+    finally:
+        torch._C._autograd._enable_record_function(True)
+    return over
+
+
+def settle() -> None:
+    """Returns when the events whose futures have their results have ended."""
+    while _forks:
+        _forks.pop().wait()
+
+
+def _drop(number: int) -> int:
+    _until.pop(number).clear()
+    return 0
+
+
+def _waiting(over: torch.jit.Future[int], number: int) -> int:
+    _wait(over)  # whose result is Python's
+    return _drop(number)
+
+
+def _forked_until(over: torch.jit.Future[int], number: int) -> torch.jit.Future[int]:
+    return _fork(_waiting, over, number)
