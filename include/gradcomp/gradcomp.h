@@ -242,6 +242,19 @@ typedef struct gradcomp_reducer_stats {
 /* Fills *stats, whose struct_size is set. Errors: none. */
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats);
 
+/* What a reducer does with a bucket; a compressor may have several rounds of them. */
+typedef enum gradcomp_stage { GRADCOMP_ENCODE = 0, GRADCOMP_EXCHANGE = 1, GRADCOMP_DECODE = 2 } gradcomp_stage;
+
+/* A stage of a bucket begins (1) or has ended (0), on this thread of the library. */
+typedef void gradcomp_stage_watcher(void *ctx, gradcomp_stage stage, uint32_t bucket, int begins);
+
+/* Has `watch` called for the stages of all reducers of this process, in place of the one before; NULL: of none any more.
+ * For profilers. When this returns the one before is not at work any more, nor will be. A watcher is to return soon and must
+ * not call into the library; a stage may have begun before it came. Reducers whose work a device does by itself tell
+ * nothing. Any thread.
+ * Errors: none. */
+GRADCOMP_EXPORT void gradcomp_watch_stages(gradcomp_stage_watcher *watch, void *ctx);
+
 /* 2. Groups and plain collectives
  * Parts of a job, and calls on them that are blocking and uncompressed and go through the job's collective plugin.
  * Counts are elements. A call with a count of 0 still takes part. */

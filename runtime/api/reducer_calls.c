@@ -5,6 +5,7 @@
 #include "kinds/delay/delay.h"
 #include "kinds/enduring.h"
 #include "reducer/reducer_consensus.h"
+#include "reducer/stages.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -112,6 +113,11 @@ void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reduce
 {
 	gradcomp_reducer *r = (gradcomp_reducer *)reducer; /* it takes the lock, and changes nothing */
 	r->ops->get_stats(r, stats);
+}
+
+void gradcomp_watch_stages(gradcomp_stage_watcher *watch, void *ctx)
+{
+	stages_watch(watch, ctx);
 }
 
 void gradcomp_reducer_free(gradcomp_reducer *r)
