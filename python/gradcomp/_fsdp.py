@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import _lib, _pytorch
+from . import _lib, _profile, _pytorch
 from ._attachment import Held, Stats, after_backward, queue_callback
 from ._lib import Error
 from .coder import Coder, Request
@@ -191,12 +191,20 @@ class _Order:
 class _Ordered:
     """A coder's call, when it has been waited for."""
 
-    def __init__(self, request: Request, order: _Order):
-        self.order, self.test, self._wait = order, request.test, request.wait
+    def __init__(self, request: Request, order: _Order, event: list[Any] | None):
+        self.order, self.test, self._wait, self._event = order, request.test, request.wait, event
 
     def wait(self) -> None:
         self._wait()
         self.order.after()
+        event, self._event = self._event, None
+        if event is not None:
+            _profile.end(event)
+
+
+def _begun(name: str, tensor: Tensor) -> list[Any] | None:
+    """An event of the profiler, while it is on."""
+    return _profile.begin(f"gradcomp:{name}", [tensor]) if _profile.enabled() else None
 
 
 class _Shards:
@@ -210,11 +218,13 @@ class _Shards:
 
     def reduce_scatter(self, parts: Tensor, out: Tensor, **options: Any) -> _Ordered:
         self._order.before(parts, out)
-        return _Ordered(self._coder.reduce_scatter(parts, out, **options), self._order)
+        event = _begun("reduce_scatter", parts)
+        return _Ordered(self._coder.reduce_scatter(parts, out, **options), self._order, event)
 
     def all_gather(self, part: Tensor, out: Tensor) -> _Ordered:
         self._order.before(part, out)
-        return _Ordered(self._coder.all_gather(part, out), self._order)
+        event = _begun("all_gather", part)
+        return _Ordered(self._coder.all_gather(part, out), self._order, event)
 
 
 class _Backward:
@@ -246,8 +256,8 @@ class _Backward:
         self._last = call
         if deferred:
             self._at_end()
-        elif not self._reduces:
-            self._reduces = after_backward(self._finish)
+        elif after_backward(self._finish):
+            self._reduces = True
         self._wait_scatters(_MOST_REDUCTIONS if deferred else 0)
 
     def _wait_scatters(self, most: int) -> None:
@@ -276,6 +286,7 @@ class _Backward:
         reducer, order = self._between()
         gradients = {index: _gradient(shard) for index, shard in shards}
         order.before(made_on=self._made_on)
+        _profile.follow()
         for index, gradient in gradients.items():
             self._given[index] = gradient
             reducer.ready(index, gradient.data_ptr())
@@ -309,6 +320,7 @@ class _Backward:
         reducer, order = self._between()
         reducer.wait()
         order.after()
+        _profile.settle()
         self._given.clear()
 
 
@@ -750,12 +762,13 @@ class _Fsdp1:
         self.attachment, self.coder, self._reduces = attachment, coder, False
 
     def at_end(self) -> None:
-        if not self._reduces:
-            self._reduces = after_backward(self._over)
+        self._reduces = after_backward(self._over) or self._reduces
 
     def _over(self) -> None:
-        self._reduces = False
-        self.attachment._reduced()
+        """Possibly more than once in a backward pass."""
+        if self._reduces:
+            self._reduces = False
+            self.attachment._reduced()
 
 
 def _scatter_fsdp1(state: _Fsdp1, gradient: Tensor, own: Tensor) -> None:

@@ -61,6 +61,7 @@ DONE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, c_int, POINTER(ErrorText))
 WORK = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
 DEVICE_ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 DEVICE_RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+STAGES = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint32, c_int)
 SETTING = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_char_p, c_char_p)
 
 
@@ -180,6 +181,7 @@ _PROTOTYPES: Prototypes = {
     "reducer_save_shared": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
     "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
+    "watch_stages": (None, [STAGES, c_void_p]),
     "coder_create": (c_int, [c_void_p, c_char_p, POINTER(CoderOptions), POINTER(c_void_p), _ERR]),
     "coder_check": (c_int, [c_char_p, c_char_p, _ERR]),
     "coder_free": (None, [c_void_p]),

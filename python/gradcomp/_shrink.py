@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _lib, _log, _pytorch, launch
+from . import _lib, _log, _profile, _pytorch, launch
 from . import job as _jobs
 from ._attachment import Attachment, Stats
 from ._lib import Error, PeersLost
@@ -221,6 +221,7 @@ class Shrinking(Surviving):
         if self._failed:
             self._recover()
         self._steps += 1
+        _profile.settle()
         self._stepped()
 
     @contextlib.contextmanager
@@ -296,6 +297,7 @@ class Shrinking(Surviving):
     def _hand_over(self, i: int, own: torch.Tensor) -> None:
         if self._stream is not None:
             self._stream.wait_stream(self._current())
+        _profile.follow()
         self._present().ready(i, own.data_ptr())
 
     def _current(self) -> torch.cuda.Stream:

@@ -32,7 +32,7 @@ from torch.distributed import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _fsdp, _lib, _log, _pytorch, _shrink, autoload, launch
+from . import _fsdp, _lib, _log, _profile, _pytorch, _shrink, autoload, launch
 from . import job as _jobs
 from ._attachment import Attachment, Held, Shared, Stats, after_backward
 from ._lib import Error
@@ -175,6 +175,10 @@ class Replicated(Held):
         """A future of the bucket's average. The parameters of a bucket become done
         one by one, on threads of the library; the last one fulfils the future."""
         flight = _Flight(bucket, self)
+        _profile.follow()
+        profiled = _profile.enabled()
+        if profiled:
+            flight.event = _profile.until("gradcomp:all_reduce", [flight.buffer])
         self._check_order(flight.indices)  # of a compiled model none has been looked at before
         self._owes = self._delay > 0
         for i in flight.indices:
@@ -191,6 +195,8 @@ class Replicated(Held):
                 self._done(i, e)
         if bucket.is_last():
             self._steps += 1
+            if profiled:
+                after_backward(_profile.settle)
             if self._callbacks:
                 after_backward(self._stepped)
         return flight.future
@@ -227,6 +233,8 @@ class Replicated(Held):
             last = flight.left == 0
         if not last:
             return
+        if flight.event is not None:
+            flight.event.set_result(0)
         if self._averaged is None or flight.error is not None:
             flight.raw.set_result(flight.buffer)
             return
@@ -252,6 +260,7 @@ class _Flight:
         self.indices = [attachment._index[p] for p in bucket.parameters()]
         self.left = len(self.indices)
         self.error: Error | None = None
+        self.event: Any = None  # of the profiler, while it is on
         # DDP looks at the future from C++, where only the failure of a
         # continuation shows as one.
         on = attachment._averaged

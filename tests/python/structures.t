@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Models that name one thing twice, made at random: what gradcomp averages is what PyTorch averages, before and after
-detach(). Two seeds, others every day; in check-long eight."""
+detach(). Two seeds, others every day; in check-long eight. And lists of modules that are sharded together."""
 
 import os
 import sys
@@ -30,6 +30,24 @@ def check(name, kinds, nranks):
                 ok(len({seed for seed, _ in values}) == len(SEEDS) and all(right(v) for _, v in values), f"{kind}: {what}", values)
 
 
+def crossed():
+    """Lists of modules that share a communication, against single ones, in all ways of FSDP's; a part of the ways each day."""
+    ways = [w for i, w in enumerate(("plain", "replicas", "checkpointed", "16bits", "offloaded", "tensors", "replicas16")) if in_part(i, 3)]
+    specs = ["none", "block:bits=8", "fp8"]
+    got = ranks(4, [os.path.join(SOURCE, "tests/python/crossed.py"), ",".join(ways), *specs], timeout=120, python=PYTHON, GRADCOMP="none")
+    if not ok([s for s, _, _ in got] == [0] * 4, f"{', '.join(ways)}: four ranks do everything", errors(got)):
+        return
+    said = [line.split() for _, out, _ in got for line in out.splitlines() if line.split()[:1] and line.split()[0] in ways]
+    for way in ways:
+        for word, of, right, what in (("list", specs, lambda v: v == 0, "a list of modules is as a single one, to the bit"),
+                                      ("stock", specs[:1], lambda v: v < 1e-6, "and under none as FSDP's own"),
+                                      ("codes", specs[1:], lambda v: v > 0, "and codes are codes")):
+            values = [(spec, float(v)) for w, spec, found, v in said if (w, found) == (way, word)]
+            ok(sorted(spec for spec, _ in values) == sorted(4 * of) and (all if word != "codes" else any)(right(v) for _, v in values),
+               f"{way}: {what}", values)
+
+
 check("replicated", ["ddp"], 2)
 check("sharded", ["fsdp2", "hsdp"], 4)
+crossed()
 done_testing()

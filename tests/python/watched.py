@@ -1,5 +1,5 @@
-"""One rank of watched.t: what stats() and on_step() of each kind of attachment say. Prints `ok NAME` or `not NAME WHY`.
-argv[1]: replicated, sharded, shrink or none."""
+"""One rank of scenarios.t: what stats() and on_step() of each kind of attachment say. Prints `ok NAME` or `not NAME WHY`.
+argv[1]: replicated, profiled, sharded, shrink or none."""
 
 import json
 import pickle
@@ -219,6 +219,60 @@ def replicated():
     shape("local SGD", sync, ["all_reduce"], ["exchanges"])
 
 
+def profiled():
+    """What PyTorch's profiler shows, of threads that it does not know too."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.profiler import profile
+
+    from gradcomp import _profile
+
+    def count(events, name):
+        found = [e for e in events if e.name == "gradcomp:" + name]
+        say(all(e.time_range.elapsed_us() > 0 for e in found), f"profiled: {name} takes time", found)
+        return len(found)
+
+    models = [DDP(net(), bucket_cap_mb=1e-5) for _ in range(2)]
+    hooks = [gradcomp.torch.attach(m, compressor="topk:density=0.5") for m in models]
+    steps(1)(models[0])
+    say(not _profile._watching and not _profile._forks, "profiled: nothing is followed without a profiler")
+    for turn in range(2):
+        with profile(record_shapes=True) as profiler:
+            steps(2)(models[0])
+        events = profiler.events()
+        buckets = hooks[0].stats()["buckets"]
+        for stage in ("encode", "exchange", "decode"):
+            n = count(events, stage)
+            say(n >= 2 * buckets, f"profiled: turn {turn}: {stage} of each bucket", f"{n} of {buckets} buckets")
+        whole = [e.input_shapes for e in events if e.name == "gradcomp:all_reduce"]
+        numbers = sum(shape[0][0] for shape in whole)
+        say(count(events, "all_reduce") >= 2 and numbers == 2 * sum(p.numel() for p in models[0].parameters()),
+            f"profiled: turn {turn}: DDP's buckets, with their sizes", whole)
+    steps(1)(models[0])
+    say(not (_profile._watching or _profile._following or _profile._words or _profile._stages or _profile._until or _profile._forks),
+        "profiled: nothing is left of it", vars(_profile))
+    for n in (1, 2, 2, 1):
+        steps(n)(models[1])
+    say(all(torch.equal(a.grad, b.grad) for a, b in zip(models[0].parameters(), models[1].parameters())), "profiled: the numbers are the same")
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(net(), mesh=init_device_mesh("cpu", (SIZE,)))
+    hook = gradcomp.torch.attach(model)
+    steps(1)(model)
+    before = hook.stats()
+    with profile() as profiler:
+        steps(2)(model)
+    events, after = profiler.events(), hook.stats()
+    for name in ("reduce_scatter", "all_gather"):
+        calls = after.parts[name][name + "s"] - before.parts[name][name + "s"]
+        say(count(events, name) == calls > 0, f"profiled: each {name} of a sharded model", f"{calls} calls")
+    replicas = fully_shard(net(), mesh=init_device_mesh("cpu", (SIZE, 1), mesh_dim_names=("replicate", "shard")))
+    gradcomp.torch.attach(replicas)
+    with profile() as profiler:
+        steps(2)(replicas)
+    say(count(profiler.events(), "exchange") >= 2, "profiled: averages between replicas")
+    steps(1)(replicas)
+
+
 def sharded():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
@@ -291,4 +345,4 @@ def none():
     shape("local SGD without", sync, [], ["exchanges"])
 
 
-{"replicated": replicated, "sharded": sharded, "shrink": shrink, "none": none}[sys.argv[1]]()
+{"replicated": replicated, "profiled": profiled, "sharded": sharded, "shrink": shrink, "none": none}[sys.argv[1]]()
