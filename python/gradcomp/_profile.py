@@ -104,7 +104,9 @@ def settle() -> None:
 def _make_scripts() -> None:
     global _drop, _next_word, _take_words
     ignored: Any = torch.jit.ignore
-    _drop, _next_word, _take_words = ignored(_drop), ignored(_next_word), ignored(_take_words)
+    _drop = ignored(_drop)
+    _next_word = ignored(_next_word)
+    _take_words = ignored(_take_words)
     _scripts.update(until=torch.jit.script(_forked_until), stages=torch.jit.script(_forked_stages))
 
 
@@ -142,6 +144,7 @@ def follow() -> None:
         _lib.lib().watch_stages(_watcher if on else _lib.STAGES(), None)
         _watching = on
         if not on:
+            settle()
             _words.clear()
             _stages.clear()
     if on and not _following:
