@@ -117,8 +117,8 @@ class Sharded(Held):
 
     def stats(self) -> Stats:
         """Counters, in all and by what is communicated: `parts` has reduce_scatter, all_gather, all_reduce, and all_gather_of_N,
-        which reshard_after_forward=N gathers in backward, as Coder.stats() and Reducer.stats() have them. A coder's time for
-        codes, both ways, is in encode_s. A step is a backward pass that has reduced gradients."""
+        which reshard_after_forward=N gathers in backward, as Coder.stats() and Reducer.stats() have them. Of a coder convert_s is in
+        encode_s, and coding in exchange_s. A step is a backward pass that has reduced gradients."""
         if not self._end.alive:
             return self._stats
         parts: dict[str, dict[str, float]] = {name: part.stats() for name, part in self._parts.items() if hasattr(part, "stats")}
