@@ -197,6 +197,20 @@ GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_save(gradco
 GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf,
                                                                           uint64_t bytes, gradcomp_error *err);
 
+/* Copies what a slot keeps, in the order of its blocks, to `numbers` in host memory, which has room for `capacity`, so that a program
+ * may carry it to other ranks. With NULL only *total is set, to 0 where nothing has been lost yet.
+ * Errors: STATE: a call is in flight. INVALID: there is less room than *total. Else a failure of the device. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_read_slot(gradcomp_coder *coder, uint32_t slot,
+                                                                               float *numbers, uint64_t capacity,
+                                                                               uint64_t *total, gradcomp_error *err);
+/* Puts numbers in the place of what a slot keeps: counts[r] for block r, as the calls with that slot will have them. They
+ * are only read. What is owed is the sum over ranks. On failure the coder is as before.
+ * Errors: STATE: a call is in flight. INVALID: no slot's number, NULL, NaN or Inf. RANGE: more numbers than can be counted.
+ * UNSUPPORTED: the compressor loses nothing. Else a failure of the device. */
+GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *coder, uint32_t slot,
+                                                                                const uint64_t *counts, const float *numbers,
+                                                                                gradcomp_error *err);
+
 /* Counters since creation. */
 typedef struct gradcomp_coder_stats {
 	uint32_t struct_size; /* set by the caller */
