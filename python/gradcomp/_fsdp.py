@@ -22,7 +22,7 @@ import collections
 import dataclasses
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -78,6 +78,7 @@ class Sharded(Held):
         self._parts = parts
         self._undo: list[Callable[[], object]] = []  # how to give the model its own collectives back
         self._model: weakref.ref[torch.nn.Module] | None = None
+        self._residuals: _Residuals | None = None  # where ranks may share their state
         self._hold(free, _Together(parts), job.world)
 
     def detach(self) -> None:
@@ -95,18 +96,25 @@ class Sharded(Held):
         self._end()
 
     def state_dict(self, in_flight: bool = False, shared: bool = False) -> dict[str, Any]:
-        """This rank's state (error memory), between steps only."""
+        """This rank's state (error memory), between steps only. With shared=True, of a model that fully_shard() shards without
+        replicas, what codes owe (residual=True) as tensors that are sharded as the parameters are, for
+        torch.distributed.checkpoint and any number of ranks; all ranks call it together."""
         del in_flight
         self._check_alive()
         if shared:
-            raise _refuse("state_dict(shared=True) of a sharded model: what a rank keeps belongs to its shards, so every "
-                          "rank saves and loads its own, state_dict(), on as many ranks")
+            if self._residuals is None:
+                raise _refuse("state_dict(shared=True) of this sharded model: what a rank keeps belongs to its shards, so every "
+                              "rank saves and loads its own, state_dict(), on as many ranks")
+            return {"owed": self._residuals.save()}
         return {name: _pytorch.as_tensor(part.save())
                 for name, part in self._parts.items() if hasattr(part, "save")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._check_alive()
         if _pytorch.is_empty(state):
+            return
+        if isinstance(state, Mapping) and set(state) == {"owed"} and self._residuals is not None:
+            self._residuals.load(state["owed"])
             return
         known = {name for name, part in self._parts.items() if hasattr(part, "save")}
         if not isinstance(state, Mapping) or set(state) != known:
@@ -139,6 +147,71 @@ class Sharded(Held):
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
+
+
+class _Residuals:
+    """What codes have lost of gradients, by parameter and for any number of ranks: the mean over ranks of what each keeps, sharded as
+    the parameter is. The sum over ranks is what is owed, so that each of other ranks may begin with the mean. Empty where
+    nothing is kept. All ranks call save() and load() together."""
+
+    def __init__(self, shards: _Shards | None, groups: Sequence[ParamGroup], names: Mapping[Any, str]):
+        self._shards, self._groups = shards, [weakref.ref(g) for g in groups] if shards is not None else []
+        self._names = {id(p): names.get(p.sharded_param, "") for g in groups for p in g.fsdp_params}
+
+    def _slots(self) -> Iterator[tuple[int, list[Param], list[int]]]:
+        """(slot, its FSDPParams, numbers of each in a block of the reduce-scatter). FSDP puts shards one behind another."""
+        for slot, held in enumerate(self._groups):
+            group: ParamGroup = held()
+            params = [p for p in group.fsdp_params if p.sharded_param.requires_grad]
+            if params:
+                yield slot, params, [p.padded_sharded_param_size.numel() for p in params]
+
+    def save(self) -> dict[str, Any]:
+        from torch.distributed.tensor import DTensor
+
+        state = {}
+        for slot, params, sizes in self._slots():
+            shards = self._held()
+            counts = [sum(sizes)] * shards.nranks
+            kept, whole, own = shards.read_slot(slot), torch.zeros(sum(counts)), torch.empty(sum(sizes))
+            if kept and len(kept) != 4 * sum(counts):
+                raise _refuse("state_dict(shared=True): some parameters had no gradient when the residual was made, or others are "
+                              "trained now", _lib.ERR_STATE)
+            if kept:
+                whole.copy_(torch.frombuffer(kept, dtype=torch.float32))
+            shards.group.reduce_scatter(whole, own, counts)
+            own /= shards.nranks
+            for p, part in zip(params, own.split(sizes)):
+                of = p.sharded_param
+                local = part[:p.sharded_size.numel()].view(p.sharded_size).clone().to(_local(of).device)
+                state[self._names[id(p)]] = DTensor.from_local(local, of.device_mesh, of.placements, run_check=False, shape=of.shape,
+                                                               stride=of.stride())
+        return state
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        slots = list(self._slots())
+        wanted = {self._names[id(p)]: p for _, params, _ in slots for p in params}
+        if not isinstance(state, Mapping) or set(state) != set(wanted):
+            raise _refuse(f"{_pytorch.described(state)} for the parameters {_list(wanted)}: the state is of another model, or of one "
+                          f"with{'' if not wanted else 'out'} residual=True", _lib.ERR_MISMATCH)
+        for name, p in wanted.items():
+            if _local(state[name]).shape != p.sharded_size:
+                raise _refuse(f"{name} has {list(_local(state[name]).shape)} of what is owed here, and its shard is {list(p.sharded_size)}: "
+                              "load the state on these ranks with torch.distributed.checkpoint", _lib.ERR_MISMATCH)
+        for slot, params, sizes in slots:
+            shards = self._held()
+            counts = [sum(sizes)] * shards.nranks
+            own, whole = torch.zeros(sum(sizes)), torch.empty(sum(counts))
+            for p, part in zip(params, own.split(sizes)):
+                local = _local(state[self._names[id(p)]])
+                part[:local.numel()].copy_(local.reshape(-1))
+            shards.group.allgather(own, whole, counts)
+            if shards.read_slot(slot) or whole.any():
+                shards.write_slot(slot, counts, whole)
+
+    def _held(self) -> _Shards:
+        assert self._shards is not None
+        return self._shards
 
 
 class _Together:
@@ -210,10 +283,11 @@ def _begun(name: str, tensor: Tensor) -> list[Any] | None:
 class _Shards:
     """A Coder in its order."""
 
-    def __init__(self, device: torch.device, *arguments: Any):
+    def __init__(self, device: torch.device, group: Group, *arguments: Any):
         self._order = _Order(device)
-        self._coder: Coder = self._order.make(Coder, *arguments)
+        self._coder: Coder = self._order.make(Coder, group, *arguments)
         self.nranks, self.save, self.load = self._coder.nranks, self._coder.save, self._coder.load
+        self.group, self.read_slot, self.write_slot = group, self._coder.read_slot, self._coder.write_slot
         self.stats, self.free = self._coder.stats, self._coder.free
 
     def reduce_scatter(self, parts: Tensor, out: Tensor, **options: Any) -> _Ordered:
@@ -554,6 +628,8 @@ def _attach_fsdp2(model: torch.nn.Module, free: Callable[..., object], group_of:
         raise
     attachment = Sharded(parts, job, free)
     backward.over = _weakly(attachment, Sharded._reduced)
+    if not hsdp:
+        attachment._residuals = _Residuals(coders.get("reduce_scatter") if options["residual"] else None, [g for _, g in groups], names)
     for slot, (module, group) in enumerate(groups):
         _take_over(attachment, module, group, coders, again, backward, slot if options["residual"] else None)
         if hsdp:

@@ -192,6 +192,8 @@ _PROTOTYPES: Prototypes = {
     "coder_wait": (c_int, [c_void_p, _ERR]),
     "coder_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "coder_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
+    "coder_read_slot": (c_int, [c_void_p, c_uint32, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
+    "coder_write_slot": (c_int, [c_void_p, c_uint32, POINTER(c_uint64), c_void_p, _ERR]),
     "coder_get_stats": (None, [c_void_p, POINTER(CoderStats)]),
     "coder_spec": (c_char_p, [c_void_p]),
     "coder_collective": (c_char_p, [c_void_p]),

@@ -131,6 +131,28 @@ class Coder:
     def load(self, state: bytes) -> None:
         lib().call("coder_load", self._handle, state, len(state))
 
+    def read_slot(self, slot: int) -> bytearray:
+        """What a slot keeps, as float32 in the order of its blocks; empty where nothing has been lost yet. With nothing in
+        flight only."""
+        total = c_uint64()
+        number = _lib.whole("slot", slot, above=_NO_SLOT)
+        lib().call("coder_read_slot", self._handle, number, None, 0, ctypes.byref(total))
+        numbers = bytearray(4 * total.value)
+        if numbers:
+            lib().call("coder_read_slot", self._handle, number, (ctypes.c_char * len(numbers)).from_buffer(numbers), total,
+                       ctypes.byref(total))
+        return numbers
+
+    def write_slot(self, slot: int, counts: Sequence[int], numbers: Buffer) -> None:
+        """Puts float32 in host memory in the place of what a slot keeps: counts[r] for block r, as calls with that slot have
+        them. What is owed is the sum over ranks. With nothing in flight only."""
+        address, count, dtype = _memory(numbers)
+        if dtype != _lib.F32 or len(counts) != self.nranks or count != sum(counts):
+            raise Error(_lib.ERR_INVALID, f"counts {list(counts)} of {self.nranks} ranks do not fit {count} numbers of {_name(dtype)}, "
+                                          "or these are not float32")
+        lib().call("coder_write_slot", self._handle, _lib.whole("slot", slot, above=_NO_SLOT), (c_uint64 * len(counts))(*counts),
+                   address or None)
+
     def stats(self) -> dict[str, float]:
         stats = _lib.CoderStats(struct_size=ctypes.sizeof(_lib.CoderStats))
         lib().coder_get_stats(self._handle, ctypes.byref(stats))

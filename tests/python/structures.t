@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """Models that name one thing twice, made at random: what gradcomp averages is what PyTorch averages, before and after
-detach(). Two seeds, others every day; in check-long eight. And lists of modules that are sharded together."""
+detach(). Two seeds, others every day; in check-long eight. And lists of modules that are sharded
+together, and what a sharded model owes, on other numbers of ranks."""
 
 import os
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -47,7 +49,36 @@ def crossed():
                f"{way}: {what}", values)
 
 
+def resharded():
+    """4 ranks, then 2, then 7, each from the checkpoint of the ones before."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = "-"
+        for nranks in (4, 2, 7):
+            after = os.path.join(folder, str(nranks))
+            os.mkdir(after)
+            got = ranks(nranks, [os.path.join(SOURCE, "tests/python/resharded.py"), before, after], timeout=120, python=PYTHON, GRADCOMP="none")
+            if not ok([s for s, _, _ in got] == [0] * nranks, f"{nranks} ranks go on from a sharded checkpoint", errors(got)):
+                return
+            said = [line.split(" ", 2) for line in got[0][1].splitlines()]
+            numbers = {line.split()[0]: [float(n) for n in line.split()[1:]] for line in got[0][1].splitlines()
+                       if line.startswith(("owed ", "applied ", "begins "))}
+            if before == "-":
+                ok(numbers["begins"] == [0], "nothing is owed at first", said)
+            else:
+                # All trained parameters: two of the list, and the last layer's.
+                ok(numbers["owed"][0] > 0 and numbers["owed"][1] <= 1e-6 and numbers["owed"][2] == 5, f"... on {nranks}: what is owed, to 1e-6", said)
+                ok(numbers["applied"][0] <= 1e-6 and numbers["applied"][1] > 0, f"... on {nranks}: comes with the next gradients", said)
+            refused = {words[1]: words[2] for words in said if words[0] == "refused"}
+            ok(all(text in refused.get(name, "") for name, text in (("others", "a dict with weight for the parameters"),
+                                                                   ("rows", "is owed here, and its shard is"),
+                                                                   ("residual", "with residual=True"))),
+               f"... on {nranks}: what is no such state is refused", said)
+            ok("without {'owed': {}}" in got[0][1], f"... on {nranks}: nothing is owed where nothing is kept", got[0][1])
+            before = after
+
+
 check("replicated", ["ddp"], 2)
 check("sharded", ["fsdp2", "hsdp"], 4)
 crossed()
+resharded()
 done_testing()
