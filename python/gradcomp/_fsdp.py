@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import _lib, _profile, _pytorch
-from ._attachment import Held, Stats, after_backward, queue_callback
+from ._attachment import Held, Shared, Stats, after_backward, queue_callback
 from ._lib import Error
 from .coder import Coder, Request
 from .job import Group, Job, Reducer
@@ -123,6 +123,11 @@ class Sharded(Held):
         for name, saved in state.items():
             self._parts[name].load(_pytorch.as_bytes(saved))
 
+    @property
+    def shared(self) -> Shared:
+        """Of no use here: its state_dict() says why."""
+        return _OneFile(self)
+
     def stats(self) -> Stats:
         """Counters, in all and by what is communicated: `parts` has reduce_scatter, all_gather, all_reduce, and all_gather_of_N,
         which reshard_after_forward=N gathers in backward, as Coder.stats() and Reducer.stats() have them. Of a coder convert_s is in
@@ -147,6 +152,14 @@ class Sharded(Held):
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
+
+
+class _OneFile(Shared):
+    """What saves one file for all ranks would save one rank's shards."""
+
+    def state_dict(self) -> dict[str, Any]:
+        raise _refuse("one file for all ranks has no room for what each keeps of a sharded model: every rank saves and loads its own, "
+                      "state_dict(), or torch.distributed.checkpoint saves state_dict(shared=True)")
 
 
 class _Residuals:
