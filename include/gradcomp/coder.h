@@ -197,8 +197,8 @@ GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_save(gradco
 GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf,
                                                                           uint64_t bytes, gradcomp_error *err);
 
-/* Copies what a slot keeps, in the order of its blocks, to `numbers` in host memory, which has room for `capacity`, so that a program
- * may carry it to other ranks. With NULL only *total is set, to 0 where nothing has been lost yet.
+/* Copies what a slot keeps, in the order of its blocks, to `numbers` in host memory, which has room for `capacity`, so that a
+ * program may carry it to other ranks. With NULL only *total is set, to 0 where nothing has been lost yet.
  * Errors: STATE: a call is in flight. INVALID: there is less room than *total. Else a failure of the device. */
 GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_read_slot(gradcomp_coder *coder, uint32_t slot,
                                                                                float *numbers, uint64_t capacity,

@@ -242,7 +242,7 @@ typedef struct gradcomp_reducer_stats {
 /* Fills *stats, whose struct_size is set. Errors: none. */
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats);
 
-/* What a reducer does with a bucket; a compressor may have several rounds of them. */
+/* A reducer has these stages of work on a bucket, in one round or several. */
 typedef enum gradcomp_stage { GRADCOMP_ENCODE = 0, GRADCOMP_EXCHANGE = 1, GRADCOMP_DECODE = 2 } gradcomp_stage;
 
 /* A stage of a bucket begins (1) or has ended (0), on this thread of the library. */

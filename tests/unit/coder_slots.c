@@ -64,7 +64,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	s->apart = fabs(both[0] - both[1]);
 	for (int i = 0; i < N; i++)
 		s->owed += fabs((double)kept[i]);
-	/* What is refused leaves it as it is. */
+	/* Calls that are refused leave it as it is. */
 	s->refused[0] = gradcomp_coder_read_slot(c, 3, again, N - 1, &s->total, &err);
 	s->refused[1] = gradcomp_coder_write_slot(c, 3, counts, bad, &err);
 	s->refused[2] = gradcomp_coder_write_slot(c, 3, more, kept, &err);
@@ -74,7 +74,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	s->lossless = gradcomp_coder_write_slot(exact, 3, counts, kept, &err);
 	gradcomp_coder_read_slot(c, 3, again, N, &s->total, &err);
 	s->same = !memcmp(again, kept, sizeof kept);
-	/* Another slot with the same numbers, and this one anew with others. */
+	/* Another slot gets the same numbers, and this one others. */
 	gradcomp_coder_write_slot(c, 1, counts, kept, &err);
 	memset(again, 0, sizeof again);
 	gradcomp_coder_write_slot(c, 3, counts, again, &err);

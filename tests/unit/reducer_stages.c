@@ -43,7 +43,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	(void)nranks;
 	s->failed[rank] = model_open(&m, world, "topk:density=0.2", 4096, &err);
 	for (int step = 0; !s->failed[rank] && step < STEPS + 2; step++) {
-		/* One step with the first watcher, the next ones with the second, the last with none. */
+		/* One step has the first watcher, the next ones have the second, the last has none. */
 		if (rank == 0)
 			gradcomp_watch_stages(step > STEPS ? NULL : watch, step ? &second : &first);
 		s->failed[rank] = gradcomp_barrier(world, &err);
