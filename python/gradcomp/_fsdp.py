@@ -204,7 +204,7 @@ class _Residuals:
     def load(self, state: Mapping[str, Any]) -> None:
         slots = list(self._slots())
         wanted = {self._names[id(p)]: p for _, params, _ in slots for p in params}
-        if not isinstance(state, Mapping) or set(state) != set(wanted):
+        if not isinstance(state, Mapping) or set(state) != set(wanted) or not all(map(torch.is_tensor, state.values())):
             raise _refuse(f"{_pytorch.described(state)} for the parameters {_list(wanted)}: the state is of another model, or of one "
                           f"with{'' if not wanted else 'out'} residual=True", _lib.ERR_MISMATCH)
         for name, p in wanted.items():
