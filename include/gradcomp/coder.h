@@ -208,7 +208,8 @@ GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_read_slot(g
  * Errors: STATE: a call is in flight. INVALID: no slot's number, NULL, NaN or Inf. RANGE: more numbers than can be counted.
  * UNSUPPORTED: the compressor loses nothing. Else a failure of the device. */
 GRADCOMP_EXPORT GRADCOMP_EXPERIMENTAL gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *coder, uint32_t slot,
-                                                                                const uint64_t *counts, const float *numbers,
+                                                                                const uint64_t *counts,
+                                                                                const float *numbers,
                                                                                 gradcomp_error *err);
 
 /* Counters since creation. */

@@ -242,18 +242,18 @@ typedef struct gradcomp_reducer_stats {
 /* Fills *stats, whose struct_size is set. Errors: none. */
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats);
 
-/* A reducer has these stages of work on a bucket, in one round or several. */
-typedef enum gradcomp_stage { GRADCOMP_ENCODE = 0, GRADCOMP_EXCHANGE = 1, GRADCOMP_DECODE = 2 } gradcomp_stage;
+/* A reducer has these phases of work on a bucket, in one round or several. */
+typedef enum gradcomp_phase { GRADCOMP_ENCODE = 0, GRADCOMP_EXCHANGE = 1, GRADCOMP_DECODE = 2 } gradcomp_phase;
 
-/* A stage of a bucket begins (1) or has ended (0), on this thread of the library. */
-typedef void gradcomp_stage_watcher(void *ctx, gradcomp_stage stage, uint32_t bucket, int begins);
+/* A phase of a bucket begins (1) or has ended (0), on this thread of the library. */
+typedef void gradcomp_phase_watcher(void *ctx, gradcomp_phase phase, uint32_t bucket, int begins);
 
-/* Has `watch` called for the stages of all reducers of this process, in place of the one before; NULL: of none any more.
+/* Has `watch` called for the phases of all reducers of this process, in place of the one before; NULL: of none any more.
  * For profilers. When this returns the one before is not at work any more, nor will be. A watcher is to return soon and must
- * not call into the library; a stage may have begun before it came. Reducers whose work a device does by itself tell
+ * not call into the library; a phase may have begun before it came. Reducers whose work a device does by itself tell
  * nothing. Any thread.
  * Errors: none. */
-GRADCOMP_EXPORT void gradcomp_watch_stages(gradcomp_stage_watcher *watch, void *ctx);
+GRADCOMP_EXPORT void gradcomp_watch_phases(gradcomp_phase_watcher *watch, void *ctx);
 
 /* 2. Groups and plain collectives
  * Parts of a job, and calls on them that are blocking and uncompressed and go through the job's collective plugin.

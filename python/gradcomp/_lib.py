@@ -181,7 +181,7 @@ _PROTOTYPES: Prototypes = {
     "reducer_save_shared": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
     "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
-    "watch_stages": (None, [STAGES, c_void_p]),
+    "watch_phases": (None, [STAGES, c_void_p]),
     "coder_create": (c_int, [c_void_p, c_char_p, POINTER(CoderOptions), POINTER(c_void_p), _ERR]),
     "coder_check": (c_int, [c_char_p, c_char_p, _ERR]),
     "coder_free": (None, [c_void_p]),

@@ -141,7 +141,7 @@ def follow() -> None:
     if on != _watching:
         if _watcher is None:
             _watcher = _lib.STAGES(_told)
-        _lib.lib().watch_stages(_watcher if on else _lib.STAGES(), None)
+        _lib.lib().watch_phases(_watcher if on else _lib.STAGES(), None)
         _watching = on
         if not on:
             settle()

@@ -5,7 +5,7 @@
 #include "kinds/delay/delay.h"
 #include "kinds/enduring.h"
 #include "reducer/reducer_consensus.h"
-#include "reducer/stages.h"
+#include "reducer/phases.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -115,9 +115,9 @@ void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reduce
 	r->ops->get_stats(r, stats);
 }
 
-void gradcomp_watch_stages(gradcomp_stage_watcher *watch, void *ctx)
+void gradcomp_watch_phases(gradcomp_phase_watcher *watch, void *ctx)
 {
-	stages_watch(watch, ctx);
+	phases_watch(watch, ctx);
 }
 
 void gradcomp_reducer_free(gradcomp_reducer *r)

@@ -265,32 +265,33 @@ gradcomp_status gradcomp_coder_read_slot(gradcomp_coder *c, uint32_t slot, float
 	return st;
 }
 
-static gradcomp_status check_numbers(const gradcomp_coder *c, uint32_t slot, const uint64_t *counts, const float *numbers,
-                                     uint64_t *total, gradcomp_error *err)
+static gradcomp_status check_numbers(const gradcomp_coder *c, uint32_t slot, const uint64_t *counts,
+                                     const float *numbers, uint64_t *total, gradcomp_error *err)
 {
 	int bad = 0;
 	*total = 0;
 	if (!c->keeps)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "coder '%s': '%s' loses nothing, so that it keeps no slot",
-		                 c->name, c->spec);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "coder '%s': '%s' loses nothing, so that it keeps no slot", c->name, c->spec);
 	if (slot == GRADCOMP_CODER_NO_SLOT)
 		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %u is the number of no slot", c->name, slot);
 	for (int r = 0; r < c->layout.nranks; r++) {
 		if (counts[r] > INT64_MAX / sizeof(float) - 4096 - *total)
-			return error_set(err, GRADCOMP_ERR_RANGE, "coder '%s': slot %u: more numbers than can be counted",
-			                 c->name, slot);
+			return error_set(err, GRADCOMP_ERR_RANGE,
+			                 "coder '%s': slot %u: more numbers than can be counted", c->name, slot);
 		*total += counts[r];
 	}
 	if (*total && !numbers)
 		return error_set(err, GRADCOMP_ERR_INVALID, "numbers is NULL");
 	if (*total)
 		c->job->host.operators->nonfinite(NULL, numbers, *total, &bad);
-	return bad ? error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': slot %u: NaN or Inf among the numbers", c->name, slot)
+	return bad ? error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': slot %u: NaN or Inf among the numbers", c->name,
+	                       slot)
 	           : GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *c, uint32_t slot, const uint64_t *counts, const float *numbers,
-                                          gradcomp_error *err)
+gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *c, uint32_t slot, const uint64_t *counts,
+                                          const float *numbers, gradcomp_error *err)
 {
 	uint64_t total;
 	if (!c || !counts)
@@ -305,8 +306,8 @@ gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *c, uint32_t slot, cons
 	if (more)
 		c->slots = more;
 	else if (!st)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u", c->name,
-		               (unsigned long long)total, slot);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
+		               c->name, (unsigned long long)total, slot);
 	if (!st)
 		memcpy(s->e, numbers, total * sizeof *numbers);
 	if (!st && c->gpu)

@@ -5,7 +5,7 @@
 #include "step/bucket.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
-#include "reducer/stages.h"
+#include "reducer/phases.h"
 #include "step/layout.h"
 #include "step/residual_norm.h"
 #include "step/step_observer.h"
@@ -65,7 +65,7 @@ static bool admit(reducer *r)
 
 /* The functions below learn of a step. */
 
-static gradcomp_stage stage_of(task_kind kind)
+static gradcomp_phase phase_of(task_kind kind)
 {
 	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
 		return GRADCOMP_ENCODE;
@@ -76,7 +76,7 @@ static void count_time(reducer *r, task_kind kind, double seconds)
 {
 	gradcomp_reducer_stats *s = &r->eng.stats;
 	double *const times[] = {&s->encode_s, &s->exchange_s, &s->decode_s};
-	*times[stage_of(kind)] += seconds;
+	*times[phase_of(kind)] += seconds;
 }
 
 static uint64_t observe_row(void *ctx)
@@ -376,7 +376,7 @@ static int run_next(reducer *r, bucket *b)
 	const task *t = &b->tasks[b->next++];
 	int computes = !task_exchanges(t->kind);
 	const bool told = !r->eng.ways.device->enqueues;
-	const gradcomp_stage stage = stage_of(t->kind);
+	const gradcomp_phase phase = phase_of(t->kind);
 	gradcomp_error err = {0};
 	if (computes && !enter_compressor(r))
 		return 0;
@@ -386,11 +386,11 @@ static int run_next(reducer *r, bucket *b)
 	r->turns.running++;
 	pthread_mutex_unlock(&r->lock);
 	if (told)
-		stages_tell(stage, b->pub.index, true);
+		phases_tell(phase, b->pub.index, true);
 	if (!st)
 		st = engine_run(&r->eng, b, t, &err);
 	if (told)
-		stages_tell(stage, b->pub.index, false);
+		phases_tell(phase, b->pub.index, false);
 	pthread_mutex_lock(&r->lock);
 	r->turns.running--;
 	if (computes)

@@ -106,7 +106,8 @@ int main(void)
 		const seen *s = &all[rank];
 		ok(!s->opened && s->none == 0 && s->total == N, "rank %d: a slot has nothing, then %llu numbers", rank,
 		   (unsigned long long)s->total);
-		ok(s->owed > 0 && s->apart < 1e-4, "rank %d: they are what was lost, over both ranks (%g)", rank, s->apart);
+		ok(s->owed > 0 && s->apart < 1e-4, "rank %d: they are what was lost, over both ranks (%g)", rank,
+		   s->apart);
 		ok(s->refused[0] == GRADCOMP_ERR_INVALID && s->refused[1] == GRADCOMP_ERR_INVALID &&
 		           s->refused[2] == GRADCOMP_ERR_RANGE && s->refused[3] == GRADCOMP_ERR_INVALID &&
 		           s->refused[4] == GRADCOMP_ERR_INVALID && s->refused[5] == GRADCOMP_ERR_INVALID &&

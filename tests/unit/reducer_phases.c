@@ -1,4 +1,4 @@
-/* gradcomp_watch_stages(): who watches is told of each stage of each bucket, in order and in pairs, and of nothing before or
+/* gradcomp_watch_phases(): who watches is told of each phase of each bucket, in order and in pairs, and of nothing before or
  * after. */
 #include "tests/support/small_model.h"
 
@@ -8,7 +8,7 @@ enum { P = 2, STEPS = 3, EVENTS = 4096 };
 
 typedef struct event {
 	pthread_t thread;
-	gradcomp_stage stage;
+	gradcomp_phase phase;
 	uint32_t bucket;
 	int begins;
 } event;
@@ -23,12 +23,12 @@ typedef struct seen {
 	uint32_t buckets[P];
 } seen;
 
-static void watch(void *ctx, gradcomp_stage stage, uint32_t bucket, int begins)
+static void watch(void *ctx, gradcomp_phase phase, uint32_t bucket, int begins)
 {
 	events *l = ctx;
 	int at = __atomic_fetch_add(&l->n, 1, __ATOMIC_SEQ_CST);
 	if (at < EVENTS)
-		l->e[at] = (event){pthread_self(), stage, bucket, begins};
+		l->e[at] = (event){pthread_self(), phase, bucket, begins};
 }
 
 static events first, second;
@@ -45,7 +45,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	for (int step = 0; !s->failed[rank] && step < STEPS + 2; step++) {
 		/* One step has the first watcher, the next ones have the second, the last has none. */
 		if (rank == 0)
-			gradcomp_watch_stages(step > STEPS ? NULL : watch, step ? &second : &first);
+			gradcomp_watch_phases(step > STEPS ? NULL : watch, step ? &second : &first);
 		s->failed[rank] = gradcomp_barrier(world, &err);
 		if (!s->failed[rank])
 			s->failed[rank] = model_step(&m, rank, step, &err);
@@ -61,16 +61,16 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	model_close(&m);
 }
 
-/* Returns how many stages there are of this kind, or -1 when one ends that has not begun on that thread. */
-static int pairs(const events *l, gradcomp_stage stage)
+/* Returns how many phases there are of this kind, or -1 when one ends that has not begun on that thread. */
+static int pairs(const events *l, gradcomp_phase phase)
 {
 	int n = 0;
 	for (int i = 0; i < l->n; i++) {
 		int open = 0;
-		if (l->e[i].stage != stage || l->e[i].begins)
+		if (l->e[i].phase != phase || l->e[i].begins)
 			continue;
 		for (int k = 0; k < i; k++)
-			if (l->e[k].stage == stage && l->e[k].bucket == l->e[i].bucket &&
+			if (l->e[k].phase == phase && l->e[k].bucket == l->e[i].bucket &&
 			    pthread_equal(l->e[k].thread, l->e[i].thread))
 				open += l->e[k].begins ? 1 : -1;
 		if (open != 1)
@@ -99,17 +99,17 @@ int main(void)
 	for (int k = 0; k < 2; k++) {
 		const events *l = logs[k];
 		int steps = k ? STEPS : 1, least = P * steps * (int)s.buckets[0], all = 0;
-		for (gradcomp_stage g = GRADCOMP_ENCODE; g <= GRADCOMP_DECODE; g++) {
+		for (gradcomp_phase g = GRADCOMP_ENCODE; g <= GRADCOMP_DECODE; g++) {
 			int n = pairs(l, g);
 			ok(l->n < EVENTS && n >= least,
-			   "watcher %d, stage %u: %d, which end where they begin, of at least %d", k + 1, g, n, least);
+			   "watcher %d, phase %u: %d, which end where they begin, of at least %d", k + 1, g, n, least);
 			all += n;
 		}
 		ok(begun(l) == all && l->n == 2 * all, "watcher %d: none is left open", k + 1);
 	}
 	int before = second.n;
-	gradcomp_watch_stages(watch, &second);
-	gradcomp_watch_stages(NULL, NULL);
+	gradcomp_watch_phases(watch, &second);
+	gradcomp_watch_phases(NULL, NULL);
 	ok(second.n == before, "nothing is told where nothing is done");
 	return done_testing();
 }
