@@ -15,7 +15,8 @@ _fork: Any = torch.jit.fork
 _wait: Any = torch.jit.wait
 _ending: List[List[Any]] = []
 _fork_to_end: Any = None
-_recent = bool(torch.__version__ >= (2, 6))  # has what is used here
+_version: Any = torch.__version__
+_recent = bool(_version >= (2, 6))  # has what is used here
 
 
 def enabled() -> bool:
