@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import queue
-import sys
 import threading
 import time
 import weakref
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _lib
+from . import _lib, _log
 from . import job as _jobs
 from ._lib import Call, Error, ErrorText, lib
 from .coder import Coder
@@ -89,8 +88,8 @@ class Policy:
         self._told = True
         unused = [f"{e.selector}/{e.spec}" for e in self.entries if e.number not in self._used and e.spec != "none"]
         if unused:
-            print(f"gradcomp: policy: {', '.join(unused)} {'is' if len(unused) == 1 else 'are'} for no group; groups there are: "
-                  f"{', '.join(self._groups) or 'none'}", file=sys.stderr, flush=True)
+            _log.warn(f"policy: {', '.join(unused)} {'is' if len(unused) == 1 else 'are'} for no group; groups there are: "
+                      f"{', '.join(self._groups) or 'none'}")
 
     def close(self) -> None:
         handle, self._handle = self._handle, c_void_p()

@@ -31,7 +31,7 @@ from torch._C import _distributed_c10d as _c
 from torch._C._distributed_c10d import PrefixStore, ReduceOp, Store
 from torch.distributed import distributed_c10d as _c10d
 
-from . import _lib, _policy, _profile
+from . import _lib, _log, _policy, _profile
 from . import job as _jobs
 from ._lib import Call, Error, ErrorText, lib
 
@@ -127,7 +127,7 @@ class _Home:
             if e.status == _lib.ERR_STATE:  # attached models use it
                 _jobs.adopt(self.job)
             elif e.status not in (_lib.ERR_PEER, _lib.ERR_TIMEOUT, _lib.ERR_PEER_LOST):
-                print(f"gradcomp: {e}", file=sys.stderr)
+                _log.warn(e)
         _leaving.remove(threading.current_thread())
 
 
