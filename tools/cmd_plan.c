@@ -114,7 +114,6 @@ static int predict(plan *p, const plan_arguments *a)
 {
 	gradcomp_error err;
 	int any = 0, cpus = thread_pool_cpus(), threads = cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST;
-	plan_make_tables(p);
 	if (plan_sweep(p, threads, &err) || (p->need > 0 && plan_find_needs(p, threads, &err)))
 		return command_failed(&err);
 	for (int n = 0; n < p->ntables; n++)

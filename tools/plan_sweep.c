@@ -194,6 +194,7 @@ static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempt
 
 gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
 {
+	plan_make_tables(p);
 	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->ntables;
 	sweep s = {.p = p, .attempts = calloc(all + 1, sizeof *s.attempts)};
 	gradcomp_status st = s.attempts ? GRADCOMP_OK : no_memory(err);
