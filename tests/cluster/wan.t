@@ -17,7 +17,7 @@ nodes=4
 real_jobs --latency 5ms
 for ms in 5 50 1 0.1; do
 	[ $ms = 5 ] || check "latency ${ms}ms" "${bed[@]}" latency ${ms}ms
-	read -r least mean _ lost < <(trips 40 0.01)
+	read -r least mean _ lost < <(trips 40 0.05) # a busy machine may stop for a second
 	check "$ms ms there and $ms ms back: $mean us, $least at least" \
 		holds "$least > 1900 * $ms && $least < 2100 * $ms + $(scaled 100)"
 	is "$ms ms: nothing is lost" "$lost" 0
