@@ -109,8 +109,6 @@ gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradc
 /* Reads "10G", "1G,10G,25G" (rising) or "100M..100G" (doubling), each with or without "/50us" behind it, in bits a second
  * and seconds a message. Returns false when the text is none of these. */
 bool plan_take_links(plan *p, const char *text);
-/* The tables, without rows: one for each number of nodes, or each link. */
-void plan_make_tables(plan *p);
 /* The level of the machine that tables of so many nodes are about. */
 static inline int plan_level(uint32_t nodes)
 {

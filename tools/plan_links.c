@@ -1,4 +1,4 @@
-/* What tells one table of a plan from another: numbers of nodes, and links in place of the machine's. */
+/* Links in place of the machine's, and what tells one table of a plan from another. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,26 +81,6 @@ bool plan_take_links(plan *p, const char *text)
 	for (int i = 0; i < p->nlinks; i++)
 		p->links[i].message = message;
 	return true;
-}
-
-void plan_make_tables(plan *p)
-{
-	p->ntables = p->nlinks > p->nnodes ? p->nlinks : p->nnodes;
-	for (int i = 0; i < p->ntables; i++) {
-		plan_table *t = &p->tables[i];
-		const plan_link *link = &p->links[p->nlinks > 1 ? i : 0];
-		linear *level;
-
-		t->nodes = p->nodes[p->nnodes > 1 ? i : 0];
-		t->machine = *p->machine;
-		if (!p->nlinks)
-			continue;
-		level = &t->machine.level[plan_level(t->nodes)];
-		level->b = 8 / link->bits;
-		if (link->message >= 0)
-			level->a = link->message;
-		t->machine.ncalls = 0;
-	}
 }
 
 const char *plan_rate_text(double bits, char out[PLAN_TEXT])

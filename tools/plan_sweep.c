@@ -192,9 +192,30 @@ static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempt
 	return GRADCOMP_OK;
 }
 
+/* One for each number of nodes, or each link; without rows. */
+static void place_tables(plan *p)
+{
+	p->ntables = p->nlinks > p->nnodes ? p->nlinks : p->nnodes;
+	for (int i = 0; i < p->ntables; i++) {
+		plan_table *t = &p->tables[i];
+		const plan_link *link = &p->links[p->nlinks > 1 ? i : 0];
+		linear *level;
+
+		t->nodes = p->nodes[p->nnodes > 1 ? i : 0];
+		t->machine = *p->machine;
+		if (!p->nlinks)
+			continue;
+		level = &t->machine.level[plan_level(t->nodes)];
+		level->b = 8 / link->bits;
+		if (link->message >= 0)
+			level->a = link->message;
+		t->machine.ncalls = 0;
+	}
+}
+
 gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err)
 {
-	plan_make_tables(p);
+	place_tables(p);
 	const size_t pairs = (size_t)p->compressors.n * (size_t)p->collectives.n, all = pairs * (size_t)p->ntables;
 	sweep s = {.p = p, .attempts = calloc(all + 1, sizeof *s.attempts)};
 	gradcomp_status st = s.attempts ? GRADCOMP_OK : no_memory(err);
