@@ -17,7 +17,7 @@ nodes=4
 real_jobs --latency 5ms
 for ms in 5 50 1 0.1; do
 	[ $ms = 5 ] || check "latency ${ms}ms" "${bed[@]}" latency ${ms}ms
-	read -r least mean _ lost < <(trips 40 0.05) # a busy machine may stop for a second
+	read -r least mean _ lost < <(trips 150 0.01) # a busy machine may stop for a second
 	check "$ms ms there and $ms ms back: $mean us, $least at least" \
 		holds "$least > 1900 * $ms && $least < 2100 * $ms + $(scaled 100)"
 	is "$ms ms: nothing is lost" "$lost" 0
@@ -59,14 +59,14 @@ check "a stream with 1 ms and 100 Mbit/s: $rate Gbit/s" holds "$rate < 0.101 && 
 # auto goes all ways at once where there is a latency: an all-reduce takes one or two of it, and around the ring six.
 check 'rate off' "${bed[@]}" rate off
 check 'latency 20ms' "${bed[@]}" latency 20ms
-check 'all-reduces' on srun -N4 --mpi=pmix --gradcomp=none "$tmp/bin/gradcomp" bench collectives --collectives auto,ring:small=0 \
+check 'all-reduces' on srun -N4 --mpi=pmix --gradcomp=none "$tmp/bin/gradcomp" bench collectives --collectives auto \
 	--primitives all-reduce --bytes 4096,32768 --seconds 1 --json "$tmp/run/rows"
 for bytes in 4096 32768; do
-	read -r auto ring < <(python3 -c 'import json, sys
-took = {r["collective"].partition(":")[0]: 1e3 * r["seconds"] for r in json.load(open(sys.argv[1])) if r["bytes"] == int(sys.argv[2])}
-print("%.1f %.1f" % (took["auto"], took["ring"]))' "$tmp/run/rows" $bytes)
-	# Beside a latency or two a connection takes some to open its window.
-	check "an all-reduce of $bytes bytes: $auto ms, $ring around the ring" holds "$auto > 19 && $ring > 119 && $auto < 0.6 * $ring"
+	ms=$(python3 -c 'import json, sys
+for r in json.load(open(sys.argv[1])):
+    if r["bytes"] == int(sys.argv[2]): print("%.1f" % (1e3 * r["seconds"]))' "$tmp/run/rows" $bytes)
+	# Beside a latency or two a connection takes some to open its window, and a busy machine some more.
+	check "an all-reduce of $bytes bytes: $ms ms" holds "$ms > 19 && $ms < $((bytes == 4096 ? 80 : 110))"
 done
 for bad in 5 fast 1ms,2 -1ms; do
 	refuse "latency '$bad'" "${bed[@]}" latency "$bad"
