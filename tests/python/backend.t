@@ -8,7 +8,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, current_torch, done_testing, errors, forked_ranks, need_library, ok  # noqa: E402
+from tap import SOURCE, current_torch, done_testing, forked_ranks, need_library, things  # noqa: E402
 
 need_library()
 PYTHON = current_torch()
@@ -18,11 +18,7 @@ RANKS = os.path.join(SOURCE, "tests/python/backend_ranks.py")
 def check(nranks, *what, killed=()):
     """Every rank says the same things, all of them good."""
     got = forked_ranks(nranks, [RANKS, *what], timeout=120, python=PYTHON)
-    name = f"{' '.join(what[:2])} on {nranks} ranks"
-    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
-    wrong = [line for how, line in lines if how == "not"]
-    ended = [r for r, (status, _, _) in enumerate(got) if status and r not in killed]
-    ok(lines and not wrong and not ended, f"{name}: {len(lines)} things", *wrong[:8], errors(got) if ended else "")
+    things(got, f"{' '.join(what[:2])} on {nranks} ranks", [None if r in killed else 0 for r in range(nranks)])
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from rank import error_of, say
 from torch.distributed import ReduceOp
 
 import gradcomp.torch  # noqa: F401
@@ -18,18 +19,6 @@ torch.set_num_threads(1)
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
-
-
-def say(right, name, why=""):
-    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
-
-
-def error_of(call, *given, **named):
-    try:
-        call(*given, **named)
-    except Exception as e:
-        return e
-    return None
 
 
 def numbers(dtype, shape, rank=RANK):

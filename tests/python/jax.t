@@ -10,7 +10,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, current, done_testing, environment, errors, need_library, ok, ranks, skip_all  # noqa: E402
+from tap import BUILD, SOURCE, current, done_testing, environment, need_library, ok, ranks, skip_all, things  # noqa: E402
 
 need_library()
 PYTHON, why = current("jax")
@@ -41,8 +41,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 with tempfile.TemporaryDirectory() as folder:
     got = ranks(3, [os.path.join(SOURCE, "tests/python/jax_ranks.py"), folder], timeout=120, python=PYTHON)
-lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
-wrong = [line for how, line in lines if how == "not"]
-ended = [status for status, _, _ in got]
-ok(lines and not wrong and ended == [0, 0, -9], f"three ranks: {len(lines)} things", *wrong[:8], errors(got))
+things(got, "three ranks", [0, 0, -9])
 done_testing()

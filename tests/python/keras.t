@@ -10,7 +10,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, WHOLE, current, done_testing, environment, errors, in_part, need_library, ok, ranks, skip_all  # noqa: E402
+from tap import BUILD, SOURCE, WHOLE, current, done_testing, environment, in_part, need_library, ok, ranks, skip_all, things  # noqa: E402
 
 need_library()
 PACKAGES = os.path.join(SOURCE, "python")
@@ -53,7 +53,5 @@ for backend, python, path in backends():
         ok(abs(two - one) < 1e-4, f"{backend}: two ranks end where one process with the batch of both does: {two} and {one}")
         whole = "yes" if WHOLE or backend != "jax" else "no"
         got = ranks(2, [os.path.join(SOURCE, "tests/python/keras_ranks.py"), folder, whole], timeout=120, python=python, **more)
-    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
-    wrong = [line for how, line in lines if how == "not"]
-    ok(lines and not wrong and [status for status, _, _ in got] == [0, -9], f"{backend}: {len(lines)} things on two ranks", *wrong[:8], errors(got))
+    things(got, f"{backend} on two ranks", [0, -9])
 done_testing()

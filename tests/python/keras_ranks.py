@@ -10,6 +10,7 @@ import folder_store
 import keras
 import numpy as np
 from keras.optimizers import SGD, LossScaleOptimizer
+from rank import say
 
 import gradcomp.keras
 from gradcomp.keras import DistributedOptimizer
@@ -18,10 +19,6 @@ JOB = folder_store.join(sys.argv[1])
 RANK, SIZE = JOB.rank, JOB.nranks
 MEAN = (SIZE + 1) / 2  # of rank + 1
 warnings.simplefilter("ignore")  # Keras tells of variables without gradients
-
-
-def say(right, name, why=""):
-    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
 
 
 def refused(name, words, call, *given, **named):

@@ -4,6 +4,7 @@ import copy
 
 import torch
 import torch.distributed as dist
+from rank import say
 from torch import nn
 
 import gradcomp
@@ -28,10 +29,6 @@ OPTIMIZERS = {"SGD": lambda p: torch.optim.SGD(p, lr=0.1), "SGD with momentum": 
               "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True), "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
               "NAdam": torch.optim.NAdam, "Rprop": torch.optim.Rprop, "LAMB": lambda p: LAMB(p, lr=0.01, weight_decay=0.1),
               "LARS": lambda p: LARS(p, lr=0.1, weight_decay=0.01)}
-
-
-def say(right, name, why=""):
-    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
 
 
 def refused(name, words, call, *given):

@@ -8,7 +8,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, current_torch, done_testing, errors, forked_ranks, need_library, ok  # noqa: E402
+from tap import SOURCE, current_torch, done_testing, errors, forked_ranks, need_library, ok, things  # noqa: E402
 
 need_library()
 PYTHON = current_torch()
@@ -19,10 +19,7 @@ def check(nranks, what, killed=()):
     """Every rank says the same things, all of them good."""
     with tempfile.TemporaryDirectory() as folder:
         got = forked_ranks(nranks, [RANKS, what, folder], timeout=120, python=PYTHON)
-    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
-    wrong = [line for how, line in lines if how == "not"]
-    ended = [r for r, (status, _, _) in enumerate(got) if status and r not in killed]
-    ok(lines and not wrong and not ended, f"{what} on {nranks} ranks: {len(lines)} things", *wrong[:8], errors(got) if ended else "")
+    things(got, f"{what} on {nranks} ranks", [None if r in killed else 0 for r in range(nranks)])
 
 
 check(2, "models+calls+bad")

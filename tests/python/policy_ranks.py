@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from rank import error_of, say
 from torch.distributed import ReduceOp
 
 import gradcomp.torch  # noqa: F401
@@ -17,18 +18,6 @@ torch.set_num_threads(1)
 RANK, SIZE, FOLDER = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2]
 GROUPS = 0
 MANY = 1 << 15  # numbers: 128 KiB of them
-
-
-def say(right, name, why=""):
-    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
-
-
-def error_of(call, *given, **named):
-    try:
-        call(*given, **named)
-    except Exception as e:
-        return e
-    return None
 
 
 def begin(backend="gradcomp", policy=None, **more):

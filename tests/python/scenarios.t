@@ -10,7 +10,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, environment, errors, forked_ranks, in_part, need_gloo, need_library, ok, other_torch  # noqa: E402
+from tap import SOURCE, done_testing, environment, errors, forked_ranks, in_part, need_gloo, need_library, ok, other_torch, things  # noqa: E402
 
 need_gloo()
 need_library()
@@ -31,10 +31,7 @@ def scenarios(python):
 def watched(what, python=sys.executable, **more):
     """Every rank says the same things, all of them good."""
     got = forked_ranks(2, [os.path.join(SOURCE, "tests/python/watched.py"), what], timeout=120, python=python, **more)
-    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
-    wrong = [line for how, line in lines if how == "not"]
-    ended = all(s == 0 for s, _, _ in got)
-    ok(lines and not wrong and ended, f"{what} by {python}: {len(lines)} things", *wrong[:8], "" if ended else errors(got))
+    things(got, f"{what} by {python}", [0, 0])
     return got
 
 

@@ -42,6 +42,14 @@ def error_of(function, *arguments, **named):
     return None
 
 
+def things(got, name, ends):
+    """Ranks of programs with rank.py have said things, all of them good, and have ended with the statuses `ends`, of which None is any."""
+    lines = [line.split(" ", 1) for _, out, _ in got for line in out.splitlines() if line.startswith(("ok ", "not "))]
+    wrong = [line for how, line in lines if how == "not"]
+    ended = len(got) == len(ends) and all(end is None or status == end for (status, _, _), end in zip(got, ends))
+    return ok(lines and not wrong and ended, f"{name}: {len(lines)} things", *wrong[:8], "" if ended else errors(got))
+
+
 WHOLE = os.environ.get("WHOLE") == "yes"  # in check-long
 
 

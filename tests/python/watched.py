@@ -9,6 +9,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from rank import error_of, say
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -21,18 +22,6 @@ torch.set_num_threads(1)
 gradcomp.torch.init_process_group()
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 WIDTH = 6
-
-
-def say(right, name, why=""):
-    print("ok" if right else "not", name, "" if right else " ".join(str(why).split()), flush=True)
-
-
-def error_of(call, *given, **named):
-    try:
-        call(*given, **named)
-    except Exception as e:
-        return e
-    return None
 
 
 def net():
