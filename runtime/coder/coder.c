@@ -138,10 +138,8 @@ void coder_slots_free(coder_slot **slots, uint32_t n)
 	free(slots);
 }
 
-/* Finds, with the lock held, the slot of this number, made when there is none: zeroes. MISMATCH when it has other
- * counts. */
-static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
-                                      coder_slot **out, gradcomp_error *err)
+/* Returns the place of the first slot whose number is not less. */
+static uint32_t place_of(const gradcomp_coder *c, uint32_t number)
 {
 	uint32_t low = 0, high = c->nslots;
 	while (low < high) {
@@ -151,8 +149,46 @@ static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const 
 		else
 			high = middle;
 	}
-	if (low < c->nslots && c->slots[low]->number == number) {
-		*out = c->slots[low];
+	return low;
+}
+
+coder_slot *coder_slot_find(const gradcomp_coder *c, uint32_t number)
+{
+	const uint32_t at = place_of(c, number);
+	return at < c->nslots && c->slots[at]->number == number ? c->slots[at] : NULL;
+}
+
+gradcomp_status coder_slot_put(gradcomp_coder *c, uint32_t number, uint64_t total, coder_slot *s, gradcomp_error *err)
+{
+	const uint32_t at = place_of(c, number);
+	coder_slot **more = s ? realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more) : NULL;
+	if (!more) {
+		if (s)
+			coder_slot_free(s);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
+		                 c->name, (unsigned long long)total, number);
+	}
+	c->slots = more;
+	c->stats.residual_bytes += total * sizeof(float);
+	if (at < c->nslots && more[at]->number == number) {
+		c->stats.residual_bytes -= more[at]->total * sizeof(float);
+		coder_slot_free(more[at]);
+	} else {
+		memmove(more + at + 1, more + at, (c->nslots - at) * sizeof *more);
+		c->nslots++;
+		c->stats.slots++;
+	}
+	more[at] = s;
+	return GRADCOMP_OK;
+}
+
+/* Finds, with the lock held, the slot of this number, made when there is none: zeroes. MISMATCH when it has other
+ * counts. */
+static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
+                                      coder_slot **out, gradcomp_error *err)
+{
+	*out = coder_slot_find(c, number);
+	if (*out) {
 		for (int r = 0; r < c->layout.nranks; r++)
 			if ((*out)->counts[r] != counts[r])
 				return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -163,20 +199,11 @@ static gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const 
 				                 (unsigned long long)counts[r]);
 		return GRADCOMP_OK;
 	}
-	coder_slot **more = realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more);
-	if (more)
-		c->slots = more;
-	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_memory(c) : NULL)
-	            : NULL;
-	if (!*out)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
-		                 c->name, (unsigned long long)total, number);
-	memmove(more + low + 1, more + low, (c->nslots - low) * sizeof *more);
-	more[low] = *out;
-	c->nslots++;
-	c->stats.slots++;
-	c->stats.residual_bytes += total * sizeof(float);
-	return GRADCOMP_OK;
+	coder_slot *made =
+		coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_memory(c) : NULL);
+	gradcomp_status st = coder_slot_put(c, number, total, made, err);
+	*out = st ? NULL : made;
+	return st;
 }
 
 static gradcomp_status check_counts(const gradcomp_coder *c, const uint64_t *counts, gradcomp_coder_request *q,
@@ -404,7 +431,7 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	uint32_t traits = c->parts.compressor->traits;
 	c->passes = (traits & GRADCOMP_TRAIT_PASSES_NONFINITE) != 0;
-	/* What is lost of a NaN would stay for good. */
+	/* A NaN's loss would stay in the memory for good. */
 	c->keeps = !c->parts.dense && !c->passes && !(traits & GRADCOMP_TRAIT_LOSSLESS) && c->group->nranks > 1;
 	c->shard = (gradcomp_tensor){.name = "shard", .numel = 1, .dims = &c->shard.numel, .ndim = 1};
 	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout,

@@ -94,5 +94,10 @@ coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks,
                             const device_memory *memory);
 void coder_slot_free(coder_slot *s);
 void coder_slots_free(coder_slot **slots, uint32_t n);
+/* With the lock held. NULL: there is none of this number. */
+coder_slot *coder_slot_find(const gradcomp_coder *c, uint32_t number);
+/* With the lock held: has s, of so many numbers, take the place of the slot of this number, if there is one. Fails, and frees s,
+ * without memory; s is NULL when there was none for itself. */
+gradcomp_status coder_slot_put(gradcomp_coder *c, uint32_t number, uint64_t total, coder_slot *s, gradcomp_error *err);
 
 #endif

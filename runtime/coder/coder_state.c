@@ -229,21 +229,6 @@ gradcomp_status gradcomp_coder_load(gradcomp_coder *c, const void *buf, uint64_t
 	return st;
 }
 
-/* Called with the lock held: returns where the slot of this number is, or would be. */
-static uint32_t place_of(const gradcomp_coder *c, uint32_t number)
-{
-	uint32_t at = 0;
-	while (at < c->nslots && c->slots[at]->number < number)
-		at++;
-	return at;
-}
-
-/* Called with the lock held: returns the slot at a place if it has this number, else NULL. */
-static coder_slot *slot_at(const gradcomp_coder *c, uint32_t at, uint32_t number)
-{
-	return at < c->nslots && c->slots[at]->number == number ? c->slots[at] : NULL;
-}
-
 gradcomp_status gradcomp_coder_read_slot(gradcomp_coder *c, uint32_t slot, float *numbers, uint64_t capacity,
                                          uint64_t *total, gradcomp_error *err)
 {
@@ -251,7 +236,7 @@ gradcomp_status gradcomp_coder_read_slot(gradcomp_coder *c, uint32_t slot, float
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", c ? "total" : "coder");
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = idle(c, "read_slot", err);
-	const coder_slot *s = st ? NULL : slot_at(c, place_of(c, slot), slot);
+	const coder_slot *s = st ? NULL : coder_slot_find(c, slot);
 	*total = s ? s->total : 0;
 	if (s && numbers && capacity < s->total)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
@@ -302,34 +287,16 @@ gradcomp_status gradcomp_coder_write_slot(gradcomp_coder *c, uint32_t slot, cons
 	pthread_mutex_lock(&c->lock);
 	st = idle(c, "write_slot", err);
 	coder_slot *s = st ? NULL : coder_slot_make(slot, counts, c->layout.nranks, total, NULL);
-	coder_slot **more = s ? realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more) : NULL;
-	if (more)
-		c->slots = more;
-	else if (!st)
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
-		               c->name, (unsigned long long)total, slot);
-	if (!st)
+	if (s)
 		memcpy(s->e, numbers, total * sizeof *numbers);
-	if (!st && c->gpu)
+	if (s && c->gpu) {
 		st = coder_gpu_move_slot(c, s, err);
-	if (!st && c->gpu)
-		st = coder_gpu_settle(c, err);
-	if (!st) {
-		const uint32_t at = place_of(c, slot);
-		coder_slot *before = slot_at(c, at, slot);
-		if (before) {
-			c->stats.residual_bytes -= before->total * sizeof(float);
-			coder_slot_free(before);
-		} else {
-			memmove(more + at + 1, more + at, (c->nslots - at) * sizeof *more);
-			c->nslots++;
-			c->stats.slots++;
-		}
-		c->slots[at] = s;
-		c->stats.residual_bytes += total * sizeof(float);
-	} else if (s) {
-		coder_slot_free(s);
+		st = st ? st : coder_gpu_settle(c, err);
 	}
+	if (!st)
+		st = coder_slot_put(c, slot, total, s, err);
+	else if (s)
+		coder_slot_free(s);
 	pthread_mutex_unlock(&c->lock);
 	return st;
 }
