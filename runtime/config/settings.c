@@ -37,10 +37,9 @@ static gradcomp_status check_compressor(const char *value, gradcomp_error *err)
 /* Yes or no, or where else than at models. */
 static gradcomp_status check_attach(const char *value, gradcomp_error *err)
 {
-	static const char *const answers[] = {"no", "yes", "false", "true", "off", "on", "0", "1", "backend"};
-	for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
-		if (!strcmp(value, answers[i]))
-			return GRADCOMP_OK;
+	int64_t yes;
+	if (spec_bool(value, &yes) || !strcmp(value, "backend"))
+		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is not yes or no, nor backend", value);
 }
 

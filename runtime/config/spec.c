@@ -88,7 +88,7 @@ static gradcomp_status value_error(const gradcomp_param *row, const char *text, 
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: '%s' %s; %s", row->name, text, what, about);
 }
 
-static int value_bool(const char *text, int64_t *out)
+int spec_bool(const char *text, int64_t *out)
 {
 	static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
 	for (int i = 0; i < 8; i++)
@@ -122,7 +122,7 @@ gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp
 		form = "is not a size such as 4096, 64K, 25M or 2G";
 		break;
 	case GRADCOMP_PARAM_BOOL:
-		if (!value_bool(text, &v.i))
+		if (!spec_bool(text, &v.i))
 			return value_error(row, text, "is not yes or no", err);
 		break;
 	case GRADCOMP_PARAM_CHOICE:
