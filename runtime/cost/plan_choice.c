@@ -116,17 +116,18 @@ uint64_t plan_model_hash(const model_file *m)
 	return h;
 }
 
-gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int with_events, plan_choice *out,
-                            gradcomp_error *err)
+gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *out, gradcomp_error *err)
 {
 	const model_file *m = c->model;
+	/* Seconds between two steps that nothing is beside. */
+	const double between = q->no_read_ahead ? m->io + m->copy : 0;
 	double spread = c->machine->spread > 0 ? c->machine->spread : COST_SPREAD;
 	units u = {.n = 0};
 	scaled costs = {c, &u, 1};
 	schedule_spec s = {0};
 	gradcomp_status st;
 	*out = (plan_choice){.plan = {0}};
-	st = schedule_spec_parse(spec ? spec : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s, err);
+	st = schedule_spec_parse(q->schedule ? q->schedule : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s, err);
 	if (!st) /* a plan that is given has its own buckets */
 		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, &u, err);
 	if (st)
@@ -135,15 +136,15 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	const plan_search search = {.sim = {.n = u.n,
 	                                    .forward = u.forward,
 	                                    .backward = u.backward,
-	                                    .io = m->io,
-	                                    .copy = m->copy,
+	                                    .io = between > 0 ? 0 : m->io,
+	                                    .copy = between > 0 ? 0 : m->copy,
 	                                    .update = m->update,
 	                                    .window = REDUCER_WORKSPACES,
 	                                    .beside_application = c->machine->beside_application,
 	                                    .beside_exchange = c->machine->beside_exchange,
 	                                    .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
 	                                    .slowed_by_compute = model_slowed_by_compute(m, c->machine),
-	                                    .each_layer = each_layer,
+	                                    .each_layer = q->each_layer != 0,
 	                                    .steps = STEPS},
 	                            .numel = u.numel,
 	                            .max_numel = c->plugins[0]->compressor->max_bucket,
@@ -154,7 +155,7 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 
 	st = plan_search_plan(&search, &s, plan_model_hash(m), &out->plan, err);
 	if (!st)
-		st = plan_search_predict(&search, &out->plan, with_events, &out->sim, err);
+		st = plan_search_predict(&search, &out->plan, q->trace != NULL, &out->sim, err);
 	if (!st)
 		st = predict_scaled(&search, &out->plan, 1 - spread, &out->least, err);
 	if (!st)
@@ -163,6 +164,9 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 		out->plan.end[k] = u.start[out->plan.end[k]];
 	if (!st)
 		st = sum_costs(c, &out->plan, &out->cost, err);
+	out->sim.step += between;
+	out->least += between;
+	out->most += between;
 	out->plan.predicted = out->sim.step;
 done:
 	schedule_spec_clear(&s);

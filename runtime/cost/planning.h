@@ -154,15 +154,7 @@ gradcomp_status cost_dense_share(const machine_file *machine, const char *compre
 gradcomp_status cost_plan_write(const char *path, const model_file *model, const machine_file *machine,
                                 const cost_question *question, gradcomp_error *err);
 
-/* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided among `tensor` of
- * them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After Alpa's
- * inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a micro-batch, g of reducing
- * its gradients, B micro-batches, it is the least
- *
- *     sum over stages t + max over stages ((B - 1) t + g)
- *
- * whose stages have the memory they need. Stages take 1, 2, 4 ... ranks of a node, or all ranks
- * of 1, 2, 4 ... nodes. */
+/* Says which plans of a question count. */
 typedef enum hybrid_shape {
 	HYBRID_ANY,
 	HYBRID_UNIFORM, /* all stages on as many ranks, with the same degrees */
@@ -172,6 +164,15 @@ typedef enum hybrid_shape {
 	HYBRID_PIPELINE
 } hybrid_shape;
 
+/* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided among `tensor` of
+ * them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After Alpa's
+ * inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a micro-batch, g of reducing
+ * its gradients, B micro-batches, it is the least
+ *
+ *     sum over stages t + max over stages ((B - 1) t + g)
+ *
+ * whose stages have the memory they need. Stages take 1, 2, 4 ... ranks of a node, or all ranks
+ * of 1, 2, 4 ... nodes. */
 typedef struct hybrid_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t microbatches;

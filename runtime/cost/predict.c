@@ -80,7 +80,7 @@ static gradcomp_status answer(const model_file *model, const machine_file *machi
 		               q->collective, err);
 	if (st)
 		return st;
-	st = plan_choose(c, q->schedule, q->each_layer != 0, q->trace != NULL, choice, err);
+	st = plan_choose(c, q, choice, err);
 	if (!st && q->trace)
 		st = record_io_publish("timeline", q->trace, print_trace, &choice->sim, err);
 	if (st) {
@@ -90,33 +90,19 @@ static gradcomp_status answer(const model_file *model, const machine_file *machi
 	return st;
 }
 
-/* The model as it is simulated; *between: seconds between its steps that nothing is beside. */
-static model_file simulated(const model_file *model, const cost_question *q, double *between)
-{
-	model_file m = *model;
-	*between = 0;
-	if (q->no_read_ahead) {
-		*between = m.io + m.copy;
-		m.io = m.copy = 0;
-	}
-	return m;
-}
-
 gradcomp_status cost_predict(const model_file *model, const machine_file *machine, const cost_question *question,
                              cost_prediction *out, gradcomp_error *err)
 {
 	plan_choice choice = {.plan = {0}};
 	cost_model c;
-	double between;
-	const model_file m = simulated(model, question, &between);
-	gradcomp_status st = answer(&m, machine, question, &c, &choice, err);
+	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
 	if (st)
 		return st;
 	*out = (cost_prediction){.buckets = choice.plan.nbuckets};
-	out->step_s = choice.sim.step + between;
+	out->step_s = choice.sim.step;
 	/* Schedules have anomalies: less work may end later. */
-	out->least_s = fmin(choice.least, choice.sim.step) + between;
-	out->most_s = fmax(choice.most, choice.sim.step) + between;
+	out->least_s = fmin(choice.least, choice.sim.step);
+	out->most_s = fmax(choice.most, choice.sim.step);
 	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
 		out->compute_s +=
@@ -138,9 +124,7 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model, const
 	plan_choice choice = {.plan = {0}};
 	plan_file file = {.hash = 0};
 	cost_model c;
-	double between;
-	const model_file m = simulated(model, question, &between);
-	gradcomp_status st = answer(&m, machine, question, &c, &choice, err);
+	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
 	if (st)
 		return st;
 	memcpy(file.model, model->name, sizeof file.model);
@@ -151,7 +135,6 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model, const
 	file.compressor = c.specs[0]->text;
 	file.collective = c.specs[1]->text;
 	file.plan = choice.plan;
-	file.plan.predicted += between;
 	st = plan_file_write(path, &file, err);
 	plan_choice_clear(&choice);
 	cost_clear(&c);
