@@ -295,24 +295,25 @@ typedef struct meeting {
 	int *begin; /* nranks + 1 */
 } meeting;
 
+static _Noreturn void no_room(void)
+{
+	fprintf(stderr, "gradcomp: rank %d: no memory for the addresses of %d ranks\n", pmpi.rank, pmpi.nranks);
+	mpi.Abort(mpi.the_comm_world, 1);
+	abort();
+}
+
 static void meet(meeting *m, const char *mine, size_t bytes)
 {
 	int length = (int)bytes, *lengths = malloc((size_t)pmpi.nranks * sizeof *lengths);
 	m->begin = calloc((size_t)pmpi.nranks + 1, sizeof *m->begin);
-	if (!lengths || !m->begin) {
-		fprintf(stderr, "gradcomp: rank %d: no memory for the addresses of %d ranks\n", pmpi.rank, pmpi.nranks);
-		mpi.Abort(mpi.the_comm_world, 1);
-		abort();
-	}
+	if (!lengths || !m->begin)
+		no_room();
 	mpi.Allgather(&length, 1, mpi.the_int, lengths, 1, mpi.the_int, mpi.the_comm_world);
 	for (int r = 0; r < pmpi.nranks; r++)
 		m->begin[r + 1] = m->begin[r] + lengths[r];
 	m->texts = malloc((size_t)m->begin[pmpi.nranks] + 1);
-	if (!m->texts) {
-		fprintf(stderr, "gradcomp: rank %d: no memory for the addresses of %d ranks\n", pmpi.rank, pmpi.nranks);
-		mpi.Abort(mpi.the_comm_world, 1);
-		abort();
-	}
+	if (!m->texts)
+		no_room();
 	mpi.Allgatherv(mine, length, mpi.the_byte, m->texts, lengths, m->begin, mpi.the_byte, mpi.the_comm_world);
 	free(lengths);
 }

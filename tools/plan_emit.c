@@ -6,7 +6,7 @@
 #include "tools/commands.h"
 #include "tools/plan.h"
 
-/* What a program is told. */
+/* Holds what a program is told. */
 typedef struct degrees {
 	const plan *p;
 	const hybrid_plan *plan;

@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "tools/plan.h"
 
-/* What is said is so exact; bounds are looked for by such steps first. */
+/* Figures are exact to EXACT; bounds of them are looked for by steps of STRIDE first. */
 #define EXACT 1.02
 #define STRIDE 4
 

@@ -738,7 +738,7 @@ typedef struct gradcomp_policy_call {
 	uint64_t bytes;       /* of the whole: what is reduced, all blocks of a gather's output or a scatter's input */
 } gradcomp_policy_call;
 
-/* What an entry says. Texts are the policy's. */
+/* Describes an entry; its texts are owned by the policy. */
 typedef struct gradcomp_policy_entry {
 	uint32_t struct_size;   /* set by the caller */
 	uint32_t number;        /* of the entry, from 0 */

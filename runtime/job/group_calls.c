@@ -271,7 +271,7 @@ void group_calls_close(group_calls *c)
 	}
 	stop(&c->collectives);
 	stop(&c->messages);
-	/* Who moved messages may have stopped before they had ended. */
+	/* The thread that moved messages may have stopped before they had ended. */
 	group_messages_end(c);
 	group_messages_free(c);
 	flush(c);
