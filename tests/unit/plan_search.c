@@ -111,7 +111,7 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 	             .bucket_bytes = 25 << 20};
 
 	make_fit(&f, compressor != NULL, each_layer, arrival, backward);
-	st = plan_choose(&c, schedule, each_layer, 0, &planned, &e);
+	st = plan_choose(&c, &(cost_question){.schedule = schedule, .each_layer = each_layer}, &planned, &e);
 	if (!st && schedule_measures(method))
 		st = plan_solve(&r, &f, method, &solved, NULL, &e);
 	else if (!st)
