@@ -129,7 +129,7 @@ typedef struct gradcomp_tensor_desc {
 typedef struct gradcomp_reducer_options {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	const char *compressor; /* SPEC, or auto; NULL: the job's */
+	const char *compressor; /* SPEC, or auto, or SPECs by name: GLOB=SPEC[@COLLECTIVE]+...; NULL: the job's */
 	const char *collective; /* SPEC; NULL: the job's, of gradients on a GPU gradcomp.device_collective */
 	uint64_t bucket_bytes;  /* 0: setting reducer.bucket_bytes, and 1M of the first; else of all */
 	uint64_t seed;          /* must be equal on all ranks */

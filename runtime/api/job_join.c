@@ -11,6 +11,7 @@
 #include "security/job_secret.h"
 #include "operators/operator_tables.h"
 #include "kinds/autotune/tuner.h"
+#include "kinds/kinds.h"
 #include "trace/trace.h"
 #include "transport/wire/endpoint.h"
 #include "transport/verbs/verbs_module.h"
@@ -38,7 +39,7 @@ enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMEL
 #define HEARD_SECONDS 10.0
 
 /* Resolves the SPECs that the settings ask for into the job's table, where reducers find them; gives their text in
- * full, and which plugins they are of. Those of auto are compared when reducers are made. */
+ * full, and which plugins they are of. Where there may be several, they are compared when reducers are made. */
 static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, char plugin_text[PLUGIN_PAIR_TEXT],
                                      gradcomp_error *err)
 {
@@ -48,9 +49,10 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	gradcomp_policy *policy = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 	registry_builtin(gradcomp_auto_info()->name);
-	snprintf(plugin_text, PLUGIN_PAIR_TEXT, "auto");
-	if (tuner_requested(c, NULL)) {
-		st = tuner_check_spec(&job->specs, NULL, NULL, err);
+	snprintf(plugin_text, PLUGIN_PAIR_TEXT, "several");
+	const reducer_kind *kind = kinds_find(c, NULL);
+	if (kind) {
+		st = kind->check(&job->specs, NULL, NULL, err);
 		snprintf(out, capacity, "%.500s/%.500s", config_str(c, SET_GRADCOMP_COMPRESSOR),
 		         config_str(c, SET_GRADCOMP_COLLECTIVE));
 		return st;

@@ -6,6 +6,7 @@
 #include "api/policy_calls.h"
 #include "base/error.h"
 #include "kinds/autotune/tuner.h"
+#include "kinds/kinds.h"
 #include "schedule/plan_file.h"
 #include "plugin/spec_table.h"
 #include "config/schedule_spec.h"
@@ -61,8 +62,9 @@ static gradcomp_status spec_check(const config *c, const char *compressor, const
 	policy_free(policy);
 	spec_table_init(&specs, c);
 	registry_builtin(gradcomp_auto_info()->name);
-	st = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)
-	                                    : spec_table_job(&specs, compressor, collective, p, s, err);
+	const reducer_kind *kind = kinds_find(c, compressor);
+	st = kind ? kind->check(&specs, compressor, collective, err)
+	          : spec_table_job(&specs, compressor, collective, p, s, err);
 	spec_table_clear(&specs);
 	return st;
 }

@@ -1,9 +1,9 @@
 /* The public calls on reducers. */
 #include "reducer/reducer.h"
 
-#include "kinds/autotune/tuner.h"
 #include "kinds/delay/delay.h"
 #include "kinds/enduring.h"
+#include "kinds/kinds.h"
 #include "reducer/reducer_consensus.h"
 #include "reducer/phases.h"
 #include "base/error.h"
@@ -53,7 +53,7 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	}
 	st = group->job->roster ? enduring_open(group, tensors, ntensors, &o, out, err)
 	     : o.delay          ? delay_open(group, tensors, ntensors, &o, out, err)
-	                        : tuner_open_requested(group, tensors, ntensors, &o, out, err);
+	                        : kinds_open(group, tensors, ntensors, &o, out, err);
 	if (!st) {
 		(*out)->part = (job_part){.of = *out, .reducer = row};
 		job_show(group->job, &(*out)->part);

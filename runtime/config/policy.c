@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/number.h"
 #include "base/suggest.h"
+#include "config/name_rules.h"
 #include "config/spec.h"
 
 #define BIT(n) (1u << (n))
@@ -245,6 +246,12 @@ gradcomp_status policy_parse(const char *text, gradcomp_policy **out, gradcomp_e
 	const size_t length = strlen(text);
 	gradcomp_policy *p;
 	*out = NULL;
+	if (name_rules_is(text))
+		return error_set(
+			err, GRADCOMP_ERR_INVALID,
+			"'%.60s' has SPECs by the names of a model's tensors, which the calls of a program's groups do "
+			"not have: attach the model, or write a policy such as dp/block:bits=8+any/none",
+			text);
 	if (length > POLICY_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a policy of %zu characters: at most %d are taken", length,
 		                 POLICY_MAX);

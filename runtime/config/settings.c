@@ -13,6 +13,7 @@
 #include "base/suggest.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "config/name_rules.h"
 #include "config/policy.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
@@ -23,10 +24,16 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 	return spec_name(value, name, err);
 }
 
-/* A SPEC, or a policy of several. */
+/* A SPEC, or several: by the names of tensors, or in a policy. */
 static gradcomp_status check_compressor(const char *value, gradcomp_error *err)
 {
 	gradcomp_policy *p;
+	name_rules rules;
+	if (name_rules_is(value)) {
+		gradcomp_status wrong = name_rules_parse(value, &rules, err);
+		name_rules_clear(&rules);
+		return wrong;
+	}
 	if (!policy_is(value))
 		return check_spec(value, err);
 	gradcomp_status st = policy_parse(value, &p, err);

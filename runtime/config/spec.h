@@ -22,9 +22,9 @@ void spec_clear(spec *s);
  * behind it and its comma. A piece "key=value" belongs to the SPEC before it. NULL at the end. An
  * item between two commas is empty. */
 const char *spec_list_next(const char **at, size_t *length);
-/* Checks one value against one row; used for plugin parameters and settings alike. */
 /* Reads yes or no, and the other words for them. Returns 0 when it is neither. */
 int spec_bool(const char *text, int64_t *out);
+/* Checks one value against one row; used for plugin parameters and settings alike. */
 gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out, gradcomp_error *err);
 
 #endif

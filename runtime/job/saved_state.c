@@ -23,6 +23,8 @@ static const struct {
 	[SAVED_AUTO] = {"GCAUTO01", '1', "state of auto", xxh},
 	[SAVED_SHARED_AUTO] = {"GCSHAREA", 'A', "shared state of auto", xxh},
 	[SAVED_CODER] = {"GCCODER1", '1', "state of a coder", xxh},
+	[SAVED_BY_NAME] = {"GCNAMES1", '1', "state of a reducer with SPECs by name", xxh},
+	[SAVED_SHARED_BY_NAME] = {"GCNSHAR1", '1', "shared state of a reducer with SPECs by name", xxh},
 };
 _Static_assert(sizeof kinds / sizeof *kinds == SAVED_KINDS, "each kind has its row");
 
@@ -59,7 +61,7 @@ saved_kind saved_kind_of(const void *state, uint64_t bytes)
 bool saved_is_shared(const void *state, uint64_t bytes)
 {
 	const saved_kind kind = saved_kind_of(state, bytes);
-	return kind == SAVED_SHARED || kind == SAVED_SHARED_AUTO;
+	return kind == SAVED_SHARED || kind == SAVED_SHARED_AUTO || kind == SAVED_SHARED_BY_NAME;
 }
 
 gradcomp_status saved_read(saved_kind kind, const void *state, uint64_t bytes, void *head, size_t n,

@@ -16,6 +16,8 @@ typedef enum saved_kind {
 	SAVED_AUTO,        /* a reducer's that chooses */
 	SAVED_SHARED_AUTO, /* the same, for any number of ranks */
 	SAVED_CODER,
+	SAVED_BY_NAME,        /* a reducer's with SPECs by name */
+	SAVED_SHARED_BY_NAME, /* the same, for any number of ranks */
 	SAVED_KINDS
 } saved_kind;
 
@@ -28,7 +30,7 @@ typedef struct saved_head {
 
 /* Returns the kind that these bytes begin like, of whatever version, or SAVED_KINDS. */
 saved_kind saved_kind_of(const void *state, uint64_t bytes);
-/* Returns true for the two kinds that any number of ranks loads. */
+/* Returns true for the kinds that any number of ranks loads. */
 bool saved_is_shared(const void *state, uint64_t bytes);
 /* Copies the kind's head, of n bytes, out of a state. INVALID: it is none, or is shorter; UNSUPPORTED: its version
  * is none that is read. */

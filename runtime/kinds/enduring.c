@@ -1,6 +1,7 @@
 #include "kinds/enduring.h"
 
-#include "kinds/autotune/tuner.h"
+#include "kinds/kinds.h"
+#include "reducer/reducer.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -43,9 +44,9 @@ gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reduc
 		                 o->delay);
 	if (group != group->job->world)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s a reducer of a part of the ranks", cannot);
-	if (tuner_requested(group->job->config, o->compressor))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "%s compressor auto, which compares compressors while the job runs", cannot);
+	const reducer_kind *kind = kinds_find(group->job->config, o->compressor);
+	if (kind)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s %s", cannot, kind->what);
 	return GRADCOMP_OK;
 }
 

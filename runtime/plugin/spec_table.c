@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "config/name_rules.h"
 #include "config/policy.h"
 #include "plugin/compat.h"
 #include "plugin/plugin_host.h"
@@ -18,6 +19,12 @@ gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const c
 	gradcomp_host host;
 	gradcomp_error inner = {0};
 	gradcomp_status (*check)(const gradcomp_host *, const gradcomp_value *, gradcomp_error *);
+	if (name_rules_is(text))
+		return error_set(
+			err, GRADCOMP_ERR_UNSUPPORTED,
+			"'%s' has SPECs by the names of a model's tensors, which are for models that are attached and "
+			"for reducers; here one SPEC is needed, such as block:bits=8",
+			text);
 	if (policy_is(text))
 		return error_set(
 			err, GRADCOMP_ERR_UNSUPPORTED,

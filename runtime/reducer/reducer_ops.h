@@ -1,6 +1,5 @@
 /* The public handle of a reducer. There are several kinds: one that reduces (reducer.h), and
- * two that stand before others and forward to them (kinds/delay/delay.h, kinds/autotune/tuner.h). Each
- * kind's struct begins with this one. */
+ * some that stand before others and forward to them (kinds/). Each kind's struct begins with this one. */
 #ifndef REDUCER_REDUCER_OPS_H
 #define REDUCER_REDUCER_OPS_H
 

@@ -39,8 +39,8 @@ enum { TUNER_CANDIDATES = 16, TUNER_PARTS = 4, TUNER_WINDOW = 64, TUNER_TRIALS =
 
 /* The functions below read what is asked for (tuner_config.c). */
 
-/* Returns 1 when a compressor's SPEC (NULL: the configured one) asks for it. */
-int tuner_requested(const config *c, const char *compressor);
+/* Asks whether a compressor's SPEC (NULL: the configured one) is for it. */
+bool tuner_requested(const config *c, const char *compressor);
 
 typedef struct candidate {
 	char *text;       /* COMPRESSOR or COMPRESSOR@COLLECTIVE, as written */
@@ -318,11 +318,9 @@ struct tuner {
 	gradcomp_error failure;
 };
 
-/* Creates a reducer like reducer_create(), of the kind that the SPEC of the compressor asks for: auto, or one that
- * reduces. */
-gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                                     const gradcomp_reducer_options *options, gradcomp_reducer **out,
-                                     gradcomp_error *err);
+/* Creates a reducer that chooses, like reducer_create(). */
+gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
+                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
 /* tuner_check.c, on auto's thread, between two steps of all parts. */
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
 /* tuner_network.c: the first look at the network, when the base is there. Collective. */

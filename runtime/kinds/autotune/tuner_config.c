@@ -68,7 +68,7 @@ const gradcomp_plugin_info *gradcomp_auto_info(void)
 	return &tuner_info;
 }
 
-int tuner_requested(const config *c, const char *compressor)
+bool tuner_requested(const config *c, const char *compressor)
 {
 	const char *spec = compressor ? compressor : config_str(c, SET_GRADCOMP_COMPRESSOR);
 	return !strncmp(spec, tuner_info.name, strcspn(spec, ":")) && strcspn(spec, ":") == strlen(tuner_info.name);

@@ -96,8 +96,8 @@ static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_s
 	return reducer_consensus(group, &q, mine, err);
 }
 
-static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
-                                  const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
+gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
+                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
 	tuner *c = calloc(1, sizeof *c);
 	gradcomp_error own = {0}, why = {0};
@@ -141,16 +141,4 @@ static gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_d
 	c->base.ops = &tuner_ops;
 	*out = &c->base;
 	return GRADCOMP_OK;
-}
-
-gradcomp_status tuner_open_requested(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                                     const gradcomp_reducer_options *o, gradcomp_reducer **out, gradcomp_error *err)
-{
-	reducer *r = NULL;
-	if (tuner_requested(group->job->config, o->compressor))
-		return tuner_open(group, tensors, ntensors, o, out, err);
-	gradcomp_status st = reducer_create(group, tensors, ntensors, o, true, &r, err);
-	if (!st)
-		*out = &r->base;
-	return st;
 }

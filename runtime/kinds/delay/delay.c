@@ -2,7 +2,7 @@
 #include "kinds/delay/delay.h"
 #include "kinds/delay/delay_gpu.h"
 #include "reducer/reducer_consensus.h"
-#include "kinds/autotune/tuner.h"
+#include "kinds/kinds.h"
 #include "reducer/arg_errors.h"
 
 #include "base/error.h"
@@ -244,7 +244,7 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	if (st)
 		st = reducer_consensus(group, &(reducer_request){.delay = d->delay}, st, &own);
 	else
-		st = tuner_open_requested(group, tensors, ntensors, &behind, &d->inner, &own);
+		st = kinds_open(group, tensors, ntensors, &behind, &d->inner, &own);
 	if (!st) {
 		st = allocate(d, tensors, &own);
 		if (!st)
