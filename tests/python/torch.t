@@ -29,10 +29,14 @@ for mode in ("plain", "copied", "accumulate", "unused", "static"):
     ok(len(set(said(got, "digest"))) == 1, f"{mode}: all ranks hold the same bits", said(got, "digest"))
     ok(said(got, "steps") == ["6"] * 3, f"{mode}: six steps counted", said(got, "steps"))
 
-for spec in ("topk:density=0.05", "powersgd:rank=2,start_step=0", "cast:type=bf16"):
+for spec in ("topk:density=0.05", "powersgd:rank=2,start_step=0", "cast:type=bf16", "*.bias=none+*=topk:density=0.05"):
     got = ranks(3, [TRAIN, "resume"], GRADCOMP=spec)
     ok(said(got, "resumed") == ["True"] * 3, f"{spec}: a saved state continues to the bit", errors(got))
     ok(len(set(said(got, "digest"))) == 1, f"{spec}: all ranks hold the same bits", said(got, "digest"))
+
+got = ranks(3, [TRAIN, "plain"], GRADCOMP="*.bias=none+*=none@rhd")
+ok([s for s, _, _ in got] == [0, 0, 0] and max(map(float, said(got, "worst"))) < 1e-6, "SPECs by name: gradients are DDP's own average",
+   errors(got))
 
 # With a margin of all of a step it looks and measures, and stays dense whatever the clock says.
 got = ranks(3, [TRAIN, "resume"], GRADCOMP="auto:margin=1")
