@@ -60,7 +60,9 @@ def _build(work, arguments):
     os.makedirs(build, exist_ok=True)
     # What goes into a wheel is not debugged there.
     env = {"CFLAGS": "-O2", **os.environ}
-    configure = [os.path.join(SOURCE, "configure"), *CONFIGURE, *arguments]
+    # Each GPU takes nvcc a minute or more, and others compile what they need from PTX.
+    native = [] if "CUDA_ARCHS" in env else ["CUDA_ARCHS=native"]
+    configure = [os.path.join(SOURCE, "configure"), *CONFIGURE, *native, *arguments]
     make = ["make", "--no-print-directory"]
     if "MAKEFLAGS" not in env:
         make.append(f"-j{len(os.sched_getaffinity(0))}")

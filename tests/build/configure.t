@@ -213,6 +213,14 @@ is "... and its native code is for those of four GPUs that it knows" "$(value to
 # shellcheck disable=SC2086
 PATH=$of/cuda/bin:$PATH check "unless GPUs are named" conf toolkits-gpus $without CUDA_ARCHS="sm_90"
 is "... for which it is" "$(value toolkits-gpus CUDA_ARCHS)" "90"
+for gpu in 9.0:90 12.0:80 7.5:80 :80; do
+	mkdir -p "$tmp/smi"
+	printf '#!/bin/sh\necho %s; [ -n "%s" ]\n' "${gpu%:*}" "${gpu%:*}" > "$tmp/smi/nvidia-smi"
+	chmod +x "$tmp/smi/nvidia-smi"
+	# shellcheck disable=SC2086
+	PATH=$tmp/smi:$of/cuda/bin:$PATH check "the GPU of this machine: ${gpu%:*}" conf "toolkits-native-${gpu#*:}" $without CUDA_ARCHS=native
+	is "... is native code for ${gpu#*:}" "$(value "toolkits-native-${gpu#*:}" CUDA_ARCHS)" "${gpu#*:}"
+done
 # shellcheck disable=SC2086
 PATH=$of/cuda/bin:$PATH refuse "a GPU that nvcc does not know, or that is too old" conf toolkits-none $without CUDA_ARCHS="90 75"
 like "... is told, with those that will do" "$said" "makes no code for '75', but for 80 90"
