@@ -22,8 +22,9 @@
 #define SLICE_SECONDS 0.03  /* time for sending over one network, in a round */
 #define ALL_SECONDS 0.5     /* time for sending over all of them, in all rounds */
 #define ROUNDS_LEAST 2
-#define STEADY 1.1    /* another round, when one has found a network to be faster by more than that */
-#define RATE_SLICES 4 /* slices of a network that is measured by itself */
+#define MEASURE_TRIES 3 /* of all networks */
+#define STEADY 1.1      /* another round, when one has found a network to be faster by more than that */
+#define RATE_SLICES 4   /* slices of a network that is measured by itself */
 /* part of a slice, in which what a shaper or a switch lets through at first passes */
 #define WARM 0.3
 #define UNACKED_BYTES (128 << 10) /* setsockopt() counts so: twice as many lie in the kernel */
@@ -184,18 +185,18 @@ static int lowest_of_node(const transport *t, int node)
 	return r;
 }
 
-void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
+/* Measures all networks that this rank and another one are in; returns whether one of them has carried anything. */
+static bool measure_once(transport *t, int to, uint32_t rate[NETWORKS_MAX], double deadline)
 {
 	probe probes[NETWORKS_MAX] = {{0}};
-	int node = t->peers.node[t->rank], to = lowest_of_node(t, (node + 1) % t->peers.nnodes), n;
-	double slice;
-	bool steady = false;
+	bool steady = false, any = false;
 	memset(rate, 0xff, NETWORKS_MAX * sizeof *rate);
-	if (lowest_of_node(t, node) != t->rank || to == t->rank)
-		return;
-	n = probes_find(t, &t->peers.endpoints[to], rate, probes);
+	int n = probes_find(t, &t->peers.endpoints[to], rate, probes);
+	if (!n)
+		return true;
 	n = probes_connect(t, probes, n, to, deadline);
-	slice = ROUNDS_LEAST * n * SLICE_SECONDS > ALL_SECONDS ? ALL_SECONDS / (ROUNDS_LEAST * n) : SLICE_SECONDS;
+	double slice =
+		ROUNDS_LEAST * n * SLICE_SECONDS > ALL_SECONDS ? ALL_SECONDS / (ROUNDS_LEAST * n) : SLICE_SECONDS;
 	/* Again, since neither this thread nor the other end's may have got a processor meanwhile: no rate is too
 	 * high. */
 	for (int round = 0; round < ROUNDS_LEAST || (!steady && (round + 1) * n * slice <= ALL_SECONDS); round++) {
@@ -211,8 +212,21 @@ void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
 		double mbit = probes[i].rate / 1e6;
 
 		rate[probes[i].network] = mbit < 1 ? mbit > 0 : mbit < 4e9 ? (uint32_t)mbit : SURVEY_UNKNOWN - 1;
+		any |= mbit > 0;
 		probe_close(&probes[i]);
 	}
+	return any;
+}
+
+void survey_measure(transport *t, uint32_t rate[NETWORKS_MAX], double deadline)
+{
+	int node = t->peers.node[t->rank], to = lowest_of_node(t, (node + 1) % t->peers.nnodes);
+	memset(rate, 0xff, NETWORKS_MAX * sizeof *rate);
+	if (lowest_of_node(t, node) != t->rank || to == t->rank)
+		return;
+	/* Where none carries anything, the other end did not get to answer: they are in a job by one of them. */
+	for (int tries = 0; tries < MEASURE_TRIES && !measure_once(t, to, rate, deadline); tries++)
+		;
 }
 
 gradcomp_status transport_rate(transport *t, int rank, double seconds, double *mbit, gradcomp_error *err)
