@@ -24,7 +24,7 @@ static const char usage[] = "usage: gradcomp new compressor NAME [--pattern PATT
 			    "you to change.\n"
 			    "\n"
 			    "  --pattern PATTERN  how payloads of ranks come together: summed (the default),\n"
-			    "                     gathered, merged or coded\n"
+			    "                     gathered, merged or coded; lowrank: factors of matrices, summed\n"
 			    "  --cxx              in C++17; for --pattern gathered\n"
 			    "  --examples DIR     where the examples are, if not where they were installed\n";
 
@@ -34,9 +34,10 @@ static const char usage[] = "usage: gradcomp new compressor NAME [--pattern PATT
 static const struct example {
 	const char *kind, *pattern, *name, *suffix;
 } examples[] = {
-	{"compressor", "summed", "cyclic", ".c"},    {"compressor", "gathered", "fewbits", ".c"},
-	{"compressor", "merged", "loudest", ".c"},   {"compressor", "coded", "upper", ".c"},
-	{"compressor", "gathered", "peaks", ".cpp"}, {"collective", "", "star", ".c"},
+	{"compressor", "summed", "cyclic", ".c"},  {"compressor", "gathered", "fewbits", ".c"},
+	{"compressor", "merged", "loudest", ".c"}, {"compressor", "coded", "upper", ".c"},
+	{"compressor", "lowrank", "slim", ".c"},   {"compressor", "gathered", "peaks", ".cpp"},
+	{"collective", "", "star", ".c"},
 };
 
 static const struct example *find(const char *kind, const char *pattern, int cxx)
@@ -217,7 +218,7 @@ int cmd_new(int argc, char **argv)
 	if (!e)
 		return command_usage_error(usage, "'%s' is no pattern of a %s: %s",
 		                           gradcomp_printable(pattern, printable, sizeof printable), words[0],
-		                           strcmp(words[0], "collective") ? "summed, gathered, merged or coded"
+		                           strcmp(words[0], "collective") ? "summed, gathered, merged, coded or lowrank"
 		                                                          : "it has none");
 	text = read_example(e, dir);
 	if (!text)

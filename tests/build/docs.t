@@ -50,6 +50,18 @@ else
 	skip "the page's C compiles" 'no cc'
 fi
 
+# doc/plugin/lowrank.md: its C is that of the example, spaces aside, and its program prints what the page says.
+cat > "$tmp/excerpts.py" << 'PYTHON'
+import re
+source = " ".join(open("examples/plugin/slim.c").read().split())
+blocks = re.findall(r"`slim\.c`:\n\n((?:    .*\n)+)", open("doc/plugin/lowrank.md").read())
+print(len(blocks), "".join(b for b in blocks if " ".join(b.split()) not in source))
+PYTHON
+is 'the C of doc/plugin/lowrank.md is in slim.c' "$(python3 -B "$tmp/excerpts.py")" '6 '
+awk '/^    import / { p = 1 } p && /^[^ ]/ { exit } p { print substr($0, 5) }' doc/plugin/lowrank.md > "$tmp/page.py"
+awk '/^It prints:/ { p = 1; next } p && /^[^ ]/ { exit } p && NF { print substr($0, 5) }' doc/plugin/lowrank.md > "$tmp/prints"
+is 'the program of doc/plugin/lowrank.md prints what is there' "$(python3 -B "$tmp/page.py" 2>&1)" "$(cat "$tmp/prints")"
+
 # Every word of the glossary stands in another document too.
 while IFS='|' read -r _ words _; do
 	IFS=',' read -ra each <<< "$words"

@@ -31,7 +31,7 @@ export PKG_CONFIG_PATH
 make -C "$work/plugin" CFLAGS='-O2 -Wall -Wextra -Werror' install >"$work/log" 2>&1
 ok $? "builds and installs with those alone" || :
 sed 's/^/# /' "$work/log"
-for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors/fewbits compressors/loudest compressors/shared_step compressors/upper compressors/peaks collectives/star; do
+for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors/fewbits compressors/loudest compressors/shared_step compressors/slim compressors/upper compressors/peaks collectives/star; do
 	so=$work/prefix/lib/gradcomp/$name.so
 	kind=${name%/*} name=${name#*/}
 	ls "$so" >"$work/said"
@@ -66,6 +66,7 @@ made cyclic compressor mine
 made fewbits compressor mine2 --pattern gathered
 made loudest compressor mine_3 --pattern merged
 made upper compressor my4 --pattern coded
+made slim compressor my_6 --pattern lowrank
 made peaks compressor my_5 --pattern gathered --cxx
 made star collective our_star
 refused () {
@@ -78,7 +79,7 @@ refused 'cannot make the folder mine' compressor mine --examples "$GRADCOMP_SRC/
 refused 'is no name for a plugin' compressor ../there
 refused 'is no name for a plugin' compressor There
 refused 'has another meaning for' compressor encode --examples "$GRADCOMP_SRC/examples/plugin"
-refused 'summed, gathered, merged or coded' compressor there --pattern added
+refused 'summed, gathered, merged, coded or lowrank' compressor there --pattern added
 refused 'it has none' collective there --pattern summed
 refused '--pattern gathered --cxx' compressor there --cxx
 refused '--examples names its folder' compressor there --examples /nowhere
