@@ -5,6 +5,7 @@
 #include "gradcomp/sdk/state.h"
 
 #include <float.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
@@ -67,6 +68,28 @@ static float *begin(const sdk_lowrank *l, uint64_t floats, uint64_t stream)
 	return p;
 }
 
+/* Tries a row of r columns, which the operator of an earlier release leaves as it is. */
+static bool host_takes(const gradcomp_host *host, uint64_t r)
+{
+	float row[SDK_LOWRANK_MOST] = {2}, *A = row;
+	if (r > SDK_LOWRANK_FEW && r <= SDK_LOWRANK_MOST)
+		host->operators->orthonormalise_split(NULL, &A, 1, 1, r, NULL);
+	return r <= SDK_LOWRANK_FEW || row[0] == 1;
+}
+
+/* Checks that the operators take the widest factors. */
+static gradcomp_status check_width(const sdk_lowrank *l, gradcomp_error *err)
+{
+	const bool device = GRADCOMP_HAS(l->layout, device) && l->layout->device != GRADCOMP_HOST;
+	uint64_t r = 0;
+	for (uint32_t i = 0; i < l->layout->ntensors; i++)
+		r = l->tensors[i].r > r ? l->tensors[i].r : r;
+	if (device ? r <= SDK_LOWRANK_FEW : host_takes(l->host, r))
+		return GRADCOMP_OK;
+	return l->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: factors of rank %llu; %s takes %d at most", l->name,
+	                     (unsigned long long)r, device ? "a device" : "this gradcomp", SDK_LOWRANK_FEW);
+}
+
 gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, const gradcomp_value *values,
                                  const gradcomp_layout *layout, const char *name, int keep, const char *suffix,
                                  gradcomp_error *err)
@@ -92,6 +115,11 @@ gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, cons
 			snprintf(t->choice, sizeof t->choice, "rank %u%s", (unsigned)t->r, suffix);
 		else
 			snprintf(t->choice, sizeof t->choice, "dense");
+	}
+	st = check_width(l, err);
+	if (st) {
+		sdk_lowrank_close(l);
+		return st;
 	}
 	if (chain(l) || ((keep & SDK_LOWRANK_KEEP_P) && !(l->P = begin(l, l->tensors[n].at.P, 0))) ||
 	    ((keep & SDK_LOWRANK_KEEP_Q) && !(l->Q = begin(l, l->tensors[n].at.Q, 1))))

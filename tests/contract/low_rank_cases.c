@@ -44,6 +44,87 @@ static void many_alike(const char *text)
 	job_close(&a), job_close(&b);
 }
 
+/* Factors of 128 columns beside matrices with fewer rows than that: gradients of rank 100 in the largest come
+ * through, the others are sent whole by factors of their own rank, and what is sent and owed adds up. Of acpsgd
+ * that holds for every second step: what it owes after the first turns the rows, not the columns. */
+static void wide(const char *text)
+{
+	enum { ROWS = 150, COLUMNS = 140, RANK = 100, LARGE = ROWS * COLUMNS, ALL = LARGE + 40 * 40 + 5 * 5 + 9 };
+	static float left[ROWS][RANK], right[RANK][COLUMNS], owed[3][ALL];
+	static double u[ALL];
+	uint64_t dims[4][2] = {{ROWS, COLUMNS}, {40, 40}, {5, 5}, {9, 0}};
+	double off = 0, lost = 0;
+	job j;
+	for (int i = 0; i < ROWS * RANK; i++)
+		left[i / RANK][i % RANK] = test_normal();
+	for (int i = 0; i < RANK * COLUMNS; i++)
+		right[i / COLUMNS][i % COLUMNS] = test_normal();
+	if (!job_open(&j, text, 3, 4, dims))
+		return;
+	for (int step = 0; step < 4; step++) {
+		memset(u, 0, sizeof u);
+		for (int w = 0; w < 3; w++) {
+			float *g = j.g[w], part[RANK];
+			memset(g, 0, LARGE * sizeof *g);
+			for (int k = 0; k < RANK; k++)
+				part[k] = 1 + 0.3f * (float)((k * 7 + w * 5 + step * 3) % 5 - 2);
+			for (int i = 0; i < ROWS; i++)
+				for (int k = 0; k < RANK; k++)
+					for (int c = 0; c < COLUMNS; c++)
+						g[i * COLUMNS + c] += part[k] * left[i][k] * right[k][c];
+			for (int i = LARGE; i < ALL; i++)
+				g[i] = test_normal();
+			memcpy(owed[w], j.s.error[w], sizeof owed[w]);
+			for (int i = 0; i < ALL; i++)
+				u[i] += (double)g[i] + owed[w][i];
+		}
+		if (!job_step(&j))
+			break;
+		for (int i = 0; i < ALL; i++) {
+			double errors = (double)j.s.error[0][i] + j.s.error[1][i] + j.s.error[2][i];
+			lost = fmax(lost, fabs(u[i] - errors - 3.0 * j.g[0][i]));
+			if (step % 2)
+				off = fmax(off, fabs(u[i] / 3 - j.g[0][i]));
+		}
+	}
+	ok(off < 0.02, "%s: a gradient of rank 100, and small matrices, come through within %.1e", text, off);
+	ok(lost < 1e-3, "%s: what is sent and what is owed is all there was, within %.1e", text, lost);
+	job_close(&j);
+}
+
+static void leaves_it(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+{
+	(void)queue, (void)A, (void)count, (void)n, (void)r, (void)scratch;
+}
+
+/* On a device, and on hosts that were before, the operators take 64 columns. */
+static void too_wide(const char *text, uint64_t n, int wanted)
+{
+	uint64_t dims[1][2] = {{n, 140}};
+	gradcomp_operators before;
+	gradcomp_layout layout;
+	gradcomp_host host;
+	void *instance = NULL;
+	job j;
+	if (!job_open(&j, text, 1, 1, dims))
+		return;
+	layout = j.s.layout[0], host = j.s.host, before = *host.operators;
+	layout.device = GRADCOMP_CUDA;
+	is_int(j.s.plugin->create(&host, j.parsed.values, &layout, &instance, &j.s.err), wanted,
+	       "%s on %llu rows on a device", text, (unsigned long long)n);
+	if (instance)
+		j.s.plugin->destroy(instance);
+	instance = NULL;
+	layout.device = GRADCOMP_HOST;
+	before.orthonormalise_split = leaves_it;
+	host.operators = &before;
+	is_int(j.s.plugin->create(&host, j.parsed.values, &layout, &instance, &j.s.err), wanted,
+	       "... on an older host: %s", wanted ? j.s.err.text : "");
+	if (instance)
+		j.s.plugin->destroy(instance);
+	job_close(&j);
+}
+
 static uint64_t state_of(job *j, char *out, size_t room)
 {
 	uint64_t bytes = 0;
@@ -227,6 +308,10 @@ int main(void)
 	many_alike("powersgd:rank=1,min_ratio=0,restart=2");
 	many_alike("acpsgd:rank=1,min_ratio=0");
 	many_alike("lqsgd:rank=1,min_ratio=0");
+	wide("powersgd:rank=128,min_ratio=0");
+	wide("acpsgd:rank=128,min_ratio=0");
+	too_wide("powersgd:rank=65,min_ratio=0", 140, GRADCOMP_ERR_UNSUPPORTED);
+	too_wide("acpsgd:rank=128,min_ratio=0", 64, GRADCOMP_OK);
 	overflow("powersgd");
 	overflow("acpsgd");
 	overflow("lqsgd");

@@ -77,6 +77,7 @@ static void each(const char *name, const gradcomp_operators *op)
 		for (size_t r = 1; r <= 9; r++)
 			one(name, op, shapes[s][0], shapes[s][1], shapes[s][2], r);
 	one(name, op, 3, 40, 50, 33);
+	one(name, op, 2, 150, 140, 128);
 	for (int k = 0; k < 10; k++)
 		one(name, op, 1 + test_random() % MOST, 1 + test_random() % 150, 1 + test_random() % 150,
 		    1 + test_random() % 12);

@@ -80,8 +80,9 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 
 static void random_ones(void)
 {
-	static const size_t shapes[][2] = {{1, 1},    {2, 2},    {5, 3},    {64, 4},  {127, 4}, {128, 1}, {129, 8},
-	                                   {1000, 5}, {4099, 4}, {300, 64}, {64, 64}, {3, 7},   {1, 4},   {20000, 2}};
+	static const size_t shapes[][2] = {{1, 1},   {2, 2},     {5, 3},     {64, 4},    {127, 4},  {128, 1},
+	                                   {129, 8}, {1000, 5},  {4099, 4},  {300, 64},  {64, 64},  {3, 7},
+	                                   {1, 4},   {20000, 2}, {300, 128}, {128, 128}, {200, 65}, {9, 100}};
 	static const double sizes[] = {1, 1e-30, 1e30, 1e-40};
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 		for (int k = 0; k < 4; k++) {
@@ -133,8 +134,8 @@ static void degenerate(void)
 /* Most columns are filled in, where much and where little of a unit vector is left. */
 static void low_rank(void)
 {
-	static const size_t shapes[][3] = {{64, 64, 30}, {64, 64, 63}, {70, 64, 1}, {86, 64, 60},
-	                                   {9, 9, 4},    {9000, 5, 2}, {2, 2, 1}};
+	static const size_t shapes[][3] = {{64, 64, 30},  {64, 64, 63}, {70, 64, 1},  {86, 64, 60}, {128, 128, 100},
+	                                   {140, 128, 1}, {9, 9, 4},    {9000, 5, 2}, {2, 2, 1}};
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
 		const size_t n = shapes[s][0], r = shapes[s][1], rank = shapes[s][2];
 		float *A = test_alloc(n * r, 0), *B = test_alloc(n * rank, 0), *C = test_alloc(rank * r, 0);

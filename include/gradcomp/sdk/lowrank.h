@@ -19,11 +19,15 @@ extern "C" {
 
 #define SDK_LOWRANK_NONE UINT32_MAX
 
+/* A factor has so many columns at most; on a device, and on a host of an earlier release, SDK_LOWRANK_FEW. There
+ * sdk_lowrank_open() refuses wider ones: GRADCOMP_ERR_UNSUPPORTED. */
+enum { SDK_LOWRANK_FEW = 64, SDK_LOWRANK_MOST = 128 };
+
 /* The first rows of every parameter table here. */
 enum { SDK_LOWRANK_RANK, SDK_LOWRANK_MIN_RATIO, SDK_LOWRANK_START_STEP, SDK_LOWRANK_PARAMS };
 #define SDK_LOWRANK_RANK_ROW \
 	{ \
-		.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .min = 1, .max = 64, \
+		.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .min = 1, .max = SDK_LOWRANK_MOST, \
 		.help = "columns of the factors; more is closer to the gradient and more to send", \
 	}
 #define SDK_LOWRANK_MIN_RATIO_ROW \

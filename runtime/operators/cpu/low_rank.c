@@ -199,14 +199,14 @@ static void mtp(float *Q, const float *M, const float *P, size_t n, size_t m, si
 		}
 }
 
-enum { FINISH = 4 * TILE };
+enum { FINISH = 4 * TILE, MOST_COLUMNS = 128 };
 
 /* One row of the last pass: e = x - p TE, x = p TQ. The second product is
  * REPLICATED: a plain multiplication and addition a term, columns ascending. */
 INLINE void finish_row(float *x, float *e, const float *p, const float *TE, const float *TQ, size_t ldt, size_t count,
                        const size_t r)
 {
-	v8f splat[64];
+	v8f splat[MOST_COLUMNS];
 	size_t k = 0;
 	splat[0] = SPLAT8(p[0]);
 	UNROLL

@@ -3,7 +3,7 @@
  *     G = A^T A,  G = R^T R,  A := A R^-1
  *
  * The Gram matrix is summed in double, where products of floats are exact, in
- * an order fixed by n: eight lanes of BLOCK rows, blocks in their order, and at most
+ * an order fixed by n and r: eight lanes of a block's rows, blocks in their order, and at most
  * CHUNKS runs of blocks, which a GPU sums side by side. Its columns are scaled to
  * length 1 first, so 1e-30 and 1e30 are alike. One round leaves the columns orthogonal to about
  * 1e-15 / pivot; where the smallest pivot makes that worse than float rounding,
@@ -16,7 +16,8 @@
 
 #include "operators/cpu/four.h"
 
-enum { MOST = 64, BLOCK = 128, CHUNKS = 64 };
+/* Blocks have BLOCK rows, and half of them where there are more than FEW columns: a tile is on the stack. */
+enum { MOST = 128, FEW = 64, BLOCK = 128, CHUNKS = 64 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
 
@@ -30,15 +31,31 @@ enum { SIDE = 2, LANES = 4 };
 typedef double lanes __attribute__((vector_size(LANES * 8)));
 
 typedef struct ortho {
-	size_t n, r;
+	size_t n, r, block; /* block: rows of a block, and length of a tile's column */
 	int nkept;
-	int kept[MOST];          /* columns in use, ascending */
-	double scale[MOST];      /* 1 / length of a column */
-	double gram[MOST][MOST]; /* upper triangle, unscaled */
-	double part[MOST][MOST]; /* the part of it that a chunk gives */
-	double inv[MOST][MOST];  /* upper triangle of R^-1 over kept columns, scaled in */
-	double tile[MOST][BLOCK] __attribute__((aligned(64)));
+	int kept[MOST];     /* columns in use, ascending */
+	double scale[MOST]; /* 1 / length of a column */
+	double square[MOST][MOST + 1];
+	double tile[FEW * BLOCK] __attribute__((aligned(64)));
 } ortho;
+
+/* The square holds two triangles, each with its diagonal. The upper one is the Gram matrix, unscaled, and
+ * where columns i and j are kept its factor R takes the place of that. i <= j in both. */
+INLINE double *upper(ortho *o, size_t i, size_t j)
+{
+	return &o->square[i][j + 1];
+}
+
+/* The lower one is the part of the Gram matrix that a chunk gives; then R^-1 over kept columns, scaled in. */
+INLINE double *lower(ortho *o, size_t i, size_t j)
+{
+	return &o->square[j][i];
+}
+
+INLINE double *column(ortho *o, size_t c)
+{
+	return o->tile + c * o->block;
+}
 
 /* Columns c.. of the tile from those of A, or the other way. */
 INLINE void move_columns(ortho *o, float *A, size_t rows, size_t c, const size_t w, const int store)
@@ -50,7 +67,7 @@ INLINE void move_columns(ortho *o, float *A, size_t rows, size_t c, const size_t
 			load_columns(v, A + i * r + c, r, w);
 		UNROLL
 		for (size_t j = 0; j < w; j++) {
-			v4d *at = (v4d *)&o->tile[c + j][i];
+			v4d *at = (v4d *)(column(o, c + j) + i);
 			if (store)
 				v[j] = NARROW(*at);
 			else
@@ -62,9 +79,9 @@ INLINE void move_columns(ortho *o, float *A, size_t rows, size_t c, const size_t
 	for (; i < rows; i++)
 		for (size_t j = c; j < c + w; j++) {
 			if (store)
-				A[i * r + j] = (float)o->tile[j][i];
+				A[i * r + j] = (float)column(o, j)[i];
 			else
-				o->tile[j][i] = A[i * r + j];
+				column(o, j)[i] = A[i * r + j];
 		}
 }
 
@@ -88,7 +105,7 @@ static size_t tile_load(ortho *o, float *A, size_t rows)
 {
 	size_t length = (rows + 7) / 8 * 8;
 	for (size_t c = 0; rows < length && c < o->r; c++)
-		memset(&o->tile[c][length - 8], 0, 8 * sizeof(double));
+		memset(column(o, c) + length - 8, 0, 8 * sizeof(double));
 	move_tile(o, A, rows, 0);
 	return length;
 }
@@ -97,6 +114,8 @@ static size_t tile_load(ortho *o, float *A, size_t rows)
 INLINE void gram_part(ortho *o, size_t i, size_t j, size_t length, const size_t wi, const size_t wj)
 {
 	lanes sum[SIDE][SIDE][8 / LANES] = {{{{0}}}};
+	const size_t block = o->block;
+	const double *x = column(o, i), *y = column(o, j);
 	for (size_t k = 0; k < length; k += 8) {
 		UNROLL
 		for (size_t a = 0; a < wi; a++) {
@@ -104,8 +123,8 @@ INLINE void gram_part(ortho *o, size_t i, size_t j, size_t length, const size_t 
 			for (size_t b = 0; b < wj; b++) {
 				UNROLL
 				for (size_t h = 0; h < 8 / LANES; h++)
-					sum[a][b][h] += *(const lanes *)&o->tile[i + a][k + h * LANES] *
-					                *(const lanes *)&o->tile[j + b][k + h * LANES];
+					sum[a][b][h] += *(const lanes *)&x[a * block + k + h * LANES] *
+					                *(const lanes *)&y[b * block + k + h * LANES];
 			}
 		}
 	}
@@ -114,8 +133,10 @@ INLINE void gram_part(ortho *o, size_t i, size_t j, size_t length, const size_t 
 		UNROLL
 		for (size_t b = 0; b < wj; b++) {
 			double s[8];
+			if (i + a > j + b)
+				continue;
 			memcpy(s, sum[a][b], sizeof s);
-			o->part[i + a][j + b] += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+			*lower(o, i + a, j + b) += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 		}
 	}
 }
@@ -138,17 +159,19 @@ static void gram_block(ortho *o, float *A, size_t rows)
 static void gram(ortho *o, float *A)
 {
 	/* Chunks of one block each may as well be one chunk: the order is the same. */
-	const size_t blocks = (o->n + BLOCK * CHUNKS - 1) / (BLOCK * CHUNKS),
-		     chunk = blocks > 1 ? BLOCK * blocks : o->n;
-	memset(o->gram, 0, sizeof o->gram[0] * o->r);
+	const size_t block = o->block, blocks = (o->n + block * CHUNKS - 1) / (block * CHUNKS),
+		     chunk = blocks > 1 ? block * blocks : o->n;
+	for (size_t i = 0; i < o->r; i++)
+		memset(upper(o, i, i), 0, (o->r - i) * sizeof(double));
 	for (size_t from = 0; from < o->n; from += chunk) {
 		const size_t to = o->n - from < chunk ? o->n : from + chunk;
-		memset(o->part, 0, sizeof o->part[0] * o->r);
-		for (size_t row = from; row < to; row += BLOCK)
-			gram_block(o, A + row * o->r, to - row < BLOCK ? to - row : BLOCK);
+		for (size_t j = 0; j < o->r; j++)
+			memset(lower(o, 0, j), 0, (j + 1) * sizeof(double));
+		for (size_t row = from; row < to; row += block)
+			gram_block(o, A + row * o->r, to - row < block ? to - row : block);
 		for (size_t i = 0; i < o->r; i++)
 			for (size_t j = i; j < o->r; j++)
-				o->gram[i][j] += o->part[i][j];
+				*upper(o, i, j) += *lower(o, i, j);
 	}
 }
 
@@ -156,21 +179,23 @@ static void gram(ortho *o, float *A)
  * the inverse of its factor. Returns the smallest pivot. */
 static double factor(ortho *o)
 {
-	double R[MOST][MOST], inverse[MOST], smallest = 1; /* smallest: of those on the diagonal of R */
+	double inverse[MOST], smallest = 1; /* smallest: of those on the diagonal of R */
+	const int *kept = o->kept;
 	o->nkept = 0;
 	for (int j = 0; j < (int)o->r && (size_t)o->nkept < o->n; j++) {
 		int nk = o->nkept;
-		double len2 = o->gram[j][j], pivot = 1;
+		double len2 = *upper(o, j, j), pivot = 1;
 		if (!(len2 > 0 && len2 < 1e300))
 			continue;
 		o->scale[j] = 1 / __builtin_sqrt(len2);
 		for (int a = 0; a < nk; a++) {
-			int i = o->kept[a];
-			double s = o->gram[i][j] * o->scale[i] * o->scale[j];
+			int i = kept[a];
+			double s = *upper(o, i, j) * o->scale[i] * o->scale[j];
 			for (int b = 0; b < a; b++)
-				s -= R[b][a] * R[b][nk];
-			R[a][nk] = s * inverse[a];
-			pivot -= R[a][nk] * R[a][nk];
+				s -= *upper(o, kept[b], i) * *upper(o, kept[b], j);
+			s *= inverse[a];
+			*upper(o, i, j) = s;
+			pivot -= s * s;
 		}
 		if (!(pivot > DEPENDENT))
 			continue;
@@ -180,17 +205,17 @@ static double factor(ortho *o)
 	}
 	/* From the last row up, so that a GPU may take what is known from all rows above at once. */
 	for (int j = 0; j < o->nkept; j++) {
-		o->inv[j][j] = inverse[j];
+		*lower(o, j, j) = inverse[j];
 		for (int i = j - 1; i >= 0; i--) {
 			double s = 0;
 			for (int k = j; k > i; k--)
-				s -= R[i][k] * o->inv[k][j];
-			o->inv[i][j] = s * inverse[i];
+				s -= *upper(o, kept[i], kept[k]) * *lower(o, k, j);
+			*lower(o, i, j) = s * inverse[i];
 		}
 	}
 	for (int i = 0; i < o->nkept; i++)
 		for (int j = i; j < o->nkept; j++)
-			o->inv[i][j] *= o->scale[o->kept[i]];
+			*lower(o, i, j) *= o->scale[kept[i]];
 	return smallest;
 }
 
@@ -198,11 +223,11 @@ static double factor(ortho *o)
  * A R^-1. */
 INLINE void combine(ortho *o, int a, size_t length)
 {
-	double *out = o->tile[o->kept[a]];
+	double *out = column(o, o->kept[a]);
 	for (size_t i = 0; i < length; i += LANES) {
-		lanes s = *(const lanes *)(out + i) * o->inv[a][a];
+		lanes s = *(const lanes *)(out + i) * *lower(o, a, a);
 		for (int b = 0; b < a; b++)
-			s += *(const lanes *)&o->tile[o->kept[b]][i] * o->inv[b][a];
+			s += *(const lanes *)(column(o, o->kept[b]) + i) * *lower(o, b, a);
 		*(lanes *)(out + i) = s;
 	}
 }
@@ -211,12 +236,12 @@ INLINE void combine(ortho *o, int a, size_t length)
  * so that each can be made where it stands. */
 static void apply(ortho *o, float *A)
 {
-	for (size_t i = 0; i < o->n; i += BLOCK) {
-		size_t rows = o->n - i < BLOCK ? o->n - i : BLOCK, length = tile_load(o, A + i * o->r, rows);
+	for (size_t i = 0; i < o->n; i += o->block) {
+		size_t rows = o->n - i < o->block ? o->n - i : o->block, length = tile_load(o, A + i * o->r, rows);
 		int a = o->nkept - 1;
 		for (int j = (int)o->r - 1; j >= 0; j--)
 			if (a < 0 || o->kept[a] != j)
-				memset(o->tile[j], 0, sizeof o->tile[j]);
+				memset(column(o, j), 0, o->block * sizeof(double));
 			else
 				combine(o, a--, length);
 		move_tile(o, A + i * o->r, rows, 1);
@@ -306,6 +331,7 @@ static void orthonormalise(float *A, size_t n, size_t r)
 		return;
 	o.n = n;
 	o.r = r;
+	o.block = r > FEW ? BLOCK / 2 : BLOCK;
 	gram(&o, A);
 	double pivot = factor(&o);
 	apply(&o, A);
