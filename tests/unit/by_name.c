@@ -183,7 +183,7 @@ static gradcomp_status step(bench *b, int rank, int number, gradcomp_error *err)
 	}
 	for (uint32_t i = 0; !st && i < TENSORS; i++)
 		st = gradcomp_reducer_ready(b->together, order[i], b->own[order[i]], err);
-	for (uint32_t i = TENSORS; !st && i-- > 0;)
+	for (uint32_t i = 0; !st && i < TENSORS; i++)
 		st = gradcomp_reducer_ready(b->apart[tensors[i].spec], b->as[i], b->theirs[i], err);
 	if (!st)
 		st = gradcomp_reducer_wait(b->together, err);
