@@ -3,7 +3,8 @@
 
 static const char usage[] = "usage: gradcomp report [--json | --tensors | --html PAGE [--trace FILE]] FILE\n"
 			    "\n"
-			    "Prints what a job did, from its report: bytes and times a step of rank 0.\n\n"
+			    "Prints what a job did, from its report: bytes and times a step of rank 0, where the\n"
+			    "steps of each rank went, and which rank held up the others.\n\n"
 			    "  --json         the report itself, after checking that it is one\n"
 			    "  --tensors      also what was done with each tensor\n"
 			    "  --html PAGE    writes one page with plots for a browser, which needs no other file\n"
@@ -17,6 +18,7 @@ static const char usage[] = "usage: gradcomp report [--json | --tensors | --html
 
 #define REPORT_SCHEMA 1
 #define LINK_MAP_SHOWN 16 /* ranks of which a line has room */
+#define TIMES_SHOWN 16    /* ranks that have a line */
 
 /* Text of the report for a terminal: the file may come from anywhere. */
 static const char *text_of(const json_t *object, const char *key, char out[256])
@@ -73,6 +75,34 @@ static void print_networks(const json_t *root)
 	}
 }
 
+/* Where each rank's steps went, and which of them held up the others. */
+static void print_times(const json_t *root)
+{
+	static const char *const parts[] = {"computing", "loading", "encoding", "exchanging", "waiting"};
+	const json_t *times = json_object_get(root, "times"), *slowest = json_object_get(root, "slowest"), *row;
+	char a[256], b[256], c[256], key[32];
+	size_t i;
+	json_array_foreach(times, i, row)
+	{
+		if (i == TIMES_SHOWN) {
+			printf("            and %zu more ranks (--json)\n", json_array_size(times) - i);
+			break;
+		}
+		printf("rank %-6lld ", count_of(row, "rank"));
+		for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+			snprintf(key, sizeof key, "%s_s", parts[k]);
+			printf("%s %.1f, ", parts[k], number_of(row, key) * 1e3);
+		}
+		printf("of a step's %.1f ms\n", number_of(row, "step_s") * 1e3);
+	}
+	if (!json_is_object(slowest))
+		return;
+	printf("slowest     rank %lld on %s costs %.0f %% of a step by %s: %s;\n", count_of(slowest, "rank"),
+	       text_of(slowest, "host", a), number_of(slowest, "share") * 100, text_of(slowest, "kind", b),
+	       text_of(slowest, "evidence", c));
+	printf("            %s\n", text_of(slowest, "advice", a));
+}
+
 static void print_job(const json_t *root)
 {
 	const json_t *hosts = json_object_get(root, "hosts"), *links = json_object_get(root, "links"), *link;
@@ -96,6 +126,7 @@ static void print_job(const json_t *root)
 	               number_of(link, "received_bytes") / 1e6);
 	print_link_map(root);
 	print_networks(root);
+	print_times(root);
 }
 
 /* How many tensors and elements went each way. */

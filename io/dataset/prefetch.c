@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "io/dataset/net/fetch.h"
-#include "job/job.h"
+#include "job/rank_times.h"
 #include "base/thread.h"
 
 #define STRIDES 4 /* parts of the window */
@@ -392,12 +392,16 @@ static gradcomp_status obtain(prefetcher *p, uint64_t index, gradcomp_value_view
 /* Takes the sample at p->position. */
 static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
 {
-	uint64_t begin = process_clock_ns();
-	if (!take_done(p, j))
-		return obtain(p, j->index, view, err);
-	count(&p->ds->area->counts.wait_ns, process_clock_ns() - begin);
-	if (j->status)
-		return error_set(err, j->status, "%s", j->error.text);
+	uint64_t begin = process_clock_ns(), took;
+	bool done = take_done(p, j);
+	gradcomp_status st = done ? j->status : obtain(p, j->index, view, err);
+	took = process_clock_ns() - begin;
+	rank_times_load(p->ds->group->job, 1e-9 * (double)took, !st);
+	if (!done)
+		return st;
+	count(&p->ds->area->counts.wait_ns, took);
+	if (st)
+		return error_set(err, st, "%s", j->error.text);
 	view_move(view, &j->view);
 	return GRADCOMP_OK;
 }

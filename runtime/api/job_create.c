@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
 #include "job/job_comment.h"
+#include "job/rank_times.h"
 #include "operators/operator_threads.h"
 #include "kinds/enduring.h"
 #include "trace/trace.h"
@@ -31,6 +32,7 @@ static void destroy(gradcomp_job *job)
 	if (job->operator_threads)
 		operator_threads_stop();
 	report_abandon(job->report);
+	rank_times_close(job->times);
 	model_capture_abandon(job->model_capture);
 	if (job->view)
 		roster_view_clear(job->view);
@@ -90,6 +92,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	launch_order_open(&job->order);
 	pthread_rwlock_init(&job->shrink_lock, NULL);
 	job->started = clock_now();
+	job->times = rank_times_open();
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;
 	st = config_load(settings, &job->config, err);
@@ -168,6 +171,8 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		                 "%d groups, links, reducers or coders of the job have not been freed", job->live);
 	job_report_watch(job, false);
 	st = transport_failure(job->transport, &failed);
+	if (!st)
+		rank_times_end(job);
 	left = job->rank == 0 ? job_report_write(job, st ? failed.text : NULL, comment, err) : GRADCOMP_OK;
 	if (job->trace) {
 		gradcomp_status traced = trace_end(job, st != GRADCOMP_OK, left ? NULL : err);

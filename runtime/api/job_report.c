@@ -5,6 +5,7 @@
 #include "base/term_watch.h"
 #include "cost/model_capture.h"
 #include "job/live.h"
+#include "job/rank_times.h"
 #include "job/site_usage.h"
 
 #include <stdio.h>
@@ -45,6 +46,7 @@ typedef struct picture {
 	network_row networks[NETWORKS_MAX];
 	job_rows rows;
 	const char **hosts;
+	rank_times *times;
 } picture;
 
 static void picture_drop(picture *p)
@@ -52,6 +54,16 @@ static void picture_drop(picture *p)
 	job_rows_drop(&p->rows);
 	free((void *)p->job.link_map);
 	free((void *)p->hosts);
+	free(p->times);
+}
+
+/* Which rank holds up the others. */
+static void take_times(gradcomp_job *job, picture *p)
+{
+	p->times = rank_times_table(job);
+	p->job.times = p->times;
+	if (p->times && slow_rank_find(p->times, job->nranks, &p->job.slow))
+		p->job.slow_host = p->hosts[p->job.slow.rank];
 }
 
 /* Which ranks are linked by what takes a while in a large job. */
@@ -87,6 +99,7 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, bool links, g
 	                      .nlinks = (uint32_t)n};
 	p->job.networks = p->networks;
 	p->job.nnetworks = (uint32_t)transport_networks(job->transport, p->networks);
+	take_times(job, p);
 	if (links)
 		fill_links(job->transport, rows, p->kinds, &p->job);
 	return GRADCOMP_OK;
@@ -147,7 +160,7 @@ void job_report_watch(gradcomp_job *job, bool on)
 gradcomp_status job_report_write(gradcomp_job *job, const char *failure, char comment[JOB_COMMENT_LINE],
                                  gradcomp_error *err)
 {
-	char line[512];
+	char line[640];
 	picture p = {0};
 	gradcomp_status st = picture_take(job, &p, true, err);
 	if (st)
@@ -162,6 +175,9 @@ gradcomp_status job_report_write(gradcomp_job *job, const char *failure, char co
 		report_coder_line(&r, i, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	}
+	report_slow_line(&r, line, sizeof line);
+	if (*line && !failure)
+		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	leave_usage(job, &r);
 	if (!config_int(job->config, SET_REPORT_COMMENT) || !job_comment_line(&r, comment))
 		*comment = '\0';

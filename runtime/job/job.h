@@ -121,9 +121,10 @@ struct gradcomp_job {
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads;       /* started */
 	double started;
-	pthread_mutex_t lock;      /* guards what follows */
-	struct progress *progress; /* the threads of its reducers, while it has some */
-	report_reducer *reducers;  /* rows of reducers that have been freed; owned */
+	struct times_keeper *times; /* job/rank_times.h; NULL: nothing is counted */
+	pthread_mutex_t lock;       /* guards what follows */
+	struct progress *progress;  /* the threads of its reducers, while it has some */
+	report_reducer *reducers;   /* rows of reducers that have been freed; owned */
 	uint32_t nreducers;
 	report_coder *coders; /* likewise */
 	uint32_t ncoders;

@@ -163,6 +163,7 @@ void live_write(FILE *out, const report_job *job)
 	brief.nreducers = rows ? job->nreducers : 0;
 	brief.hosts = NULL;
 	brief.link_map = NULL;
+	brief.times = NULL;
 	brief.nlink_kinds = brief.nlinks = brief.nnetworks = 0;
 	report_write(out, &brief);
 	free(rows);

@@ -19,7 +19,7 @@ typedef struct live_server live_server;
 gradcomp_status live_open(void (*tell)(void *ctx, FILE *out), void *ctx, live_server **out, gradcomp_error *err);
 /* No tell() is running when it returns. NULL is fine. */
 void live_close(live_server *l);
-/* A report (doc/user/report.md) without what is long and does not change: hosts, links, tensors, buckets. */
+/* A report (doc/user/report.md) without what is long: hosts, links, tensors, buckets, the times of each rank. */
 void live_write(FILE *out, const report_job *job);
 
 #endif

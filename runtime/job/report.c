@@ -27,6 +27,7 @@ gradcomp_status report_close(report *r, const report_job *job, gradcomp_error *e
 }
 
 #define REPORT_SCHEMA 1
+#define TIMES_RANKS 1024 /* larger jobs' reports have no row a rank */
 
 /* dense / wire bytes; 0 when nothing was sent. */
 static double report_ratio(const gradcomp_reducer_stats *s)
@@ -148,6 +149,13 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 		        plural(job->ncoders - REPORT_CODER_LINES));
 	fclose(f);
 	out[capacity - 1] = '\0';
+}
+
+void report_slow_line(const report_job *job, char *out, size_t capacity)
+{
+	*out = '\0';
+	if (job->slow.kind)
+		slow_rank_line(&job->slow, job->slow_host ? job->slow_host : "?", out, capacity);
 }
 
 /* A share that may not have been measured. */
@@ -326,6 +334,48 @@ static void write_networks(jsonw *j, const report_job *job)
 	json_put_end(j);
 }
 
+/* Seconds a step of each rank. What runs beside something else counts in both. */
+static void write_times(jsonw *j, const report_job *job)
+{
+	json_put_array(j, "times");
+	for (int r = 0; job->times && r < job->nranks && job->nranks <= TIMES_RANKS; r++) {
+		const rank_times *t = &job->times[r];
+		double steps = t->steps > 0 ? t->steps : 1;
+
+		json_put_object(j, NULL);
+		json_put_int(j, "rank", r);
+		json_put_uint(j, "steps", (uint64_t)t->steps);
+		json_put_float(j, "step_s", t->step_s / steps);
+		json_put_float(j, "computing_s", (t->own_s - t->load_s) / steps);
+		json_put_float(j, "loading_s", t->load_s / steps);
+		json_put_float(j, "encoding_s", t->code_s / steps);
+		json_put_float(j, "exchanging_s", t->exchange_s / steps);
+		json_put_float(j, "waiting_s", t->wait_s / steps);
+		json_put_uint(j, "pauses", (uint64_t)t->pauses);
+		json_put_end(j);
+	}
+	json_put_end(j);
+}
+
+static void write_slowest(jsonw *j, const report_job *job)
+{
+	const slow_rank *s = &job->slow;
+	char why[256];
+	if (!s->kind) {
+		json_put_null(j, "slowest");
+		return;
+	}
+	slow_rank_evidence(s, why, sizeof why);
+	json_put_object(j, "slowest");
+	json_put_int(j, "rank", s->rank);
+	json_put_string(j, "host", job->slow_host);
+	json_put_string(j, "kind", slow_rank_kind(s->kind));
+	json_put_float(j, "share", s->share);
+	json_put_string(j, "evidence", why);
+	json_put_string(j, "advice", slow_rank_advice(s->kind));
+	json_put_end(j);
+}
+
 void report_write(FILE *out, const report_job *job)
 {
 	char when[32] = "";
@@ -369,6 +419,8 @@ void report_write(FILE *out, const report_job *job)
 	for (uint32_t i = 0; i < job->ncoders; i++)
 		write_coder(&j, &job->coders[i]);
 	json_put_end(&j);
+	write_times(&j, job);
+	write_slowest(&j, job);
 	json_put_end(&j);
 	json_put_finish(&j);
 }

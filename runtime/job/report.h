@@ -6,6 +6,7 @@
 #define JOB_REPORT_H
 
 #include "gradcomp/coder.h"
+#include "job/slow_rank.h"
 #include "transport/core/transport.h"
 
 typedef struct outfile report;
@@ -108,7 +109,10 @@ typedef struct report_job {
 	const char *const *link_map; /* nranks rows of nranks: the kind of link; NULL: too many to show */
 	const network_row *networks; /* best first */
 	uint32_t nnetworks;
-	const char *failure; /* NULL: ended well */
+	const char *failure;     /* NULL: ended well */
+	const rank_times *times; /* of each rank; NULL: not known */
+	slow_rank slow;          /* which of them holds up the others */
+	const char *slow_host;
 } report_job;
 
 /* `path` may hold %j (job), %s (step). The file does not appear yet. */
@@ -121,7 +125,9 @@ void report_abandon(report *r);
  * 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step), encode 1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 %
  * hidden, error 62 %". */
 void report_line(const report_job *job, char *out, size_t capacity);
-/* The same of a coder, for the first so many: "coder 'grads' block:bits=4 on 4 ranks: 120 reduce-scatters,
+/* The line about the rank that holds up the others; "" when there is none. */
+void report_slow_line(const report_job *job, char *out, size_t capacity);
+/* The line about a coder, for the first so many: "coder 'grads' block:bits=4 on 4 ranks: 120 reduce-scatters,
  * 5.9x fewer bytes (4.10 of 24.20 MB), exchange 812 ms, 35 % hidden". */
 #define REPORT_CODER_LINES 4
 void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t capacity);

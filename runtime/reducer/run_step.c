@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "job/rank_times.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -573,12 +574,22 @@ static void exchange_rest(reducer *r)
 	}
 }
 
+/* Looks now and then at how busy the links are: on this thread, which uses them. */
+static void look_at_links(const reducer *r)
+{
+	link_load busiest;
+	if (profile_of_world(r) && rank_times_wants_link(r->eng.job) &&
+	    channel_busiest(r->eng.coll_ctx.channel, &busiest))
+		rank_times_link(r->eng.job, &busiest);
+}
+
 /* Does, with the lock held but dropped meanwhile, the bucket's exchange. Returns 0 when it failed. */
 static int exchange(reducer *r, uint32_t i)
 {
 	bucket *b = &r->eng.list.buckets[i];
 	if (!run_next(r, b))
 		return 0;
+	look_at_links(r);
 	count_bad(r, b);
 	if (b->bad) {
 		skip_to(b, TASK_FINISH);

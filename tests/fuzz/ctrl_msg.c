@@ -12,7 +12,7 @@ static long taken, refused;
 
 static void check(const ctrl_msg *f, const unsigned char *in, size_t have)
 {
-	if (f->type < CTRL_HEARTBEAT || f->type > CTRL_RATED || f->bytes > CTRL_MSG_TEXT ||
+	if (f->type < CTRL_HEARTBEAT || f->type > CTRL_TALLY || f->bytes > CTRL_MSG_TEXT ||
 	    (const unsigned char *)f->text < in || (const unsigned char *)f->text + f->bytes > in + have)
 		abort();
 }

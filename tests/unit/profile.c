@@ -72,6 +72,8 @@ typedef struct fake {
 	reducer r;
 	gradcomp_tensor tensors[N];
 	bucket buckets[B];
+	gradcomp_group group;
+	gradcomp_job job;
 } fake;
 
 static void fake_open(fake *f, uint32_t rows)
@@ -79,6 +81,8 @@ static void fake_open(fake *f, uint32_t rows)
 	gradcomp_error err;
 	memset(f, 0, sizeof *f);
 	pthread_mutex_init(&f->r.lock, NULL);
+	f->r.eng.group = &f->group;
+	f->r.eng.job = &f->job;
 	f->r.eng.layout.tensors = f->tensors;
 	f->r.eng.layout.ntensors = N;
 	f->r.eng.layout.nranks = 1;

@@ -4,9 +4,12 @@
 #include "reducer/bucketing/profile_internal.h"
 
 #include "base/error.h"
+#include "job/rank_times.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define CPU_EVERY 4 /* steps, of which one has its processor time taken: two system calls */
 
 gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err)
 {
@@ -19,6 +22,7 @@ gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err)
 		p->kept = rows;
 		p->rows = calloc(rows + 1, sizeof *p->rows);
 		p->backward = calloc(n, sizeof *p->backward);
+		p->cpu_from = p->cpu = -1;
 	}
 	if (!p || !ready || !p->rows || !p->backward) {
 		free(ready);
@@ -51,6 +55,14 @@ static profile_row *current(const profile *p)
 	return &p->rows[p->at % (p->kept + 1)];
 }
 
+/* The seconds that all threads of the process have computed. */
+static double cpu_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 void profile_ready(reducer *r, uint32_t tensor, double now)
 {
 	profile *p = r->profile;
@@ -65,6 +77,8 @@ void profile_ready(reducer *r, uint32_t tensor, double now)
 	if (row->given == p->ntensors) {
 		p->blocked = 0;
 		p->waited = 0;
+		if (p->cpu_from >= 0)
+			p->cpu = cpu_now() - p->cpu_from;
 	}
 }
 
@@ -152,6 +166,20 @@ void profile_task(reducer *r, const bucket *b, const task *t, double start, doub
 	beside(r->profile, current(r->profile), t, start, end);
 }
 
+/* A whole step, for who looks for the slowest rank. What a device did is no processor time of the process. */
+static void tell_times(reducer *r, const profile_row *row, double cpu)
+{
+	const gradcomp_reducer_stats *s = &r->eng.stats;
+	if (!row->dropped && row->given == r->profile->ntensors && profile_of_world(r))
+		rank_times_step(r->eng.job, r,
+		                &(step_times){.step = row->step,
+		                              .own = row->gap + row->last - row->first,
+		                              .wait = row->ended - row->last,
+		                              .code_total = s->encode_s + s->decode_s,
+		                              .exchange_total = s->exchange_s,
+		                              .cpu = cpu});
+}
+
 /* NULL: it is not kept any more. */
 static profile_row *told_row(const profile *p, uint64_t k)
 {
@@ -189,6 +217,7 @@ void profile_step_of(reducer *r, uint64_t k, double first, double last, double o
 		row->gap = p->over > 0 && first > p->over ? first - p->over : 0;
 		row->step = p->over > 0 ? over - p->over : 0;
 		row->awaited = 0;
+		tell_times(r, row, -1);
 	}
 	p->over = over;
 }
@@ -263,6 +292,11 @@ void profile_step(reducer *r, double now)
 	row->step = p->at ? now - p->ended : 0;
 	p->ended = now;
 	p->last = row->last;
+	if (!row->awaited) {
+		tell_times(r, row, p->cpu);
+		p->cpu_from = p->at % CPU_EVERY ? -1 : cpu_now();
+	}
+	p->cpu = -1;
 	p->at++;
 	row = current(p);
 	row->given = row->nbuckets = 0;

@@ -31,6 +31,12 @@ typedef struct profile_summary {
 
 typedef struct profile profile;
 
+/* Steps of this reducer are those of all ranks (rank_times.h). */
+static inline bool profile_of_world(const reducer *r)
+{
+	return r->eng.group->nranks == r->eng.job->nranks;
+}
+
 /* Opens the profile of a reducer, when its layout is there. `rows` steps are kept. */
 gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err);
 void profile_close(reducer *r);

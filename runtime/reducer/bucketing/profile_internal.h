@@ -70,6 +70,8 @@ struct profile {
 	double ended, last; /* times of the step before */
 	double over;        /* the latest step that a device has told of ended; 0: none */
 	double blocked;     /* since its last gradient was given */
+	double cpu_from;    /* the process's processor time at the end of the step before; negative: not taken */
+	double cpu;         /* what it has computed from then to the last gradient; negative: not known */
 	int waited, each_layer;
 	profile_trials *trials; /* TRIALS; NULL: nothing is tried */
 	int let_go;             /* this step keeps nothing back */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -42,6 +43,7 @@ void tree_close(control_tree *tree)
 	if (tree->wake_fd >= 0)
 		close(tree->wake_fd);
 	pthread_cond_destroy(&tree->changed);
+	free(tree->told);
 }
 
 void tree_wake(transport *t)
@@ -59,11 +61,12 @@ static void neighbour_flush(neighbour *n)
 	}
 }
 
-/* Sends a message to one neighbour. The queue is bounded: heartbeats that do not fit are left out, and FAIL is the
- * last message that matters. */
+/* Sends a message to one neighbour. The queue is bounded: heartbeats and tallies are left out while something waits in
+ * it, and FAIL is the last message that matters. */
 static void neighbour_send_msg(neighbour *n, const ctrl_msg *f)
 {
-	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (f->type == CTRL_HEARTBEAT && n->unsent))
+	bool may_be_lost = f->type == CTRL_HEARTBEAT || f->type == CTRL_TALLY;
+	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (may_be_lost && n->unsent))
 		return;
 	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, f, n->crypto);
 	neighbour_flush(n);
@@ -199,6 +202,51 @@ void tree_rates(transport *t, const uint32_t *rate)
 		tree_rated(t);
 }
 
+/* Called with the lock held: rank 0 keeps it, without memory it does not; others pass it on. */
+static void tree_tally_take(transport *t, const ctrl_msg *f)
+{
+	control_tree *tree = &t->tree;
+	if (t->rank) {
+		neighbour_send_msg(&tree->near[TREE_PARENT], f);
+		return;
+	}
+	if (!tree->told)
+		tree->told = calloc((size_t)t->nranks, sizeof *tree->told);
+	if (!tree->told)
+		return;
+	tree_tally *at = &tree->told[f->a];
+	at->bytes = (uint16_t)f->bytes;
+	memcpy(at->data, f->text, f->bytes);
+	tree->told_last += f->b && !at->last;
+	at->last |= f->b;
+	if (tree->told_last == t->nranks)
+		pthread_cond_broadcast(&tree->changed);
+}
+
+void transport_tally(transport *t, const void *data, size_t bytes, bool last)
+{
+	const ctrl_msg f = {CTRL_TALLY, t->rank, last, data, bytes < TALLY_BYTES_MAX ? bytes : TALLY_BYTES_MAX};
+	pthread_mutex_lock(&t->lock);
+	if (!transport_failed(t) && !t->tree.leave_sent)
+		tree_tally_take(t, &f);
+	bool waits = t->rank && t->tree.near[TREE_PARENT].unsent;
+	pthread_mutex_unlock(&t->lock);
+	if (waits)
+		tree_wake(t);
+}
+
+size_t transport_told(transport *t, int rank, unsigned char out[TALLY_BYTES_MAX])
+{
+	size_t bytes = 0;
+	pthread_mutex_lock(&t->lock);
+	if (t->tree.told) {
+		bytes = t->tree.told[rank].bytes;
+		memcpy(out, t->tree.told[rank].data, bytes);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return bytes;
+}
+
 void tree_flush(transport *t, double seconds)
 {
 	double until = clock_now() + seconds;
@@ -223,9 +271,10 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 	neighbour *n = &t->tree.near[i];
 	char text[CULPRIT_TEXT + 1];
 	uint32_t rate[NETWORKS_MAX] = {0};
-	if (f->type >= CTRL_RATES && (t->peers.networks.measured || f->bytes != 4 * (size_t)t->peers.networks.n))
+	bool rates = f->type == CTRL_RATES || f->type == CTRL_RATED;
+	if (rates && (t->peers.networks.measured || f->bytes != 4 * (size_t)t->peers.networks.n))
 		return -1;
-	for (size_t k = 0; f->type >= CTRL_RATES && k < f->bytes / 4; k++)
+	for (size_t k = 0; rates && k < f->bytes / 4; k++)
 		rate[k] = get32((const unsigned char *)f->text + 4 * k);
 	switch (f->type) {
 	case CTRL_HEARTBEAT:
@@ -266,6 +315,13 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 			return -1;
 		memcpy(t->tree.rates, rate, sizeof rate);
 		tree_rated(t);
+		return 0;
+	case CTRL_TALLY:
+		/* It comes from below, and those below have higher numbers. */
+		if (i == TREE_PARENT || f->a <= t->rank || f->a >= t->nranks || (f->b & ~1) ||
+		    f->bytes > TALLY_BYTES_MAX)
+			return -1;
+		tree_tally_take(t, f);
 		return 0;
 	default:
 		return -1;

@@ -26,6 +26,13 @@ typedef struct neighbour {
 
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
 
+/* What a rank has told of itself last (transport_tally()). */
+typedef struct tree_tally {
+	uint16_t bytes;
+	bool last;
+	unsigned char data[TALLY_BYTES_MAX];
+} tree_tally;
+
 typedef struct control_tree {
 	neighbour near[TREE_NEIGHBOURS];
 	pthread_cond_t changed; /* anything of this */
@@ -36,6 +43,8 @@ typedef struct control_tree {
 	bool rates_own,
 		rates_sent; /* this rank has measured the networks; so have all below it, and the parent knows */
 	uint32_t rates[NETWORKS_MAX]; /* Mbit/s, the least of this rank and those below it that have said */
+	tree_tally *told;             /* rank 0, once a rank has: by rank */
+	int told_last;                /* that have told their last */
 } control_tree;
 
 /* Its neighbours in the tree are known, and not connected; NOMEM when there is no descriptor. */

@@ -160,6 +160,15 @@ gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	return st;
 }
 
+void transport_await_tallies(transport *t, double seconds)
+{
+	double until = clock_now() + seconds;
+	pthread_mutex_lock(&t->lock);
+	while (t->tree.told_last < t->nranks && !transport_failed(t) && transport_sleep(t, until))
+		;
+	pthread_mutex_unlock(&t->lock);
+}
+
 static void transport_quit(transport *t)
 {
 	pthread_mutex_lock(&t->lock);

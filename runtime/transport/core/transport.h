@@ -164,6 +164,25 @@ void channel_hang_up(channel *c, int peer);
 void channel_may_end(channel *c, int peer);
 bool channel_ended(const channel *c, int peer);
 
+/* Each rank may tell rank 0 of itself again and again, up to TALLY_BYTES_MAX bytes a time, up the control tree; what is
+ * told later takes the place of what was told before. What does not go at once is lost: what counts is to be told as
+ * totals. `last`: it tells no more. Any thread. */
+#define TALLY_BYTES_MAX 256
+void transport_tally(transport *t, const void *data, size_t bytes, bool last);
+/* On rank 0: copies what a rank has told last, and returns its bytes; 0: nothing. */
+size_t transport_told(transport *t, int rank, unsigned char out[TALLY_BYTES_MAX]);
+/* On rank 0: waits until all ranks have told their last, the job has failed, or so many seconds have passed. */
+void transport_await_tallies(transport *t, double seconds);
+
+typedef struct link_load {
+	int rank;       /* the peer's */
+	uint64_t bytes; /* that it has taken */
+	double busy_s;  /* in which some of them were on their way, and the peer had room for more */
+	double rate;    /* bytes a second of the latest that were measured by themselves; 0: not known */
+} link_load;
+/* Tells of the link of the channel that has been busy for longest; false: of none is it known. On the channel's thread. */
+bool channel_busiest(channel *c, link_load *out);
+
 typedef struct transport_counts {
 	const char *transport;
 	uint64_t pairs, sent, received;

@@ -621,3 +621,19 @@ uint64_t channel_sent(const channel *c)
 {
 	return atomic_load_explicit(&c->sent, memory_order_relaxed);
 }
+
+bool channel_busiest(channel *c, link_load *out)
+{
+	*out = (link_load){.rank = -1};
+	for (int i = 0; i < c->n; i++) {
+		const peer_link *l = c->links[i];
+		link_load of = {0};
+
+		if (!l || l->state != PEER_OPEN || !l->use->kind->load || !l->use->kind->load(l, &of) ||
+		    of.busy_s <= out->busy_s)
+			continue;
+		*out = of;
+		out->rank = l->world;
+	}
+	return out->rank >= 0;
+}

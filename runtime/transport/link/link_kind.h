@@ -65,6 +65,9 @@ struct link_kind {
 	/* Fails the job when the peer's host does not answer any more. NULL: that is noticed otherwise. */
 	void (*check)(struct peer_link *l);
 
+	/* Tells how busy the link has been, but not of which peer; false where that is not known. NULL: it never is. */
+	bool (*load)(const struct peer_link *l, link_load *out);
+
 	/* A message to several ranks of a channel over this kind: makes it one that is copied once, whose first
 	 * piece has the number *first; false when each gets its own. NULL: there is no such thing. */
 	bool (*multicast)(channel *c, link_use *u, size_t bytes, uint64_t *first);

@@ -2,6 +2,11 @@
 #include "transport/wire/keepalive.h"
 #include "transport/tcp/striping.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
 #define ANSWER_SECONDS 1.0 /* for a host to answer */
 
 static bool tcp_reaches(const link_use *u, const transport *t, int a, int b)
@@ -52,6 +57,25 @@ static void tcp_check(peer_link *l)
 	}
 }
 
+/* The kernel counts the time in which bytes were unacknowledged; of that a peer that does not read had no room. What a
+ * stream's rate was measured with may have been all that there was to send: it is at least that. */
+static bool tcp_load(const peer_link *l, link_load *out)
+{
+	for (int i = 0; i < l->nfd; i++) {
+		struct tcp_info info = {0};
+		socklen_t bytes = sizeof info;
+
+		if (getsockopt(l->fd[i], IPPROTO_TCP, TCP_INFO, &info, &bytes) ||
+		    bytes < offsetof(struct tcp_info, tcpi_sndbuf_limited))
+			return false;
+		double busy = 1e-6 * ((double)info.tcpi_busy_time - (double)info.tcpi_rwnd_limited);
+		out->busy_s = busy > out->busy_s ? busy : out->busy_s;
+		out->bytes += info.tcpi_bytes_acked;
+		out->rate += (double)info.tcpi_delivery_rate;
+	}
+	return l->nfd > 0;
+}
+
 const link_kind tcp_kind = {.name = "tcp",
                             .hello = HELLO_TCP,
                             .worth = 1,
@@ -60,4 +84,5 @@ const link_kind tcp_kind = {.name = "tcp",
                             .why_not = tcp_why_not,
                             .offer = tcp_offer,
                             .open = tcp_open_link,
-                            .check = tcp_check};
+                            .check = tcp_check,
+                            .load = tcp_load};

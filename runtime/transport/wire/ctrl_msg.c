@@ -43,7 +43,7 @@ int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *crypto, ctrl_ms
 	f->a = (int)get32(p + 8);
 	f->b = (int)get32(p + 12);
 	f->text = (const char *)p + CTRL_MSG_BYTES;
-	if (get32(p) != CTRL_MSG_MAGIC || f->type < CTRL_HEARTBEAT || f->type > CTRL_RATED || p[5] ||
+	if (get32(p) != CTRL_MSG_MAGIC || f->type < CTRL_HEARTBEAT || f->type > CTRL_TALLY || p[5] ||
 	    f->bytes > CTRL_MSG_TEXT || (f->bytes && f->type != CTRL_FAIL && f->type < CTRL_RATES))
 		return CTRL_MSG_BAD;
 	if (crypto)

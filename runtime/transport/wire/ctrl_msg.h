@@ -8,8 +8,9 @@
 #define CTRL_MSG_TEXT 400 /* bytes of text at most */
 #define CTRL_MSG_MAX (CTRL_MSG_BYTES + CTRL_MSG_TEXT + RECORD_OVERHEAD)
 
-/* RATES go up and RATED comes down: Mbit/s of each of the job's networks, 4 bytes each in place of text. */
-enum { CTRL_HEARTBEAT = 1, CTRL_FAIL, CTRL_LEAVE, CTRL_LEFT, CTRL_RATES, CTRL_RATED };
+/* RATES go up and RATED comes down: Mbit/s of each of the job's networks, 4 bytes each in place of text. TALLY goes up to
+ * rank 0: what rank a has counted, in place of text; b is 1 when it is the last of that rank. */
+enum { CTRL_HEARTBEAT = 1, CTRL_FAIL, CTRL_LEAVE, CTRL_LEFT, CTRL_RATES, CTRL_RATED, CTRL_TALLY };
 
 typedef struct ctrl_msg {
 	int type, a, b;
