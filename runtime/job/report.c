@@ -338,6 +338,7 @@ static void write_networks(jsonw *j, const report_job *job)
 static void write_times(jsonw *j, const report_job *job)
 {
 	json_put_array(j, "times");
+	j->flat = 2; /* a line a rank */
 	for (int r = 0; job->times && r < job->nranks && job->nranks <= TIMES_RANKS; r++) {
 		const rank_times *t = &job->times[r];
 		double steps = t->steps > 0 ? t->steps : 1;
@@ -354,6 +355,7 @@ static void write_times(jsonw *j, const report_job *job)
 		json_put_uint(j, "pauses", (uint64_t)t->pauses);
 		json_put_end(j);
 	}
+	j->flat = 0;
 	json_put_end(j);
 }
 

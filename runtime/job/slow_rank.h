@@ -43,9 +43,9 @@ typedef struct slow_rank {
 	slow_kind kind;
 	int rank, peer; /* peer: the other end of a slow link, else -1 */
 	double share;   /* it costs so much of a step */
-	double own,
-		usual; /* seconds of its own part of a step, and of the others', the median; links: bytes a second */
-	double part; /* so much of that is of its kind, seconds: loading, pauses; of work and computing it is how many times the others' */
+	/* Seconds of its own part of a step, and of the others', the median; of a link bytes a second. */
+	double own, usual;
+	double part; /* so many seconds of that are of its kind; of work and computing: how many times the others' */
 } slow_rank;
 
 /* It is told where it costs more than this share of a step. */

@@ -9,6 +9,12 @@ cat >"$tmp/r.json" <<'END'
  "link_kinds": [{"transport": "shm", "pairs": 0, "why_not": "not allowed by transport.allow"},
           {"transport": "tcp", "pairs": 1, "why_not": null}],
  "link_map": [["self", "tcp"], ["tcp\u001b[2J", "self"]],
+ "times": [{"rank": 0, "steps": 98, "step_s": 0.06, "computing_s": 0.03, "loading_s": 0.001, "encoding_s": 0.0012,
+   "exchanging_s": 0.025, "waiting_s": 0.0281, "pauses": 0},
+  {"rank": 1, "steps": 98, "step_s": 0.06, "computing_s": 0.051, "loading_s": 0, "encoding_s": 0.0013,
+   "exchanging_s": 0.004, "waiting_s": 0.008, "pauses": 2}],
+ "slowest": {"rank": 1, "host": "n1\u001b[2J", "kind": "slow computing", "share": 0.34,
+  "evidence": "its own part of a step takes 51.0 ms, the others' 31.0 ms", "advice": "look at its clocks"},
  "reducers": [{"compressor": "powersgd:rank=4", "collective": "ring", "ranks": 4, "buckets": 2, "steps": 100,
   "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
   "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
@@ -35,6 +41,11 @@ like "link" "$said" "link        tcp  by 1 connection: 3.00 MB sent, 2.00 MB rec
 like "kinds of link" "$said" "links       tcp   between 1 pair of ranks"
 like "a kind that leads nowhere" "$said" "no links    shm   not allowed by transport.allow"
 like "from whom to whom" "$said" "from 0      self  tcp"
+like "where a rank's steps go" "$said" \
+	"rank 0      computing 30.0, loading 1.0, encoding 1.2, exchanging 25.0, waiting 28.1, of a step's 60.0 ms"
+like "who is slowest" "$said" "slowest     rank 1 on n1"
+like "and what it costs" "$said" " costs 34 % of a step by slow computing: its own part of a step takes 51.0 ms, the others' 31.0 ms;"
+like "and what to do" "$said" "            look at its clocks"
 like "reducer" "$said" "powersgd:rank=4 over ring"
 like "bytes" "$said" "sent      0.670 MB a step, dense 17.460 MB, ratio 26.1"
 like "times" "$said" "exchange  8.10 ms"
@@ -73,7 +84,8 @@ echo '[1, 2]' >"$tmp/array"
 bad "other JSON" "$tmp/array" "is JSON, but no report of gradcomp"
 echo '{"schema": 2}' >"$tmp/newer"
 bad "a newer schema" "$tmp/newer" "is a report of schema 2; this command reads schema 1"
-echo '{"schema": 1, "hosts": 7, "reducers": [3, {"steps": "x", "tensors": {"a": 1}}], "links": "y"}' >"$tmp/odd"
+echo '{"schema": 1, "hosts": 7, "reducers": [3, {"steps": "x", "tensors": {"a": 1}}], "links": "y",
+ "times": [7, {"rank": "x", "step_s": []}], "slowest": {"rank": [], "share": "y", "kind": 3}}' >"$tmp/odd"
 check "members of other types do no harm" "$gradcomp" report "$tmp/odd"
 head -c 100000 /dev/zero | tr '\0' '[' >"$tmp/deep"
 bad "a deep nest" "$tmp/deep" "this is no report: maximum parsing depth reached"
