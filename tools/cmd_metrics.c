@@ -18,6 +18,7 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "job/site_usage.h"
+#include "job/slow_rank.h"
 #include "tools/cmd_cache.h"
 #include "tools/commands.h"
 #include "tools/drop_privs.h"
@@ -43,9 +44,14 @@ typedef struct compressor_totals {
 	uint64_t jobs, failed, steps, dense_bytes, wire_bytes, saved_bytes;
 } compressor_totals;
 
+typedef struct kind_totals {
+	uint64_t jobs, lost_steps;
+} kind_totals;
+
 typedef struct totals {
 	compressor_totals of[COMPRESSORS_MAX];
 	size_t n;
+	kind_totals held_up[SLOW_KINDS];
 	uint64_t stages, hits, read_bytes, refused;
 } totals;
 
@@ -63,6 +69,12 @@ static const metric each_compressor[] = {
 	{"gradcomp_sent_bytes_total", "Payload bytes that rank 0 sent.", offsetof(compressor_totals, wire_bytes)},
 	{"gradcomp_saved_bytes_total", "Bytes that rank 0 did not have to send.",
          offsetof(compressor_totals, saved_bytes)},
+};
+static const metric each_kind[] = {
+	{"gradcomp_held_up_jobs_total", "Jobs in which one rank cost the others more than 5 % of a step.",
+         offsetof(kind_totals, jobs)},
+	{"gradcomp_held_up_steps_total", "Steps that they could have done in that time.",
+         offsetof(kind_totals, lost_steps)},
 };
 static const metric node_wide[] = {
 	{"gradcomp_cache_requests_total", "Datasets that were to be in the cache of this node.",
@@ -123,6 +135,10 @@ static void add_usage(totals *t, const site_usage *u)
 	add(&t->read_bytes, u->read_bytes);
 	if (!*u->compressor)
 		return;
+	if (u->held_up) {
+		add(&t->held_up[u->held_up].jobs, 1);
+		add(&t->held_up[u->held_up].lost_steps, u->lost_steps);
+	}
 	c = totals_of(t, of_the_site(u->compressor) ? u->compressor : "other");
 	add(&c->jobs, 1);
 	add(&c->failed, u->failed);
@@ -186,30 +202,38 @@ static int count_files(int dir, totals *t, FILE *list)
 	return 0;
 }
 
-/* NAME{compressor="..."} VALUE, or NAME VALUE, without its newline. Others belong to gauges, which are measured
- * anew. */
+/* Adds to what the metric of this name counts. */
+static void take_value(const metric *m, size_t n, const char *name, void *base, uint64_t value)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(name, m[i].name))
+			add(counter(base, &m[i]), value);
+}
+
+/* NAME{LABEL="..."} VALUE, or NAME VALUE, without its newline. Others belong to gauges, which are measured anew. */
 static void take_total(char *line, totals *t)
 {
-	char *value = strrchr(line, ' '), *label = strstr(line, "{compressor=\""), *end;
+	static const char compressor[] = "compressor=\"", kind[] = "kind=\"";
+	char *value = strrchr(line, ' '), *label = strchr(line, '{'), *end;
 	int64_t n;
 	if (!value || number_int(value + 1, &n) != NUMBER_OK || n < 0)
 		return;
 	*value = 0;
 	if (!label) {
-		for (size_t i = 0; i < COUNT(node_wide); i++)
-			if (!strcmp(line, node_wide[i].name))
-				add(counter(t, &node_wide[i]), (uint64_t)n);
+		take_value(node_wide, COUNT(node_wide), line, t, (uint64_t)n);
 		return;
 	}
-	*label = 0;
-	label += sizeof "{compressor=\"" - 1;
-	end = strchr(label, '"');
+	*label++ = 0;
+	end = strrchr(label, '"');
 	if (!end || strcmp(end, "\"}"))
 		return;
 	*end = 0;
-	for (size_t i = 0; i < COUNT(each_compressor); i++)
-		if (!strcmp(line, each_compressor[i].name))
-			add(counter(totals_of(t, label), &each_compressor[i]), (uint64_t)n);
+	if (!strncmp(label, compressor, sizeof compressor - 1) && !strchr(label + sizeof compressor - 1, '"'))
+		take_value(each_compressor, COUNT(each_compressor), line, totals_of(t, label + sizeof compressor - 1),
+		           (uint64_t)n);
+	for (int k = SLOW_NOTHING + 1; !strncmp(label, kind, sizeof kind - 1) && k < SLOW_KINDS; k++)
+		if (!strcmp(label + sizeof kind - 1, slow_rank_kind((slow_kind)k)))
+			take_value(each_kind, COUNT(each_kind), line, &t->held_up[k], (uint64_t)n);
 }
 
 /* Adds what is in the file to the totals, and removes the files that it has counted. A file that is not there has
@@ -299,6 +323,15 @@ static void print_totals(FILE *out, totals *t)
 		for (size_t k = 0; k < t->n; k++)
 			fprintf(out, "%s{compressor=\"%s\"} %" PRIu64 "\n", m->name, t->of[k].name,
 			        *counter(&t->of[k], m));
+	}
+	for (size_t i = 0; i < COUNT(each_kind); i++) {
+		const metric *m = &each_kind[i];
+
+		print_head(out, m->name, m->help, "counter");
+		for (int k = SLOW_NOTHING + 1; k < SLOW_KINDS; k++)
+			if (t->held_up[k].jobs)
+				fprintf(out, "%s{kind=\"%s\"} %" PRIu64 "\n", m->name, slow_rank_kind((slow_kind)k),
+				        *counter(&t->held_up[k], m));
 	}
 	for (size_t i = 0; i < COUNT(node_wide); i++) {
 		print_head(out, node_wide[i].name, node_wide[i].help, "counter");

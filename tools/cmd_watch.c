@@ -61,7 +61,8 @@ typedef struct request {
 typedef struct row {
 	char job[JOB_TEXT], host[80]; /* job: "12.0" */
 	char asked[TEXT_SHOWN], compressor[TEXT_SHOWN], collective[TEXT_SHOWN], failure[TEXT_SHOWN];
-	long long pid, part; /* which of the process: reducers first */
+	char slowest[TEXT_SHOWN]; /* who holds up the others; "": nobody */
+	long long pid, part;      /* which of the process: reducers first */
 	double ranks, nodes, wall_s, steps, step_s, dense, wire, work_s, exposed_s, error,
 		nonfinite; /* step_s: 0 unknown; error: < 0 */
 	double changed_s;  /* wall_s when `steps` was seen to be another one last */
@@ -171,6 +172,7 @@ static void print_json(const row *r)
 	json_object_set_new(o, "error", r->error >= 0 ? json_real(r->error) : unknown);
 	json_object_set_new(o, "nonfinite_steps", json_integer((json_int_t)r->nonfinite));
 	json_object_set_new(o, "failure", *r->failure ? json_string(r->failure) : unknown);
+	json_object_set_new(o, "slowest", *r->slowest ? json_string(r->slowest) : unknown);
 	json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(7));
 	putchar('\n');
 	json_decref(o);
@@ -187,6 +189,7 @@ static bool read_json(const char *text, row *r)
 	copy_text(o, "host", r->host, sizeof r->host);
 	copy_specs(o, r);
 	copy_text(o, "failure", r->failure, sizeof r->failure);
+	copy_text(o, "slowest", r->slowest, sizeof r->slowest);
 	r->pid = count_of(o, "pid");
 	r->part = count_of(o, "part");
 	r->ranks = amount(o, "ranks");
@@ -238,6 +241,8 @@ static void row_text(const row *r, char *out, size_t room)
 		fprintf(f, ", error %.*f %%", r->error < 0.1, r->error * 100);
 	if (r->nonfinite > 0)
 		fprintf(f, ", %.0f step%s with NaN or Inf", r->nonfinite, plural(r->nonfinite));
+	if (*r->slowest)
+		fprintf(f, "; %s", r->slowest);
 	if (*r->failure)
 		fprintf(f, "; failed: %s", r->failure);
 	fclose(f);
@@ -376,6 +381,17 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 	}
 }
 
+/* "rank 3 on n2 costs 34 % of a step by late data" */
+static void take_slowest(const json_t *slowest, row *r)
+{
+	char host[TEXT_SHOWN / 2], kind[24];
+	copy_text(slowest, "host", host, sizeof host);
+	copy_text(slowest, "kind", kind, sizeof kind);
+	if (*kind)
+		snprintf(r->slowest, sizeof r->slowest, "rank %lld on %s costs %.0f %% of a step by %s",
+		         count_of(slowest, "rank"), host, amount(slowest, "share") * 100, kind);
+}
+
 /* Returns true when it was a job's answer. Without a request nothing is shown. */
 static bool take_answer(const request *q, table *t, const char *job, pid_t pid, const char *text)
 {
@@ -390,6 +406,7 @@ static bool take_answer(const request *q, table *t, const char *job, pid_t pid, 
 	snprintf(r.job, sizeof r.job, "%s", job);
 	gethostname(r.host, sizeof r.host - 1);
 	copy_text(report, "failure", r.failure, sizeof r.failure);
+	take_slowest(json_object_get(report, "slowest"), &r);
 	if (whole) {
 		take_parts(q, t, report, "reducers", &r);
 		take_parts(q, t, report, "coders", &r);

@@ -20,6 +20,7 @@
 #define MOST_TENSORS 40
 #define MOST_BUCKETS 60
 #define MOST_RANKS 16
+#define MOST_TIMES 64 /* ranks whose steps are shown */
 #define MOST_STEPS 5000
 #define MOST_SLICES 20000
 #define NAME_SHOWN 34 /* characters of a label */
@@ -191,6 +192,66 @@ static void put_job(FILE *out, const json_t *root)
 	}
 	put_row(out, "gradcomp", string_of(root, "gradcomp"));
 	fputs("</table>\n", out);
+}
+
+/* A bar for each rank's step, in three parts, which follow each other. Encoding and exchanging run beside them. */
+static void put_times(FILE *out, const json_t *root)
+{
+	static const char *const parts[][2] = {
+		{"computing_s", "encode"}, {"loading_s", "exchange"}, {"waiting_s", "wait"}};
+	const json_t *times = json_object_get(root, "times"), *slowest = json_object_get(root, "slowest"), *row;
+	size_t n = json_array_size(times) < MOST_TIMES ? json_array_size(times) : MOST_TIMES, i;
+	double most = 0, room = WIDTH - LABELS - VALUES;
+	if (!n)
+		return;
+	for (i = 0; i < n; i++) {
+		double all = 0;
+
+		for (int k = 0; k < 3; k++)
+			all += within(number_of(json_array_get(times, i), parts[k][0]), 0, 1e9);
+		most = fmax(most, all);
+	}
+	fputs("<h2>Ranks</h2>\n", out);
+	if (json_is_object(slowest)) {
+		fprintf(out, "<p class=\"failed\">rank %lld on ", count_of(slowest, "rank"));
+		put_text(out, string_of(slowest, "host"), 0);
+		fputs(" costs ", out);
+		put_percent(out, number_of(slowest, "share"));
+		fputs(" of a step by ", out);
+		put_text(out, string_of(slowest, "kind"), 0);
+		fputs(": ", out);
+		put_text(out, string_of(slowest, "evidence"), 0);
+		fputs("; ", out);
+		put_text(out, string_of(slowest, "advice"), 0);
+		fputs("</p>\n", out);
+	}
+	fprintf(out,
+	        "<h3>Where steps went</h3>\n<p>Means over steps.<span class=\"key encode\"></span>computing"
+	        "<span class=\"key exchange\"></span>loading<span class=\"key wait\"></span>waiting for the others and for "
+	        "what was sent last</p>\n<svg viewBox=\"0 0 %d %zu\" role=\"img\">\n",
+	        WIDTH, n * BAR + 4);
+	for (i = 0; i < n; i++) {
+		double at = LABELS;
+		row = json_array_get(times, i);
+		fprintf(out, "<text x=\"%d\" y=\"%zu\" text-anchor=\"end\">rank %lld</text>", LABELS - 8, i * BAR + 17,
+		        count_of(row, "rank"));
+		for (int k = 0; k < 3; k++) {
+			double seconds = within(number_of(row, parts[k][0]), 0, 1e9);
+			double length = most > 0 ? room * seconds / most : 0;
+
+			fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%zu\" width=\"%.1f\" height=\"%d\"><title>",
+			        parts[k][1], at, i * BAR + 4, length, BAR - 6);
+			put_ms(out, seconds);
+			fputs("</title></rect>", out);
+			at += length;
+		}
+		fprintf(out, "<text class=\"soft\" x=\"%.1f\" y=\"%zu\">", at + 6, i * BAR + 17);
+		put_ms(out, number_of(row, "step_s"));
+		fputs("</text>\n", out);
+	}
+	fputs("</svg>\n", out);
+	if (json_array_size(times) > n)
+		fprintf(out, "<p>The first %zu of %zu ranks.</p>\n", n, json_array_size(times));
 }
 
 static void put_card(FILE *out, const char *what, const char *format, double value)
@@ -487,6 +548,7 @@ gradcomp_status report_html(const json_t *report, const json_t *trace, const cha
 	out = outfile_stream(f);
 	fputs(head, out);
 	put_job(out, report);
+	put_times(out, report);
 	json_array_foreach(json_object_get(report, "reducers"), i, row) put_reducer(out, row);
 	json_array_foreach(json_object_get(report, "coders"), i, row) put_coder(out, row);
 	if (trace)

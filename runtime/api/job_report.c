@@ -57,12 +57,15 @@ static void picture_drop(picture *p)
 	free(p->times);
 }
 
-/* Which rank holds up the others. */
-static void take_times(gradcomp_job *job, picture *p)
+/* Finds the rank that holds up the others: in the whole job, or lately. */
+static void take_times(gradcomp_job *job, picture *p, bool lately)
 {
 	p->times = rank_times_table(job);
 	p->job.times = p->times;
-	if (p->times && slow_rank_find(p->times, job->nranks, &p->job.slow))
+	if (!p->times)
+		return;
+	if (lately ? rank_times_slowest_lately(job, p->times, &p->job.slow)
+	           : slow_rank_find(p->times, job->nranks, &p->job.slow))
 		p->job.slow_host = p->hosts[p->job.slow.rank];
 }
 
@@ -99,7 +102,7 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, bool links, g
 	                      .nlinks = (uint32_t)n};
 	p->job.networks = p->networks;
 	p->job.nnetworks = (uint32_t)transport_networks(job->transport, p->networks);
-	take_times(job, p);
+	take_times(job, p, !links);
 	if (links)
 		fill_links(job->transport, rows, p->kinds, &p->job);
 	return GRADCOMP_OK;

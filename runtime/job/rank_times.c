@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +20,24 @@
 #define OWN_LEAST 8
 #define PAUSE_TIMES 2.0 /* the usual own part */
 #define PAUSE_SECONDS 1e-3
-#define LOOKS 4          /* the latest of the processor's speed and of the link */
-#define ARITHMETIC 10000 /* steps of it; some ten microseconds */
-#define END_SECONDS 1.0  /* that rank 0 waits for the last records */
+#define LOOKS 4           /* the latest of the processor's speed and of the link */
+#define ARITHMETIC 10000  /* steps of it; some ten microseconds */
+#define END_SECONDS 1.0   /* that rank 0 waits for the last records */
+#define LATELY 30.0       /* seconds after which a table becomes the newer one of the past */
+#define LATELY_STEPS 20.0 /* so many are enough for a finding */
+
+/* The latest of something that is looked at now and then. */
+typedef struct looks {
+	double of[LOOKS];
+	unsigned n;
+} looks;
+
+/* Tables of totals as they were, of nranks each. */
+typedef struct past {
+	int nranks;
+	double at;                 /* when `newer` was taken */
+	rank_times *older, *newer; /* older: NULL at first */
+} past;
 
 struct times_keeper {
 	pthread_mutex_t lock;
@@ -31,12 +47,24 @@ struct times_keeper {
 	double block[BLOCKS], in_block;
 	unsigned nblocks, steps_in_block, block_steps;
 	double own[OWN_KEPT];
-	double speed[LOOKS], rate[LOOKS];
-	unsigned nspeed, nrate;
+	looks speed, rate;
 	double next; /* when a record is due */
 	atomic_bool wants_link;
 	atomic_uint_fast64_t load_ns, samples; /* that no step has counted yet */
+	past *past;                            /* NULL: nobody has asked yet */
 };
+
+/* Says which fields are no totals, but of the latest steps. */
+static bool is_latest(size_t field)
+{
+	static const size_t latest[] = {offsetof(rank_times, usual_s), offsetof(rank_times, off_s),
+	                                offsetof(rank_times, speed_s), offsetof(rank_times, link_rate),
+	                                offsetof(rank_times, link_peer)};
+	for (size_t i = 0; i < sizeof latest / sizeof *latest; i++)
+		if (latest[i] == field * sizeof(double))
+			return true;
+	return false;
+}
 
 void rank_times_write(const rank_times *t, unsigned char out[RANK_TIMES_BYTES])
 {
@@ -79,11 +107,21 @@ times_keeper *rank_times_open(void)
 	return k;
 }
 
+static void past_free(past *p)
+{
+	if (!p)
+		return;
+	free(p->older);
+	free(p->newer);
+	free(p);
+}
+
 void rank_times_close(times_keeper *k)
 {
 	if (!k)
 		return;
 	pthread_mutex_destroy(&k->lock);
+	past_free(k->past);
 	free(k);
 }
 
@@ -195,10 +233,11 @@ static double arithmetic(void)
 
 static void look_at_speed(times_keeper *k)
 {
-	k->speed[k->nspeed++ % LOOKS] = arithmetic();
+	looks *at = &k->speed;
+	at->of[at->n++ % LOOKS] = arithmetic();
 	k->t.speed_s = INFINITY;
-	for (unsigned i = 0; i < LOOKS && i < k->nspeed; i++)
-		k->t.speed_s = fmin(k->t.speed_s, k->speed[i]);
+	for (unsigned i = 0; i < LOOKS && i < at->n; i++)
+		k->t.speed_s = fmin(k->t.speed_s, at->of[i]);
 }
 
 /* Called with the lock held. */
@@ -280,14 +319,14 @@ void rank_times_link(gradcomp_job *job, const link_load *l)
 	times_keeper *k = job->times;
 	pthread_mutex_lock(&k->lock);
 	if (k->t.link_peer != l->rank + 1)
-		k->nrate = 0;
-	k->rate[k->nrate++ % LOOKS] = l->rate;
+		k->rate.n = 0;
+	k->rate.of[k->rate.n++ % LOOKS] = l->rate;
 	k->t.link_peer = l->rank + 1;
 	k->t.link_bytes = (double)l->bytes;
 	k->t.link_s = fmax(l->busy_s, 0);
 	k->t.link_rate = 0;
-	for (unsigned i = 0; i < LOOKS && i < k->nrate; i++)
-		k->t.link_rate = fmax(k->t.link_rate, k->rate[i]);
+	for (unsigned i = 0; i < LOOKS && i < k->rate.n; i++)
+		k->t.link_rate = fmax(k->t.link_rate, k->rate.of[i]);
 	pthread_mutex_unlock(&k->lock);
 }
 
@@ -315,4 +354,64 @@ rank_times *rank_times_table(gradcomp_job *job)
 		return t;
 	free(t);
 	return NULL;
+}
+
+void rank_times_since(const rank_times *now, const rank_times *then, rank_times *out)
+{
+	double a[RANK_TIMES_FIELDS], b[RANK_TIMES_FIELDS];
+	*out = *now;
+	if (then->steps <= 0 || now->steps <= then->steps)
+		return;
+	memcpy(a, now, sizeof a);
+	memcpy(b, then, sizeof b);
+	for (size_t i = 0; i < RANK_TIMES_FIELDS; i++) {
+		if (a[i] < b[i] && !is_latest(i))
+			return;
+		a[i] -= is_latest(i) ? 0 : b[i];
+	}
+	memcpy(out, a, sizeof a);
+	out->off_s *= sqrt(now->steps / out->steps);
+	if (out->link_bytes <= 0 || out->link_s <= 0)
+		out->link_rate = 0;
+}
+
+/* The table becomes the newer one of the past when that has been so for long enough. */
+static void remember(times_keeper *k, const rank_times *now, int nranks)
+{
+	past *p = k->past;
+	if (p && p->nranks == nranks && clock_now() < p->at + LATELY)
+		return;
+	if (p && p->nranks != nranks) {
+		past_free(p);
+		p = NULL;
+	}
+	if (!p)
+		p = calloc(1, sizeof *p);
+	k->past = p;
+	if (!p)
+		return;
+	free(p->older);
+	p->older = p->newer;
+	p->newer = malloc((size_t)nranks * sizeof *now);
+	if (p->newer)
+		memcpy(p->newer, now, (size_t)nranks * sizeof *now);
+	p->nranks = nranks;
+	p->at = clock_now();
+}
+
+bool rank_times_slowest_lately(gradcomp_job *job, const rank_times *now, slow_rank *out)
+{
+	times_keeper *k = job->times;
+	remember(k, now, job->nranks);
+	const rank_times *then = !k->past ? NULL : k->past->older ? k->past->older : k->past->newer;
+	rank_times *since = NULL;
+	if (then && now->steps >= then->steps + LATELY_STEPS)
+		since = calloc((size_t)job->nranks, sizeof *since);
+	if (!since)
+		return slow_rank_find(now, job->nranks, out);
+	for (int r = 0; r < job->nranks; r++)
+		rank_times_since(&now[r], &then[r], &since[r]);
+	bool found = slow_rank_find(since, job->nranks, out);
+	free(since);
+	return found;
 }

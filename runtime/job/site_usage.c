@@ -58,6 +58,8 @@ bool site_usage_of_job(const report_job *job, site_usage *out)
 	}
 	out->dense_bytes = (uint64_t)all.dense;
 	out->wire_bytes = (uint64_t)all.wire;
+	out->held_up = job->slow.kind;
+	out->lost_steps = (uint64_t)(job->slow.share * (double)out->steps);
 	return all.most >= 0;
 }
 
@@ -76,9 +78,13 @@ gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_
 	if (st)
 		return st;
 	fprintf(outfile_stream(f),
-	        "gradcomp-usage 1 %s %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+	        "gradcomp-usage 1 %s %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
 	        *u->compressor ? u->compressor : "-", u->failed, u->steps, u->dense_bytes, u->wire_bytes, u->stages,
 	        u->hits, u->read_bytes);
+	/* Readers from before there was this take the line without it. */
+	if (u->held_up)
+		fprintf(outfile_stream(f), " %d %" PRIu64, (int)u->held_up, u->lost_steps);
+	fputc('\n', outfile_stream(f));
 	return outfile_close(f, err);
 }
 
@@ -104,7 +110,7 @@ static bool take_number(const char **text, uint64_t *out)
 bool site_usage_parse(const char *text, site_usage *out)
 {
 	static const char head[] = "gradcomp-usage 1 ";
-	uint64_t failed = 0;
+	uint64_t failed = 0, held_up = 0;
 	uint64_t *const number[NUMBERS] = {&failed,      &out->steps, &out->dense_bytes, &out->wire_bytes,
 	                                   &out->stages, &out->hits,  &out->read_bytes};
 	size_t n;
@@ -122,5 +128,10 @@ bool site_usage_parse(const char *text, site_usage *out)
 		if (!take_number(&text, number[i]))
 			return false;
 	out->failed = failed;
+	if (*text == ' ' && !(take_number(&text, &held_up) && take_number(&text, &out->lost_steps)))
+		return false;
+	if (held_up >= SLOW_KINDS)
+		return false;
+	out->held_up = (slow_kind)held_up;
 	return failed <= 1 && out->hits <= out->stages && !strcmp(text, "\n");
 }

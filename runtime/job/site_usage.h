@@ -19,6 +19,8 @@ typedef struct site_usage {
 	uint64_t dense_bytes, wire_bytes; /* rank 0's, of all reducers and coders */
 	uint64_t stages, hits;            /* datasets that were asked for, and that were in the cache */
 	uint64_t read_bytes;              /* from their sources */
+	slow_kind held_up;                /* by what one rank held up the others; NOTHING: none did */
+	uint64_t lost_steps;              /* that could have been done in that time */
 } site_usage;
 
 /* False when the job has reduced nothing. */

@@ -29,6 +29,7 @@ typedef struct rank_times {
 } rank_times;
 #define RANK_TIMES_FIELDS (sizeof(rank_times) / sizeof(double))
 
+/* Files of report.metrics have the number: new ones come last. */
 typedef enum slow_kind {
 	SLOW_NOTHING,
 	SLOW_DATA,

@@ -59,11 +59,13 @@ fi
 named () { printf '%s/left/%032x.usage' "$tmp" "$1"; }
 leave () { printf '%s\n' "$2" > "$(named "$1")"; }
 leave 1 'gradcomp-usage 1 topk 1 10 1000 400 0 0 0'
-leave 2 'gradcomp-usage 1 mine 0 5 100 300 0 0 0'
+leave 2 'gradcomp-usage 1 mine 0 5 100 300 0 0 0 1 2'
 check "more is added" "$gradcomp" metrics --output "$out"
 is "to what there was" "$(value 'gradcomp_steps_total{compressor="topk"}')" $((steps + 10))
 is "failed jobs" "$(value 'gradcomp_jobs_failed_total{compressor="topk"}')" 1
 is "a name of a user's own is no label" "$(value 'gradcomp_steps_total{compressor="other"}')" 5
+is "a job in which one rank held up the others" "$(value 'gradcomp_held_up_jobs_total{kind="late data"}')" 1
+is "and what that cost" "$(value 'gradcomp_held_up_steps_total{kind="late data"}')" 2
 is "what is sent beyond dense saves nothing" "$(value 'gradcomp_saved_bytes_total{compressor="other"}')" 0
 grep -v '^# counted' "$out" > "$tmp/before"
 check "nothing new" "$gradcomp" metrics --output "$out"

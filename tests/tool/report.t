@@ -150,7 +150,7 @@ if command -v python3 > /dev/null; then
 	python3 "$tmp/hostile.py" "$tmp/r.json" "$tmp/h.json" "$tmp/trace.json"
 	check "report --html" "$gradcomp" report --html "$tmp/page.html" --trace "$tmp/trace.json" "$tmp/h.json"
 	check "the page is well-formed, and names are text in it" python3 "$tmp/page.py" "$tmp/page.html"
-	is "with plots: times, bytes, hidden, residuals, messages, auto, steps, timeline" "$said" "8 $((6 + 2 + 2 + 40 + 2 + 1 + 15))"
+	is "with plots: ranks, times, bytes, hidden, residuals, messages, auto, steps, timeline" "$said" "9 $((2 * 3 + 6 + 2 + 2 + 40 + 2 + 1 + 15))"
 	like "the step that took as long as the median" "$(cat "$tmp/page.html")" "Timeline of step 4"
 	check "a page without a timeline" "$gradcomp" report --html "$tmp/short.html" "$tmp/r.json"
 	check "is well-formed" python3 "$tmp/page.py" "$tmp/short.html"

@@ -279,6 +279,33 @@ static void records(void)
 	ok(!rank_times_read(first, sizeof first, &again), "nor one of another kind");
 }
 
+/* A rank that has become slow is found in what is new, and one that has recovered is not. */
+static void lately(void)
+{
+	const job_case before = {.ranks = 4, .steps = 300},
+		       after = {.ranks = 4, .steps = 60, .cause = CAUSE_CLOCK, .slow = 1};
+	rank_times then[RANKS_MOST], now[RANKS_MOST], since[RANKS_MOST];
+	slow_rank s;
+	run_case(&before, then);
+	run_case(&after, now);
+	for (int r = 0; r < 4; r++) {
+		rank_times sum = now[r];
+
+		sum.steps += then[r].steps, sum.step_s += then[r].step_s, sum.own_s += then[r].own_s;
+		sum.load_s += then[r].load_s, sum.wait_s += then[r].wait_s, sum.cpu_s += then[r].cpu_s;
+		sum.code_s += then[r].code_s, sum.exchange_s += then[r].exchange_s, sum.samples += then[r].samples;
+		sum.cpu_own_s += then[r].cpu_own_s, sum.pauses += then[r].pauses, sum.pause_s += then[r].pause_s;
+		sum.link_bytes += then[r].link_bytes, sum.link_s += then[r].link_s;
+		rank_times_since(&sum, &then[r], &since[r]);
+	}
+	ok(fabs(since[1].steps - 60) < 1e-9 && fabs(since[1].own_s - now[1].own_s) < 1e-9,
+	   "what is new is the difference");
+	ok(slow_rank_find(since, 4, &s) && s.rank == 1 && s.kind == SLOW_COMPUTING,
+	   "who has become slow is found in it");
+	rank_times_since(&now[0], &then[0], &since[0]);
+	ok(!memcmp(&since[0], &now[0], sizeof since[0]), "of totals that are no later ones all counts");
+}
+
 /* What rank 0 does with the records of many ranks. */
 static void many(void)
 {
@@ -322,6 +349,7 @@ int main(void)
 	tap_cases("with a cause");
 	edges();
 	records();
+	lately();
 	tap_cases("records");
 	many();
 	return done_testing();
