@@ -57,9 +57,9 @@ struct times_keeper {
 /* Says which fields are no totals, but of the latest steps. */
 static bool is_latest(size_t field)
 {
-	static const size_t latest[] = {offsetof(rank_times, usual_s), offsetof(rank_times, off_s),
-	                                offsetof(rank_times, speed_s), offsetof(rank_times, link_rate),
-	                                offsetof(rank_times, link_peer)};
+	static const size_t latest[] = {offsetof(rank_times, usual_s),   offsetof(rank_times, off_s),
+	                                offsetof(rank_times, speed_s),   offsetof(rank_times, link_rate),
+	                                offsetof(rank_times, link_peer), offsetof(rank_times, link_full)};
 	for (size_t i = 0; i < sizeof latest / sizeof *latest; i++)
 		if (latest[i] == field * sizeof(double))
 			return true;
@@ -324,6 +324,7 @@ void rank_times_link(gradcomp_job *job, const link_load *l)
 	k->t.link_peer = l->rank + 1;
 	k->t.link_bytes = (double)l->bytes;
 	k->t.link_s = fmax(l->busy_s, 0);
+	k->t.link_full = l->full;
 	k->t.link_rate = 0;
 	for (unsigned i = 0; i < LOOKS && i < k->rate.n; i++)
 		k->t.link_rate = fmax(k->t.link_rate, k->rate.of[i]);

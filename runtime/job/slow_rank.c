@@ -157,7 +157,7 @@ static bool look_at_own(evidence *e)
 	e->cost = fmin(e->excess, waited);
 	/* If it were like the others, it would vary as they do. Few steps know little of that, and few ranks. */
 	noise = usual(e, e->rank, noise_of);
-	noise = (4 + 12 / t->steps) * M_SQRT2 * (e->n > 3 ? noise : fmax(noise, noise_of(t)));
+	noise = (5 + 30 / t->steps) * M_SQRT2 * (e->n > 3 ? noise : fmax(noise, noise_of(t)));
 	e->steady = e->excess > noise && e->excess > 4 * spread(e, own_of, e->usual);
 	e->rare = pauses_stand_out(e);
 	return e->cost >= CONFIRMED * e->excess && (e->steady || e->rare);
@@ -169,7 +169,7 @@ static bool look_at_links(evidence *e)
 	double busy, waited;
 	e->rank = -1;
 	for (int r = 0; r < e->n; r++)
-		if (usable(&e->t[r]) && rate_of(&e->t[r]) > 0 &&
+		if (usable(&e->t[r]) && rate_of(&e->t[r]) > 0 && e->t[r].link_full > 0 &&
 		    (e->rank < 0 || rate_of(&e->t[r]) < rate_of(&e->t[e->rank])))
 			e->rank = r;
 	if (e->rank < 0)

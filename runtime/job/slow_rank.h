@@ -24,8 +24,8 @@ typedef struct rank_times {
 	double samples;          /* that gradcomp's datasets gave */
 	double speed_s;          /* a fixed piece of arithmetic takes so long */
 	/* The link that has been busy for longest: bytes, seconds in which the peer could have taken some, bytes a second
-	 * at best lately, the peer's rank plus 1. */
-	double link_bytes, link_s, link_rate, link_peer;
+	 * at best lately, the peer's rank plus 1; 1 when the rate is what the link carries, 0 when it is at least that. */
+	double link_bytes, link_s, link_rate, link_peer, link_full;
 } rank_times;
 #define RANK_TIMES_FIELDS (sizeof(rank_times) / sizeof(double))
 

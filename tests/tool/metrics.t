@@ -92,15 +92,17 @@ mkfifo "$(named 17)"
 mkdir "$(named 18)"
 ln "$tmp/kept" "$(named 19)"
 : > "$(named 20)"
+leave 21 'gradcomp-usage 1 topk 0 5 5 5 0 0 0 99 1'
+leave 22 'gradcomp-usage 1 topk 0 5 5 5 0 0 0 1'
 : > "$tmp/left/node.prom"
 check "does not stop it" timeout 60 "$gradcomp" metrics --output "$out"
-is "is counted as refused" "$(value gradcomp_metrics_refused_total)" 10
+is "is counted as refused" "$(value gradcomp_metrics_refused_total)" 12
 is "and counts for nothing" "$(value 'gradcomp_steps_total{compressor="topk"}')" $((steps + 17))
 unlike "none of it is in the file" "$(cat "$out")" node_load1
 is "it is removed, but for a folder and what has another name" "$(find "$tmp/left" -mindepth 1 | wc -l)" 2
 check "what a link led to is there" test -s /etc/passwd -a -s "$tmp/kept"
 check "the folder is in nobody's way" "$gradcomp" metrics --output "$out"
-is "and is not counted" "$(value gradcomp_metrics_refused_total)" 10
+is "and is not counted" "$(value gradcomp_metrics_refused_total)" 12
 
 echo 'node_load1 0.5' > "$tmp/collector/other.prom"
 refuse "somebody else's file" "$gradcomp" metrics --output "$tmp/collector/other.prom"

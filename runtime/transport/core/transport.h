@@ -179,6 +179,7 @@ typedef struct link_load {
 	uint64_t bytes; /* that it has taken */
 	double busy_s;  /* in which some of them were on their way, and the peer had room for more */
 	double rate;    /* bytes a second of the latest that were measured by themselves; 0: not known */
+	bool full;      /* there was more to send all that time: the link carries no more */
 } link_load;
 /* Tells of the link of the channel that has been busy for longest; false: of none is it known. On the channel's thread. */
 bool channel_busiest(channel *c, link_load *out);

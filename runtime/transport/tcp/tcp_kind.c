@@ -57,8 +57,8 @@ static void tcp_check(peer_link *l)
 	}
 }
 
-/* The kernel counts the time in which bytes were unacknowledged; of that a peer that does not read had no room. What a
- * stream's rate was measured with may have been all that there was to send: it is at least that. */
+/* The kernel counts the time in which bytes were unacknowledged, and the part of it in which a peer that does not read
+ * had no room. */
 static bool tcp_load(const peer_link *l, link_load *out)
 {
 	for (int i = 0; i < l->nfd; i++) {
@@ -72,6 +72,7 @@ static bool tcp_load(const peer_link *l, link_load *out)
 		out->busy_s = busy > out->busy_s ? busy : out->busy_s;
 		out->bytes += info.tcpi_bytes_acked;
 		out->rate += (double)info.tcpi_delivery_rate;
+		out->full |= !info.tcpi_delivery_rate_app_limited;
 	}
 	return l->nfd > 0;
 }
