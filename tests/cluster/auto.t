@@ -1,6 +1,7 @@
 #!/bin/bash
 # --gradcomp=auto on four nodes: at 200 Mbit/s it sends fewer bytes, and its report says what
-# it tried; unshaped it comes to a decision too. Nothing here depends on how long anything takes.
+# it tried; unshaped it comes to a decision too. Nothing of that depends on how long anything takes. Then one node's
+# link alone is slow, and the report says which.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 
@@ -36,5 +37,17 @@ is 'lists: a candidate that no rank can use is told by one of them' "$(grep -c "
 "${bed[@]}" rate off
 trains fast 30
 check 'fast: a decision, and no more bytes than dense' of fast 'a["reason"] and r["wire_bytes"] < 1.1 * r["dense_bytes"]'
+check 'the link of one node is slow' "${bed[@]}" node 3 tc qdisc replace dev eth0 root tbf rate 100mbit burst 64kb latency 10ms
+on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none --gradcomp-report=link.json "$tmp/trainer" --layers 4 --numbers 131072 \
+	--forward 0.005 --backward 0.01 --warm 0 --steps 24 > link.out 2>&1
+is 'a job over it ends well' $? 0
+check 'it is shown' "$tmp/bin/gradcomp" report run/link.json
+note "$(grep -A1 -E '^(rank|slowest)' <<< "$said")"
+# What comes back through a slow port is late as well, so the rank before it may seem slower still.
+check 'its report names the link' python3 -c 'import json, sys
+s = json.load(open(sys.argv[1]))["slowest"]
+sys.exit(not (s and s["kind"] == "slow link" and (s["rank"] == 2 or "to rank 2 " in s["evidence"])))' "$tmp/run/link.json"
+like 'so does the line at the end' "$(cat link.out)" ' % of a step by slow link: its link to rank '
+"${bed[@]}" rate off
 all_idle 'every node is idle'
 done_testing
