@@ -64,8 +64,7 @@ static void take_times(gradcomp_job *job, picture *p, bool lately)
 	p->job.times = p->times;
 	if (!p->times)
 		return;
-	if (lately ? rank_times_slowest_lately(job, p->times, &p->job.slow)
-	           : slow_rank_find(p->times, job->nranks, &p->job.slow))
+	if (rank_times_slowest(job, p->times, lately, &p->job.slow))
 		p->job.slow_host = p->hosts[p->job.slow.rank];
 }
 

@@ -1,11 +1,11 @@
 #include "job/rank_times.h"
 
 #include "base/fit.h"
+#include "job/slow_history.h"
 #include "transport/wire/wire.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,24 +20,15 @@
 #define OWN_LEAST 8
 #define PAUSE_TIMES 2.0 /* the usual own part */
 #define PAUSE_SECONDS 1e-3
-#define LOOKS 4           /* the latest of the processor's speed and of the link */
-#define ARITHMETIC 10000  /* steps of it; some ten microseconds */
-#define END_SECONDS 1.0   /* that rank 0 waits for the last records */
-#define LATELY 30.0       /* seconds after which a table becomes the newer one of the past */
-#define LATELY_STEPS 20.0 /* so many are enough for a finding */
+#define LOOKS 4          /* the latest of the processor's speed and of the link */
+#define ARITHMETIC 10000 /* steps of it; some ten microseconds */
+#define END_SECONDS 1.0  /* that rank 0 waits for the last records */
 
 /* The latest of something that is looked at now and then. */
 typedef struct looks {
 	double of[LOOKS];
 	unsigned n;
 } looks;
-
-/* Tables of totals as they were, of nranks each. */
-typedef struct past {
-	int nranks;
-	double at;                 /* when `newer` was taken */
-	rank_times *older, *newer; /* older: NULL at first */
-} past;
 
 struct times_keeper {
 	pthread_mutex_t lock;
@@ -51,20 +42,8 @@ struct times_keeper {
 	double next; /* when a record is due */
 	atomic_bool wants_link;
 	atomic_uint_fast64_t load_ns, samples; /* that no step has counted yet */
-	past *past;                            /* NULL: nobody has asked yet */
+	slow_history *history;                 /* rank 0's, once a record was due; NULL: none */
 };
-
-/* Says which fields are no totals, but of the latest steps. */
-static bool is_latest(size_t field)
-{
-	static const size_t latest[] = {offsetof(rank_times, usual_s),   offsetof(rank_times, off_s),
-	                                offsetof(rank_times, speed_s),   offsetof(rank_times, link_rate),
-	                                offsetof(rank_times, link_peer), offsetof(rank_times, link_full)};
-	for (size_t i = 0; i < sizeof latest / sizeof *latest; i++)
-		if (latest[i] == field * sizeof(double))
-			return true;
-	return false;
-}
 
 void rank_times_write(const rank_times *t, unsigned char out[RANK_TIMES_BYTES])
 {
@@ -107,21 +86,12 @@ times_keeper *rank_times_open(void)
 	return k;
 }
 
-static void past_free(past *p)
-{
-	if (!p)
-		return;
-	free(p->older);
-	free(p->newer);
-	free(p);
-}
-
 void rank_times_close(times_keeper *k)
 {
 	if (!k)
 		return;
 	pthread_mutex_destroy(&k->lock);
-	past_free(k->past);
+	slow_history_close(k->history);
 	free(k);
 }
 
@@ -240,6 +210,44 @@ static void look_at_speed(times_keeper *k)
 		k->t.speed_s = fmin(k->t.speed_s, at->of[i]);
 }
 
+rank_times *rank_times_table(gradcomp_job *job)
+{
+	rank_times *t = job->times && job->nranks > 1 ? calloc((size_t)job->nranks, sizeof *t) : NULL;
+	unsigned char record[TALLY_BYTES_MAX];
+	bool any = false;
+	for (int r = 0; t && r < job->nranks; r++)
+		any |= rank_times_read(record, transport_told(job->transport, r, record), &t[r]) && t[r].steps > 0;
+	if (any)
+		return t;
+	free(t);
+	return NULL;
+}
+
+/* Called with the lock held. After ranks are lost there are others, of whom nothing is known yet. */
+static slow_history *history_of(gradcomp_job *job)
+{
+	times_keeper *k = job->times;
+	if (k->history && slow_history_ranks(k->history) != job->nranks) {
+		slow_history_close(k->history);
+		k->history = NULL;
+	}
+	if (!k->history)
+		k->history = slow_history_open(job->nranks);
+	return k->history;
+}
+
+/* Called with the lock held, on rank 0. */
+static void look_back(gradcomp_job *job)
+{
+	slow_history *h = history_of(job);
+	if (!h || !slow_history_is_due(h, &job->times->t))
+		return;
+	rank_times *now = rank_times_table(job);
+	if (now)
+		slow_history_add(h, now);
+	free(now);
+}
+
 /* Called with the lock held. */
 static void tell(gradcomp_job *job, bool last)
 {
@@ -251,6 +259,8 @@ static void tell(gradcomp_job *job, bool last)
 	rank_times_get(k, &now);
 	rank_times_write(&now, record);
 	transport_tally(job->transport, record, sizeof record, last);
+	if (!job->rank && !last)
+		look_back(job);
 	atomic_store_explicit(&k->wants_link, true, memory_order_relaxed);
 }
 
@@ -344,75 +354,14 @@ void rank_times_end(gradcomp_job *job)
 		transport_await_tallies(job->transport, END_SECONDS);
 }
 
-rank_times *rank_times_table(gradcomp_job *job)
-{
-	rank_times *t = job->times && job->nranks > 1 ? calloc((size_t)job->nranks, sizeof *t) : NULL;
-	unsigned char record[TALLY_BYTES_MAX];
-	bool any = false;
-	for (int r = 0; t && r < job->nranks; r++)
-		any |= rank_times_read(record, transport_told(job->transport, r, record), &t[r]) && t[r].steps > 0;
-	if (any)
-		return t;
-	free(t);
-	return NULL;
-}
-
-void rank_times_since(const rank_times *now, const rank_times *then, rank_times *out)
-{
-	double a[RANK_TIMES_FIELDS], b[RANK_TIMES_FIELDS];
-	*out = *now;
-	if (then->steps <= 0 || now->steps <= then->steps)
-		return;
-	memcpy(a, now, sizeof a);
-	memcpy(b, then, sizeof b);
-	for (size_t i = 0; i < RANK_TIMES_FIELDS; i++) {
-		if (a[i] < b[i] && !is_latest(i))
-			return;
-		a[i] -= is_latest(i) ? 0 : b[i];
-	}
-	memcpy(out, a, sizeof a);
-	out->off_s *= sqrt(now->steps / out->steps);
-	if (out->link_bytes <= 0 || out->link_s <= 0)
-		out->link_rate = 0;
-}
-
-/* The table becomes the newer one of the past when that has been so for long enough. */
-static void remember(times_keeper *k, const rank_times *now, int nranks)
-{
-	past *p = k->past;
-	if (p && p->nranks == nranks && clock_now() < p->at + LATELY)
-		return;
-	if (p && p->nranks != nranks) {
-		past_free(p);
-		p = NULL;
-	}
-	if (!p)
-		p = calloc(1, sizeof *p);
-	k->past = p;
-	if (!p)
-		return;
-	free(p->older);
-	p->older = p->newer;
-	p->newer = malloc((size_t)nranks * sizeof *now);
-	if (p->newer)
-		memcpy(p->newer, now, (size_t)nranks * sizeof *now);
-	p->nranks = nranks;
-	p->at = clock_now();
-}
-
-bool rank_times_slowest_lately(gradcomp_job *job, const rank_times *now, slow_rank *out)
+bool rank_times_slowest(gradcomp_job *job, const rank_times *now, bool lately, slow_rank *out)
 {
 	times_keeper *k = job->times;
-	remember(k, now, job->nranks);
-	const rank_times *then = !k->past ? NULL : k->past->older ? k->past->older : k->past->newer;
-	rank_times *since = NULL;
-	if (then && now->steps >= then->steps + LATELY_STEPS)
-		since = calloc((size_t)job->nranks, sizeof *since);
-	if (!since)
-		return slow_rank_find(now, job->nranks, out);
-	for (int r = 0; r < job->nranks; r++)
-		rank_times_since(&now[r], &then[r], &since[r]);
-	bool found = slow_rank_find(since, job->nranks, out);
-	free(since);
+	pthread_mutex_lock(&k->lock);
+	const slow_history *h = history_of(job);
+	bool found = !h       ? slow_rank_find(now, job->nranks, out)
+	             : lately ? slow_history_latest(h, now, out)
+	                      : slow_history_worst(h, now, out);
+	pthread_mutex_unlock(&k->lock);
 	return found;
 }

@@ -46,10 +46,8 @@ void rank_times_link(gradcomp_job *job, const link_load *l);
 void rank_times_end(gradcomp_job *job);
 /* On rank 0: the totals of all ranks, the caller's to free; NULL: no rank has told any. */
 rank_times *rank_times_table(gradcomp_job *job);
-/* What has come since `then` to the totals `now`; where those of `then` are not earlier ones, all of it. */
-void rank_times_since(const rank_times *now, const rank_times *then, rank_times *out);
-/* Like slow_rank_find() of the table `now`, whose steps before the last minute or so do not count where there are enough
- * later ones and this was called meanwhile. On rank 0, one thread at a time. */
-bool rank_times_slowest_lately(gradcomp_job *job, const rank_times *now, slow_rank *out);
+/* Looks at such a table, and at what was found in the stretches of the job (slow_history.h): who has cost the most of
+ * all steps, or of the latest ones. On rank 0. */
+bool rank_times_slowest(gradcomp_job *job, const rank_times *now, bool lately, slow_rank *out);
 
 #endif

@@ -2,6 +2,7 @@
  * noise, name nobody; a cause at any rank is found. Then records of totals, as ranks send them. */
 #include "base/clock.h"
 #include "job/rank_times.h"
+#include "job/slow_history.h"
 #include "tests/support/tap.h"
 #include "tests/support/test_random.h"
 #include "transport/wire/wire.h"
@@ -280,31 +281,59 @@ static void records(void)
 	ok(!rank_times_read(first, sizeof first, &again), "nor one of another kind");
 }
 
-/* A rank that has become slow is found in what is new, and one that has recovered is not. */
-static void lately(void)
+static void add_up(rank_times *to, const rank_times *more)
 {
-	const job_case before = {.ranks = 4, .steps = 300},
-		       after = {.ranks = 4, .steps = 60, .cause = CAUSE_CLOCK, .slow = 1};
-	rank_times then[RANKS_MOST], now[RANKS_MOST], since[RANKS_MOST];
-	slow_rank s;
-	run_case(&before, then);
-	run_case(&after, now);
-	for (int r = 0; r < 4; r++) {
-		rank_times sum = now[r];
+	double a[RANK_TIMES_FIELDS], b[RANK_TIMES_FIELDS];
+	rank_times sum;
+	memcpy(a, to, sizeof a);
+	memcpy(b, more, sizeof b);
+	for (size_t i = 0; i < RANK_TIMES_FIELDS; i++)
+		a[i] += b[i];
+	memcpy(&sum, a, sizeof sum);
+	sum.usual_s = more->usual_s;
+	sum.off_s = more->off_s * 2;
+	sum.speed_s = more->speed_s;
+	sum.link_rate = more->link_rate;
+	sum.link_peer = more->link_peer;
+	sum.link_full = more->link_full;
+	*to = sum;
+}
 
-		sum.steps += then[r].steps, sum.step_s += then[r].step_s, sum.own_s += then[r].own_s;
-		sum.load_s += then[r].load_s, sum.wait_s += then[r].wait_s, sum.cpu_s += then[r].cpu_s;
-		sum.code_s += then[r].code_s, sum.exchange_s += then[r].exchange_s, sum.samples += then[r].samples;
-		sum.cpu_own_s += then[r].cpu_own_s, sum.pauses += then[r].pauses, sum.pause_s += then[r].pause_s;
-		sum.link_bytes += then[r].link_bytes, sum.link_s += then[r].link_s;
-		rank_times_since(&sum, &then[r], &since[r]);
+/* A job of stretches, in some of which a cause is there. */
+static bool stretches(const int *cause, int n, bool latest, slow_rank *s)
+{
+	rank_times all[RANKS_MOST] = {{0}}, t[RANKS_MOST];
+	slow_history *h = slow_history_open(4);
+	for (int i = 0; h && i < n; i++) {
+		const job_case c = {.ranks = 4, .steps = 800, .cause = cause[i], .slow = 1};
+
+		run_case(&c, t);
+		for (int r = 0; r < 4; r++)
+			add_up(&all[r], &t[r]);
+		if (slow_history_is_due(h, &all[0]))
+			slow_history_add(h, all);
 	}
-	ok(fabs(since[1].steps - 60) < 1e-9 && fabs(since[1].own_s - now[1].own_s) < 1e-9,
-	   "what is new is the difference");
-	ok(slow_rank_find(since, 4, &s) && s.rank == 1 && s.kind == SLOW_COMPUTING,
-	   "who has become slow is found in it");
-	rank_times_since(&now[0], &then[0], &since[0]);
-	ok(!memcmp(&since[0], &now[0], sizeof since[0]), "of totals that are no later ones all counts");
+	bool found = h && (latest ? slow_history_latest(h, all, s) : slow_history_worst(h, all, s));
+	slow_history_close(h);
+	return found;
+}
+
+static void history(void)
+{
+	static const int never[4] = {0}, gone[4] = {CAUSE_NONE, CAUSE_NEIGHBOUR, CAUSE_NONE, CAUSE_NONE},
+			 came[4] = {CAUSE_NONE, CAUSE_NONE, CAUSE_NONE, CAUSE_LOADER};
+	slow_rank s;
+	ok(!stretches(never, 4, true, &s) && !stretches(never, 4, false, &s), "no cause in four stretches");
+	bool found = stretches(gone, 4, false, &s);
+	ok(found && s.rank == 1 && s.kind == SLOW_COMPUTING && s.share > 0.05 && s.share < 0.2,
+	   "one that has gone is told at the end: %.3f of all steps", s.share);
+	ok(!stretches(gone, 4, true, &s), "and is not there any more");
+	found = stretches(came, 4, true, &s);
+	ok(found && s.rank == 1 && s.kind == SLOW_DATA && s.share > 0.2, "one that has come is there: %.3f of a step",
+	   s.share);
+	found = stretches(came, 4, false, &s);
+	ok(found && s.kind == SLOW_DATA && s.share > 0.05 && s.share < 0.2, "and is told at the end: %.3f", s.share);
+	ok(!stretches(came, 3, true, &s), "before that nobody was");
 }
 
 /* What rank 0 does with the records of many ranks. */
@@ -350,7 +379,7 @@ int main(void)
 	tap_cases("with a cause");
 	edges();
 	records();
-	lately();
+	history();
 	tap_cases("records");
 	many();
 	return done_testing();
