@@ -245,26 +245,54 @@ static bool slow_link(const evidence *e, double *part)
 	return true;
 }
 
-/* The first of a look's that explains it is the one. */
+/* Says in a sentence what the rank was found by. */
+typedef void sentence(const slow_rank *s, char *out, size_t room);
+static sentence say_own, say_link;
+
+/* The first of a look's that explains it is the one. `part` times `scale` stands between the last two, where it is more than
+ * `least`. */
 static const struct {
 	bool (*look)(evidence *e);
 	explanation *explains;
+	sentence *say;
 	const char *name, *advice;
+	double scale, least;
+	const char *before, *behind;
 } kinds[SLOW_KINDS] = {
-	[SLOW_NOTHING] = {.name = "nothing", .advice = ""},
-	[SLOW_DATA] = {look_at_own, late_data, "late data",
-                       "give its datasets more workers or prefetch, or stage the data on its node"},
+	[SLOW_NOTHING] = {.say = say_own, .name = "nothing", .advice = "", .least = INFINITY},
+	[SLOW_DATA] = {look_at_own, late_data, say_own, "late data",
+                       "give its datasets more workers or prefetch, or stage the data on its node", 1e3, 0,
+                       ", and it waits ", " ms longer for data"},
 	[SLOW_PAUSES] =
-		{look_at_own, pauses, "pauses",
-                 "let all ranks collect garbage and write checkpoints in the same step, and see whether the node swaps"},
-	[SLOW_WORK] = {look_at_own, more_work, "unequal work", "give all ranks as many samples of the same length"},
+		{look_at_own, pauses, say_own, "pauses",
+                 "let all ranks collect garbage and write checkpoints in the same step, and see whether the node swaps",
+                 1e3, 0, ", ", " ms of that in single steps"},
+	[SLOW_WORK] = {look_at_own, more_work, say_own, "unequal work",
+                       "give all ranks as many samples of the same length", 1, 0, ", for ", " times as much work"},
 	[SLOW_COMPUTING] =
-		{look_at_own, slow_computing, "slow computing",
-                 "look at what else runs on its node, at its clocks and at the processors that the rank may use"},
+		{look_at_own, slow_computing, say_own, "slow computing",
+                 "look at what else runs on its node, at its clocks and at the processors that the rank may use", 1,
+                 1.15, ", and its processor is ", " times as slow"},
 	[SLOW_LINK] =
-		{look_at_links, slow_link, "slow link",
-                 "try gradcomp doctor, which measures all pairs of nodes, and look at the port or name another network by transport.interface"},
+		{look_at_links, slow_link, say_link, "slow link",
+                 "try gradcomp doctor, which measures all pairs of nodes, and look at the port, or name another network by transport.interface"},
 };
+
+static void say_own(const slow_rank *s, char *out, size_t room)
+{
+	char more[96] = "";
+	if (s->part > kinds[s->kind].least)
+		snprintf(more, sizeof more, "%s%.1f%s", kinds[s->kind].before, s->part * kinds[s->kind].scale,
+		         kinds[s->kind].behind);
+	snprintf(out, room, "its own part of a step takes %.1f ms, the others' %.1f ms%s", s->own * 1e3, s->usual * 1e3,
+	         more);
+}
+
+static void say_link(const slow_rank *s, char *out, size_t room)
+{
+	snprintf(out, room, "its link to rank %d carries %.0f Mbit/s, the others' %.0f Mbit/s", s->peer, s->own * 8e-6,
+	         s->usual * 8e-6);
+}
 
 const char *slow_rank_kind(slow_kind kind)
 {
@@ -279,13 +307,12 @@ const char *slow_rank_advice(slow_kind kind)
 /* Takes what costs more than what was found before. */
 static void weigh(evidence *e, slow_kind kind, slow_rank *out)
 {
-	const rank_times *t = &e->t[e->rank];
-	double share = e->cost / e->step, part;
+	double share = e->cost / e->step, part, peer = e->t[e->rank].link_peer;
 	if (share <= fmax(SLOW_RANK_TOLD, out->share) || !kinds[kind].explains(e, &part))
 		return;
 	*out = (slow_rank){.kind = kind,
 	                   .rank = e->rank,
-	                   .peer = kind == SLOW_LINK ? (int)t->link_peer - 1 : -1,
+	                   .peer = kind == SLOW_LINK && peer <= e->n ? (int)peer - 1 : -1,
 	                   .share = fmin(share, 1),
 	                   .own = e->own,
 	                   .usual = e->usual,
@@ -318,22 +345,7 @@ bool slow_rank_find(const rank_times *t, int n, slow_rank *out)
 
 void slow_rank_evidence(const slow_rank *s, char *out, size_t room)
 {
-	char more[96] = "";
-	if (s->kind == SLOW_LINK) {
-		snprintf(out, room, "its link to rank %d carries %.0f Mbit/s, the others' %.0f Mbit/s", s->peer,
-		         s->own * 8e-6, s->usual * 8e-6);
-		return;
-	}
-	if (s->kind == SLOW_DATA)
-		snprintf(more, sizeof more, ", and it waits %.1f ms longer for data", s->part * 1e3);
-	else if (s->kind == SLOW_PAUSES)
-		snprintf(more, sizeof more, ", %.1f ms of that in single steps", s->part * 1e3);
-	else if (s->kind == SLOW_WORK)
-		snprintf(more, sizeof more, ", for %.1f times as much work", s->part);
-	else if (s->kind == SLOW_COMPUTING && s->part > 1.15)
-		snprintf(more, sizeof more, ", and its processor is %.1f times as slow", s->part);
-	snprintf(out, room, "its own part of a step takes %.1f ms, the others' %.1f ms%s", s->own * 1e3, s->usual * 1e3,
-	         more);
+	kinds[s->kind].say(s, out, room);
 }
 
 void slow_rank_line(const slow_rank *s, const char *host, char *out, size_t room)
