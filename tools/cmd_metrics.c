@@ -136,8 +136,10 @@ static void add_usage(totals *t, const site_usage *u)
 	if (!*u->compressor)
 		return;
 	if (u->held_up) {
-		add(&t->held_up[u->held_up].jobs, 1);
-		add(&t->held_up[u->held_up].lost_steps, u->lost_steps);
+		kind_totals *k = &t->held_up[slow_rank_family(u->held_up)];
+
+		add(&k->jobs, 1);
+		add(&k->lost_steps, u->lost_steps);
 	}
 	c = totals_of(t, of_the_site(u->compressor) ? u->compressor : "other");
 	add(&c->jobs, 1);
@@ -232,7 +234,8 @@ static void take_total(char *line, totals *t)
 		take_value(each_compressor, COUNT(each_compressor), line, totals_of(t, label + sizeof compressor - 1),
 		           (uint64_t)n);
 	for (int k = SLOW_NOTHING + 1; !strncmp(label, kind, sizeof kind - 1) && k < SLOW_KINDS; k++)
-		if (!strcmp(label + sizeof kind - 1, slow_rank_kind((slow_kind)k)))
+		if (slow_rank_family((slow_kind)k) == (slow_kind)k &&
+		    !strcmp(label + sizeof kind - 1, slow_rank_kind((slow_kind)k)))
 			take_value(each_kind, COUNT(each_kind), line, &t->held_up[k], (uint64_t)n);
 }
 

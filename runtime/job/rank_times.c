@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +40,8 @@ struct times_keeper {
 	unsigned nblocks, steps_in_block, block_steps;
 	double own[OWN_KEPT];
 	looks speed, rate;
-	double next; /* when a record is due */
+	double queued; /* before the first step that counts */
+	double next;   /* when a record is due */
 	atomic_bool wants_link;
 	atomic_uint_fast64_t load_ns, samples; /* that no step has counted yet */
 	slow_history *history;                 /* rank 0's, once a record was due; NULL: none */
@@ -201,6 +203,19 @@ static double arithmetic(void)
 	return least;
 }
 
+/* Returns the seconds that the process's first thread was ready to run and had no processor; 0: not known. */
+static double queued(void)
+{
+	unsigned long long ran, waited = 0;
+	FILE *f = fopen("/proc/self/schedstat", "re");
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &ran, &waited) != 2)
+		waited = 0;
+	fclose(f);
+	return 1e-9 * (double)waited;
+}
+
 static void look_at_speed(times_keeper *k)
 {
 	looks *at = &k->speed;
@@ -254,8 +269,10 @@ static void tell(gradcomp_job *job, bool last)
 	times_keeper *k = job->times;
 	unsigned char record[RANK_TIMES_BYTES];
 	rank_times now;
-	if (k->t.steps > 0)
+	if (k->t.steps > 0) {
 		look_at_speed(k);
+		k->t.queue_s = fmax(queued() - k->queued, 0);
+	}
 	rank_times_get(k, &now);
 	rank_times_write(&now, record);
 	transport_tally(job->transport, record, sizeof record, last);
@@ -287,6 +304,8 @@ static bool is_counted(times_keeper *k, const void *of, const step_times *s)
 		k->of = of;
 		k->code_total = s->code_total;
 		k->exchange_total = s->exchange_total;
+		if (k->t.steps <= 0)
+			k->queued = queued();
 	}
 	k->other = counts ? NULL : of;
 	return counts;

@@ -58,7 +58,7 @@ bool site_usage_of_job(const report_job *job, site_usage *out)
 	}
 	out->dense_bytes = (uint64_t)all.dense;
 	out->wire_bytes = (uint64_t)all.wire;
-	out->held_up = job->slow.kind;
+	out->held_up = slow_rank_family(job->slow.kind);
 	out->lost_steps = (uint64_t)(job->slow.share * (double)out->steps);
 	return all.most >= 0;
 }

@@ -5,12 +5,15 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define STEPS_LEAST 8.0   /* with fewer a rank does not count */
-#define EXPLAINS 0.6      /* a cause is the one when it explains so much of what the rank takes longer */
-#define CONFIRMED 0.5     /* the others must have waited for so much of it */
-#define COMPUTES 0.2      /* processors work for more than this share of the time where it is computing that takes it */
-#define CHANCE 1e-3       /* pauses that chance would deal to one rank so rarely are no chance */
+#define STEPS_LEAST 8.0 /* with fewer a rank does not count */
+#define EXPLAINS 0.6    /* a cause is the one when it explains so much of what the rank takes longer */
+#define CONFIRMED 0.5   /* the others must have waited for so much of it */
+#define CLOCKS_DIFFER 1.15
+#define COMPUTES 0.2 /* processors work for more than this share of the time where it is computing that takes it */
+#define CHANCE 1e-3  /* pauses that chance would deal to one rank so rarely are no chance */
+#define WHILE_STEPS 1.0
 #define PAUSES_MOST 10000 /* more are counted as that many */
 #define LINK_SLOW (1 / 3.0)
 #define LIKE_NORMAL 1.4826 /* from a median deviation to a standard deviation */
@@ -60,6 +63,10 @@ static double samples_of(const rank_times *t)
 static double speed_of(const rank_times *t)
 {
 	return t->speed_s;
+}
+static double queue_of(const rank_times *t)
+{
+	return a_step(t, t->queue_s);
 }
 /* Ranks that send over no such link have no say. */
 static double rate_of(const rank_times *t)
@@ -219,23 +226,48 @@ static bool in_most_steps(const evidence *e)
 	return e->steady && beyond(e, median_of) >= EXPLAINS * e->excess;
 }
 
+/* How many times as much as the others it computes; 0: not known, or computing is not what takes the time. */
+static double cpu_beside(const evidence *e)
+{
+	return usual(e, e->rank, cpu_of) > COMPUTES * e->usual ? times_usual(e, cpu_of) : 0;
+}
+
 /* It takes as many samples more, or computes as much more, as it takes longer, on a processor that is not slower. */
 static bool more_work(const evidence *e, double *part)
 {
-	double more = e->excess / e->usual, samples = times_usual(e, samples_of), cpu = times_usual(e, cpu_of),
-	       speed = times_usual(e, speed_of);
-	if (!in_most_steps(e) || speed > 1 + more / 3)
+	double more = e->excess / e->usual, samples = times_usual(e, samples_of), cpu = cpu_beside(e);
+	if (!in_most_steps(e) || times_usual(e, speed_of) > 1 + more / 3)
 		return false;
 	*part = samples;
 	if (samples >= 1 + EXPLAINS * more)
 		return true;
 	*part = cpu;
-	return speed > 0 && usual(e, e->rank, cpu_of) > COMPUTES * e->usual && cpu >= 1 + EXPLAINS * more;
+	return times_usual(e, speed_of) > 0 && cpu >= 1 + EXPLAINS * more;
+}
+
+static bool slow_clock(const evidence *e, double *part)
+{
+	*part = times_usual(e, speed_of);
+	return in_most_steps(e) && *part > fmax(1 + e->excess / e->usual / 3, CLOCKS_DIFFER);
+}
+
+static bool shared_processor(const evidence *e, double *part)
+{
+	*part = beyond(e, queue_of);
+	return in_most_steps(e) && *part >= CONFIRMED * e->excess;
+}
+
+/* It takes longer, and computes no more. */
+static bool idles(const evidence *e, double *part)
+{
+	double cpu = cpu_beside(e);
+	*part = 1;
+	return in_most_steps(e) && cpu > 0 && cpu < 1 + e->excess / e->usual / 3;
 }
 
 static bool slow_computing(const evidence *e, double *part)
 {
-	*part = times_usual(e, speed_of);
+	*part = 0;
 	return in_most_steps(e);
 }
 
@@ -249,41 +281,55 @@ static bool slow_link(const evidence *e, double *part)
 typedef void sentence(const slow_rank *s, char *out, size_t room);
 static sentence say_own, say_link;
 
-/* The first of a look's that explains it is the one. `part` times `scale` stands between the last two, where it is more than
- * `least`. */
+#define COMPUTING "slow computing"
+
+/* The first of a look's that explains it is the one. What stands between the last two is `part` times `scale`; without a
+ * scale the first stands alone. */
 static const struct {
 	bool (*look)(evidence *e);
 	explanation *explains;
 	sentence *say;
 	const char *name, *advice;
-	double scale, least;
+	double scale;
 	const char *before, *behind;
 } kinds[SLOW_KINDS] = {
-	[SLOW_NOTHING] = {.say = say_own, .name = "nothing", .advice = "", .least = INFINITY},
+	[SLOW_NOTHING] = {.say = say_own, .name = "nothing", .advice = "", .before = ""},
 	[SLOW_DATA] = {look_at_own, late_data, say_own, "late data",
-                       "give its datasets more workers or prefetch, or stage the data on its node", 1e3, 0,
+                       "give its datasets more workers or prefetch, or stage the data on its node", 1e3,
                        ", and it waits ", " ms longer for data"},
 	[SLOW_PAUSES] =
 		{look_at_own, pauses, say_own, "pauses",
                  "let all ranks collect garbage and write checkpoints in the same step, and see whether the node swaps",
-                 1e3, 0, ", ", " ms of that in single steps"},
+                 1e3, ", ", " ms of that in single steps"},
 	[SLOW_WORK] = {look_at_own, more_work, say_own, "unequal work",
-                       "give all ranks as many samples of the same length", 1, 0, ", for ", " times as much work"},
+                       "give all ranks as many samples of the same length", 1, ", for ", " times as much work"},
+	[SLOW_CLOCK] = {look_at_own, slow_clock, say_own, COMPUTING,
+                        "look at the clocks, the power and the heat of its node", 1, ", and its processor takes ",
+                        " times as long for the same"},
+	[SLOW_SHARED] = {look_at_own, shared_processor, say_own, COMPUTING,
+                         "look at what else runs on its node, and at --cpus-per-task", 1e3, ", and it waits ",
+                         " ms longer for a processor"},
+	[SLOW_IDLE] = {look_at_own, idles, say_own, COMPUTING,
+                       "it waits for something: look at its loader, its file system and its locks", 0,
+                       ", and it computes no more than they", NULL},
 	[SLOW_COMPUTING] =
-		{look_at_own, slow_computing, say_own, "slow computing",
-                 "look at what else runs on its node, at its clocks and at the processors that the rank may use", 1,
-                 1.15, ", and its processor is ", " times as slow"},
+		{look_at_own, slow_computing, say_own, COMPUTING,
+                 "look at what else runs on its node, at its clocks and at the processors that the rank may use", 0, "",
+                 NULL},
 	[SLOW_LINK] =
 		{look_at_links, slow_link, say_link, "slow link",
-                 "try gradcomp doctor, which measures all pairs of nodes, and look at the port, or name another network by transport.interface"},
+                 "try gradcomp doctor, which measures all pairs of nodes, and look at the port, or name another network by transport.interface",
+                 0, NULL, NULL},
 };
 
 static void say_own(const slow_rank *s, char *out, size_t room)
 {
-	char more[96] = "";
-	if (s->part > kinds[s->kind].least)
+	char more[96];
+	if (kinds[s->kind].scale > 0)
 		snprintf(more, sizeof more, "%s%.1f%s", kinds[s->kind].before, s->part * kinds[s->kind].scale,
 		         kinds[s->kind].behind);
+	else
+		snprintf(more, sizeof more, "%s", kinds[s->kind].before);
 	snprintf(out, room, "its own part of a step takes %.1f ms, the others' %.1f ms%s", s->own * 1e3, s->usual * 1e3,
 	         more);
 }
@@ -299,6 +345,14 @@ const char *slow_rank_kind(slow_kind kind)
 	return kinds[kind].name;
 }
 
+slow_kind slow_rank_family(slow_kind kind)
+{
+	int k = 0;
+	while (strcmp(kinds[k].name, kinds[kind].name))
+		k++;
+	return (slow_kind)k;
+}
+
 const char *slow_rank_advice(slow_kind kind)
 {
 	return kinds[kind].advice;
@@ -308,7 +362,9 @@ const char *slow_rank_advice(slow_kind kind)
 static void weigh(evidence *e, slow_kind kind, slow_rank *out)
 {
 	double share = e->cost / e->step, part, peer = e->t[e->rank].link_peer;
-	if (share <= fmax(SLOW_RANK_TOLD, out->share) || !kinds[kind].explains(e, &part))
+	/* A rank may be slow for a while by chance: of few steps it must be slower. */
+	double least = SLOW_RANK_TOLD + WHILE_STEPS / e->t[e->rank].steps;
+	if (share <= fmax(least, out->share) || !kinds[kind].explains(e, &part))
 		return;
 	*out = (slow_rank){.kind = kind,
 	                   .rank = e->rank,

@@ -23,6 +23,7 @@ typedef struct rank_times {
 	double cpu_s, cpu_own_s; /* the process computed so much in some steps' own part, which was so long */
 	double samples;          /* that gradcomp's datasets gave */
 	double speed_s;          /* a fixed piece of arithmetic takes so long */
+	double queue_s;          /* the process's first thread has waited for a processor */
 	/* The link that has been busy for longest: bytes, seconds in which the peer could have taken some, bytes a second
 	 * at best lately, the peer's rank plus 1; 1 when the rate is what the link carries, 0 when it is at least that. */
 	double link_bytes, link_s, link_rate, link_peer, link_full;
@@ -35,6 +36,11 @@ typedef enum slow_kind {
 	SLOW_DATA,
 	SLOW_PAUSES,
 	SLOW_WORK,
+	/* All four are slow computing: the processor is slow, or others use it, or the rank waits for something; or it
+	 * is not known why. */
+	SLOW_CLOCK,
+	SLOW_SHARED,
+	SLOW_IDLE,
 	SLOW_COMPUTING,
 	SLOW_LINK,
 	SLOW_KINDS
@@ -46,7 +52,7 @@ typedef struct slow_rank {
 	double share;   /* it costs so much of a step */
 	/* Seconds of its own part of a step, and of the others', the median; of a link bytes a second. */
 	double own, usual;
-	double part; /* so many seconds of that are of its kind; of work and computing: how many times the others' */
+	double part; /* so many seconds of that are of its kind; of work and clocks: how many times the others' */
 } slow_rank;
 
 /* It is told where it costs more than this share of a step. */
@@ -57,6 +63,8 @@ typedef struct slow_rank {
 bool slow_rank_find(const rank_times *t, int n, slow_rank *out);
 /* "slow computing", for people and programs. */
 const char *slow_rank_kind(slow_kind kind);
+/* The first kind that has the same name. */
+slow_kind slow_rank_family(slow_kind kind);
 /* Says what is to be done about it, as an imperative. */
 const char *slow_rank_advice(slow_kind kind);
 /* Writes why it is thought so, at most `room` bytes: "its own part of a step takes 51.2 ms, the others' 30.1 ms". */
