@@ -6,6 +6,7 @@
 #include "tests/support/tmpdir.h"
 
 #include <sched.h>
+#include <stdbool.h>
 
 enum { P = 2, N = 20000, SAMPLES = 2 };
 
