@@ -110,7 +110,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	const gradcomp_tensor_desc tensor = {"w", dims, 1, GRADCOMP_F32};
 	const gradcomp_dataset_options o = {.struct_size = sizeof o,
 	                                    .count = (uint64_t)P * 2 * SAMPLES * (uint64_t)steps,
-	                                    .memory = 1 << 22,
+	                                    .memory = 64 << 20,
 	                                    .load = load,
 	                                    .ctx = &rank};
 	const cause none = {.work = 1}, *c = now && rank == slow ? now : &none;
