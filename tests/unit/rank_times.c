@@ -89,7 +89,10 @@ static void rows(const char *text, const char *title)
 	int n = 0;
 	double step, loading, waiting;
 	long steps;
-	for (; at && end && (at = strstr(at + 1, "\"steps\": ")) && at < end; n++) {
+	while (at && end) {
+		at = strstr(at + 1, "\"steps\": ");
+		if (!at || at > end)
+			break;
 		const char *load_at = strstr(at, "\"loading_s\": "), *wait_at = strstr(at, "\"waiting_s\": ");
 		bool read = load_at && wait_at && sscanf(at, "\"steps\": %ld, \"step_s\": %lf", &steps, &step) == 2 &&
 		            sscanf(load_at, "\"loading_s\": %lf", &loading) == 1 &&
@@ -105,6 +108,7 @@ static void rows(const char *text, const char *title)
 		if (why == LOADS_SLOWLY)
 			ok(n == SLOW ? loading >= 1e-3 * (SLOW_MS - USUAL_MS) : loading < 0.5e-3 * (SLOW_MS - USUAL_MS),
 			   "%s: rank %d loads for %.1f ms", title, n, loading * 1e3);
+		n++;
 	}
 	is_int(n, P, "%s: each rank has a row", title);
 }

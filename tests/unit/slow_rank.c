@@ -381,7 +381,7 @@ static void cost(void)
 {
 	enum { STEPS = 100000 };
 	times_keeper *k = rank_times_open();
-	rank_times t;
+	rank_times t = {0};
 	double begun = clock_now();
 	for (int s = 0; k && s < STEPS; s++)
 		rank_times_add(k,
