@@ -139,7 +139,8 @@ int cmd_plan(int argc, char **argv)
 	int status = plan_parse(argc, argv, &a, &p);
 	if (status >= 0)
 		return status;
-	if (plan_model(a.model, a.ntokens, a.compute != NULL, &p.model, &err)) {
+	if (a.kineto ? plan_import_kineto(a.kineto, a.names, &p.model, &err)
+	             : plan_model(a.model, a.ntokens, a.compute != NULL, &p.model, &err)) {
 		status = command_failed(&err);
 		goto done;
 	}

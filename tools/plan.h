@@ -97,6 +97,9 @@ bool plan_imports(const char *path);
  * follow from it, and where gradcomp was built without jansson. *out is freed by model_file_free. */
 gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err);
 
+/* A trace of torch.profiler as a model; plan_kineto() of plan_import.h says how it is read. */
+gradcomp_status plan_import_kineto(const char *path, const char *names, model_file **out, gradcomp_error *err);
+
 /* Fills the list from "SPEC,SPEC", or with all installed ones (NULL). `option` is for messages. */
 gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
                                 gradcomp_error *err);
@@ -163,8 +166,8 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 extern const char plan_usage[];
 /* These are as they were given; NULL or 0: not given. */
 typedef struct plan_arguments {
-	const char *model, *machine, *nodes, *links, *ranks, *compressors, *collectives, *schedules, *dense, *half,
-		*compute, *need, *tokens, *save;
+	const char *model, *kineto, *names, *machine, *nodes, *links, *ranks, *compressors, *collectives, *schedules,
+		*dense, *half, *compute, *need, *tokens, *save;
 	const char *output, *trace;
 	uint64_t ntokens;
 	int list, parallel;

@@ -23,6 +23,7 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
 			  "                         machine file has a curve of)\n"
 			  "  --json                 print JSON\n"
+			  "  --kineto FILE          what torch.profiler's export_chrome_trace() wrote, for MODEL\n"
 			  "  --links LINKS          10G, or 1G,10G,25G, or 1G..400G (doubling), in bits a second,\n"
 			  "                         and /50us behind it: seconds a message (the machine's)\n"
 			  "  --list                 print the models that are installed\n"
@@ -31,6 +32,7 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "  --microbatches N       --parallel: of a step (8)\n"
 			  "  --model MODEL          a model file, an installed model's name, or what Hugging\n"
 			  "                         Face's programs save: config.json, *.safetensors, a folder\n"
+			  "  --names FILE           --kineto: NAME 64x3x7x7 of each parameter, a line\n"
 			  "  --need SHARE           the link that each compressor needs for 0.95 of the speed that\n"
 			  "                         steps without exchanges have\n"
 			  "  --no-read-ahead        batches are read between steps, not beside them\n"
@@ -106,12 +108,14 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--emit", &a->hybrid.emit, NULL},
 		{"--half", &a->half, NULL},
 		{"--json", NULL, &a->hybrid.json},
+		{"--kineto", &a->kineto, NULL},
 		{"--links", &a->links, NULL},
 		{"--list", NULL, &a->list},
 		{"--machine", &a->machine, NULL},
 		{"--memory", &a->hybrid.memory, NULL},
 		{"--microbatches", &a->hybrid.microbatches, NULL},
 		{"--model", &a->model, NULL},
+		{"--names", &a->names, NULL},
 		{"--need", &a->need, NULL},
 		{"--no-read-ahead", NULL, &p->no_read_ahead},
 		{"--nodes", &a->nodes, NULL},
@@ -132,9 +136,13 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		return status;
 	if (a->list)
 		return plan_list_models();
-	if (!a->model || !(a->machine || a->save))
+	if (!(a->model || a->kineto) || !(a->machine || a->save))
 		return command_usage_error(
 			plan_usage, "plan needs --model and --machine; --list shows the models that are installed");
+	if (a->model && a->kineto)
+		return command_usage_error(plan_usage, "--kineto stands for --model; give one of them");
+	if (a->names && !a->kineto)
+		return command_usage_error(plan_usage, "--names goes with --kineto");
 	if (a->nodes && take_nodes(p, a->nodes))
 		return command_usage_value(plan_usage, "--nodes", a->nodes,
 		                           "give 8, or 4,8,12 (rising), or 4..1024; 1 to 1048576");
@@ -156,7 +164,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	if (a->tokens) {
 		if (number_int(a->tokens, &n) != NUMBER_OK || n < 1 || n > PLAN_TOKENS_MOST)
 			return command_usage_value(plan_usage, "--tokens", a->tokens, "it can be 1 to 16777216");
-		if (!plan_imports(a->model))
+		if (!a->model || !plan_imports(a->model))
 			return command_usage_error(
 				plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
 		a->ntokens = (uint64_t)n;

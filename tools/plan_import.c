@@ -135,7 +135,11 @@ static gradcomp_status import_json(plan_import *to, bool timed)
 	gradcomp_status st;
 	if (!root)
 		return to->err->status;
-	st = json_object_get(root, "weight_map") ? index_files(to, root, timed) : plan_config(to, root);
+	if (json_object_get(root, "traceEvents"))
+		st = error_set(to->err, GRADCOMP_ERR_INVALID, "model %s: this is a trace; give it with --kineto",
+		               to->path);
+	else
+		st = json_object_get(root, "weight_map") ? index_files(to, root, timed) : plan_config(to, root);
 	json_decref(root);
 	return st;
 }
@@ -183,6 +187,27 @@ static void name_model(model_file *m, const char *path)
 		snprintf(m->name, sizeof m->name, "model");
 }
 
+/* Gives the model away, when it is right. */
+static gradcomp_status finish(plan_import *to, gradcomp_status st, model_file **out)
+{
+	if (!st)
+		st = model_check(to->m, to->err);
+	if (st)
+		model_file_free(to->m);
+	else
+		*out = to->m;
+	return st;
+}
+
+gradcomp_status plan_import_kineto(const char *path, const char *names, model_file **out, gradcomp_error *err)
+{
+	plan_import to = {.m = calloc(1, sizeof *to.m), .path = path, .err = err};
+	if (!to.m)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a model");
+	name_model(to.m, path);
+	return finish(&to, plan_kineto(&to, names), out);
+}
+
 gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	plan_import to = {.m = calloc(1, sizeof *to.m), .path = path, .tokens = tokens, .err = err};
@@ -208,16 +233,19 @@ gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed,
 	for (uint32_t i = 0; i < to.m->nlayers; i++)
 		to.m->layers[i].ntensors =
 			(i + 1 < to.m->nlayers ? to.m->layers[i + 1].first : to.m->ntensors) - to.m->layers[i].first;
-	if (!st)
-		st = model_check(to.m, err);
+	st = finish(&to, st, out);
 	free(inside);
-	if (st)
-		model_file_free(to.m);
-	else
-		*out = to.m;
 	return st;
 }
 #else
+gradcomp_status plan_import_kineto(const char *path, const char *names, model_file **out, gradcomp_error *err)
+{
+	(void)names;
+	(void)out;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "trace %s: gradcomp was built without jansson, which reads it; give a model file", path);
+}
+
 gradcomp_status plan_import_model(const char *path, uint64_t tokens, bool timed, model_file **out, gradcomp_error *err)
 {
 	(void)tokens;

@@ -1,5 +1,6 @@
 /* Models as Hugging Face's programs save them: config.json, with the description of its family in the installed
- * models, and the headers of safetensors. Seconds are computed: the operations of a rank's tokens at PLAN_RATE. */
+ * models, and the headers of safetensors. Seconds are computed: the operations of a rank's tokens at PLAN_RATE. And
+ * models out of traces of torch.profiler, whose seconds are measured. */
 #ifndef TOOLS_PLAN_IMPORT_H
 #define TOOLS_PLAN_IMPORT_H
 
@@ -41,5 +42,12 @@ double plan_config_active(const json_t *config);
 /* plan_safetensors.c: the tensors of `nfiles` files, in the order of a forward pass as far as their names tell it.
  * `active`: as plan_config_active(). */
 gradcomp_status plan_safetensors(plan_import *to, char *const *files, size_t nfiles, double active, bool timed);
+
+/* plan_kineto.c: the parameters of to->path, a trace of torch.profiler, in the reverse order of their gradients, with
+ * medians of its passes. `names`: a file of "NAME SHAPE" lines in the order of model.named_parameters(), of which each
+ * tensor gets the first free one of its shape; NULL: they are called by module and shape. INVALID for what is no trace,
+ * or has no passes, shapes or numbers to go by; RANGE for more than can be kept; UNSUPPORTED for another version;
+ * NOTFOUND and IO of either file. */
+gradcomp_status plan_kineto(plan_import *to, const char *names);
 
 #endif
