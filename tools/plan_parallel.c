@@ -104,8 +104,8 @@ static void print_plan(const plan *p, const hybrid_plan *h)
 /* The plans of one question, by hybrid_shape; NULL, and why, for a shape that has none. */
 typedef struct plans {
 	hybrid_question q;
-	hybrid_plan *of[HYBRID_PIPELINE + 1];
-	gradcomp_error why[HYBRID_PIPELINE + 1];
+	hybrid_plan *of[HYBRID_SHAPES];
+	gradcomp_error why[HYBRID_SHAPES];
 } plans;
 
 static const char *const shape_keys[] = {"plan", "uniform", "data", "tensor", "pipeline"};
@@ -256,11 +256,7 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 		list[i] = p->compressors.spec[i].text;
 	all.q.compressors = list;
 	all.q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
-	for (int i = HYBRID_ANY; i <= HYBRID_PIPELINE; i++) {
-		all.q.shape = (hybrid_shape)i;
-		if (hybrid_plan_make(p->model, p->machine, &all.q, &all.of[i], &all.why[i]))
-			all.of[i] = NULL;
-	}
+	hybrid_plan_shapes(p->model, p->machine, &all.q, all.of, all.why);
 	if (!all.of[HYBRID_ANY])
 		status = command_failed(&all.why[HYBRID_ANY]);
 	else if (h->emit)

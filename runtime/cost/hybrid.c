@@ -1,5 +1,6 @@
 #include "cost/hybrid.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -79,12 +80,19 @@ static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 static void fill_costs(asking *k)
 {
 	pipeline_problem *p = &k->problem;
-	for (uint32_t i = 0; i < p->nlayers; i++)
-		for (uint32_t j = i; j < p->nlayers; j++)
+	for (uint32_t i = 0; i < p->nlayers; i++) {
+		layer_group g = k->groups[i];
+
+		for (uint32_t j = i; j < p->nlayers; j++) {
+			pipeline_cost *of = &k->costs[((size_t)i * p->nlayers + j) * p->nchoices];
+
+			if (j > i)
+				hybrid_join(&g, &k->groups[j]);
 			for (uint32_t c = 0; c < p->nchoices; c++)
-				k->costs[((size_t)i * p->nlayers + j) * p->nchoices + c] =
-					hybrid_cost(k->machine, k->q, k->groups, i, j, j + 1 == p->nlayers, k->samples,
+				of[c] = hybrid_cost(k->machine, k->q, &g, j + 1 == p->nlayers, k->samples,
 				                    &k->choices[c]);
+		}
+	}
 }
 
 static gradcomp_status make_problem(asking *k, gradcomp_error *err)
@@ -119,7 +127,6 @@ static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 	p->microbatches = q->microbatches;
 	p->memory = q->memory;
 	p->gap = GAP;
-	p->only = -1;
 	k->costs = malloc((size_t)p->nlayers * p->nlayers * p->nchoices * sizeof *k->costs);
 	if (!k->costs)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u layers", p->nlayers);
@@ -128,10 +135,10 @@ static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static bool has_shape(const hybrid_question *q, const rank_choice *c)
+static bool has_shape(const hybrid_question *q, hybrid_shape shape, const rank_choice *c)
 {
 	const uint64_t ranks = (uint64_t)c->nodes * c->ranks_per_node, all = (uint64_t)q->nodes * q->ranks_per_node;
-	switch (q->shape) {
+	switch (shape) {
 	case HYBRID_DATA:
 		return c->data == all;
 	case HYBRID_TENSOR:
@@ -143,17 +150,44 @@ static bool has_shape(const hybrid_question *q, const rank_choice *c)
 	}
 }
 
-/* Tries each choice for all stages in turn. */
-static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
+/* Finds the plan whose stages all take one choice, if it is quicker than `below`. `costs` has room for one choice's. */
+static gradcomp_status solve_alone(const asking *k, uint32_t choice, double below, pipeline_cost *costs,
+                                   pipeline_plan *plan, gradcomp_error *err)
 {
+	const uint32_t n = k->problem.nlayers, unit = 1;
+	pipeline_problem p = k->problem;
+	gradcomp_status st;
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = i; j < n; j++)
+			costs[(size_t)i * n + j] = k->costs[((size_t)i * n + j) * p.nchoices + choice];
+	p.nchoices = 1;
+	p.units /= k->takes[choice];
+	p.takes = &unit;
+	p.costs = costs;
+	p.below = below;
+	/* A line of the stage's parameters, so several stages take no less than one of all layers. */
+	p.once = costs[n - 1].once;
+	st = pipeline_solve(&p, plan, err);
+	for (uint32_t i = 0; i < plan->nstages; i++)
+		plan->stages[i].choice = choice;
+	return st;
+}
+
+/* Tries each choice for all stages in turn. Those that cannot be as quick as what was found are left after a look. */
+static gradcomp_status solve_uniform(asking *k, hybrid_shape shape, gradcomp_error *err)
+{
+	const pipeline_problem *p = &k->problem;
+	pipeline_cost *costs = malloc((size_t)p->nlayers * p->nlayers * sizeof *costs);
 	pipeline_plan plan;
 	gradcomp_status st = GRADCOMP_OK;
+	if (!costs)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u layers", p->nlayers);
 	k->plan.seconds = k->plan.memory = -1;
-	for (uint32_t c = 0; c < k->problem.nchoices && !st; c++) {
-		if (k->problem.units % k->takes[c] || !has_shape(k->q, &k->choices[c]))
+	for (uint32_t c = 0; c < p->nchoices && !st; c++) {
+		if (p->units % k->takes[c] || p->units / k->takes[c] > p->nlayers ||
+		    !has_shape(k->q, shape, &k->choices[c]))
 			continue;
-		k->problem.only = (int32_t)c;
-		st = pipeline_solve(&k->problem, &plan, err);
+		st = solve_alone(k, c, fmax(0, k->plan.seconds), costs, &plan, err);
 		if (st)
 			break;
 		if (plan.seconds >= 0 ? k->plan.seconds < 0 || plan.seconds < k->plan.seconds
@@ -161,6 +195,7 @@ static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 		                                (k->plan.memory < 0 || plan.memory < k->plan.memory))
 			k->plan = plan;
 	}
+	free(costs);
 	return st;
 }
 
@@ -219,33 +254,62 @@ static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status prepare(asking *k, gradcomp_error *err)
+{
+	gradcomp_status st = model_check(k->model, err);
+	if (!st)
+		st = machine_check(k->machine, err);
+	if (!st)
+		st = check_question(k->model, k->q, err);
+	if (!st)
+		st = check_levels(k->machine, k->q, err);
+	if (!st)
+		st = take_batch(k, err);
+	return st ? st : make_problem(k, err);
+}
+
+static gradcomp_status solve(asking *k, hybrid_shape shape, hybrid_plan **out, gradcomp_error *err)
+{
+	gradcomp_status st =
+		shape == HYBRID_ANY ? pipeline_solve(&k->problem, &k->plan, err) : solve_uniform(k, shape, err);
+	if (!st && k->plan.seconds < 0)
+		st = no_plan(k, err);
+	return st ? st : give(k, out, err);
+}
+
+static void asking_clear(asking *k)
+{
+	free(k->groups);
+	free(k->choices);
+	free(k->takes);
+	free(k->costs);
+}
+
 gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine, const hybrid_question *question,
                                  hybrid_plan **out, gradcomp_error *err)
 {
 	asking k = {.model = model, .machine = machine, .q = question};
-	gradcomp_status st = model_check(model, err);
+	gradcomp_status st = prepare(&k, err);
 	*out = NULL;
 	if (!st)
-		st = machine_check(machine, err);
-	if (!st)
-		st = check_question(model, question, err);
-	if (!st)
-		st = check_levels(machine, question, err);
-	if (!st)
-		st = take_batch(&k, err);
-	if (!st)
-		st = make_problem(&k, err);
-	if (!st)
-		st = question->shape != HYBRID_ANY ? solve_uniform(&k, err) : pipeline_solve(&k.problem, &k.plan, err);
-	if (!st && k.plan.seconds < 0)
-		st = no_plan(&k, err);
-	if (!st)
-		st = give(&k, out, err);
-	free(k.groups);
-	free(k.choices);
-	free(k.takes);
-	free(k.costs);
+		st = solve(&k, question->shape, out, err);
+	asking_clear(&k);
 	return st;
+}
+
+void hybrid_plan_shapes(const model_file *model, const machine_file *machine, const hybrid_question *question,
+                        hybrid_plan *out[HYBRID_SHAPES], gradcomp_error why[HYBRID_SHAPES])
+{
+	asking k = {.model = model, .machine = machine, .q = question};
+	gradcomp_error err = {0};
+	gradcomp_status st = prepare(&k, &err);
+	for (hybrid_shape shape = HYBRID_ANY; shape < HYBRID_SHAPES; shape++) {
+		out[shape] = NULL;
+		why[shape] = err;
+		if (!st)
+			(void)solve(&k, shape, &out[shape], &why[shape]);
+	}
+	asking_clear(&k);
 }
 
 int hybrid_stage_holds(const model_file *model, const hybrid_stage *s, uint32_t layer)

@@ -61,14 +61,16 @@ uint32_t hybrid_kind_of(const model_file *model, const uint32_t *first, uint32_t
 /* Returns 1 when the seconds of a layer may be less with the whole of it on each rank of the choice's groups. */
 int hybrid_hold_pays(const model_file *model, const machine_file *machine, uint64_t samples, const rank_choice *choice,
                      const model_layer *layer);
+/* Joins `to` and the group behind it. */
+void hybrid_join(layer_group *to, const layer_group *behind);
 /* groups[] has room for all layers; returns how many were made, at most `most`. */
 uint32_t hybrid_group(const model_file *model, uint32_t most, layer_group *groups);
 /* Every submesh, degree and compressor, and the kinds that may be held where that pays; choices that take as many
  * ranks stand in a row. UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
 gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine, const hybrid_question *q,
                                uint64_t samples, rank_choice *choices, uint32_t *n, gradcomp_error *err);
-/* Groups first to last, of a micro-batch of `samples`; `ends`: no stage comes after it. */
-pipeline_cost hybrid_cost(const machine_file *machine, const hybrid_question *q, const layer_group *groups,
-                          uint32_t first, uint32_t last, int ends, uint64_t samples, const rank_choice *choice);
+/* Returns what a stage of these layers costs, of a micro-batch of `samples`; `ends`: no stage comes after it. */
+pipeline_cost hybrid_cost(const machine_file *machine, const hybrid_question *q, const layer_group *group, int ends,
+                          uint64_t samples, const rank_choice *choice);
 
 #endif

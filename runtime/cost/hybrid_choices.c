@@ -84,7 +84,8 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	cost_question q = {.nodes = c->tensor > c->ranks_per_node ? c->data : c->nodes,
 	                   .ranks_per_node = inside ? c->ranks_per_node / c->tensor : 1,
 	                   .compressor = c->compressor,
-	                   .collective = k->q->collective};
+	                   .collective = k->q->collective,
+	                   .step_alone = 1};
 	cost_prediction out = {0};
 	machine_file machine = *k->machine;
 	gradcomp_status st;

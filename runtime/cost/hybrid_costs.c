@@ -81,8 +81,7 @@ static layer_group group_of(const model_file *m, uint32_t at, const uint32_t *ki
 	return g;
 }
 
-/* Joins `to` and the group behind it. */
-static void join(layer_group *to, const layer_group *g)
+void hybrid_join(layer_group *to, const layer_group *g)
 {
 	to->nlayers += g->nlayers;
 	to->output = g->output;
@@ -114,7 +113,7 @@ uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 		if (next && n < most)
 			groups[n++] = g;
 		else
-			join(&groups[n - 1], &g);
+			hybrid_join(&groups[n - 1], &g);
 		so_far += layer_seconds(m, &m->layers[i]);
 	}
 	return n;
@@ -157,22 +156,17 @@ int hybrid_hold_pays(const model_file *model, const machine_file *m, uint64_t sa
 	return saved > layer_seconds(model, l) * x * (1 - 1.0 / c->tensor);
 }
 
-pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *groups, uint32_t first,
-                          uint32_t last, int ends, uint64_t samples, const rank_choice *c)
+pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *g, int ends,
+                          uint64_t samples, const rank_choice *c)
 {
-	layer_group g = groups[first];
 	pipeline_cost cost = {.seconds = -1};
-	double x = (double)samples / c->data, parameters, seconds, kept, reduced = 0;
+	double x = (double)samples / c->data, parameters = g->parameters, seconds = g->seconds, kept = g->kept,
+	       reduced = 0;
 	uint32_t reduces = 0;
 	/* The next stage may well be on another node where there is one. */
 	int outside = q->nodes > 1;
-	for (uint32_t i = first + 1; i <= last; i++)
-		join(&g, &groups[i]);
-	parameters = g.parameters;
-	seconds = g.seconds;
-	kept = g.kept;
 	for (uint32_t k = 0; k <= HYBRID_KINDS; k++) {
-		const layer_part *part = &g.part[k];
+		const layer_part *part = &g->part[k];
 		int held = k < HYBRID_KINDS && c->held >> k & 1;
 		uint32_t among = held ? 1 : c->tensor;
 
@@ -188,7 +182,7 @@ pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const
 		cost.seconds += 2 * reduces * allreduce(m, reduced / reduces * x, c);
 	if (!ends)
 		cost.seconds += 2 * (m->level[outside].a +
-		                     m->level[outside].b * g.output * (outside ? (double)samples / c->nodes : x));
+		                     m->level[outside].b * g->output * (outside ? (double)samples / c->nodes : x));
 	cost.once = c->data > 1 ? c->a + c->b * parameters : 0;
 	cost.fixed = parameters * (8 + q->state + c->residual);
 	cost.kept = x * kept;

@@ -11,7 +11,8 @@
  * and the number of stages behind, which says how many micro-batches a stage keeps in memory
  * (1F1B: at most as many as there are stages from it to the end). The least sum S only
  * falls as the bound rises, so that between two bounds lo < hi nothing is below lo + S(hi):
- * bounds are halved until none is left that could win. */
+ * bounds are halved until none is left that could win. A plan stays the answer down to the bound that its
+ * own maximum is. */
 #ifndef COST_PIPELINE_H
 #define COST_PIPELINE_H
 
@@ -24,7 +25,7 @@
 typedef struct pipeline_cost {
 	double seconds;     /* a micro-batch's; negative: impossible */
 	double once;        /* a step */
-	double fixed, kept; /* memory of a rank: whatever is in flight, and of each micro-batch in flight */
+	double fixed, kept; /* memory of a rank: whatever is in flight, and of each micro-batch in flight, at least 0 */
 } pipeline_cost;
 
 typedef struct pipeline_problem {
@@ -36,7 +37,8 @@ typedef struct pipeline_problem {
 	uint32_t microbatches;
 	double memory;
 	double gap;   /* the plan found is at most this share above the best one; 0: it is the best */
-	int32_t only; /* the one choice that all stages take; -1: any */
+	double below; /* where no plan can be quicker than that, what is found does not matter; 0: it does */
+	double once;  /* all stages of a plan take this once a step, together, or more; counts for `below` alone */
 } pipeline_problem;
 
 typedef struct pipeline_stage {
@@ -51,7 +53,8 @@ typedef struct pipeline_plan {
 	double memory;
 } pipeline_plan;
 
-/* Fails for want of memory only. No plan is not a failure. */
+/* Fails for want of memory only. No plan is not a failure. Where a plan is quicker than `below`, it is the one that is
+ * found without. */
 gradcomp_status pipeline_solve(const pipeline_problem *p, pipeline_plan *out, gradcomp_error *err);
 
 /* Seconds and memory of a plan's stages are set from the costs. */

@@ -156,9 +156,10 @@ gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *
 	st = plan_search_plan(&search, &s, plan_model_hash(m), &out->plan, err);
 	if (!st)
 		st = plan_search_predict(&search, &out->plan, q->trace != NULL, &out->sim, err);
-	if (!st)
+	out->least = out->most = out->sim.step;
+	if (!st && !q->step_alone)
 		st = predict_scaled(&search, &out->plan, 1 - spread, &out->least, err);
-	if (!st)
+	if (!st && !q->step_alone)
 		st = predict_scaled(&search, &out->plan, 1 + spread, &out->most, err);
 	for (uint32_t k = 0; !st && k < out->plan.nbuckets; k++)
 		out->plan.end[k] = u.start[out->plan.end[k]];

@@ -120,7 +120,8 @@ typedef struct cost_question {
 	const char *compressor; /* SPECs; NULL: none, and the default collective and schedule */
 	const char *collective;
 	const char *schedule;
-	const char *trace; /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
+	const char *trace;   /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
+	uint32_t step_alone; /* least_s and most_s are not asked for, and are step_s */
 } cost_question;
 
 typedef struct cost_prediction {
@@ -161,7 +162,8 @@ typedef enum hybrid_shape {
 	/* That, and all ranks share samples alone, matrices alone, or layers alone. */
 	HYBRID_DATA,
 	HYBRID_TENSOR,
-	HYBRID_PIPELINE
+	HYBRID_PIPELINE,
+	HYBRID_SHAPES /* that there are */
 } hybrid_shape;
 
 /* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided among `tensor` of
@@ -209,6 +211,10 @@ typedef struct hybrid_plan {
  * question's SPECs. */
 gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine, const hybrid_question *question,
                                  hybrid_plan **out, gradcomp_error *err);
+/* Makes the plan of every shape, each as if the question's were that; a shape without one has NULL, and why. To ask
+ * once takes little longer than for one shape: what ranks and compressors cost is found out once. */
+void hybrid_plan_shapes(const model_file *model, const machine_file *machine, const hybrid_question *question,
+                        hybrid_plan *out[HYBRID_SHAPES], gradcomp_error why[HYBRID_SHAPES]);
 void hybrid_plan_free(hybrid_plan *plan);
 /* Returns 1 when each rank of a tensor-parallel group has the whole of a layer of the stage that could be divided. */
 int hybrid_stage_holds(const model_file *model, const hybrid_stage *stage, uint32_t layer);

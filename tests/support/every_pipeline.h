@@ -29,8 +29,7 @@ static inline void every_plan_from(every_plan *e, uint32_t layer, uint32_t units
 		for (uint32_t c = 0; c < p->nchoices; c++) {
 			const pipeline_cost *cost = &p->costs[(layer * p->nlayers + last) * p->nchoices + c];
 
-			if (cost->seconds < 0 || units + p->takes[c] > p->units ||
-			    (p->only >= 0 && c != (uint32_t)p->only))
+			if (cost->seconds < 0 || units + p->takes[c] > p->units)
 				continue;
 			e->at.stages[e->at.nstages++] = (pipeline_stage){layer, last + 1 - layer, c};
 			every_plan_from(e, last + 1, units + p->takes[c]);

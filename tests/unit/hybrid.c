@@ -15,23 +15,23 @@ static void formulas(void)
 	layers[0].reduces = 2;
 	hybrid_group(&model, LAYERS, g);
 	work = tensors[0].forward + tensors[0].backward;
-	c = hybrid_cost(&machine, &q, g, 0, 0, 1, 4, &alone);
+	c = hybrid_cost(&machine, &q, g, 1, 4, &alone);
 	ok(fabs(c.seconds - 4 * work) < 1e-12 && c.once == 0, "one rank does all samples");
 	ok(c.fixed == (double)(dims[0][0] * dims[0][1]) * 16 &&
 	           fabs(c.kept - 4 * (layers[0].kept[0] + layers[0].kept[1])) < 1e-6,
 	   "and has weights, gradients, two moments and what the backward pass needs");
-	c = hybrid_cost(&machine, &q, g, 0, 0, 1, 4, &pair);
+	c = hybrid_cost(&machine, &q, g, 1, 4, &pair);
 	ring = 2 * machine.level[0].a + layers[0].output * 4 / 2 * (2 * machine.level[0].b + machine.reduce);
 	ok(fabs(c.seconds - (2 * work + 2 * 2 * ring)) < 1e-12,
 	   "two halve it and add up the output twice in each pass");
 	ok(fabs(c.kept - 4 * (layers[0].kept[0] + layers[0].kept[1] / 2)) < 1e-6,
 	   "and keep half of what can be divided");
-	c = hybrid_cost(&machine, &q, g, 0, 0, 0, 4, &alone);
+	c = hybrid_cost(&machine, &q, g, 0, 4, &alone);
 	ok(fabs(c.seconds - 4 * work - 2 * (machine.level[1].a + 4 * layers[0].output * machine.level[1].b)) < 1e-12,
 	   "a stage that is not the last sends its output on, and gets its gradient");
 	layers[0].reduces = 0;
 	hybrid_group(&model, LAYERS, g);
-	c = hybrid_cost(&machine, &q, g, 0, 0, 1, 4, &pair);
+	c = hybrid_cost(&machine, &q, g, 1, 4, &pair);
 	ok(fabs(c.seconds - 4 * work) < 1e-12, "what cannot be divided is not");
 }
 

@@ -57,8 +57,7 @@ static void every(const hybrid_question *q, every_plan *e)
 	                      .takes = takes,
 	                      .nlayers = model.nlayers,
 	                      .microbatches = q->microbatches,
-	                      .memory = q->memory,
-	                      .only = -1};
+	                      .memory = q->memory};
 	pipeline_cost *costs = NULL;
 	gradcomp_error err;
 	memcpy(whole, layers, sizeof whole);
@@ -81,12 +80,15 @@ static void every(const hybrid_question *q, every_plan *e)
 				continue; /* this is what the test does itself */
 			uint32_t at = held * ndegrees + degree++;
 			takes[at] = choices[c].nodes * choices[c].ranks_per_node;
-			for (uint32_t i = 0; i < p.nlayers; i++)
+			for (uint32_t i = 0; i < p.nlayers; i++) {
+				layer_group g = groups[i];
+
 				for (uint32_t j = i; j < p.nlayers; j++) {
 					pipeline_cost *of = &costs[(size_t)(i * p.nlayers + j) * p.nchoices];
 
-					of[at] = hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples,
-					                     &choices[c]);
+					if (j > i)
+						hybrid_join(&g, &groups[j]);
+					of[at] = hybrid_cost(&machine, q, &g, j + 1 == p.nlayers, samples, &choices[c]);
 					/* No plan needs it: there is one that is as good. */
 					for (uint32_t set = 0; set < held; set++)
 						if (of[set * ndegrees + degree - 1].seconds >= 0 &&
@@ -95,6 +97,7 @@ static void every(const hybrid_question *q, every_plan *e)
 							break;
 						}
 				}
+			}
 		}
 	}
 	memcpy(layers, whole, sizeof whole);
@@ -103,8 +106,97 @@ static void every(const hybrid_question *q, every_plan *e)
 	free(costs);
 }
 
+/* The quickest plan whose stages all take one choice, with nothing left out: each choice by itself, the first one of the
+ * quickest. seconds negative: there is none. */
+static void uniform(const hybrid_question *q, pipeline_plan *best, rank_choice *its)
+{
+	static layer_group groups[LAYERS];
+	static rank_choice choices[HYBRID_CHOICES_MAX];
+	static pipeline_cost costs[LAYERS * LAYERS];
+	uint64_t samples = q->batch / q->microbatches;
+	uint32_t n = 0, takes;
+	pipeline_problem p = {.units = q->nodes * q->ranks_per_node,
+	                      .takes = &takes,
+	                      .costs = costs,
+	                      .nlayers = hybrid_group(&model, LAYERS, groups),
+	                      .nchoices = 1,
+	                      .microbatches = q->microbatches,
+	                      .memory = q->memory,
+	                      .gap = 0.001};
+	gradcomp_error err;
+	*best = (pipeline_plan){.seconds = -1};
+	*its = (rank_choice){.nodes = 0};
+	if (hybrid_choices(&model, &machine, q, samples, choices, &n, &err))
+		return;
+	for (uint32_t c = 0; c < n; c++) {
+		pipeline_plan plan;
+
+		takes = choices[c].nodes * choices[c].ranks_per_node;
+		for (uint32_t i = 0; i < p.nlayers; i++) {
+			layer_group g = groups[i];
+
+			for (uint32_t j = i; j < p.nlayers; j++) {
+				if (j > i)
+					hybrid_join(&g, &groups[j]);
+				costs[i * p.nlayers + j] =
+					hybrid_cost(&machine, q, &g, j + 1 == p.nlayers, samples, &choices[c]);
+			}
+		}
+		if (p.units % takes || pipeline_solve(&p, &plan, &err) || plan.seconds < 0 ||
+		    (best->seconds >= 0 && plan.seconds >= best->seconds))
+			continue;
+		*best = plan;
+		*its = choices[c];
+	}
+}
+
+/* Returns 1 when the plan is that one to the bit. */
+static int same_plan(const hybrid_plan *plan, const pipeline_plan *best, const rank_choice *its)
+{
+	if (plan->step_s != best->seconds || plan->nstages != best->nstages)
+		return 0;
+	for (uint32_t i = 0; i < plan->nstages; i++) {
+		const hybrid_stage *s = &plan->stages[i];
+
+		if (s->first != best->stages[i].first || s->nlayers != best->stages[i].nlayers ||
+		    s->tensor != its->tensor || s->data != its->data || s->held != its->held || s->nodes != its->nodes)
+			return 0;
+	}
+	return 1;
+}
+
+static int same_stage(const hybrid_stage *s, const hybrid_stage *t)
+{
+	return s->first == t->first && s->nlayers == t->nlayers && s->nodes == t->nodes && s->data == t->data &&
+	       s->tensor == t->tensor && s->held == t->held && s->compressor == t->compressor &&
+	       s->seconds == t->seconds && s->gradient_s == t->gradient_s && s->memory == t->memory;
+}
+
+/* Plans of all shapes at once are those of one shape after another. */
+static int shapes_agree(const hybrid_question *q)
+{
+	hybrid_plan *all[HYBRID_SHAPES], *one;
+	gradcomp_error why[HYBRID_SHAPES], err;
+	hybrid_question ask = *q;
+	int agree = 1;
+	hybrid_plan_shapes(&model, &machine, q, all, why);
+	for (hybrid_shape shape = HYBRID_ANY; shape < HYBRID_SHAPES; shape++) {
+		ask.shape = shape;
+		if (hybrid_plan_make(&model, &machine, &ask, &one, &err)) {
+			agree &= !all[shape] && why[shape].status == err.status && !strcmp(why[shape].text, err.text);
+		} else {
+			agree &= all[shape] && all[shape]->step_s == one->step_s && all[shape]->nstages == one->nstages;
+			for (uint32_t i = 0; agree && i < one->nstages; i++)
+				agree = same_stage(&all[shape]->stages[i], &one->stages[i]);
+			hybrid_plan_free(one);
+		}
+		hybrid_plan_free(all[shape]);
+	}
+	return agree;
+}
+
 typedef struct tally {
-	int found, short_of_memory, wrong, unsound, worse, held;
+	int found, short_of_memory, wrong, unsound, worse, held, uniform, shapes;
 } tally;
 
 /* How much the text says would do, in GB. */
@@ -120,6 +212,8 @@ static void one_case(tally *t)
 	uint32_t pick = draw_up_to(5) - 1, ranks = ranks_of[pick];
 	hybrid_question q = question_of(ranks > 4 ? 1 : draw_up_to(8 / ranks), ranks, draw_up_to(6));
 	hybrid_plan *plan, *same;
+	pipeline_plan best;
+	rank_choice its;
 	gradcomp_error err;
 	gradcomp_status st;
 	every_plan e;
@@ -128,6 +222,8 @@ static void one_case(tally *t)
 	make_kinds();
 	q.memory = draw() < 0.4 ? 1e12 : 4e7 * draw();
 	every(&q, &e);
+	if (t->found % 8 == 0)
+		t->shapes += !shapes_agree(&q);
 	st = hybrid_plan_make(&model, &machine, &q, &plan, &err);
 	if (e.best.seconds < 0) {
 		/* The text says what would do: the least of all plans, in three digits. */
@@ -149,7 +245,10 @@ static void one_case(tally *t)
 	/* The solver may stop within a thousandth of the best. */
 	t->wrong += plan->step_s < e.best.seconds * (1 - 1e-9) || plan->step_s > e.best.seconds * 1.0011;
 	q.shape = HYBRID_UNIFORM;
-	if (!hybrid_plan_make(&model, &machine, &q, &same, &err)) {
+	uniform(&q, &best, &its);
+	st = hybrid_plan_make(&model, &machine, &q, &same, &err);
+	t->uniform += st ? best.seconds >= 0 : !same_plan(same, &best, &its);
+	if (!st) {
 		t->unsound += !sound(&q, same);
 		t->worse += plan->step_s > same->step_s * 1.0011;
 		for (uint32_t i = 1; i < same->nstages; i++)
@@ -248,5 +347,7 @@ int main(void)
 	is_int(t.wrong, 0, "plans are the best there are, or what is said to be needed is");
 	is_int(t.unsound, 0, "they have all layers and all ranks, and keep to the memory");
 	is_int(t.worse, 0, "the same degrees everywhere are never quicker");
+	is_int(t.uniform, 0, "they are to the bit what trying each choice comes to");
+	is_int(t.shapes, 0, "plans of all shapes at once are those of one after another");
 	return done_testing();
 }
