@@ -25,7 +25,7 @@
 #include "config/record_io.h"
 #include "gradcomp/stage.h"
 
-enum { EVENT_MOST = 1 << 20, EVENTS_MOST = 1 << 24, WORD = 64, NAME = 200 };
+enum { EVENT_MOST = 1 << 20, EVENTS_MOST = 1 << 24, WORD = 64, NAME = 200, KINDS = 16 };
 
 /* Where events begin and end together, the first of these is around the others. */
 typedef enum event_kind {
@@ -918,10 +918,35 @@ static gradcomp_status add_tensors(trace *t, const pass *p, const char *names, d
 	return st;
 }
 
-/* Makes the model of the pass with most gradients and of all that are like it. */
+/* Returns the first of those passes, alike, that have most gradients in all: a program may train two models in turn, or
+ * have a pass unlike others. NULL: no pass is whole. */
+static const pass *usual_pass(const trace *t)
+{
+	const pass *p = t->passes.items, *kind[KINDS], *found = NULL;
+	size_t gradients[KINDS] = {0}, n = 0, most = 0;
+	for (size_t i = 0; i < t->passes.n; i++) {
+		size_t k = 0;
+
+		while (k < n && !is_alike(t, kind[k], &p[i]))
+			k++;
+		if (k == KINDS || (k == n && !is_whole(t, &p[i])))
+			continue;
+		if (k == n)
+			kind[n++] = &p[i];
+		gradients[k] += p[i].ngradients;
+	}
+	for (size_t k = 0; k < n; k++)
+		if (gradients[k] > most) {
+			most = gradients[k];
+			found = kind[k];
+		}
+	return found;
+}
+
+/* Makes the model of the usual pass and of all that are like it. */
 static gradcomp_status make_model(trace *t, const char *names)
 {
-	const pass *p = t->passes.items, *most = NULL;
+	const pass *p = t->passes.items, *usual = usual_pass(t);
 	double *seconds, *reading, *update;
 	size_t each = 0, n, at = 0;
 	use *uses;
@@ -929,15 +954,12 @@ static gradcomp_status make_model(trace *t, const char *names)
 	if (!t->passes.n)
 		return bad(t, "it has no backward pass: no torch::autograd::AccumulateGrad; profile whole steps of a "
 		              "training, with ProfilerActivity.CPU");
-	for (size_t i = 0; i < t->passes.n; i++)
-		if ((!most || p[i].ngradients > most->ngradients) && is_whole(t, &p[i]))
-			most = &p[i];
-	if (!most)
+	if (!usual)
 		return bad(t, "no operator of a forward pass has the sequence number of one of a backward pass: "
 		              "profile whole steps, both passes");
-	n = most->ngradients;
+	n = usual->ngradients;
 	for (size_t i = 0; i < t->passes.n; i++)
-		each += is_alike(t, most, &p[i]);
+		each += is_alike(t, usual, &p[i]);
 	seconds = calloc(2 * n, each * sizeof *seconds);
 	reading = calloc(2 * each, sizeof *reading);
 	uses = calloc(n, sizeof *uses);
@@ -949,7 +971,7 @@ static gradcomp_status make_model(trace *t, const char *names)
 	}
 	update = reading + each;
 	for (size_t i = 0; i < t->passes.n; i++) {
-		if (!is_alike(t, most, &p[i]))
+		if (!is_alike(t, usual, &p[i]))
 			continue;
 		pass_seconds(t, &p[i], uses, seconds + at, seconds + n * each + at, each);
 		reading[at] = p[i].reading * 1e-6;
@@ -957,7 +979,7 @@ static gradcomp_status make_model(trace *t, const char *names)
 	}
 	t->to->m->io = fit_median(reading, each);
 	t->to->m->update = fit_median(update, each);
-	st = add_tensors(t, most, names, seconds, each);
+	st = add_tensors(t, usual, names, seconds, each);
 	if (!st && each < t->passes.n)
 		fprintf(stderr, "gradcomp: %s: %zu of %zu backward passes count; the others are of other gradients\n",
 		        t->shown, each, t->passes.n);

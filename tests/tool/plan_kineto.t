@@ -170,6 +170,16 @@ write(half + Step(2000, 10).passes().events + tail)
 got = model()
 has("the middle of a step, and a pass without a backward one", got, SHAPES, FORWARD, BACKWARD)
 ok("1 of 2 backward passes count" in got[0], "which is said", got[0])
+# A pass that has one more, and two models in turn, of which the larger one counts.
+more = Step(1000, 0).passes()
+more.gradient(156, 157, [7])
+write(more.events + [e for at in (2000, 3000) for e in Step(at, at).passes().events])
+got = model()
+has("a pass unlike the others", got, SHAPES, FORWARD, BACKWARD)
+ok("2 of 3 backward passes count" in got[0], "which is said, too", got[0])
+few = [e for at in (1000, 3000, 5000) for e in Step(at, at).passes().events if e["ts"] < at + 122 or e["ts"] >= at + 160]
+write(few + [e for at in (2000, 4000, 6000) for e in Step(at, at).passes().events])
+has("two models in turn", model(), SHAPES, FORWARD, BACKWARD)
 # Operators that run again inside a node, whose numbers are new: the node's own number counts.
 step = Step(1000, 0).passes()
 again = [e for e in step.events if e["ts"] < 1130 or e["ts"] >= 1160]
