@@ -72,6 +72,16 @@ check 'a call that was measured counts' near "$(step)" 0.560 1e-2
 check '... not on another link' near "$(step --links 1G)" 0.108240 1e-3
 machine=
 
+# Every rank is a server of a quarter, for three others, each way; with two servers among the four one has a half.
+direct="--collectives direct ${ring#--collectives ring }"
+# shellcheck disable=SC2086
+servers () { asked "t['best']['step_s']" $direct "$@"; }
+check 'direct is a parameter server on every rank' near "$(servers)" 0.108240 1e-3
+sed 's/^byte = 8e-9/byte = 1.6e-8/; s/^reduce = 1e-14/reduce = 2e-14/' "$tmp/lab.machine" >"$tmp/servers.machine"
+machine=$tmp/servers.machine
+check '... and with bytes that take twice as long, one on every other' near "$(servers)" 0.156240 1e-3
+machine=
+
 plan --links 1G,10G,100G >"$tmp/table"
 is 'a list of links' "$? $(cat "$tmp/err")" '0 '
 is 'has a row for each' "$(sed -n 's/^ *\([0-9]* [GM]bit\/s\)  .*/\1/p' "$tmp/table" | tr '\n' ',')" '1 Gbit/s,10 Gbit/s,100 Gbit/s,'
