@@ -163,7 +163,7 @@ gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *
 		st = predict_scaled(&search, &out->plan, 1 + spread, &out->most, err);
 	for (uint32_t k = 0; !st && k < out->plan.nbuckets; k++)
 		out->plan.end[k] = u.start[out->plan.end[k]];
-	if (!st)
+	if (!st && !q->step_alone)
 		st = sum_costs(c, &out->plan, &out->cost, err);
 	out->sim.step += between;
 	out->least += between;

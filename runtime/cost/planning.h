@@ -120,8 +120,9 @@ typedef struct cost_question {
 	const char *compressor; /* SPECs; NULL: none, and the default collective and schedule */
 	const char *collective;
 	const char *schedule;
-	const char *trace;   /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
-	uint32_t step_alone; /* least_s and most_s are not asked for, and are step_s */
+	const char *trace; /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
+	/* Of the prediction step_s alone counts: least_s and most_s are the same, what is summed over buckets is 0. */
+	uint32_t step_alone;
 } cost_question;
 
 typedef struct cost_prediction {
