@@ -430,6 +430,10 @@ static gradcomp_status read_trace(trace *t)
 	gradcomp_status st = GRADCOMP_OK;
 	bool events = false;
 	int c = next(t);
+	if (c == '[')
+		return bad(
+			t,
+			"this is a list, as PyTorch writes it where it was built without Kineto: it tells no shapes");
 	if (c != '{')
 		return bad(t, "this is no trace of torch.profiler, which begins with '{'");
 	for (c = next(t); c != '}' && !st; c = next(t)) {

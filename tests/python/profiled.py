@@ -51,15 +51,14 @@ class Text(torch.nn.Module):
 
 
 class Checkpointed(torch.nn.Module):
-    def __init__(self, reentrant):
+    def __init__(self):
         super().__init__()
         self.first = torch.nn.Linear(4, 8)
         self.block = torch.nn.Sequential(torch.nn.Linear(8, 9), torch.nn.ReLU(), torch.nn.Linear(9, 10))
         self.last = torch.nn.Linear(10, 2)
-        self.reentrant = reentrant
 
     def forward(self, x):
-        return self.last(checkpoint(self.block, self.first(x), use_reentrant=self.reentrant))
+        return self.last(checkpoint(self.block, self.first(x), use_reentrant=False))
 
 
 def convolutions():
@@ -81,8 +80,8 @@ def main(folder):
     said = {"version": torch.__version__, "kineto": torch.profiler.kineto_available(), "forward": FORWARD, "backward": BACKWARD, "models": {}}
     torch.manual_seed(1)
     models = {"paused": (Paused(), torch.randn(2, 4)), "convolutions": (convolutions(), torch.randn(2, 3, 8, 8)),
-              "text": (Text(), torch.randint(0, 11, (5, 2))), "reentrant": (Checkpointed(True), torch.randn(2, 4)),
-              "checkpointed": (Checkpointed(False), torch.randn(2, 4)), "linear": (torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3)), torch.randn(2, 4))}
+              "text": (Text(), torch.randint(0, 11, (5, 2))), "checkpointed": (Checkpointed(), torch.randn(2, 4)),
+              "linear": (torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3)), torch.randn(2, 4))}
     for name, (model, x) in models.items() if said["kineto"] else ():
         said["models"][name] = order(model, x)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

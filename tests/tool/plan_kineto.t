@@ -218,7 +218,7 @@ for what, text, version in (("another version", "its schemaVersion is '2'", 2), 
     write(one, schemaVersion=version)
     refused(what, text)
 for what, text, content in (("no events", "no traceEvents", '{"schemaVersion": 1}'), ("events that are none", "no traceEvents", '{"schemaVersion": 1, "traceEvents": 3}'),
-                            ("an empty file", "begins with '{'", ""), ("a list", "begins with '{'", "[]"), ("no JSON", "this is no JSON", '{"schemaVersion" 1}'),
+                            ("an empty file", "begins with '{'", ""), ("a list", "built without Kineto", "[]"), ("no JSON", "this is no JSON", '{"schemaVersion" 1}'),
                             ("an event that is none", "this is no event", '{"schemaVersion": 1, "traceEvents": [[1]]}'),
                             ("an event that is no JSON", "byte ", '{"schemaVersion": 1, "traceEvents": [{"ph" "X"}]}'),
                             ("a word for an event", "byte ", '{"schemaVersion": 1, "traceEvents": [nothing]}'),
