@@ -75,7 +75,7 @@ machine=
 # Every rank is a server of a quarter, for three others, each way; with two servers among the four one has a half.
 direct="--collectives direct ${ring#--collectives ring }"
 # shellcheck disable=SC2086
-servers () { asked "t['best']['step_s']" $direct "$@"; }
+servers () { asked "t['best']['step_s']" $direct; }
 check 'direct is a parameter server on every rank' near "$(servers)" 0.108240 1e-3
 sed 's/^byte = 8e-9/byte = 1.6e-8/; s/^reduce = 1e-14/reduce = 2e-14/' "$tmp/lab.machine" >"$tmp/servers.machine"
 machine=$tmp/servers.machine
