@@ -9,9 +9,11 @@
  * of the policy that was used on it.
  *
  * All ranks of a communicator must go the same way. What they decide by is equal on all of them (operation, type,
- * length, and the name that rank 0 has for the communicator); what is not is put to the vote, an all-reduce of one
- * number. The vote also brings all ranks into the call: from there on none of them waits for a message that a rank
- * inside libgradcomp, where MPI gets no turn, has still to send. */
+ * length, and the name that rank 0 has for the communicator); what is not (where buffers are, memory that is left,
+ * MPI_IN_PLACE) is put to the vote, an all-reduce of one number. The vote also brings all ranks into the call: from there
+ * on none of them waits for a message that a rank inside libgradcomp, where MPI gets no turn, has still to send.
+ * A call that may not wait has no vote: it goes by what is equal, and brings what is elsewhere into host memory. A rank
+ * that cannot say what the others need to hear ends the program. */
 #include <mpi.h>
 
 #include <dlfcn.h>
@@ -48,14 +50,15 @@
 #define MPI_CALLS(each) \
 	each(Abort) each(Add_error_class) each(Add_error_code) each(Add_error_string) each(Allgather) each(Allgatherv) \
 	each(Allreduce) each(Barrier) each(Bcast) each(Comm_call_errhandler) each(Comm_create_keyval) each(Comm_delete_attr) \
-	each(Comm_disconnect) each(Comm_free) each(Comm_free_keyval) each(Comm_get_attr) each(Comm_get_name) each(Comm_group) \
+	each(Comm_disconnect) each(Comm_dup) each(Comm_free) each(Comm_free_keyval) each(Comm_get_attr) each(Comm_get_name) each(Comm_group) \
 	each(Comm_rank) each(Comm_set_attr) each(Comm_size) each(Comm_test_inter) each(Finalize) each(Grequest_complete) \
 	each(Grequest_start) each(Group_free) each(Group_translate_ranks) each(Iallreduce) each(Init) each(Init_thread) \
-	each(Reduce_scatter) each(Reduce_scatter_block) each(Status_set_cancelled) each(Status_set_elements) each(Test) \
+	each(Reduce_scatter) each(Reduce_scatter_block) each(Sendrecv) each(Status_set_cancelled) each(Status_set_elements) each(Test) \
 	each(Type_free) each(Type_get_contents) each(Type_get_envelope) each(Type_size)
 /* Names its handles, which Open MPI has as addresses of variables with these names. */
 #define MPI_HANDLES(each) \
-	each(MPI_Comm, comm_null, MPI_COMM_NULL) each(MPI_Comm, comm_world, MPI_COMM_WORLD) \
+	each(MPI_Comm, comm_null, MPI_COMM_NULL) each(MPI_Comm, comm_self, MPI_COMM_SELF) \
+	each(MPI_Comm, comm_world, MPI_COMM_WORLD) \
 	each(MPI_Datatype, byte, MPI_BYTE) each(MPI_Datatype, datatype_null, MPI_DATATYPE_NULL) \
 	each(MPI_Datatype, float, MPI_FLOAT) each(MPI_Datatype, int, MPI_INT) each(MPI_Datatype, int64_t, MPI_INT64_T) \
 	each(MPI_Datatype, real, MPI_REAL) each(MPI_Datatype, real4, MPI_REAL4) \
@@ -115,8 +118,9 @@ static struct {
 	uint32_t nentries;
 	int rank, nranks;
 	int keyval;
-	int code;     /* MPI's, of a failure; the lock is around it */
-	bool threads; /* on all ranks any thread may call MPI */
+	MPI_Comm self; /* with `threads`: of this rank alone, for copies */
+	int code;      /* MPI's, of a failure; the lock is around it */
+	bool threads;  /* on all ranks any thread may call MPI */
 	pthread_mutex_t lock;
 	pthread_cond_t landed;
 	communicator *first;
@@ -273,6 +277,15 @@ static bool is_asked_for(void)
 	return any;
 }
 
+/* Ends the program where the others would wait for this rank for ever. */
+static _Noreturn void give_up(const char *why)
+{
+	fprintf(stderr, "gradcomp: rank %d: %s\n", pmpi.rank, why);
+	fflush(stderr);
+	mpi.Abort(mpi.the_comm_world, 1);
+	abort();
+}
+
 /* Ends the program when a rank has a reason to: the first that has says it. */
 static void go_on_together(const char *reason)
 {
@@ -280,11 +293,8 @@ static void go_on_together(const char *reason)
 	mpi.Allreduce(&mine, &first, 1, mpi.the_int, mpi.the_op_min, mpi.the_comm_world);
 	if (first == pmpi.nranks)
 		return;
-	if (first == pmpi.rank) {
-		fprintf(stderr, "gradcomp: rank %d: %s\n", pmpi.rank, reason);
-		fflush(stderr);
-		mpi.Abort(mpi.the_comm_world, 1);
-	}
+	if (first == pmpi.rank)
+		give_up(reason);
 	/* For the end, which the other rank makes. */
 	mpi.Barrier(mpi.the_comm_world);
 }
@@ -295,25 +305,18 @@ typedef struct meeting {
 	int *begin; /* nranks + 1 */
 } meeting;
 
-static _Noreturn void no_room(void)
-{
-	fprintf(stderr, "gradcomp: rank %d: no memory for the addresses of %d ranks\n", pmpi.rank, pmpi.nranks);
-	mpi.Abort(mpi.the_comm_world, 1);
-	abort();
-}
-
 static void meet(meeting *m, const char *mine, size_t bytes)
 {
 	int length = (int)bytes, *lengths = malloc((size_t)pmpi.nranks * sizeof *lengths);
 	m->begin = calloc((size_t)pmpi.nranks + 1, sizeof *m->begin);
 	if (!lengths || !m->begin)
-		no_room();
+		give_up("no memory for the addresses of the ranks");
 	mpi.Allgather(&length, 1, mpi.the_int, lengths, 1, mpi.the_int, mpi.the_comm_world);
 	for (int r = 0; r < pmpi.nranks; r++)
 		m->begin[r + 1] = m->begin[r] + lengths[r];
 	m->texts = malloc((size_t)m->begin[pmpi.nranks] + 1);
 	if (!m->texts)
-		no_room();
+		give_up("no memory for the addresses of the ranks");
 	mpi.Allgatherv(mine, length, mpi.the_byte, m->texts, lengths, m->begin, mpi.the_byte, mpi.the_comm_world);
 	free(lengths);
 }
@@ -426,6 +429,10 @@ static gradcomp_status prepare_world(gradcomp_error *err)
 	int rc = MPI_SUCCESS;
 	communicator *world = made_of(mpi.the_comm_world, &rc);
 	int entry = world ? entry_for(world, GRADCOMP_POLICY_ALL_REDUCE, INT_MAX) : -1;
+	if (mpi.Comm_dup(mpi.the_comm_self, &pmpi.self))
+		give_up("MPI_COMM_SELF cannot be copied");
+	if (rc)
+		return set(err, GRADCOMP_ERR_IO, "MPI_COMM_WORLD cannot be prepared");
 	return entry < 0 ? GRADCOMP_OK : coder_of(world, entry, err);
 }
 
@@ -474,6 +481,8 @@ static void end(void)
 		if (mpi.Comm_delete_attr(c->comm, pmpi.keyval))
 			forget(c->comm, pmpi.keyval, c, NULL);
 	mpi.Comm_free_keyval(&pmpi.keyval);
+	if (pmpi.threads)
+		mpi.Comm_free(&pmpi.self);
 	for (roll *l; (l = pmpi.rolls);) {
 		for (int64_t i = 0; i < l->made; i++)
 			pmpi.call.group_free(l->groups[i]);
@@ -544,18 +553,16 @@ static gradcomp_status take_group(const int *ranks, int nranks, int64_t number, 
 	return st;
 }
 
-/* The numbers that a communicator's ranks have in MPI_COMM_WORLD; NULL where one is in none (it was spawned), and
- * without memory. */
+/* The numbers that a communicator's ranks have in MPI_COMM_WORLD; NULL where one is in none: it was spawned, and all
+ * ranks see some that are in none of theirs. */
 static int *world_ranks(MPI_Comm comm, int nranks)
 {
 	MPI_Group of, world;
 	int *ranks = malloc(2 * (size_t)nranks * sizeof *ranks);
-	for (int r = 0; ranks && r < nranks; r++)
+	if (!ranks || mpi.Comm_group(comm, &of) || mpi.Comm_group(mpi.the_comm_world, &world))
+		give_up("no memory for the ranks of a communicator");
+	for (int r = 0; r < nranks; r++)
 		ranks[nranks + r] = r;
-	if (!ranks || mpi.Comm_group(comm, &of) || mpi.Comm_group(mpi.the_comm_world, &world)) {
-		free(ranks);
-		return NULL;
-	}
 	mpi.Group_translate_ranks(of, nranks, ranks + nranks, world, ranks);
 	mpi.Group_free(&of);
 	mpi.Group_free(&world);
@@ -573,9 +580,10 @@ typedef struct introduction {
 	char name[MPI_MAX_OBJECT_NAME];
 } introduction;
 
-/* Makes the group. Collective over the communicator. */
+/* Makes the group, on all ranks or on none. Collective over the communicator. */
 static gradcomp_status enter(communicator *c, gradcomp_error *err)
 {
+	int can, all = 0;
 	int *ranks = world_ranks(c->comm, c->nranks), length = 0;
 	bool world = c->comm == mpi.the_comm_world;
 	introduction say = {0};
@@ -598,6 +606,13 @@ static gradcomp_status enter(communicator *c, gradcomp_error *err)
 		st = take_group(ranks, c->nranks, say.number, &c->group, err);
 	c->part = c->counts ? c->counts + c->nranks : NULL;
 	free(ranks);
+	can = st == GRADCOMP_OK;
+	if (mpi.Allreduce(&can, &all, 1, mpi.the_int, mpi.the_op_min, c->comm) || !all) {
+		st = st ? st : set(err, GRADCOMP_ERR_PEER, "another rank cannot make its group");
+		if (c->group && !world)
+			pmpi.call.group_free(c->group);
+		c->group = NULL;
+	}
 	return st;
 }
 
@@ -614,11 +629,8 @@ static communicator *made_of(MPI_Comm comm, int *rc)
 	if (known)
 		return c->group ? c : NULL;
 	c = calloc(1, sizeof *c + pmpi.nentries * sizeof *c->coders);
-	if (!c) {
-		set(&err, GRADCOMP_ERR_NOMEM, "no memory for a communicator");
-		*rc = fail(comm, "the first call", "a communicator", &err);
-		return NULL;
-	}
+	if (!c)
+		give_up("no memory for a communicator");
 	c->comm = comm;
 	mpi.Comm_test_inter(comm, &inter);
 	if (!inter) {
@@ -664,15 +676,18 @@ static gradcomp_status coder_of(communicator *c, int entry, gradcomp_error *err)
 	                        : pmpi.call.coder_create(c->group, e->spec, &options, &c->coders[entry], err);
 }
 
-/* Says whether all ranks of the communicator can. Returns when all of them are there, or one has gone. */
-static gradcomp_status ask_all(communicator *c, bool can, bool *all, gradcomp_error *err)
+/* How a rank, or all of them, can code a call. The least of the ranks' votes counts. */
+typedef enum vote { CANNOT, IN_ONE_PIECE, CAN } vote;
+
+/* Asks all ranks of the communicator. Returns when all of them are there, or one has gone. */
+static gradcomp_status ask_all(communicator *c, vote mine, vote *all, gradcomp_error *err)
 {
 	MPI_Request request;
 	int done = 0;
 	gradcomp_status st = pmpi.call.job_check(pmpi.job, err);
 	if (st)
 		return st;
-	c->vote[0] = can;
+	c->vote[0] = mine;
 	if (mpi.Iallreduce(&c->vote[0], &c->vote[1], 1, mpi.the_int, mpi.the_op_min, c->comm, &request))
 		return set(err, GRADCOMP_ERR_IO, "MPI_Iallreduce has failed");
 	for (unsigned n = 1; !done; n++) {
@@ -685,7 +700,7 @@ static gradcomp_status ask_all(communicator *c, bool can, bool *all, gradcomp_er
 		if (mpi.Test(&request, &done, MPI_STATUS_IGNORE))
 			return set(err, GRADCOMP_ERR_IO, "MPI_Test has failed");
 	}
-	*all = c->vote[1];
+	*all = (vote)c->vote[1];
 	return GRADCOMP_OK;
 }
 
@@ -719,20 +734,24 @@ typedef struct errand {
 	const char *function;
 	gradcomp_policy_operation operation;
 	uint64_t numbers, room; /* room: of workspace that it needs */
-	bool can;               /* as far as this rank is concerned */
+	vote can;               /* as far as this rank is concerned */
 	const void *in, *out;
 } errand;
 
-/* How a call goes: the coder for it, or NULL for MPI's own way or, with *rc set, none. */
-static gradcomp_coder *way_of(communicator *c, const errand *e, int *rc)
+/* How a call goes: the coder for it, or NULL for MPI's own way or, with *rc set, none. *all, if not NULL: what the ranks
+ * can. */
+static gradcomp_coder *way_of(communicator *c, const errand *e, vote *all, int *rc)
 {
 	gradcomp_error err = {0};
-	bool all = false;
+	vote most = CANNOT;
 	int entry = entry_for(c, e->operation, e->numbers);
 	if (entry < 0)
 		return NULL;
-	gradcomp_status st = ask_all(c, e->can && is_here(e->in) && is_here(e->out) && reserve(c, e->room), &all, &err);
-	if (!st && !all)
+	bool here = is_here(e->in) && is_here(e->out) && reserve(c, e->room);
+	gradcomp_status st = ask_all(c, here ? e->can : CANNOT, &most, &err);
+	if (all)
+		*all = most;
+	if (!st && most == CANNOT)
 		return NULL;
 	if (!st)
 		st = coder_of(c, entry, &err);
@@ -765,8 +784,9 @@ static bool has_floats_alone(MPI_Datatype t)
 	int *ints = malloc(((size_t)nints + 1) * sizeof *ints);
 	MPI_Aint *addresses = malloc(((size_t)naddresses + 1) * sizeof *addresses);
 	MPI_Datatype *types = malloc(((size_t)ntypes + 1) * sizeof *types);
-	bool yes = ints && addresses && types && ntypes > 0 &&
-	           !mpi.Type_get_contents(t, nints, naddresses, ntypes, ints, addresses, types);
+	if (!ints || !addresses || !types)
+		give_up("no memory for what a type is made of");
+	bool yes = ntypes > 0 && !mpi.Type_get_contents(t, nints, naddresses, ntypes, ints, addresses, types);
 	for (int i = 0, known = yes ? ntypes : 0; i < known; i++) {
 		int inner[3];
 		yes = yes && has_floats_alone(types[i]);
@@ -811,12 +831,13 @@ static gradcomp_status start_allreduce(communicator *c, gradcomp_coder *coder, f
 	return st ? st : pmpi.call.coder_all_gather_start(coder, own, x, c->counts, GRADCOMP_F32, &requests[1], err);
 }
 
-/* out = sum over ranks of their block of this rank in `in`, blocks of c->counts numbers. In place `out` is `in`. */
-static gradcomp_status reduce_scatter(communicator *c, gradcomp_coder *coder, const float *in, float *out,
+/* out = sum over ranks of their block of this rank in `in`, blocks of c->counts numbers. In place `out` is `in`: then
+ * there is no workspace for pieces, and as MPI lets some ranks be in place and others not, none has any. */
+static gradcomp_status reduce_scatter(communicator *c, gradcomp_coder *coder, const float *in, float *out, vote all,
                                       gradcomp_error *err)
 {
 	uint64_t total = begin_of(c->counts, c->nranks), begin = begin_of(c->counts, c->rank);
-	uint64_t n = total / PIECE_NUMBERS < PIECES ? total / PIECE_NUMBERS + 1 : PIECES;
+	uint64_t n = all == IN_ONE_PIECE ? 1 : total / PIECE_NUMBERS < PIECES ? total / PIECE_NUMBERS + 1 : PIECES;
 	gradcomp_coder_request *requests[PIECES] = {NULL};
 	gradcomp_status st = GRADCOMP_OK;
 	float *work = c->work;
@@ -851,10 +872,10 @@ EXPORT int MPI_Allreduce(const void *sendbuf, void *recvbuf, int count, MPI_Data
 	const errand e = {.function = "MPI_Allreduce",
 	                  .operation = GRADCOMP_POLICY_ALL_REDUCE,
 	                  .numbers = (uint64_t)count,
-	                  .can = true,
+	                  .can = CAN,
 	                  .in = sendbuf,
 	                  .out = recvbuf};
-	gradcomp_coder *coder = c ? way_of(c, &e, &rc) : NULL;
+	gradcomp_coder *coder = c ? way_of(c, &e, NULL, &rc) : NULL;
 	if (rc)
 		return rc;
 	if (!coder)
@@ -882,11 +903,13 @@ EXPORT int MPI_Allgather(const void *sendbuf, int sendcount, MPI_Datatype sendty
 		const errand e = {.function = "MPI_Allgather",
 		                  .operation = GRADCOMP_POLICY_ALL_GATHER,
 		                  .numbers = (uint64_t)recvcount * (uint64_t)size / sizeof(float) * (uint64_t)c->nranks,
-		                  .can = is_float(recvtype) &&
-		                         (sendbuf == MPI_IN_PLACE || (is_float(sendtype) && sendcount == recvcount)),
+		                  .can = is_float(recvtype) && (sendbuf == MPI_IN_PLACE ||
+		                                                (is_float(sendtype) && sendcount == recvcount))
+		                                 ? CAN
+		                                 : CANNOT,
 		                  .in = sendbuf,
 		                  .out = recvbuf};
-		coder = way_of(c, &e, &rc);
+		coder = way_of(c, &e, NULL, &rc);
 	}
 	if (rc)
 		return rc;
@@ -912,14 +935,15 @@ static int scatter(communicator *c, const char *function, const void *sendbuf, v
 	                  .operation = GRADCOMP_POLICY_REDUCE_SCATTER,
 	                  .numbers = total,
 	                  .room = sendbuf == MPI_IN_PLACE ? 0 : total,
-	                  .can = true,
+	                  .can = sendbuf == MPI_IN_PLACE ? IN_ONE_PIECE : CAN,
 	                  .in = sendbuf,
 	                  .out = c->counts[c->rank] ? recvbuf : sendbuf};
-	gradcomp_coder *coder = total ? way_of(c, &e, &rc) : NULL;
+	vote all = CANNOT;
+	gradcomp_coder *coder = total ? way_of(c, &e, &all, &rc) : NULL;
 	*coded = coder || rc;
 	if (!coder)
 		return rc;
-	gradcomp_status st = reduce_scatter(c, coder, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, &err);
+	gradcomp_status st = reduce_scatter(c, coder, sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf, recvbuf, all, &err);
 	return st ? fail(c->comm, function, c->name, &err) : MPI_SUCCESS;
 }
 
@@ -955,9 +979,22 @@ EXPORT int MPI_Reduce_scatter_block(const void *sendbuf, void *recvbuf, int recv
 	return rc || coded ? rc : mpi.Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
 }
 
+/* Copies numbers, of which MPI knows how to reach those that are in a GPU's memory. Returns MPI's code. */
+static int copy_numbers(const void *from, void *to, int count)
+{
+	if (!is_here(from) || !is_here(to))
+		return mpi.Sendrecv(from, count, mpi.the_float, 0, 0, to, count, mpi.the_float, 0, 0, pmpi.self,
+		                    MPI_STATUS_IGNORE);
+	memcpy(to, from, (size_t)count * sizeof(float));
+	return MPI_SUCCESS;
+}
+
 /* An MPI_Iallreduce. The program waits for a generalized request, which a thread completes. */
 typedef struct flight {
 	communicator *c;
+	void *out;
+	int count;
+	float *staged; /* in place of `out`, which is not in host memory; else NULL */
 	gradcomp_coder_request *requests[2];
 	gradcomp_status st; /* how it was started */
 	gradcomp_error err;
@@ -976,7 +1013,9 @@ static int flight_status(void *extra, MPI_Status *status)
 
 static int flight_free(void *extra)
 {
-	free(extra);
+	flight *f = extra;
+	free(f->staged);
+	free(f);
 	return MPI_SUCCESS;
 }
 
@@ -993,6 +1032,8 @@ static void *flight_end(void *arg)
 	gradcomp_status st = finish(f->requests, 2, f->st, &f->err);
 	if (st)
 		f->code = fail(c->comm, "MPI_Iallreduce", c->name, &f->err);
+	else if (f->staged)
+		f->code = copy_numbers(f->staged, f->out, f->count);
 	/* Then the flight may be gone. */
 	mpi.Grequest_complete(f->request);
 	pthread_mutex_lock(&pmpi.lock);
@@ -1033,25 +1074,25 @@ EXPORT int MPI_Iallreduce(const void *sendbuf, void *recvbuf, int count, MPI_Dat
 	pthread_t thread;
 	bool floats = pmpi.job && pmpi.threads && count > 0 && op == mpi.the_op_sum && is_float(datatype);
 	gradcomp_coder *coder = floats ? ready_coder(comm, (uint64_t)count, &c) : NULL;
-	if (coder && (!is_here(sendbuf) || !is_here(recvbuf)))
-		coder = NULL;
 	flight *f = coder ? calloc(1, sizeof *f) : NULL;
 	if (!coder)
 		return mpi.Iallreduce(sendbuf, recvbuf, count, datatype, op, comm, request);
-	if (!f) {
-		gradcomp_error err;
-		set(&err, GRADCOMP_ERR_NOMEM, "no memory for a call");
-		return fail(comm, "MPI_Iallreduce", c->name, &err);
-	}
+	/* From here on the others count on this rank. */
+	if (f && !is_here(recvbuf))
+		f->staged = malloc((size_t)count * sizeof(float));
+	if (!f || (!f->staged && !is_here(recvbuf)))
+		give_up("no memory for an MPI_Iallreduce");
 	f->c = c;
-	if (mpi.Grequest_start(flight_status, flight_free, flight_cancel, f, &f->request)) {
-		free(f);
-		return MPI_ERR_OTHER;
-	}
+	f->out = recvbuf;
+	f->count = count;
+	if (mpi.Grequest_start(flight_status, flight_free, flight_cancel, f, &f->request))
+		give_up("MPI_Grequest_start has failed");
 	*request = f->request;
-	if (sendbuf != MPI_IN_PLACE)
-		memcpy(recvbuf, sendbuf, (size_t)count * sizeof(float));
-	f->st = start_allreduce(c, coder, recvbuf, (uint64_t)count, f->requests, &f->err);
+	float *x = f->staged ? f->staged : recvbuf;
+	const void *in = sendbuf == MPI_IN_PLACE ? recvbuf : sendbuf;
+	if (in != x && copy_numbers(in, x, count))
+		give_up("a buffer of an MPI_Iallreduce cannot be read");
+	f->st = start_allreduce(c, coder, x, (uint64_t)count, f->requests, &f->err);
 	pthread_mutex_lock(&pmpi.lock);
 	c->flights++;
 	pthread_mutex_unlock(&pmpi.lock);

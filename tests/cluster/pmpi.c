@@ -152,6 +152,17 @@ static void sums_later(void)
 	MPI_Waitall(2, two, ended);
 	told_sum("iallreduce", z, N, MPI_COMM_WORLD);
 	told_sum("iallreduce in place", z + N, N, MPI_COMM_WORLD);
+	give(z + N, N);
+	on_device = rank == 1 ? z : NULL;
+	MPI_Iallreduce(x, z, N, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &two[0]);
+	MPI_Wait(&two[0], ended);
+	told_sum("iallreduce into the memory of one rank's GPU", z, N, MPI_COMM_WORLD);
+	on_device = rank == 0 ? z + N : rank == 1 ? x : NULL;
+	MPI_Iallreduce(rank == 1 ? x : MPI_IN_PLACE, rank == 1 ? z : z + N, N, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
+	               &two[0]);
+	MPI_Wait(&two[0], ended);
+	on_device = NULL;
+	told_sum("iallreduce out of the memory of two", rank == 1 ? z : z + N, N, MPI_COMM_WORLD);
 	free(z);
 }
 
@@ -189,6 +200,14 @@ static void scatters(void)
 	told_scatter("reduce_scatter", y, begin, counts[rank]);
 	MPI_Reduce_scatter(MPI_IN_PLACE, x, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 	told_scatter("reduce_scatter in place", x, begin, counts[rank]);
+	/* In place on the ranks that get something: long enough for pieces, where all have workspace. */
+	begin = LONG_BLOCK * nranks / (nranks - 1);
+	for (int r = 0; r < nranks; r++)
+		counts[r] = r == 1 ? 0 : begin;
+	begin *= rank > 1 ? rank - 1 : rank;
+	give(x, (long)LONG_BLOCK * nranks);
+	MPI_Reduce_scatter(rank == 1 ? x : MPI_IN_PLACE, rank == 1 ? y : x, counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+	told_scatter("reduce_scatter in place on some", rank == 1 ? y : x, begin, counts[rank]);
 	give(x, (long)LONG_BLOCK * nranks);
 	MPI_Reduce_scatter_block(x, y, LONG_BLOCK, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 	told_scatter("reduce_scatter_block", y, (long)rank * LONG_BLOCK, LONG_BLOCK);
