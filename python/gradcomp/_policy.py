@@ -100,8 +100,9 @@ class Policy:
     def keep(self, rows: list[dict[str, Any]]) -> None:
         self._rows += rows
 
-    def stats(self) -> list[dict[str, Any]]:
-        return [*self._rows, *(row for coding in list(self.codings) for row in coding.stats())]
+    def stats(self, plain: bool) -> list[dict[str, Any]]:
+        rows = [*self._rows, *(row for coding in list(self.codings) for row in coding.stats())]
+        return rows if plain else [row for row in rows if row["entry"] is not None]
 
 
 def of_job(job: _jobs.Job) -> Policy | None:
@@ -401,6 +402,7 @@ class Coding:
         self.policy, self.job, self.left, self._nranks, self._enter = policy, job, left, nranks, enter
         self.name, self.role, self._raw = "", 0, b""
         self._lanes: list[Lane] | None = None
+        self._passed: dict[str, list[int]] = {}  # by operation: calls, bytes
         policy.codings.add(self)
 
     def named(self, description: str, label: str) -> None:
@@ -423,18 +425,32 @@ class Coding:
         entry = self.policy.match(operation, dtype, self.role, self._raw, numbers * t.element_size())
         return None if entry is None else (self._lanes[operation], entry)
 
+    def passes(self, operation: str, size: int) -> None:
+        """Counts a call of so many bytes that goes as it is."""
+        passed = self._passed.setdefault(operation, [0, 0])
+        passed[0] += 1
+        passed[1] += size
+
     def abort(self, text: str) -> None:
         for lane in self._lanes or []:
             lane.abort(text)
 
     def close(self, seconds: float) -> None:
-        lanes, self._lanes = self._lanes or [], None
-        self.policy.keep([row for lane in lanes for row in lane.stats()])
+        self.policy.keep(self.stats())
+        lanes, self._lanes, self._passed = self._lanes or [], None, {}
         for lane in lanes:
             lane.close(seconds)
 
     def stats(self) -> list[dict[str, Any]]:
-        return [row for lane in self._lanes or [] for row in lane.stats()]
+        passed = [self._row(operation, *counted) for operation, counted in list(self._passed.items())]
+        return [row for lane in self._lanes or [] for row in lane.stats()] + passed
+
+    def _row(self, operation: str, calls: int, size: int) -> dict[str, Any]:
+        share = (self._nranks - 1) / self._nranks
+        sent = size * {"all_reduce": 2 * share, "send": 1.0}.get(operation, share)
+        return {"group": self.name, "ranks": self._nranks, "role": ROLES[self.role], "operation": operation, "entry": None, "calls": calls,
+                "plain": calls, "remembered": 0, "bytes": size, "dense_bytes": sent, "wire_bytes": sent, "ratio": 1.0 if sent else None,
+                "seconds": None}
 
 
 _COMPRESSED = {torch.float32: _lib.F32, torch.float16: _lib.F16, torch.bfloat16: _lib.BF16}

@@ -609,9 +609,12 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
     def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None) -> tuple[_policy.Lane, _policy.Entry] | None:
         """The lane and the policy's entry for a call of so many numbers like those of t; None: it goes as it is."""
         coding = self._channel.coding
-        if coding is None or (op is not None and _CODES.get(hash(op)) not in (_lib.SUM, _lib.AVG)):
+        if coding is None:
             return None
-        return coding.find(operation, t, numbers)
+        found = coding.find(operation, t, numbers) if op is None or _CODES.get(hash(op)) in (_lib.SUM, _lib.AVG) else None
+        if found is None:
+            coding.passes(_policy.OPERATIONS[operation], numbers * t.element_size())
+        return found
 
     def _weights(self, op: Any) -> tuple[float, float]:
         """(What this rank's numbers are multiplied by, what their sum is.)"""
@@ -985,6 +988,8 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         if t.is_cuda:
             return self._gpu(t).send([t], dstRank, tag)
         own = self._memory(t, "send")
+        if self._channel.coding is not None:
+            self._channel.coding.passes("send", _size(own))
         call = Call(kind=_lib.SEND, dtype=_lib.U8, peer=dstRank, in_=own.data_ptr(), count=_size(own), tag=tag)
         return self._submit("send", call, None, [t], [t], own, message=True)
 
@@ -1145,11 +1150,13 @@ def create(store: Store, rank: int, size: int, timeout: timedelta, ranks: Sequen
     return ProcessGroup(_Channel(home, mine, timeout), store, rank, size, timeout, name, label)
 
 
-def stats() -> list[dict[str, Any]]:
+def stats(plain: bool = False) -> list[dict[str, Any]]:
     """What policies have matched on this rank: a row for each group, operation and entry. `calls`, of which `plain` went as they are,
     since nothing was known of them, and `remembered` with error memory; `bytes` of numbers that they were given; `dense_bytes` this rank
-    would have sent without a code, `wire_bytes` it has sent, and `ratio`, how many times fewer; `seconds` in all."""
-    return [row for policy in _policies for row in policy.stats()]
+    would have sent without a code, `wire_bytes` it has sent, and `ratio`, how many times fewer; `seconds` in all.
+    With plain=True also a row, whose `entry` and `seconds` are None, for each group and operation (those that a policy names, and
+    `send`) that a policy has let pass; what a ring sends is its `wire_bytes`."""
+    return [row for policy in _policies for row in policy.stats(plain)]
 
 
 def _job(store: Store, rank: int, size: int, timeout: timedelta, shared: bool) -> tuple[_jobs.Job, bool]:
