@@ -1,10 +1,12 @@
-"""A Python that has imported PyTorch and becomes the programs that it is sent: a fork takes milliseconds, the
-import seconds. On the socket whose descriptor is the argument come [command line, environment, user id or null] with
+"""A Python that has imported PyTorch, and the modules that the arguments after the first name, and becomes the
+programs that it is sent: a fork takes milliseconds, the import seconds. On the socket whose descriptor is the first
+argument come [command line, environment, user id or null] with
 the descriptors of stdout and stderr; the answer is the process, and once more with its exit status
 when it has ended. tap.forked_ranks() is the other side."""
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -14,11 +16,12 @@ import socket
 import sys
 
 # PyTorch imports the last one when it shards a model or first uses an optimizer, which takes as long as all the rest.
-for name in ("torch", "torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo"):
+for name in ("torch", "torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo", *sys.argv[2:]):
     if name == "torch._dynamo" and sys.modules["torch"].__version__ < "2":
         continue
     with contextlib.suppress(Exception):  # older PyTorch lacks some, and Debian's cannot import all that it has
         importlib.import_module(name)
+gc.freeze()  # a collection would write to all that the programs share
 
 
 def next_program(server):

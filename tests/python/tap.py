@@ -163,10 +163,10 @@ def free_port():
 class _Forker:
     """tests/python/forker.py, by the Python that runs it, with the libraries that the loader finds."""
 
-    def __init__(self, python, libraries):
+    def __init__(self, python, libraries, modules):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self.process = subprocess.Popen([python, os.path.join(SOURCE, "tests/python/forker.py"), str(theirs.fileno())],
+            self.process = subprocess.Popen([python, os.path.join(SOURCE, "tests/python/forker.py"), str(theirs.fileno()), *modules],
                                             env=environment(PYTHONPATH=None, LD_LIBRARY_PATH=libraries), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         self.ended = {}  # exit status by process
         atexit.register(self.close)
@@ -242,10 +242,10 @@ def ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
     return _results(start, nranks, timeout, more)
 
 
-def forked_ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
-    """ranks() for tests that start many of them: processes of one Python that has imported PyTorch before. What
+def forked_ranks(nranks, argv, timeout=60, users=None, python=sys.executable, modules=(), **more):
+    """ranks() for tests that start many of them: processes of one Python that has imported PyTorch before, and `modules`. What
     PyTorch reads of the environment as it is imported must not be among `more`; LD_LIBRARY_PATH may."""
-    key = python, more.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH"))
+    key = python, more.get("LD_LIBRARY_PATH", os.environ.get("LD_LIBRARY_PATH")), modules
     if key not in _forkers:
         _forkers[key] = _Forker(*key)
     return _results(lambda env: _Forked(_forkers[key], argv, env, users[int(env["RANK"])] if users else None), nranks, timeout, more)
