@@ -252,7 +252,7 @@ def _note(model: Any) -> None:
     size, first = _ranks_of(model) if sharded else (dist.get_world_size(model.process_group),
                                                     dist.get_rank(model.process_group) == 0)
     if size < nranks:
-        if first:
+        if first and not _is_policy(os.environ.get("GRADCOMP", "")):
             _say(f"{_name(model)} is on {size} of {nranks} ranks: it is left alone, "
                  "gradcomp.torch.attach() would attach it")
         return
