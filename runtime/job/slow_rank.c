@@ -182,9 +182,12 @@ static bool look_at_links(evidence *e)
 	if (e->rank < 0)
 		return false;
 	const rank_times *t = &e->t[e->rank];
-	e->own = rate_of(t);
 	e->usual = usual(e, e->rank, rate_of);
-	if (!(e->own < LINK_SLOW * e->usual))
+	if (!(rate_of(t) < LINK_SLOW * e->usual))
+		return false;
+	/* The kernel remembers its best moment, with what a switch had saved up for it. */
+	e->own = fmin(rate_of(t), t->link_bytes / t->link_s);
+	if (!(e->own > 0))
 		return false;
 	busy = a_step(t, t->link_s);
 	waited = usual(e, -1, wait_of);
