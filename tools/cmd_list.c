@@ -11,12 +11,14 @@ static const char usage[] = "usage: gradcomp list [--json] [NAME]\n"
 			    "       gradcomp list --pairs\n"
 			    "\n"
 			    "Prints the plugins on the plugin path (all, or those called NAME), their\n"
-			    "parameters, and for those that cannot be used the reason. With --pairs: which\n"
-			    "collective carries which payloads, and which payloads a compressor has.\n";
+			    "parameters, and for those that cannot be used the reason. Compressors to choose\n"
+			    "among come first, classic ones last. With --pairs: which collective carries which\n"
+			    "payloads, and which payloads a compressor has.\n";
 
 typedef struct writer {
 	jsonw j;
 	const char *only;
+	gradcomp_plugin_kind kind;
 	int found, unusable;
 } writer;
 
@@ -62,6 +64,8 @@ static int write_plugin(void *ctx, const char *name, const char *path, const gra
 	json_put_string(j, "name", name);
 	json_put_string(j, "path", path);
 	json_put_bool(j, "usable", info != NULL);
+	if (w->kind == GRADCOMP_KIND_COMPRESSOR)
+		json_put_string(j, "group", plugin_list_group(name));
 	if (info) {
 		json_put_uint(j, "abi", info->abi_version);
 		json_put_string(j, "version", info->version);
@@ -102,11 +106,13 @@ static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 	json_put_string(&w->j, "gradcomp", gradcomp_version());
 	json_put_uint(&w->j, "abi", GRADCOMP_ABI_VERSION);
 	json_put_array(&w->j, "compressors");
-	status = gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, write_plugin, w, err);
+	w->kind = GRADCOMP_KIND_COMPRESSOR;
+	status = gradcomp_plugin_each(w->kind, write_plugin, w, err);
 	json_put_end(&w->j);
 	json_put_array(&w->j, "collectives");
+	w->kind = GRADCOMP_KIND_COLLECTIVE;
 	if (!status)
-		status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, write_plugin, w, err);
+		status = gradcomp_plugin_each(w->kind, write_plugin, w, err);
 	json_put_end(&w->j);
 	if (!w->only || !strcmp(w->only, gradcomp_auto_info()->name))
 		write_auto(w);

@@ -59,9 +59,11 @@ int command_take_options(int argc, char **argv, const char *usage, const command
 void command_catch_signals(void);
 int command_caught_signal(void);
 
-/* "rank=INT (1..64, default 4)    help" for every parameter of every plugin, in
- * two groups. `only` is a name or NULL; *found counts what was printed. */
+/* "rank=INT (1..64, default 4)    help" for every parameter of every plugin: compressors that are recommended, others,
+ * classic ones, collectives. `only` is a name or NULL; *found counts what was printed. */
 gradcomp_status plugin_list_print(const char *only, int *found, int *unusable, gradcomp_error *err);
+/* Returns "recommended" or "classic", or NULL for a compressor that is neither. */
+const char *plugin_list_group(const char *name);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
 gradcomp_status compat_print(gradcomp_error *err);
 /* Says if slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */

@@ -22,6 +22,27 @@ is "prints one" "$(printf '%s\n' "$said" | grep -c '^  [a-z]')" 1
 
 check "list NAME" "$gradcomp" list gatherer
 is "prints one" "$(printf '%s\n' "$said" | wc -l)" 2
+
+# Those of this build: which come first, and that the page has the same.
+installed=$GRADCOMP_BUILD/lib/gradcomp
+said=$(GRADCOMP_PLUGIN_PATH=$installed "$gradcomp" list)
+# names TITLE: those under it
+names() {
+	printf '%s\n' "$said" | awk -v title="$1" '/^[^ ]/ { here = $0 == title } here && /^  [a-z]/ { printf "%s ", $1 }'
+}
+is "a user chooses among these" "$(names "compressors to choose among")" "block blocktopk cast fp8 powersgd topk "
+is "they stand first" "$(printf '%s\n' "$said" | sed -n 1p)" "compressors to choose among"
+like "none is one of the others" " $(names "other compressors")" " none "
+classic=$(names "classic compressors, to compare with their papers")
+is "classic ones come last" "$(printf '%s\n' "$classic" | sed 's/zfp //')" \
+	"gtopk lags lqsgd mstopk natural onebit randomk signsgd terngrad threshold "
+# shellcheck disable=SC2016 # backquotes of Markdown
+is "compressors.md calls the same classic" \
+	"$(sed -n 's/^| `\([a-z0-9]*\)`, classic |.*/\1/p' "$GRADCOMP_SRC/doc/user/compressors.md" | sort | tr '\n' ' ')" \
+	"gtopk lags lqsgd mstopk natural onebit randomk signsgd terngrad threshold zfp "
+said=$(GRADCOMP_PLUGIN_PATH=$installed "$gradcomp" list onebit)
+like "list NAME says of which group it is" "$said" "classic compressors, to compare with their papers
+  onebit "
 refuse "list of a name that is not there" "$gradcomp" list nowhere
 like "says so" "$said" "gradcomp: no plugin is called 'nowhere'"
 refuse "list of a name with a slip" "$gradcomp" list gahterer
@@ -37,6 +58,7 @@ d = json.load(open(sys.argv[1], encoding="utf-8"))
 assert d["abi"] == 3 and d["gradcomp"]
 c = {p["name"]: p for p in d["compressors"]}
 assert [p["name"] for p in d["collectives"]] == ["both", "promise", "sumonly", "whole"]
+assert all(p["group"] is None for p in d["compressors"]) and "group" not in d["collectives"][0]
 assert not c["newer_abi"]["usable"] and "found 4, expected at most 3" in c["newer_abi"]["reason"]
 assert [q["name"] for q in d["auto"]["parameters"]] == ["max_error", "allow", "deny", "candidates", "margin", "window", "interval"]
 s = c["sample"]
