@@ -90,10 +90,12 @@ typedef enum gradcomp_dtype {
 	GRADCOMP_F8E5M2 = 8,
 	/* A plugin without GRADCOMP_TRAIT_ALL_TYPES (collective.h) is not given these. */
 	GRADCOMP_I8 = 9,
-	GRADCOMP_I16 = 10
+	GRADCOMP_I16 = 10,
+	/* OCP 4-bit floats, two to a byte, in codes alone: see float8_pack(). No buffer is of this type. */
+	GRADCOMP_F4E2M1 = 11
 } gradcomp_dtype;
 
-/* Returns the bytes of one element; 0 for a number that is no type. */
+/* Returns the bytes of one element; 0 for a number that is no type, and for F4E2M1. */
 static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 {
 	switch (dtype) {
@@ -112,6 +114,8 @@ static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 	case GRADCOMP_F8E4M3:
 	case GRADCOMP_F8E5M2:
 		return 1;
+	case GRADCOMP_F4E2M1:
+		return 0;
 	}
 	return 0;
 }

@@ -127,6 +127,28 @@ typedef struct gradcomp_levels {
 	float edge[128];  /* edge[c], c > 0: what lies above it is code c or a higher one; ascending */
 } gradcomp_levels;
 
+/* How the scales of small floats are written, one block after another: `powers` of float8_pack(). */
+typedef enum gradcomp_scales {
+	GRADCOMP_SCALES_F32 = 0,  /* a float */
+	GRADCOMP_SCALES_E8M0 = 1, /* a power of two in a byte */
+	/* A float, and then a byte for every 16 numbers of the block, an E4M3 that the float is multiplied with. F4E2M1
+	 * alone has these. */
+	GRADCOMP_SCALES_E4M3 = 2
+} gradcomp_scales;
+
+/* Returns the bytes of the scales, and of the codes, that float8_pack() writes for n numbers. */
+static inline uint64_t gradcomp_float8_scales(uint64_t n, uint32_t block, uint32_t powers)
+{
+	const uint64_t blocks = (n + block - 1) / block;
+	if (powers == GRADCOMP_SCALES_E8M0)
+		return blocks;
+	return blocks * sizeof(float) + (powers == GRADCOMP_SCALES_E4M3 ? (n + 15) / 16 : 0);
+}
+static inline uint64_t gradcomp_float8_codes(uint64_t n, gradcomp_dtype type)
+{
+	return type == GRADCOMP_F4E2M1 ? (n + 1) / 2 : n;
+}
+
 /* How numbers are coded in payloads, for codes_sum(): of every part there are values, and codes that say which of
  * them a number is. */
 typedef enum gradcomp_coding_kind {
@@ -149,7 +171,7 @@ typedef struct gradcomp_coding {
 	/* FLOAT8, the arguments of float8_pack(): */
 	uint32_t block;
 	gradcomp_dtype type; /* FLOAT16 too */
-	uint32_t powers;
+	uint32_t powers;     /* gradcomp_scales */
 	uint32_t reserved0;
 } gradcomp_coding;
 

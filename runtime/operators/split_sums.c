@@ -61,8 +61,8 @@ static gradcomp_coded cut(const gradcomp_coding *c, const gradcomp_coded *p, spl
 		to.values += s.from * sizeof(float);
 		break;
 	case GRADCOMP_CODING_FLOAT8:
-		to.values += s.from / c->block * (c->powers ? 1 : sizeof(float));
-		to.codes += s.from;
+		to.values += gradcomp_float8_scales(s.from, c->block, c->powers);
+		to.codes += gradcomp_float8_codes(s.from, c->type);
 		break;
 	case GRADCOMP_CODING_FLOAT16:
 		to.codes += s.from * sizeof(uint16_t);

@@ -170,10 +170,11 @@ static void ternary(size_t n, int kind, int rubbish)
 	free(x), free(y), free(want), free(got);
 }
 
-/* Powers of two; 8-bit floats of a type, or rubbish. */
+/* Powers of two; floats of 8 or 4 bits, or rubbish. */
 static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradcomp_dtype type, int powers)
 {
-	const size_t bytes = block ? (n + block - 1) / block * (powers ? 1 : 4) + n : n + (n + 7) / 8;
+	const size_t bytes = block ? gradcomp_float8_scales(n, block, (uint32_t)powers) + gradcomp_float8_codes(n, type)
+	                           : n + (n + 7) / 8;
 	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1), *z = malloc(4 * n + 1);
 	uint8_t *want = calloc(1, bytes + 1), *got = calloc(1, bytes + 1);
 	uint64_t seed = test_random(), stream = test_random(), first = test_random() % 9;
@@ -193,6 +194,7 @@ static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradco
 	ok(!memcmp(want, got, bytes), "%zu %s, %s", n,
 	   !block                    ? "powers of two"
 	   : type == GRADCOMP_F8E4M3 ? "E4M3"
+	   : type == GRADCOMP_F4E2M1 ? "E2M1"
 	                             : "E5M2",
 	   kinds[kind]);
 	if (rubbish) {
@@ -320,6 +322,9 @@ static void test_codes(void)
 			for (int as = 0; as < 4; as++)
 				small_floats(sizes[s], kind % KINDS, kind >= KINDS, as & 2 ? 32 : 1056,
 				             as & 1 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2, kind >> 1 & 1);
+			for (int scales = 0; scales < 3; scales++)
+				small_floats(sizes[s], kind % KINDS, kind >= KINDS, kind >> 1 & 1 ? 32 : 1056,
+				             GRADCOMP_F4E2M1, scales);
 		}
 	}
 }

@@ -3,6 +3,7 @@
 #ifndef TESTS_SUPPORT_CODED_INPUT_H
 #define TESTS_SUPPORT_CODED_INPUT_H
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -37,6 +38,12 @@ static inline uint32_t coded_word(float f)
 static inline size_t coded_blocks(size_t n, size_t block)
 {
 	return (n + block - 1) / block;
+}
+
+/* Returns true where scales are of two levels, whose values are counted in bytes. */
+static inline int coded_shared(const coded_input *c)
+{
+	return c->coding.kind == GRADCOMP_CODING_FLOAT8 && c->coding.powers == GRADCOMP_SCALES_E4M3;
 }
 
 /* Bytes of a value. */
@@ -74,7 +81,9 @@ static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, si
 		break;
 	case GRADCOMP_CODING_FLOAT8:
 		*values = coded_blocks(n, c->coding.block);
-		*codes = n;
+		if (coded_shared(c))
+			*values = 4 * *values + coded_blocks(n, 16);
+		*codes = c->coding.type == GRADCOMP_F4E2M1 ? coded_blocks(n, 2) : n;
 		break;
 	case GRADCOMP_CODING_POWERS:
 		*values = n;
@@ -114,6 +123,10 @@ static inline void coded_settings(coded_input *c, unsigned kind)
 	                              .powers = (uint32_t)test_random() % 2};
 	if (kind == GRADCOMP_CODING_FLOAT16)
 		c->coding.type = test_random() % 2 ? GRADCOMP_F16 : GRADCOMP_BF16;
+	if (kind == GRADCOMP_CODING_FLOAT8 && test_random() % 2) {
+		c->coding.type = GRADCOMP_F4E2M1;
+		c->coding.powers = (uint32_t)test_random() % 3;
+	}
 }
 
 static inline void coded_put_code(uint8_t *codes, size_t i, unsigned bits, int code)
@@ -130,7 +143,11 @@ static inline void coded_write(const coded_input *c, const gradcomp_coded *p, ui
 	const int levels = (int)(c->coding.kind == GRADCOMP_CODING_LEVELS ? c->l.levels : c->q.levels);
 	coded_sizes(c, p, &values, &bytes);
 	for (size_t v = 0; v < values && coded_width(c) == 1; v++)
-		payload[p->values + v] = (uint8_t)(100 + test_random() % 40);
+		payload[p->values + v] = (uint8_t)(coded_shared(c) ? test_random() % 127 : 100 + test_random() % 40);
+	for (size_t v = 0; coded_shared(c) && v < values; v += 4 + c->coding.block / 16) {
+		const float f = test_random() % 64 == 0 ? NAN : test_random() % 16 ? fabsf(test_normal()) : 0;
+		memcpy(payload + p->values + v, &f, sizeof f);
+	}
 	for (size_t v = 0; v < values && coded_width(c) > 1; v++) {
 		float f = test_normal();
 		if (c->coding.kind < GRADCOMP_CODING_SIGNS || c->coding.kind >= GRADCOMP_CODING_LARGEST)
@@ -217,15 +234,45 @@ static inline int coded_code(const uint8_t *codes, size_t i, unsigned bits)
 	return field >= 1 << (bits - 1) ? field - (1 << bits) : field;
 }
 
+/* The magnitude of an E4M3 or E5M2 by its bits. */
+static inline float coded_small(int code, int mantissa, int bias)
+{
+	const int exponent = code >> mantissa, rest = code & ((1 << mantissa) - 1);
+	return (float)ldexp(exponent ? (1 << mantissa) + rest : rest, (exponent ? exponent : 1) - bias - mantissa);
+}
+
+/* A code of E2M1, times its scale. */
+static inline float coded_float4(const coded_input *c, const gradcomp_coded *p, const uint8_t *payload, size_t i,
+                                 int *wrong)
+{
+	static const float magnitudes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+	const uint8_t code = payload[p->codes + i / 2] >> 4 * (i % 2) & 15, *scales = payload + p->values;
+	const size_t b = i / c->coding.block;
+	float scale;
+	if (coded_shared(c)) {
+		const uint8_t *const own = scales + b * (4 + c->coding.block / 16),
+				     byte = own[4 + i % c->coding.block / 16];
+		memcpy(&scale, own, sizeof scale);
+		*wrong |= byte > 0x7e ||
+		          (!(scale >= 0 && (double)scale * 2688 <= (double)FLT_MAX) && coded_word(scale) != 0x7fc00000);
+		scale = coded_small(byte & 0x7f, 3, 7) * scale;
+	} else {
+		if (c->coding.powers)
+			scale = scales[b] == 255 ? NAN : (float)ldexp(1, scales[b] - 127);
+		else
+			memcpy(&scale, scales + 4 * b, sizeof scale);
+		*wrong |= !(scale >= 0 && isfinite(scale * 6)) && coded_word(scale) != 0x7fc00000;
+	}
+	return (code & 8 ? -magnitudes[code & 7] : magnitudes[code]) * scale;
+}
+
 /* A code of E4M3 or E5M2 by its bits, times its block's scale. */
 static inline float coded_float8(const coded_input *c, const gradcomp_coded *p, const uint8_t *payload, size_t i,
                                  int *wrong)
 {
 	const int e4m3 = c->coding.type == GRADCOMP_F8E4M3, mantissa = e4m3 ? 3 : 2, bias = e4m3 ? 7 : 15;
 	const uint8_t code = payload[p->codes + i], *scales = payload + p->values;
-	const int exponent = (code & 0x7f) >> mantissa, rest = code & ((1 << mantissa) - 1);
-	const float largest = e4m3 ? 448 : 57344, v = (float)ldexp(exponent ? (1 << mantissa) + rest : rest,
-	                                                           (exponent ? exponent : 1) - bias - mantissa);
+	const float largest = e4m3 ? 448 : 57344, v = coded_small(code & 0x7f, mantissa, bias);
 	const size_t b = i / c->coding.block;
 	float scale;
 	if (c->coding.powers)
@@ -263,6 +310,8 @@ static inline float coded_number(const coded_input *c, const gradcomp_coded *p, 
 	}
 	if (c->coding.kind == GRADCOMP_CODING_POWERS)
 		return test_bits((uint32_t)payload[p->values + i] << 23 | (uint32_t)(codes[i / 8] >> i % 8 & 1) << 31);
+	if (c->coding.kind == GRADCOMP_CODING_FLOAT8 && c->coding.type == GRADCOMP_F4E2M1)
+		return coded_float4(c, p, payload, i, wrong);
 	if (c->coding.kind == GRADCOMP_CODING_FLOAT8)
 		return coded_float8(c, p, payload, i, wrong);
 	if (c->coding.kind == GRADCOMP_CODING_FLOAT16)
@@ -326,6 +375,10 @@ static inline int coded_damage(coded_input *c)
 		coded_sizes(c, p, &values, &codes);
 		if (values && coded_width(c) > 1 && test_random() % 2) {
 			memcpy(payload + p->values + 4 * (test_random() % values), &wild, sizeof wild);
+			return 1;
+		}
+		if (coded_shared(c) && values) {
+			payload[p->values + test_random() % values] = (uint8_t)(128 + test_random() % 128);
 			return 1;
 		}
 		if (codes) {

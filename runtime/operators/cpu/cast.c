@@ -36,15 +36,15 @@ gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, s
 		return GRADCOMP_OK;
 	case GRADCOMP_F8E4M3:
 		if (saturate)
-			fp8_encode(out, in, n, 1, 1);
+			fp8_encode(out, in, n, 1, FLOAT8_E4M3);
 		else
-			fp8_encode(out, in, n, 0, 1);
+			fp8_encode(out, in, n, 0, FLOAT8_E4M3);
 		return GRADCOMP_OK;
 	case GRADCOMP_F8E5M2:
 		if (saturate)
-			fp8_encode(out, in, n, 1, 0);
+			fp8_encode(out, in, n, 1, FLOAT8_E5M2);
 		else
-			fp8_encode(out, in, n, 0, 0);
+			fp8_encode(out, in, n, 0, FLOAT8_E5M2);
 		return GRADCOMP_OK;
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;
@@ -72,10 +72,10 @@ gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, siz
 			out[i] = f16_float(h[i]);
 		return GRADCOMP_OK;
 	case GRADCOMP_F8E4M3:
-		fp8_decode(out, in, n, 1);
+		fp8_decode(out, in, n, FLOAT8_E4M3);
 		return GRADCOMP_OK;
 	case GRADCOMP_F8E5M2:
-		fp8_decode(out, in, n, 0);
+		fp8_decode(out, in, n, FLOAT8_E5M2);
 		return GRADCOMP_OK;
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;

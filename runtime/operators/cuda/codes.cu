@@ -3,8 +3,6 @@
 #include "operators/cuda/cuda_kinds.h"
 #include "operators/cuda/cuda_quantise.h"
 
-#include "operators/cpu/small_float.h"
-
 /* A launch takes so many, which fit the 4 KiB of a kernel's arguments; more take more launches. */
 enum { SUM_PARTS = 40, SUM_RANKS = 128, SUM_VALUES = 128 };
 
@@ -137,20 +135,20 @@ struct ternary_sum : tableless {
 template <class KIND> struct float8_sum : tableless {
 	static constexpr int WIDTH = 8;
 	uint32_t groups;
-	int e4m3, powers;
+	int powers;
 
 	__device__ void add(float *sum, const uint8_t *payload, const gradcomp_coded &p, numbers at, const float *,
 	                    float a, bool &wrong) const
 	{
-		const uint8_t *codes = payload + p.codes + at.i, *scales = payload + p.values;
-		const size_t b = block_of(at.i, groups);
-		const float scale = powers ? float8_power(scales[b]) : load_float(scales + b * sizeof(float));
-		const uint32_t low = load_word(codes, at.count < 4 ? at.count : 4),
-			       high = at.count > 4 ? load_word(codes + 4, at.count - 4) : 0;
-		wrong |= !float8_scale_right(scale, e4m3);
+		const uint8_t *codes = payload + p.codes + at.i * KIND::bits / 8;
+		const float scale = scale_of<KIND>(payload + p.values, at.i, groups, powers, wrong);
+		const unsigned bytes = (at.count * KIND::bits + 7) / 8, each = 32 / KIND::bits;
+		const uint32_t low = load_word(codes, bytes < 4 ? bytes : 4),
+			       high = bytes > 4 ? load_word(codes + 4, bytes - 4) : 0;
 #pragma unroll
 		for (unsigned j = 0; j < WIDTH; j++) {
-			const uint8_t c = uint8_t((j < 4 ? low >> 8 * j : high >> 8 * (j - 4)) & 255);
+			const uint32_t word = j < each ? low : high;
+			const uint8_t c = KIND::unpacked(word >> KIND::bits * (j % each) & ((1u << KIND::bits) - 1));
 			wrong |= (c & 0x7f) > KIND::most;
 			sum[j] += a * (KIND::wide(c) * scale);
 		}
@@ -317,8 +315,10 @@ extern "C" void codes_sum_cuda(void *queue, const gradcomp_coding *coding, const
 		return sum(ternary_sum{});
 	case GRADCOMP_CODING_FLOAT8:
 		return coding->type == GRADCOMP_F8E4M3
-		               ? sum(float8_sum<f8e4m3>{{}, coding->block / 32, 1, int(coding->powers)})
-		               : sum(float8_sum<f8e5m2>{{}, coding->block / 32, 0, int(coding->powers)});
+		               ? sum(float8_sum<f8e4m3>{{}, coding->block / 32, int(coding->powers)})
+		       : coding->type == GRADCOMP_F4E2M1
+		               ? sum(float8_sum<f4e2m1>{{}, coding->block / 32, int(coding->powers)})
+		               : sum(float8_sum<f8e5m2>{{}, coding->block / 32, int(coding->powers)});
 	case GRADCOMP_CODING_POWERS:
 		return sum(powers_sum{});
 	case GRADCOMP_CODING_FLOAT16:

@@ -4,6 +4,8 @@
 
 #include "operators/cuda/cuda_device.h"
 
+#include "operators/cpu/small_float.h"
+
 struct f32 {
 	typedef float type;
 	static __device__ float wide(float f) { return f; }
@@ -20,13 +22,19 @@ struct bf16 {
 	static __device__ uint16_t narrow(float f, int saturate) { return float_bf16(f, saturate); }
 };
 
-/* The OCP's 8-bit floats, E4M3 (no Inf, one NaN of each sign) and E5M2. Denormals are
- * rounded by adding a number whose last bit is their unit. */
-template <bool E4M3> struct fp8 {
+/* The OCP's 8-bit floats, E4M3 (no Inf, one NaN of each sign) and E5M2, and its 4-bit ones, E2M1 (neither Inf nor NaN),
+ * whose sign stands in a byte's highest bit here as well. Denormals are rounded by adding a number whose last bit is
+ * their unit. */
+template <int KIND> struct fp8 {
 	typedef uint8_t type;
-	static constexpr int shift = E4M3 ? 20 : 21, most = E4M3 ? 0x7e : 0x7b;
-	static constexpr uint32_t base = uint32_t(E4M3 ? 120 : 112) << 23;
-	static __device__ float unit() { return E4M3 ? 0x1p-9f : 0x1p-16f; }
+	static constexpr bool E4M3 = KIND == FLOAT8_E4M3, E2M1 = KIND == FLOAT8_E2M1;
+	static constexpr int kind = KIND, shift = E4M3 ? 20 : E2M1 ? 22 : 21, most = E4M3 ? 0x7e : E2M1 ? 7 : 0x7b;
+	static constexpr unsigned bits = E2M1 ? 4 : 8;
+	static constexpr uint32_t base = uint32_t(E4M3 ? 120 : E2M1 ? 126 : 112) << 23;
+	static __device__ float unit() { return E4M3 ? 0x1p-9f : E2M1 ? 0x1p-1f : 0x1p-16f; }
+	/* A code as it stands in memory, and back. */
+	static __device__ uint32_t packed(uint8_t x) { return E2M1 ? (x & 7) | (x >> 4 & 8) : x; }
+	static __device__ uint8_t unpacked(uint32_t c) { return uint8_t(E2M1 ? (c & 7) | (c & 8) << 4 : c); }
 
 	static __device__ uint8_t narrow(float x, int saturate)
 	{
@@ -37,10 +45,10 @@ template <bool E4M3> struct fp8 {
 		else
 			r = (mag - base + (1u << (shift - 1)) - 1 + (mag >> shift & 1)) >> shift;
 		if (r > most)
-			r = saturate ? most : E4M3 ? 0x7f : 0x7c;
+			r = saturate || E2M1 ? most : E4M3 ? 0x7f : 0x7c;
 		if (E4M3 && mag > KEY_INF)
 			r = 0x7f;
-		if (!E4M3 && mag >= KEY_INF)
+		if (!E4M3 && !E2M1 && mag >= KEY_INF)
 			r = (mag >> shift & 3) | 0x7c | (mag > KEY_INF ? 2 : 0);
 		return uint8_t(r | (float_bits(x) >> 24 & 0x80));
 	}
@@ -55,7 +63,8 @@ template <bool E4M3> struct fp8 {
 		return bits_float(sign | ((m << shift) + base));
 	}
 };
-typedef fp8<true> f8e4m3;
-typedef fp8<false> f8e5m2;
+typedef fp8<FLOAT8_E4M3> f8e4m3;
+typedef fp8<FLOAT8_E5M2> f8e5m2;
+typedef fp8<FLOAT8_E2M1> f4e2m1;
 
 #endif

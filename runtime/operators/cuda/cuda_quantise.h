@@ -4,6 +4,8 @@
 
 #include "operators/cuda/cuda_random.h"
 
+#include "operators/cpu/small_float.h"
+
 /* Kernels get this of a gradcomp_quantiser; `block` is in groups of 32. */
 struct quantiser {
 	uint32_t bits, levels, groups, rounding, norm;
@@ -68,6 +70,22 @@ INLINE void store_word(uint8_t *p, uint32_t w, unsigned count)
 	else
 		for (unsigned j = 0; j < count; j++)
 			p[j] = uint8_t(w >> 8 * j);
+}
+
+/* The scale of number i of small floats of a KIND (cuda_kinds.h), and whether float8_pack() can have written it. */
+template <class KIND> INLINE float scale_of(const uint8_t *scales, size_t i, uint32_t groups, int powers, bool &wrong)
+{
+	const size_t b = block_of(i, groups);
+	if (powers == GRADCOMP_SCALES_E4M3) {
+		const uint8_t *const own = scales + b * (sizeof(float) + groups * (32 / FLOAT8_SHARE));
+		const float above = load_float(own);
+		const uint8_t byte = own[sizeof(float) + (i - b * groups * 32) / FLOAT8_SHARE];
+		wrong |= !float8_above_right(above) || byte > FLOAT8_LARGEST_CODE(1);
+		return float8_share(byte, above);
+	}
+	const float scale = powers ? float8_power(scales[b]) : load_float(scales + b * sizeof(float));
+	wrong |= !float8_scale_right(scale, KIND::kind);
+	return scale;
 }
 
 /* Code number j of a word, with its sign. */

@@ -1,9 +1,7 @@
-/* Numbers as powers of two with a sign, and as 8-bit floats whose blocks share a scale. */
+/* Numbers as powers of two with a sign, and as floats of 8 or 4 bits whose blocks share a scale. */
 #include "operators/cuda/cuda_kinds.h"
 #include "operators/cuda/cuda_quantise.h"
 #include "operators/cuda/each.h"
-
-#include "operators/cpu/small_float.h"
 
 enum { LARGEST_POWER = 254, SHORT = 1024 };
 
@@ -67,16 +65,30 @@ extern "C" void power_add_cuda(void *queue, float *y, const uint8_t *in, size_t 
 	each(queue, power_value<true>(in, n), y, y, no_operand, n);
 }
 
+/* The codes of four numbers times a. */
+template <class KIND> INLINE uint32_t four_codes(const float *x, unsigned count, float a)
+{
+	const float limit = FLOAT8_LARGEST(KIND::kind);
+	uint32_t word = 0;
+#pragma unroll
+	for (unsigned j = 0; j < 4; j++) {
+		float v = j < count && a > 0 ? x[j] * a : 0;
+		if (key_of(v) < KEY_INF)
+			v = v > limit ? limit : v < -limit ? -limit : v;
+		word |= KIND::packed(KIND::narrow(v, 1)) << KIND::bits * j;
+	}
+	return word;
+}
+
 /* BLOCK: all of the thread block at one block of numbers; else a warp. */
 template <class KIND, bool BLOCK>
 static __global__ void __launch_bounds__(THREADS)
-	float8_kernel(uint8_t *scales, uint8_t *codes, const float *x, size_t n, uint32_t block, int e4m3, int powers)
+	float8_kernel(uint8_t *scales, uint8_t *codes, const float *x, size_t n, uint32_t block, int powers)
 {
 	SHARED(uint32_t, room, WARP);
 	const size_t blocks = (n + block - 1) / block;
 	const unsigned me = BLOCK ? threadIdx.x : lane_id(), lanes = BLOCK ? THREADS : WARP;
 	const size_t step_by = BLOCK ? gridDim.x : size_t(gridDim.x) * (THREADS / WARP);
-	const float limit = FLOAT8_LARGEST(e4m3);
 	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks;
 	     b += step_by) {
 		const size_t from = b * block, to = from + block < n ? from + block : n;
@@ -90,70 +102,87 @@ static __global__ void __launch_bounds__(THREADS)
 		} else {
 			most = warp_fold(most, largest_of());
 		}
-		if (powers) {
-			const uint32_t byte = float8_power_of(most, e4m3);
+		if (powers == GRADCOMP_SCALES_E8M0) {
+			const uint32_t byte = float8_power_of(most, KIND::kind);
 			scale = float8_power(byte);
 			if (!me)
 				scales[b] = uint8_t(byte);
-		} else {
-			scale = float8_scale_of(most, e4m3);
+		} else if (powers == GRADCOMP_SCALES_F32) {
+			scale = float8_scale_of(most, KIND::kind);
 			if (!me)
 				store_word(scales + b * sizeof scale, float_bits(scale), 4);
+		} else {
+			/* A thread has the numbers of a byte. */
+			uint8_t *const own = scales + b * (sizeof scale + block / FLOAT8_SHARE);
+			const float above = float8_above_of(most);
+			if (!me)
+				store_word(own, float_bits(above), 4);
+			for (size_t i = from + FLOAT8_SHARE * size_t(me); i < to; i += FLOAT8_SHARE * size_t(lanes)) {
+				const unsigned count = to - i < FLOAT8_SHARE ? unsigned(to - i) : FLOAT8_SHARE;
+				uint32_t largest = 0;
+				for (unsigned j = 0; j < count; j++)
+					largest = largest_of()(key_of(x[i + j]), largest);
+				const uint32_t byte = float8_share_of(largest, above);
+				scale = float8_share(byte, above);
+				own[sizeof scale + (i - from) / FLOAT8_SHARE] = uint8_t(byte);
+				for (unsigned j = 0; j < count; j += 4) {
+					const unsigned some = count - j < 4 ? count - j : 4;
+					store_word(codes + (i + j) * KIND::bits / 8,
+					           four_codes<KIND>(x + i + j, some, scale > 0 ? 1 / scale : 0),
+					           (some * KIND::bits + 7) / 8);
+				}
+			}
+			continue;
 		}
 		const float a = scale > 0 ? 1 / scale : 0;
 		for (size_t i = from + 4 * size_t(me); i < to; i += 4 * size_t(lanes)) {
 			const unsigned count = to - i < 4 ? unsigned(to - i) : 4;
-			uint32_t word = 0;
-#pragma unroll
-			for (unsigned j = 0; j < 4; j++) {
-				float v = j < count && scale > 0 ? x[i + j] * a : 0;
-				if (key_of(v) < KEY_INF)
-					v = v > limit ? limit : v < -limit ? -limit : v;
-				word |= uint32_t(KIND::narrow(v, 1)) << 8 * j;
-			}
-			store_word(codes + i, word, count);
+			store_word(codes + i * KIND::bits / 8, four_codes<KIND>(x + i, count, a),
+			           (count * KIND::bits + 7) / 8);
 		}
 	}
 }
 
 template <class KIND>
-static void float8_pack_as(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, int e4m3, int powers)
+static void float8_pack_as(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, int powers)
 {
 	const size_t blocks = (n + block - 1) / block;
-	uint8_t *codes = out + blocks * (powers ? 1 : sizeof(float));
+	uint8_t *codes = out + gradcomp_float8_scales(n, block, uint32_t(powers));
 	if (block > SHORT)
 		launch(float8_kernel<KIND, true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, out, codes, x, n,
-		       block, e4m3, powers);
+		       block, powers);
 	else
 		launch(float8_kernel<KIND, false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, out,
-		       codes, x, n, block, e4m3, powers);
+		       codes, x, n, block, powers);
 }
 
 extern "C" void float8_pack_cuda(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block,
                                  gradcomp_dtype type, int powers)
 {
 	if (n && type == GRADCOMP_F8E4M3)
-		float8_pack_as<f8e4m3>(queue, out, x, n, block, 1, powers);
+		float8_pack_as<f8e4m3>(queue, out, x, n, block, powers);
+	else if (n && type == GRADCOMP_F4E2M1)
+		float8_pack_as<f4e2m1>(queue, out, x, n, block, powers);
 	else if (n)
-		float8_pack_as<f8e5m2>(queue, out, x, n, block, 0, powers);
+		float8_pack_as<f8e5m2>(queue, out, x, n, block, powers);
 }
 
 template <class KIND, bool ADD> struct float8_value : element_wise {
 	const uint8_t *scales, *codes;
 	int *fault;
 	uint32_t groups;
-	int e4m3, powers;
-	float8_value(const uint8_t *in, size_t n, uint32_t block, int kind, int p, int *f)
-	    : scales(in), codes(in + (n + block - 1) / block * (p ? 1 : sizeof(float))), fault(f), groups(block / 32),
-	      e4m3(kind), powers(p)
+	int powers;
+	float8_value(const uint8_t *in, size_t n, uint32_t block, int p, int *f)
+	    : scales(in), codes(in + gradcomp_float8_scales(n, block, uint32_t(p))), fault(f), groups(block / 32),
+	      powers(p)
 	{
 	}
 	template <class A, class B> __device__ float operator()(nothing, size_t i, int, A y, B) const
 	{
-		const size_t b = block_of(i, groups);
-		const float scale = powers ? float8_power(scales[b]) : load_float(scales + b * sizeof(float));
-		const uint8_t c = codes[i];
-		if ((c & 0x7f) > KIND::most || !float8_scale_right(scale, e4m3))
+		bool wrong = false;
+		const float scale = scale_of<KIND>(scales, i, groups, powers, wrong);
+		const uint8_t c = KIND::unpacked(KIND::bits == 4 ? codes[i / 2] >> 4 * (i % 2) : codes[i]);
+		if ((c & 0x7f) > KIND::most || wrong)
 			*fault = 1;
 		const float v = KIND::wide(c) * scale;
 		if constexpr (ADD)
@@ -168,9 +197,11 @@ static void float8_each(void *queue, float *y, const A *from, const uint8_t *in,
                         gradcomp_dtype type, int powers, int *fault)
 {
 	if (type == GRADCOMP_F8E4M3)
-		each(queue, float8_value<f8e4m3, ADD>(in, n, block, 1, powers, fault), y, from, no_operand, n);
+		each(queue, float8_value<f8e4m3, ADD>(in, n, block, powers, fault), y, from, no_operand, n);
+	else if (type == GRADCOMP_F4E2M1)
+		each(queue, float8_value<f4e2m1, ADD>(in, n, block, powers, fault), y, from, no_operand, n);
 	else
-		each(queue, float8_value<f8e5m2, ADD>(in, n, block, 0, powers, fault), y, from, no_operand, n);
+		each(queue, float8_value<f8e5m2, ADD>(in, n, block, powers, fault), y, from, no_operand, n);
 }
 
 extern "C" void float8_read_cuda(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block,
