@@ -17,7 +17,7 @@
  *     }
  *
  * Which compressors: those that give a code (pattern CODED) and keep no state: block (8, 4 or 2 bits
- * a number), fp8, natural, zfp, lossless, cast. none sends the numbers as they are, in their own type; sums of 16-bit
+ * a number), fp8, fp4, natural, zfp, lossless, cast. none sends the numbers as they are, in their own type; sums of 16-bit
  * numbers are then rounded to it at every hop, while cast adds floats. Others work on matrices or select numbers (powersgd,
  * topk and so on), which a flat shard does not allow: GRADCOMP_ERR_UNSUPPORTED, with what to take
  * instead.
@@ -39,7 +39,7 @@
  *
  * Error. x is what was given, D a code and its decoding, |D(x) - x| <= b for a block of numbers
  * of magnitude up to m; block: b = m / (2^bits - 2) with rounding to nearest, twice that when
- * stochastic; fp8 and natural: a share of the number itself, see doc/user/coder.md; zfp: see
+ * stochastic; fp4: b = m / 4; fp8 and natural: a share of the number itself, see doc/user/coder.md; zfp: see
  * doc/user/compressors.md; lossless and none: 0. An all-gather codes each
  * number once: an error up to b. A reduce-scatter over a ring codes partial sums P - 1 times, over
  * `direct` each rank's part once: errors of P - 1 codes add up. Rounding in F32, and in a
@@ -72,7 +72,7 @@
  * the device. So a failure of the device, damage that peers sent (the result is NaN) and the
  * failure of a rank in a call that has ended show in a later call, and times, `nonfinite` and lines in
  * the log come some calls late. Collectives that take CUDA memory are served (nccl, hier), and compressors that
- * code there (block, cast, fp8, natural) and none. A stream that is being captured into a graph is refused.
+ * code there (block, cast, fp8, fp4, natural) and none. A stream that is being captured into a graph is refused.
  *
  * Threads. start, test, wait and the blocking calls may come from any thread; what order calls
  * have is what order they are started in, so that threads that share a coder must settle it

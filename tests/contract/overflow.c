@@ -168,10 +168,15 @@ int main(void)
 {
 	static const char *const collectives[] = {"ring", "direct",         "sparse", "hier:ranks_per_node=2",
 	                                          "auto", "ring:chunk=4096"};
-	static const char *const specs[] = {
-		"block", "block:bits=4,rounding=stochastic,block=32", "block:bits=2,block=65536",
-		"fp8",   "fp8:type=e5m2,scales=e8m0,block=32",        "natural",
-		"zfp"};
+	static const char *const specs[] = {"block",
+	                                    "block:bits=4,rounding=stochastic,block=32",
+	                                    "block:bits=2,block=65536",
+	                                    "fp8",
+	                                    "fp8:type=e5m2,scales=e8m0,block=32",
+	                                    "natural",
+	                                    "zfp",
+	                                    "fp4:group=32",
+	                                    "fp4:type=mx"};
 	/* These are codes where the collective sums codes; of a few big numbers they send little. */
 	static const char *const instead[] = {"onebit",
 	                                      "signsgd",

@@ -1,4 +1,4 @@
-/* fp8 and natural, codes whose numbers are floats of few bits: against the definitions of
+/* fp8, fp4 and natural, codes whose numbers are floats of few bits: against the definitions of
  * their formats in double, on average, at both ends of the range, and what they refuse. */
 #include <float.h>
 #include <math.h>
@@ -170,6 +170,276 @@ static void refused_fp8(const char *spec, int type_codes, int scale_bytes)
 	codec_close(&c);
 }
 
+/* The magnitudes of E2M1 by code, and the code next to one, the even one of two. */
+static const double e2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+static int next_code(const double *values, int count, double x)
+{
+	int at = 0;
+	while (at + 1 < count && values[at + 1] <= x)
+		at++;
+	if (at + 1 == count)
+		return at;
+	const double below = x - values[at], above = values[at + 1] - x;
+	return below < above ? at : below > above ? at + 1 : at + (at & 1);
+}
+
+static double largest(const float *x, int n)
+{
+	double top = 0;
+	for (int i = 0; i < n; i++)
+		top = fmax(top, fabs((double)x[i]));
+	return top;
+}
+
+/* Puts the codes of n numbers, which stand at number `at` of a run, and returns how far they may be off, in halves of
+ * the gap between codes. a = 1 / scale, as a float. */
+static double put_codes(unsigned char *codes, const float *x, int at, int n, float scale)
+{
+	const float a = 1 / scale;
+	double worst = 0;
+	for (int i = at; scale > 0 && i < at + n; i++) {
+		const double q = fabs((double)(x[i] * a)), exact = fabs((double)x[i]) / (double)scale;
+		const int code = next_code(e2m1, 8, q), gap = code == 7 || exact < e2m1[code] ? code - 1 : code;
+		if (exact < 6)
+			worst = fmax(worst, fabs(exact - e2m1[code]) / ((e2m1[gap + 1] - e2m1[gap]) / 2));
+		codes[i / 2] |= (unsigned char)((code | (signbit(x[i]) ? 8 : 0)) << 4 * (i % 2));
+	}
+	return worst;
+}
+
+/* MXFP4 by its specification: byte 127 + e stands for 2^e, with e that of the largest number less 2. */
+static double coded_mx(unsigned char *out, const float *x, int n)
+{
+	unsigned char *codes = out + (n + 31) / 32;
+	double worst = 0;
+	for (int at = 0; at < n; at += 32) {
+		const int some = n - at < 32 ? n - at : 32;
+		const double top = largest(x + at, some);
+		const int e = top > 0 && ilogb(top) - 2 > -127 ? ilogb(top) - 2 : -127;
+		out[at / 32] = (unsigned char)(e + 127);
+		worst = fmax(worst, put_codes(codes, x, at, some, (float)ldexp(1, e)));
+	}
+	return worst;
+}
+
+/* NVFP4 by its paper, of groups with a float each. */
+static double coded_nv(unsigned char *out, const float *x, int n, int group)
+{
+	const format f = format_of(0);
+	unsigned char *codes = out + (n + group - 1) / group * 4 + (n + 15) / 16;
+	double worst = 0;
+	for (int from = 0; from < n; from += group) {
+		const int end = from + group < n ? from + group : n;
+		const float top = (float)largest(x + from, end - from),
+			    above = top > 0 ? fmaxf(top / 2688, 0x1p-117f) : 0;
+		memcpy(out, &above, sizeof above);
+		out += sizeof above;
+		for (int at = from; at < end; at += 16) {
+			const int some = end - at < 16 ? end - at : 16;
+			const float share = above > 0 ? (float)largest(x + at, some) / (6 * above) : 0;
+			const int byte = next_code(f.values, f.codes, (double)share);
+			*out++ = (unsigned char)byte;
+			worst = fmax(worst, put_codes(codes, x, at, some, (float)f.values[byte] * above));
+		}
+	}
+	return worst;
+}
+
+static void formats_of_4_bits(const char *spec, int group)
+{
+	static float x[N], y[N];
+	static unsigned char want[2 * N];
+	static const int sizes[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 95, 1000, N - 1, N};
+	double worst = 0;
+	codec c;
+	int right = 1;
+	if (!codec_open(&c, spec, 1, 3, N))
+		return codec_close(&c);
+	for (int kind = 0; kind < INPUTS; kind++)
+		for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+			const int n = sizes[k],
+				  scales = group ? (n + group - 1) / group * 4 + (n + 15) / 16 : (n + 31) / 32;
+			guarded wire;
+			uint64_t bytes;
+			for (int i = 0; i < n; i++)
+				x[i] = input(kind, i);
+			memset(want, 0, sizeof want);
+			worst = fmax(worst, group ? coded_nv(want, x, n, group) : coded_mx(want, x, n));
+			int well = codec_code(&c, x, (uint64_t)n, 0, &wire, &bytes) &&
+			           bytes == (uint64_t)(scales + (n + 1) / 2) && !memcmp(wire.data, want, bytes);
+			guard_free(&wire);
+			well &= there_and_back(&c, x, y, (uint64_t)n, bytes);
+			for (int i = 0; i < n; i++)
+				well &= fabs((double)y[i]) <= fabs((double)x[i]) * 2 || !(fabsf(x[i]) >= 1e-30f);
+			if (!well)
+				printf("# %s: %d %s numbers\n", spec, n, input_names[kind]);
+			right &= well;
+		}
+	ok(right && worst <= 1 + 1e-5, "%s: the payload by its definition, numbers within %.6f of half a gap", spec,
+	   worst);
+	codec_close(&c);
+}
+
+/* Scales of 1, and 2 for the second 16 numbers of nv. */
+static void all_sixteen(const char *spec, int nv)
+{
+	const float above = 1;
+	unsigned char in[22] = {127};
+	float y[32], sum[32];
+	codec c;
+	int right = 1, at = 1;
+	if (!codec_open(&c, spec, 0, 2, 32))
+		return codec_close(&c);
+	if (nv) {
+		memcpy(in, &above, sizeof above);
+		in[4] = 0x38, in[5] = 0x40;
+		at = 6;
+	}
+	for (int i = 0; i < 32; i++) {
+		in[at + i / 2] |= (unsigned char)((i * 5 + i / 16) % 16 << 4 * (i % 2));
+		sum[i] = 100;
+	}
+	right &= !codec_decode(&c, in, (uint64_t)at + 16, y, 32, 0) &&
+	         !codec_decode(&c, in, (uint64_t)at + 16, sum, 32, 1);
+	for (int i = 0; i < 32; i++) {
+		const int code = (i * 5 + i / 16) % 16;
+		const double v = e2m1[code & 7] * (nv && i > 15 ? 2 : 1) * (code & 8 ? -1 : 1);
+		right &= (double)y[i] == v && !signbit(y[i]) == !(code & 8) && (double)sum[i] == 100 + v;
+	}
+	ok(right, "%s: all 16 codes stand for what they should", spec);
+	codec_close(&c);
+}
+
+/* Numbers in the middle between two codes, and of nv also scales in the middle between two bytes. */
+static void ties(void)
+{
+	static const float middle[] = {6, 0.25f,  0.75f,  1.25f, 1.75f, 2.5f,  3.5f,
+	                               5, -0.25f, -0.75f, -5,    0,     -0.0f, 5.99f};
+	static const unsigned char codes[] = {7, 0, 2, 2, 4, 4, 6, 6, 8, 10, 14, 0, 8, 7};
+	static const struct {
+		float top;
+		unsigned char byte;
+	} tops[] = {{2688, 0x7e},      {6, 0x38},          {6.375f, 0x38},       {7.125f, 0x3a},
+	            {6 * 0x1p-10f, 0}, {6 * 0x3p-10f, 2},  {6.1f * 0x1p-10f, 1}, {0, 0},
+	            {6 * 0x1p-6f, 8},  {6 * 0x1.ep-7f, 8}, {6 * 432.0f, 0x7e},   {6 * 431.9f, 0x7d}};
+	enum { TOPS = sizeof tops / sizeof *tops, COUNT = sizeof middle / sizeof *middle };
+	float x[16 * TOPS] = {0};
+	guarded wire;
+	uint64_t bytes;
+	codec c;
+	int right = 1;
+	if (codec_open(&c, "fp4:type=mx", 0, 2, 32)) {
+		memcpy(x, middle, sizeof middle);
+		x[COUNT] = 7.99f; /* beyond the largest, with the same scale */
+		right &= codec_code(&c, x, 32, 0, &wire, &bytes) && wire.data[0] == 127;
+		for (int i = 0; right && i < COUNT; i++)
+			right &= (wire.data[1 + i / 2] >> 4 * (i % 2) & 15) == codes[i];
+		right &= (wire.data[1 + COUNT / 2] & 15) == 7;
+		guard_free(&wire);
+		ok(right, "fp4:type=mx: ties go to the even code, what is too large becomes the largest");
+	}
+	codec_close(&c);
+	if (codec_open(&c, "fp4:group=256", 0, 2, sizeof x / sizeof *x)) {
+		right = 1;
+		memset(x, 0, sizeof x);
+		for (int i = 0; i < TOPS; i++)
+			x[16 * i] = tops[i].top;
+		memcpy(x + 16, middle, sizeof middle);
+		right &= codec_code(&c, x, sizeof x / sizeof *x, 0, &wire, &bytes);
+		for (int i = 0; right && i < TOPS; i++) {
+			if (wire.data[4 + i] != tops[i].byte)
+				printf("# largest %g: byte %#x, not %#x\n", tops[i].top, wire.data[4 + i],
+				       tops[i].byte);
+			right &= wire.data[4 + i] == tops[i].byte;
+		}
+		for (int i = 0; right && i < COUNT; i++)
+			right &= (wire.data[4 + TOPS + 8 + i / 2] >> 4 * (i % 2) & 15) == codes[i];
+		guard_free(&wire);
+		ok(right, "fp4: ties go to the even code, and to the even byte of a scale");
+	}
+	codec_close(&c);
+}
+
+/* A code of a run is those of its parts, cut where the layout says. */
+static void parts_of_code(const char *spec)
+{
+	static float x[N];
+	gradcomp_code_layout all = {.struct_size = sizeof all}, before = all, part = all;
+	guarded wire, piece;
+	uint64_t bytes;
+	codec c;
+	int right = 1;
+	if (!codec_open(&c, spec, 0, 2, N))
+		return codec_close(&c);
+	for (int i = 0; i < N; i++)
+		x[i] = input(SCALED, i);
+	right &= codec_code(&c, x, N, 0, &wire, &bytes);
+	c.plugin->code_layout(c.instance, N, &all);
+	right &= all.values + all.codes == bytes && all.grain % 32 == 0;
+	for (uint64_t from = 0; right && from < N; from += all.grain) {
+		const uint64_t left = N - from, n = left < 3 * all.grain ? left : 3 * all.grain;
+		c.plugin->code_layout(c.instance, from, &before);
+		c.plugin->code_layout(c.instance, n, &part);
+		right &= codec_code(&c, x + from, n, 0, &piece, &bytes) && bytes == part.values + part.codes;
+		right &= !memcmp(piece.data, wire.data + before.values, part.values) &&
+		         !memcmp(piece.data + part.values, wire.data + all.values + before.codes, part.codes);
+		guard_free(&piece);
+	}
+	guard_free(&wire);
+	ok(right, "%s: the code of a run is those of its parts", spec);
+	codec_close(&c);
+}
+
+static void refused_fp4(void)
+{
+	static const float scales[] = {-1, INFINITY, FLT_MAX / 2687};
+	static float x[100], y[100];
+	codec c;
+	guarded wire;
+	uint64_t bytes;
+	int right = 1;
+	for (int i = 0; i < 100; i++)
+		x[i] = test_normal();
+	if (codec_open(&c, "fp4:group=64", 0, 2, 100)) {
+		/* Each of these once: a float, a byte of it, and what is beside the range and is right. */
+		for (int k = 0; k < 8; k++) {
+			const float nan = test_bits(0x7fc00001), most = FLT_MAX / 2688;
+			right &= codec_code(&c, x, 100, 0, &wire, &bytes) && bytes == 8 + 7 + 50;
+			if (k < 3)
+				memcpy(wire.data + 8, &scales[k], 4);
+			else if (k == 3)
+				memcpy(wire.data, &nan, 4);
+			else if (k == 4)
+				memcpy(wire.data, &most, 4);
+			else
+				wire.data[k == 5 ? 4 : 14] = (unsigned char)(k == 5 ? 0x7f : k == 6 ? 0x80 : 0x7e);
+			gradcomp_status st = codec_decode(&c, wire.data, bytes, y, 100, k & 1);
+			right &= st == (k == 4 || k == 7 ? GRADCOMP_OK : GRADCOMP_ERR_MISMATCH);
+			right &= !st || strstr(c.err.text, "fp4: a run of 100 numbers came with a scale that is none");
+			guard_free(&wire);
+		}
+		ok(right, "fp4: scales that cannot have been written are refused, others are not");
+	}
+	codec_close(&c);
+	if (codec_open(&c, "fp4:type=mx", 0, 2, 100)) {
+		right = codec_code(&c, x, 100, 0, &wire, &bytes) && bytes == 4 + 50;
+		for (int byte = 0; right && byte < 256; byte++) {
+			wire.data[3] = (unsigned char)byte;
+			right &= codec_decode(&c, wire.data, bytes, y, 100, byte & 1) ==
+			         (byte == 253 || byte == 254 ? GRADCOMP_ERR_MISMATCH : GRADCOMP_OK);
+		}
+		guard_free(&wire);
+		ok(right, "fp4:type=mx: of all scales two are refused, with which the largest code would be Inf");
+	}
+	codec_close(&c);
+	is_int(codec_load(&c, "fp4:group=48"), GRADCOMP_ERR_INVALID, "fp4:group=48 is refused: %s", c.err.text);
+	codec_close(&c);
+	is_int(codec_load(&c, "fp4:type=mx,group=64"), GRADCOMP_ERR_INVALID, "fp4:type=mx,group=64 is refused: %s",
+	       c.err.text);
+	codec_close(&c);
+}
+
 static void neighbours(void)
 {
 	static float x[N], y[N];
@@ -292,6 +562,17 @@ int main(void)
 	refused_fp8("fp8:scales=e8m0", 0x7f, 1);
 	is_int(codec_load(&c, "fp8:block=33"), GRADCOMP_ERR_INVALID, "fp8:block=33 is refused: %s", c.err.text);
 	codec_close(&c);
+	formats_of_4_bits("fp4", 4096);
+	formats_of_4_bits("fp4:group=32", 32);
+	formats_of_4_bits("fp4:group=96,type=nv", 96);
+	formats_of_4_bits("fp4:type=mx", 0);
+	all_sixteen("fp4:type=mx", 0);
+	all_sixteen("fp4", 1);
+	ties();
+	parts_of_code("fp4:group=128");
+	parts_of_code("fp4:type=mx");
+	parts_of_code("fp8");
+	refused_fp4();
 	neighbours();
 	on_average();
 	overflown("natural", 1);
@@ -299,5 +580,8 @@ int main(void)
 	overflown("fp8:type=e5m2,block=65536", 65536);
 	overflown("fp8:scales=e8m0,block=32", 32);
 	overflown("fp8:type=e5m2,scales=e8m0,block=96", 96);
+	overflown("fp4", 4096);
+	overflown("fp4:group=64", 64);
+	overflown("fp4:type=mx", 32);
 	return done_testing();
 }

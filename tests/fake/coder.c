@@ -522,7 +522,7 @@ int main(void)
 	check_usual(named, 2, (run){.compressor = "block:bits=4"}, 0, "on 2 nodes, which is set,");
 	check_refused(
 		settings, (run){.compressor = "lossless"},
-		"in host memory alone; compressors that shards on a GPU can be sent with: block, cast, fp8, natural, "
+		"in host memory alone; compressors that shards on a GPU can be sent with: block, cast, fp4, fp8, natural, "
 		"none");
 	check_refused(settings, (run){.compressor = "block", .device = "ring"},
 	              "takes no CUDA memory, in which shards are; collectives that do: hier, nccl");

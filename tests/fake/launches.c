@@ -76,6 +76,7 @@ int main(void)
 		"cast:type=bf16",
 		"cast:type=bf16,sum=wire",
 		"block:bits=4",
+		"fp4",
 		"fp8",
 		"natural",
 		"topk:density=0.1",

@@ -24,6 +24,8 @@ static const struct target {
 	{"block", -1, 0},
 	{"block:bits=4,block=32", -1, 0},
 	{"block:bits=2", -1, 0},
+	{"fp4", -1, 0},
+	{"fp4:type=mx", -1, 0},
 #ifdef HAVE_ZFP
 	{"zfp", -1, 0},
 	{"zfp:rate=1", -1, 0},

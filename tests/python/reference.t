@@ -57,6 +57,8 @@ CLOSE = [
     ("zfp:rate=12", methods.dense, 5e-2),
     ("fp8", methods.dense, 0.2),
     ("fp8:type=e5m2,scales=e8m0,block=32", methods.dense, 0.4),
+    ("fp4", methods.dense, 0.7),
+    ("fp4:type=mx", methods.dense, 0.9),
 ]
 
 

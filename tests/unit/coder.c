@@ -487,8 +487,9 @@ int main(void)
 		ok((i < 9) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
 		free(s);
 	}
-	static const char *const unwell_specs[] = {
-		"block:bits=8", "fp8", "fp8:type=e5m2,scales=e8m0,block=32", "natural", "lossless", "cast", "none"};
+	static const char *const unwell_specs[] = {"block:bits=8", "fp8",      "fp8:type=e5m2,scales=e8m0,block=32",
+	                                           "natural",      "lossless", "cast",
+	                                           "none",         "fp4",      "fp4:type=mx"};
 	const char *const quiet[] = {plugin_path_setting(), "gradcomp.log=error", NULL};
 	for (size_t i = 0; i < sizeof unwell_specs / sizeof *unwell_specs; i++) {
 		unwell u = {.spec = unwell_specs[i]};

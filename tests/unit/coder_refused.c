@@ -17,10 +17,18 @@ static void specs(void)
 	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2", "dion"},
 				 *const others[] = {"topk",   "randomk", "qsgd",      "terngrad",
 	                                            "onebit", "dgc",     "blocktopk", "demo"};
-	static const char *const takes[] = {
-		"block:bits=8", "block:bits=4",  "block:bits=2,rounding=stochastic", "lossless",
-		"none",         "fp8",           "fp8:scales=e8m0,block=32",         "natural",
-		"cast",         "cast:type=fp16"};
+	static const char *const takes[] = {"block:bits=8",
+	                                    "block:bits=4",
+	                                    "block:bits=2,rounding=stochastic",
+	                                    "lossless",
+	                                    "none",
+	                                    "fp8",
+	                                    "fp8:scales=e8m0,block=32",
+	                                    "natural",
+	                                    "cast",
+	                                    "cast:type=fp16",
+	                                    "fp4",
+	                                    "fp4:type=mx"};
 	for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
 		for (int c = 0; c < 5; c++)
 			checked(takes[i], ((const char *const[]){NULL, "ring", "direct", "sparse", "auto"})[c],

@@ -51,6 +51,8 @@ static const pair flat[] = {
 	{"block", "ring", 0.01},
 	{"block:bits=4", "direct", 0.01},
 	{"fp8:scales=e8m0,block=32", "ring", 0.01},
+	{"fp4", "ring", 0.01},
+	{"fp4:type=mx", "ring", 0.01},
 	{"natural", "ring", 0.01},
 };
 static const pair levels[] = {
