@@ -6,17 +6,18 @@
  *
  * A run of n numbers: ceil(n / block) steps (F32), then the codes, two's complement,
  * 8 / bits to a byte: 4 ceil(n / block) + ceil(n bits / 8) bytes. What a rank's codes
- * lose stays in that rank's error memory, so that nothing is lost for good.
+ * lose stays in that rank's error memory, so that nothing is lost for good. With rotate=yes
+ * the numbers are rotated first (rotation.h), and what is decoded is rotated back.
  *
  * Sums of finite numbers may be Inf. A block that has one gets the step NaN, and is NaN
  * wherever it goes from there. */
-#include "gradcomp/compressor.h"
+#include "plugins/common/compressors/rotation.h"
 
 #include "gradcomp/sdk/coded.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/random_stream.h"
 
-enum { BITS, BLOCK, ROUNDING, START_STEP };
+enum { BITS, BLOCK, ROUNDING, ROTATE, START_STEP };
 
 static const char *const widths[] = {"8", "4", "2", NULL};
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
@@ -33,6 +34,7 @@ static const gradcomp_param params[] = {
                       .def = "nearest",
                       .choices = roundings,
                       .help = "stochastic: up with the probability of the fraction"},
+	[ROTATE] = ROTATION_ROW,
 	[START_STEP] = SDK_START_STEP_ROW,
 };
 
@@ -42,12 +44,13 @@ typedef struct block {
 	const gradcomp_operators *op; /* where the code works */
 	void *queue;
 	int *fault; /* on a device, else NULL */
+	rotation r;
 } block;
 
 static gradcomp_status block_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
 	if (values[BLOCK].i % 32 == 0)
-		return GRADCOMP_OK;
+		return values[ROTATE].i ? rotation_check(host, "block", (uint64_t)values[BLOCK].i, err) : GRADCOMP_OK;
 	return host->fail(err, GRADCOMP_ERR_INVALID, "block: block=%lld: give a multiple of 32 from 32 to 65536",
 	                  (long long)values[BLOCK].i);
 }
@@ -73,8 +76,13 @@ static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_va
 		.rounding = values[ROUNDING].i ? GRADCOMP_TO_EITHER : GRADCOMP_TO_NEAREST,
 		.seed = sdk_random_rank_seed(layout),
 	};
-	*instance = b;
-	return GRADCOMP_OK;
+	if (values[ROTATE].i)
+		s = rotation_open(&b->r, host, "block", b->q.block, layout, err);
+	if (s)
+		host->release(b);
+	else
+		*instance = b;
+	return s;
 }
 
 static void block_destroy(void *instance)
@@ -90,14 +98,49 @@ static uint64_t block_bound(void *instance, uint64_t n)
 	return b->c.host->operators->quantised_bytes(&b->q, n);
 }
 
+/* A run that is rotated, and how its numbers are rounded. */
+typedef struct rotated {
+	const block *b;
+	gradcomp_quantiser q;
+} rotated;
+
+static void rotated_sizes(void *ctx, uint64_t n, uint64_t *values, uint64_t *codes)
+{
+	const rotated *t = ctx;
+	*values = (n + t->q.block - 1) / t->q.block * sizeof(float);
+	*codes = t->b->op->quantised_bytes(&t->q, n) - *values;
+}
+
+static void rotated_pack(void *ctx, void *out, const float *x, uint64_t n, uint64_t at)
+{
+	rotated *t = ctx;
+	t->q.first = at;
+	t->b->op->quantise(NULL, out, x, n, &t->q);
+}
+
+static void rotated_read(void *ctx, float *y, const void *in, uint64_t n)
+{
+	const rotated *t = ctx;
+	t->b->op->dequantise(NULL, y, in, n, &t->q);
+}
+
+static rotation_code rotated_code(rotated *t)
+{
+	return (rotation_code){.ctx = t, .sizes = rotated_sizes, .pack = rotated_pack, .read = rotated_read};
+}
+
 static gradcomp_status block_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
                                   uint64_t *bytes, gradcomp_error *err)
 {
 	const block *b = instance;
-	gradcomp_quantiser q = b->q;
+	rotated t = {b, b->q};
+	const rotation_code code = rotated_code(&t);
 	(void)err;
-	q.stream = counter;
-	b->op->quantise(b->queue, out, in, n, &q);
+	t.q.stream = counter;
+	if (b->r.width)
+		rotation_pack(&b->r, &code, out, in, n);
+	else
+		b->op->quantise(b->queue, out, in, n, &t.q);
 	*bytes = block_bound(instance, n);
 	return GRADCOMP_OK;
 }
@@ -116,12 +159,22 @@ static gradcomp_status checked(const block *b, const void *in, uint64_t bytes, u
 	                              (unsigned long long)n, b->q.levels, b->q.levels);
 }
 
+/* add: out += what is decoded. */
+static void read_rotated(const block *b, float *out, const void *in, uint64_t n, int add)
+{
+	rotated t = {b, b->q};
+	const rotation_code code = rotated_code(&t);
+	rotation_read(&b->r, &code, out, in, n, add);
+}
+
 static gradcomp_status block_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                          gradcomp_error *err)
 {
 	const block *b = instance;
 	gradcomp_status s = checked(b, in, bytes, n, err);
-	if (!s)
+	if (!s && b->r.width)
+		read_rotated(b, out, in, n, 0);
+	else if (!s)
 		b->op->dequantise(b->queue, out, in, n, &b->q);
 	return s;
 }
@@ -131,7 +184,9 @@ static gradcomp_status block_code_decode_add(void *instance, const void *in, uin
 {
 	const block *b = instance;
 	gradcomp_status s = checked(b, in, bytes, n, err);
-	if (!s)
+	if (!s && b->r.width)
+		read_rotated(b, out, in, n, 1);
+	else if (!s)
 		b->op->dequantise_add(b->queue, out, 1, in, n, &b->q);
 	return s;
 }
@@ -168,7 +223,7 @@ static gradcomp_status block_cost(void *instance, const gradcomp_bucket *bucket,
 	cost->rounds = 1;
 	cost->wire_bytes =
 		step < b->c.start_step ? 4.0 * (double)bucket->numel : (double)block_bound(instance, bucket->numel);
-	cost->passes = step < b->c.start_step ? 0 : 5;
+	cost->passes = step < b->c.start_step ? 0 : b->r.width ? 9 : 5;
 	return GRADCOMP_OK;
 }
 

@@ -23,7 +23,7 @@
 
 #include "gradcomp/sdk/passthrough.h"
 
-enum { TYPE, GROUP, START_STEP };
+enum { TYPE, GROUP, ROTATE, START_STEP };
 enum { MX, NV, MX_BLOCK = 32, USUAL_GROUP = 4096 };
 
 static const char *const types[] = {[MX] = "mx", [NV] = "nv", NULL};
@@ -39,6 +39,7 @@ static const gradcomp_param params[] = {
                    .min = 32,
                    .max = 65536,
                    .help = "nv: numbers that share a float, a multiple of 32"},
+	[ROTATE] = ROTATION_ROW,
 	[START_STEP] = SDK_START_STEP_ROW,
 };
 
@@ -49,7 +50,7 @@ static gradcomp_status fp4_check(const gradcomp_host *host, const gradcomp_value
 		return host->fail(err, GRADCOMP_ERR_INVALID,
 		                  "fp4: group=%lld: blocks of type=mx have %d numbers, leave it out", group, MX_BLOCK);
 	if (group % 32 == 0)
-		return GRADCOMP_OK;
+		return values[ROTATE].i ? rotation_check(host, "fp4", (uint64_t)group, err) : GRADCOMP_OK;
 	return host->fail(err, GRADCOMP_ERR_INVALID, "fp4: group=%lld: give a multiple of 32 from 32 to 65536", group);
 }
 
@@ -64,8 +65,7 @@ static gradcomp_status fp4_create(const gradcomp_host *host, const gradcomp_valu
 		.scales = mx ? GRADCOMP_SCALES_E8M0 : GRADCOMP_SCALES_E4M3,
 	};
 	gradcomp_status st = fp4_check(host, values, err);
-	(void)layout;
-	return st ? st : float_code_create(&form, instance, err);
+	return st ? st : float_code_create(&form, values[ROTATE].i != 0, layout, instance, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {

@@ -21,7 +21,7 @@
 
 #include "gradcomp/sdk/passthrough.h"
 
-enum { TYPE, BLOCK, SCALES, START_STEP };
+enum { TYPE, BLOCK, SCALES, ROTATE, START_STEP };
 
 static const char *const types[] = {"e4m3", "e5m2", NULL};
 static const char *const scales[] = {"f32", "e8m0", NULL};
@@ -42,13 +42,14 @@ static const gradcomp_param params[] = {
                     .def = "f32",
                     .choices = scales,
                     .help = "e8m0: powers of two in a byte, as in microscaling formats, whose blocks have 32"},
+	[ROTATE] = ROTATION_ROW,
 	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 static gradcomp_status fp8_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
 	if (values[BLOCK].i % 32 == 0)
-		return GRADCOMP_OK;
+		return values[ROTATE].i ? rotation_check(host, "fp8", (uint64_t)values[BLOCK].i, err) : GRADCOMP_OK;
 	return host->fail(err, GRADCOMP_ERR_INVALID, "fp8: block=%lld: give a multiple of 32 from 32 to 65536",
 	                  (long long)values[BLOCK].i);
 }
@@ -63,8 +64,7 @@ static gradcomp_status fp8_create(const gradcomp_host *host, const gradcomp_valu
 		.scales = values[SCALES].i ? GRADCOMP_SCALES_E8M0 : GRADCOMP_SCALES_F32,
 	};
 	gradcomp_status st = fp8_check(host, values, err);
-	(void)layout;
-	return st ? st : float_code_create(&form, instance, err);
+	return st ? st : float_code_create(&form, values[ROTATE].i != 0, layout, instance, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {

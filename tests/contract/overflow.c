@@ -176,7 +176,8 @@ int main(void)
 	                                    "natural",
 	                                    "zfp",
 	                                    "fp4:group=32",
-	                                    "fp4:type=mx"};
+	                                    "fp4:type=mx",
+	                                    "block:rotate=yes"};
 	/* These are codes where the collective sums codes; of a few big numbers they send little. */
 	static const char *const instead[] = {"onebit",
 	                                      "signsgd",

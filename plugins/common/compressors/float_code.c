@@ -1,15 +1,24 @@
 #include "plugins/common/compressors/float_code.h"
 
-gradcomp_status float_code_create(const float_code *form, void **instance, gradcomp_error *err)
+#include <string.h>
+
+gradcomp_status float_code_create(const float_code *form, int rotate, const gradcomp_layout *layout, void **instance,
+                                  gradcomp_error *err)
 {
 	const gradcomp_host *host = form->c.host;
+	gradcomp_status st = GRADCOMP_OK;
 	float_code *p = host->alloc(sizeof *p);
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", form->c.name);
 	*p = *form;
 	p->op = host->operators;
-	*instance = p;
-	return GRADCOMP_OK;
+	if (rotate)
+		st = rotation_open(&p->r, host, p->c.name, p->block, layout, err);
+	if (st)
+		host->release(p);
+	else
+		*instance = p;
+	return st;
 }
 
 void float_code_destroy(void *instance)
@@ -25,12 +34,52 @@ uint64_t float_code_bound(void *instance, uint64_t n)
 	return gradcomp_float8_scales(n, p->block, p->scales) + gradcomp_float8_codes(n, p->type);
 }
 
+/* A run that is rotated, and what its decoding finds wrong. */
+typedef struct rotated {
+	const float_code *p;
+	int bad;
+} rotated;
+
+static void rotated_sizes(void *ctx, uint64_t n, uint64_t *values, uint64_t *codes)
+{
+	const rotated *t = ctx;
+	*values = gradcomp_float8_scales(n, t->p->block, t->p->scales);
+	*codes = gradcomp_float8_codes(n, t->p->type);
+}
+
+static void rotated_pack(void *ctx, void *out, const float *x, uint64_t n, uint64_t at)
+{
+	const rotated *t = ctx;
+	(void)at;
+	t->p->op->float8_pack(NULL, out, x, n, t->p->block, t->p->type, (int)t->p->scales);
+}
+
+static void rotated_read(void *ctx, float *y, const void *in, uint64_t n)
+{
+	rotated *t = ctx;
+	int bad = 0;
+	t->p->op->float8_read(NULL, y, in, n, t->p->block, t->p->type, (int)t->p->scales, &bad);
+	if (bad)
+		memset(y, 0, n * sizeof *y);
+	t->bad |= bad;
+}
+
+static rotation_code rotated_code(rotated *t)
+{
+	return (rotation_code){.ctx = t, .sizes = rotated_sizes, .pack = rotated_pack, .read = rotated_read};
+}
+
 gradcomp_status float_code_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
                                 uint64_t *bytes, gradcomp_error *err)
 {
 	const float_code *p = instance;
+	rotated t = {p, 0};
+	const rotation_code code = rotated_code(&t);
 	(void)counter, (void)err;
-	p->op->float8_pack(p->queue, out, in, n, p->block, p->type, (int)p->scales);
+	if (p->r.width)
+		rotation_pack(&p->r, &code, out, in, n);
+	else
+		p->op->float8_pack(p->queue, out, in, n, p->block, p->type, (int)p->scales);
 	*bytes = float_code_bound(instance, n);
 	return GRADCOMP_OK;
 }
@@ -39,16 +88,22 @@ gradcomp_status float_code_code(void *instance, const float *in, uint64_t n, uin
 static gradcomp_status decode(float_code *p, const uint8_t *in, uint64_t bytes, float *out, uint64_t n, int add,
                               gradcomp_error *err)
 {
-	int bad = 0, *fault = p->fault ? p->fault : &bad;
+	rotated t = {p, 0};
+	const rotation_code code = rotated_code(&t);
+	int *fault = p->fault ? p->fault : &t.bad;
 	gradcomp_status st = sdk_coded_length(&p->c, bytes, float_code_bound(p, n), n, err);
 	if (st)
 		return st;
-	(add ? p->op->float8_add : p->op->float8_read)(p->queue, out, in, n, p->block, p->type, (int)p->scales, fault);
-	return !bad ? GRADCOMP_OK
-	            : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
-	                              "%s: a run of %llu numbers came with %sa scale that is none", p->c.name,
-	                              (unsigned long long)n,
-	                              p->type == GRADCOMP_F4E2M1 ? "" : "a code that is NaN or Inf, or ");
+	if (p->r.width)
+		rotation_read(&p->r, &code, out, in, n, add);
+	else
+		(add ? p->op->float8_add : p->op->float8_read)(p->queue, out, in, n, p->block, p->type, (int)p->scales,
+		                                               fault);
+	return !t.bad ? GRADCOMP_OK
+	              : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
+	                                "%s: a run of %llu numbers came with %sa scale that is none", p->c.name,
+	                                (unsigned long long)n,
+	                                p->type == GRADCOMP_F4E2M1 ? "" : "a code that is NaN or Inf, or ");
 }
 
 gradcomp_status float_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
@@ -97,6 +152,6 @@ gradcomp_status float_code_cost(void *instance, const gradcomp_bucket *bucket, u
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel : (double)float_code_bound(instance, bucket->numel);
-	cost->passes = dense ? 0 : 5;
+	cost->passes = dense ? 0 : p->r.width ? 9 : 5;
 	return GRADCOMP_OK;
 }

@@ -4,7 +4,7 @@
 #ifndef PLUGINS_COMMON_COMPRESSORS_FLOAT_CODE_H
 #define PLUGINS_COMMON_COMPRESSORS_FLOAT_CODE_H
 
-#include "gradcomp/compressor.h"
+#include "plugins/common/compressors/rotation.h"
 
 #include "gradcomp/sdk/coded.h"
 
@@ -17,10 +17,13 @@ typedef struct float_code {
 	const gradcomp_operators *op;
 	void *queue;
 	int *fault; /* on a device, else NULL */
+	rotation r;
 } float_code;
 
-/* Makes an instance of a form, whose `c` is set. Fails with NOMEM. */
-gradcomp_status float_code_create(const float_code *form, void **instance, gradcomp_error *err);
+/* Makes an instance of a form, whose `c` is set and whose `r` is not; `rotate`: with a rotation. Fails with NOMEM, and as
+ * rotation_open(). */
+gradcomp_status float_code_create(const float_code *form, int rotate, const gradcomp_layout *layout, void **instance,
+                                  gradcomp_error *err);
 
 /* These are functions of gradcomp_compressor_v1. */
 void float_code_destroy(void *instance);
