@@ -12,7 +12,7 @@ cat >"$tmp/one" <<'END'
 #!/bin/sh
 cd "$2" || exit 1
 ${CC:-cc} -std=gnu11 -O1 -w -fPIC -shared -fvisibility=hidden -ffp-contract=off -I"$GRADCOMP_SRC/include" -I"$GRADCOMP_SRC" \
-	-o "$1.so" "$1.c" "$GRADCOMP_BUILD/lib/libgradcomp-sdk.a" -lm >"$1.said" 2>&1 || { echo unbuilt >"$1.status"; exit; }
+	-o "$1.so" "$1.c" "$GRADCOMP_BUILD/lib/plugins.a" "$GRADCOMP_BUILD/lib/libgradcomp-sdk.a" -lm >"$1.said" 2>&1 || { echo unbuilt >"$1.status"; exit; }
 limit=40
 grep -q '^/\* time:' "$1.c" && limit=4
 "$GRADCOMP_BUILD/bin/gradcomp" plugin-check --ranks 1..3 --limit $limit --seed "$3" "$2/$1.so" >"$1.said" 2>&1

@@ -16,7 +16,7 @@ libraries=$(sed -n -e 's/^ZFP_LIBS *= *//p' -e 's/^LZ4_LIBS *= *//p' -e 's/^ZSTD
 compile="clang $common -fPIC -fsanitize=fuzzer-no-link -I$GRADCOMP_SRC"
 both () { xargs -P 2 -d '\n' -I '{}' sh -c '{}'; }
 # What they share is compiled once; each takes what it uses.
-for file in "$GRADCOMP_SRC"/plugins/sdk/*.c; do
+for file in "$GRADCOMP_SRC"/plugins/sdk/*.c "$GRADCOMP_SRC"/plugins/common/compressors/*.c; do
 	echo "$compile -c -o $tmp/$(basename "$file").o $file"
 done | both
 ar rcs "$tmp/sdk.a" "$tmp"/*.c.o
