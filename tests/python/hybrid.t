@@ -4,6 +4,7 @@ process; a policy for dp compresses the groups of dp and no others; a plan is ca
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -69,11 +70,12 @@ def started(nranks, argv, policy):
     return forked_ranks(nranks, argv, timeout=120, python=PYTHON, modules=("torch.distributed.pipelining",), GRADCOMP=policy)
 
 
-def train(name, nranks, policy, limit, *more):
-    """What each group of rank 0 has sent: (group, operation, MB as it is, MB sent, entry)."""
+def train(name, nranks, policy, limit, degrees, *more):
+    """What each group of rank 0 has sent: (group, operation, MB as it is, MB sent, entry). `degrees`: of dp, pp and tp."""
     got = started(nranks, [os.path.join(EXAMPLES, "hybrid.py"), *SMALL, *more, "--check", str(limit)], policy)
     said = got[0][1]
-    ok([status for status, _, _ in got] == [0] * nranks and f"within {limit:g}" in said, f"{name}: losses of one process, to {limit:g} of them",
+    shape = "dp {} x pp {} x tp {}: loss".format(*degrees)
+    ok([status for status, _, _ in got] == [0] * nranks and shape in said and f"within {limit:g}" in said, f"{name}: losses of one process, to {limit:g} of them",
        said, errors(got))
     rows = [line.split(None, 5) for line in said.splitlines() if line.startswith(("mesh_", "default_pg"))]
     return [(group, operation, float(dense), float(sent), entry) for group, operation, _, dense, sent, entry in rows]
@@ -113,16 +115,18 @@ def planned():
                                    "--memory", "1G", "--compressors", "none", "--microbatches", "4", "--batch", "4", "--emit", "torchtitan"],
                                   stdout=f, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
         ok(made.returncode == 0, "a plan for two ranks", made.stderr)
-        rows = train("the plan", 2, "any/none", 1e-5, "--plan", names["plan"])
-        ok(len({row[0] for row in rows} & {"mesh_tp", "mesh_pp"}) == 1 and not [row for row in rows if row[0] == "mesh_dp"],
-           "... whose degrees are taken", rows)
+        with open(names["plan"], encoding="ascii") as f:
+            text = f.read()
+        degrees = [int(re.search(f"{name}_degree=([0-9]+)", text).group(1)) for name in ("data_parallel_replicate", "pipeline_parallel", "tensor_parallel")]
+        ok(sorted(degrees) == [1, 1, 2] and degrees[0] == 1, "... that shares layers or matrices", text)
+        train("... which is carried out", 2, "any/none", 1e-5, degrees, "--plan", names["plan"])
 
 
 if in_part(0, 2):
-    rows = train("2 x 2 x 2", 8, "any/none", 1e-5, "--microbatches", "2", "--batch", "8")
+    rows = train("2 x 2 x 2", 8, "any/none", 1e-5, (2, 2, 2), "--microbatches", "2", "--batch", "8")
     ok({row[0] for row in rows} >= {"mesh_dp", "mesh_pp", "mesh_tp"} and {row[4] for row in rows} == {"as it is"}, "... all groups send, as it is", rows)
 if in_part(1, 2):
-    rows = train("2 x 2 x 2 with 8 bits in dp", 8, EIGHT_BITS, 1e-3, "--microbatches", "2", "--batch", "8")
+    rows = train("2 x 2 x 2 with 8 bits in dp", 8, EIGHT_BITS, 1e-3, (2, 2, 2), "--microbatches", "2", "--batch", "8")
     coded = [row for row in rows if row[4] != "as it is"]
     ok({row[:2] for row in coded} == {("mesh_dp", "all_gather"), ("mesh_dp", "reduce_scatter")}, "... the groups of dp are compressed, no others", rows)
     ok(coded and all(sent <= 0.27 * dense for _, _, dense, sent, _ in coded), "... to at most 0.27 of the bytes", rows)
