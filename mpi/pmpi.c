@@ -286,7 +286,7 @@ static _Noreturn void give_up(const char *why)
 	abort();
 }
 
-/* Ends the program when a rank has a reason to: the first that has says it. */
+/* Ends the program when a rank has a reason to: the first that has says it, and is the one that fails. */
 static void go_on_together(const char *reason)
 {
 	int mine = reason ? pmpi.rank : pmpi.nranks, first;
@@ -294,9 +294,10 @@ static void go_on_together(const char *reason)
 	if (first == pmpi.nranks)
 		return;
 	if (first == pmpi.rank)
-		give_up(reason);
-	/* For the end, which the other rank makes. */
-	mpi.Barrier(mpi.the_comm_world);
+		fprintf(stderr, "gradcomp: rank %d: %s\n", pmpi.rank, reason);
+	/* Of a program that aborts MPICH's launcher need not pass on what was said last. */
+	mpi.Finalize();
+	exit(first == pmpi.rank);
 }
 
 /* Holds what the ranks tell each other before they are a job. */
