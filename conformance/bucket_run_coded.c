@@ -1,8 +1,11 @@
 /* The CODED exchange: a ring that codes what it sends. In the reduce-scatter a rank
  * codes its partial sum of a block, remembers what that lost, and the next rank adds
- * what it decodes; in the all-gather the owner codes the mean once and takes, as all
+ * what it decodes; where nobody remembers it, each rank codes its own block once, and the
+ * owner adds them up. In the all-gather the owner codes the mean once and takes, as all
  * do, what is decoded; its loss counts P times. Blocks travel in pieces. */
 #include "conformance/bucket_run.h"
+
+#include "plugin/code_view.h"
 
 #include <math.h>
 #include <string.h>
@@ -132,7 +135,8 @@ static gradcomp_status piece(ranks *s, bucket_run *f, float *const *lost, int c,
 	gradcomp_payload made;
 	uint64_t bytes = 0;
 	for (int k = 0; !st && k < s->P; k++) {
-		int w = (c + 1 + k) % s->P, next = (w + 1) % s->P, complete = k == s->P - 1;
+		int w = (c + 1 + k) % s->P, next = code_view_flags(s->plugin) ? c : (w + 1) % s->P,
+		    complete = k == s->P - 1;
 		float *x = (float *)(void *)f[w].flat.data + at;
 		guard_free(&wire);
 		if (complete)
