@@ -61,8 +61,8 @@ typedef struct request {
 typedef struct row {
 	char job[JOB_TEXT], host[80]; /* job: "12.0" */
 	char asked[TEXT_SHOWN], compressor[TEXT_SHOWN], collective[TEXT_SHOWN], failure[TEXT_SHOWN];
-	char slowest[TEXT_SHOWN]; /* who holds up the others; "": nobody */
-	long long pid, part;      /* which of the process: reducers first */
+	char slowest[160];   /* who holds up the others; "": nobody */
+	long long pid, part; /* which of the process: reducers first */
 	double ranks, nodes, wall_s, steps, step_s, dense, wire, work_s, exposed_s, error,
 		nonfinite; /* step_s: 0 unknown; error: < 0 */
 	double changed_s;  /* wall_s when `steps` was seen to be another one last */
@@ -385,11 +385,13 @@ static void take_parts(const request *q, table *t, const json_t *report, const c
 static void take_slowest(const json_t *slowest, row *r)
 {
 	char host[TEXT_SHOWN / 2], kind[24];
+	double share = amount(slowest, "share");
+	share = share > 0 && share < 1 ? share : share > 0;
 	copy_text(slowest, "host", host, sizeof host);
 	copy_text(slowest, "kind", kind, sizeof kind);
 	if (*kind)
-		snprintf(r->slowest, sizeof r->slowest, "rank %lld on %s costs %.0f %% of a step by %s",
-		         count_of(slowest, "rank"), host, amount(slowest, "share") * 100, kind);
+		snprintf(r->slowest, sizeof r->slowest, "rank %lld on %s costs %d %% of a step by %s",
+		         count_of(slowest, "rank"), host, (int)(share * 100 + 0.5), kind);
 }
 
 /* Returns true when it was a job's answer. Without a request nothing is shown. */

@@ -216,9 +216,10 @@ class _Channel:
             self._collectives.popleft()
 
     def complete_later(self, work: Work, message: bool) -> None:
-        """Fulfils the work's future when it has ended: collectives one after another, messages each by itself."""
-        if message:
-            threading.Thread(target=work._complete, name="gradcomp-future", daemon=True).start()
+        """Fulfils the work's future when it has ended: collectives one after another, messages each by itself, and so those that a
+        future's callback starts, which may wait for them where the others are fulfilled (DDP's PowerSGD hook does)."""
+        if message or getattr(_fulfilling, "now", False):
+            threading.Thread(target=_complete, args=(work,), name="gradcomp-future", daemon=True).start()
             return
         if self._futures is None:
             self._futures = queue.SimpleQueue()
@@ -267,12 +268,20 @@ class _Channel:
 _channels: weakref.WeakSet[_Channel] = weakref.WeakSet()
 
 
+_fulfilling = threading.local()  # now: on this thread, futures are
+
+
+def _complete(work: Work) -> None:
+    _fulfilling.now = True
+    work._complete()
+
+
 def _complete_all(futures: queue.SimpleQueue[Work | None]) -> None:
     while True:
         work = futures.get()
         if work is None:
             return
-        work._complete()
+        _complete(work)
         del work
 
 

@@ -188,6 +188,13 @@ def asynchronous():
     say(future.wait().eq(SIZE * (SIZE - 1)).all(), "a future", t)
     futures = [dist.all_reduce(torch.ones(10), async_op=True).get_future() for _ in range(50)]
     say(all(f.wait()[0].eq(SIZE).all() for f in futures), "fifty of them")
+    within = [torch.ones(4) for _ in range(3)]
+
+    def another(f):
+        return dist.all_reduce(within.pop(), async_op=True).get_future().then(another).wait() if within else f.value()[0]
+
+    future = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(another)
+    say(future.wait().eq(SIZE).all(), "futures that are waited for in callbacks of others", future.value())
     own = torch.zeros(2)
     future = dist.irecv(own, (RANK - 1) % SIZE).get_future()
     dist.send(torch.ones(2), (RANK + 1) % SIZE)
@@ -239,23 +246,37 @@ def groups():
     say(True, "the default group, made again five times")
 
 
-def models():
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.BatchNorm1d(50), torch.nn.Linear(50, 3))
-    import copy
-
-    each = [torch.nn.parallel.DistributedDataParallel(copy.deepcopy(model), process_group=g, bucket_cap_mb=0.001) for g in (None, GLOO)]
-    for step in range(5):
+def train(models, steps):
+    for step in range(steps):
         torch.manual_seed(10 * step + RANK)
         batch = torch.randn(8, 20)
-        for m in each:
+        for m in models:
             m.zero_grad()
             m(batch).square().mean().backward()
             with torch.no_grad():
                 for p in m.parameters():
                     p -= 0.1 * p.grad
-    apart = max((a - b).abs().max().item() for a, b in zip(each[0].parameters(), each[1].parameters()))
-    say(apart == 0 if SIZE == 2 else apart < 1e-5, "DistributedDataParallel trains as over Gloo", apart)
+
+
+def models():
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.BatchNorm1d(50), torch.nn.Linear(50, 3))
+    import copy
+
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+    each = [torch.nn.parallel.DistributedDataParallel(copy.deepcopy(model), process_group=g, bucket_cap_mb=0.001) for g in (None, GLOO)]
+
+    def apart():
+        return max((a - b).abs().max().item() for a, b in zip(each[0].parameters(), each[1].parameters()))
+
+    train(each, 5)
+    say(apart() == 0 if SIZE == 2 else apart() < 1e-5, "DistributedDataParallel trains as over Gloo", apart())
+    for m in each:
+        state = powersgd.PowerSGDState(m.process_group, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=1)
+        m.register_comm_hook(state, powersgd.powerSGD_hook)
+    train(each, 4)
+    say(apart() == 0 if SIZE == 2 else apart() < 1e-4, "... and with PyTorch's PowerSGD hook", apart())
     if torch.__version__ < (2, 7):  # whose fully_shard() has streams on a CPU, too, which have no events
         return
     from torch.distributed.fsdp import fully_shard
