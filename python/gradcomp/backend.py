@@ -201,14 +201,16 @@ class _Channel:
         with self.lock:
             if message:
                 self._messages[id(work)] = work
-                if len(self._messages) > self._many:
-                    for other in list(self._messages.values()):
-                        other.is_completed()
-                    self._many = max(64, 2 * len(self._messages))
+                older = list(self._messages.values()) if len(self._messages) > self._many else []
             else:
                 self._collectives.append(work)
-                if len(self._collectives) > 1:
-                    self._collectives[0].is_completed()
+                older = [self._collectives[0]] if len(self._collectives) > 1 else []
+        # Without the lock, since a future's callback may be anything; who has a future is looked after by another thread.
+        for other in older:
+            if other._raw is None:
+                other.is_completed()
+        if message and older:
+            self._many = max(64, 2 * len(self._messages))
 
     def let_go(self, work: Work) -> None:
         self._messages.pop(id(work), None)
