@@ -43,6 +43,7 @@ END
 
 # Where the barriers are: FILE, the source that is compiled for it, the groups that enter it.
 files="blocks.cu blocks.cu chunks
+codes.cu codes.cu codes
 columns.cu columns.cu chunks
 cuda_device.h sums.cu elements
 cuda_select.h topk.cu selection

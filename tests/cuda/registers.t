@@ -54,6 +54,7 @@ hhhLi16ELi2 80 0 0 0
 # Thirty-two numbers a lane.
 14quantise_shortILi8 80 0 0 0
 11each_kernelI7rebuilt 64 8 8 0
+11each_kernelI12float8_value 64 8 8 0
 11load_kernel 64 8 8 18432
 # A chunk of 64 x 64 numbers and the basis of a side, of 512 threads.
 dct_topk_kernel 64 0 0 36864
