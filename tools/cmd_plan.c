@@ -100,7 +100,7 @@ static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradc
 	if (!a->output && !a->trace)
 		return GRADCOMP_OK;
 	const plan_table *t = &p->tables[0];
-	q = plan_question(p, t->best, t->nodes);
+	q = plan_question(p, t, t->best, t->nodes);
 	if (a->output)
 		st = cost_plan_write(a->output, p->model, &t->machine, &q, err);
 	if (!st && a->trace) {
@@ -114,7 +114,8 @@ static int predict(plan *p, const plan_arguments *a)
 {
 	gradcomp_error err;
 	int any = 0, cpus = thread_pool_cpus(), threads = cpus < PLAN_THREADS_MOST ? cpus : PLAN_THREADS_MOST;
-	if (plan_sweep(p, threads, &err) || (p->need > 0 && plan_find_needs(p, threads, &err)))
+	if (plan_sweep(p, threads, &err) || plan_weigh_classes(p, &err) ||
+	    (p->need > 0 && plan_find_needs(p, threads, &err)))
 		return command_failed(&err);
 	for (int n = 0; n < p->ntables; n++)
 		any |= p->tables[n].best != NULL;
@@ -158,6 +159,9 @@ int cmd_plan(int argc, char **argv)
 		p.nodes[p.nnodes++] = p.machine->nodes;
 	if (!p.ranks_per_node)
 		p.ranks_per_node = p.machine->ranks_per_node;
+	if ((a.measured && (status = plan_measured_classes(&p, a.measured)) >= 0) ||
+	    (status = plan_check_classes(&p, plan_usage)) >= 0)
+		goto done;
 	if (take_lists(&p, &a, &err)) {
 		status = command_failed(&err);
 		goto done;

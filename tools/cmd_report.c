@@ -272,7 +272,7 @@ static json_t *load_trace(const char *path)
 	return NULL;
 }
 
-static json_t *load(const char *path)
+json_t *report_load(const char *path)
 {
 	json_t *root = load_json(path, "report");
 	char name[256];
@@ -312,7 +312,7 @@ int cmd_report(int argc, char **argv)
 		return command_usage_error(usage, "report: --trace is for --html");
 	if (html && (as_json || every_tensor))
 		return command_usage_error(usage, "report: --html goes without --json and --tensors");
-	root = load(words[0]);
+	root = report_load(words[0]);
 	if (!root)
 		return 1;
 	if (trace_path && !(trace = load_trace(trace_path))) {

@@ -75,13 +75,17 @@ int command_take_options(int argc, char **argv, const char *usage, const command
 		o = find_option(options, argv[i]);
 		if (!o)
 			return command_usage_error(usage, "%s: unknown option '%s'", argv[0], argv[i]);
-		if (o->flag) {
+		if (!o->value) {
 			*o->flag = 1;
 			continue;
 		}
-		*o->value = option_value(argc, argv, &i, strlen(o->name));
-		if (!*o->value)
+		const char *value = option_value(argc, argv, &i, strlen(o->name));
+		if (!value)
 			return command_usage_error(usage, "%s: %s needs a value", argv[0], o->name);
+		if (o->flag && *o->flag == COMMAND_TIMES_MOST)
+			return command_usage_error(usage, "%s: %s '%s' is one too many; it can be given %d times",
+			                           argv[0], o->name, value, COMMAND_TIMES_MOST);
+		o->value[o->flag ? (*o->flag)++ : 0] = value;
 	}
 	return -1;
 }

@@ -41,7 +41,8 @@ int command_usage_value(const char *text, const char *option, const char *value,
 int command_failed(const gradcomp_error *err);
 
 /* The options of a command. Each takes `--name VALUE` and `--name=VALUE`, or, with
- * value NULL, is a switch. */
+ * value NULL, is a switch. With both it may be repeated: `value` has room for COMMAND_TIMES_MOST, and `flag` counts. */
+enum { COMMAND_TIMES_MOST = 16 };
 typedef struct command_option {
 	const char *name;   /* with "--" */
 	const char **value; /* or */

@@ -5,6 +5,9 @@
 #include "cost/planning.h"
 #include "gradcomp/plugin.h"
 #include "base/json.h"
+#include "schedule/sim.h"
+
+#include "tools/commands.h"
 
 #include <stdbool.h>
 
@@ -39,6 +42,9 @@ typedef struct plan_skip {
 	char what[PLAN_SPEC], why[508];
 } plan_skip;
 
+/* A link has so many bits a second at least: the least of a machine file. */
+#define PLAN_RATE_LEAST 800
+
 /* A link between nodes, or inside the only one. */
 typedef struct plan_link {
 	double bits;    /* a second */
@@ -53,10 +59,48 @@ typedef struct plan_need {
 	double message;      /* the longest message, at the rate of that link; 0: none is short enough */
 } plan_need;
 
+enum { PLAN_CLASSES = COMMAND_TIMES_MOST };
+
+/* Ranks that are alike. */
+typedef struct plan_class {
+	uint32_t ranks;
+	double speed;   /* of its forward and backward passes, relative to the model's */
+	plan_link link; /* of its ranks' nodes; bits 0: the machine's */
+	/* With work divided by speed: samples of a rank, relative to the batch; where that is known the samples, and how
+	 * many of the ranks have one more; 0: it is not known. */
+	double share;
+	uint64_t samples;
+	uint32_t more;
+} plan_class;
+
+/* Returns the class's link, where others have the usual one. */
+static inline linear plan_link_of(const plan_class *c, linear usual)
+{
+	return c->link.bits > 0 ? (linear){c->link.message >= 0 ? c->link.message : usual.a, 8 / c->link.bits} : usual;
+}
+
+typedef enum plan_by { PLAN_BY_NOTHING, PLAN_BY_COMPUTING, PLAN_BY_LINK, PLAN_BY_BOTH } plan_by;
+
+/* What the slowest ranks cost the best plan of a table, in seconds of a step. */
+typedef struct plan_slowest {
+	double step, alike, divided; /* as it is, with all ranks as the fastest, and with work divided by speed */
+	double cost, gain;
+	double of[PLAN_BY_LINK + 1]; /* that would be gained by the fastest computing, or the quickest link, alone */
+	plan_by by;
+	int who; /* the class that holds it up */
+} plan_slowest;
+
 /* All predictions for one number of nodes and one link, the quickest first. */
 typedef struct plan_table {
 	uint32_t nodes;
-	machine_file machine; /* the plan's, with that link; what it points to is the plan's */
+	machine_file machine; /* the plan's, with that link, or the slowest class's; what it points to is the plan's */
+	machine_file alike;   /* with the quickest class's */
+	linear usual;         /* the link of classes that have none of their own */
+	/* The slowest in computing first, with ranks that are in no class as one of speed 1; 0: all are alike. */
+	plan_class classes[PLAN_CLASSES + 1];
+	sim_class speeds[PLAN_CLASSES + 1];
+	int nclasses, slow_link; /* the class with the slowest link */
+	plan_slowest slowest;
 	plan_row *rows;
 	int n;
 	plan_need *needs; /* the least rate first */
@@ -74,6 +118,9 @@ typedef struct plan {
 	plan_link links[PLAN_NODES]; /* in place of the machine's */
 	int nnodes, nlinks;          /* at most one of them is more than 1 */
 	double need;                 /* a share of the ideal speed; 0: is not asked for */
+	plan_class classes[PLAN_CLASSES];
+	int nclasses;
+	const char *measured; /* the report that they are from; NULL: they were given */
 	plan_specs compressors, collectives, schedules;
 	plan_spec dense, half;
 	int each_layer, no_read_ahead, all; /* all: print every row */
@@ -112,6 +159,8 @@ gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradc
 /* Reads "10G", "1G,10G,25G" (rising) or "100M..100G" (doubling), each with or without "/50us" behind it, in bits a second
  * and seconds a message. Returns false when the text is none of these. */
 bool plan_take_links(plan *p, const char *text);
+/* Reads one of these; "Mbit" and its like are units too. */
+bool plan_take_link(const char *text, plan_link *out);
 /* The level of the machine that tables of so many nodes are about. */
 static inline int plan_level(uint32_t nodes)
 {
@@ -127,9 +176,23 @@ const char *plan_table_text(const plan *p, const plan_table *t, char out[PLAN_TE
 /* Every combination in every table, on at most so many threads, the caller's among them.
  * The tables, what is left out and the error do not depend on how many there are. */
 gradcomp_status plan_sweep(plan *p, int threads, gradcomp_error *err);
-gradcomp_status plan_predict(const plan *p, const machine_file *machine, const plan_row *row, uint32_t nodes,
-                             cost_prediction *out, gradcomp_error *err);
-cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
+/* With the classes of the table. */
+gradcomp_status plan_predict(const plan *p, const plan_table *t, const machine_file *machine, const plan_row *row,
+                             uint32_t nodes, cost_prediction *out, gradcomp_error *err);
+cost_question plan_question(const plan *p, const plan_table *t, const plan_row *row, uint32_t nodes);
+/* Takes "2:speed=0.5,link=100M"; -1 to go on, else the exit status after a message. */
+int plan_take_class(plan *p, const char *text, const char *usage);
+/* The same from a job's report: ranks that compute as fast as each other, those with a slow link apart. Speed 1 is rank
+ * 0's. The machine has been read. */
+int plan_measured_classes(plan *p, const char *path);
+/* Says if the classes have more ranks than the least job that is predicted. -1, or the exit status. */
+int plan_check_classes(const plan *p, const char *usage);
+/* Finds out what the slowest costs each table's best plan, and what dividing work by speed gains, after plan_sweep(). */
+gradcomp_status plan_weigh_classes(plan *p, gradcomp_error *err);
+/* "computing", "link", ... */
+const char *plan_by_text(plan_by by);
+/* Sentences about that, to out. */
+void plan_say_classes(const plan_table *t, FILE *out);
 /* The quickest row of a compressor; NULL: there is none. */
 const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
 /* The seconds of a step in which nothing is exchanged or compressed. The table has rows. */
@@ -168,7 +231,8 @@ extern const char plan_usage[];
 typedef struct plan_arguments {
 	const char *model, *kineto, *names, *machine, *nodes, *links, *ranks, *compressors, *collectives, *schedules,
 		*dense, *half, *compute, *need, *tokens, *save;
-	const char *output, *trace;
+	const char *output, *trace, *measured, *classes[COMMAND_TIMES_MOST];
+	int nclasses;
 	uint64_t ntokens;
 	int list, parallel;
 	plan_hybrid hybrid;

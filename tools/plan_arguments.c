@@ -28,6 +28,8 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "                         and /50us behind it: seconds a message (the machine's)\n"
 			  "  --list                 print the models that are installed\n"
 			  "  --machine FILE         a machine file\n"
+			  "  --measured REPORT      a job's report: how fast its ranks compute and their slow\n"
+			  "                         links, for --ranks\n"
 			  "  --memory SIZE          --parallel: what a rank has: 40G\n"
 			  "  --microbatches N       --parallel: of a step (8)\n"
 			  "  --model MODEL          a model file, an installed model's name, or what Hugging\n"
@@ -40,6 +42,9 @@ const char plan_usage[] = "usage: gradcomp plan --model MODEL --machine FILE [OP
 			  "                         many as were measured)\n"
 			  "  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
 			  "  --parallel             data, tensor and pipeline degrees of a transformer\n"
+			  "  --ranks N:KEY=VALUE,.. N ranks that compute at another speed (speed=0.5), or whose\n"
+			  "                         node has another link (link=100M): what the slowest costs, and\n"
+			  "                         what less work gains; may be repeated\n"
 			  "  --ranks-per-node N     (as many as were measured)\n"
 			  "  --save FILE            write MODEL as a model file, and predict nothing\n"
 			  "  --schedules SPECS      these alone (wfbp,single,fixed,mgwfbp,omgs,auto)\n"
@@ -112,6 +117,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--links", &a->links, NULL},
 		{"--list", NULL, &a->list},
 		{"--machine", &a->machine, NULL},
+		{"--measured", &a->measured, NULL},
 		{"--memory", &a->hybrid.memory, NULL},
 		{"--microbatches", &a->hybrid.microbatches, NULL},
 		{"--model", &a->model, NULL},
@@ -121,6 +127,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--nodes", &a->nodes, NULL},
 		{"--output", &a->output, NULL},
 		{"--parallel", NULL, &a->parallel},
+		{"--ranks", a->classes, &a->nclasses},
 		{"--ranks-per-node", &a->ranks, NULL},
 		{"--save", &a->save, NULL},
 		{"--schedules", &a->schedules, NULL},
@@ -131,6 +138,7 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 	};
 	const plan_hybrid *h = &a->hybrid;
 	int status = command_take_options(argc, argv, plan_usage, options, NULL, 0);
+	bool links = false;
 	int64_t n;
 	if (status >= 0)
 		return status;
@@ -169,13 +177,28 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 				plan_usage, "--tokens goes with a config.json, safetensors, or a folder of these");
 		a->ntokens = (uint64_t)n;
 	}
-	if (a->parallel &&
-	    (a->output || a->trace || a->schedules || p->each_layer || p->no_read_ahead || a->links || a->need))
+	for (int i = 0; i < a->nclasses; i++) {
+		status = plan_take_class(p, a->classes[i], plan_usage);
+		if (status >= 0)
+			return status;
+		links |= p->classes[i].link.bits > 0;
+	}
+	if (a->measured && a->nclasses)
+		return command_usage_error(plan_usage, "--measured stands for --ranks; give one of them");
+	if ((links || a->measured) && p->nlinks > 1)
+		return command_usage_error(plan_usage,
+		                           "--measured, and a link of --ranks, go with one of --links; --links is '%s'",
+		                           a->links);
+	const bool classes = a->nclasses || a->measured;
+	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer || p->no_read_ahead || a->links ||
+	                    a->need || classes))
 		return command_usage_error(
-			plan_usage, "--parallel goes with neither --output, --trace, --schedules, --links, --need, "
-				    "--no-read-ahead nor --each-layer");
-	if (a->need && (a->output || a->trace || p->all))
-		return command_usage_error(plan_usage, "--need goes with neither --output, --trace nor --all");
+			plan_usage,
+			"--parallel goes with neither --output, --trace, --schedules, --links, --need, --ranks, "
+			"--measured, --no-read-ahead nor --each-layer");
+	if (a->need && (a->output || a->trace || p->all || classes))
+		return command_usage_error(plan_usage,
+		                           "--need goes with neither --output, --trace, --all, --ranks nor --measured");
 	if (p->nnodes > 1 && p->nlinks > 1)
 		return command_usage_error(
 			plan_usage, "several --nodes or several --links, not both; --nodes is '%s', --links '%s'",

@@ -153,7 +153,7 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 	for (int i = 0; i < p->compressors.n; i++) {
 		const plan_row *row = plan_best_of(t, &p->compressors.spec[i]);
 
-		if (!row || plan_predict(p, &t->machine, row, nodes, &out, &err))
+		if (!row || plan_predict(p, t, &t->machine, row, nodes, &out, &err))
 			continue;
 		if (row->compressor == t->best->compressor)
 			*of_best = out.step_s;
@@ -208,6 +208,7 @@ void plan_explain(const plan *p, const plan_table *t, FILE *out)
 		say_compressor(best, t->dense, out);
 	}
 	say_near(t, out);
+	plan_say_classes(t, out);
 	if (p->ntables == 1)
 		say_elsewhere(p, t, out);
 }

@@ -74,6 +74,41 @@ static void put_needs(jsonw *j, const plan *p, const plan_table *t)
 	json_put_end(j);
 }
 
+static void put_classes(jsonw *j, const plan_table *t)
+{
+	const plan_slowest *s = &t->slowest;
+	json_put_object(j, "slowest");
+	json_put_float(j, "step_s", s->step);
+	json_put_float(j, "alike_s", s->alike);
+	json_put_float(j, "cost_s", s->cost);
+	json_put_string(j, "by", plan_by_text(s->by));
+	json_put_float(j, "computing_s", s->of[PLAN_BY_COMPUTING]);
+	json_put_float(j, "link_s", s->of[PLAN_BY_LINK]);
+	if (s->by)
+		json_put_int(j, "class", s->who);
+	else
+		json_put_null(j, "class");
+	json_put_float(j, "divided_s", s->divided);
+	json_put_float(j, "gain_s", s->gain);
+	json_put_array(j, "classes");
+	for (int i = 0; i < t->nclasses; i++) {
+		const plan_class *c = &t->classes[i];
+
+		json_put_object(j, NULL);
+		json_put_uint(j, "ranks", c->ranks);
+		json_put_float(j, "speed", c->speed);
+		json_put_float(j, "bits_per_s", c->link.bits > 0 ? c->link.bits : 8 / t->usual.b);
+		json_put_float(j, "share", c->share);
+		if (c->samples) {
+			json_put_uint(j, "samples", c->samples);
+			json_put_uint(j, "with_one_more", c->more);
+		}
+		json_put_end(j);
+	}
+	json_put_end(j);
+	json_put_end(j);
+}
+
 static void put_table(jsonw *j, const plan *p, const plan_table *t)
 {
 	json_put_object(j, NULL);
@@ -87,6 +122,8 @@ static void put_table(jsonw *j, const plan *p, const plan_table *t)
 		json_put_null(j, "best");
 	if (p->need > 0)
 		put_needs(j, p, t);
+	if (t->nclasses && t->best)
+		put_classes(j, t);
 	json_put_array(j, "plans");
 	for (int i = 0; i < t->n; i++)
 		put_row(j, NULL, t, &t->rows[i]);

@@ -7,7 +7,7 @@
 #include "tools/plan.h"
 
 /* Those of a machine file, in bits a second. */
-static const double rate_least = 800, rate_most = 8e14, message_most = 60;
+static const double rate_least = PLAN_RATE_LEAST, rate_most = 8e14, message_most = 60;
 
 /* Reads a number of at most so many characters and its unit; -1 when it is none. */
 static double number_of(const char *text, size_t length, const char *const *units, const double *worth)
@@ -28,13 +28,35 @@ static double number_of(const char *text, size_t length, const char *const *unit
 	return -1;
 }
 
+/* Reads bits a second, "10G" or "10Gbit"; -1 when they are none, or none that a link has. */
+static double rate_of(const char *text, size_t length)
+{
+	static const char *const units[] = {"K", "M", "G", "T", "Kbit", "Mbit", "Gbit", "Tbit", NULL};
+	static const double worth[] = {1e3, 1e6, 1e9, 1e12, 1e3, 1e6, 1e9, 1e12};
+	double bits = number_of(text, length, units, worth);
+	return bits >= rate_least && bits <= rate_most ? bits : -1;
+}
+
+/* Reads the "50us" behind a slash; negative when there is no slash. */
+static bool message_of(const char *slash, double *message)
+{
+	static const char *const units[] = {"us", "ms", "s", NULL};
+	static const double worth[] = {1e-6, 1e-3, 1};
+	*message = slash ? number_of(slash + 1, strlen(slash + 1), units, worth) : -1;
+	return !slash || (*message >= 0 && *message <= message_most);
+}
+
+bool plan_take_link(const char *text, plan_link *out)
+{
+	const size_t n = strcspn(text, "/");
+	out->bits = rate_of(text, n);
+	return message_of(text[n] ? text + n : NULL, &out->message) && out->bits > 0;
+}
+
 static bool take_rate(plan *p, const char *text, size_t length)
 {
-	static const char *const units[] = {"K", "M", "G", "T", NULL};
-	static const double worth[] = {1e3, 1e6, 1e9, 1e12};
-	double bits = number_of(text, length, units, worth);
-	if (!(bits >= rate_least && bits <= rate_most) || p->nlinks == PLAN_NODES ||
-	    (p->nlinks && bits <= p->links[p->nlinks - 1].bits))
+	double bits = rate_of(text, length);
+	if (bits < 0 || p->nlinks == PLAN_NODES || (p->nlinks && bits <= p->links[p->nlinks - 1].bits))
 		return false;
 	p->links[p->nlinks++] = (plan_link){bits, -1};
 	return true;
@@ -59,12 +81,10 @@ static bool take_range(plan *p, const char *text, const char *dots, size_t lengt
 
 bool plan_take_links(plan *p, const char *text)
 {
-	static const char *const units[] = {"us", "ms", "s", NULL};
-	static const double worth[] = {1e-6, 1e-3, 1};
 	const char *slash = strchr(text, '/'), *dots = strstr(text, "..");
 	const char *end = slash ? slash : text + strlen(text);
-	double message = slash ? number_of(slash + 1, strlen(slash + 1), units, worth) : -1;
-	if (slash && !(message >= 0 && message <= message_most))
+	double message;
+	if (!message_of(slash, &message))
 		return false;
 	if (dots && dots < end) {
 		if (!take_range(p, text, dots, (size_t)(end - text)))

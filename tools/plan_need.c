@@ -43,7 +43,7 @@ static gradcomp_status try_link(const search *s, double good, bool *enough, grad
 
 		if (!plan_same(row->compressor, s->compressor))
 			continue;
-		st = plan_predict(s->p, &m, row, s->t->nodes, &out, err);
+		st = plan_predict(s->p, s->t, &m, row, s->t->nodes, &out, err);
 		if (st)
 			return st;
 		*enough = out.step_s <= s->enough;

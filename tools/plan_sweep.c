@@ -3,6 +3,7 @@
  * Threads share the pairs of compressor and collective. Each has a place of its own for what it
  * comes to; tables and what is left out are made of these when all are there, in the order of
  * what was asked, so that they are the same however many threads there were. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ bool plan_same(const plan_spec *a, const plan_spec *b)
 	return !strcmp(a->text, b->text);
 }
 
-cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
+cost_question plan_question(const plan *p, const plan_table *t, const plan_row *row, uint32_t nodes)
 {
 	return (cost_question){.nodes = nodes,
 	                       .ranks_per_node = p->ranks_per_node,
@@ -57,13 +58,15 @@ cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
 	                       .no_read_ahead = (uint32_t)p->no_read_ahead,
 	                       .compressor = row->compressor->text,
 	                       .collective = row->collective->text,
-	                       .schedule = row->schedule->text};
+	                       .schedule = row->schedule->text,
+	                       .classes = t->nclasses ? t->speeds : NULL,
+	                       .nclasses = (uint32_t)t->nclasses};
 }
 
-gradcomp_status plan_predict(const plan *p, const machine_file *machine, const plan_row *row, uint32_t nodes,
-                             cost_prediction *out, gradcomp_error *err)
+gradcomp_status plan_predict(const plan *p, const plan_table *t, const machine_file *machine, const plan_row *row,
+                             uint32_t nodes, cost_prediction *out, gradcomp_error *err)
 {
-	cost_question q = plan_question(p, row, nodes);
+	cost_question q = plan_question(p, t, row, nodes);
 	*out = (cost_prediction){0};
 	return cost_predict(p->model, machine, &q, out, err);
 }
@@ -100,7 +103,7 @@ static gradcomp_status try_pair(const plan *p, const plan_table *t, const plan_s
 
 		*row = (plan_row){
 			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[a->rows]};
-		why.status = plan_predict(p, &t->machine, row, t->nodes, &row->p, &why);
+		why.status = plan_predict(p, t, &t->machine, row, t->nodes, &row->p, &why);
 		if (why.status == GRADCOMP_ERR_UNSUPPORTED || why.status == GRADCOMP_ERR_RANGE ||
 		    why.status == GRADCOMP_ERR_INTERNAL) {
 			snprintf(what, sizeof what, "%.120s over %.120s", compressor->shown, collective->shown);
@@ -192,6 +195,47 @@ static gradcomp_status make_table(plan *p, plan_table *t, const attempt *attempt
 	return GRADCOMP_OK;
 }
 
+static int by_speed(const void *a, const void *b)
+{
+	const plan_class *x = a, *y = b;
+	return (x->speed > y->speed) - (x->speed < y->speed);
+}
+
+/* Gives the table its classes, and its machine the slowest of their links. */
+static void place_classes(const plan *p, plan_table *t)
+{
+	const uint64_t ranks = (uint64_t)t->nodes * p->ranks_per_node;
+	linear *slowest = &t->machine.level[plan_level(t->nodes)], *fastest;
+	uint64_t given = 0;
+	bool links = false;
+	t->usual = *slowest;
+	if (!p->nclasses)
+		return;
+	for (int i = 0; i < p->nclasses; i++) {
+		t->classes[t->nclasses++] = p->classes[i];
+		given += p->classes[i].ranks;
+		links |= p->classes[i].link.bits > 0;
+	}
+	if (given < ranks)
+		t->classes[t->nclasses++] =
+			(plan_class){.ranks = (uint32_t)(ranks - given), .speed = 1, .link = {.message = -1}};
+	qsort(t->classes, (size_t)t->nclasses, sizeof *t->classes, by_speed);
+	if (links)
+		t->machine.ncalls = 0;
+	t->alike = t->machine;
+	fastest = &t->alike.level[plan_level(t->nodes)];
+	*slowest = *fastest = plan_link_of(&t->classes[0], t->usual);
+	for (int i = 0; i < t->nclasses; i++) {
+		linear l = plan_link_of(&t->classes[i], t->usual);
+
+		t->speeds[i] = (sim_class){t->classes[i].ranks, t->classes[i].speed};
+		if (l.b > slowest->b || (l.b >= slowest->b && l.a > slowest->a))
+			t->slow_link = i;
+		*slowest = (linear){fmax(slowest->a, l.a), fmax(slowest->b, l.b)};
+		*fastest = (linear){fmin(fastest->a, l.a), fmin(fastest->b, l.b)};
+	}
+}
+
 /* One for each number of nodes, or each link; without rows. */
 static void place_tables(plan *p)
 {
@@ -203,13 +247,14 @@ static void place_tables(plan *p)
 
 		t->nodes = p->nodes[p->nnodes > 1 ? i : 0];
 		t->machine = *p->machine;
-		if (!p->nlinks)
-			continue;
 		level = &t->machine.level[plan_level(t->nodes)];
-		level->b = 8 / link->bits;
-		if (link->message >= 0)
-			level->a = link->message;
-		t->machine.ncalls = 0;
+		if (p->nlinks) {
+			level->b = 8 / link->bits;
+			if (link->message >= 0)
+				level->a = link->message;
+			t->machine.ncalls = 0;
+		}
+		place_classes(p, t);
 	}
 }
 

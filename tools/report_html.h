@@ -20,6 +20,8 @@ static inline long long count_of(const json_t *object, const char *key)
 	return n < 0 ? 0 : n > COUNT_MOST ? COUNT_MOST : n;
 }
 
+/* Returns a report; NULL after a message on stderr. */
+json_t *report_load(const char *path);
 /* `trace` may be NULL. Both may come from anywhere; the page runs no script and loads nothing. */
 gradcomp_status report_html(const json_t *report, const json_t *trace, const char *path, gradcomp_error *err);
 

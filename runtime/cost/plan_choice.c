@@ -1,5 +1,6 @@
 #include "cost/plan_choice.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,8 +37,8 @@ static void units_free(units *u)
 }
 
 /* At most `most` of them, or little more: runs of tensors that have together as many numbers as such a share of the
- * model; what a bucket cannot hold stays apart. */
-static gradcomp_status units_make(const cost_model *c, uint32_t most, units *out, gradcomp_error *err)
+ * model; what a bucket cannot hold stays apart. Their passes are those of a rank of that speed. */
+static gradcomp_status units_make(const cost_model *c, uint32_t most, double speed, units *out, gradcomp_error *err)
 {
 	const model_file *m = c->model;
 	const uint64_t limit = c->plugins[0]->compressor->max_bucket;
@@ -60,8 +61,8 @@ static gradcomp_status units_make(const cost_model *c, uint32_t most, units *out
 			out->start[out->n++] = i;
 		else
 			at--;
-		out->forward[at] += t->forward;
-		out->backward[at] += t->backward * by_itself;
+		out->forward[at] += t->forward / speed;
+		out->backward[at] += t->backward * by_itself / speed;
 		out->numel[at] += c->whole[i];
 	}
 	out->start[out->n] = m->ntensors;
@@ -116,6 +117,23 @@ uint64_t plan_model_hash(const model_file *m)
 	return h;
 }
 
+double plan_slowest_speed(const cost_question *q)
+{
+	double speed = q->classes ? q->classes[0].speed : 1;
+	for (uint32_t i = 1; i < q->nclasses; i++)
+		speed = fmin(speed, q->classes[i].speed);
+	return speed;
+}
+
+/* The question's classes, by how many times as fast as the slowest they are; NULL where it has none, or without memory. */
+static sim_class *relative_classes(const cost_question *q)
+{
+	sim_class *classes = q->classes ? calloc(q->nclasses, sizeof *classes) : NULL;
+	for (uint32_t i = 0; classes && i < q->nclasses; i++)
+		classes[i] = (sim_class){q->classes[i].ranks, q->classes[i].speed / plan_slowest_speed(q)};
+	return classes;
+}
+
 gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *out, gradcomp_error *err)
 {
 	const model_file *m = c->model;
@@ -125,11 +143,17 @@ gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *
 	units u = {.n = 0};
 	scaled costs = {c, &u, 1};
 	schedule_spec s = {0};
-	gradcomp_status st;
+	sim_class *classes = relative_classes(q);
+	gradcomp_status st = GRADCOMP_OK;
 	*out = (plan_choice){.plan = {0}};
-	st = schedule_spec_parse(q->schedule ? q->schedule : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s, err);
-	if (!st) /* a plan that is given has its own buckets */
-		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, &u, err);
+	if (q->classes && !classes)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u classes of ranks", q->nclasses);
+	if (!st)
+		st = schedule_spec_parse(q->schedule ? q->schedule : config_str(c->config, SET_GRADCOMP_SCHEDULE), &s,
+		                         err);
+	if (!st) /* a plan that is given has its own buckets; rules plan for the slowest rank */
+		st = units_make(c, s.method == SCHEDULE_PLAN ? m->ntensors : UNITS_MOST, plan_slowest_speed(q), &u,
+		                err);
 	if (st)
 		goto done;
 	const uint64_t usual = (uint64_t)config_int(c->config, SET_REDUCER_BUCKET_BYTES);
@@ -140,6 +164,8 @@ gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *
 	                                    .copy = between > 0 ? 0 : m->copy,
 	                                    .update = m->update,
 	                                    .window = REDUCER_WORKSPACES,
+	                                    .classes = classes,
+	                                    .nclasses = q->nclasses,
 	                                    .beside_application = c->machine->beside_application,
 	                                    .beside_exchange = c->machine->beside_exchange,
 	                                    .slowed_by_exchange = model_slowed_by_exchange(m, c->machine),
@@ -172,6 +198,7 @@ gradcomp_status plan_choose(cost_model *c, const cost_question *q, plan_choice *
 done:
 	schedule_spec_clear(&s);
 	units_free(&u);
+	free(classes);
 	if (st)
 		plan_choice_clear(out);
 	return st;

@@ -22,6 +22,8 @@
 #include "base/fit.h"
 #include "gradcomp/abi.h"
 
+struct sim_class; /* schedule/sim.h */
+
 /* A compressor's work costs a rank this, over all rounds of a bucket; x in numbers (F32) of the bucket. */
 typedef struct compressor_curve {
 	char *compressor; /* canonical SPEC; owned */
@@ -123,6 +125,10 @@ typedef struct cost_question {
 	const char *trace; /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
 	/* Of the prediction step_s alone counts: least_s and most_s are the same, what is summed over buckets is 0. */
 	uint32_t step_alone;
+	/* Ranks whose passes are not as fast as the model's say how fast; the first one's times are told. NULL: all are
+	 * alike, of speed 1. */
+	const struct sim_class *classes;
+	uint32_t nclasses;
 } cost_question;
 
 typedef struct cost_prediction {
@@ -131,7 +137,7 @@ typedef struct cost_prediction {
 	/* The same plan where exchanging, encoding, decoding and what they slow the passes down by are
 	 * less, and more, by the machine's spread. */
 	double least_s, most_s;
-	double compute_s; /* the program's own part of it */
+	double compute_s; /* the program's own part of it, on the slowest rank */
 	double exposed_s; /* and what waits for gradients after the backward pass */
 	double encode_s, exchange_s, decode_s;
 	double sent_bytes; /* a rank and step */

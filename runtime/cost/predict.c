@@ -64,6 +64,11 @@ static gradcomp_status check_question(const cost_question *q, gradcomp_error *er
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "%u nodes with %u ranks each: must be at least 1, and together at most %d ranks",
 		                 q->nodes, q->ranks_per_node, RANKS_MOST);
+	for (uint32_t i = 0; i < q->nclasses; i++)
+		if (!(q->classes[i].speed > 0) || !isfinite(q->classes[i].speed))
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "class %u of ranks has a speed of %g; must be more than 0", i,
+			                 q->classes[i].speed);
 	return GRADCOMP_OK;
 }
 
@@ -103,10 +108,10 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 	/* Schedules have anomalies: less work may end later. */
 	out->least_s = fmin(choice.least, choice.sim.step);
 	out->most_s = fmax(choice.most, choice.sim.step);
-	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
 		out->compute_s +=
 			model->tensors[i].forward + model->tensors[i].backward * model_backward_alone(model, machine);
+	out->compute_s = out->compute_s / plan_slowest_speed(question) + model->update;
 	out->exposed_s = choice.sim.exposed;
 	out->encode_s = choice.cost.encode;
 	out->exchange_s = choice.cost.exchange;

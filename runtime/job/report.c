@@ -4,6 +4,7 @@
 #include "job/report_internal.h"
 #include "base/json.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -353,6 +354,7 @@ static void write_times(jsonw *j, const report_job *job)
 		json_put_float(j, "exchanging_s", t->exchange_s / steps);
 		json_put_float(j, "waiting_s", t->wait_s / steps);
 		json_put_uint(j, "pauses", (uint64_t)t->pauses);
+		json_put_float(j, "link_mbit", slow_rank_link(t) > 0 ? slow_rank_link(t) * 8e-6 : NAN);
 		json_put_end(j);
 	}
 	j->flat = 0;

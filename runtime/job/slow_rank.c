@@ -171,12 +171,20 @@ static bool look_at_own(evidence *e)
 }
 
 /* Takes the rank whose busiest link is the slowest, where that link has been busy for as long as it then costs. */
+double slow_rank_link(const rank_times *t)
+{
+	if (!(t->link_full > 0) || !(rate_of(t) > 0))
+		return 0;
+	/* The kernel remembers its best moment, with what a switch had saved up for it. */
+	return fmin(rate_of(t), t->link_bytes / t->link_s);
+}
+
 static bool look_at_links(evidence *e)
 {
 	double busy, waited;
 	e->rank = -1;
 	for (int r = 0; r < e->n; r++)
-		if (usable(&e->t[r]) && rate_of(&e->t[r]) > 0 && e->t[r].link_full > 0 &&
+		if (usable(&e->t[r]) && slow_rank_link(&e->t[r]) > 0 &&
 		    (e->rank < 0 || rate_of(&e->t[r]) < rate_of(&e->t[e->rank])))
 			e->rank = r;
 	if (e->rank < 0)
@@ -185,10 +193,7 @@ static bool look_at_links(evidence *e)
 	e->usual = usual(e, e->rank, rate_of);
 	if (!(rate_of(t) < LINK_SLOW * e->usual))
 		return false;
-	/* The kernel remembers its best moment, with what a switch had saved up for it. */
-	e->own = fmin(rate_of(t), t->link_bytes / t->link_s);
-	if (!(e->own > 0))
-		return false;
+	e->own = slow_rank_link(t);
 	busy = a_step(t, t->link_s);
 	waited = usual(e, -1, wait_of);
 	e->excess = a_step(t, t->link_bytes) * (1 / e->own - 1 / e->usual);

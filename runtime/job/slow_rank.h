@@ -61,6 +61,8 @@ typedef struct slow_rank {
 /* Looks at n ranks' totals. False, and kind NOTHING, where none costs more than SLOW_RANK_TOLD, or it is not clear
  * which, or there is no memory to find out. */
 bool slow_rank_find(const rank_times *t, int n, slow_rank *out);
+/* Returns the bytes a second that the rank's busiest link carries; 0 where it was never full, or is not known. */
+double slow_rank_link(const rank_times *t);
 /* "slow computing", for people and programs. */
 const char *slow_rank_kind(slow_kind kind);
 /* The first kind that has the same name. */

@@ -159,7 +159,7 @@ done
 for share in 0 1 -1 95 nan ''; do wrong "--need is '$share'; give a share of the speed without exchanges, as 0.95" --need "$share"; done
 wrong 'several --nodes or several --links, not both' --nodes 2,4 --links 1G,2G
 wrong '--output and --trace are of one link' --links 1G,2G --output "$tmp/x.plan"
-wrong '--need goes with neither --output, --trace nor --all' --need 0.9 --all
+wrong '--need goes with neither --output, --trace, --all, ' --need 0.9 --all
 wrong '--parallel goes with neither' --parallel --need 0.9
 wrong '--parallel goes with neither' --parallel --links 1G
 done_testing

@@ -129,7 +129,10 @@ static void whole(void)
 	report_reducer red = reducer();
 	report_job job = job_of(&red, 1);
 	red.schedule = &schedule;
-	char path[100], command[2400];
+	const rank_times times[4] = {{.steps = 10, .link_rate = 1e7, .link_s = 2, .link_bytes = 1e7},
+	                             {.steps = 10, .link_rate = 1e7, .link_s = 2, .link_bytes = 1e7, .link_full = 1}};
+	job.times = times;
+	char path[100], command[2600];
 	struct stat st;
 	report *r;
 
@@ -139,7 +142,7 @@ static void whole(void)
 	is_int(report_close(r, &job, &e), 0, "close");
 	is_int(stat(path, &st), 0, "the file is there");
 	is_int(st.st_mode & 07777, 0644, "as the umask says");
-	ok(st.st_size > 500 && st.st_size < 4400, "cut to its length (%ld bytes)", (long)st.st_size);
+	ok(st.st_size > 500 && st.st_size < 5600, "cut to its length (%ld bytes)", (long)st.st_size);
 	is_int(entries(tmpdir), 1, "and nothing else");
 
 	snprintf(
@@ -149,6 +152,7 @@ static void whole(void)
 		"assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
 		"'n2', 'n2']\n"
 		"assert d['links'][1] == dict(transport='tcp', connections=2, sent_bytes=3000000000, received_bytes=4)\n"
+		"assert [t['link_mbit'] for t in d['times']] == [None, 40, None, None]\n"
 		"assert d['link_kinds'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
 		"assert d['link_kinds'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
 		"assert d['networks'] == [dict(network='10.2.0.0/24', interface='eth1', driver_mbit=10000, measured_mbit=9400, used=True),\n"
