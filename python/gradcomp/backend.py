@@ -34,6 +34,9 @@ from torch.distributed import distributed_c10d as _c10d
 from . import _lib, _log, _policy, _profile
 from . import job as _jobs
 from ._lib import Call, Error, ErrorText, lib
+from ._policy_state import Shared
+from ._policy_state import load_state_dict as load_state_dict
+from ._policy_state import state_dict as state_dict
 
 _DTYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64, torch.float16: _lib.F16, torch.bfloat16: _lib.BF16, torch.int8: _lib.I8,
            torch.uint8: _lib.U8, torch.int16: _lib.I16, torch.int32: _lib.I32, torch.int64: _lib.I64, torch.bool: _lib.U8}
@@ -133,6 +136,7 @@ class _Home:
 
 _home: _Home | None = None  # of the default group
 _policies: list[_policy.Policy] = []  # of all homes
+shared = Shared()  # the state for all ranks, as an object to give to what saves one file for all
 
 
 class _Channel:
@@ -150,7 +154,7 @@ class _Channel:
         self._futures: queue.SimpleQueue[Work | None] | None = None
         self._completer: threading.Thread | None = None
         self._closed = False
-        self.coding = None if home.policy is None else _policy.Coding(home.policy, home.job, len(ranks), partial(home.enter, ranks), home.leave)
+        self.coding = None if home.policy is None else _policy.Coding(home.policy, home.job, ranks, partial(home.enter, ranks), home.leave)
         _channels.add(self)
 
     def carry_out(self, call: Call, title: str) -> None:
@@ -740,8 +744,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         coded = self._coded(_policy.ALL_REDUCE, memory, memory.numel(), op)
         if coded is not None:
             lane, entry = coded
-            place = lane.place((memory.dtype, memory.numel()))
-            return self._submit_coded(lane, partial(lane.all_reduce, entry, place, memory, *self._weights(op)), opts, [t], shown, finish)
+            factor, scale = self._weights(op)
+            place = lane.place((str(memory.dtype), scale != 1, memory.numel()))
+            return self._submit_coded(lane, partial(lane.all_reduce, entry, place, memory, factor, scale), opts, [t], shown, finish)
         call.out, call.count = numbers.data_ptr(), numbers.numel()
         return self._submit("all_reduce", call, opts, [t], shown, memory, finish)
 
@@ -928,8 +933,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
 
     def _scatter_coded(self, lane: _policy.Lane, entry: _policy.Entry, parts: list[Tensor], memory: Tensor, opts: Any, op: Any, tensors: list[Any],
                        shown: list[Tensor] | None, finish: Callable[[], None] | None) -> Work:
-        place = lane.place((memory.dtype, memory.numel(), *(p.numel() for p in parts)))
-        run = partial(lane.reduce_scatter, entry, place, parts, memory, *self._weights(op))
+        factor, scale = self._weights(op)
+        place = lane.place((str(memory.dtype), scale != 1, memory.numel(), *(p.numel() for p in parts)))
+        run = partial(lane.reduce_scatter, entry, place, parts, memory, factor, scale)
         return self._submit_coded(lane, run, opts, tensors, shown, finish)
 
     def reduce_scatter_tensor_coalesced(self, outputTensors: list[Tensor], inputTensors: list[Tensor], opts: Any = None) -> Work:

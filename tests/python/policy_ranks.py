@@ -24,7 +24,7 @@ def begin(backend="gradcomp", policy=None, **more):
     global GROUPS
     GROUPS += 1
     os.environ["GRADCOMP"] = policy or "off"
-    dist.init_process_group(backend, init_method=f"file://{FOLDER}/{GROUPS}", rank=RANK, world_size=SIZE, **more)
+    dist.init_process_group(backend, init_method=f"file://{FOLDER}/{SIZE}.{GROUPS}", rank=RANK, world_size=SIZE, **more)
 
 
 def end():
@@ -132,6 +132,8 @@ def mesh():
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+    import gradcomp.backend
+
     losses = {}
     for backend, policy in (("gloo", None), ("gradcomp", "any/none"), ("gradcomp", "dp/block:bits=8")):
         begin(backend, policy)
@@ -140,8 +142,10 @@ def mesh():
         for layer in (model.first, model.second, model.third):
             fully_shard(layer, mesh=of["dp"])
         fully_shard(model, mesh=of["dp"])
-        losses[policy], rows = train(model, 4, RANK // 2), end()
+        losses[policy], states = train(model, 4, RANK // 2), sorted(gradcomp.backend.state_dict(shared=True))
+        rows = end()
         if policy == "dp/block:bits=8":
+            say(states == ["default_pg", f"mesh_dp@{RANK % 2}"], "the state names the first rank of each", states)
             say(rows and {row["group"] for row in rows} == {"mesh_dp"} and ratio(rows) <= 0.27, "the groups of dp alone", rows)
     say(losses["any/none"] == losses[None], "under none, Gloo's losses to the bit", losses)
     say(near(losses["dp/block:bits=8"], losses[None], 0.01), "losses under 8 bits", losses)
@@ -160,6 +164,7 @@ def places():
     say(step(1, 2, 2) == [-1, -1, -1] and step(1, 2, 2) == [0, 1, 2], "a step as the one before")
     say(step(1, 2, 3) == [0, 1, -1] and step(1, 2, 2) == [-1, -1, 2], "two that begin alike")
     say(step(4) == [-1] and step(4, 4) == [6, -1] and step(4) == [6], "a step of which the optimizer has made none")
+    say([first for first, _ in rounds.save({1, 6})["known"]] == [0, 6], "a state has what has come twice", rounds.save({1, 6}))
     rounds = _policy._Rounds()
     say(step(5, 5) == [-1, -1] and step(5) == [0] and step(5) == [2], "the same at the beginning")
     rounds.stepped()
@@ -319,5 +324,157 @@ def dead():
     os._exit(0)
 
 
+class Program:
+    """Calls of sizes that recur, between steps of an optimizer; those of a step depend on its number alone."""
+
+    def __init__(self, *groups):
+        self.groups = groups
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.weight.grad = torch.zeros(1)
+        self.optimizer = torch.optim.SGD([self.weight], lr=0.1)
+
+    def step(self, number, scale=1.0, tail=True):
+        """The results."""
+        draw, results = torch.Generator().manual_seed(1000 * number + RANK), []
+        for group in self.groups:
+            for n, op in ((MANY, ReduceOp.SUM), (MANY, ReduceOp.AVG), (MANY // 2 + 5, ReduceOp.SUM))[:3 if tail else 2]:
+                results.append(scale * torch.randn(n, generator=draw))
+                dist.all_reduce(results[-1], op, group=group)
+            results.append(torch.empty(MANY // 8))
+            dist.reduce_scatter_tensor(results[-1], scale * torch.randn(dist.get_world_size(group) * MANY // 8, generator=draw), group=group)
+            every = torch.empty(dist.get_world_size(group) * MANY // 8)
+            dist.all_gather_into_tensor(every, results[-1], group=group)
+            results.append(every)
+        self.optimizer.step()
+        return results
+
+
+def same(a, b):
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+STATES = ("dp.all_reduce.100K/topk:density=0.05+dp.all_reduce.10K/powersgd:rank=2+dp.10K/block:bits=4,rounding=stochastic",
+          "@dp_other.10K/fp8+dp.10K/block:bits=4")
+
+
+def pieces(state):
+    """{(group, operation, kind, entry, slot): bytes}, of a reducer without its head."""
+    from gradcomp import _policy_state
+
+    groups = {key: _policy_state._unpack(key, value) for key, value in state.items()}
+    return {(key, operation, *piece): data[320:] if piece[0] == "reducer" else data for key, group in groups.items()
+            for operation, lane in enumerate(group.lanes) for piece, data in lane.pieces.items()}
+
+
+def numbers(data):
+    return torch.frombuffer(bytearray(data), dtype=torch.float32)
+
+
+def saving():
+    """States of both kinds, of the first two ranks; a job that goes on from its own does so to the bit."""
+    global SIZE, GROUPS
+    if RANK < 2:
+        SIZE = 2
+        saving_on_two()
+        SIZE, GROUPS = 3, 0
+
+
+def saving_on_two():
+    import torch.distributed.checkpoint as dcp
+
+    import gradcomp.backend as backend
+
+    say(backend.state_dict() == {} and "comes before" in str(error_of(backend.load_state_dict, {})), "without a process group")
+    begin()
+    say(backend.state_dict() == {} and error_of(backend.load_state_dict, {"a": 1}) is None, "without a policy")
+    end()
+    for number, policy in enumerate(STATES):
+        begin(policy=policy)
+        other = dist.new_group(list(range(SIZE)), group_desc="dp_other")
+        program = Program(None, other)
+        for i in range(3):
+            program.step(i)
+        own, shared = backend.state_dict(), backend.state_dict(shared=True)
+        say(sorted(own) == ["default_pg", "dp_other"], "groups by name", list(own))
+        dcp.save({"gradcomp": backend.shared}, checkpoint_id=f"{FOLDER}/dcp{number}")
+        if RANK == 0:
+            torch.save(shared, f"{FOLDER}/shared{number}")
+        torch.save(own, f"{FOLDER}/own{number}.{RANK}")
+        on = [program.step(i, tail=i != 3) for i in range(3, 6)]
+        saved = torch.load(f"{FOLDER}/own{number}.{RANK}", weights_only=True)
+        backend.load_state_dict(saved)
+        say(same(on[0], program.step(3, tail=False)), f"{policy}: back to a state, to the bit")
+        end()
+        begin(policy=policy)
+        backend.load_state_dict(saved)
+        waiting = backend.state_dict()
+        say(pieces(waiting) == pieces(saved), "what waits stays in a state", [k for k, v in pieces(saved).items() if pieces(waiting).get(k) != v])
+        e = error_of(backend.state_dict, shared=True)
+        say("dp_other" in str(e) and "waits for the group" in str(e), "... and cannot be shared", repr(e))
+        # The group that waits is made now, and the last call of a step comes in the second.
+        other = dist.new_group(list(range(SIZE)), group_desc="dp_other")
+        program = Program(None, other)
+        again = [program.step(i, tail=i != 3) for i in range(3, 6)]
+        say(all(map(same, on, again)), "a new job goes on to the bit", [same(a, b) for a, b in zip(on, again)])
+        if number:
+            wrongs(saved)
+        end()
+
+
+def wrongs(saved):
+    """A state that one rank cannot load changes nothing on any."""
+    import gradcomp.backend as backend
+
+    before = backend.state_dict()
+
+    def refused(state, name, *texts):
+        given = state if RANK == 1 else saved
+        e = error_of(backend.load_state_dict, given)
+        texts = texts if RANK == 1 else (*texts, "rank 1 on")
+        say(isinstance(e, RuntimeError) and all(t in str(e) for t in texts), f"refused: {name}", repr(e))
+
+    for at in (1, 20, 40, 3000, -1):
+        damaged = {k: v.clone() for k, v in saved.items()}
+        damaged["default_pg"][at] ^= 1
+        refused(damaged, f"a damaged byte {at}", "group default_pg")
+    refused({**saved, "default_pg": saved["default_pg"][:100]}, "bytes that are missing", "is damaged")
+    refused({"dp_other": saved["dp_other"]}, "a group that is missing", "no group default_pg", "strict=False")
+    refused(torch.load(f"{FOLDER}/own1.0", weights_only=True), "another rank's", "of rank 0 of 2, this is rank 1 of 2")
+    refused({"gradcomp": torch.zeros(400, dtype=torch.uint8)}, "a hook's", "no state of the backend")
+    refused([1], "a list", "a list is no state")
+    e = error_of(backend.load_state_dict, None if RANK == 1 else saved)
+    say("either all" in str(e), "refused: none on one rank", repr(e))
+    refused(torch.load(f"{FOLDER}/own0.{RANK}", weights_only=True), "another policy", "is of the policy 'dp.all_reduce.100K/topk")
+    say(pieces(backend.state_dict()) == pieces(before), "nothing has changed")
+
+
+def loading():
+    """The state that two ranks share, on as many as there are now."""
+    import torch.distributed.checkpoint as dcp
+
+    import gradcomp.backend as backend
+
+    for number, policy in enumerate(STATES):
+        begin(policy=policy)
+        other = dist.new_group(list(range(SIZE)), group_desc="dp_other")
+        shared = torch.load(f"{FOLDER}/shared{number}", weights_only=True)
+        e = error_of(backend.load_state_dict, torch.load(f"{FOLDER}/own{number}.0", weights_only=True))
+        say("state_dict(shared=True)" in str(e), "a rank's own is refused", repr(e))
+        dcp.load({"gradcomp": backend.shared}, checkpoint_id=f"{FOLDER}/dcp{number}")
+        of_dcp = pieces(backend.state_dict())
+        backend.load_state_dict(shared)
+        say(of_dcp == pieces(backend.state_dict()), "torch.distributed.checkpoint has the same")
+        had = {k: v for k, v in pieces(shared).items() if k[1] == 0}
+        have = pieces(backend.state_dict(shared=True))
+        off = [(numbers(have[k]) - numbers(v)).abs().max().item() / numbers(v).abs().max().item() for k, v in had.items() if k in have]
+        say(had and sorted(had) == sorted(have) and max(off) < 1e-6, f"{policy}: what is owed in all is the same", f"{off} {list(had)} {list(have)}")
+        # Zeros bring it, all of it in the end: what an all-gather loses is beside that.
+        program, calls = Program(None, other), {k: numbers(v)[:MANY] for k, v in had.items() if k[4] < 2}
+        came = [sum(t.double() for t in each) for each in zip(*[program.step(0, 0.0) for _ in range(25)])]
+        off = [(came[5 * (k[0] == "dp_other") + k[4]] - v).norm() / v.norm() for k, v in calls.items()]
+        say(len(calls) == 4 and all(o < (0.1 if k[2] == "slot" else 1e-5) for k, o in zip(calls, off)), "... and comes", f"{off} {list(calls)}")
+        end()
+
+
 for each in sys.argv[1].split("+"):
-    {f.__name__: f for f in (models, mesh, calls, bad, dead)}[each]()
+    {f.__name__: f for f in (models, mesh, calls, bad, dead, saving, loading)}[each]()
