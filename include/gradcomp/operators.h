@@ -104,6 +104,27 @@ typedef struct gradcomp_segment {
 	uint32_t add;   /* 1: error is added to x; 0: it only counts in the sample */
 } gradcomp_segment;
 
+/* Acts of act_if(). The first builds of ABI 3 had fill_tensors_if() in its place, whose gradcomp_segments lie in memory
+ * as acts do that fill: their `add` is FILL, or 1, which is the same. */
+typedef enum gradcomp_act_kind {
+	GRADCOMP_ACT_FILL = 0, /* to[i] = a when the call's word is set; `by` and `from` do not count */
+	GRADCOMP_ACT_FIND = 2, /* *(int *)to = 1 when any of n ints, the next one `arg` bytes on, is set, else 0 */
+	/* The same, and also 1 when one of the acts before it has found something. */
+	GRADCOMP_ACT_FIND_TOO = 3,
+	/* These are done when *by is set, or, where by is NULL, when act `arg` of the call has found something. */
+	GRADCOMP_ACT_COPY = 4, /* to[i] = from[i] */
+	GRADCOMP_ACT_CLEAR = 5 /* to[i] = 0 */
+} gradcomp_act_kind;
+typedef struct gradcomp_act {
+	void *to;         /* n floats, or an int */
+	const int *by;    /* a word, or NULL */
+	const void *from; /* n floats, or ints */
+	uint64_t n;
+	uint32_t arg;
+	uint32_t kind; /* gradcomp_act_kind */
+} gradcomp_act;
+#define GRADCOMP_ACTS 64
+
 /* k pairs of one rank's, and a vector that ranks' pairs are added up in. */
 typedef struct gradcomp_pairs {
 	const uint32_t *idx;

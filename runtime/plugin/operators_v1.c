@@ -125,6 +125,12 @@ static void compact(void *queue, uint32_t *idx, float *val, uint64_t *count, con
 	*count = taken;
 }
 
+static void fill_tensors_if(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
+{
+	for (size_t i = 0; i < count; i++)
+		operators_cpu()->fill_if(queue, t[i].x, a, t[i].n, word);
+}
+
 static gradcomp_operators_v1 v1_table;
 
 static void v1_fill(void)

@@ -1,5 +1,5 @@
 /* The table of operators that plugins of ABI 1 and 2 were built for: gradcomp_host.operators_v1 and
- * gradcomp_work.operators_v1. Eleven of its operators are none of today's (gradcomp/operators.def); old plugins have
+ * gradcomp_work.operators_v1. Twelve of its operators are none of today's (gradcomp/operators.def); old plugins have
  * them from here, for memory of the host. There is no such table of a device: a compressor of ABI 1 or 2 works on the
  * host wherever gradients are, and operators_v1_on() tells a collective so. */
 #ifndef PLUGIN_OPERATORS_V1_H
@@ -40,7 +40,8 @@ enum { OPERATORS_V1_LAST_ABI = 2, OPERATORS_V1_HISTOGRAM_BINS = 4096 };
 	SAME(cast_scaled) SAME(sign_pairs) SAME(random_indices) SAME(tensors_scratch) SAME(load_tensors) \
 	SAME(store_tensors) SAME(sparse_sum) SAME(failed) SAME(index_words) SAME(index_pack) \
 	SAME(index_scratch) SAME(index_unpack) SAME(any_set) SAME(put_flag) SAME(copy_if) SAME(fill_if) \
-	SAME(fill_tensors_if) SAME(power_pack) SAME(power_read) SAME(power_add) SAME(float8_pack) \
+	GONE(fill_tensors_if, (void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)) \
+	SAME(power_pack) SAME(power_read) SAME(power_add) SAME(float8_pack) \
 	SAME(float8_read) SAME(float8_add) SAME(orthonormalise_scratch) SAME(orthonormalise_split) \
 	SAME(blocks_sum_abs) SAME(blocks_gather) SAME(blocks_scatter) SAME(levels_pack) SAME(levels_read) \
 	SAME(levels_add) SAME(normalise_columns_batch) SAME(dct_topk) SAME(dct_back)

@@ -83,6 +83,10 @@ static void launches_of_tensors(float *x, float *y, float *error, int *bad)
 		                          .add = 1};
 	watched S = watch(NULL, gpu->tensors_scratch(t, 3), 0);
 	LAUNCHES("load_tensors", 2, gpu->load_tensors(NULL, t, 3, bad, NULL, S.at));
+	const gradcomp_act act[] = {{.to = bad + 1, .from = bad, .n = 1, .kind = GRADCOMP_ACT_FIND},
+	                            {.to = y, .from = x, .n = 900, .kind = GRADCOMP_ACT_COPY},
+	                            {.to = y, .n = 900, .kind = GRADCOMP_ACT_CLEAR}};
+	LAUNCHES("act_if", 1, gpu->act_if(NULL, act, 3, 0, NULL));
 	LAUNCHES("store_tensors", 1, gpu->store_tensors(NULL, t, 3, NULL, NULL, S.at));
 	unwatch(&S, NULL);
 }

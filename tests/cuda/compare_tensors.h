@@ -123,11 +123,45 @@ static void tensors_store(size_t count, int poison, int with_squares)
 static void tensors_filled(size_t count, int word)
 {
 	static bucket_of b;
+	gradcomp_act host[SEGMENTS], dev[SEGMENTS];
 	bucket_make(&b, count, 0);
 	watched W = watch(&word, sizeof word, 4);
-	gpu->fill_tensors_if(NULL, b.dev, count, 3, W.at);
-	cpu->fill_tensors_if(NULL, b.host, count, 3, &word);
+	/* Segments are such acts. */
+	memcpy(host, b.host, sizeof host);
+	memcpy(dev, b.dev, sizeof dev);
+	gpu->act_if(NULL, dev, count, 3, W.at);
+	cpu->act_if(NULL, host, count, 3, &word);
 	ok(unwatch(&W, NULL) & bucket_same(&b), "%zu tensors filled, word %d", count, word);
+}
+
+/* Acts that find and others that go by it, between words on any int's boundary. */
+static void acts(size_t n, int first, int second)
+{
+	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1);
+	int words[100] = {[33] = first, [98] = second, [1] = 1}, found[3], got[3];
+	for (size_t i = 0; i < n; i++)
+		x[i] = test_normal(), y[i] = test_normal();
+	watched W = watch(words, sizeof words, 4), F = watch(NULL, sizeof found, 4), X = watch(x, 4 * n, 4),
+		Y = watch(y, 4 * n, 0);
+	for (int on = 0; on < 2; on++) {
+		int *w = on ? W.at : words, *f = on ? F.at : found;
+		float *to = on ? X.at : x, *from = on ? Y.at : y;
+		const gradcomp_act t[] = {
+			{.to = f, .from = w, .n = 34, .arg = 12, .kind = GRADCOMP_ACT_FIND},
+			{.to = f + 1, .from = w + 98, .n = 1, .arg = 4, .kind = GRADCOMP_ACT_FIND},
+			{.to = f + 2, .from = w + 2, .n = 31, .arg = 4, .kind = GRADCOMP_ACT_FIND_TOO},
+			{.to = to, .n = n, .arg = 2, .kind = GRADCOMP_ACT_CLEAR},
+			{.to = to, .from = from, .n = n, .arg = 1, .kind = GRADCOMP_ACT_COPY},
+			{.to = from, .by = w + 1, .from = to, .n = n / 2, .kind = GRADCOMP_ACT_CLEAR},
+			{.to = from, .by = w, .from = to, .n = n / 2, .kind = GRADCOMP_ACT_COPY},
+		};
+		(on ? gpu : cpu)->act_if(NULL, t, sizeof t / sizeof *t, 3, NULL);
+	}
+	float *gx = malloc(4 * n + 1), *gy = malloc(4 * n + 1);
+	ok(unwatch(&W, NULL) & unwatch(&F, got) & unwatch(&X, gx) & unwatch(&Y, gy) && same_floats(x, gx, n) &&
+	           same_floats(y, gy, n) && !memcmp(found, got, sizeof got) && got[2] == (first || second),
+	   "acts on %zu numbers, %d and %d", n, first, second);
+	free(x), free(y), free(gx), free(gy);
 }
 
 static void tensors_refused(void)
@@ -302,6 +336,8 @@ static void test_tensors(void)
 		tensors_store(i & 1 ? 13 : SEGMENTS, i / 4 - 1, i & 2);
 	tensors_load(0, 0, 1), tensors_store(0, 0, 1);
 	tensors_filled(SEGMENTS, 1), tensors_filled(13, 0), tensors_filled(0, 1);
+	for (int i = 0; i < 12; i++)
+		acts(i < 4 ? 0 : i < 8 ? 777 : 40000, i & 1, i & 2);
 	tensors_refused();
 	pairs_sum(1, 1, 100, SOUND), pairs_sum(1, 9, 30000, SOUND), pairs_sum(7, 4, 9000, SOUND);
 	pairs_sum(MOST_PARTS, 3, 300, SOUND), pairs_sum(2, MOST_RANKS, 500, SOUND), pairs_sum(5, 0, 500, SOUND);

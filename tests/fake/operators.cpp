@@ -291,12 +291,17 @@ gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t cou
 	return host()->store_tensors(nullptr, t, 0, nullptr, nullptr, nullptr);
 }
 
-void fill_tensors_if(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
+void act_if(void *queue, const gradcomp_act *act, size_t count, float a, const int *word)
 {
-	const std::vector<gradcomp_segment> all(t, t + count);
-	enqueue(queue, 0, [=] {
-		host()->fill_tensors_if(nullptr, real_segments(all).data(), all.size(), a,
-		                        static_cast<const int *>(fake_at(word)));
+	std::vector<gradcomp_act> all(act, act + count);
+	enqueue(queue, 0, [=]() mutable {
+		for (auto &t : all) {
+			const bool fills = t.kind < GRADCOMP_ACT_FIND;
+			t.to = fake_at(t.to);
+			t.by = fills ? nullptr : static_cast<const int *>(fake_at(t.by));
+			t.from = fills ? nullptr : fake_at(t.from);
+		}
+		host()->act_if(nullptr, all.data(), all.size(), a, static_cast<const int *>(fake_at(word)));
 	});
 }
 
@@ -359,7 +364,7 @@ template <auto M, auto F, class R, class... A> struct loads<M, F, R (*)(A...)> {
 template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
 // clang-format off
-OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(fill_tensors_if) OWN(sparse_sum)
+OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(act_if) OWN(sparse_sum)
 OWN(codes_sum) OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
 #undef OWN
 #define OWN(name, function) template <> constexpr auto function_of<&gradcomp_operators::name> = function;

@@ -42,7 +42,7 @@ like "a step of PowerSGD is beside PyTorch's" "$(cat "$tmp/out/figures.tsv")" "o
 like "times of PyTorch's have the names of our own" "$(cat "$tmp/out/log")" "topk 1% of 2^16 "
 
 # Which operators are not measured. Those that write a word or two need not be.
-none="moment sign_pairs put_flag fill_tensors_if"
+none="moment sign_pairs put_flag act_if"
 sed -n 's/^GRADCOMP_OPERATOR([a-z_]*, \([a-z_0-9]*\),.*/\1/p' "$GRADCOMP_SRC/include/gradcomp/operators.def" >"$tmp/operators"
 while read -r name; do
 	case " $none " in *" $name "*) continue ;; esac

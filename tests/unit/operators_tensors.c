@@ -88,14 +88,42 @@ static void stores(const char *name, const gradcomp_operators *op, int poison)
 static void fills(const char *name, const gradcomp_operators *op, int word)
 {
 	static float x[N], y[N];
-	const gradcomp_segment t[3] = {{.x = x, .n = N}, {.n = 0}, {.x = y, .n = N - 1}};
+	/* The kinds 0 and 1 are one, and whatever else stands in them does not count. */
+	const gradcomp_act t[3] = {
+		{.to = x, .n = N}, {.n = 0}, {.to = y, .by = (int *)16, .n = N - 1, .arg = 9, .kind = 1}};
 	int same = 1;
 	for (uint64_t i = 0; i < N; i++)
 		x[i] = y[i] = number(i);
-	op->fill_tensors_if(NULL, t, 3, -2, &word);
+	op->act_if(NULL, t, 3, -2, &word);
 	for (uint64_t i = 0; i < N; i++)
 		same &= x[i] == (word ? -2 : number(i)) && y[i] == (word && i < N - 1 ? -2 : number(i));
 	ok(same, "%s: tensors are filled %s", name, word ? "as a word says" : "not where it does not");
+}
+
+/* Three acts find words, and others go by these or by a word: of one array the later act counts. */
+static void acts(const char *name, const gradcomp_operators *op, int first, int second)
+{
+	static float x[N], y[N], from[N];
+	const int words[5] = {first, -1, 0, -1, second}, set = 7, not_set = 0;
+	int found[3] = {5, 5, 5}, same = 1;
+	const gradcomp_act t[] = {
+		{.to = &found[0], .from = words, .n = 2, .arg = 2 * sizeof *words, .kind = GRADCOMP_ACT_FIND},
+		{.to = &found[1], .from = words + 4, .n = 1, .kind = GRADCOMP_ACT_FIND},
+		{.to = &found[2], .from = words + 2, .n = 1, .kind = GRADCOMP_ACT_FIND_TOO},
+		{.to = x, .from = from, .n = N, .arg = 1, .kind = GRADCOMP_ACT_COPY},
+		{.to = x, .n = N, .arg = 0, .kind = GRADCOMP_ACT_CLEAR},
+		{.to = y, .by = &set, .n = N - 1, .kind = GRADCOMP_ACT_CLEAR},
+		{.to = y, .by = &not_set, .from = from, .n = N, .arg = 1, .kind = GRADCOMP_ACT_COPY},
+	};
+	for (uint64_t i = 0; i < N; i++) {
+		x[i] = y[i] = number(i);
+		from[i] = number(i) + 1;
+	}
+	op->act_if(NULL, t, sizeof t / sizeof *t, 3, NULL);
+	for (uint64_t i = 0; i < N; i++)
+		same &= x[i] == (first ? 0 : second ? from[i] : number(i)) && y[i] == (i < N - 1 ? 0 : number(i));
+	ok(same && found[0] == !!first && found[1] == !!second && found[2] == (first || second),
+	   "%s: acts go by what others find, %d and %d", name, first, second);
 }
 
 static void pairs(const char *name, const gradcomp_operators *op)
@@ -133,6 +161,8 @@ static void each(const char *name, const gradcomp_operators *op)
 	stores(name, op, 1);
 	fills(name, op, 0);
 	fills(name, op, 7);
+	for (int i = 0; i < 4; i++)
+		acts(name, op, i & 1 ? -9 : 0, i & 2);
 	pairs(name, op);
 	ok(op->load_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED &&
 	           op->store_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED,

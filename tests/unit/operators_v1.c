@@ -1,4 +1,4 @@
-/* Plugins of ABI 1 and 2 find these: the eleven operators that are none of today's. histogram, kth_magnitude, count_above
+/* Plugins of ABI 1 and 2 find these: the twelve operators that are none of today's. histogram, kth_magnitude, count_above
  * and compact against counting, random_uniform against the generator, low rank against today's on one matrix. */
 #include <math.h>
 
@@ -143,6 +143,17 @@ static void sums(const gradcomp_operators_v1 *op)
 	ok(fabs(got - want) <= 1000 * 0x1p-52 * size, "sum: %g is %g", got, want);
 }
 
+static void filled(const gradcomp_operators_v1 *op)
+{
+	float x[6] = {1, 2, 3, 4, 5, 6};
+	const gradcomp_segment t[] = {{.x = x, .n = 2}, {.x = x + 3, .n = 2, .add = 1}};
+	const int not_set = 0, set = -1;
+	op->fill_tensors_if(NULL, t, 2, 9, &not_set);
+	ok(x[0] == 1 && x[4] == 5, "fill_tensors_if leaves tensors alone");
+	op->fill_tensors_if(NULL, t, 2, 9, &set);
+	ok(x[0] == 9 && x[1] == 9 && x[2] == 3 && x[3] == 9 && x[4] == 9 && x[5] == 6, "... or fills them");
+}
+
 static void low_rank(const gradcomp_operators_v1 *op)
 {
 	enum { ROWS = 700, COLUMNS = 90, RANK = 4 };
@@ -178,6 +189,7 @@ int main(void)
 	each("v1", op);
 	uniform(op);
 	sums(op);
+	filled(op);
 	low_rank(op);
 	return done_testing();
 }

@@ -36,3 +36,36 @@ void KERNEL(fill_if)(void *queue, float *x, float a, size_t n, const int *word)
 	for (size_t i = 0; *word && i < n; i++)
 		x[i] = a;
 }
+
+/* Returns whether the act finds something; `found`: one of those before it has. */
+static int finds(const gradcomp_act *t, int found)
+{
+	const char *words = t->from;
+	int any = t->kind == GRADCOMP_ACT_FIND_TOO && found;
+	for (uint64_t i = 0; i < t->n; i++) {
+		int word;
+		memcpy(&word, words + i * t->arg, sizeof word);
+		any |= word != 0;
+	}
+	return any;
+}
+
+void KERNEL(act_if)(void *queue, const gradcomp_act *act, size_t count, float a, const int *word)
+{
+	uint64_t found = 0;
+	for (size_t k = 0; k < count; k++) {
+		const gradcomp_act *t = &act[k];
+		if (t->kind == GRADCOMP_ACT_FIND || t->kind == GRADCOMP_ACT_FIND_TOO) {
+			const int any = finds(t, found != 0);
+			found |= (uint64_t)any << k;
+			*(int *)t->to = any;
+		} else if (t->kind < GRADCOMP_ACT_FIND) {
+			KERNEL(fill_if)(queue, t->to, a, t->n, word);
+		} else if (t->n && (t->by ? *t->by != 0 : found >> t->arg & 1)) {
+			if (t->kind == GRADCOMP_ACT_COPY)
+				memcpy(t->to, t->from, t->n * sizeof(float));
+			else
+				memset(t->to, 0, t->n * sizeof(float));
+		}
+	}
+}

@@ -108,12 +108,6 @@ gradcomp_status KERNEL(store_tensors)(void *queue, const gradcomp_segment *t, si
 	return GRADCOMP_OK;
 }
 
-void KERNEL(fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
-{
-	for (size_t i = 0; i < count; i++)
-		KERNEL(fill_if)(queue, t[i].x, a, t[i].n, word);
-}
-
 const char *KERNEL(failed)(void)
 {
 	return NULL;

@@ -197,17 +197,6 @@ static __global__ void __launch_bounds__(THREADS)
 		part[blockIdx.x] = chunk_part{s, 0};
 }
 
-static __global__ void __launch_bounds__(THREADS) fill_kernel(tensors all, float a, const int *word)
-{
-	if (!*word)
-		return;
-	const unsigned i = tensor_of(all, blockIdx.x);
-	const gradcomp_segment t = all.at[i];
-	const size_t from = size_t(blockIdx.x - all.first[i]) * CHUNK, to = from + CHUNK < t.n ? from + CHUNK : t.n;
-	for (size_t at = from + threadIdx.x; at < to; at += THREADS)
-		t.x[at] = a;
-}
-
 /* A warp a tensor. */
 static __global__ void fold_parts(tensors all, const chunk_part *part, int *bad, double *squares)
 {
@@ -295,12 +284,4 @@ extern "C" gradcomp_status store_tensors_cuda(void *queue, const gradcomp_segmen
 			launch(fold_parts, all.count, WARP, 0, queue, all, part, nullptr, squares + first);
 	});
 	return GRADCOMP_OK;
-}
-
-extern "C" void fill_tensors_if_cuda(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
-{
-	some_tensors(t, count, [=](const tensors &all, size_t, unsigned chunks) {
-		if (chunks)
-			launch(fill_kernel, chunks, THREADS, 0, queue, all, a, word);
-	});
 }

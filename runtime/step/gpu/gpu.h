@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "device/device_arena.h"
 #include "step/engine.h"
+#include "step/gpu/gpu_acts.h"
 #include "step/memops.h"
 #include "step/step_observer.h"
 
@@ -206,8 +207,9 @@ engine_task gpu_exchange;
 gradcomp_status gpu_announce(engine *eng, bucket *b, gradcomp_error *err);
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
-/* Keeps beside, or puts back, what lasts of the bucket where a rank's gradient is not finite. */
-void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
+/* Keeps beside, or puts back, what lasts of the bucket where a rank's gradient is not finite: as *by says, or, where that
+ * is NULL, the first act of the list. */
+void gpu_keep(const engine *eng, bucket *b, gpu_acts *a, const int *by, int restore);
 /* device_watch.look of an engine whose work is enqueued: the collective has not failed. */
 gradcomp_status gpu_look(void *eng, gradcomp_error *err);
 

@@ -195,21 +195,21 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	          : settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what, err);
 }
 
-void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
+void gpu_keep(const engine *eng, bucket *b, gpu_acts *a, const int *by, int restore)
 {
-	const gpu *g = gpu_of(eng);
-	const int *bad = g->words + gpu_bucket_words(b) + WORD_BAD;
 	float *kept = b->workspace->kept.p;
 	for (uint32_t s = 0; s <= eng->compressor->state_arrays; s++) {
 		float *array = s ? b->state[s - 1] : b->work.error_flat;
 		if (!array)
 			continue;
-		g->ops->copy_if(stream, restore ? array : kept, restore ? kept : array, b->pub.numel, bad, 1);
+		gpu_acts_move(a, restore ? array : kept, restore ? kept : array, b->pub.numel, by, 0);
 		kept += b->pub.numel;
 	}
 }
 
-static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+/* What summed() and its like leave to be found in *a, if anything: first whether a rank's gradient is not finite, then
+ * whether a sum is not. */
+static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words, gpu_acts *a, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
@@ -236,8 +236,10 @@ static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words
 		g->ops->fill_if(g->exchange, b->own.data, NAN, 1, words + WORD_SUM);
 	st = c->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM,
 	                  scale, err);
-	if (!st && flagged)
+	if (!st && flagged && size % sizeof(int))
 		g->ops->any_set(g->exchange, words + WORD_BAD, flag, size, size, 1);
+	else if (!st && flagged)
+		gpu_acts_find(a, words + WORD_BAD, flag, sizeof(int), size / sizeof(int), false);
 	if (!st && !passes && rd->dtype == GRADCOMP_F32)
 		g->ops->range_check(g->exchange, words + WORD_SUM, b->own.data, rd->count, -FLT_MAX, FLT_MAX);
 	return st;
@@ -253,17 +255,16 @@ static void put_head(const gpu *g, char *head, const int *words)
 	g->ops->copy(g->exchange, head, words + WORD_SUM, PAYLOAD_HEAD);
 }
 
-static void read_heads(const engine *eng, const char *heads, size_t stride, size_t n, int *words)
+static void read_heads(const engine *eng, const char *heads, size_t stride, size_t n, int *words, gpu_acts *a)
 {
-	const gpu *g = gpu_of(eng);
 	if (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)
 		return;
-	g->ops->any_set(g->exchange, words + WORD_SUM, heads, sizeof(int32_t), stride, n);
-	g->ops->any_set(g->exchange, words + WORD_BAD, heads + sizeof(int32_t), sizeof(int32_t), stride, n);
+	gpu_acts_find(a, words + WORD_BAD, heads + sizeof(int32_t), stride, n, false);
+	gpu_acts_find(a, words + WORD_SUM, heads, stride, n, false);
 }
 
 /* All lengths are known, so the head says no more than what is void. */
-static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *words, gpu_acts *a, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	const gradcomp_round *rd = &b->plan.rounds[round];
@@ -278,7 +279,7 @@ static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *wor
 	if (!st)
 		st = exchange_blocks(eng, buf, eng->room.lengths, err);
 	if (!st)
-		read_heads(eng, buf, stride, P, words);
+		read_heads(eng, buf, stride, P, words, a);
 	for (size_t p = 0; p < P; p++)
 		b->parts[p] = (gradcomp_payload){buf + p * stride + PAYLOAD_HEAD, rd->bound, rd->bound};
 	return st;
@@ -315,7 +316,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	return st;
 }
 
-static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words, gpu_acts *a, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	merging m = {.eng = eng, .work = b->work, .round = round, .bound = b->plan.rounds[round].bound};
@@ -331,7 +332,7 @@ static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words
 	if (!st)
 		st = eng->coll_ctx.collective->merge(eng->coll_ctx.instance, &whole, bytes, &merger, err);
 	if (!st)
-		read_heads(eng, head, PAYLOAD_HEAD, 1, words);
+		read_heads(eng, head, PAYLOAD_HEAD, 1, words, a);
 	return st;
 }
 
@@ -347,7 +348,9 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};
 	if (!passes) {
 		st = c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
-		gpu_keep(eng, b, g->exchange, 0);
+		gpu_acts a = {.ops = g->ops, .stream = g->exchange};
+		gpu_keep(eng, b, &a, words + WORD_BAD, 0);
+		gpu_acts_run(&a);
 	}
 	if (!st)
 		st = c->coded_allreduce(eng->coll_ctx.instance, b->work.flat, n, 1.0 / eng->layout.nranks, &codec,
@@ -357,17 +360,35 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 	return st;
 }
 
+/* What comes behind a round in one pass: what it has left to be found, gradcomp_work.hold, and what lasts is kept before
+ * anything is decoded. */
+static void find_and_keep(const engine *eng, bucket *b, uint32_t round, int *words, gpu_acts *a)
+{
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	const bool keeps = !round && rd->pattern != GRADCOMP_CODED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
+	                   !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	const uint32_t found = a->finders;
+	/* Beside what has been found: the other words, which are not written in this pass. */
+	_Static_assert(WORD_BAD == 0 && WORD_FAULT == 1 && WORD_SUM == 2 && VOID_WORDS == 3, "the words stand so");
+	if (b->work.hold)
+		gpu_acts_find(a, words + WORD_HOLD, words + (found ? WORD_FAULT : WORD_BAD), sizeof *words,
+		              VOID_WORDS - found, true);
+	if (keeps)
+		gpu_keep(eng, b, a, found ? NULL : words + WORD_BAD, 0);
+	gpu_acts_run(a);
+}
+
 static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gpu *g = gpu_of(eng);
 	int *words = g->words + gpu_bucket_words(b);
+	gpu_acts a = {.ops = g->ops, .stream = g->exchange};
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
-	gradcomp_status st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
-	                     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
-	                     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
+	gradcomp_status st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, &a, err)
+	                     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, &a, err)
+	                     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, &a, err)
 	                                                    : coded(eng, b, words, err);
-	if (b->work.hold)
-		g->ops->any_set(g->exchange, words + WORD_HOLD, words, sizeof *words, sizeof *words, VOID_WORDS);
+	find_and_keep(eng, b, round, words, &a);
 	return st;
 }
 

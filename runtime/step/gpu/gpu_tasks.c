@@ -61,15 +61,13 @@ static int passes(const engine *eng)
 	return !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 }
 
-/* All of x becomes `a` where the word is set. */
-static void fill_if(const engine *eng, bucket *b, float a, int word)
+/* All of x becomes 0 where *by is set, or, if it is NULL, where act `found` has found something. */
+static void clear(const engine *eng, const bucket *b, gpu_acts *a, const int *by, uint32_t found)
 {
-	const gpu *g = gpu_of(eng);
-	const int *w = g->words + gpu_bucket_words(b) + word;
 	if (b->work.flat)
-		g->ops->fill_if(b->work.queue, b->work.flat, a, b->pub.numel, w);
-	else
-		g->ops->fill_tensors_if(b->work.queue, segments(eng, b, 0), b->pub.ntensors, a, w);
+		gpu_acts_move(a, b->work.flat, NULL, b->pub.numel, by, found);
+	for (uint32_t i = 0; !b->work.flat && i < b->pub.ntensors; i++)
+		gpu_acts_move(a, b->x[i], NULL, eng->layout.tensors[b->pub.first + i].numel, by, found);
 }
 
 static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
@@ -110,13 +108,15 @@ static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 		return unreadable(in, part, err);
 	if (why)
 		return device_check(why, "a shard's work could not be put on its stream", err);
-	g->ops->any_set(g->compute, words + WORD_OWN, found.tensors, sizeof *words, sizeof *words, n);
-	g->ops->any_set(g->compute, words + WORD_ABOVE, whole_words + WORD_BAD, sizeof *words, sizeof *words, 1);
-	g->ops->any_set(g->compute, words + WORD_LOCAL, words + WORD_OWN, sizeof *words, sizeof *words, 2);
+	gpu_acts a = {.ops = g->ops, .stream = g->compute};
+	gpu_acts_find(&a, words + WORD_OWN, found.tensors, sizeof *words, n, false);
+	gpu_acts_find(&a, words + WORD_ABOVE, whole_words + WORD_BAD, sizeof *words, 1, false);
+	const uint32_t local = gpu_acts_find(&a, words + WORD_LOCAL, NULL, 0, 0, true);
 	if (in_place(part))
-		g->ops->any_set(g->compute, words + WORD_BAD, words + WORD_ABOVE, sizeof *words, sizeof *words, 1);
+		gpu_acts_find(&a, words + WORD_BAD, whole_words + WORD_BAD, sizeof *words, 1, false);
 	else
-		fill_if(in, part, 0, WORD_LOCAL);
+		clear(in, part, &a, NULL, local);
+	gpu_acts_run(&a);
 	return GRADCOMP_OK;
 }
 
@@ -184,9 +184,11 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 	}
 	if (!passes(eng)) {
 		const int own = b->plan.rounds[0].pattern == GRADCOMP_CODED ? WORD_BAD : WORD_LOCAL;
-		g->ops->any_set(g->compute, words + own, found.tensors, sizeof *words, sizeof *words, n);
+		gpu_acts a = {.ops = g->ops, .stream = g->compute};
+		const uint32_t bad = gpu_acts_find(&a, words + own, found.tensors, sizeof *words, n, false);
 		if (!in_place(b))
-			fill_if(eng, b, 0, own);
+			clear(eng, b, &a, NULL, bad);
+		gpu_acts_run(&a);
 	}
 	return GRADCOMP_OK;
 }
@@ -224,16 +226,17 @@ static void void_result(engine *eng, bucket *b)
 	int *words = g->words + gpu_bucket_words(b);
 	if (is_never_void(eng, b))
 		return;
-	g->ops->any_set(b->work.queue, words + WORD_VOID, words, sizeof *words, sizeof *words, VOID_WORDS);
-	if (passes(eng))
-		return;
-	for (uint32_t s = 0; s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b); s++) {
+	gpu_acts a = {.ops = g->ops, .stream = b->work.queue, .word = words + WORD_SUM};
+	gpu_acts_find(&a, words + WORD_VOID, words, sizeof *words, VOID_WORDS, false);
+	for (uint32_t s = 0; !passes(eng) && s <= eng->compressor->state_arrays && b->plan.nrounds && !in_place(b);
+	     s++) {
 		float *array = s ? b->state[s - 1] : b->work.error_flat;
 		if (array)
-			g->ops->fill_if(b->work.queue, array, 0, b->pub.numel, words + WORD_SUM);
+			gpu_acts_clear(&a, array, b->pub.numel);
 	}
-	if (b->slot)
-		gpu_keep(eng, b, b->work.queue, 1);
+	if (!passes(eng) && b->slot)
+		gpu_keep(eng, b, &a, words + WORD_BAD, 1);
+	gpu_acts_run(&a);
 }
 
 static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -315,14 +318,17 @@ static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_err
 	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
 }
 
-/* Keeps what lasts before anything is decoded, and clears what is not finite, which nobody decodes. */
+/* Of sums in place: keeps what lasts before anything is decoded, and clears what is not finite, which nobody decodes. */
 static void before_decode(const engine *eng, bucket *b, const task *t)
 {
-	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
+	const gpu *g = gpu_of(eng);
+	const int *bad = g->words + gpu_bucket_words(b) + WORD_BAD;
+	gpu_acts a = {.ops = g->ops, .stream = b->work.queue};
+	if (t->round || !in_place(b) || passes(eng))
 		return;
-	gpu_keep(eng, b, b->work.queue, 0);
-	if (in_place(b))
-		fill_if(eng, b, 0, WORD_BAD);
+	gpu_keep(eng, b, &a, bad, 0);
+	clear(eng, b, &a, bad, 0);
+	gpu_acts_run(&a);
 }
 
 static gradcomp_status decode(engine *eng, bucket *b, const task *t, gradcomp_error *err)
