@@ -215,7 +215,11 @@ typedef struct gradcomp_coded {
 	/* Where they begin in each rank's payload, in bytes: multiples of 4 for values that are floats, and for codes
 	 * of SIGNS, MAGNITUDES and FLOAT16. */
 	uint64_t values, codes;
-	uint64_t segment;   /* SIGNS, MAGNITUDES: numbers of a run, not 0 */
+	union {
+		uint64_t segment; /* SIGNS, MAGNITUDES: numbers of a run, not 0 */
+		/* Others: y is multiplied with it in the end; 0: it is not. */
+		float times;
+	};
 	const float *scale; /* TERNARY: what 1 stands for, on the table's device */
 } gradcomp_coded;
 

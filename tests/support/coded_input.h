@@ -55,10 +55,15 @@ static inline size_t coded_width(const coded_input *c)
 	               : sizeof(float);
 }
 
+static inline int coded_has_runs(const coded_input *c)
+{
+	return c->coding.kind == GRADCOMP_CODING_SIGNS || c->coding.kind == GRADCOMP_CODING_MAGNITUDES;
+}
+
 /* How many values, and bytes of codes, a part of n numbers has in a payload. */
 static inline void coded_sizes(const coded_input *c, const gradcomp_coded *p, size_t *values, size_t *codes)
 {
-	const size_t n = p->n, runs = p->segment ? coded_blocks(n, p->segment) : 0;
+	const size_t n = p->n, runs = coded_has_runs(c) ? coded_blocks(n, p->segment) : 0;
 	size_t words = 0;
 	for (size_t r = 0; r < runs; r++)
 		words += coded_blocks(r + 1 < runs ? p->segment : n - r * p->segment, 32);
@@ -183,14 +188,15 @@ static inline void coded_make(coded_input *c, unsigned kind, size_t parts, size_
 		gradcomp_coded *p = &c->part[i];
 		size_t values, codes;
 		p->n = test_random() % 5 ? test_random() % (most + 1) : test_random() % 40;
-		p->segment = kind == GRADCOMP_CODING_SIGNS || kind == GRADCOMP_CODING_MAGNITUDES
-		                     ? segments[test_random() % (sizeof segments / sizeof *segments)]
-		                     : 0;
+		if (coded_has_runs(c))
+			p->segment = segments[test_random() % (sizeof segments / sizeof *segments)];
+		else if (test_random() % 2)
+			p->times = test_normal();
 		coded_sizes(c, p, &values, &codes);
 		c->bytes += 4 * (test_random() % 3);
 		p->values = c->bytes;
 		c->bytes += coded_width(c) * values;
-		const int words = p->segment || kind == GRADCOMP_CODING_FLOAT16;
+		const int words = coded_has_runs(c) || kind == GRADCOMP_CODING_FLOAT16;
 		c->bytes = words ? (c->bytes + 3) / 4 * 4 : c->bytes;
 		c->bytes += words ? 4 * (test_random() % 2) : test_random() % 4;
 		p->codes = c->bytes;
@@ -359,7 +365,7 @@ static inline int coded_sum(const coded_input *c, float *y, int from_x)
 				else
 					sum = v > sum ? v : sum;
 			}
-			y[at] = sum;
+			y[at] = coded_has_runs(c) || c->part[k].times == 0 ? sum : sum * c->part[k].times;
 		}
 	return wrong;
 }

@@ -247,27 +247,6 @@ static void add_up(const whole *w, const gradcomp_coded *parts, size_t count, co
 	w->n->ops->codes_sum(w->n->queue, &w->of_all.coding, parts, count, payload, ranks, a, w->of_all.fault);
 }
 
-/* e = what the code of x lost, of all numbers but those of this rank's stripe. */
-static void note_others(const whole *w, const float *x, float *e)
-{
-	const part own = stripe_at(w, w->n->links->rank);
-	const uint64_t ends[] = {0, own.from, own.from + own.n, w->count};
-	const void *const payload[] = {w->n->scratch};
-	gradcomp_coded parts[2];
-	size_t some = 0;
-	for (int k = 0; k < 2; k++) {
-		const uint64_t from = ends[2 * k], to = ends[2 * k + 1];
-		const gradcomp_code_layout before = layout_of(w->codec, from);
-		if (from < to)
-			parts[some++] = (gradcomp_coded){.y = e + from,
-			                                 .x = x + from,
-			                                 .n = to - from,
-			                                 .values = w->values + before.values,
-			                                 .codes = w->codes + before.codes};
-	}
-	add_up(w, parts, some, payload, 1, -1);
-}
-
 /* x = what the code of this rank's stripe, one of all numbers, says. */
 static void round_own(const whole *w, float *x, const part *own)
 {
@@ -307,18 +286,20 @@ static gradcomp_status scatter_pieces(const whole *w, gradcomp_error *err)
 	return nccl_launched(n, rc, "send coded stripes to their ranks", err);
 }
 
-/* x += what came from all other ranks, in their order. */
-static void add_stripes(const whole *w, float *x, uint64_t count)
+/* x += what came from all other ranks, in their order; then the sum is scaled. */
+static void add_stripes(const whole *w, float *x, uint64_t count, double scale)
 {
 	enum { AT_ONCE = 128 };
 	const void *payload[AT_ONCE];
 	const int P = w->n->links->nranks;
-	const gradcomp_coded stripe = {.y = x, .x = x, .n = count, .codes = nccl_rounded(w->of_each.values)};
+	gradcomp_coded stripe = {.y = x, .x = x, .n = count, .codes = nccl_rounded(w->of_each.values)};
 	size_t k = 0;
 	for (int r = 0; r < P; r++) {
 		if (r != w->n->links->rank)
 			payload[k++] = w->n->scratch + w->came + (size_t)r * w->stride;
 		if (k == AT_ONCE || (r == P - 1 && k)) {
+			if (r == P - 1 && scale != 1.0)
+				stripe.times = (float)scale;
 			add_up(w, &stripe, 1, payload, k, 1);
 			k = 0;
 		}
@@ -326,24 +307,38 @@ static void add_stripes(const whole *w, float *x, uint64_t count)
 }
 
 /* The own stripe of the sum is coded, and its codes stand on NCCL's boundaries. */
-static gradcomp_status code_stripe(const whole *w, const float *x, const part *own, uint64_t counter, float *e,
-                                   float back, gradcomp_error *err)
+static gradcomp_status code_stripe(const whole *w, const float *x, const part *own, uint64_t counter,
+                                   gradcomp_error *err)
 {
 	nccl *n = w->n;
 	const gradcomp_code_layout l = layout_of(w->codec, own->n);
 	char *at = n->scratch + w->own;
-	const void *const payload[] = {at};
-	const gradcomp_coded lost = {.y = e, .x = x, .n = own->n, .codes = l.values};
 	gradcomp_status st = code(n, w->codec, x, own->n, counter, at, l.values + l.codes, err);
-	if (st)
-		return st;
-	if (e)
-		add_up(w, &lost, 1, payload, 1, -1);
-	if (e && back != 1)
-		n->ops->scale(n->queue, e, back, own->n);
-	if (l.values % 16)
+	if (!st && l.values % 16)
 		n->ops->copy(n->queue, n->scratch + w->own_codes, at + l.values, l.codes);
-	return GRADCOMP_OK;
+	return st;
+}
+
+/* e = what the codes of buf lost: of others' stripes that of all numbers, of this rank's that of the sum, times `back`. */
+static void note_lost(const whole *w, const float *buf, const part *own, float *e, float back)
+{
+	const uint64_t ends[] = {0, own->from, own->from + own->n, w->count};
+	const void *const payload[] = {w->n->scratch};
+	gradcomp_coded parts[3];
+	size_t some = 0;
+	for (int k = 0; k < 3; k++) {
+		const uint64_t from = ends[k], n = ends[k + 1] - from;
+		const gradcomp_code_layout before = layout_of(w->codec, from);
+		const bool mine = k == 1;
+		gradcomp_coded p = {.y = e + from, .x = buf + from, .n = n};
+		p.values = mine ? w->own : w->values + before.values;
+		p.codes = mine ? w->own + layout_of(w->codec, n).values : w->codes + before.codes;
+		if (mine && back != 1)
+			p.times = back;
+		if (n)
+			parts[some++] = p;
+	}
+	add_up(w, parts, some, payload, 1, -1);
 }
 
 /* Gathers as much of a shorter stripe as of the others: nobody reads what it has not. */
@@ -380,18 +375,15 @@ static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale,
 	if (w->codes != w->values + w->of_all.values)
 		n->ops->copy(n->queue, n->scratch + w->codes, n->scratch + w->values + w->of_all.values,
 		             w->of_all.codes);
-	if (residual)
-		note_others(w, buf, residual);
 	if (own.n && coding_loses(w->codec, residual))
 		round_own(w, x, &own);
 	st = scatter_pieces(w, err);
 	if (!st && own.n)
-		add_stripes(w, x, own.n);
-	if (!st && own.n && scale != 1.0)
-		st = n->ops->scale_as(n->queue, x, scale, own.n, GRADCOMP_F32);
+		add_stripes(w, x, own.n, scale);
 	if (!st && own.n)
-		st = code_stripe(w, x, &own, counter + 1, residual ? residual + own.from : NULL, (float)(1 / scale),
-		                 err);
+		st = code_stripe(w, x, &own, counter + 1, err);
+	if (!st && residual)
+		note_lost(w, buf, &own, residual, (float)(1 / scale));
 	if (!st)
 		st = gather_pieces(w, &own, err);
 	if (st)

@@ -112,5 +112,8 @@ void KERNEL(codes_sum)(void *queue, const gradcomp_coding *coding, const gradcom
 			if (p->y)
 				add_codes(coding, p, payload[r], a);
 		}
+		const int runs = coding->kind == GRADCOMP_CODING_SIGNS || coding->kind == GRADCOMP_CODING_MAGNITUDES;
+		if (p->y && !runs && p->times != 0)
+			KERNEL(scale)(queue, p->y, p->times, p->n);
 	}
 }

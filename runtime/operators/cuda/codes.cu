@@ -23,6 +23,7 @@ struct numbers {
 /* Says of the codings below that they need no table. */
 struct tableless {
 	static constexpr int TABLE = 1;
+	static constexpr bool RUNS = false;
 	__device__ void prepare(float *) const {}
 };
 
@@ -61,6 +62,7 @@ template <int BITS> struct quantised_sum : tableless {
 /* Values are put where threads that want different ones do not wait for each other. */
 template <int BITS> struct levels_sum {
 	static constexpr int WIDTH = 8, TABLE = SUM_VALUES;
+	static constexpr bool RUNS = false;
 	uint32_t groups, levels;
 	float value[SUM_VALUES];
 
@@ -101,6 +103,7 @@ static_assert(sizeof(sum_lists) + sizeof(levels_sum<8>) + sizeof(float) + sizeof
 /* PAIRS: two values a run, else one and its negative. The numbers of a thread are of one run. */
 template <bool PAIRS, int NUMBERS> struct signs_sum : tableless {
 	static constexpr int WIDTH = NUMBERS;
+	static constexpr bool RUNS = true;
 
 	__device__ void add(float *sum, const uint8_t *payload, const gradcomp_coded &p, numbers at, const float *,
 	                    float a, bool &wrong) const
@@ -227,6 +230,11 @@ static __global__ void __launch_bounds__(THREADS) codes_sum_kernel(sum_lists all
 #pragma unroll 4
 	for (unsigned r = 0; r < all.ranks; r++)
 		coding.add(sum, all.payload[r], part, at, table, a, wrong);
+	const float times = C::RUNS ? 0 : part.times;
+	if (times != 0)
+#pragma unroll
+		for (unsigned j = 0; j < C::WIDTH; j++)
+			sum[j] *= times;
 #pragma unroll
 	for (unsigned j = 0; j < C::WIDTH; j++)
 		if (part.y && j < at.count)
@@ -237,7 +245,7 @@ static __global__ void __launch_bounds__(THREADS) codes_sum_kernel(sum_lists all
 
 template <class C>
 static void sum_some(void *queue, const C &coding, const gradcomp_coded *part, size_t parts, const void *const *payload,
-                     size_t ranks, bool more, float a, int *fault)
+                     size_t ranks, bool more, bool last, float a, int *fault)
 {
 	sum_lists all = {};
 	size_t blocks = 0;
@@ -248,6 +256,8 @@ static void sum_some(void *queue, const C &coding, const gradcomp_coded *part, s
 		all.part[p] = part[p];
 		if (more)
 			all.part[p].x = part[p].y;
+		if (!C::RUNS && !last)
+			all.part[p].times = 0;
 		all.first[p] = uint32_t(blocks);
 		blocks += (part[p].n + THREADS * C::WIDTH - 1) / (THREADS * C::WIDTH);
 	}
@@ -266,7 +276,8 @@ static void sum_as(void *queue, const C &coding, const gradcomp_coded *part, siz
 		size_t r = 0;
 		do {
 			const size_t now = ranks - r < SUM_RANKS ? ranks - r : size_t(SUM_RANKS);
-			sum_some(queue, coding, part + p, some, payload + r, now, r > 0, a, fault);
+			sum_some(queue, coding, part + p, some, payload + r, now, r > 0, r + SUM_RANKS >= ranks, a,
+			         fault);
 			r += SUM_RANKS;
 		} while (r < ranks);
 	}
