@@ -2,6 +2,7 @@
 #include "gradcomp/dataset.h"
 #include "tests/support/pace.h"
 #include "tests/support/process_ranks.h"
+#include "tests/support/slurp.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/tmpdir.h"
 
@@ -71,25 +72,14 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		gradcomp_dataset_free(ds, err);
 }
 
-static const char *slurp(const char *path)
-{
-	static char text[40000];
-	FILE *f = fopen(path, "r");
-	size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-	text[n] = 0;
-	if (f)
-		fclose(f);
-	return text;
-}
-
 /* Checks the row of each rank. */
 static void rows(const char *text, const char *title)
 {
 	const char *at = strstr(text, "\"times\": ["), *end = strstr(text, "\"slowest\": ");
 	int n = 0;
-	double step, loading, waiting;
-	long steps;
 	while (at && end) {
+		double step = 0, loading = 0, waiting = 0;
+		long steps = 0;
 		at = strstr(at + 1, "\"steps\": ");
 		if (!at || at > end)
 			break;
@@ -131,7 +121,7 @@ static void job_of(cause what, const char *kind, const char *title)
 		ok(b->slot[r].left && s->steps == STEPS, "%s: rank %d has done %d steps: %s", title, r, s->steps,
 		   s->err.text);
 	}
-	const char *text = slurp(path), *slowest = strstr(text, "\"slowest\": ");
+	char *text = slurp(path, NULL), *slowest = strstr(text, "\"slowest\": ");
 	rows(text, title);
 	printf("# %s: %.200s\n", title, slowest ? slowest : "nothing");
 	if (kind) {
@@ -141,6 +131,7 @@ static void job_of(cause what, const char *kind, const char *title)
 		like(slowest ? slowest : "", named, title);
 		like(slowest ? slowest : "", "\"advice\": \"", title);
 	}
+	free(text);
 	end_processes(b);
 }
 

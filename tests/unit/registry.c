@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 
+#include "tests/support/slurp.h"
 #include "tests/support/tap.h"
 #include "tests/support/tmpdir.h"
 
@@ -39,19 +40,6 @@ static const char *opened(const config *c, gradcomp_plugin_kind kind, const char
 	if (registry_open(c, kind, name, &p, &e))
 		return e.text;
 	return p->info->name;
-}
-
-static char *slurp(const char *path, size_t *bytes)
-{
-	FILE *f = fopen(path, "r");
-	char *data = malloc(1 << 22);
-	if (!f || !data) {
-		printf("Bail out! cannot read %s\n", path);
-		exit(1);
-	}
-	*bytes = fread(data, 1, 1 << 22, f);
-	fclose(f);
-	return data;
 }
 
 static const char *place(const char *name)

@@ -8,6 +8,7 @@
 #include "gradcomp/coder.h"
 #include "tests/support/pace.h"
 #include "tests/support/process_ranks.h"
+#include "tests/support/slurp.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/tmpdir.h"
 
@@ -88,17 +89,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	gradcomp_reducer_free(r);
 }
 
-static char *slurp(const char *path)
-{
-	static char text[20000];
-	FILE *f = fopen(path, "r");
-	size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-	text[n] = 0;
-	if (f)
-		fclose(f);
-	return text;
-}
-
 static void job_of(int what, const char *spec, const char *choice, const char *title)
 {
 	char path[300], setting[340], compressor[100];
@@ -116,7 +106,7 @@ static void job_of(int what, const char *spec, const char *choice, const char *t
 	}
 	const seen *s = process_room(b, 0);
 	int status = b->slot[0].status;
-	const char *text = slurp(path);
+	char *text = slurp(path, NULL);
 	ok(what == BUSY ? s->steps >= 5 * STEPS : s->steps == STEPS, "%s: %d steps: %s", title, s->steps, s->err.text);
 	if (what == BUSY) {
 		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title,
@@ -145,6 +135,7 @@ static void job_of(int what, const char *spec, const char *choice, const char *t
 	ok(strstr(text, "\"plan\": \"fixed\"") != NULL, "%s: the schedule", title);
 	if (!tensor)
 		printf("# %s\n", text);
+	free(text);
 	end_processes(b);
 }
 
