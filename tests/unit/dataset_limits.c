@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
 static const int two_nodes[] = {0, 1}, one_node[] = {0, 0};
@@ -99,6 +100,59 @@ static void made_once(uint64_t n, const gradcomp_dataset_stats *s)
 		made += atomic_load(&all_samples->made[i]);
 	ok(made >= n && (double)(made - n) <= s->wait_s / 0.1 && s->remote,
 	   "each made once, %d more after %.3f s of waiting, %d fetched", (int)(made - n), s->wait_s, (int)s->remote);
+}
+
+/* Every filesystem is as the test says, in MiB. */
+static struct {
+	uint64_t size, left;
+} disk = {4 << 20, 2 << 20};
+
+int fstatvfs(int fd, struct statvfs *fs)
+{
+	(void)fd;
+	*fs = (struct statvfs){.f_frsize = 1 << 20, .f_blocks = disk.size, .f_bavail = disk.left};
+	return 0;
+}
+
+/* Returns what is said on standard error while half of the values are spilled, or cannot be. */
+static const char *spilling(const char *what, gradcomp_dataset_stats *s)
+{
+	static char text[4096];
+	FILE *said = tmpfile();
+	int before = dup(STDERR_FILENO);
+	dup2(fileno(said), STDERR_FILENO);
+	*s = run(one_node, 100, 20000, 1000000, what);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	rewind(said);
+	text[fread(text, 1, sizeof text - 1, said)] = 0;
+	fclose(said);
+	return text;
+}
+
+static void full(const char *directory)
+{
+	gradcomp_dataset_stats s;
+	const char *said;
+	settings[2] = "gradcomp.log=warn";
+	spill = (char *)directory;
+	disk.left = 1026;
+	said = spilling("a disk of 4 TiB with 1026 MiB left", &s);
+	ok(s.spilled >= 90 && !s.unkept && !*said, "what is over 1 GiB is used, and nothing said: \"%s\"", said);
+	disk.left = 1023;
+	said = spilling("1023 MiB left", &s);
+	ok(!s.spilled && s.unkept >= 90, "no file is used, and %d values are not kept", (int)s.unkept);
+	like(said, directory, "a warning names the directory");
+	like(said, "has 1.1 GB free, and 1.1 GB are left to others", "and the space");
+	disk.size = 1000;
+	disk.left = 52;
+	said = spilling("a disk of 1000 MiB with 52 MiB left", &s);
+	ok(s.spilled >= 90 && !s.unkept && !*said, "what is over 5 % is used, and nothing said: \"%s\"", said);
+	disk.left = 50;
+	said = spilling("50 MiB left", &s);
+	like(said, "has 52.4 MB free, and 52.4 MB are left to others", "that is too little");
+	settings[2] = "gradcomp.log=error";
+	spill = NULL;
 }
 
 static void long_values(void)
@@ -322,6 +376,7 @@ int main(void)
 	mkdir(directory, 0700);
 	mkdir(root, 0700);
 	small(directory);
+	full(directory);
 	long_values();
 	hoard();
 	too_much();

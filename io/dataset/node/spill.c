@@ -13,11 +13,14 @@
 #include "io/dataset/dataset_internal.h"
 
 #define NAME_MOST 400
-#define LEFT_PERCENT 5 /* the share of the filesystem that the file leaves to others */
+/* The file leaves this share of the filesystem to others, but not more than these bytes: of a large disk that is
+ * nearly full the share would be more than there is. */
+#define LEFT_PERCENT 5
+#define LEFT_MOST ((uint64_t)1 << 30)
 
 gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	char name[NAME_MOST], path[4096];
+	char name[NAME_MOST], path[4096], left[32], want[32];
 	struct statvfs fs;
 	uint64_t free_bytes, kept;
 	ds->spill_fd = open(ds->spill, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -32,7 +35,15 @@ gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err)
 		                   gradcomp_printable(ds->spill, name, sizeof name));
 	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	kept = (uint64_t)fs.f_blocks * fs.f_frsize / 100 * LEFT_PERCENT;
+	if (kept > LEFT_MOST)
+		kept = LEFT_MOST;
 	ds->head->spill_limit = free_bytes > kept ? free_bytes - kept : 0;
+	if (!ds->head->spill_limit)
+		log_line(&ds->group->job->log, GRADCOMP_LOG_WARN,
+		         "%s (option spill) has %s free, and %s are left to others: values that memory cannot keep are "
+		         "prepared again each time",
+		         gradcomp_printable(ds->spill, name, sizeof name), gradcomp_size_text(free_bytes, left),
+		         gradcomp_size_text(kept, want));
 	return GRADCOMP_OK;
 }
 
