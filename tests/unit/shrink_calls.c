@@ -429,7 +429,7 @@ static gradcomp_status make_others(program *p, gradcomp_error *err)
 	return st || !p->kind->parallel || p->ending ? st : make_parallel(p, err);
 }
 
-static gradcomp_status recover(program *p, int *done, void **made, gradcomp_error *err)
+static gradcomp_status recover(program *p, int i, int *done, void **made, gradcomp_error *err)
 {
 	gradcomp_status st;
 	bool first = true;
@@ -442,6 +442,8 @@ static gradcomp_status recover(program *p, int *done, void **made, gradcomp_erro
 		if (first) {
 			*done = who.step_done;
 			*made = who.made;
+			/* Those whom the last call has told that it is done are at their end, and make nothing. */
+			p->ending |= i == CALLS - 1 && *done;
 		}
 		first = false;
 		p->me = who.rank;
@@ -475,7 +477,7 @@ static gradcomp_status one(program *p, int i, gradcomp_status (*call)(program *,
 		}
 		if (st != GRADCOMP_ERR_PEER_LOST)
 			return st;
-		st = recover(p, &done, &made, err);
+		st = recover(p, i, &done, &made, err);
 		if (!st && made && call == create)
 			p->made = made;
 		if (!st && made && call == dataset)
