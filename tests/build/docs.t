@@ -25,6 +25,9 @@ done
 lines=$(wc -l < README.md)
 check "README.md has at most 120 lines: $lines" test "$lines" -le 120
 
+is 'CHANGELOG.md: a release has at most 40 lines' \
+	"$(awk '/^## / { name = $2 } name { n[name]++ } END { for (name in n) if (n[name] > 40) print name, n[name] }' CHANGELOG.md)" ''
+
 is 'sentences of users'\'' pages have fewer than 18 words in the mean' \
 	"$(python3 -B tests/build/sentences.py README.md doc/user/*.md | awk '$1 >= 18')" ''
 
