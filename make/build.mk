@@ -28,7 +28,7 @@ $(B)/obj/plugins/compressors/lossless/%.o: EXTRA = $(LZ4_CFLAGS) $(ZSTD_CFLAGS)
 
 all: $(LIB_SO) $(LIB_A) $(SDK_A) $(PMIX_SO) $(VERBS_SO) $(NFS_SO) $(CUDA_SO) $(DEVICE_SO) $(PLUGINS) $(PMPI_SO) $(SPANK_SO) $(COMMAND) $(EXAMPLES) $(B)/gradcomp.pc $(B)/gradcomp-sdk.pc
 
-$(B)/obj/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h config.mk
+$(B)/obj/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h $(CONFIG_MK)
 	$(call say,CC)
 	$(Q)mkdir -p $(@D) && $(COMPILE)
 
@@ -80,7 +80,7 @@ $(B)/lib/gradcomp/source/nfs.so: $(call OBJ,$(NFS_SRC)) $(LIB_A)
 # kernel's registers and memory is kept for tests/cuda/registers.t.
 NVCC_FLAGS = -std=c++17 -O3 --fmad=false -ftz=false -prec-div=true -prec-sqrt=true $(CUDA_CODE) \
 	-Xcompiler '-O2 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-unknown-pragmas' $(if $(findstring -Werror,$(CFLAGS_REQ)),-Werror all-warnings)
-$(B)/obj/%.cu.o: $(srcdir)/%.cu config.mk
+$(B)/obj/%.cu.o: $(srcdir)/%.cu $(CONFIG_MK)
 	$(call say,NVCC)
 	$(Q)mkdir -p $(@D) && { $(NVCC) $(NVCC_FLAGS) -Xptxas -v $(ROOTS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 		2>$(@:.o=.ptxas); status=$$?; sed '/^ptxas info/d; /bytes stack frame/d' $(@:.o=.ptxas) >&2; exit $$status; }
@@ -133,7 +133,7 @@ $(B)/lib/gradcomp/compressors/lossless.so: PLUGIN_LIBS = $(LZ4_LIBS) $(ZSTD_LIBS
 $(B)/obj/openmpi/%.o: INCLUDES = -I$(srcdir)/include $(OPENMPI_CFLAGS)
 $(B)/obj/mpich/%.o: INCLUDES = -I$(srcdir)/include $(MPICH_CFLAGS)
 define pmpi_rule
-$(B)/obj/$(1)/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h config.mk
+$(B)/obj/$(1)/%.o: $(srcdir)/%.c $(B)/gradcomp_config.h $(CONFIG_MK)
 	$$(call say,CC)
 	$$(Q)mkdir -p $$(@D) && $$(COMPILE)
 $(B)/lib/gradcomp/pmpi/$(1).so: $(PMPI_SRC:%.c=$(B)/obj/$(1)/%.o)
@@ -190,11 +190,11 @@ $(TEST_PLUGINS): $(B)/%.so: $(B)/obj/%.o
 	$(Q)mkdir -p $(@D) && $(LINK_SO) -o $@ $^ $(PLUGIN_LIBS) $(LIBS) -lm
 $(B)/tests/plugins/faulty/own_symbol_sysv.so: PLUGIN_LIBS = -Wl,--hash-style=sysv
 
-$(B)/gradcomp.pc: $(srcdir)/gradcomp.pc.in config.mk
+$(B)/gradcomp.pc: $(srcdir)/gradcomp.pc.in $(CONFIG_MK)
 	$(call say,GEN)
 	$(Q)sed -e 's|@REQUIRES_PRIVATE@||; s|@LIBS_PRIVATE@|-lm -ldl -pthread|' $(SUBST) $< >$@
 
-$(B)/gradcomp-sdk.pc: $(srcdir)/gradcomp-sdk.pc.in config.mk
+$(B)/gradcomp-sdk.pc: $(srcdir)/gradcomp-sdk.pc.in $(CONFIG_MK)
 	$(call say,GEN)
 	$(Q)sed $(SUBST) $< >$@
 
@@ -207,6 +207,6 @@ DIRS = prefix exec_prefix bindir libexecdir libdir includedir sysconfdir localst
 	$(CUDA_SRC:%.cu=$(B)/obj/%.cu.o) $(foreach m,$(MPIS),$(PMPI_SRC:%.c=$(B)/obj/$(m)/%.o)))
 
 # configure or VERSION changed: the same configure command again.
-config.mk: $(srcdir)/configure $(srcdir)/VERSION
-	@echo "configure has changed: running ./config.status"
-	$(Q)./config.status >/dev/null && touch config.mk
+$(CONFIG_MK): $(srcdir)/configure $(srcdir)/VERSION
+	@echo "configure has changed: running $(@D)/config.status"
+	$(Q)$(@D)/config.status >/dev/null && touch $@

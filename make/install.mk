@@ -4,14 +4,14 @@
 ETC = $(patsubst %.in,%,$(call find,etc/gradcomp.conf etc/gradcomp.conf.in etc/plugstack.conf.d/gradcomp.conf \
 	etc/plugstack.conf.d/gradcomp.conf.in))
 fill = $(Q)mkdir -p $(@D) && sed $(SUBST) $< >$@
-$(B)/etc/%: $(srcdir)/etc/%.in config.mk
+$(B)/etc/%: $(srcdir)/etc/%.in $(CONFIG_MK)
 	$(call say,GEN)
 	$(fill)
-$(B)/etc/%: $(srcdir)/etc/% config.mk
+$(B)/etc/%: $(srcdir)/etc/% $(CONFIG_MK)
 	$(call say,GEN)
 	$(fill)
 PACKAGING = $(patsubst %.in,%,$(call find,packaging/*/*.in))
-$(B)/packaging/%: $(srcdir)/packaging/%.in config.mk
+$(B)/packaging/%: $(srcdir)/packaging/%.in $(CONFIG_MK)
 	$(call say,GEN)
 	$(fill)
 all: $(ETC:%=$(B)/%) $(PACKAGING:%=$(B)/%)
@@ -22,7 +22,7 @@ PYTHON = $(B)/lib/gradcomp/python
 DIST_INFO = $(addprefix gradcomp-$(VERSION).dist-info/,METADATA entry_points.txt)
 $(addprefix $(PYTHON)/,$(python_src)): $(PYTHON)/%: $(srcdir)/python/%
 	$(Q)mkdir -p $(@D) && cp $< $@
-$(PYTHON)/gradcomp-$(VERSION).dist-info/METADATA: $(srcdir)/python/METADATA.in config.mk
+$(PYTHON)/gradcomp-$(VERSION).dist-info/METADATA: $(srcdir)/python/METADATA.in $(CONFIG_MK)
 	$(fill)
 $(PYTHON)/gradcomp-$(VERSION).dist-info/entry_points.txt: $(srcdir)/python/entry_points.txt
 	$(Q)mkdir -p $(@D) && cp $< $@
@@ -73,7 +73,7 @@ INSTALLED = \
 	$(foreach f,$(filter-out %.md,$(doc_src)) $(example_src),0644:$(srcdir)/$(f):$(docdir)/$(f:doc/%=%))
 
 all: $(addprefix $(B)/installed/,$(filter %.md,$(doc_src)))
-$(B)/installed/%.md: $(srcdir)/%.md $(srcdir)/packaging/installed-links config.mk
+$(B)/installed/%.md: $(srcdir)/%.md $(srcdir)/packaging/installed-links $(CONFIG_MK)
 	$(Q)mkdir -p $(@D) && cd $(srcdir) && packaging/installed-links $*.md $(includedir) $(mandir) $(doc_src) $(example_src) >$@.new && mv $@.new $@
 
 # A file is replaced by renaming: there is one at every moment, and who has the old one

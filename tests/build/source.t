@@ -5,6 +5,7 @@
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC CUDA_ARCHS PKG_CONFIG DESTDIR 2>/dev/null
 
+in_part 1 2 || skip_all 'it runs every other day'
 version=$(cat "$GRADCOMP_SRC/VERSION")
 archive=gradcomp-$version.tar.gz
 none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson
@@ -29,10 +30,11 @@ find . | sort >"$tmp/before"
 # shellcheck disable=SC2086
 check "configure in the source folder with $cc" ./configure $none CC=$cc CFLAGS=-O0 --enable-werror
 check "make -j" make -j4
-is "what it made is in _build and five files" \
+is "what it made is in _build, and a makefile" \
 	"$(find . -mindepth 1 ! -path './_build/*' | sort | comm -13 "$tmp/before" - | tr '\n' ' ')" \
-	"./Makefile ./_build ./config.log ./config.mk ./config.status "
+	"./Makefile ./_build "
 check "nothing is left to do" make -q
+check "... in _build either" make -q -C _build
 check "the command runs" _build/bin/gradcomp version
 
 # ---- dependencies
@@ -59,8 +61,7 @@ like "... and the library would be of that version" "$(make V=1 -n "$PWD/_build/
 echo "$version" >VERSION
 
 check "make dist without git" make dist
-is "... has the same files" "$(tar -tzf "$archive" | sort)" "$(tar -tzf "$tmp/first.tar.gz" | sort)"
-rm -f "$archive"
+is "... has the same files" "$(tar -tzf "_build/$archive" | sort)" "$(tar -tzf "$tmp/first.tar.gz" | sort)"
 check "make distclean" make distclean
 is "... leaves the source folder as it was" "$(find . | sort | comm -3 "$tmp/before" -)" ""
 
