@@ -1,10 +1,11 @@
 #!/bin/sh
 # time limit: 1800 s
 # The tree as tests/comments, tests/dialect, clang-format, cppcheck and shellcheck see it; clang-tidy over all of it
-# takes too long for a test. That each tool is heard when it finds something, and what SINCE looks at.
+# takes too long for a test, and cppcheck looks at half of it a day. That each tool is heard when it finds something, and
+# what SINCE and LINT_HALF look at.
 # shellcheck source=tests/support/tap.sh disable=SC2016,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
-unset SINCE LINT_TOOLS
+unset SINCE LINT_TOOLS LINT_HALF
 
 # with TOOL NAME: whether TOOL is there
 with () {
@@ -20,8 +21,9 @@ with () {
 	return 1
 }
 
+[ "${WHOLE-}" = yes ] || half=$(($(part) % 2))
 for tool in comments dialect clang-format cppcheck shellcheck; do
-	! with $tool "the tree: $tool" || check "the tree: $tool" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
+	! with $tool "the tree: $tool" || check "the tree: $tool" env LINT_HALF="${half-}" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
 done
 
 # ---- a tree in which there is something to be found
@@ -44,6 +46,13 @@ for tool in clang-format clang-tidy cppcheck shellcheck; do
 	like "... and counted as a failure" "$said" "lint: failed: $tool"
 	unlike "... in the tree, not in a build folder" "$said" made.sh
 done
+
+if with cppcheck "halves"; then
+	# before.c is the first of three files.
+	LINT_HALF=0 refuse "the half with a finding" lint cppcheck
+	LINT_HALF=1 check "the other half" lint cppcheck
+	like "... is looked at" "$said" "lint: cppcheck, 1 files"
+fi
 
 if with python3 "comments that are no sentences"; then
 	for n in $(seq 30); do printf '/* Returns %s. */\n// It does\n// so.\n' "$n"; done >comments.c

@@ -177,7 +177,7 @@ int main(int argc, char **argv)
 			skip("not part of this build", "%s", list[i].spec);
 			continue;
 		}
-		const int with_parameters = strchr(list[i].spec, ':') != NULL, now = tap_in_part(i, 3);
+		const int with_parameters = strchr(list[i].spec, ':') != NULL, now = tap_in_part(i, 6);
 		/* Some have no defaults, and one more that is run always. */
 		if (with_parameters && !now && !(i && !same_name(list[i].spec, list[i - 1].spec)))
 			continue;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The CUDA kernels against a happens-before of our own (races.h), without a GPU: the comparisons of operators.c find no
 # race, with grids of two blocks at most, so that loops over a grid run more than once. Then each barrier in turn is
-# taken out, a twelfth of them a day, and in check-long all: that is found, or the barrier is in a list below.
+# taken out, a sixteenth of them a day, and in check-long all: that is found, or the barrier is in a list below.
 # shellcheck source=tests/support/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
@@ -191,7 +191,7 @@ echo "# PART=$(part)"
 functions | sort >"$tmp/barriers"
 while read -r file function number line; do
 	i=$((i + 1))
-	in_part $i 12 || continue
+	in_part $i 16 || continue
 	name="$file: $function() without barrier $number"
 	entry=$(printf '%s\n' "$files" | grep "^$file ")
 	# shellcheck disable=SC2086

@@ -2,7 +2,7 @@
 # time limit: 3600 s
 # Debian 13: the tests of what is of another version there, Slurm, PMIx, Python and PyTorch, then the
 # demo in the same tree, in a root made of Debian's archive. The root is kept below the build folder for the next time, with the
-# packages in it; the sources are fresh, and lie where users can read them. A day half of the tests; WHOLE=yes (check-long): all,
+# packages in it; the sources are fresh, and lie where users can read them. A day a quarter of the tests; WHOLE=yes (check-long): all,
 # and more of PyTorch.
 # What packages.t builds there is optimised as usual; this build asks for less, which takes half the time.
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
@@ -50,7 +50,7 @@ tar -xf "$GRADCOMP_BUILD/gradcomp-$(cat "$GRADCOMP_SRC/VERSION").tar.gz" -C "$so
 tests='tests/cluster/job.t tests/python/launch.t' i=0
 for name in cluster/{conf,coop,epilog,faults,joining,options,probe,prolog,rendezvous,staging,tasks,torchrun} \
 	python/{attach,binding,caught,coder,delay,nocode,torchrun} ${WHOLE:+python/checkpoint python/local_sgd python/torch}; do
-	! in_part $((i++)) 2 || tests="$tests tests/$name.t"
+	! in_part $((i++)) 4 || tests="$tests tests/$name.t"
 done
 step 'the tests on a real Slurm' env CFLAGS=-O1 CHECK_TESTS="$tests" /usr/src/gradcomp/quickstart check cluster
 note "$(grep -E '^ +skipped:|^slowest|passed, ' "$tmp/said")"

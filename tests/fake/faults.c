@@ -291,7 +291,7 @@ static void try_refused(const char *const *settings)
 	const outcome *o = run_processes(2, 60, settings, refused, how);
 	int count = (int)o[1].number[0], wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (how[0] = 1; !wrong && how[0] <= count; how[0]++) {
-		if (how[0] < count && !tap_in_part((unsigned long)how[0], 3))
+		if (how[0] < count && !tap_in_part((unsigned long)how[0], 6))
 			continue;
 		o = run_processes(2, 60, settings, refused, how);
 		wrong = o[1].status != GRADCOMP_ERR_NOMEM || !o[0].status || o[0].failed || o[1].failed ||
@@ -343,7 +343,7 @@ static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	leave(out, st, &err);
 }
 
-/* Each launch of a step fails once; in CI a third of them, and the last. */
+/* Each launch of a step fails once; in CI a sixth of them, and the last. */
 static void try_launches(const char *compressor, const char *collective, const char *const *settings)
 {
 	/* The fewest ranks on two nodes are one rank and two. */
@@ -352,7 +352,7 @@ static void try_launches(const char *compressor, const char *collective, const c
 	long count = (long)o[1].number[0];
 	int wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
-		if (f.launch < count && !tap_in_part((unsigned long)f.launch, 3))
+		if (f.launch < count && !tap_in_part((unsigned long)f.launch, 6))
 			continue;
 		o = run_processes(f.P, 30, settings, launches, &f);
 		wrong = o[1].status != GRADCOMP_ERR_IO || !o[0].status || o[0].failed || o[1].failed ||

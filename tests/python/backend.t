@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The backend "gradcomp" of torch.distributed: each call beside Gloo's or what it must give, groups, models, bad input, and a
-rank that dies in each kind of call."""
+rank that dies in each kind of call; a third of these calls a day."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, current_torch, done_testing, forked_ranks, need_library, things  # noqa: E402
+from tap import SOURCE, current_torch, done_testing, forked_ranks, in_part, need_library, things  # noqa: E402
 
 need_library()
 PYTHON = current_torch()
@@ -32,7 +32,8 @@ with tempfile.TemporaryDirectory() as folder:
         check(n, "groups", "50", os.path.join(folder, str(n)))
     check(2, "models")
     check(3, "bad")
-for call in ("all_reduce", "reduce", "broadcast", "all_gather", "barrier", "gather", "scatter", "reduce_scatter", "all_to_all", "recv",
-             "recv from any", "send", "a work", "a future"):
-    check(3, "dead", call, killed=(2,))
+for i, call in enumerate(("all_reduce", "reduce", "broadcast", "all_gather", "barrier", "gather", "scatter", "reduce_scatter", "all_to_all",
+                          "recv", "recv from any", "send", "a work", "a future")):
+    if in_part(i, 3):
+        check(3, "dead", call, killed=(2,))
 done_testing()

@@ -10,9 +10,11 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, current, done_testing, environment, need_library, ok, ranks, skip_all, things  # noqa: E402
+from tap import BUILD, SOURCE, current, done_testing, environment, in_part, need_library, ok, ranks, skip_all, things  # noqa: E402
 
 need_library()
+if not in_part(1, 2):
+    skip_all("it runs every other day")
 PYTHON, why = current("jax")
 if PYTHON is None:
     skip_all(why)

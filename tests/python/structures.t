@@ -13,7 +13,7 @@ from tap import SOURCE, current_torch, done_testing, errors, forked_ranks as ran
 
 need_library()
 PYTHON = current_torch()
-SEEDS = [str(seed) for seed in range(1, 9) if in_part(seed, 4)]
+SEEDS = [str(seed) for seed in range(1, 9) if in_part(seed, 8)]
 
 
 def check(name, kinds, nranks):
