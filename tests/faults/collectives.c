@@ -182,6 +182,8 @@ int main(void)
 			continue;
 		}
 		for (int w = 0; w < WAYS; w++) {
+			if (!all && !tap_in_part((unsigned long)(k + w), 2))
+				continue;
 			disturbed(&ways[w], "", 0);
 			disturbed(&ways[w], "short=30;delay=5;delay_us=200", 0);
 			disturbed(&ways[w], "eagain=40;eintr=20", w % 2);
