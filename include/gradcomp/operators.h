@@ -93,6 +93,15 @@ typedef enum gradcomp_moment {
 #define GRADCOMP_SAMPLE_RUN 256
 #define GRADCOMP_SAMPLE_EVERY 8192
 
+/* What `add` of a segment says, for load_tensors() alone. */
+typedef enum gradcomp_segment_flag {
+	GRADCOMP_SEGMENT_ADD = 1,    /* error is added to x; else it only counts in the sample */
+	GRADCOMP_SEGMENT_FINITE = 2, /* what is not finite of x becomes 0 when it has been found */
+	/* This is no tensor, has no number and stands last: `grad` is an int, which becomes 1 when one of the tensors
+	 * before it is not all finite, and else stays as it is. It has no place in what the call says of tensors. */
+	GRADCOMP_SEGMENT_ANY = 4
+} gradcomp_segment_flag;
+
 /* One tensor of a bucket. x, grad and error overlap nobody's but for grad, which may be
  * x itself; then dtype is F32. */
 typedef struct gradcomp_segment {
@@ -101,7 +110,7 @@ typedef struct gradcomp_segment {
 	const float *error; /* n numbers of error memory, or NULL */
 	uint64_t n;
 	uint32_t dtype; /* F32, F16, BF16, F8E4M3, F8E5M2 */
-	uint32_t add;   /* 1: error is added to x; 0: it only counts in the sample */
+	uint32_t add;   /* gradcomp_segment_flag */
 } gradcomp_segment;
 
 /* Acts of act_if(). The first builds of ABI 3 had fill_tensors_if() in its place, whose gradcomp_segments lie in memory

@@ -9,7 +9,7 @@ enum { SEGMENTS = 100 }; /* more than one launch has */
 
 typedef struct bucket_of {
 	size_t count;
-	gradcomp_segment host[SEGMENTS], dev[SEGMENTS];
+	gradcomp_segment host[SEGMENTS + 1], dev[SEGMENTS + 1];
 	watched x[SEGMENTS], grad[SEGMENTS], error[SEGMENTS];
 } bucket_of;
 
@@ -82,23 +82,32 @@ static int close_to(double a, double b)
 	return isnan(a) || isnan(b) ? isnan(a) && isnan(b) : a == b || fabs(a - b) <= 1e-12 * fabs(b);
 }
 
-static void tensors_load(size_t count, int bad, int with_squares)
+/* With `finite`: what is not so is made so, and a word of all tensors is asked for. */
+static void tensors_load(size_t count, int bad, int with_squares, bool finite)
 {
 	static bucket_of b;
-	int want[SEGMENTS], got[SEGMENTS], right = 1, any = 0;
+	int want[SEGMENTS], got[SEGMENTS], right = 1, any = 0, word = 0, there = 0;
 	double sum[SEGMENTS], found[SEGMENTS];
 	bucket_make(&b, count, bad);
 	watched W = watch(NULL, sizeof(int) * count, 4), Q = watch(NULL, sizeof(double) * count, 8),
-		S = watch(NULL, gpu->tensors_scratch(b.dev, count), 0);
-	gradcomp_status st = gpu->load_tensors(NULL, b.dev, count, W.at, with_squares ? Q.at : NULL, S.at);
-	st |= cpu->load_tensors(NULL, b.host, count, want, with_squares ? sum : NULL, NULL);
-	right &= unwatch(&W, got) & unwatch(&Q, found) & unwatch(&S, NULL);
+		A = watch(&there, sizeof there, 4);
+	for (size_t i = 0; finite && i < count; i++)
+		b.host[i].add = b.dev[i].add |= GRADCOMP_SEGMENT_FINITE;
+	b.host[count] = b.dev[count] = (gradcomp_segment){.grad = &word, .add = GRADCOMP_SEGMENT_ANY};
+	b.dev[count].grad = A.at;
+	watched S = watch(NULL, gpu->tensors_scratch(b.dev, count + finite), 0);
+	gradcomp_status st = gpu->load_tensors(NULL, b.dev, count + finite, W.at, with_squares ? Q.at : NULL, S.at);
+	st |= cpu->load_tensors(NULL, b.host, count + finite, want, with_squares ? sum : NULL, NULL);
+	right &= unwatch(&W, got) & unwatch(&Q, found) & unwatch(&S, NULL) & unwatch(&A, &there);
 	for (size_t i = 0; i < count; i++) {
 		any |= want[i];
 		right &= want[i] == got[i] && (!with_squares || close_to(found[i], sum[i]));
 	}
-	right &= bucket_same(&b);
-	ok(right & !st && (any != 0) == (bad != 0), "%zu tensors loaded%s%s", count, bad ? ", some not finite" : "",
+	right &= bucket_same(&b) && word == (finite && bad) && there == word;
+	ok(right & !st && (any != 0) == (bad != 0), "%zu tensors loaded%s%s", count,
+	   bad && finite ? ", some made finite"
+	   : bad         ? ", some not finite"
+	                 : "",
 	   with_squares ? ", sampled" : "");
 }
 
@@ -330,11 +339,11 @@ static void launches_fail(void)
 
 static void test_tensors(void)
 {
-	for (int i = 0; i < 8; i++)
-		tensors_load(i & 1 ? 13 : SEGMENTS, i & 2, i & 4);
+	for (int i = 0; i < 16; i++)
+		tensors_load(i & 1 ? 13 : SEGMENTS, i & 2, i & 4, i & 8);
 	for (int i = 0; i < 12; i++)
 		tensors_store(i & 1 ? 13 : SEGMENTS, i / 4 - 1, i & 2);
-	tensors_load(0, 0, 1), tensors_store(0, 0, 1);
+	tensors_load(0, 0, 1, false), tensors_load(0, 0, 1, true), tensors_store(0, 0, 1);
 	tensors_filled(SEGMENTS, 1), tensors_filled(13, 0), tensors_filled(0, 1);
 	for (int i = 0; i < 12; i++)
 		acts(i < 4 ? 0 : i < 8 ? 777 : 40000, i & 1, i & 2);

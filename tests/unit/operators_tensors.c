@@ -1,6 +1,7 @@
 /* Whole buckets: tensors loaded and stored, ranks' pairs added up, against loops that do the same number by
  * number. Every table of this processor. */
 #include <math.h>
+#include <stdbool.h>
 
 #include "tests/support/magnitudes.h"
 
@@ -55,6 +56,45 @@ static void loads(const char *name, const gradcomp_operators *op)
 	for (int i = 0; i < 4; i++)
 		same &= fabs(squares[i] - want[i]) <= 1e-12 * want[i];
 	ok(same, "%s: and sampled", name);
+	free(scratch);
+}
+
+/* What is not finite becomes 0, and a word is set by it. */
+static void loads_finite(const char *name, const gradcomp_operators *op, bool bad)
+{
+	static float x[2][N], grad[2][N], e[N], want[2][N];
+	int found[3] = {7, 7, 7}, any = 0, same = 1;
+	double squares[2], sum = 0;
+	for (uint64_t i = 0; i < N; i++) {
+		const bool odd = bad && i % 1009 == 5;
+		grad[0][i] = number(i);
+		grad[1][i] = odd ? NAN : number(i);
+		e[i] = number(i + N);
+		want[0][i] = grad[0][i] + e[i];
+		want[1][i] = odd ? 0 : grad[1][i];
+		sum += in_sample(i) ? (double)want[1][i] * want[1][i] : 0;
+	}
+	if (bad) {
+		grad[0][N - 1] = e[N - 1] = 3e38f;
+		want[0][N - 1] = 0;
+	}
+	const gradcomp_segment t[] = {
+		{.x = x[0],
+	         .grad = grad[0],
+	         .error = e,
+	         .n = N,
+	         .dtype = GRADCOMP_F32,
+	         .add = GRADCOMP_SEGMENT_ADD | GRADCOMP_SEGMENT_FINITE},
+		{.x = grad[1], .grad = grad[1], .n = N, .dtype = GRADCOMP_F32, .add = GRADCOMP_SEGMENT_FINITE},
+		{.grad = &any, .add = GRADCOMP_SEGMENT_ANY}};
+	void *scratch = aligned_alloc(64, op->tensors_scratch(t, 3) + 64);
+	gradcomp_status st = op->load_tensors(NULL, t, 3, found, squares, scratch);
+	for (uint64_t i = 0; i < N; i++)
+		same &= x[0][i] == want[0][i] && grad[1][i] == want[1][i];
+	ok(!st && same && fabs(squares[1] - sum) <= 1e-12 * sum, "%s: %s are loaded", name,
+	   bad ? "gradients that are not finite are made so as they" : "finite gradients that would be made so");
+	ok(found[0] == bad && found[1] == bad && found[2] == 7 && any == bad, "%s: the word says %d for all", name,
+	   any);
 	free(scratch);
 }
 
@@ -157,6 +197,8 @@ static void each(const char *name, const gradcomp_operators *op)
 {
 	const gradcomp_segment odd = {.dtype = GRADCOMP_I64};
 	loads(name, op);
+	loads_finite(name, op, false);
+	loads_finite(name, op, true);
 	stores(name, op, 0);
 	stores(name, op, 1);
 	fills(name, op, 0);

@@ -3,6 +3,7 @@
 #include "operators/cpu/lanes.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define TENSOR_RUN 4096
 
@@ -39,6 +40,13 @@ static int add_found(float *to, const float *x, const float *e, size_t n)
 	return bad || (a[0] | a[1] | a[2] | a[3] | a[4] | a[5] | a[6] | a[7]) >> 31;
 }
 
+/* What is not finite becomes 0. */
+static void make_finite(float *x, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] = isfinite(x[i]) ? x[i] : 0;
+}
+
 /* The sampled sum of (x + more)^2; either may be NULL. */
 static double sampled(const float *x, const float *more, uint64_t n)
 {
@@ -61,31 +69,36 @@ size_t KERNEL(tensors_scratch)(const gradcomp_segment *t, size_t count)
 gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad, double *squares,
                                      void *scratch)
 {
+	int found = 0, *const all = count && t[count - 1].add & GRADCOMP_SEGMENT_ANY ? t[--count].grad : NULL;
 	(void)queue;
 	(void)scratch;
 	if (!known(t, count))
 		return GRADCOMP_ERR_UNSUPPORTED;
 	for (; count; count--, t++) {
+		const bool more = t->error && t->add & GRADCOMP_SEGMENT_ADD;
 		const size_t size = gradcomp_dtype_bytes((gradcomp_dtype)t->dtype);
 		int any = 0;
 		for (uint64_t at = 0; at < t->n; at += TENSOR_RUN) {
 			size_t len = t->n - at < TENSOR_RUN ? t->n - at : TENSOR_RUN;
 			const char *from = (const char *)t->grad + at * size;
 			float *x = t->x + at;
-			int here, adds = t->error && t->add,
-				  floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
+			int here, adds = more, floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
 			if (t->grad != t->x && !(adds && floats))
 				KERNEL(cast_to_f32)(NULL, x, from, len, (gradcomp_dtype)t->dtype);
 			if (adds)
 				here = add_found(x, floats ? (const float *)(const void *)from : x, t->error + at, len);
 			else
 				KERNEL(nonfinite)(NULL, x, len, &here);
+			if (here && t->add & GRADCOMP_SEGMENT_FINITE)
+				make_finite(x, len);
 			any |= here;
 		}
-		*bad++ = any;
+		found |= *bad++ = any;
 		if (squares)
-			*squares++ = sampled(t->x, t->add ? NULL : t->error, t->n);
+			*squares++ = sampled(t->x, more ? NULL : t->error, t->n);
 	}
+	if (all && found)
+		*all = 1;
 	return GRADCOMP_OK;
 }
 

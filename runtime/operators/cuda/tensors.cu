@@ -49,12 +49,13 @@ template <class T, int W> INLINE bool on_pack(const T *p)
 	return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * W) == 0;
 }
 
-/* x = grad, or grad + error, in packs of W; the largest key of x. */
+/* x = grad, or grad + error, in packs of W; the largest key of x, before it is made finite. */
 template <class KIND, int W> INLINE uint32_t load_packs(const gradcomp_segment &t, size_t from, size_t to)
 {
 	typedef typename KIND::type T;
 	const T *grad = static_cast<const T *>(t.grad);
-	const bool add = t.error && t.add, store = add || t.grad != t.x;
+	const bool add = t.error && t.add & GRADCOMP_SEGMENT_ADD, store = add || t.grad != t.x;
+	const uint32_t end = t.add & GRADCOMP_SEGMENT_FINITE ? KEY_INF : ~0u;
 	uint32_t most = 0;
 	for (size_t i = from + threadIdx.x * W; i < to; i += THREADS * W * PACKS_AT_ONCE) {
 		pack<T, W> g[PACKS_AT_ONCE];
@@ -70,15 +71,17 @@ template <class KIND, int W> INLINE uint32_t load_packs(const gradcomp_segment &
 		for (int u = 0; u < PACKS_AT_ONCE; u++)
 			if (i + u * THREADS * W < to) {
 				pack<float, W> x;
+				bool cleared = false;
 #pragma unroll
 				for (int w = 0; w < W; w++) {
 					float v = KIND::wide(g[u].at[w]);
 					if (add)
 						v += e[u].at[w];
 					most = key_of(v) > most ? key_of(v) : most;
-					x.at[w] = v;
+					cleared |= key_of(v) >= end;
+					x.at[w] = key_of(v) >= end ? 0 : v;
 				}
-				if (store)
+				if (store || cleared)
 					*reinterpret_cast<pack<float, W> *>(t.x + i + u * THREADS * W) = x;
 			}
 	}
@@ -95,7 +98,7 @@ template <class KIND> INLINE uint32_t load_chunk(const gradcomp_segment &t, size
 	return most > rest ? most : rest;
 }
 
-static __global__ void __launch_bounds__(THREADS, 4) load_kernel(tensors all, chunk_part *part, bool squares)
+static __global__ void __launch_bounds__(THREADS, 4) load_kernel(tensors all, chunk_part *part, bool squares, int *any)
 {
 	SHARED(double, room, WARP);
 	SHARED(uint32_t, keys, WARP);
@@ -123,10 +126,14 @@ static __global__ void __launch_bounds__(THREADS, 4) load_kernel(tensors all, ch
 	/* Other threads have loaded the numbers that are sampled. */
 	__syncthreads();
 	if (squares)
-		s = block_fold(sampled(t.x, t.add ? nullptr : t.error, from, to), sum_of(), room);
+		s = block_fold(sampled(t.x, t.add & GRADCOMP_SEGMENT_ADD ? nullptr : t.error, from, to), sum_of(),
+		               room);
 	most = block_fold(most, largest_of(), keys);
-	if (!threadIdx.x)
-		part[blockIdx.x] = chunk_part{s, most >= KEY_INF};
+	if (threadIdx.x)
+		return;
+	part[blockIdx.x] = chunk_part{s, most >= KEY_INF};
+	if (any && most >= KEY_INF)
+		*any = 1;
 }
 
 /* grad = x, or NaN both. */
@@ -257,11 +264,14 @@ extern "C" gradcomp_status load_tensors_cuda(void *queue, const gradcomp_segment
                                              double *squares, void *scratch)
 {
 	chunk_part *part = static_cast<chunk_part *>(scratch);
+	const bool asks = count && t[count - 1].add & GRADCOMP_SEGMENT_ANY;
+	count -= asks;
+	int *any = asks ? static_cast<int *>(t[count].grad) : nullptr;
 	if (!known(t, count))
 		return GRADCOMP_ERR_UNSUPPORTED;
 	some_tensors(t, count, [=](const tensors &all, size_t first, unsigned chunks) {
 		if (chunks)
-			launch(load_kernel, chunks, THREADS, 0, queue, all, part, squares != nullptr);
+			launch(load_kernel, chunks, THREADS, 0, queue, all, part, squares != nullptr, any);
 		launch(fold_parts, all.count, WARP, 0, queue, all, part, bad + first,
 		       squares ? squares + first : nullptr);
 	});

@@ -135,7 +135,7 @@ static const char *chunks(engine *eng)
 	gpu *g = gpu_of(eng);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
-	const size_t bytes = g->ops->tensors_scratch(g->segments, eng->layout.ntensors);
+	const size_t bytes = g->ops->tensors_scratch(g->segments, (size_t)eng->layout.ntensors + 1);
 	const char *why = device_arena_alloc(g->device.arena, &g->chunks[0], bytes);
 	return why ? why : device_arena_alloc(g->device.arena, &g->chunks[1], bytes);
 }
@@ -201,7 +201,7 @@ static gradcomp_status arrays(engine *eng, void **given, gradcomp_error *err)
 	g->passed = calloc(n, sizeof *g->passed);
 	g->arrived = calloc(n, sizeof *g->arrived);
 	g->averaged = calloc(n, sizeof *g->averaged);
-	g->segments = calloc(n, sizeof *g->segments);
+	g->segments = calloc((size_t)n + 1, sizeof *g->segments);
 	for (int k = 0; k < 2; k++) {
 		g->steps[k].ready = calloc(n, sizeof *g->steps[k].ready);
 		g->steps[k].slots = calloc(g->device.enqueues ? n : 1, sizeof *g->steps[k].slots);

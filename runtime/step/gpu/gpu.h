@@ -113,7 +113,7 @@ typedef struct gpu {
 	/* What operators find, on the device: of every bucket (gpu_found), one fault of the code, one word of the
 	 * exchange thread's; and the last two, or what the host asks for, pinned. It comes down into the step's. */
 	int *words, *seen;
-	gradcomp_segment *segments; /* those of the bucket that a task works on: the compute thread's */
+	gradcomp_segment *segments; /* those of the bucket that a task works on, and one: the compute thread's */
 	void *chunks[2];            /* scratch of operators that get them: before the exchange and behind it */
 	void *zeroes;               /* sums of them have been timed; kept, since to free it waits for the device */
 	uint64_t put;               /* pieces of work so far that tasks wait for */

@@ -120,6 +120,28 @@ static gradcomp_status begin_part(engine *in, bucket *part, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* The word that says whether the gradient of this rank is not finite, before ranks have exchanged that. */
+static int *own_word(const bucket *b, const gpu_found *found)
+{
+	return found->words + (b->plan.rounds[0].pattern == GRADCOMP_CODED ? WORD_BAD : WORD_LOCAL);
+}
+
+/* What is not finite of a bucket that is enqueued becomes 0 and sets a word as it is loaded, but where sums show it, or
+ * where `verify` has to see it. */
+static gradcomp_status load(const engine *eng, const bucket *b, const gpu_found *found)
+{
+	const gpu *g = gpu_of(eng);
+	gradcomp_segment *const t = segments(eng, b, 0);
+	const bool asks = b->slot && !passes(eng);
+	uint32_t n = b->pub.ntensors;
+	for (uint32_t i = 0; asks && !in_place(b) && !eng->checks.verify && i < n; i++)
+		t[i].add |= GRADCOMP_SEGMENT_FINITE;
+	if (asks)
+		t[n++] = (gradcomp_segment){.grad = own_word(b, found), .add = GRADCOMP_SEGMENT_ANY};
+	return g->ops->load_tensors(g->compute, t, n, found->tensors, eng->arrays.memory ? found->u : NULL,
+	                            g->chunks[0]);
+}
+
 /* What a bucket begins with comes after all of the step before, and after the bucket that had its workspace. */
 static const char *come_behind(engine *eng, const bucket *b)
 {
@@ -172,8 +194,7 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 		why = gpu_learn_start(eng, b, t);
 	if (!why)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
-	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, found.tensors,
-	                                 eng->arrays.memory ? found.u : NULL, g->chunks[0]))
+	if (!why && load(eng, b, &found))
 		st = unreadable(eng, b, err);
 	if (!st && !why && eng->checks.verify)
 		verify_input(eng, b);
@@ -182,12 +203,9 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 			why = copy_down(g, b, gpu_found_of(at->words, b).tensors, found.tensors, n * sizeof(int));
 		return st ? st : pause_here(eng, b, b->work.queue, why, err);
 	}
-	if (!passes(eng)) {
-		const int own = b->plan.rounds[0].pattern == GRADCOMP_CODED ? WORD_BAD : WORD_LOCAL;
+	if (!passes(eng) && eng->checks.verify && !in_place(b)) {
 		gpu_acts a = {.ops = g->ops, .stream = g->compute};
-		const uint32_t bad = gpu_acts_find(&a, words + own, found.tensors, sizeof *words, n, false);
-		if (!in_place(b))
-			clear(eng, b, &a, NULL, bad);
+		clear(eng, b, &a, own_word(b, &found), 0);
 		gpu_acts_run(&a);
 	}
 	return GRADCOMP_OK;
