@@ -1,5 +1,7 @@
 #include "coder/coder_spec.h"
 
+#include "config/memory_rows.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +112,10 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 		                       ? "works on matrices, of which a flat shard has none"
 		                       : "gives no code for runs of numbers, which a shard is",
 		               out->device, err);
+	if (memory_rows_special(p->info, out->compressor_spec->values))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "a coder keeps what it has lost as floats: leave memory= and average= out of '%s'",
+		                 out->compressor_spec->text);
 	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays || p->compressor->save)
 		return no_code(t->config, p->info->name,
 		               "keeps state of a model's tensors, which a coder does not know", out->device, err);

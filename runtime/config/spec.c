@@ -1,5 +1,7 @@
 #include "config/spec.h"
 
+#include "config/memory_rows.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -292,7 +294,7 @@ static const char *value_text(const gradcomp_param *row, const gradcomp_value *v
 }
 
 /* An empty text, which only a default can be, is left out: "key=" would not read
- * back. */
+ * back. So is the default of what is not the plugin's own. */
 static char *spec_canonical(const gradcomp_plugin_info *info, const spec *s)
 {
 	char buf[NUMBER_TEXT], *text = NULL;
@@ -305,7 +307,7 @@ static char *spec_canonical(const gradcomp_plugin_info *info, const spec *s)
 	for (uint32_t i = 0; i < info->nparams; i++) {
 		const char *value = value_text(&info->params[i], &s->values[i], buf);
 
-		if (!*value)
+		if (!*value || (memory_rows_has(&info->params[i]) && !strcmp(value, info->params[i].def)))
 			continue;
 		fprintf(f, "%c%s=%s", separator, info->params[i].name, value);
 		separator = ',';

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "config/memory_rows.h"
 #include "base/error.h"
 #include "cost/hybrid.h"
 #include "cost/machine.h"
@@ -139,7 +140,9 @@ static gradcomp_status residual_of(making *k, const char *compressor, double *ou
 	st = spec_table_both(&k->specs, compressor, k->q->collective, p, s, err);
 	if (st)
 		return st;
-	*out = gradcomp_keeps_error(p[0]->compressor, s[0]->values) ? sizeof(float) : 0;
+	float average;
+	const memory_form form = memory_rows_asked(p[0]->info, s[0]->values, &average);
+	*out = gradcomp_keeps_error(p[0]->compressor, s[0]->values) ? memory_rows_bytes(form) : 0;
 	return GRADCOMP_OK;
 }
 

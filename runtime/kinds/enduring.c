@@ -561,8 +561,7 @@ static gradcomp_status fill(enduring *d, gradcomp_error *err)
 		const gradcomp_tensor *t = &eng->layout.tensors[i];
 		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
 		for (uint32_t s = 0; !st && s < d->undo->arrays && t->numel; s++)
-			st = device_arena_copy(eng->arrays.arena, engine_array(eng, s) + t->offset, from[s] + t->offset,
-			                       t->numel * sizeof(float), err);
+			st = engine_write(eng, s, t->offset, t->numel, from[s] + t->offset, err);
 	}
 	if (st) {
 		job_fail(d->group->job, st, err->text);

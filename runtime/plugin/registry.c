@@ -16,6 +16,7 @@
 #include "base/module.h"
 #include "base/sha256.h"
 #include "base/strset.h"
+#include "config/memory_rows.h"
 #include "config/spec.h"
 #include "base/suggest.h"
 
@@ -89,6 +90,16 @@ void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT]
 	snprintf(out, PLUGIN_PAIR_TEXT, "%s and %s", pair[0]->identity, pair[1]->identity);
 }
 
+/* Adds what this library takes with every such compressor to the table of its parameters. The lock is held. */
+static gradcomp_status registry_add_rows(descriptor *d, const char *path, gradcomp_error *err)
+{
+	const gradcomp_param *rows = memory_rows_join(&d->compressor, &d->info.nparams);
+	if (!rows && d->info.nparams)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	d->info.params = rows;
+	return GRADCOMP_OK;
+}
+
 /* Opens one file; the lock is held. */
 static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path, const plugin **out,
                                      gradcomp_error *err)
@@ -107,6 +118,8 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 		goto fail;
 	}
 	st = descriptor_read(kind, name, path, exported, bytes, &l->descriptor, err);
+	if (!st && kind == GRADCOMP_KIND_COMPRESSOR)
+		st = registry_add_rows(&l->descriptor, path, err);
 	if (st)
 		goto fail;
 	l->plugin.kind = kind;
@@ -122,6 +135,8 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 	*out = &l->plugin;
 	return GRADCOMP_OK;
 fail:
+	if (l && l->descriptor.info.nparams && kind == GRADCOMP_KIND_COMPRESSOR)
+		memory_rows_free(&l->descriptor.info);
 	if (l)
 		free((void *)l->plugin.path);
 	free(l);

@@ -5,10 +5,22 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "config/memory_rows.h"
 #include "config/name_rules.h"
 #include "config/policy.h"
 #include "plugin/compat.h"
 #include "plugin/plugin_host.h"
+
+/* Checks that there is an error memory where a SPEC says how to keep it. */
+static gradcomp_status check_memory(const plugin *p, const spec *s, gradcomp_error *err)
+{
+	if (p->kind != GRADCOMP_KIND_COMPRESSOR || !memory_rows_special(p->info, s->values) ||
+	    gradcomp_keeps_error(p->compressor, s->values))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "'%s' keeps no error memory: leave memory= and average= out, which say how it is kept",
+	                 s->text);
+}
 
 gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
                              spec *values, gradcomp_error *err)
@@ -35,14 +47,17 @@ gradcomp_status spec_resolve(const config *c, gradcomp_plugin_kind kind, const c
 	    (st = spec_parse((*out)->info, text, values, err)))
 		return st;
 	check = kind == GRADCOMP_KIND_COMPRESSOR ? (*out)->compressor->check : (*out)->collective->check;
-	if (!check)
-		return GRADCOMP_OK;
-	plugin_host(&host, &quiet);
-	st = check(&host, values->values, &inner);
+	if (check) {
+		plugin_host(&host, &quiet);
+		st = check(&host, values->values, &inner);
+		if (st)
+			error_set(err, st, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(st));
+	}
 	if (!st)
-		return GRADCOMP_OK;
-	spec_clear(values);
-	return error_set(err, st, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(st));
+		st = check_memory(*out, values, err);
+	if (st)
+		spec_clear(values);
+	return st;
 }
 
 typedef struct spec_entry {

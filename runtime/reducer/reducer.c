@@ -88,6 +88,8 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
 		                 (int)o->device);
+	if (o->device == GRADCOMP_CUDA && memory_rows_special(plugins[0]->info, specs[0]->values))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "'%s': " ENGINE_NO_GPU_MEMORY, specs[0]->text);
 	return replan_open(r, o->schedule, o->bucket_bytes, err);
 }
 

@@ -109,6 +109,39 @@ void bucket_pass_on(engine *eng, bucket *b)
 	b->local_bad = 0;
 }
 
+/* Unpacks what the bucket is owed. */
+static gradcomp_status unpack(const engine *eng, bucket *b, gradcomp_error *err)
+{
+	gradcomp_status st = workspace_grow(&b->workspace->error, (b->pub.numel + 1) * sizeof(float), err);
+	if (st)
+		return st;
+	b->work.error = b->error;
+	b->work.error_flat = b->workspace->error.p;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++)
+		b->error[i] = b->work.error_flat + (eng->layout.tensors[b->pub.first + i].offset - b->pub.offset);
+	error_memory_read(eng->arrays.packed, b->pub.offset, b->pub.numel, b->work.error_flat);
+	return GRADCOMP_OK;
+}
+
+void bucket_pack(const engine *eng, bucket *b)
+{
+	float *left = b->work.error_flat;
+	if (!eng->arrays.packed || !left)
+		return;
+	if (b->bad == BAD_SUM)
+		error_memory_write(eng->arrays.packed, b->pub.offset, b->pub.numel, left);
+	else if (!b->bad)
+		error_memory_store(eng->arrays.packed, b->pub.offset, b->pub.numel, left);
+	b->work.error_flat = NULL;
+}
+
+float *bucket_held_back(const engine *eng, const bucket *b, uint32_t i)
+{
+	if (eng->arrays.memory)
+		return eng->arrays.memory + eng->layout.tensors[b->pub.first + i].offset;
+	return eng->arrays.packed ? b->error[i] : NULL;
+}
+
 gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 {
 	uint32_t first = b->pub.first;
@@ -122,6 +155,8 @@ gradcomp_status bucket_place(engine *eng, bucket *b, gradcomp_error *err)
 		st = task_list_check_plan(eng->compressor, eng->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
 		st = room(eng, b, err);
+	if (!st && eng->arrays.packed)
+		st = unpack(eng, b, err);
 	if (st)
 		return st;
 	/* A bucket without numbers is placed too, since its tensors' addresses may be NULL. */

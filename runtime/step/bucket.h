@@ -20,6 +20,12 @@ gradcomp_status bucket_damaged(const engine *eng, const bucket *b, gradcomp_erro
 /* Tells that the bucket's finite gradients have overflowed. */
 void bucket_tell_overflow(engine *eng, const bucket *b);
 
+/* Packs what a step that has begun leaves of the bucket's error memory, where it is kept so: nothing of a step that was
+ * given up, and zeroes as they stand of one that overflowed. */
+void bucket_pack(const engine *eng, bucket *b);
+/* Returns, during a step, what is held back of the bucket's tensor i; NULL: nothing is. */
+float *bucket_held_back(const engine *eng, const bucket *b, uint32_t i);
+
 /* engine_ops.encode and decode, wherever the compressor works. */
 engine_task bucket_encode, bucket_decode;
 

@@ -49,13 +49,29 @@ static void array_free(const engine *eng, float *p)
 		free(p);
 }
 
+/* Allocates the error memory in the form that the SPEC asks for. */
+static gradcomp_status error_array(engine *eng, size_t bytes, gradcomp_error *err)
+{
+	float average;
+	const memory_form form = memory_rows_asked(&eng->compressor->info, eng->values, &average);
+	if (!memory_rows_special(&eng->compressor->info, eng->values))
+		return array(eng, bytes, "an error memory", &eng->arrays.error, err);
+	if (eng->arrays.arena)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "compressor '%s': " ENGINE_NO_GPU_MEMORY,
+		                 eng->compressor_spec);
+	eng->arrays.packed = error_memory_make(&eng->layout, eng->job->host.operators, form, average);
+	return eng->arrays.packed ? GRADCOMP_OK
+	                          : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an error memory of %llu numbers",
+	                                      (unsigned long long)eng->layout.numel);
+}
+
 gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = eng->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = eng->compressor->state_arrays;
 	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->list.shards) {
-		st = array(eng, bytes, "an error memory", &eng->arrays.error, err);
+		st = error_array(eng, bytes, err);
 		if (st)
 			return st;
 	}
@@ -72,14 +88,63 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	return st;
 }
 
-float *engine_array(const engine *eng, uint32_t s)
+bool engine_has_error(const engine *eng)
 {
-	return !eng->arrays.error ? eng->arrays.state[s] : s ? eng->arrays.state[s - 1] : eng->arrays.error;
+	return eng->arrays.error || eng->arrays.packed;
+}
+
+uint32_t engine_arrays_count(const engine *eng)
+{
+	return engine_has_error(eng) + eng->compressor->state_arrays;
+}
+
+uint32_t engine_held_back(const engine *eng)
+{
+	return eng->arrays.memory && eng->arrays.memory != eng->arrays.error ? engine_arrays_count(eng) - 1
+	       : engine_has_error(eng)                                       ? 0
+	                                                                     : engine_arrays_count(eng);
+}
+
+/* Returns where array s is; NULL: it is packed. */
+static float *array_at(const engine *eng, uint32_t s)
+{
+	return !engine_has_error(eng) ? eng->arrays.state[s] : s ? eng->arrays.state[s - 1] : eng->arrays.error;
+}
+
+/* Packed numbers are read and written in runs, since what they go to or come from may stand on any byte. */
+enum { RUN = 1024 };
+
+gradcomp_status engine_read(const engine *eng, uint32_t s, uint64_t at, uint64_t n, void *to, gradcomp_error *err)
+{
+	const float *from = array_at(eng, s);
+	float run[RUN];
+	if (from)
+		return device_arena_copy(eng->arrays.arena, to, from + at, n * sizeof *from, err);
+	for (uint64_t k = 0, some; k < n; k += some) {
+		some = n - k < RUN ? n - k : RUN;
+		error_memory_read(eng->arrays.packed, at + k, some, run);
+		memcpy((char *)to + k * sizeof *run, run, some * sizeof *run);
+	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status engine_write(const engine *eng, uint32_t s, uint64_t at, uint64_t n, const void *from,
+                             gradcomp_error *err)
+{
+	float *to = array_at(eng, s), run[RUN];
+	if (to)
+		return device_arena_copy(eng->arrays.arena, to + at, from, n * sizeof *to, err);
+	for (uint64_t k = 0, some; k < n; k += some) {
+		some = n - k < RUN ? n - k : RUN;
+		memcpy(run, (const char *)from + k * sizeof *run, some * sizeof *run);
+		error_memory_write(eng->arrays.packed, at + k, some, run);
+	}
+	return GRADCOMP_OK;
 }
 
 gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err)
 {
-	uint32_t arrays = !!eng->arrays.error + eng->compressor->state_arrays;
+	uint32_t arrays = engine_arrays_count(eng);
 	engine_undo *u = eng->arrays.undo = calloc(1, sizeof *u);
 	gradcomp_status st = GRADCOMP_OK;
 	if (u) {
@@ -113,9 +178,9 @@ gradcomp_status engine_keep(engine *eng, const bucket *b, gradcomp_error *err)
 	const char *why = NULL;
 	const device_arena *a = eng->arrays.arena;
 	/* On the host BEGIN copies the error memory as it adds it. */
-	for (uint32_t s = !a && eng->arrays.error; !why && s < eng->arrays.undo->arrays; s++) {
+	for (uint32_t s = !a && engine_has_error(eng); !why && s < eng->arrays.undo->arrays; s++) {
 		float *to = eng->arrays.undo->array[s] + b->pub.offset;
-		const float *from = engine_array(eng, s) + b->pub.offset;
+		const float *from = array_at(eng, s) + b->pub.offset;
 		if (a)
 			why = bytes ? a->memory.d->copy(a->compute, to, from, bytes) : NULL;
 		else
@@ -134,8 +199,7 @@ gradcomp_status engine_keep_all(engine *eng, void *own, uint64_t nown, gradcomp_
 	u->own = own;
 	u->nown = nown;
 	for (uint32_t s = 0; !st && s < u->arrays; s++)
-		st = device_arena_copy(eng->arrays.arena, u->array[s], engine_array(eng, s),
-		                       eng->layout.numel * sizeof(float), err);
+		st = engine_read(eng, s, 0, eng->layout.numel, u->array[s], err);
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		u->step[i] = eng->step + 1;
 	return st;
@@ -164,6 +228,17 @@ static gradcomp_status take(const engine *eng, float **p, gradcomp_error *err)
 	return st;
 }
 
+/* The packed error memory as an array. */
+static gradcomp_status unpack(const engine *eng, float **to, gradcomp_error *err)
+{
+	*to = malloc(eng->layout.numel * sizeof **to + 1);
+	if (!*to)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of a reducer's state",
+		                 (unsigned long long)eng->layout.numel);
+	error_memory_read(eng->arrays.packed, 0, eng->layout.numel, *to);
+	return GRADCOMP_OK;
+}
+
 gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err)
 {
 	engine_undo *u = *undo = eng->arrays.undo;
@@ -171,8 +246,8 @@ gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, grad
 	eng->arrays.undo = NULL;
 	for (uint32_t s = 0; s < u->arrays; s++) {
 		gradcomp_status one;
-		array[s] = engine_array(eng, s);
-		one = take(eng, &array[s], err);
+		array[s] = array_at(eng, s);
+		one = array[s] ? take(eng, &array[s], err) : unpack(eng, &array[s], err);
 		st = st ? st : one;
 		one = take(eng, &u->array[s], err);
 		st = st ? st : one;
@@ -198,6 +273,7 @@ void engine_free(engine *eng)
 	free(eng->room.lengths);
 	free(eng->meter.norms);
 	array_free(eng, eng->arrays.error);
+	error_memory_free(eng->arrays.packed);
 }
 
 void engine_next_step(engine *eng)

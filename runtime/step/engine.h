@@ -14,6 +14,7 @@
 
 #include "device/device_arena.h"
 #include "job/job.h"
+#include "step/error_memory.h"
 #include "step/workspace.h"
 #include "schedule/task_list.h"
 
@@ -160,8 +161,9 @@ typedef struct engine_ways {
 typedef struct engine_arrays {
 	device_arena *arena;      /* they are there; NULL: in memory of the host */
 	float *error;             /* numel, or NULL */
+	error_memory *packed;     /* in place of `error`, where a SPEC asks for another form; else NULL */
 	float **state;            /* compressor->state_arrays of numel */
-	float *memory;            /* the one of them that holds back what was not sent, or NULL */
+	float *memory;            /* the one of them that holds back what was not sent; NULL: none, or packed */
 	struct engine_undo *undo; /* a reducer's that outlives ranks; else NULL */
 } engine_arrays;
 
@@ -237,8 +239,19 @@ void engine_undo_forget(engine_undo *u, uint32_t ntensors);
 gradcomp_status engine_take(engine *eng, float **array, engine_undo **undo, gradcomp_error *err);
 /* That has been taken. */
 void engine_undo_close(engine_undo *u);
-/* Array s of those that have the layout's length: error memory, when there is one, comes first. */
-float *engine_array(const engine *eng, uint32_t s);
+/* Says why a GPU's reducer refuses such parameters. */
+#define ENGINE_NO_GPU_MEMORY \
+	"memory= and average= are for gradients in host memory; a GPU keeps error memory as floats: leave them out"
+/* Counts the arrays that have the layout's length: error memory, when there is one, comes first. */
+uint32_t engine_arrays_count(const engine *eng);
+/* Returns whether there is an error memory, as floats or packed. */
+bool engine_has_error(const engine *eng);
+/* Returns the one of them that holds back what was not sent; engine_arrays_count(): none does. */
+uint32_t engine_held_back(const engine *eng);
+/* Reads and overwrites numbers [at, at + n) of array s, wherever it is and in whatever form. */
+gradcomp_status engine_read(const engine *eng, uint32_t s, uint64_t at, uint64_t n, void *to, gradcomp_error *err);
+gradcomp_status engine_write(const engine *eng, uint32_t s, uint64_t at, uint64_t n, const void *from,
+                             gradcomp_error *err);
 
 /* Makes the compressor's instance for the layout. */
 gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,

@@ -54,10 +54,9 @@ static gradcomp_status begin(engine *eng, bucket *b, const task *t, gradcomp_err
 		return st;
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *x = &eng->layout.tensors[first + i];
-		float *kept = eng->arrays.error && eng->arrays.undo ? eng->arrays.undo->array[0] + x->offset : NULL;
-		if (!accumulate(ops, b->x[i], eng->grads[first + i], x->dtype, eng->arrays.error ? b->error[i] : NULL,
-		                kept, eng->arrays.memory ? eng->arrays.memory + x->offset : NULL, x->numel,
-		                &eng->meter.norms[first + i].u) &&
+		float *kept = b->work.error && eng->arrays.undo ? eng->arrays.undo->array[0] + x->offset : NULL;
+		if (!accumulate(ops, b->x[i], eng->grads[first + i], x->dtype, b->work.error ? b->error[i] : NULL, kept,
+		                bucket_held_back(eng, b, i), x->numel, &eng->meter.norms[first + i].u) &&
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
@@ -94,7 +93,7 @@ static void blame_compressor(engine *eng, const bucket *b)
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
 		bool average = !looks_finite(eng, b->x[i], t->numel);
 
-		if (!average && (!eng->arrays.error || looks_finite(eng, b->error[i], t->numel)))
+		if (!average && (!b->work.error || looks_finite(eng, b->error[i], t->numel)))
 			continue;
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
@@ -107,8 +106,10 @@ static void blame_compressor(engine *eng, const bucket *b)
 /* Clears what is kept of numbers that have overflowed: with what they left, the next step would overflow, too. */
 static void clear_kept(const engine *eng, bucket *b)
 {
-	for (uint32_t s = 0; s < !!eng->arrays.error + eng->compressor->state_arrays && !b->part; s++)
-		memset(engine_array(eng, s) + b->pub.offset, 0, b->pub.numel * sizeof(float));
+	if (b->work.error_flat)
+		memset(b->work.error_flat, 0, b->pub.numel * sizeof(float));
+	for (uint32_t s = 0; s < eng->compressor->state_arrays && !b->part; s++)
+		memset(b->state[s], 0, b->pub.numel * sizeof(float));
 	if (b->server_error)
 		memset(b->server_error, 0, b->nserver_error * sizeof(float));
 }
@@ -126,6 +127,7 @@ static gradcomp_status finish(engine *eng, bucket *b, const task *t, gradcomp_er
 	if (eng->checks.verify)
 		verify_output(eng, b);
 	residual_norm_bucket(eng, b);
+	bucket_pack(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *x = &eng->layout.tensors[b->pub.first + i];
 		for (uint64_t k = 0; b->bad && k < x->numel; k++)

@@ -1,5 +1,7 @@
 #include "step/residual_norm.h"
 
+#include "step/bucket.h"
+
 #include <math.h>
 
 static double run_squares(const float *x, const float *more, uint64_t n)
@@ -55,16 +57,18 @@ void residual_norm_tensor(engine *eng, uint32_t i, double e)
 
 void residual_norm_bucket(engine *eng, const bucket *b)
 {
-	for (uint32_t i = b->pub.first; eng->arrays.memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
-		residual_norm_tensor(eng, i,
-		                     of_tensor(eng->arrays.memory + eng->layout.tensors[i].offset,
-		                               eng->layout.tensors[i].numel));
+	for (uint32_t i = 0; !b->bad && i < b->pub.ntensors; i++) {
+		const float *e = bucket_held_back(eng, b, i);
+		if (e)
+			residual_norm_tensor(eng, b->pub.first + i,
+			                     of_tensor(e, eng->layout.tensors[b->pub.first + i].numel));
+	}
 }
 
 static void end_step(engine *eng, bool bad)
 {
 	gradcomp_reducer_stats *s = &eng->stats;
-	if (eng->arrays.memory && !bad) {
+	if (engine_held_back(eng) < engine_arrays_count(eng) && !bad) {
 		s->error_last = eng->meter.u > 0 ? sqrt(eng->meter.e / eng->meter.u) : 0;
 		s->error_mean += (s->error_last - s->error_mean) / (double)++s->error_steps;
 	}

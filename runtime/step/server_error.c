@@ -72,13 +72,14 @@ gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err)
 		const bucket *b = &eng->list.buckets[i];
 		if (!b->nserver_error)
 			continue;
-		float *e = eng->arrays.error + server_error_offset(eng, b), *to = room ? room : e;
+		const uint64_t at = server_error_offset(eng, b);
 		if (room)
-			st = device_arena_copy(eng->arrays.arena, room, e, b->nserver_error * sizeof *e, err);
+			st = engine_read(eng, 0, at, b->nserver_error, room, err);
 		if (!st)
-			eng->job->host.operators->add(NULL, to, b->server_error, b->nserver_error);
+			eng->job->host.operators->add(NULL, room ? room : eng->arrays.error + at, b->server_error,
+			                              b->nserver_error);
 		if (!st && room)
-			st = device_arena_copy(eng->arrays.arena, e, room, b->nserver_error * sizeof *e, err);
+			st = engine_write(eng, 0, at, b->nserver_error, room, err);
 	}
 	if (!st)
 		memset(eng->list.server_error, 0, eng->list.nserver_error * sizeof *eng->list.server_error);

@@ -17,8 +17,8 @@ gradcomp_status server_error_make(const engine *eng, bucket_list *d, gradcomp_er
 gradcomp_status server_error_check(const engine *eng, gradcomp_error *err);
 /* Where in the layout that of bucket b is, once this has been checked. */
 uint64_t server_error_offset(const engine *eng, const bucket *b);
-/* Adds all of it to the error memory. `room` for that of the largest bucket; NULL will do when error memory is the
- * host's. */
+/* Adds all of it to the error memory. `room` for that of the largest bucket; NULL will do when error memory is
+ * floats of the host's. */
 gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err);
 
 #endif

@@ -167,7 +167,7 @@ static double of_server(const engine *eng, const bucket *b, const gradcomp_tenso
 /* Returns true when it can be told what a bucket's error memory is about. */
 static bool accounts(const engine *eng, const bucket *b)
 {
-	return eng->checks.verify->mass && eng->arrays.error &&
+	return eng->checks.verify->mass && b->work.error &&
 	       (!b->nserver_error || eng->coll_ctx.collective->server_error_begin);
 }
 
@@ -221,9 +221,9 @@ void verify_output(engine *eng, const bucket *b)
 		row->flags |= finite ? 0 : OUTPUT_BAD;
 		if (accounts(eng, b))
 			row->lost -= signed_sum(x, t->numel, t->offset, eng->step);
-		if (eng->arrays.memory) {
-			float e = largest(look_at(eng, eng->arrays.memory + t->offset, t->numel * sizeof(float)),
-			                  t->numel, &kept);
+		const float *held = bucket_held_back(eng, b, i);
+		if (held) {
+			float e = largest(look_at(eng, held, t->numel * sizeof(float)), t->numel, &kept);
 			row->flags |= kept ? 0 : MEMORY_BAD;
 			row->size += kept ? e : 0;
 		}

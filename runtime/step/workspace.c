@@ -49,6 +49,7 @@ void workspace_place(workspace *w, device_arena *on, bool pinned)
 	place_buf(&w->own, on, pinned);
 	place_buf(&w->gathered, on, pinned);
 	place_buf(&w->scratch, on, pinned);
+	place_buf(&w->error, on, pinned);
 	place_buf(&w->kept, on, pinned);
 }
 
@@ -70,5 +71,6 @@ void workspace_free(workspace *w)
 	scratch_buf_free(&w->own);
 	scratch_buf_free(&w->gathered);
 	scratch_buf_free(&w->scratch);
+	scratch_buf_free(&w->error);
 	scratch_buf_free(&w->kept);
 }

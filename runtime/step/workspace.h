@@ -16,6 +16,7 @@ typedef struct scratch_buf {
 
 typedef struct workspace {
 	scratch_buf flat, own, gathered, scratch;
+	scratch_buf error;        /* what the bucket is owed, where it is kept packed */
 	scratch_buf kept;         /* a device's: what lasts of a bucket, should a gradient not be finite */
 	void *over;               /* a device's: event of the bucket that had it last; NULL: none had */
 	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */

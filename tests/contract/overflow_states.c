@@ -48,12 +48,12 @@ static float *kept(const model *m, size_t *n)
 	float *all = NULL;
 	*n = 0;
 	for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)
-		for (uint32_t a = 0; a < !!k->arrays.error + k->compressor->state_arrays; a++) {
+		for (uint32_t a = 0; a < engine_arrays_count(k); a++) {
 			float *more = realloc(all, (*n + k->layout.numel + 1) * sizeof *all);
 			if (!more)
 				abort();
 			all = more;
-			memcpy(all + *n, engine_array(k, a), k->layout.numel * sizeof *all);
+			engine_read(k, a, 0, k->layout.numel, all + *n, NULL);
 			*n += k->layout.numel;
 		}
 	return all;

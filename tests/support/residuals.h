@@ -16,10 +16,12 @@ enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 static void memory_add(double *total, const reducer *red)
 {
 	for (const engine *k = red->eng.list.shards ? red->eng.list.shards : &red->eng; k; k = k->next)
-		for (uint32_t i = 0; k->arrays.error && i < k->list.nbuckets; i++) {
+		for (uint32_t i = 0; engine_has_error(k) && i < k->list.nbuckets; i++) {
 			uint64_t at = red->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
+			float e[MEMORIES];
+			engine_read(k, 0, k->list.buckets[i].pub.offset, k->list.buckets[i].pub.numel, e, NULL);
 			for (uint64_t j = 0; j < k->list.buckets[i].pub.numel; j++)
-				total[at + j] += k->arrays.error[k->list.buckets[i].pub.offset + j];
+				total[at + j] += e[j];
 		}
 	for (uint32_t i = 0; i < red->eng.list.nbuckets; i++) {
 		const bucket *b = &red->eng.list.buckets[i];

@@ -62,14 +62,11 @@ static void expose(show *s, const reducer *red, int after)
 	const engine *first = red->eng.list.shards ? red->eng.list.shards : &red->eng;
 	int node = first->layout.rank;
 	for (const engine *k = first; k; k = k->next) {
-		uint32_t arrays = !!k->arrays.error + k->compressor->state_arrays;
-		for (uint32_t a = 0; node >= 0 && a < arrays; a++)
+		for (uint32_t a = 0; node >= 0 && a < engine_arrays_count(k); a++)
 			for (uint32_t i = 0; i < red->eng.list.nbuckets; i++) {
-				const float *from = k->arrays.error && !a ? k->arrays.error
-				                                          : k->arrays.state[a - !!k->arrays.error];
 				uint64_t at = red->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
-				memcpy(s->held[after][node][a] + at, from + k->list.buckets[i].pub.offset,
-				       k->list.buckets[i].pub.numel * sizeof *from);
+				engine_read(k, a, k->list.buckets[i].pub.offset, k->list.buckets[i].pub.numel,
+				            s->held[after][node][a] + at, NULL);
 			}
 	}
 }
@@ -270,6 +267,9 @@ int main(void)
 	run("topk:density=0.1,layerwise=yes", "hier:ranks_per_node=3", 5, NULL);
 	run("topk:density=0.1", "hier:ranks_per_node=4", 5, NULL);
 	run("onebit:column=64", "direct", 5, NULL);
+	/* Error memory that is packed, though as floats. */
+	run("topk:density=0.1,average=0.9999999", "hier:ranks_per_node=3", 5, NULL);
+	run("onebit:column=64,average=0.9999999", "direct", 3, NULL);
 	ok(with_shards > 2 && with_resident > 2 && given_early > 2,
 	   "%d runs moved shards, %d a memory of the collective's; %d moves with gradients given", with_shards,
 	   with_resident, given_early);

@@ -400,9 +400,11 @@ int main(void)
 	/* Where a collective holds something back, too; in two levels; from one to the other. */
 	const crew direct[] = {{3, "direct", 1 << 20}, {2, "ring", 1000}};
 	goes_to("onebit", &(crew){4, "direct", 2000}, direct, 2);
+	goes_to("onebit:average=0.9999999", &(crew){4, "direct", 2000}, direct, 2);
 	const crew levels[] = {
 		{6, "hier:ranks_per_node=2", 3000}, {3, "ring", 1 << 20}, {3, "hier:ranks_per_node=2", 8000}};
 	goes_to("topk:density=0.1", &(crew){4, "hier:ranks_per_node=2", 8000}, levels, 3);
+	goes_to("topk:density=0.1,average=0.9999999", &(crew){4, "hier:ranks_per_node=2", 8000}, levels, 3);
 	goes_to("dgc:density=0.1", &(crew){6, "hier:ranks_per_node=3", 8000}, levels, 3);
 	goes_to("lags:density=0.1", &(crew){4, "ring", 8000}, levels, 3);
 	goes_to("lags:density=0.1", &(crew){4, "hier:ranks_per_node=2", 3000}, levels, 3);

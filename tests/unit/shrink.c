@@ -420,8 +420,8 @@ static void twin_steps(gradcomp_job *job, int rank, process_board *board, void *
 
 static void undisturbed(void)
 {
-	static const char *const compressors[] = {"topk:density=0.1", "block:bits=4", "onebit", "powersgd:rank=2",
-	                                          "dgc:density=0.1"};
+	static const char *const compressors[] = {"topk:density=0.1", "block:bits=4",    "onebit",
+	                                          "powersgd:rank=2",  "dgc:density=0.1", "block:bits=4,memory=i8"};
 	for (size_t c = 0; c < sizeof compressors / sizeof *compressors; c++) {
 		twin got[2][3];
 		int fine = 1;

@@ -58,9 +58,10 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	if (!st && r->eng.list.server_error)
 		st = server_error_check(&r->eng, err);
 	for (uint32_t b = 0; !st && b < r->eng.list.nbuckets; b++) {
-		uint64_t n = r->eng.list.shards    ? r->eng.list.buckets[b].pub.numel
-		             : r->eng.arrays.arena ? r->eng.list.buckets[b].nserver_error
-		                                   : 0;
+		const bool apart = r->eng.arrays.arena || r->eng.arrays.packed;
+		uint64_t n = r->eng.list.shards ? r->eng.list.buckets[b].pub.numel
+		             : apart            ? r->eng.list.buckets[b].nserver_error
+		                                : 0;
 		most = n > most ? n : most;
 	}
 	if (!st && most && !(*room = malloc(most * sizeof **room)))

@@ -28,8 +28,7 @@ static uint64_t kept(const reducer *r, const bucketing *d)
 static uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
-	return ((uint64_t)(!!k->arrays.error + r->eng.compressor->state_arrays) * kept(r, d) + d->list.nserver_error) *
-	       sizeof(float);
+	return ((uint64_t)engine_arrays_count(k) * kept(r, d) + d->list.nserver_error) * sizeof(float);
 }
 
 /* Which numbers of buckets shards and the collective's memory are. */
@@ -54,7 +53,7 @@ static void state_describe(const reducer *r, const bucketing *d, uint64_t plugin
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
 	h->plugin_bytes = plugin_bytes;
-	h->has_error = !!state_owner(r, d)->arrays.error;
+	h->has_error = engine_has_error(state_owner(r, d));
 	h->state_arrays = r->eng.compressor->state_arrays;
 	h->rank = (uint32_t)r->eng.layout.rank;
 	h->nranks = (uint32_t)r->eng.layout.nranks;
@@ -143,8 +142,8 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	gradcomp_status st = GRADCOMP_OK;
 	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
-		for (uint32_t s = 0; !st && s < !!k->arrays.error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = device_arena_copy(r->eng.arrays.arena, p, engine_array(k, s), bytes, err);
+		for (uint32_t s = 0; !st && s < engine_arrays_count(k); s++, p += bytes)
+			st = engine_read(k, s, 0, k->layout.numel, p, err);
 	}
 	if (!st && d->list.nserver_error)
 		memcpy(p, d->list.server_error, d->list.nserver_error * sizeof(float));
@@ -156,8 +155,8 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	gradcomp_status st = GRADCOMP_OK;
 	for (const engine *k = state_owner(r, d); k; k = k->next) {
 		size_t bytes = k->layout.numel * sizeof(float);
-		for (uint32_t s = 0; !st && s < !!k->arrays.error + r->eng.compressor->state_arrays; s++, p += bytes)
-			st = device_arena_copy(r->eng.arrays.arena, engine_array(k, s), p, bytes, err);
+		for (uint32_t s = 0; !st && s < engine_arrays_count(k); s++, p += bytes)
+			st = engine_write(k, s, 0, k->layout.numel, p, err);
 	}
 	if (!st && d->list.nserver_error)
 		memcpy(d->list.server_error, p, d->list.nserver_error * sizeof(float));

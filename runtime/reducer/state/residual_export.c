@@ -28,20 +28,20 @@ static void export_run(const part *p, float *from, float *to)
 		memset(from, 0, p->n * sizeof *from);
 }
 
-/* The same of memory that may be a device's. */
-static gradcomp_status export_memory(reducer *r, const part *p, float *from, float *to, gradcomp_error *err)
+/* The same of what an engine holds back from number `at` on, which may be a device's. */
+static gradcomp_status export_memory(const engine *k, const part *p, uint64_t at, float *to, gradcomp_error *err)
 {
-	size_t bytes = p->n * sizeof(float);
-	float *room = malloc(bytes + 1);
+	const uint32_t s = engine_held_back(k);
+	float *room = malloc(p->n * sizeof *room + 1);
 	gradcomp_status st;
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of '%s'",
 		                 (unsigned long long)p->n, p->t->name);
-	st = device_arena_copy(r->eng.arrays.arena, room, from, bytes, err);
+	st = engine_read(k, s, at, p->n, room, err);
 	if (!st) {
 		export_run(p, room, to);
 		if (!p->stays)
-			st = device_arena_copy(r->eng.arrays.arena, from, room, bytes, err);
+			st = engine_write(k, s, at, p->n, room, err);
 	}
 	free(room);
 	return st;
@@ -51,7 +51,7 @@ static gradcomp_status export_memory(reducer *r, const part *p, float *from, flo
 static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
 {
 	const part p = {t, t->offset, t->numel, 1, stays};
-	return export_memory(r, &p, r->eng.arrays.memory + t->offset, to, err);
+	return export_memory(&r->eng, &p, t->offset, to, err);
 }
 
 static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, int stays, float *to,
@@ -82,7 +82,7 @@ static gradcomp_status export_shard(reducer *r, const gradcomp_tensor *t, int st
 		part p = {.t = t, .scale = 1 / scale, .stays = stays};
 		p.n = bucket_overlap(t->offset, t->numel, begin, held->numel, &p.at);
 		if (!st && p.n)
-			st = export_memory(r, &p, k->arrays.memory + held->offset + (p.at - begin), to, err);
+			st = export_memory(k, &p, held->offset + (p.at - begin), to, err);
 	}
 	return st;
 }
@@ -99,10 +99,9 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 	st = run_step_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
-	if (!st && r->eng.list.shards && r->eng.list.shards->arrays.memory)
-		st = export_shard(r, t, stays, to, err);
-	else if (!st && r->eng.arrays.memory)
-		st = export_own(r, t, stays, to, err);
+	const engine *owner = r->eng.list.shards ? r->eng.list.shards : &r->eng;
+	if (!st && engine_held_back(owner) < engine_arrays_count(owner))
+		st = r->eng.list.shards ? export_shard(r, t, stays, to, err) : export_own(r, t, stays, to, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }

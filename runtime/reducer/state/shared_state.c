@@ -28,7 +28,7 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 	h->numel = r->eng.layout.numel;
 	h->tensors = layout_hash(&r->eng.layout);
 	h->plugin_bytes = plugin_bytes;
-	h->has_error = !!state_owner(r, &d)->arrays.error;
+	h->has_error = engine_has_error(state_owner(r, &d));
 	h->state_arrays = r->eng.compressor->state_arrays;
 	h->nranks = (uint32_t)r->eng.layout.nranks;
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
@@ -54,19 +54,17 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 			uint64_t first, begin = r->eng.list.buckets[i].pub.offset + k->list.buckets[i].begin;
 			uint64_t common = bucket_overlap(at, n, begin, part->numel, &first);
 			if (common)
-				st = device_arena_copy(r->eng.arrays.arena, room,
-				                       engine_array(k, s) + part->offset + (first - begin),
-				                       common * sizeof *room, err);
+				st = engine_read(k, s, part->offset + (first - begin), common, room, err);
 			if (!st && common)
 				add_run(to, at, n, room, first, common);
 		}
 	if (st || r->eng.list.shards)
 		return st;
-	const float *array = engine_array(&r->eng, s);
-	st = device_arena_copy(r->eng.arrays.arena, room, array + at, n * sizeof *room, err);
+	const bool error = engine_has_error(&r->eng) && s == 0;
+	st = engine_read(&r->eng, s, at, n, room, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		to[i] = (double)room[i];
-	for (uint32_t i = 0; !st && array == r->eng.arrays.error && i < r->eng.list.nbuckets; i++) {
+	for (uint32_t i = 0; !st && error && i < r->eng.list.nbuckets; i++) {
 		const bucket *b = &r->eng.list.buckets[i];
 		if (b->server_error && b->nserver_error)
 			add_run(to, at, n, b->server_error, server_error_offset(&r->eng, b), b->nserver_error);
@@ -89,7 +87,7 @@ static gradcomp_status mean_of(gradcomp_group *g, double *sums, uint64_t n, doub
 static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, float *room, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
-	const uint32_t arrays = !!state_owner(r, &d)->arrays.error + r->eng.compressor->state_arrays;
+	const uint32_t arrays = engine_arrays_count(state_owner(r, &d));
 	const uint64_t numel = r->eng.layout.numel;
 	const double holders = state_owner(r, &d)->layout.nranks;
 	for (uint32_t s = 0; s < arrays; s++)
@@ -259,11 +257,11 @@ static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gr
 		for (uint32_t i = 0; !st && i < r->eng.list.nbuckets; i++) {
 			const gradcomp_bucket *part = &k->list.buckets[i].pub;
 			if (part->numel)
-				st = device_arena_copy(r->eng.arrays.arena, engine_array(k, s) + part->offset,
-				                       array + (r->eng.list.buckets[i].pub.offset +
-				                                k->list.buckets[i].begin) *
-				                                       sizeof(float),
-				                       part->numel * sizeof(float), err);
+				st = engine_write(k, s, part->offset, part->numel,
+				                  array + (r->eng.list.buckets[i].pub.offset +
+				                           k->list.buckets[i].begin) *
+				                                  sizeof(float),
+				                  err);
 		}
 	return st;
 }
@@ -276,8 +274,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 		if (r->eng.list.shards)
 			st = take_shards(r, s, array, err);
 		else
-			st = device_arena_copy(r->eng.arrays.arena, engine_array(&r->eng, s), array, array_bytes(r),
-			                       err);
+			st = engine_write(&r->eng, s, 0, r->eng.layout.numel, array, err);
 	if (st)
 		return st;
 	if (r->eng.list.server_error)

@@ -58,7 +58,7 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		         "all ranks and "
 		         "the error memory stays as it was%s",
 		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name,
-		         eng->group->ranks[p], eng->arrays.error ? ", or overflows with the error memory" : "",
+		         eng->group->ranks[p], engine_has_error(eng) ? ", or overflows with the error memory" : "",
 		         eng->warned == 5 ? " (not told again)" : "");
 	}
 	if (!st && !named) {

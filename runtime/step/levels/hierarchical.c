@@ -457,8 +457,8 @@ static gradcomp_status measured(engine *eng, const gradcomp_measured *m, gradcom
 }
 
 /* Copies the part of a run of numbers of the layout that is in `room` which lies in shards of `to`, to *into. */
-static gradcomp_status take(const engine *eng, const bucket_list *to, const struct hierarchical *s,
-                            const gradcomp_bucket *b, const float *room, float *into, gradcomp_error *err)
+static gradcomp_status take(const bucket_list *to, const struct hierarchical *s, const gradcomp_bucket *b,
+                            const float *room, uint32_t array, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = to->bucket_of[b->first];
@@ -467,8 +467,8 @@ static gradcomp_status take(const engine *eng, const bucket_list *to, const stru
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = bucket_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			st = device_arena_copy(eng->arrays.arena, into + part->offset + (at - begin),
-			                       room + (at - b->offset), n * sizeof *into, err);
+			st = engine_write(&s->inner, array, part->offset + (at - begin), n, room + (at - b->offset),
+			                  err);
 	}
 	return st;
 }
@@ -485,15 +485,13 @@ static gradcomp_status move_array(engine *eng, const bucket_list *to, uint32_t k
 		     s = hierarchical_of(s->inner.next)) {
 			const gradcomp_bucket *part = &s->inner.list.buckets[i].pub;
 			if (part->numel)
-				st = device_arena_copy(eng->arrays.arena, room + s->of[i].begin,
-				                       engine_array(&s->inner, k) + part->offset,
-				                       part->numel * sizeof *room, err);
+				st = engine_read(&s->inner, k, part->offset, part->numel, room + s->of[i].begin, err);
 		}
 		if (!st)
 			st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
 		for (const struct hierarchical *s = hierarchical_of(to->shards); !st && s;
 		     s = hierarchical_of(s->inner.next))
-			st = take(eng, to, s, b, room, engine_array(&s->inner, k), err);
+			st = take(to, s, b, room, k, err);
 	}
 	return st;
 }
@@ -504,7 +502,7 @@ static gradcomp_status move_array(engine *eng, const bucket_list *to, uint32_t k
 static gradcomp_status move(engine *eng, const bucket_list *d, float *room, gradcomp_error *err)
 {
 	struct hierarchical *from = hierarchical_of(eng->list.shards), *to = hierarchical_of(d->shards);
-	uint32_t arrays = !!eng->list.shards->arrays.error + eng->compressor->state_arrays;
+	uint32_t arrays = engine_arrays_count(eng->list.shards);
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = 0; !st && k < arrays; k++)
 		st = move_array(eng, d, k, room, err);
