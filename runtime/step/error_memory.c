@@ -9,9 +9,9 @@ enum { BLOCK = 64, BLOCK_BYTES = sizeof(uint16_t) + BLOCK };
  * tensor. */
 typedef struct form {
 	uint32_t grain;
-	uint64_t (*bytes)(uint64_t n);
-	void (*read)(const gradcomp_operators *ops, const unsigned char *p, uint64_t first, uint64_t n, float *to);
-	void (*write)(const gradcomp_operators *ops, unsigned char *p, uint64_t first, uint64_t n, const float *from);
+	uint64_t (*packed_bytes)(uint64_t n);
+	void (*unpack)(const gradcomp_operators *ops, const unsigned char *p, uint64_t first, uint64_t n, float *to);
+	void (*pack)(const gradcomp_operators *ops, unsigned char *p, uint64_t first, uint64_t n, const float *from);
 } form;
 
 struct error_memory {
@@ -154,7 +154,7 @@ error_memory *error_memory_make(const gradcomp_layout *layout, const gradcomp_op
 	m->layout = layout;
 	m->average = average;
 	m->at = calloc((size_t)layout->ntensors + 1, sizeof *m->at);
-	for (uint32_t i = 0; m->at && i < layout->ntensors; bytes += m->form->bytes(layout->tensors[i++].numel))
+	for (uint32_t i = 0; m->at && i < layout->ntensors; bytes += m->form->packed_bytes(layout->tensors[i++].numel))
 		m->at[i] = bytes;
 	m->bytes = m->at ? calloc(1, bytes + 1) : NULL;
 	if (m->bytes)
@@ -197,7 +197,7 @@ void error_memory_read(const error_memory *m, uint64_t at, uint64_t n, float *to
 		const gradcomp_tensor *t = &m->layout->tensors[i];
 		const uint64_t first = at - t->offset, some = least(n, t->numel - first);
 		if (some)
-			m->form->read(m->ops, m->bytes + m->at[i], first, some, to);
+			m->form->unpack(m->ops, m->bytes + m->at[i], first, some, to);
 		at += some;
 		to += some;
 		n -= some;
@@ -214,14 +214,14 @@ static void write_tensor(error_memory *m, uint32_t i, uint64_t first, uint64_t n
 		const uint64_t skip = first % grain, whole = first + n == numel ? n : n - n % grain;
 		if (!skip && whole) {
 			some = whole;
-			m->form->write(m->ops, p, first, some, from);
+			m->form->pack(m->ops, p, first, some, from);
 			continue;
 		}
 		const uint64_t of_block = least(grain, numel - (first - skip));
 		some = least(n, of_block - skip);
-		m->form->read(m->ops, p, first - skip, of_block, block);
+		m->form->unpack(m->ops, p, first - skip, of_block, block);
 		memcpy(block + skip, from, some * sizeof *block);
-		m->form->write(m->ops, p, first - skip, of_block, block);
+		m->form->pack(m->ops, p, first - skip, of_block, block);
 	}
 }
 
