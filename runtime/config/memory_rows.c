@@ -14,14 +14,15 @@ static const gradcomp_param rows[MEMORY_ROWS] = {
                               .def = "f32",
                               .choices = forms,
                               .help = "how error memory is kept: 4, 2 or 1.03 bytes a number"},
-	[MEMORY_ROWS_AVERAGE] = {.name = "average",
-                                 .type = GRADCOMP_PARAM_FLOAT,
-                                 .reserved0 = ADDED,
-                                 .def = "1",
-                                 .min = 0,
-                                 .max = 1,
-                                 .help = "share of what this step lost in the error memory, the rest is what it was; "
-                                         "below 1 a part is never sent"},
+	[MEMORY_ROWS_AVERAGE] =
+		{.name = "average",
+                 .type = GRADCOMP_PARAM_FLOAT,
+                 .reserved0 = ADDED,
+                 .def = "1",
+                 .min = 0,
+                 .max = 1,
+                 .help = "share of the newest loss in the moving average that error memory is; below 1 a part "
+                         "is never sent"},
 };
 
 bool memory_rows_has(const gradcomp_param *row)
@@ -51,7 +52,7 @@ const gradcomp_param *memory_rows_join(const struct gradcomp_compressor_v1 *c, u
 
 void memory_rows_free(const gradcomp_plugin_info *info)
 {
-	if (info->params && memory_rows_has(&info->params[info->nparams - 1]))
+	if (info->nparams && memory_rows_has(&info->params[info->nparams - 1]))
 		free((void *)(uintptr_t)info->params);
 }
 

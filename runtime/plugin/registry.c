@@ -128,15 +128,16 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 		l->plugin.compressor = &l->descriptor.compressor;
 	else
 		l->plugin.collective = &l->descriptor.collective;
-	if ((st = registry_identify(&l->plugin, err)))
+	if ((st = registry_identify(&l->plugin, err))) {
+		if (kind == GRADCOMP_KIND_COMPRESSOR)
+			memory_rows_free(&l->descriptor.info);
 		goto fail;
+	}
 	l->next = registry_loaded;
 	registry_loaded = l;
 	*out = &l->plugin;
 	return GRADCOMP_OK;
 fail:
-	if (l && l->descriptor.info.nparams && kind == GRADCOMP_KIND_COMPRESSOR)
-		memory_rows_free(&l->descriptor.info);
 	if (l)
 		free((void *)l->plugin.path);
 	free(l);
