@@ -71,11 +71,6 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	return st;
 }
 
-static void capture(gradcomp_job *job, struct reducer *r)
-{
-	model_capture_reducer(job->model_capture, r);
-}
-
 /* Refuses before the job begins what cannot go on after a rank is lost. */
 static gradcomp_status check_shrink(const config *c, const transport_options *o, gradcomp_error *err)
 {
@@ -142,10 +137,9 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 			return st;
 	}
 	if (job->rank == 0 && *config_str(c, SET_GRADCOMP_RECORD)) {
-		st = model_capture_open(config_str(c, SET_GRADCOMP_RECORD), &job->model_capture, err);
+		st = model_capture_open(config_str(c, SET_GRADCOMP_RECORD), job, err);
 		if (st)
 			return st;
-		job->on_reducer_free = capture;
 	}
 	if (job->rank == 0 && *config_str(c, SET_GRADCOMP_TRACE)) {
 		st = outfile_open_job("timeline", config_str(c, SET_GRADCOMP_TRACE), TRACE_ROOM, &job->trace_file, err);

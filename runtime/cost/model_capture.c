@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/job_path.h"
+#include "job/job.h"
 #include "reducer/bucketing/profile.h"
 
 struct model_capture {
@@ -71,7 +72,7 @@ static gradcomp_status writable(const char *path, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status model_capture_open(const char *path, model_capture **out, gradcomp_error *err)
+gradcomp_status model_capture_open(const char *path, gradcomp_job *job, gradcomp_error *err)
 {
 	model_capture *rec = calloc(1, sizeof *rec);
 	gradcomp_status st;
@@ -83,11 +84,13 @@ gradcomp_status model_capture_open(const char *path, model_capture **out, gradco
 		st = absolute(&rec->path, err);
 	if (!st)
 		st = writable(rec->path, err);
-	if (st)
+	if (st) {
 		model_capture_abandon(rec);
-	else
-		*out = rec;
-	return st;
+		return st;
+	}
+	job->model_capture = rec;
+	job->on_reducer_free = model_capture_reducer;
+	return GRADCOMP_OK;
 }
 
 static void name_it(model_file *m)

@@ -12,8 +12,9 @@
 
 typedef struct model_capture model_capture;
 
-/* `path` may hold %j and %s, as a report's. Fails when nothing could be written there. */
-gradcomp_status model_capture_open(const char *path, model_capture **out, gradcomp_error *err);
+/* Makes the job's record, to which reducers go before they are freed. `path` may hold %j and %s, as a report's. Fails when
+ * nothing could be written there. */
+gradcomp_status model_capture_open(const char *path, gradcomp_job *job, gradcomp_error *err);
 /* A reducer that goes. One whose parts are reducers of their own is none. NULL record: nothing is done. */
 struct reducer;
 void model_capture_reducer(model_capture *rec, struct reducer *r);

@@ -115,8 +115,8 @@ struct gradcomp_job {
 	spec_table specs;                    /* every SPEC that the job asks for */
 	report *report;                      /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */
-	/* Called with a reducer before it is freed; may be NULL. */
-	void (*on_reducer_free)(gradcomp_job *job, struct reducer *r);
+	/* Called with it and a reducer that is about to be freed; NULL: with none. */
+	void (*on_reducer_free)(struct model_capture *rec, struct reducer *r);
 	struct trace *trace;        /* when rank 0 wants a timeline; else NULL */
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads;       /* started */

@@ -501,6 +501,30 @@ static const reducer_ops ops = {by_name_ready,     by_name_wait, by_name_wait_fo
                                 by_name_drain,     by_name_save, by_name_save_shared, by_name_load,
                                 by_name_get_stats, by_name_free, by_name_row};
 
+bool by_name_requested(const config *c, const char *compressor)
+{
+	return name_rules_is(compressor ? compressor : config_str(c, SET_GRADCOMP_COMPRESSOR));
+}
+
+gradcomp_status by_name_check(spec_table *specs, const char *compressor, const char *collective, gradcomp_error *err)
+{
+	const char *text = compressor ? compressor : config_str(specs->config, SET_GRADCOMP_COMPRESSOR);
+	const plugin *plugins[2];
+	const spec *values[2];
+	gradcomp_error inner;
+	name_rules rules;
+	gradcomp_status st = name_rules_parse(text, &rules, err);
+	for (uint32_t i = 0; !st && i < rules.n; i++) {
+		const name_rule *rule = &rules.rule[i];
+		st = spec_table_job(specs, rule->spec, rule->collective ? rule->collective : collective, plugins,
+		                    values, &inner);
+		if (st)
+			error_set(err, st, "SPECs by name, rule %u '%.60s': %s", i + 1, rule->glob, inner.text);
+	}
+	name_rules_clear(&rules);
+	return st;
+}
+
 static bool same_text(const char *a, const char *b)
 {
 	return a && b ? !strcmp(a, b) : a == b;

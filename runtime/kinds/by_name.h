@@ -8,9 +8,9 @@
 #include "plugin/spec_table.h"
 #include "reducer/reducer.h"
 
-/* by_name_spec.c: returns true when a compressor's text (NULL: the configured one) asks for it. */
+/* Returns true when a compressor's text (NULL: the configured one) asks for it. */
 bool by_name_requested(const config *c, const char *compressor);
-/* Likewise: holds all SPECs against the plugins that are installed. */
+/* Holds all SPECs against the plugins that are installed. */
 gradcomp_status by_name_check(spec_table *specs, const char *compressor, const char *collective, gradcomp_error *err);
 /* Does what gradcomp_reducer_create() does, without a delay. */
 gradcomp_status by_name_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,

@@ -243,7 +243,7 @@ static void reducer_free(gradcomp_reducer *base)
 	pthread_mutex_unlock(&r->lock);
 	run_step_stop(r);
 	if (r->eng.job->on_reducer_free)
-		r->eng.job->on_reducer_free(r->eng.job, r);
+		r->eng.job->on_reducer_free(r->eng.job->model_capture, r);
 	keep_report(r);
 	job_count(r->eng.job, -1);
 	destroy(r);

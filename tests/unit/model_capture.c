@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "cost/model_capture.h"
+#include "job/job.h"
 
 #include "cost/planning.h"
 
@@ -101,12 +102,12 @@ static void long_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	ok(!st, "rank %d: steps end %s", rank, st ? err.text : "");
 }
 
-static char setting[220];
+static char record_setting[220];
 static const char *const *settings_for(const char *path)
 {
-	static const char *settings[] = {NULL, setting, "gradcomp.log=error", "transport.timeout=20", NULL};
+	static const char *settings[] = {NULL, record_setting, "gradcomp.log=error", "transport.timeout=20", NULL};
 	settings[0] = plugin_path_setting();
-	snprintf(setting, sizeof setting, "gradcomp.record=%s", path);
+	snprintf(record_setting, sizeof record_setting, "gradcomp.record=%s", path);
 	return settings;
 }
 
@@ -148,7 +149,7 @@ int main(void)
 	char path[200], text[600];
 	int steps = 12;
 	gradcomp_error err = {0};
-	model_capture *rec = NULL;
+	gradcomp_job job = {0};
 	struct stat s;
 	tmpdir_make("record");
 	snprintf(path, sizeof path, "%s/m.ini", tmpdir);
@@ -183,15 +184,15 @@ int main(void)
 	}
 
 	snprintf(path, sizeof path, "%s/none/m.ini", tmpdir);
-	is_int(model_capture_open(path, &rec, &err), GRADCOMP_ERR_IO, "a directory that is not there");
+	is_int(model_capture_open(path, &job, &err), GRADCOMP_ERR_IO, "a directory that is not there");
 	snprintf(text, sizeof text, "%s/none", tmpdir);
 	like(err.text, text, "is named");
-	is_int(model_capture_open(tmpdir, &rec, &err), GRADCOMP_ERR_IO, "a directory");
+	is_int(model_capture_open(tmpdir, &job, &err), GRADCOMP_ERR_IO, "a directory");
 	like(err.text, "something of that name that is no file", "is told of before the job runs");
-	is_int(model_capture_open("x%q", &rec, &err), GRADCOMP_ERR_INVALID, "a name with an unknown letter");
+	is_int(model_capture_open("x%q", &job, &err), GRADCOMP_ERR_INVALID, "a name with an unknown letter");
 	if (!chdir(tmpdir)) {
-		is_int(model_capture_open("here.ini", &rec, &err), GRADCOMP_OK, "a relative name");
-		model_capture_abandon(rec);
+		is_int(model_capture_open("here.ini", &job, &err), GRADCOMP_OK, "a relative name");
+		model_capture_abandon(job.model_capture);
 	}
 	model_capture_abandon(NULL);
 	model_capture_reducer(NULL, NULL);
