@@ -382,12 +382,13 @@ static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale,
 		add_stripes(w, x, own.n, scale);
 	if (!st && own.n)
 		st = code_stripe(w, x, &own, counter + 1, err);
-	if (!st && residual)
-		note_lost(w, buf, &own, residual, (float)(1 / scale));
 	if (!st)
 		st = gather_pieces(w, &own, err);
 	if (st)
 		return st;
+	/* What NCCL is asked for next does not wait for this. */
+	if (residual)
+		note_lost(w, buf, &own, residual, (float)(1 / scale));
 	add_up(w, &all, 1, payload, 1, 1);
 	return nccl_done(n, "gather the coded parts", err);
 }
