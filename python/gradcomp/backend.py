@@ -621,12 +621,12 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
             self._coalescing.append(work)
         return work
 
-    def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None) -> tuple[_policy.Lane, _policy.Entry] | None:
-        """The lane and the policy's entry for a call of so many numbers like those of t; None: it goes as it is."""
+    def _coded(self, operation: int, t: Tensor, numbers: int, op: Any = None, plain: bool = False) -> tuple[_policy.Lane, _policy.Entry] | None:
+        """The lane and the policy's entry for a call of so many numbers like those of t; None: it goes as it is, as with `plain`."""
         coding = self._channel.coding
         if coding is None:
             return None
-        found = coding.find(operation, t, numbers) if op is None or _CODES.get(hash(op)) in (_lib.SUM, _lib.AVG) else None
+        found = coding.find(operation, t, numbers) if not plain and (op is None or _CODES.get(hash(op)) in (_lib.SUM, _lib.AVG)) else None
         if found is None:
             coding.passes(_policy.OPERATIONS[operation], numbers * t.element_size())
         return found
@@ -757,7 +757,8 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         return self._together("all_reduce", [partial(self._allreduce, t, None, op, None) for t in tensors], tensors, tensors)
 
     def _sparse_allreduce(self, t: Tensor, op: Any) -> Work:
-        """Gathers what is not zero, and adds it up: done when this returns."""
+        """Gathers what is not zero, and adds it up: done when this returns. No policy is for it: entries for gathers mean weights, and
+        what a code loses of gradients would be lost, since other rows come each time."""
         if op != ReduceOp.SUM:
             raise _invalid(f"all_reduce: sparse tensors have a sum, not {op}")
         own = t.coalesce()
@@ -771,7 +772,7 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
         all_indices = [torch.empty((n, *indices.shape[1:]), dtype=indices.dtype) for n in numbers]
         all_values = [torch.empty((n, *values.shape[1:]), dtype=values.dtype) for n in numbers]
         self._allgather(all_indices, indices, None, None).wait()
-        self._allgather(all_values, values, None, None).wait()
+        self._allgather(all_values, values, None, None, plain=True).wait()
         with torch.no_grad():
             t.copy_(torch.sparse_coo_tensor(torch.cat(all_indices).t(), torch.cat(all_values), t.shape).coalesce())
         return Work(self._channel, "all_reduce", [t])
@@ -799,9 +800,9 @@ class ProcessGroup(_TorchGroup):  # type: ignore[misc]
             return self._gpu(t).allgather([outputs], [t], _options(_c.AllgatherOptions, opts, timeout))
         return self._allgather(outputs, t, _timed(opts, timeout), [t])
 
-    def _allgather(self, outputs: Sequence[Tensor], t: Tensor, opts: Any, shown: list[Tensor] | None) -> Work:
+    def _allgather(self, outputs: Sequence[Tensor], t: Tensor, opts: Any, shown: list[Tensor] | None, plain: bool = False) -> Work:
         self._check_blocks(outputs, t, "all_gather", "output")
-        coded = self._coded(_policy.ALL_GATHER, t, sum(o.numel() for o in outputs))
+        coded = self._coded(_policy.ALL_GATHER, t, sum(o.numel() for o in outputs), plain=plain)
         if coded is not None and all(o.dtype == t.dtype for o in outputs):
             return self._gather_coded(*coded, outputs, t, opts, list(outputs), shown)
         memory, finish = self._outputs(outputs, "all_gather")

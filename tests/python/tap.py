@@ -89,9 +89,9 @@ def need_gloo():
         os.replace(f.name, known)
 
 
-def current(what):
-    """The python of a current torch, jax or tensorflow, where the machine has one or can get one; else (None, why)."""
-    found = subprocess.run([os.path.join(SOURCE, "tests/python/current"), what], capture_output=True, text=True, check=False)
+def current(what, seconds=240):
+    """The python of a current torch, jax or tensorflow, or of frameworks, where the machine has one or can get one; else (None, why)."""
+    found = subprocess.run([os.path.join(SOURCE, "tests/python/current"), what, str(seconds)], capture_output=True, text=True, check=False)
     said = found.stderr.strip().replace("\n", " ") or f"no current {what}"
     return (None, said) if found.returncode else (found.stdout.strip(), "")
 
