@@ -346,7 +346,7 @@ static gradcomp_status by_name_load(gradcomp_reducer *base, const void *buf, uin
 	by_name *b = by_name_of(base);
 	piece pieces[NAME_RULES + 1] = {0};
 	void *before[NAME_RULES + 1] = {0};
-	uint64_t size[NAME_RULES + 1], what = 0;
+	uint64_t size[NAME_RULES + 1] = {0}, what = 0;
 	gradcomp_error own = {0}, ignored;
 	gradcomp_status st = missing(b, &own);
 	if (!st)

@@ -147,7 +147,7 @@ static void full(const char *directory)
 	disk.size = 1000;
 	disk.left = 52;
 	said = spilling("a disk of 1000 MiB with 52 MiB left", &s);
-	ok(s.spilled >= 90 && !s.unkept && !*said, "what is over 5 % is used, and nothing said: \"%s\"", said);
+	ok(s.spilled >= 90 && !s.unkept && !*said, "what is over 5 %% is used, and nothing said: \"%s\"", said);
 	disk.left = 50;
 	said = spilling("50 MiB left", &s);
 	like(said, "has 52.4 MB free, and 52.4 MB are left to others", "that is too little");
