@@ -10,7 +10,7 @@ command -v python3 > /dev/null || skip_all 'python3 is not installed'
 # Links and their anchors, from the README to every page; and what sources, messages and manual pages name.
 is 'every link leads somewhere, and every page can be reached' "$(python3 -B tests/build/links.py 2>&1)" ''
 is 'every document that is named is there' "$(grep -rohE '\bdoc/[A-Za-z0-9_/-]+\.(md|svg|json)\b' --include='*' \
-	--exclude-dir=golden --exclude-dir=build --exclude-dir=.git . | sort -u | while read -r file; do [ -e "$file" ] || [ "${file#doc/gradcomp/}" != "$file" ] || echo "$file"; done)" ''
+	--exclude-dir=golden --exclude-dir=build --exclude-dir=_build --exclude-dir=.git . | sort -u | while read -r file; do [ -e "$file" ] || [ "${file#doc/gradcomp/}" != "$file" ] || echo "$file"; done)" ''
 
 # A document that names a test names one that there is: a folder, a script, a program or a pattern.
 for document in *.md doc/*/*.md; do
