@@ -50,11 +50,11 @@ static const layout layouts[] = {
 	{.what = "thirteen bridges with lower indexes, as docker-compose makes them",
          .machines = 2,
          .before = BRIDGES(13, "1", ""),
-         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+         .net = {{.name = "eth0", .v4 = "10.1.0.%d/24"}}},
 	{.what = "forty bridges with containers, each machine has its own address in their networks",
          .machines = 2,
          .before = BRIDGES(40, "%d", CONTAINER),
-         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+         .net = {{.name = "eth0", .v4 = "10.1.0.%d/24"}}},
 	{.what = "IPv6 alone, two networks",
          .machines = 2,
          .best = 1,
@@ -92,12 +92,12 @@ static const layout layouts[] = {
 	{.what = "a hundred bridges",
          .machines = 2,
          .before = BRIDGES(100, "1", ""),
-         .net = {{"eth0", "10.1.0.%d/24", NULL}}},
+         .net = {{.name = "eth0", .v4 = "10.1.0.%d/24"}}},
 	{.what = "IPv6 alone, forty bridges",
          .machines = 2,
          .before =
                  "for i in $(seq 1 40); do ip link add br$i type bridge; ip addr add fd99:$i::1/64 dev br$i nodad; ip link set br$i up; done",
-         .net = {{"eth0", NULL, "fd01::%d/64"}}},
+         .net = {{.name = "eth0", .v6 = "fd01::%d/64"}}},
 	{.what = "the slow network has IPv4, the fast one IPv6 alone",
          .machines = 2,
          .best = 1,
@@ -311,7 +311,7 @@ static inline void layout_try(const layout *l, bool timed)
 	double took, named, formed = 0;
 	uint64_t bytes = (uint64_t)(l->often ? l->often : 24) * LAYOUT_MESSAGE, least = UINT64_MAX;
 	if (why) {
-		skip(why, l->what);
+		skip(why, "%s", l->what);
 		return;
 	}
 	took = layout_job(l, l->interface ? l->interface : "");

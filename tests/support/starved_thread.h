@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 /* How often in recv() on each connection, beside once in connect(); 0: never. */
-static _Thread_local int starving;
-static _Thread_local int starves_left;
-static _Thread_local long starved_seconds;
+_Thread_local int starving;
+_Thread_local int starves_left;
+_Thread_local long starved_seconds;
 
 int clock_gettime(clockid_t id, struct timespec *ts)
 {
@@ -23,7 +23,7 @@ int clock_gettime(clockid_t id, struct timespec *ts)
 	return rc;
 }
 
-static void starve(int fd, short events)
+void starve(int fd, short events)
 {
 	struct pollfd p = {fd, events, 0};
 	int code = errno;

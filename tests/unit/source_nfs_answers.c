@@ -173,7 +173,7 @@ static void *serve(void *arg)
 /* How a process of its own ends, and what it says. */
 static int stage_liar(const char *url, char out[512])
 {
-	int ends[2], status;
+	int ends[2], status = 0;
 	must(pipe(ends), "pipe");
 	fflush(stdout);
 	pid_t child = fork();
@@ -188,7 +188,8 @@ static int stage_liar(const char *url, char out[512])
 	memset(out, 0, 512);
 	(void)!read(ends[0], out, 511);
 	close(ends[0]);
-	must(child < 0 || waitpid(child, &status, 0) != child ? -1 : 0, "fork");
+	must(child, "fork");
+	must(waitpid(child, &status, 0), "waitpid");
 	return status;
 }
 

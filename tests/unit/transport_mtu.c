@@ -6,7 +6,7 @@
 
 /* The last machine's port of the switch takes 1500 bytes, all others 9000. */
 static const layout lossy = {
-	.what = "an MTU of 9000 behind one of 1500", .machines = 3, .net = {{"eth0", "10.1.0.%d/24", NULL}}};
+	.what = "an MTU of 9000 behind one of 1500", .machines = 3, .net = {{.name = "eth0", .v4 = "10.1.0.%d/24"}}};
 
 static struct said {
 	gradcomp_error error[LAYOUT_RANKS];
@@ -32,7 +32,7 @@ int main(void)
 		    (k < 2 && shell("ip link set p0-%d mtu 9000", k)))
 			why = "MTUs cannot be set";
 	if (why) {
-		skip(why, lossy.what);
+		skip(why, "%s", lossy.what);
 		return done_testing();
 	}
 	layout_now = &lossy;
