@@ -1,5 +1,7 @@
 #include "step/error_memory.h"
 
+#include "operators/cpu/half.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,51 +64,35 @@ static uint64_t i8_bytes(uint64_t n)
 	return whole * BLOCK_BYTES + (rest ? sizeof(uint16_t) + rest + rest % 2 : 0);
 }
 
-static float float_of(uint32_t bits)
-{
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
-}
-
-static uint32_t bits_of(float x)
-{
-	uint32_t bits;
-	memcpy(&bits, &x, sizeof bits);
-	return bits;
-}
-
 /* The upper half of a float that is the step of a block, whose largest magnitude has these bits. With 8 bits of the
  * step 127 times it is exact: so a block that has been read gets the same step again. */
 static uint16_t i8_step(uint32_t largest)
 {
-	uint32_t bits;
 	if (largest >= 0x7f800000)
 		return 0x7fc0;
-	bits = bits_of(float_of(largest) / 127);
-	bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-	return bits < 0x80 ? 0 : (uint16_t)bits;
+	const uint16_t step = float_bf16(bits_float(largest) / 127, 0);
+	return step < 0x80 ? 0 : step;
 }
 
 static void i8_codes(signed char *codes, const float *x, uint32_t n, float inverse)
 {
-	/* What is added to a small number pushes out its fraction, rounding to nearest even. */
+	/* Added to a small number it pushes out the fraction, rounding to nearest even. */
 	const float shift = 0x1.8p23f;
 	for (uint32_t i = 0; i < n; i++)
-		codes[i] = (signed char)(int32_t)(bits_of(x[i] * inverse + shift) - bits_of(shift));
+		codes[i] = (signed char)(int32_t)(float_bits(x[i] * inverse + shift) - float_bits(shift));
 }
 
 static void i8_block(unsigned char *p, const float *x, uint32_t n)
 {
 	uint32_t largest = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		const uint32_t bits = bits_of(x[i]) & 0x7fffffff;
+		const uint32_t bits = float_bits(x[i]) & 0x7fffffff;
 		largest = bits > largest ? bits : largest;
 	}
 	const uint16_t step = i8_step(largest);
 	memcpy(p, &step, sizeof step);
 	if (step && step < 0x7f80)
-		i8_codes((signed char *)p + sizeof step, x, n, 1 / float_of((uint32_t)step << 16));
+		i8_codes((signed char *)p + sizeof step, x, n, 1 / bf16_float(step));
 	else
 		memset(p + sizeof step, 0, n);
 }
@@ -129,7 +115,7 @@ static void i8_read(const gradcomp_operators *ops, const unsigned char *p, uint6
 		const signed char *codes = (const signed char *)p + sizeof(uint16_t) + skip;
 		uint16_t half;
 		memcpy(&half, p, sizeof half);
-		const float step = float_of((uint32_t)half << 16);
+		const float step = bf16_float(half);
 		some = n < BLOCK - skip ? n : BLOCK - skip;
 		for (uint64_t i = 0; i < some; i++)
 			to[i] = (float)codes[i] * step;
