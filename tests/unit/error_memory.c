@@ -17,13 +17,15 @@ static double drawn(void)
 	return (double)(mix(seed + ++draws) >> 11) / 4503599627370496.0 - 1;
 }
 
-static uint64_t layout_of(gradcomp_layout *l, gradcomp_tensor *tensors)
+/* An error memory of these tensors, whose layout is *l. */
+static error_memory *memory_of(memory_form form, double share, gradcomp_layout *l)
 {
+	static gradcomp_tensor tensors[TENSORS];
 	uint64_t at = 0;
 	for (int i = 0; i < TENSORS; at += sizes[i++])
 		tensors[i] = (gradcomp_tensor){.name = "t", .numel = sizes[i], .offset = at};
 	*l = (gradcomp_layout){.struct_size = sizeof *l, .tensors = tensors, .ntensors = TENSORS, .numel = at};
-	return at;
+	return error_memory_make(l, gradcomp_host_operators(), form, (float)share);
 }
 
 /* The most that number i of x may be off by once it has been kept: its form's half step. */
@@ -62,10 +64,9 @@ static void random_numbers(memory_form form)
 {
 	static const double scales[] = {1, 1e-3, 1e30, 3e38, 1e-30, 1e-36, 1e-38, 1e-42};
 	static float x[MOST], y[MOST];
-	gradcomp_tensor tensors[TENSORS];
 	gradcomp_layout l;
-	const uint64_t n = layout_of(&l, tensors);
-	error_memory *m = error_memory_make(&l, gradcomp_host_operators(), form, 1);
+	error_memory *m = memory_of(form, 1, &l);
+	const uint64_t n = l.numel;
 	int wrong = 0, misplaced = 0, cases = 0;
 	for (int k = 0; k < 400; k++) {
 		const double scale = scales[k % 8];
@@ -96,10 +97,9 @@ static void special_numbers(memory_form form)
 {
 	static const float values[] = {0.0f, -0.0f, 0x1p-149f, -0x1p-130f, 0x1.fffffep127f, -0x1.fffffep127f};
 	static float x[MOST], y[MOST];
-	gradcomp_tensor tensors[TENSORS];
 	gradcomp_layout l;
-	const uint64_t n = layout_of(&l, tensors);
-	error_memory *m = error_memory_make(&l, gradcomp_host_operators(), form, 1);
+	error_memory *m = memory_of(form, 1, &l);
+	const uint64_t n = l.numel;
 	int wrong = 0, silent = 0, spoilt = 0;
 	for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
 		for (uint64_t i = 0; i < n; i++)
@@ -129,10 +129,9 @@ static void average(memory_form form)
 {
 	static float x[MOST], y[MOST], left[MOST];
 	const double share = 0.3;
-	gradcomp_tensor tensors[TENSORS];
 	gradcomp_layout l;
-	const uint64_t n = layout_of(&l, tensors);
-	error_memory *m = error_memory_make(&l, gradcomp_host_operators(), form, (float)share);
+	error_memory *m = memory_of(form, share, &l);
+	const uint64_t n = l.numel;
 	int wrong = 0;
 	for (int k = 0; k < 20; k++) {
 		error_memory_read(m, 0, n, y);
