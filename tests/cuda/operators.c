@@ -30,7 +30,7 @@ static const struct {
               {"chunks", test_chunks},
               {"traffic", test_traffic}};
 
-/* The groups that are named, or all. */
+/* The groups that are named, or all but those with a '-' before the name. */
 int main(int argc, char **argv)
 {
 	const char *why = "";
@@ -44,9 +44,10 @@ int main(int argc, char **argv)
 	is_int(gpu->device, GRADCOMP_CUDA, "the table is the device's");
 	is_int(gpu->struct_size, sizeof *gpu, "and whole");
 	for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
-		int named = argc < 2;
+		int named = argc < 2 || *argv[1] == '-';
 		for (int i = 1; i < argc; i++)
-			named |= !strcmp(argv[i], groups[g].name);
+			if (!strcmp(argv[i] + (*argv[i] == '-'), groups[g].name))
+				named = *argv[i] != '-';
 		if (named)
 			groups[g].run();
 	}

@@ -20,7 +20,9 @@ lacking=$("$here/vm" make "$GRADCOMP_BUILD/vm" 2> "$tmp/make.log") || {
 }
 
 # All collectives among two ranks and among four by turns.
-if [ "${WHOLE-}" = yes ]; then sizes='2 4'; elif in_part 0 2; then sizes=2; else sizes=4; fi
+sizes=
+! in_part 0 2 || sizes=2
+! in_part 1 2 || sizes="$sizes 4"
 mkdir "$tmp/job"
 cat > "$tmp/job/all" <<END
 export GRADCOMP_TRANSPORT_ALLOW=tcp,verbs GRADCOMP_LOG=info
