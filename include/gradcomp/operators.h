@@ -93,7 +93,7 @@ typedef enum gradcomp_moment {
 #define GRADCOMP_SAMPLE_RUN 256
 #define GRADCOMP_SAMPLE_EVERY 8192
 
-/* What `add` of a segment says, for load_tensors() alone. */
+/* These are or-ed in `add` of a segment; load_tensors() alone reads them. */
 typedef enum gradcomp_segment_flag {
 	GRADCOMP_SEGMENT_ADD = 1,    /* error is added to x; else it only counts in the sample */
 	GRADCOMP_SEGMENT_FINITE = 2, /* what is not finite of x becomes 0 when it has been found */

@@ -74,7 +74,7 @@ bool memory_rows_special(const gradcomp_plugin_info *info, const gradcomp_value 
 
 double memory_rows_bytes(memory_form form)
 {
-	/* Of integers 64 share a step of 2 bytes. */
+	/* 64 integers share a step of 2 bytes. */
 	static const double bytes[MEMORY_FORMS] = {[MEMORY_F32] = 4, [MEMORY_BF16] = 2, [MEMORY_I8] = 66.0 / 64};
 	return bytes[form];
 }

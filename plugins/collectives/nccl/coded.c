@@ -386,7 +386,7 @@ static gradcomp_status allreduce_whole(const whole *w, float *buf, double scale,
 		st = gather_pieces(w, &own, err);
 	if (st)
 		return st;
-	/* What NCCL is asked for next does not wait for this. */
+	/* This keeps none of NCCL's operations waiting. */
 	if (residual)
 		note_lost(w, buf, &own, residual, (float)(1 / scale));
 	add_up(w, &all, 1, payload, 1, 1);

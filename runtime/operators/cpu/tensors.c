@@ -40,7 +40,7 @@ static int add_found(float *to, const float *x, const float *e, size_t n)
 	return bad || (a[0] | a[1] | a[2] | a[3] | a[4] | a[5] | a[6] | a[7]) >> 31;
 }
 
-/* What is not finite becomes 0. */
+/* Makes 0 of what is not finite. */
 static void make_finite(float *x, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -75,14 +75,14 @@ gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, siz
 	if (!known(t, count))
 		return GRADCOMP_ERR_UNSUPPORTED;
 	for (; count; count--, t++) {
-		const bool more = t->error && t->add & GRADCOMP_SEGMENT_ADD;
+		const bool adds = t->error && t->add & GRADCOMP_SEGMENT_ADD;
 		const size_t size = gradcomp_dtype_bytes((gradcomp_dtype)t->dtype);
 		int any = 0;
 		for (uint64_t at = 0; at < t->n; at += TENSOR_RUN) {
 			size_t len = t->n - at < TENSOR_RUN ? t->n - at : TENSOR_RUN;
 			const char *from = (const char *)t->grad + at * size;
 			float *x = t->x + at;
-			int here, adds = more, floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
+			int here, floats = t->dtype == GRADCOMP_F32 && (uintptr_t)from % sizeof *x == 0;
 			if (t->grad != t->x && !(adds && floats))
 				KERNEL(cast_to_f32)(NULL, x, from, len, (gradcomp_dtype)t->dtype);
 			if (adds)
@@ -95,7 +95,7 @@ gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, siz
 		}
 		found |= *bad++ = any;
 		if (squares)
-			*squares++ = sampled(t->x, more ? NULL : t->error, t->n);
+			*squares++ = sampled(t->x, adds ? NULL : t->error, t->n);
 	}
 	if (all && found)
 		*all = 1;
